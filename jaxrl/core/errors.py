@@ -1,0 +1,19 @@
+"""What a user did that cannot work, said in one sentence."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(ValueError):
+    """Bad input: one sentence with the thing, the value, and what would be right. The scripts
+    print it and exit with code 2."""
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
+    """An error for a name that does not exist, naming the nearest one that does."""
+    options = sorted(known)
+    close = difflib.get_close_matches(name, options, n=1, cutoff=0.5)
+    hint = f"did you mean '{close[0]}'?" if close else f"it may be one of: {', '.join(options)}."
+    return UserError(f"Unknown {kind} '{name}'; {hint}")

@@ -1,0 +1,120 @@
+"""Descriptions of observations and actions: shapes, dtypes and bounds, known before tracing."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+@dataclasses.dataclass(frozen=True)
+class Discrete:
+    """The integers `0 .. n - 1`, as int32 scalars."""
+
+    n: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return ()
+
+    @property
+    def dtype(self) -> Any:
+        return jnp.int32
+
+
+@dataclasses.dataclass(frozen=True)
+class MultiDiscrete:
+    """A vector of integers `[len(sizes)]`; component `i` lies in `0 .. sizes[i] - 1`."""
+
+    sizes: tuple[int, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (len(self.sizes),)
+
+    @property
+    def dtype(self) -> Any:
+        return jnp.int32
+
+
+@dataclasses.dataclass(frozen=True)
+class Box:
+    """Real arrays of one shape between `low` and `high` (scalars or nested tuples of that shape)."""
+
+    low: Any
+    high: Any
+    shape: tuple[int, ...]
+    dtype: Any = jnp.float32
+
+
+Space = Any  # Discrete | MultiDiscrete | Box, or a pytree of them (dicts, tuples)
+
+
+def is_space(x: Any) -> bool:
+    """Whether `x` is a single space rather than a container of spaces."""
+    return isinstance(x, Discrete | MultiDiscrete | Box)
+
+
+def bounds(box: Box) -> tuple[np.ndarray, np.ndarray]:
+    """Lower and upper bounds of `box`, each of the box's shape."""
+    return (
+        np.broadcast_to(np.asarray(box.low, box.dtype), box.shape),
+        np.broadcast_to(np.asarray(box.high, box.dtype), box.shape),
+    )
+
+
+def example(space: Space) -> Any:
+    """An all-zeros element of `space`: for shapes, not a sample."""
+    return jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), space, is_leaf=is_space)
+
+
+def sample(space: Space, key: jax.Array) -> Any:
+    """A random element of `space`, uniform where bounded, standard normal where unbounded."""
+    leaves, treedef = jax.tree.flatten(space, is_leaf=is_space)
+    keys = jax.random.split(key, max(len(leaves), 1))
+    return treedef.unflatten([_sample(s, k) for s, k in zip(leaves, keys, strict=False)])
+
+
+def contains(space: Space, value: Any) -> jax.Array:
+    """Whether `value` has the space's shape and dtype and lies within its bounds (bool scalar)."""
+    leaves = jax.tree.leaves(
+        jax.tree.map(_contains, space, value, is_leaf=is_space), is_leaf=lambda x: x is None
+    )
+    return jnp.all(jnp.stack([jnp.asarray(x) for x in leaves]))
+
+
+def _sample(space: Space, key: jax.Array) -> jax.Array:
+    match space:
+        case Discrete(n):
+            return jax.random.randint(key, (), 0, n)
+        case MultiDiscrete(sizes):
+            return jax.random.randint(key, (len(sizes),), 0, jnp.asarray(sizes))
+        case Box(shape=shape, dtype=dtype) if jnp.issubdtype(dtype, jnp.floating):
+            low, high = bounds(space)
+            finite = np.isfinite(low) & np.isfinite(high)
+            uniform = jax.random.uniform(
+                key, shape, dtype, np.where(finite, low, 0.0), np.where(finite, high, 1.0)
+            )
+            return jnp.where(finite, uniform, jax.random.normal(key, shape, dtype))
+        case Box(shape=shape, dtype=dtype):
+            low, high = bounds(space)
+            wide = jax.random.randint(key, shape, low.astype(np.int32), high.astype(np.int32) + 1)
+            return wide.astype(dtype)
+    raise TypeError(f"{space!r} is not a space; use Discrete, MultiDiscrete or Box.")
+
+
+def _contains(space: Space, value: Any) -> jax.Array | bool:
+    value = jnp.asarray(value)
+    if value.shape != space.shape or value.dtype != jnp.dtype(space.dtype):
+        return False
+    match space:
+        case Discrete(n):
+            return (value >= 0) & (value < n)
+        case MultiDiscrete(sizes):
+            return jnp.all((value >= 0) & (value < jnp.asarray(sizes)))
+        case _:
+            low, high = bounds(space)
+            return jnp.all((value >= low) & (value <= high))

@@ -1,0 +1,263 @@
+"""The five nouns, and what flows between them.
+
+    Environment   one instance of a world; never resets itself, never batched
+    Tasks         which world the next episode is played in; may learn
+    Source        where batches come from: rollouts, replay, a dataset, a model
+    Agent         how to act, and what to learn from a batch
+    Algorithm     all that the training loop knows
+
+Each noun is a frozen dataclass of pure functions, compared by identity, so that `jax.jit` may
+take it as a static argument. What extends a noun is a function from that noun to the same noun.
+Axes are named in brackets: `T` time, `B` batch (streams), `N` agents.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar, dataclass_transform
+
+import jax
+import numpy as np
+from jax.sharding import PartitionSpec
+
+from jaxrl.core.spaces import Space
+
+Array = jax.Array
+Key = jax.Array  # a typed key, as made by jaxrl.random.key
+Tree = Any  # any pytree of arrays
+Hyper = Mapping[str, Any]  # name -> scalar; the hyper-parameters that are arrays, not structure
+
+T = TypeVar("T")
+
+
+def static(default: Any = dataclasses.MISSING) -> Any:
+    """A field of a `struct` that is part of its structure, not one of its leaves."""
+    return dataclasses.field(default=default, metadata={"static": True})
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(static,))
+def struct(cls: type[T]) -> type[T]:
+    """A frozen dataclass that is a pytree: every field is a child unless it is `static`."""
+    return jax.tree_util.register_dataclass(dataclasses.dataclass(frozen=True, eq=False)(cls))
+
+
+# ------------------------------------------------------------------------------- what flows
+
+
+@struct
+class TimeStep:
+    """What an environment emits. Unbatched from `Environment`, `[B]` where agents see it.
+
+    Termination and truncation are never merged: the value after a terminated step is zero, the
+    value after a truncated one is the value of its `observation`. The channels below `first` are
+    optional; `None` means that the environment has no such channel.
+    """
+
+    observation: Tree
+    reward: Array  # of the step that led here; 0 after a reset. float32, or [N] with N agents
+    terminated: Array  # bool: the task ended here
+    truncated: Array  # bool: a clock ended the episode here, the task did not
+    first: Array  # bool: this is the first step of an episode
+
+    legal_actions: Tree = None  # bool [num_actions] (or [D, num_actions]): what may be chosen now
+    role: Array | None = None  # int32: whose turn, or which side of a game the agent plays
+    goal: Tree = None  # what is asked for in this episode
+    reward_components: Tree = None  # name -> scalar; parts of the reward, for vector rewards
+    cost: Array | None = None  # float32, or [K]: what a constraint limits
+    true_reward: Array | None = None  # what is measured where `reward` is a proxy for it
+    privileged: Tree = None  # what a critic or a teacher may see and the policy may not
+    tokens: Tree = None  # token ids and masks of language tasks
+    metrics: dict[str, Array] | None = None  # scalars to report at an episode's end, e.g. success
+
+    @property
+    def done(self) -> Array:
+        """Whether the episode ended here, for either reason."""
+        return self.terminated | self.truncated
+
+
+@struct
+class Transition:
+    """One step of experience; `[T, B]` from rollouts, `[B]` from replay.
+
+    `next_timestep` is the true successor with its own channels, never what follows a reset.
+    Reserved names in `extras`: `log_prob` (of the action when it was chosen), `value`, `logits`,
+    `search` (improved policy of a search), `priority`.
+    """
+
+    timestep: TimeStep
+    action: Tree
+    next_timestep: TimeStep
+    task: Tree  # id of the task that the episode belongs to
+    extras: dict[str, Tree]  # what the policy said when it acted
+
+    @property
+    def observation(self) -> Tree:
+        return self.timestep.observation
+
+    @property
+    def next_observation(self) -> Tree:
+        return self.next_timestep.observation
+
+    @property
+    def first(self) -> Array:
+        """Whether `observation` opens an episode: the memory was reset before acting on it."""
+        return self.timestep.first
+
+    @property
+    def reward(self) -> Array:
+        return self.next_timestep.reward
+
+    @property
+    def terminated(self) -> Array:
+        return self.next_timestep.terminated
+
+    @property
+    def truncated(self) -> Array:
+        return self.next_timestep.truncated
+
+    @property
+    def done(self) -> Array:
+        return self.next_timestep.done
+
+
+@struct
+class Batch:
+    """What a source hands to an agent's update."""
+
+    transitions: Transition  # [T, B] from rollouts and sequences, [B] from replay
+    frames: Array  # float32 scalar: environment steps taken in this run so far; drives schedules
+    memory: Tree = None  # [B] the agent's memory before transitions[0]; kept at window starts only
+    tail: tuple[TimeStep, Tree] | None = None  # live time step and memory [B] after the last step
+    mask: Array | None = None  # bool, as transitions: False where a step is padding
+    weight: Array | None = None  # float32, as transitions: importance weights of a sampler
+    index: Tree = None  # where the items lie, for `Source.feedback`
+
+
+@struct
+class Info:
+    """What an update reports: `metrics` (name -> finite scalar) and feedback for the source."""
+
+    metrics: dict[str, Array]
+    feedback: Tree = None  # e.g. new priorities, shaped as `Batch.index`
+
+
+@struct
+class Policy:
+    """How to act: two static functions and the state that they read. A later state of the same
+    agent is the same program."""
+
+    act: Callable[..., tuple[Tree, Tree, dict[str, Tree]]] = static()
+    memory: Callable[[int], Tree] = static()
+    state: Tree = None
+
+
+# ------------------------------------------------------------------------------- the nouns
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Environment:
+    """One instance of a world, as two pure functions and a description of them.
+
+    reset(key, params) -> (state, TimeStep) with `first` set.
+    step(key, state, action, params) -> (state, TimeStep); it never resets: what it returns after
+        an episode's end is unspecified.
+    params: everything about the world that may vary without changing shapes.
+    max_steps: the longest possible episode, None where there is no limit.
+    render(state, params) -> uint8 [H, W, 3], on the host.
+    """
+
+    name: str
+    reset: Callable[[Key, Tree], tuple[Tree, TimeStep]]
+    step: Callable[[Key, Tree, Tree, Tree], tuple[Tree, TimeStep]]
+    params: Tree
+    observation_space: Space
+    action_space: Space
+    max_steps: int | None = None
+    render: Callable[[Tree, Tree], np.ndarray] | None = None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Tasks:
+    """Which parameters the next episode is played with; a task is known by its id, any small
+    pytree, so that scores can hang on it.
+
+    init(key, policy) -> state
+    sample(state, key, n) -> ids, leading axis [n]
+    params(state, id) -> the environment parameters of one id; must not change while an episode
+        with that id runs
+    update(state, policy, transitions) -> state, after each window [T, B] of experience
+    """
+
+    name: str
+    init: Callable[[Key, Policy], Tree]
+    sample: Callable[[Tree, Key, int], Tree]
+    params: Callable[[Tree, Tree], Tree]
+    update: Callable[[Tree, Policy, Transition], Tree] = lambda state, policy, transitions: state
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Source:
+    """Where batches come from.
+
+    init(key, hyper, policy) -> state
+    collect(state, policy, key) -> (state, fresh, metrics): gather experience once
+    sample(state, fresh, key) -> Batch: one batch to learn from
+    feedback(state, batch, feedback) -> state: what the update said of the batch
+    frames: environment steps in one `collect`; initial_frames: those spent in `init`.
+    partition: PartitionSpecs as a prefix of the state's tree: what is split over devices.
+    """
+
+    name: str
+    init: Callable[[Key, Hyper, Policy], Tree]
+    collect: Callable[[Tree, Policy, Key], tuple[Tree, Tree, dict[str, Any]]]
+    sample: Callable[[Tree, Tree, Key], Batch]
+    feedback: Callable[[Tree, Batch, Tree], Tree] = lambda state, batch, feedback: state
+    frames: int = 0
+    initial_frames: int = 0
+    hyper: Hyper = dataclasses.field(default_factory=dict)
+    partition: Tree = PartitionSpec()
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Agent:
+    """How to act, and what to learn from a batch. Always batched.
+
+    init(key, hyper) -> state; the hyper-parameters it reads live on in the state, under `.hyper`
+    act(state, timestep [B], memory [B], key, greedy) -> (action [B], memory [B], extras)
+    update(state, batch, key) -> (state, Info)
+    memory(n) -> what is remembered at an episode's start, leading axis [n]
+    needs: what `update` reads of a batch beyond its transitions, as dotted names
+        (`memory`, `tail`, `transitions.extras.log_prob`).
+    """
+
+    name: str
+    init: Callable[[Key, Hyper], Tree]
+    act: Callable[[Tree, TimeStep, Tree, Key, bool], tuple[Tree, Tree, dict[str, Tree]]]
+    update: Callable[[Tree, Batch, Key], tuple[Tree, Info]]
+    memory: Callable[[int], Tree] = lambda n: ()
+    hyper: Hyper = dataclasses.field(default_factory=dict)
+    needs: tuple[str, ...] = ()
+    config: Any = None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Algorithm:
+    """What the loop scans.
+
+    init(key, hyper) -> state
+    step(state, key) -> (state, metrics): metrics are values of jaxrl.core.metrics
+    policy(state) -> Policy
+    hyper: the defaults of everything that `init` takes as an array
+    frames: environment steps in one `step`; initial_frames: those spent in `init`.
+    """
+
+    name: str
+    init: Callable[[Key, Hyper], Tree]
+    step: Callable[[Tree, Key], tuple[Tree, dict[str, Any]]]
+    policy: Callable[[Tree], Policy]
+    hyper: Hyper = dataclasses.field(default_factory=dict)
+    frames: int = 0
+    initial_frames: int = 0
+    partition: Tree = PartitionSpec()
+    config: Any = None
