@@ -1,0 +1,71 @@
+"""A window of experience as shuffled minibatches, drawn within each logical shard.
+
+A row is what is shuffled: a transition, or the whole sequence of one environment where the agent
+has memory. Environments are split evenly into `shards`, whatever the number of devices; each
+minibatch takes equally many rows of every shard, so that devices which hold a shard each never
+gather another's experience.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl.core import shuffle
+from jaxrl.core.errors import UserError
+from jaxrl.core.types import Array, Key, Tree
+
+
+def check(num_envs: int, num_steps: int, minibatches: int, shards: int, sequences: bool) -> None:
+    """Raises `UserError` unless the rows of every shard divide evenly into the minibatches."""
+    if num_envs % shards:
+        raise UserError(f"num_envs={num_envs} does not divide into num_shards={shards}.")
+    rows = num_envs // shards * (1 if sequences else num_steps)
+    if rows % minibatches:
+        unit = "sequences (num_envs" if sequences else "steps (num_envs * num_steps"
+        raise UserError(
+            f"{rows} {unit} per shard) do not divide into minibatches={minibatches}; "
+            f"choose a number of minibatches that divides {rows}."
+        )
+
+
+def to_rows(window: Tree, shards: int, sequences: bool) -> Tree:
+    """Leaves [T, B, ...] as rows: [shards, T * B / shards, ...], or [shards, B / shards, T, ...]
+    for sequences."""
+
+    def arrange(x: Array) -> Array:
+        time, batch = x.shape[:2]
+        x = x.reshape(time, shards, batch // shards, *x.shape[2:])
+        if sequences:
+            return jnp.moveaxis(x, 0, 2)
+        return jnp.moveaxis(x, 0, 1).reshape(shards, -1, *x.shape[3:])
+
+    return jax.tree.map(arrange, window)
+
+
+def from_rows(rows: Tree, sequences: bool) -> Tree:
+    """Rows [shards, n, ...] of a minibatch as a window [T, B, ...]; T is 1 unless `sequences`."""
+
+    def arrange(x: Array) -> Array:
+        x = x.reshape(-1, *x.shape[2:])
+        return jnp.moveaxis(x, 1, 0) if sequences else x[None]
+
+    return jax.tree.map(arrange, rows)
+
+
+def take(rows: Tree, index: Array) -> Tree:
+    """Row `index[s, i]` of each shard s: [shards, R, ...] -> [shards, n, ...]."""
+    return jax.vmap(lambda x, i: jax.tree.map(lambda leaf: leaf[i], x))(rows, index)
+
+
+def indices(
+    key: Key, rows: int, shards: int, epochs: int, minibatches: int, method: str = "auto"
+) -> Array:
+    """Which rows each minibatch takes, int32 [epochs * minibatches, shards, rows / minibatches]:
+    every epoch and shard has a permutation of its own (see `jaxrl.core.shuffle`)."""
+    if minibatches == 1:  # the order within a minibatch means nothing
+        return jnp.broadcast_to(jnp.arange(rows), (epochs, shards, rows))
+    permute = lambda key: shuffle.permutation(key, rows, method)
+    order = jax.vmap(jax.vmap(permute))(jax.random.split(key, (epochs, shards)))
+    order = order.reshape(epochs, shards, minibatches, rows // minibatches)
+    return jnp.moveaxis(order, 2, 1).reshape(epochs * minibatches, shards, -1)

@@ -1,0 +1,76 @@
+"""One gradient step with traced hyper-parameters, and gradients over batches beyond the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from jaxrl.core import trees
+from jaxrl.core.errors import UserError, unknown
+from jaxrl.core.types import Array, Tree
+
+# Without a learning rate: it multiplies their output, so that it can be an array.
+TRANSFORMS: dict[str, Callable[[], optax.GradientTransformation]] = {
+    "adam": lambda: optax.scale_by_adam(eps=1e-5),
+    "rmsprop": lambda: optax.scale_by_rms(decay=0.99, eps=1e-5),
+    "sgd": optax.identity,
+}
+
+
+def transform(name: str) -> optax.GradientTransformation:
+    """The optimiser of that name. Raises `UserError` where there is none."""
+    if name not in TRANSFORMS:
+        raise unknown("optimiser", name, TRANSFORMS)
+    return TRANSFORMS[name]()
+
+
+def descend(
+    optimiser: optax.GradientTransformation,
+    gradient: Tree,
+    optimiser_state: Tree,
+    params: Tree,
+    learning_rate: Array,
+    max_norm: Array | float = jnp.inf,
+) -> tuple[Tree, Tree, Array]:
+    """params - learning_rate * optimiser(gradient), the gradient scaled down to a global norm of
+    at most `max_norm` first. Returns params, optimiser state, and the norm before scaling."""
+    norm = optax.global_norm(gradient)
+    scale = jnp.minimum(1.0, max_norm / jnp.maximum(norm, 1e-12))
+    gradient = jax.tree.map(lambda g: g * scale, gradient)
+    updates, optimiser_state = optimiser.update(gradient, optimiser_state, params)
+    params = jax.tree.map(lambda p, u: p - learning_rate * u, params, updates)
+    return params, optimiser_state, norm
+
+
+def accumulated_gradient(
+    loss: Callable[..., tuple[Array, Any]], params: Tree, data: Tree, axis: int, rows: int
+) -> tuple[Tree, Any]:
+    """The gradient and the auxiliary output of `loss(params, data)`, both means over `data`'s
+    `axis`, computed on at most `rows` of it at a time (on all at once if `rows` is 0): what fits
+    the processor's cache is faster. Exact up to rounding where `loss` is a mean of rows.
+
+    Raises `UserError` if `axis` is longer than `rows` and not a multiple of it.
+    """
+    gradient = jax.grad(loss, has_aux=True)
+    size = jax.tree.leaves(data)[0].shape[axis]
+    if rows == 0 or size <= rows:
+        return gradient(params, data)
+    if size % rows:
+        raise UserError(f"A minibatch of {size} rows does not split into chunks of {rows}.")
+    chunks = size // rows
+
+    def split(x):
+        x = x.reshape(*x.shape[:axis], chunks, rows, *x.shape[axis + 1 :])
+        return jnp.moveaxis(x, axis, 0)
+
+    def add(total, chunk):
+        return jax.tree.map(jnp.add, total, gradient(params, chunk)), None
+
+    pieces = jax.tree.map(split, data)
+    empty = trees.zeros(jax.eval_shape(gradient, params, jax.tree.map(lambda x: x[0], pieces)))
+    total, _ = jax.lax.scan(add, empty, pieces)
+    return jax.tree.map(lambda x: x / chunks, total)

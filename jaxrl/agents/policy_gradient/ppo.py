@@ -1,0 +1,298 @@
+"""Proximal policy optimisation (Schulman et al., 2017, arXiv:1707.06347).
+
+Act for a window of steps; then, for several epochs over shuffled minibatches of it, descend the
+clipped surrogate of the policy, a value loss and an entropy bonus (their equation 9), with
+generalised advantages (Schulman et al., 2016). Details follow Andrychowicz et al. (2021).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl import losses
+from jaxrl.agents import minibatches
+from jaxrl.agents.optimisation import accumulated_gradient, descend, transform
+from jaxrl.agents.transforms.normalization import normalize_observation, normalize_reward
+from jaxrl.core import schedules, spaces, trees
+from jaxrl.core.errors import UserError, unknown
+from jaxrl.core.hyper import hyper, hypers, select
+from jaxrl.core.learn import learn
+from jaxrl.core.types import (
+    Agent,
+    Algorithm,
+    Array,
+    Environment,
+    Info,
+    TimeStep,
+    Tree,
+    struct,
+)
+from jaxrl.networks.actor_critic import ActorCritic, unroll
+from jaxrl.networks.heads import check_action_space
+from jaxrl.networks.torsos import activation
+from jaxrl.sources.rollouts import rollouts
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """What PPO can be told."""
+
+    num_envs: int = 64
+    """Environments that run side by side."""
+    num_steps: int = 128
+    """Steps of each environment between two updates."""
+    epochs: int = 4
+    """Passes over each window of experience."""
+    minibatches: int = 4
+    """Gradient steps in one pass."""
+    num_shards: int = 1
+    """Logical shards of the environments: how many devices can share a run at most."""
+    shuffle: str = "auto"
+    """How minibatches are drawn: exact (a uniform permutation, by sorting), bijection (cheap, for
+    powers of two), or auto (bijection where it can be)."""
+    chunk_rows: int = -1
+    """Rows of a minibatch that the gradient is computed on at once; 0 for all, -1 for what suits
+    the device (2048 on a CPU, all elsewhere)."""
+    reset_pool: int | None = None
+    """Fresh episodes drawn ahead per window, for environments whose reset is slow."""
+
+    hidden: tuple[int, ...] = (64, 64)
+    """Widths of the hidden layers of policy and value, each."""
+    activation: str = "tanh"
+    """tanh, relu, elu, gelu or silu."""
+    recurrent: int = 0
+    """Width of a GRU before both; 0 for a policy without memory."""
+    optimiser: str = "adam"
+    """adam, rmsprop or sgd."""
+
+    learning_rate: float = hyper(3e-4)
+    """Step size at the start."""
+    learning_rate_end: float = hyper(0.0)
+    """Step size after `learning_rate_steps`."""
+    learning_rate_steps: float = hyper(float("inf"))
+    """Environment steps over which the step size changes; infinite for a constant one."""
+    learning_rate_schedule: str = "linear"
+    """How it changes: linear, cosine or exponential."""
+    max_grad_norm: float = hyper(0.5)
+    """Longer gradients are scaled down to this global norm; infinite for none."""
+
+    discount: float = hyper(0.99)
+    """Gamma, per step."""
+    trace: float = hyper(0.95)
+    """Lambda of generalised advantage estimation."""
+    clip: float = hyper(0.2)
+    """How far the probability ratio may move from 1 before its gradient stops."""
+    value_clip: float = hyper(float("inf"))
+    """How far a value may move from its old one before its gradient stops."""
+    value_weight: float = hyper(0.5)
+    """Weight of the value loss."""
+    entropy_weight: float = hyper(0.0)
+    """Weight of the entropy bonus."""
+    target_kl: float = hyper(float("inf"))
+    """No more gradient steps on a window once a minibatch's estimated KL to the policy that
+    collected it exceeds this."""
+    normalize_advantage: bool = True
+    """Standardise the advantages of each minibatch."""
+
+    normalize_observation: bool = False
+    """Standardise observations with running statistics."""
+    normalize_reward: bool = False
+    """Divide rewards by the running standard deviation of the discounted return."""
+
+
+Surrogate = Callable[[Array, Array, Array, Array], Array]
+
+
+@struct
+class State:
+    params: Tree
+    optimiser: Tree
+    hyper: Tree
+
+
+@struct
+class Sample:
+    """What a gradient step sees of each transition, [T, B] (or rows of it)."""
+
+    timestep: TimeStep
+    action: Tree
+    log_prob: Array
+    value: Array
+    advantage: Array
+    target: Array
+    memory: Tree  # [1, B]: before the window
+
+
+def agent(
+    env: Environment, config: Config, surrogate: Surrogate = losses.clipped_surrogate
+) -> Agent:
+    """The PPO agent for `env`. `surrogate(log_prob, old_log_prob, advantage, clip)` is the policy's
+    loss per transition."""
+    _check(env, config)
+    network = ActorCritic(
+        env.observation_space, env.action_space, config.hidden, config.activation, config.recurrent
+    )
+    optimiser = transform(config.optimiser)
+    schedule = schedules.SCHEDULES[config.learning_rate_schedule]
+    sequences = config.recurrent > 0
+    chunk = config.chunk_rows
+    if chunk < 0:
+        chunk = 2048 if jax.default_backend() == "cpu" else 0
+    if sequences and chunk:
+        chunk = max(chunk // config.num_steps, 1)
+
+    def init(key, hyper):
+        timestep = example_timestep(env)
+        params = network.init(key, timestep, network.initial(1))
+        return State(params, optimiser.init(params), select(config, hyper))
+
+    def act(state, timestep, memory, key, greedy):
+        policy, _, memory = network.apply(state.params, timestep, memory)
+        action = policy.mode() if greedy else policy.sample(seed=key)
+        return action, memory, {"log_prob": policy.log_prob(action)}
+
+    def loss(params, sample, hyper):
+        memory = jax.tree.map(lambda x: x[0], sample.memory)
+        policy, value, _ = network.apply(params, sample.timestep, memory, method="unroll")
+        log_prob = policy.log_prob(sample.action)
+        policy_loss = surrogate(log_prob, sample.log_prob, sample.advantage, hyper["clip"]).mean()
+        value_loss = losses.clipped_squared_error(
+            value, sample.value, sample.target, hyper["value_clip"]
+        ).mean()
+        entropy = policy.entropy().mean()
+        total = policy_loss + hyper["value_weight"] * value_loss - hyper["entropy_weight"] * entropy
+        moved = jnp.abs(jnp.expm1(log_prob - sample.log_prob)) > hyper["clip"]
+        return total, {
+            "policy_loss": policy_loss,
+            "value_loss": value_loss,
+            "entropy": entropy,
+            "approximate_kl": losses.approximate_kl(log_prob, sample.log_prob).mean(),
+            "clip_fraction": moved.mean(),
+        }
+
+    def update(state, batch, key):
+        hyper, transitions = state.hyper, batch.transitions
+        before = unroll(network, state.params, transitions, batch.memory)
+        advantage = losses.gae(
+            transitions.reward,
+            before.value,
+            before.next_value,
+            transitions.terminated,
+            transitions.next_timestep.done,
+            hyper["discount"],
+            hyper["trace"],
+        )
+        sample = Sample(
+            transitions.timestep,
+            transitions.action,
+            transitions.extras["log_prob"],
+            before.value,
+            advantage,
+            target=advantage + before.value,
+            memory=jax.tree.map(lambda x: x[None], batch.memory),
+        )
+        rows = minibatches.to_rows(sample, config.num_shards, sequences)
+        learning_rate = schedule(
+            hyper["learning_rate"],
+            hyper["learning_rate_end"],
+            schedules.progress(batch.frames, hyper["learning_rate_steps"]),
+        )
+
+        def step(carry, index):
+            params, optimiser_state, stopped = carry
+            chosen = minibatches.from_rows(minibatches.take(rows, index), sequences)
+            if config.normalize_advantage:
+                a = chosen.advantage
+                a = (a - a.mean()) / (a.std() + 1e-8)
+                chosen = dataclasses.replace(chosen, advantage=a)
+            gradient, info = accumulated_gradient(
+                lambda params, sample: loss(params, sample, hyper), params, chosen, 1, chunk
+            )
+            stopped = stopped | (info["approximate_kl"] > hyper["target_kl"])
+            new_params, new_optimiser_state, norm = descend(
+                optimiser, gradient, optimiser_state, params, learning_rate, hyper["max_grad_norm"]
+            )
+            kept = trees.where(
+                stopped, (params, optimiser_state), (new_params, new_optimiser_state)
+            )
+            return (*kept, stopped), info | {"grad_norm": norm}
+
+        index = minibatches.indices(
+            key,
+            jax.tree.leaves(rows)[0].shape[1],
+            config.num_shards,
+            config.epochs,
+            config.minibatches,
+            config.shuffle,
+        )
+        (params, optimiser_state, stopped), info = jax.lax.scan(
+            step, (state.params, state.optimiser, jnp.bool_(False)), index
+        )
+        metrics = {name: x.mean() for name, x in info.items()} | {
+            "explained_variance": losses.explained_variance(before.value, sample.target),
+            "learning_rate": learning_rate,
+            "stopped_early": stopped.astype(jnp.float32),
+        }
+        return State(params, optimiser_state, hyper), Info(metrics)
+
+    return Agent(
+        "ppo",
+        init,
+        act,
+        update,
+        memory=network.initial,
+        hyper=hypers(config),
+        needs=("transitions.extras.log_prob", "memory"),
+        config=config,
+    )
+
+
+@functools.cache
+def ppo(env: Environment, config: Config = Config()) -> Algorithm:
+    """PPO on `env`, learning from rollouts. The same arguments give the same object.
+
+    Raises `UserError` where env and config do not fit: an action space without a policy head, a
+    window that does not divide into the minibatches, a name that does not exist, a NaN.
+    """
+    return on_rollouts(env, agent(env, config), config)
+
+
+def on_rollouts(env: Environment, agent: Agent, config: Config) -> Algorithm:
+    """`agent` with the normalisations that `config` asks for, on rollouts of `env`."""
+    if config.normalize_reward:
+        agent = normalize_reward(agent, config.num_envs)
+    if config.normalize_observation:
+        agent = normalize_observation(agent, env)
+    return learn(agent, rollouts(env, config.num_envs, config.num_steps, None, config.reset_pool))
+
+
+def example_timestep(env: Environment) -> TimeStep:
+    """A time step of zeros with every channel that `env` has, batched [1]."""
+    shapes = jax.eval_shape(lambda key: env.reset(key, env.params)[1], jax.random.key(0))
+    return trees.zeros(jax.tree.map(lambda s: jax.ShapeDtypeStruct((1, *s.shape), s.dtype), shapes))
+
+
+def _check(env: Environment, config: Config) -> None:
+    check_action_space(env.action_space, "ppo")
+    activation(config.activation)
+    hypers(config)
+    for name in ("num_envs", "num_steps", "epochs", "minibatches", "num_shards"):
+        if getattr(config, name) < 1:
+            raise UserError(f"{name} must be at least 1, got {getattr(config, name)}.")
+    if config.learning_rate_schedule not in schedules.SCHEDULES:
+        raise unknown(
+            "learning_rate_schedule", config.learning_rate_schedule, schedules.SCHEDULES
+        )
+    minibatches.check(
+        config.num_envs,
+        config.num_steps,
+        config.minibatches,
+        config.num_shards,
+        config.recurrent > 0,
+    )

@@ -1,0 +1,153 @@
+"""Normalisations as agent transformations: their statistics are part of the agent's state, so they
+are saved, loaded and used in evaluation with it.
+
+Both apply the old statistics and then update them: otherwise what is learnt from would not be what
+was acted on, and the probability ratio before the first update would not be 1.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl.core.errors import UserError
+from jaxrl.core.spaces import Box, is_space
+from jaxrl.core.types import Agent, Array, Environment, TimeStep, Tree, struct
+
+
+@struct
+class Moments:
+    """Mean and sum of squared deviations of `count` values (float32)."""
+
+    mean: Array
+    squares: Array
+    count: Array
+
+    @property
+    def deviation(self) -> Array:
+        """The standard deviation, 1 before anything was counted."""
+        variance = self.squares / jnp.maximum(self.count, 1.0)
+        return jnp.where(self.count > 0, jnp.sqrt(variance + 1e-8), 1.0)
+
+
+def no_moments(shape: tuple[int, ...]) -> Moments:
+    return Moments(jnp.zeros(shape), jnp.zeros(shape), jnp.float32(0))
+
+
+def add(moments: Moments, values: Array) -> Moments:
+    """Moments of what was counted and of `values` [..., *shape] together (Chan et al., 1983)."""
+    axes = tuple(range(values.ndim - moments.mean.ndim))
+    count = jnp.float32(values.size / max(moments.mean.size, 1))
+    mean, squares = values.mean(axes), values.var(axes) * count
+    total = moments.count + count
+    delta = mean - moments.mean
+    return Moments(
+        moments.mean + delta * count / total,
+        moments.squares + squares + delta**2 * moments.count * count / total,
+        total,
+    )
+
+
+@struct
+class NormalizedObservation:
+    agent: Tree
+    moments: Tree  # a Moments for each real-valued part of the observation, None for the others
+
+
+def normalize_observation(agent: Agent, env: Environment, clip: float = 10.0) -> Agent:
+    """`agent`, seeing observations standardised with running statistics and clipped to +-`clip`.
+
+    Real-valued boxes are standardised feature by feature; integers are left as they are.
+    """
+    spaces, treedef = jax.tree.flatten(env.observation_space, is_leaf=is_space)
+    real = [isinstance(s, Box) and jnp.issubdtype(s.dtype, jnp.floating) for s in spaces]
+
+    def init(key, hyper):
+        moments = [no_moments(s.shape) if r else None for s, r in zip(spaces, real, strict=True)]
+        return NormalizedObservation(agent.init(key, hyper), moments)
+
+    def see(state: NormalizedObservation, timestep: TimeStep) -> TimeStep:
+        parts = treedef.flatten_up_to(timestep.observation)
+        seen = [
+            x if m is None else jnp.clip((x - m.mean) / m.deviation, -clip, clip)
+            for m, x in zip(state.moments, parts, strict=True)
+        ]
+        return dataclasses.replace(timestep, observation=treedef.unflatten(seen))
+
+    def act(state, timestep, memory, key, greedy):
+        return agent.act(state.agent, see(state, timestep), memory, key, greedy)
+
+    def update(state, batch, key):
+        transitions = dataclasses.replace(
+            batch.transitions,
+            timestep=see(state, batch.transitions.timestep),
+            next_timestep=see(state, batch.transitions.next_timestep),
+        )
+        tail = batch.tail and (see(state, batch.tail[0]), batch.tail[1])
+        seen = dataclasses.replace(batch, transitions=transitions, tail=tail)
+        inner, info = agent.update(state.agent, seen, key)
+        parts = treedef.flatten_up_to(batch.transitions.observation)
+        moments = [
+            m if m is None else add(m, x) for m, x in zip(state.moments, parts, strict=True)
+        ]
+        return NormalizedObservation(inner, moments), info
+
+    return dataclasses.replace(
+        agent, name=f"normalize_observation({agent.name})", init=init, act=act, update=update
+    )
+
+
+@struct
+class NormalizedReward:
+    agent: Tree
+    moments: Moments  # of the discounted return so far
+    returns: Array  # [B]: of the episodes that were running when the last window ended
+    hyper: Tree
+
+
+def normalize_reward(agent: Agent, num_envs: int, clip: float = 10.0) -> Agent:
+    """`agent`, learning from rewards divided by the running standard deviation of the discounted
+    return so far (as in Engstrom et al., 2020, section 3), clipped to +-`clip`.
+
+    For windows [T, B] of the same `num_envs` (B) streams. Raises `UserError` if the agent has no
+    hyper-parameter `discount`.
+    """
+    if "discount" not in agent.hyper:
+        raise UserError(f"normalize_reward needs an agent with a discount; '{agent.name}' has none.")
+
+    def init(key, hyper):
+        return NormalizedReward(
+            agent.init(key, hyper),
+            no_moments(()),
+            jnp.zeros(num_envs),
+            {"discount": jnp.asarray(hyper["discount"])},
+        )
+
+    def act(state, timestep, memory, key, greedy):
+        return agent.act(state.agent, timestep, memory, key, greedy)
+
+    def update(state, batch, key):
+        next_timestep = batch.transitions.next_timestep
+
+        def accumulate(returns, step):
+            reward, done = step
+            returns = state.hyper["discount"] * returns + reward
+            return jnp.where(done, 0.0, returns), returns
+
+        later, returns = jax.lax.scan(
+            accumulate, state.returns, (next_timestep.reward, next_timestep.done)
+        )
+        reward = jnp.clip(next_timestep.reward / state.moments.deviation, -clip, clip)
+        transitions = dataclasses.replace(
+            batch.transitions, next_timestep=dataclasses.replace(next_timestep, reward=reward)
+        )
+        inner, info = agent.update(
+            state.agent, dataclasses.replace(batch, transitions=transitions), key
+        )
+        return NormalizedReward(inner, add(state.moments, returns), later, state.hyper), info
+
+    return dataclasses.replace(
+        agent, name=f"normalize_reward({agent.name})", init=init, act=act, update=update
+    )

@@ -1,0 +1,111 @@
+"""The joint: an agent meets a source."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec
+
+from jaxrl.core import hyper as hyperparameters
+from jaxrl.core import metrics as m
+from jaxrl.core import trees
+from jaxrl.core.errors import UserError
+from jaxrl.core.types import Agent, Algorithm, Array, Policy, Source, Tree, struct
+
+
+@struct
+class LearnerState:
+    agent: Tree
+    source: Tree
+    steps: Array  # int32
+    diverged: Array  # int32: the step at which a loss was first not finite, or metrics.NEVER
+
+
+def learn(agent: Agent, source: Source, updates: int = 1) -> Algorithm:
+    """Collect once with the agent's policy, then `updates` times sample, update and feed back.
+
+    Once an update reports a number that is not finite, the agent state stays as it was before
+    that step (the source goes on), and the metric `diverged` says when it was.
+
+    Raises `UserError`, before anything compiles, where the source's batches lack what the agent
+    needs, and where both name a hyper-parameter alike.
+    """
+    if updates < 1:
+        raise UserError(f"updates must be at least 1, got {updates}.")
+    hyper = hyperparameters.merge(agent.hyper, source.hyper)
+    _check(agent, source, hyper)
+
+    def as_policy(agent_state) -> Policy:
+        return Policy(agent.act, agent.memory, agent_state)
+
+    def init(key, hyper):
+        agent_key, source_key = jax.random.split(key)
+        agent_state = agent.init(agent_key, hyper)
+        source_state = source.init(source_key, hyper, as_policy(agent_state))
+        return LearnerState(agent_state, source_state, jnp.int32(0), jnp.int32(m.NEVER))
+
+    def step(state, key):
+        collect_key, update_key = jax.random.split(key)
+        source_state, fresh, statistics = source.collect(
+            state.source, as_policy(state.agent), collect_key
+        )
+
+        def update(carry, key):
+            agent_state, source_state = carry
+            sample_key, key = jax.random.split(key)
+            batch = source.sample(source_state, fresh, sample_key)
+            agent_state, info = agent.update(agent_state, batch, key)
+            source_state = source.feedback(source_state, batch, info.feedback)
+            return (agent_state, source_state), {k: m.mean(v) for k, v in info.metrics.items()}
+
+        (agent_state, source_state), reports = _repeat(
+            update, (state.agent, source_state), update_key, updates
+        )
+        finite = trees.all_finite([report.total for report in reports.values()])
+        diverged = jnp.where(finite, state.diverged, jnp.minimum(state.diverged, state.steps))
+        # The agent's state alone is selected: a select over a replay buffer would copy it.
+        agent_state = trees.where(diverged == m.NEVER, agent_state, state.agent)
+        metrics = statistics | reports | {"diverged": m.First(diverged)}
+        return LearnerState(agent_state, source_state, state.steps + 1, diverged), metrics
+
+    return Algorithm(
+        f"{agent.name} on {source.name}",
+        init,
+        step,
+        policy=lambda state: as_policy(state.agent),
+        hyper=hyper,
+        frames=source.frames,
+        initial_frames=source.initial_frames,
+        partition=LearnerState(
+            PartitionSpec(), source.partition, PartitionSpec(), PartitionSpec()
+        ),
+        config=agent.config,
+    )
+
+
+def _repeat(update, carry, key, updates):
+    if updates == 1:  # a scan of length one would only cost compile time
+        return update(carry, key)
+    carry, reports = jax.lax.scan(update, carry, jax.random.split(key, updates))
+    return carry, m.reduce(reports)
+
+
+def _check(agent: Agent, source: Source, hyper) -> None:
+    """One sentence naming what is missing, found by shapes alone."""
+
+    def batch_of(key):
+        agent_state = agent.init(key, hyper)
+        policy = Policy(agent.act, agent.memory, agent_state)
+        state, fresh, _ = source.collect(source.init(key, hyper, policy), policy, key)
+        return source.sample(state, fresh, key)
+
+    batch = jax.eval_shape(batch_of, jax.random.key(0))
+    for path in agent.needs:
+        part = batch
+        for name in path.split("."):
+            part = part.get(name) if isinstance(part, dict) else getattr(part, name, None)
+            if part is None:
+                raise UserError(
+                    f"The agent '{agent.name}' needs '{path}', "
+                    f"which batches of the source '{source.name}' do not have."
+                )

@@ -1,0 +1,146 @@
+"""Metrics of fixed size that are folded inside the scan: over time, seeds and devices.
+
+Each kind has an identity (`empty`) and an associative `merge`, so a row of the log can be
+accumulated step by step, half a row can be saved, and memory does not grow with training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl.core.types import Array, struct
+
+NEVER = np.int32(np.iinfo(np.int32).max)
+
+
+@struct
+class Mean:
+    """A weighted mean, as its two sums."""
+
+    total: Array
+    weight: Array
+
+    def merge(self, other: Mean) -> Mean:
+        return Mean(self.total + other.total, self.weight + other.weight)
+
+    def empty(self) -> Mean:
+        return Mean(jnp.zeros_like(self.total), jnp.zeros_like(self.weight))
+
+    def value(self) -> Array:
+        """total / weight, NaN where nothing was counted."""
+        return jnp.where(self.weight > 0, self.total / jnp.where(self.weight > 0, self.weight, 1), jnp.nan)
+
+
+@struct
+class Sum:
+    """A sum, e.g. a number of episodes."""
+
+    total: Array
+
+    def merge(self, other: Sum) -> Sum:
+        return Sum(self.total + other.total)
+
+    def empty(self) -> Sum:
+        return Sum(jnp.zeros_like(self.total))
+
+    def value(self) -> Array:
+        return self.total
+
+
+@struct
+class Minimum:
+    """The smallest value seen; +inf where there was none."""
+
+    least: Array
+
+    def merge(self, other: Minimum) -> Minimum:
+        return Minimum(jnp.minimum(self.least, other.least))
+
+    def empty(self) -> Minimum:
+        return Minimum(jnp.full_like(self.least, jnp.inf))
+
+    def value(self) -> Array:
+        return self.least
+
+
+@struct
+class Maximum:
+    """The largest value seen; -inf where there was none."""
+
+    most: Array
+
+    def merge(self, other: Maximum) -> Maximum:
+        return Maximum(jnp.maximum(self.most, other.most))
+
+    def empty(self) -> Maximum:
+        return Maximum(jnp.full_like(self.most, -jnp.inf))
+
+    def value(self) -> Array:
+        return self.most
+
+
+@struct
+class First:
+    """The first step (int32) at which something happened; `NEVER` where it did not."""
+
+    step: Array
+
+    def merge(self, other: First) -> First:
+        return First(jnp.minimum(self.step, other.step))
+
+    def empty(self) -> First:
+        return First(jnp.full_like(self.step, NEVER))
+
+    def value(self) -> Array:
+        return self.step
+
+
+Metric = Mean | Sum | Minimum | Maximum | First
+Metrics = Mapping[str, Any]
+
+
+def is_metric(x: Any) -> bool:
+    return isinstance(x, Metric)
+
+
+def mean(values: Array, where: Array | None = None, axis: Any = None) -> Mean:
+    """The mean over `axis` (all axes unless said) of `values` where `where` (bool) holds."""
+    values = jnp.asarray(values, jnp.float32)
+    if where is None:
+        count = values.size if axis is None else np.prod([values.shape[a] for a in np.atleast_1d(axis)])
+        return Mean(values.sum(axis), jnp.float32(count))
+    where = where.reshape(where.shape + (1,) * (values.ndim - where.ndim))
+    return Mean(
+        jnp.where(where, values, 0).sum(axis),
+        jnp.broadcast_to(where, values.shape).sum(axis, dtype=jnp.float32),
+    )
+
+
+def empty(metrics: Metrics) -> dict[str, Any]:
+    """The identity of `merge` for metrics of these kinds; leaves may be ShapeDtypeStructs."""
+    return {name: metric.empty() for name, metric in metrics.items()}
+
+
+def merge(a: Metrics, b: Metrics) -> dict[str, Any]:
+    """Both together, name by name. Both must have the same names."""
+    return {name: a[name].merge(b[name]) for name in a}
+
+
+def reduce(metrics: Metrics, axis: int = 0) -> dict[str, Any]:
+    """Fold one array axis away, e.g. the time axis that `jax.lax.scan` stacked."""
+
+    def fold(metric):
+        how = {Minimum: jnp.min, Maximum: jnp.max, First: jnp.min}.get(type(metric), jnp.sum)
+        return jax.tree.map(lambda x: how(x, axis=axis), metric)
+
+    return {name: fold(metric) for name, metric in metrics.items()}
+
+
+def values(metrics: Metrics) -> dict[str, Array]:
+    """The number that each metric stands for."""
+    return {name: metric.value() for name, metric in metrics.items()}

@@ -1,0 +1,59 @@
+"""The loop: one scan over one pure step, for every algorithm there is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl.core import metrics as m
+from jaxrl.core.hyper import override
+from jaxrl.core.types import Algorithm, Array, Hyper, Key, Tree, struct
+
+
+@struct
+class Run:
+    """A training run at some moment: all that is needed to go on exactly."""
+
+    state: Tree
+    key: Key  # never changes; step t draws from fold_in(key, t + 1), init from fold_in(key, 0)
+    step: Array  # int32: steps done
+
+
+def start(algorithm: Algorithm, key: Key, hyper: Hyper | None = None) -> Run:
+    """A new run. `hyper` overrides some of `algorithm.hyper`; vmap over it to sweep.
+
+    Raises `UserError` for a hyper-parameter that the algorithm does not have.
+    """
+    hyper = override(algorithm.hyper, hyper)
+    state = algorithm.init(jax.random.fold_in(key, 0), hyper)
+    return Run(state, key, jnp.int32(0))
+
+
+def advance(algorithm: Algorithm, run: Run) -> tuple[Run, dict[str, Any]]:
+    """One step of the algorithm, and its metrics."""
+    step = run.step + 1
+    state, metrics = algorithm.step(run.state, jax.random.fold_in(run.key, step))
+    return Run(state, run.key, step), metrics
+
+
+def train(algorithm: Algorithm, run: Run, num_steps: int) -> tuple[Run, dict[str, Any]]:
+    """`num_steps` steps in one scan, their metrics folded into one row.
+
+    Pure: jit it (`static_argnums=(0, 2)`), vmap it over runs, differentiate it, put it into
+    another scan. Environment steps: `num_steps * algorithm.frames`.
+    """
+
+    def body(carry, _):
+        run, row = carry
+        run, metrics = advance(algorithm, run)
+        return (run, m.merge(row, metrics)), None
+
+    (run, row), _ = jax.lax.scan(body, (run, empty_row(algorithm, run)), None, num_steps)
+    return run, row
+
+
+def empty_row(algorithm: Algorithm, run: Run) -> dict[str, Any]:
+    """The metrics of no steps at all: what a row is folded onto."""
+    return m.empty(jax.eval_shape(lambda run: advance(algorithm, run)[1], run))

@@ -1,0 +1,28 @@
+"""Operations on whole pytrees that `jax.tree` lacks."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl.core.types import Array, Tree
+
+
+def where(mask: Array, a: Tree, b: Tree) -> Tree:
+    """Leaf by leaf `a` where `mask`, else `b`; `mask` covers the leading axes of every leaf."""
+
+    def choose(x, y):
+        return jnp.where(mask.reshape(mask.shape + (1,) * (jnp.ndim(x) - mask.ndim)), x, y)
+
+    return jax.tree.map(choose, a, b)
+
+
+def all_finite(tree: Tree) -> Array:
+    """Whether no inexact leaf of `tree` holds a NaN or an infinity (bool scalar)."""
+    leaves = [x for x in jax.tree.leaves(tree) if jnp.issubdtype(jnp.result_type(x), jnp.inexact)]
+    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in leaves])) if leaves else jnp.bool_(1)
+
+
+def zeros(shapes: Tree) -> Tree:
+    """Zeros of the given shapes and dtypes (as returned by `jax.eval_shape`)."""
+    return jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)

@@ -1,0 +1,40 @@
+"""From an observation of any space to one vector of features."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl.core.spaces import Discrete, MultiDiscrete, Space, is_space
+from jaxrl.core.types import Array, TimeStep, Tree
+
+
+def flatten(space: Space, observation: Tree) -> Array:
+    """Features [..., D] of `observation` [..., *shape]: boxes flattened, integers one-hot,
+    the parts of a container one after the other in the order of `jax.tree.leaves`."""
+    spaces = jax.tree.leaves(space, is_leaf=is_space)
+    parts = [_flatten(s, x) for s, x in zip(spaces, jax.tree.leaves(observation), strict=True)]
+    return parts[0] if len(parts) == 1 else jnp.concatenate(parts, -1)
+
+
+def features(space: Space, timestep: TimeStep) -> Array:
+    """`flatten` of a time step's observation, followed by its goal where there is one."""
+    observation = flatten(space, timestep.observation)
+    if timestep.goal is None:
+        return observation
+    batch = observation.ndim - 1
+    goals = [g.reshape(*g.shape[:batch], -1) for g in jax.tree.leaves(timestep.goal)]
+    return jnp.concatenate([observation, *goals], -1)
+
+
+def _flatten(space: Space, x: Array) -> Array:
+    match space:
+        case Discrete(n):
+            return jax.nn.one_hot(x, n)
+        case MultiDiscrete(sizes):
+            return jnp.concatenate(
+                [jax.nn.one_hot(x[..., i], n) for i, n in enumerate(sizes)], axis=-1
+            )
+        case _:
+            batch = x.ndim - len(space.shape)
+            return x.astype(jnp.float32).reshape(*x.shape[:batch], -1)

@@ -1,0 +1,82 @@
+"""Policy heads: from features to a distribution over actions. The one file that knows distrax."""
+
+from __future__ import annotations
+
+import distrax
+import flax.linen as nn
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl.core.errors import UserError
+from jaxrl.core.spaces import Box, Discrete, MultiDiscrete, Space, bounds
+from jaxrl.core.types import Array
+from jaxrl.networks.initialisers import orthogonal
+
+Distribution = distrax.Distribution
+
+ILLEGAL = -1e9  # finite, so that entropies of masked actions are 0 and not NaN
+
+
+class PolicyHead(nn.Module):
+    """A distribution over `space` from features [..., D].
+
+    Discrete: a categorical, over `legal_actions` only where given (bool [..., num_actions]).
+    MultiDiscrete: independent categoricals, `legal_actions` [..., components, largest size].
+    Box: a normal whose mean is linear in the features and whose standard deviation is a parameter
+        that starts at `exp(log_std)`; both in units of the box's half-width around its centre (of
+        1 around 0 where it is unbounded). Actions outside the box are the environment's to clip.
+    """
+
+    space: Space
+    log_std: float = 0.0
+
+    @nn.compact
+    def __call__(self, features: Array, legal_actions: Array | None = None) -> Distribution:
+        match self.space:
+            case Discrete(n):
+                return distrax.Categorical(_mask(self._linear(n)(features), legal_actions))
+            case MultiDiscrete(sizes):
+                width = max(sizes)
+                logits = self._linear(len(sizes) * width)(features)
+                logits = logits.reshape(*logits.shape[:-1], len(sizes), width)
+                exists = jnp.arange(width) < jnp.asarray(sizes)[:, None]
+                logits = _mask(jnp.where(exists, logits, ILLEGAL), legal_actions)
+                return distrax.Independent(distrax.Categorical(logits), 1)
+            case Box(shape=shape):
+                centre, half_width = _scale(self.space)
+                size = int(np.prod(shape))
+                mean = self._linear(size)(features).reshape(*features.shape[:-1], *shape)
+                log_std = self.param("log_std", nn.initializers.constant(self.log_std), shape)
+                normal = distrax.Normal(
+                    centre + half_width * mean,
+                    jnp.broadcast_to(half_width * jnp.exp(log_std), mean.shape),
+                )
+                return distrax.Independent(normal, len(shape))
+        raise _unsupported(self.space)
+
+    def _linear(self, size: int) -> nn.Dense:
+        # Small weights: the first policy is close to uniform (Andrychowicz et al., 2021, 3.2).
+        return nn.Dense(size, kernel_init=orthogonal(0.01), name="linear")
+
+
+def check_action_space(space: Space, agent: str) -> None:
+    """Raises `UserError` if no head exists for `space`."""
+    if not isinstance(space, Discrete | MultiDiscrete | Box):
+        raise _unsupported(space, agent)
+
+
+def _unsupported(space: Space, agent: str = "PolicyHead") -> UserError:
+    return UserError(
+        f"{agent} cannot act in {space!r}; it needs a Discrete, MultiDiscrete or Box action space."
+    )
+
+
+def _mask(logits: Array, legal_actions: Array | None) -> Array:
+    return logits if legal_actions is None else jnp.where(legal_actions, logits, ILLEGAL)
+
+
+def _scale(box: Box) -> tuple[np.ndarray, np.ndarray]:
+    low, high = bounds(box)
+    bounded = np.isfinite(low) & np.isfinite(high)
+    low, high = np.where(bounded, low, -1.0), np.where(bounded, high, 1.0)
+    return (low + high) / 2, (high - low) / 2

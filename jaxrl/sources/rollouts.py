@@ -1,0 +1,88 @@
+"""On-policy experience: every batch is the window that was just collected."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec
+
+from jaxrl.core import metrics as m
+from jaxrl.core import stream
+from jaxrl.core.errors import UserError
+from jaxrl.core.types import Array, Batch, Environment, Source, Tasks, Tree, struct
+from jaxrl.tasks.basic import fixed
+
+SHARDS = "shards"  # the mesh axis over which environments are split
+
+
+@struct
+class RolloutState:
+    streams: stream.Streams
+    tasks: Tree
+    windows: Array  # int32: collected so far
+
+
+def rollouts(
+    env: Environment,
+    num_envs: int,
+    num_steps: int,
+    tasks: Tasks | None = None,
+    reset_pool: int | None = None,
+) -> Source:
+    """Windows of `num_steps` (T) steps of `num_envs` (B) streams that go on across windows.
+
+    A batch holds transitions [T, B], the memory at the window's start, and the tail.
+    `reset_pool`: draw that many fresh episodes per window ahead, instead of one for every copy and
+    step; for environments whose reset is dear. More resets than that in one window reuse them, and
+    the metric `resets_reused` counts how many. Raises `UserError` for sizes below 1.
+    """
+    for name, value in {"num_envs": num_envs, "num_steps": num_steps}.items():
+        if value < 1:
+            raise UserError(f"{name} must be at least 1, got {value}.")
+    tasks = tasks or fixed(env.params)
+    frames = num_envs * num_steps
+
+    def init(key, hyper, policy):
+        task_key, stream_key = jax.random.split(key)
+        task_state = tasks.init(task_key, policy)
+        streams = stream.start(env, tasks, task_state, policy, stream_key, num_envs)
+        return RolloutState(streams, task_state, jnp.int32(0))
+
+    def collect(state, policy, key):
+        pool_key, key = jax.random.split(key)
+        pool = None
+        if reset_pool is not None:
+            pool = stream.pool(env, tasks, state.tasks, pool_key, reset_pool)
+
+        def body(carry, key):
+            streams, pool = carry
+            streams, pool, transition, statistics = stream.advance(
+                env, tasks, state.tasks, streams, policy, key, pool=pool
+            )
+            return (streams, pool), (transition, statistics)
+
+        (streams, pool), (transitions, statistics) = jax.lax.scan(
+            body, (state.streams, pool), jax.random.split(key, num_steps)
+        )
+        statistics = m.reduce(statistics)
+        if pool is not None:
+            reused = jnp.maximum(pool.used - reset_pool, 0)
+            statistics["resets_reused"] = m.Sum(reused.astype(jnp.float32))
+        windows = state.windows + 1
+        batch = Batch(
+            transitions,
+            frames=windows.astype(jnp.float32) * frames,
+            memory=state.streams.memory,
+            tail=(streams.timestep, streams.memory),
+        )
+        task_state = tasks.update(state.tasks, policy, transitions)
+        return RolloutState(streams, task_state, windows), batch, statistics
+
+    return Source(
+        f"rollouts({env.name})",
+        init,
+        collect,
+        sample=lambda state, fresh, key: fresh,
+        frames=frames,
+        partition=RolloutState(PartitionSpec(SHARDS), PartitionSpec(), PartitionSpec()),
+    )

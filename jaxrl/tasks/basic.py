@@ -1,0 +1,72 @@
+"""Tasks that do not learn: one world, random worlds, and worlds one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl.core.errors import UserError
+from jaxrl.core.types import Key, Tasks, Tree, struct
+
+
+def _arrays(params: Tree) -> Tree:
+    return jax.tree.map(jnp.asarray, params)
+
+
+def fixed(params: Tree) -> Tasks:
+    """Always the same parameters. They lie in the state, so they can be edited or vmapped."""
+    return Tasks(
+        "fixed",
+        init=lambda key, policy: _arrays(params),
+        sample=lambda state, key, n: (),
+        params=lambda state, task: state,
+    )
+
+
+def randomise(draw: Callable[[Key], Tree]) -> Tasks:
+    """Domain randomisation (Tobin et al., 2017): every episode has parameters of its own.
+
+    `draw(key) -> params` for one episode. A task's id is the key data that it was drawn with.
+    """
+
+    def sample(state, key, n):
+        return jax.random.split(key, n)
+
+    return Tasks(
+        "randomise",
+        init=lambda key, policy: (),
+        sample=sample,
+        params=lambda state, task: draw(task),
+    )
+
+
+@struct
+class Schedule:
+    params: Tree  # leading axis [K]
+    windows: jax.Array  # int32: updates seen so far
+
+
+def schedule(params: Tree, every: int) -> Tasks:
+    """One task after the other, round and round: the stacked `params` (leading axis [K]), each
+    for `every` windows of experience. An id is the task's index, 0 .. K - 1; an episode that
+    runs when the task changes ends in the task it began in. Raises `UserError` unless every > 0
+    and all leaves share a leading axis."""
+    sizes = {jnp.shape(x)[:1] for x in jax.tree.leaves(params)}
+    if len(sizes) != 1 or () in sizes:
+        raise UserError(f"schedule needs params with one shared leading axis, got {sorted(sizes)}.")
+    if every < 1:
+        raise UserError(f"schedule needs every >= 1 window, got {every}.")
+    ((count,),) = sizes
+
+    def sample(state, key, n):
+        return jnp.full(n, (state.windows // every) % count, jnp.int32)
+
+    return Tasks(
+        "schedule",
+        init=lambda key, policy: Schedule(_arrays(params), jnp.int32(0)),
+        sample=sample,
+        params=lambda state, task: jax.tree.map(lambda x: x[task], state.params),
+        update=lambda state, policy, transitions: Schedule(state.params, state.windows + 1),
+    )
