@@ -1,0 +1,63 @@
+"""Initial weights."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxrl.core import errors
+
+
+def orthogonal(scale: float = 1.0):
+    """An initialiser of orthogonal weights: the last axis is the output, the axes before it are
+    flattened to the input, and whichever of the two is smaller gets orthonormal vectors, of Haar
+    distribution, times `scale` (Saxe, McClelland & Ganguli 2014, "Exact solutions to the nonlinear
+    dynamics of learning in deep linear neural networks").
+
+    It draws what `jax.nn.initializers.orthogonal` draws in distribution, but by Gram-Schmidt in a
+    loop instead of `jnp.linalg.qr`: LAPACK's QR, batched by vmap in a jitted training program, hung
+    on the CPU.
+
+    Returns:
+        `init(key, shape, dtype=float32)` -> [*shape], which raises UserError for fewer than two
+        axes.
+    """
+
+    def init(key: jax.Array, shape: tuple[int, ...], dtype=jnp.float32) -> jax.Array:
+        if len(shape) < 2:
+            raise errors.UserError(
+                f"Orthogonal weights have two axes or more, not the shape {tuple(shape)}."
+            )
+        rows, columns = math.prod(shape[:-1]), shape[-1]
+        vectors = _orthonormal_rows(key, min(rows, columns), max(rows, columns))
+        matrix = vectors if rows <= columns else vectors.T
+        return (scale * matrix).reshape(shape).astype(dtype)
+
+    return init
+
+
+@functools.partial(jax.jit, static_argnums=(1, 2))
+def _orthonormal_rows(key: jax.Array, count: int, size: int) -> jax.Array:
+    """`count` orthonormal vectors of `size` >= `count`, float32 [count, size], of Haar
+    distribution, since Gram-Schmidt on Gaussian rows gives the Q of their QR decomposition with a
+    positive diagonal of R (Mezzadri 2007, "How to generate random matrices from the classical
+    compact groups", section 5).
+
+    Row i loses its part along the rows before it, twice, which is enough for orthogonality to
+    rounding (Giraud, Langou & Rozloznik 2005, "twice is enough"). The rows after i are zeroed by
+    the mask, so that every step has the same shapes and one small loop body is compiled.
+    """
+    gaussian = jax.random.normal(key, (count, size), jnp.float32)
+
+    def orthonormalise(i, rows):
+        before = (jnp.arange(count) < i).astype(jnp.float32)
+        row = rows[i]
+        for _ in range(2):
+            row = row - ((rows @ row) * before) @ rows
+        return rows.at[i].set(row / jnp.linalg.norm(row))
+
+    return lax.fori_loop(0, count, orthonormalise, gaussian)
