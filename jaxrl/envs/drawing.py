@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -51,8 +52,20 @@ class Canvas:
         self._draw.ellipse((x - r, y - r, x + r, y + r), fill=fill)
 
     def rod(self, start: Point, end: Point, fill: tuple[int, int, int], width: float) -> None:
-        """A line with round ends."""
-        self.line((start, end), fill, width)
+        """A bar with round ends."""
+        # As a polygon: Pillow rounds the width of a line, and the round ends would stand out.
+        length = math.dist(start, end) or 1.0
+        dx = -(end[1] - start[1]) / length * width / 2
+        dy = (end[0] - start[0]) / length * width / 2
+        self.polygon(
+            [
+                (start[0] + dx, start[1] + dy),
+                (end[0] + dx, end[1] + dy),
+                (end[0] - dx, end[1] - dy),
+                (start[0] - dx, start[1] - dy),
+            ],
+            fill,
+        )
         self.circle(start, width / 2, fill)
         self.circle(end, width / 2, fill)
 

@@ -104,7 +104,10 @@ def _render(state: State, params: Params) -> np.ndarray:
     edge = float(params.max_position)
     unit = edge / 2.4  # sizes follow the track, so that the cart is visible on any
     x, angle, length = float(state.position), float(state.angle), 2 * float(params.half_length)
-    canvas = drawing.Canvas(400, 300, scale=200 / (edge + 0.4 * unit), origin=(200, 210))
+    canvas = drawing.Canvas(400, 300, scale=200 / (edge + 0.4 * unit), origin=(200, 225))
+    far, deep = edge + unit, -5 * unit
+    ground = [(-far, 0), (far, 0), (far, deep), (-far, deep)]
+    canvas.polygon(ground, drawing.SHADE)
     canvas.line([(-edge - unit, 0), (edge + unit, 0)], drawing.STEEL, 0.03 * unit)
     for mark in (-edge, edge):
         canvas.line([(mark, -0.1 * unit), (mark, 0.1 * unit)], drawing.RED, 0.03 * unit)

@@ -98,15 +98,17 @@ def _render(state: State, params: Params) -> np.ndarray:
 def hill_frame(position: float, goal: float, low: float, high: float) -> np.ndarray:
     """The car at `position` on the hill `sin(3 x)` between `low` and `high`, with a flag at `goal`;
     uint8 [300, 400, 3]."""
-    scale = 400 / (high - low)
-    canvas = drawing.Canvas(400, 300, scale=scale, origin=(-low * scale, 262))
+    left, right = low - 0.1, high + 0.1
+    scale = 400 / (right - left)
+    canvas = drawing.Canvas(400, 300, scale=scale, origin=(-left * scale, 262))
 
     def height(x: float) -> float:
         return 0.45 * math.sin(3 * x) + 0.45
 
-    ridge = [(float(x), height(x)) for x in np.linspace(low, high, 120)]
-    canvas.polygon([*ridge, (high, -1.0), (low, -1.0)], drawing.SHADE)
+    ridge = [(float(x), height(x)) for x in np.linspace(left, right, 120)]
+    canvas.polygon([*ridge, (right, -1.0), (left, -1.0)], drawing.SHADE)
     canvas.line(ridge, drawing.STEEL, 0.012)
+    canvas.line([(low - 0.09, height(low) + 0.25), (low - 0.09, -1.0)], drawing.STEEL, 0.02)
 
     foot = (goal, height(goal))
     canvas.line([foot, (goal, foot[1] + 0.2)], drawing.INK, 0.01)
