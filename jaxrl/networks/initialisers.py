@@ -33,6 +33,8 @@ def orthogonal(scale: float = 1.0):
                 f"Orthogonal weights have two axes or more, not the shape {tuple(shape)}."
             )
         rows, columns = math.prod(shape[:-1]), shape[-1]
+        if rows == 0 or columns == 0:
+            return jnp.zeros(shape, dtype)
         vectors = _orthonormal_rows(key, min(rows, columns), max(rows, columns))
         matrix = vectors if rows <= columns else vectors.T
         return (scale * matrix).reshape(shape).astype(dtype)
