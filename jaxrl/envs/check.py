@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from jaxrl.core import spaces
 from jaxrl.core.errors import UserError
@@ -18,6 +21,11 @@ LONGEST_EPISODE = 2000  # steps; a longer `max_steps` is not tried
 COPIES = 4  # under vmap
 TOLERANCE = 1e-4  # relative and absolute, between two ways to run the same step
 
+_VALUE_ERRORS = (
+    jax.errors.ConcretizationTypeError,  # includes those of Python's bool and int
+    jax.errors.TracerArrayConversionError,
+    jax.errors.TracerIntegerConversionError,
+)
 _FLAGS = ("terminated", "truncated", "first")
 _ARGUMENTS = ("key", "state", "action")
 
@@ -141,37 +149,41 @@ def _check_structure(env: Environment) -> None:
 
 
 def _shapes(env: Environment, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    """The shapes that `function` returns, from a trace that no other trace is reused for."""
+    """The shapes that `function` returns, from a trace of its own."""
+    trace: list[weakref.ref] = []
+
+    def traced(*arguments: Any) -> Any:
+        tracers = [x for x in jax.tree.leaves(arguments) if isinstance(x, Tracer)]
+        trace.extend(weakref.ref(x._trace) for x in tracers[:1] if hasattr(x, "_trace"))
+        return function(*arguments)
+
     try:
-        with jax.checking_leaks():
-            return jax.eval_shape(lambda *arguments: function(*arguments), *arguments)
-    except Exception as error:
-        if "Leaked" in str(error):
-            _fail(
-                env,
-                f"{name} keeps a traced value after it returned; it must be pure and store nothing "
-                "outside its result",
-                error,
-            )
-        if isinstance(
+        shapes = jax.eval_shape(traced, *arguments)
+    except _VALUE_ERRORS as error:
+        _fail(
+            env,
+            f"{name} uses a traced value as a Python or NumPy value; it must use jax.numpy and "
+            "jnp.where, so that jit can trace it",
             error,
-            jax.errors.ConcretizationTypeError
-            | jax.errors.TracerArrayConversionError
-            | jax.errors.TracerBoolConversionError
-            | jax.errors.TracerIntegerConversionError,
-        ):
-            _fail(
-                env,
-                f"{name} uses a traced value as a Python or NumPy value; it must use jax.numpy and "
-                "jnp.where, so that jit can trace it",
-                error,
-            )
+        )
+    except Exception as error:
         _fail(
             env,
             f"{name} raises {_brief(error)} when it is traced; it must run under jit with a typed "
             "key, an action of action_space and env.params",
             error,
         )
+    # Whatever was left behind holds the trace. `jax.checking_leaks` would find it too, but takes
+    # ten seconds and more to say so.
+    if trace and trace[0]() is not None:
+        gc.collect()
+        if trace[0]() is not None:
+            _fail(
+                env,
+                f"{name} keeps a traced value after it returned; it must be pure and store nothing "
+                "outside its result",
+            )
+    return shapes
 
 
 def _unpack(env: Environment, name: str, result: Any) -> tuple[Tree, TimeStep]:
@@ -384,12 +396,14 @@ def _check_equal(
 
 
 def _check_max_steps(env: Environment, step: _RandomStep) -> None:
+    """A whole episode, the roll-out being shorter than most."""
     if env.max_steps is None or env.max_steps > LONGEST_EPISODE:
         return
     params = _arrays(env.params)
     state, timestep = jax.jit(env.reset)(jax.random.key(4), params)
     for key in jax.random.split(jax.random.key(5), env.max_steps):
         _, (state, timestep) = step(key, state, timestep, params)
+        _check_values(env, "step", timestep)
         if bool(timestep.done):
             return
     _fail(

@@ -102,7 +102,7 @@ def _candidates(module: types.ModuleType) -> list[str]:
     def fits(value: Any) -> bool:
         own = getattr(value, "__module__", None) == module.__name__
         return isinstance(value, Environment) or (
-            callable(value) and own and not isinstance(value, type)
+            own and callable(value) and inspect.isfunction(inspect.unwrap(value))
         )
 
     return [k for k, v in vars(module).items() if not k.startswith("_") and fits(v)]

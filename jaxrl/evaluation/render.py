@@ -94,7 +94,10 @@ def write_gif(frames: Sequence[np.ndarray], path: str | os.PathLike[str], fps: f
     # frames throughout the episode, side by side.
     sampled = frames[:: max(1, len(frames) // 16)]
     palette = Image.fromarray(np.concatenate(list(sampled), axis=1)).quantize(256)
-    images = [Image.fromarray(frame).quantize(palette=palette, dither=0) for frame in frames]
+    images = [
+        Image.fromarray(frame).quantize(palette=palette, dither=Image.Dither.NONE)
+        for frame in frames
+    ]
     images[0].save(
         _ready(path),
         format="GIF",
