@@ -67,7 +67,23 @@ def split(argv: Sequence[str]) -> tuple[list[str], dict[str, list[str]]]:
     return positional, options
 
 
-def nest(options: dict[str, list[str]], base: Experiment) -> dict[str, Any]:
+def take(argv: Sequence[str], name: str) -> tuple[list[str], list[str]]:
+    """All words that follow any `--name`, which may be given several times, and what remains."""
+    taken: list[str] = []
+    rest: list[str] = []
+    words = rest
+    for word in argv:
+        if word == f"--{name}":
+            words = taken
+        elif word.startswith(f"--{name}="):
+            taken.append(word.partition("=")[2])
+        else:
+            words = rest if word.startswith("--") else words
+            words.append(word)
+    return taken, rest
+
+
+def nest(options: dict[str, list[str]], base: Any) -> dict[str, Any]:
     """Options as nested dicts, their values as text of the right structure."""
     known = configuration.leaves(base)
     data: dict[str, Any] = {}

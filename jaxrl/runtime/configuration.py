@@ -113,7 +113,7 @@ def experiment(data: dict[str, Any], base: Experiment | None = None) -> Experime
     if base is None or base.algorithm != name:
         agent = algorithms.default_config(name)
         base = Experiment(agent) if base is None else dataclasses.replace(base, agent=agent)
-    result = _override(base, data, "")
+    result = override(base, data)
     _check(result)
     return result
 
@@ -145,7 +145,8 @@ def leaves(config: Any, prefix: str = "") -> dict[str, tuple[Any, Any]]:
     return found
 
 
-def _override(config: Any, data: dict[str, Any], prefix: str) -> Any:
+def override(config: Any, data: dict[str, Any], prefix: str = "") -> Any:
+    """`config` with the values of nested dicts. Raises as `experiment` does."""
     hints = _hints(config)
     changes = {}
     for key, value in data.items():
@@ -156,7 +157,7 @@ def _override(config: Any, data: dict[str, Any], prefix: str) -> Any:
         if dataclasses.is_dataclass(current):
             if not isinstance(value, dict):
                 raise UserError(f"'{prefix}{name}' is {value!r}; it must hold settings of its own.")
-            changes[name] = _override(current, value, f"{prefix}{name}.")
+            changes[name] = override(current, value, f"{prefix}{name}.")
         else:
             changes[name] = convert(prefix + name, value, hints[name])
     return dataclasses.replace(config, **changes)

@@ -66,13 +66,13 @@ class Program:
     devices: int = 1
     debug: bool = False
 
-    def start(self, keys: Key, hyper: Hyper | None = None, hyper_axis: int | None = None):
-        """A new run from one key, or from keys [members] (and hypers [members] if hyper_axis=0)."""
+    def start(self, keys: Key, hyper: Hyper | None = None) -> Progress:
+        """A new run from one key; or from keys [members], hypers (those that differ from the
+        defaults) then [members] too."""
         begin = lambda key, hyper: train.start(self.algorithm, key, hyper)
         if self.members is not None:
-            begin = jax.vmap(begin, in_axes=(0, hyper_axis))
-        hyper = {k: jnp.asarray(v) for k, v in (hyper or {}).items()}
-        run = jax.jit(begin)(keys, hyper)
+            begin = jax.vmap(begin)
+        run = jax.jit(begin)(keys, {k: jnp.asarray(v) for k, v in (hyper or {}).items()})
         return self.place(Progress(run, self.empty_row(run)))
 
     def shapes(self, keys: Key) -> Progress:

@@ -72,36 +72,78 @@ def plan(config: Experiment, algorithm: Algorithm) -> Plan:
     )
 
 
-def program(config: Experiment, algorithm: Algorithm) -> Program:
-    members = config.seeds if config.seeds > 1 else None
-    return Program(algorithm, members, config.devices, config.debug)
+@dataclasses.dataclass(frozen=True)
+class Members:
+    """What is trained side by side in one program, each with a seed and hypers of its own."""
+
+    labels: list[dict[str, float]]  # for each member: its seed, and what else sets it apart
+    hyper: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)  # name -> [members]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def keys(self, generator: str) -> jax.Array:
+        """A key for each member [members]; a single one has no leading axis."""
+        seeds = np.asarray([label["seed"] for label in self.labels], np.uint32)
+        make = lambda seed: random.key(seed, generator)
+        return make(int(seeds[0])) if len(self) == 1 else jax.vmap(make)(seeds)
+
+    def own_hyper(self) -> dict[str, np.ndarray]:
+        """The hypers as `Program.start` takes them."""
+        return {k: v[0] for k, v in self.hyper.items()} if len(self) == 1 else self.hyper
+
+    def write(self, path: Path) -> None:
+        hyper = {name: values.tolist() for name, values in self.hyper.items()}
+        path.write_text(json.dumps({"labels": self.labels, "hyper": hyper}))
+
+    @staticmethod
+    def read(path: Path) -> Members:
+        data = json.loads(path.read_text())
+        hyper = {name: np.asarray(v, np.float32) for name, v in data["hyper"].items()}
+        return Members(data["labels"], hyper)
 
 
-def keys(config: Experiment) -> jax.Array:
-    """One key for each seed; without a leading axis if there is one seed."""
-    if config.seeds == 1:
-        return random.key(config.seed, config.generator)
-    seeds = np.arange(config.seed, config.seed + config.seeds, dtype=np.uint32)
-    return jax.vmap(lambda seed: random.key(seed, config.generator))(seeds)
+def seeds(config: Experiment) -> Members:
+    """A member for each of the configuration's seeds."""
+    return Members([{"seed": config.seed + i} for i in range(config.seeds)])
+
+
+def members_of(folder: Path) -> Members:
+    """The members of the run in `folder`. Raises `UserError` if they cannot be read."""
+    try:
+        return Members.read(folder / "members.json")
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(f"'{folder / 'members.json'}' cannot be read: {error}.") from error
+
+
+def program(config: Experiment, algorithm: Algorithm, members: Members) -> Program:
+    width = len(members) if len(members) > 1 else None
+    return Program(algorithm, width, config.devices, config.debug)
 
 
 # ------------------------------------------------------------------------- training
 
 
-def train(config: Experiment) -> Path:
+def train(config: Experiment, members: Members | None = None) -> Path:
     """Train as `config` says, or go on with `config.resume`. Returns the run's folder.
+
+    members: what is trained side by side; the configuration's seeds unless said.
 
     Raises `UserError` for input that cannot work, `NotFinite` if the losses of all members are no
     longer finite, and `SystemExit` (128 + signal) after an interrupt, when all is saved.
     """
     display = Display(config.quiet)
     prepare(config)
+    if config.resume:
+        members = members_of(run_folder.check(config.resume))
+    members = members or seeds(config)
     # The run's folder says which generator it was, whatever device it is resumed on.
-    generator = random.generator_name(keys(config))
+    generator = random.generator_name(random.key(0, config.generator))
     config = dataclasses.replace(config, generator=generator)
     env, algorithm = build(config)
     evaluation_env = envs.make(config.evaluate_env) if config.evaluate_env else env
-    prog = program(config, algorithm)
+    prog = program(config, algorithm, members)
+    keys = members.keys(generator)
     if config.debug:
         display.say("debug: every number and index is checked, which is slow.")
 
@@ -109,16 +151,17 @@ def train(config: Experiment) -> Path:
         folder = run_folder.check(config.resume)
     else:
         # Everything that can be wrong is known before a folder is made.
-        parent = _parent(config, prog)
+        parent = _parent(config, prog, members)
         folder = run_folder.create(config.out, config.name, f"{config.algorithm}-{_slug(env.name)}")
     with run_folder.locked(folder):
         if config.resume:
-            progress, step, size = _resume(folder, prog, display)
+            progress, step, size = _resume(folder, prog, keys, display)
         else:
             configuration.write(config, folder / "config.yaml")
-            progress, step = parent if parent else (prog.start(keys(config)), 0)
+            members.write(folder / "members.json")
+            progress, step = parent or (prog.start(keys, members.own_hyper()), 0)
             size = 0
-        _Session(config, algorithm, evaluation_env, prog, folder, display).run(
+        _Session(config, algorithm, evaluation_env, prog, members, folder, display).run(
             progress, step, size
         )
     return folder
@@ -143,6 +186,7 @@ class _Session:
     algorithm: Algorithm
     evaluation_env: Environment
     program: Program
+    members: Members
     folder: Path
     display: Display
 
@@ -150,7 +194,7 @@ class _Session:
         self.plan = plan(self.config, self.algorithm)
         self.seconds: dict[str, float] = {}
         self.signal: int | None = None
-        self.reported = np.zeros(self.config.seeds, bool)
+        self.reported = np.zeros(len(self.members), bool)
         self.log = logs.Log(self.folder / "metrics.jsonl", log_size)
         with self._signals():
             if step == 0 and not self.config.resume:
@@ -159,7 +203,7 @@ class _Session:
                 chunk = self.program.compile(progress)
             began = time.perf_counter()
             with self.display.running(
-                self.env_steps(step), self.env_steps(self.plan.total), self.config.seeds
+                self.env_steps(step), self.env_steps(self.plan.total), len(self.members)
             ):
                 progress, end, reason = driver.drive(
                     chunk, progress, step, self.plan, self._happen, self._stop, self._tick
@@ -218,8 +262,8 @@ class _Session:
             self.reported[member] = True
             if len(at) > 1:
                 self.display.say(
-                    f"Seed {self.config.seed + member}: a loss was not finite at update "
-                    f"{at[member]}; this seed is frozen, the others go on."
+                    f"Member {self.members.labels[member]}: a loss was not finite at update "
+                    f"{at[member]}; this one is frozen, the others go on."
                 )
         return "not finite" if np.all(at != m.NEVER) else None
 
@@ -234,7 +278,7 @@ class _Session:
         meta = {
             "step": step,
             "log_size": self.log.size(),
-            "members": self.program.members,
+            "members": len(self.members),
             "jaxrl": jaxrl.__version__,
             "jax": jax.__version__,
         }
@@ -258,20 +302,18 @@ class _Session:
         self, first: int, step: int, progress: driver.Progress, reason: str | None
     ) -> None:
         evaluations = logs.read(self.folder / "metrics.jsonl", "evaluation")
-        trained = (step - first) * self.algorithm.frames * self.config.seeds
+        trained = (step - first) * self.algorithm.frames * len(self.members)
         at = driver.diverged(progress.row)
         summary = {
             "finished": reason is None,
             "stopped_because": reason,
             "steps": self.env_steps(step),
             "updates": step,
-            "seeds": self.config.seeds,
+            "members": self.members.labels,
             "return": _final(evaluations, "return"),
             "steps_per_second": trained / max(self.seconds["training"], 1e-9),
             "seconds": self.seconds,
-            "diverged": {
-                str(self.config.seed + i): int(at[i]) for i in np.flatnonzero(at != m.NEVER)
-            },
+            "diverged": {str(i): int(at[i]) for i in np.flatnonzero(at != m.NEVER)},
             "versions": {
                 "jaxrl": jaxrl.__version__,
                 "jax": jax.__version__,
@@ -288,7 +330,7 @@ class _Session:
             final = self.summary["return"]
             if final:
                 low, high = final["interval"]
-                spread = f" (95 % interval {low:.5g} to {high:.5g})" if self.config.seeds > 1 else ""
+                spread = f" (95 % interval {low:.5g} to {high:.5g})" if len(self.members) > 1 else ""
                 self.display.say(f"Final return {final['mean']:.5g}{spread}.")
             self.display.say(f"Saved in {self.folder}")
         elif reason == "not finite":
@@ -330,21 +372,24 @@ def restore(folder: Path, shapes: Any, say=warnings.warn) -> tuple[Any, dict[str
     return checkpoints.restore(path, shapes)
 
 
-def _resume(folder: Path, prog: Program, display: Display):
-    progress, meta = restore(folder, prog.shapes(keys(run_folder.read_config(folder))), display.say)
+def _resume(folder: Path, prog: Program, keys: jax.Array, display: Display):
+    progress, meta = restore(folder, prog.shapes(keys), display.say)
     display.say(f"Going on from update {meta['step']} of {folder}.")
     return prog.place(progress), meta["step"], meta["log_size"]
 
 
-def _parent(config: Experiment, prog: Program) -> tuple[driver.Progress, int] | None:
+def _parent(
+    config: Experiment, prog: Program, members: Members
+) -> tuple[driver.Progress, int] | None:
     """Where a forked or warm-started run begins; None for a run from nothing."""
     if config.fork and config.warm_start:
         raise UserError("A run can be forked or warm-started, not both.")
-    hyper = prog.algorithm.hyper
+    hyper = {**prog.algorithm.hyper, **members.own_hyper()}
+    keys = members.keys(config.generator)
     if config.fork:
         folder = run_folder.check(config.fork)
         try:
-            progress, meta = restore(folder, prog.shapes(keys(config)))
+            progress, meta = restore(folder, prog.shapes(keys))
         except checkpoints.CheckpointError as error:
             raise UserError(
                 f"'{folder}' cannot be forked under this configuration: {error} "
@@ -359,8 +404,10 @@ def _parent(config: Experiment, prog: Program) -> tuple[driver.Progress, int] | 
         folder = run_folder.check(config.warm_start)
         other = run_folder.read_config(folder)
         _, other_algorithm = build(other)
-        progress, _ = restore(folder, program(other, other_algorithm).shapes(keys(other)))
-        old, new = progress.run.state, prog.start(keys(config))
+        others = members_of(folder)
+        shapes = program(other, other_algorithm, others).shapes(others.keys(other.generator))
+        progress, _ = restore(folder, shapes)
+        old, new = progress.run.state, prog.start(keys)
         if not hasattr(old, "agent") or not hasattr(new.run.state, "agent"):
             raise UserError("Only algorithms that are an agent with a source can be warm-started.")
         agent = _transplant(old.agent, new.run.state.agent, folder)
@@ -397,25 +444,27 @@ class Trained:
     config: Experiment
     algorithm: Algorithm
     step: int  # of the algorithm
+    members: Members
 
 
 def load(folder: str | Path, member: int = 0) -> Trained:
     """The newest whole checkpoint in a run's folder, ready to act.
 
-    member: which of the run's seeds, 0 .. seeds - 1.
+    member: which of those that were trained side by side, such as the first seed.
     Raises `UserError` if `folder` is no run folder, has no whole checkpoint or no such member.
     """
     folder = run_folder.check(folder)
     config = run_folder.read_config(folder)
-    if not 0 <= member < config.seeds:
-        raise UserError(f"member is {member}; '{folder}' has members 0 to {config.seeds - 1}.")
+    members = members_of(folder)
+    if not 0 <= member < len(members):
+        raise UserError(f"member is {member}; '{folder}' has members 0 to {len(members) - 1}.")
     env, algorithm = build(dataclasses.replace(config, devices=1))
-    prog = program(config, algorithm)
-    progress, meta = restore(folder, prog.shapes(keys(config)))
+    prog = program(config, algorithm, members)
+    progress, meta = restore(folder, prog.shapes(members.keys(config.generator)))
     run = progress.run
     if prog.members is not None:
         run = jax.tree.map(lambda x: x[member], run)
-    return Trained(env, algorithm.policy(run.state), config, algorithm, meta["step"])
+    return Trained(env, algorithm.policy(run.state), config, algorithm, meta["step"], members)
 
 
 def _final(evaluations: list[dict[str, Any]], name: str) -> dict[str, Any] | None:
