@@ -147,10 +147,11 @@ def _params(env: Any, n: int, **changes: Any) -> Any:
 
 
 def _same_angles(name: str, ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
-    """`ours`, moved by whole turns to the side of `theirs` where angles are wrapped."""
+    """`ours`, the angles at plus or minus pi moved to the end that `theirs` were wrapped to."""
     if name != "acrobot":
         return ours
-    turns = np.round((theirs[:, :2] - ours[:, :2]) / (2 * np.pi))
+    at_the_seam = np.abs(theirs[:, :2]) > np.pi - 1e-3
+    turns = np.where(at_the_seam, np.round((theirs[:, :2] - ours[:, :2]) / (2 * np.pi)), 0)
     return np.concatenate([ours[:, :2] + 2 * np.pi * turns, ours[:, 2:]], axis=1)
 
 

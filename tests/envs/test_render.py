@@ -83,7 +83,7 @@ def test_the_car_climbs_to_the_right_where_the_flag_is(name):
         ((np.pi / 2, np.pi / 2), (1, 0), (2, -1)),  # the second angle is relative to the first
     ],
 )
-def test_the_acrobat_hangs_down_at_zero(angles, first, second):
+def test_the_acrobot_hangs_down_at_zero(angles, first, second):
     frame = _frame("acrobot", *angles, 0.0, 0.0)
     half_link = 34
     for colour, expected in ((drawing.BLUE, first), (drawing.ORANGE, second)):
