@@ -513,17 +513,29 @@ def _first_line(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def _orbax() -> Iterator[Any]:
-    """An orbax checkpointer that keeps quiet: what goes wrong is raised, and need not be logged."""
-    absl, quiet = logging.getLogger("absl"), lambda record: not _said_by_orbax()
+    """An orbax checkpointer that keeps quiet: what goes wrong is raised, and need not be logged.
+
+    Orbax is imported here, since it is slow. absl, through which it logs, gives a root logger
+    without handlers one that prints every library's lines for good; the stand-in does until the
+    end what Python does without any handler, and keeps absl from that.
+    """
+    root, absl = logging.getLogger(), logging.getLogger("absl")
+    stand_in, quiet = logging.StreamHandler(), lambda record: not _said_by_orbax()
+    stand_in.setLevel(logging.WARNING)
+    if not root.handlers:
+        root.addHandler(stand_in)
     absl.addFilter(quiet)
     try:
-        checkpointer = _import_orbax().PyTreeCheckpointer()
+        import orbax.checkpoint as orbax
+
+        checkpointer = orbax.PyTreeCheckpointer()
         try:
             yield checkpointer
         finally:
             checkpointer.close()
     finally:
         absl.removeFilter(quiet)
+        root.removeHandler(stand_in)
 
 
 def _said_by_orbax() -> bool:
@@ -534,16 +546,3 @@ def _said_by_orbax() -> bool:
             return True
         frame = frame.f_back
     return False
-
-
-def _import_orbax():
-    """Late, since it is slow; and without the handler that its import leaves on the root logger,
-    which would print every other library's lines."""
-    root = logging.getLogger()
-    before = list(root.handlers)
-    import orbax.checkpoint as orbax
-
-    if not before:
-        for handler in list(root.handlers):
-            root.removeHandler(handler)
-    return orbax
