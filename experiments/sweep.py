@@ -1,5 +1,6 @@
-"""A grid of hyper-parameters times seeds in one program:
-`python experiments/sweep.py configs/ppo/cartpole.yaml --seeds 8 --vary agent.learning-rate=1e-4,1e-3`.
+"""Train a grid of hyper-parameters times seeds in one program:
+
+python experiments/sweep.py configs/ppo/cartpole.yaml --seeds 8 --vary agent.learning-rate=1e-4,1e-3
 """
 
 from __future__ import annotations

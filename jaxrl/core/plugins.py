@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import types
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,13 +13,16 @@ from jaxrl.core.errors import UserError
 
 
 def find(
-    kind: str, name: str, built_in: Mapping[str, str], fits: Callable[[Any], bool] = callable
+    kind: str,
+    name: str,
+    built_in: Mapping[str, str],
+    fits: Callable[[Any], bool] = lambda value: False,
 ) -> Any:
     """What `name` names: a key of `built_in` (name -> `module:attribute`, imported only now) or
     such a path itself.
 
     Raises `UserError` for a name that is neither, a module that cannot be imported, and an
-    attribute that does not exist, naming the nearest that does and `fits`.
+    attribute that does not exist, naming the nearest function or value that `fits`.
     """
     path = built_in.get(name, name) if isinstance(name, str) else ""
     module_name, colon, attribute = path.partition(":")
@@ -42,11 +46,8 @@ def find(
 def _own(module: types.ModuleType, fits: Callable[[Any], bool]) -> list[str]:
     """The public names of `module` that a user may have meant."""
 
-    def defined_here(value: Any) -> bool:
-        return getattr(value, "__module__", module.__name__) == module.__name__
+    def meant(value: Any) -> bool:
+        function = callable(value) and inspect.isfunction(inspect.unwrap(value))
+        return fits(value) or (function and value.__module__ == module.__name__)
 
-    return [
-        k
-        for k, v in vars(module).items()
-        if not k.startswith("_") and not isinstance(v, type) and fits(v) and defined_here(v)
-    ]
+    return [k for k, v in vars(module).items() if not k.startswith("_") and meant(v)]

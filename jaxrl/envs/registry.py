@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib
 import inspect
 import numbers
-import types
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from jaxrl.core import errors
+from jaxrl.core import errors, plugins
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Environment
 
@@ -54,23 +52,8 @@ def make(name: str, /, **params: Any) -> Environment:
 
 
 def _find(name: str) -> Environment:
-    path = BUILT_IN.get(name, name) if isinstance(name, str) else ""
-    module_name, colon, attribute = path.partition(":")
-    if not (module_name and colon and attribute):
-        raise errors.unknown("environment", str(name), names())
-    try:
-        module = importlib.import_module(module_name)
-    except Exception as error:  # whatever a user's module does while it is imported
-        raise UserError(
-            f"The module '{module_name}' of environment '{name}' cannot be imported "
-            f"({type(error).__name__}: {error}); it must be importable from the current folder."
-        ) from error
-    if not hasattr(module, attribute):
-        known = _candidates(module)
-        if known:
-            raise errors.unknown(f"environment of module '{module_name}'", attribute, known)
-        raise UserError(f"The module '{module_name}' has no '{attribute}', nor any environment.")
-    return _build(name, getattr(module, attribute))
+    value = plugins.find("environment", name, BUILT_IN, lambda x: isinstance(x, Environment))
+    return _build(name, value)
 
 
 def _build(name: str, value: Any) -> Environment:
@@ -94,18 +77,6 @@ def _call(name: str, builder: Callable[[], Any]) -> Any:
             f"The builder '{name}' needs arguments ({error}); it must be callable without any."
         ) from error
     return builder()
-
-
-def _candidates(module: types.ModuleType) -> list[str]:
-    """What a user may have meant by a name that `module` does not have."""
-
-    def fits(value: Any) -> bool:
-        own = getattr(value, "__module__", None) == module.__name__
-        return isinstance(value, Environment) or (
-            own and callable(value) and inspect.isfunction(inspect.unwrap(value))
-        )
-
-    return [k for k, v in vars(module).items() if not k.startswith("_") and fits(v)]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -56,7 +56,8 @@ def evaluate(
             env, tasks, task_state, streams, policy, jax.random.fold_in(key, step), greedy
         )
         record = Episodes(
-            record.returns + trees.where(running, transition.reward, jnp.zeros_like(record.returns)),
+            record.returns
+            + trees.where(running, transition.reward, jnp.zeros_like(record.returns)),
             record.lengths + running,
             record.finished | transition.next_timestep.done,
             trees.where(running, transition.next_timestep.metrics or {}, record.metrics),

@@ -39,7 +39,7 @@ def experiment(argv: Sequence[str], description: str) -> Experiment:
         base = read_config(parent[0])
     if files:
         base = configuration.experiment(configuration.load(files[0]), base)
-    if "algorithm" in options and options["algorithm"]:
+    if options.get("algorithm"):
         base = configuration.experiment({"algorithm": options["algorithm"][0]}, base)
     base = base or configuration.experiment({})
     if "help" in options or "h" in options:

@@ -95,11 +95,15 @@ def load(path: str | Path) -> dict[str, Any]:
     try:
         data = yaml.load(path.read_text(), Loader=_UniqueKeys)
     except FileNotFoundError:
-        raise UserError(f"There is no file '{path}'; give a YAML file such as configs/ppo/cartpole.yaml.") from None
+        raise UserError(
+            f"There is no file '{path}'; give a YAML file such as configs/ppo/cartpole.yaml."
+        ) from None
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise UserError(f"'{path}' cannot be read: {' '.join(str(error).split())}.") from error
     if not isinstance(data, dict):
-        raise UserError(f"'{path}' holds a {type(data).__name__}; it must hold `name: value` lines.")
+        raise UserError(
+            f"'{path}' holds a {type(data).__name__}; it must hold `name: value` lines."
+        )
     return data
 
 
@@ -164,7 +168,7 @@ def override(config: Any, data: dict[str, Any], prefix: str = "") -> Any:
 
 
 def convert(name: str, value: Any, kind: Any) -> Any:
-    """`value` (as YAML or a command line gives it) as the type `kind`; `UserError` if it is none."""
+    """`value`, as YAML or a command line gives it, as the type `kind`. Raises `UserError`."""
     wrong = UserError(f"{name} is {value!r}; it must be {_describe(kind)}.")
     options = typing.get_args(kind)
     if isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union:

@@ -21,7 +21,7 @@ class Log:
     def __init__(self, path: Path, size: int | None = None):
         """Open for appending; `size` cuts off what came after a checkpoint (bytes)."""
         self.path = path
-        self._file = open(path, "ab")
+        self._file = path.open("ab")
         if size is not None:
             if self._file.tell() < size:
                 raise UserError(f"'{path}' is shorter than its checkpoint says; rows were lost.")

@@ -25,9 +25,7 @@ def parse(config: Experiment, words: Sequence[str]) -> Grid:
     """
     if not words:
         raise UserError("Say what to vary, such as --vary agent.learning-rate=1e-4,1e-3.")
-    known = {
-        f.name for f in dataclasses.fields(config.agent) if f.metadata.get("hyper")
-    }
+    known = {f.name for f in dataclasses.fields(config.agent) if f.metadata.get("hyper")}
     grid: Grid = {}
     for word in words:
         name, equals, values = word.partition("=")
@@ -43,9 +41,7 @@ def parse(config: Experiment, words: Sequence[str]) -> Grid:
             raise unknown("hyper-parameter", f"agent.{name}", [f"agent.{k}" for k in known])
         if name in grid:
             raise UserError(f"agent.{name} is varied twice.")
-        grid[name] = [
-            configuration.convert(f"agent.{name}", v, float) for v in values.split(",")
-        ]
+        grid[name] = [configuration.convert(f"agent.{name}", v, float) for v in values.split(",")]
     return grid
 
 
@@ -62,9 +58,7 @@ def sweep(config: Experiment, grid: Grid) -> Path:
         name: np.asarray([point[i] for point, _ in members], np.float32)
         for i, name in enumerate(grid)
     }
-    labels = [
-        {"seed": seed} | dict(zip(grid, point, strict=True)) for point, seed in members
-    ]
+    labels = [{"seed": seed} | dict(zip(grid, point, strict=True)) for point, seed in members]
     folder = training.train(config, training.Members(labels, hyper))
     _write_table(folder, labels)
     _draw(folder, config, grid, points)
@@ -92,5 +86,3 @@ def _draw(folder: Path, config: Experiment, grid: Grid, points: list[tuple[float
         folder / "sweep.png",
         title=f"{config.algorithm} on {config.env}",
     )
-
-

@@ -330,7 +330,9 @@ class _Session:
             final = self.summary["return"]
             if final:
                 low, high = final["interval"]
-                spread = f" (95 % interval {low:.5g} to {high:.5g})" if len(self.members) > 1 else ""
+                spread = (
+                    f" (95 % interval {low:.5g} to {high:.5g})" if len(self.members) > 1 else ""
+                )
                 self.display.say(f"Final return {final['mean']:.5g}{spread}.")
             self.display.say(f"Saved in {self.folder}")
         elif reason == "not finite":

@@ -62,9 +62,7 @@ def leave_one_out(returns: Array, mask: Array) -> Array:
 def agent(env: Environment, config: Config) -> Agent:
     """The REINFORCE agent for `env`; it needs batches of whole episodes."""
     check_action_space(env.action_space, "reinforce")
-    network = ActorCritic(
-        env.observation_space, env.action_space, config.hidden, config.activation
-    )
+    network = ActorCritic(env.observation_space, env.action_space, config.hidden, config.activation)
     optimiser = transform(config.optimiser)
 
     def init(key, hyper):
