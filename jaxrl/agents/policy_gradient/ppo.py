@@ -286,9 +286,7 @@ def _check(env: Environment, config: Config) -> None:
         if getattr(config, name) < 1:
             raise UserError(f"{name} must be at least 1, got {getattr(config, name)}.")
     if config.learning_rate_schedule not in schedules.SCHEDULES:
-        raise unknown(
-            "learning_rate_schedule", config.learning_rate_schedule, schedules.SCHEDULES
-        )
+        raise unknown("learning_rate_schedule", config.learning_rate_schedule, schedules.SCHEDULES)
     minibatches.check(
         config.num_envs,
         config.num_steps,
