@@ -50,20 +50,27 @@ def learning_curves(
     if not checked:
         raise UserError("There is no learning curve to draw.")
     figure, axes = _figure(title, xlabel, ylabel)
-    bounds = _Bounds()
+    bounds, few = _Bounds(), len(checked) <= len(_COLOURS)
     for colour, (label, (steps, values)) in zip(
         _palette(len(checked)), checked.items(), strict=True
     ):
         mean, low, high = column_intervals(values)
-        if len(checked) <= len(_COLOURS) and len(values) > 1:
+        if few and len(values) > 1:
             axes.plot(steps, values.T, color=colour, alpha=0.3, linewidth=0.7, zorder=2)
             bounds.data(values)
         note = "" if np.isfinite(mean).any() else " (no value)"
         alone = "o" if np.isfinite(mean).sum() == 1 else None  # one point makes no line
         axes.plot(
-            steps, mean, color=colour, linewidth=2, label=label + note, marker=alone, zorder=3
+            steps,
+            mean,
+            color=colour,
+            linewidth=2 if few else 1.4,
+            label=label + note,
+            marker=alone,
+            zorder=3,
         )
-        axes.fill_between(steps, low, high, color=colour, alpha=0.18, linewidth=0, zorder=1)
+        shade = 0.18 if few else 0.07
+        axes.fill_between(steps, low, high, color=colour, alpha=shade, linewidth=0, zorder=1)
         bounds.data(mean)
         bounds.interval(low, high)
     bounds.apply(axes)
@@ -259,6 +266,7 @@ def _figure(title: str | None, xlabel: str, ylabel: str):
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7.5, 4.4), dpi=150, layout="constrained")
+    figure.get_layout_engine().set(w_pad=0.1, h_pad=0.1)
     axes = figure.add_subplot()
     axes.set_xlabel(xlabel, color=_INK)
     axes.set_ylabel(ylabel, color=_INK)
