@@ -1,5 +1,8 @@
 """The same work with rejax 0.1.3, run as its own documentation does: `jax.jit(algorithm.train)`."""
 
+# It runs in an environment of its own, so a type checker finds no rejax here.
+# pyright: reportMissingImports=false
+
 from __future__ import annotations
 
 import argparse
