@@ -57,8 +57,10 @@ def main() -> None:
     settings = QUICK if arguments.quick else FULL
     python, sentence = peer.find(arguments.rejax_python, arguments.peer_folder)
     print(sentence, file=sys.stderr)
-    pythons = {v: python if v == report.PEER else sys.executable for v in VARIANTS}
-    jobs = [job for job in plan(arguments) if pythons[job["variant"]]]
+    pythons = {v: sys.executable for v in VARIANTS if v != report.PEER}
+    if python:
+        pythons[report.PEER] = python
+    jobs = [job for job in plan(arguments) if job["variant"] in pythons]
     records: list[dict[str, Any]] = []
     for count, job in enumerate(jobs, 1):
         record = measure(job, pythons[job["variant"]], settings, arguments.timeout)
