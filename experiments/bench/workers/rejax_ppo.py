@@ -83,7 +83,7 @@ def work(arguments: argparse.Namespace) -> measuring.Work:
 
     about = {
         "library": "rejax",
-        "generator": jax.config.read("jax_default_prng_impl"),
+        "generator": jax.config.jax_default_prng_impl,  # pyright: ignore
         "shuffle": "exact",
     }
     return measuring.Work(program, keys, evaluate, curve, about)
