@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import distrax
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -15,6 +16,14 @@ from jaxrl.networks.initialisers import orthogonal
 Distribution = distrax.Distribution
 
 ILLEGAL = -1e9  # finite, so that entropies of masked actions are 0 and not NaN
+
+
+class Categorical(distrax.Categorical):
+    """distrax's categorical, which checks at every draw that the probabilities are finite; that
+    is half of what acting with a small network costs. Here NaN logits give an arbitrary action."""
+
+    def _sample_n(self, key, n):
+        return jax.random.categorical(key, self.logits, shape=(n, *self.logits.shape[:-1]))
 
 
 class PolicyHead(nn.Module):
@@ -34,14 +43,14 @@ class PolicyHead(nn.Module):
     def __call__(self, features: Array, legal_actions: Array | None = None) -> Distribution:
         match self.space:
             case Discrete(n):
-                return distrax.Categorical(_mask(self._linear(n)(features), legal_actions))
+                return Categorical(_mask(self._linear(n)(features), legal_actions))
             case MultiDiscrete(sizes):
                 width = max(sizes)
                 logits = self._linear(len(sizes) * width)(features)
                 logits = logits.reshape(*logits.shape[:-1], len(sizes), width)
                 exists = jnp.arange(width) < jnp.asarray(sizes)[:, None]
                 logits = _mask(jnp.where(exists, logits, ILLEGAL), legal_actions)
-                return distrax.Independent(distrax.Categorical(logits), 1)
+                return distrax.Independent(Categorical(logits), 1)
             case Box(shape=shape):
                 centre, half_width = _scale(self.space)
                 size = int(np.prod(shape))
