@@ -214,8 +214,12 @@ def diverged(row: dict[str, Any]) -> np.ndarray:
     return np.atleast_1d(np.asarray(row["diverged"].step))
 
 
+class CheckFailed(Exception):
+    """A number was NaN or an index out of bounds; the message says which and where."""
+
+
 def _checked(chunk, progress: Progress):
-    """`chunk` with checks of every number and index, which raises where one fails."""
+    """`chunk` with checks of every number and index, raising `CheckFailed` where one fails."""
     from jax.experimental import checkify
 
     checks = checkify.nan_checks | checkify.index_checks
@@ -224,7 +228,16 @@ def _checked(chunk, progress: Progress):
 
     def run(progress: Progress, steps: int) -> Progress:
         error, progress = compiled(progress, jnp.int32(steps))
-        error.throw()
+        failure = error.get_exception()
+        if failure is not None:
+            raise CheckFailed(f"{failure} {_where(failure)}".strip())
         return progress
 
     return run
+
+
+def _where(failure: Exception) -> str:
+    """The innermost lines outside JAX and its friends that `failure` came from."""
+    frames = str(getattr(failure, "traceback_info", "")).splitlines()
+    ours = [frame.strip() for frame in frames if "site-packages" not in frame]
+    return "at " + ", called from ".join(ours[:3]) if ours else ""

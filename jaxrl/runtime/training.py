@@ -40,6 +40,9 @@ class NotFinite(Exception):
     """A run's loss was no longer finite; the message says since when and where its state lies."""
 
 
+CheckFailed = driver.CheckFailed
+
+
 # ------------------------------------------------------------------------- building
 
 
