@@ -70,7 +70,7 @@ def test_column_intervals():
     values = RNG.normal(size=(6, 4))
     for got, expected in zip(plots.column_intervals(values), mean_interval(values), strict=True):
         np.testing.assert_allclose(got, expected)
-    nothing = plots.column_intervals(np.array([[1.0, np.nan], [np.nan, np.nan]]))
+    nothing = plots.column_intervals(np.array([[1.0, np.inf], [-np.inf, np.nan]]))
     np.testing.assert_array_equal(nothing, [[1, np.nan], [np.nan, np.nan], [np.nan, np.nan]])
 
 
