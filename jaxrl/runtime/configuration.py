@@ -6,6 +6,7 @@ value is checked here, against the dataclasses' own fields, so that a mistake is
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import types
@@ -38,7 +39,7 @@ class Experiment(Generic[C]):
     env: str = "cartpole"
     """A built-in environment, or my_package.worlds:maze."""
     env_params: dict[str, float] = dataclasses.field(default_factory=dict)
-    """Parameters of the environment that differ from its defaults."""
+    """Parameters of the environment that differ from its defaults, such as length=0.7."""
 
     steps: int = 500_000
     """Environment steps of each seed, rounded up to whole updates."""
@@ -75,9 +76,9 @@ class Experiment(Generic[C]):
 
     resume: str = unsaved("")
     """Go on with the run in this folder, from its last whole checkpoint."""
-    fork: str = unsaved("")
+    fork: str = ""
     """Go on from this folder's last checkpoint under a changed configuration, as a new run."""
-    warm_start: str = unsaved("")
+    warm_start: str = ""
     """Start a new run with the agent state (parameters, optimiser, statistics) of this folder."""
     debug: bool = unsaved(False)
     """Check every number for NaN and every index for its bounds, and say where (slow)."""
@@ -134,6 +135,18 @@ def to_dict(config: Any, saved_only: bool = True) -> dict[str, Any]:
 def write(config: Experiment, path: Path) -> None:
     """Write all settings, defaults included, as YAML."""
     path.write_text(yaml.safe_dump(to_dict(config), sort_keys=False))
+
+
+def differences(before: dict[str, Any], now: dict[str, Any]) -> list[tuple[str, Any, Any]]:
+    """(dotted name, old, new) of what differs between two results of `to_dict`."""
+    found = []
+    for name in {**before, **now}:
+        old, new = before.get(name), now.get(name)
+        if isinstance(old, dict) and isinstance(new, dict):
+            found += [(f"{name}.{n}", *values) for n, *values in differences(old, new)]
+        elif old != new:
+            found.append((name, old, new))
+    return found
 
 
 def leaves(config: Any, prefix: str = "") -> dict[str, tuple[Any, Any]]:
@@ -193,6 +206,9 @@ def convert(name: str, value: Any, kind: Any) -> Any:
     if kind in (int, float):
         if isinstance(value, bool):
             raise wrong
+        if kind is int and isinstance(value, str):
+            with contextlib.suppress(ValueError):
+                return int(value)  # exact, however large
         try:
             number = float(value)
         except (TypeError, ValueError):
@@ -208,6 +224,8 @@ def convert(name: str, value: Any, kind: Any) -> Any:
 def _check(config: Experiment) -> None:
     least = {"steps": 1, "seeds": 1, "devices": 1, "keep": 1, "evaluate_episodes": 1}
     least |= {"log_every": 0, "evaluate_every": -1, "checkpoint_every": 0, "seed": 0}
+    if config.seed + config.seeds > 2**32:
+        raise UserError(f"seed is {config.seed}; seeds must stay below 2**32.")
     for name, smallest in least.items():
         if getattr(config, name) < smallest:
             raise UserError(f"{name} is {getattr(config, name)}; it must be at least {smallest}.")
