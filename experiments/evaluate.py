@@ -49,12 +49,12 @@ def main(argv: Sequence[str]) -> int:
 def evaluate(folder: Path, config: Options) -> None:
     import jax
     import numpy as np
-    from jaxrl.evaluation.statistics import mean_interval
 
     from jaxrl import envs
     from jaxrl.core import random
     from jaxrl.evaluation import render
     from jaxrl.evaluation.evaluate import evaluate as play
+    from jaxrl.evaluation.statistics import mean_interval
     from jaxrl.runtime.training import load
 
     first = load(folder)
