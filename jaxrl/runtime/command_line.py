@@ -140,6 +140,8 @@ def _value(name: str, words: list[str], kind: Any) -> Any:
     if origin is tuple:
         return " ".join(words)
     if origin is dict:
+        if len(words) % 2 == 0 and not any("=" in word for word in words):  # length 1.5
+            return dict(zip(words[::2], words[1::2], strict=True))
         pairs = [word.partition("=") for word in words]
         if not all(equals for _, equals, _ in pairs):
             raise UserError(f"{flag} needs pairs such as length=1.5, got '{' '.join(words)}'.")

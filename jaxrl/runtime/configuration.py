@@ -38,7 +38,7 @@ class Experiment(Generic[C]):
     """A built-in algorithm, or my_package.module:build."""
     env: str = "cartpole"
     """A built-in environment, or my_package.worlds:maze."""
-    env_params: dict[str, float] = dataclasses.field(default_factory=dict)
+    env_params: dict[str, int | float] = dataclasses.field(default_factory=dict)
     """Parameters of the environment that differ from its defaults, such as length=0.7."""
 
     steps: int = 500_000
@@ -187,8 +187,10 @@ def convert(name: str, value: Any, kind: Any) -> Any:
     if isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union:
         if type(None) in options and (value is None or str(value).lower() in ("none", "null")):
             return None
-        (kind,) = [k for k in options if k is not type(None)]
-        return convert(name, value, kind)
+        for kind in (k for k in options if k is not type(None)):
+            with contextlib.suppress(UserError):
+                return convert(name, value, kind)
+        raise wrong
     origin = typing.get_origin(kind) or kind
     if origin is tuple:
         parts = value.replace(",", " ").split() if isinstance(value, str) else value

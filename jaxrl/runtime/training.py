@@ -562,18 +562,25 @@ def load(folder: str | Path, member: int = 0) -> Trained:
     member: which of those that were trained side by side, such as the first seed.
     Raises `UserError` if `folder` is no run folder, has no whole checkpoint or no such member.
     """
+    trained, policies = load_all(folder)
+    if not 0 <= member < len(policies):
+        raise UserError(f"member is {member}; '{folder}' has members 0 to {len(policies) - 1}.")
+    return dataclasses.replace(trained, policy=policies[member])
+
+
+def load_all(folder: str | Path) -> tuple[Trained, list[Policy]]:
+    """As `load`, and the policies of all members."""
     folder = run_folder.check(folder)
     config = run_folder.read_config(folder)
     members = members_of(folder)
-    if not 0 <= member < len(members):
-        raise UserError(f"member is {member}; '{folder}' has members 0 to {len(members) - 1}.")
     env, algorithm = build(dataclasses.replace(config, devices=1))
     prog = program(config, algorithm, members)
     progress, meta = restore(folder, prog.shapes(members.keys(config.generator)))
-    run = progress.run
+    states = [progress.run.state]
     if prog.members is not None:
-        run = jax.tree.map(lambda x: x[member], run)
-    return Trained(env, algorithm.policy(run.state), config, algorithm, meta["step"], members)
+        states = [jax.tree.map(lambda x: x[i], states[0]) for i in range(prog.members)]  # noqa: B023
+    policies = [algorithm.policy(state) for state in states]
+    return Trained(env, policies[0], config, algorithm, meta["step"], members), policies
 
 
 def _last(evaluations: list[dict[str, Any]], name: str) -> list[float] | None:
