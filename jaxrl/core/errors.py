@@ -15,5 +15,6 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
     """An error for a name that does not exist, naming the nearest one that does."""
     options = sorted(known)
     close = difflib.get_close_matches(name, options, n=1, cutoff=0.5)
-    hint = f"did you mean '{close[0]}'?" if close else f"it may be one of: {', '.join(options)}."
+    every = f"it may be one of: {', '.join(options)}." if options else "there is none."
+    hint = f"did you mean '{close[0]}'?" if close else every
     return UserError(f"Unknown {kind} '{name}'; {hint}")

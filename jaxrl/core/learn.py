@@ -78,9 +78,7 @@ def learn(agent: Agent, source: Source, updates: int = 1) -> Algorithm:
         hyper=hyper,
         frames=source.frames,
         initial_frames=source.initial_frames,
-        partition=LearnerState(
-            PartitionSpec(), source.partition, PartitionSpec(), PartitionSpec()
-        ),
+        partition=LearnerState(PartitionSpec(), source.partition, PartitionSpec(), PartitionSpec()),
         config=agent.config,
     )
 

@@ -33,7 +33,9 @@ class Mean:
 
     def value(self) -> Array:
         """total / weight, NaN where nothing was counted."""
-        return jnp.where(self.weight > 0, self.total / jnp.where(self.weight > 0, self.weight, 1), jnp.nan)
+        return jnp.where(
+            self.weight > 0, self.total / jnp.where(self.weight > 0, self.weight, 1), jnp.nan
+        )
 
 
 @struct
@@ -112,7 +114,9 @@ def mean(values: Array, where: Array | None = None, axis: Any = None) -> Mean:
     """The mean over `axis` (all axes unless said) of `values` where `where` (bool) holds."""
     values = jnp.asarray(values, jnp.float32)
     if where is None:
-        count = values.size if axis is None else np.prod([values.shape[a] for a in np.atleast_1d(axis)])
+        count = (
+            values.size if axis is None else np.prod([values.shape[a] for a in np.atleast_1d(axis)])
+        )
         return Mean(values.sum(axis), jnp.float32(count))
     where = where.reshape(where.shape + (1,) * (values.ndim - where.ndim))
     return Mean(

@@ -137,10 +137,11 @@ def _counters(shape: tuple[int, ...]) -> jax.Array:
 @functools.partial(jax.jit, inline=True)
 def _mix_seed(high, low):
     """A key [2] from the two halves of a seed. A bijection of 64 bits (each line can be undone), so
-    that no two seeds have the same key; the shape is pcg2d's, with rounds until it avalanches."""
+    that no two seeds have the same key; the shape is pcg2d's, with more rounds than it
+    needs to avalanche."""
     x, y = jnp.uint32(low), jnp.uint32(high)
     x, y = x * _MULTIPLIER + _INCREMENT, y * _MULTIPLIER + _INCREMENT
-    for _ in range(4):
+    for _ in range(6):
         x = x + y * _MULTIPLIER
         y = y + x * _MULTIPLIER
         x, y = x ^ (x >> _HALF), y ^ (y >> _HALF)

@@ -42,7 +42,7 @@ class MultiDiscrete:
 
 @dataclasses.dataclass(frozen=True)
 class Box:
-    """Real arrays of one shape between `low` and `high` (scalars or nested tuples of that shape)."""
+    """Arrays of one shape between `low` and `high` (scalars or nested tuples of that shape)."""
 
     low: Any
     high: Any

@@ -14,7 +14,17 @@ import jax.numpy as jnp
 
 from jaxrl.core import metrics as m
 from jaxrl.core import trees
-from jaxrl.core.types import Array, Environment, Key, Policy, Tasks, TimeStep, Transition, Tree, struct
+from jaxrl.core.types import (
+    Array,
+    Environment,
+    Key,
+    Policy,
+    Tasks,
+    TimeStep,
+    Transition,
+    Tree,
+    struct,
+)
 
 
 @struct
@@ -122,7 +132,5 @@ def advance(
         "episode_return": m.mean(episode_return, done, axis=0),
         "episode_length": m.mean(episode_length, done, axis=0),
         "episodes": m.Sum(done.sum(dtype=jnp.float32)),
-    } | {
-        name: m.mean(value, done, axis=0) for name, value in (next_timestep.metrics or {}).items()
-    }
+    } | {name: m.mean(value, done, axis=0) for name, value in (next_timestep.metrics or {}).items()}
     return streams, pool, transition, statistics

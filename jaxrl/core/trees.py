@@ -20,7 +20,9 @@ def where(mask: Array, a: Tree, b: Tree) -> Tree:
 def all_finite(tree: Tree) -> Array:
     """Whether no inexact leaf of `tree` holds a NaN or an infinity (bool scalar)."""
     leaves = [x for x in jax.tree.leaves(tree) if jnp.issubdtype(jnp.result_type(x), jnp.inexact)]
-    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in leaves])) if leaves else jnp.bool_(1)
+    return (
+        jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in leaves])) if leaves else jnp.bool_(1)
+    )
 
 
 def stays_finite(before: Tree, after: Tree) -> Array:

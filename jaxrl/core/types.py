@@ -28,6 +28,8 @@ Key = jax.Array  # a typed key, as made by jaxrl.random.key
 Tree = Any  # any pytree of arrays
 Hyper = Mapping[str, Any]  # name -> scalar; the hyper-parameters that are arrays, not structure
 
+REPLICATED = PartitionSpec()  # not split: every device holds all of it
+
 T = TypeVar("T")
 
 
@@ -216,7 +218,7 @@ class Source:
     frames: int = 0
     initial_frames: int = 0
     hyper: Hyper = dataclasses.field(default_factory=dict)
-    partition: Tree = PartitionSpec()
+    partition: Tree = REPLICATED
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -259,5 +261,5 @@ class Algorithm:
     hyper: Hyper = dataclasses.field(default_factory=dict)
     frames: int = 0
     initial_frames: int = 0
-    partition: Tree = PartitionSpec()
+    partition: Tree = REPLICATED
     config: Any = None

@@ -1,0 +1,6 @@
+"""Worlds to act in: `make` one by its name, or `check_environment` one of your own."""
+
+from jaxrl.envs.check import EnvironmentCheckError, check_environment
+from jaxrl.envs.registry import make, names
+
+__all__ = ["EnvironmentCheckError", "check_environment", "make", "names"]

@@ -73,11 +73,11 @@ def unroll(network: ActorCritic, params: Tree, transitions: Transition, memory: 
 
     The successor is the true one, so a window, an episode and a time limit may end anywhere.
     """
-    policy, value, memories = network.apply(
-        params, transitions.timestep, memory, method="unroll"
-    )
+    policy, value, memories = network.apply(params, transitions.timestep, memory, method="unroll")
     step = lambda timestep, memory: network.apply(params, timestep, memory)[1]
-    return Unrolled(policy, value, _over_rows(step, value.shape)(transitions.next_timestep, memories))
+    return Unrolled(
+        policy, value, _over_rows(step, value.shape)(transitions.next_timestep, memories)
+    )
 
 
 def _over_rows(function, shape):

@@ -33,6 +33,8 @@ def orthogonal(scale: float = 1.0):
                 f"Orthogonal weights have two axes or more, not the shape {tuple(shape)}."
             )
         rows, columns = math.prod(shape[:-1]), shape[-1]
+        if rows == 0 or columns == 0:
+            return jnp.zeros(shape, dtype)
         vectors = _orthonormal_rows(key, min(rows, columns), max(rows, columns))
         matrix = vectors if rows <= columns else vectors.T
         return (scale * matrix).reshape(shape).astype(dtype)
@@ -48,16 +50,16 @@ def _orthonormal_rows(key: jax.Array, count: int, size: int) -> jax.Array:
     compact groups", section 5).
 
     Row i loses its part along the rows before it, twice, which is enough for orthogonality to
-    rounding (Giraud, Langou & Rozloznik 2005, "twice is enough"). The rows after i are zeroed by
-    the mask, so that every step has the same shapes and one small loop body is compiled.
+    rounding (Giraud, Langou & Rozloznik 2005, "twice is enough"): in steps 2i and 2i + 1. The
+    mask leaves out the rows from i on, so that every step has the same shapes. Both keep the loop
+    body, and so the time to compile it, small.
     """
     gaussian = jax.random.normal(key, (count, size), jnp.float32)
 
-    def orthonormalise(i, rows):
-        before = (jnp.arange(count) < i).astype(jnp.float32)
-        row = rows[i]
-        for _ in range(2):
-            row = row - ((rows @ row) * before) @ rows
-        return rows.at[i].set(row / jnp.linalg.norm(row))
+    def orthogonalise(step, rows):
+        i = step // 2
+        along = jnp.where(jnp.arange(count) < i, rows @ rows[i], 0)
+        row = rows[i] - along @ rows
+        return rows.at[i].set(row * lax.rsqrt(row @ row))
 
-    return lax.fori_loop(0, count, orthonormalise, gaussian)
+    return lax.fori_loop(0, 2 * count, orthogonalise, gaussian)

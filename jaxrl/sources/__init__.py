@@ -1,0 +1,6 @@
+"""Where batches come from."""
+
+from jaxrl.sources.episodes import episodes
+from jaxrl.sources.rollouts import rollouts
+
+__all__ = ["episodes", "rollouts"]

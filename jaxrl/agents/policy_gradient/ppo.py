@@ -13,13 +13,12 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jaxrl import losses
 from jaxrl.agents import minibatches
 from jaxrl.agents.optimisation import accumulated_gradient, descend, transform
 from jaxrl.agents.transforms.normalization import normalize_observation, normalize_reward
-from jaxrl.core import schedules, spaces, trees
+from jaxrl.core import schedules, trees
 from jaxrl.core.errors import UserError, unknown
 from jaxrl.core.hyper import hyper, hypers, select
 from jaxrl.core.learn import learn
@@ -286,9 +285,7 @@ def _check(env: Environment, config: Config) -> None:
         if getattr(config, name) < 1:
             raise UserError(f"{name} must be at least 1, got {getattr(config, name)}.")
     if config.learning_rate_schedule not in schedules.SCHEDULES:
-        raise unknown(
-            "learning_rate_schedule", config.learning_rate_schedule, schedules.SCHEDULES
-        )
+        raise unknown("learning_rate_schedule", config.learning_rate_schedule, schedules.SCHEDULES)
     minibatches.check(
         config.num_envs,
         config.num_steps,

@@ -89,9 +89,7 @@ def normalize_observation(agent: Agent, env: Environment, clip: float = 10.0) ->
         seen = dataclasses.replace(batch, transitions=transitions, tail=tail)
         inner, info = agent.update(state.agent, seen, key)
         parts = treedef.flatten_up_to(batch.transitions.observation)
-        moments = [
-            m if m is None else add(m, x) for m, x in zip(state.moments, parts, strict=True)
-        ]
+        moments = [m if m is None else add(m, x) for m, x in zip(state.moments, parts, strict=True)]
         return NormalizedObservation(inner, moments), info
 
     return dataclasses.replace(
@@ -115,7 +113,9 @@ def normalize_reward(agent: Agent, num_envs: int, clip: float = 10.0) -> Agent:
     hyper-parameter `discount`.
     """
     if "discount" not in agent.hyper:
-        raise UserError(f"normalize_reward needs an agent with a discount; '{agent.name}' has none.")
+        raise UserError(
+            f"normalize_reward needs an agent with a discount; '{agent.name}' has none."
+        )
 
     def init(key, hyper):
         return NormalizedReward(

@@ -1,0 +1,105 @@
+"""Evaluate a trained run: `python experiments/evaluate.py runs/ppo-cartpole-0001`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from jaxrl.core.errors import UserError, unknown
+from jaxrl.runtime import command_line, configuration
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """How a run is evaluated."""
+
+    episodes: int = 100
+    """Complete episodes of each seed, for each way of acting."""
+    env: str = ""
+    """An environment other than the one that was trained in."""
+    max_steps: int | None = None
+    """Where to cut episodes of an environment without a time limit."""
+    seed: int = 0
+    """Seed of the episodes."""
+    member: int = 0
+    """Which seed's policy is rendered."""
+    render: str = "gif"
+    """gif, png (the last frame) or none: a picture of one greedy episode."""
+    out: str = ""
+    """Where results are written; the run's own folder if empty."""
+
+
+def main(argv: Sequence[str]) -> int:
+    files, options = command_line.split(argv)
+    if "help" in options or "h" in options or len(files) != 1:
+        if not options.keys() & {"help", "h"}:
+            raise UserError(f"evaluate.py needs one run folder, got {len(files)}; see --help.")
+        import tyro
+
+        tyro.cli(Options, args=["--help"], description="Evaluate a run: evaluate.py RUN [options]")
+    config = configuration.override(Options(), command_line.nest(options, Options()))
+    if config.render not in ("gif", "png", "none"):
+        raise unknown("value of --render", config.render, ("gif", "png", "none"))
+    evaluate(Path(files[0]), config)
+    return 0
+
+
+def evaluate(folder: Path, config: Options) -> None:
+    import jax
+    import numpy as np
+    from jaxrl.evaluation.statistics import mean_interval
+
+    from jaxrl import envs
+    from jaxrl.core import random
+    from jaxrl.evaluation import render
+    from jaxrl.evaluation.evaluate import evaluate as play
+    from jaxrl.runtime.training import load
+
+    first = load(folder)
+    members = [load(folder, i) for i in range(len(first.members))]
+    env = envs.make(config.env) if config.env else first.env
+    key = random.key(config.seed, first.config.generator)
+    results: dict[str, dict] = {}
+    for how in ("greedy", "stochastic"):
+        episodes = [
+            play(env, t.policy, jax.random.fold_in(key, i), config.episodes, how == "greedy",
+                 config.max_steps)
+            for i, t in enumerate(members)
+        ]  # fmt: skip
+        measured = {
+            "return": [e.returns for e in episodes],
+            "length": [e.lengths for e in episodes],
+            "finished": [e.finished for e in episodes],
+        } | {name: [e.metrics[name] for e in episodes] for name in episodes[0].metrics}
+        results[how] = {}
+        for name, values in measured.items():
+            # Seeds are independent runs, so they are what an interval is over; a single seed's
+            # interval is over its episodes.
+            values = np.asarray(values, float).reshape(len(members), config.episodes, -1).mean(-1)
+            mean, low, high = mean_interval(values.mean(1) if len(members) > 1 else values[0])
+            results[how][name] = {"mean": mean, "interval": [low, high], "seeds": len(members)}
+            print(f"{how:>10} {name:<12} {mean:10.4g}   95 % interval {low:.4g} to {high:.4g}")
+    out = Path(config.out) if config.out else folder
+    out.mkdir(parents=True, exist_ok=True)
+    record = {"env": env.name, "step": first.step, "episodes": config.episodes, **results}
+    (out / "evaluation.json").write_text(json.dumps(record, indent=2))
+    over = f"{len(members)} seeds" if len(members) > 1 else f"{config.episodes} episodes"
+    print(f"{config.episodes} episodes for each seed; intervals over {over}.")
+    print(f"Written to {out / 'evaluation.json'}")
+    if config.render != "none" and env.render is not None:
+        if not 0 <= config.member < len(members):
+            raise UserError(f"member is {config.member}; it must be 0 to {len(members) - 1}.")
+        policy = members[config.member].policy
+        frames = render.record(env, policy, key, max_steps=config.max_steps)
+        path = out / f"episode.{config.render}"
+        if config.render == "gif":
+            render.write_gif(frames, path)
+        else:
+            render.write_png(frames[-1], path)
+        print(f"One greedy episode: {path}")
+
+
+if __name__ == "__main__":
+    command_line.run(main)

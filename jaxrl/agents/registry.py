@@ -1,0 +1,48 @@
+"""Algorithms by name, as a configuration gives them."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable
+from typing import Any
+
+from jaxrl.core import plugins
+from jaxrl.core.errors import UserError
+from jaxrl.core.types import Algorithm
+
+BUILT_IN = {
+    "a2c": "jaxrl.agents.policy_gradient.a2c:a2c",
+    "ppo": "jaxrl.agents.policy_gradient.ppo:ppo",
+    "reinforce": "jaxrl.agents.policy_gradient.reinforce:reinforce",
+}
+
+
+def names() -> tuple[str, ...]:
+    """The names of the built-in algorithms, sorted."""
+    return tuple(sorted(BUILT_IN))
+
+
+def builder(name: str) -> tuple[Callable[..., Algorithm], type]:
+    """The builder called `name` and the class of its configuration.
+
+    name: one of `names()`, or `my_package.module:build`: a function `build(env, config)` whose
+        `config` is annotated with a frozen dataclass.
+
+    Raises `UserError` for a name that does not exist and a function of another form.
+    """
+    build = plugins.find("algorithm", name, BUILT_IN)
+    try:
+        function = inspect.unwrap(build)
+        config = typing.get_type_hints(function)["config"]
+    except (KeyError, TypeError, NameError) as error:
+        raise UserError(
+            f"The algorithm '{name}' must be a function build(env, config: Config), its config "
+            "annotated with a frozen dataclass."
+        ) from error
+    return build, config
+
+
+def default_config(name: str) -> Any:
+    """The default configuration of the algorithm called `name`."""
+    return builder(name)[1]()

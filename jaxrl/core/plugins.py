@@ -1,0 +1,53 @@
+"""Parts by name: built in, or a user's own as `my_package.module:attribute`."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import types
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from jaxrl.core import errors
+from jaxrl.core.errors import UserError
+
+
+def find(
+    kind: str,
+    name: str,
+    built_in: Mapping[str, str],
+    fits: Callable[[Any], bool] = lambda value: False,
+) -> Any:
+    """What `name` names: a key of `built_in` (name -> `module:attribute`, imported only now) or
+    such a path itself.
+
+    Raises `UserError` for a name that is neither, a module that cannot be imported, and an
+    attribute that does not exist, naming the nearest function or value that `fits`.
+    """
+    path = built_in.get(name, name) if isinstance(name, str) else ""
+    module_name, colon, attribute = path.partition(":")
+    if not (module_name and colon and attribute):
+        raise errors.unknown(kind, str(name), built_in)
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:  # whatever a user's module does while it is imported
+        raise UserError(
+            f"The module '{module_name}' of {kind} '{name}' cannot be imported "
+            f"({type(error).__name__}: {error}); it must be importable from the current folder."
+        ) from error
+    if not hasattr(module, attribute):
+        known = _own(module, fits)
+        if known:
+            raise errors.unknown(f"{kind} of module '{module_name}'", attribute, known)
+        raise UserError(f"The module '{module_name}' has no '{attribute}', nor any {kind}.")
+    return getattr(module, attribute)
+
+
+def _own(module: types.ModuleType, fits: Callable[[Any], bool]) -> list[str]:
+    """The public names of `module` that a user may have meant."""
+
+    def meant(value: Any) -> bool:
+        function = callable(value) and inspect.isfunction(inspect.unwrap(value))
+        return fits(value) or (function and value.__module__ == module.__name__)
+
+    return [k for k, v in vars(module).items() if not k.startswith("_") and meant(v)]

@@ -1,0 +1,480 @@
+"""Whether an environment keeps the rules that everything else relies on."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+
+from jaxrl.core import spaces
+from jaxrl.core.errors import UserError
+from jaxrl.core.types import Array, Environment, Key, TimeStep, Tree
+
+LONGEST_EPISODE = 2000  # steps; a longer `max_steps` is not tried
+COPIES = 4  # under vmap
+TOLERANCE = 1e-4  # relative and absolute, between two ways to run the same step
+
+_VALUE_ERRORS = (
+    jax.errors.ConcretizationTypeError,  # includes those of Python's bool and int
+    jax.errors.TracerArrayConversionError,
+    jax.errors.TracerIntegerConversionError,
+)
+_FLAGS = ("terminated", "truncated", "first")
+_ARGUMENTS = ("key", "state", "action")
+
+
+class EnvironmentCheckError(UserError):
+    """An environment that breaks a rule: which function, what it returned, what would be right."""
+
+
+def check_environment(env: Environment, steps: int = 64) -> None:
+    """Raise `EnvironmentCheckError` for the first rule that `env` breaks, in one sentence.
+
+    The rules: spaces are spaces and parameters are arrays; `reset` and `step` can be traced (with
+    typed keys, without Python branches on values, without leaving a tracer behind) and return
+    `(state, TimeStep)`; both return the same structure, shapes and dtypes of state and time step,
+    so that a scan can carry them; observations lie in their space, rewards are finite float32
+    scalars (or `[N]`), flags are bool scalars, `first` is true after a reset only, and no step is
+    both terminated and truncated, along a random roll-out of `steps` steps; the same arguments give
+    the same result, with `jit`, without, and under `vmap` over keys, states, actions and
+    parameters; an episode ends by `max_steps` (where that is at most 2,000); `render` gives uint8
+    `[H, W, 3]`.
+    """
+    if not isinstance(env, Environment):
+        raise EnvironmentCheckError(
+            f"{env!r} is a {type(env).__name__}; it must be an Environment."
+        )
+    if steps < 1:
+        raise UserError(f"check_environment got steps={steps}; it must be at least 1.")
+    _check_description(env)
+    _check_structure(env)
+    step = jax.jit(_random_step(env))
+    visited = _check_rollout(env, step, steps)
+    _check_repeatable(env, visited)
+    _check_vmap(env, step, visited)
+    _check_max_steps(env, step)
+    _check_render(env, visited)
+
+
+_RandomStep = Callable[[Key, Tree, TimeStep, Tree], tuple[Tree, tuple[Tree, TimeStep]]]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Visit:
+    """One step of the roll-out: its arguments and its result."""
+
+    key: Key
+    state: Tree
+    timestep: TimeStep
+    action: Tree
+    result: tuple[Tree, TimeStep]
+
+
+# ------------------------------------------------------------------------------ before running
+
+
+def _check_description(env: Environment) -> None:
+    for name, space in (
+        ("observation_space", env.observation_space),
+        ("action_space", env.action_space),
+    ):
+        leaves = jax.tree.leaves(space, is_leaf=spaces.is_space)
+        if not leaves:
+            _fail(env, f"{name} is empty; it must be a Discrete, MultiDiscrete or Box, or a tree")
+        for leaf in leaves:
+            _check_space(env, name, leaf)
+    for path, leaf in _leaves(env.params):
+        if not isinstance(leaf, bool | int | float | np.ndarray | np.generic | jax.Array):
+            _fail(
+                env,
+                f"params{path} is {leaf!r}; every leaf of params must be a number or an array "
+                "(mark what is structure with `static()`)",
+            )
+    if env.max_steps is not None and (not isinstance(env.max_steps, int) or env.max_steps < 1):
+        _fail(env, f"max_steps is {env.max_steps!r}; it must be a positive integer or None")
+
+
+def _check_space(env: Environment, name: str, space: Any) -> None:
+    right = "it must be a Discrete, MultiDiscrete or Box, or a tree of them"
+    match space:
+        case spaces.Discrete(n):
+            if n < 1:
+                _fail(env, f"{name} holds Discrete({n}); it needs at least one value")
+        case spaces.MultiDiscrete(sizes):
+            if not sizes or min(sizes) < 1:
+                _fail(env, f"{name} holds MultiDiscrete({sizes}); each size must be at least 1")
+        case spaces.Box():
+            try:
+                low, high = spaces.bounds(space)
+            except ValueError as error:
+                _fail(
+                    env,
+                    f"{name} has bounds that do not fit its shape {space.shape} ({error})",
+                    error,
+                )
+            if not np.all(low <= high):
+                _fail(env, f"{name} has a low bound above its high bound; low must not exceed high")
+        case _:
+            _fail(env, f"{name} holds {space!r}; {right}")
+
+
+def _check_structure(env: Environment) -> None:
+    """What tracing alone shows: structures, shapes, dtypes, leaks."""
+    key = jax.random.key(0)
+    reset = _shapes(env, "reset", env.reset, key, env.params)
+    state, timestep = _unpack(env, "reset", reset)
+    _check_timestep(env, "reset", timestep)
+    action = jax.eval_shape(lambda: spaces.example(env.action_space))
+    step = _shapes(env, "step", env.step, key, state, action, env.params)
+    next_state, next_timestep = _unpack(env, "step", step)
+    _check_same(env, "state", state, next_state)
+    _check_timestep(env, "step", next_timestep)
+    for field in dataclasses.fields(TimeStep):
+        first, second = getattr(timestep, field.name), getattr(next_timestep, field.name)
+        if (first is None) != (second is None):
+            has, lacks = ("step", "reset") if first is None else ("reset", "step")
+            _fail(
+                env,
+                f"{has} sets the channel '{field.name}' and {lacks} leaves it None; "
+                "both must set it, or neither",
+            )
+        _check_same(env, field.name, first, second)
+
+
+def _shapes(env: Environment, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    """The shapes that `function` returns, from a trace of its own."""
+    trace: list[weakref.ref] = []
+
+    def traced(*arguments: Any) -> Any:
+        tracers = [x for x in jax.tree.leaves(arguments) if isinstance(x, Tracer)]
+        trace.extend(weakref.ref(x._trace) for x in tracers[:1] if hasattr(x, "_trace"))
+        return function(*arguments)
+
+    try:
+        shapes = jax.eval_shape(traced, *arguments)
+    except _VALUE_ERRORS as error:
+        _fail(
+            env,
+            f"{name} uses a traced value as a Python or NumPy value; it must use jax.numpy and "
+            "jnp.where, so that jit can trace it",
+            error,
+        )
+    except Exception as error:
+        _fail(
+            env,
+            f"{name} raises {_brief(error)} when it is traced; it must run under jit with a typed "
+            "key, an action of action_space and env.params",
+            error,
+        )
+    # Whatever was left behind holds the trace. `jax.checking_leaks` would find it too, but takes
+    # ten seconds and more to say so.
+    if trace and trace[0]() is not None:
+        gc.collect()
+        if trace[0]() is not None:
+            _fail(
+                env,
+                f"{name} keeps a traced value after it returned; it must be pure and store nothing "
+                "outside its result",
+            )
+    return shapes
+
+
+def _unpack(env: Environment, name: str, result: Any) -> tuple[Tree, TimeStep]:
+    if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], TimeStep)):
+        _fail(env, f"{name} returns {_describe(result)}; it must return (state, TimeStep)")
+    return result
+
+
+def _check_timestep(env: Environment, name: str, timestep: TimeStep) -> None:
+    """Shapes and dtypes of the channels that every time step has."""
+    space = env.observation_space
+    expected = jax.tree.map(lambda s: (s.shape, s.dtype), space, is_leaf=spaces.is_space)
+    structure = jax.tree.structure(space, is_leaf=spaces.is_space)
+    if jax.tree.structure(timestep.observation) != structure:
+        _fail(
+            env,
+            f"{name} returns an observation with the structure "
+            f"{jax.tree.structure(timestep.observation)}; observation_space has {structure}",
+        )
+    pairs = zip(_leaves(timestep.observation), structure.flatten_up_to(expected), strict=True)
+    for (path, leaf), (shape, dtype) in pairs:
+        if leaf.shape != tuple(shape) or leaf.dtype != jnp.dtype(dtype):
+            _fail(
+                env,
+                f"{name} returns observation{path} as {_array(leaf)}; observation_space says "
+                f"{jnp.dtype(dtype)}{list(shape)}",
+            )
+    reward = timestep.reward
+    if not hasattr(reward, "ndim") or reward.ndim > 1 or reward.dtype != jnp.float32:
+        _fail(
+            env,
+            f"{name} returns a reward as {_array(reward)}; it must be a float32 scalar "
+            "(or [N] with N agents)",
+        )
+    for flag in _FLAGS:
+        value = getattr(timestep, flag)
+        if not hasattr(value, "shape") or value.shape != () or value.dtype != jnp.bool_:
+            _fail(env, f"{name} returns {flag} as {_array(value)}; it must be a bool scalar")
+
+
+def _check_same(env: Environment, what: str, first: Tree, second: Tree) -> None:
+    """Structure, shapes and dtypes as `reset` and `step` return them."""
+    if jax.tree.structure(first) != jax.tree.structure(second):
+        _fail(
+            env,
+            f"reset returns {what} with the structure {jax.tree.structure(first)} and step with "
+            f"{jax.tree.structure(second)}; both must be the same, so that a scan can carry it",
+        )
+    for (path, x), (_, y) in zip(_leaves(first), _leaves(second), strict=True):
+        if x.shape != y.shape or x.dtype != y.dtype:
+            _fail(
+                env,
+                f"reset returns {what}{path} as {_array(x)} and step as {_array(y)}; both must be "
+                "the same, so that a scan can carry it",
+            )
+
+
+# ------------------------------------------------------------------------------ while running
+
+
+def _check_rollout(env: Environment, step: _RandomStep, steps: int) -> list[_Visit]:
+    """Run a random roll-out, with a reset after each episode, and check what it returns."""
+    reset, params = jax.jit(env.reset), _arrays(env.params)
+    keys = iter(jax.random.split(jax.random.key(1), 2 * steps + 1))
+    state, timestep = reset(next(keys), params)
+    _check_values(env, "reset", timestep)
+    visited = []
+    for _ in range(steps):
+        key = next(keys)
+        action, result = step(key, state, timestep, params)
+        visited.append(_Visit(key, state, timestep, action, result))
+        state, timestep = result
+        _check_values(env, "step", timestep)
+        if bool(timestep.done):
+            state, timestep = reset(next(keys), params)
+            _check_values(env, "reset", timestep)
+    return visited
+
+
+def _random_step(env: Environment) -> _RandomStep:
+    """One step with a random action, and that action: the one program that every check runs."""
+
+    def step(key: Key, state: Tree, timestep: TimeStep, params: Tree) -> Any:
+        action = _random_action(env, jax.random.fold_in(key, 1), timestep)
+        return action, env.step(key, state, action, params)
+
+    return step
+
+
+def _random_action(env: Environment, key: Key, timestep: TimeStep) -> Tree:
+    legal = timestep.legal_actions
+    space = env.action_space
+    if legal is None or not isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+        return spaces.sample(space, key)
+    noise = jax.random.uniform(key, jnp.shape(legal), minval=0.1)
+    return jnp.argmax(jnp.where(legal, noise, 0.0), axis=-1).astype(jnp.int32)
+
+
+def _check_values(env: Environment, name: str, timestep: TimeStep) -> None:
+    """What only the values of a time step show."""
+    leaves = jax.tree.leaves(env.observation_space, is_leaf=spaces.is_space)
+    for space, (path, value) in zip(leaves, _leaves(timestep.observation), strict=True):
+        low, high = _limits(space)
+        value = np.asarray(value)
+        inside = (value >= low) & (value <= high)
+        if not np.all(inside):
+            worst = value[~inside].flat[0] if value.ndim else value
+            _fail(
+                env,
+                f"{name} returns an observation{path} with the value {worst}; it must lie within "
+                "the bounds of observation_space",
+            )
+    if not np.all(np.isfinite(timestep.reward)):
+        _fail(env, f"{name} returns the reward {timestep.reward}; it must be finite")
+    fresh = name == "reset"
+    if bool(timestep.first) != fresh:
+        _fail(
+            env,
+            f"{name} returns first={bool(timestep.first)}; it must be {fresh}: true after a reset "
+            "and false after a step",
+        )
+    if fresh and bool(timestep.done):
+        _fail(env, "reset returns a time step that is done; a fresh episode must not be over")
+    if fresh and np.any(np.asarray(timestep.reward)):
+        _fail(env, f"reset returns the reward {timestep.reward}; it must be 0")
+    if bool(timestep.terminated) and bool(timestep.truncated):
+        _fail(
+            env,
+            "step returns terminated and truncated both true; the step that terminates must not "
+            "be truncated as well",
+        )
+
+
+def _limits(space: Any) -> tuple[Any, Any]:
+    match space:
+        case spaces.Discrete(n):
+            return 0, n - 1
+        case spaces.MultiDiscrete(sizes):
+            return 0, np.asarray(sizes) - 1
+        case _:
+            return spaces.bounds(space)
+
+
+def _check_repeatable(env: Environment, visited: list[_Visit]) -> None:
+    """The same arguments give the same result, eagerly and under `jit`."""
+    key, params = jax.random.key(2), env.params
+    fresh = env.reset(key, params)
+    _check_equal(env, "reset", fresh, env.reset(key, params), "when it is called twice", exact=True)
+    compiled = jax.jit(env.reset)(key, params)
+    _check_equal(env, "reset", fresh, compiled, "with and without jit")
+    for visit in visited[:: max(1, len(visited) // 2)]:
+        arguments = (visit.key, visit.state, visit.action, params)
+        once = env.step(*arguments)
+        twice = env.step(*arguments)
+        _check_equal(env, "step", once, twice, "when it is called twice", exact=True)
+        _check_equal(env, "step", once, visit.result, "with and without jit")
+
+
+def _check_vmap(env: Environment, step: _RandomStep, visited: list[_Visit]) -> None:
+    """A batch of keys, states, actions and parameters gives what a loop over them gives."""
+    reset = jax.jit(env.reset)
+    chosen = [visited[i * len(visited) // COPIES] for i in range(COPIES)]
+    worlds = [_arrays(env.params, 1.0 + 0.001 * i) for i in range(COPIES)]
+    keys = list(jax.random.split(jax.random.key(3), COPIES))
+    together = _vmapped(env, "reset", env.reset, keys, worlds)
+    for index, (key, world) in enumerate(zip(keys, worlds, strict=True)):
+        one = jax.tree.map(lambda x, i=index: x[i], together)
+        _check_equal(env, "reset", reset(key, world), one, "under vmap and in a loop")
+    together = _vmapped(
+        env, "step", env.step, *([getattr(v, a) for v in chosen] for a in _ARGUMENTS), worlds
+    )
+    for index, (visit, world) in enumerate(zip(chosen, worlds, strict=True)):
+        one = jax.tree.map(lambda x, i=index: x[i], together)
+        _, alone = step(visit.key, visit.state, visit.timestep, world)
+        _check_equal(env, "step", alone, one, "under vmap and in a loop")
+
+
+def _vmapped(env: Environment, name: str, function: Callable, *batches: list[Tree]) -> Any:
+    try:
+        return jax.jit(jax.vmap(function))(*[_stack(batch) for batch in batches])
+    except Exception as error:
+        _fail(
+            env,
+            f"{name} raises {_brief(error)} under vmap over keys, states, actions and params; "
+            "it must work on one instance whose arguments are all arrays",
+            error,
+        )
+
+
+def _check_equal(
+    env: Environment, name: str, first: Any, second: Any, how: str, exact: bool = False
+) -> None:
+    if jax.tree.structure(first) != jax.tree.structure(second):
+        _fail(env, f"{name} returns different structures {how}; it must be a pure function")
+    for (path, x), (_, y) in zip(_leaves(first), _leaves(second), strict=True):
+        x, y = _plain(x), _plain(y)
+        inexact = not exact and np.issubdtype(x.dtype, np.inexact)
+        same = (
+            np.allclose(x, y, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True)
+            if inexact
+            else np.array_equal(x, y, equal_nan=np.issubdtype(x.dtype, np.inexact))
+        )
+        if not same:
+            part = ("state" if path.startswith("[0]") else "timestep") + path[3:]
+            _fail(
+                env,
+                f"{name} returns a different {part} {how} ({_short(x)} and {_short(y)}); it must "
+                "be a pure function of its arguments",
+            )
+
+
+def _check_max_steps(env: Environment, step: _RandomStep) -> None:
+    """A whole episode, the roll-out being shorter than most."""
+    if env.max_steps is None or env.max_steps > LONGEST_EPISODE:
+        return
+    params = _arrays(env.params)
+    state, timestep = jax.jit(env.reset)(jax.random.key(4), params)
+    for key in jax.random.split(jax.random.key(5), env.max_steps):
+        _, (state, timestep) = step(key, state, timestep, params)
+        _check_values(env, "step", timestep)
+        if bool(timestep.done):
+            return
+    _fail(
+        env,
+        f"step leaves an episode running after {env.max_steps} steps, which is max_steps; that "
+        "step must be terminated or truncated",
+    )
+
+
+def _check_render(env: Environment, visited: list[_Visit]) -> None:
+    if env.render is None:
+        return
+    frame = env.render(visited[0].state, env.params)
+    if not isinstance(frame, np.ndarray) or frame.dtype != np.uint8 or frame.shape[2:] != (3,):
+        _fail(
+            env,
+            f"render returns {_describe(frame)}; it must return a uint8 array [height, width, 3]",
+        )
+
+
+# ------------------------------------------------------------------------------ small parts
+
+
+def _fail(env: Environment, sentence: str, cause: BaseException | None = None) -> NoReturn:
+    raise EnvironmentCheckError(f"{env.name}: {sentence}.") from cause
+
+
+def _leaves(tree: Tree) -> Iterator[tuple[str, Any]]:
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        yield jax.tree_util.keystr(path), leaf
+
+
+def _arrays(params: Tree, scale: float = 1.0) -> Tree:
+    """`params` as arrays, real numbers multiplied by `scale`."""
+
+    def array(leaf: Any) -> Array:
+        dtype = jnp.result_type(leaf)
+        floating = jnp.issubdtype(dtype, jnp.floating)
+        return jnp.asarray(leaf * scale if floating else leaf, dtype)
+
+    return jax.tree.map(array, params)
+
+
+def _stack(trees: list[Tree]) -> Tree:
+    return jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(x) for x in leaves]), *trees)
+
+
+def _plain(leaf: Any) -> np.ndarray:
+    """A NumPy array of the leaf, of its data where it is a typed key."""
+    if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        leaf = jax.random.key_data(leaf)
+    return np.asarray(leaf)
+
+
+def _array(leaf: Any) -> str:
+    """`float32[4]`."""
+    return f"{leaf.dtype}{list(leaf.shape)}" if hasattr(leaf, "dtype") else repr(leaf)
+
+
+def _describe(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return f"a {value.dtype} array {list(value.shape)}"
+    if isinstance(value, tuple):
+        return f"a tuple of {len(value)} ({', '.join(type(x).__name__ for x in value)})"
+    return f"a {type(value).__name__}"
+
+
+def _short(array: np.ndarray) -> str:
+    return np.array2string(array, precision=4, threshold=4, edgeitems=2).replace("\n", "")
+
+
+def _brief(error: BaseException) -> str:
+    first = (str(error).splitlines() or [""])[0]
+    return f"{type(error).__name__} ({first.rstrip('.')})"

@@ -1,0 +1,1 @@
+"""Classic control: the dynamics, rewards and time limits of Gymnasium's environments."""

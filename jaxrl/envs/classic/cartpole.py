@@ -1,0 +1,124 @@
+"""Balance a pole on a cart by pushing the cart left or right.
+
+Observation: float32 [4]: cart position (m), cart velocity (m/s), pole angle from upright (rad,
+positive to the right), its angular velocity (rad/s). Action: 0 pushes left, 1 pushes right. Reward:
+1 for every step, the last one included. Terminates when the cart is more than 2.4 m from the centre
+or the pole more than 12 degrees from upright; time limit 500 steps. Barto, Sutton and Anderson
+(1983), "Neuronlike adaptive elements that can solve difficult learning control problems"; the
+dynamics, with Euler integration, of Gymnasium's `CartPole-v1`.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl.core.spaces import Box, Discrete
+from jaxrl.core.types import Array, Environment, Key, TimeStep, struct
+from jaxrl.envs import drawing
+from jaxrl.envs.wrappers.time_limit import time_limit
+
+
+@struct
+class Params:
+    gravity: float = 9.8  # m/s^2
+    cart_mass: float = 1.0  # kg
+    pole_mass: float = 0.1  # kg
+    half_length: float = 0.5  # m, from the axle to the pole's centre of mass
+    force: float = 10.0  # N
+    dt: float = 0.02  # s
+    max_angle: float = 12 * math.pi / 180  # rad
+    max_position: float = 2.4  # m
+    reset_low: float = -0.05  # of all four numbers of the state
+    reset_high: float = 0.05
+
+
+@struct
+class State:
+    position: Array
+    velocity: Array
+    angle: Array
+    angular_velocity: Array
+
+
+@functools.cache
+def cartpole() -> Environment:
+    """The cart and pole, limited to 500 steps."""
+    bound = (4.8, math.inf, 2 * 12 * math.pi / 180, math.inf)
+    return time_limit(
+        Environment(
+            name="cartpole",
+            reset=_reset,
+            step=_step,
+            params=Params(),
+            observation_space=Box(tuple(-x for x in bound), bound, (4,)),
+            action_space=Discrete(2),
+            render=_render,
+        ),
+        500,
+    )
+
+
+def _reset(key: Key, params: Params) -> tuple[State, TimeStep]:
+    numbers = jax.random.uniform(key, (4,), jnp.float32, params.reset_low, params.reset_high)
+    state = State(numbers[0], numbers[1], numbers[2], numbers[3])
+    return state, TimeStep(
+        observation=numbers,
+        reward=jnp.zeros((), jnp.float32),
+        terminated=jnp.zeros((), bool),
+        truncated=jnp.zeros((), bool),
+        first=jnp.ones((), bool),
+    )
+
+
+def _step(key: Key, state: State, action: Array, params: Params) -> tuple[State, TimeStep]:
+    del key
+    mass = params.cart_mass + params.pole_mass
+    moment = params.pole_mass * params.half_length
+    force = jnp.where(action == 1, params.force, -params.force)
+    cos, sin = jnp.cos(state.angle), jnp.sin(state.angle)
+    push = (force + moment * jnp.square(state.angular_velocity) * sin) / mass
+    angular_acceleration = (params.gravity * sin - cos * push) / (
+        params.half_length * (4.0 / 3.0 - params.pole_mass * jnp.square(cos) / mass)
+    )
+    acceleration = push - moment * angular_acceleration * cos / mass
+    position = state.position + params.dt * state.velocity
+    velocity = state.velocity + params.dt * acceleration
+    angle = state.angle + params.dt * state.angular_velocity
+    angular_velocity = state.angular_velocity + params.dt * angular_acceleration
+    state = State(position, velocity, angle, angular_velocity)
+    return state, TimeStep(
+        observation=jnp.stack([position, velocity, angle, angular_velocity]),
+        reward=jnp.ones((), jnp.float32),
+        terminated=(jnp.abs(position) > params.max_position) | (jnp.abs(angle) > params.max_angle),
+        truncated=jnp.zeros((), bool),
+        first=jnp.zeros((), bool),
+    )
+
+
+def _render(state: State, params: Params) -> np.ndarray:
+    edge = float(params.max_position)
+    unit = edge / 2.4  # sizes follow the track, so that the cart is visible on any
+    x, angle, length = float(state.position), float(state.angle), 2 * float(params.half_length)
+    canvas = drawing.Canvas(400, 300, scale=200 / (edge + 0.4 * unit), origin=(200, 225))
+    far, deep = edge + unit, -5 * unit
+    ground = [(-far, 0), (far, 0), (far, deep), (-far, deep)]
+    canvas.polygon(ground, drawing.SHADE)
+    canvas.line([(-edge - unit, 0), (edge + unit, 0)], drawing.STEEL, 0.03 * unit)
+    for mark in (-edge, edge):
+        canvas.line([(mark, -0.1 * unit), (mark, 0.1 * unit)], drawing.RED, 0.03 * unit)
+    left, right, top = x - 0.24 * unit, x + 0.24 * unit, 0.28 * unit
+    for wheel in (x - 0.14 * unit, x + 0.14 * unit):
+        canvas.circle((wheel, 0.06 * unit), 0.06 * unit, drawing.STEEL)
+    canvas.polygon(
+        [(left, 0.08 * unit), (right, 0.08 * unit), (right, top), (left, top)], drawing.INK
+    )
+    axle = (x, 0.24 * unit)
+    tip = (x + length * math.sin(angle), axle[1] + length * math.cos(angle))
+    canvas.rod(axle, tip, drawing.ORANGE, 0.1 * unit)
+    canvas.circle(axle, 0.04 * unit, drawing.PAPER)
+    return canvas.frame()

@@ -1,0 +1,78 @@
+"""Draw simple scenes on the host: shapes in world units, anti-aliased, as uint8 frames."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+Point = tuple[float, float]
+
+SUPERSAMPLING = 2  # drawn at this multiple of the size, then averaged: Pillow has no anti-aliasing
+
+PAPER = (250, 250, 248)
+INK = (52, 58, 70)
+SHADE = (225, 228, 232)
+STEEL = (120, 130, 145)
+BLUE = (54, 110, 180)
+ORANGE = (222, 132, 58)
+RED = (196, 66, 66)
+GREEN = (62, 148, 96)
+
+
+class Canvas:
+    """A picture of `width` x `height` pixels in world units, with y pointing up.
+
+    scale: pixels in one world unit; origin: the pixel (from the top left) of the world's (0, 0).
+    Line widths and radii are in world units too.
+    """
+
+    def __init__(self, width: int, height: int, scale: float, origin: Point):
+        from PIL import Image, ImageDraw  # late: training never draws
+
+        self._size = (width, height)
+        self._scale = scale * SUPERSAMPLING
+        self._origin = (origin[0] * SUPERSAMPLING, origin[1] * SUPERSAMPLING)
+        self._image = Image.new("RGB", (width * SUPERSAMPLING, height * SUPERSAMPLING), PAPER)
+        self._draw = ImageDraw.Draw(self._image)
+
+    def polygon(self, points: Sequence[Point], fill: tuple[int, int, int]) -> None:
+        """A filled polygon."""
+        self._draw.polygon([self._pixel(p) for p in points], fill=fill)
+
+    def line(self, points: Sequence[Point], fill: tuple[int, int, int], width: float) -> None:
+        """A line through `points`."""
+        pixels = max(1, round(width * self._scale))
+        self._draw.line([self._pixel(p) for p in points], fill=fill, width=pixels, joint="curve")
+
+    def circle(self, centre: Point, radius: float, fill: tuple[int, int, int]) -> None:
+        """A filled circle."""
+        (x, y), r = self._pixel(centre), radius * self._scale
+        self._draw.ellipse((x - r, y - r, x + r, y + r), fill=fill)
+
+    def rod(self, start: Point, end: Point, fill: tuple[int, int, int], width: float) -> None:
+        """A bar with round ends."""
+        # As a polygon: Pillow rounds the width of a line, and the round ends would stand out.
+        length = math.dist(start, end) or 1.0
+        dx = -(end[1] - start[1]) / length * width / 2
+        dy = (end[0] - start[0]) / length * width / 2
+        self.polygon(
+            [
+                (start[0] + dx, start[1] + dy),
+                (end[0] + dx, end[1] + dy),
+                (end[0] - dx, end[1] - dy),
+                (start[0] - dx, start[1] - dy),
+            ],
+            fill,
+        )
+        self.circle(start, width / 2, fill)
+        self.circle(end, width / 2, fill)
+
+    def frame(self) -> np.ndarray:
+        """The picture so far, uint8 `[height, width, 3]`."""
+        return np.asarray(self._image.reduce(SUPERSAMPLING), dtype=np.uint8)
+
+    def _pixel(self, point: Point) -> Point:
+        x, y = self._origin
+        return (x + point[0] * self._scale, y - point[1] * self._scale)

@@ -1,0 +1,66 @@
+"""End an episode after a number of steps."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import operator
+
+import jax.numpy as jnp
+
+from jaxrl.core.errors import UserError
+from jaxrl.core.types import Array, Environment, Tree, struct
+
+
+@struct
+class State:
+    """The wrapped environment's state and the steps taken in this episode."""
+
+    inner: Tree
+    steps: Array  # int32 scalar
+
+
+def time_limit(env: Environment, max_steps: int) -> Environment:
+    """`env` whose episodes are truncated at their `max_steps`-th step.
+
+    A step that terminates is never truncated as well: the task's end is the truth, the clock's end
+    only the lack of it. Parameters, spaces and name are those of `env`; `max_steps` is the smaller
+    of both limits. The same arguments give the same object.
+
+    Raises `UserError` when `max_steps` is not a positive integer.
+    """
+    try:
+        limit = operator.index(max_steps)
+    except TypeError:
+        limit = 0
+    if limit < 1:
+        raise UserError(
+            f"The time limit of '{env.name}' is {max_steps!r}; it must be a positive integer."
+        )
+    return _limited(env, limit)
+
+
+@functools.cache
+def _limited(env: Environment, limit: int) -> Environment:
+    def reset(key, params):
+        inner, timestep = env.reset(key, params)
+        return State(inner=inner, steps=jnp.zeros((), jnp.int32)), timestep
+
+    def step(key, state, action, params):
+        inner, timestep = env.step(key, state.inner, action, params)
+        steps = state.steps + 1
+        truncated = (timestep.truncated | (steps >= limit)) & ~timestep.terminated
+        timestep = dataclasses.replace(timestep, truncated=truncated)
+        return State(inner=inner, steps=steps), timestep
+
+    def render(state, params):
+        assert env.render is not None
+        return env.render(state.inner, params)
+
+    return dataclasses.replace(
+        env,
+        reset=reset,
+        step=step,
+        max_steps=limit if env.max_steps is None else min(limit, env.max_steps),
+        render=None if env.render is None else render,
+    )

@@ -1,0 +1,74 @@
+"""Evaluation: complete episodes, each counted exactly once."""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl.core import stream, trees
+from jaxrl.core.errors import UserError
+from jaxrl.core.types import Array, Environment, Key, Policy, Tasks, struct
+from jaxrl.tasks.basic import fixed
+
+
+@struct
+class Episodes:
+    """What happened in each of [episodes]."""
+
+    returns: Array  # float32: undiscounted sum of rewards
+    lengths: Array  # int32: steps
+    finished: Array  # bool: whether the episode ended within the allowed steps
+    metrics: dict[str, Array]  # what the environment reports at an episode's end
+
+
+@functools.partial(jax.jit, static_argnums=(0, 3, 4, 5, 6))
+def evaluate(
+    env: Environment,
+    policy: Policy,
+    key: Key,
+    episodes: int = 32,
+    greedy: bool = True,
+    max_steps: int | None = None,
+    tasks: Tasks | None = None,
+) -> Episodes:
+    """Play `episodes` episodes side by side, from their first step to their end.
+
+    Stops when all have ended, at the latest after `max_steps` (the environment's own limit unless
+    said). A later state of the same policy compiles nothing anew. Raises `UserError` where there
+    is no limit at all.
+    """
+    max_steps = max_steps or env.max_steps
+    if max_steps is None:
+        raise UserError(f"'{env.name}' has no time limit; say max_steps to evaluate in it.")
+    if episodes < 1:
+        raise UserError(f"episodes must be at least 1, got {episodes}.")
+    tasks = tasks or fixed(env.params)
+    task_key, start_key, key = jax.random.split(key, 3)
+    task_state = tasks.init(task_key, policy)
+    streams = stream.start(env, tasks, task_state, policy, start_key, episodes)
+
+    def body(carry):
+        step, streams, record = carry
+        running = ~record.finished
+        streams, _, transition, _ = stream.advance(
+            env, tasks, task_state, streams, policy, jax.random.fold_in(key, step), greedy
+        )
+        record = Episodes(
+            record.returns
+            + trees.where(running, transition.reward, jnp.zeros_like(record.returns)),
+            record.lengths + running,
+            record.finished | transition.next_timestep.done,
+            trees.where(running, transition.next_timestep.metrics or {}, record.metrics),
+        )
+        return step + 1, streams, record
+
+    record = Episodes(
+        jnp.zeros_like(streams.timestep.reward),
+        jnp.zeros(episodes, jnp.int32),
+        jnp.zeros(episodes, bool),
+        trees.zeros(streams.timestep.metrics or {}),
+    )
+    going = lambda carry: (carry[0] < max_steps) & ~jnp.all(carry[2].finished)
+    return jax.lax.while_loop(going, body, (jnp.int32(0), streams, record))[2]

@@ -1,0 +1,133 @@
+"""Watch a policy: the frames of one episode, as a GIF or a picture."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from jaxrl.core.errors import UserError
+from jaxrl.core.types import Environment, Key, Policy, TimeStep, Tree
+
+
+def record(
+    env: Environment,
+    policy: Policy,
+    key: Key,
+    max_steps: int | None = None,
+    params: Tree = None,
+    greedy: bool = True,
+) -> list[np.ndarray]:
+    """The frames, uint8 `[H, W, 3]`, of one episode: the first state and the one after each step.
+
+    max_steps: stop after so many steps; the environment's own limit when None.
+    params: the environment's parameters; its defaults when None.
+    greedy: what `policy.act` is told; false draws actions as in training.
+
+    Raises `UserError` when `env` cannot be rendered, or when neither it nor `max_steps` limits the
+    episode.
+    """
+    if env.render is None:
+        raise UserError(f"The environment '{env.name}' has no render function; it needs one.")
+    limits = [limit for limit in (max_steps, env.max_steps) if limit is not None]
+    if not limits:
+        raise UserError(f"'{env.name}' has no time limit; give record a max_steps.")
+    if min(limits) < 1:
+        raise UserError(f"record got max_steps={max_steps}; it must be at least 1.")
+    params = env.params if params is None else params
+    first, *keys = jax.random.split(key, min(limits) + 1)
+    state, timestep = jax.jit(env.reset)(first, params)
+    memory = policy.memory(1)
+    frames = [env.render(state, params)]
+    for step_key in keys:
+        state, timestep, memory = _advance(
+            env, greedy, policy, params, step_key, state, timestep, memory
+        )
+        frames.append(env.render(state, params))
+        if bool(timestep.done):
+            break
+    return frames
+
+
+@functools.partial(jax.jit, static_argnames=("env", "greedy"))
+def _advance(
+    env: Environment,
+    greedy: bool,
+    policy: Policy,
+    params: Tree,
+    key: Key,
+    state: Tree,
+    timestep: TimeStep,
+    memory: Tree,
+) -> tuple[Tree, TimeStep, Tree]:
+    act_key, step_key = jax.random.split(key)
+    batch = jax.tree.map(lambda x: x[None], timestep)
+    action, memory, _ = policy.act(policy.state, batch, memory, act_key, greedy)
+    action = jax.tree.map(lambda x: x[0], action)
+    state, timestep = env.step(step_key, state, action, params)
+    return state, timestep, memory
+
+
+def write_gif(frames: Sequence[np.ndarray], path: str | os.PathLike[str], fps: float = 30) -> None:
+    """Write `frames`, uint8 `[H, W, 3]`, as an endless GIF of `fps` frames per second.
+
+    A GIF counts time in hundredths of a second, and viewers slow down what is faster than 50 frames
+    per second. Missing folders of `path` are made.
+
+    Raises `UserError` when there are no frames, when they differ in shape, or when `fps` is not
+    positive.
+    """
+    from PIL import Image
+
+    if not len(frames):
+        raise UserError("write_gif got no frames; it needs at least one.")
+    if not fps > 0:
+        raise UserError(f"write_gif got fps={fps}; it must be positive.")
+    shapes = {_checked(frame, "write_gif").shape for frame in frames}
+    if len(shapes) > 1:
+        raise UserError(f"write_gif got frames of the shapes {sorted(shapes)}; all must be equal.")
+    # One palette for all: a palette for each frame makes flat colours flicker. It is taken from
+    # frames throughout the episode, side by side.
+    sampled = frames[:: max(1, len(frames) // 16)]
+    palette = Image.fromarray(np.concatenate(list(sampled), axis=1)).quantize(256)
+    images = [
+        Image.fromarray(frame).quantize(palette=palette, dither=Image.Dither.NONE)
+        for frame in frames
+    ]
+    images[0].save(
+        _ready(path),
+        format="GIF",
+        save_all=True,
+        append_images=images[1:],
+        duration=max(10, 10 * round(100 / fps)),
+        loop=0,
+    )
+
+
+def write_png(frame: np.ndarray, path: str | os.PathLike[str]) -> None:
+    """Write one frame, uint8 `[H, W, 3]`, as a PNG. Missing folders of `path` are made.
+
+    Raises `UserError` when `frame` has another shape or dtype.
+    """
+    from PIL import Image
+
+    Image.fromarray(_checked(frame, "write_png")).save(_ready(path), format="PNG")
+
+
+def _checked(frame: np.ndarray, name: str) -> np.ndarray:
+    frame = np.asarray(frame)
+    if frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[2] != 3:
+        raise UserError(
+            f"{name} got a frame as {frame.dtype}{list(frame.shape)}; it must be uint8 [H, W, 3]."
+        )
+    return frame
+
+
+def _ready(path: str | os.PathLike[str]) -> Path:
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path

@@ -1,0 +1,548 @@
+"""Checkpoints that survive a kill at any moment, and say what is wrong where a disk did not.
+
+One checkpoint is one folder, `step_000000001234/`:
+
+    arrays/         the leaves, written by orbax as a flat dictionary "00000", "00001"...
+    meta.json       what the caller said of it, and each leaf's path, shape, dtype and generator
+    checksums.json  size and sha256 of every other file; written last
+
+It is written under a hidden temporary name, flushed to the disk and then renamed, so that under
+its own name it is whole or absent. Before anything is read every checksum is compared: tensorstore
+would hand back a flipped byte as if nothing had happened.
+
+Typed keys are stored as their data and their generator's name, since orbax cannot restore keys of a
+generator that a fresh process has not defined. Empty arrays, which orbax refuses, exist in
+`meta.json` only. One process writes; on several hosts let the first one save.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import logging
+import os
+import re
+import shutil
+import sys
+import uuid
+import warnings
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl.core import random
+from jaxrl.core.errors import UserError
+from jaxrl.core.types import Tree
+
+try:
+    import fcntl
+except ImportError:  # not a Unix: two processes must then not save into one folder at once
+    fcntl = None
+
+_FORMAT = 1
+_ARRAYS, _META, _CHECKSUMS = "arrays", "meta.json", "checksums.json"
+_NAME = re.compile(r"step_(\d{12,})")
+_REPLACED = re.compile(r"\.(step_(\d{12,}))\.replaced")
+
+
+class CheckpointError(UserError):
+    """A checkpoint that cannot be written or read: one sentence with its folder and the reason."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Leaf:
+    """What `meta.json` says of a leaf. `shape` and `dtype` are those that JAX shows, also for keys
+    (`key<pcg>`); `generator` is None for anything else."""
+
+    path: str
+    shape: tuple[int, ...]
+    dtype: str
+    generator: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.dtype}{list(self.shape)}"
+
+
+# ---------------------------------------------------------------------------------- writing
+
+
+def save(
+    folder: Path | str,
+    step: int,
+    tree: Tree,
+    meta: dict[str, Any],
+    *,
+    keep: int | None = None,
+    protect: Collection[int] = (),
+) -> Path:
+    """Write `tree` as the checkpoint of `step`, and wait until the disk has it.
+
+    Args:
+        folder: where the checkpoints of one run lie; made if it is not there.
+        step: a number of at least 0. A checkpoint of the same step is replaced.
+        tree: a pytree of JAX arrays, typed keys, NumPy arrays and Python scalars (stored with the
+            dtype that JAX gives them). It is copied to the host first, so that its buffers may be
+            donated as soon as this returns.
+        meta: anything that JSON can hold; tuples come back as lists.
+        keep: how many of the newest checkpoints to keep; None keeps all.
+        protect: steps that are kept whatever their age.
+
+    Returns:
+        The checkpoint's folder, an absolute path.
+
+    Raises:
+        UserError: for a leaf that is no array, a `meta` that is no JSON, a bad `step` or `keep`.
+        CheckpointError: if it cannot be written (a full disk). What was there before is untouched.
+    """
+    if step < 0 or (keep is not None and keep < 1):
+        raise UserError(
+            f"A checkpoint needs a step of at least 0 and a `keep` of at least 1 (or None), not "
+            f"step={step} and keep={keep}."
+        )
+    folder = Path(folder).absolute()
+    leaves, arrays = _to_host(tree)
+    text = _to_json(meta, step, leaves)
+    final = folder / _name(step)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with _writing(folder):
+            temporary = folder / f".{final.name}.{os.getpid()}-{uuid.uuid4().hex[:8]}.tmp"
+            try:
+                _write(temporary, arrays, text)
+                _publish(temporary, final)
+            finally:
+                shutil.rmtree(temporary, ignore_errors=True)
+            if keep is not None:
+                _forget(folder, keep, {*protect, step})
+    except UserError:
+        raise
+    # Exception: orbax raises whatever tensorstore did, a ValueError for a full disk.
+    except Exception as error:
+        raise CheckpointError(
+            f"The checkpoint {final} cannot be written: {_first_line(error)}"
+        ) from error
+    return final
+
+
+def _to_host(tree: Tree) -> tuple[list[_Leaf], list[np.ndarray]]:
+    """Every leaf's description, and a copy of its numbers (of a key: its data) on the host."""
+    leaves, arrays = [], []
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        described = _describe(path, leaf)
+        if described.generator is not None:
+            leaf = jax.random.key_data(leaf)
+        try:
+            array = np.array(leaf, None if hasattr(leaf, "dtype") else described.dtype)
+        except OverflowError as error:
+            raise UserError(
+                f"The leaf '{described.path}' cannot be stored: {leaf} does not fit {described}."
+            ) from error
+        if array.dtype.hasobject:  # a ShapeDtypeStruct, say
+            raise _no_array(described.path, leaf)
+        leaves.append(described)
+        arrays.append(array)
+    return leaves, arrays
+
+
+def _describe(path: tuple, leaf: Any) -> _Leaf:
+    name = jax.tree_util.keystr(path)
+    if isinstance(leaf, (bool, int, float, complex)) and not isinstance(leaf, np.generic):
+        return _Leaf(name, (), jnp.result_type(leaf).name)
+    dtype = getattr(leaf, "dtype", None)
+    if dtype is not None and jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key):
+        generator = random.generator_name(leaf) if isinstance(leaf, jax.Array) else ""
+        return _Leaf(name, tuple(leaf.shape), str(dtype), generator)
+    if dtype is None or np.dtype(dtype).kind in "OSUMm":
+        raise _no_array(name, leaf)
+    return _Leaf(name, tuple(leaf.shape), np.dtype(dtype).name)
+
+
+def _no_array(name: str, leaf: Any) -> UserError:
+    of = f" of {leaf.dtype}" if hasattr(leaf, "dtype") else ""
+    return UserError(
+        f"The leaf '{name}' is a {type(leaf).__name__}{of}; a checkpoint holds arrays of numbers "
+        "and typed keys only."
+    )
+
+
+def _to_json(meta: dict[str, Any], step: int, leaves: list[_Leaf]) -> str:
+    content = {
+        "format": _FORMAT,
+        "step": int(step),
+        "meta": meta,
+        "leaves": [dataclasses.asdict(leaf) for leaf in leaves],
+    }
+    try:
+        return json.dumps(content, indent=1)
+    except (TypeError, ValueError) as error:
+        raise UserError(
+            f"The meta data of a checkpoint must be what JSON can hold: {_first_line(error)}"
+        ) from error
+
+
+def _write(folder: Path, arrays: list[np.ndarray], meta: str) -> None:
+    """A whole checkpoint in the new `folder`, on the disk when this returns."""
+    folder.mkdir()
+    stored = {f"{i:05d}": array for i, array in enumerate(arrays) if array.size}
+    if stored:
+        with _orbax() as checkpointer:
+            checkpointer.save(folder / _ARRAYS, stored)
+    (folder / _META).write_text(meta, encoding="utf-8")
+    files = {file: _checksum(folder / file) for file in _files(folder)}
+    (folder / _CHECKSUMS).write_bytes(_checksums(files))
+    for directory, _, names in os.walk(folder, topdown=False):
+        for name in names:
+            _fsync(Path(directory, name))
+        _fsync(Path(directory))
+
+
+def _publish(temporary: Path, final: Path) -> None:
+    """Give a whole checkpoint its name. An older one of that name steps aside first, under a name
+    by which `_find` still finds it should this be the moment of a kill."""
+    replaced = final.with_name(f".{final.name}.replaced")
+    if final.exists():
+        shutil.rmtree(replaced, ignore_errors=True)
+        final.rename(replaced)
+    temporary.rename(final)
+    _fsync(final.parent)
+    shutil.rmtree(replaced, ignore_errors=True)
+
+
+def _forget(folder: Path, keep: int, protect: set[int]) -> None:
+    """Remove all but the newest `keep` checkpoints and those of the steps in `protect`."""
+    found = _find(folder)
+    for step in sorted(found)[:-keep]:
+        if step not in protect:
+            # Renamed first, so that a kill half-way leaves no broken checkpoint under its name.
+            trash = folder / f".{_name(step)}.{uuid.uuid4().hex[:8]}.tmp"
+            found[step].rename(trash)
+            shutil.rmtree(trash, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    """A shared lock on `folder` while a checkpoint is written; whoever gets the lock alone at first
+    knows that nobody writes, and sweeps. The kernel lets go of a killed process's locks, where a
+    process id in a file's name can belong to another process by then."""
+    if fcntl is None:
+        _sweep(folder)
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        if _lock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB):
+            _sweep(folder)
+        _lock(handle, fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _lock(handle: int, kind: int) -> bool:
+    """Whether nobody else holds the lock. A file system that knows no locks on folders (NFS) has
+    to be trusted to have one writer only."""
+    try:
+        fcntl.flock(handle, kind)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what a killed process left behind; finish a replacement that it had begun."""
+    for path in folder.glob(".step_*"):
+        replaced = _REPLACED.fullmatch(path.name)
+        if replaced and not (folder / replaced[1]).exists():
+            path.rename(folder / replaced[1])
+        elif replaced or path.suffix == ".tmp":
+            shutil.rmtree(path, ignore_errors=True)
+
+
+# ---------------------------------------------------------------------------------- reading
+
+
+def restore(path: Path | str, like: Tree) -> tuple[Tree, dict[str, Any]]:
+    """Read a checkpoint into the structure of `like`.
+
+    Args:
+        path: one checkpoint's folder, as returned by `save` or `latest`.
+        like: a pytree of arrays or `jax.ShapeDtypeStruct`s (from `jax.eval_shape`, say). Only its
+            structure, shapes and dtypes are read.
+
+    Returns:
+        (tree, meta): uncommitted JAX arrays and keys, and what `save` was given as `meta`. A NumPy
+        array of 64 bits comes back as one where JAX is set to 32 bits, for that would change it.
+
+    Raises:
+        CheckpointError: if it is not whole (see `verify`), or if `like` has another structure; the
+            sentence names the first leaf that differs.
+    """
+    wanted, structure = jax.tree_util.tree_flatten_with_path(like)
+    path, content, leaves = _open(path)
+    _compare(path, leaves, [_describe(*item) for item in wanted])
+    arrays = _read(path, leaves)
+    restored = []
+    for i, leaf in enumerate(leaves):
+        restored.append(_to_jax(arrays[i], leaf.generator))
+        arrays[i] = None  # so that a large tree is not in memory twice
+    return jax.tree_util.tree_unflatten(structure, restored), content["meta"]
+
+
+def restore_raw(path: Path | str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Read a checkpoint without knowing its structure.
+
+    Returns:
+        ({leaf's path, such as ".state['w'][0]": its numbers}, meta); of a key, its data, uint32.
+
+    Raises:
+        CheckpointError: if it is not whole (see `verify`).
+    """
+    path, content, leaves = _open(path)
+    names = [leaf.path for leaf in leaves]
+    return dict(zip(names, _read(path, leaves), strict=True)), content["meta"]
+
+
+def verify(path: Path | str) -> None:
+    """Compare every file of a checkpoint with the sizes and hashes that were written last.
+
+    Raises:
+        CheckpointError: naming the file, and whether it is missing, truncated or altered.
+    """
+    path = Path(path).absolute()
+    if not path.is_dir():
+        raise CheckpointError(f"There is no checkpoint {path}.")
+    for file, checksum in _read_checksums(path).items():
+        found = _fault(path / file, checksum)
+        if found:
+            raise _broken(path, file, found)
+
+
+def steps(folder: Path | str) -> list[int]:
+    """The steps of the checkpoints in `folder` in rising order, whole or not; [] without any."""
+    return sorted(_find(Path(folder)))
+
+
+def latest(folder: Path | str, warn: Callable[[str], Any] = warnings.warn) -> Path:
+    """The newest checkpoint in `folder` that is whole.
+
+    `warn` is called with one sentence for each newer one that is not.
+
+    Raises:
+        CheckpointError: if there is none.
+    """
+    folder = Path(folder).absolute()
+    found = _find(folder)
+    for step in sorted(found, reverse=True):
+        try:
+            verify(found[step])
+        except CheckpointError as error:
+            warn(f"{error} It is passed over.")
+        else:
+            return found[step]
+    if found:
+        raise CheckpointError(f"None of the {len(found)} checkpoints in {folder} is whole.")
+    raise CheckpointError(f"There is no checkpoint in {folder}.")
+
+
+def _find(folder: Path) -> dict[int, Path]:
+    """Every checkpoint by its step, whole or not."""
+    if not folder.is_dir():
+        return {}
+    names = [path.name for path in folder.iterdir() if path.is_dir()]
+    aside = {int(m[2]): folder / m[0] for name in names if (m := _REPLACED.fullmatch(name))}
+    return aside | {int(m[1]): folder / m[0] for name in names if (m := _NAME.fullmatch(name))}
+
+
+def _open(path: Path | str) -> tuple[Path, dict[str, Any], list[_Leaf]]:
+    """Verify, then read `meta.json`: (absolute path, its content, the leaves)."""
+    verify(path)
+    path = Path(path).absolute()
+    content = json.loads((path / _META).read_text(encoding="utf-8"))
+    if content["format"] != _FORMAT:
+        raise CheckpointError(
+            f"The checkpoint {path} has format {content['format']}; this version of jaxrl reads "
+            f"format {_FORMAT}."
+        )
+    leaves = [_Leaf(**{**leaf, "shape": tuple(leaf["shape"])}) for leaf in content["leaves"]]
+    return path, content, leaves
+
+
+def _read(path: Path, leaves: list[_Leaf]) -> list[Any]:
+    """The numbers of every leaf, as NumPy arrays."""
+    stored = {}
+    if (path / _ARRAYS).is_dir():
+        try:
+            with _orbax() as checkpointer:
+                stored = checkpointer.restore(path / _ARRAYS)
+        except Exception as error:  # whatever orbax and tensorstore raise
+            raise CheckpointError(
+                f"The checkpoint {path} cannot be read: {_first_line(error)}"
+            ) from error
+    return [
+        stored.pop(f"{i:05d}") if f"{i:05d}" in stored else _nothing(leaf)
+        for i, leaf in enumerate(leaves)
+    ]
+
+
+def _nothing(leaf: _Leaf) -> np.ndarray:
+    """The numbers of an empty leaf."""
+    if leaf.generator is None:
+        return np.zeros(leaf.shape, jnp.dtype(leaf.dtype))
+    one = jax.random.key_data(jax.random.key(0, impl=_implementation(leaf.generator)))
+    return np.zeros((*leaf.shape, *one.shape), np.uint32)
+
+
+def _to_jax(array: np.ndarray, generator: str | None) -> Any:
+    if generator is not None:
+        return jax.random.wrap_key_data(jnp.array(array), impl=_implementation(generator))
+    if jax.dtypes.canonicalize_dtype(array.dtype) != array.dtype:
+        return array
+    return jnp.array(array)
+
+
+def _implementation(generator: str):
+    """A generator of ours, or one that JAX knows by its name."""
+    try:
+        return random.implementation(generator)
+    except UserError:
+        return generator
+
+
+def _compare(path: Path, saved: list[_Leaf], wanted: list[_Leaf]) -> None:
+    """Raise if the leaves of a checkpoint are not those that are wanted."""
+    say = f"The checkpoint {path} has another structure than what it is restored into:"
+    have, want = {leaf.path: leaf for leaf in saved}, {leaf.path: leaf for leaf in wanted}
+    for leaf in wanted:
+        if leaf.path not in have:
+            raise CheckpointError(f"{say} it lacks the leaf '{leaf.path}', {leaf}.")
+        found = have[leaf.path]
+        if (found.shape, found.dtype) != (leaf.shape, leaf.dtype):
+            raise CheckpointError(
+                f"{say} its leaf '{leaf.path}' is {found} where {leaf} is wanted."
+            )
+    for leaf in saved:
+        if leaf.path not in want:
+            raise CheckpointError(f"{say} it has a leaf '{leaf.path}', {leaf}, too many.")
+    if [leaf.path for leaf in saved] != [leaf.path for leaf in wanted]:
+        raise CheckpointError(f"{say} the same leaves come in another order.")
+
+
+# ---------------------------------------------------------------------------------- files
+
+
+def _name(step: int) -> str:
+    return f"step_{step:012d}"
+
+
+def _files(folder: Path) -> list[str]:
+    return sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
+
+
+def _checksum(file: Path) -> dict[str, Any]:
+    with file.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    return {"size": file.stat().st_size, "sha256": digest}
+
+
+def _checksums(files: dict[str, Any]) -> bytes:
+    """The content of `checksums.json`, which vouches for itself too."""
+    digest = hashlib.sha256(json.dumps(files).encode()).hexdigest()
+    return json.dumps({"files": files, "sha256": digest}).encode()
+
+
+def _read_checksums(path: Path) -> dict[str, dict[str, Any]]:
+    try:
+        text = (path / _CHECKSUMS).read_bytes()
+    except FileNotFoundError:
+        raise _broken(path, _CHECKSUMS, "missing") from None
+    except OSError as error:
+        raise _broken(path, _CHECKSUMS, f"unreadable ({_first_line(error)})") from error
+    if not text or text.count(b"{") > text.count(b"}"):
+        raise _broken(path, _CHECKSUMS, "truncated")
+    try:
+        files = json.loads(text)["files"]
+        if text == _checksums(files):
+            return files
+    except (ValueError, KeyError, TypeError):  # no JSON, or none of ours
+        pass
+    raise _broken(path, _CHECKSUMS, "altered")
+
+
+def _fault(file: Path, checksum: dict[str, Any]) -> str | None:
+    """What is wrong with a file, in a word; None where nothing is."""
+    try:
+        size = file.stat().st_size
+        if size < checksum["size"]:
+            return "truncated"
+        if size > checksum["size"] or _checksum(file) != checksum:
+            return "altered"
+    except (FileNotFoundError, NotADirectoryError):
+        return "missing"
+    except OSError as error:
+        return f"unreadable ({_first_line(error)})"
+    return None
+
+
+def _broken(path: Path, file: str, fault: str) -> CheckpointError:
+    return CheckpointError(f"The checkpoint {path} is not whole: its file {file} is {fault}.")
+
+
+def _fsync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+# ---------------------------------------------------------------------------------- orbax
+
+
+@contextlib.contextmanager
+def _orbax() -> Iterator[Any]:
+    """An orbax checkpointer that keeps quiet: what goes wrong is raised, and need not be logged.
+
+    Orbax is imported here, since it is slow. absl, through which it logs, gives a root logger
+    without handlers one that prints every library's lines for good; the stand-in does until the
+    end what Python does without any handler, and keeps absl from that.
+    """
+    root, absl = logging.getLogger(), logging.getLogger("absl")
+    stand_in, quiet = logging.StreamHandler(), lambda record: not _said_by_orbax()
+    stand_in.setLevel(logging.WARNING)
+    if not root.handlers:
+        root.addHandler(stand_in)
+    absl.addFilter(quiet)
+    try:
+        import orbax.checkpoint as orbax
+
+        checkpointer = orbax.PyTreeCheckpointer()
+        try:
+            yield checkpointer
+        finally:
+            checkpointer.close()
+    finally:
+        absl.removeFilter(quiet)
+        root.removeHandler(stand_in)
+
+
+def _said_by_orbax() -> bool:
+    """Whether the log record being made comes from orbax; the record itself names absl only."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if f"{os.sep}orbax{os.sep}" in frame.f_code.co_filename:
+            return True
+        frame = frame.f_back
+    return False

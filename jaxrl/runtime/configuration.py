@@ -1,0 +1,247 @@
+"""What a run is told: frozen dataclasses, from a YAML file and a command line.
+
+The YAML says only what differs from the defaults; the command line overrides it. Every name and
+value is checked here, against the dataclasses' own fields, so that a mistake is one sentence.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import types
+import typing
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import yaml
+
+from jaxrl.agents import registry as algorithms
+from jaxrl.core.errors import UserError, unknown
+
+C = TypeVar("C")
+
+
+def unsaved(default: Any) -> Any:
+    """A field that is about this invocation, not about the run: never written to its folder."""
+    return dataclasses.field(default=default, metadata={"saved": False})
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment(Generic[C]):
+    """A training run. Options may be written with - or _ ."""
+
+    agent: C
+    """What the algorithm can be told."""
+
+    algorithm: str = "ppo"
+    """A built-in algorithm, or my_package.module:build."""
+    env: str = "cartpole"
+    """A built-in environment, or my_package.worlds:maze."""
+    env_params: dict[str, float] = dataclasses.field(default_factory=dict)
+    """Parameters of the environment that differ from its defaults."""
+
+    steps: int = 500_000
+    """Environment steps of each seed, rounded up to whole updates."""
+    seed: int = 0
+    """The first seed."""
+    seeds: int = 1
+    """How many seeds run at once, vmapped into one program: seed, seed + 1, ..."""
+    generator: str = "auto"
+    """Random numbers: pcg (fast on a CPU), threefry2x32, or auto (pcg on a CPU only)."""
+    devices: int = 1
+    """Devices that share each run's environments; must divide agent.num_shards."""
+    deterministic: bool = False
+    """Ask for deterministic operations on a GPU, so that a resumed run has the same bits there."""
+
+    log_every: int = 0
+    """Environment steps in one row of the log; 0 for a hundredth of the run."""
+    evaluate_every: int = 0
+    """Environment steps between evaluations; 0 for a tenth of the run, -1 for never."""
+    evaluate_episodes: int = 32
+    """Episodes of one evaluation, for each seed."""
+    evaluate_env: str = ""
+    """An environment to evaluate in, if not the one that is trained in."""
+    evaluate_greedy: bool = True
+    """Evaluate the policy's most likely action rather than a sample."""
+    checkpoint_every: int = 0
+    """Environment steps between checkpoints; 0 for a tenth of the run."""
+    keep: int = 3
+    """Checkpoints that are kept, the newest ones."""
+
+    out: str = "runs"
+    """The folder in which the run makes a folder of its own."""
+    name: str = ""
+    """The run folder's name; empty for ALGORITHM-ENV-NUMBER."""
+
+    resume: str = unsaved("")
+    """Go on with the run in this folder, from its last whole checkpoint."""
+    fork: str = unsaved("")
+    """Go on from this folder's last checkpoint under a changed configuration, as a new run."""
+    warm_start: str = unsaved("")
+    """Start a new run with the agent state (parameters, optimiser, statistics) of this folder."""
+    debug: bool = unsaved(False)
+    """Check every number for NaN and every index for its bounds, and say where (slow)."""
+    quiet: bool = unsaved(False)
+    """Show no progress."""
+
+
+# ----------------------------------------------------------------------------- reading
+
+
+def load(path: str | Path) -> dict[str, Any]:
+    """The contents of a YAML file as nested dicts. Raises `UserError` if it cannot be read, is no
+    mapping, or holds a key twice."""
+    path = Path(path)
+    try:
+        data = yaml.load(path.read_text(), Loader=_UniqueKeys)
+    except FileNotFoundError:
+        raise UserError(
+            f"There is no file '{path}'; give a YAML file such as configs/ppo/cartpole.yaml."
+        ) from None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UserError(f"'{path}' cannot be read: {' '.join(str(error).split())}.") from error
+    if not isinstance(data, dict):
+        raise UserError(
+            f"'{path}' holds a {type(data).__name__}; it must hold `name: value` lines."
+        )
+    return data
+
+
+def experiment(data: dict[str, Any], base: Experiment | None = None) -> Experiment:
+    """An Experiment from nested dicts: `base` (defaults if None) with `data` over it.
+
+    Raises `UserError` for a name that does not exist, naming the nearest, and a value of the wrong
+    type or outside its range.
+    """
+    name = data.get("algorithm", base.algorithm if base else Experiment.algorithm)
+    if base is None or base.algorithm != name:
+        agent = algorithms.default_config(name)
+        base = Experiment(agent) if base is None else dataclasses.replace(base, agent=agent)
+    result = override(base, data)
+    _check(result)
+    return result
+
+
+def to_dict(config: Any, saved_only: bool = True) -> dict[str, Any]:
+    """Nested dicts of plain values, as `experiment` and YAML read them."""
+    return {
+        f.name: _plain(getattr(config, f.name))
+        for f in dataclasses.fields(config)
+        if f.metadata.get("saved", True) or not saved_only
+    }
+
+
+def write(config: Experiment, path: Path) -> None:
+    """Write all settings, defaults included, as YAML."""
+    path.write_text(yaml.safe_dump(to_dict(config), sort_keys=False))
+
+
+def leaves(config: Any, prefix: str = "") -> dict[str, tuple[Any, Any]]:
+    """Dotted name -> (type, value) of every setting."""
+    found: dict[str, tuple[Any, Any]] = {}
+    hints = _hints(config)
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if dataclasses.is_dataclass(value):
+            found |= leaves(value, f"{prefix}{field.name}.")
+        else:
+            found[prefix + field.name] = (hints[field.name], value)
+    return found
+
+
+def override(config: Any, data: dict[str, Any], prefix: str = "") -> Any:
+    """`config` with the values of nested dicts. Raises as `experiment` does."""
+    hints = _hints(config)
+    changes = {}
+    for key, value in data.items():
+        name = str(key).replace("-", "_")
+        if name not in hints:
+            raise unknown("setting", prefix + str(key), [prefix + n for n in hints])
+        current = getattr(config, name)
+        if dataclasses.is_dataclass(current):
+            if not isinstance(value, dict):
+                raise UserError(f"'{prefix}{name}' is {value!r}; it must hold settings of its own.")
+            changes[name] = override(current, value, f"{prefix}{name}.")
+        else:
+            changes[name] = convert(prefix + name, value, hints[name])
+    return dataclasses.replace(config, **changes)
+
+
+def convert(name: str, value: Any, kind: Any) -> Any:
+    """`value`, as YAML or a command line gives it, as the type `kind`. Raises `UserError`."""
+    wrong = UserError(f"{name} is {value!r}; it must be {_describe(kind)}.")
+    options = typing.get_args(kind)
+    if isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union:
+        if type(None) in options and (value is None or str(value).lower() in ("none", "null")):
+            return None
+        (kind,) = [k for k in options if k is not type(None)]
+        return convert(name, value, kind)
+    origin = typing.get_origin(kind) or kind
+    if origin is tuple:
+        parts = value.replace(",", " ").split() if isinstance(value, str) else value
+        if not isinstance(parts, list | tuple):
+            raise wrong
+        return tuple(convert(name, part, options[0]) for part in parts)
+    if origin is dict:
+        if not isinstance(value, dict):
+            raise wrong
+        return {str(k): convert(f"{name}.{k}", v, options[1]) for k, v in value.items()}
+    if kind is bool:
+        if isinstance(value, bool) or str(value).lower() in ("true", "false"):
+            return str(value).lower() == "true"
+        raise wrong
+    if kind in (int, float):
+        if isinstance(value, bool):
+            raise wrong
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            raise wrong from None
+        if math.isnan(number) or (kind is int and not number.is_integer()):
+            raise wrong
+        return kind(value) if isinstance(value, int) else kind(number)
+    if kind is str and isinstance(value, str):
+        return value
+    raise wrong
+
+
+def _check(config: Experiment) -> None:
+    least = {"steps": 1, "seeds": 1, "devices": 1, "keep": 1, "evaluate_episodes": 1}
+    least |= {"log_every": 0, "evaluate_every": -1, "checkpoint_every": 0, "seed": 0}
+    for name, smallest in least.items():
+        if getattr(config, name) < smallest:
+            raise UserError(f"{name} is {getattr(config, name)}; it must be at least {smallest}.")
+
+
+def _hints(config: Any) -> dict[str, Any]:
+    hints = typing.get_type_hints(type(config))
+    return {f.name: hints[f.name] for f in dataclasses.fields(config)}
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        return to_dict(value)
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _describe(kind: Any) -> str:
+    names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+    if kind in names:
+        return names[kind]
+    options = typing.get_args(kind)
+    if (typing.get_origin(kind) or kind) is tuple:
+        return f"a list, each entry {_describe(options[0])}"
+    if (typing.get_origin(kind) or kind) is dict:
+        return f"a mapping, each value {_describe(options[1])}"
+    return " or ".join("none" if k is type(None) else _describe(k) for k in options)
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    """YAML would silently keep the last of two equal keys."""
+
+    def construct_mapping(self, node, deep=False):
+        keys = [self.construct_object(key, deep=deep) for key, _ in node.value]
+        for key in keys:
+            if keys.count(key) > 1:
+                raise yaml.YAMLError(f"the key '{key}' stands twice")
+        return super().construct_mapping(node, deep)

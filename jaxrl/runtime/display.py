@@ -1,0 +1,80 @@
+"""What a person sees while a run goes on. Silence never looks like a hang."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+
+class Display:
+    """A progress bar on a terminal, a line now and then elsewhere; nothing if `quiet`."""
+
+    LINE_SECONDS = 10.0
+
+    def __init__(self, quiet: bool = False):
+        self.console = Console(stderr=True, quiet=quiet, highlight=False, soft_wrap=True)
+        self._bar: Progress | None = None
+        self._began, self._first, self._last_line = 0.0, 0, 0.0
+        self._total, self._members, self._score = 0, 1, ""
+
+    def say(self, message: str) -> None:
+        self.console.print(message)
+
+    @contextlib.contextmanager
+    def announced(self, what: str, log: dict[str, float]) -> Iterator[None]:
+        """Say that `what` begins, and how long it took when it is done; note it in `log`."""
+        began = time.perf_counter()
+        with self.console.status(f"{what} ..."):
+            if not self.console.is_terminal:
+                self.say(f"{what} ...")
+            yield
+        log[what.lower()] = time.perf_counter() - began
+        self.say(f"{what}: {log[what.lower()]:.1f} s")
+
+    @contextlib.contextmanager
+    def running(self, steps: int, total: int, members: int) -> Iterator[None]:
+        """Show progress in environment steps (of each member) while this is open."""
+        self._began, self._first = time.perf_counter(), steps
+        self._total, self._members = total, members
+        if not self.console.is_terminal:
+            yield
+            return
+        with Progress(
+            BarColumn(None),
+            MofNCompleteColumn(),
+            TextColumn("steps · {task.fields[speed]} · return {task.fields[score]} ·"),
+            TimeRemainingColumn(),
+            TextColumn("left"),
+            console=self.console,
+        ) as self._bar:
+            self._bar.add_task("", total=total, completed=steps, speed="- steps/s", score="-")
+            yield
+        self._bar = None
+
+    def score(self, values: np.ndarray) -> None:
+        """The current return of each member, NaN where there is none."""
+        values = values[np.isfinite(values)]
+        if values.size == 0:
+            return
+        spread = f" ({values.min():.5g} to {values.max():.5g})" if values.size > 1 else ""
+        self._score = f"{values.mean():.5g}{spread}"
+
+    def tick(self, steps: int) -> None:
+        """Each member has done `steps` environment steps."""
+        now = time.perf_counter()
+        rate = (steps - self._first) * self._members / max(now - self._began, 1e-9)
+        speed = f"{rate / 1e6:.2f}M steps/s" if rate >= 1e6 else f"{rate / 1e3:.1f}k steps/s"
+        score = self._score or "-"
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], completed=steps, speed=speed, score=score)
+        elif now - self._last_line > self.LINE_SECONDS or steps >= self._total:
+            self._last_line = now
+            left = (self._total - steps) * self._members / max(rate, 1e-9)
+            self.say(
+                f"{steps:,} of {self._total:,} steps · {speed} · return {score} · {left:.0f} s left"
+            )

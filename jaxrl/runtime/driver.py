@@ -1,0 +1,229 @@
+"""The driven loop: the same step as `jaxrl.core.train`, in chunks, with the host in between.
+
+A chunk is one compiled program with a dynamic number of steps. Rows of metrics, evaluations and
+checkpoints fall on fixed step counts; the clock decides how long a chunk is and nothing else, so
+the bits of a run do not depend on it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+from jaxrl.core import metrics as m
+from jaxrl.core import train
+from jaxrl.core.errors import UserError
+from jaxrl.core.types import Algorithm, Environment, Hyper, Key, Tree, struct
+from jaxrl.evaluation.evaluate import evaluate
+from jaxrl.sources.rollouts import SHARDS
+
+CHUNK_SECONDS = 0.5  # how long the host may be deaf to an interrupt
+
+
+@struct
+class Progress:
+    """What a checkpoint holds: the run, and the row of metrics that is being folded."""
+
+    run: train.Run
+    row: dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """When things happen, in steps of the algorithm; 0 for never."""
+
+    total: int
+    log: int
+    evaluate: int
+    checkpoint: int
+
+    def next_stop(self, step: int) -> int:
+        """The first step after `step` at which anything happens."""
+        every = [n for n in (self.log, self.evaluate, self.checkpoint) if n]
+        return min([self.total] + [step - step % n + n for n in every])
+
+    def due(self, name: str, step: int) -> bool:
+        """Whether `name` (log, evaluate, checkpoint) happens at `step`; all do at the end."""
+        every = getattr(self, name)
+        return bool(every) and step > 0 and (step % every == 0 or step == self.total)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Program:
+    """An algorithm as compiled functions, for one run (`members` None) or for several that are
+    vmapped: then every leaf of a run has a leading axis [members]."""
+
+    algorithm: Algorithm
+    members: int | None = None
+    devices: int = 1
+    debug: bool = False
+
+    def start(self, keys: Key, hyper: Hyper | None = None) -> Progress:
+        """A new run from one key; or from keys [members], hypers (those that differ from the
+        defaults) then [members] too."""
+        begin = lambda key, hyper: train.start(self.algorithm, key, hyper)
+        if self.members is not None:
+            begin = jax.vmap(begin)
+        run = jax.jit(begin)(keys, {k: jnp.asarray(v) for k, v in (hyper or {}).items()})
+        return self.place(Progress(run, self.empty_row(run)))
+
+    def shapes(self, keys: Key) -> Progress:
+        """Shapes and dtypes of a `Progress`, computed without running anything."""
+
+        def begin(keys):
+            start = lambda key: train.start(self.algorithm, key)
+            run = start(keys) if self.members is None else jax.vmap(start)(keys)
+            return Progress(run, self.empty_row(run))
+
+        return jax.eval_shape(begin, keys)
+
+    def empty_row(self, run: train.Run) -> dict[str, Any]:
+        return m.empty(jax.eval_shape(lambda run: self._advance(run)[1], run))
+
+    def compile(self, progress: Progress) -> Callable[[Progress, int], Progress]:
+        """The chunk function `(progress, steps) -> progress`; its argument's buffers are reused."""
+
+        def chunk(progress, steps):
+            def body(_, progress):
+                run, metrics = self._advance(progress.run)
+                return Progress(run, m.merge(progress.row, metrics))
+
+            return jax.lax.fori_loop(0, steps, body, progress)
+
+        if self.debug:
+            return _checked(chunk)
+        shardings = None
+        if self.devices > 1:
+            shardings = jax.tree.map(lambda x: x.sharding, progress)
+        program = jax.jit(chunk, donate_argnums=0, out_shardings=shardings)
+        compiled = program.lower(progress, jnp.int32(1)).compile()
+        return lambda progress, steps: compiled(progress, jnp.int32(steps))
+
+    def evaluate(
+        self, env: Environment, run: train.Run, episodes: int, greedy: bool
+    ) -> dict[str, np.ndarray]:
+        """Complete episodes with the current policy: name -> mean over episodes, [members or 1]."""
+
+        def play(run):
+            # Training draws from fold_in(key, step); evaluation from a branch of its own.
+            key = jax.random.fold_in(jax.random.fold_in(run.key, np.uint32(2**32 - 1)), run.step)
+            policy = self.algorithm.policy(run.state)
+            played = evaluate(env, policy, key, episodes, greedy)
+            return {
+                "return": played.returns.mean(0),
+                "length": played.lengths.mean(),
+                "finished": played.finished.mean(),
+            } | {name: value.mean(0) for name, value in played.metrics.items()}
+
+        play = self.__dict__.setdefault("_play", {}).setdefault(
+            (env, episodes, greedy), jax.jit(play if self.members is None else jax.vmap(play))
+        )
+        return {name: np.atleast_1d(value) for name, value in jax.device_get(play(run)).items()}
+
+    def place(self, progress: Progress) -> Progress:
+        """`progress` laid out over the devices as the algorithm's `partition` says.
+
+        Raises `UserError` if there are not so many devices.
+        """
+        if self.devices == 1:
+            return progress
+        available = jax.devices()
+        if self.devices > len(available):
+            raise UserError(
+                f"devices is {self.devices}, but there are {len(available)} "
+                f"({available[0].platform})."
+            )
+        mesh = jax.make_mesh(
+            (self.devices,), (SHARDS,), (AxisType.Auto,), devices=available[: self.devices]
+        )
+        run = progress.run
+        state = jax.tree.map(
+            lambda spec, part: jax.tree.map(lambda x: self._put(x, mesh, spec), part),
+            self.algorithm.partition,
+            run.state,
+            is_leaf=lambda x: isinstance(x, PartitionSpec),
+        )
+        replicate = lambda tree: jax.tree.map(lambda x: self._put(x, mesh, PartitionSpec()), tree)
+        return Progress(
+            train.Run(state, replicate(run.key), replicate(run.step)), replicate(progress.row)
+        )
+
+    def _put(self, x: jax.Array, mesh: Mesh, spec: PartitionSpec) -> jax.Array:
+        if self.members is not None and spec:
+            spec = PartitionSpec(None, *spec)
+        return jax.device_put(x, NamedSharding(mesh, spec))
+
+    def _advance(self, run: train.Run):
+        step = lambda run: train.advance(self.algorithm, run)
+        return step(run) if self.members is None else jax.vmap(step)(run)
+
+
+def drive(
+    chunk: Callable[[Progress, int], Progress],
+    progress: Progress,
+    step: int,
+    plan: Plan,
+    happen: Callable[[str, int, Progress], None],
+    stop: Callable[[int, Progress], str | None],
+    tick: Callable[[int, Progress], None] = lambda step, progress: None,
+) -> tuple[Progress, int, str | None]:
+    """Run from `step` to the end of the plan, or until `stop` gives a reason.
+
+    happen(name, step, progress): called for log, evaluate and checkpoint, in this order, when due;
+        the row is emptied after log.
+    tick(step, progress): after every chunk.
+
+    Returns progress, the step reached, and the reason or None at the end.
+    """
+    size, reason = 1, stop(step, progress)
+    while step < plan.total and not reason:
+        count = min(size, plan.next_stop(step) - step)
+        began = time.perf_counter()
+        progress = jax.block_until_ready(chunk(progress, count))
+        seconds = time.perf_counter() - began
+        step += count
+        size = max(1, min(2 * size, math.ceil(count * CHUNK_SECONDS / max(seconds, 1e-9))))
+        tick(step, progress)
+        reason = stop(step, progress)
+        if plan.due("log", step):
+            happen("log", step, progress)
+            progress = Progress(progress.run, _emptied(progress.row))
+        for name in ("evaluate", "checkpoint"):
+            if plan.due(name, step):
+                happen(name, step, progress)
+    return progress, step, reason
+
+
+def _emptied(row: dict[str, Any]) -> dict[str, Any]:
+    return jax.tree.map(lambda new, old: jax.device_put(new, old.sharding), m.empty(row), row)
+
+
+def diverged(row: dict[str, Any]) -> np.ndarray:
+    """Which members' losses were not finite: the step at which that began, or `metrics.NEVER`,
+    int32 [members or 1]."""
+    if "diverged" not in row:
+        return np.asarray([m.NEVER])
+    return np.atleast_1d(np.asarray(row["diverged"].step))
+
+
+def _checked(chunk):
+    """`chunk` with checks of every number and index, which raises where one fails."""
+    from jax.experimental import checkify
+
+    checks = checkify.nan_checks | checkify.index_checks
+    program = jax.jit(checkify.checkify(chunk, errors=checks))
+
+    def run(progress: Tree, steps: int):
+        error, progress = program(progress, jnp.int32(steps))
+        error.throw()
+        return progress
+
+    return run

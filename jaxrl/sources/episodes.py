@@ -1,0 +1,82 @@
+"""Whole episodes: every batch holds one complete episode of each stream, from its first step."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec
+
+from jaxrl.core import metrics as m
+from jaxrl.core import stream
+from jaxrl.core.errors import UserError
+from jaxrl.core.types import Array, Batch, Environment, Source, Tasks, Tree, struct
+from jaxrl.tasks.basic import fixed
+
+
+@struct
+class EpisodesState:
+    tasks: Tree
+    batches: Array  # int32: collected so far
+
+
+def episodes(env: Environment, num_envs: int, tasks: Tasks | None = None) -> Source:
+    """One episode from each of `num_envs` (B) fresh streams.
+
+    A batch holds transitions [T, B] with T = `env.max_steps` and a mask that is False after each
+    stream's first episode. No episode is favoured for being short, which windows of rollouts cut
+    into complete episodes would do. All T x B steps are simulated and counted.
+
+    Raises `UserError` if the environment has no time limit.
+    """
+    if env.max_steps is None:
+        raise UserError(f"episodes needs a time limit; '{env.name}' has none (see time_limit).")
+    if num_envs < 1:
+        raise UserError(f"num_envs must be at least 1, got {num_envs}.")
+    tasks = tasks or fixed(env.params)
+    frames = num_envs * env.max_steps
+
+    def init(key, hyper, policy):
+        return EpisodesState(tasks.init(key, policy), jnp.int32(0))
+
+    def collect(state, policy, key):
+        start_key, key = jax.random.split(key)
+        streams = stream.start(env, tasks, state.tasks, policy, start_key, num_envs)
+
+        def body(carry, key):
+            streams, running = carry
+            streams, _, transition, _ = stream.advance(
+                env, tasks, state.tasks, streams, policy, key
+            )
+            return (streams, running & ~transition.next_timestep.done), (transition, running)
+
+        (_, running), (transitions, mask) = jax.lax.scan(
+            body,
+            (streams, jnp.ones(num_envs, bool)),
+            jax.random.split(key, env.max_steps),
+        )
+        batches = state.batches + 1
+        batch = Batch(
+            transitions,
+            frames=batches.astype(jnp.float32) * frames,
+            memory=streams.memory,
+            mask=mask,
+        )
+        statistics = {
+            "episode_return": m.mean((transitions.reward * mask).sum(0), ~running),
+            "episode_length": m.mean(mask.sum(0), ~running),
+            "episodes": m.Sum((~running).sum(dtype=jnp.float32)),
+        } | {
+            name: m.mean(value, mask & transitions.next_timestep.done)
+            for name, value in (transitions.next_timestep.metrics or {}).items()
+        }
+        task_state = tasks.update(state.tasks, policy, transitions)
+        return EpisodesState(task_state, batches), batch, statistics
+
+    return Source(
+        f"episodes({env.name})",
+        init,
+        collect,
+        sample=lambda state, fresh, key: fresh,
+        frames=frames,
+        partition=PartitionSpec(),
+    )

@@ -1,0 +1,162 @@
+"""Environments by name, by module, and what is said when there is none."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+import textwrap
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxrl import envs
+from jaxrl.core.errors import UserError
+from jaxrl.core.types import Environment
+
+WORLDS = """
+    import dataclasses
+    import jax.numpy as jnp
+    from jaxrl import envs
+    from jaxrl.core.types import struct
+
+    @struct
+    class Params:
+        map: object
+        size: int = 3
+        windy: bool = False
+        names: tuple = ()
+
+    maze = dataclasses.replace(envs.make("cartpole"), name="maze", params=Params(jnp.zeros((2, 2))))
+    bare = dataclasses.replace(maze, name="bare", params=())
+    nothing = 3
+
+    def build():
+        return dataclasses.replace(maze, name="built")
+
+    def build_sized(size):
+        return maze
+
+    def build_nothing():
+        return {}
+"""
+
+
+@pytest.fixture
+def worlds(tmp_path, monkeypatch):
+    """The name of a user's module that can be imported during the test."""
+    (tmp_path / "their_worlds.py").write_text(textwrap.dedent(WORLDS))
+    (tmp_path / "their_broken_worlds.py").write_text("raise RuntimeError('no licence')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "their_worlds", raising=False)
+    importlib.invalidate_caches()
+    return "their_worlds"
+
+
+def test_every_name_makes_its_environment():
+    assert envs.names() == tuple(sorted(envs.names())) and len(envs.names()) == 5
+    for name in envs.names():
+        env = envs.make(name)
+        assert isinstance(env, Environment) and env.name == name
+
+
+def test_the_same_arguments_give_the_same_object():
+    from jaxrl.envs.classic.cartpole import cartpole
+
+    assert envs.make("cartpole") is cartpole()
+    assert envs.make("jaxrl.envs.classic.cartpole:cartpole") is cartpole()
+    heavy = envs.make("cartpole", gravity=20, force=5.0)
+    assert heavy is envs.make("cartpole", force=5, gravity=np.float32(20.0))
+    assert heavy is not envs.make("cartpole", gravity=20)
+
+
+def test_overrides_change_those_parameters_and_the_physics():
+    usual, heavy = envs.make("pendulum"), envs.make("pendulum", gravity=20)
+    assert (heavy.params.gravity, heavy.params.mass) == (20.0, usual.params.mass)
+    assert isinstance(heavy.params.gravity, float)
+    assert usual.params.gravity == 10.0
+    state, _ = usual.reset(jax.random.key(0), usual.params)
+    action = jnp.zeros((1,))
+    speeds = [
+        float(env.step(jax.random.key(0), state, action, env.params)[1].observation[2])
+        for env in (usual, heavy)
+    ]
+    assert abs(speeds[0] - speeds[1]) > 0.01
+
+
+def test_names_are_imported_only_when_asked_for():
+    code = (
+        "import sys; from jaxrl import envs; envs.names(); "
+        "assert not [m for m in sys.modules if m.startswith(('jaxrl.envs.classic', 'PIL'))]; "
+        "envs.make('pendulum'); assert 'jaxrl.envs.classic.pendulum' in sys.modules; "
+        "assert 'jaxrl.envs.classic.acrobot' not in sys.modules and 'PIL' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_environments_of_a_users_own(worlds):
+    module = importlib.import_module(worlds)
+    assert envs.make(f"{worlds}:maze") is module.maze
+    built = envs.make(f"{worlds}:build")
+    assert built.name == "built"
+    assert envs.make(f"{worlds}:build") is built
+
+
+def test_a_redefined_environment_is_the_new_one(worlds):
+    module = importlib.import_module(worlds)
+    old = envs.make(f"{worlds}:build"), envs.make(f"{worlds}:maze", size=4)
+    importlib.reload(module)
+    assert envs.make(f"{worlds}:build") is not old[0]
+    assert envs.make(f"{worlds}:maze", size=4) is not old[1]
+
+
+def test_values_take_the_type_of_the_default(worlds):
+    env = envs.make(f"{worlds}:maze", map=[[1, 2], [3, 4]], size=np.int64(5), windy=True)
+    assert env is envs.make(f"{worlds}:maze", map=np.array([[1, 2], [3, 4]]), size=5, windy=True)
+    assert (env.params.size, env.params.windy) == (5, True)
+    np.testing.assert_array_equal(env.params.map, np.array([[1, 2], [3, 4]], np.float32))
+    assert env.params.map.dtype == jnp.float32
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "message"),
+    [
+        ("cartpol", {}, "Unknown environment 'cartpol'; did you mean 'cartpole'?"),
+        ("zzz", {}, "Unknown environment 'zzz'; it may be one of: acrobot, cartpole,"),
+        (3, {}, "Unknown environment '3'"),
+        ("their_worlds:", {}, "Unknown environment 'their_worlds:'"),
+        (
+            "cartpole",
+            {"gravty": 1.0},
+            "Unknown parameter of 'cartpole' 'gravty'; did you mean 'gravity'?",
+        ),
+        ("cartpole", {"gravity": "9.8"}, "'gravity' of 'cartpole' is '9.8'; it must be a number"),
+        ("cartpole", {"gravity": True}, "'gravity' of 'cartpole' is True; it must be a number"),
+        ("cartpole", {"gravity": None}, "'gravity' of 'cartpole' is None; it must be a number"),
+        ("cartpole", {"gravity": float("nan")}, "is nan; it must be a number, such as 9.8"),
+        ("their_worlds:maze", {"size": 2.5}, "is 2.5; it must be an integer, such as 3"),
+        ("their_worlds:maze", {"windy": 1}, "is 1; it must be true or false"),
+        ("their_worlds:maze", {"map": [1.0]}, "it must be an array of numbers of shape (2, 2)"),
+        ("their_worlds:maze", {"names": ()}, "holds a tuple; only numbers and arrays"),
+        ("their_worlds:bare", {"size": 1}, "'bare' has no parameters, so 'size' cannot be set"),
+        (
+            "no_such_package.worlds:maze",
+            {},
+            "'no_such_package.worlds' of environment 'no_such_package.worlds:maze' cannot be "
+            "imported (ModuleNotFoundError: No module named 'no_such_package')",
+        ),
+        ("their_broken_worlds:maze", {}, "cannot be imported (RuntimeError: no licence)"),
+        ("their_worlds:mase", {}, "'mase'; did you mean 'maze'?"),
+        ("math:maze", {}, "The module 'math' has no 'maze', nor any environment"),
+        ("their_worlds:nothing", {}, "'their_worlds:nothing' is an int; it must be an Environment"),
+        ("their_worlds:build_nothing", {}, "returns a dict; it must be an Environment"),
+        ("their_worlds:build_sized", {}, "needs arguments (missing a required argument: 'size')"),
+    ],
+)
+def test_what_cannot_work_is_said_in_one_sentence(worlds, name, params, message):
+    with pytest.raises(UserError) as error:
+        envs.make(name, **params)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)

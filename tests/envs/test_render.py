@@ -1,0 +1,191 @@
+"""Frames of every environment, recorded episodes, and the files that they become."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from PIL import Image
+
+from jaxrl import envs
+from jaxrl.core.errors import UserError
+from jaxrl.core.types import Policy
+from jaxrl.envs import drawing
+from jaxrl.evaluation.render import record, write_gif, write_png
+
+
+def _frame(name, *numbers, **params):
+    env = envs.make(name, **params)
+    state, _ = env.reset(jax.random.key(0), env.params)
+    inner = type(state.inner)(*numbers)
+    return env.render(dataclasses.replace(state, inner=inner), env.params)
+
+
+def _centre(frame, colour):
+    """Mean column and row of the pixels of `colour`, from the top left."""
+    rows, columns = np.nonzero(np.abs(frame.astype(int) - colour).sum(axis=-1) < 10)
+    assert len(rows), "there is no pixel of this colour"
+    return columns.mean(), rows.mean()
+
+
+@pytest.mark.parametrize("name", envs.names())
+def test_frames_are_uint8_pictures(name):
+    env = envs.make(name)
+    state, _ = env.reset(jax.random.key(0), env.params)
+    frame = env.render(state, env.params)
+    assert frame.dtype == np.uint8 and frame.shape in ((300, 400, 3), (300, 300, 3))
+    assert len(np.unique(frame.reshape(-1, 3), axis=0)) > 4
+    np.testing.assert_array_equal(frame, env.render(state, env.params))
+
+
+def test_the_cart_moves_right_and_the_pole_leans_right():
+    upright = _frame("cartpole", 0.0, 0.0, 0.0, 0.0)
+    assert _centre(upright, drawing.INK)[0] == pytest.approx(199.5, abs=1)
+    assert _centre(upright, drawing.ORANGE)[0] == pytest.approx(199.5, abs=1)
+    moved = _frame("cartpole", 2.4, 0.0, 0.2, 0.0)
+    cart, pole = _centre(moved, drawing.INK), _centre(moved, drawing.ORANGE)
+    assert 350 < cart[0] < 390  # on the picture, at its edge
+    assert pole[0] > cart[0] + 3 and pole[1] < cart[1] - 20
+    wide = _frame("cartpole", 9.6, 0.0, 0.0, 0.0, max_position=9.6)
+    assert 350 < _centre(wide, drawing.INK)[0] < 390
+
+
+@pytest.mark.parametrize(
+    ("angle", "side"),
+    [(0.0, (0, -1)), (np.pi / 2, (-1, 0)), (np.pi, (0, 1)), (-np.pi / 2, (1, 0))],
+)
+def test_the_pendulum_points_up_at_zero_and_turns_anti_clockwise(angle, side):
+    x, y = _centre(_frame("pendulum", angle, 0.0), drawing.RED)
+    assert (x - 149.5) / 60 == pytest.approx(side[0], abs=0.1)
+    assert (y - 149.5) / 60 == pytest.approx(side[1], abs=0.1)
+
+
+@pytest.mark.parametrize("name", ["mountain_car", "mountain_car_continuous"])
+def test_the_car_climbs_to_the_right_where_the_flag_is(name):
+    low, wall, goal = (
+        _frame(name, x, 0.0) for x in (-np.pi / 6, -1.2, envs.make(name).params.goal_position)
+    )
+    bottom, left, top = (_centre(f, drawing.BLUE) for f in (low, wall, goal))
+    assert left[0] < bottom[0] < top[0]
+    assert bottom[1] > left[1] > top[1]  # the goal is the highest
+    assert top[0] == pytest.approx(_centre(goal, drawing.GREEN)[0], abs=20)
+
+
+@pytest.mark.parametrize(
+    ("angles", "first", "second"),
+    [
+        ((0.0, 0.0), (0, 1), (0, 3)),  # hanging down
+        ((np.pi, 0.0), (0, -1), (0, -3)),  # upright
+        ((np.pi / 2, 0.0), (1, 0), (3, 0)),  # positive is anti-clockwise from hanging down
+        ((np.pi / 2, np.pi / 2), (1, 0), (2, -1)),  # the second angle is relative to the first
+    ],
+)
+def test_the_acrobot_hangs_down_at_zero(angles, first, second):
+    frame = _frame("acrobot", *angles, 0.0, 0.0)
+    half_link = 34
+    for colour, expected in ((drawing.BLUE, first), (drawing.ORANGE, second)):
+        x, y = _centre(frame, colour)
+        assert (x - 149.5) / half_link == pytest.approx(expected[0], abs=0.2)
+        assert (y - 149.5) / half_link == pytest.approx(expected[1], abs=0.2)
+    line = _centre(frame, drawing.GREEN)[1]  # one link above the pivot
+    assert line == pytest.approx(149.5 - 2 * half_link, abs=1.5)
+
+
+# ------------------------------------------------------------------------------ episodes
+
+
+def _balance(state, timestep, memory, key, greedy):
+    """Balances the pole while greedy, else pushes right; remembers how often it acted."""
+    assert timestep.observation.shape[0] == 1
+    _, velocity, angle, turn = timestep.observation.T
+    lean = (state * (angle + 0.5 * turn + 0.1 * velocity) > 0).astype(jnp.int32)
+    action = lean if greedy else jnp.ones_like(lean)
+    return action, memory + 1, {}
+
+
+BALANCE = Policy(act=_balance, memory=lambda n: jnp.zeros(n), state=jnp.float32(1))
+
+
+@pytest.fixture(scope="module")
+def frames():
+    env = envs.make("cartpole")
+    return record(env, BALANCE, jax.random.key(0), max_steps=12)
+
+
+def test_an_episode_stops_at_the_step_that_ends_it(frames):
+    assert len(frames) == 13  # the first state, and one after each step
+    falls = record(envs.make("cartpole"), BALANCE, jax.random.key(0), greedy=False)
+    assert 8 < len(falls) < 13
+    pole = _centre(falls[-1], drawing.ORANGE)[0] - _centre(falls[-1], drawing.INK)[0]
+    assert pole < -3  # pushed right, it fell to the left
+
+
+def test_parameters_of_the_world_reach_it():
+    env = envs.make("cartpole")
+    strict = dataclasses.replace(env.params, max_angle=0.0)
+    assert len(record(env, BALANCE, jax.random.key(0), params=strict)) == 2
+
+
+def test_the_memory_is_carried():
+    def act(state, timestep, memory, key, greedy):
+        return (memory >= 3).astype(jnp.int32), memory + 1, {}
+
+    policy = Policy(act=act, memory=lambda n: jnp.zeros(n), state=())
+    recorded = record(envs.make("cartpole"), policy, jax.random.key(0), max_steps=6)
+    x = [_centre(frame, drawing.INK)[0] for frame in recorded]
+    constant = Policy(act=lambda *a: (jnp.zeros(1, jnp.int32), a[2], {}), memory=lambda n: ())
+    left = record(envs.make("cartpole"), constant, jax.random.key(0), max_steps=6)
+    y = [_centre(frame, drawing.INK)[0] for frame in left]
+    assert x[:5] == y[:5] and x[-1] > y[-1]
+
+
+def test_what_cannot_be_recorded_is_said():
+    env = envs.make("cartpole")
+    key = jax.random.key(0)
+    with pytest.raises(UserError, match="no render function"):
+        record(dataclasses.replace(env, render=None), BALANCE, key)
+    with pytest.raises(UserError, match="no time limit; give record a max_steps"):
+        record(dataclasses.replace(env, max_steps=None), BALANCE, key)
+    with pytest.raises(UserError, match="max_steps=0"):
+        record(env, BALANCE, key, max_steps=0)
+
+
+# ------------------------------------------------------------------------------ files
+
+
+def test_a_gif_plays_every_frame_at_its_rate(frames, tmp_path):
+    path = tmp_path / "new" / "episode.gif"
+    write_gif(frames, path, fps=10)
+    with Image.open(path) as gif:
+        assert gif.format == "GIF" and gif.size == (400, 300) and gif.info["loop"] == 0
+        total = 0
+        for index in range(gif.n_frames):
+            gif.seek(index)
+            total += gif.info["duration"]
+        assert total == 100 * len(frames)  # ms; equal frames in a row are stored once
+        last = np.asarray(gif.convert("RGB"), int)
+    assert np.abs(last - frames[-1]).mean() < 2  # of 255: the palette is close
+
+
+def test_a_png_is_the_frame(frames, tmp_path):
+    write_png(frames[0], tmp_path / "new" / "frame.png")
+    with Image.open(tmp_path / "new" / "frame.png") as png:
+        np.testing.assert_array_equal(np.asarray(png), frames[0])
+
+
+def test_what_cannot_be_written_is_said(frames, tmp_path):
+    path = tmp_path / "no.gif"
+    with pytest.raises(UserError, match="got no frames"):
+        write_gif([], path)
+    with pytest.raises(UserError, match="fps=0"):
+        write_gif(frames, path, fps=0)
+    with pytest.raises(UserError, match="all must be equal"):
+        write_gif([frames[0], frames[0][:10]], path)
+    with pytest.raises(UserError, match=r"float64\[2, 2, 3\]; it must be uint8"):
+        write_gif([np.zeros((2, 2, 3))], path)
+    with pytest.raises(UserError, match=r"uint8\[2, 2\]; it must be uint8 \[H, W, 3\]"):
+        write_png(np.zeros((2, 2), np.uint8), path)
+    assert not path.exists()
