@@ -39,7 +39,9 @@ def descend(
     """params - learning_rate * optimiser(gradient), the gradient scaled down to a global norm of
     at most `max_norm` first. Returns params, optimiser state, and the norm before scaling."""
     norm = optax.global_norm(gradient)
-    scale = jnp.minimum(1.0, max_norm / jnp.maximum(norm, 1e-12))
+    # Both operands are selected first: the gradient of inf / norm would be NaN in a meta-gradient.
+    longer = norm > max_norm
+    scale = jnp.where(longer, max_norm, 1.0) / jnp.where(longer, norm, 1.0)
     gradient = jax.tree.map(lambda g: g * scale, gradient)
     updates, optimiser_state = optimiser.update(gradient, optimiser_state, params)
     params = jax.tree.map(lambda p, u: p - learning_rate * u, params, updates)
