@@ -38,7 +38,7 @@ def descend(
 ) -> tuple[Tree, Tree, Array]:
     """params - learning_rate * optimiser(gradient), the gradient scaled down to a global norm of
     at most `max_norm` first. Returns params, optimiser state, and the norm before scaling."""
-    norm = optax.global_norm(gradient)
+    norm = optax.tree.norm(gradient)
     # Both operands are selected first: the gradient of inf / norm would be NaN in a meta-gradient.
     longer = norm > max_norm
     scale = jnp.where(longer, max_norm, 1.0) / jnp.where(longer, norm, 1.0)
