@@ -93,7 +93,7 @@ def probe(continuous: bool = False) -> Environment:
         "continuous probe" if continuous else "probe",
         reset,
         step,
-        params={"probe": jnp.asarray(PROBES["constant reward"].vector())},
+        params={"probe": PROBES["constant reward"].vector()},
         observation_space=Box(-1.0, 1.0, (2,)),
         action_space=Box(-1.0, 1.0, (1,)) if continuous else Discrete(2),
         max_steps=MAX_STEPS,
