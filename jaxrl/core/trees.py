@@ -30,9 +30,11 @@ def stays_finite(before: Tree, after: Tree) -> Array:
     infinity that was meant, such as a threshold switched off, counts for nothing."""
     return all_finite(
         jax.tree.map(
-            lambda x, y: jnp.where(jnp.isfinite(x), y, 0)
-            if jnp.issubdtype(jnp.result_type(y), jnp.inexact)
-            else 0,
+            lambda x, y: (
+                jnp.where(jnp.isfinite(x), y, 0)
+                if jnp.issubdtype(jnp.result_type(y), jnp.inexact)
+                else 0
+            ),
             before,
             after,
         )
