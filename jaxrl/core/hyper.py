@@ -54,8 +54,8 @@ def select(config: Any, hyper: Hyper) -> dict[str, Any]:
 
 
 def override(defaults: Hyper, changes: Hyper | None) -> dict[str, Any]:
-    """`defaults` with `changes`, which get the dtype of the default: an integer becomes a float, and
-    no Python type compiles anew. Raises `UserError` for a name that has no default."""
+    """`defaults` with `changes`, which get the default's dtype: an integer becomes a float, and no
+    Python type compiles anew. Raises `UserError` for a name that has no default."""
     values = dict(defaults)
     for name, value in (changes or {}).items():
         if name not in defaults:
