@@ -14,7 +14,7 @@ def main(argv: Sequence[str]) -> int:
 
     try:
         training.train(config)
-    except training.NotFinite as error:
+    except (training.NotFinite, training.CheckFailed) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0

@@ -11,7 +11,7 @@ from jaxrl.core import errors
 
 METHODS = ("auto", "bijection", "exact")
 
-_ROUNDS = 4
+_ROUNDS = 6
 
 
 def permutation(key: jax.Array, n: int, method: str = "auto") -> jax.Array:
@@ -51,13 +51,10 @@ def permutation(key: jax.Array, n: int, method: str = "auto") -> jax.Array:
 
 def _bijection(key: jax.Array, n: int) -> jax.Array:
     """Rounds of: times an odd number, plus a number (mod n), xor with the upper half of the bits.
-    Each is a bijection of 0..n-1, and the last addition puts every row everywhere equally often."""
-    bits = n.bit_length() - 1
-    words = jax.random.bits(key, (_ROUNDS + 1, 2), jnp.uint32)
-    mask, shift = np.uint32(n - 1), np.uint32(max(1, (bits + 1) // 2))
+    Each is a bijection of 0..n-1, and the additions put every row everywhere equally often."""
+    mask, shift = np.uint32(n - 1), np.uint32(max(1, n.bit_length() // 2))
     index = lax.iota(jnp.uint32, n)
-    for multiplier, offset in words[:-1]:
+    for multiplier, offset in jax.random.bits(key, (_ROUNDS, 2), jnp.uint32):
         index = (index * (multiplier | np.uint32(1)) + offset) & mask
         index = index ^ (index >> shift)
-    multiplier, offset = words[-1]
-    return ((index * (multiplier | np.uint32(1)) + offset) & mask).astype(jnp.int32)
+    return index.astype(jnp.int32)

@@ -39,7 +39,8 @@ class Display:
     @contextlib.contextmanager
     def running(self, steps: int, total: int, members: int) -> Iterator[None]:
         """Show progress in environment steps (of each member) while this is open."""
-        self._began, self._first = time.perf_counter(), steps
+        self._began = self._last_line = time.perf_counter()
+        self._first = steps
         self._total, self._members = total, members
         if not self.console.is_terminal:
             yield

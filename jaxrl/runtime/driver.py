@@ -21,7 +21,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxrl.core import metrics as m
 from jaxrl.core import train
 from jaxrl.core.errors import UserError
-from jaxrl.core.types import Algorithm, Environment, Hyper, Key, Tree, struct
+from jaxrl.core.types import Algorithm, Environment, Hyper, Key, struct
 from jaxrl.evaluation.evaluate import evaluate
 from jaxrl.sources.rollouts import SHARDS
 
@@ -99,7 +99,7 @@ class Program:
             return jax.lax.fori_loop(0, steps, body, progress)
 
         if self.debug:
-            return _checked(chunk)
+            return _checked(chunk, progress)
         shardings = None
         if self.devices > 1:
             shardings = jax.tree.map(lambda x: x.sharding, progress)
@@ -214,16 +214,30 @@ def diverged(row: dict[str, Any]) -> np.ndarray:
     return np.atleast_1d(np.asarray(row["diverged"].step))
 
 
-def _checked(chunk):
-    """`chunk` with checks of every number and index, which raises where one fails."""
+class CheckFailed(Exception):
+    """A number was NaN or an index out of bounds; the message says which and where."""
+
+
+def _checked(chunk, progress: Progress):
+    """`chunk` with checks of every number and index, raising `CheckFailed` where one fails."""
     from jax.experimental import checkify
 
     checks = checkify.nan_checks | checkify.index_checks
-    program = jax.jit(checkify.checkify(chunk, errors=checks))
+    checked = jax.jit(checkify.checkify(chunk, errors=checks))
+    compiled = checked.lower(progress, jnp.int32(1)).compile()
 
-    def run(progress: Tree, steps: int):
-        error, progress = program(progress, jnp.int32(steps))
-        error.throw()
+    def run(progress: Progress, steps: int) -> Progress:
+        error, progress = compiled(progress, jnp.int32(steps))
+        failure = error.get_exception()
+        if failure is not None:
+            raise CheckFailed(f"{failure} {_where(failure)}".strip())
         return progress
 
     return run
+
+
+def _where(failure: Exception) -> str:
+    """The innermost lines outside JAX and its friends that `failure` came from."""
+    frames = str(getattr(failure, "traceback_info", "")).splitlines()
+    ours = [frame.strip() for frame in frames if "site-packages" not in frame]
+    return "at " + ", called from ".join(ours[:3]) if ours else ""

@@ -79,10 +79,11 @@ def _draw(folder: Path, config: Experiment, grid: Grid, points: list[tuple[float
     from jaxrl.evaluation.plots import sweep_picture
 
     _, returns = logs.series(logs.read(folder / "metrics.jsonl", "evaluation"), "return")
-    final = returns[:, -1].reshape(len(points), config.seeds)
+    settings = {f"agent.{name}": [point[i] for point in points] for i, name in enumerate(grid)}
     sweep_picture(
-        grid,
-        final.reshape(*(len(values) for values in grid.values()), config.seeds),
+        settings,
+        returns[:, -1].reshape(len(points), config.seeds),
         folder / "sweep.png",
-        title=f"{config.algorithm} on {config.env}",
+        title=f"{config.algorithm} on {config.env}, {config.seeds} seeds",
+        ylabel="final return",
     )

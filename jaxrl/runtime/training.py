@@ -40,6 +40,9 @@ class NotFinite(Exception):
     """A run's loss was no longer finite; the message says since when and where its state lies."""
 
 
+CheckFailed = driver.CheckFailed
+
+
 # ------------------------------------------------------------------------- building
 
 
@@ -194,7 +197,7 @@ class _Session:
         self.plan = plan(self.config, self.algorithm)
         self.seconds: dict[str, float] = {}
         self.signal: int | None = None
-        self.reported = np.zeros(len(self.members), bool)
+        self.diverged = np.full(len(self.members), m.NEVER)  # the update at which it began
         self.log = logs.Log(self.folder / "metrics.jsonl", log_size)
         with self._signals():
             if step == 0 and not self.config.resume:
@@ -214,7 +217,7 @@ class _Session:
             self._draw()
             self._summarise(step, end, progress, reason)
         self.log.close()
-        self._end(reason, end, progress)
+        self._end(reason)
 
     def env_steps(self, step: int) -> int:
         """Environment steps of each member after `step` steps of the algorithm."""
@@ -257,15 +260,14 @@ class _Session:
         if self.signal is not None:
             return INTERRUPTED[signal.Signals(self.signal)]
         at = driver.diverged(progress.row)
-        new = (at != m.NEVER) & ~self.reported[: len(at)]
-        for member in np.flatnonzero(new):
-            self.reported[member] = True
+        for member in np.flatnonzero((at != m.NEVER) & (self.diverged == m.NEVER)):
             if len(at) > 1:
                 self.display.say(
                     f"Member {self.members.labels[member]}: a loss was not finite at update "
                     f"{at[member]}; this one is frozen, the others go on."
                 )
-        return "not finite" if np.all(at != m.NEVER) else None
+        self.diverged = np.minimum(self.diverged, at)
+        return "not finite" if np.all(self.diverged != m.NEVER) else None
 
     def _tick(self, step: int, progress: driver.Progress) -> None:
         if not self.plan.due("log", step):
@@ -303,7 +305,6 @@ class _Session:
     ) -> None:
         evaluations = logs.read(self.folder / "metrics.jsonl", "evaluation")
         trained = (step - first) * self.algorithm.frames * len(self.members)
-        at = driver.diverged(progress.row)
         summary = {
             "finished": reason is None,
             "stopped_because": reason,
@@ -313,7 +314,9 @@ class _Session:
             "return": _final(evaluations, "return"),
             "steps_per_second": trained / max(self.seconds["training"], 1e-9),
             "seconds": self.seconds,
-            "diverged": {str(i): int(at[i]) for i in np.flatnonzero(at != m.NEVER)},
+            "diverged": {
+                str(i): int(self.diverged[i]) for i in np.flatnonzero(self.diverged != m.NEVER)
+            },
             "versions": {
                 "jaxrl": jaxrl.__version__,
                 "jax": jax.__version__,
@@ -325,7 +328,7 @@ class _Session:
         (self.folder / "summary.json").write_text(json.dumps(logs._jsonable(summary), indent=2))
         self.summary = summary
 
-    def _end(self, reason: str | None, step: int, progress: driver.Progress) -> None:
+    def _end(self, reason: str | None) -> None:
         if reason is None:
             final = self.summary["return"]
             if final:
@@ -336,7 +339,7 @@ class _Session:
                 self.display.say(f"Final return {final['mean']:.5g}{spread}.")
             self.display.say(f"Saved in {self.folder}")
         elif reason == "not finite":
-            at = int(driver.diverged(progress.row).min())
+            at = int(self.diverged.min())
             raise NotFinite(
                 f"A loss was not finite at update {at} (environment step {self.env_steps(at)}); "
                 f"the state before it is saved in {run_folder.checkpoints(self.folder)}. "

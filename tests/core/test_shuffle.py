@@ -76,19 +76,19 @@ def test_neighbours_land_apart_as_under_exact_shuffles(both, apart):
             gap = np.abs(places[:, :-apart] - places[:, apart:])
             per_key[method] = statistic(np.minimum(gap, N - gap), axis=1)
         a, b = per_key["bijection"], per_key["exact"]
-        assert abs(a.mean() / b.mean() - 1) < 0.02
-        assert 0.5 < a.std() / b.std() < 4
+        assert abs(a.mean() / b.mean() - 1) < 0.01
+        assert 0.9 < a.std() / b.std() < 1.12
 
 
 def test_minibatches_of_two_keys_overlap_as_by_chance(both):
     """Of 64 rows in a minibatch, a minibatch of another key has 16: hypergeometric."""
     law = stats.hypergeom(N, N // 4, N // 4)
-    for method, rows in both.items():
+    for rows in both.values():
         member = np.zeros((KEYS, 4, N), np.float32)
         np.put_along_axis(member, rows.reshape(KEYS, 4, -1), 1, axis=2)
         overlap = np.einsum("kin,kjn->kij", member[::2], member[1::2]).reshape(-1)
         assert abs(overlap.mean() - law.mean()) < 1e-3
-        assert abs(overlap.std() / law.std() - 1) < {"exact": 0.02, "bijection": 0.1}[method]
+        assert abs(overlap.std() / law.std() - 1) < 0.01
 
 
 @pytest.mark.parametrize("waves", [0.5, 1, 3, 32, 128])
@@ -104,7 +104,7 @@ def test_minibatch_means_of_a_signal_spread_as_under_exact_shuffles(both, waves)
         spread[method] = means.std()
     exact = np.sqrt((1 / 64) * (N - 64) / (N - 1))
     assert abs(spread["exact"] / exact - 1) < 0.02
-    assert abs(spread["bijection"] / exact - 1) < 0.1
+    assert abs(spread["bijection"] / exact - 1) < 0.03
 
 
 def test_fewer_rounds_would_not_do(both):

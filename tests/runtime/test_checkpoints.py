@@ -42,7 +42,9 @@ class Outer:
 
 
 def outer(size: int = 3) -> Outer:
-    return Outer(Inner({"w": (jnp.arange(size, dtype=jnp.float32), jnp.int32(7))}), random.key(0))
+    return Outer(
+        Inner({"w": (jnp.arange(size, dtype=jnp.float32), jnp.int32(7))}), random.key(0, "pcg")
+    )
 
 
 def bits(x) -> tuple:
@@ -297,11 +299,11 @@ def test_no_checkpoint_at_all(tmp_path):
     [
         (outer(4), r"leaf '.inner.weights\['w'\]\[0\]' is float32\[3\] where float32\[4\] is want"),
         (
-            Outer(Inner({"w": (jnp.arange(3), jnp.int32(7))}), random.key(0)),
+            Outer(Inner({"w": (jnp.arange(3), jnp.int32(7))}), random.key(0, "pcg")),
             r"leaf '.inner.weights\['w'\]\[0\]' is float32\[3\] where int32\[3\] is wanted",
         ),
         (
-            Outer(Inner({"v": jnp.ones(2)}), random.key(0)),
+            Outer(Inner({"v": jnp.ones(2)}), random.key(0, "pcg")),
             r"lacks the leaf '.inner.weights\['v'\]', float32\[2\]",
         ),
         (Outer(outer().inner, None), r"has a leaf '.key', key<pcg>\[\], too many"),
@@ -310,7 +312,7 @@ def test_no_checkpoint_at_all(tmp_path):
             r"leaf '.key' is key<pcg>\[\] where key<fry>\[\] is wanted",
         ),
         (
-            Outer(outer().inner, jax.random.key_data(random.key(0))),
+            Outer(outer().inner, jax.random.key_data(random.key(0, "pcg"))),
             r"leaf '.key' is key<pcg>\[\] where uint32\[2\] is wanted",
         ),
     ],

@@ -1,0 +1,328 @@
+"""Pictures of runs: learning curves, and a sweep's final scores.
+
+Drawn on `Figure` objects of their own, without pyplot's global state, so that they can be made in
+threads and beside a notebook's figures. matplotlib is imported late: training does not need it.
+Every shaded band and bar is the 95 % interval of `statistics.mean_interval`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from jaxrl.core.errors import UserError
+from jaxrl.evaluation.statistics import Interval, mean_interval
+
+# Okabe & Ito (2008), "Color Universal Design": told apart by colour-blind readers too.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+_INK, _FAINT = "#222222", "#888888"
+
+
+def learning_curves(
+    curves: Mapping[str, tuple[ArrayLike, ArrayLike]],
+    path: Path | str,
+    title: str | None = None,
+    ylabel: str = "episode return",
+    xlabel: str = "environment steps",
+):
+    """Draw one curve a label: the mean over seeds, its 95 % interval and, up to six labels, a thin
+    line for each seed.
+
+    The interval of a column is that of the seeds with a value there; a single one has none.
+
+    Args:
+        curves: label -> (steps [K], values [seeds, K]); NaN (or infinite, from a run that diverged)
+            where a seed has no value.
+        path: where to write; its suffix says the format (.png, .pdf, .svg). Folders are made.
+
+    Returns:
+        The matplotlib `Figure`, which is also written to `path`.
+
+    Raises:
+        UserError: if there is no curve, or if the shapes of one do not fit.
+    """
+    checked = {str(label): _curve(str(label), *curve) for label, curve in curves.items()}
+    if not checked:
+        raise UserError("There is no learning curve to draw.")
+    figure, axes = _figure(title, xlabel, ylabel)
+    bounds, few = _Bounds(), len(checked) <= len(_COLOURS)
+    for colour, (label, (steps, values)) in zip(
+        _palette(len(checked)), checked.items(), strict=True
+    ):
+        mean, low, high = column_intervals(values)
+        if few and len(values) > 1:
+            axes.plot(steps, values.T, color=colour, alpha=0.3, linewidth=0.7, zorder=2)
+            bounds.data(values)
+        note = "" if np.isfinite(mean).any() else " (no value)"
+        alone = "o" if np.isfinite(mean).sum() == 1 else None  # one point makes no line
+        axes.plot(
+            steps,
+            mean,
+            color=colour,
+            linewidth=2 if few else 1.4,
+            label=label + note,
+            marker=alone,
+            zorder=3,
+        )
+        shade = 0.18 if few else 0.07
+        axes.fill_between(steps, low, high, color=colour, alpha=shade, linewidth=0, zorder=1)
+        bounds.data(mean)
+        bounds.interval(low, high)
+    bounds.apply(axes)
+    _engineering(axes)
+    _legend(figure, axes, "mean, 95 % interval")
+    return _write(figure, path)
+
+
+def sweep_picture(
+    settings: Mapping[str, Sequence[Any]],
+    scores: ArrayLike,
+    path: Path | str,
+    title: str | None = None,
+    ylabel: str = "final episode return",
+):
+    """Draw the mean final score of each setting of a sweep, with its 95 % interval.
+
+    Hyper-parameters that do not vary are left out. One that varies, of numbers, becomes the axis
+    (logarithmic if it spans more than a factor of 10); with a second one there is a line for each
+    of its values, the one with more values being the axis. Anything else becomes horizontal bars.
+
+    Args:
+        settings: hyper-parameter -> its value in each of the S settings.
+        scores: [S, seeds]; NaN (or infinite) where a seed has no score.
+        path: where to write; its suffix says the format. Folders are made.
+
+    Returns:
+        The matplotlib `Figure`, which is also written to `path`.
+
+    Raises:
+        UserError: if there is no setting, or if the shapes do not fit.
+    """
+    scores = np.asarray(scores, np.float64)
+    if scores.ndim != 2 or scores.size == 0:
+        raise UserError(f"A sweep's scores are [settings, seeds], not {list(scores.shape)}.")
+    for name, values in settings.items():
+        if len(values) != len(scores):
+            raise UserError(
+                f"A sweep of {len(scores)} settings needs as many values of each hyper-parameter; "
+                f"'{name}' has {len(values)}."
+            )
+    varied = {n: list(v) for n, v in settings.items() if len(_distinct(v)) > 1}
+    intervals = column_intervals(scores.T)
+    axis = _axis(varied)
+    figure, axes = _figure(title, axis or ylabel, ylabel if axis else "")
+    if axis:
+        _draw_lines(axes, axis, varied, intervals)
+        other = next((n for n in varied if n != axis), None)
+        if other:
+            _legend(figure, axes, other)
+    else:
+        _draw_bars(figure, axes, varied, intervals)
+    return _write(figure, path)
+
+
+def column_intervals(values: np.ndarray) -> Interval:
+    """`mean_interval` of each column over the seeds that have a value there.
+
+    Args:
+        values: [seeds, K], not finite where there is none.
+
+    Returns:
+        Interval of float64 [K] each: NaN where no seed has a value, and `low` and `high` also where
+        only one has.
+    """
+    columns = np.full((3, values.shape[1]), np.nan)
+    for k, column in enumerate(values.T):
+        present = column[np.isfinite(column)]
+        if present.size:
+            columns[:, k] = mean_interval(present)
+    columns[~np.isfinite(columns)] = np.nan
+    return Interval(*columns)
+
+
+# ---------------------------------------------------------------------------------- sweeps
+
+
+def _axis(varied: dict[str, list]) -> str | None:
+    """The hyper-parameter to draw along, if one can be: the one of most values."""
+    numeric = [n for n, values in varied.items() if all(map(_is_number, values))]
+    combinations = set(zip(*(map(str, v) for v in varied.values()), strict=True))
+    repeated = varied and len(combinations) < len(next(iter(varied.values())))
+    if len(varied) > 2 or not numeric or repeated:
+        return None
+    return max(numeric, key=lambda n: len(_distinct(varied[n])))
+
+
+def _draw_lines(axes, axis: str, varied: dict[str, list], intervals: Interval) -> None:
+    x = np.array(varied[axis], np.float64)
+    other = next((values for name, values in varied.items() if name != axis), [""] * len(x))
+    groups, bounds = _distinct(other), _Bounds()
+    _scale(axes, x)
+    for i, (colour, group) in enumerate(zip(_palette(len(groups)), groups, strict=True)):
+        members = [j for j, value in enumerate(other) if value == group]
+        order = sorted(members, key=lambda j: x[j])
+        mean, low, high = (part[order] for part in intervals)
+        at = _shifted(axes, x[order], i, len(groups))
+        axes.plot(at, mean, "o-", color=colour, markersize=5, label=_show(group), zorder=3)
+        axes.vlines(at, low, high, color=colour, linewidth=1.5, alpha=0.7, zorder=2)
+        bounds.data(mean)
+        bounds.interval(low, high)
+    bounds.apply(axes)
+
+
+def _scale(axes, x: np.ndarray) -> None:
+    """A logarithmic axis for a wide range, with a linear stretch to 0 if that is among `x`."""
+    positive = x[x > 0]
+    if positive.size and x.min() >= 0 and positive.max() > 10 * positive.min():
+        if positive.size == x.size:
+            axes.set_xscale("log")
+        else:
+            axes.set_xscale("symlog", linthresh=positive.min())
+
+
+def _shifted(axes, x: np.ndarray, i: int, n: int) -> np.ndarray:
+    """`x` moved a little for the i-th of n lines on a logarithmic axis, so that their intervals do
+    not cover each other."""
+    if axes.get_xscale() != "log" or n == 1:
+        return x
+    return x * 10 ** (0.02 * (i - (n - 1) / 2))
+
+
+def _draw_bars(figure, axes, varied: dict[str, list], intervals: Interval) -> None:
+    names = list(varied)
+    settings = list(zip(*varied.values(), strict=True)) or [()] * len(intervals.estimate)
+    labels = [
+        ", ".join(f"{n}={_show(v)}" for n, v in zip(names, setting, strict=True)) or "all"
+        for setting in settings
+    ]
+    order = np.argsort(np.where(np.isnan(intervals.estimate), -np.inf, intervals.estimate))
+    mean, low, high = (part[order] for part in intervals)
+    places = np.arange(len(order))
+    axes.barh(places, mean, color=_COLOURS[0], alpha=0.75, height=0.7, zorder=2)
+    axes.hlines(places, low, high, color=_INK, linewidth=1.5, zorder=3)
+    axes.set_yticks(places, [labels[i] for i in order])
+    axes.grid(False, axis="y")
+    axes.set_ylim(-0.6, len(order) - 0.4)
+    bounds = _Bounds()
+    bounds.data(np.append(mean, 0.0))  # a bar starts at 0
+    bounds.interval(low, high)
+    bounds.apply(axes, vertical=False)
+    figure.set_size_inches(7.5, max(2.5, 1.2 + 0.28 * len(order)))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float, np.number)) and not isinstance(value, (bool, np.bool_))
+
+
+def _distinct(values: Iterable[Any]) -> list[Any]:
+    """The values that occur: in rising order if they are numbers, else as they come."""
+    found: list[Any] = []
+    for value in values:
+        if value not in found:
+            found.append(value)
+    return sorted(found) if all(map(_is_number, found)) else found
+
+
+def _show(value: Any) -> str:
+    return f"{value:.4g}" if _is_number(value) else str(value)
+
+
+# ---------------------------------------------------------------------------------- figures
+
+
+class _Bounds:
+    """Limits that show all data, and of the intervals what is no further away than the data are
+    wide: of two seeds the interval is 12 standard errors long and would flatten everything."""
+
+    def __init__(self):
+        self._data: list[np.ndarray] = []
+        self._intervals: list[np.ndarray] = []
+
+    def data(self, *parts: np.ndarray) -> None:
+        self._data += [part[np.isfinite(part)] for part in parts]
+
+    def interval(self, *parts: np.ndarray) -> None:
+        self._intervals += [part[np.isfinite(part)] for part in parts]
+
+    def apply(self, axes, vertical: bool = True) -> None:
+        data, intervals = np.concatenate(self._data), np.concatenate(self._intervals)
+        if not data.size:
+            return
+        low, high = data.min(), data.max()
+        width = (high - low) or abs(high) or 1.0
+        low = max(low - width, min(low, intervals.min(initial=low)))
+        high = min(high + width, max(high, intervals.max(initial=high)))
+        margin = 0.05 * ((high - low) or width)
+        set_limits = axes.set_ylim if vertical else axes.set_xlim
+        set_limits(low - margin, high + margin)
+
+
+def _figure(title: str | None, xlabel: str, ylabel: str):
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.5, 4.4), dpi=150, layout="constrained")
+    figure.get_layout_engine().set(w_pad=0.1, h_pad=0.1)
+    axes = figure.add_subplot()
+    axes.set_xlabel(xlabel, color=_INK)
+    axes.set_ylabel(ylabel, color=_INK)
+    if title:
+        axes.set_title(title, loc="left", fontweight="bold", color=_INK)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(True, color="#e6e6e6", linewidth=0.8)
+    axes.set_axisbelow(True)
+    return figure, axes
+
+
+def _palette(n: int) -> list[Any]:
+    """n colours: distinct ones for a few, a sequence from dark to light for more."""
+    if n <= len(_COLOURS):
+        return list(_COLOURS[:n])
+    import matplotlib
+
+    return list(matplotlib.colormaps["viridis"](np.linspace(0.0, 0.92, n)))
+
+
+def _legend(figure, axes, title: str) -> None:
+    """Beside the axes, where it covers nothing."""
+    handles, labels = axes.get_legend_handles_labels()
+    legend = figure.legend(
+        handles,
+        labels,
+        title=title,
+        loc="outside right upper",
+        frameon=False,
+        fontsize=9 if len(labels) <= 20 else 7,
+        title_fontsize=8,
+        alignment="left",
+        ncols=math.ceil(len(labels) / 30),
+    )
+    legend.get_title().set_color(_FAINT)
+
+
+def _engineering(axes) -> None:
+    """Steps as 200k and 1.5M."""
+    from matplotlib.ticker import EngFormatter
+
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+
+
+def _curve(label: str, steps: ArrayLike, values: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    steps, values = np.asarray(steps, np.float64), np.asarray(values, np.float64)
+    if steps.ndim != 1 or values.ndim != 2 or values.shape[1] != steps.size or not values.size:
+        raise UserError(
+            f"The curve '{label}' needs steps [K] and values [seeds, K], not shapes "
+            f"{list(steps.shape)} and {list(values.shape)}."
+        )
+    return steps, np.where(np.isfinite(values), values, np.nan)
+
+
+def _write(figure, path: Path | str):
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path)
+    return figure

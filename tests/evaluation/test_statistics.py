@@ -1,0 +1,218 @@
+"""The statistics against closed forms, brute force and scipy."""
+
+import itertools
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from jaxrl.core.errors import UserError
+from jaxrl.evaluation import statistics as s
+
+RNG = np.random.default_rng(0)
+
+
+@pytest.mark.parametrize("degrees", [1, 2, 3, 4, 5, 9, 10, 31, 100, 1001])
+@pytest.mark.parametrize("confidence", [0.05, 0.5, 0.95, 0.999])
+def test_t_quantile_is_scipys(degrees, confidence):
+    expected = scipy.stats.t.ppf(0.5 + confidence / 2, degrees)
+    np.testing.assert_allclose(s.t_quantile(degrees, confidence), expected, rtol=1e-9)
+
+
+def test_t_quantile_in_closed_form():
+    np.testing.assert_allclose(s.t_quantile(1, 0.5), 1.0)  # a Cauchy distribution's quartile
+    a = 0.95  # with two degrees of freedom: t = a * sqrt(2 / (1 - a^2))
+    np.testing.assert_allclose(s.t_quantile(2, a), a * np.sqrt(2 / (1 - a**2)))
+
+
+@pytest.mark.parametrize("runs", [2, 3, 5, 30])
+@pytest.mark.parametrize("confidence", [0.8, 0.95])
+def test_mean_interval_is_scipys(runs, confidence):
+    x = RNG.normal(3.0, 2.0, runs)
+    expected = scipy.stats.t.interval(confidence, runs - 1, x.mean(), scipy.stats.sem(x))
+    estimate, low, high = s.mean_interval(x, confidence)
+    np.testing.assert_allclose((estimate, low, high), (x.mean(), *expected), rtol=1e-9)
+    assert all(isinstance(v, float) for v in (estimate, low, high))
+
+
+def test_mean_interval_of_columns_and_of_one_run():
+    x = RNG.normal(size=(6, 4, 2))
+    estimate, low, high = s.mean_interval(x)
+    assert low.shape == high.shape == estimate.shape == (4, 2)
+    for i, j in np.ndindex(4, 2):
+        np.testing.assert_allclose(
+            (estimate[i, j], low[i, j], high[i, j]), s.mean_interval(x[:, i, j])
+        )
+    assert s.mean_interval([2.0]) == (2.0, -np.inf, np.inf)
+    assert s.mean_interval([2.0, 2.0, 2.0]) == (2.0, 2.0, 2.0)
+
+
+def covered(intervals: s.Interval, truth: float) -> float:
+    return float(np.mean((intervals.low <= truth) & (truth <= intervals.high)))
+
+
+@pytest.mark.parametrize("runs", [3, 5, 10])
+@pytest.mark.parametrize("confidence", [0.8, 0.95])
+def test_mean_intervals_hold_the_truth_as_often_as_they_say(runs, confidence):
+    rng, n = np.random.default_rng(runs), 20_000
+    error = 4 * np.sqrt(confidence * (1 - confidence) / n)
+    share = covered(s.mean_interval(rng.normal(1.0, 5.0, (runs, n)), confidence), 1.0)
+    assert abs(share - confidence) < error
+    # uniform returns, far from normal, and still close
+    share = covered(s.mean_interval(rng.uniform(0, 1, (runs, n)), confidence), 0.5)
+    assert abs(share - confidence) < 0.03
+
+
+def test_a_bootstrap_of_five_runs_is_too_narrow():
+    """The reason why means have Student's interval."""
+    rng = np.random.default_rng(0)
+    draws = rng.normal(size=(400, 5))
+    held = [s.stratified_bootstrap(np.mean, x, resamples=400) for x in draws]
+    share = np.mean([low <= 0 <= high for _, low, high in held])
+    assert 0.76 < share < 0.89
+
+
+def test_paired_interval_is_that_of_the_differences():
+    seeds = RNG.normal(0, 10, 6)
+    x, y = seeds + RNG.normal(1, 0.1, 6), seeds + RNG.normal(0, 0.1, 6)
+    expected = scipy.stats.ttest_rel(x, y).confidence_interval(0.9)
+    np.testing.assert_allclose(s.paired_interval(x, y, 0.9), ((x - y).mean(), *expected))
+    estimate, low, high = s.paired_interval(x, y)
+    assert 0 < low < 1 < high and estimate == pytest.approx(1, abs=0.2)
+    wide = s.mean_interval(x)
+    assert high - low < (wide.high - wide.low) / 20
+
+
+def test_paired_intervals_hold_the_truth_as_often_as_they_say():
+    rng, n = np.random.default_rng(1), 20_000
+    seeds = rng.exponential(10.0, (5, n))
+    x, y = seeds + rng.normal(1, 1, (5, n)), seeds + rng.normal(0, 2, (5, n))
+    assert abs(covered(s.paired_interval(x, y), 1.0) - 0.95) < 4 * np.sqrt(0.05 * 0.95 / n)
+
+
+@pytest.mark.parametrize("shape", [(1,), (2,), (3,), (4,), (5,), (7, 3), (10, 26)])
+def test_interquartile_mean_is_a_trimmed_mean(shape):
+    x = RNG.normal(size=shape) ** 3
+    np.testing.assert_allclose(
+        s.interquartile_mean(x), scipy.stats.trim_mean(x, 0.25, axis=None), rtol=1e-12
+    )
+
+
+def test_interquartile_mean_by_hand():
+    assert s.interquartile_mean([[100.0, 1.0], [2.0, -100.0]]) == 1.5
+
+
+def test_performance_profile():
+    x = np.array([[0.0, 1.0], [1.0, 3.0]])
+    got = s.performance_profile(x, [-1.0, 0.0, 0.5, 1.0, 3.0])
+    np.testing.assert_allclose(got, [1.0, 0.75, 0.75, 0.25, 0.0])  # strictly above
+    x, thresholds = RNG.integers(0, 5, (6, 4)), np.linspace(-1, 6, 29)
+    expected = [np.mean(x > t) for t in thresholds]
+    np.testing.assert_allclose(s.performance_profile(x, thresholds), expected)
+    assert s.performance_profile(x, [2, 0]).tolist() == [np.mean(x > 2), np.mean(x > 0)]
+
+
+def test_probability_of_improvement_is_mann_whitneys():
+    x, y = RNG.integers(0, 6, (5, 7)).astype(float), RNG.integers(1, 7, (4, 7)).astype(float)
+    u = [scipy.stats.mannwhitneyu(x[:, m], y[:, m]).statistic / 20 for m in range(7)]
+    np.testing.assert_allclose(s.probability_of_improvement(x, y), np.mean(u))
+    np.testing.assert_allclose(s.probability_of_improvement(y, x), 1 - np.mean(u))
+
+
+def test_probability_of_improvement_by_hand():
+    assert s.probability_of_improvement([1.0, 2.0], [1.0, 1.0]) == 0.75  # ties count one half
+    assert s.probability_of_improvement([[2.0, 0.0]], [[1.0, 1.0]]) == 0.5  # one task each
+    assert s.probability_of_improvement([3.0], [3.0]) == 0.5
+
+
+def test_bootstrap_of_a_mean_by_brute_force():
+    x = np.array([0.0, 1.0, 5.0, 7.0])
+    everything = [np.mean(draw) for draw in itertools.product(x, repeat=4)]
+    expected = np.quantile(everything, [0.1, 0.9])
+    estimate, low, high = s.stratified_bootstrap(np.mean, x, confidence=0.8, resamples=20_000)
+    assert estimate == x.mean()
+    np.testing.assert_allclose((low, high), expected, atol=0.26)  # one step of what can be drawn
+
+
+def test_bootstrap_draws_runs_and_keeps_tasks_apart():
+    x = np.array([[0.0, 100.0, 7.0], [1.0, 101.0, 7.0], [2.0, 102.0, 7.0]])
+    seen = []
+    s.stratified_bootstrap(lambda x: seen.append(x) or x.mean(), x, resamples=300)
+    draws = np.stack(seen[:300])
+    for task in range(3):
+        assert set(np.unique(draws[:, :, task])) == set(x[:, task])
+    # each task by itself: the same row need not come from the same run
+    assert np.abs(np.corrcoef(draws[:, 0, 0], draws[:, 0, 1])[0, 1]) < 0.2
+    low, high = s.stratified_bootstrap(lambda x: x.mean(0), x)[1:]
+    assert low.shape == high.shape == (3,) and low[2] == high[2] == 7.0
+    assert (low >= [0, 100, 7]).all() and (high <= [2, 102, 7]).all()
+
+
+def test_bootstrap_draws_two_algorithms_apart_and_repeats_itself():
+    x, y = RNG.normal(1, 1, (10, 8)), RNG.normal(0, 1, (6, 8))
+    one = s.stratified_bootstrap(s.probability_of_improvement, x, y, resamples=500)
+    assert one == s.stratified_bootstrap(s.probability_of_improvement, x, y, resamples=500)
+    assert one != s.stratified_bootstrap(s.probability_of_improvement, x, y, resamples=500, seed=1)
+    assert 0.5 < one.low < one.estimate < one.high < 1
+    equal = s.stratified_bootstrap(lambda a, b: np.mean(a) - np.mean(b), x, x, resamples=500)
+    assert equal.low < 0 < equal.high  # not the same draw for both
+
+
+def test_bootstrap_agrees_with_scipys():
+    x = RNG.normal(size=(40, 1))
+    iqm = s.stratified_bootstrap(s.interquartile_mean, x, resamples=4000)
+    scipys = scipy.stats.bootstrap(
+        (x[:, 0],), s.interquartile_mean, vectorized=False, n_resamples=4000, method="percentile"
+    ).confidence_interval
+    width = scipys.high - scipys.low
+    np.testing.assert_allclose((iqm.low, iqm.high), scipys, atol=0.1 * width)
+
+
+def test_bootstrapped_interquartile_means_hold_the_truth_about_as_often_as_they_say():
+    """10 runs on 6 tasks of one symmetric distribution, whose interquartile mean is its centre."""
+    rng = np.random.default_rng(2)
+    held = [
+        s.stratified_bootstrap(s.interquartile_mean, rng.normal(size=(10, 6)), resamples=200)
+        for _ in range(400)
+    ]
+    share = np.mean([low <= 0 <= high for _, low, high in held])
+    assert 0.88 < share < 0.98
+
+
+FUNCTIONS = {
+    "mean": s.mean_interval,
+    "paired": lambda x: s.paired_interval(x, x),
+    "iqm": s.interquartile_mean,
+    "profile": lambda x: s.performance_profile(x, [0.0]),
+    "improvement": lambda x: s.probability_of_improvement(x, x),
+    "bootstrap": lambda x: s.stratified_bootstrap(np.mean, x),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_bad_scores_are_said(name):
+    function = FUNCTIONS[name]
+    with pytest.raises(UserError, match=r"no scores: .* has shape \[0, 3\]"):
+        function(np.zeros((0, 3)))
+    with pytest.raises(UserError, match=r"2 of the 6 in .* are NaN or infinite"):
+        function([[1.0, np.nan, 3.0], [np.inf, 5.0, 6.0]])
+    with pytest.raises(UserError, match=r"1 of the 2 in .* is NaN"):
+        function([1.0, np.nan])
+    with pytest.raises(UserError, match="the single number 3"):
+        function(3.0)
+
+
+def test_what_else_is_refused():
+    with pytest.raises(UserError, match=r"not shapes \[2\] and \[3\]"):
+        s.paired_interval([1, 2], [1, 2, 3])
+    with pytest.raises(UserError, match="same tasks, not on 2 and 3"):
+        s.probability_of_improvement(np.ones((4, 2)), np.ones((4, 3)))
+    with pytest.raises(UserError, match="at least 2 runs; array 1 has 1"):
+        s.stratified_bootstrap(s.probability_of_improvement, np.ones((4, 2)), np.ones((1, 2)))
+    for confidence in (0.0, 1.0, 95):
+        with pytest.raises(UserError, match=f"it is {confidence}"):
+            s.mean_interval([1, 2], confidence)
+        with pytest.raises(UserError, match=f"it is {confidence}"):
+            s.stratified_bootstrap(np.mean, [1, 2], confidence=confidence)
+    with pytest.raises(UserError, match=r"\[runs, tasks\]; x has shape \[2, 2, 2\]"):
+        s.probability_of_improvement(np.ones((2, 2, 2)), np.ones((2, 2, 2)))
