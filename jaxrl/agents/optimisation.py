@@ -15,7 +15,8 @@ from jaxrl.core.types import Array, Tree
 
 # Without a learning rate: it multiplies their output, so that it can be an array.
 TRANSFORMS: dict[str, Callable[[], optax.GradientTransformation]] = {
-    "adam": lambda: optax.scale_by_adam(eps=1e-5),
+    # The root of 0 has no gradient: eps_root keeps meta-gradients through Adam finite.
+    "adam": lambda: optax.scale_by_adam(eps=1e-5, eps_root=1e-16),
     "rmsprop": lambda: optax.scale_by_rms(decay=0.99, eps=1e-5),
     "sgd": optax.identity,
 }
