@@ -248,13 +248,17 @@ def agent(
     )
 
 
-@functools.cache
 def ppo(env: Environment, config: Config = Config()) -> Algorithm:
     """PPO on `env`, learning from rollouts. The same arguments give the same object.
 
     Raises `UserError` where env and config do not fit: an action space without a policy head, a
     window that does not divide into the minibatches, a name that does not exist, a NaN.
     """
+    return _build(env, config)  # however the arguments are passed, one entry of the cache
+
+
+@functools.cache
+def _build(env: Environment, config: Config) -> Algorithm:
     return on_rollouts(env, agent(env, config), config)
 
 
