@@ -44,11 +44,12 @@ def to_rows(window: Tree, shards: int, sequences: bool) -> Tree:
 
 
 def from_rows(rows: Tree, sequences: bool) -> Tree:
-    """Rows [shards, n, ...] of a minibatch as a window [T, B, ...]; T is 1 unless `sequences`."""
+    """Rows [shards, n, ...] of a minibatch as one batch of transitions [B, ...], or as a window
+    [T, B, ...] of sequences."""
 
     def arrange(x: Array) -> Array:
         x = x.reshape(-1, *x.shape[2:])
-        return jnp.moveaxis(x, 1, 0) if sequences else x[None]
+        return jnp.moveaxis(x, 1, 0) if sequences else x
 
     return jax.tree.map(arrange, rows)
 

@@ -13,12 +13,13 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
 
 from jaxrl import losses
 from jaxrl.agents import minibatches
 from jaxrl.agents.optimisation import accumulated_gradient, descend, transform
 from jaxrl.agents.transforms.normalization import normalize_observation, normalize_reward
-from jaxrl.core import schedules, trees
+from jaxrl.core import schedules, shuffle, trees
 from jaxrl.core.errors import UserError, unknown
 from jaxrl.core.hyper import hyper, hypers, select
 from jaxrl.core.learn import learn
@@ -140,16 +141,12 @@ def agent(
     optimiser = transform(config.optimiser)
     schedule = schedules.SCHEDULES[config.learning_rate_schedule]
     sequences = config.recurrent > 0
-    chunk = config.chunk_rows
-    if chunk < 0:
-        chunk = 2048 if jax.default_backend() == "cpu" else 0
-    if sequences and chunk:
-        chunk = max(chunk // config.num_steps, 1)
+    chunk = _chunk(config)
 
     def init(key, hyper):
         timestep = example_timestep(env)
         params = network.init(key, timestep, network.initial(1))
-        return State(params, optimiser.init(params), select(config, hyper))
+        return State(params, optimiser.init(ravel_pytree(params)[0]), select(config, hyper))
 
     def act(state, timestep, memory, key, greedy):
         policy, _, memory = network.apply(state.params, timestep, memory)
@@ -158,7 +155,8 @@ def agent(
 
     def loss(params, sample, hyper):
         memory = jax.tree.map(lambda x: x[0], sample.memory)
-        policy, value, _ = network.apply(params, sample.timestep, memory, method="unroll")
+        method = "unroll" if sequences else "__call__"
+        policy, value, _ = network.apply(params, sample.timestep, memory, method=method)
         log_prob = policy.log_prob(sample.action)
         policy_loss = surrogate(log_prob, sample.log_prob, sample.advantage, hyper["clip"]).mean()
         value_loss = losses.clipped_squared_error(
@@ -203,6 +201,10 @@ def agent(
             schedules.progress(batch.frames, hyper["learning_rate_steps"]),
         )
 
+        # One vector instead of many small arrays: the optimiser is then a few operations, not
+        # dozens, which at small minibatches is a third of a gradient step's time on a CPU.
+        flat, unravel = ravel_pytree(state.params)
+
         def step(carry, index):
             params, optimiser_state, stopped = carry
             chosen = minibatches.from_rows(minibatches.take(rows, index), sequences)
@@ -211,7 +213,11 @@ def agent(
                 a = (a - a.mean()) / (a.std() + 1e-8)
                 chosen = dataclasses.replace(chosen, advantage=a)
             gradient, info = accumulated_gradient(
-                lambda params, sample: loss(params, sample, hyper), params, chosen, 1, chunk
+                lambda params, sample: loss(unravel(params), sample, hyper),
+                params,
+                chosen,
+                axis=1 if sequences else 0,
+                rows=chunk,
             )
             stopped = stopped | (info["approximate_kl"] > hyper["target_kl"])
             new_params, new_optimiser_state, norm = descend(
@@ -231,14 +237,14 @@ def agent(
             config.shuffle,
         )
         (params, optimiser_state, stopped), info = jax.lax.scan(
-            step, (state.params, state.optimiser, jnp.bool_(False)), index
+            step, (flat, state.optimiser, jnp.bool_(False)), index
         )
         metrics = {name: x.mean() for name, x in info.items()} | {
             "explained_variance": losses.explained_variance(before.value, sample.target),
             "learning_rate": learning_rate,
             "stopped_early": stopped.astype(jnp.float32),
         }
-        return State(params, optimiser_state, hyper), Info(metrics)
+        return State(unravel(params), optimiser_state, hyper), Info(metrics)
 
     return Agent(
         "ppo",
@@ -252,13 +258,17 @@ def agent(
     )
 
 
-@functools.cache
 def ppo(env: Environment, config: Config = Config()) -> Algorithm:
     """PPO on `env`, learning from rollouts. The same arguments give the same object.
 
     Raises `UserError` where env and config do not fit: an action space without a policy head, a
     window that does not divide into the minibatches, a name that does not exist, a NaN.
     """
+    return _build(env, config)  # however the arguments are passed, one entry of the cache
+
+
+@functools.cache
+def _build(env: Environment, config: Config) -> Algorithm:
     return on_rollouts(env, agent(env, config), config)
 
 
@@ -277,6 +287,27 @@ def example_timestep(env: Environment) -> TimeStep:
     return trees.zeros(jax.tree.map(lambda s: jax.ShapeDtypeStruct((1, *s.shape), s.dtype), shapes))
 
 
+def _chunk(config: Config) -> int:
+    """How many rows of a minibatch (sequences, where there is memory) the gradient takes at once;
+    0 for all. Raises `UserError` for a `chunk_rows` that does not divide them."""
+    limit = config.chunk_rows
+    if limit < 0:
+        limit = 2048 if jax.default_backend() == "cpu" else 0
+    rows = config.num_envs * (1 if config.recurrent else config.num_steps) // config.minibatches
+    if limit and config.recurrent:
+        limit = max(limit // config.num_steps, 1)
+    if not limit or rows <= limit:
+        return 0
+    if config.chunk_rows < 0:
+        divisor = next(n for n in range(limit, 0, -1) if rows % n == 0)
+        return divisor if divisor > limit // 4 else 0  # many small chunks would be slower than one
+    if rows % limit:
+        raise UserError(
+            f"chunk_rows={config.chunk_rows} does not divide a minibatch of {rows} rows."
+        )
+    return limit
+
+
 def _check(env: Environment, config: Config) -> None:
     check_action_space(env.action_space, "ppo")
     activation(config.activation)
@@ -293,3 +324,6 @@ def _check(env: Environment, config: Config) -> None:
         config.num_shards,
         config.recurrent > 0,
     )
+    rows = config.num_envs // config.num_shards * (1 if config.recurrent else config.num_steps)
+    order = lambda key: shuffle.permutation(key, rows, config.shuffle)
+    jax.eval_shape(order, jax.random.key(0))

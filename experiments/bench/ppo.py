@@ -1,0 +1,227 @@
+"""PPO on CartPole against rejax: speed, compilation, memory, seed sweeps and learning.
+
+    python experiments/bench/ppo.py [--quick] [--envs 4 64] [--output FILE.json]
+
+Every figure comes from a fresh process, and the sides take turns. experiments/bench/README.md says
+what is measured, and how the two sides were made to do the same work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import peer
+import processes
+import report
+
+WORKERS = Path(__file__).resolve().parent / "workers"
+
+CONFIG = {
+    "num_steps": 128,
+    "epochs": 4,
+    "minibatches": 4,
+    "hidden": [64, 64],
+    "activation": "tanh",
+    "learning_rate": 3e-4,
+    "discount": 0.99,
+    "trace": 0.95,
+    "clip": 0.2,
+    "value_weight": 0.5,
+    "entropy_weight": 0.01,
+}
+VARIANTS = {
+    report.OURS: {"generator": "auto", "shuffle": "auto"},
+    report.PEER: {},
+    report.PLAIN: {"generator": "threefry2x32", "shuffle": "exact"},
+}
+SWEEP_ENVS = 4
+CURVE_ENVS = (4, 64)
+FULL = {"steps": 500_000, "sweep_steps": 65_536, "seconds": 2.0, "repetitions": 3, "points": 8}
+FULL |= {"minimum_updates": 2, "minimum_updates_accelerator": 32, "episodes": 128}
+QUICK = FULL | {"steps": 65_536, "sweep_steps": 16_384, "seconds": 0.3, "points": 4}
+QUICK |= {"minimum_updates": 1, "minimum_updates_accelerator": 1, "episodes": 32}
+
+Job = dict[str, Any]
+
+
+def main() -> None:
+    arguments = parse()
+    settings = QUICK if arguments.quick else FULL
+    python, sentence = peer.find(arguments.rejax_python, arguments.peer_folder)
+    print(sentence, file=sys.stderr)
+    pythons = {v: sys.executable for v in VARIANTS if v != report.PEER}
+    if python:
+        pythons[report.PEER] = python
+    jobs = [job for job in plan(arguments) if job["variant"] in pythons]
+    records: list[dict[str, Any]] = []
+    for count, job in enumerate(jobs, 1):
+        record = measure(job, pythons[job["variant"]], settings, arguments.timeout)
+        records.append(record)
+        print(f"[{count}/{len(jobs)}] {line(record)}", file=sys.stderr, flush=True)
+        if arguments.output:
+            save(arguments.output, arguments, settings, sentence, records)
+    print_report(arguments, settings, sentence, records)
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--envs", type=int, nargs="+", default=None, help="default: 4 64 1024 4096")
+    add("--seeds", type=int, nargs="+", default=None, help="of the sweep; default: 1 8 32 128")
+    add("--curve-seeds", type=int, default=None, help="of the learning curves; default: 5")
+    add("--repeats", type=int, default=None, help="rounds of interleaved processes; default: 5")
+    add("--only", nargs="+", choices=["speed", "sweep", "curve"], help="parts; default: all")
+    add("--quick", action="store_true", help="does it run? Its figures are no measurement")
+    add("--rejax-python", metavar="PATH", help="an interpreter that has rejax 0.1.3, gymnax<1.0")
+    add("--peer-folder", type=Path, default=processes.REPOSITORY / ".venv-rejax")
+    add("--timeout", type=float, default=900.0, help="seconds until a worker counts as hung")
+    add("--output", type=Path, metavar="FILE.json", help="written after every process")
+    arguments = parser.parse_args()
+    defaults = {"envs": [4, 64, 1024, 4096], "seeds": [1, 8, 32, 128], "curve_seeds": 5}
+    defaults |= {"repeats": 5, "only": ["speed", "sweep", "curve"]}
+    if arguments.quick:
+        defaults |= {"envs": [4, 64], "seeds": [1, 8], "curve_seeds": 1, "repeats": 1}
+    for name, value in defaults.items():
+        if getattr(arguments, name) is None:
+            setattr(arguments, name, value)
+    if min([*arguments.envs, *arguments.seeds, arguments.repeats, arguments.curve_seeds]) < 1:
+        parser.error("--envs, --seeds, --curve-seeds and --repeats must be at least 1.")
+    return arguments
+
+
+# --------------------------------------------------------------------------------- what to run
+
+
+def plan(arguments: argparse.Namespace) -> Iterator[Job]:
+    """Every process in turn: one round of a size has each variant once, and every second round
+    goes the other way, so that a drift of the machine favours nobody."""
+    if "speed" in arguments.only:
+        for envs in arguments.envs:
+            yield from rounds(arguments.repeats, list(VARIANTS), task="speed", envs=envs, seeds=1)
+    if "sweep" in arguments.only:
+        # Round by round through all sizes: a seed's cost is compared between them too.
+        for turn in range(min(arguments.repeats, 3)):
+            for seeds in arguments.seeds:
+                job = {"task": "sweep", "envs": SWEEP_ENVS, "seeds": seeds}
+                for variant in ordered([report.OURS, report.PEER], turn):
+                    yield job | {"variant": variant, "round": turn}
+    if "curve" in arguments.only:
+        for envs in CURVE_ENVS:
+            yield from rounds(
+                1, list(VARIANTS), task="curve", envs=envs, seeds=arguments.curve_seeds
+            )
+
+
+def rounds(repeats: int, variants: Sequence[str], **job: Any) -> Iterator[Job]:
+    for turn in range(repeats):
+        for variant in ordered(variants, turn):
+            yield job | {"variant": variant, "round": turn}
+
+
+def ordered(variants: Sequence[str], turn: int) -> Sequence[str]:
+    return variants if turn % 2 == 0 else variants[::-1]
+
+
+def measure(job: Job, python: str, settings: dict[str, Any], timeout: float) -> dict[str, Any]:
+    ours = job["variant"] != report.PEER
+    sweep = job["task"] == "sweep"
+    options = {
+        "task": job["task"],
+        "envs": job["envs"],
+        "seeds": job["seeds"],
+        "seed": 1000 * job["round"],
+        "steps": settings["sweep_steps" if sweep else "steps"],
+        "repetitions": 1 if sweep else settings["repetitions"],
+        "config": CONFIG,
+    }
+    options |= {k: settings[k] for k in ("seconds", "points", "episodes")}
+    if job["task"] == "speed":
+        names = ("minimum_updates", "minimum_updates_accelerator")
+        options |= {name: settings[name] for name in names}
+    script = WORKERS / ("jaxrl_ppo.py" if ours else "rejax_ppo.py")
+    result = processes.run(python, script, options | VARIANTS[job["variant"]], ours, timeout)
+    return job | {"result": report.derive(result)}
+
+
+# ---------------------------------------------------------------------------------- what to say
+
+
+def line(record: dict[str, Any]) -> str:
+    """One record for the progress display."""
+    result = record["result"]
+    name = f"{record['task']} {record['envs']} envs, {record['seeds']} seeds, {record['variant']}"
+    if "failure" in result:
+        return f"{name}: {result['failure']}"
+    if record["task"] == "curve":
+        return f"{name}: final returns {[round(c[-1]) for c in result['returns']]}"
+    rate = result.get("median_steps_per_s", result.get("steps_per_s"))
+    return f"{name}: {report.number(rate)} steps/s, compile {result['compile_s']:.2f} s"
+
+
+def print_report(arguments, settings, sentence: str, records: list[dict[str, Any]]) -> None:
+    if arguments.quick:
+        print("QUICK: tiny runs, one round. This shows that it works; it measures nothing.\n")
+    print(sentence + "\n" + report.device(records) + "\n")
+    if "speed" in arguments.only:
+        print(f"Speed: median (min-max) of {arguments.repeats} processes a side. Ratios of the")
+        print("same round: median [95 % bootstrap interval; min-max below five rounds].")
+        print(f"First result: of {settings['steps']} env steps, from the start of the process.\n")
+        print(report.speed(records) + "\n")
+    if "sweep" in arguments.only:
+        print(f"Sweep: {settings['sweep_steps']} env steps a seed, {SWEEP_ENVS} envs, vmapped.\n")
+        print(report.sweep(records) + "\n")
+    if "curve" in arguments.only:
+        print("Learning: mean return of complete episodes of the sampling policy, mean")
+        print(f"over {settings['episodes']} episodes; median (min-max) over seeds.\n")
+        print(report.curve(records) + "\n")
+    failures = report.failures(records)
+    if failures:
+        print("Failures:\n" + failures + "\n")
+    print(report.target_table(report.targets(records)))
+
+
+def save(path: Path, arguments, settings, sentence: str, records: list[dict[str, Any]]) -> None:
+    """All so far, in place of what was there, so that an interruption loses nothing."""
+    found = {
+        "benchmark": "ppo cartpole against rejax",
+        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "commit": commit(),
+        "quick": arguments.quick,
+        "config": CONFIG,
+        "settings": settings,
+        "variants": VARIANTS,
+        "peer": sentence,
+        "targets": report.targets(records),
+        "records": records,
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(path.name + ".part")
+    beside.write_text(json.dumps(found, indent=1) + "\n")
+    os.replace(beside, path)
+
+
+def commit() -> str | None:
+    """The commit that is checked out, with a + where files differ from it."""
+    git = ["git", "-C", str(processes.REPOSITORY)]
+    try:
+        head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True)
+        changes = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True)
+    except OSError:
+        return None
+    if head.returncode:
+        return None
+    return head.stdout.strip() + ("+" if changes.stdout.strip() else "")
+
+
+if __name__ == "__main__":
+    main()
