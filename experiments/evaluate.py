@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -70,9 +71,10 @@ def evaluate(folder: Path, config: Options) -> None:
     out = Path(config.out) if config.out else folder
     try:
         out.mkdir(parents=True, exist_ok=True)
-        (out / "evaluation.json").touch()
     except OSError as error:
         raise UserError(f"'{out}' cannot be written: {error.strerror}.") from error
+    if not os.access(out, os.W_OK):
+        raise UserError(f"'{out}' cannot be written.")
     key = random.key(config.seed, trained.config.generator)
     results: dict[str, dict] = {}
     for how in ("greedy", "stochastic"):

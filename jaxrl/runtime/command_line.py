@@ -108,7 +108,7 @@ def nest(options: dict[str, list[str]], base: Any) -> dict[str, Any]:
     data: dict[str, Any] = {}
     for name, words in options.items():
         negated = _negated(name)
-        if negated in known and known[negated][0] is bool and not words:
+        if negated != name and negated in known and known[negated][0] is bool and not words:
             name, words = negated, ["false"]
         parent = name.rpartition(".")[0]
         in_dict = parent in known and typing.get_origin(known[parent][0]) is dict

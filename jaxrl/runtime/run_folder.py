@@ -93,9 +93,10 @@ def locked(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise UserError(f"'{folder}' cannot be written: {error.strerror}.") from error
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(f"Another process is writing to '{folder}'.") from None
         yield
-    except BlockingIOError:
-        raise UserError(f"Another process is writing to '{folder}'.") from None
     finally:
         os.close(handle)
