@@ -14,6 +14,7 @@ from jaxrl.core.errors import UserError, unknown
 from jaxrl.runtime import configuration, training
 from jaxrl.runtime import log as logs
 from jaxrl.runtime.configuration import Experiment
+from jaxrl.runtime.display import Display
 
 Grid = dict[str, list[float]]  # hyper-parameter -> its values
 
@@ -73,7 +74,20 @@ def sweep(config: Experiment, grid: Grid) -> Path:
     steps, returns = logs.series(logs.read(folder / "metrics.jsonl", "evaluation"), "return")
     _write_table(folder, labels, steps, returns)
     _draw(folder, config, labels, returns[:, -1])
+    _report(folder, Display(config.quiet), labels, returns[:, -1].reshape(-1, config.seeds))
     return folder
+
+
+def _report(
+    folder: Path, display: Display, labels: list[dict[str, float]], final: np.ndarray
+) -> None:
+    """Say each setting's final return, final [settings, seeds], the best first."""
+    means = np.where(np.isfinite(final).all(1), final.mean(1), -np.inf)
+    for i in np.argsort(-means, kind="stable")[:10]:
+        setting = labels[i * final.shape[1]].items()
+        named = ", ".join(f"{name} {value:.6g}" for name, value in setting if name != "seed")
+        display.say(f"{named}: final return {final[i].mean():.5g}")
+    display.say(f"Table and picture: {folder / 'sweep.csv'}, {folder / 'sweep.png'}")
 
 
 def _write_table(

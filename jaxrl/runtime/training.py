@@ -403,7 +403,7 @@ class _Session:
             if self.signal is not None:
                 raise KeyboardInterrupt
             self.signal = number
-            self.display.say("Stopping after this chunk ...")
+            self.display.say("Stopping and saving; once more to stop at once ...")
 
         before = {number: signal.signal(number, handle) for number in INTERRUPTED}
         try:
