@@ -95,6 +95,14 @@ class Members:
         """Such as `seed 0, learning_rate 0.001`."""
         return ", ".join(f"{name} {value:.6g}" for name, value in self.labels[member].items())
 
+    def settings(self) -> dict[str, list[int]]:
+        """What sets members apart but for their seeds (nothing is ''), and whose it is."""
+        groups: dict[str, list[int]] = {}
+        for i, label in enumerate(self.labels):
+            parts = [f"{name} {value:.6g}" for name, value in label.items() if name != "seed"]
+            groups.setdefault(", ".join(parts), []).append(i)
+        return groups
+
     def own_hyper(self) -> dict[str, np.ndarray]:
         """The hypers as `Program.start` takes them."""
         return {k: v[0] for k, v in self.hyper.items()} if len(self) == 1 else self.hyper
@@ -300,7 +308,7 @@ class _Session:
         for member in np.flatnonzero((at != m.NEVER) & (self.diverged == m.NEVER)):
             if len(at) > 1:
                 self.display.warn(
-                    f"{self.members.name(member)}: a loss was not finite after {at[member]} "
+                    f"{self.members.name(int(member))}: a loss was not finite after {at[member]} "
                     "updates; this one is frozen, the others go on."
                 )
         self.diverged = np.minimum(self.diverged, at)
@@ -341,8 +349,9 @@ class _Session:
             return
         from jaxrl.evaluation.plots import learning_curves
 
+        groups = self.members.settings()
         learning_curves(
-            {self.config.algorithm: (steps, values)},
+            {name or self.config.algorithm: (steps, values[i]) for name, i in groups.items()},
             self.folder / "learning_curve.png",
             title=f"{self.config.algorithm} on {self.config.env}",
         )

@@ -210,6 +210,8 @@ def test_members_keep_their_names_and_keys(tmp_path):
         [{"seed": 3, "clip": 0.1}, {"seed": 4, "clip": 0.25}], {"clip": np.float32([0.1, 0.25])}
     )
     assert members.name(1) == "seed 4, clip 0.25"
+    assert members.settings() == {"clip 0.1": [0], "clip 0.25": [1]}
+    assert training.Members([{"seed": 3}, {"seed": 4}]).settings() == {"": [0, 1]}
     members.write(tmp_path / "members.json")
     read = training.members_of(tmp_path)
     assert read.labels == members.labels
