@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -219,9 +220,18 @@ def _checked(chunk, progress: Progress):
     """`chunk` with checks of every number and index, raising `CheckFailed` where one fails."""
     from jax.experimental import checkify
 
-    checks = checkify.nan_checks | checkify.index_checks
-    checked = jax.jit(checkify.checkify(chunk, errors=checks))
-    compiled = checked.lower(progress, jnp.int32(1)).compile()
+    def compile(checks):
+        checked = jax.jit(checkify.checkify(chunk, errors=checks))
+        return checked.lower(progress, jnp.int32(1)).compile()
+
+    try:
+        compiled = compile(checkify.nan_checks | checkify.index_checks)
+    except IndexError:  # JAX 0.10 forgets the batch dimensions of a scatter (`scatter_oob`)
+        warnings.warn(
+            "JAX cannot check the indices of this program; only its numbers are checked.",
+            stacklevel=2,
+        )
+        compiled = compile(checkify.nan_checks)
 
     def run(progress: Progress, steps: int) -> Progress:
         error, progress = compiled(progress, jnp.int32(steps))
