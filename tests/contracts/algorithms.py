@@ -11,9 +11,9 @@ import jax
 
 from jaxrl.agents.policy_gradient import a2c, ppo
 from jaxrl.agents.policy_gradient import reinforce as reinforce_
+from jaxrl.core import metrics as m
 from jaxrl.core import random
 from jaxrl.core.train import advance, empty_row, start
-from jaxrl.core import metrics as m
 from jaxrl.core.types import Algorithm
 from jaxrl.networks.actor_critic import ActorCritic
 from tests.learning.probes import DISCOUNT, probe
@@ -34,7 +34,11 @@ class Entry:
 def actor_critic_value(algorithm, state, timestep, memory):
     c = algorithm.config
     network = ActorCritic(
-        probe(False).observation_space, probe(False).action_space, c.hidden, c.activation, c.recurrent
+        probe(False).observation_space,
+        probe(False).action_space,
+        c.hidden,
+        c.activation,
+        c.recurrent,
     )
     return value_of(network, state.agent.params, timestep, memory)
 

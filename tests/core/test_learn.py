@@ -28,8 +28,7 @@ def test_a_missing_field_is_named_in_one_sentence(needs, missing):
     with pytest.raises(UserError) as error:
         learn(toy_agent(needs), toy_source())
     assert str(error.value) == (
-        f"The agent 'toy' needs '{missing}', "
-        "which batches of the source 'numbers' do not have."
+        f"The agent 'toy' needs '{missing}', which batches of the source 'numbers' do not have."
     )
 
 
@@ -40,7 +39,9 @@ def test_a_missing_extra_is_found_in_a_dict():
 
     source = dataclasses.replace(
         toy_source(),
-        sample=lambda state, fresh, key: jax.tree.map(lambda x: x, Batch({"extras": {"a": fresh}}, fresh)),
+        sample=lambda state, fresh, key: jax.tree.map(
+            lambda x: x, Batch({"extras": {"a": fresh}}, fresh)
+        ),
     )
     learn(toy_agent(("transitions.extras.a",)), source)
     with pytest.raises(UserError, match=r"transitions\.extras\.b"):

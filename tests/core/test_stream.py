@@ -20,7 +20,11 @@ def counting_policy():
     """The memory counts the steps since it was reset; the action is that count (mod 3)."""
 
     def act(state, timestep, memory, key, greedy):
-        return memory["count"] % 3, {"count": memory["count"] + 1}, {"log_prob": memory["count"] * 1.0}
+        return (
+            memory["count"] % 3,
+            {"count": memory["count"] + 1},
+            {"log_prob": memory["count"] * 1.0},
+        )
 
     return Policy(act, lambda n: {"count": jnp.zeros(n, jnp.int32)}, ())
 
@@ -65,9 +69,7 @@ def run(key, pool_size=None, copies=COPIES):
 
 @pytest.fixture(scope="module", params=[None, 500], ids=["fresh", "pool"])
 def window(request):
-    return jax.tree.map(
-        lambda x: np.asarray(x), run(random.key(3), request.param)
-    )
+    return jax.tree.map(lambda x: np.asarray(x), run(random.key(3), request.param))
 
 
 def simulate(transitions):
