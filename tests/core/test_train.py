@@ -157,9 +157,11 @@ def test_a_new_hyper_or_key_or_state_compiles_nothing():
 
 def test_gradient_of_the_end_by_a_hyper_parameter():
     def end(rate):
-        run = start(algorithm(), random.key(0), {"rate": rate})
-        run, row = train(algorithm(), run, 5)
-        return run.state.agent.weight + m.values(row)["loss"]
+        def one(key):
+            run, row = train(algorithm(), start(algorithm(), key, {"rate": rate}), 5)
+            return run.state.agent.weight ** 2 + m.values(row)["loss"]
+
+        return jax.vmap(one)(jax.random.split(random.key(0), 8)).sum()
 
     end = jax.jit(end)
     exact = jax.jit(jax.grad(end))(0.3)
