@@ -142,6 +142,22 @@ def test_a_diverged_agent_stays_as_it_was_before_that_step():
     assert [state.steps for state in broken] == list(range(7))
 
 
+def test_a_diverged_agent_stays_frozen_when_the_numbers_are_well_again():
+    """One bad batch, in step 2 only."""
+    source = dataclasses.replace(
+        toy_source(),
+        sample=lambda state, fresh, key: Batch(
+            jnp.where(state.collected == 3, jnp.nan, fresh), jnp.float32(0)
+        ),
+    )
+    algorithm = learn(toy_agent(), source)
+    two, _ = train(algorithm, start(algorithm, random.key(0)), 2)
+    six, row = train(algorithm, start(algorithm, random.key(0)), 6)
+    assert six.state.agent.weight == two.state.agent.weight
+    assert six.state.agent.updates == 2
+    assert m.values(row)["diverged"] == six.state.diverged == 2
+
+
 @pytest.mark.parametrize("bad", [jnp.nan, jnp.inf, -jnp.inf])
 def test_every_number_that_is_not_finite_counts(bad):
     def update(state, batch, key):

@@ -159,7 +159,7 @@ def test_gradient_of_the_end_by_a_hyper_parameter():
     def end(rate):
         def one(key):
             run, row = train(algorithm(), start(algorithm(), key, {"rate": rate}), 5)
-            return run.state.agent.weight ** 2 + m.values(row)["loss"]
+            return run.state.agent.weight**2 + m.values(row)["loss"]
 
         return jax.vmap(one)(jax.random.split(random.key(0), 8)).sum()
 
