@@ -7,6 +7,7 @@ copy goes on from a fresh episode of a newly sampled task.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -47,9 +48,25 @@ class Pool:
     used: Array  # int32: how many were asked for; above K they repeat
 
 
-def fresh(env: Environment, tasks: Tasks, task_state: Tree, key: Key, n: int):
+@struct
+class Endings:
+    """The statistics of the episodes that end at a step; every leaf has leading axis [B]. Folded
+    by `statistics` over a whole window at once: a few sums instead of a few at every step."""
+
+    done: Array
+    episode_return: Array
+    episode_length: Array
+    metrics: dict[str, Array]
+
+
+def step_keys(key: Key, n: int) -> Key:
+    """The keys [n, 4] that `n` calls of `advance` take."""
+    return jax.random.split(key, (n, 4))
+
+
+def fresh(env: Environment, tasks: Tasks, task_state: Tree, keys: tuple[Key, Key], n: int):
     """`n` newly sampled tasks and the first states and time steps of their episodes."""
-    task_key, reset_key = jax.random.split(key)
+    task_key, reset_key = keys
     ids = tasks.sample(task_state, task_key, n)
 
     def reset(key, task):
@@ -60,14 +77,14 @@ def fresh(env: Environment, tasks: Tasks, task_state: Tree, key: Key, n: int):
 
 def pool(env: Environment, tasks: Tasks, task_state: Tree, key: Key, n: int) -> Pool:
     """`n` fresh episodes to serve the resets of one window."""
-    return Pool(fresh(env, tasks, task_state, key, n), jnp.int32(0))
+    return Pool(fresh(env, tasks, task_state, jax.random.split(key), n), jnp.int32(0))
 
 
 def start(
     env: Environment, tasks: Tasks, task_state: Tree, policy: Policy, key: Key, n: int
 ) -> Streams:
     """`n` copies, each at the start of an episode."""
-    ids, env_state, timestep = fresh(env, tasks, task_state, key, n)
+    ids, env_state, timestep = fresh(env, tasks, task_state, jax.random.split(key), n)
     return Streams(
         env_state,
         timestep,
@@ -84,18 +101,16 @@ def advance(
     task_state: Tree,
     streams: Streams,
     policy: Policy,
-    key: Key,
+    keys: Key,
     greedy: bool = False,
     pool: Pool | None = None,
-) -> tuple[Streams, Pool | None, Transition, dict[str, Any]]:
-    """Act once in each copy.
+) -> tuple[Streams, Pool | None, Transition, Endings]:
+    """Act once in each copy. `keys` [4] are from `step_keys`.
 
-    Returns the streams, the pool, the transitions [B] and the statistics of the episodes that
-    ended: `episode_return`, `episode_length` (means and extremes), `episodes` (how many), and what
-    the environment reports under `TimeStep.metrics` at an episode's end.
+    Returns the streams, the pool, the transitions [B] and what ended [B].
     """
     n = streams.episode_length.shape[0]
-    act_key, step_key, reset_key = jax.random.split(key, 3)
+    act_key, step_key, task_key, reset_key = keys
 
     timestep = streams.timestep
     memory = trees.where(timestep.first, policy.memory(n), streams.memory)
@@ -112,25 +127,36 @@ def advance(
     done = next_timestep.done
     episode_return = streams.episode_return + next_timestep.reward
     episode_length = streams.episode_length + 1
+    endings = Endings(done, episode_return, episode_length, next_timestep.metrics or {})
     if pool is None:
-        new = fresh(env, tasks, task_state, reset_key, n)
+        new = fresh(env, tasks, task_state, (task_key, reset_key), n)
     else:
         size = jax.tree.leaves(pool.fresh)[0].shape[0]
         place = (pool.used + jnp.cumsum(done) - 1) % size
         new = jax.tree.map(lambda x: x[place], pool.fresh)
         pool = Pool(pool.fresh, pool.used + done.sum(dtype=jnp.int32))
 
+    live = trees.where(done, new[2], next_timestep)
+    # What these three are after the reset is known; said so, they cost no selects.
+    running = jnp.zeros_like(done)
+    live = dataclasses.replace(live, terminated=running, truncated=running, first=done)
     streams = Streams(
         trees.where(done, new[1], env_state),
-        trees.where(done, new[2], next_timestep),
+        live,
         memory,
         trees.where(done, new[0], streams.task),
         trees.where(done, jnp.zeros_like(episode_return), episode_return),
         jnp.where(done, 0, episode_length),
     )
-    statistics = {
-        "episode_return": m.mean(episode_return, done, axis=0),
-        "episode_length": m.mean(episode_length, done, axis=0),
-        "episodes": m.Sum(done.sum(dtype=jnp.float32)),
-    } | {name: m.mean(value, done, axis=0) for name, value in (next_timestep.metrics or {}).items()}
-    return streams, pool, transition, statistics
+    return streams, pool, transition, endings
+
+
+def statistics(endings: Endings) -> dict[str, Any]:
+    """Of the episodes that ended in a window [T, B]: `episode_return`, `episode_length`, how many
+    `episodes`, and what the environment reports under `TimeStep.metrics` at an episode's end."""
+    mean = lambda values: m.mean(values, endings.done, axis=(0, 1))
+    return {
+        "episode_return": mean(endings.episode_return),
+        "episode_length": mean(endings.episode_length),
+        "episodes": m.Sum(endings.done.sum(dtype=jnp.float32)),
+    } | {name: mean(value) for name, value in endings.metrics.items()}

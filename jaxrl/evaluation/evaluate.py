@@ -53,7 +53,13 @@ def evaluate(
         step, streams, record = carry
         running = ~record.finished
         streams, _, transition, _ = stream.advance(
-            env, tasks, task_state, streams, policy, jax.random.fold_in(key, step), greedy
+            env,
+            tasks,
+            task_state,
+            streams,
+            policy,
+            jax.random.split(jax.random.fold_in(key, step), 4),
+            greedy,
         )
         record = Episodes(
             record.returns

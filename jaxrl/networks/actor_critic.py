@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxrl.core.spaces import Space
 from jaxrl.core.types import Array, TimeStep, Transition, Tree, struct
 from jaxrl.networks import encoders
+from jaxrl.networks.dense import dense
 from jaxrl.networks.heads import Distribution, PolicyHead
 from jaxrl.networks.initialisers import orthogonal
 from jaxrl.networks.recurrent import GRU
@@ -34,7 +35,7 @@ class ActorCritic(nn.Module):
         self.actor = MLP(self.widths, self.activation)
         self.critic = MLP(self.widths, self.activation)
         self.head = PolicyHead(self.action_space)
-        self.value_head = nn.Dense(1, kernel_init=orthogonal(1.0))
+        self.value_head = dense(1, orthogonal(1.0))
 
     def __call__(self, timestep: TimeStep, memory: Tree) -> tuple[Distribution, Array, Tree]:
         """One step: time step [B], memory [B] -> policy [B], value [B], memory [B]."""

@@ -4,17 +4,37 @@ from __future__ import annotations
 
 import distrax
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.core.errors import UserError
 from jaxrl.core.spaces import Box, Discrete, MultiDiscrete, Space, bounds
 from jaxrl.core.types import Array
+from jaxrl.networks.dense import dense
 from jaxrl.networks.initialisers import orthogonal
 
 Distribution = distrax.Distribution
 
 ILLEGAL = -1e9  # finite, so that entropies of masked actions are 0 and not NaN
+
+
+class Categorical(distrax.Categorical):
+    """distrax's categorical, less its checks: at every draw that the probabilities are finite, at
+    every log-probability that the value exists. They take as long as a small network does. NaN
+    logits give an arbitrary action here, and an action outside 0 .. n - 1 a meaningless number.
+
+    `logits` are normalised log-probabilities and finite, as `ILLEGAL` is.
+    """
+
+    def _sample_n(self, key, n):
+        return jax.random.categorical(key, self.logits, shape=(n, *self.logits.shape[:-1]))
+
+    def log_prob(self, value):
+        return jnp.take_along_axis(self.logits, value[..., None], -1)[..., 0]
+
+    def entropy(self):
+        return -(jnp.exp(self.logits) * self.logits).sum(-1)
 
 
 class PolicyHead(nn.Module):
@@ -34,14 +54,14 @@ class PolicyHead(nn.Module):
     def __call__(self, features: Array, legal_actions: Array | None = None) -> Distribution:
         match self.space:
             case Discrete(n):
-                return distrax.Categorical(_mask(self._linear(n)(features), legal_actions))
+                return Categorical(_mask(self._linear(n)(features), legal_actions))
             case MultiDiscrete(sizes):
                 width = max(sizes)
                 logits = self._linear(len(sizes) * width)(features)
                 logits = logits.reshape(*logits.shape[:-1], len(sizes), width)
                 exists = jnp.arange(width) < jnp.asarray(sizes)[:, None]
                 logits = _mask(jnp.where(exists, logits, ILLEGAL), legal_actions)
-                return distrax.Independent(distrax.Categorical(logits), 1)
+                return distrax.Independent(Categorical(logits), 1)
             case Box(shape=shape):
                 centre, half_width = _scale(self.space)
                 size = int(np.prod(shape))
@@ -56,7 +76,7 @@ class PolicyHead(nn.Module):
 
     def _linear(self, size: int) -> nn.Dense:
         # Small weights: the first policy is close to uniform (Andrychowicz et al., 2021, 3.2).
-        return nn.Dense(size, kernel_init=orthogonal(0.01), name="linear")
+        return dense(size, orthogonal(0.01), name="linear")
 
 
 def check_action_space(space: Space, agent: str) -> None:

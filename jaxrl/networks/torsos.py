@@ -10,6 +10,7 @@ import numpy as np
 
 from jaxrl.core.errors import unknown
 from jaxrl.core.types import Array
+from jaxrl.networks.dense import dense
 from jaxrl.networks.initialisers import orthogonal
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
@@ -37,7 +38,5 @@ class MLP(nn.Module):
     @nn.compact
     def __call__(self, x: Array) -> Array:
         for width in self.widths:
-            x = activation(self.activation)(
-                nn.Dense(width, kernel_init=orthogonal(float(np.sqrt(2))))(x)
-            )
+            x = activation(self.activation)(dense(width, orthogonal(float(np.sqrt(2))))(x))
         return x

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
-from jaxrl.core import metrics as m
 from jaxrl.core import stream
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Array, Batch, Environment, Source, Tasks, Tree, struct
@@ -42,17 +43,19 @@ def episodes(env: Environment, num_envs: int, tasks: Tasks | None = None) -> Sou
         start_key, key = jax.random.split(key)
         streams = stream.start(env, tasks, state.tasks, policy, start_key, num_envs)
 
-        def body(carry, key):
+        def body(carry, keys):
             streams, running = carry
-            streams, _, transition, _ = stream.advance(
-                env, tasks, state.tasks, streams, policy, key
+            streams, _, transition, endings = stream.advance(
+                env, tasks, state.tasks, streams, policy, keys
             )
-            return (streams, running & ~transition.next_timestep.done), (transition, running)
+            # Only each stream's first episode counts, in the statistics too.
+            endings = dataclasses.replace(endings, done=endings.done & running)
+            return (streams, running & ~endings.done), (transition, running, endings)
 
-        (_, running), (transitions, mask) = jax.lax.scan(
+        _, (transitions, mask, endings) = jax.lax.scan(
             body,
             (streams, jnp.ones(num_envs, bool)),
-            jax.random.split(key, env.max_steps),
+            stream.step_keys(key, env.max_steps),
         )
         batches = state.batches + 1
         batch = Batch(
@@ -61,16 +64,8 @@ def episodes(env: Environment, num_envs: int, tasks: Tasks | None = None) -> Sou
             memory=streams.memory,
             mask=mask,
         )
-        statistics = {
-            "episode_return": m.mean((transitions.reward * mask).sum(0), ~running),
-            "episode_length": m.mean(mask.sum(0), ~running),
-            "episodes": m.Sum((~running).sum(dtype=jnp.float32)),
-        } | {
-            name: m.mean(value, mask & transitions.next_timestep.done)
-            for name, value in (transitions.next_timestep.metrics or {}).items()
-        }
         task_state = tasks.update(state.tasks, policy, transitions)
-        return EpisodesState(task_state, batches), batch, statistics
+        return EpisodesState(task_state, batches), batch, stream.statistics(endings)
 
     return Source(
         f"episodes({env.name})",

@@ -55,17 +55,17 @@ def rollouts(
         if reset_pool is not None:
             pool = stream.pool(env, tasks, state.tasks, pool_key, reset_pool)
 
-        def body(carry, key):
+        def body(carry, keys):
             streams, pool = carry
-            streams, pool, transition, statistics = stream.advance(
-                env, tasks, state.tasks, streams, policy, key, pool=pool
+            streams, pool, transition, endings = stream.advance(
+                env, tasks, state.tasks, streams, policy, keys, pool=pool
             )
-            return (streams, pool), (transition, statistics)
+            return (streams, pool), (transition, endings)
 
-        (streams, pool), (transitions, statistics) = jax.lax.scan(
-            body, (state.streams, pool), jax.random.split(key, num_steps)
+        (streams, pool), (transitions, endings) = jax.lax.scan(
+            body, (state.streams, pool), stream.step_keys(key, num_steps)
         )
-        statistics = m.reduce(statistics)
+        statistics = stream.statistics(endings)
         if pool is not None:
             reused = jnp.maximum(pool.used - reset_pool, 0)
             statistics["resets_reused"] = m.Sum(reused.astype(jnp.float32))

@@ -1,0 +1,41 @@
+"""Dense layers whose weight gradient is fast on a CPU."""
+
+from __future__ import annotations
+
+import flax.linen as nn
+import jax
+from jax import lax
+
+from jaxrl.core.types import Array
+
+
+@jax.custom_jvp
+def matmul(x: Array, w: Array) -> Array:
+    """x [..., I] @ w [I, O] -> [..., O], with the ordinary derivatives of any order and mode."""
+    return x @ w
+
+
+@matmul.defjvp
+def _matmul_jvp(primals, tangents):
+    """The gradient of the weights is x^T g. XLA's CPU back-end multiplies two such matrices, whose
+    rows are the contracted axis, through a slow path: for narrow outputs five times slower than
+    (g^T x)^T with g^T laid out in memory. The barriers keep XLA from undoing that: the outer one
+    comes to lie after g^T when this is transposed by differentiation, the inner one before the
+    last transposition.
+    """
+    (x, w), (dx, dw) = primals, tangents
+    rows = x.reshape(-1, x.shape[-1])
+    stay = lax.optimization_barrier
+    from_weights = stay(stay(dw.T) @ rows.T).T.reshape(*x.shape[:-1], w.shape[-1])
+    return matmul(x, w), matmul(dx, w) + from_weights
+
+
+def _dot_general(x, w, dimension_numbers, precision=None, preferred_element_type=None):
+    """`matmul` in the form in which flax asks for it."""
+    assert dimension_numbers == (((x.ndim - 1,), (0,)), ((), ()))
+    return matmul(x, w)
+
+
+def dense(width: int, kernel_init: nn.initializers.Initializer, name: str | None = None) -> nn.Dense:
+    """A flax dense layer [..., I] -> [..., width] that multiplies by `matmul`."""
+    return nn.Dense(width, kernel_init=kernel_init, dot_general=_dot_general, name=name)
