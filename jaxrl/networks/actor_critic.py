@@ -76,17 +76,5 @@ def unroll(network: ActorCritic, params: Tree, transitions: Transition, memory: 
     """
     policy, value, memories = network.apply(params, transitions.timestep, memory, method="unroll")
     step = lambda timestep, memory: network.apply(params, timestep, memory)[1]
-    return Unrolled(
-        policy, value, _over_rows(step, value.shape)(transitions.next_timestep, memories)
-    )
-
-
-def _over_rows(function, shape):
-    """`function` of [T * B] rows as a function of [T, B]."""
-    rows = shape[0] * shape[1]
-
-    def apply(*args):
-        args = jax.tree.map(lambda x: x.reshape(rows, *x.shape[2:]), args)
-        return function(*args).reshape(shape)
-
-    return apply
+    # Mapped over time, not reshaped to rows: that would gather what is split over devices.
+    return Unrolled(policy, value, jax.vmap(step)(transitions.next_timestep, memories))

@@ -75,7 +75,11 @@ def agent(env: Environment, config: Config) -> Agent:
     return dataclasses.replace(same, name="a2c", config=config)
 
 
-@functools.cache
 def a2c(env: Environment, config: Config = Config()) -> Algorithm:
     """A2C on `env`, learning from rollouts. Raises as `ppo` does."""
+    return _build(env, config)  # however the arguments are passed, one entry of the cache
+
+
+@functools.cache
+def _build(env: Environment, config: Config) -> Algorithm:
     return ppo.on_rollouts(env, agent(env, config), as_ppo(config))

@@ -119,10 +119,14 @@ def agent(env: Environment, config: Config) -> Agent:
     )
 
 
-@functools.cache
 def reinforce(env: Environment, config: Config = Config()) -> Algorithm:
     """REINFORCE on `env`, learning from whole episodes. Raises `UserError` where env and config do
     not fit: an action space without a policy head, an environment without a time limit."""
+    return _build(env, config)  # however the arguments are passed, one entry of the cache
+
+
+@functools.cache
+def _build(env: Environment, config: Config) -> Algorithm:
     learner = agent(env, config)
     if config.normalize_observation:
         learner = normalize_observation(learner, env)
