@@ -54,11 +54,17 @@ def toy_source(hyper=None):
     def collect(state, policy, key):
         number = jax.random.normal(key) + policy.state.weight * 0.1
         collected = state.collected + 1
-        metrics = {"number": m.mean(number), "most": m.Maximum(number), "windows": m.Sum(jnp.float32(1))}
+        metrics = {
+            "number": m.mean(number),
+            "most": m.Maximum(number),
+            "windows": m.Sum(jnp.float32(1)),
+        }
         return SourceState(collected, state.sampled_from), number, metrics
 
     def sample(state, fresh, key):
-        return Batch(fresh + 0.5 * state.sampled_from + 0.01 * jax.random.normal(key), jnp.float32(0))
+        return Batch(
+            fresh + 0.5 * state.sampled_from + 0.01 * jax.random.normal(key), jnp.float32(0)
+        )
 
     def feedback(state, batch, feedback):
         return SourceState(state.collected, feedback)

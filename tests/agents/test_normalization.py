@@ -1,6 +1,5 @@
 import dataclasses
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -135,7 +134,9 @@ def test_rewards_are_divided_by_the_deviation_of_the_running_return(discount):
         reward = np.asarray(data.transitions.reward, np.float64)
         np.testing.assert_allclose(got.reward, np.clip(reward / deviation, -10, 10), rtol=1e-3)
         np.testing.assert_array_equal(got.done, data.transitions.done)
-        np.testing.assert_array_equal(state.agent.transitions.timestep.reward, data.transitions.timestep.reward)
+        np.testing.assert_array_equal(
+            state.agent.transitions.timestep.reward, data.transitions.timestep.reward
+        )
         for t in range(T):
             running = discount * running + reward[t]
             seen.extend(running)

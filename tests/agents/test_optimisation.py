@@ -48,7 +48,9 @@ def test_descending_can_be_differentiated(max_norm):
 
     def after(params, rate):
         gradient = jax.grad(lambda p: (p["w"] ** 2).sum() + p["b"] ** 2)(params)
-        params, _, _ = descend(optax.identity(), gradient, optax.EmptyState(), params, rate, max_norm)
+        params, _, _ = descend(
+            optax.identity(), gradient, optax.EmptyState(), params, rate, max_norm
+        )
         return params["w"].sum()
 
     by_params, by_rate = jax.grad(after, argnums=(0, 1))(PARAMS, 0.1)

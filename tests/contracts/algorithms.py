@@ -11,12 +11,12 @@ import jax
 
 from jaxrl.agents.policy_gradient import a2c, ppo
 from jaxrl.agents.policy_gradient import reinforce as reinforce_
+from jaxrl.core import metrics as m
 from jaxrl.core import random
 from jaxrl.core.train import advance, empty_row, start
-from jaxrl.core import metrics as m
 from jaxrl.core.types import Algorithm
 from jaxrl.networks.actor_critic import ActorCritic
-from tests.learning.probes import DISCOUNT, probe
+from tests.learning.probes import DISCOUNT, PROBES, probe
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +34,11 @@ class Entry:
 def actor_critic_value(algorithm, state, timestep, memory):
     c = algorithm.config
     network = ActorCritic(
-        probe(False).observation_space, probe(False).action_space, c.hidden, c.activation, c.recurrent
+        probe(False).observation_space,
+        probe(False).action_space,
+        c.hidden,
+        c.activation,
+        c.recurrent,
     )
     return value_of(network, state.agent.params, timestep, memory)
 
@@ -89,7 +93,7 @@ def _reinforce(env):
 ALGORITHMS: dict[str, Entry] = {
     "ppo": Entry(_ppo(), value=actor_critic_value),
     "ppo continuous": Entry(_ppo(), continuous=True, value=actor_critic_value),
-    "ppo recurrent": Entry(_ppo(recurrent=8), value=actor_critic_value),
+    "ppo recurrent": Entry(_ppo(recurrent=8), value=actor_critic_value, steps=300),
     "ppo normalised": Entry(_ppo(normalize_observation=True, normalize_reward=True)),
     "a2c": Entry(_a2c, value=actor_critic_value, steps=300),
     "reinforce": Entry(_reinforce, sharded=False),
@@ -110,7 +114,7 @@ def algorithm(name: str) -> Algorithm:
 @functools.cache
 def members(name: str) -> int:
     """How many runs are always vmapped together: so that contracts and probes share a program."""
-    return max(len(algorithm(name).hyper) + 1, 6)
+    return max(len(algorithm(name).hyper) + 1, len(PROBES))
 
 
 @functools.cache

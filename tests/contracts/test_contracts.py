@@ -69,12 +69,12 @@ def swept(name):
     same = jnp.broadcast_to(random.key(0), (count,))
     runs, rows = starter(name)(same, hyper)
     after, rows = driver(name)(play(runs, np.tile(LONG, (members(name), 1))), rows, 3)
-    return hyper, runs, after, rows
+    return hyper, after, rows
 
 
 @everyone
 def test_every_hyper_parameter_takes_a_value_for_each_member(name):
-    hyper, runs, after, rows = swept(name)
+    hyper, after, rows = swept(name)
     stored = read_hyper(after)
     for key, values in hyper.items():
         np.testing.assert_array_equal(stored[key], values)
@@ -107,7 +107,9 @@ def test_seeds_differ_and_their_runs_stay_finite(name):
     weights = [np.asarray(x) for x in jax.tree.leaves(after.state.agent) if x.ndim == 3]
     different = [len(np.unique(x.reshape(len(x), -1), axis=0)) == len(x) for x in weights]
     assert np.mean(different) >= 0.5  # what is never updated may have zero moments in all
-    assert np.isfinite(jax.tree.leaves(m.values({k: v for k, v in rows.items() if k != "diverged"}))).all()
+    assert np.isfinite(
+        jax.tree.leaves(m.values({k: v for k, v in rows.items() if k != "diverged"}))
+    ).all()
 
 
 @everyone
@@ -115,7 +117,9 @@ def test_the_policy_acts_greedily_and_not(name):
     env = environment(ALGORITHMS[name].continuous)
     run = start(algorithm(name), random.key(0))
     policy = algorithm(name).policy(run.state)
-    _, timestep = jax.vmap(env.reset, in_axes=(0, None))(jax.random.split(random.key(1), 64), env.params)
+    _, timestep = jax.vmap(env.reset, in_axes=(0, None))(
+        jax.random.split(random.key(1), 64), env.params
+    )
     act = jax.jit(lambda policy, key, greedy: policy.act(
         policy.state, timestep, policy.memory(64), key, greedy
     ), static_argnums=2)  # fmt: skip
@@ -142,7 +146,9 @@ def shardings(mesh, name, run):
         is_leaf=is_spec,
     )
     place = lambda spec: NamedSharding(mesh, spec)
-    return Run(jax.tree.map(place, specs, is_leaf=is_spec), place(PartitionSpec()), place(PartitionSpec()))
+    return Run(
+        jax.tree.map(place, specs, is_leaf=is_spec), place(PartitionSpec()), place(PartitionSpec())
+    )
 
 
 STEPS = 3
@@ -160,7 +166,9 @@ def compiled_on(name, devices):
     return run, go.lower(run).compile()
 
 
-@pytest.mark.parametrize("name", [n for n in NAMES if ALGORITHMS[n].sharded and n not in ("a2c", "ppo continuous")])
+@pytest.mark.parametrize(
+    "name", [n for n in NAMES if ALGORITHMS[n].sharded and n not in ("a2c", "ppo continuous")]
+)
 def test_one_program_means_the_same_on_four_devices(name):
     one, program = compiled_on(name, 1)
     alone, row = program(one)
@@ -168,10 +176,17 @@ def test_one_program_means_the_same_on_four_devices(name):
     shared, shared_row = program(four)
     streams = [x for x in jax.tree.leaves(shared.state.source.streams) if x.ndim]
     assert all(x.sharding.spec[0] == SHARDS for x in streams)
-    for a, b in zip(jax.tree.leaves((alone.state, row)), jax.tree.leaves((shared.state, shared_row)), strict=True):
+    for a, b in zip(
+        jax.tree.leaves((alone.state, row)),
+        jax.tree.leaves((shared.state, shared_row)),
+        strict=True,
+    ):
         np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-3, atol=1e-3)
     gathered = re.findall(r"= (\S+) all-gather\(", program.as_text())
     window = algorithm(name).frames
-    sizes = [np.prod([int(n) for n in re.search(r"\[([\d,]*)\]", g)[1].split(",") if n]) for g in gathered]
+    sizes = [
+        np.prod([int(n) for n in re.search(r"\[([\d,]*)\]", g)[1].split(",") if n])
+        for g in gathered
+    ]
     assert all(size < window for size in sizes), gathered
     assert "all-reduce" in program.as_text()

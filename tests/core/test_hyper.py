@@ -42,7 +42,7 @@ def test_hypers_are_the_declared_fields_as_float32_scalars():
 
 
 def test_nan_is_refused():
-    with pytest.raises(UserError, match="rate is NaN; it must be a number."):
+    with pytest.raises(UserError, match=r"rate is NaN; it must be a number\."):
         h.hypers(Config(rate=float("nan")))
 
 
@@ -83,7 +83,9 @@ def test_replace_and_read_reach_every_copy():
 
 
 def test_replace_keeps_the_members_of_a_population():
-    population = jax.vmap(lambda i: dataclasses.replace(state(), hyper={"rate": i}))(jnp.arange(3.0))
+    population = jax.vmap(lambda i: dataclasses.replace(state(), hyper={"rate": i}))(
+        jnp.arange(3.0)
+    )
     np.testing.assert_array_equal(h.replace_hyper(population, {"rate": 5}).hyper["rate"], [5, 5, 5])
     each = h.replace_hyper(population, {"rate": jnp.array([4, 5, 6])})
     np.testing.assert_array_equal(each.hyper["rate"], [4, 5, 6])

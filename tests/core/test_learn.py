@@ -28,8 +28,7 @@ def test_a_missing_field_is_named_in_one_sentence(needs, missing):
     with pytest.raises(UserError) as error:
         learn(toy_agent(needs), toy_source())
     assert str(error.value) == (
-        f"The agent 'toy' needs '{missing}', "
-        "which batches of the source 'numbers' do not have."
+        f"The agent 'toy' needs '{missing}', which batches of the source 'numbers' do not have."
     )
 
 
@@ -40,7 +39,9 @@ def test_a_missing_extra_is_found_in_a_dict():
 
     source = dataclasses.replace(
         toy_source(),
-        sample=lambda state, fresh, key: jax.tree.map(lambda x: x, Batch({"extras": {"a": fresh}}, fresh)),
+        sample=lambda state, fresh, key: jax.tree.map(
+            lambda x: x, Batch({"extras": {"a": fresh}}, fresh)
+        ),
     )
     learn(toy_agent(("transitions.extras.a",)), source)
     with pytest.raises(UserError, match=r"transitions\.extras\.b"):
@@ -139,6 +140,22 @@ def test_a_diverged_agent_stays_as_it_was_before_that_step():
         assert state.diverged == 3
     assert [state.source.collected for state in broken] == list(range(7))
     assert [state.steps for state in broken] == list(range(7))
+
+
+def test_a_diverged_agent_stays_frozen_when_the_numbers_are_well_again():
+    """One bad batch, in step 2 only."""
+    source = dataclasses.replace(
+        toy_source(),
+        sample=lambda state, fresh, key: Batch(
+            jnp.where(state.collected == 3, jnp.nan, fresh), jnp.float32(0)
+        ),
+    )
+    algorithm = learn(toy_agent(), source)
+    two, _ = train(algorithm, start(algorithm, random.key(0)), 2)
+    six, row = train(algorithm, start(algorithm, random.key(0)), 6)
+    assert six.state.agent.weight == two.state.agent.weight
+    assert six.state.agent.updates == 2
+    assert m.values(row)["diverged"] == six.state.diverged == 2
 
 
 @pytest.mark.parametrize("bad", [jnp.nan, jnp.inf, -jnp.inf])

@@ -46,6 +46,8 @@ def test_all_arguments_may_be_traced(name):
 
 
 def test_an_infinite_duration_has_finite_gradients():
-    gradient = jax.grad(lambda start: schedules.linear(start, 0.0, schedules.progress(7.0, jnp.inf)))
+    gradient = jax.grad(
+        lambda start: schedules.linear(start, 0.0, schedules.progress(7.0, jnp.inf))
+    )
     assert gradient(3.0) == 1
     assert jax.grad(lambda duration: schedules.progress(7.0, duration))(jnp.inf) == 0

@@ -37,7 +37,9 @@ def test_samples_cover_the_space():
     keys = jax.random.split(jax.random.key(1), 400)
     draw = lambda space: np.asarray(jax.vmap(lambda key: spaces.sample(space, key))(keys))
     assert set(draw(Discrete(4))) == {0, 1, 2, 3}
-    assert {tuple(x) for x in draw(MultiDiscrete((2, 3)))} == {(a, b) for a in (0, 1) for b in range(3)}
+    assert {tuple(x) for x in draw(MultiDiscrete((2, 3)))} == {
+        (a, b) for a in (0, 1) for b in range(3)
+    }
     assert set(draw(Box(0, 3, (), jnp.int32))) == {0, 1, 2, 3}
     box = draw(Box(-2.0, 3.0, ()))
     assert box.min() < -1.9 and box.max() > 2.9 and abs(box.mean() - 0.5) < 0.25

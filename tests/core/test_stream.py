@@ -20,7 +20,11 @@ def counting_policy():
     """The memory counts the steps since it was reset; the action is that count (mod 3)."""
 
     def act(state, timestep, memory, key, greedy):
-        return memory["count"] % 3, {"count": memory["count"] + 1}, {"log_prob": memory["count"] * 1.0}
+        return (
+            memory["count"] % 3,
+            {"count": memory["count"] + 1},
+            {"log_prob": memory["count"] * 1.0},
+        )
 
     return Policy(act, lambda n: {"count": jnp.zeros(n, jnp.int32)}, ())
 
@@ -52,22 +56,20 @@ def run(key, pool_size=None, copies=COPIES):
 
     def body(carry, key):
         streams, pool = carry
-        streams, pool, transition, statistics = stream.advance(
+        streams, pool, transition, endings = stream.advance(
             env, tasks, (), streams, policy, key, pool=pool
         )
-        return (streams, pool), (transition, statistics, streams)
+        return (streams, pool), (transition, endings, streams)
 
-    (end, pool), (transitions, statistics, after) = jax.lax.scan(
-        body, (begin, pool), jax.random.split(key, STEPS)
+    (end, pool), (transitions, endings, after) = jax.lax.scan(
+        body, (begin, pool), stream.step_keys(key, STEPS)
     )
-    return begin, end, pool, transitions, statistics, after
+    return begin, end, pool, transitions, stream.statistics(endings), after
 
 
 @pytest.fixture(scope="module", params=[None, 500], ids=["fresh", "pool"])
 def window(request):
-    return jax.tree.map(
-        lambda x: np.asarray(x), run(random.key(3), request.param)
-    )
+    return jax.tree.map(lambda x: np.asarray(x), run(random.key(3), request.param))
 
 
 def simulate(transitions):
@@ -156,7 +158,7 @@ def test_tasks_change_only_at_resets(window):
 def test_episode_statistics(window):
     _, end, _, transitions, statistics, _ = window
     _, episodes = simulate(transitions)
-    row = metrics.values(metrics.reduce(statistics))
+    row = metrics.values(statistics)
     returns, lengths_ = [e[2] for e in episodes], [e[3] for e in episodes]
     np.testing.assert_allclose(row["episode_return"], np.mean(returns), rtol=1e-6)
     np.testing.assert_allclose(row["episode_length"], np.mean(lengths_), rtol=1e-6)
@@ -177,10 +179,11 @@ def test_no_episodes_no_mean():
     env = counting(terminates_after=NEVER)
     policy = counting_policy()
     begin = stream.start(env, fixed(env.params), env.params, policy, random.key(0), 2)
-    *_, statistics = stream.advance(
-        env, fixed(env.params), env.params, begin, policy, random.key(1)
+    *_, endings = stream.advance(
+        env, fixed(env.params), env.params, begin, policy, stream.step_keys(random.key(1), 1)[0]
     )
-    row = metrics.values(statistics)
+    endings = jax.tree.map(lambda x: x[None], endings)  # a window of one step
+    row = metrics.values(stream.statistics(endings))
     assert np.isnan(row["episode_return"]) and np.isnan(row["episode_length"])
     assert row["episodes"] == 0
 
@@ -225,7 +228,7 @@ def test_copies_do_not_touch_each_other():
             streams, _, transition, _ = stream.advance(env, tasks, (), streams, policy, key)
             return streams, transition
 
-        return jax.lax.scan(body, streams, jax.random.split(random.key(1), 20))
+        return jax.lax.scan(body, streams, stream.step_keys(random.key(1), 20))
 
     a, b = roll(begin), roll(other)
     others = np.array([0, 1, 3, 4, 5])
@@ -251,7 +254,13 @@ def test_greedy_and_the_policy_state_reach_the_policy():
     begin = stream.start(env, fixed(env.params), env.params, policy, random.key(0), 2)
     for greedy, expected in ((False, 2), (True, 7)):
         _, _, transition, _ = stream.advance(
-            env, fixed(env.params), env.params, begin, policy, random.key(1), greedy
+            env,
+            fixed(env.params),
+            env.params,
+            begin,
+            policy,
+            stream.step_keys(random.key(1), 1)[0],
+            greedy,
         )
         assert (transition.action == expected).all()
 

@@ -43,6 +43,10 @@ def assert_close(a, b, rtol=1e-6):
             np.testing.assert_allclose(x, y, rtol=rtol, atol=1e-7)
 
 
+def member(tree, i):
+    return jax.tree.map(lambda x: x[i], tree)
+
+
 jitted = jax.jit(train, static_argnums=(0, 2))
 
 
@@ -113,18 +117,20 @@ def test_vmap_over_keys():
     assert len(np.unique(together.state.agent.weight)) == 5
     for i in range(5):
         alone, row = jax.jit(go)(keys[i])
-        assert_close(jax.tree.map(lambda x: x[i], together), alone)
-        assert_close(jax.tree.map(lambda x: x[i], rows), row, 1e-5)
+        assert_close(member(together, i), alone)
+        assert_close(member(rows, i), row, 1e-5)
 
 
 def test_vmap_over_every_hyper():
     sweep = {"rate": jnp.array([0.1, 0.2, 0.3]), "breaks_at": jnp.array([NOT, 3.0, NOT])}
     for name, values in sweep.items():
-        go = lambda value, name=name: train(algorithm(), start(algorithm(), random.key(0), {name: value}), 4)
+        go = lambda value, name=name: train(
+            algorithm(), start(algorithm(), random.key(0), {name: value}), 4
+        )
         together, _ = jax.vmap(go)(values)
         for i, value in enumerate(values):
             alone, _ = go(value)
-            assert_close(jax.tree.map(lambda x: x[i], together), alone)
+            assert_close(member(together, i), alone)
     with pytest.raises(UserError, match=r"did you mean 'rate'\?"):
         start(algorithm(), random.key(0), {"rates": 1.0})
 
@@ -138,7 +144,12 @@ def test_a_new_hyper_or_key_or_state_compiles_nothing():
         return train(algorithm(), run, 3)
 
     run, _ = go(start(algorithm(), random.key(0)))
-    for hyper in ({"rate": 0.5}, {"rate": 1}, {"rate": np.float64(0.1)}, {"breaks_at": jnp.float32(1)}):
+    for hyper in (
+        {"rate": 0.5},
+        {"rate": 1},
+        {"rate": np.float64(0.1)},
+        {"breaks_at": jnp.float32(1)},
+    ):
         go(start(algorithm(), random.key(1), hyper))
     go(run)
     assert len(traces) == 1 and go._cache_size() == 1
@@ -146,9 +157,11 @@ def test_a_new_hyper_or_key_or_state_compiles_nothing():
 
 def test_gradient_of_the_end_by_a_hyper_parameter():
     def end(rate):
-        run = start(algorithm(), random.key(0), {"rate": rate})
-        run, row = train(algorithm(), run, 5)
-        return run.state.agent.weight + m.values(row)["loss"]
+        def one(key):
+            run, row = train(algorithm(), start(algorithm(), key, {"rate": rate}), 5)
+            return run.state.agent.weight**2 + m.values(row)["loss"]
+
+        return jax.vmap(one)(jax.random.split(random.key(0), 8)).sum()
 
     end = jax.jit(end)
     exact = jax.jit(jax.grad(end))(0.3)
@@ -185,9 +198,7 @@ def test_another_algorithm_of_the_same_name_never_runs_old_code():
             state, info = base.update(state, batch, key)
             return state, type(info)(info.metrics | {"sign": jnp.float32(sign)}, info.feedback)
 
-        return learn(
-            Agent(base.name, base.init, base.act, update, hyper=base.hyper), toy_source()
-        )
+        return learn(Agent(base.name, base.init, base.act, update, hyper=base.hyper), toy_source())
 
     for sign in (1.0, -1.0):
         changed = make(sign)
@@ -205,6 +216,8 @@ def test_no_steps_change_nothing():
 
 def test_the_empty_row_has_the_shapes_of_a_row():
     row = empty_row(algorithm(), start(algorithm(), random.key(0)))
-    shapes = jax.eval_shape(lambda run: advance(algorithm(), run)[1], start(algorithm(), random.key(0)))
+    shapes = jax.eval_shape(
+        lambda run: advance(algorithm(), run)[1], start(algorithm(), random.key(0))
+    )
     for leaf, shape in zip(jax.tree.leaves(row), jax.tree.leaves(shapes), strict=True):
         assert (leaf.shape, leaf.dtype) == (shape.shape, shape.dtype)

@@ -19,7 +19,8 @@ MAX_STEPS = 5
 @dataclasses.dataclass(frozen=True)
 class Probe:
     """The reward is constant + sign * x + push * a + match * a * x, with a in [-1, 1] the action
-    and x = +-1 drawn at the reset; given at the last step only if `delayed`."""
+    and x = +-1 drawn at the reset; given at the last step only if `delayed`, and not at the first
+    if `later`."""
 
     constant: float = 0.0
     sign: float = 0.0
@@ -28,6 +29,7 @@ class Probe:
     length: int = 1
     truncated: bool = False
     delayed: bool = False
+    later: bool = False
 
     def vector(self) -> np.ndarray:
         return np.asarray(dataclasses.astuple(self), np.float32)
@@ -37,7 +39,7 @@ class Probe:
         last = self.length - 1
         best = self.constant + self.sign * x + abs(self.push + self.match * x)
         if self.truncated:
-            return best / (1 - DISCOUNT)
+            return best / (1 - DISCOUNT) * (DISCOUNT if self.later and t == 0 else 1)
         steps = range(last, last + 1) if self.delayed else range(t, last + 1)
         return sum(best * DISCOUNT ** (k - t) for k in steps)
 
@@ -55,6 +57,8 @@ PROBES = {
     "reward depends on both": Probe(match=1.0),
     # 0.5 / (1 - 0.8) = 2.5; were the clock's end the task's end it would be at most 1.7.
     "truncated constant reward": Probe(constant=0.5, length=MAX_STEPS, truncated=True),
+    # As much at the clock's end, unless what follows the reset is taken for the successor.
+    "truncated later reward": Probe(constant=0.5, length=MAX_STEPS, truncated=True, later=True),
 }
 
 
@@ -81,11 +85,12 @@ def probe(continuous: bool = False) -> Environment:
         return state, emit(state, 0.0, jnp.bool_(False), jnp.bool_(False), True)
 
     def step(key, state, action, params):
-        constant, sign, push, match, length, truncated, delayed = params["probe"]
+        constant, sign, push, match, length, truncated, delayed, later = params["probe"]
         a = jnp.clip(action[0], -1.0, 1.0) if continuous else 2.0 * action - 1
         ended = state.t + 1 >= length
         reward = constant + sign * state.x + push * a + match * a * state.x
-        reward = jnp.where(ended | (delayed == 0), reward, 0.0)
+        given = (ended | (delayed == 0)) & ((state.t > 0) | (later == 0))
+        reward = jnp.where(given, reward, 0.0)
         state = State(state.x, state.t + 1)
         return state, emit(state, reward, ended, truncated > 0, False)
 

@@ -26,7 +26,11 @@ ORDER = list(PROBES)
 @functools.cache
 def learnt(name):
     """Runs that have learnt probe i % 6 each, and what they then do and expect, [members, T, B]."""
-    entry, learner, env = ALGORITHMS[name], algorithm(name), environment(ALGORITHMS[name].continuous)
+    entry, learner, env = (
+        ALGORITHMS[name],
+        algorithm(name),
+        environment(ALGORITHMS[name].continuous),
+    )
     count = members(name)
     vectors = jnp.stack([PROBES[ORDER[i % len(ORDER)]].vector() for i in range(count)])
     default = {k: jnp.broadcast_to(v, count) for k, v in learner.hyper.items()}
@@ -55,7 +59,7 @@ def learnt(name):
             )
             return streams, (t, transition.observation[:, 0], transition.action, value)
 
-        return jax.lax.scan(body, streams, jax.random.split(random.key(0), 10))[1]
+        return jax.lax.scan(body, streams, stream.step_keys(random.key(0), 10))[1]
 
     return jax.tree.map(np.asarray, watch(runs, vectors))
 
@@ -76,6 +80,4 @@ def test_probe(name, probe):
                 np.testing.assert_array_equal(2 * chosen - 1, best.astype(float))
         exact = best.ravel()[0] is None or not ALGORITHMS[name].continuous
         if ALGORITHMS[name].value is not None and exact:
-            np.testing.assert_allclose(
-                value[i], np.vectorize(truth.value)(x[i], t[i]), atol=0.15
-            )
+            np.testing.assert_allclose(value[i], np.vectorize(truth.value)(x[i], t[i]), atol=0.15)

@@ -140,7 +140,7 @@ def test_a_terminated_steps_next_value_is_never_read():
 
 def test_truncation_bootstraps_and_termination_does_not():
     ones, no, yes = jnp.ones(1), jnp.array([False]), jnp.array([True])
-    args = dict(discount=0.5, trace=0.9)
+    args = {"discount": 0.5, "trace": 0.9}
     assert gae(ones, 3 * ones, 10 * ones, no, yes, **args)[0] == 1 + 5 - 3
     assert gae(ones, 3 * ones, 10 * ones, yes, yes, **args)[0] == 1 - 3
     assert gae(ones, 3 * ones, 10 * ones, no, no, **args)[0] == 1 + 5 - 3  # the window's end
@@ -206,8 +206,7 @@ def test_gradients_flow_and_equal_finite_differences():
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
 def test_extremes_stay_finite(steps, dtype):
     data = {
-        k: v.astype(dtype) if v.dtype != bool else v
-        for k, v in float32(window(1, steps)).items()
+        k: v.astype(dtype) if v.dtype != bool else v for k, v in float32(window(1, steps)).items()
     }
     data["reward"] = data["reward"] * 1e30
     assert jnp.isfinite(gae(**data, discount=1.0, trace=1.0)).all()

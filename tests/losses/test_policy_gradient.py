@@ -87,7 +87,9 @@ def test_kl_estimate_is_unbiased():
     """Its mean under the old policy is KL(old || new)."""
     old, new = jnp.array([0.2, 0.5, 0.3]), jnp.array([0.4, 0.35, 0.25])
     exact = (old * jnp.log(old / new)).sum()
-    np.testing.assert_allclose((old * approximate_kl(jnp.log(new), jnp.log(old))).sum(), exact, rtol=1e-4)
+    np.testing.assert_allclose(
+        (old * approximate_kl(jnp.log(new), jnp.log(old))).sum(), exact, rtol=1e-4
+    )
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])

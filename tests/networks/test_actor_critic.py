@@ -42,7 +42,13 @@ def case(request):
     memory = jax.tree.map(lambda x: x + 0.7, net.initial(B))
     params = net.init(random.key(1), jax.tree.map(lambda x: x[0], window.timestep), memory)
     params = jax.tree.map(lambda x: 3 * x, params)  # so that values differ visibly
-    return net, params, window, memory, jax.jit(unroll, static_argnums=0)(net, params, window, memory)
+    return (
+        net,
+        params,
+        window,
+        memory,
+        jax.jit(unroll, static_argnums=0)(net, params, window, memory),
+    )
 
 
 def test_unrolling_equals_stepping(case):
@@ -52,7 +58,7 @@ def test_unrolling_equals_stepping(case):
         at = jax.tree.map(lambda x, t=t: x[t], window)
         reset = at.timestep.first
         memory = jax.tree.map(
-            lambda m, z: jnp.where(reset[:, None], z, m), memory, net.initial(B)
+            lambda m, z, reset=reset: jnp.where(reset[:, None], z, m), memory, net.initial(B)
         )
         policy, value, memory = step(params, at.timestep, memory)
         np.testing.assert_allclose(unrolled.policy.logits[t], policy.logits, rtol=1e-4, atol=1e-5)

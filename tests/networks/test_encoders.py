@@ -22,7 +22,9 @@ def test_boxes_are_flattened_behind_any_batch_axes():
 
 
 def test_integers_are_one_hot():
-    np.testing.assert_array_equal(encoders.flatten(Discrete(3), jnp.array([2, 0])), [[0, 0, 1], [1, 0, 0]])
+    np.testing.assert_array_equal(
+        encoders.flatten(Discrete(3), jnp.array([2, 0])), [[0, 0, 1], [1, 0, 0]]
+    )
     features = encoders.flatten(MultiDiscrete((2, 3)), jnp.array([[1, 0], [0, 2]]))
     np.testing.assert_array_equal(features, [[0, 1, 1, 0, 0], [1, 0, 0, 0, 1]])
 

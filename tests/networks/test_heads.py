@@ -107,13 +107,15 @@ def test_normals_are_in_units_of_the_box(space, centre, half_width):
         rtol=1e-4,
     )
     np.testing.assert_allclose(
-        p.entropy(), scipy.stats.norm.entropy(scale=np.exp(-1) * np.ones(2) * half_width).sum(), rtol=1e-4
+        p.entropy(),
+        scipy.stats.norm.entropy(scale=np.exp(-1) * np.ones(2) * half_width).sum(),
+        rtol=1e-4,
     )
 
 
 def test_what_has_no_head():
     check_action_space(Discrete(2), "ppo")
-    with pytest.raises(UserError, match="ppo cannot act in .*Discrete, MultiDiscrete or Box"):
+    with pytest.raises(UserError, match=r"ppo cannot act in .*Discrete, MultiDiscrete or Box"):
         check_action_space({"a": Discrete(2)}, "ppo")
     with pytest.raises(UserError, match="PolicyHead cannot act"):
         policy((Discrete(2),))

@@ -20,7 +20,9 @@ def setup():
 def test_unrolling_is_stepping_with_a_reset_memory_at_first_steps():
     gru, params, x, first, memory = setup()
     assert first[1:].any() and not first.all()
-    features, memories = jax.jit(lambda *a: gru.apply(*a, method="unroll"))(params, x, first, memory)
+    features, memories = jax.jit(lambda *a: gru.apply(*a, method="unroll"))(
+        params, x, first, memory
+    )
     step = jax.jit(gru.apply)
     for t in range(T):
         memory = jnp.where(first[t][:, None], gru.initial(B), memory)

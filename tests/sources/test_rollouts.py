@@ -56,9 +56,7 @@ def test_the_memory_is_the_one_at_the_windows_start_and_the_tail_follows(collect
     state, (batch, _) = collected
     observation, memory = batch.tail[0].observation, batch.tail[1]
     np.testing.assert_array_equal(memory[:-1], batch.memory[1:])
-    np.testing.assert_array_equal(
-        observation[:-1], batch.transitions.observation[1:, 0]
-    )
+    np.testing.assert_array_equal(observation[:-1], batch.transitions.observation[1:, 0])
     np.testing.assert_array_equal(observation[-1], state.streams.timestep.observation)
     # What is remembered counts the steps of the episode: of the old one where a new one begins.
     steps = batch.transitions.observation[:, 0, :, 0]

@@ -61,9 +61,11 @@ def test_an_edited_state_is_another_world():
     source = rollouts(counting(), 2, 12, fixed(world(4)))
     state = source.init(random.key(0), {}, NOTHING)
     counts = jax.jit(
-        lambda tasks: source.collect(
-            type(state)(state.streams, tasks, state.windows), NOTHING, random.key(1)
-        )[2]["episodes"].total
+        lambda tasks: (
+            source.collect(
+                type(state)(state.streams, tasks, state.windows), NOTHING, random.key(1)
+            )[2]["episodes"].total
+        )
     )
     assert counts(state.tasks) == 6
     assert counts(world(3)) == 8
@@ -89,7 +91,9 @@ def test_randomise_ids_reproduce_their_params():
 
 
 def test_schedule_moves_on_at_resets_only():
-    tasks = schedule({"terminates_after": jnp.array([4, 7]), "truncates_after": jnp.full(2, NEVER)}, 2)
+    tasks = schedule(
+        {"terminates_after": jnp.array([4, 7]), "truncates_after": jnp.full(2, NEVER)}, 2
+    )
     state, transitions = collect(rollouts(counting(), 1, 5, tasks), 6)
     # Steps 0-9: task 0; 10-19: task 1; 20-29: task 0 again; an episode ends as it began.
     expected = []

@@ -94,9 +94,11 @@ class Config:
     """Weight of the value loss."""
     entropy_weight: float = hyper(0.0)
     """Weight of the entropy bonus."""
-    target_kl: float = hyper(float("inf"))
-    """No more gradient steps on a window once a minibatch's estimated KL to the policy that
-    collected it exceeds this."""
+    early_stop: bool = False
+    """Take no more gradient steps on a window once a minibatch's estimated KL to the policy that
+    collected it exceeds target_kl."""
+    target_kl: float = hyper(0.02)
+    """See early_stop."""
     normalize_advantage: bool = True
     """Standardise the advantages of each minibatch."""
 
@@ -223,14 +225,13 @@ def agent(
                 axis=1 if sequences else 0,
                 rows=chunk,
             )
-            stopped = stopped | (info["approximate_kl"] > hyper["target_kl"])
-            new_params, new_optimiser_state, norm = descend(
+            *new, norm = descend(
                 optimiser, gradient, optimiser_state, params, learning_rate, hyper["max_grad_norm"]
             )
-            kept = trees.where(
-                stopped, (params, optimiser_state), (new_params, new_optimiser_state)
-            )
-            return (*kept, stopped), info | {"grad_norm": norm}
+            if config.early_stop:  # static: the select would cost a tenth of a small step
+                stopped = stopped | (info["approximate_kl"] > hyper["target_kl"])
+                new = trees.where(stopped, [params, optimiser_state], new)
+            return (*new, stopped), info | {"grad_norm": norm}
 
         index = minibatches.indices(
             key,
