@@ -6,6 +6,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.nn.initializers import Initializer
 
 from jaxrl.core.types import Array
 
@@ -42,6 +43,8 @@ def _dot_general(x, w, dimension_numbers, precision=None, preferred_element_type
     return matmul(x, w)
 
 
-def dense(width: int, kernel_init: nn.initializers.Initializer, name: str | None = None) -> nn.Dense:
+def dense(
+    width: int, kernel_init: nn.initializers.Initializer, name: str | None = None
+) -> nn.Dense:
     """A flax dense layer [..., I] -> [..., width] that multiplies by `matmul`."""
     return nn.Dense(width, kernel_init=kernel_init, dot_general=_dot_general, name=name)

@@ -33,6 +33,8 @@ class Config:
     """tanh, relu, elu, gelu or silu."""
     recurrent: int = 0
     """Width of a GRU before both; 0 for a policy without memory."""
+    initialiser: str = "lecun"
+    """Initial weights: lecun (normal), or orthogonal with a first policy close to uniform."""
     optimiser: str = "rmsprop"
     """adam, rmsprop or sgd."""
 

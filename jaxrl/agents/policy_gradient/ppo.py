@@ -35,6 +35,7 @@ from jaxrl.core.types import (
 )
 from jaxrl.networks.actor_critic import ActorCritic, unroll
 from jaxrl.networks.heads import check_action_space
+from jaxrl.networks.initialisers import initialiser
 from jaxrl.networks.torsos import activation
 from jaxrl.sources.rollouts import rollouts
 
@@ -68,6 +69,8 @@ class Config:
     """tanh, relu, elu, gelu or silu."""
     recurrent: int = 0
     """Width of a GRU before both; 0 for a policy without memory."""
+    initialiser: str = "lecun"
+    """Initial weights: lecun (normal), or orthogonal with a first policy close to uniform."""
     optimiser: str = "adam"
     """adam, rmsprop or sgd."""
 
@@ -138,7 +141,12 @@ def agent(
     loss per transition."""
     _check(env, config)
     network = ActorCritic(
-        env.observation_space, env.action_space, config.hidden, config.activation, config.recurrent
+        env.observation_space,
+        env.action_space,
+        config.hidden,
+        config.activation,
+        config.recurrent,
+        config.initialiser,
     )
     optimiser = transform(config.optimiser)
     schedule = schedules.SCHEDULES[config.learning_rate_schedule]
@@ -316,6 +324,7 @@ def _chunk(config: Config) -> int:
 def _check(env: Environment, config: Config) -> None:
     check_action_space(env.action_space, "ppo")
     activation(config.activation)
+    initialiser(config.initialiser, 1.0)
     hypers(config)
     for name in ("num_envs", "num_steps", "epochs", "minibatches", "num_shards"):
         if getattr(config, name) < 1:

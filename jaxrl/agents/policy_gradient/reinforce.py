@@ -34,6 +34,8 @@ class Config:
     """Widths of the policy's hidden layers."""
     activation: str = "tanh"
     """tanh, relu, elu, gelu or silu."""
+    initialiser: str = "lecun"
+    """Initial weights: lecun (normal), or orthogonal with a first policy close to uniform."""
     optimiser: str = "adam"
     """adam, rmsprop or sgd."""
 
@@ -62,7 +64,13 @@ def leave_one_out(returns: Array, mask: Array) -> Array:
 def agent(env: Environment, config: Config) -> Agent:
     """The REINFORCE agent for `env`; it needs batches of whole episodes."""
     check_action_space(env.action_space, "reinforce")
-    network = ActorCritic(env.observation_space, env.action_space, config.hidden, config.activation)
+    network = ActorCritic(
+        env.observation_space,
+        env.action_space,
+        config.hidden,
+        config.activation,
+        initialiser=config.initialiser,
+    )
     optimiser = transform(config.optimiser)
 
     def init(key, hyper):

@@ -74,7 +74,7 @@ def _reset(key: Key, params: Params) -> tuple[State, TimeStep]:
 
 def _step(key: Key, state: State, action: Array, params: Params) -> tuple[State, TimeStep]:
     del key
-    position, velocity, angle, angular_velocity = state.physics
+    _, velocity, angle, angular_velocity = state.physics
     mass = params.cart_mass + params.pole_mass
     moment = params.pole_mass * params.half_length
     force = jnp.where(action == 1, params.force, -params.force)
