@@ -6,7 +6,6 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.nn.initializers import Initializer
 
 from jaxrl.core.types import Array
 
