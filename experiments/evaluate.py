@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -42,6 +43,9 @@ def main(argv: Sequence[str]) -> int:
     config = configuration.override(Options(), command_line.nest(options, Options()))
     if config.render not in ("gif", "png", "none"):
         raise unknown("value of --render", config.render, ("gif", "png", "none"))
+    for name, smallest in {"episodes": 1, "seed": 0, "member": 0}.items():
+        if getattr(config, name) < smallest:
+            raise UserError(f"{name} is {getattr(config, name)}; it must be at least {smallest}.")
     evaluate(Path(files[0]), config)
     return 0
 
@@ -49,24 +53,35 @@ def main(argv: Sequence[str]) -> int:
 def evaluate(folder: Path, config: Options) -> None:
     import jax
     import numpy as np
-    from jaxrl.evaluation.statistics import mean_interval
 
     from jaxrl import envs
     from jaxrl.core import random
     from jaxrl.evaluation import render
+    from jaxrl.evaluation.evaluate import check_same_spaces
     from jaxrl.evaluation.evaluate import evaluate as play
-    from jaxrl.runtime.training import load
+    from jaxrl.evaluation.statistics import mean_interval
+    from jaxrl.runtime.training import load_all, prepare
 
-    first = load(folder)
-    members = [load(folder, i) for i in range(len(first.members))]
-    env = envs.make(config.env) if config.env else first.env
-    key = random.key(config.seed, first.config.generator)
+    trained, policies = load_all(folder)
+    if config.member >= len(policies):
+        raise UserError(f"member is {config.member}; it must be 0 to {len(policies) - 1}.")
+    prepare(trained.config)
+    env = envs.make(config.env) if config.env else trained.env
+    check_same_spaces(trained.env, env)
+    out = Path(config.out) if config.out else folder
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"'{out}' cannot be written: {error.strerror}.") from error
+    if not os.access(out, os.W_OK):
+        raise UserError(f"'{out}' cannot be written.")
+    key = random.key(config.seed, trained.config.generator)
     results: dict[str, dict] = {}
     for how in ("greedy", "stochastic"):
         episodes = [
-            play(env, t.policy, jax.random.fold_in(key, i), config.episodes, how == "greedy",
+            play(env, policy, jax.random.fold_in(key, i), config.episodes, how == "greedy",
                  config.max_steps)
-            for i, t in enumerate(members)
+            for i, policy in enumerate(policies)
         ]  # fmt: skip
         measured = {
             "return": [e.returns for e in episodes],
@@ -77,22 +92,20 @@ def evaluate(folder: Path, config: Options) -> None:
         for name, values in measured.items():
             # Seeds are independent runs, so they are what an interval is over; a single seed's
             # interval is over its episodes.
-            values = np.asarray(values, float).reshape(len(members), config.episodes, -1).mean(-1)
-            mean, low, high = mean_interval(values.mean(1) if len(members) > 1 else values[0])
-            results[how][name] = {"mean": mean, "interval": [low, high], "seeds": len(members)}
-            print(f"{how:>10} {name:<12} {mean:10.4g}   95 % interval {low:.4g} to {high:.4g}")
-    out = Path(config.out) if config.out else folder
-    out.mkdir(parents=True, exist_ok=True)
-    record = {"env": env.name, "step": first.step, "episodes": config.episodes, **results}
+            values = np.asarray(values, float).reshape(len(policies), config.episodes, -1).mean(-1)
+            mean, low, high = mean_interval(values.mean(1) if len(policies) > 1 else values[0])
+            known = bool(np.isfinite(low))  # of a single number it is unknown
+            interval = [low, high] if known else None
+            results[how][name] = {"mean": mean, "interval": interval, "seeds": len(policies)}
+            spread = f"   95 % interval {low:.4g} to {high:.4g}" if known else ""
+            print(f"{how:>10} {name:<12} {mean:10.4g}{spread}")
+    record = {"env": env.name, "step": trained.step, "episodes": config.episodes, **results}
     (out / "evaluation.json").write_text(json.dumps(record, indent=2))
-    over = f"{len(members)} seeds" if len(members) > 1 else f"{config.episodes} episodes"
+    over = f"{len(policies)} seeds" if len(policies) > 1 else f"{config.episodes} episodes"
     print(f"{config.episodes} episodes for each seed; intervals over {over}.")
     print(f"Written to {out / 'evaluation.json'}")
     if config.render != "none" and env.render is not None:
-        if not 0 <= config.member < len(members):
-            raise UserError(f"member is {config.member}; it must be 0 to {len(members) - 1}.")
-        policy = members[config.member].policy
-        frames = render.record(env, policy, key, max_steps=config.max_steps)
+        frames = render.record(env, policies[config.member], key, max_steps=config.max_steps)
         path = out / f"episode.{config.render}"
         if config.render == "gif":
             render.write_gif(frames, path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
 from jaxrl.runtime import command_line
@@ -12,11 +11,7 @@ def main(argv: Sequence[str]) -> int:
     config = command_line.experiment(argv, "Train an agent: train.py [CONFIG.yaml] [options]")
     from jaxrl.runtime import training
 
-    try:
-        training.train(config)
-    except (training.NotFinite, training.CheckFailed) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    training.train(config)
     return 0
 
 

@@ -15,7 +15,8 @@ from jaxrl.core.types import Array, Tree
 
 # Without a learning rate: it multiplies their output, so that it can be an array.
 TRANSFORMS: dict[str, Callable[[], optax.GradientTransformation]] = {
-    "adam": lambda: optax.scale_by_adam(eps=1e-5),
+    # The root of 0 has no gradient: eps_root keeps meta-gradients through Adam finite.
+    "adam": lambda: optax.scale_by_adam(eps=1e-5, eps_root=1e-16),
     "rmsprop": lambda: optax.scale_by_rms(decay=0.99, eps=1e-5),
     "sgd": optax.identity,
 }
@@ -38,8 +39,10 @@ def descend(
 ) -> tuple[Tree, Tree, Array]:
     """params - learning_rate * optimiser(gradient), the gradient scaled down to a global norm of
     at most `max_norm` first. Returns params, optimiser state, and the norm before scaling."""
-    norm = optax.global_norm(gradient)
-    scale = jnp.minimum(1.0, max_norm / jnp.maximum(norm, 1e-12))
+    norm = optax.tree.norm(gradient)
+    # Both operands are selected first: the gradient of inf / norm would be NaN in a meta-gradient.
+    longer = norm > max_norm
+    scale = jnp.where(longer, max_norm, 1.0) / jnp.where(longer, norm, 1.0)
     gradient = jax.tree.map(lambda g: g * scale, gradient)
     updates, optimiser_state = optimiser.update(gradient, optimiser_state, params)
     params = jax.tree.map(lambda p, u: p - learning_rate * u, params, updates)

@@ -54,11 +54,14 @@ def select(config: Any, hyper: Hyper) -> dict[str, Any]:
 
 
 def override(defaults: Hyper, changes: Hyper | None) -> dict[str, Any]:
-    """`defaults` with `changes`. Raises `UserError` for a name that has no default."""
-    for name in changes or {}:
+    """`defaults` with `changes`, which get the default's dtype: an integer becomes a float, and no
+    Python type compiles anew. Raises `UserError` for a name that has no default."""
+    values = dict(defaults)
+    for name, value in (changes or {}).items():
         if name not in defaults:
             raise unknown("hyper-parameter", name, defaults)
-    return {**defaults, **(changes or {})}
+        values[name] = jnp.asarray(value, jnp.result_type(defaults[name]))
+    return values
 
 
 def replace_hyper(state: Tree, changes: Hyper) -> Tree:

@@ -24,8 +24,8 @@ class LearnerState:
 def learn(agent: Agent, source: Source, updates: int = 1) -> Algorithm:
     """Collect once with the agent's policy, then `updates` times sample, update and feed back.
 
-    Once an update reports a number that is not finite, the agent state stays as it was before
-    that step (the source goes on), and the metric `diverged` says when it was.
+    Once an update reports a number that is not finite, or leaves one in the agent state, that state
+    stays as it was before that step (the source goes on), and the metric `diverged` says when.
 
     Raises `UserError`, before anything compiles, where the source's batches lack what the agent
     needs, and where both name a hyper-parameter alike.
@@ -61,7 +61,9 @@ def learn(agent: Agent, source: Source, updates: int = 1) -> Algorithm:
         (agent_state, source_state), reports = _repeat(
             update, (state.agent, source_state), update_key, updates
         )
+        # The last update may overflow the weights before any report can say so.
         finite = trees.all_finite([report.total for report in reports.values()])
+        finite &= trees.stays_finite(state.agent, agent_state)
         diverged = jnp.where(finite, state.diverged, jnp.minimum(state.diverged, state.steps))
         # The agent's state alone is selected: a select over a replay buffer would copy it.
         agent_state = trees.where(diverged == m.NEVER, agent_state, state.agent)

@@ -72,7 +72,8 @@ def example(space: Space) -> Any:
 
 
 def sample(space: Space, key: jax.Array) -> Any:
-    """A random element of `space`, uniform where bounded, standard normal where unbounded."""
+    """A random element of `space`: uniform where bounded, standard normal where unbounded, and
+    exponential from the bound where there is one."""
     leaves, treedef = jax.tree.flatten(space, is_leaf=is_space)
     keys = jax.random.split(key, max(len(leaves), 1))
     return treedef.unflatten([_sample(s, k) for s, k in zip(leaves, keys, strict=False)])
@@ -94,11 +95,19 @@ def _sample(space: Space, key: jax.Array) -> jax.Array:
             return jax.random.randint(key, (len(sizes),), 0, jnp.asarray(sizes))
         case Box(shape=shape, dtype=dtype) if jnp.issubdtype(dtype, jnp.floating):
             low, high = bounds(space)
-            finite = np.isfinite(low) & np.isfinite(high)
+            below, above = np.isfinite(low), np.isfinite(high)
+            both = below & above
             uniform = jax.random.uniform(
-                key, shape, dtype, np.where(finite, low, 0.0), np.where(finite, high, 1.0)
+                key, shape, dtype, np.where(both, low, 0.0), np.where(both, high, 1.0)
             )
-            return jnp.where(finite, uniform, jax.random.normal(key, shape, dtype))
+            if both.all():
+                return uniform
+            distance = jax.random.exponential(key, shape, dtype)
+            return jnp.select(
+                [both, below, above],
+                [uniform, low + distance, high - distance],
+                jax.random.normal(key, shape, dtype),
+            )
         case Box(shape=shape, dtype=dtype):
             low, high = bounds(space)
             wide = jax.random.randint(key, shape, low.astype(np.int32), high.astype(np.int32) + 1)

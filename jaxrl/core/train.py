@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
@@ -26,7 +27,11 @@ def start(algorithm: Algorithm, key: Key, hyper: Hyper | None = None) -> Run:
 
     Raises `UserError` for a hyper-parameter that the algorithm does not have.
     """
-    hyper = override(algorithm.hyper, hyper)
+    return _start(algorithm, key, override(algorithm.hyper, hyper))
+
+
+@functools.partial(jax.jit, static_argnums=0)  # so that no two leaves share a buffer: see donation
+def _start(algorithm: Algorithm, key: Key, hyper: Hyper) -> Run:
     state = algorithm.init(jax.random.fold_in(key, 0), hyper)
     return Run(state, key, jnp.int32(0))
 

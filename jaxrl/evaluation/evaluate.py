@@ -9,8 +9,30 @@ import jax.numpy as jnp
 
 from jaxrl.core import stream, trees
 from jaxrl.core.errors import UserError
+from jaxrl.core.spaces import Box, is_space
 from jaxrl.core.types import Array, Environment, Key, Policy, Tasks, struct
 from jaxrl.tasks.basic import fixed
+
+
+def check_same_spaces(env: Environment, other: Environment) -> None:
+    """Raises `UserError` unless a policy trained in `env` can act in `other`."""
+
+    def plain(x):  # bounds may differ
+        return (x.shape, str(jnp.dtype(x.dtype))) if isinstance(x, Box) else x
+
+    def observation(env):
+        timestep = jax.eval_shape(lambda key: env.reset(key, env.params)[1], jax.random.key(0))
+        return jax.tree.map(lambda x: (x.shape, str(x.dtype)), timestep.observation)
+
+    for what, a, b in (
+        ("observations", observation(env), observation(other)),
+        ("actions", *(jax.tree.map(plain, e.action_space, is_leaf=is_space) for e in (env, other))),
+    ):
+        if a != b:
+            raise UserError(
+                f"A policy trained in '{env.name}' cannot act in '{other.name}': their {what} "
+                f"differ ({a} and {b})."
+            )
 
 
 @struct

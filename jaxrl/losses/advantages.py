@@ -36,15 +36,15 @@ def gae(
     """
     chex.assert_equal_shape([reward, value, next_value, terminated, done])
     delta = reward + discount * jnp.where(terminated, 0.0, next_value) - value
-    carry = discount * trace * (1.0 - done.astype(delta.dtype))
+    decay = discount * trace
 
     def backward(later, step):
-        delta, carry = step
-        advantage = delta + carry * later
+        delta, done = step
+        advantage = delta + decay * jnp.where(done, 0.0, later)
         return advantage, advantage
 
     _, advantages = jax.lax.scan(
-        backward, jnp.zeros_like(delta[0]), (delta, carry), reverse=True, unroll=8
+        backward, jnp.zeros_like(delta[0]), (delta, done), reverse=True, unroll=8
     )
     return advantages
 

@@ -25,7 +25,8 @@ def clipped_surrogate(
     Shapes broadcast. No gradient flows into `old_log_prob` and `advantage`.
     """
     old_log_prob, advantage = jax.lax.stop_gradient((old_log_prob, advantage))
-    ratio = jnp.exp(log_prob - old_log_prob)
+    # Far beyond any clip: an overflowing ratio would make the clipped side's zero gradient NaN.
+    ratio = jnp.exp(jnp.minimum(log_prob - old_log_prob, 60.0))
     return -jnp.minimum(ratio * advantage, jnp.clip(ratio, 1 - clip, 1 + clip) * advantage)
 
 

@@ -20,7 +20,7 @@ def clipped_squared_error(
     `old_value`; the plain one if `clip` is infinite (Engstrom et al., 2020, section 3, after the
     PPO code of Schulman et al.). No gradient flows into `old_value` and `target`."""
     old_value = jax.lax.stop_gradient(old_value)
-    near = old_value + jnp.clip(value - old_value, -clip, clip)
+    near = jnp.clip(value, old_value - clip, old_value + clip)
     return jnp.maximum(squared_error(value, target), squared_error(near, target))
 
 

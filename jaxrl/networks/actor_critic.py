@@ -11,7 +11,7 @@ from jaxrl.core.types import Array, TimeStep, Transition, Tree, struct
 from jaxrl.networks import encoders
 from jaxrl.networks.dense import dense
 from jaxrl.networks.heads import Distribution, PolicyHead
-from jaxrl.networks.initialisers import orthogonal
+from jaxrl.networks.initialisers import initialiser
 from jaxrl.networks.recurrent import GRU
 from jaxrl.networks.torsos import MLP
 
@@ -27,15 +27,16 @@ class ActorCritic(nn.Module):
     widths: tuple[int, ...] = (64, 64)
     activation: str = "tanh"
     recurrent: int = 0
+    initialiser: str = "lecun"
 
     def setup(self):
         if self.recurrent:
-            self.embedding = MLP((self.recurrent,), self.activation)
+            self.embedding = MLP((self.recurrent,), self.activation, self.initialiser)
             self.core = GRU(self.recurrent)
-        self.actor = MLP(self.widths, self.activation)
-        self.critic = MLP(self.widths, self.activation)
-        self.head = PolicyHead(self.action_space)
-        self.value_head = dense(1, orthogonal(1.0))
+        self.actor = MLP(self.widths, self.activation, self.initialiser)
+        self.critic = MLP(self.widths, self.activation, self.initialiser)
+        self.head = PolicyHead(self.action_space, self.initialiser)
+        self.value_head = dense(1, initialiser(self.initialiser, 1.0))
 
     def __call__(self, timestep: TimeStep, memory: Tree) -> tuple[Distribution, Array, Tree]:
         """One step: time step [B], memory [B] -> policy [B], value [B], memory [B]."""
@@ -76,17 +77,5 @@ def unroll(network: ActorCritic, params: Tree, transitions: Transition, memory: 
     """
     policy, value, memories = network.apply(params, transitions.timestep, memory, method="unroll")
     step = lambda timestep, memory: network.apply(params, timestep, memory)[1]
-    return Unrolled(
-        policy, value, _over_rows(step, value.shape)(transitions.next_timestep, memories)
-    )
-
-
-def _over_rows(function, shape):
-    """`function` of [T * B] rows as a function of [T, B]."""
-    rows = shape[0] * shape[1]
-
-    def apply(*args):
-        args = jax.tree.map(lambda x: x.reshape(rows, *x.shape[2:]), args)
-        return function(*args).reshape(shape)
-
-    return apply
+    # Mapped over time, not reshaped to rows: that would gather what is split over devices.
+    return Unrolled(policy, value, jax.vmap(step)(transitions.next_timestep, memories))

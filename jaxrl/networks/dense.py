@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 from jax import lax
 
 from jaxrl.core.types import Array
@@ -24,9 +25,14 @@ def _matmul_jvp(primals, tangents):
     last transposition.
     """
     (x, w), (dx, dw) = primals, tangents
-    rows = x.reshape(-1, x.shape[-1])
+    # The batch, the last axis before the features, leads: it may be split over devices, and merged
+    # behind another axis it would be gathered on each.
+    x_rows = jnp.moveaxis(x, -2, 0) if x.ndim > 2 else x
+    rows = x_rows.reshape(-1, x.shape[-1])
     stay = lax.optimization_barrier
-    from_weights = stay(stay(dw.T) @ rows.T).T.reshape(*x.shape[:-1], w.shape[-1])
+    from_weights = stay(stay(dw.T) @ rows.T).T.reshape(*x_rows.shape[:-1], w.shape[-1])
+    if x.ndim > 2:
+        from_weights = jnp.moveaxis(from_weights, 0, -2)
     return matmul(x, w), matmul(dx, w) + from_weights
 
 
@@ -36,6 +42,8 @@ def _dot_general(x, w, dimension_numbers, precision=None, preferred_element_type
     return matmul(x, w)
 
 
-def dense(width: int, kernel_init: nn.initializers.Initializer, name: str | None = None) -> nn.Dense:
+def dense(
+    width: int, kernel_init: nn.initializers.Initializer, name: str | None = None
+) -> nn.Dense:
     """A flax dense layer [..., I] -> [..., width] that multiplies by `matmul`."""
     return nn.Dense(width, kernel_init=kernel_init, dot_general=_dot_general, name=name)

@@ -12,11 +12,14 @@ from jaxrl.core.errors import UserError
 from jaxrl.core.spaces import Box, Discrete, MultiDiscrete, Space, bounds
 from jaxrl.core.types import Array
 from jaxrl.networks.dense import dense
-from jaxrl.networks.initialisers import orthogonal
+from jaxrl.networks.initialisers import initialiser
 
 Distribution = distrax.Distribution
 
 ILLEGAL = -1e9  # finite, so that entropies of masked actions are 0 and not NaN
+
+
+FEW = 256  # of so many actions a sum is faster than a gather, whose gradient is a scatter
 
 
 class Categorical(distrax.Categorical):
@@ -31,7 +34,10 @@ class Categorical(distrax.Categorical):
         return jax.random.categorical(key, self.logits, shape=(n, *self.logits.shape[:-1]))
 
     def log_prob(self, value):
-        return jnp.take_along_axis(self.logits, value[..., None], -1)[..., 0]
+        n = self.logits.shape[-1]
+        if n > FEW:
+            return jnp.take_along_axis(self.logits, value[..., None], -1)[..., 0]
+        return (jax.nn.one_hot(value, n) * self.logits).sum(-1)
 
     def entropy(self):
         return -(jnp.exp(self.logits) * self.logits).sum(-1)
@@ -48,6 +54,7 @@ class PolicyHead(nn.Module):
     """
 
     space: Space
+    initialiser: str = "lecun"
     log_std: float = 0.0
 
     @nn.compact
@@ -75,8 +82,8 @@ class PolicyHead(nn.Module):
         raise _unsupported(self.space)
 
     def _linear(self, size: int) -> nn.Dense:
-        # Small weights: the first policy is close to uniform (Andrychowicz et al., 2021, 3.2).
-        return dense(size, orthogonal(0.01), name="linear")
+        # With orthogonal weights the first policy is close to uniform.
+        return dense(size, initialiser(self.initialiser, 0.01), name="linear")
 
 
 def check_action_space(space: Space, agent: str) -> None:

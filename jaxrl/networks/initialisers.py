@@ -12,6 +12,20 @@ from jax import lax
 from jaxrl.core import errors
 
 
+def initialiser(name: str, scale: float):
+    """The initialiser of that name: `orthogonal` times `scale`, or `lecun`, normal with variance
+    1 / inputs (LeCun et al., 1998, "Efficient BackProp"), which has no scale to choose.
+
+    Lecun learnt faster at first and as well at last in our measurements of PPO (README), and
+    compiles in less time. Raises `UserError` for other names.
+    """
+    if name == "orthogonal":
+        return orthogonal(scale)
+    if name == "lecun":
+        return jax.nn.initializers.lecun_normal()
+    raise errors.unknown("initialiser", name, ("lecun", "orthogonal"))
+
+
 def orthogonal(scale: float = 1.0):
     """An initialiser of orthogonal weights: the last axis is the output, the axes before it are
     flattened to the input, and whichever of the two is smaller gets orthonormal vectors, of Haar

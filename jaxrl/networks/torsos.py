@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import flax.linen as nn
 import jax.numpy as jnp
-import numpy as np
 
 from jaxrl.core.errors import unknown
 from jaxrl.core.types import Array
 from jaxrl.networks.dense import dense
-from jaxrl.networks.initialisers import orthogonal
+from jaxrl.networks.initialisers import initialiser
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "tanh": jnp.tanh,
@@ -34,9 +34,12 @@ class MLP(nn.Module):
 
     widths: tuple[int, ...]
     activation: str = "tanh"
+    initialiser: str = "lecun"
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
         for width in self.widths:
-            x = activation(self.activation)(dense(width, orthogonal(float(np.sqrt(2))))(x))
+            x = activation(self.activation)(
+                dense(width, initialiser(self.initialiser, math.sqrt(2)))(x)
+            )
         return x

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 import typing
 from collections.abc import Callable, Sequence
@@ -12,14 +13,29 @@ from jaxrl.runtime import configuration
 from jaxrl.runtime.configuration import Experiment
 
 
+class Stopped(Exception):
+    """Training could not go on; the message says since when, and where its state lies."""
+
+
 def run(main: Callable[[Sequence[str]], int | None]) -> typing.NoReturn:
-    """Call `main` with the command line's arguments and exit: 2 on a `UserError`, which is printed
-    as it is."""
+    """Call `main` with the command line's arguments and exit with `call`'s code."""
+    sys.exit(call(main, sys.argv[1:]))
+
+
+def call(main: Callable[[Sequence[str]], int | None], argv: Sequence[str]) -> int:
+    """The exit code of `main(argv)`: 2 on a `UserError`, 1 where training had to stop (both are
+    printed as they are), 130 on an interrupt before there was anything to save."""
     try:
-        sys.exit(main(sys.argv[1:]) or 0)
+        return main(argv) or 0
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+        return 2
+    except Stopped as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
 
 
 def experiment(argv: Sequence[str], description: str) -> Experiment:
@@ -32,11 +48,14 @@ def experiment(argv: Sequence[str], description: str) -> Experiment:
     if len(files) > 1:
         raise UserError(f"One configuration file is expected, got {', '.join(files)}.")
     base = None
-    parent = options.get("resume") or options.get("fork")
-    if parent:
-        from jaxrl.runtime.run_folder import read_config
+    for name in ("resume", "fork"):
+        if options.get(name):
+            from jaxrl.runtime.run_folder import read_config
 
-        base = read_config(parent[0])
+            base = read_config(options[name][0])
+            if name == "fork":  # it has a name and a parent of its own
+                base = dataclasses.replace(base, name="", fork="", warm_start="")
+            break
     if files:
         base = configuration.experiment(configuration.load(files[0]), base)
     if options.get("algorithm"):
@@ -88,8 +107,9 @@ def nest(options: dict[str, list[str]], base: Any) -> dict[str, Any]:
     known = configuration.leaves(base)
     data: dict[str, Any] = {}
     for name, words in options.items():
-        if name.startswith("no_") and name[3:] in known:
-            name, words = name[3:], ["false"]
+        negated = _negated(name)
+        if negated != name and negated in known and known[negated][0] is bool and not words:
+            name, words = negated, ["false"]
         parent = name.rpartition(".")[0]
         in_dict = parent in known and typing.get_origin(known[parent][0]) is dict
         if name not in known and not in_dict:
@@ -104,14 +124,24 @@ def nest(options: dict[str, list[str]], base: Any) -> dict[str, Any]:
     return data
 
 
+def _negated(name: str) -> str:
+    """`agent.x` of `agent.no_x` and of `no_agent.x`; the name itself without a `no_`."""
+    parent, dot, last = name.rpartition(".")
+    if name.startswith("no_"):
+        return name[3:]
+    return parent + dot + last[3:] if last.startswith("no_") else name
+
+
 def _value(name: str, words: list[str], kind: Any) -> Any:
     flag = f"--{name.replace('_', '-')}"
     if kind is bool and not words:
         return True
     origin = typing.get_origin(kind)
     if origin is tuple:
-        return words
+        return " ".join(words)
     if origin is dict:
+        if len(words) % 2 == 0 and not any("=" in word for word in words):  # length 1.5
+            return dict(zip(words[::2], words[1::2], strict=True))
         pairs = [word.partition("=") for word in words]
         if not all(equals for _, equals, _ in pairs):
             raise UserError(f"{flag} needs pairs such as length=1.5, got '{' '.join(words)}'.")

@@ -6,6 +6,7 @@ value is checked here, against the dataclasses' own fields, so that a mistake is
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import types
@@ -37,8 +38,8 @@ class Experiment(Generic[C]):
     """A built-in algorithm, or my_package.module:build."""
     env: str = "cartpole"
     """A built-in environment, or my_package.worlds:maze."""
-    env_params: dict[str, float] = dataclasses.field(default_factory=dict)
-    """Parameters of the environment that differ from its defaults."""
+    env_params: dict[str, int | float] = dataclasses.field(default_factory=dict)
+    """Parameters of the environment that differ from its defaults, such as length=0.7."""
 
     steps: int = 500_000
     """Environment steps of each seed, rounded up to whole updates."""
@@ -75,9 +76,9 @@ class Experiment(Generic[C]):
 
     resume: str = unsaved("")
     """Go on with the run in this folder, from its last whole checkpoint."""
-    fork: str = unsaved("")
+    fork: str = ""
     """Go on from this folder's last checkpoint under a changed configuration, as a new run."""
-    warm_start: str = unsaved("")
+    warm_start: str = ""
     """Start a new run with the agent state (parameters, optimiser, statistics) of this folder."""
     debug: bool = unsaved(False)
     """Check every number for NaN and every index for its bounds, and say where (slow)."""
@@ -136,6 +137,18 @@ def write(config: Experiment, path: Path) -> None:
     path.write_text(yaml.safe_dump(to_dict(config), sort_keys=False))
 
 
+def differences(before: dict[str, Any], now: dict[str, Any]) -> list[tuple[str, Any, Any]]:
+    """(dotted name, old, new) of what differs between two results of `to_dict`."""
+    found = []
+    for name in {**before, **now}:
+        old, new = before.get(name), now.get(name)
+        if isinstance(old, dict) and isinstance(new, dict):
+            found += [(f"{name}.{n}", *values) for n, *values in differences(old, new)]
+        elif old != new:
+            found.append((name, old, new))
+    return found
+
+
 def leaves(config: Any, prefix: str = "") -> dict[str, tuple[Any, Any]]:
     """Dotted name -> (type, value) of every setting."""
     found: dict[str, tuple[Any, Any]] = {}
@@ -174,8 +187,10 @@ def convert(name: str, value: Any, kind: Any) -> Any:
     if isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union:
         if type(None) in options and (value is None or str(value).lower() in ("none", "null")):
             return None
-        (kind,) = [k for k in options if k is not type(None)]
-        return convert(name, value, kind)
+        for kind in (k for k in options if k is not type(None)):
+            with contextlib.suppress(UserError):
+                return convert(name, value, kind)
+        raise wrong
     origin = typing.get_origin(kind) or kind
     if origin is tuple:
         parts = value.replace(",", " ").split() if isinstance(value, str) else value
@@ -193,6 +208,9 @@ def convert(name: str, value: Any, kind: Any) -> Any:
     if kind in (int, float):
         if isinstance(value, bool):
             raise wrong
+        if kind is int and isinstance(value, str):
+            with contextlib.suppress(ValueError):
+                return int(value)  # exact, however large
         try:
             number = float(value)
         except (TypeError, ValueError):
@@ -208,6 +226,8 @@ def convert(name: str, value: Any, kind: Any) -> Any:
 def _check(config: Experiment) -> None:
     least = {"steps": 1, "seeds": 1, "devices": 1, "keep": 1, "evaluate_episodes": 1}
     least |= {"log_every": 0, "evaluate_every": -1, "checkpoint_every": 0, "seed": 0}
+    if config.seed + config.seeds > 2**32:
+        raise UserError(f"seed is {config.seed}; seeds must stay below 2**32.")
     for name, smallest in least.items():
         if getattr(config, name) < smallest:
             raise UserError(f"{name} is {getattr(config, name)}; it must be at least {smallest}.")

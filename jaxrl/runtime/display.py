@@ -18,12 +18,18 @@ class Display:
 
     def __init__(self, quiet: bool = False):
         self.console = Console(stderr=True, quiet=quiet, highlight=False, soft_wrap=True)
+        self._loud = Console(stderr=True, highlight=False, soft_wrap=True)
         self._bar: Progress | None = None
         self._began, self._first, self._last_line = 0.0, 0, 0.0
         self._total, self._members, self._score = 0, 1, ""
 
     def say(self, message: str) -> None:
-        self.console.print(message)
+        self.console.print(message, markup=False)
+
+    def warn(self, message: str) -> None:
+        """Say what must be known even if `quiet`."""
+        console = self._loud if self.console.quiet else self.console
+        console.print(message, markup=False)
 
     @contextlib.contextmanager
     def announced(self, what: str, log: dict[str, float]) -> Iterator[None]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +24,7 @@ from jaxrl.core import train
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Algorithm, Environment, Hyper, Key, struct
 from jaxrl.evaluation.evaluate import evaluate
+from jaxrl.runtime.command_line import Stopped
 from jaxrl.sources.rollouts import SHARDS
 
 CHUNK_SECONDS = 0.5  # how long the host may be deaf to an interrupt
@@ -107,10 +109,9 @@ class Program:
         compiled = program.lower(progress, jnp.int32(1)).compile()
         return lambda progress, steps: compiled(progress, jnp.int32(steps))
 
-    def evaluate(
-        self, env: Environment, run: train.Run, episodes: int, greedy: bool
-    ) -> dict[str, np.ndarray]:
-        """Complete episodes with the current policy: name -> mean over episodes, [members or 1]."""
+    def evaluation(self, env: Environment, episodes: int, greedy: bool) -> Callable:
+        """Complete episodes with a run's policy, still to be compiled: run -> {name: mean over
+        episodes}, with a leading axis where there are members."""
 
         def play(run):
             # Training draws from fold_in(key, step); evaluation from a branch of its own.
@@ -123,10 +124,7 @@ class Program:
                 "finished": played.finished.mean(),
             } | {name: value.mean(0) for name, value in played.metrics.items()}
 
-        play = self.__dict__.setdefault("_play", {}).setdefault(
-            (env, episodes, greedy), jax.jit(play if self.members is None else jax.vmap(play))
-        )
-        return {name: np.atleast_1d(value) for name, value in jax.device_get(play(run)).items()}
+        return jax.jit(play if self.members is None else jax.vmap(play))
 
     def place(self, progress: Progress) -> Progress:
         """`progress` laid out over the devices as the algorithm's `partition` says.
@@ -214,7 +212,7 @@ def diverged(row: dict[str, Any]) -> np.ndarray:
     return np.atleast_1d(np.asarray(row["diverged"].step))
 
 
-class CheckFailed(Exception):
+class CheckFailed(Stopped):
     """A number was NaN or an index out of bounds; the message says which and where."""
 
 
@@ -222,9 +220,18 @@ def _checked(chunk, progress: Progress):
     """`chunk` with checks of every number and index, raising `CheckFailed` where one fails."""
     from jax.experimental import checkify
 
-    checks = checkify.nan_checks | checkify.index_checks
-    checked = jax.jit(checkify.checkify(chunk, errors=checks))
-    compiled = checked.lower(progress, jnp.int32(1)).compile()
+    def compile(checks):
+        checked = jax.jit(checkify.checkify(chunk, errors=checks))
+        return checked.lower(progress, jnp.int32(1)).compile()
+
+    try:
+        compiled = compile(checkify.nan_checks | checkify.index_checks)
+    except IndexError:  # JAX 0.10 forgets the batch dimensions of a scatter (`scatter_oob`)
+        warnings.warn(
+            "JAX cannot check the indices of this program; only its numbers are checked.",
+            stacklevel=2,
+        )
+        compiled = compile(checkify.nan_checks)
 
     def run(progress: Progress, steps: int) -> Progress:
         error, progress = compiled(progress, jnp.int32(steps))

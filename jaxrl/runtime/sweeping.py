@@ -14,15 +14,20 @@ from jaxrl.core.errors import UserError, unknown
 from jaxrl.runtime import configuration, training
 from jaxrl.runtime import log as logs
 from jaxrl.runtime.configuration import Experiment
+from jaxrl.runtime.display import Display
 
 Grid = dict[str, list[float]]  # hyper-parameter -> its values
 
 
 def parse(config: Experiment, words: Sequence[str]) -> Grid:
-    """`agent.learning-rate=1e-4,1e-3` and the like as a grid.
+    """`agent.learning-rate=1e-4,1e-3` and the like as a grid; empty for a sweep that is resumed.
 
     Raises `UserError` for what is no hyper-parameter of the algorithm, no number, or given twice.
     """
+    if config.resume:
+        if words:
+            raise UserError("A resumed sweep knows what it varies; --vary cannot be said again.")
+        return {}
     if not words:
         raise UserError("Say what to vary, such as --vary agent.learning-rate=1e-4,1e-3.")
     known = {f.name for f in dataclasses.fields(config.agent) if f.metadata.get("hyper")}
@@ -42,15 +47,20 @@ def parse(config: Experiment, words: Sequence[str]) -> Grid:
         if name in grid:
             raise UserError(f"agent.{name} is varied twice.")
         grid[name] = [configuration.convert(f"agent.{name}", v, float) for v in values.split(",")]
+        if len(set(grid[name])) < len(grid[name]):
+            raise UserError(f"agent.{name} is varied over a value twice: {values}.")
     return grid
 
 
 def sweep(config: Experiment, grid: Grid) -> Path:
-    """Train the whole grid times `config.seeds` at once; returns the sweep's folder.
+    """Train the whole grid times `config.seeds` at once, or go on with the sweep `config.resume`,
+    which knows its grid; returns the sweep's folder.
 
     Besides a run's files the folder holds sweep.csv, a row for each member and evaluation (the
     varied values, seed, steps, return), and sweep.png.
     """
+    if config.evaluate_every < 0:
+        raise UserError("A sweep compares evaluations; evaluate_every must not be -1.")
     points = list(itertools.product(*grid.values()))
     seeds = range(config.seed, config.seed + config.seeds)
     members = [(point, seed) for point in points for seed in seeds]
@@ -59,14 +69,31 @@ def sweep(config: Experiment, grid: Grid) -> Path:
         for i, name in enumerate(grid)
     }
     labels = [{"seed": seed} | dict(zip(grid, point, strict=True)) for point, seed in members]
-    folder = training.train(config, training.Members(labels, hyper))
-    _write_table(folder, labels)
-    _draw(folder, config, grid, points)
+    folder = training.train(config, None if config.resume else training.Members(labels, hyper))
+    labels = training.members_of(folder).labels
+    steps, returns = logs.series(logs.read(folder / "metrics.jsonl", "evaluation"), "return")
+    _write_table(folder, labels, steps, returns)
+    _draw(folder, config, labels, returns[:, -1])
+    _report(folder, Display(config.quiet), labels, returns[:, -1].reshape(-1, config.seeds))
     return folder
 
 
-def _write_table(folder: Path, labels: list[dict[str, float]]) -> None:
-    steps, returns = logs.series(logs.read(folder / "metrics.jsonl", "evaluation"), "return")
+def _report(
+    folder: Path, display: Display, labels: list[dict[str, float]], final: np.ndarray
+) -> None:
+    """Say each setting's final return, final [settings, seeds], the best first."""
+    means = np.where(np.isfinite(final).all(1), final.mean(1), -np.inf)
+    for i in np.argsort(-means, kind="stable")[:10]:
+        setting = labels[i * final.shape[1]].items()
+        named = ", ".join(f"{name} {value:.6g}" for name, value in setting if name != "seed")
+        display.say(f"{named}: final return {final[i].mean():.5g}")
+    display.say(f"Table and picture: {folder / 'sweep.csv'}, {folder / 'sweep.png'}")
+
+
+def _write_table(
+    folder: Path, labels: list[dict[str, float]], steps: np.ndarray, returns: np.ndarray
+) -> None:
+    """One row for each member and evaluation."""
     with open(folder / "sweep.csv", "w", newline="") as file:
         table = csv.writer(file)
         table.writerow([*labels[0], "steps", "return"])
@@ -75,15 +102,17 @@ def _write_table(folder: Path, labels: list[dict[str, float]]) -> None:
                 table.writerow([*label.values(), int(step), value])
 
 
-def _draw(folder: Path, config: Experiment, grid: Grid, points: list[tuple[float, ...]]) -> None:
+def _draw(
+    folder: Path, config: Experiment, labels: list[dict[str, float]], final: np.ndarray
+) -> None:
+    """The final return of each setting; its seeds follow each other in `labels`."""
     from jaxrl.evaluation.plots import sweep_picture
 
-    _, returns = logs.series(logs.read(folder / "metrics.jsonl", "evaluation"), "return")
-    settings = {f"agent.{name}": [point[i] for point in points] for i, name in enumerate(grid)}
+    settings = {name: [x[name] for x in labels[:: config.seeds]] for name in labels[0]}
+    del settings["seed"]
     sweep_picture(
         settings,
-        returns[:, -1].reshape(len(points), config.seeds),
+        final.reshape(-1, config.seeds),
         folder / "sweep.png",
-        title=f"{config.algorithm} on {config.env}, {config.seeds} seeds",
-        ylabel="final return",
+        title=f"{config.algorithm} on {config.env}",
     )

@@ -26,21 +26,21 @@ from jaxrl.core import metrics as m
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Algorithm, Environment, Policy
+from jaxrl.evaluation.evaluate import check_same_spaces
 from jaxrl.evaluation.statistics import mean_interval
 from jaxrl.runtime import checkpoints, configuration, driver, run_folder
 from jaxrl.runtime import log as logs
+from jaxrl.runtime.command_line import Stopped
 from jaxrl.runtime.configuration import Experiment
 from jaxrl.runtime.display import Display
 from jaxrl.runtime.driver import Plan, Program
 
+DRAW_SECONDS = 30.0  # between two pictures of a run that goes on
 INTERRUPTED = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
 
 
-class NotFinite(Exception):
+class NotFinite(Stopped):
     """A run's loss was no longer finite; the message says since when and where its state lies."""
-
-
-CheckFailed = driver.CheckFailed
 
 
 # ------------------------------------------------------------------------- building
@@ -91,6 +91,18 @@ class Members:
         make = lambda seed: random.key(seed, generator)
         return make(int(seeds[0])) if len(self) == 1 else jax.vmap(make)(seeds)
 
+    def name(self, member: int) -> str:
+        """Such as `seed 0, learning_rate 0.001`."""
+        return ", ".join(f"{name} {value:.6g}" for name, value in self.labels[member].items())
+
+    def settings(self) -> dict[str, list[int]]:
+        """What sets members apart but for their seeds (nothing is ''), and whose it is."""
+        groups: dict[str, list[int]] = {}
+        for i, label in enumerate(self.labels):
+            parts = [f"{name} {value:.6g}" for name, value in label.items() if name != "seed"]
+            groups.setdefault(", ".join(parts), []).append(i)
+        return groups
+
     def own_hyper(self) -> dict[str, np.ndarray]:
         """The hypers as `Program.start` takes them."""
         return {k: v[0] for k, v in self.hyper.items()} if len(self) == 1 else self.hyper
@@ -119,6 +131,15 @@ def members_of(folder: Path) -> Members:
         raise UserError(f"'{folder / 'members.json'}' cannot be read: {error}.") from error
 
 
+def evaluation_environment(config: Experiment, env: Environment) -> Environment:
+    """Where the policy trained in `env` is evaluated. Raises `UserError` if it cannot act there."""
+    if not config.evaluate_env:
+        return env
+    other = envs.make(config.evaluate_env)
+    check_same_spaces(env, other)
+    return other
+
+
 def program(config: Experiment, algorithm: Algorithm, members: Members) -> Program:
     width = len(members) if len(members) > 1 else None
     return Program(algorithm, width, config.devices, config.debug)
@@ -138,35 +159,47 @@ def train(config: Experiment, members: Members | None = None) -> Path:
     display = Display(config.quiet)
     prepare(config)
     if config.resume:
-        members = members_of(run_folder.check(config.resume))
+        folder = run_folder.check(config.resume)
+        _check_unchanged(config, folder)
+        members = members_of(folder)
+    elif config.fork:
+        members = _members_of_fork(config, members)
     members = members or seeds(config)
     # The run's folder says which generator it was, whatever device it is resumed on.
     generator = random.generator_name(random.key(0, config.generator))
     config = dataclasses.replace(config, generator=generator)
     env, algorithm = build(config)
-    evaluation_env = envs.make(config.evaluate_env) if config.evaluate_env else env
     prog = program(config, algorithm, members)
     keys = members.keys(generator)
+    session = _Session(
+        config, algorithm, evaluation_environment(config, env), prog, members, display
+    )
+    session.check(keys)
     if config.debug:
         display.say("debug: every number and index is checked, which is slow.")
 
-    if config.resume:
-        folder = run_folder.check(config.resume)
-    else:
-        # Everything that can be wrong is known before a folder is made.
-        parent = _parent(config, prog, members)
-        folder = run_folder.create(config.out, config.name, f"{config.algorithm}-{_slug(env.name)}")
-    with run_folder.locked(folder):
+    with session.signals():
         if config.resume:
-            progress, step, size = _resume(folder, prog, keys, display)
-        else:
-            configuration.write(config, folder / "config.yaml")
-            members.write(folder / "members.json")
-            progress, step = parent or (prog.start(keys, members.own_hyper()), 0)
-            size = 0
-        _Session(config, algorithm, evaluation_env, prog, members, folder, display).run(
-            progress, step, size
-        )
+            if _is_finished(folder):
+                display.say(f"The run in {folder} is finished; --fork it to train on.")
+                return folder
+            with run_folder.locked(folder):
+                progress, meta = restore(folder, prog.shapes(keys), display.warn)
+                display.say(f"Going on from update {meta['step']} of {folder}.")
+                session.run(folder, prog.place(progress), meta)
+            return folder
+
+        # Everything that can be wrong is known before a folder is made.
+        parent = _parent(config, session, keys)
+        with run_folder.draft(config.out, config.name) as draft, run_folder.locked(draft):
+            with display.announced("Starting", session.seconds):
+                progress, step = parent or (prog.start(keys, members.own_hyper()), 0)
+                configuration.write(config, draft / "config.yaml")
+                members.write(draft / "members.json")
+                meta = session.save(draft, progress, step, log_size=0)
+            stem = f"{config.algorithm}-{_slug(env.name)}"
+            folder = run_folder.publish(draft, config.name, stem)
+            session.run(folder, progress, meta)
     return folder
 
 
@@ -190,32 +223,48 @@ class _Session:
     evaluation_env: Environment
     program: Program
     members: Members
-    folder: Path
     display: Display
 
-    def run(self, progress: driver.Progress, step: int, log_size: int) -> None:
-        self.plan = plan(self.config, self.algorithm)
+    def __post_init__(self):
+        config = self.config
+        self.plan = plan(config, self.algorithm)
+        self.evaluation = self.program.evaluation(
+            self.evaluation_env, config.evaluate_episodes, config.evaluate_greedy
+        )
         self.seconds: dict[str, float] = {}
         self.signal: int | None = None
         self.diverged = np.full(len(self.members), m.NEVER)  # the update at which it began
-        self.log = logs.Log(self.folder / "metrics.jsonl", log_size)
-        with self._signals():
-            if step == 0 and not self.config.resume:
-                self._save(step, progress)
-            with self.display.announced("Compiling", self.seconds):
-                chunk = self.program.compile(progress)
-            began = time.perf_counter()
-            with self.display.running(
-                self.env_steps(step), self.env_steps(self.plan.total), len(self.members)
-            ):
-                progress, end, reason = driver.drive(
-                    chunk, progress, step, self.plan, self._happen, self._stop, self._tick
-                )
-            self.seconds["training"] = time.perf_counter() - began
-            if reason:
-                self._save(end, progress)
-            self._draw()
-            self._summarise(step, end, progress, reason)
+
+    def check(self, keys: jax.Array) -> None:
+        """Raises `UserError` for what would only be found while the run goes on."""
+        shapes = self.program.shapes(keys)
+        if self.plan.evaluate:
+            jax.eval_shape(self.evaluation, shapes.run)
+
+    def run(self, folder: Path, progress: driver.Progress, meta: dict[str, Any]) -> None:
+        """From a checkpoint that was just written or read to the end of the plan."""
+        self.folder, step = folder, meta["step"]
+        self.saved, self.drawn = step, time.monotonic()
+        self.diverged = np.asarray(meta["diverged"])
+        self.log = logs.Log(folder / "metrics.jsonl", meta["log_size"])
+        with self.display.announced("Compiling", self.seconds):
+            chunk = self.program.compile(progress)
+            if self.plan.evaluate:
+                self.evaluation = self.evaluation.lower(progress.run).compile()
+        began = time.perf_counter()
+        with self.display.running(
+            self.env_steps(step), self.env_steps(self.plan.total), len(self.members)
+        ):
+            progress, end, reason = driver.drive(
+                chunk, progress, step, self.plan, self._happen, self._stop, self._tick
+            )
+        self.seconds["training"] = time.perf_counter() - began
+        if self.signal and end == self.plan.total:
+            reason = None  # too late to interrupt anything
+        if end != self.saved:
+            self._checkpoint(end, progress)
+        self._draw()
+        self._summarise(step, end, progress, reason)
         self.log.close()
         self._end(reason)
 
@@ -228,16 +277,12 @@ class _Session:
             row = jax.device_get(m.values(progress.row))
             self._write("train", step, {k: np.atleast_1d(v) for k, v in row.items()})
         elif name == "evaluate":
-            played = self.program.evaluate(
-                self.evaluation_env,
-                progress.run,
-                self.config.evaluate_episodes,
-                self.config.evaluate_greedy,
-            )
-            self._write("evaluation", step, played)
+            played = jax.device_get(self.evaluation(progress.run))
+            self._write("evaluation", step, {k: np.atleast_1d(v) for k, v in played.items()})
         elif name == "checkpoint":
-            self._save(step, progress)
-            self._draw()
+            self._checkpoint(step, progress)
+            if time.monotonic() - self.drawn > DRAW_SECONDS:
+                self._draw()
 
     def _write(self, kind: str, step: int, metrics: dict[str, np.ndarray]) -> None:
         if "diverged" in metrics:
@@ -262,9 +307,9 @@ class _Session:
         at = driver.diverged(progress.row)
         for member in np.flatnonzero((at != m.NEVER) & (self.diverged == m.NEVER)):
             if len(at) > 1:
-                self.display.say(
-                    f"Member {self.members.labels[member]}: a loss was not finite at update "
-                    f"{at[member]}; this one is frozen, the others go on."
+                self.display.warn(
+                    f"{self.members.name(int(member))}: a loss was not finite after {at[member]} "
+                    "updates; this one is frozen, the others go on."
                 )
         self.diverged = np.minimum(self.diverged, at)
         return "not finite" if np.all(self.diverged != m.NEVER) else None
@@ -276,26 +321,37 @@ class _Session:
                 self.display.score(np.atleast_1d(np.asarray(score.value())))
         self.display.tick(self.env_steps(step))
 
-    def _save(self, step: int, progress: driver.Progress) -> None:
+    def _checkpoint(self, step: int, progress: driver.Progress) -> None:
+        self.save(self.folder, progress, step, self.log.size())
+        self.saved = step
+
+    def save(
+        self, folder: Path, progress: driver.Progress, step: int, log_size: int
+    ) -> dict[str, Any]:
+        """Write a checkpoint; returns what it says of itself."""
         meta = {
             "step": step,
-            "log_size": self.log.size(),
+            "log_size": log_size,
             "members": len(self.members),
+            "diverged": self.diverged.tolist(),
             "jaxrl": jaxrl.__version__,
             "jax": jax.__version__,
         }
-        folder = run_folder.checkpoints(self.folder)
-        checkpoints.save(folder, step, progress, meta, keep=self.config.keep)
+        path = run_folder.checkpoints(folder)
+        checkpoints.save(path, step, progress, meta, keep=self.config.keep)
+        return meta
 
     def _draw(self) -> None:
+        self.drawn = time.monotonic()
         rows = logs.read(self.folder / "metrics.jsonl", "train")
         steps, values = logs.series(rows, "episode_return")
         if values.size == 0:
             return
         from jaxrl.evaluation.plots import learning_curves
 
+        groups = self.members.settings()
         learning_curves(
-            {self.config.algorithm: (steps, values)},
+            {name or self.config.algorithm: (steps, values[i]) for name, i in groups.items()},
             self.folder / "learning_curve.png",
             title=f"{self.config.algorithm} on {self.config.env}",
         )
@@ -311,7 +367,8 @@ class _Session:
             "steps": self.env_steps(step),
             "updates": step,
             "members": self.members.labels,
-            "return": _final(evaluations, "return"),
+            "return": None if self.members.hyper else _final(evaluations, "return"),
+            "returns": _last(evaluations, "return"),
             "steps_per_second": trained / max(self.seconds["training"], 1e-9),
             "seconds": self.seconds,
             "diverged": {
@@ -332,32 +389,30 @@ class _Session:
         if reason is None:
             final = self.summary["return"]
             if final:
-                low, high = final["interval"]
-                spread = (
-                    f" (95 % interval {low:.5g} to {high:.5g})" if len(self.members) > 1 else ""
-                )
+                low, high = final["interval"] or (np.nan, np.nan)
+                spread = f" (95 % interval {low:.5g} to {high:.5g})" if final["interval"] else ""
                 self.display.say(f"Final return {final['mean']:.5g}{spread}.")
             self.display.say(f"Saved in {self.folder}")
         elif reason == "not finite":
             at = int(self.diverged.min())
             raise NotFinite(
-                f"A loss was not finite at update {at} (environment step {self.env_steps(at)}); "
-                f"the state before it is saved in {run_folder.checkpoints(self.folder)}. "
+                f"A loss was not finite after {at} updates ({self.env_steps(at)} environment "
+                f"steps); the state before it is saved in {run_folder.checkpoints(self.folder)}. "
                 "Run again with --debug to see where it began."
             )
         else:
-            self.display.say(f"{reason}: saved. Go on with --resume {self.folder}")
+            self.display.warn(f"{reason}: saved. Go on with --resume {self.folder}")
             raise SystemExit(128 + (self.signal or 0))
 
     @contextlib.contextmanager
-    def _signals(self) -> Iterator[None]:
+    def signals(self) -> Iterator[None]:
         """The first interrupt ends the run after its chunk; a second one ends it at once."""
 
         def handle(number, frame):
             if self.signal is not None:
                 raise KeyboardInterrupt
             self.signal = number
-            self.display.say("Stopping after this chunk ...")
+            self.display.say("Stopping and saving; once more to stop at once ...")
 
         before = {number: signal.signal(number, handle) for number in INTERRUPTED}
         try:
@@ -377,50 +432,108 @@ def restore(folder: Path, shapes: Any, say=warnings.warn) -> tuple[Any, dict[str
     return checkpoints.restore(path, shapes)
 
 
-def _resume(folder: Path, prog: Program, keys: jax.Array, display: Display):
-    progress, meta = restore(folder, prog.shapes(keys), display.say)
-    display.say(f"Going on from update {meta['step']} of {folder}.")
-    return prog.place(progress), meta["step"], meta["log_size"]
+def _is_finished(folder: Path) -> bool:
+    try:
+        return json.loads((folder / "summary.json").read_text())["finished"]
+    except (OSError, ValueError, KeyError):
+        return False
+
+
+def _check_unchanged(config: Experiment, folder: Path) -> None:
+    """Raises `UserError` if the run in `folder` is to go on under other settings than its own."""
+    before, now = (
+        configuration.to_dict(run_folder.read_config(folder)),
+        configuration.to_dict(config),
+    )
+    for name, old, new in configuration.differences(before, now):
+        if name != "devices":
+            raise UserError(
+                f"{name} is {new!r} here and {old!r} in '{folder}'; --resume goes on unchanged, "
+                "--fork starts a new run from there under other settings."
+            )
+
+
+def _members_of_fork(config: Experiment, members: Members | None) -> Members:
+    """The members of the run that is forked; what sets them apart stays theirs.
+
+    Raises `UserError` if the configuration would have others.
+    """
+    folder = run_folder.check(config.fork)
+    parents, before = members_of(folder), run_folder.read_config(folder)
+    if members is not None:
+        raise UserError(
+            "A sweep cannot be forked into another; --warm-start takes one run's agent."
+        )
+    for name in ("seed", "seeds"):
+        if getattr(config, name) != getattr(before, name):
+            raise UserError(f"A fork keeps the seeds of '{folder}'; {name} cannot be changed.")
+    for name in parents.hyper:
+        if getattr(config.agent, name, None) != getattr(before.agent, name):
+            raise UserError(f"agent.{name} is varied in '{folder}'; a fork cannot change it.")
+    return parents
 
 
 def _parent(
-    config: Experiment, prog: Program, members: Members
+    config: Experiment, session: _Session, keys: jax.Array
 ) -> tuple[driver.Progress, int] | None:
     """Where a forked or warm-started run begins; None for a run from nothing."""
     if config.fork and config.warm_start:
         raise UserError("A run can be forked or warm-started, not both.")
-    hyper = {**prog.algorithm.hyper, **members.own_hyper()}
-    keys = members.keys(config.generator)
     if config.fork:
-        folder = run_folder.check(config.fork)
-        try:
-            progress, meta = restore(folder, prog.shapes(keys))
-        except checkpoints.CheckpointError as error:
-            raise UserError(
-                f"'{folder}' cannot be forked under this configuration: {error} "
-                "--warm-start takes over the agent alone."
-            ) from error
-        run = dataclasses.replace(
-            progress.run, state=hyperparameters.replace_hyper(progress.run.state, hyper)
-        )
-        empty = m.empty(progress.row)
-        return prog.place(driver.Progress(run, empty)), meta["step"]
+        return _fork(run_folder.check(config.fork), session, keys)
     if config.warm_start:
-        folder = run_folder.check(config.warm_start)
-        other = run_folder.read_config(folder)
-        _, other_algorithm = build(other)
-        others = members_of(folder)
-        shapes = program(other, other_algorithm, others).shapes(others.keys(other.generator))
-        progress, _ = restore(folder, shapes)
-        old, new = progress.run.state, prog.start(keys)
-        if not hasattr(old, "agent") or not hasattr(new.run.state, "agent"):
-            raise UserError("Only algorithms that are an agent with a source can be warm-started.")
-        agent = _transplant(old.agent, new.run.state.agent, folder)
-        agent = hyperparameters.replace_hyper(agent, hyper)
-        state = dataclasses.replace(new.run.state, agent=agent)
-        run = dataclasses.replace(new.run, state=state)
-        return prog.place(driver.Progress(run, new.row)), 0
+        return _warm_start(run_folder.check(config.warm_start), session, keys), 0
     return None
+
+
+def _fork(folder: Path, session: _Session, keys: jax.Array) -> tuple[driver.Progress, int]:
+    """The state of the run in `folder` with the new hyper-parameters, and its step."""
+    prog, algorithm = session.program, session.algorithm
+    _, before = build(run_folder.read_config(folder))
+    refused = f"'{folder}' cannot be forked under this configuration:"
+    if before.frames != algorithm.frames:
+        raise UserError(
+            f"{refused} an update takes {before.frames} environment steps there and "
+            f"{algorithm.frames} here. --warm-start takes over the agent alone."
+        )
+    try:
+        progress, meta = restore(folder, prog.shapes(keys), session.display.warn)
+    except checkpoints.CheckpointError as error:
+        raise UserError(f"{refused} {error} --warm-start takes over the agent alone.") from error
+    if meta["step"] >= session.plan.total:
+        raise UserError(
+            f"'{folder}' has done {session.env_steps(meta['step'])} environment steps already; "
+            "say --steps with more than that, these included."
+        )
+    hyper = {**algorithm.hyper, **session.members.own_hyper()}
+    state = hyperparameters.replace_hyper(progress.run.state, hyper)
+    if hasattr(state, "diverged"):  # the new hyper-parameters deserve a try
+        state = dataclasses.replace(state, diverged=np.full_like(state.diverged, m.NEVER))
+    run = dataclasses.replace(progress.run, state=state)
+    return prog.place(driver.Progress(run, m.empty(progress.row))), meta["step"]
+
+
+def _warm_start(folder: Path, session: _Session, keys: jax.Array) -> driver.Progress:
+    """A new run whose agent state is that of the run in `folder`, but for the hyper-parameters."""
+    prog = session.program
+    other = run_folder.read_config(folder)
+    _, other_algorithm = build(dataclasses.replace(other, devices=1))
+    others = members_of(folder)
+    shapes = program(other, other_algorithm, others).shapes(others.keys(other.generator))
+    if len(others) not in (1, len(session.members)):
+        raise UserError(
+            f"'{folder}' has {len(others)} members; a run of {len(session.members)} can be "
+            "warm-started from as many or from one."
+        )
+    progress, _ = restore(folder, shapes, session.display.warn)
+    new = prog.start(keys, session.members.own_hyper())
+    old_state, state = progress.run.state, new.run.state
+    if not hasattr(old_state, "agent") or not hasattr(state, "agent"):
+        raise UserError("Only algorithms that are an agent with a source can be warm-started.")
+    agent = _transplant(old_state.agent, state.agent, folder)
+    agent = hyperparameters.replace_hyper(agent, hyperparameters.read_hyper(state.agent))
+    run = dataclasses.replace(new.run, state=dataclasses.replace(state, agent=agent))
+    return prog.place(driver.Progress(run, new.row))
 
 
 def _transplant(old: Any, new: Any, folder: Path) -> Any:
@@ -458,31 +571,42 @@ def load(folder: str | Path, member: int = 0) -> Trained:
     member: which of those that were trained side by side, such as the first seed.
     Raises `UserError` if `folder` is no run folder, has no whole checkpoint or no such member.
     """
+    trained, policies = load_all(folder)
+    if not 0 <= member < len(policies):
+        raise UserError(f"member is {member}; '{folder}' has members 0 to {len(policies) - 1}.")
+    return dataclasses.replace(trained, policy=policies[member])
+
+
+def load_all(folder: str | Path) -> tuple[Trained, list[Policy]]:
+    """As `load`, and the policies of all members."""
     folder = run_folder.check(folder)
     config = run_folder.read_config(folder)
     members = members_of(folder)
-    if not 0 <= member < len(members):
-        raise UserError(f"member is {member}; '{folder}' has members 0 to {len(members) - 1}.")
     env, algorithm = build(dataclasses.replace(config, devices=1))
     prog = program(config, algorithm, members)
     progress, meta = restore(folder, prog.shapes(members.keys(config.generator)))
-    run = progress.run
+    states = [progress.run.state]
     if prog.members is not None:
-        run = jax.tree.map(lambda x: x[member], run)
-    return Trained(env, algorithm.policy(run.state), config, algorithm, meta["step"], members)
+        states = [jax.tree.map(lambda x: x[i], states[0]) for i in range(prog.members)]  # noqa: B023
+    policies = [algorithm.policy(state) for state in states]
+    return Trained(env, policies[0], config, algorithm, meta["step"], members), policies
+
+
+def _last(evaluations: list[dict[str, Any]], name: str) -> list[float] | None:
+    """Each member's value of a metric in the last evaluation; None without any."""
+    values = logs.series(evaluations[-1:], name)[1]
+    return values[:, -1].tolist() if values.size else None
 
 
 def _final(evaluations: list[dict[str, Any]], name: str) -> dict[str, Any] | None:
-    if not evaluations:
-        return None
-    _, values = logs.series(evaluations[-1:], name)
+    """Mean over seeds and its 95 % interval (None for a single one) in the last evaluation."""
+    values = np.asarray(_last(evaluations, name) or [], float)
     values = values[np.isfinite(values)]
     if values.size == 0:
         return None
-    if values.size == 1:
-        return {"mean": float(values[0]), "interval": [float(values[0])] * 2, "seeds": 1}
     mean, low, high = mean_interval(values)
-    return {"mean": mean, "interval": [low, high], "seeds": values.size}
+    interval = [low, high] if values.size > 1 else None
+    return {"mean": mean, "interval": interval, "seeds": values.size}
 
 
 def _slug(name: str) -> str:

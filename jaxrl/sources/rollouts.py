@@ -36,8 +36,9 @@ def rollouts(
     step; for environments whose reset is dear. More resets than that in one window reuse them, and
     the metric `resets_reused` counts how many. Raises `UserError` for sizes below 1.
     """
-    for name, value in {"num_envs": num_envs, "num_steps": num_steps}.items():
-        if value < 1:
+    sizes = {"num_envs": num_envs, "num_steps": num_steps, "reset_pool": reset_pool}
+    for name, value in sizes.items():
+        if value is not None and value < 1:
             raise UserError(f"{name} must be at least 1, got {value}.")
     tasks = tasks or fixed(env.params)
     frames = num_envs * num_steps

@@ -101,13 +101,17 @@ class Pair:
 
     def state(self, numbers: np.ndarray) -> Any:
         """Our state `[...]` at the first step of an episode from numbers `[..., D]`."""
-        inner = type(self.example.inner)(*np.moveaxis(np.asarray(numbers, np.float32), -1, 0))
+        numbers = np.asarray(numbers, np.float32)
+        leaves, treedef = jax.tree.flatten(self.example.inner)
+        whole = leaves[0].shape == numbers.shape[-1:]  # one array rather than one for each number
+        inner = treedef.unflatten([numbers] if whole else np.moveaxis(numbers, -1, 0))
         return dataclasses.replace(
             self.example, inner=inner, steps=np.zeros(numbers.shape[:-1], np.int32)
         )
 
     def numbers(self, state: Any) -> np.ndarray:
-        return np.stack([np.asarray(x) for x in jax.tree.leaves(state.inner)], axis=-1)
+        leaves = [np.asarray(x) for x in jax.tree.leaves(state.inner)]
+        return leaves[0] if len(leaves) == 1 else np.stack(leaves, axis=-1)
 
     def gym_step(self, numbers: np.ndarray, action: Any, env: Any = None) -> tuple:
         """Gymnasium's step from a state: `(state, observation, reward, terminated)`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import jax
+import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from jaxrl.evaluation.render import record, write_gif, write_png
 def _frame(name, *numbers, **params):
     env = envs.make(name, **params)
     state, _ = env.reset(jax.random.key(0), env.params)
-    inner = type(state.inner)(*numbers)
+    inner = jax.flatten_util.ravel_pytree(state.inner)[1](np.asarray(numbers, np.float32))
     return env.render(dataclasses.replace(state, inner=inner), env.params)
 
 

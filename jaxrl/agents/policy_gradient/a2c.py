@@ -33,6 +33,8 @@ class Config:
     """tanh, relu, elu, gelu or silu."""
     recurrent: int = 0
     """Width of a GRU before both; 0 for a policy without memory."""
+    initialiser: str = "lecun"
+    """Initial weights: lecun (normal), or orthogonal with a first policy close to uniform."""
     optimiser: str = "rmsprop"
     """adam, rmsprop or sgd."""
 
@@ -75,7 +77,11 @@ def agent(env: Environment, config: Config) -> Agent:
     return dataclasses.replace(same, name="a2c", config=config)
 
 
-@functools.cache
 def a2c(env: Environment, config: Config = Config()) -> Algorithm:
     """A2C on `env`, learning from rollouts. Raises as `ppo` does."""
+    return _build(env, config)  # however the arguments are passed, one entry of the cache
+
+
+@functools.cache
+def _build(env: Environment, config: Config) -> Algorithm:
     return ppo.on_rollouts(env, agent(env, config), as_ppo(config))

@@ -19,7 +19,7 @@ from jaxrl import losses
 from jaxrl.agents import minibatches
 from jaxrl.agents.optimisation import accumulated_gradient, descend, transform
 from jaxrl.agents.transforms.normalization import normalize_observation, normalize_reward
-from jaxrl.core import schedules, trees
+from jaxrl.core import schedules, shuffle, trees
 from jaxrl.core.errors import UserError, unknown
 from jaxrl.core.hyper import hyper, hypers, select
 from jaxrl.core.learn import learn
@@ -35,6 +35,7 @@ from jaxrl.core.types import (
 )
 from jaxrl.networks.actor_critic import ActorCritic, unroll
 from jaxrl.networks.heads import check_action_space
+from jaxrl.networks.initialisers import initialiser
 from jaxrl.networks.torsos import activation
 from jaxrl.sources.rollouts import rollouts
 
@@ -68,6 +69,8 @@ class Config:
     """tanh, relu, elu, gelu or silu."""
     recurrent: int = 0
     """Width of a GRU before both; 0 for a policy without memory."""
+    initialiser: str = "lecun"
+    """Initial weights: lecun (normal), or orthogonal with a first policy close to uniform."""
     optimiser: str = "adam"
     """adam, rmsprop or sgd."""
 
@@ -94,9 +97,11 @@ class Config:
     """Weight of the value loss."""
     entropy_weight: float = hyper(0.0)
     """Weight of the entropy bonus."""
-    target_kl: float = hyper(float("inf"))
-    """No more gradient steps on a window once a minibatch's estimated KL to the policy that
-    collected it exceeds this."""
+    early_stop: bool = False
+    """Take no more gradient steps on a window once a minibatch's estimated KL to the policy that
+    collected it exceeds target_kl."""
+    target_kl: float = hyper(0.02)
+    """See early_stop."""
     normalize_advantage: bool = True
     """Standardise the advantages of each minibatch."""
 
@@ -136,16 +141,17 @@ def agent(
     loss per transition."""
     _check(env, config)
     network = ActorCritic(
-        env.observation_space, env.action_space, config.hidden, config.activation, config.recurrent
+        env.observation_space,
+        env.action_space,
+        config.hidden,
+        config.activation,
+        config.recurrent,
+        config.initialiser,
     )
     optimiser = transform(config.optimiser)
     schedule = schedules.SCHEDULES[config.learning_rate_schedule]
     sequences = config.recurrent > 0
-    chunk = config.chunk_rows
-    if chunk < 0:
-        chunk = 2048 if jax.default_backend() == "cpu" else 0
-    if sequences and chunk:
-        chunk = max(chunk // config.num_steps, 1)
+    chunk = _chunk(config)
 
     def init(key, hyper):
         timestep = example_timestep(env)
@@ -227,14 +233,13 @@ def agent(
                 axis=1 if sequences else 0,
                 rows=chunk,
             )
-            stopped = stopped | (info["approximate_kl"] > hyper["target_kl"])
-            new_params, new_optimiser_state, norm = descend(
+            *new, norm = descend(
                 optimiser, gradient, optimiser_state, params, learning_rate, hyper["max_grad_norm"]
             )
-            kept = trees.where(
-                stopped, (params, optimiser_state), (new_params, new_optimiser_state)
-            )
-            return (*kept, stopped), info | {"grad_norm": norm}
+            if config.early_stop:  # static: the select would cost a tenth of a small step
+                stopped = stopped | (info["approximate_kl"] > hyper["target_kl"])
+                new = trees.where(stopped, [params, optimiser_state], new)
+            return (*new, stopped), info | {"grad_norm": norm}
 
         index = minibatches.indices(
             key,
@@ -266,13 +271,17 @@ def agent(
     )
 
 
-@functools.cache
 def ppo(env: Environment, config: Config = Config()) -> Algorithm:
     """PPO on `env`, learning from rollouts. The same arguments give the same object.
 
     Raises `UserError` where env and config do not fit: an action space without a policy head, a
     window that does not divide into the minibatches, a name that does not exist, a NaN.
     """
+    return _build(env, config)  # however the arguments are passed, one entry of the cache
+
+
+@functools.cache
+def _build(env: Environment, config: Config) -> Algorithm:
     return on_rollouts(env, agent(env, config), config)
 
 
@@ -291,9 +300,31 @@ def example_timestep(env: Environment) -> TimeStep:
     return trees.zeros(jax.tree.map(lambda s: jax.ShapeDtypeStruct((1, *s.shape), s.dtype), shapes))
 
 
+def _chunk(config: Config) -> int:
+    """How many rows of a minibatch (sequences, where there is memory) the gradient takes at once;
+    0 for all. Raises `UserError` for a `chunk_rows` that does not divide them."""
+    limit = config.chunk_rows
+    if limit < 0:
+        limit = 2048 if jax.default_backend() == "cpu" else 0
+    rows = config.num_envs * (1 if config.recurrent else config.num_steps) // config.minibatches
+    if limit and config.recurrent:
+        limit = max(limit // config.num_steps, 1)
+    if not limit or rows <= limit:
+        return 0
+    if config.chunk_rows < 0:
+        divisor = next(n for n in range(limit, 0, -1) if rows % n == 0)
+        return divisor if divisor > limit // 4 else 0  # many small chunks would be slower than one
+    if rows % limit:
+        raise UserError(
+            f"chunk_rows={config.chunk_rows} does not divide a minibatch of {rows} rows."
+        )
+    return limit
+
+
 def _check(env: Environment, config: Config) -> None:
     check_action_space(env.action_space, "ppo")
     activation(config.activation)
+    initialiser(config.initialiser, 1.0)
     hypers(config)
     for name in ("num_envs", "num_steps", "epochs", "minibatches", "num_shards"):
         if getattr(config, name) < 1:
@@ -307,3 +338,6 @@ def _check(env: Environment, config: Config) -> None:
         config.num_shards,
         config.recurrent > 0,
     )
+    rows = config.num_envs // config.num_shards * (1 if config.recurrent else config.num_steps)
+    order = lambda key: shuffle.permutation(key, rows, config.shuffle)
+    jax.eval_shape(order, jax.random.key(0))

@@ -34,6 +34,8 @@ class Config:
     """Widths of the policy's hidden layers."""
     activation: str = "tanh"
     """tanh, relu, elu, gelu or silu."""
+    initialiser: str = "lecun"
+    """Initial weights: lecun (normal), or orthogonal with a first policy close to uniform."""
     optimiser: str = "adam"
     """adam, rmsprop or sgd."""
 
@@ -62,7 +64,13 @@ def leave_one_out(returns: Array, mask: Array) -> Array:
 def agent(env: Environment, config: Config) -> Agent:
     """The REINFORCE agent for `env`; it needs batches of whole episodes."""
     check_action_space(env.action_space, "reinforce")
-    network = ActorCritic(env.observation_space, env.action_space, config.hidden, config.activation)
+    network = ActorCritic(
+        env.observation_space,
+        env.action_space,
+        config.hidden,
+        config.activation,
+        initialiser=config.initialiser,
+    )
     optimiser = transform(config.optimiser)
 
     def init(key, hyper):
@@ -119,10 +127,14 @@ def agent(env: Environment, config: Config) -> Agent:
     )
 
 
-@functools.cache
 def reinforce(env: Environment, config: Config = Config()) -> Algorithm:
     """REINFORCE on `env`, learning from whole episodes. Raises `UserError` where env and config do
     not fit: an action space without a policy head, an environment without a time limit."""
+    return _build(env, config)  # however the arguments are passed, one entry of the cache
+
+
+@functools.cache
+def _build(env: Environment, config: Config) -> Algorithm:
     learner = agent(env, config)
     if config.normalize_observation:
         learner = normalize_observation(learner, env)

@@ -39,10 +39,8 @@ class Params:
 
 @struct
 class State:
-    position: Array
-    velocity: Array
-    angle: Array
-    angular_velocity: Array
+    # One array, not four: it is the observation too, and four times fewer small operations.
+    physics: Array  # [4]: position, velocity, angle, angular velocity
 
 
 @functools.cache
@@ -65,8 +63,7 @@ def cartpole() -> Environment:
 
 def _reset(key: Key, params: Params) -> tuple[State, TimeStep]:
     numbers = jax.random.uniform(key, (4,), jnp.float32, params.reset_low, params.reset_high)
-    state = State(numbers[0], numbers[1], numbers[2], numbers[3])
-    return state, TimeStep(
+    return State(numbers), TimeStep(
         observation=numbers,
         reward=jnp.zeros((), jnp.float32),
         terminated=jnp.zeros((), bool),
@@ -77,24 +74,26 @@ def _reset(key: Key, params: Params) -> tuple[State, TimeStep]:
 
 def _step(key: Key, state: State, action: Array, params: Params) -> tuple[State, TimeStep]:
     del key
+    _, velocity, angle, angular_velocity = state.physics
     mass = params.cart_mass + params.pole_mass
     moment = params.pole_mass * params.half_length
     force = jnp.where(action == 1, params.force, -params.force)
-    cos, sin = jnp.cos(state.angle), jnp.sin(state.angle)
-    push = (force + moment * jnp.square(state.angular_velocity) * sin) / mass
+    cos, sin = jnp.cos(angle), jnp.sin(angle)
+    push = (force + moment * jnp.square(angular_velocity) * sin) / mass
     angular_acceleration = (params.gravity * sin - cos * push) / (
         params.half_length * (4.0 / 3.0 - params.pole_mass * jnp.square(cos) / mass)
     )
     acceleration = push - moment * angular_acceleration * cos / mass
-    position = state.position + params.dt * state.velocity
-    velocity = state.velocity + params.dt * acceleration
-    angle = state.angle + params.dt * state.angular_velocity
-    angular_velocity = state.angular_velocity + params.dt * angular_acceleration
-    state = State(position, velocity, angle, angular_velocity)
-    return state, TimeStep(
-        observation=jnp.stack([position, velocity, angle, angular_velocity]),
+    # Euler: every rate is the one before the step.
+    rates = jnp.stack([velocity, acceleration, angular_velocity, angular_acceleration])
+    physics = state.physics + params.dt * rates
+    outside = jnp.abs(physics) > jnp.stack(
+        [params.max_position, jnp.inf, params.max_angle, jnp.inf]
+    )
+    return State(physics), TimeStep(
+        observation=physics,
         reward=jnp.ones((), jnp.float32),
-        terminated=(jnp.abs(position) > params.max_position) | (jnp.abs(angle) > params.max_angle),
+        terminated=outside.any(),
         truncated=jnp.zeros((), bool),
         first=jnp.zeros((), bool),
     )
@@ -103,7 +102,8 @@ def _step(key: Key, state: State, action: Array, params: Params) -> tuple[State,
 def _render(state: State, params: Params) -> np.ndarray:
     edge = float(params.max_position)
     unit = edge / 2.4  # sizes follow the track, so that the cart is visible on any
-    x, angle, length = float(state.position), float(state.angle), 2 * float(params.half_length)
+    x, _, angle, _ = (float(number) for number in state.physics)
+    length = 2 * float(params.half_length)
     canvas = drawing.Canvas(400, 300, scale=200 / (edge + 0.4 * unit), origin=(200, 225))
     far, deep = edge + unit, -5 * unit
     ground = [(-far, 0), (far, 0), (far, deep), (-far, deep)]

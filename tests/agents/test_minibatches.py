@@ -1,0 +1,82 @@
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxrl.agents import minibatches as mb
+from jaxrl.core import random
+from jaxrl.core.errors import UserError
+
+T, B = 6, 8
+
+
+def window():
+    """Each entry says where it lies."""
+    t, b = jnp.meshgrid(jnp.arange(T), jnp.arange(B), indexing="ij")
+    return {"place": jnp.stack([t, b], -1), "one": 100 * t + b}
+
+
+@pytest.mark.parametrize("shards", [1, 2, 4])
+@pytest.mark.parametrize("sequences", [False, True])
+@pytest.mark.parametrize("minibatches", [1, 2])
+@pytest.mark.parametrize("method", ["exact", "auto"])
+def test_every_epoch_takes_every_row_once(shards, sequences, minibatches, method):
+    epochs = 3
+    rows = mb.to_rows(window(), shards, sequences)
+    count = rows["one"].shape[1]
+    assert count == B // shards * (1 if sequences else T)
+    index = mb.indices(random.key(0), count, shards, epochs, minibatches, method)
+    assert index.shape == (epochs * minibatches, shards, count // minibatches)
+    for epoch in range(epochs):
+        seen = []
+        for i in range(minibatches):
+            batch = mb.from_rows(mb.take(rows, index[epoch * minibatches + i]), sequences)
+            rows_taken = shards * count // minibatches
+            assert batch["one"].shape == ((T, rows_taken) if sequences else (rows_taken,))
+            np.testing.assert_array_equal(
+                batch["one"], 100 * batch["place"][..., 0] + batch["place"][..., 1]
+            )
+            if sequences:
+                np.testing.assert_array_equal(
+                    batch["place"][..., 0], np.arange(T)[:, None].repeat(batch["one"].shape[1], 1)
+                )
+                assert (batch["place"][:, :, 1] == batch["place"][:1, :, 1]).all()
+            # Equally many of every shard, so that no device needs another's.
+            owner = np.asarray(batch["place"])[..., 1] // (B // shards)
+            assert (np.bincount(owner.ravel(), minlength=shards) == owner.size // shards).all()
+            seen.append(np.asarray(batch["one"]).ravel())
+        assert sorted(np.concatenate(seen)) == sorted(np.asarray(window()["one"]).ravel())
+
+
+def test_the_rows_of_a_shard_are_its_environments():
+    rows = mb.to_rows(window(), 4, False)
+    for shard in range(4):
+        assert set(np.asarray(rows["place"][shard, :, 1])) == {2 * shard, 2 * shard + 1}
+
+
+def test_sequences_of_one_step_keep_their_shape():
+    """The memory at a window's start is such a sequence."""
+    memory = jnp.arange(B * 3).reshape(1, B, 3)
+    rows = mb.to_rows(memory, 2, True)
+    assert rows.shape == (2, B // 2, 1, 3)
+    back = mb.from_rows(mb.take(rows, jnp.array([[0, 2], [1, 3]])), True)
+    np.testing.assert_array_equal(back, memory[:, jnp.array([0, 2, 5, 7])])
+
+
+def test_epochs_and_shards_have_permutations_of_their_own():
+    index = mb.indices(random.key(0), 64, 2, 3, 4)
+    orders = {
+        tuple(np.asarray(index[4 * e : 4 * e + 4, s]).ravel()) for e in range(3) for s in range(2)
+    }
+    assert len(orders) == 6
+    again = mb.indices(random.key(1), 64, 2, 3, 4)
+    assert (index != again).any()
+
+
+def test_what_does_not_divide():
+    mb.check(8, 6, 3, 2, False)
+    with pytest.raises(UserError, match="num_envs=8 does not divide into num_shards=3"):
+        mb.check(8, 6, 1, 3, False)
+    with pytest.raises(UserError, match=r"48 steps .* minibatches=5; .* divides 48"):
+        mb.check(8, 6, 5, 1, False)
+    with pytest.raises(UserError, match=r"4 sequences .* minibatches=3"):
+        mb.check(8, 6, 3, 2, True)

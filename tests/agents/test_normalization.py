@@ -1,0 +1,165 @@
+import dataclasses
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jaxrl.agents.transforms.normalization import (
+    add,
+    no_moments,
+    normalize_observation,
+    normalize_reward,
+)
+from jaxrl.core import random
+from jaxrl.core.errors import UserError
+from jaxrl.core.spaces import Box, Discrete
+from jaxrl.core.types import Agent, Batch, Environment, Info, TimeStep, Transition
+
+T, B = 6, 4
+SPACE = {"real": Box(-9.0, 9.0, (2,)), "which": Discrete(3), "pixels": Box(0, 255, (2,), jnp.uint8)}
+WORLD = Environment("none", None, None, (), SPACE, Discrete(2))
+
+
+def recorder(hyper=None):
+    """An agent whose state is what it saw last, when acting and when learning."""
+
+    def update(state, batch, key):
+        return batch, Info({})
+
+    def act(state, timestep, memory, key, greedy):
+        return timestep, memory, {}
+
+    defaults = {"discount": np.float32(0.9)} if hyper is None else hyper
+    return Agent("recorder", lambda key, hyper: (), act, update, hyper=defaults)
+
+
+def timesteps(seed, shape=(T, B)):
+    rng = np.random.default_rng(seed)
+    real = (rng.normal(size=(*shape, 2)) * [1, 50] + [3, -200]).astype(np.float32)
+    flags = jnp.asarray(rng.random((3, *shape)) < 0.2)
+    return TimeStep(
+        {
+            "real": jnp.asarray(real),
+            "which": jnp.asarray(rng.integers(0, 3, shape), jnp.int32),
+            "pixels": jnp.asarray(rng.integers(0, 255, (*shape, 2)), jnp.uint8),
+        },
+        jnp.asarray(rng.normal(size=shape) + 1, jnp.float32),
+        flags[0],
+        flags[1],
+        flags[2],
+    )
+
+
+def batch(seed):
+    return Batch(
+        Transition(timesteps(seed), (), timesteps(seed + 100), (), {}),
+        jnp.float32(0),
+        tail=(timesteps(seed + 200, (B,)), ()),
+    )
+
+
+@given(st.lists(st.integers(1, 6), min_size=1, max_size=4), st.floats(-1e3, 1e3))
+def test_moments_are_those_of_all_values(sizes, offset):
+    rng = np.random.default_rng(len(sizes))
+    chunks = [(rng.normal(size=(n, 2, 3)) + offset).astype(np.float32) for n in sizes]
+    moments = no_moments((3,))
+    np.testing.assert_array_equal(moments.deviation, 1)
+    for chunk in chunks:
+        moments = add(moments, jnp.asarray(chunk))
+    values = np.concatenate(chunks).reshape(-1, 3).astype(np.float64)
+    assert moments.count == len(values)
+    np.testing.assert_allclose(moments.mean, values.mean(0), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(moments.deviation, values.std(0), rtol=2e-3, atol=1e-3)
+
+
+def test_moments_of_scalars_and_of_one_value():
+    moments = add(no_moments(()), jnp.array([2.0]))
+    assert moments.mean == 2 and moments.count == 1 and jnp.isfinite(moments.deviation)
+    np.testing.assert_allclose(add(moments, jnp.array([4.0])).deviation, 1, rtol=1e-5)
+
+
+def standardised(x, seen):
+    if len(seen) == 0:
+        return np.clip(x, -10, 10)
+    seen = np.concatenate([s.reshape(-1, 2) for s in seen])
+    return np.clip((x - seen.mean(0)) / seen.std(0), -10, 10)
+
+
+def test_observations_are_seen_with_the_old_statistics_which_are_updated_after():
+    agent = normalize_observation(recorder(), WORLD)
+    state, seen = agent.init(random.key(0), {}), []
+    for i in range(3):
+        data = batch(i)
+        acted_on, _, _ = agent.act(state, data.tail[0], (), None, False)
+        expected = standardised(np.asarray(data.tail[0].observation["real"]), seen)
+        np.testing.assert_allclose(acted_on.observation["real"], expected, rtol=1e-3, atol=1e-3)
+        state, _ = agent.update(state, data, random.key(0))
+        learnt_from = state.agent
+        for got, given_ in (
+            (learnt_from.transitions.timestep, data.transitions.timestep),
+            (learnt_from.transitions.next_timestep, data.transitions.next_timestep),
+            (learnt_from.tail[0], data.tail[0]),
+        ):
+            expected = standardised(np.asarray(given_.observation["real"]), seen)
+            np.testing.assert_allclose(got.observation["real"], expected, rtol=1e-3, atol=1e-3)
+            # Integers stay as they are, and so does everything but the observation.
+            for part in ("which", "pixels"):
+                np.testing.assert_array_equal(got.observation[part], given_.observation[part])
+                assert got.observation[part].dtype == given_.observation[part].dtype
+            np.testing.assert_array_equal(got.reward, given_.reward)
+        seen.append(np.asarray(data.transitions.observation["real"]))
+    assert state.moments[0] is None or state.moments[1] is None  # "pixels" and "which"
+
+
+def test_observations_are_clipped():
+    agent = normalize_observation(recorder(), WORLD, clip=2.0)
+    state, _ = agent.update(agent.init(random.key(0), {}), batch(0), random.key(0))
+    step = batch(1).tail[0]
+    far = dataclasses.replace(step, observation=step.observation | {"real": jnp.full((B, 2), 1e9)})
+    assert (agent.act(state, far, (), None, False)[0].observation["real"] == 2).all()
+
+
+@pytest.mark.parametrize("discount", [0.9, 0.0])
+def test_rewards_are_divided_by_the_deviation_of_the_running_return(discount):
+    agent = normalize_reward(recorder(), B)
+    state = agent.init(random.key(0), {"discount": discount})
+    running, seen = np.zeros(B), []
+    for i in range(4):
+        data = batch(i)
+        state, _ = agent.update(state, data, random.key(0))
+        got = state.agent.transitions.next_timestep
+        deviation = np.std(seen) if seen else 1.0
+        reward = np.asarray(data.transitions.reward, np.float64)
+        np.testing.assert_allclose(got.reward, np.clip(reward / deviation, -10, 10), rtol=1e-3)
+        np.testing.assert_array_equal(got.done, data.transitions.done)
+        np.testing.assert_array_equal(
+            state.agent.transitions.timestep.reward, data.transitions.timestep.reward
+        )
+        for t in range(T):
+            running = discount * running + reward[t]
+            seen.extend(running)
+            running = np.where(data.transitions.done[t], 0.0, running)
+        np.testing.assert_allclose(state.returns, running, rtol=1e-4, atol=1e-5)
+    assert (np.asarray(state.returns) != 0).any()
+
+
+def test_rewards_are_clipped():
+    agent = normalize_reward(recorder(), B, clip=0.5)
+    state, _ = agent.update(agent.init(random.key(0), {"discount": 0.9}), batch(0), random.key(0))
+    reward = np.asarray(state.agent.transitions.reward)
+    assert np.abs(reward).max() == 0.5 and np.abs(reward).min() < 0.5
+
+
+def test_an_agent_without_a_discount():
+    with pytest.raises(UserError, match="'recorder' has none"):
+        normalize_reward(recorder(hyper={}), B)
+
+
+def test_what_the_agent_says_of_itself_is_kept():
+    inner = dataclasses.replace(recorder(), needs=("tail",), config="config", memory=lambda n: 7)
+    for outer in (normalize_observation(inner, WORLD), normalize_reward(inner, B)):
+        assert outer.needs == ("tail",) and outer.config == "config" and outer.memory(1) == 7
+        assert outer.hyper is inner.hyper
+        assert "recorder" in outer.name and outer.name != "recorder"

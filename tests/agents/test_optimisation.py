@@ -1,0 +1,88 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from jaxrl.agents.optimisation import TRANSFORMS, accumulated_gradient, descend, transform
+from jaxrl.core.errors import UserError
+
+PARAMS = {"w": jnp.array([1.0, -2.0, 3.0]), "b": jnp.float32(0.5)}
+GRADIENT = {"w": jnp.array([3.0, 0.0, 4.0]), "b": jnp.float32(12.0)}  # norm 13
+
+OPTAX = {
+    "adam": lambda rate: optax.adam(rate, eps=1e-5),
+    "rmsprop": lambda rate: optax.rmsprop(rate, decay=0.99, eps=1e-5),
+    "sgd": optax.sgd,
+}
+
+
+@pytest.mark.parametrize("name", list(TRANSFORMS))
+@pytest.mark.parametrize("max_norm", [0.5, 13.5, np.inf])
+def test_equal_to_the_optax_chain(name, max_norm):
+    clip = optax.identity() if np.isinf(max_norm) else optax.clip_by_global_norm(max_norm)
+    theirs = optax.chain(clip, OPTAX[name](0.01))
+    ours = transform(name)
+    params, state = PARAMS, ours.init(PARAMS)
+    expected, their_state = PARAMS, theirs.init(PARAMS)
+    for scale in (1.0, 0.1, -1.0):
+        gradient = jax.tree.map(lambda g, scale=scale: scale * g, GRADIENT)
+        params, state, norm = descend(ours, gradient, state, params, 0.01, max_norm)
+        updates, their_state = theirs.update(gradient, their_state, expected)
+        expected = optax.apply_updates(expected, updates)
+        np.testing.assert_allclose(norm, 13 * abs(scale), rtol=1e-6)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), params, expected)
+
+
+def test_a_zero_gradient_changes_nothing_and_is_no_nan():
+    zero = jax.tree.map(jnp.zeros_like, PARAMS)
+    for max_norm in (0.5, jnp.inf):
+        params, _, norm = descend(optax.identity(), zero, optax.EmptyState(), PARAMS, 0.1, max_norm)
+        jax.tree.map(np.testing.assert_array_equal, params, PARAMS)
+        assert norm == 0
+
+
+@pytest.mark.parametrize("max_norm", [0.5, jnp.inf])
+def test_descending_can_be_differentiated(max_norm):
+    """For gradients of a whole training run: also where no limit is set."""
+
+    def after(params, rate):
+        gradient = jax.grad(lambda p: (p["w"] ** 2).sum() + p["b"] ** 2)(params)
+        params, _, _ = descend(
+            optax.identity(), gradient, optax.EmptyState(), params, rate, max_norm
+        )
+        return params["w"].sum()
+
+    by_params, by_rate = jax.grad(after, argnums=(0, 1))(PARAMS, 0.1)
+    assert all(jnp.isfinite(x).all() for x in jax.tree.leaves(by_params))
+    numeric = (after(PARAMS, 0.1 + 1e-2) - after(PARAMS, 0.1 - 1e-2)) / 2e-2
+    np.testing.assert_allclose(by_rate, numeric, rtol=1e-3)
+
+
+def test_names():
+    with pytest.raises(UserError, match=r"Unknown optimiser 'adm'; did you mean 'adam'\?"):
+        transform("adm")
+
+
+def loss(params, data):
+    error = data["x"] @ params["w"] + params["b"] - data["y"]
+    return (error**2).mean(), {"error": jnp.abs(error).mean()}
+
+
+@pytest.mark.parametrize("axis,shape", [(0, (12,)), (1, (2, 12)), (1, (1, 12))])
+@pytest.mark.parametrize("rows", [0, 3, 4, 12, 100])
+def test_chunks_add_up_to_the_whole(axis, shape, rows):
+    data = {
+        "x": jax.random.normal(jax.random.key(0), (*shape, 3)),
+        "y": jax.random.normal(jax.random.key(1), shape),
+    }
+    whole, info = jax.grad(loss, has_aux=True)(PARAMS, data)
+    gradient, chunked_info = accumulated_gradient(loss, PARAMS, data, axis, rows)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), gradient, whole)
+    np.testing.assert_allclose(chunked_info["error"], info["error"], rtol=1e-6)
+
+
+def test_chunks_that_do_not_divide():
+    data = {"x": jnp.ones((12, 3)), "y": jnp.ones(12)}
+    with pytest.raises(UserError, match="12 rows does not split into chunks of 5"):
+        accumulated_gradient(loss, PARAMS, data, 0, 5)

@@ -1,0 +1,24 @@
+"""Compilation is what these tests pay for: cheap code generation, and one cache for all workers."""
+
+import os
+import pathlib
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))  # so that tests can import tests.*
+FLAGS = (
+    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
+    "--xla_force_host_platform_device_count=4"  # costs nothing where one device is used
+)
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FLAGS}".strip()
+
+import hypothesis  # noqa: E402
+import jax  # noqa: E402
+
+CACHE = os.environ.get("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".jax_cache"))
+jax.config.update("jax_compilation_cache_dir", CACHE)
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+hypothesis.settings.register_profile("jaxrl", deadline=None, derandomize=True, max_examples=50)
+hypothesis.settings.load_profile("jaxrl")

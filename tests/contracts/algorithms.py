@@ -1,0 +1,147 @@
+"""Every algorithm that the contracts and the probes are held against. A new one adds a line."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from jaxrl.agents.policy_gradient import a2c, ppo
+from jaxrl.agents.policy_gradient import reinforce as reinforce_
+from jaxrl.core import metrics as m
+from jaxrl.core import random
+from jaxrl.core.train import advance, empty_row, start
+from jaxrl.core.types import Algorithm
+from jaxrl.networks.actor_critic import ActorCritic
+from tests.learning.probes import DISCOUNT, PROBES, probe
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """How one algorithm is tested: small, and quick to learn a probe."""
+
+    build: Callable[[Any], Algorithm]  # environment -> algorithm
+    continuous: bool = False
+    steps: int = 150  # in which it learns any probe
+    # (state, timestep [B], memory [B] before it) -> value [B]; None where no value is known
+    value: Callable[[Algorithm, Any, Any, Any], jax.Array] | None = None
+    sharded: bool = True  # whether its config has num_shards
+
+
+def actor_critic_value(algorithm, state, timestep, memory):
+    c = algorithm.config
+    network = ActorCritic(
+        probe(False).observation_space,
+        probe(False).action_space,
+        c.hidden,
+        c.activation,
+        c.recurrent,
+    )
+    return value_of(network, state.agent.params, timestep, memory)
+
+
+def value_of(network, params, timestep, memory):
+    return network.apply(params, timestep, memory, method=_value)
+
+
+def _value(network, timestep, memory):
+    from jaxrl.networks import encoders
+
+    x = encoders.features(network.observation_space, timestep)
+    if network.recurrent:
+        x, _ = network.core(network.embedding(x), memory)
+    return network._value(x)
+
+
+def ppo_config(**changes) -> ppo.Config:
+    return ppo.Config(
+        **{
+            "num_envs": 16,
+            "num_steps": 8,
+            "epochs": 2,
+            "minibatches": 2,
+            "hidden": (16,),
+            "learning_rate": 0.01,
+            "discount": DISCOUNT,
+            "max_grad_norm": 1.0,
+            "num_shards": 4,
+        }
+        | changes
+    )
+
+
+def _ppo(**changes):
+    return lambda env: ppo.ppo(env, ppo_config(**changes))
+
+
+def _a2c(env):
+    config = a2c.Config(
+        num_envs=16, num_steps=8, hidden=(16,), optimiser="adam", learning_rate=0.01,
+        discount=DISCOUNT, max_grad_norm=1.0, num_shards=4,
+    )  # fmt: skip
+    return a2c.a2c(env, config)
+
+
+def _reinforce(env):
+    config = reinforce_.Config(num_envs=32, hidden=(16,), learning_rate=0.02, discount=DISCOUNT)
+    return reinforce_.reinforce(env, config)
+
+
+ALGORITHMS: dict[str, Entry] = {
+    "ppo": Entry(_ppo(), value=actor_critic_value),
+    "ppo continuous": Entry(_ppo(), continuous=True, value=actor_critic_value),
+    "ppo recurrent": Entry(_ppo(recurrent=8), value=actor_critic_value, steps=300),
+    "ppo normalised": Entry(_ppo(normalize_observation=True, normalize_reward=True)),
+    "a2c": Entry(_a2c, value=actor_critic_value, steps=300),
+    "reinforce": Entry(_reinforce, sharded=False),
+}
+
+
+@functools.cache
+def environment(continuous: bool):
+    return probe(continuous)
+
+
+@functools.cache
+def algorithm(name: str) -> Algorithm:
+    entry = ALGORITHMS[name]
+    return entry.build(environment(entry.continuous))
+
+
+@functools.cache
+def members(name: str) -> int:
+    """How many runs are always vmapped together: so that contracts and probes share a program."""
+    return max(len(algorithm(name).hyper) + 1, len(PROBES))
+
+
+@functools.cache
+def starter(name: str):
+    """One jitted function: keys and hyper-parameters, each [members] -> runs and empty rows."""
+
+    def begin(key, hyper):
+        run = start(algorithm(name), key, hyper)
+        return run, empty_row(algorithm(name), run)
+
+    return jax.jit(jax.vmap(begin))
+
+
+@functools.cache
+def driver(name: str):
+    """One jitted function: runs and rows [members], and a number of steps."""
+
+    def drive(run, row, steps):
+        def body(_, carry):
+            run, row = carry
+            run, metrics = advance(algorithm(name), run)
+            return run, m.merge(row, metrics)
+
+        return jax.lax.fori_loop(0, steps, body, (run, row))
+
+    return jax.jit(jax.vmap(drive, in_axes=(0, 0, None)))
+
+
+def keys(name: str, seed: int = 0):
+    return jax.random.split(random.key(seed), members(name))

@@ -1,0 +1,192 @@
+"""What every algorithm promises to the loop, to sweeps and to devices."""
+
+import functools
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+from jaxrl.core import metrics as m
+from jaxrl.core import random, spaces
+from jaxrl.core.hyper import read_hyper
+from jaxrl.core.train import Run, advance, start, train
+from jaxrl.core.types import Algorithm
+from jaxrl.sources.rollouts import SHARDS
+from tests.contracts.algorithms import (
+    ALGORITHMS,
+    algorithm,
+    driver,
+    environment,
+    keys,
+    members,
+    starter,
+)
+from tests.learning.probes import Probe, play
+
+NAMES = list(ALGORITHMS)
+LONG = Probe(match=1.0, sign=0.5, length=3).vector()  # something to learn and to remember
+everyone = pytest.mark.parametrize("name", NAMES)
+
+
+def shapes(tree):
+    return jax.tree.map(lambda x: (x.shape, x.dtype), tree)
+
+
+@everyone
+def test_a_step_gives_back_what_it_takes(name):
+    key = random.key(0)
+    run = jax.eval_shape(lambda key: start(algorithm(name), key), key)
+    again, metrics = jax.eval_shape(lambda run: advance(algorithm(name), run), run)
+    assert jax.tree.structure(run) == jax.tree.structure(again)
+    for before, after in zip(jax.tree.leaves(run), jax.tree.leaves(again), strict=True):
+        assert (before.shape, before.dtype) == (after.shape, after.dtype)
+        assert before.weak_type == after.weak_type  # else the second chunk compiles anew
+    assert metrics and all(m.is_metric(x) for x in metrics.values())
+    assert "diverged" in metrics
+
+
+@everyone
+def test_description(name):
+    a = algorithm(name)
+    assert isinstance(a, Algorithm) and a.name and a.config is not None
+    assert a.frames > 0 and a.initial_frames >= 0
+    assert a is ALGORITHMS[name].build(environment(ALGORITHMS[name].continuous))
+    for value in a.hyper.values():
+        assert np.asarray(value).dtype == np.float32 and np.shape(value) == ()
+
+
+@functools.cache
+def swept(name):
+    """Member 0 has the defaults; member i + 1 has hyper-parameter i changed; all share a key."""
+    a, count = algorithm(name), members(name)
+    hyper = {}
+    for i, (key, value) in enumerate(sorted(a.hyper.items())):
+        changed = 0.3 if np.isinf(value) or value == 0 else 0.9 * value
+        hyper[key] = jnp.full(count, value).at[i + 1].set(changed)
+    same = jnp.broadcast_to(random.key(0), (count,))
+    runs, rows = starter(name)(same, hyper)
+    after, rows = driver(name)(play(runs, np.tile(LONG, (members(name), 1))), rows, 3)
+    return hyper, after, rows
+
+
+@everyone
+def test_every_hyper_parameter_takes_a_value_for_each_member(name):
+    hyper, after, rows = swept(name)
+    stored = read_hyper(after)
+    for key, values in hyper.items():
+        np.testing.assert_array_equal(stored[key], values)
+    assert (rows["diverged"].step == m.NEVER).all()
+    # The rate of learning reaches the parameters; members that nothing changed are equal.
+    leaves = [np.asarray(x) for x in jax.tree.leaves(after.state.agent) if x.dtype == jnp.float32]
+    index = sorted(hyper).index("learning_rate") + 1
+    assert any((x[0] != x[index]).any() for x in leaves if x.ndim > 2)
+    for i in range(len(hyper) + 1, members(name)):
+        assert all(np.array_equal(x[0], x[i]) for x in leaves)
+
+
+@everyone
+def test_every_hyper_parameter_alone_can_be_batched(name):
+    a = algorithm(name)
+    for key in a.hyper:
+        go = lambda value, key=key: start(a, random.key(0), {key: value})
+        batched = jax.eval_shape(jax.vmap(go), jnp.ones(2))
+        assert read_hyper(batched)[key].shape == (2,)
+
+
+@everyone
+def test_seeds_differ_and_their_runs_stay_finite(name):
+    default = {k: jnp.broadcast_to(v, members(name)) for k, v in algorithm(name).hyper.items()}
+    runs, rows = starter(name)(keys(name, 3), default)
+    after, rows = driver(name)(play(runs, np.tile(LONG, (members(name), 1))), rows, 3)
+    assert driver(name)._cache_size() == 1
+    np.testing.assert_array_equal(after.step, 3)
+    np.testing.assert_array_equal(rows["diverged"].step, m.NEVER)
+    weights = [np.asarray(x) for x in jax.tree.leaves(after.state.agent) if x.ndim == 3]
+    different = [len(np.unique(x.reshape(len(x), -1), axis=0)) == len(x) for x in weights]
+    assert np.mean(different) >= 0.5  # what is never updated may have zero moments in all
+    assert np.isfinite(
+        jax.tree.leaves(m.values({k: v for k, v in rows.items() if k != "diverged"}))
+    ).all()
+
+
+@everyone
+def test_the_policy_acts_greedily_and_not(name):
+    env = environment(ALGORITHMS[name].continuous)
+    run = start(algorithm(name), random.key(0))
+    policy = algorithm(name).policy(run.state)
+    _, timestep = jax.vmap(env.reset, in_axes=(0, None))(
+        jax.random.split(random.key(1), 64), env.params
+    )
+    act = jax.jit(lambda policy, key, greedy: policy.act(
+        policy.state, timestep, policy.memory(64), key, greedy
+    ), static_argnums=2)  # fmt: skip
+    key = random.key(0)
+    other = random.key(1)
+    for greedy in (True, False):
+        action, memory, _ = act(policy, key, greedy)
+        fits = jax.vmap(lambda a: jnp.shape(a) == env.action_space.shape)(action)
+        assert fits.all() and action.dtype == env.action_space.dtype
+        assert shapes(memory) == shapes(policy.memory(64))
+        same = (action == act(policy, other, greedy)[0]).all()
+        assert same == greedy
+    if not ALGORITHMS[name].continuous:
+        assert jax.vmap(lambda a: spaces.contains(env.action_space, a))(action).all()
+
+
+def shardings(mesh, name, run):
+    """The run's shardings by `partition`, a prefix of its state's tree."""
+    is_spec = lambda x: isinstance(x, PartitionSpec)
+    specs = jax.tree.map(
+        lambda spec, part: jax.tree.map(lambda _: spec, part),
+        algorithm(name).partition,
+        run.state,
+        is_leaf=is_spec,
+    )
+    place = lambda spec: NamedSharding(mesh, spec)
+    return Run(
+        jax.tree.map(place, specs, is_leaf=is_spec), place(PartitionSpec()), place(PartitionSpec())
+    )
+
+
+STEPS = 3
+jitted = jax.jit(train, static_argnums=(0, 2))
+
+
+def compiled_on(name, devices):
+    mesh = jax.make_mesh(
+        (devices,), (SHARDS,), axis_types=(AxisType.Auto,), devices=jax.devices()[:devices]
+    )
+    run = start(algorithm(name), random.key(0))
+    places = shardings(mesh, name, run)
+    run = jax.tree.map(jax.device_put, run, places)
+    go = jax.jit(lambda run: train(algorithm(name), run, STEPS), out_shardings=(places, None))
+    return run, go.lower(run).compile()
+
+
+@pytest.mark.parametrize(
+    "name", [n for n in NAMES if ALGORITHMS[n].sharded and n not in ("a2c", "ppo continuous")]
+)
+def test_one_program_means_the_same_on_four_devices(name):
+    one, program = compiled_on(name, 1)
+    alone, row = program(one)
+    four, program = compiled_on(name, 4)
+    shared, shared_row = program(four)
+    streams = [x for x in jax.tree.leaves(shared.state.source.streams) if x.ndim]
+    assert all(x.sharding.spec[0] == SHARDS for x in streams)
+    for a, b in zip(
+        jax.tree.leaves((alone.state, row)),
+        jax.tree.leaves((shared.state, shared_row)),
+        strict=True,
+    ):
+        np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-3, atol=1e-3)
+    gathered = re.findall(r"= (\S+) all-gather\(", program.as_text())
+    window = algorithm(name).frames
+    sizes = [
+        np.prod([int(n) for n in re.search(r"\[([\d,]*)\]", g)[1].split(",") if n])
+        for g in gathered
+    ]
+    assert all(size < window for size in sizes), gathered
+    assert "all-reduce" in program.as_text()

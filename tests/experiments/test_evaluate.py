@@ -1,0 +1,67 @@
+"""experiments/evaluate.py on a finished run."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from experiments import evaluate as script
+from jaxrl.runtime import command_line
+
+
+def evaluate(run, out, *words):
+    argv = [
+        str(run),
+        "--out",
+        str(out),
+        *words,
+        *([] if any("--episodes" in w for w in words) else ["--episodes", "5"]),
+    ]
+    assert command_line.call(script.main, argv) == 0
+    return json.loads((out / "evaluation.json").read_text(), parse_constant=pytest.fail)
+
+
+def test_both_ways_of_acting_with_intervals_and_a_gif(finished, tmp_path, capsys):
+    before = sorted(finished.rglob("*"))
+    result = evaluate(finished, tmp_path / "new" / "folder")
+    assert sorted(finished.rglob("*")) == before  # --out says where all goes
+    for how in ("greedy", "stochastic"):
+        found = result[how]["return"]
+        low, high = found["interval"]
+        assert low <= found["mean"] <= high
+        assert found == result[how]["length"]  # a reward of 1 a step
+        assert result[how]["finished"]["mean"] == 1.0
+    assert result["step"] == 20 and result["episodes"] == 5 and result["env"] == "cartpole"
+    shown = capsys.readouterr().out
+    assert "greedy return" in shown and "stochastic return" in shown and "95 % interval" in shown
+    with Image.open(tmp_path / "new" / "folder" / "episode.gif") as gif:
+        assert gif.n_frames > 5 and np.asarray(gif.convert("RGB")).std() > 0
+
+
+def test_the_same_seed_gives_the_same_numbers(finished, tmp_path):
+    first = evaluate(finished, tmp_path / "a", "--render", "none")
+    assert first == evaluate(finished, tmp_path / "b", "--render", "none")
+    other = evaluate(finished, tmp_path / "c", "--render", "none", "--seed", "1")
+    assert first["stochastic"] != other["stochastic"]
+    assert not (tmp_path / "a" / "episode.gif").exists()
+
+
+def test_several_seeds_are_what_the_interval_is_over(finished_pair, tmp_path, capsys):
+    result = evaluate(finished_pair, tmp_path, "--render", "png", "--member", "1")
+    assert result["greedy"]["return"]["seeds"] == 2
+    assert "intervals over 2 seeds" in capsys.readouterr().out
+    with Image.open(tmp_path / "episode.png") as picture:
+        assert picture.format == "PNG"
+
+
+def test_one_episode_has_no_interval(finished, tmp_path, capsys):
+    result = evaluate(finished, tmp_path, "--episodes=1", "--render", "none")
+    assert result["greedy"]["return"]["interval"] is None
+
+
+def test_another_environment_and_its_metrics(finished, tmp_path, capsys):
+    env = "tests.runtime.worlds:cartpole_with_success"
+    result = evaluate(finished, tmp_path, "--env", env, "--render", "none")
+    assert result["greedy"]["success"]["mean"] == 1.0
+    assert "success" in capsys.readouterr().out

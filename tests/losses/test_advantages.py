@@ -1,0 +1,230 @@
+"""Returns and advantages against float64 loops and against rlax."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import rlax
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jaxrl.losses import discounted_returns, gae
+
+
+def brute_force_gae(reward, value, next_value, terminated, done, discount, trace):
+    """The definition: a sum of TD errors up to the episode's end, each step on its own."""
+    steps = len(reward)
+    delta = reward + discount * np.where(terminated, 0, next_value) - value
+    result = np.zeros(steps)
+    for t in range(steps):
+        weight = 1.0
+        for k in range(t, steps):
+            result[t] += weight * delta[k]
+            if done[k]:
+                break
+            weight *= discount * trace
+    return result
+
+
+def brute_force_returns(reward, done, final_value, discount):
+    steps = len(reward)
+    result = np.zeros(steps)
+    for t in range(steps):
+        weight = 1.0
+        for k in range(t, steps):
+            result[t] += weight * reward[k]
+            weight *= discount
+            if done[k]:
+                break
+        else:
+            result[t] += weight * final_value
+    return result
+
+
+def window(seed, steps=20, shape=()):
+    rng = np.random.default_rng(seed)
+    size = (steps, *shape)
+    terminated, truncated = rng.random(size) < 0.15, rng.random(size) < 0.15
+    return {
+        "reward": rng.normal(size=size),
+        "value": rng.normal(size=size),
+        "next_value": rng.normal(size=size),
+        "terminated": terminated,
+        "done": terminated | truncated,
+    }
+
+
+def float32(data):
+    return {k: jnp.asarray(v, jnp.float32 if v.dtype != bool else bool) for k, v in data.items()}
+
+
+jitted = jax.jit(gae)
+UNIT = st.floats(0, 1)
+
+
+@given(st.integers(0, 10**6), UNIT, UNIT)
+def test_gae_is_the_sum_of_td_errors(seed, discount, trace):
+    data = window(seed)
+    np.testing.assert_allclose(
+        jitted(**float32(data), discount=discount, trace=trace),
+        brute_force_gae(**data, discount=discount, trace=trace),
+        rtol=2e-4,
+        atol=2e-4,
+    )
+
+
+@given(st.integers(0, 10**6), UNIT)
+def test_returns_are_the_discounted_sums(seed, discount):
+    data = window(seed)
+    np.testing.assert_allclose(
+        jax.jit(discounted_returns)(
+            jnp.float32(data["reward"]), data["done"], jnp.float32(2.5), discount
+        ),
+        brute_force_returns(data["reward"], data["done"], 2.5, discount),
+        rtol=2e-4,
+        atol=2e-4,
+    )
+
+
+@given(st.integers(0, 10**6), UNIT)
+def test_trace_0_is_the_td_error_and_trace_1_the_return_minus_the_value(seed, discount):
+    data = window(seed)
+    # The true successor's value is the next step's value unless the episode was cut.
+    data["next_value"][:-1] = np.where(
+        data["done"][:-1], data["next_value"][:-1], data["value"][1:]
+    )
+    x = float32(data)
+    zero = jitted(**x, discount=discount, trace=0.0)
+    alive = jnp.where(x["terminated"], 0, x["next_value"])
+    np.testing.assert_allclose(
+        zero, x["reward"] + discount * alive - x["value"], rtol=1e-5, atol=1e-5
+    )
+    # A cut step's bootstrap is worth as much as a reward there.
+    cut = x["done"].at[-1].set(True)
+    returns = discounted_returns(
+        x["reward"] + jnp.where(cut, discount * alive, 0), cut, jnp.float32(0), discount
+    )
+    one = jitted(**x, discount=discount, trace=1.0)
+    np.testing.assert_allclose(one + x["value"], returns, rtol=1e-4, atol=1e-4)
+
+
+@given(st.integers(0, 10**6), st.integers(0, 18))
+def test_nothing_leaks_over_an_episodes_end(seed, end):
+    data = window(seed)
+    data["done"][end] = True
+    changed = {k: v.copy() for k, v in data.items()}
+    for name in ("reward", "value", "next_value"):
+        changed[name][end + 1 :] += 100.0
+    a, b = (jitted(**float32(d), discount=0.9, trace=0.8) for d in (data, changed))
+    np.testing.assert_array_equal(a[: end + 1], b[: end + 1])
+    assert (a[end + 1 :] != b[end + 1 :]).any()
+
+
+@pytest.mark.parametrize("poison", [np.nan, np.inf])
+def test_not_even_nan_leaks_over_an_episodes_end(poison):
+    data = window(0)
+    data["done"][7] = True
+    data["reward"][8:] = poison
+    result = jitted(**float32(data), discount=0.9, trace=0.8)
+    assert np.isfinite(result[:8]).all()
+
+
+def test_a_terminated_steps_next_value_is_never_read():
+    data = window(0)
+    clean = jitted(**float32(data), discount=0.9, trace=0.8)
+    data["next_value"] = np.where(data["terminated"], np.nan, data["next_value"])
+    np.testing.assert_array_equal(clean, jitted(**float32(data), discount=0.9, trace=0.8))
+
+
+def test_truncation_bootstraps_and_termination_does_not():
+    ones, no, yes = jnp.ones(1), jnp.array([False]), jnp.array([True])
+    args = {"discount": 0.5, "trace": 0.9}
+    assert gae(ones, 3 * ones, 10 * ones, no, yes, **args)[0] == 1 + 5 - 3
+    assert gae(ones, 3 * ones, 10 * ones, yes, yes, **args)[0] == 1 - 3
+    assert gae(ones, 3 * ones, 10 * ones, no, no, **args)[0] == 1 + 5 - 3  # the window's end
+
+
+def test_time_has_a_direction():
+    data = float32(window(5))
+    forwards = jitted(**data, discount=0.9, trace=0.8)
+    backwards = jitted(**{k: v[::-1] for k, v in data.items()}, discount=0.9, trace=0.8)[::-1]
+    assert not np.allclose(forwards, backwards, atol=0.1)
+
+
+@given(st.integers(0, 10**6), UNIT, UNIT)
+def test_gae_equals_rlax(seed, discount, trace):
+    data = window(seed)
+    data["done"] = data["terminated"]  # all that rlax can express
+    data["next_value"][:-1] = data["value"][1:]
+    x = float32(data)
+    theirs = rlax_gae(
+        x["reward"],
+        discount * (1.0 - x["terminated"]),
+        trace,
+        jnp.append(x["value"], x["next_value"][-1]),
+    )
+    ours = jitted(**x, discount=discount, trace=trace)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
+rlax_gae = jax.jit(rlax.truncated_generalized_advantage_estimation)
+
+
+def test_returns_equal_rlax():
+    data = float32(window(3))
+    theirs = rlax.discounted_returns(data["reward"], 0.9 * (1.0 - data["done"]), 2.0)
+    ours = discounted_returns(data["reward"], data["done"], jnp.float32(2.0), 0.9)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
+def test_trailing_axes_are_independent_and_take_their_own_discounts():
+    data = window(4, steps=7, shape=(3, 2))
+    discount = np.array([[0.9, 0.5], [1.0, 0.0], [0.3, 0.7]])
+    trace = np.array([0.9, 0.4])
+    ours = gae(**float32(data), discount=jnp.float32(discount), trace=jnp.float32(trace))
+    for i in range(3):
+        for j in range(2):
+            expected = brute_force_gae(
+                **{k: v[:, i, j] for k, v in data.items()}, discount=discount[i, j], trace=trace[j]
+            )
+            np.testing.assert_allclose(ours[:, i, j], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_gradients_flow_and_equal_finite_differences():
+    data = float32(window(6, steps=5))
+    flags = {k: data.pop(k) for k in ("terminated", "done")}
+
+    def f(reward, value, next_value, discount, trace):
+        return gae(reward, value, next_value, **flags, discount=discount, trace=trace)[0]
+
+    jax.test_util.check_grads(f, (*data.values(), 0.9, 0.8), order=1, modes=["rev"], rtol=2e-2)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 9])
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+def test_extremes_stay_finite(steps, dtype):
+    data = {
+        k: v.astype(dtype) if v.dtype != bool else v for k, v in float32(window(1, steps)).items()
+    }
+    data["reward"] = data["reward"] * 1e30
+    assert jnp.isfinite(gae(**data, discount=1.0, trace=1.0)).all()
+    returns = discounted_returns(data["reward"], data["done"], jnp.zeros((), dtype), 1.0)
+    assert jnp.isfinite(returns).all()
+    assert returns.dtype == dtype
+
+
+def test_shapes_must_be_equal():
+    data = float32(window(0))
+    with pytest.raises(AssertionError):
+        gae(**(data | {"value": jnp.zeros((20, 1))}), discount=0.9, trace=0.9)
+    with pytest.raises(AssertionError):
+        discounted_returns(data["reward"], data["done"][1:], jnp.float32(0), 0.9)
+
+
+def test_it_composes_with_vmap():
+    data = float32(window(2, steps=6, shape=(4,)))
+    one = functools.partial(gae, discount=0.9, trace=0.8)
+    mapped = jax.vmap(lambda d: one(**d), in_axes=1, out_axes=1)(data)
+    np.testing.assert_allclose(mapped, one(**data), rtol=1e-6)

@@ -1,0 +1,81 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import rlax
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from jaxrl.losses import clipped_squared_error, explained_variance, squared_error
+
+NUMBER = st.floats(-100, 100)
+
+
+def test_squared_error():
+    assert squared_error(jnp.float32(5), jnp.float32(2)) == 4.5
+    assert jax.grad(squared_error)(5.0, 2.0) == 3
+    assert jax.grad(squared_error, argnums=1)(5.0, 2.0) == 0
+    np.testing.assert_allclose(
+        squared_error(jnp.arange(3.0), 1.0), rlax.l2_loss(jnp.arange(3.0), 1.0)
+    )
+
+
+@given(NUMBER, NUMBER, NUMBER, st.floats(0, 10))
+def test_clipped_squared_error(value, old, target, clip):
+    near = old + np.clip(value - old, -clip, clip)
+    expected = max(0.5 * (value - target) ** 2, 0.5 * (near - target) ** 2)
+    ours = clipped_squared_error(*map(jnp.float32, (value, old, target, clip)))
+    np.testing.assert_allclose(ours, expected, rtol=1e-4, atol=1e-2)
+
+
+@given(NUMBER, st.floats(-1e12, 1e12), NUMBER)
+@example(10.0, 1e9, 20.0)
+def test_without_a_limit_it_is_the_squared_error(value, old, target):
+    """Exactly, however far the old value lies."""
+    value, old, target = map(jnp.float32, (value, old, target))
+    for f in (lambda f: f, jax.grad):
+        ours = f(lambda v: clipped_squared_error(v, old, target, jnp.inf))(value)
+        theirs = f(lambda v: squared_error(v, target))(value)
+        assert ours == theirs
+
+
+@pytest.mark.parametrize(
+    "value,target,gradient",
+    [
+        (0.1, 5.0, 0.1 - 5.0),  # within the clip
+        (0.5, 5.0, 0.0),  # moved enough towards the target
+        (0.5, -5.0, 0.5 + 5.0),  # moved away from it: pulled back
+    ],
+)
+def test_where_the_clipped_error_has_a_gradient(value, target, gradient):
+    ours = jax.grad(clipped_squared_error)(value, 0.0, target, 0.2)
+    np.testing.assert_allclose(ours, gradient, rtol=1e-5)
+
+
+def test_no_gradient_into_old_values_and_targets():
+    for value in (0.1, 0.5, -0.5):
+        gradients = jax.grad(clipped_squared_error, argnums=(1, 2))(value, 0.0, 1.0, 0.2)
+        assert gradients == (0, 0)
+
+
+def test_explained_variance():
+    target = jnp.array([1.0, 2.0, 4.0])
+    assert explained_variance(target, target) == 1
+    np.testing.assert_allclose(explained_variance(target + 7, target), 1, atol=1e-6)
+    np.testing.assert_allclose(explained_variance(jnp.zeros(3), target), 0, atol=1e-6)
+    np.testing.assert_allclose(explained_variance(-target, target), -3, rtol=1e-5)
+    assert explained_variance(target, jnp.ones(3)) == 0
+    assert explained_variance(target * 1e-4, target * 1e-4) == 1
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+def test_extremes_without_nan(dtype):
+    big = jnp.asarray([1e18, -1e18, 0.0], dtype)
+    for old in (big, -big, jnp.zeros(3, dtype)):
+        for clip in (0.0, 0.2, jnp.inf):
+            loss, gradient = jax.vmap(
+                jax.value_and_grad(clipped_squared_error), in_axes=(0, 0, 0, None)
+            )(big, old, jnp.ones(3, dtype), clip)
+            assert not jnp.isnan(loss).any() and not jnp.isnan(gradient).any()
+            assert loss.dtype == dtype
+    assert not jnp.isnan(explained_variance(big, big))

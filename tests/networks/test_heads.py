@@ -1,0 +1,121 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+from jaxrl.core import random
+from jaxrl.core.errors import UserError
+from jaxrl.core.spaces import Box, Discrete, MultiDiscrete
+from jaxrl.networks.heads import PolicyHead, check_action_space
+
+INF = float("inf")
+FEATURES = jax.random.normal(jax.random.key(0), (5, 4))
+SPACES = {
+    "discrete": Discrete(3),
+    "multi": MultiDiscrete((2, 4)),
+    "box": Box(-2.0, 2.0, (2,)),
+    "scalar": Box(0.0, 1.0, ()),
+    "matrix": Box(-1.0, 1.0, (2, 3)),
+    "unbounded": Box(-INF, INF, (2,)),
+}
+
+
+def policy(space, features=FEATURES, legal=None, scale=1.0, **kw):
+    head = PolicyHead(space, **kw)
+    params = head.init(random.key(1), features)
+    params = jax.tree.map(lambda x: x * scale if x.ndim > 1 else x, params)
+    return head.apply(params, features, legal)
+
+
+@pytest.mark.parametrize("space", SPACES.values(), ids=list(SPACES))
+def test_shapes_and_dtypes(space):
+    for features in (FEATURES, jnp.stack([FEATURES] * 2)):
+        p = policy(space, features)
+        batch = features.shape[:-1]
+        for action in (p.sample(seed=random.key(0)), p.mode()):
+            assert action.shape == (*batch, *space.shape)
+            assert action.dtype == space.dtype
+            assert p.log_prob(action).shape == batch
+        assert p.entropy().shape == batch
+        assert jnp.isfinite(p.entropy()).all()
+
+
+@pytest.mark.parametrize("space", [Discrete(3), MultiDiscrete((2, 4))])
+def test_the_first_policy_is_close_to_uniform(space):
+    sizes = (space.n,) if isinstance(space, Discrete) else space.sizes
+    np.testing.assert_allclose(policy(space).entropy(), np.log(sizes).sum(), atol=1e-3)
+
+
+def test_illegal_actions_are_never_chosen():
+    legal = jnp.array([[True, False, True]] * 3 + [[False, True, False]] * 2)
+    p = policy(Discrete(3), legal=legal, scale=100.0)
+    assert (np.asarray(p.probs)[~np.asarray(legal)] == 0).all()
+    samples = jnp.stack([p.sample(seed=k) for k in jax.random.split(random.key(0), 50)])
+    assert jnp.take_along_axis(legal[None].repeat(50, 0), samples[..., None], -1).all()
+    assert jnp.take_along_axis(legal, p.mode()[:, None], 1).all()
+    np.testing.assert_allclose(p.entropy()[3:], 0, atol=1e-6)
+    np.testing.assert_allclose(p.log_prob(jnp.array([0, 0, 0, 1, 1]))[3:], 0, atol=1e-6)
+
+
+def test_masked_gradients_are_finite():
+    legal = jnp.array([[True, False, True]] * 4 + [[False, True, False]])
+    head = PolicyHead(Discrete(3))
+    params = head.init(random.key(1), FEATURES)
+
+    def f(params):
+        p = head.apply(params, FEATURES, legal)
+        return p.entropy().sum() + p.log_prob(jnp.array([0, 0, 2, 2, 1])).sum()
+
+    gradient = jax.grad(f)(params)
+    assert all(jnp.isfinite(x).all() for x in jax.tree.leaves(gradient))
+
+
+def test_components_of_different_sizes_and_their_masks():
+    space = MultiDiscrete((2, 4))
+    p = policy(space, scale=100.0)
+    samples = np.stack([p.sample(seed=k) for k in jax.random.split(random.key(0), 60)])
+    assert samples[..., 0].max() == 1 and samples[..., 1].max() == 3
+    logits = np.asarray(p.distribution.logits)
+    legal = jnp.array([[True, False, True, True], [False, True, True, False]])
+    p = policy(space, legal=legal[None].repeat(5, 0), scale=100.0)
+    samples = np.stack([p.sample(seed=k) for k in jax.random.split(random.key(0), 60)])
+    assert set(samples[..., 0].ravel()) == {0} and set(samples[..., 1].ravel()) <= {1, 2}
+    action = jnp.array([[0, 1]] * 5)
+    expected = logits[:, 1, 1] - np.log(np.exp(logits[:, 1, 1:3]).sum(-1))
+    np.testing.assert_allclose(p.log_prob(action), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "space,centre,half_width",
+    [
+        (Box(-2.0, 2.0, (2,)), 0.0, 2.0),
+        (Box(0.0, 1.0, (2,)), 0.5, 0.5),
+        (Box((-1.0, 0.0), (1.0, 10.0), (2,)), [0.0, 5.0], [1.0, 5.0]),
+        (Box(-INF, INF, (2,)), 0.0, 1.0),
+        (Box(0.0, INF, (2,)), 0.0, 1.0),
+    ],
+)
+def test_normals_are_in_units_of_the_box(space, centre, half_width):
+    p = policy(space, scale=0.0)
+    np.testing.assert_allclose(p.mode(), np.broadcast_to(centre, (5, 2)))
+    p = policy(space, log_std=-1.0)
+    action = p.mode() + 0.3
+    np.testing.assert_allclose(
+        p.log_prob(action),
+        scipy.stats.norm.logpdf(0.3, scale=np.exp(-1) * np.ones(2) * half_width).sum(),
+        rtol=1e-4,
+    )
+    np.testing.assert_allclose(
+        p.entropy(),
+        scipy.stats.norm.entropy(scale=np.exp(-1) * np.ones(2) * half_width).sum(),
+        rtol=1e-4,
+    )
+
+
+def test_what_has_no_head():
+    check_action_space(Discrete(2), "ppo")
+    with pytest.raises(UserError, match=r"ppo cannot act in .*Discrete, MultiDiscrete or Box"):
+        check_action_space({"a": Discrete(2)}, "ppo")
+    with pytest.raises(UserError, match="PolicyHead cannot act"):
+        policy((Discrete(2),))

@@ -1,0 +1,132 @@
+"""What cannot work gets one sentence and exit code 2, and leaves no run folder behind."""
+
+import pytest
+
+from experiments import evaluate as evaluate_script
+from jaxrl.runtime import command_line
+from tests.runtime import tiny
+
+TRAIN = {
+    "--agent.lerning-rate 1": "Unknown option '--agent.lerning-rate'; did you mean "
+    "'--agent.learning-rate'?",
+    "--learning-rate 1": "Unknown option '--learning-rate'; did you mean '--agent.learning-rate'?",
+    "--sede 1": "did you mean '--seed'?",
+    "--no-seeds": "Unknown option '--no-seeds'",
+    "--no-quiet yes": "Unknown option '--no-quiet'",
+    "--seeds four": "seeds is 'four'; it must be a whole number",
+    "--seeds": "--seeds needs one value, got none",
+    "--seeds 1 2": "--seeds needs one value, got 1 2",
+    "--seeds 1 --seeds 2": "--seeds is given twice",
+    "--seeds 0": "seeds is 0; it must be at least 1",
+    "--seed -1": "seed is -1; it must be at least 0",
+    "--steps 0": "steps is 0; it must be at least 1",
+    "--quiet maybe": "quiet is 'maybe'; it must be true or false",
+    "--agent.learning-rate nan": "agent.learning_rate is 'nan'; it must be a number",
+    "--agent.minibatches 5": "do not divide into minibatches=5",
+    "--agent.num-envs 0": "num_envs must be at least 1, got 0",
+    "--agent.activation rely": "did you mean 'relu'?",
+    "--agent.optimiser adan": "did you mean 'adam'?",
+    "--agent.hidden 8,x": "agent.hidden is 'x'; it must be a whole number",
+    "--agent.shuffle exactly": "did you mean 'exact'?",
+    "--algorithm pppo": "did you mean 'ppo'?",
+    "--algorithm tests.runtime.worlds:endless": "must be a function build(env, config: Config)",
+    "--env cartpool": "did you mean 'cartpole'?",
+    "--env no.such.module:env": "cannot be imported",
+    "--env tests.runtime.worlds:odd_actions": "cannot act in",
+    "--env-params forse=1": "did you mean 'force'?",
+    "--env-params force": "--env-params needs pairs such as length=1.5",
+    "--env-params force=x": "env_params.force is 'x'",
+    "--generator pgc": "did you mean 'pcg'?",
+    "--devices 2": "devices is 2, which does not divide agent.num_shards=1",
+    "--devices 64 --agent.num-shards 64 --agent.num-envs 64": "devices is 64, but there are ",
+    "--evaluate-env pendulum": "cannot act in 'pendulum'",
+    "--evaluate-episodes 0": "evaluate_episodes is 0; it must be at least 1",
+    "--resume {}": "is not a run folder: it has no config.yaml",
+    "--resume {}/nowhere": "There is no run folder",
+    "--fork {}/nowhere": "There is no run folder",
+    "--warm-start {}/nowhere": "There is no run folder",
+    "--out {}/tiny.yaml": "cannot be written",
+    "--out {}/tiny.yaml/below": "cannot be written",
+    "more.yaml": "One configuration file is expected",
+}
+SWEEP = {
+    "": "Say what to vary, such as --vary agent.learning-rate=1e-4,1e-3",
+    "--vary agent.clip": "needs values",
+    "--vary agent.klip=1,2": "did you mean 'agent.clip'?",
+    "--vary agent.hidden=1,2": "agent.hidden is part of the program, so it cannot be vmapped",
+    "--vary agent.clip=0.1,x": "agent.clip is 'x'; it must be a number",
+    "--vary agent.clip=0.1,nan": "agent.clip is 'nan'; it must be a number",
+    "--vary agent.clip=0.1,": "agent.clip is ''; it must be a number",
+    "--vary agent.clip=1 agent.clip=2": "agent.clip is varied twice",
+    "--vary agent.clip=0.1,0.1": "agent.clip is varied over a value twice",
+    "--vary agent.clip=1,2 --evaluate-every -1": "A sweep compares evaluations",
+    "--vary agent.clip=1,2 --seeds 0": "seeds is 0",
+}
+EVALUATE = {
+    "": "needs one run folder, got 0",
+    "a b": "needs one run folder, got 2",
+    "nowhere": "There is no run folder 'nowhere'",
+    "{run} --episodes 0": "episodes is 0; it must be at least 1",
+    "{run} --member 1": "member is 1; it must be 0 to 0",
+    "{run} --member -1": "member is -1; it must be at least 0",
+    "{run} --render jpg": "Unknown value of --render 'jpg'; did you mean",
+    "{run} --env pendulum": "cannot act in 'pendulum'",
+    "{run} --env tests.runtime.worlds:endless": "has no time limit; say max_steps",
+    "{run} --out {run}/config.yaml": "cannot be written",
+    "{run} --episode 3": "did you mean '--episodes'?",
+}
+
+
+def check(code, said, capsys):
+    error = capsys.readouterr().err
+    assert code == 2, error
+    lines = [line for line in error.splitlines() if not line.startswith(("Starting", "Compiling"))]
+    assert len(lines) == 1 and lines[0].startswith("error: "), error
+    assert said in lines[0]
+
+
+@pytest.mark.parametrize("words", TRAIN)
+def test_train(words, tmp_path, capsys):
+    argv = words.format(tmp_path).split()
+    check(tiny.call("train", tmp_path, *argv), TRAIN[words], capsys)
+    assert [p.name for p in tmp_path.iterdir()] == ["tiny.yaml"]
+
+
+@pytest.mark.parametrize("words", SWEEP)
+def test_sweep(words, tmp_path, capsys):
+    check(tiny.call("sweep", tmp_path, *words.split()), SWEEP[words], capsys)
+    assert [p.name for p in tmp_path.iterdir()] == ["tiny.yaml"]
+
+
+@pytest.mark.parametrize("words", EVALUATE)
+def test_evaluate(words, finished, capsys):
+    before = sorted(finished.rglob("*"))
+    argv = words.format(run=finished).split()
+    check(command_line.call(evaluate_script.main, argv), EVALUATE[words], capsys)
+    assert sorted(finished.rglob("*")) == before
+
+
+def test_a_file_that_is_not_there(capsys):
+    check(
+        command_line.call(tiny.train_script.main, ["no.yaml"]), "There is no file 'no.yaml'", capsys
+    )
+
+
+def test_a_name_that_is_taken(finished, capsys):
+    before = (finished / "metrics.jsonl").read_bytes()
+    code = tiny.call("train", finished.parent, "--name", "run")
+    check(code, "exists already; choose another name, or --resume", capsys)
+    assert (finished / "metrics.jsonl").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("script", "words", "said"),
+    [
+        ("train", ["--seeds", "0"], "error: seeds is 0; it must be at least 1."),
+        ("evaluate", ["nowhere"], "error: There is no run folder 'nowhere'."),
+    ],
+)
+def test_in_a_real_process(script, words, said, tmp_path):
+    run = tiny.process(script, *words)
+    out, error = run.communicate()
+    assert (run.returncode, out, error) == (2, "", said + "\n")

@@ -1,0 +1,141 @@
+"""Settings from YAML and Python: what is read, what is written, what is refused and how."""
+
+import dataclasses
+import math
+
+import pytest
+
+from jaxrl.core.errors import UserError
+from jaxrl.runtime import configuration
+from tests.runtime.tiny import ROOT
+
+
+def read(tmp_path, text):
+    (tmp_path / "c.yaml").write_text(text)
+    return configuration.experiment(configuration.load(tmp_path / "c.yaml"))
+
+
+def test_values_of_every_kind(tmp_path):
+    config = read(
+        tmp_path,
+        "algorithm: ppo\nsteps: 2_000\nenv-params: {force: 3, gravity: 9.5}\n"
+        "agent:\n  learning_rate: 1e-3\n  hidden: [32, 16]\n  reset_pool: 7\n"
+        "  normalize-reward: true\n  target_kl: .inf\n",
+    )
+    assert config.steps == 2000 and config.env_params == {"force": 3, "gravity": 9.5}
+    agent = config.agent
+    assert (agent.learning_rate, agent.hidden, agent.reset_pool) == (1e-3, (32, 16), 7)
+    assert agent.normalize_reward is True and agent.target_kl == math.inf
+    assert config.seeds == 1 and agent.num_envs == type(agent)().num_envs
+
+
+@pytest.mark.parametrize("text", ["reset_pool: null", "reset_pool: none", "reset_pool: ~"])
+def test_none(tmp_path, text):
+    assert read(tmp_path, f"agent:\n  {text}\n").agent.reset_pool is None
+
+
+def test_what_is_written_is_read_back_alike(tmp_path):
+    config = configuration.experiment(
+        {
+            "algorithm": "a2c",
+            "env_params": {"force": 3.5, "length": 2},
+            "seed": 2**32 - 1,
+            "agent": {"hidden": [], "learning_rate": 1e-05},
+            "evaluate_greedy": "false",
+        }
+    )
+    configuration.write(config, tmp_path / "c.yaml")
+    again = configuration.experiment(configuration.load(tmp_path / "c.yaml"))
+    assert again == config and again.evaluate_greedy is False
+
+
+def test_settings_of_this_invocation_are_not_written():
+    names = configuration.to_dict(configuration.experiment({"quiet": True, "resume": "x"}))
+    assert not names.keys() & {"quiet", "resume", "debug"}
+
+
+def test_another_algorithm_has_its_own_defaults_and_keeps_the_rest():
+    base = configuration.experiment({"steps": 7, "agent": {"num_envs": 5}})
+    other = configuration.experiment({"algorithm": "a2c"}, base)
+    assert other.steps == 7 and other.agent == type(other.agent)()
+    same = configuration.experiment({"algorithm": "ppo"}, base)
+    assert same.agent.num_envs == 5
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("agent:\n  lerning_rate: 1\n", "'agent.lerning_rate'; did you mean 'agent.learning_rate'"),
+        ("sede: 1\n", "Unknown setting 'sede'; did you mean 'seed'"),
+        ("learning_rate: 1\n", "Unknown setting 'learning_rate'"),
+        ("algorithm: pop\n", "Unknown algorithm 'pop'; did you mean 'ppo'"),
+        ("algorithm: 3\n", "Unknown algorithm '3'"),
+        ("steps: many\n", "steps is 'many'; it must be a whole number"),
+        ("steps: 1.5\n", "steps is 1.5; it must be a whole number"),
+        ("steps: true\n", "steps is True; it must be a whole number"),
+        ("steps: [1]\n", r"steps is \[1\]; it must be a whole number"),
+        ("steps:\n", "steps is None; it must be a whole number"),
+        ("steps: 0\n", "steps is 0; it must be at least 1"),
+        ("seeds: 0\n", "seeds is 0; it must be at least 1"),
+        ("seed: 4294967296\n", r"seeds must stay below 2\*\*32"),
+        ("keep: .inf\n", "keep is inf; it must be a whole number"),
+        ("env: 3\n", "env is 3; it must be a text"),
+        ("evaluate_greedy: 1\n", "evaluate_greedy is 1; it must be true or false"),
+        ("agent: 3\n", "'agent' is 3; it must hold settings of its own"),
+        ("agent:\n  learning_rate: .nan\n", "agent.learning_rate is nan; it must be a number"),
+        ("agent:\n  hidden: 64\n", "agent.hidden is 64; it must be a list, each entry a whole"),
+        ("agent:\n  hidden: [a]\n", "agent.hidden is 'a'; it must be a whole number"),
+        ("agent:\n  reset_pool: x\n", "agent.reset_pool is 'x'; it must be a whole number or none"),
+        ("env_params: 3\n", "env_params is 3; it must be a mapping"),
+        ("env_params: {force: a}\n", "env_params.force is 'a'; it must be a whole number or a num"),
+        ("seed: 1\nseed: 2\n", "the key 'seed' stands twice"),
+        ("agent:\n  clip: 1\n  clip: 1\n", "the key 'clip' stands twice"),
+        ("- 1\n", "holds a list; it must hold `name: value` lines"),
+        ("", "it must hold `name: value` lines"),
+        ("a: [\n", "cannot be read"),
+    ],
+)
+def test_one_sentence_says_what_is_wrong(tmp_path, text, said):
+    with pytest.raises(UserError, match=said) as raised:
+        read(tmp_path, text)
+    assert "\n" not in str(raised.value)
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    with pytest.raises(UserError, match="There is no file"):
+        configuration.load(tmp_path / "c.yaml")
+    with pytest.raises(UserError, match="cannot be read"):
+        configuration.load(tmp_path)
+
+
+def test_whole_numbers_are_exact():
+    assert configuration.convert("x", str(2**53 + 1), int) == 2**53 + 1
+    assert configuration.convert("x", "1e3", int) == 1000
+
+
+def test_differences():
+    a, b = {"x": 1, "y": {"z": 2, "w": 3}}, {"x": 1, "y": {"z": 4, "w": 3}, "v": 5}
+    assert configuration.differences(a, b) == [("y.z", 2, 4), ("v", None, 5)]
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "configs").rglob("*.yaml")), ids=lambda p: p.stem)
+def test_every_configuration_that_comes_along_is_read(path):
+    from jaxrl.runtime import training
+
+    config = configuration.experiment(configuration.load(path))
+    assert path.parent.name == config.algorithm
+    training.build(config)
+
+
+def test_every_setting_has_a_line_of_meaning():
+    import inspect
+
+    from jaxrl.agents import registry
+
+    classes = [configuration.Experiment, *(registry.builder(n)[1] for n in registry.names())]
+    for cls in classes:
+        source = inspect.getsource(cls)
+        for field in dataclasses.fields(cls):
+            if f"    {field.name}: " in source:
+                after = source.split(f"    {field.name}: ", 1)[1].split("\n    ", 1)[1]
+                assert after.lstrip().startswith('"""'), (cls.__name__, field.name)

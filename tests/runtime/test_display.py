@@ -1,0 +1,84 @@
+"""What a person sees, on a terminal and in a file."""
+
+import os
+import pty
+import re
+import subprocess
+import sys
+
+import numpy as np
+
+from jaxrl.runtime.display import Display
+from tests.runtime import tiny
+
+
+def test_lines_where_there_is_no_terminal(capsys):
+    display, seconds = Display(), {}
+    with display.announced("Compiling", seconds):
+        pass
+    with display.running(0, 1000, 2):
+        display.tick(500)  # too early for a line
+        display.score(np.array([1.0, np.nan, 3.0]))
+        display.tick(1000)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "Compiling ..." and re.fullmatch(r"Compiling: \d+\.\d s", lines[1])
+    assert re.fullmatch(
+        r"1,000 of 1,000 steps · \S+ steps/s · return 2 \(1 to 3\) · 0 s left", lines[2]
+    )
+    assert len(lines) == 3 and seconds.keys() == {"compiling"}
+
+
+def test_a_line_now_and_then(capsys, monkeypatch):
+    display = Display()
+    monkeypatch.setattr(Display, "LINE_SECONDS", -1.0)
+    with display.running(100, 1000, 1):
+        display.tick(550)
+    assert re.match(r"550 of 1,000 steps · .* · return - · \d+ s left", capsys.readouterr().err)
+
+
+def test_returns_that_are_not_there_leave_the_last_one(capsys):
+    display = Display()
+    with display.running(0, 10, 1):
+        display.score(np.array([5.0]))
+        display.score(np.array([np.nan]))
+        display.tick(10)
+    assert "return 5 ·" in capsys.readouterr().err
+
+
+def test_quiet_silences_all_but_warnings(capsys):
+    display = Display(quiet=True)
+    display.say("progress")
+    with display.announced("Compiling", {}), display.running(0, 10, 1):
+        display.tick(10)
+    display.warn("a checkpoint [bold]is not whole")
+    assert capsys.readouterr().err == "a checkpoint [bold]is not whole\n"
+
+
+def test_messages_are_printed_as_they_are(capsys):
+    Display().say("Saved in runs/[red]x[/red] at 'a' " + "x" * 200)
+    assert capsys.readouterr().err == "Saved in runs/[red]x[/red] at 'a' " + "x" * 200 + "\n"
+
+
+def test_a_bar_on_a_terminal():
+    code = (
+        "import numpy as np\nfrom jaxrl.runtime.display import Display\n"
+        "d = Display()\n"
+        "with d.announced('Compiling', {}): pass\n"
+        "with d.running(0, 1000, 1):\n"
+        "    d.score(np.array([7.0]))\n    d.tick(1000)\n    d.say('in between')\n"
+    )
+    master, slave = pty.openpty()
+    env = os.environ | {"PYTHONPATH": str(tiny.ROOT), "TERM": "xterm", "COLUMNS": "120"}
+    with subprocess.Popen([sys.executable, "-c", code], stderr=slave, env=env) as run:
+        os.close(slave)
+        shown = b""
+        try:
+            while part := os.read(master, 4096):
+                shown += part
+        except OSError:  # how Linux says that a terminal was closed
+            pass
+    os.close(master)
+    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.decode())
+    assert run.returncode == 0
+    assert re.search(r"Compiling: \d+\.\d s", text) and "in between" in text
+    assert re.search(r"1000/1000 steps · \S+ steps/s · return 7 · 0:00:00 left", text)

@@ -1,0 +1,231 @@
+"""Runs in their folders: what they hold; forks, warm starts, loaded policies; divergence."""
+
+import dataclasses
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from jaxrl import runtime
+from jaxrl.core.errors import UserError
+from jaxrl.runtime import checkpoints, run_folder, training
+from jaxrl.runtime import log as logs
+from tests.runtime import tiny
+
+PNG = b"\x89PNG"
+
+
+def test_a_folder_holds_all_of_it(finished_pair):
+    names = {p.name for p in finished_pair.iterdir()} - {".lock"}
+    assert names == {
+        "config.yaml",
+        "members.json",
+        "metrics.jsonl",
+        "checkpoints",
+        "learning_curve.png",
+        "summary.json",
+    }
+    assert (finished_pair / "learning_curve.png").read_bytes().startswith(PNG)
+    assert len(list((finished_pair / "checkpoints").iterdir())) == 3  # as --keep says
+    assert not list(finished_pair.parent.glob(".new-*"))
+    summary = tiny.summary(finished_pair)
+    assert summary["finished"] and summary["updates"] == 20 and summary["steps"] == 640
+    assert summary["members"] == [{"seed": 0}, {"seed": 1}] and summary["diverged"] == {}
+    assert len(summary["returns"]) == 2
+    assert summary["return"]["mean"] == pytest.approx(np.mean(summary["returns"]))
+    assert {"starting", "compiling", "training"} <= summary["seconds"].keys()
+
+
+def test_rows_and_evaluations_fall_on_their_steps(finished_pair):
+    rows = logs.read(finished_pair / "metrics.jsonl")
+    at = lambda kind: [row["updates"] for row in rows if row["kind"] == kind]
+    assert at("train") == [3, 6, 9, 12, 15, 18, 20]
+    assert at("evaluation") == [8, 16, 20]
+    assert all(row["steps"] == row["updates"] * tiny.FRAMES for row in rows)
+    assert all(len(v) == 2 for row in rows for v in row["metrics"].values())
+
+
+def test_a_seed_alone_has_an_interval_of_its_own_kind(finished):
+    assert tiny.summary(finished)["return"]["interval"] is None
+    json.loads((finished / "summary.json").read_text(), parse_constant=pytest.fail)
+
+
+def test_python_gives_the_same_run(finished, tmp_path):
+    folder = runtime.train(tiny.config(out=str(tmp_path), quiet=True))
+    assert folder == tmp_path / "ppo-cartpole-0001"
+    tiny.assert_same_run(folder, finished)
+
+
+def test_a_trained_policy_loads_in_three_lines(finished_pair):
+    from jaxrl.evaluation.evaluate import evaluate
+
+    trained = runtime.load(finished_pair, member=1)
+    played = evaluate(trained.env, trained.policy, jax.random.key(0), 3)
+    assert played.returns.shape == (3,) and bool(played.finished.all())
+    stored = tiny.arrays(finished_pair)
+    loaded = jax.tree_util.tree_leaves_with_path(trained.policy.state.params)
+    assert loaded
+    for path, leaf in loaded:
+        whole = stored[f".run.state.agent.params{jax.tree_util.keystr(path)}"]
+        assert np.asarray(leaf).tobytes() == whole[1].tobytes()
+        if whole[0].any():
+            assert whole[0].tobytes() != whole[1].tobytes()
+    for member in (2, -1):
+        with pytest.raises(UserError, match="has members 0 to 1"):
+            runtime.load(finished_pair, member)
+
+
+def call(*words):
+    return tiny.command_line.call(tiny.train_script.main, [*words, "--quiet"])
+
+
+def test_a_fork_keeps_the_state_and_changes_hypers_alone(finished_pair, tmp_path):
+    code = call("--fork", str(finished_pair), "--out", str(tmp_path), "--steps", "736",
+                "--agent.learning-rate", "0.01", "--name", "fork")  # fmt: skip
+    assert code == 0
+    fork = tmp_path / "fork"
+    parent = tiny.arrays(finished_pair)
+    assert checkpoints.steps(run_folder.checkpoints(fork))[-1] == 23
+    assert [row["updates"] for row in tiny.rows(fork) if row["kind"] == "train"] == [21, 23]
+    assert run_folder.read_config(fork).fork == str(finished_pair)
+    # Its first checkpoint is the parent's last but for the hyper-parameter.
+    first = checkpoints.restore_raw(run_folder.checkpoints(fork) / "step_000000000020")[0]
+    changed = {k for k in parent if first[k].tobytes() != parent[k].tobytes()}
+    assert {k for k in changed if not k.startswith(".row")} == {
+        ".run.state.agent.hyper['learning_rate']"
+    }
+    rate = first[".run.state.agent.hyper['learning_rate']"]
+    np.testing.assert_array_equal(rate, np.float32([0.01, 0.01]))
+    # A fork of the fork, which has its own name and parent.
+    assert call("--fork", str(fork), "--steps", "768") == 0
+    assert run_folder.read_config(tmp_path / "ppo-cartpole-0001").fork == str(fork)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "has done 640 environment steps already; say --steps with more"),
+        (["--steps", "999", "--agent.hidden", "5"], "cannot be forked under this configuration"),
+        (["--steps", "999", "--agent.num-steps", "16"], "an update takes 32 environment steps"),
+        (["--steps", "999", "--seeds", "2"], "seeds cannot be changed"),
+        (["--steps", "999", "--seed", "4"], "seed cannot be changed"),
+        (["--warm-start", "elsewhere"], "forked or warm-started, not both"),
+    ],
+)
+def test_forks_that_do_not_fit(finished, tmp_path, capsys, words, said):
+    assert call("--fork", str(finished), "--out", str(tmp_path), *words) == 2
+    error = capsys.readouterr().err
+    assert said in error and len(error.splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_warm_start_takes_the_agent_with_new_hypers_to_any_number_of_seeds(finished, tmp_path):
+    folder = tiny.train(
+        tmp_path, "warm", "--warm-start", str(finished), "--seeds", "2", "--agent.clip", "0.1",
+        "--seed", "5", "--steps", "96", "--keep", "9",
+    )  # fmt: skip
+    parent = tiny.arrays(finished)
+    first = checkpoints.restore_raw(run_folder.checkpoints(folder) / "step_000000000000")[0]
+    taken = {k for k in parent if k.startswith((".run.state.agent.params", ".run.state.agent.opt"))}
+    assert len(taken) > 10
+    for name in taken:
+        for member in (0, 1):
+            assert first[name][member].tobytes() == parent[name].tobytes(), name
+    np.testing.assert_array_equal(first[".run.state.agent.hyper['clip']"], np.float32([0.1, 0.1]))
+    assert tiny.summary(folder)["members"] == [{"seed": 5}, {"seed": 6}]
+    params = [k for k in taken if "params" in k]
+    last = tiny.arrays(folder)
+    assert any(last[k][0].tobytes() != last[k][1].tobytes() for k in params)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--agent.hidden", "5"], "does not fit"),
+        (["--agent.normalize-observation"], "other parts"),
+        (["--algorithm", "a2c"], "other parts"),
+    ],
+)
+def test_warm_starts_that_do_not_fit(finished, tmp_path, capsys, words, said):
+    assert tiny.call("train", tmp_path, "--warm-start", str(finished), *words) == 2
+    assert said in capsys.readouterr().err
+    assert [p.name for p in tmp_path.iterdir()] == ["tiny.yaml"]
+
+
+def test_a_warm_start_from_several_members_needs_as_many(finished_pair, tmp_path, capsys):
+    assert tiny.call("train", tmp_path, "--warm-start", str(finished_pair)) == 2
+    assert "has 2 members; a run of 1 can be" in capsys.readouterr().err
+
+
+def test_evaluation_in_another_environment(tmp_path):
+    """The first evaluation, after equally much training, is played elsewhere."""
+    elsewhere = "tests.runtime.worlds:short_cartpole"
+    folder = tiny.train(tmp_path, "run", "--evaluate-env", elsewhere, "--steps", "256")
+    (row,) = [row for row in tiny.rows(folder) if row["kind"] == "evaluation"]
+    assert row["metrics"]["length"] == [3.0] and row["metrics"]["finished"] == [1.0]
+
+
+@pytest.mark.parametrize(
+    ("env", "said"),
+    [
+        ("pendulum", "cannot act in 'pendulum': their observations differ"),
+        ("tests.runtime.worlds:three_buttons", "their actions differ"),
+        ("tests.runtime.worlds:endless", "has no time limit"),
+    ],
+)
+def test_an_evaluation_that_cannot_be_is_refused_at_once(tmp_path, capsys, env, said):
+    assert tiny.call("train", tmp_path, "--evaluate-env", env) == 2
+    assert said in capsys.readouterr().err
+    assert [p.name for p in tmp_path.iterdir()] == ["tiny.yaml"]
+
+
+def test_losses_that_are_not_finite_stop_a_run_with_its_state_saved(tmp_path, capsys):
+    code = tiny.call("train", tmp_path, "--name", "run", "--agent.learning-rate", "1e30")
+    assert code == 1
+    error = capsys.readouterr().err
+    assert "error: A loss was not finite after " in error and "--debug" in error
+    assert "Traceback" not in error
+    folder = tmp_path / "run"
+    summary = tiny.summary(folder)
+    assert summary["stopped_because"] == "not finite" and summary["diverged"].keys() == {"0"}
+    assert all(np.isfinite(v).all() for k, v in tiny.arrays(folder).items() if "agent.params" in k)
+    # It can be looked at, resumed (to no avail), and forked with a better learning rate.
+    runtime.load(folder)
+    assert call("--resume", str(folder)) == 1
+    assert call("--fork", str(folder), "--agent.learning-rate", "1e-3", "--name", "better") == 0
+    assert tiny.summary(tmp_path / "better")["diverged"] == {}
+
+
+def test_debug_says_where_a_nan_came_from(tmp_path, capsys):
+    code = tiny.call("train", tmp_path, "--debug", "--agent.learning-rate", "1e30")
+    said = capsys.readouterr().err
+    assert code == 1
+    assert "debug: every number and index is checked, which is slow." in said
+    assert "nan generated by primitive" in said and "jaxrl/" in said
+
+
+def test_members_keep_their_names_and_keys(tmp_path):
+    members = training.Members(
+        [{"seed": 3, "clip": 0.1}, {"seed": 4, "clip": 0.25}], {"clip": np.float32([0.1, 0.25])}
+    )
+    assert members.name(1) == "seed 4, clip 0.25"
+    assert members.settings() == {"clip 0.1": [0], "clip 0.25": [1]}
+    assert training.Members([{"seed": 3}, {"seed": 4}]).settings() == {"": [0, 1]}
+    members.write(tmp_path / "members.json")
+    read = training.members_of(tmp_path)
+    assert read.labels == members.labels
+    assert read.hyper["clip"].tobytes() == members.hyper["clip"].tobytes()
+    data = lambda keys: np.asarray(jax.random.key_data(keys))
+    one = training.Members([{"seed": 4}])
+    np.testing.assert_array_equal(data(members.keys("pcg"))[1], data(one.keys("pcg")))
+    with pytest.raises(UserError, match="cannot be read"):
+        training.members_of(tmp_path / "nowhere")
+
+
+def test_plans_round_up_to_whole_updates():
+    config = tiny.config(steps=100, log_every=1, evaluate_every=-1, checkpoint_every=0)
+    algorithm = training.build(config)[1]
+    assert algorithm.frames == tiny.FRAMES
+    plan = training.plan(config, algorithm)
+    assert dataclasses.astuple(plan) == (4, 1, 0, 1)

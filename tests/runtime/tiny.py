@@ -1,0 +1,103 @@
+"""One tiny run that all tests of the runtime share, so that they share what is compiled."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from experiments import sweep as sweep_script
+from experiments import train as train_script
+from jaxrl.runtime import checkpoints, command_line, configuration, run_folder
+from jaxrl.runtime.configuration import Experiment
+
+ROOT = Path(__file__).resolve().parents[2]
+FRAMES = 32  # environment steps of an update
+SETTINGS: dict[str, Any] = {
+    "agent": {"num_envs": 4, "num_steps": 8, "hidden": [4], "epochs": 1, "minibatches": 2},
+    "steps": 20 * FRAMES,
+    "log_every": 3 * FRAMES,
+    "evaluate_every": 8 * FRAMES,
+    "evaluate_episodes": 3,
+    "checkpoint_every": 4 * FRAMES,
+}
+
+
+def config(**changes: Any) -> Experiment:
+    return configuration.experiment(changes, configuration.experiment(SETTINGS))
+
+
+def write_settings(folder: Path) -> str:
+    path = folder / "tiny.yaml"
+    configuration.write(config(out=str(folder)), path)
+    return str(path)
+
+
+def call(script: str, folder: Path, *words: str) -> int:
+    """The exit code of `script.py tiny.yaml *words`, in this process, its runs in `folder`."""
+    main = {"train": train_script.main, "sweep": sweep_script.main}[script]
+    return command_line.call(main, [write_settings(folder), *words])
+
+
+def train(folder: Path, name: str, *words: str) -> Path:
+    assert call("train", folder, "--name", name, "--quiet", *words) == 0
+    return folder / name
+
+
+def resume(folder: Path) -> Path:
+    assert command_line.call(train_script.main, ["--resume", str(folder), "--quiet"]) == 0
+    return folder
+
+
+def environment() -> dict[str, str]:
+    """Of a process of its own: this project, and the compilation cache of these tests."""
+    cache = jax.config.jax_compilation_cache_dir
+    return (
+        os.environ
+        | {"PYTHONPATH": str(ROOT)}
+        | ({"JAX_COMPILATION_CACHE_DIR": cache} if cache else {})
+    )
+
+
+def process(script: str, *words: str) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, str(ROOT / "experiments" / f"{script}.py"), *words],
+        env=environment(),
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    """The rows of the log without the time of day."""
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    return [{k: v for k, v in json.loads(x).items() if k != "seconds"} for x in lines]
+
+
+def arrays(folder: Path) -> dict[str, np.ndarray]:
+    """The last checkpoint."""
+    return checkpoints.restore_raw(checkpoints.latest(run_folder.checkpoints(folder)))[0]
+
+
+def summary(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "summary.json").read_text())
+
+
+def assert_same_arrays(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> None:
+    assert a.keys() == b.keys()
+    for name in a:
+        assert a[name].dtype == b[name].dtype and a[name].shape == b[name].shape, name
+        assert a[name].tobytes() == b[name].tobytes(), name
+
+
+def assert_same_run(a: Path, b: Path) -> None:
+    """Bit for bit the same last checkpoint, and the same log."""
+    assert_same_arrays(arrays(a), arrays(b))
+    assert rows(a) == rows(b)

@@ -1,0 +1,100 @@
+"""Imports run one way, and nothing is imported that is not needed."""
+
+import ast
+import importlib.metadata
+import importlib.util
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+PACKAGE = pathlib.Path(importlib.util.find_spec("jaxrl").submodule_search_locations[0])
+
+# What each room may import of ours, besides itself. `core.types` is a file of core.
+ALLOWED = {
+    "core": set(),
+    "losses": {"core.types"},
+    "networks": {"core", "losses"},
+    "envs": {"core"},
+    "tasks": {"core"},
+    "sources": {"core", "tasks"},
+    "agents": {"core", "losses", "networks", "tasks", "sources"},
+    "algorithms": {"core", "losses", "networks", "tasks", "sources", "agents"},
+    "exact": {"core", "losses", "envs"},
+    "evaluation": {"core", "losses", "networks", "envs", "tasks", "sources", "exact", "agents"},
+    "runtime": {"*"},
+}
+
+
+def files():
+    return sorted(p for p in PACKAGE.rglob("*.py") if len(p.relative_to(PACKAGE).parts) > 1)
+
+
+def imports(path: pathlib.Path) -> set[str]:
+    """What a file imports of jaxrl and of experiments, as dotted names, also inside functions."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} imports relatively"
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return {name for name in found if name.split(".")[0] in ("jaxrl", "experiments", "tests")}
+
+
+def test_every_room_has_its_rule():
+    rooms = {p.relative_to(PACKAGE).parts[0] for p in files()}
+    assert rooms <= set(ALLOWED), rooms - set(ALLOWED)
+
+
+@pytest.mark.parametrize("room", list(ALLOWED))
+def test_imports_run_one_way(room):
+    wrong = []
+    for path in files():
+        if path.relative_to(PACKAGE).parts[0] != room:
+            continue
+        for name in imports(path):
+            parts = name.split(".")
+            allowed = ALLOWED[room] | {room}
+            fits = parts[0] == "jaxrl" and (
+                "*" in allowed or parts[1] in allowed or ".".join(parts[1:3]) in allowed
+            )
+            # `from jaxrl import losses` is the room itself.
+            if not fits:
+                wrong.append(f"{path.relative_to(PACKAGE)} imports {name}")
+    assert not wrong, "; ".join(wrong)
+
+
+def modules_after(statement: str) -> set[str]:
+    code = f"import sys; {statement}; print(' '.join({{m.split('.')[0] for m in sys.modules}}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    "statement,absent",
+    [
+        (
+            "import jaxrl.losses",
+            "matplotlib orbax tyro distrax flax optax tensorflow_probability rich",
+        ),
+        ("import jaxrl.core.train", "matplotlib orbax tyro distrax flax rich"),
+        ("import jaxrl.agents.policy_gradient.ppo", "matplotlib tyro gymnasium"),
+    ],
+)
+def test_what_is_imported_late(statement, absent):
+    loaded = modules_after(statement)
+    assert "jaxrl" in loaded
+    assert not loaded & set(absent.split())
+
+
+def test_only_one_tensorflow_probability():
+    names = {d.metadata["Name"] for d in importlib.metadata.distributions()}
+    both = {"tfp-nightly", "tensorflow-probability"} & {
+        str(n).lower().replace("_", "-") for n in names
+    }
+    assert len(both) < 2, (
+        "tensorflow-probability (stable) is installed beside tfp-nightly, which breaks distrax; "
+        "uninstall both and install tfp-nightly again."
+    )
