@@ -14,7 +14,7 @@ import numpy as np
 from jaxrl import envs
 from jaxrl.core.errors import UserError
 from jaxrl.core.train import start, train
-from jaxrl.core.types import Algorithm, Array, Environment, Hyper, Key
+from jaxrl.core.types import Algorithm, Environment, Hyper, Key
 from jaxrl.evaluation.evaluate import evaluate
 
 Config = TypeVar("Config")
@@ -97,7 +97,7 @@ def curves(
     return np.asarray(returns, np.float64)
 
 
-def tune(score: Callable[[Key, Hyper], Array], key: Key, name: str, grid: Sequence[float],
+def tune(score: Callable[[Key, Hyper], Any], key: Key, name: str, grid: Sequence[float],
          seeds: int) -> float:  # fmt: skip
     """The value of `grid` with the best mean of `score(keys [runs], {name: [runs]})` over `seeds`
     seeds, all runs together; the first of equals."""

@@ -210,6 +210,9 @@ def _figures(record: dict[str, Any]) -> str:
     if record["ablation"]:
         lines.append(f"*off:* {show(record['ablation'])}")
     lines.append(f"{record['seeds']} seeds, {record['budget']} budget, {record['seconds']:.0f} s")
+    if record["details"]:
+        parts = "<br>".join(show(figure) for figure in record["details"])
+        lines[-1] += f"<details><summary>in detail</summary>{parts}</details>"
     return "<br>".join(lines)
 
 

@@ -286,13 +286,16 @@ def test_run_one_gives_a_complete_line(monkeypatch):
 
 def test_table(folder):
     systems = run.discover(folder).values()
-    results = [_record("three", verdict="does not hold"), _record("three"), _record("gone")]
+    parts = [checks.as_data(_check([2.0] * 5, [0.0] * 5))["measured"] | {"name": "part"}]
+    latest = _record("three", details=parts)
+    results = [_record("three", verdict="does not hold"), latest, _record("gone")]
     lines = run.table(systems, results).splitlines()
     row = {name: next(x for x in lines if x.startswith(f"| [{name}]")) for name in
            ("one-two", "three")}  # fmt: skip
     assert row["one-two"].endswith("| not run |")
     assert row["three"].endswith("| **holds** (2 attempts) |")
     assert "new 1 [0.912, 1.09]" in row["three"] and "*off:* off 0.5" in row["three"]
+    assert "<summary>in detail</summary>part 2 [2, 2]</details>" in row["three"]
     assert "On \\| bars" in row["three"] and "arxiv.org/abs/2001.00001" in row["three"]
     assert "1 holds, 0 does not hold, 0 inconclusive, 1 not run." in lines
 
@@ -326,16 +329,8 @@ def test_parts_exist(system):
 # ------------------------------------------------------------------------------- every check
 
 
-@pytest.fixture
-def fast_compilation():
-    before = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)
-
-
 @pytest.mark.parametrize("system", SYSTEMS.values(), ids=SYSTEMS)
-def test_a_tiny_budget_gives_finite_figures(system, fast_compilation):
+def test_a_tiny_budget_gives_finite_figures(system):
     record = run.run_one(system, checks.Budget("tiny"))
     assert record["claim"] == system.claim
     assert record["verdict"] in ("holds", "does not hold", "inconclusive")
@@ -349,7 +344,7 @@ def test_a_tiny_budget_gives_finite_figures(system, fast_compilation):
 # ------------------------------------------------------------------------------- A2C is PPO
 
 
-def test_a2c_is_ppo_as_long_as_there_is_one_epoch(fast_compilation):
+def test_a2c_is_ppo_as_long_as_there_is_one_epoch():
     module = run.importlib.import_module("experiments.systems.policy_gradient.a2c_is_ppo")
     found = module.differences(jax.random.split(random.key(1), 2), 4)
     assert np.max(found["PPO with matched settings"]) <= 1e-6

@@ -31,7 +31,8 @@ def executed():
     )
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    environment.pop("MPLBACKEND", None)  # the kernel's own, which shows figures in the notebook
+    for name in ("MPLBACKEND", "XLA_FLAGS"):  # figures in the notebook; code that is fast to run
+        environment.pop(name, None)
     client.execute(env=environment, cwd=str(NOTEBOOK.parent))  # raises where a cell does
     return notebook
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -50,7 +51,7 @@ class State:
 def plain_a2c(env: Environment, config: Config) -> Agent:
     """Synchronous advantage actor-critic (Mnih et al., 2016, algorithm S3), sharing the network
     with ours and nothing of its update."""
-    network = ActorCritic(env.observation_space, env.action_space, config.hidden)
+    network: Any = ActorCritic(env.observation_space, env.action_space, config.hidden)
     optimiser = optax.chain(
         optax.clip_by_global_norm(config.max_grad_norm),
         optax.scale_by_rms(decay=0.99, eps=1e-5),

@@ -44,7 +44,8 @@ NOTES = (
     "TRPO and V-MPO of the paper are not part of this comparison. Baseline: the better of "
     "REINFORCE and A2C by its mean. Learning rate: best of 5 on seeds of their own, for each "
     "algorithm and environment. REINFORCE pays for all steps simulated, also after an episode's "
-    "end. The variants keep PPO's learning rate. Steps and grid were chosen in trials on other seeds."
+    "end. The variants keep PPO's learning rate. Steps and grid were chosen in "
+    "trials on other seeds."
 )
 
 
