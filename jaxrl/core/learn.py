@@ -67,7 +67,7 @@ def learn(agent: Agent, source: Source, updates: int = 1) -> Algorithm:
         diverged = jnp.where(finite, state.diverged, jnp.minimum(state.diverged, state.steps))
         # The agent's state alone is selected: a select over a replay buffer would copy it.
         agent_state = trees.where(diverged == m.NEVER, agent_state, state.agent)
-        metrics = statistics | reports | {"diverged": m.First(diverged)}
+        metrics = _union(statistics, reports, {"diverged": m.First(diverged)})
         return LearnerState(agent_state, source_state, state.steps + 1, diverged), metrics
 
     return Algorithm(
@@ -81,6 +81,15 @@ def learn(agent: Agent, source: Source, updates: int = 1) -> Algorithm:
         partition=LearnerState(PartitionSpec(), source.partition, PartitionSpec(), PartitionSpec()),
         config=agent.config,
     )
+
+
+def _union(*parts: dict) -> dict:
+    """All metrics together. Raises `UserError` where two parts call theirs alike."""
+    names = [name for part in parts for name in part]
+    for name in names:
+        if names.count(name) > 1:
+            raise UserError(f"Two parts of one algorithm report a metric called '{name}'.")
+    return {name: metric for part in parts for name, metric in part.items()}
 
 
 def _repeat(update, carry, key, updates):

@@ -164,7 +164,8 @@ class Environment:
     reset(key, params) -> (state, TimeStep) with `first` set.
     step(key, state, action, params) -> (state, TimeStep); it never resets: what it returns after
         an episode's end is unspecified.
-    params: everything about the world that may vary without changing shapes.
+    params: everything about the world that may vary without changing shapes: a pytree of numbers
+        or NumPy arrays.
     max_steps: the longest possible episode, None where there is no limit.
     render(state, params) -> uint8 [H, W, 3], on the host.
     """

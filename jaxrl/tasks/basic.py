@@ -12,7 +12,8 @@ from jaxrl.core.types import Key, Tasks, Tree, struct
 
 
 def _arrays(params: Tree) -> Tree:
-    return jax.tree.map(jnp.asarray, params)
+    # With an explicit dtype, so that a Python number is as strongly typed as a restored array.
+    return jax.tree.map(lambda x: jnp.asarray(x, jnp.result_type(x)), params)
 
 
 def fixed(params: Tree) -> Tasks:
@@ -28,7 +29,7 @@ def fixed(params: Tree) -> Tasks:
 def randomise(draw: Callable[[Key], Tree]) -> Tasks:
     """Domain randomisation (Tobin et al., 2017): every episode has parameters of its own.
 
-    `draw(key) -> params` for one episode. A task's id is the key data that it was drawn with.
+    `draw(key) -> params` for one episode. A task's id is the key that it was drawn with.
     """
 
     def sample(state, key, n):

@@ -209,10 +209,11 @@ def agent(
             memory=jax.tree.map(lambda x: x[None], batch.memory),
         )
         rows = minibatches.to_rows(sample, config.num_shards, sequences)
+        before_window = batch.frames - transitions.reward.size
         learning_rate = schedule(
             hyper["learning_rate"],
             hyper["learning_rate_end"],
-            schedules.progress(batch.frames, hyper["learning_rate_steps"]),
+            schedules.progress(before_window, hyper["learning_rate_steps"]),
         )
 
         # One vector instead of many small arrays: the optimiser is then a few operations, not
@@ -331,6 +332,13 @@ def _check(env: Environment, config: Config) -> None:
             raise UserError(f"{name} must be at least 1, got {getattr(config, name)}.")
     if config.learning_rate_schedule not in schedules.SCHEDULES:
         raise unknown("learning_rate_schedule", config.learning_rate_schedule, schedules.SCHEDULES)
+    if config.learning_rate_schedule == "exponential" and config.learning_rate_end <= 0:
+        raise UserError(
+            f"learning_rate_end is {config.learning_rate_end}; an exponential schedule needs a "
+            "positive one."
+        )
+    if any(width < 1 for width in config.hidden):
+        raise UserError(f"hidden is {config.hidden}; every width must be at least 1.")
     minibatches.check(
         config.num_envs,
         config.num_steps,
