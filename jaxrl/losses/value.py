@@ -25,6 +25,8 @@ def clipped_squared_error(
 
 
 def explained_variance(value: Array, target: Array) -> Array:
-    """1 - Var(target - value) / Var(target) over all axes, a scalar; 0 if `target` is constant."""
+    """1 - Var(target - value) / Var(target) over all axes, a scalar; 0 if `target` is constant up
+    to rounding."""
     variance = jnp.var(target)
-    return jnp.where(variance > 0, 1 - jnp.var(target - value) / jnp.maximum(variance, 1e-12), 0.0)
+    varies = variance > 1e-10 * jnp.square(target).mean()
+    return jnp.where(varies, 1 - jnp.var(target - value) / jnp.where(varies, variance, 1.0), 0.0)

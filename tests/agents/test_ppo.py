@@ -289,7 +289,7 @@ def test_the_learning_rate_follows_its_schedule():
     for _ in range(5):
         run, row = jitted(algorithm, run, 1)
         rates.append(m.values(row)["learning_rate"])
-    np.testing.assert_allclose(rates, [0.3, 0.2, 0.1, 0.1, 0.1], rtol=1e-5)
+    np.testing.assert_allclose(rates, [0.4, 0.3, 0.2, 0.1, 0.1], rtol=1e-5)
     _, row = run_of(algorithm, 1, {"learning_rate": 0.4, "learning_rate_end": 0.1})
     assert m.values(row)["learning_rate"] == np.float32(0.4)
 
@@ -390,6 +390,9 @@ def test_the_same_arguments_give_the_same_object():
         ({"shuffle": "bijektion"}, "did you mean 'bijection'"),
         ({"shuffle": "bijection", "num_steps": 6, "minibatches": 2}, "power of two"),
         ({"chunk_rows": 5}, "chunk"),
+        ({"learning_rate_schedule": "exponential"}, "an exponential schedule needs a positive"),
+        ({"hidden": (8, 0)}, "every width must be at least 1"),
+        ({"initialiser": "lecum"}, "did you mean 'lecun'"),
     ],
 )
 def test_what_does_not_fit_is_said_before_anything_is_traced(changes, sentence):

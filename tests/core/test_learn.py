@@ -66,6 +66,18 @@ def test_hypers_of_both_parts_and_no_shared_names():
         learn(toy_agent(), toy_source(hyper={"rate": jnp.float32(1)}))
 
 
+def test_no_two_metrics_of_one_name():
+    agent = toy_agent()
+
+    def update(state, batch, key):
+        state, info = agent.update(state, batch, key)
+        return state, Info({**info.metrics, "diverged": jnp.float32(0)}, info.feedback)
+
+    algorithm = learn(dataclasses.replace(agent, update=update), toy_source())
+    with pytest.raises(UserError, match="report a metric called 'diverged'"):
+        jax.eval_shape(lambda key: advance(algorithm, start(algorithm, key)), random.key(0))
+
+
 def test_at_least_one_update():
     with pytest.raises(UserError, match="updates must be at least 1, got 0"):
         learn(toy_agent(), toy_source(), 0)

@@ -112,3 +112,15 @@ def test_no_lapack_in_a_vmapped_training_program():
     qr = jax.nn.initializers.orthogonal()
     lapack = jax.jit(jax.vmap(lambda key: qr(key, (4, 16)))).lower(keys).compile()
     assert any("lapack" in name for name in custom_calls(lapack))  # what is looked for above
+
+
+def test_lecun_has_the_variance_of_its_inputs():
+    weights = initialisers.initialiser("lecun", 7.0)(random.key(0), (64, 512))
+    assert np.var(weights) == pytest.approx(1 / 64, rel=0.03)
+
+
+def test_initialisers_by_name():
+    weights = initialisers.initialiser("orthogonal", 0.5)(random.key(0), (8, 8))
+    assert gram_error(weights, 0.5) < 1e-5
+    with pytest.raises(errors.UserError, match="'lecum'; did you mean 'lecun'"):
+        initialisers.initialiser("lecum", 1.0)
