@@ -14,7 +14,7 @@ test: $(VENV)/.installed-test
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/pyright
+	$(BIN)/pyright --pythonpath $(BIN)/python
 
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "jaxrl needs Python 3.11 or newer; say which: make train PYTHON=python3.12")'

@@ -60,7 +60,8 @@ def evaluate(folder: Path, config: Options) -> None:
     from jaxrl.evaluation.evaluate import check_same_spaces
     from jaxrl.evaluation.evaluate import evaluate as play
     from jaxrl.evaluation.statistics import mean_interval
-    from jaxrl.runtime.training import load_all, prepare
+    from jaxrl.runtime.building import prepare
+    from jaxrl.runtime.earlier import load_all
 
     trained, policies = load_all(folder)
     if config.member >= len(policies):

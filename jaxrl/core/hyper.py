@@ -74,7 +74,7 @@ def replace_hyper(state: Tree, changes: Hyper) -> Tree:
 
     def replace(path: tuple, leaf: Any) -> Any:
         name = _hyper_name(path)
-        if name not in changes:
+        if name is None or name not in changes:
             return leaf
         found.add(name)
         return jnp.broadcast_to(jnp.asarray(changes[name], leaf.dtype), leaf.shape)

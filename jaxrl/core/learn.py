@@ -6,13 +6,21 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import PartitionSpec
 
 from jaxrl.core import hyper as hyperparameters
 from jaxrl.core import metrics as m
 from jaxrl.core import random, trees
 from jaxrl.core.errors import UserError
-from jaxrl.core.types import Agent, Algorithm, Array, Policy, Source, Tree, struct
+from jaxrl.core.types import (
+    REPLICATED,
+    Agent,
+    Algorithm,
+    Array,
+    Policy,
+    Source,
+    Tree,
+    struct,
+)
 
 
 @struct
@@ -81,7 +89,7 @@ def learn(agent: Agent, source: Source, updates: int = 1) -> Algorithm:
         hyper=hyper,
         frames=source.frames,
         initial_frames=source.initial_frames,
-        partition=LearnerState(PartitionSpec(), source.partition, PartitionSpec(), PartitionSpec()),
+        partition=LearnerState(REPLICATED, source.partition, REPLICATED, REPLICATED),
         config=agent.config,
     )
 

@@ -195,7 +195,7 @@ def _register() -> None:
     with contextlib.suppress(ImportError, AttributeError, ValueError):
         from jax._src.random import prng
 
-        prng.register_prng(_PCG._impl)
+        prng.register_prng(_PCG._impl)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 _register()

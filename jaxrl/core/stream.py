@@ -64,8 +64,8 @@ def step_keys(key: Key, n: int) -> Key:
     return jax.random.split(key, (n, 4))
 
 
-def fresh(env: Environment, tasks: Tasks, task_state: Tree, keys: tuple[Key, Key], n: int):
-    """`n` newly sampled tasks and the first states and time steps of their episodes."""
+def fresh(env: Environment, tasks: Tasks, task_state: Tree, keys: Key, n: int):
+    """`n` newly sampled tasks and the first states and time steps of their episodes; two `keys`."""
     task_key, reset_key = keys
     ids = tasks.sample(task_state, task_key, n)
 
@@ -110,7 +110,7 @@ def advance(
     Returns the streams, the pool, the transitions [B] and what ended [B].
     """
     n = streams.episode_length.shape[0]
-    act_key, step_key, task_key, reset_key = keys
+    act_key, step_key, _, _ = keys
 
     timestep = streams.timestep
     memory = trees.where(timestep.first, policy.memory(n), streams.memory)
@@ -129,7 +129,7 @@ def advance(
     episode_length = streams.episode_length + 1
     endings = Endings(done, episode_return, episode_length, next_timestep.metrics or {})
     if pool is None:
-        new = fresh(env, tasks, task_state, (task_key, reset_key), n)
+        new = fresh(env, tasks, task_state, keys[2:], n)
     else:
         size = jax.tree.leaves(pool.fresh)[0].shape[0]
         place = (pool.used + jnp.cumsum(done) - 1) % size

@@ -28,7 +28,7 @@ Key = jax.Array  # a typed key, as made by jaxrl.random.key
 Tree = Any  # any pytree of arrays
 Hyper = Mapping[str, Any]  # name -> scalar; the hyper-parameters that are arrays, not structure
 
-REPLICATED = PartitionSpec()  # not split: every device holds all of it
+REPLICATED: Any = PartitionSpec()  # not split: every device holds all of it
 
 T = TypeVar("T")
 

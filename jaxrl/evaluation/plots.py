@@ -264,9 +264,10 @@ class _Bounds:
 
 def _figure(title: str | None, xlabel: str, ylabel: str):
     from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    figure = Figure(figsize=(7.5, 4.4), dpi=150, layout="constrained")
-    figure.get_layout_engine().set(w_pad=0.1, h_pad=0.1)
+    padding = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1)
+    figure = Figure(figsize=(7.5, 4.4), dpi=150, layout=padding)
     axes = figure.add_subplot()
     axes.set_xlabel(xlabel, color=_INK)
     axes.set_ylabel(ylabel, color=_INK)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -70,7 +72,7 @@ class Unrolled:
     next_value: Array  # [T, B]: of next_timestep, seen with the memory after each step
 
 
-def unroll(network: ActorCritic, params: Tree, transitions: Transition, memory: Tree) -> Unrolled:
+def unroll(network: Any, params: Tree, transitions: Transition, memory: Tree) -> Unrolled:
     """Policy, value and successor's value of a window [T, B] that began with `memory` [B].
 
     The successor is the true one, so a window, an episode and a time limit may end anywhere.

@@ -34,7 +34,7 @@ class Categorical(distrax.Categorical):
         return jax.random.categorical(key, self.logits, shape=(n, *self.logits.shape[:-1]))
 
     def log_prob(self, value):
-        n = self.logits.shape[-1]
+        n = self.num_categories
         if n > FEW:
             return jnp.take_along_axis(self.logits, value[..., None], -1)[..., 0]
         return (jax.nn.one_hot(value, n) * self.logits).sum(-1)

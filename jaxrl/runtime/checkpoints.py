@@ -155,7 +155,7 @@ def _describe(path: tuple, leaf: Any) -> _Leaf:
     if isinstance(leaf, (bool, int, float, complex)) and not isinstance(leaf, np.generic):
         return _Leaf(name, (), jnp.result_type(leaf).name)
     dtype = getattr(leaf, "dtype", None)
-    if dtype is not None and jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key):
+    if dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key):
         generator = random.generator_name(leaf) if isinstance(leaf, jax.Array) else ""
         return _Leaf(name, tuple(leaf.shape), str(dtype), generator)
     if dtype is None or np.dtype(dtype).kind in "OSUMm":
@@ -248,7 +248,7 @@ def _lock(handle: int, kind: int) -> bool:
     """Whether nobody else holds the lock. A file system that knows no locks on folders (NFS) has
     to be trusted to have one writer only."""
     try:
-        fcntl.flock(handle, kind)
+        fcntl.flock(handle, kind)  # pyright: ignore[reportOptionalMemberAccess]
     except BlockingIOError:
         return False
     except OSError:

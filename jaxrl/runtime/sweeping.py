@@ -15,6 +15,7 @@ from jaxrl.runtime import configuration, training
 from jaxrl.runtime import log as logs
 from jaxrl.runtime.configuration import Experiment
 from jaxrl.runtime.display import Display
+from jaxrl.runtime.members import Members, members_of
 
 Grid = dict[str, list[float]]  # hyper-parameter -> its values
 
@@ -69,8 +70,8 @@ def sweep(config: Experiment, grid: Grid) -> Path:
         for i, name in enumerate(grid)
     }
     labels = [{"seed": seed} | dict(zip(grid, point, strict=True)) for point, seed in members]
-    folder = training.train(config, None if config.resume else training.Members(labels, hyper))
-    labels = training.members_of(folder).labels
+    folder = training.train(config, None if config.resume else Members(labels, hyper))
+    labels = members_of(folder).labels
     steps, returns = logs.series(logs.read(folder / "metrics.jsonl", "evaluation"), "return")
     _write_table(folder, labels, steps, returns)
     _draw(folder, config, labels, returns[:, -1])

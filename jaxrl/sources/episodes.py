@@ -34,7 +34,8 @@ def episodes(env: Environment, num_envs: int, tasks: Tasks | None = None) -> Sou
     if num_envs < 1:
         raise UserError(f"num_envs must be at least 1, got {num_envs}.")
     tasks = tasks or fixed(env.params)
-    frames = num_envs * env.max_steps
+    num_steps = env.max_steps
+    frames = num_envs * num_steps
 
     def init(key, hyper, policy):
         return EpisodesState(tasks.init(key, policy), jnp.int32(0))
@@ -55,7 +56,7 @@ def episodes(env: Environment, num_envs: int, tasks: Tasks | None = None) -> Sou
         _, (transitions, mask, endings) = jax.lax.scan(
             body,
             (streams, jnp.ones(num_envs, bool)),
-            stream.step_keys(key, env.max_steps),
+            stream.step_keys(key, num_steps),
         )
         batches = state.batches + 1
         batch = Batch(

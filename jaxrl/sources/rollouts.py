@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec
@@ -9,10 +11,11 @@ from jax.sharding import PartitionSpec
 from jaxrl.core import metrics as m
 from jaxrl.core import stream
 from jaxrl.core.errors import UserError
-from jaxrl.core.types import Array, Batch, Environment, Source, Tasks, Tree, struct
+from jaxrl.core.types import REPLICATED, Array, Batch, Environment, Source, Tasks, Tree, struct
 from jaxrl.tasks.basic import fixed
 
 SHARDS = "shards"  # the mesh axis over which environments are split
+SPLIT: Any = PartitionSpec(SHARDS)
 
 
 @struct
@@ -66,7 +69,7 @@ def rollouts(
             body, (state.streams, pool), stream.step_keys(key, num_steps)
         )
         statistics = stream.statistics(endings)
-        if pool is not None:
+        if pool is not None and reset_pool is not None:
             reused = jnp.maximum(pool.used - reset_pool, 0)
             statistics["resets_reused"] = m.Sum(reused.astype(jnp.float32))
         windows = state.windows + 1
@@ -85,5 +88,5 @@ def rollouts(
         collect,
         sample=lambda state, fresh, key: fresh,
         frames=frames,
-        partition=RolloutState(PartitionSpec(SHARDS), PartitionSpec(), PartitionSpec()),
+        partition=RolloutState(SPLIT, REPLICATED, REPLICATED),
     )

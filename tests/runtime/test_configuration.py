@@ -120,11 +120,11 @@ def test_differences():
 
 @pytest.mark.parametrize("path", sorted((ROOT / "configs").rglob("*.yaml")), ids=lambda p: p.stem)
 def test_every_configuration_that_comes_along_is_read(path):
-    from jaxrl.runtime import training
+    from jaxrl.runtime import building
 
     config = configuration.experiment(configuration.load(path))
     assert path.parent.name == config.algorithm
-    training.build(config)
+    building.build(config)
 
 
 def test_every_setting_has_a_line_of_meaning():

@@ -8,16 +8,17 @@ import pytest
 
 from jaxrl.core import metrics as m
 from jaxrl.core import train
-from jaxrl.runtime import driver, training
+from jaxrl.runtime import building, driver
+from jaxrl.runtime.members import seeds
 from tests.runtime import tiny
 
 STEPS = 12
 
 
-def setup(seeds: int):
-    config = tiny.config(seeds=seeds)
-    members = training.seeds(config)
-    program = training.program(config, training.build(config)[1], members)
+def setup(count: int):
+    config = tiny.config(seeds=count)
+    members = seeds(config)
+    program = building.program(config, building.build(config)[1], members)
     return program, members.keys("pcg")
 
 

@@ -9,8 +9,9 @@ import pytest
 
 from jaxrl import runtime
 from jaxrl.core.errors import UserError
-from jaxrl.runtime import checkpoints, run_folder, training
+from jaxrl.runtime import building, checkpoints, run_folder
 from jaxrl.runtime import log as logs
+from jaxrl.runtime.members import Members, members_of
 from tests.runtime import tiny
 
 PNG = b"\x89PNG"
@@ -206,26 +207,26 @@ def test_debug_says_where_a_nan_came_from(tmp_path, capsys):
 
 
 def test_members_keep_their_names_and_keys(tmp_path):
-    members = training.Members(
+    members = Members(
         [{"seed": 3, "clip": 0.1}, {"seed": 4, "clip": 0.25}], {"clip": np.float32([0.1, 0.25])}
     )
     assert members.name(1) == "seed 4, clip 0.25"
     assert members.settings() == {"clip 0.1": [0], "clip 0.25": [1]}
-    assert training.Members([{"seed": 3}, {"seed": 4}]).settings() == {"": [0, 1]}
+    assert Members([{"seed": 3}, {"seed": 4}]).settings() == {"": [0, 1]}
     members.write(tmp_path / "members.json")
-    read = training.members_of(tmp_path)
+    read = members_of(tmp_path)
     assert read.labels == members.labels
     assert read.hyper["clip"].tobytes() == members.hyper["clip"].tobytes()
     data = lambda keys: np.asarray(jax.random.key_data(keys))
-    one = training.Members([{"seed": 4}])
+    one = Members([{"seed": 4}])
     np.testing.assert_array_equal(data(members.keys("pcg"))[1], data(one.keys("pcg")))
     with pytest.raises(UserError, match="cannot be read"):
-        training.members_of(tmp_path / "nowhere")
+        members_of(tmp_path / "nowhere")
 
 
 def test_plans_round_up_to_whole_updates():
     config = tiny.config(steps=100, log_every=1, evaluate_every=-1, checkpoint_every=0)
-    algorithm = training.build(config)[1]
+    algorithm = building.build(config)[1]
     assert algorithm.frames == tiny.FRAMES
-    plan = training.plan(config, algorithm)
+    plan = building.plan(config, algorithm)
     assert dataclasses.astuple(plan) == (4, 1, 0, 1)

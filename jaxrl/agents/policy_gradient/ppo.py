@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -140,7 +141,7 @@ def agent(
     """The PPO agent for `env`. `surrogate(log_prob, old_log_prob, advantage, clip)` is the policy's
     loss per transition."""
     _check(env, config)
-    network = ActorCritic(
+    network: Any = ActorCritic(
         env.observation_space,
         env.action_space,
         config.hidden,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -65,7 +66,7 @@ def leave_one_out(returns: Array, mask: Array) -> Array:
 def agent(env: Environment, config: Config) -> Agent:
     """The REINFORCE agent for `env`; it needs batches of whole episodes."""
     check_action_space(env.action_space, "reinforce")
-    network = ActorCritic(
+    network: Any = ActorCritic(
         env.observation_space,
         env.action_space,
         config.hidden,

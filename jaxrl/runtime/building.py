@@ -1,0 +1,72 @@
+"""From an Experiment to the functions that it describes."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+import jax
+
+from jaxrl import envs
+from jaxrl.agents import registry as algorithms
+from jaxrl.core.errors import UserError
+from jaxrl.core.types import Algorithm, Environment
+from jaxrl.evaluation.evaluate import check_same_spaces
+from jaxrl.runtime.configuration import Experiment
+from jaxrl.runtime.driver import Plan, Program
+from jaxrl.runtime.members import Members
+
+
+def prepare(config: Experiment) -> None:
+    """Settings of JAX that have to be made before it computes anything."""
+    if config.deterministic:
+        flags = os.environ.get("XLA_FLAGS", "")
+        os.environ["XLA_FLAGS"] = f"{flags} --xla_gpu_deterministic_ops=true".strip()
+    if jax.config.values["jax_compilation_cache_dir"] is None:
+        cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        jax.config.update("jax_compilation_cache_dir", str(Path(cache) / "jaxrl" / "xla"))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+
+
+def build(config: Experiment) -> tuple[Environment, Algorithm]:
+    """The environment and the algorithm that `config` describes. Raises `UserError`."""
+    env = envs.make(config.env, **config.env_params)
+    builder, _ = algorithms.builder(config.algorithm)
+    algorithm = builder(env, config.agent)
+    shards = getattr(config.agent, "num_shards", 1)
+    if shards % config.devices:
+        raise UserError(
+            f"devices is {config.devices}, which does not divide agent.num_shards={shards}."
+        )
+    return env, algorithm
+
+
+def plan(config: Experiment, algorithm: Algorithm) -> Plan:
+    """The schedule of `config` in whole steps of `algorithm`."""
+    updates = lambda steps: max(1, math.ceil(steps / algorithm.frames))
+    total = updates(config.steps - algorithm.initial_frames)
+
+    def every(steps: int, share: int) -> int:
+        return 0 if steps < 0 else updates(steps) if steps else max(1, total // share)
+
+    return Plan(
+        total,
+        every(config.log_every, 100),
+        every(config.evaluate_every, 10),
+        every(config.checkpoint_every, 10),
+    )
+
+
+def evaluation_environment(config: Experiment, env: Environment) -> Environment:
+    """Where the policy trained in `env` is evaluated. Raises `UserError` if it cannot act there."""
+    if not config.evaluate_env:
+        return env
+    other = envs.make(config.evaluate_env)
+    check_same_spaces(env, other)
+    return other
+
+
+def program(config: Experiment, algorithm: Algorithm, members: Members) -> Program:
+    width = len(members) if len(members) > 1 else None
+    return Program(algorithm, width, config.devices, config.debug)

@@ -1,0 +1,189 @@
+"""Runs that were there before: to go on with, to branch off from, to act with."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxrl.core import hyper as hyperparameters
+from jaxrl.core import metrics as m
+from jaxrl.core.errors import UserError
+from jaxrl.core.types import Algorithm, Environment, Policy
+from jaxrl.runtime import checkpoints, configuration, driver, run_folder
+from jaxrl.runtime.building import build, program
+from jaxrl.runtime.configuration import Experiment
+from jaxrl.runtime.members import Members, members_of
+from jaxrl.runtime.session import Session
+
+
+def restore(folder: Path, shapes: Any, say=warnings.warn) -> tuple[Any, dict[str, Any]]:
+    """The newest whole checkpoint of the run in `folder`, and its meta data; `say` is told of
+    those that are not whole."""
+    path = checkpoints.latest(run_folder.checkpoints(folder), say)
+    return checkpoints.restore(path, shapes)
+
+
+def is_finished(folder: Path) -> bool:
+    try:
+        return json.loads((folder / "summary.json").read_text())["finished"]
+    except (OSError, ValueError, KeyError):
+        return False
+
+
+def check_unchanged(config: Experiment, folder: Path) -> None:
+    """Raises `UserError` if the run in `folder` is to go on under other settings than its own."""
+    before, now = (
+        configuration.to_dict(run_folder.read_config(folder)),
+        configuration.to_dict(config),
+    )
+    for name, old, new in configuration.differences(before, now):
+        if name != "devices":
+            raise UserError(
+                f"{name} is {new!r} here and {old!r} in '{folder}'; --resume goes on unchanged, "
+                "--fork starts a new run from there under other settings."
+            )
+
+
+def members_of_fork(config: Experiment, members: Members | None) -> Members:
+    """The members of the run that is forked; what sets them apart stays theirs.
+
+    Raises `UserError` if the configuration would have others.
+    """
+    folder = run_folder.check(config.fork)
+    parents, before = members_of(folder), run_folder.read_config(folder)
+    if members is not None:
+        raise UserError(
+            "A sweep cannot be forked into another; --warm-start takes one run's agent."
+        )
+    for name in ("seed", "seeds"):
+        if getattr(config, name) != getattr(before, name):
+            raise UserError(f"A fork keeps the seeds of '{folder}'; {name} cannot be changed.")
+    for name in parents.hyper:
+        if getattr(config.agent, name, None) != getattr(before.agent, name):
+            raise UserError(f"agent.{name} is varied in '{folder}'; a fork cannot change it.")
+    return parents
+
+
+def parent(
+    config: Experiment, session: Session, keys: jax.Array
+) -> tuple[driver.Progress, int] | None:
+    """Where a forked or warm-started run begins; None for a run from nothing."""
+    if config.fork and config.warm_start:
+        raise UserError("A run can be forked or warm-started, not both.")
+    if config.fork:
+        return _fork(run_folder.check(config.fork), session, keys)
+    if config.warm_start:
+        return _warm_start(run_folder.check(config.warm_start), session, keys), 0
+    return None
+
+
+def _fork(folder: Path, session: Session, keys: jax.Array) -> tuple[driver.Progress, int]:
+    """The state of the run in `folder` with the new hyper-parameters, and its step."""
+    prog, algorithm = session.program, session.algorithm
+    _, before = build(run_folder.read_config(folder))
+    refused = f"'{folder}' cannot be forked under this configuration:"
+    if before.frames != algorithm.frames:
+        raise UserError(
+            f"{refused} an update takes {before.frames} environment steps there and "
+            f"{algorithm.frames} here. --warm-start takes over the agent alone."
+        )
+    try:
+        progress, meta = restore(folder, prog.shapes(keys), session.display.warn)
+    except checkpoints.CheckpointError as error:
+        raise UserError(f"{refused} {error} --warm-start takes over the agent alone.") from error
+    if meta["step"] >= session.plan.total:
+        raise UserError(
+            f"'{folder}' has done {session.env_steps(meta['step'])} environment steps already; "
+            "say --steps with more than that, these included."
+        )
+    hyper = {**algorithm.hyper, **session.members.own_hyper()}
+    state = hyperparameters.replace_hyper(progress.run.state, hyper)
+    if hasattr(state, "diverged"):  # the new hyper-parameters deserve a try
+        state = dataclasses.replace(state, diverged=np.full_like(state.diverged, m.NEVER))
+    run = dataclasses.replace(progress.run, state=state)
+    return prog.place(driver.Progress(run, m.empty(progress.row))), meta["step"]
+
+
+def _warm_start(folder: Path, session: Session, keys: jax.Array) -> driver.Progress:
+    """A new run whose agent state is that of the run in `folder`, but for the hyper-parameters."""
+    prog = session.program
+    other = run_folder.read_config(folder)
+    _, other_algorithm = build(dataclasses.replace(other, devices=1))
+    others = members_of(folder)
+    shapes = program(other, other_algorithm, others).shapes(others.keys(other.generator))
+    if len(others) not in (1, len(session.members)):
+        raise UserError(
+            f"'{folder}' has {len(others)} members; a run of {len(session.members)} can be "
+            "warm-started from as many or from one."
+        )
+    progress, _ = restore(folder, shapes, session.display.warn)
+    new = prog.start(keys, session.members.own_hyper())
+    old_state, state = progress.run.state, new.run.state
+    if not hasattr(old_state, "agent") or not hasattr(state, "agent"):
+        raise UserError("Only algorithms that are an agent with a source can be warm-started.")
+    agent = _transplant(old_state.agent, state.agent, folder)
+    agent = hyperparameters.replace_hyper(agent, hyperparameters.read_hyper(state.agent))
+    run = dataclasses.replace(new.run, state=dataclasses.replace(state, agent=agent))
+    return prog.place(driver.Progress(run, new.row))
+
+
+def _transplant(old: Any, new: Any, folder: Path) -> Any:
+    """`old` in the place of `new`: the same leaves, or one member's for each of several."""
+    old_leaves, old_tree = jax.tree_util.tree_flatten_with_path(old)
+    new_leaves, new_tree = jax.tree_util.tree_flatten_with_path(new)
+    if old_tree != new_tree:
+        raise UserError(f"The agent in '{folder}' has other parts than this configuration's.")
+    taken = []
+    for (path, x), (_, y) in zip(old_leaves, new_leaves, strict=True):
+        if x.shape != y.shape and (x.shape != y.shape[1:] or y.ndim == 0):
+            raise UserError(
+                f"The agent in '{folder}' does not fit: {jax.tree_util.keystr(path)} is "
+                f"{list(x.shape)} there and {list(y.shape)} here."
+            )
+        taken.append(jax.numpy.broadcast_to(x, y.shape))
+    return new_tree.unflatten(taken)
+
+
+@dataclasses.dataclass(frozen=True)
+class Trained:
+    """A run that was trained: its world, its policy, and all that it was made from."""
+
+    env: Environment
+    policy: Policy
+    config: Experiment
+    algorithm: Algorithm
+    step: int  # of the algorithm
+    members: Members
+
+
+def load(folder: str | Path, member: int = 0) -> Trained:
+    """The newest whole checkpoint in a run's folder, ready to act.
+
+    member: which of those that were trained side by side, such as the first seed.
+    Raises `UserError` if `folder` is no run folder, has no whole checkpoint or no such member.
+    """
+    trained, policies = load_all(folder)
+    if not 0 <= member < len(policies):
+        raise UserError(f"member is {member}; '{folder}' has members 0 to {len(policies) - 1}.")
+    return dataclasses.replace(trained, policy=policies[member])
+
+
+def load_all(folder: str | Path) -> tuple[Trained, list[Policy]]:
+    """As `load`, and the policies of all members."""
+    folder = run_folder.check(folder)
+    config = run_folder.read_config(folder)
+    members = members_of(folder)
+    env, algorithm = build(dataclasses.replace(config, devices=1))
+    prog = program(config, algorithm, members)
+    progress, meta = restore(folder, prog.shapes(members.keys(config.generator)))
+    states = [progress.run.state]
+    if prog.members is not None:
+        states = [jax.tree.map(lambda x: x[i], states[0]) for i in range(prog.members)]  # noqa: B023
+    policies = [algorithm.policy(state) for state in states]
+    return Trained(env, policies[0], config, algorithm, meta["step"], members), policies

@@ -1,0 +1,70 @@
+"""What is trained side by side: seeds, and the points of a sweep."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from jaxrl.core import random
+from jaxrl.core.errors import UserError
+from jaxrl.runtime.configuration import Experiment
+
+
+@dataclasses.dataclass(frozen=True)
+class Members:
+    """What is trained side by side in one program, each with a seed and hypers of its own."""
+
+    labels: list[dict[str, float]]  # for each member: its seed, and what else sets it apart
+    hyper: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)  # name -> [members]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def keys(self, generator: str) -> jax.Array:
+        """A key for each member [members]; a single one has no leading axis."""
+        seeds = np.asarray([label["seed"] for label in self.labels], np.uint32)
+        make = lambda seed: random.key(seed, generator)
+        return make(int(seeds[0])) if len(self) == 1 else jax.vmap(make)(seeds)
+
+    def name(self, member: int) -> str:
+        """Such as `seed 0, learning_rate 0.001`."""
+        return ", ".join(f"{name} {value:.6g}" for name, value in self.labels[member].items())
+
+    def settings(self) -> dict[str, list[int]]:
+        """What sets members apart but for their seeds (nothing is ''), and whose it is."""
+        groups: dict[str, list[int]] = {}
+        for i, label in enumerate(self.labels):
+            parts = [f"{name} {value:.6g}" for name, value in label.items() if name != "seed"]
+            groups.setdefault(", ".join(parts), []).append(i)
+        return groups
+
+    def own_hyper(self) -> dict[str, np.ndarray]:
+        """The hypers as `Program.start` takes them."""
+        return {k: v[0] for k, v in self.hyper.items()} if len(self) == 1 else self.hyper
+
+    def write(self, path: Path) -> None:
+        hyper = {name: values.tolist() for name, values in self.hyper.items()}
+        path.write_text(json.dumps({"labels": self.labels, "hyper": hyper}))
+
+    @staticmethod
+    def read(path: Path) -> Members:
+        data = json.loads(path.read_text())
+        hyper = {name: np.asarray(v, np.float32) for name, v in data["hyper"].items()}
+        return Members(data["labels"], hyper)
+
+
+def seeds(config: Experiment) -> Members:
+    """A member for each of the configuration's seeds."""
+    return Members([{"seed": config.seed + i} for i in range(config.seeds)])
+
+
+def members_of(folder: Path) -> Members:
+    """The members of the run in `folder`. Raises `UserError` if they cannot be read."""
+    try:
+        return Members.read(folder / "members.json")
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(f"'{folder / 'members.json'}' cannot be read: {error}.") from error

@@ -1,0 +1,262 @@
+"""One process's part of a run: what happens between chunks."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import platform
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+import jaxrl
+from jaxrl.core import metrics as m
+from jaxrl.core import random
+from jaxrl.core.types import Algorithm, Environment
+from jaxrl.evaluation.statistics import mean_interval
+from jaxrl.runtime import checkpoints, driver, run_folder
+from jaxrl.runtime import log as logs
+from jaxrl.runtime.building import plan
+from jaxrl.runtime.command_line import Stopped
+from jaxrl.runtime.configuration import Experiment
+from jaxrl.runtime.display import Display
+from jaxrl.runtime.driver import Program
+from jaxrl.runtime.members import Members
+
+DRAW_SECONDS = 30.0  # between two pictures of a run that goes on
+INTERRUPTED = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
+
+
+class NotFinite(Stopped):
+    """A run's loss was no longer finite; the message says since when and where its state lies."""
+
+
+@dataclasses.dataclass
+class Session:
+    """One process's part of a run: what happens between chunks."""
+
+    config: Experiment
+    algorithm: Algorithm
+    evaluation_env: Environment
+    program: Program
+    members: Members
+    display: Display
+
+    def __post_init__(self):
+        config = self.config
+        self.plan = plan(config, self.algorithm)
+        self.evaluation = self.program.evaluation(
+            self.evaluation_env, config.evaluate_episodes, config.evaluate_greedy
+        )
+        self.seconds: dict[str, float] = {}
+        self.signal: int | None = None
+        self.diverged = np.full(len(self.members), m.NEVER)  # the update at which it began
+
+    def check(self, keys: jax.Array) -> None:
+        """Raises `UserError` for what would only be found while the run goes on."""
+        shapes = self.program.shapes(keys)
+        if self.plan.evaluate:
+            jax.eval_shape(self.evaluation, shapes.run)
+
+    def run(self, folder: Path, progress: driver.Progress, meta: dict[str, Any]) -> None:
+        """From a checkpoint that was just written or read to the end of the plan."""
+        self.folder, step = folder, meta["step"]
+        self.saved, self.drawn = step, time.monotonic()
+        self.diverged = np.asarray(meta["diverged"])
+        self.log = logs.Log(folder / "metrics.jsonl", meta["log_size"])
+        with self.display.announced("Compiling", self.seconds):
+            chunk = self.program.compile(progress)
+            if self.plan.evaluate:
+                self.evaluation = self.evaluation.lower(progress.run).compile()
+        began = time.perf_counter()
+        with self.display.running(
+            self.env_steps(step), self.env_steps(self.plan.total), len(self.members)
+        ):
+            progress, end, reason = driver.drive(
+                chunk, progress, step, self.plan, self._happen, self._stop, self._tick
+            )
+        self.seconds["training"] = time.perf_counter() - began
+        if self.signal and end == self.plan.total:
+            reason = None  # too late to interrupt anything
+        if end != self.saved:
+            self._checkpoint(end, progress)
+        self._draw()
+        self._summarise(step, end, progress, reason)
+        self.log.close()
+        self._end(reason)
+
+    def env_steps(self, step: int) -> int:
+        """Environment steps of each member after `step` steps of the algorithm."""
+        return self.algorithm.initial_frames + step * self.algorithm.frames
+
+    def _happen(self, name: str, step: int, progress: driver.Progress) -> None:
+        if name == "log":
+            row = jax.device_get(m.values(progress.row))
+            self._write("train", step, {k: np.atleast_1d(v) for k, v in row.items()})
+        elif name == "evaluate":
+            played = jax.device_get(self.evaluation(progress.run))
+            self._write("evaluation", step, {k: np.atleast_1d(v) for k, v in played.items()})
+        elif name == "checkpoint":
+            self._checkpoint(step, progress)
+            if time.monotonic() - self.drawn > DRAW_SECONDS:
+                self._draw()
+
+    def _write(self, kind: str, step: int, metrics: dict[str, np.ndarray]) -> None:
+        if "diverged" in metrics:
+            at = metrics["diverged"]
+            metrics["diverged"] = np.where(at == m.NEVER, np.nan, at)
+        score = metrics.get("episode_return", metrics.get("return"))
+        if score is not None and kind == "train":
+            self.display.score(np.asarray(score, float))
+        self.log.write(
+            {
+                "kind": kind,
+                "steps": self.env_steps(step),
+                "updates": step,
+                "seconds": time.time(),
+                "metrics": metrics,
+            }
+        )
+
+    def _stop(self, step: int, progress: driver.Progress) -> str | None:
+        if self.signal is not None:
+            return INTERRUPTED[signal.Signals(self.signal)]
+        at = driver.diverged(progress.row)
+        for member in np.flatnonzero((at != m.NEVER) & (self.diverged == m.NEVER)):
+            if len(at) > 1:
+                self.display.warn(
+                    f"{self.members.name(int(member))}: a loss was not finite after {at[member]} "
+                    "updates; this one is frozen, the others go on."
+                )
+        self.diverged = np.minimum(self.diverged, at)
+        return "not finite" if np.all(self.diverged != m.NEVER) else None
+
+    def _tick(self, step: int, progress: driver.Progress) -> None:
+        if not self.plan.due("log", step):
+            score = progress.row.get("episode_return")
+            if score is not None:
+                self.display.score(np.atleast_1d(np.asarray(score.value())))
+        self.display.tick(self.env_steps(step))
+
+    def _checkpoint(self, step: int, progress: driver.Progress) -> None:
+        self.save(self.folder, progress, step, self.log.size())
+        self.saved = step
+
+    def save(
+        self, folder: Path, progress: driver.Progress, step: int, log_size: int
+    ) -> dict[str, Any]:
+        """Write a checkpoint; returns what it says of itself."""
+        meta = {
+            "step": step,
+            "log_size": log_size,
+            "members": len(self.members),
+            "diverged": self.diverged.tolist(),
+            "jaxrl": jaxrl.__version__,
+            "jax": jax.__version__,
+        }
+        path = run_folder.checkpoints(folder)
+        checkpoints.save(path, step, progress, meta, keep=self.config.keep)
+        return meta
+
+    def _draw(self) -> None:
+        self.drawn = time.monotonic()
+        rows = logs.read(self.folder / "metrics.jsonl", "train")
+        steps, values = logs.series(rows, "episode_return")
+        if values.size == 0:
+            return
+        from jaxrl.evaluation.plots import learning_curves
+
+        groups = self.members.settings()
+        learning_curves(
+            {name or self.config.algorithm: (steps, values[i]) for name, i in groups.items()},
+            self.folder / "learning_curve.png",
+            title=f"{self.config.algorithm} on {self.config.env}",
+        )
+
+    def _summarise(
+        self, first: int, step: int, progress: driver.Progress, reason: str | None
+    ) -> None:
+        evaluations = logs.read(self.folder / "metrics.jsonl", "evaluation")
+        trained = (step - first) * self.algorithm.frames * len(self.members)
+        summary = {
+            "finished": reason is None,
+            "stopped_because": reason,
+            "steps": self.env_steps(step),
+            "updates": step,
+            "members": self.members.labels,
+            "return": None if self.members.hyper else _final(evaluations, "return"),
+            "returns": _last(evaluations, "return"),
+            "steps_per_second": trained / max(self.seconds["training"], 1e-9),
+            "seconds": self.seconds,
+            "diverged": {
+                str(i): int(self.diverged[i]) for i in np.flatnonzero(self.diverged != m.NEVER)
+            },
+            "versions": {
+                "jaxrl": jaxrl.__version__,
+                "jax": jax.__version__,
+                "python": platform.python_version(),
+            },
+            "device": jax.devices()[0].device_kind,
+            "generator": random.generator_name(progress.run.key),
+        }
+        (self.folder / "summary.json").write_text(json.dumps(logs._jsonable(summary), indent=2))
+        self.summary = summary
+
+    def _end(self, reason: str | None) -> None:
+        if reason is None:
+            final = self.summary["return"]
+            if final:
+                low, high = final["interval"] or (np.nan, np.nan)
+                spread = f" (95 % interval {low:.5g} to {high:.5g})" if final["interval"] else ""
+                self.display.say(f"Final return {final['mean']:.5g}{spread}.")
+            self.display.say(f"Saved in {self.folder}")
+        elif reason == "not finite":
+            at = int(self.diverged.min())
+            raise NotFinite(
+                f"A loss was not finite after {at} updates ({self.env_steps(at)} environment "
+                f"steps); the state before it is saved in {run_folder.checkpoints(self.folder)}. "
+                "Run again with --debug to see where it began."
+            )
+        else:
+            self.display.warn(f"{reason}: saved. Go on with --resume {self.folder}")
+            raise SystemExit(128 + (self.signal or 0))
+
+    @contextlib.contextmanager
+    def signals(self) -> Iterator[None]:
+        """The first interrupt ends the run after its chunk; a second one ends it at once."""
+
+        def handle(number, frame):
+            if self.signal is not None:
+                raise KeyboardInterrupt
+            self.signal = number
+            self.display.say("Stopping and saving; once more to stop at once ...")
+
+        before = {number: signal.signal(number, handle) for number in INTERRUPTED}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def _last(evaluations: list[dict[str, Any]], name: str) -> list[float] | None:
+    """Each member's value of a metric in the last evaluation; None without any."""
+    values = logs.series(evaluations[-1:], name)[1]
+    return values[:, -1].tolist() if values.size else None
+
+
+def _final(evaluations: list[dict[str, Any]], name: str) -> dict[str, Any] | None:
+    """Mean over seeds and its 95 % interval (None for a single one) in the last evaluation."""
+    values = np.asarray(_last(evaluations, name) or [], float)
+    values = values[np.isfinite(values)]
+    if values.size == 0:
+        return None
+    mean, low, high = mean_interval(values)
+    interval = [low, high] if values.size > 1 else None
+    return {"mean": mean, "interval": interval, "seeds": values.size}
