@@ -238,7 +238,7 @@ def agent(
             *new, norm = descend(
                 optimiser, gradient, optimiser_state, params, learning_rate, hyper["max_grad_norm"]
             )
-            if config.early_stop:  # static: the select would cost a tenth of a small step
+            if config.early_stop:  # static, so that without it there is nothing to select
                 stopped = stopped | (info["approximate_kl"] > hyper["target_kl"])
                 new = trees.where(stopped, [params, optimiser_state], new)
             return (*new, stopped), info | {"grad_norm": norm}
