@@ -19,7 +19,7 @@ import numpy as np
 
 from jaxrl.core.spaces import Box, Discrete
 from jaxrl.core.types import Array, Environment, Key, TimeStep, struct
-from jaxrl.envs import drawing
+from jaxrl.envs import drawing, timesteps
 from jaxrl.envs.wrappers.time_limit import time_limit
 
 
@@ -71,13 +71,7 @@ def acrobot() -> Environment:
 def _reset(key: Key, params: Params) -> tuple[State, TimeStep]:
     numbers = jax.random.uniform(key, (4,), jnp.float32, params.reset_low, params.reset_high)
     state = State(numbers[0], numbers[1], numbers[2], numbers[3])
-    return state, TimeStep(
-        observation=_observation(state),
-        reward=jnp.zeros((), jnp.float32),
-        terminated=jnp.zeros((), bool),
-        truncated=jnp.zeros((), bool),
-        first=jnp.ones((), bool),
-    )
+    return state, timesteps.first(_observation(state))
 
 
 def _step(key: Key, state: State, action: Array, params: Params) -> tuple[State, TimeStep]:
@@ -91,12 +85,8 @@ def _step(key: Key, state: State, action: Array, params: Params) -> tuple[State,
     )
     height = -jnp.cos(state.angle_1) - jnp.cos(state.angle_1 + state.angle_2)
     terminated = height > params.goal_height
-    return state, TimeStep(
-        observation=_observation(state),
-        reward=terminated.astype(jnp.float32) - 1.0,
-        terminated=terminated,
-        truncated=jnp.zeros((), bool),
-        first=jnp.zeros((), bool),
+    return state, timesteps.following(
+        _observation(state), terminated.astype(jnp.float32) - 1.0, terminated
     )
 
 

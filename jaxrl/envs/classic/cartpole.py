@@ -19,7 +19,7 @@ import numpy as np
 
 from jaxrl.core.spaces import Box, Discrete
 from jaxrl.core.types import Array, Environment, Key, TimeStep, struct
-from jaxrl.envs import drawing
+from jaxrl.envs import drawing, timesteps
 from jaxrl.envs.wrappers.time_limit import time_limit
 
 
@@ -63,13 +63,7 @@ def cartpole() -> Environment:
 
 def _reset(key: Key, params: Params) -> tuple[State, TimeStep]:
     numbers = jax.random.uniform(key, (4,), jnp.float32, params.reset_low, params.reset_high)
-    return State(numbers), TimeStep(
-        observation=numbers,
-        reward=jnp.zeros((), jnp.float32),
-        terminated=jnp.zeros((), bool),
-        truncated=jnp.zeros((), bool),
-        first=jnp.ones((), bool),
-    )
+    return State(numbers), timesteps.first(numbers)
 
 
 def _step(key: Key, state: State, action: Array, params: Params) -> tuple[State, TimeStep]:
@@ -90,13 +84,7 @@ def _step(key: Key, state: State, action: Array, params: Params) -> tuple[State,
     outside = jnp.abs(physics) > jnp.stack(
         [params.max_position, jnp.inf, params.max_angle, jnp.inf]
     )
-    return State(physics), TimeStep(
-        observation=physics,
-        reward=jnp.ones((), jnp.float32),
-        terminated=outside.any(),
-        truncated=jnp.zeros((), bool),
-        first=jnp.zeros((), bool),
-    )
+    return State(physics), timesteps.following(physics, 1.0, outside.any())
 
 
 def _render(state: State, params: Params) -> np.ndarray:

@@ -18,7 +18,7 @@ import numpy as np
 
 from jaxrl.core.spaces import Box, Discrete
 from jaxrl.core.types import Array, Environment, Key, TimeStep, struct
-from jaxrl.envs import drawing
+from jaxrl.envs import drawing, timesteps
 from jaxrl.envs.wrappers.time_limit import time_limit
 
 
@@ -61,13 +61,7 @@ def mountain_car() -> Environment:
 def _reset(key: Key, params: Params) -> tuple[State, TimeStep]:
     position = jax.random.uniform(key, (), jnp.float32, params.reset_low, params.reset_high)
     state = State(position=position, velocity=jnp.zeros((), jnp.float32))
-    return state, TimeStep(
-        observation=jnp.stack([state.position, state.velocity]),
-        reward=jnp.zeros((), jnp.float32),
-        terminated=jnp.zeros((), bool),
-        truncated=jnp.zeros((), bool),
-        first=jnp.ones((), bool),
-    )
+    return state, timesteps.first(jnp.stack([state.position, state.velocity]))
 
 
 def _step(key: Key, state: State, action: Array, params: Params) -> tuple[State, TimeStep]:
@@ -77,12 +71,10 @@ def _step(key: Key, state: State, action: Array, params: Params) -> tuple[State,
     position = jnp.clip(state.position + velocity, params.min_position, params.max_position)
     velocity = jnp.where((position == params.min_position) & (velocity < 0), 0.0, velocity)
     state = State(position=position, velocity=velocity)
-    return state, TimeStep(
-        observation=jnp.stack([position, velocity]),
-        reward=jnp.full((), -1.0, jnp.float32),
-        terminated=(position >= params.goal_position) & (velocity >= params.goal_velocity),
-        truncated=jnp.zeros((), bool),
-        first=jnp.zeros((), bool),
+    return state, timesteps.following(
+        jnp.stack([position, velocity]),
+        -1.0,
+        (position >= params.goal_position) & (velocity >= params.goal_velocity),
     )
 
 

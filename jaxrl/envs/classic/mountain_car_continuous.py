@@ -17,6 +17,7 @@ import numpy as np
 
 from jaxrl.core.spaces import Box
 from jaxrl.core.types import Array, Environment, Key, TimeStep, struct
+from jaxrl.envs import timesteps
 from jaxrl.envs.classic.mountain_car import hill_frame
 from jaxrl.envs.wrappers.time_limit import time_limit
 
@@ -62,13 +63,7 @@ def mountain_car_continuous() -> Environment:
 def _reset(key: Key, params: Params) -> tuple[State, TimeStep]:
     position = jax.random.uniform(key, (), jnp.float32, params.reset_low, params.reset_high)
     state = State(position=position, velocity=jnp.zeros((), jnp.float32))
-    return state, TimeStep(
-        observation=jnp.stack([state.position, state.velocity]),
-        reward=jnp.zeros((), jnp.float32),
-        terminated=jnp.zeros((), bool),
-        truncated=jnp.zeros((), bool),
-        first=jnp.ones((), bool),
-    )
+    return state, timesteps.first(jnp.stack([state.position, state.velocity]))
 
 
 def _step(key: Key, state: State, action: Array, params: Params) -> tuple[State, TimeStep]:
@@ -80,12 +75,10 @@ def _step(key: Key, state: State, action: Array, params: Params) -> tuple[State,
     velocity = jnp.where((position == params.min_position) & (velocity < 0), 0.0, velocity)
     terminated = (position >= params.goal_position) & (velocity >= params.goal_velocity)
     state = State(position=position, velocity=velocity)
-    return state, TimeStep(
-        observation=jnp.stack([position, velocity]),
-        reward=jnp.where(terminated, 100.0, 0.0) - 0.1 * action[0] ** 2,
-        terminated=terminated,
-        truncated=jnp.zeros((), bool),
-        first=jnp.zeros((), bool),
+    return state, timesteps.following(
+        jnp.stack([position, velocity]),
+        jnp.where(terminated, 100.0, 0.0) - 0.1 * action[0] ** 2,
+        terminated,
     )
 
 

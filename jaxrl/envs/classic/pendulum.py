@@ -18,7 +18,7 @@ import numpy as np
 
 from jaxrl.core.spaces import Box
 from jaxrl.core.types import Array, Environment, Key, TimeStep, struct
-from jaxrl.envs import drawing
+from jaxrl.envs import drawing, timesteps
 from jaxrl.envs.wrappers.time_limit import time_limit
 
 
@@ -60,13 +60,7 @@ def pendulum() -> Environment:
 def _reset(key: Key, params: Params) -> tuple[State, TimeStep]:
     numbers = jax.random.uniform(key, (2,), jnp.float32, -1.0, 1.0)
     state = State(numbers[0] * params.reset_angle, numbers[1] * params.reset_speed)
-    return state, TimeStep(
-        observation=_observation(state),
-        reward=jnp.zeros((), jnp.float32),
-        terminated=jnp.zeros((), bool),
-        truncated=jnp.zeros((), bool),
-        first=jnp.ones((), bool),
-    )
+    return state, timesteps.first(_observation(state))
 
 
 def _step(key: Key, state: State, action: Array, params: Params) -> tuple[State, TimeStep]:
@@ -81,13 +75,7 @@ def _step(key: Key, state: State, action: Array, params: Params) -> tuple[State,
     velocity = state.angular_velocity + acceleration * params.dt
     velocity = jnp.clip(velocity, -params.max_speed, params.max_speed)
     state = State(angle=state.angle + velocity * params.dt, angular_velocity=velocity)
-    return state, TimeStep(
-        observation=_observation(state),
-        reward=-cost,
-        terminated=jnp.zeros((), bool),
-        truncated=jnp.zeros((), bool),
-        first=jnp.zeros((), bool),
-    )
+    return state, timesteps.following(_observation(state), -cost)
 
 
 def _observation(state: State) -> Array:
