@@ -16,8 +16,7 @@ def initialiser(name: str, scale: float):
     """The initialiser of that name: `orthogonal` times `scale`, or `lecun`, normal with variance
     1 / inputs (LeCun et al., 1998, "Efficient BackProp"), which has no scale to choose.
 
-    Lecun learnt faster at first and as well at last in our measurements of PPO (README), and
-    compiles in less time. Raises `UserError` for other names.
+    With lecun PPO learnt faster at first and as well at last on CartPole (README). Raises `UserError` for other names.
     """
     if name == "orthogonal":
         return orthogonal(scale)
