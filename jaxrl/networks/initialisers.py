@@ -16,7 +16,8 @@ def initialiser(name: str, scale: float):
     """The initialiser of that name: `orthogonal` times `scale`, or `lecun`, normal with variance
     1 / inputs (LeCun et al., 1998, "Efficient BackProp"), which has no scale to choose.
 
-    With lecun PPO learnt faster at first and as well at last on CartPole (README). Raises `UserError` for other names.
+    With lecun PPO learnt faster at first and as well at last on CartPole (README). Raises
+    `UserError` for other names.
     """
     if name == "orthogonal":
         return orthogonal(scale)
