@@ -9,7 +9,7 @@ from jaxrl.agents.offline import iql as iql_
 from jaxrl.agents.offline import td3_bc as td3_bc_
 from jaxrl.agents.offline import uni_o4 as uni_o4_
 from jaxrl.agents.offline.experience import Experience, check
-from jaxrl.agents.transforms.normalization import normalize_observation
+from jaxrl.kit.normalization import normalize_observation
 from jaxrl.core.errors import UserError
 from jaxrl.core.learn import learn
 from jaxrl.core.types import Agent, Algorithm, Environment, Source

@@ -16,20 +16,29 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.core.errors import UserError, unknown
+from jaxrl.core.settings import walk
 from jaxrl.core.types import Hyper, Tree
 
 
-def hyper(default: float) -> Any:
+def hyper(default: float, **limits: Any) -> Any:
     """A Config field whose value becomes an array in the state."""
-    return dataclasses.field(default=default, metadata={"hyper": True})
+    return dataclasses.field(default=default, metadata={"hyper": True, **limits})
+
+
+def static(default: Any, **limits: Any) -> Any:
+    return dataclasses.field(default=default, metadata=limits)
+
+
+def check(config: Any, prefix: str = "") -> None:
+    pass
 
 
 def hypers(config: Any) -> dict[str, np.ndarray]:
     """The `hyper` fields of a Config as float32 scalars. Raises `UserError` where one is NaN."""
     values = {
-        f.name: np.float32(getattr(config, f.name))
-        for f in dataclasses.fields(config)
-        if f.metadata.get("hyper")
+        name: np.float32(value)
+        for name, field, value in walk(config)
+        if field.metadata.get("hyper")
     }
     for name, value in values.items():
         if np.isnan(value):

@@ -12,6 +12,9 @@ from jax import lax
 from jaxrl.core import errors
 
 
+INITIALISERS = ("lecun", "orthogonal")
+
+
 def initialiser(name: str, scale: float):
     """The initialiser of that name: `orthogonal` times `scale`, or `lecun`, normal with variance
     1 / inputs (LeCun et al., 1998, "Efficient BackProp"), which has no scale to choose.

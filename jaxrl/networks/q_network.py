@@ -33,6 +33,7 @@ class QNetwork(nn.Module):
     activation: str = "relu"
     dueling: bool = False
     noisy: bool = False
+    initialiser: str = "lecun"
 
     @nn.compact
     def __call__(self, timestep: TimeStep) -> Array:
@@ -41,7 +42,7 @@ class QNetwork(nn.Module):
             x = encoders.beside_goal(x, timestep)
         else:
             x = encoders.features(self.observation_space, timestep)
-        x = MLP(self.widths[:-1], self.activation)(x)
+        x = MLP(self.widths[:-1], self.activation, self.initialiser)(x)
         advantage = self._stream(x, self.num_actions)
         if not self.dueling:
             return advantage
@@ -55,4 +56,4 @@ class QNetwork(nn.Module):
     def _layer(self, width: int) -> nn.Module:
         if self.noisy:
             return NoisyDense(width)
-        return dense(width, initialiser("lecun", math.sqrt(2)))
+        return dense(width, initialiser(self.initialiser, math.sqrt(2)))

@@ -81,7 +81,10 @@ SMALLEST = 1e-6  # what is added to a priority, so that every item can be drawn 
 
 
 def proportional(
-    exponent: float = 0.5, importance: float = 0.4, importance_steps: float = float("inf")
+    exponent: float = 0.5,
+    importance: float = 0.4,
+    importance_steps: float = float("inf"),
+    path: str = "priorities.",
 ) -> Sampler:
     """Proportional prioritisation (Schaul et al., 2016, "Prioritized experience replay", section
     3.3): an item of priority p is drawn with probability p ** exponent / sum (equation 1),
@@ -89,14 +92,12 @@ def proportional(
 
     Importance weights are (items * probability) ** -importance (section 3.4), where the exponent
     grows linearly to 1 over `importance_steps` environment steps; `replay` divides them by their
-    largest. All three are hyper-parameters: `priority_exponent`, `importance_exponent`,
+    largest. All three are hyper-parameters, called `path` and `exponent`, `importance` or
     `importance_steps`.
     """
-    hyper = {
-        "priority_exponent": np.float32(exponent),
-        "importance_exponent": np.float32(importance),
-        "importance_steps": np.float32(importance_steps),
-    }
+    names = [path + name for name in ("exponent", "importance", "importance_steps")]
+    values = (exponent, importance, importance_steps)
+    hyper = {name: np.float32(value) for name, value in zip(names, values, strict=True)}
 
     def init(rows, columns):
         return Masses(jnp.zeros((rows, columns)), jnp.zeros(rows), jnp.float32(1.0))
@@ -126,14 +127,14 @@ def proportional(
         return row.astype(jnp.int32), column.astype(jnp.int32), mass / total
 
     def judged(state, row, column, priority, hyper):
-        mass = (priority + SMALLEST) ** hyper["priority_exponent"]
+        mass = (priority + SMALLEST) ** hyper[names[0]]
         masses = state.mass.at[row, column].set(mass)
         row_mass = state.row_mass.at[row].set(masses[row].sum(1))
         return Masses(masses, row_mass, jnp.maximum(state.largest, mass.max()))
 
     def weight(probability, items, frames, hyper):
-        done = schedules.progress(frames, hyper["importance_steps"])
-        exponent = schedules.linear(hyper["importance_exponent"], jnp.float32(1), done)
+        done = schedules.progress(frames, hyper[names[2]])
+        exponent = schedules.linear(hyper[names[1]], jnp.float32(1), done)
         return (items * probability) ** -exponent
 
     return Sampler("proportional", init, written, draw, judged, weight, hyper)

@@ -34,7 +34,7 @@ import numpy as np
 import optax
 
 from jaxrl import losses
-from jaxrl.agents.optimisation import descend, transform
+from jaxrl.kit.optimisation import descend, transform
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.hyper import hyper, hypers, select

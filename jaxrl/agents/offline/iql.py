@@ -17,7 +17,7 @@ import optax
 
 from jaxrl import losses
 from jaxrl.agents.offline.experience import DEFAULT, Experience
-from jaxrl.agents.optimisation import descend, transform
+from jaxrl.kit.optimisation import descend, transform
 from jaxrl.core import schedules, spaces
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep

@@ -20,7 +20,7 @@ import optax
 from jaxrl import losses
 from jaxrl.agents.offline.experience import DEFAULT, Experience
 from jaxrl.agents.offline.iql import check
-from jaxrl.agents.optimisation import descend, transform
+from jaxrl.kit.optimisation import descend, transform
 from jaxrl.core import spaces, trees
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep

@@ -28,7 +28,7 @@ import optax
 from jaxrl import losses
 from jaxrl.agents.offline.experience import DEFAULT, Experience
 from jaxrl.agents.offline.iql import CriticNetworks, Critics, check
-from jaxrl.agents.optimisation import as_one, descend, transform
+from jaxrl.kit.optimisation import as_one, descend, transform
 from jaxrl.agents.policy_gradient import ppo
 from jaxrl.core import schedules, spaces, trees
 from jaxrl.core.errors import UserError, unknown

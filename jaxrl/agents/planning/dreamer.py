@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl import losses
-from jaxrl.agents.optimisation import as_one, minimise, transform
+from jaxrl.kit.optimisation import as_one, minimise, transform
 from jaxrl.agents.planning.imagination import Dreams, imagine, judge, until
 from jaxrl.core import spaces
 from jaxrl.core.errors import UserError

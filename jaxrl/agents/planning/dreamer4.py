@@ -26,7 +26,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl import losses
-from jaxrl.agents.optimisation import as_one, minimise, transform
+from jaxrl.kit.optimisation import as_one, minimise, transform
 from jaxrl.agents.planning.imagination import Dreams, imagine, judge, until
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import optax
 
 from jaxrl import losses
-from jaxrl.agents.optimisation import descend, transform
+from jaxrl.kit.optimisation import descend, transform
 from jaxrl.agents.planning.search import SEARCHES, ModelOutput, RootOutput, Searched, search
 from jaxrl.agents.planning.unrolled import targets
 from jaxrl.core.errors import UserError, unknown

@@ -17,9 +17,9 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from jaxrl import losses
-from jaxrl.agents import minibatches
-from jaxrl.agents.optimisation import accumulated_gradient, descend, transform
-from jaxrl.agents.transforms.normalization import normalize_observation, normalize_reward
+from jaxrl.kit import minibatches
+from jaxrl.kit.optimisation import accumulated_gradient, descend, transform
+from jaxrl.kit.normalization import normalize_observation, normalize_reward
 from jaxrl.core import schedules, shuffle, trees
 from jaxrl.core.errors import UserError, unknown
 from jaxrl.core.examples import example_timestep

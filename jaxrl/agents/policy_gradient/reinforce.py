@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import optax
 
 from jaxrl import losses
-from jaxrl.agents.optimisation import descend, transform
+from jaxrl.kit.optimisation import descend, transform
 from jaxrl.agents.policy_gradient.ppo import State
-from jaxrl.agents.transforms.normalization import normalize_observation
+from jaxrl.kit.normalization import normalize_observation
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.hyper import hyper, hypers, select
 from jaxrl.core.learn import learn

@@ -22,8 +22,8 @@ import jax.numpy as jnp
 import optax
 
 from jaxrl import losses
-from jaxrl.agents import minibatches
-from jaxrl.agents.optimisation import descend, transform
+from jaxrl.kit import minibatches
+from jaxrl.kit.optimisation import descend, transform
 from jaxrl.agents.tokens.methods import METHODS, LogProbs
 from jaxrl.core import shuffle
 from jaxrl.core.errors import UserError, unknown

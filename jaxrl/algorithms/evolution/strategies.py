@@ -14,7 +14,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from jaxrl.agents.optimisation import descend, transform
+from jaxrl.kit.optimisation import descend, transform
 from jaxrl.algorithms.evolution import cma
 from jaxrl.algorithms.evolution.ranking import centred_ranks
 from jaxrl.core.errors import UserError, unknown

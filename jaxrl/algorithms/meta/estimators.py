@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from jaxrl import losses
-from jaxrl.agents.optimisation import descend, transform
+from jaxrl.kit.optimisation import descend, transform
 from jaxrl.algorithms.meta.lifetimes import Life, begin, live, over, renew
 from jaxrl.core import metrics as m
 from jaxrl.core import trees

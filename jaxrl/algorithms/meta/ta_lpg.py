@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import optax
 
 from jaxrl.agents.meta import lpg
-from jaxrl.agents.optimisation import descend, transform
+from jaxrl.kit.optimisation import descend, transform
 from jaxrl.algorithms.meta import worlds
 from jaxrl.algorithms.meta.estimators import Baseline, Estimator, evolution, meta_gradient
 from jaxrl.algorithms.meta.lifetimes import begin

@@ -30,6 +30,28 @@ def transform(name: str) -> optax.GradientTransformation:
     return TRANSFORMS[name]()
 
 
+def bounded(gradient: Tree, max_norm: Array | float) -> tuple[Tree, Array]:
+    """`gradient` scaled down to a global norm of at most `max_norm`, and its norm before."""
+    norm = optax.tree.norm(gradient)
+    # Both operands are selected first: the gradient of inf / norm would be NaN in a meta-gradient.
+    longer = norm > max_norm
+    scale = jnp.where(longer, max_norm, 1.0) / jnp.where(longer, norm, 1.0)
+    return jax.tree.map(lambda g: g * scale, gradient), norm
+
+
+def stepped(
+    optimiser: optax.GradientTransformation,
+    gradient: Tree,
+    optimiser_state: Tree,
+    params: Tree,
+    learning_rate: Array,
+) -> tuple[Tree, Tree]:
+    """params - learning_rate * optimiser(gradient), and the optimiser's state."""
+    updates, optimiser_state = optimiser.update(gradient, optimiser_state, params)
+    params = jax.tree.map(lambda p, u: p - learning_rate * u, params, updates)
+    return params, optimiser_state
+
+
 def descend(
     optimiser: optax.GradientTransformation,
     gradient: Tree,
@@ -38,16 +60,10 @@ def descend(
     learning_rate: Array,
     max_norm: Array | float = jnp.inf,
 ) -> tuple[Tree, Tree, Array]:
-    """params - learning_rate * optimiser(gradient), the gradient scaled down to a global norm of
-    at most `max_norm` first. Returns params, optimiser state, and the norm before scaling."""
-    norm = optax.tree.norm(gradient)
-    # Both operands are selected first: the gradient of inf / norm would be NaN in a meta-gradient.
-    longer = norm > max_norm
-    scale = jnp.where(longer, max_norm, 1.0) / jnp.where(longer, norm, 1.0)
-    gradient = jax.tree.map(lambda g: g * scale, gradient)
-    updates, optimiser_state = optimiser.update(gradient, optimiser_state, params)
-    params = jax.tree.map(lambda p, u: p - learning_rate * u, params, updates)
-    return params, optimiser_state, norm
+    """`stepped` along the gradient, `bounded` first. Returns params, optimiser state, and the norm
+    before scaling."""
+    gradient, norm = bounded(gradient, max_norm)
+    return *stepped(optimiser, gradient, optimiser_state, params, learning_rate), norm
 
 
 def descend_as_one(

@@ -4,7 +4,7 @@ import numpy as np
 import optax
 import pytest
 
-from jaxrl.agents.optimisation import TRANSFORMS, accumulated_gradient, descend, transform
+from jaxrl.kit.optimisation import TRANSFORMS, accumulated_gradient, descend, transform
 from jaxrl.core.errors import UserError
 
 PARAMS = {"w": jnp.array([1.0, -2.0, 3.0]), "b": jnp.float32(0.5)}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxrl.agents.transforms.normalization import (
+from jaxrl.kit.normalization import (
     add,
     no_moments,
     normalize_observation,

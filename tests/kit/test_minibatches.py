@@ -2,7 +2,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl.agents import minibatches as mb
+from jaxrl.kit import minibatches as mb
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
 

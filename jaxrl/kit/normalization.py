@@ -8,6 +8,7 @@ was acted on, and the probability ratio before the first update would not be 1.
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -167,3 +168,13 @@ def normalize_reward(agent: Agent, num_envs: int, clip: float = 10.0) -> Agent:
         update=update,
         hand_over=hand_over,
     )
+
+
+def normalized(agent: Agent, env: Environment, config: Any) -> Agent:
+    """`agent` with what the group `normalization` of its settings asks for, if there is one."""
+    wanted = getattr(config, "normalization", None)
+    if wanted is not None and wanted.reward:
+        agent = normalize_reward(agent, config.rollouts.num_envs)
+    if wanted is not None and wanted.observation:
+        agent = normalize_observation(agent, env)
+    return agent

@@ -29,6 +29,26 @@ def check(num_envs: int, num_steps: int, minibatches: int, shards: int, sequence
         )
 
 
+def chunk(chunk_rows: int, rows: int, steps: int = 1) -> int:
+    """How many of a minibatch's `rows`, each of so many `steps`, a gradient takes at once; 0 for all.
+
+    chunk_rows: at most so many steps; 0 for all, -1 for what suits the device (beyond the cache of
+        a CPU, chunks are faster). Raises `UserError` for a number that does not divide the rows.
+    """
+    limit = chunk_rows
+    if limit < 0:
+        limit = 2048 if jax.default_backend() == "cpu" else 0
+    limit = max(limit // steps, 1) if limit else 0
+    if not limit or rows <= limit:
+        return 0
+    if chunk_rows < 0:
+        divisor = next(n for n in range(limit, 0, -1) if rows % n == 0)
+        return divisor if divisor > limit // 4 else 0  # many small chunks would be slower than one
+    if rows % limit:
+        raise UserError(f"chunk_rows={chunk_rows} does not divide a minibatch of {rows} rows.")
+    return limit
+
+
 def to_rows(window: Tree, shards: int, sequences: bool) -> Tree:
     """Leaves [T, B, ...] as rows: [shards, T * B / shards, ...], or [shards, B / shards, T, ...]
     for sequences."""

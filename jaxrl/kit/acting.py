@@ -1,0 +1,69 @@
+"""How agents act: `act(net, timestep [B], memory [B], key, greedy) -> (action, memory, extras)`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl.core import schedules, spaces
+from jaxrl.core.spaces import Space
+from jaxrl.core.types import Array, TimeStep
+from jaxrl.kit.learner import Net
+from jaxrl.networks.heads import ILLEGAL
+
+Act = Callable[..., Any]
+
+
+def legal(q: Array, timestep: TimeStep) -> Array:
+    """Action values [..., A], those of illegal actions far below all others."""
+    allowed = timestep.legal_actions
+    return q if allowed is None else jnp.where(allowed, q, ILLEGAL)
+
+
+def epsilon(net: Net, path: str = "exploration") -> Array:
+    """The probability of a random action now; `path` leads to the settings `EpsilonGreedy`."""
+    h = net.hyper[path]
+    return schedules.linear(h.start, h.end, schedules.progress(net.frames, h.steps))
+
+
+def epsilon_greedy(values: Callable[..., Array], space: Space, path: str = "exploration") -> Act:
+    """The best action by `values(net, timestep) -> [B, A]`, or any legal one."""
+
+    def act(net, timestep, memory, key, greedy):
+        q = values(net, timestep)
+        action = q.argmax(-1).astype(space.dtype)
+        if greedy:
+            return action, memory, {}
+        explore_key, action_key = jax.random.split(key)
+        random = jax.random.categorical(action_key, jnp.where(q > ILLEGAL, 0.0, ILLEGAL))
+        explore = jax.random.uniform(explore_key, action.shape) < epsilon(net, path)
+        return jnp.where(explore, random.astype(action.dtype), action), memory, {}
+
+    return act
+
+
+def sampled(part: str, space: Space) -> Act:
+    """A sample of the policy `part`, or its mode, within bounds."""
+
+    def act(net, timestep, memory, key, greedy):
+        policy = getattr(net, part)(timestep)
+        action = policy.mode() if greedy else policy.sample(seed=key)
+        return spaces.clip(space, action), memory, {}
+
+    return act
+
+
+def with_noise(part: str, space: Space, half_width: Any, scale: str = "exploration_noise") -> Act:
+    """The action of `part` with Gaussian noise of `scale` half-widths, within bounds."""
+
+    def act(net, timestep, memory, key, greedy):
+        action = getattr(net, part)(timestep)
+        if not greedy:
+            noise = net.hyper[scale] * half_width
+            action = spaces.clip(space, action + noise * jax.random.normal(key, action.shape))
+        return action, memory, {}
+
+    return act

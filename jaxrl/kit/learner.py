@@ -1,0 +1,376 @@
+"""What learns by descending gradients: parts, the losses that they descend, and their order.
+
+    Part      parameters with their optimizer, and perhaps a copy that follows them
+    Loss      a value per element, of some parts
+    Recipe    what a paper says: parts, how to act, losses, and `update(net, batch) -> net`
+
+`learner` makes the agent of a recipe. In an update a `Net` is a value: `net.critic(s, a)` applies
+the part `critic` as it is now, `net.target.critic(s, a)` its copy, `net.hyper.discount` is an array,
+and `net.descend("critic_loss", batch)` is the same net after one gradient step.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import zlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.flatten_util import ravel_pytree
+
+from jaxrl.core import settings, trees
+from jaxrl.core.errors import UserError, unknown
+from jaxrl.core.hyper import hypers
+from jaxrl.core.settings import Values
+from jaxrl.core.types import Agent, Array, Batch, Info, Key, TimeStep, Tree, struct
+from jaxrl.kit import minibatches
+from jaxrl.kit.descent import Descent, Trained, descend, follow
+from jaxrl.kit.groups import Passes
+from jaxrl.kit.optimisation import accumulated_gradient
+
+Said = Any  # of a loss: values [...], or (values, name -> what is reported [...])
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Part:
+    """Parameters that are trained.
+
+    network: has `init(key, *inputs)` and `apply(params, ...)`, as a flax module.
+    inputs: an example of each of its inputs.
+    optimizer: where the Config has its `Optimizer`; parts that share one, descending one loss, are
+        bounded by `max_grad_norm` together.
+    target: where the Config has the `Target` of its copy; empty for none.
+    transform: an optax transformation in the place of the one that the settings name.
+    """
+
+    network: Any
+    inputs: tuple[Tree, ...]
+    optimizer: str = "optimizer"
+    target: str = ""
+    transform: optax.GradientTransformation | None = None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Loss:
+    """function(net, x) -> values [...], or (values, reports): one for each element of `x`, the
+    transitions of a batch; the mean of the values, weighted and masked as the batch is, is descended
+    by `parts`. Reports, name -> [...], are averaged too, but `priority`, which the source is told."""
+
+    function: Callable[..., Said]
+    parts: tuple[str, ...]
+
+
+def in_order(net: Net, batch: Batch) -> Net:
+    """Descend every loss, in the order of the recipe; then all copies follow."""
+    for name in net.kit.recipe.losses:
+        net = net.descend(name, batch)
+    return net.follow()
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Recipe:
+    """What a paper says.
+
+    act(net, timestep [B], memory [B], key, greedy) -> (action, memory, extras)
+    update(net, batch) -> net; `in_order` unless said
+    extra: what an agent holds beside its parts, as `net.extra`
+    memory(n) -> what is remembered at an episode's start
+    needs: what the update reads of a batch beyond its transitions
+    num_shards, sequences: of `Net.passes`: logical shards of the environments, and whether whole
+        sequences are shuffled rather than steps.
+    """
+
+    parts: Mapping[str, Part]
+    act: Callable[..., tuple[Tree, Tree, dict[str, Tree]]]
+    losses: Mapping[str, Loss]
+    update: Callable[[Net, Batch], Net] = in_order
+    extra: Tree = ()
+    memory: Callable[[int], Tree] = lambda n: ()
+    needs: tuple[str, ...] = ()
+    num_shards: int = 1
+    sequences: bool = False
+
+
+@struct
+class State:
+    parts: dict[str, Trained]
+    extra: Tree
+    updates: Array  # int32
+    frames: Array  # float32: environment steps at the last update; drives schedules
+    hyper: dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Kit:
+    """What a net is made of that does not change while it learns."""
+
+    recipe: Recipe
+    descents: Mapping[str, Descent]
+    targets: Mapping[str, Any]  # name of a part -> its `Target`
+    unravel: Mapping[str, Callable[[Array], Tree]] = dataclasses.field(default_factory=dict)
+
+    def apply(self, name: str, params: Tree, *args: Any, **options: Any) -> Any:
+        if name in self.unravel:
+            params = self.unravel[name](params)
+        return self.recipe.parts[name].network.apply(params, *args, **options)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Copies:
+    """The copies of a net's parts, as functions; no gradient flows into them."""
+
+    kit: Kit
+    parts: Mapping[str, Trained]
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        part = self.parts.get(name)
+        if part is None or part.target is None:
+            known = [n for n, p in self.parts.items() if p.target is not None]
+            raise AttributeError(str(unknown("copy of a part", name, known)))
+        apply = self.kit.recipe.parts[name].network.apply
+        return functools.partial(apply, jax.lax.stop_gradient(part.target))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Net:
+    """The parts of an agent in the course of an update."""
+
+    kit: Kit
+    parts: dict[str, Trained]
+    hyper: Values
+    extra: Tree
+    updates: Array  # made before this one, int32
+    frames: Array  # float32: environment steps at the last update
+    seed: Callable[[], Key]
+    metrics: dict[str, Array] = dataclasses.field(default_factory=dict)
+    feedback: Tree = None
+    rows: tuple[int, int] = (0, 0)  # the axis of a batch that is cut into chunks, and their size
+    passing: bool = False
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name not in self.kit.recipe.parts:
+            raise AttributeError(str(unknown("part", name, self.kit.recipe.parts)))
+        return functools.partial(self.kit.apply, name, self.parts[name].params)
+
+    @property
+    def target(self) -> Copies:
+        return Copies(self.kit, self.parts)
+
+    def key(self, name: str = "") -> Key:
+        """A random key, another one for each name, each loss and each update."""
+        return jax.random.fold_in(self.seed(), zlib.crc32(name.encode()))
+
+    def replace(self, **changes: Any) -> Net:
+        return dataclasses.replace(self, **changes)
+
+    def report(self, **metrics: Array) -> Net:
+        return self.replace(metrics=self.metrics | metrics)
+
+    def feed(self, priority: Tree) -> Net:
+        """What the source is told of the batch."""
+        if self.passing:
+            raise UserError("A minibatch has no place in a source, so it has no priority.")
+        return self.replace(feedback=priority)
+
+    def learning_rate(self, part: str) -> Array:
+        """The step size of a part now."""
+        return self.kit.descents[part].learning_rate(self.hyper, self.frames)
+
+    def descend(self, name: str, batch: Batch, every: int = 1) -> Net:
+        """One gradient step of a loss's parts, in every `every`-th update."""
+        if name not in self.kit.recipe.losses:
+            raise unknown("loss", name, self.kit.recipe.losses)
+        loss = self.kit.recipe.losses[name]
+        mask, weight = _normalised(batch.mask, batch.weight)
+        axis, chunk = self.rows
+
+        def objective(params, data):
+            x, mask, weight = data
+            parts = {n: dataclasses.replace(self.parts[n], params=p) for n, p in params.items()}
+            net = self.replace(parts=self.parts | parts, seed=lambda: self.key(name))
+            said = loss.function(net, x)
+            values, reports = said if isinstance(said, tuple) else (said, {})
+            priority = reports.get("priority")
+            _check(name, values, mask if mask is not None else weight)
+            means = _means({name: values} | reports, mask, weight)
+            return means[name], (means, None if chunk else priority)
+
+        params = {n: self.parts[n].params for n in loss.parts}
+        gradient, (means, priority) = accumulated_gradient(
+            objective, params, (batch.transitions, mask, weight), axis, chunk
+        )
+        new, norms = descend(
+            self.kit.descents, self.parts, gradient, self.hyper, self.frames
+        )
+        net = self.replace(parts=self._every(every, new, self.parts))
+        net = net.report(**means, **{f"{n}_grad_norm": norm for n, norm in norms.items()})
+        return net if priority is None else net.feed(priority)
+
+    def follow(self, *names: str, every: int | None = None) -> Net:
+        """The copies of some parts, or of all, move towards them in every `every`-th update: as
+        their settings say unless said here."""
+        new = dict(self.parts)
+        for name in names or self.kit.targets:
+            target = self.kit.targets[name]
+            rate = self.hyper[self.kit.recipe.parts[name].target].rate
+            period = target.period if every is None else every
+            new[name] = self._every(period, follow(new[name], rate), new[name])
+        return self.replace(parts=new)
+
+    def passes(
+        self,
+        passes: Passes,
+        batch: Batch,
+        turn: Callable[[Net, Batch], Net],
+        stop: Callable[[Net], Array] | None = None,
+    ) -> Net:
+        """Some passes over a window [T, B] in shuffled minibatches, each of which `turn` descends.
+
+        A minibatch holds steps [n], or sequences [T, n] where the recipe says so. What is a
+        statistic of a minibatch belongs in `turn`: losses may see it in chunks.
+        stop: after which turn no more are taken, where `passes.early_stop`.
+        """
+        shards, sequences = self.kit.recipe.num_shards, self.kit.recipe.sequences
+        rows = minibatches.to_rows((batch.transitions, batch.mask, batch.weight), shards, sequences)
+        size = jax.tree.leaves(rows)[0].shape[1]
+        steps = batch.transitions.reward.shape[0] if sequences else 1
+        chunk = minibatches.chunk(passes.chunk_rows, size * shards // passes.minibatches, steps)
+        begun = self._flat().replace(rows=(int(sequences), chunk), passing=True)
+
+        def step(carry, now):
+            (parts, stopped), (number, index) = carry, now
+            x, mask, weight = minibatches.from_rows(minibatches.take(rows, index), sequences)
+            some = dataclasses.replace(batch, transitions=x, mask=mask, weight=weight)
+            seed = lambda: jax.random.fold_in(self.key("turn"), number)
+            net = turn(begun.replace(parts=parts, seed=seed, metrics={}), some)
+            new = net.parts
+            if stop is not None and passes.early_stop:
+                stopped = stopped | stop(net)
+                new = trees.where(stopped, parts, new)
+            return (new, stopped), net.metrics
+
+        index = minibatches.indices(
+            self.key("order"), size, shards, passes.epochs, passes.minibatches, passes.shuffle
+        )
+        (parts, stopped), reports = jax.lax.scan(
+            step, (begun.parts, jnp.bool_(False)), (jnp.arange(len(index)), index)
+        )
+        net = self.replace(parts=begun._whole(parts))
+        net = net.report(**{name: values.mean() for name, values in reports.items()})
+        return net.report(stopped_early=stopped.astype(jnp.float32))
+
+    def _every(self, period: int, new: Tree, old: Tree) -> Tree:
+        # A select, since under vmap a branch would be computed anyway.
+        return new if period == 1 else trees.where((self.updates + 1) % period == 0, new, old)
+
+    def _flat(self) -> Net:
+        """With the parameters of those parts that descend as one vector as that vector: once for
+        many gradient steps."""
+        flat = [n for n, descent in self.kit.descents.items() if descent.settings.flat]
+        parts, unravel = dict(self.parts), {}
+        for name in flat:
+            vector, unravel[name] = ravel_pytree(self.parts[name].params)
+            parts[name] = dataclasses.replace(self.parts[name], params=vector)
+        return self.replace(parts=parts, kit=dataclasses.replace(self.kit, unravel=unravel))
+
+    def _whole(self, parts: Mapping[str, Trained]) -> dict[str, Trained]:
+        """`parts` of a flat net with their parameters as trees."""
+        back = self.kit.unravel
+        return {
+            n: dataclasses.replace(p, params=back[n](p.params)) if n in back else p
+            for n, p in parts.items()
+        }
+
+
+def learner(name: str, config: Any, recipe: Recipe) -> Agent:
+    """The agent of `recipe`, whose settings are `config`.
+
+    Its hyper-parameters are all of `config`'s but for those in groups of a source's. Reports the
+    value of each loss, the norm of each gradient (`critic_grad_norm`) and of each part's
+    parameters (`critic_norm`), so that nothing infinite stays unseen.
+    """
+    own = {n: value for n, value in hypers(config).items() if not _of_a_source(config, n)}
+    for part in recipe.parts:
+        if hasattr(Net, part) or part in Net.__dataclass_fields__:
+            raise UserError(f"A part cannot be called '{part}', which means something else.")
+    for loss_name, loss in recipe.losses.items():
+        for part in loss.parts:
+            if part not in recipe.parts:
+                raise unknown(f"part of the loss '{loss_name}'", part, recipe.parts)
+    descents = {
+        n: Descent.of(settings.lookup(config, p.optimizer), p.optimizer, p.transform)
+        for n, p in recipe.parts.items()
+    }
+    targets = {
+        n: settings.lookup(config, p.target) for n, p in recipe.parts.items() if p.target
+    }
+    kit = Kit(recipe, descents, targets)
+
+    def init(key, hyper):
+        def begin(n: str, part: Part) -> Trained:
+            # Named, so that one part more changes no other's weights.
+            own_key = jax.random.fold_in(key, zlib.crc32(n.encode()))
+            return descents[n].begin(part.network.init(own_key, *part.inputs), n in targets)
+
+        parts = {n: begin(n, part) for n, part in recipe.parts.items()}
+        values = {n: jnp.asarray(hyper[n]) for n in own}
+        return State(parts, recipe.extra, jnp.int32(0), jnp.float32(0), values)
+
+    def net_of(state: State, key: Key) -> Net:
+        values = Values(state.hyper)
+        return Net(
+            kit, dict(state.parts), values, state.extra, state.updates, state.frames, lambda: key
+        )
+
+    def act(state: State, timestep: TimeStep, memory: Tree, key: Key, greedy: bool):
+        return recipe.act(net_of(state, key), timestep, memory, key, greedy)
+
+    def update(state: State, batch: Batch, key: Key):
+        net = recipe.update(net_of(state, key), batch)
+        # After every select, so that they are those of what is kept.
+        net = net.report(**{f"{n}_norm": optax.tree.norm(p.params) for n, p in net.parts.items()})
+        state = State(net.parts, net.extra, state.updates + 1, batch.frames, state.hyper)
+        return state, Info(net.metrics, net.feedback)
+
+    return Agent(name, init, act, update, recipe.memory, own, recipe.needs, config)
+
+
+def _of_a_source(config: Any, name: str) -> bool:
+    """Whether a hyper-parameter is in a group of a source's settings."""
+    group = name.rpartition(".")[0]
+    return bool(group) and getattr(settings.lookup(config, group), "of_a_source", False)
+
+
+def _normalised(mask: Array | None, weight: Array | None) -> tuple[Array | None, Array | None]:
+    """Mask and weight by which plain means, over all or over equal parts, are the masked ones."""
+    if mask is not None:
+        mask = mask * (mask.size / jnp.maximum(mask.sum(), 1.0))
+        weight = mask if weight is None else mask * weight
+    return mask, weight
+
+
+def _check(name: str, values: Array, elements: Array | None) -> None:
+    """Raises `UserError` for what is not one value per element."""
+    if values.ndim == 0 or (elements is not None and values.shape != elements.shape):
+        expected = "one for each element" if elements is None else f"{list(elements.shape)}"
+        raise UserError(
+            f"The loss '{name}' gave values {list(values.shape)}; it must give {expected}."
+        )
+
+
+def _means(rows: Mapping[str, Array], mask: Array | None, weight: Array | None) -> dict[str, Array]:
+    """The mean of each row [...]: of the first, which is the loss, by weight, of others by mask."""
+    if weight is None:
+        if len({x.size for x in rows.values()}) > 1:
+            return {name: x.mean() for name, x in rows.items()}
+        means = jnp.stack([x.reshape(-1) for x in rows.values()]).mean(1)  # one reduction, not many
+        return dict(zip(rows, means, strict=True))
+    shares = [weight] + [mask] * (len(rows) - 1)
+    return {
+        name: x.mean() if share is None else jnp.where(share == 0, 0.0, share * x).mean()
+        for (name, x), share in zip(rows.items(), shares, strict=True)
+    }

@@ -1,0 +1,81 @@
+"""From a recipe to what `experiments/train.py` trains."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import optax
+
+from jaxrl.core import hyper, learn
+from jaxrl.core.errors import unknown
+from jaxrl.core.settings import Static
+from jaxrl.core.types import Agent, Algorithm, Environment, Source
+from jaxrl.kit.learner import Recipe, learner
+from jaxrl.kit.normalization import normalized
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class System:
+    """A published algorithm: `system(env, config)` builds it, `system.agent(env, config)` its agent.
+
+    recipe(env, config) -> Recipe. `config` hides hyper-parameters, so that none is compiled in.
+    source(env, config) -> what it learns from
+    updates(config) -> gradient steps after each time that the source collects
+    check(env, config, name): raises `UserError` where the two do not fit.
+    """
+
+    name: str
+    Config: type
+    recipe: Callable[..., Recipe]
+    source: Callable[[Environment, Any], Source]
+    updates: Callable[[Any], int] = lambda config: 1
+    check: Callable[[Environment, Any, str], None] = lambda env, config, name: None
+
+    def __call__(
+        self,
+        env: Environment,
+        config: Any = None,
+        networks: Mapping[str, Any] = {},
+        optimizers: Mapping[str, optax.GradientTransformation] = {},
+    ) -> Algorithm:
+        """The algorithm. The same arguments give the same object.
+
+        networks, optimizers: by the names of the agent's parts, flax modules and optax
+            transformations in the place of its own. A module takes the inputs of the one that it
+            replaces; what a transformation gives is multiplied by the step size.
+
+        Raises `UserError` where env and config do not fit, and for parts that do not exist.
+        """
+        config = self.Config() if config is None else config
+        return self._build(
+            env, config, tuple(sorted(networks.items())), tuple(sorted(optimizers.items()))
+        )
+
+    @functools.cache
+    def _build(self, env: Environment, config: Any, networks: Any, optimizers: Any) -> Algorithm:
+        agent = self.agent(env, config, dict(networks), dict(optimizers))
+        agent = normalized(agent, env, config)
+        return learn.learn(agent, self.source(env, config), self.updates(config))
+
+    def agent(
+        self,
+        env: Environment,
+        config: Any = None,
+        networks: Mapping[str, Any] = {},
+        optimizers: Mapping[str, optax.GradientTransformation] = {},
+    ) -> Agent:
+        """Its agent alone, without normalisations."""
+        config = self.Config() if config is None else config
+        hyper.check(config)
+        self.check(env, config, self.name)
+        recipe = self.recipe(env, Static(config))
+        parts = dict(recipe.parts)
+        for field, given in (("network", networks), ("transform", optimizers)):
+            for name, value in given.items():
+                if name not in parts:
+                    raise unknown(f"part of '{self.name}'", name, parts)
+                parts[name] = dataclasses.replace(parts[name], **{field: value})
+        return learner(self.name, config, dataclasses.replace(recipe, parts=parts))
