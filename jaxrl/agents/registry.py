@@ -12,9 +12,9 @@ from jaxrl.core.errors import UserError
 from jaxrl.core.types import Algorithm
 
 BUILT_IN = {
-    "a2c": "jaxrl.agents.policy_gradient.a2c:a2c",
-    "c51": "jaxrl.agents.value.rainbow:c51",
-    "dqn": "jaxrl.agents.value.rainbow:dqn",
+    "a2c": "jaxrl.agents.policy_gradient.old_a2c:a2c",
+    "c51": "jaxrl.agents.value.old_rainbow:c51",
+    "dqn": "jaxrl.agents.value.old_rainbow:dqn",
     "dreamer": "jaxrl.agents.planning.dreamer:dreamer",
     "dreamer4_imagination": "jaxrl.algorithms.dreamer4:dreamer4_imagination",
     "dreamer4_world_model": "jaxrl.algorithms.dreamer4:dreamer4_world_model",
@@ -28,10 +28,10 @@ BUILT_IN = {
     "muzero": "jaxrl.agents.planning.muzero:muzero",
     "neupl": "jaxrl.algorithms.games.neupl:neupl",
     "ppga": "jaxrl.algorithms.evolution.ppga:ppga",
-    "ppo": "jaxrl.agents.policy_gradient.ppo:ppo",
-    "rainbow": "jaxrl.agents.value.rainbow:rainbow",
-    "reinforce": "jaxrl.agents.policy_gradient.reinforce:reinforce",
-    "spiral": "jaxrl.agents.games.spiral:spiral",
+    "ppo": "jaxrl.agents.policy_gradient.old_ppo:ppo",
+    "rainbow": "jaxrl.agents.value.old_rainbow:rainbow",
+    "reinforce": "jaxrl.agents.policy_gradient.old_reinforce:reinforce",
+    "spiral": "jaxrl.agents.games.old_spiral:spiral",
     "ta_lpg": "jaxrl.algorithms.meta.ta_lpg:ta_lpg",
     "td3_bc": "jaxrl.algorithms.offline:td3_bc",
     "tokens": "jaxrl.agents.tokens.agent:tokens",

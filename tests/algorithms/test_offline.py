@@ -146,7 +146,7 @@ def sorted_steps(folder):
 @pytest.fixture
 def small(monkeypatch, tmp_path):
     """A cache of its own, and a world that PPO learns at once."""
-    from jaxrl.agents.policy_gradient import ppo
+    from jaxrl.agents.policy_gradient import old_ppo as ppo
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(making, "PARTS", 4)

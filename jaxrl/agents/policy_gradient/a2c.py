@@ -1,87 +1,71 @@
 """Advantage actor-critic (Mnih et al., 2016, arXiv:1602.01783), synchronous.
 
-It is PPO with one epoch of one minibatch (Huang et al., 2022, arXiv:2205.09123): the probability
-ratio is 1 when the only gradient is taken, where the clipped surrogate's gradient is the policy
-gradient. So it is built as that, with the policy gradient itself as the surrogate.
+One gradient step on each window, of the policy gradient with generalised advantages. PPO with one
+epoch of one minibatch has the same gradient (Huang et al., 2022, arXiv:2205.09123).
 """
 
 from __future__ import annotations
 
-import dataclasses
-import functools
-
 from jaxrl import losses
-from jaxrl.agents.policy_gradient import ppo
+from jaxrl.agents.policy_gradient.ppo import (
+    Sample,
+    advantages,
+    check_policy,
+    looked,
+    on_rollouts,
+    report,
+)
 from jaxrl.core.hyper import hyper
-from jaxrl.core.types import Agent, Algorithm, Environment
+from jaxrl.core.settings import group
+from jaxrl.core.types import Array, Environment
+from jaxrl.kit.groups import Memory, Normalization, Optimizer, Rollouts, Torso
+from jaxrl.kit.learner import Loss, Net, Recipe
+from jaxrl.kit.system import System
 
 
-@dataclasses.dataclass(frozen=True)
+@group
 class Config:
-    """What A2C can be told."""
+    """Settings of A2C."""
 
-    num_envs: int = 16
-    """Environments that run side by side."""
-    num_steps: int = 5
-    """Steps of each environment between two updates."""
-    num_shards: int = 1
-    """Logical shards of the environments: how many devices can share a run at most."""
-
-    hidden: tuple[int, ...] = (64, 64)
-    """Widths of the hidden layers of policy and value, each."""
-    activation: str = "tanh"
-    """tanh, relu, elu, gelu or silu."""
-    recurrent: int = 0
-    """Width of a GRU before both; 0 for a policy without memory."""
-    initialiser: str = "lecun"
-    """Initial weights: lecun (normal), or orthogonal with a first policy close to uniform."""
-    optimiser: str = "rmsprop"
-    """adam, rmsprop or sgd."""
-
-    learning_rate: float = hyper(7e-4)
-    """Step size at the start."""
-    learning_rate_end: float = hyper(0.0)
-    """Step size after `learning_rate_steps`."""
-    learning_rate_steps: float = hyper(float("inf"))
-    """Environment steps over which the step size changes; infinite for a constant one."""
-    learning_rate_schedule: str = "linear"
-    """How it changes: linear, cosine or exponential."""
-    max_grad_norm: float = hyper(0.5)
-    """Longer gradients are scaled down to this global norm; infinite for none."""
-
-    discount: float = hyper(0.99)
+    rollouts: Rollouts = Rollouts(num_envs=16, num_steps=5)
+    torso: Torso = Torso(hidden=(64, 64), activation="tanh")
+    memory: Memory = Memory()
+    optimizer: Optimizer = Optimizer(
+        "rmsprop", learning_rate=7e-4, max_grad_norm=0.5, eps=1e-5, flat=True
+    )
+    normalization: Normalization = Normalization()
+    discount: float = hyper(0.99, low=0, high=1)
     """Gamma, per step."""
-    trace: float = hyper(1.0)
+    gae_lambda: float = hyper(1.0, low=0, high=1)
     """Lambda of generalised advantage estimation; 1 for n-step returns."""
-    value_weight: float = hyper(0.5)
+    value_weight: float = hyper(0.5, low=0)
     """Weight of the value loss."""
     entropy_weight: float = hyper(0.0)
     """Weight of the entropy bonus."""
 
-    normalize_observation: bool = False
-    """Standardise observations with running statistics."""
-    normalize_reward: bool = False
-    """Divide rewards by the running standard deviation of the discounted return."""
+
+def loss(net: Net, x: Sample) -> tuple[Array, dict[str, Array]]:
+    """Algorithm S3: the policy gradient, a value loss, an entropy bonus."""
+    policy, value = looked(net, x)
+    entropy = policy.entropy()
+    policy_loss = losses.policy_gradient(policy.log_prob(x.action), x.advantage)
+    value_loss = losses.squared_error(value, x.target)
+    total = policy_loss + net.hyper.value_weight * value_loss - net.hyper.entropy_weight * entropy
+    return total, {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
 
 
-def as_ppo(config: Config) -> ppo.Config:
-    """The settings under which PPO is A2C."""
-    shared = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
-    return ppo.Config(epochs=1, minibatches=1, normalize_advantage=False, **shared)
+def recipe(env: Environment, config: Config) -> Recipe:
+    def update(net, batch):
+        batch = advantages(net, batch)
+        return report(net, batch).descend("loss", batch)
+
+    return on_rollouts(env, config, Loss(loss, ("actor_critic",)), update)
 
 
-def agent(env: Environment, config: Config) -> Agent:
-    """The A2C agent for `env`."""
-    surrogate = lambda log_prob, old, advantage, clip: losses.policy_gradient(log_prob, advantage)
-    same = ppo.agent(env, as_ppo(config), surrogate)
-    return dataclasses.replace(same, name="a2c", config=config)
-
-
-def a2c(env: Environment, config: Config = Config()) -> Algorithm:
-    """A2C on `env`, learning from rollouts. Raises as `ppo` does."""
-    return _build(env, config)  # however the arguments are passed, one entry of the cache
-
-
-@functools.cache
-def _build(env: Environment, config: Config) -> Algorithm:
-    return ppo.on_rollouts(env, agent(env, config), as_ppo(config))
+a2c = System(
+    "a2c",
+    Config,
+    recipe,
+    source=lambda env, config: config.rollouts.source(env),
+    check=check_policy,
+)

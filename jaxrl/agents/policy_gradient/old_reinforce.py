@@ -12,7 +12,7 @@ import optax
 
 from jaxrl import losses
 from jaxrl.kit.optimisation import descend, transform
-from jaxrl.agents.policy_gradient.ppo import State
+from jaxrl.agents.policy_gradient.old_ppo import State
 from jaxrl.kit.normalization import normalize_observation
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.hyper import hyper, hypers, select
