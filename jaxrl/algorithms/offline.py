@@ -9,11 +9,11 @@ from jaxrl.agents.offline import iql as iql_
 from jaxrl.agents.offline import td3_bc as td3_bc_
 from jaxrl.agents.offline import uni_o4 as uni_o4_
 from jaxrl.agents.offline.experience import Experience, check
-from jaxrl.kit.normalization import normalize_observation
 from jaxrl.core.errors import UserError
 from jaxrl.core.learn import learn
 from jaxrl.core.types import Agent, Algorithm, Environment, Source
 from jaxrl.datasets import cache
+from jaxrl.kit.normalization import normalize_observation
 from jaxrl.sources.dataset import dataset, mixed
 from jaxrl.sources.replay import replay
 from jaxrl.sources.rollouts import rollouts

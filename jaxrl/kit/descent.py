@@ -11,11 +11,11 @@ import jax.numpy as jnp
 import optax
 from jax.flatten_util import ravel_pytree
 
-from jaxrl.kit.groups import Optimizer, transformation
-from jaxrl.kit.optimisation import as_one, bounded, stepped
 from jaxrl.core import schedules
 from jaxrl.core.settings import Values
 from jaxrl.core.types import Array, Tree, struct
+from jaxrl.kit.groups import Optimizer, transformation
+from jaxrl.kit.optimisation import as_one, bounded, stepped
 
 
 @struct

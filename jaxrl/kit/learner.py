@@ -5,8 +5,8 @@
     Recipe    what a paper says: parts, how to act, losses, and `update(net, batch) -> net`
 
 `learner` makes the agent of a recipe. In an update a `Net` is a value: `net.critic(s, a)` applies
-the part `critic` as it is now, `net.target.critic(s, a)` its copy, `net.hyper.discount` is an array,
-and `net.descend("critic_loss", batch)` is the same net after one gradient step.
+the part `critic` as it is now, `net.target.critic(s, a)` its copy, `net.hyper.discount` is an
+array, and `net.descend("critic_loss", batch)` is the same net after one gradient step.
 """
 
 from __future__ import annotations
@@ -57,8 +57,9 @@ class Part:
 @dataclasses.dataclass(frozen=True, eq=False)
 class Loss:
     """function(net, x) -> values [...], or (values, reports): one for each element of `x`, the
-    transitions of a batch; the mean of the values, weighted and masked as the batch is, is descended
-    by `parts`. Reports, name -> [...], are averaged too, but `priority`, which the source is told."""
+    transitions of a batch. The mean of the values, weighted and masked as the batch is, is what
+    `parts` descend. Reports, name -> [...], are averaged over the mask; `priority` is also what
+    the source is told."""
 
     function: Callable[..., Said]
     parts: tuple[str, ...]
@@ -203,9 +204,7 @@ class Net:
         gradient, (means, priority) = accumulated_gradient(
             objective, params, (batch.transitions, mask, weight), axis, chunk
         )
-        new, norms = descend(
-            self.kit.descents, self.parts, gradient, self.hyper, self.frames
-        )
+        new, norms = descend(self.kit.descents, self.parts, gradient, self.hyper, self.frames)
         net = self.replace(parts=self._every(every, new, self.parts))
         net = net.report(**means, **{f"{n}_grad_norm": norm for n, norm in norms.items()})
         return net if priority is None else net.feed(priority)
@@ -305,9 +304,7 @@ def learner(name: str, config: Any, recipe: Recipe) -> Agent:
         n: Descent.of(settings.lookup(config, p.optimizer), p.optimizer, p.transform)
         for n, p in recipe.parts.items()
     }
-    targets = {
-        n: settings.lookup(config, p.target) for n, p in recipe.parts.items() if p.target
-    }
+    targets = {n: settings.lookup(config, p.target) for n, p in recipe.parts.items() if p.target}
     kit = Kit(recipe, descents, targets)
 
     def init(key, hyper):

@@ -30,7 +30,7 @@ def check(num_envs: int, num_steps: int, minibatches: int, shards: int, sequence
 
 
 def chunk(chunk_rows: int, rows: int, steps: int = 1) -> int:
-    """How many of a minibatch's `rows`, each of so many `steps`, a gradient takes at once; 0 for all.
+    """How many of a minibatch's `rows`, each of `steps` steps, a gradient takes at once; 0 for all.
 
     chunk_rows: at most so many steps; 0 for all, -1 for what suits the device (beyond the cache of
         a CPU, chunks are faster). Raises `UserError` for a number that does not divide the rows.

@@ -19,7 +19,7 @@ from jaxrl.kit.normalization import normalized
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class System:
-    """A published algorithm: `system(env, config)` builds it, `system.agent(env, config)` its agent.
+    """A published algorithm: `system(env, config)` builds it, `.agent(env, config)` its agent.
 
     recipe(env, config) -> Recipe. `config` hides hyper-parameters, so that none is compiled in.
     source(env, config) -> what it learns from
@@ -50,15 +50,8 @@ class System:
         Raises `UserError` where env and config do not fit, and for parts that do not exist.
         """
         config = self.Config() if config is None else config
-        return self._build(
-            env, config, tuple(sorted(networks.items())), tuple(sorted(optimizers.items()))
-        )
-
-    @functools.cache
-    def _build(self, env: Environment, config: Any, networks: Any, optimizers: Any) -> Algorithm:
-        agent = self.agent(env, config, dict(networks), dict(optimizers))
-        agent = normalized(agent, env, config)
-        return learn.learn(agent, self.source(env, config), self.updates(config))
+        parts = tuple(sorted(networks.items())), tuple(sorted(optimizers.items()))
+        return _build(self, env, config, *parts)
 
     def agent(
         self,
@@ -79,3 +72,12 @@ class System:
                     raise unknown(f"part of '{self.name}'", name, parts)
                 parts[name] = dataclasses.replace(parts[name], **{field: value})
         return learner(self.name, config, dataclasses.replace(recipe, parts=parts))
+
+
+@functools.cache
+def _build(
+    system: System, env: Environment, config: Any, networks: Any, optimizers: Any
+) -> Algorithm:
+    agent = system.agent(env, config, dict(networks), dict(optimizers))
+    source = system.source(env, config)
+    return learn.learn(normalized(agent, env, config), source, system.updates(config))

@@ -11,7 +11,6 @@ from jax import lax
 
 from jaxrl.core import errors
 
-
 INITIALISERS = ("lecun", "orthogonal")
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jaxrl.agents.policy_gradient import old_a2c as a2c_
-from jaxrl.agents.policy_gradient import old_ppo as ppo as ppo_
+from jaxrl.agents.policy_gradient import old_ppo as ppo_
 from jaxrl.agents.policy_gradient.old_ppo import Config, ppo
 from jaxrl.core import metrics as m
 from jaxrl.core import random

@@ -9,7 +9,8 @@ from typing import Any
 
 import jax
 
-from jaxrl.agents.policy_gradient import old_a2c as a2c, old_ppo as ppo
+from jaxrl.agents.policy_gradient import old_a2c as a2c
+from jaxrl.agents.policy_gradient import old_ppo as ppo
 from jaxrl.agents.policy_gradient import old_reinforce as reinforce_
 from jaxrl.agents.value import old_rainbow as rainbow
 from jaxrl.core import metrics as m

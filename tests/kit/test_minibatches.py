@@ -2,9 +2,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl.kit import minibatches as mb
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
+from jaxrl.kit import minibatches as mb
 
 T, B = 6, 8
 

@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jaxrl.core import random
+from jaxrl.core.errors import UserError
+from jaxrl.core.spaces import Box, Discrete
+from jaxrl.core.types import Agent, Batch, Environment, Info, TimeStep, Transition
 from jaxrl.kit.normalization import (
     add,
     no_moments,
     normalize_observation,
     normalize_reward,
 )
-from jaxrl.core import random
-from jaxrl.core.errors import UserError
-from jaxrl.core.spaces import Box, Discrete
-from jaxrl.core.types import Agent, Batch, Environment, Info, TimeStep, Transition
 
 T, B = 6, 4
 SPACE = {"real": Box(-9.0, 9.0, (2,)), "which": Discrete(3), "pixels": Box(0, 255, (2,), jnp.uint8)}

@@ -4,8 +4,8 @@ import numpy as np
 import optax
 import pytest
 
-from jaxrl.kit.optimisation import TRANSFORMS, accumulated_gradient, descend, transform
 from jaxrl.core.errors import UserError
+from jaxrl.kit.optimisation import TRANSFORMS, accumulated_gradient, descend, transform
 
 PARAMS = {"w": jnp.array([1.0, -2.0, 3.0]), "b": jnp.float32(0.5)}
 GRADIENT = {"w": jnp.array([3.0, 0.0, 4.0]), "b": jnp.float32(12.0)}  # norm 13

@@ -2,6 +2,7 @@
 the same parameters, targets, optimizer states and metrics."""
 
 import dataclasses
+import types
 
 import jax
 import jax.numpy as jnp
@@ -65,7 +66,7 @@ def follow(
     names,
     keys,
     to_old=lambda batch: batch,
-    rename={},
+    rename=types.MappingProxyType({}),
     cast=lambda tree: tree,
 ):
     """Compare an update at a time; returns the largest difference of anything.

@@ -19,12 +19,12 @@ import numpy as np
 import optax
 
 from jaxrl import losses
-from jaxrl.kit.optimisation import descend, transform
 from jaxrl.core.errors import UserError, unknown
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.hyper import hyper, hypers, select
 from jaxrl.core.learn import learn
 from jaxrl.core.types import Agent, Algorithm, Array, Environment, Info, Transition, Tree, struct
+from jaxrl.kit.optimisation import descend, transform
 from jaxrl.networks.actor_critic import ActorCritic
 from jaxrl.networks.heads import check_action_space
 from jaxrl.sources.episodes import episodes

@@ -34,13 +34,13 @@ import numpy as np
 import optax
 
 from jaxrl import losses
-from jaxrl.kit.optimisation import descend, transform
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.hyper import hyper, hypers, select
 from jaxrl.core.learn import learn
 from jaxrl.core.spaces import Discrete, Space
 from jaxrl.core.types import Agent, Algorithm, Array, Environment, Info, TimeStep, Tree, struct
+from jaxrl.kit.optimisation import descend, transform
 from jaxrl.networks import encoders
 from jaxrl.networks.dense import dense
 from jaxrl.networks.heads import Distribution, PolicyHead

@@ -17,12 +17,12 @@ import optax
 
 from jaxrl import losses
 from jaxrl.agents.offline.experience import DEFAULT, Experience
-from jaxrl.kit.optimisation import descend, transform
 from jaxrl.core import schedules, spaces
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.hyper import hyper, hypers, select
 from jaxrl.core.types import Agent, Array, Environment, Info, Transition, Tree, struct
+from jaxrl.kit.optimisation import descend, transform
 from jaxrl.networks.actor_critic import Actor
 from jaxrl.networks.critics import ActionValues, Value
 from jaxrl.networks.heads import check_action_space

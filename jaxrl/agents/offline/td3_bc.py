@@ -20,12 +20,12 @@ import optax
 from jaxrl import losses
 from jaxrl.agents.offline.experience import DEFAULT, Experience
 from jaxrl.agents.offline.iql import check
-from jaxrl.kit.optimisation import descend, transform
 from jaxrl.core import spaces, trees
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.hyper import hyper, hypers, select
 from jaxrl.core.types import Agent, Array, Environment, Info, Tree, struct
+from jaxrl.kit.optimisation import descend, transform
 from jaxrl.networks.critics import ActionValues, DeterministicActor
 from jaxrl.networks.heads import scale
 

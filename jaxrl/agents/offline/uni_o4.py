@@ -28,7 +28,6 @@ import optax
 from jaxrl import losses
 from jaxrl.agents.offline.experience import DEFAULT, Experience
 from jaxrl.agents.offline.iql import CriticNetworks, Critics, check
-from jaxrl.kit.optimisation import as_one, descend, transform
 from jaxrl.agents.policy_gradient import old_ppo as ppo
 from jaxrl.core import schedules, spaces, trees
 from jaxrl.core.errors import UserError, unknown
@@ -36,6 +35,7 @@ from jaxrl.core.examples import example_timestep
 from jaxrl.core.hyper import hyper, hypers, select
 from jaxrl.core.spaces import Box
 from jaxrl.core.types import Agent, Array, Environment, Info, Key, TimeStep, Tree, struct
+from jaxrl.kit.optimisation import as_one, descend, transform
 from jaxrl.networks.critics import ActionValues
 from jaxrl.networks.dynamics import Dynamics, draw_next, dynamics_loss
 from jaxrl.networks.heads import Distribution, check_action_space

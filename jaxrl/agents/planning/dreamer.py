@@ -23,7 +23,6 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl import losses
-from jaxrl.kit.optimisation import as_one, minimise, transform
 from jaxrl.agents.planning.imagination import Dreams, imagine, judge, until
 from jaxrl.core import spaces
 from jaxrl.core.errors import UserError
@@ -41,6 +40,7 @@ from jaxrl.core.types import (
     Tree,
     struct,
 )
+from jaxrl.kit.optimisation import as_one, minimise, transform
 from jaxrl.networks import encoders
 from jaxrl.networks.heads import check_action_space
 from jaxrl.networks.imagination import Actor, Critic, symexp_atoms

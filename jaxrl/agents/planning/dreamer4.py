@@ -26,13 +26,13 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl import losses
-from jaxrl.kit.optimisation import as_one, minimise, transform
 from jaxrl.agents.planning.imagination import Dreams, imagine, judge, until
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.hyper import hyper, hypers, select
 from jaxrl.core.spaces import Discrete
 from jaxrl.core.types import Agent, Array, Batch, Environment, Info, TimeStep, Tree, struct
+from jaxrl.kit.optimisation import as_one, minimise, transform
 from jaxrl.networks import encoders
 from jaxrl.networks.imagination import Actor, Critic, symexp_atoms
 from jaxrl.networks.shortcut_world_model import ShortcutWorldModel, Token, frame_loss, next_frame

@@ -22,7 +22,6 @@ import jax.numpy as jnp
 import optax
 
 from jaxrl import losses
-from jaxrl.kit.optimisation import descend, transform
 from jaxrl.agents.planning.search import SEARCHES, ModelOutput, RootOutput, Searched, search
 from jaxrl.agents.planning.unrolled import targets
 from jaxrl.core.errors import UserError, unknown
@@ -40,6 +39,7 @@ from jaxrl.core.types import (
     Tree,
     struct,
 )
+from jaxrl.kit.optimisation import descend, transform
 from jaxrl.networks.torsos import activation
 from jaxrl.networks.world_models import ValueEquivalentModel
 from jaxrl.sources import proportional, replay, rollouts

@@ -17,9 +17,6 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from jaxrl import losses
-from jaxrl.kit import minibatches
-from jaxrl.kit.optimisation import accumulated_gradient, descend, transform
-from jaxrl.kit.normalization import normalize_observation, normalize_reward
 from jaxrl.core import schedules, shuffle, trees
 from jaxrl.core.errors import UserError, unknown
 from jaxrl.core.examples import example_timestep
@@ -36,6 +33,9 @@ from jaxrl.core.types import (
     Tree,
     struct,
 )
+from jaxrl.kit import minibatches
+from jaxrl.kit.normalization import normalize_observation, normalize_reward
+from jaxrl.kit.optimisation import accumulated_gradient, descend, transform
 from jaxrl.networks.actor_critic import ActorCritic, check_transformer, context, unroll
 from jaxrl.networks.heads import check_action_space
 from jaxrl.networks.initialisers import initialiser

@@ -11,13 +11,13 @@ import jax.numpy as jnp
 import optax
 
 from jaxrl import losses
-from jaxrl.kit.optimisation import descend, transform
 from jaxrl.agents.policy_gradient.old_ppo import State
-from jaxrl.kit.normalization import normalize_observation
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.hyper import hyper, hypers, select
 from jaxrl.core.learn import learn
 from jaxrl.core.types import Agent, Algorithm, Array, Environment, Info
+from jaxrl.kit.normalization import normalize_observation
+from jaxrl.kit.optimisation import descend, transform
 from jaxrl.networks.actor_critic import ActorCritic
 from jaxrl.networks.heads import check_action_space
 from jaxrl.sources.episodes import episodes

@@ -22,8 +22,6 @@ import jax.numpy as jnp
 import optax
 
 from jaxrl import losses
-from jaxrl.kit import minibatches
-from jaxrl.kit.optimisation import descend, transform
 from jaxrl.agents.tokens.methods import METHODS, LogProbs
 from jaxrl.core import shuffle
 from jaxrl.core.errors import UserError, unknown
@@ -34,6 +32,8 @@ from jaxrl.core.types import Agent, Algorithm, Array, Environment, Info, TimeSte
 from jaxrl.envs.policies import expert_policy
 from jaxrl.envs.wrappers import expert_channel, start_key
 from jaxrl.envs.wrappers.start_key import Params as Start
+from jaxrl.kit import minibatches
+from jaxrl.kit.optimisation import descend, transform
 from jaxrl.networks.actor_critic import ActorCritic, check_transformer, context, unroll
 from jaxrl.networks.heads import check_action_space
 from jaxrl.sources import episodes, played_by

@@ -16,9 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl import losses
-from jaxrl.kit.optimisation import descend, transform
 from jaxrl.agents.transforms.parameters import params_of, with_params
 from jaxrl.core.types import Agent, Batch, Info, Tree, struct
+from jaxrl.kit.optimisation import descend, transform
 
 
 @struct

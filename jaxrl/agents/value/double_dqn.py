@@ -1,5 +1,5 @@
-"""Double DQN (van Hasselt, Guez and Silver, 2016, "Deep reinforcement learning with double Q-learning",
-arXiv:1509.06461): the network chooses the next action, its copy values it."""
+"""Double DQN (van Hasselt, Guez and Silver, 2016, "Deep reinforcement learning with double
+Q-learning", arXiv:1509.06461): the network chooses the next action, its copy values it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import dataclasses
 import functools
 
 from jaxrl.agents.value.dqn import dqn, recipe
-
 
 double_dqn = dataclasses.replace(
     dqn, name="double_dqn", recipe=functools.partial(recipe, double=True)

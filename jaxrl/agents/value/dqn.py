@@ -114,8 +114,8 @@ def check(env: Environment, config: Any, name: str) -> None:
     space, channels = env.observation_space, config.torso.channels
     if channels and not (isinstance(space, Box) and len(space.shape) == 3):
         raise UserError(
-            f"channels is {channels}, but '{env.name}' observes {space!r}; convolutions need images "
-            "[height, width, channels]."
+            f"channels is {channels}, but '{env.name}' observes {space!r}; convolutions need "
+            "images [height, width, channels]."
         )
 
 

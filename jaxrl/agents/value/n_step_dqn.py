@@ -1,6 +1,6 @@
-"""DQN with n-step returns (Sutton, 1988; as in Hessel et al., 2018, arXiv:1710.02298): several rewards
-stand in a target before the value that it bootstraps from. What was done meanwhile is not corrected
-for."""
+"""DQN with n-step returns (Sutton, 1988; as in Hessel et al., 2018, arXiv:1710.02298): several
+rewards stand in a target before the value that it bootstraps from, uncorrected for what the policy
+would do now."""
 
 from __future__ import annotations
 

@@ -18,7 +18,6 @@ import jax.numpy as jnp
 import optax
 
 from jaxrl import losses
-from jaxrl.kit.optimisation import descend, transform
 from jaxrl.agents.value.n_step import n_step
 from jaxrl.core import schedules, trees
 from jaxrl.core.errors import UserError
@@ -27,6 +26,7 @@ from jaxrl.core.hyper import hyper, hypers
 from jaxrl.core.learn import learn
 from jaxrl.core.spaces import Box, Discrete
 from jaxrl.core.types import Agent, Algorithm, Array, Environment, Info, TimeStep, Tree, struct
+from jaxrl.kit.optimisation import descend, transform
 from jaxrl.networks.heads import ILLEGAL
 from jaxrl.networks.q_network import QNetwork
 from jaxrl.networks.torsos import activation

@@ -1,5 +1,5 @@
-"""Prioritised experience replay (Schaul et al., 2016, arXiv:1511.05952): double DQN that replays more
-often what it expected least."""
+"""Prioritised experience replay (Schaul et al., 2016, arXiv:1511.05952): double DQN that replays
+more often what it expected least."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Rainbow (Hessel et al., 2018, "Rainbow: combining improvements in deep reinforcement learning",
-arXiv:1710.02298): DQN with double Q-learning, prioritised replay, a dueling network, n-step returns,
-the return's distribution and noisy weights."""
+arXiv:1710.02298): DQN with double Q-learning, prioritised replay, a dueling network, n-step
+returns, the return's distribution and noisy weights."""
 
 from __future__ import annotations
 

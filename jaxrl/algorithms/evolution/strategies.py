@@ -14,11 +14,11 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from jaxrl.kit.optimisation import descend, transform
 from jaxrl.algorithms.evolution import cma
 from jaxrl.algorithms.evolution.ranking import centred_ranks
 from jaxrl.core.errors import UserError, unknown
 from jaxrl.core.types import Array, Hyper, Key, Tree, struct
+from jaxrl.kit.optimisation import descend, transform
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

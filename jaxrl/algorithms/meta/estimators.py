@@ -12,11 +12,11 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from jaxrl import losses
-from jaxrl.kit.optimisation import descend, transform
 from jaxrl.algorithms.meta.lifetimes import Life, begin, live, over, renew
 from jaxrl.core import metrics as m
 from jaxrl.core import trees
 from jaxrl.core.types import Algorithm, Array, Environment, Hyper, Key, Tree, struct
+from jaxrl.kit.optimisation import descend, transform
 from jaxrl.networks import encoders
 from jaxrl.networks.dense import dense
 from jaxrl.networks.initialisers import initialiser

@@ -20,7 +20,6 @@ import jax.numpy as jnp
 import optax
 
 from jaxrl.agents.meta import lpg
-from jaxrl.kit.optimisation import descend, transform
 from jaxrl.algorithms.meta import worlds
 from jaxrl.algorithms.meta.estimators import Baseline, Estimator, evolution, meta_gradient
 from jaxrl.algorithms.meta.lifetimes import begin
@@ -31,6 +30,7 @@ from jaxrl.core.examples import example_timestep
 from jaxrl.core.hyper import hyper, hypers, select
 from jaxrl.core.train import train
 from jaxrl.core.types import Algorithm, Array, Environment, Key, Tree, struct
+from jaxrl.kit.optimisation import descend, transform
 from jaxrl.tasks.basic import drawn
 
 OUTER = ("gradient", "evolution")

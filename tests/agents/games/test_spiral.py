@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from jaxrl import envs
-from jaxrl.agents.games import old_spiral as spiral as module
+from jaxrl.agents.games import old_spiral as module
 from jaxrl.agents.games.old_spiral import Config, outcomes, played, spiral
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
