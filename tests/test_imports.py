@@ -12,6 +12,7 @@ import pytest
 PACKAGE = pathlib.Path(importlib.util.find_spec("jaxrl").submodule_search_locations[0])
 
 # What each room may import of ours, besides itself. `core.types` is a file of core.
+LOW = {"core", "losses", "networks", "envs", "tasks", "sources", "kit"}
 ALLOWED = {
     "core": set(),
     "losses": {"core.types"},
@@ -19,33 +20,12 @@ ALLOWED = {
     "envs": {"core"},
     "tasks": {"core"},
     "sources": {"core", "tasks"},
-    "kit": {"core", "losses", "networks", "envs", "tasks", "sources"},
-    "agents": {"core", "losses", "networks", "envs", "tasks", "sources", "kit"},
+    "kit": LOW,
+    "agents": LOW,
     "exact": {"core", "losses", "envs"},
-    "evaluation": {
-        "core",
-        "losses",
-        "networks",
-        "envs",
-        "tasks",
-        "sources",
-        "kit",
-        "exact",
-        "agents",
-    },
-    "datasets": {"core", "envs", "tasks", "sources", "kit", "agents", "evaluation"},
-    "algorithms": {
-        "core",
-        "losses",
-        "networks",
-        "envs",
-        "tasks",
-        "sources",
-        "kit",
-        "agents",
-        "exact",
-    }
-    | {"evaluation", "datasets"},
+    "evaluation": LOW | {"exact", "agents"},
+    "datasets": LOW | {"agents", "evaluation"},
+    "algorithms": LOW | {"agents", "exact", "evaluation", "datasets"},
     "runtime": {"*"},
 }
 
