@@ -240,7 +240,8 @@ def test_an_item_without_mass_is_never_drawn():
 
 
 def test_the_importance_exponent_grows_to_one():
-    hyper = {"priorities.importance": jnp.float32(0.4), "priorities.importance_steps": jnp.float32(100.0)}
+    values = {"importance": 0.4, "importance_steps": 100.0}
+    hyper = {f"priorities.{name}": jnp.float32(value) for name, value in values.items()}
     weight = proportional().weight
     p = jnp.asarray([0.5, 0.25])
     for frames, exponent in ((0.0, 0.4), (50.0, 0.7), (100.0, 1.0), (900.0, 1.0)):

@@ -250,8 +250,8 @@ def test_priorities_flow_back_to_the_replay():
 def test_names_are_presets_of_one_agent():
     env = cartpole()
     assert dqn(env, DQNConfig(**SMALL)) is dqn(env, DQNConfig(**SMALL))
-    assert "importance_exponent" in rainbow(env, Config(**SMALL)).hyper
-    assert "importance_exponent" not in c51(env, C51Config(**SMALL)).hyper
+    assert "priorities.importance" in rainbow(env, Config(**SMALL)).hyper
+    assert "priorities.importance" not in c51(env, C51Config(**SMALL)).hyper
 
 
 @pytest.mark.parametrize(
