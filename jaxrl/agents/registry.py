@@ -20,7 +20,7 @@ BUILT_IN = {
     "dreamer4_world_model": "jaxrl.algorithms.dreamer4:dreamer4_world_model",
     "evolution_strategy": "jaxrl.algorithms.evolution.evolution_strategy:evolution_strategy",
     "genetic": "jaxrl.algorithms.evolution.genetic:genetic",
-    "iql": "jaxrl.algorithms.offline:iql",
+    "iql": "jaxrl.algorithms.old_offline:iql",
     "league": "jaxrl.algorithms.games.league:league",
     "lifelong": "jaxrl.algorithms.lifelong:lifelong",
     "lpg": "jaxrl.agents.meta.lpg:lpg",
@@ -33,9 +33,9 @@ BUILT_IN = {
     "reinforce": "jaxrl.agents.policy_gradient.old_reinforce:reinforce",
     "spiral": "jaxrl.agents.games.old_spiral:spiral",
     "ta_lpg": "jaxrl.algorithms.meta.ta_lpg:ta_lpg",
-    "td3_bc": "jaxrl.algorithms.offline:td3_bc",
+    "td3_bc": "jaxrl.algorithms.old_offline:td3_bc",
     "tokens": "jaxrl.agents.tokens.agent:tokens",
-    "uni_o4": "jaxrl.algorithms.offline:uni_o4",
+    "uni_o4": "jaxrl.algorithms.old_offline:uni_o4",
 }
 
 

@@ -9,7 +9,7 @@ import pytest
 from experiments import train as train_script
 from jaxrl.agents.offline import iql, td3_bc, uni_o4
 from jaxrl.agents.offline.experience import Experience
-from jaxrl.algorithms import offline
+from jaxrl.algorithms import old_offline as offline
 from jaxrl.core.errors import UserError
 from jaxrl.datasets import cache, making, minari_format
 from jaxrl.envs import make
