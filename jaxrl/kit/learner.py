@@ -78,7 +78,7 @@ class Recipe:
 
     act(net, timestep [B], memory [B], key, greedy) -> (action, memory, extras)
     update(net, batch) -> net; `in_order` unless said
-    extra: what an agent holds beside its parts, as `net.extra`
+    extra: what an agent holds beside its parts at first, as `net.extra`
     memory(n) -> what is remembered at an episode's start
     needs: what the update reads of a batch beyond its transitions
     num_shards, sequences: of `Net.passes`: logical shards of the environments, and whether whole
@@ -315,7 +315,7 @@ def learner(name: str, config: Any, recipe: Recipe) -> Agent:
 
         parts = {n: begin(n, part) for n, part in recipe.parts.items()}
         values = {n: jnp.asarray(hyper[n]) for n in own}
-        return State(parts, recipe.extra, jnp.int32(0), jnp.float32(0), values)
+        return State(parts, jax.tree.map(jnp.asarray, recipe.extra), jnp.int32(0), jnp.float32(0), values)
 
     def net_of(state: State, key: Key) -> Net:
         values = Values(state.hyper)

@@ -6,11 +6,15 @@ import jax
 import pytest
 
 from jaxrl import envs
-from jaxrl.agents.policy_gradient import old_a2c, old_ppo
+from jaxrl.agents.games import old_spiral
+from jaxrl.agents.games.spiral import spiral
+from jaxrl.agents.policy_gradient import old_a2c, old_ppo, old_reinforce
 from jaxrl.agents.policy_gradient.a2c import a2c
 from jaxrl.agents.policy_gradient.ppo import ppo
+from jaxrl.agents.policy_gradient.reinforce import reinforce
 from jaxrl.core import random
 from jaxrl.core.settings import replace
+from jaxrl.envs.wrappers import time_limit
 from jaxrl.kit.learner import Net
 from tests.ports.equal import drawn, follow, precise
 
@@ -70,3 +74,35 @@ def test_a2c(recurrent):
     keys = jax.random.split(random.key(5), 12)
     with jax.enable_x64(True):
         assert follow(old, new, trained, batches, names, keys, rename=RENAMED, cast=precise) < 1e-9
+
+
+@pytest.mark.parametrize("baseline", [True, False])
+def test_reinforce(baseline):
+    env = time_limit(envs.make("cartpole"), 30)
+    options = {"num_envs": 8, "hidden": (16,), "entropy_weight": 0.01, "baseline": baseline}
+    config = replace(reinforce.Config(), options)
+    old, new = (
+        old_reinforce.agent(env, old_reinforce.Config(**options)),
+        reinforce.agent(env, config),
+    )
+    compare(old, new, reinforce.source(env, config), ("policy_loss", "entropy"))
+
+
+@pytest.mark.parametrize("world", ["kuhn_poker", "three_games"])
+@pytest.mark.parametrize("baseline", ["role", "shared", "none"])
+def test_spiral(world, baseline):
+    env = envs.make(world)
+    options = {"num_envs": 16, "hidden": (16,), "baseline": baseline}
+    config = replace(spiral.Config(), options)
+    old, new = old_spiral.agent(env, old_spiral.Config(**options)), spiral.agent(env, config)
+    same = ("policy_loss", "entropy", "advantage_square", "baseline_0", "baseline_1")
+    compare(old, new, spiral.source(env, config), same)
+
+
+def compare(old, new, source, same):
+    batches = drawn(source, new, 8, random.key(3))
+    names = {n: n for n in same} | {"policy_grad_norm": "grad_norm", "policy_norm": "weight_norm"}
+    keys = jax.random.split(random.key(5), 8)
+    parts = lambda s: {"policy": (s.params, s.optimiser, None)}
+    with jax.enable_x64(True):
+        assert follow(old, new, parts, batches, names, keys, rename=RENAMED, cast=precise) < 1e-9
