@@ -25,7 +25,7 @@ BUILT_IN = {
     "lifelong": "jaxrl.algorithms.lifelong:lifelong",
     "lpg": "jaxrl.agents.meta.lpg:lpg",
     "map_elites": "jaxrl.algorithms.evolution.map_elites:map_elites",
-    "muzero": "jaxrl.agents.planning.muzero:muzero",
+    "muzero": "jaxrl.agents.planning.old_muzero:muzero",
     "neupl": "jaxrl.algorithms.games.neupl:neupl",
     "ppga": "jaxrl.algorithms.evolution.ppga:ppga",
     "ppo": "jaxrl.agents.policy_gradient.old_ppo:ppo",
