@@ -32,7 +32,7 @@ from jaxrl.kit.descent import Descent, Trained, descend, follow
 from jaxrl.kit.groups import Passes
 from jaxrl.kit.optimisation import accumulated_gradient
 
-Said = Any  # of a loss: values [...], or (values, name -> what is reported [...])
+Said = Any  # of a loss: values [...], (values, reports), or (values, reports, what is kept aside)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -56,10 +56,13 @@ class Part:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Loss:
-    """function(net, x) -> values [...], or (values, reports): one for each element of `x`, the
-    transitions of a batch. The mean of the values, weighted and masked as the batch is, is what
-    `parts` descend. Reports, name -> [...], are averaged over the mask; `priority` is also what
-    the source is told."""
+    """function(net, x) -> values [...], one for each element of `x`, the transitions of a batch; or
+    (values, reports), or (values, reports, aside).
+
+    The mean of the values, weighted and masked as the batch is, is what `parts` descend. Reports,
+    name -> [...], are averaged over the mask; `priority` is also what the source is told. What is
+    laid aside, any tree, is in `net.aside` under the loss's name once it was descended.
+    """
 
     function: Callable[..., Said]
     parts: tuple[str, ...]
@@ -149,6 +152,7 @@ class Net:
     seed: Callable[[], Key]
     metrics: dict[str, Array] = dataclasses.field(default_factory=dict)
     feedback: Tree = None
+    aside: dict[str, Tree] = dataclasses.field(default_factory=dict)
     rows: tuple[int, int] = (0, 0)  # the axis of a batch that is cut into chunks, and their size
     passing: bool = False
 
@@ -194,19 +198,21 @@ class Net:
             parts = {n: dataclasses.replace(self.parts[n], params=p) for n, p in params.items()}
             net = self.replace(parts=self.parts | parts, seed=lambda: self.key(name))
             said = loss.function(net, x)
-            values, reports = said if isinstance(said, tuple) else (said, {})
-            priority = reports.get("priority")
+            values, reports, aside = _parts_of(said)
+            kept = None if chunk else (reports.get("priority"), aside)
             _check(name, values, mask if mask is not None else weight)
             means = _means({name: values} | reports, mask, weight)
-            return means[name], (means, None if chunk else priority)
+            return means[name], (means, kept)
 
         params = {n: self.parts[n].params for n in loss.parts}
-        gradient, (means, priority) = accumulated_gradient(
+        gradient, (means, kept) = accumulated_gradient(
             objective, params, (batch.transitions, mask, weight), axis, chunk
         )
         new, norms = descend(self.kit.descents, self.parts, gradient, self.hyper, self.frames)
         net = self.replace(parts=self._every(every, new, self.parts))
         net = net.report(**means, **{f"{n}_grad_norm": norm for n, norm in norms.items()})
+        priority, aside = kept or (None, None)
+        net = net if aside is None else net.replace(aside=self.aside | {name: aside})
         return net if priority is None else net.feed(priority)
 
     def follow(self, *names: str, every: int | None = None) -> Net:
@@ -334,6 +340,13 @@ def learner(name: str, config: Any, recipe: Recipe) -> Agent:
         return state, Info(net.metrics, net.feedback)
 
     return Agent(name, init, act, update, recipe.memory, own, recipe.needs, config)
+
+
+def _parts_of(said: Said) -> tuple[Array, dict[str, Array], Tree]:
+    """What a loss gave: values, reports, what is kept aside."""
+    if not isinstance(said, tuple):
+        return said, {}, None
+    return said if len(said) == 3 else (*said, None)
 
 
 def _of_a_source(config: Any, name: str) -> bool:
