@@ -321,7 +321,9 @@ def learner(name: str, config: Any, recipe: Recipe) -> Agent:
 
         parts = {n: begin(n, part) for n, part in recipe.parts.items()}
         values = {n: jnp.asarray(hyper[n]) for n in own}
-        return State(parts, jax.tree.map(jnp.asarray, recipe.extra), jnp.int32(0), jnp.float32(0), values)
+        return State(
+            parts, jax.tree.map(jnp.asarray, recipe.extra), jnp.int32(0), jnp.float32(0), values
+        )
 
     def net_of(state: State, key: Key) -> Net:
         values = Values(state.hyper)

@@ -15,7 +15,8 @@ import jax.numpy as jnp
 
 from jaxrl.core.errors import UserError
 from jaxrl.core.spaces import Box, is_space
-from jaxrl.core.types import Agent, Array, Environment, TimeStep, Tree, struct
+from jaxrl.core.types import Agent, Array, Environment, TimeStep, struct
+from jaxrl.kit.wrapping import Wrapped, wrap
 
 
 @struct
@@ -51,34 +52,25 @@ def add(moments: Moments, values: Array) -> Moments:
     )
 
 
-@struct
-class NormalizedObservation:
-    agent: Tree
-    moments: Tree  # a Moments for each real-valued part of the observation, None for the others
-
-
 def normalize_observation(agent: Agent, env: Environment, clip: float = 10.0) -> Agent:
     """`agent`, seeing observations standardised with running statistics and clipped to +-`clip`.
 
-    Real-valued boxes are standardised feature by feature; integers are left as they are.
+    Real-valued boxes are standardised feature by feature; integers are left as they are. What is
+    held is a `Moments` for each part of the observation, None for those.
     """
     spaces, treedef = jax.tree.flatten(env.observation_space, is_leaf=is_space)
     real = [isinstance(s, Box) and jnp.issubdtype(s.dtype, jnp.floating) for s in spaces]
 
-    def init(key, hyper):
-        moments = [no_moments(s.shape) if r else None for s, r in zip(spaces, real, strict=True)]
-        return NormalizedObservation(agent.init(key, hyper), moments)
+    def nothing(state):
+        return [no_moments(s.shape) if r else None for s, r in zip(spaces, real, strict=True)]
 
-    def see(state: NormalizedObservation, timestep: TimeStep) -> TimeStep:
+    def see(state: Wrapped, timestep: TimeStep) -> TimeStep:
         parts = treedef.flatten_up_to(timestep.observation)
         seen = [
             x if m is None else jnp.clip((x - m.mean) / m.deviation, -clip, clip)
-            for m, x in zip(state.moments, parts, strict=True)
+            for m, x in zip(state.own, parts, strict=True)
         ]
         return dataclasses.replace(timestep, observation=treedef.unflatten(seen))
-
-    def act(state, timestep, memory, key, greedy):
-        return agent.act(state.agent, see(state, timestep), memory, key, greedy)
 
     def update(state, batch, key):
         transitions = dataclasses.replace(
@@ -90,28 +82,16 @@ def normalize_observation(agent: Agent, env: Environment, clip: float = 10.0) ->
         seen = dataclasses.replace(batch, transitions=transitions, tail=tail)
         inner, info = agent.update(state.agent, seen, key)
         parts = treedef.flatten_up_to(batch.transitions.observation)
-        moments = [m if m is None else add(m, x) for m, x in zip(state.moments, parts, strict=True)]
-        return NormalizedObservation(inner, moments), info
+        moments = [m if m is None else add(m, x) for m, x in zip(state.own, parts, strict=True)]
+        return inner, moments, info
 
-    def hand_over(state):
-        return dataclasses.replace(state, agent=agent.hand_over(state.agent))
-
-    return dataclasses.replace(
-        agent,
-        name=f"normalize_observation({agent.name})",
-        init=init,
-        act=act,
-        update=update,
-        hand_over=hand_over,
-    )
+    return wrap(agent, "normalize_observation", nothing, update, see)
 
 
 @struct
-class NormalizedReward:
-    agent: Tree
+class Returns:
     moments: Moments  # of the discounted return so far
-    returns: Array  # [B]: of the episodes that were running when the last window ended
-    hyper: Tree
+    running: Array  # [B]: of the episodes that were running when the last window ended
 
 
 def normalize_reward(agent: Agent, num_envs: int, clip: float = 10.0) -> Agent:
@@ -126,19 +106,11 @@ def normalize_reward(agent: Agent, num_envs: int, clip: float = 10.0) -> Agent:
             f"normalize_reward needs an agent with a discount; '{agent.name}' has none."
         )
 
-    def init(key, hyper):
-        return NormalizedReward(
-            agent.init(key, hyper),
-            no_moments(()),
-            jnp.zeros(num_envs),
-            {"discount": jnp.asarray(hyper["discount"])},
-        )
-
-    def act(state, timestep, memory, key, greedy):
-        return agent.act(state.agent, timestep, memory, key, greedy)
+    def nothing(state):
+        return Returns(no_moments(()), jnp.zeros(num_envs))
 
     def update(state, batch, key):
-        next_timestep = batch.transitions.next_timestep
+        next_timestep, own = batch.transitions.next_timestep, state.own
 
         def accumulate(returns, step):
             reward, done = step
@@ -146,28 +118,17 @@ def normalize_reward(agent: Agent, num_envs: int, clip: float = 10.0) -> Agent:
             return jnp.where(done, 0.0, returns), returns
 
         later, returns = jax.lax.scan(
-            accumulate, state.returns, (next_timestep.reward, next_timestep.done)
+            accumulate, own.running, (next_timestep.reward, next_timestep.done)
         )
-        reward = jnp.clip(next_timestep.reward / state.moments.deviation, -clip, clip)
+        reward = jnp.clip(next_timestep.reward / own.moments.deviation, -clip, clip)
         transitions = dataclasses.replace(
             batch.transitions, next_timestep=dataclasses.replace(next_timestep, reward=reward)
         )
-        inner, info = agent.update(
-            state.agent, dataclasses.replace(batch, transitions=transitions), key
-        )
-        return NormalizedReward(inner, add(state.moments, returns), later, state.hyper), info
+        seen = dataclasses.replace(batch, transitions=transitions)
+        inner, info = agent.update(state.agent, seen, key)
+        return inner, Returns(add(own.moments, returns), later), info
 
-    def hand_over(state):
-        return dataclasses.replace(state, agent=agent.hand_over(state.agent))
-
-    return dataclasses.replace(
-        agent,
-        name=f"normalize_reward({agent.name})",
-        init=init,
-        act=act,
-        update=update,
-        hand_over=hand_over,
-    )
+    return wrap(agent, "normalize_reward", nothing, update, reads=("discount",))
 
 
 def normalized(agent: Agent, env: Environment, config: Any) -> Agent:

@@ -14,12 +14,12 @@ from jaxrl.agents.transforms import infer_task as inference
 from jaxrl.agents.transforms.clone import clone
 from jaxrl.agents.transforms.ewc import ewc
 from jaxrl.agents.transforms.infer_task import infer_task, seen_with_task
-from jaxrl.agents.transforms.parameters import params_of, with_params
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.types import Agent, Batch, Info, TimeStep, Transition, struct
 from jaxrl.envs import make
+from jaxrl.kit.wrapping import params_of, with_params
 from jaxrl.networks.actor_critic import ActorCritic
 from tests.learning.probes import probe
 

@@ -12,20 +12,11 @@ from __future__ import annotations
 import dataclasses
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 
 from jaxrl import losses
-from jaxrl.agents.transforms.parameters import params_of, with_params
-from jaxrl.core.types import Agent, Batch, Info, Tree, struct
+from jaxrl.core.types import Agent, Batch, Info
 from jaxrl.kit.optimisation import descend, transform
-
-
-@struct
-class Cloned:
-    agent: Tree
-    optimiser: Tree
-    hyper: Tree
+from jaxrl.kit.wrapping import params_of, with_params, wrap
 
 
 def clone(
@@ -44,14 +35,6 @@ def clone(
         it began an episode, so policies with memory are not served well.
     """
     optimiser = transform("adam")
-
-    def init(key, hyper):
-        state = agent.init(key, hyper)
-        own = {name: jnp.asarray(hyper[name]) for name in ("clone_rate", "clone_value_weight")}
-        return Cloned(state, optimiser.init(params_of(state)), own)
-
-    def act(state, timestep, memory, key, greedy):
-        return agent.act(state.agent, timestep, memory, key, greedy)
 
     def update(state, batch, key):
         key, clone_key = jax.random.split(key)
@@ -75,21 +58,18 @@ def clone(
             return tuple(carry), policy
 
         (params, optimiser_state), policy = jax.lax.scan(
-            step, (params_of(inner), state.optimiser), None, steps
+            step, (params_of(inner), state.own), None, steps
         )
         metrics = info.metrics | {"clone_divergence": policy[0]}
-        state = Cloned(with_params(inner, params), optimiser_state, state.hyper)
-        return state, Info(metrics, info.feedback)
+        return with_params(inner, params), optimiser_state, Info(metrics, info.feedback)
 
-    return dataclasses.replace(
+    return wrap(
         agent,
-        name=f"clone({agent.name})",
-        init=init,
-        act=act,
-        update=update,
-        hyper=dict(agent.hyper)
-        | {"clone_rate": np.float32(rate), "clone_value_weight": np.float32(value_weight)},
-        needs=(*agent.needs, "transitions.extras.logits", "transitions.extras.value"),
+        "clone",
+        lambda state: optimiser.init(params_of(state)),
+        update,
+        hyper={"clone_rate": rate, "clone_value_weight": value_weight},
+        needs=("transitions.extras.logits", "transitions.extras.value"),
     )
 
 

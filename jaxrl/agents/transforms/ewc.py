@@ -20,26 +20,23 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jaxrl import losses
-from jaxrl.agents.transforms.parameters import params_of, with_params
 from jaxrl.core import trees
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Agent, Array, Batch, Info, Key, Tree, struct
+from jaxrl.kit.wrapping import Wrapped, params_of, with_params, wrap
 
 RATE = 0.2  # of the running Fisher information: the last five windows or so count
 
 
 @struct
 class Consolidated:
-    agent: Tree
     anchor: Tree  # the parameters when the last task ended
     fisher: Tree  # of all finished tasks; 0 before the first ended
     running: Tree  # of the present task
     windows: Array  # int32: of the present task
     task: Array  # int32: id of the present task, -1 before the first window
-    hyper: Tree
 
 
 def ewc(agent: Agent, weight: float = 1.0, decay: float = 1.0, samples: int = 64) -> Agent:
@@ -54,51 +51,33 @@ def ewc(agent: Agent, weight: float = 1.0, decay: float = 1.0, samples: int = 64
     Raises `UserError` where tasks have no id, and where the policy reports no `log_prob`.
     """
 
-    def init(key, hyper):
-        state = agent.init(key, hyper)
+    def nothing(state):
         params = params_of(state)
-        nothing = jax.tree.map(jnp.zeros_like, params)
-        own = {name: jnp.asarray(hyper[name]) for name in ("ewc_weight", "ewc_decay")}
-        return Consolidated(state, params, nothing, nothing, jnp.int32(0), jnp.int32(-1), own)
-
-    def act(state, timestep, memory, key, greedy):
-        return agent.act(state.agent, timestep, memory, key, greedy)
+        zero = jax.tree.map(jnp.zeros_like, params)
+        return Consolidated(params, zero, zero, jnp.int32(0), jnp.int32(-1))
 
     def update(state, batch, key):
         key, fisher_key = jax.random.split(key)
-        task = _present_task(batch)
-        state = _consolidate(state, task)
+        strength = state.hyper["ewc_weight"]
+        own = _consolidate(state, _present_task(batch))
         inner, info = agent.update(state.agent, batch, key)
         squares = squared_scores(agent, inner, batch, fisher_key, samples)
-        rate = jnp.maximum(RATE, 1.0 / (state.windows + 1))
-        running = jax.tree.map(lambda r, g: r + rate * (g - r), state.running, squares)
+        rate = jnp.maximum(RATE, 1.0 / (own.windows + 1))
+        running = jax.tree.map(lambda r, g: r + rate * (g - r), own.running, squares)
         pulled = jax.tree.map(
-            lambda p, a, f: (
-                (p + state.hyper["ewc_weight"] * f * a) / (1.0 + state.hyper["ewc_weight"] * f)
-            ),
+            lambda p, a, f: (p + strength * f * a) / (1.0 + strength * f),
             params_of(inner),
-            state.anchor,
-            state.fisher,
+            own.anchor,
+            own.fisher,
         )
-        pairs = zip(*map(jax.tree.leaves, (pulled, state.anchor, state.fisher)), strict=True)
+        pairs = zip(*map(jax.tree.leaves, (pulled, own.anchor, own.fisher)), strict=True)
         penalty = jnp.stack([losses.ewc(p, a, f).sum() for p, a, f in pairs]).sum()
-        state = dataclasses.replace(
-            state,
-            agent=with_params(inner, pulled),
-            running=running,
-            windows=state.windows + 1,
-        )
-        return state, Info(info.metrics | {"ewc_penalty": penalty}, info.feedback)
+        own = dataclasses.replace(own, running=running, windows=own.windows + 1)
+        info = Info(info.metrics | {"ewc_penalty": penalty}, info.feedback)
+        return with_params(inner, pulled), own, info
 
-    return dataclasses.replace(
-        agent,
-        name=f"ewc({agent.name})",
-        init=init,
-        act=act,
-        update=update,
-        hyper=dict(agent.hyper)
-        | {"ewc_weight": np.float32(weight), "ewc_decay": np.float32(decay)},
-    )
+    hyper = {"ewc_weight": weight, "ewc_decay": decay}
+    return wrap(agent, "ewc", nothing, update, hyper=hyper)
 
 
 def _present_task(batch: Batch) -> Array:
@@ -111,17 +90,17 @@ def _present_task(batch: Batch) -> Array:
     return ids[0][-1, 0].astype(jnp.int32)
 
 
-def _consolidate(state: Consolidated, task: Array) -> Consolidated:
-    """`state` as it is when a window of `task` comes: the last task's knowledge is now held."""
-    began = task != state.task
-    ended = began & (state.task >= 0)
-    held = jax.tree.map(lambda f, r: state.hyper["ewc_decay"] * f + r, state.fisher, state.running)
-    return dataclasses.replace(
-        state,
-        anchor=trees.where(ended, params_of(state.agent), state.anchor),
-        fisher=trees.where(ended, held, state.fisher),
-        running=trees.where(began, jax.tree.map(jnp.zeros_like, held), state.running),
-        windows=jnp.where(began, 0, state.windows),
+def _consolidate(state: Wrapped, task: Array) -> Consolidated:
+    """What is held when a window of `task` comes: the last task's knowledge too."""
+    own, decay = state.own, state.hyper["ewc_decay"]
+    began = task != own.task
+    ended = began & (own.task >= 0)
+    held = jax.tree.map(lambda f, r: decay * f + r, own.fisher, own.running)
+    return Consolidated(
+        anchor=trees.where(ended, params_of(state.agent), own.anchor),
+        fisher=trees.where(ended, held, own.fisher),
+        running=trees.where(began, jax.tree.map(jnp.zeros_like, held), own.running),
+        windows=jnp.where(began, 0, own.windows),
         task=task,
     )
 

@@ -14,10 +14,10 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from jaxrl.core import trees
+from jaxrl.core.examples import example_timestep
 from jaxrl.core.types import Agent, Array, Environment, TimeStep, Tree, struct
+from jaxrl.kit.wrapping import wrap
 from jaxrl.networks import encoders
 
 RATE = 0.05  # of the running moments of a known task, so that they follow a policy that learns
@@ -31,13 +31,6 @@ class Models:
     square: Array  # [K, D]: second moments
     windows: Array  # int32 [K]: seen of each
     known: Array  # int32
-
-
-@struct
-class Inferred:
-    agent: Tree
-    models: Models
-    hyper: Tree
 
 
 @struct
@@ -66,22 +59,20 @@ def infer_task(
     def features(timestep: TimeStep) -> Array:
         return encoders.features(env.observation_space, timestep)
 
-    def init(key, hyper):
-        timestep = jax.eval_shape(lambda key: env.reset(key, env.params)[1], key)
-        shape = jax.eval_shape(lambda: features(trees.zeros(timestep))).shape
-        zero = jnp.zeros((tasks, *shape))
-        models = Models(zero, zero, jnp.zeros(tasks, jnp.int32), jnp.int32(0))
-        return Inferred(agent.init(key, hyper), models, {"novelty": jnp.asarray(hyper["novelty"])})
+    def nothing(state):
+        timestep = example_timestep(env, agents=True)
+        zero = jnp.zeros((tasks, features(timestep).shape[-1]))
+        return Models(zero, zero, jnp.zeros(tasks, jnp.int32), jnp.int32(0))
 
     def act(state, timestep, memory, key, greedy):
-        surprise = memory.surprise + surprises(state.models, features(timestep))
-        told = _tell(timestep, _likeliest(state.models, surprise), tasks)
+        surprise = memory.surprise + surprises(state.own, features(timestep))
+        told = _tell(timestep, _likeliest(state.own, surprise), tasks)
         action, inner, extras = agent.act(state.agent, told, memory.agent, key, greedy)
         return action, Belief(inner, surprise), extras
 
     def update(state, batch, key):
         window = features(batch.transitions.timestep)
-        models = learn_window(state.models, window[:, :num_envs], state.hyper["novelty"])
+        models = learn_window(state.own, window[:, :num_envs], state.hyper["novelty"])
 
         def judge(surprise, step):
             first, x = step
@@ -109,16 +100,16 @@ def infer_task(
         )
         inner, info = agent.update(state.agent, told, key)
         metrics = info.metrics | {"tasks_found": models.known.astype(jnp.float32)}
-        return Inferred(inner, models, state.hyper), dataclasses.replace(info, metrics=metrics)
+        return inner, models, dataclasses.replace(info, metrics=metrics)
 
-    return dataclasses.replace(
+    return wrap(
         agent,
-        name=f"infer_task({agent.name})",
-        init=init,
+        "infer_task",
+        nothing,
+        update,
         act=act,
-        update=update,
+        hyper={"novelty": novelty},
         memory=lambda n: Belief(agent.memory(n), jnp.zeros((n, tasks))),
-        hyper=dict(agent.hyper) | {"novelty": np.float32(novelty)},
     )
 
 
