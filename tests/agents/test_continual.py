@@ -101,24 +101,25 @@ def test_consolidation_at_the_end_of_a_task_and_only_there():
     key = random.key(2)
     for _ in range(2):
         state, info = update(state, window(7), key)
-    assert not any(x.any() for x in jax.tree.leaves(state.fisher))  # the first task is no end
+    assert not any(x.any() for x in jax.tree.leaves(state.own.fisher))  # the first task is no end
     assert info.metrics["ewc_penalty"] == 0
-    first = state.running["logits"]
+    first = state.own.running["logits"]
     state, _ = update(state, window(3), key)
-    np.testing.assert_allclose(state.fisher["logits"], first)
-    np.testing.assert_allclose(state.anchor["logits"], LOGITS + 2)  # before this window's update
-    assert state.task == 3 and state.windows == 1
-    second = state.running["logits"]
+    np.testing.assert_allclose(state.own.fisher["logits"], first)
+    np.testing.assert_allclose(state.own.anchor["logits"], LOGITS + 2)  # before this window's update
+    assert state.own.task == 3 and state.own.windows == 1
+    second = state.own.running["logits"]
     state, _ = update(state, window(7), key)
-    np.testing.assert_allclose(state.fisher["logits"], 0.5 * first + second, rtol=1e-6)
-    np.testing.assert_allclose(state.anchor["logits"], LOGITS + 3)
+    np.testing.assert_allclose(state.own.fisher["logits"], 0.5 * first + second, rtol=1e-6)
+    np.testing.assert_allclose(state.own.anchor["logits"], LOGITS + 3)
 
 
 def test_the_pull_is_the_proximal_step_of_the_penalty():
     agent = ewc(table(step=1.0), weight=3.0)
     state = begin(agent)
     fisher = {"logits": jnp.array([0.0, 0.5, 100.0]), "value": jnp.float32(0)}
-    state = dataclasses.replace(state, fisher=fisher, task=jnp.int32(0))
+    own = dataclasses.replace(state.own, fisher=fisher, task=jnp.int32(0))
+    state = dataclasses.replace(state, own=own)
     after = agent.update(state, window(0), random.key(0))[0]
     moved, anchor, f = (np.float64(x) for x in (LOGITS + 1, LOGITS, fisher["logits"]))
     # The minimum of |x - moved|^2 / 2 + 3 / 2 f (x - anchor)^2, found by brute force.
@@ -234,7 +235,7 @@ def test_what_is_learnt_is_what_was_acted_on():
     models = inference.learn_window(nothing_known(), looks([0, 0]), 3.0)
     models = inference.learn_window(models, looks([1, 0]), 3.0)
     models = dataclasses.replace(models, windows=jnp.full(3, 10**6))
-    state = dataclasses.replace(begin(agent), models=models)
+    state = dataclasses.replace(begin(agent), own=models)
     assert models.known == 2
     # Stream 0 looks like one task and, after a reset, like the other; stream 1 never changes.
     means = np.array([[0, 0], [0, 0], [0, 0], [1, 0]], np.float32)[..., None] * [1.0, 0.0]

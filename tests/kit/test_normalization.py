@@ -110,7 +110,7 @@ def test_observations_are_seen_with_the_old_statistics_which_are_updated_after()
                 assert got.observation[part].dtype == given_.observation[part].dtype
             np.testing.assert_array_equal(got.reward, given_.reward)
         seen.append(np.asarray(data.transitions.observation["real"]))
-    assert state.moments[0] is None or state.moments[1] is None  # "pixels" and "which"
+    assert state.own[0] is None or state.own[1] is None  # "pixels" and "which"
 
 
 def test_observations_are_clipped():
@@ -141,8 +141,8 @@ def test_rewards_are_divided_by_the_deviation_of_the_running_return(discount):
             running = discount * running + reward[t]
             seen.extend(running)
             running = np.where(data.transitions.done[t], 0.0, running)
-        np.testing.assert_allclose(state.returns, running, rtol=1e-4, atol=1e-5)
-    assert (np.asarray(state.returns) != 0).any()
+        np.testing.assert_allclose(state.own.running, running, rtol=1e-4, atol=1e-5)
+    assert (np.asarray(state.own.running) != 0).any()
 
 
 def test_rewards_are_clipped():
@@ -161,5 +161,5 @@ def test_what_the_agent_says_of_itself_is_kept():
     inner = dataclasses.replace(recorder(), needs=("tail",), config="config", memory=lambda n: 7)
     for outer in (normalize_observation(inner, WORLD), normalize_reward(inner, B)):
         assert outer.needs == ("tail",) and outer.config == "config" and outer.memory(1) == 7
-        assert outer.hyper is inner.hyper
+        assert outer.hyper == inner.hyper
         assert "recorder" in outer.name and outer.name != "recorder"
