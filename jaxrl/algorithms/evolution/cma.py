@@ -3,8 +3,8 @@
 Equations and constants of Hansen (2016), "The CMA evolution strategy: a tutorial"
 (arXiv:1604.00772), with positive recombination weights only (not its active variant). Of the ways
 in its section 0.2 to draw from N(m, C), which are one distribution, this is m + C^(1/2) z with the
-symmetric root B D B^T, and not m + B D z: the root is a continuous function of C, but eigenvectors B
-are not. Of equal eigenvalues, such as the first C's, any basis will do, so that a rounding in C
+symmetric root B D B^T, and not m + B D z: the root is a continuous function of C and eigenvectors
+are not: of equal eigenvalues, such as the first C's, any basis will do, so that a rounding in C
 would turn the samples by any angle, and a seed would search otherwise beside others than alone.
 `sep_cma` keeps the covariance's diagonal and learns it (n + 2) / 3 times as fast (Ros and Hansen,
 2008, "A simple modification in CMA-ES achieving linear time and space complexity"); `csa` keeps the
