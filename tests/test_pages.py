@@ -7,6 +7,7 @@ import json
 import re
 import shlex
 import statistics
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -131,6 +132,9 @@ def strangers(project, monkeypatch):
         "from jaxrl.agents.policy_gradient.ppo import ppo as my_ppo\n"
     )
     monkeypatch.syspath_prepend(project)
+    yield
+    for name in ("my_package", "my_package.worlds", "my_package.agents"):
+        sys.modules.pop(name, None)
 
 
 @pytest.mark.parametrize(("page", "command"), list(commands()))
