@@ -1,4 +1,4 @@
-"""Rewrite the index in LOSSES.md from the docstrings of `jaxrl.losses`.
+"""Rewrite the index in docs/losses.md from the docstrings of `jaxrl.losses`.
 
     python experiments/document_losses.py
 
@@ -15,7 +15,7 @@ from types import ModuleType
 
 from jaxrl import losses
 
-PAGE = Path(__file__).resolve().parents[1] / "LOSSES.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "losses.md"
 MARKER = "<!-- The rest is written by experiments/document_losses.py from the docstrings. -->\n"
 
 
@@ -54,7 +54,7 @@ def index() -> str:
             sections.append(f"## {group}\n\n{package.__doc__}")
         path = "/".join((*folder, name)) + ".py"
         sections.append(
-            f"### [{name}](jaxrl/losses/{path})\n\n{first_sentence(module.__doc__ or '')}."
+            f"### [{name}](../jaxrl/losses/{path})\n\n{first_sentence(module.__doc__ or '')}."
         )
         sections.append(table(module))
     return "\n\n".join(sections) + "\n"

@@ -1,7 +1,9 @@
-"""Draw every environment and write ENVIRONMENTS.md: what it is, a picture, what play is worth.
+"""Draw every environment and write docs/environments.md: what each is, its settings, a picture,
+and what play is worth.
 
-    python experiments/gallery.py                  # the whole page
+    python experiments/gallery.py                  # everything, a few minutes
     python experiments/gallery.py cartpole empty   # these pictures anew; the others stay
+    python experiments/gallery.py --text           # the page alone, with the pictures as they are
 
 Each picture shows one episode of the random policy and, below it, one of the environment's expert
 where it has one. Returns are means over episodes with their 95 % interval.
@@ -9,19 +11,26 @@ where it has one. Returns are means over episodes with their 95 % interval.
 
 from __future__ import annotations
 
+import ast
+import dataclasses
 import functools
 import importlib
 import inspect
+import io
 import json
+import re
+import textwrap
+import tokenize
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxrl import envs
-from jaxrl.core import errors, random
+from jaxrl.core import errors, random, spaces
 from jaxrl.core.types import Array, Environment, Key, Policy, Tree
 from jaxrl.envs import registry
 from jaxrl.envs.policies import expert_policy, random_policy
@@ -32,8 +41,8 @@ from jaxrl.evaluation.statistics import mean_interval
 from jaxrl.runtime import command_line
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "ENVIRONMENTS.md"
-PICTURES = ROOT / "experiments" / "gallery"
+PAGE = ROOT / "docs" / "environments.md"
+PICTURES = PAGE.parent / "gallery"
 FIGURES = "returns.json"
 
 FRAMES = 6  # in a row, evenly spaced over the episode
@@ -44,22 +53,34 @@ LONGEST = 1000  # steps, where an environment has no limit of its own, or a long
 
 INTRODUCTION = """# Environments
 
-Every environment that `jaxrl.envs.make(name)` knows; `experiments/gallery.py` writes this page.
-Upper row: the random policy; lower row, where there is one: the environment's expert. Returns
-are means over {episodes} episodes with their 95 % interval, cut at {longest} steps.
+Every environment that `jaxrl.envs.make(name)` knows. Pictures: one episode of the random policy
+and, below it, one of the environment's expert where it has one. Returns are means over {episodes}
+episodes with their 95 % interval, cut at {longest} steps.
+
+Settings are given by name: `envs.make("empty", size=16, penalty=0.5)`, or
+`--env empty --env-params size=16 penalty=0.5` on the command line; `envs.settings("empty")`
+returns them with their defaults. Those marked *builder* decide about shapes and rules, and the
+text says what they do. Those marked *params* are fields of `env.params`, the last argument of
+`reset` and `step`: they can differ between the copies in one program, and be randomised, swept or
+differentiated with respect to.
 """
+FOOTER = """---
+
+Written by `python experiments/gallery.py` from the registry, the docstrings and the pictures."""
 
 
 def main(argv: Sequence[str]) -> int:
     if {"--help", "-h"} & set(argv):
         print(__doc__)
         return 0
-    for name in argv:
+    chosen = [word for word in argv if word != "--text"]
+    for name in chosen:
         if name not in envs.names():
             raise errors.unknown("environment", name, envs.names())
-    draw(argv or envs.names(), PICTURES)
+    if chosen or "--text" not in argv:
+        draw(chosen or envs.names(), PICTURES)
     PAGE.write_text(page(PICTURES))
-    print(f"{PAGE.name}: {len(envs.names())} environments")
+    print(f"{PAGE}: {len(envs.names())} environments")
     return 0
 
 
@@ -150,9 +171,9 @@ def shown(figure: Sequence[float]) -> str:
 
 
 def page(folder: Path) -> str:
-    """ENVIRONMENTS.md, from the registry, the docstrings and what `draw` left in `folder`."""
+    """The page, from the registry, the docstrings and what `draw` left in `folder`."""
     figures = json.loads((folder / FIGURES).read_text())
-    sections = [INTRODUCTION.format(episodes=EPISODES, longest=LONGEST)]
+    contents, sections = [], []
     packages, modules = set(), set()
     for name, path in registry.BUILT_IN.items():
         module_name, _, attribute = path.partition(":")
@@ -160,27 +181,110 @@ def page(folder: Path) -> str:
         package = importlib.import_module(module_name.rpartition(".")[0])
         if package not in packages:
             packages.add(package)
-            sections.append(f"## {inspect.cleandoc(package.__doc__ or '')}")
+            title, *rest = inspect.cleandoc(package.__doc__ or "").split("\n\n")
+            sections += [f"## {title}", *rest]
+            contents.append(f"- {title.partition(':')[0].rstrip('.')}:")
+        contents[-1] += f" [{name}](#{name}),"
         # A paragraph that several environments share is shown with the first of them.
         texts = [getattr(module, attribute).__doc__, None if module in modules else module.__doc__]
         modules.add(module)
         sections += section(envs.make(name), name, texts, figures.get(name, {}))
-    return "\n\n".join(sections) + "\n"
+    introduction = INTRODUCTION.format(episodes=EPISODES, longest=LONGEST)
+    index = "\n".join(line.rstrip(",") for line in contents)
+    return "\n\n".join([introduction.strip(), index, *sections, FOOTER]) + "\n"
 
 
 def section(
     env: Environment, name: str, texts: Sequence[str | None], figures: dict[str, Sequence[float]]
 ) -> list[str]:
     """The paragraphs about one environment."""
-    facts = [f"Actions `{env.action_space}`"]
-    facts.append(f"at most {env.max_steps} steps" if env.max_steps else "no time limit")
-    facts += [f"{player} {shown(figure)}" for player, figure in figures.items()]
+    most = env.max_steps
+    returned = ", ".join(f"{player} {shown(figure)}" for player, figure in figures.items())
+    facts = [
+        f"Actions: {space(env.action_space)}",
+        f"Time limit: {most} step{'s' * (most != 1)}" if most else "No time limit",
+        f"Return: {returned}",
+    ]
     return [
         f"### {name}",
-        *(inspect.cleandoc(text) for text in texts if text),
-        "; ".join(facts) + ".",
-        f"![{name}](experiments/gallery/{name}.png)",
+        *(linked(inspect.cleandoc(text)) for text in texts if text),
+        ". ".join(facts) + ".",
+        settings_table(name),
+        f"![{name}](gallery/{name}.png)",
     ]
+
+
+def linked(text: str) -> str:
+    """`text` with a link to each module of this package that it names in full."""
+
+    def link(name: re.Match) -> str:
+        file = Path(*name[1].split(".")).with_suffix(".py")
+        return f"[{name[0]}](../{file})" if (ROOT / file).exists() else name[0]
+
+    return re.sub(r"`(jaxrl(?:\.\w+)+)`", link, text)
+
+
+def space(of: spaces.Space) -> str:
+    """`3, discrete`, or `float32 [2] from -1 to 1`."""
+    if isinstance(of, spaces.Discrete):
+        return f"{of.n}, discrete"
+    if isinstance(of, spaces.Box):
+        low, high = spaces.bounds(of)
+        return f"{np.dtype(of.dtype)} {list(of.shape)} from {low.min():g} to {high.max():g}"
+    return f"`{of}`"
+
+
+def settings_table(name: str) -> str:
+    """What `envs.make(name)` accepts, folded under a list of the names."""
+    defaults = registry.settings(name)
+    if not defaults:
+        return "No settings."
+    params = envs.make(name).params
+    meanings = meaning(params)
+    rows = [f"<details><summary>Settings: {', '.join(defaults)}</summary>", ""]
+    rows += ["| setting | default | of | meaning |", "|---|---|---|---|"]
+    for setting, default in defaults.items():
+        of = "params" if setting in meanings else "builder"
+        text = meanings.get(setting, "").replace("|", "\\|")
+        rows.append(f"| `{setting}` | {default_text(default)} | {of} | {text} |")
+    return "\n".join([*rows, "", "</details>"])
+
+
+def default_text(default: Any) -> str:
+    """A default as the command line would take it; of an array its dtype and shape."""
+    if isinstance(default, bool):
+        return str(default).lower()
+    if isinstance(default, float):
+        return f"{default:.6g}"
+    return f"{default.dtype} {list(default.shape)}" if hasattr(default, "shape") else str(default)
+
+
+def meaning(params: Any) -> dict[str, str]:
+    """Field -> the comment on its line where a params dataclass declares it, also of the params
+    that a wrapper holds as `inner`."""
+    found: dict[str, str] = {}
+    if not dataclasses.is_dataclass(params):
+        return found
+    for cls in reversed(type(params).__mro__):
+        if dataclasses.is_dataclass(cls):
+            found |= field_comments(cls)
+    inner = found.pop(registry.INNER, None)
+    return found if inner is None else meaning(getattr(params, registry.INNER)) | found
+
+
+@functools.cache
+def field_comments(cls: type) -> dict[str, str]:
+    """Field that `cls` declares -> the comment at the end of its line, "" without one."""
+    source = textwrap.dedent(inspect.getsource(cls))
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    comments = {t.start[0]: t.string[1:].strip() for t in tokens if t.type == tokenize.COMMENT}
+    (definition,) = ast.parse(source).body
+    assert isinstance(definition, ast.ClassDef)
+    return {
+        line.target.id: comments.get(line.end_lineno or 0, "")
+        for line in definition.body
+        if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name)
+    }
 
 
 if __name__ == "__main__":

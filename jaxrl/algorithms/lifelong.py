@@ -146,7 +146,11 @@ def live(
         task = (state.periods // periods) % number
         now = returns(algorithm.policy(inner), evaluation_key)
         history = worth.record(state.history, state.periods + 1, now, task)
-        report = {f"return_task_{i}": m.mean(now[i]) for i in range(number)}
+        inner_row = m.reduce(metrics)
+        first = inner_row["diverged"].step  # of the windows
+        first = jnp.where(first == m.NEVER, first, first // windows)
+        report = inner_row | {"diverged": m.First(first)}
+        report |= {f"return_task_{i}": m.mean(now[i]) for i in range(number)}
         report |= {
             "task": m.mean(task),
             "performance": worth.performance(history).mean(),
@@ -155,7 +159,7 @@ def live(
             "forward_transfer": worth.forward_transfer(history).mean(),
             "performance_maintenance": worth.performance_maintenance(history).mean(),
         }
-        return Life(inner, history, state.periods + 1), m.reduce(metrics) | report
+        return Life(inner, history, state.periods + 1), report
 
     return dataclasses.replace(
         algorithm,

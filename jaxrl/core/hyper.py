@@ -76,8 +76,9 @@ def override(defaults: Hyper, changes: Hyper | None) -> dict[str, Any]:
 def replace_hyper(state: Tree, changes: Hyper) -> Tree:
     """`state` with the named hyper-parameters set wherever they are stored.
 
-    A change keeps its shape if it has the stored shape (a value for each member of a population)
-    and is broadcast otherwise. Raises `UserError` for a name that is stored nowhere.
+    A change covers the leading axes of what is stored (a value for each member of a population,
+    whatever copies a member has inside) and is broadcast over the others. Raises `UserError` for a
+    name that is stored nowhere.
     """
     found = set()
 
@@ -86,7 +87,9 @@ def replace_hyper(state: Tree, changes: Hyper) -> Tree:
         if name is None or name not in changes:
             return leaf
         found.add(name)
-        return jnp.broadcast_to(jnp.asarray(changes[name], leaf.dtype), leaf.shape)
+        change = jnp.asarray(changes[name], leaf.dtype)
+        inner = (1,) * (jnp.ndim(leaf) - change.ndim)
+        return jnp.broadcast_to(change.reshape(change.shape + inner), leaf.shape)
 
     state = jax.tree_util.tree_map_with_path(replace, state)
     for name in changes:

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxrl.core import hyper as hyperparameters
 from jaxrl.core import metrics as m
 from jaxrl.core import random, trees
+from jaxrl.core.divergence import freeze
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import (
     REPLICATED,
@@ -76,9 +77,10 @@ def learn(agent: Agent, source: Source, updates: int = 1) -> Algorithm:
             update, (state.agent, source_state), update_key, updates
         )
         finite = trees.all_finite([report.total for report in reports.values()])
-        diverged = jnp.where(finite, state.diverged, jnp.minimum(state.diverged, state.steps))
         # The agent's state alone is selected: a select over a replay buffer would copy it.
-        agent_state = trees.where(diverged == m.NEVER, agent_state, state.agent)
+        agent_state, diverged = freeze(
+            agent_state, state.agent, finite, state.steps, state.diverged
+        )
         metrics = _union(statistics, reports, {"diverged": m.First(diverged)})
         return LearnerState(agent_state, source_state, state.steps + 1, diverged), metrics
 

@@ -43,7 +43,7 @@ class Streams:
 
 @struct
 class Pool:
-    """Fresh episodes drawn ahead, for environments whose reset is dear."""
+    """Fresh episodes drawn ahead, for environments whose reset is expensive."""
 
     fresh: tuple[Tree, Tree, TimeStep]  # task ids, states, time steps, leading axis [K]
     used: Array  # int32: how many were asked for; above K they repeat

@@ -300,7 +300,8 @@ class Algorithm:
     """What the loop scans.
 
     init(key, hyper) -> state
-    step(state, key) -> (state, metrics): metrics are values of jaxrl.core.metrics
+    step(state, key) -> (state, metrics): metrics are values of jaxrl.core.metrics; `diverged`
+        says since which step its numbers are not finite, see jaxrl.core.divergence
     policy(state) -> Policy
     hyper: the defaults of everything that `init` takes as an array
     frames: environment steps in one `step`; initial_frames: those spent in `init`.

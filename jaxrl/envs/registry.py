@@ -125,6 +125,20 @@ def make(name: str, /, **settings: Any) -> Environment:
     return _override(env, overrides)
 
 
+def settings(name: str) -> dict[str, Any]:
+    """What `make(name, **settings)` accepts, with the defaults: keyword arguments of the builder,
+    then the fields of the environment's `params`, also of those that a wrapper holds as `inner`.
+
+    What cannot be set by name is left out: whatever is no number, name or array, and a field that
+    several parts of the environment have. Raises `UserError` as `make` does.
+    """
+    value = _find(name)
+    options = _options(name, value)
+    fields = _fields(_build(name, value, ()))
+    others = {k: v for k, v in fields.items() if k not in options}
+    return {k: v for k, v in {**options, **others}.items() if _settable(v)}
+
+
 def vary(env: Environment, field: str, values: Sequence[Any]) -> Any:
     """The params of `env` with each of `values` for the parameter called `field`, stacked along a
     leading axis [values]: the tasks of a life, or the points of a grid.
@@ -209,6 +223,11 @@ def _param(env: Environment, field: str, value: Any, options: dict[str, Any]) ->
 def _checked(name: str, field: str, default: Any, value: Any) -> Any:
     """`value` as the type of `default`, hashable."""
     label = f"The parameter '{field}' of '{name}' is {value!r}"
+    if not _settable(default):
+        raise UserError(
+            f"{label}, but it holds {_a(default)}; only numbers, names and arrays can be set by "
+            "name, so call the builder, or use dataclasses.replace on the environment's params."
+        )
     if isinstance(default, bool):
         if not isinstance(value, bool | np.bool_):
             raise UserError(f"{label}; it must be true or false.")
@@ -225,16 +244,17 @@ def _checked(name: str, field: str, default: Any, value: Any) -> Any:
         if not isinstance(value, str):
             raise UserError(f"{label}; it must be a name, such as '{default}'.")
         return value
-    if hasattr(default, "dtype") and hasattr(default, "shape"):
-        array = np.asarray(value)
-        if array.dtype.kind not in "biuf" or array.shape != default.shape:
-            raise UserError(f"{label}; it must be an array of numbers of shape {default.shape}.")
-        array = array.astype(default.dtype)
-        return _ArrayValue(array.tobytes(), array.shape, array.dtype.str)
-    raise UserError(
-        f"{label}, but it holds {_a(default)}; only numbers, names and arrays can be set by name, "
-        "so call the builder, or use dataclasses.replace on the environment's params."
-    )
+    array = np.asarray(value)
+    if array.dtype.kind not in "biuf" or array.shape != default.shape:
+        raise UserError(f"{label}; it must be an array of numbers of shape {default.shape}.")
+    array = array.astype(default.dtype)
+    return _ArrayValue(array.tobytes(), array.shape, array.dtype.str)
+
+
+def _settable(default: Any) -> bool:
+    """Whether a setting with this default can be given by name."""
+    is_array = hasattr(default, "dtype") and hasattr(default, "shape")
+    return is_array or isinstance(default, bool | int | float | str)
 
 
 def _fields(env: Environment) -> dict[str, Any]:

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 
 from jaxrl.core import hyper as hyperparameters
 from jaxrl.core import metrics as m
+from jaxrl.core.divergence import forgiven
 from jaxrl.core.errors import UserError
 from jaxrl.core.learn import take_over
 from jaxrl.core.types import Algorithm, Environment, Policy
@@ -124,9 +124,7 @@ def _fork(folder: Path, session: Session, keys: jax.Array) -> tuple[driver.Progr
         )
     hyper = {**algorithm.hyper, **session.members.own_hyper()}
     state = hyperparameters.replace_hyper(progress.run.state, hyper)
-    if hasattr(state, "diverged"):  # the new hyper-parameters deserve a try
-        state = dataclasses.replace(state, diverged=np.full_like(state.diverged, m.NEVER))
-    run = dataclasses.replace(progress.run, state=state)
+    run = dataclasses.replace(progress.run, state=forgiven(state))
     return prog.place(driver.Progress(run, m.empty(progress.row))), meta["step"]
 
 

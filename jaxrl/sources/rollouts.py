@@ -36,8 +36,8 @@ def rollouts(
 
     A batch holds transitions [T, B], the memory at the window's start, and the tail.
     `reset_pool`: draw that many fresh episodes per window ahead, instead of one for every copy and
-    step; for environments whose reset is dear. More resets than that in one window reuse them, and
-    the metric `resets_reused` counts how many. Raises `UserError` for sizes below 1.
+    step; for environments whose reset is expensive. More resets than that in one window reuse them,
+    and the metric `resets_reused` counts how many. Raises `UserError` for sizes below 1.
     """
     sizes = {"num_envs": num_envs, "num_steps": num_steps, "reset_pool": reset_pool}
     for name, value in sizes.items():

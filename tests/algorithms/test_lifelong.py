@@ -12,8 +12,9 @@ import pytest
 from jaxrl.algorithms import components
 from jaxrl.algorithms.components import Component
 from jaxrl.algorithms.lifelong import Config, lifelong
+from jaxrl.core import hyper, random
 from jaxrl.core import metrics as m
-from jaxrl.core import random
+from jaxrl.core.divergence import forgiven
 from jaxrl.core.errors import UserError
 from jaxrl.core.train import advance, start
 from jaxrl.core.types import Info
@@ -139,6 +140,19 @@ def test_going_on_in_the_middle_of_a_task_is_exact():
         if not jnp.issubdtype(a.dtype, jax.dtypes.prng_key):
             np.testing.assert_array_equal(a, b)
     assert step._cache_size() == 1
+
+
+def test_a_life_says_in_which_of_its_periods_it_diverged():
+    """Its own steps are periods, of several windows each; a fork gives it another try."""
+    step, runs, _ = lived()
+    broken = hyper.replace_hyper(runs[2].state, {"learning_rate": np.inf})
+    run, row = step(dataclasses.replace(runs[2], state=broken))
+    assert run.state.inner.diverged == 2 * SMALL.windows and row["diverged"].step == 2
+    run, row = step(run)
+    assert row["diverged"].step == 2
+    well = hyper.replace_hyper(forgiven(run.state), {"learning_rate": 1e-3})
+    run, row = step(dataclasses.replace(run, state=well))
+    assert row["diverged"].step == m.NEVER
 
 
 def test_components_see_the_change_of_task():

@@ -92,6 +92,13 @@ def test_replace_keeps_the_members_of_a_population():
     np.testing.assert_array_equal(each.inner.hyper["rate"], [4, 5, 6])
 
 
+def test_replace_gives_a_member_its_value_in_all_its_copies():
+    """Also where a member has as many copies as there are members."""
+    copies = jax.vmap(jax.vmap(lambda _: state()))(jnp.zeros((2, 2)))
+    each = h.replace_hyper(copies, {"rate": jnp.array([4, 5])})
+    np.testing.assert_array_equal(each.hyper["rate"], [[4, 4], [5, 5]])
+
+
 def test_replace_under_jit_and_grad():
     gradient = jax.jit(jax.grad(lambda r: h.replace_hyper(state(), {"rate": r}).hyper["rate"] ** 2))
     assert gradient(3.0) == 6

@@ -21,6 +21,7 @@ WORLDS = """
     import jax.numpy as jnp
     from jaxrl import envs
     from jaxrl.core.types import struct
+    from jaxrl.envs.wrappers import observation_noise
 
     @struct
     class Params:
@@ -30,6 +31,8 @@ WORLDS = """
         names: tuple = ()
 
     maze = dataclasses.replace(envs.make("cartpole"), name="maze", params=Params(jnp.zeros((2, 2))))
+    noisy = observation_noise(maze, 0.25)
+    noisier = observation_noise(noisy, 0.5)
     bare = dataclasses.replace(maze, name="bare", params=())
     nothing = 3
 
@@ -177,3 +180,15 @@ def test_settings_are_arguments_of_the_builder_or_parameters(worlds):
         envs.make(name, kind=3)
     with pytest.raises(UserError, match="did you mean 'kind'"):
         envs.make(name, knd="square")
+
+
+def test_settings_are_what_make_accepts_with_their_defaults(worlds):
+    assert envs.settings("catch") == {"rows": 10, "columns": 5, "balls": 1, "delayed": False}
+    found = envs.settings(f"{worlds}:build_any")  # `names`, a tuple, cannot be set by name
+    assert list(found) == ["size", "kind", "map", "windy"] and found["size"] == 3
+    assert set(envs.settings(f"{worlds}:noisy")) == {"map", "size", "windy", "observation_noise"}
+    # Two parts have a parameter of that name: which one is not said by it.
+    assert set(envs.settings(f"{worlds}:noisier")) == {"map", "size", "windy"}
+    assert envs.settings(f"{worlds}:bare") == {}
+    with pytest.raises(UserError, match="did you mean 'cartpole'"):
+        envs.settings("cartpol")

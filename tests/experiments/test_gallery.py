@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+import importlib
+import inspect
 import json
+import re
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,18 +16,114 @@ from PIL import Image
 
 from experiments import gallery
 from jaxrl import envs
+from jaxrl.core import spaces
 from jaxrl.core.errors import UserError
+from jaxrl.core.types import struct
+from jaxrl.envs import registry
 
 
 def test_the_page_is_what_the_registry_and_the_docstrings_say():
     written = gallery.PAGE.read_text()
-    assert written == gallery.page(gallery.PICTURES), "run python experiments/gallery.py"
+    assert written == gallery.page(gallery.PICTURES), "python experiments/gallery.py --text"
     figures = json.loads((gallery.PICTURES / gallery.FIGURES).read_text())
     assert sorted(figures) == list(envs.names())
     for name in envs.names():
         assert f"### {name}\n" in written
         assert (gallery.PICTURES / f"{name}.png").exists(), f"python experiments/gallery.py {name}"
         assert ("expert" in figures[name]) == (envs.make(name).expert is not None)
+
+
+@pytest.mark.parametrize("name", envs.names())
+def test_the_page_lists_exactly_the_settings_that_make_accepts(name):
+    module, _, attribute = registry.BUILT_IN[name].partition(":")
+    builder = getattr(importlib.import_module(module), attribute)
+    arguments = {k: p.default for k, p in inspect.signature(builder).parameters.items()}
+    candidates = {**dict(fields(envs.make(name).params)), **arguments}
+    accepted = {k: v for k, v in candidates.items() if accepts(name, k, v)}
+    assert listed(name) == {k: gallery.default_text(v) for k, v in accepted.items()}
+
+
+@pytest.mark.parametrize("name", envs.names())
+def test_the_text_says_what_every_argument_of_a_builder_does(name):
+    path, _, attribute = registry.BUILT_IN[name].partition(":")
+    package, module = (importlib.import_module(x) for x in (path.rpartition(".")[0], path))
+    builder = getattr(module, attribute)
+    texts = "\n".join(str(x.__doc__) for x in (package, module, builder))
+    # As `code`, in a shape [rows, columns], or as a "name:" of its own.
+    mentioned = re.findall(r"`[^`]*`|\[[^]]*\]|\b\w+:", texts)
+    words = set(re.findall(r"\w+", " ".join(mentioned)))
+    assert set(inspect.signature(builder).parameters) - words == set()
+
+
+def listed(name: str) -> dict[str, str]:
+    """Setting -> default, from the page's table of the environment called `name`."""
+    section = gallery.PAGE.read_text().partition(f"### {name}\n")[2].partition("\n### ")[0]
+    return dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", section, re.MULTILINE))
+
+
+def fields(params: Any) -> Iterator[tuple[str, Any]]:
+    """Every field of `params`, and of those that they hold."""
+    if dataclasses.is_dataclass(params):
+        for field in dataclasses.fields(params):
+            value = getattr(params, field.name)
+            yield field.name, value
+            yield from fields(value)
+
+
+def accepts(name: str, setting: str, value: Any) -> bool:
+    try:
+        envs.make(name, **{setting: value})
+    except UserError:
+        return False
+    return True
+
+
+@struct
+class Parent:
+    mass: float = 1.0  # kg
+    # A comment on a line of its own is no field's.
+    length: float = 2.0
+
+
+@struct
+class Child(Parent):
+    length: float = 3.0  # m | of the rope
+    shape: tuple[float, ...] = (
+        1.0,
+        2.0,
+    )  # [2]
+
+
+@struct
+class Around:
+    inner: Child
+    noise: float = 0.0  # deviation
+
+
+def test_the_meaning_of_a_parameter_is_the_comment_on_its_line():
+    expected = {"mass": "kg", "length": "m | of the rope", "shape": "[2]"}
+    assert gallery.meaning(Child()) == expected
+    assert gallery.meaning(Around(Child())) == {**expected, "noise": "deviation"}
+    assert gallery.meaning(()) == {}
+
+
+def test_defaults_are_written_as_the_command_line_takes_them():
+    values = [True, 3, 0.5, 1 / 3, float("-inf"), "sparse", np.zeros((2, 3), np.float32)]
+    written = ["true", "3", "0.5", "0.333333", "-inf", "sparse", "float32 [2, 3]"]
+    assert [gallery.default_text(value) for value in values] == written
+
+
+def test_actions_are_described_in_words():
+    assert gallery.space(spaces.Discrete(3)) == "3, discrete"
+    assert gallery.space(spaces.Box(-2.0, 2.0, (1,))) == "float32 [1] from -2 to 2"
+
+
+def test_the_text_alone_can_be_written_anew(tmp_path, monkeypatch):
+    monkeypatch.setattr(gallery, "draw", lambda *_: pytest.fail("nothing is to be drawn"))
+    committed, page = gallery.PAGE.read_text(), tmp_path / "environments.md"
+    monkeypatch.setattr(gallery, "PAGE", page)
+    assert gallery.main(["--text"]) == 0
+    assert page.read_text() == committed
 
 
 def test_a_picture_has_a_row_for_each_player(tmp_path, monkeypatch):

@@ -1,7 +1,11 @@
 """CMA-ES, its separable form, and its step-size control alone.
 
 Equations and constants of Hansen (2016), "The CMA evolution strategy: a tutorial"
-(arXiv:1604.00772), with positive recombination weights only (not its active variant).
+(arXiv:1604.00772), with positive recombination weights only (not its active variant). Of the ways
+in its section 0.2 to draw from N(m, C), which are one distribution, this is m + C^(1/2) z with the
+symmetric root B D B^T, and not m + B D z: the root is a continuous function of C and eigenvectors
+are not: of equal eigenvalues, such as the first C's, any basis will do, so that a rounding in C
+would turn the samples by any angle, and a seed would search otherwise beside others than alone.
 `sep_cma` keeps the covariance's diagonal and learns it (n + 2) / 3 times as fast (Ros and Hansen,
 2008, "A simple modification in CMA-ES achieving linear time and space complexity"); `csa` keeps the
 covariance at the identity.
@@ -17,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.algorithms.evolution.eigen import eigh
+from jaxrl.algorithms.evolution.eigen import assemble, eigh
 from jaxrl.algorithms.evolution.ranking import places
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Array, Tree, struct
@@ -32,8 +36,8 @@ class State:
     path_sigma: Array  # [D]: p_sigma, of the step size
     path_c: Array  # [D]: p_c, of the covariance
     covariance: Tree  # (), [D] or [D, D]
-    basis: Tree  # [D, D]: eigenvectors of a full covariance, else ()
-    scale: Array  # [D]: roots of its eigenvalues
+    root: Array  # C^(1/2), the symmetric one: [D, D], or the diagonal [D]
+    inverse_root: Array  # C^(-1/2), likewise
     generation: Array  # int32
 
 
@@ -75,6 +79,25 @@ def constants(dimension: int, population: int, separable: bool = False) -> Const
     )
 
 
+def genotypes(state: State, normal: Array) -> Array:
+    """Samples [P, D] of the distribution, from standard normal ones [P, D]."""
+    return state.mean + state.sigma * _times(state.root, normal)
+
+
+def roots(covariance: Array) -> tuple[Array, Array]:
+    """The symmetric C^(1/2) and C^(-1/2) of a `covariance` C, [D, D] or its diagonal [D]."""
+    values, vectors = eigh(covariance) if covariance.ndim == 2 else (covariance, None)
+    scale = jnp.sqrt(jnp.maximum(values, 1e-14))  # rounding may leave a tiny negative one
+    if vectors is None:
+        return scale, 1 / scale
+    return assemble(scale, vectors), assemble(1 / scale, vectors)
+
+
+def _times(matrix: Array, vectors: Array) -> Array:
+    """A symmetric `matrix`, [D, D] or its diagonal [D], times each of `vectors` [..., D]."""
+    return vectors @ matrix if matrix.ndim == 2 else matrix * vectors
+
+
 def functions(name: str, dimension: int, population: int) -> tuple[Any, Any, Any]:
     """init, ask and tell of `csa`, `sep_cma` or `cma`, see `strategies.Strategy`. Raises
     `UserError` for a population below 4 and a full covariance of more than `LARGEST` dimensions."""
@@ -91,16 +114,12 @@ def functions(name: str, dimension: int, population: int) -> tuple[Any, Any, Any
     def init(mean, hyper):
         ones, zeros = jnp.ones(dimension), jnp.zeros(dimension)
         covariance = jnp.eye(dimension) if full else ones if adapts else ()
-        basis = jnp.eye(dimension) if full else ()
+        root = jnp.eye(dimension) if full else ones
         sigma = jnp.asarray(hyper["sigma"])
-        return State(mean, sigma, zeros, zeros, covariance, basis, ones, jnp.int32(0))
+        return State(mean, sigma, zeros, zeros, covariance, root, root, jnp.int32(0))
 
     def ask(state, key):
-        y = state.scale * jax.random.normal(key, (population, dimension))
-        return state.mean + state.sigma * (y @ state.basis.T if full else y)
-
-    def whiten(state, y):  # C^(-1/2) y
-        return state.basis @ (state.basis.T @ y / state.scale) if full else y / state.scale
+        return genotypes(state, jax.random.normal(key, (population, dimension)))
 
     def tell(state, genotypes, fitness, hyper):
         weights = table[places(fitness)]
@@ -111,7 +130,7 @@ def functions(name: str, dimension: int, population: int) -> tuple[Any, Any, Any
         keep = 1 - c.c_sigma
         path_sigma = keep * state.path_sigma + math.sqrt(
             c.c_sigma * (2 - c.c_sigma) * c.mu_eff
-        ) * whiten(state, step)  # equation 43
+        ) * _times(state.inverse_root, step)  # equation 43
         length = jnp.sqrt(jnp.square(path_sigma).sum())
         sigma = state.sigma * jnp.exp(c.c_sigma / c.d_sigma * (length / c.chi - 1))  # 44
         mean = state.mean + state.sigma * step  # 42
@@ -133,8 +152,7 @@ def functions(name: str, dimension: int, population: int) -> tuple[Any, Any, Any
             + c.c_1 * outer(path_c, path_c)
             + c.c_mu * rank_mu
         )  # 47
-        values, basis = eigh(covariance) if full else (covariance, ())
-        scale = jnp.sqrt(jnp.maximum(values, 1e-14))  # rounding may leave a tiny negative one
-        return State(mean, sigma, path_sigma, path_c, covariance, basis, scale, generation)
+        root, inverse = roots(covariance)
+        return State(mean, sigma, path_sigma, path_c, covariance, root, inverse, generation)
 
     return init, ask, tell

@@ -17,8 +17,10 @@ from jaxrl.algorithms.evolution import population as populations
 from jaxrl.algorithms.evolution.policies import policies
 from jaxrl.algorithms.evolution.strategies import strategy
 from jaxrl.core import metrics as m
+from jaxrl.core import trees
+from jaxrl.core.divergence import guarded
 from jaxrl.core.hyper import hyper, hypers, select
-from jaxrl.core.types import Algorithm, Environment, Tree, struct
+from jaxrl.core.types import Algorithm, Array, Environment, Tree, struct
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +52,8 @@ class Config:
 @struct
 class State:
     search: Tree
+    steps: Array  # int32
+    diverged: Array  # int32: the step at which a number was first not finite, or metrics.NEVER
     hyper: Tree
 
 
@@ -72,7 +76,7 @@ def _build(env: Environment, config: Config) -> Algorithm:
 
     def init(key, hyper):
         hyper = select(config, hyper)
-        return State(search.init(space.init(key), hyper), hyper)
+        return State(search.init(space.init(key), hyper), jnp.int32(0), jnp.int32(m.NEVER), hyper)
 
     def step(state, key):
         ask_key, play_key = jax.random.split(key)
@@ -83,9 +87,12 @@ def _build(env: Environment, config: Config) -> Algorithm:
         new = search.tell(state.search, genotypes, scores.fitness, state.hyper)
         norm = jnp.sqrt(jnp.square(new.mean).sum())
         metrics = {"sigma": m.mean(new.sigma), "mean_norm": m.mean(norm)}
-        return State(new, state.hyper), populations.statistics(scores) | metrics
+        return dataclasses.replace(state, search=new), populations.statistics(scores) | metrics
 
-    return Algorithm(
+    def finite(state, metrics):
+        return trees.all_finite((state.search, metrics["mean_norm"], metrics["best_return"]))
+
+    algorithm = Algorithm(
         f"{config.strategy} on {env.name}",
         init,
         step,
@@ -94,3 +101,4 @@ def _build(env: Environment, config: Config) -> Algorithm:
         frames=config.population * config.episodes * (env.max_steps or 0),
         config=config,
     )
+    return guarded(algorithm, finite)

@@ -20,6 +20,8 @@ from jaxrl.algorithms.evolution.descriptors import descriptor
 from jaxrl.algorithms.evolution.policies import Policies, policies
 from jaxrl.algorithms.evolution.ranking import ordered
 from jaxrl.core import metrics as m
+from jaxrl.core import trees
+from jaxrl.core.divergence import guarded
 from jaxrl.core.errors import UserError, unknown
 from jaxrl.core.hyper import hyper, hypers, select
 from jaxrl.core.types import Algorithm, Array, Environment, Key, Tree, struct
@@ -76,6 +78,8 @@ class State:
     best_fitness: Array
     memory: novelty.Memory
     noise: Key  # what seeds are folded into; never changes
+    steps: Array  # int32
+    diverged: Array  # int32: the step at which a number was first not finite, or metrics.NEVER
     hyper: Tree
 
 
@@ -149,7 +153,7 @@ def _build(env: Environment, config: Config) -> Algorithm:
         memory = novelty.empty(config.memory, len(config.descriptor))
         return State(
             vectors, genomes, vectors[0], _take(genomes, 0), jnp.float32(-jnp.inf), memory, noise,
-            select(config, hyper),
+            jnp.int32(0), jnp.int32(m.NEVER), select(config, hyper),
         )  # fmt: skip
 
     def elite(state, order, fitness, key):
@@ -198,6 +202,8 @@ def _build(env: Environment, config: Config) -> Algorithm:
             pick(fitness, state.best_fitness),
             memory,
             state.noise,
+            state.steps,
+            state.diverged,
             state.hyper,
         )
         metrics = populations.statistics(scores)
@@ -205,10 +211,14 @@ def _build(env: Environment, config: Config) -> Algorithm:
             metrics |= {"novelty": m.mean(value, jnp.isfinite(value))}
         return new, metrics
 
+    def finite(state, metrics):
+        found = state.vectors, state.best, state.best_fitness
+        return trees.all_finite((found, metrics["best_return"]))
+
     plays = size * config.episodes
     if config.elite_candidates > 1:
         plays += config.elite_candidates * config.elite_episodes
-    return Algorithm(
+    algorithm = Algorithm(
         f"genetic({config.selection}) on {env.name}",
         init,
         step,
@@ -217,6 +227,7 @@ def _build(env: Environment, config: Config) -> Algorithm:
         frames=plays * (env.max_steps or 0),
         config=config,
     )
+    return guarded(algorithm, finite)
 
 
 def _take(genomes: Genome, index: Array | int) -> Genome:

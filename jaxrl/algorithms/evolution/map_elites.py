@@ -18,9 +18,12 @@ from jaxrl.algorithms.evolution import archive as archives
 from jaxrl.algorithms.evolution import population as populations
 from jaxrl.algorithms.evolution.descriptors import descriptor
 from jaxrl.algorithms.evolution.policies import policies
+from jaxrl.core import metrics as m
+from jaxrl.core import trees
+from jaxrl.core.divergence import guarded
 from jaxrl.core.errors import UserError
 from jaxrl.core.hyper import hyper, hypers, select
-from jaxrl.core.types import Algorithm, Environment, Tree, struct
+from jaxrl.core.types import Algorithm, Array, Environment, Tree, struct
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +64,9 @@ class Config:
 @struct
 class State:
     archive: archives.Archive
-    generation: jax.Array  # int32
+    generation: Array  # int32
+    steps: Array  # int32
+    diverged: Array  # int32: the step at which a number was first not finite, or metrics.NEVER
     hyper: Tree
 
 
@@ -89,7 +94,8 @@ def _build(env: Environment, config: Config) -> Algorithm:
 
     def init(key, hyper):
         empty = archives.empty(count, space.size, len(config.descriptor))
-        return State(empty, jnp.int32(0), select(config, hyper))
+        counters = jnp.int32(0), jnp.int32(0), jnp.int32(m.NEVER)
+        return State(empty, *counters, select(config, hyper))
 
     def vary(state, key):
         parent_key, noise_key, line_key = jax.random.split(key, 3)
@@ -109,14 +115,17 @@ def _build(env: Environment, config: Config) -> Algorithm:
         scores = populations.score(
             env, space, vectors, play_key, config.episodes, describe, config.chunk
         )
-        archive, _ = archives.add(
-            state.archive, cell_of(scores.descriptors), vectors, scores.fitness, scores.descriptors
-        )
+        cell = jnp.where(state.diverged == m.NEVER, cell_of(scores.descriptors), archives.NONE)
+        archive, _ = archives.add(state.archive, cell, vectors, scores.fitness, scores.descriptors)
         metrics = populations.statistics(scores)
         metrics |= archives.statistics(archive, state.hyper["floor"])
-        return State(archive, state.generation + 1, state.hyper), metrics
+        new = dataclasses.replace(state, archive=archive, generation=state.generation + 1)
+        return new, metrics
 
-    return Algorithm(
+    def finite(state, metrics):  # of what failed nothing enters the archive
+        return trees.all_finite(metrics["best_return"])
+
+    algorithm = Algorithm(
         f"map_elites on {env.name}",
         init,
         step,
@@ -125,6 +134,8 @@ def _build(env: Environment, config: Config) -> Algorithm:
         frames=config.population * config.episodes * (env.max_steps or 0),
         config=config,
     )
+    # A select would copy the archive, which can take longer than playing.
+    return guarded(algorithm, finite, but=("archive",))
 
 
 def layout(config) -> tuple[archives.Cells, int]:

@@ -17,7 +17,7 @@ from jaxrl.evaluation.evaluate import Episodes, evaluate
 
 @struct
 class Scores:
-    fitness: Array  # [P]: mean undiscounted return of the policy's episodes
+    fitness: Array  # [P]: mean undiscounted return of the policy's episodes; -inf for a failed one
     descriptors: Array  # [P, K]: mean over its episodes
     episodes: Episodes  # [P, E]
 
@@ -32,6 +32,10 @@ def score(
     chunk: int = 0,
 ) -> Scores:
     """Play `episodes` (E) complete episodes with each of `vectors` [P, D].
+
+    A policy whose weights, return or descriptor is not finite has failed: it is the worst of its
+    population and enters no archive, and the others go on, since a world that breaks under one
+    strange policy says nothing of them.
 
     describe: of the last time step of an episode, -> [..., K]; see `descriptors`.
     chunk: how many policies play at once, where memory asks for it; 0 for all.
@@ -58,7 +62,9 @@ def score(
         described = jnp.zeros((population, 0))
     else:
         described = describe(played.last).mean(1)
-    return Scores(played.returns.mean(1), described, played)
+    returns = played.returns.mean(1)
+    sound = jnp.isfinite(returns) & jnp.isfinite(vectors).all(1) & jnp.isfinite(described).all(1)
+    return Scores(jnp.where(sound, returns, -jnp.inf), described, played)
 
 
 def check_sizes(env: Environment, **sizes: int) -> None:
@@ -72,13 +78,16 @@ def check_sizes(env: Environment, **sizes: int) -> None:
 
 def statistics(scores: Scores) -> dict[str, Any]:
     """Of all episodes of a population: `episode_return`, `episode_length`, `episodes`, the steps
-    that were played until their ends (`env_steps`), the best policy's mean return, and what the
-    environment reports at an episode's end."""
+    that were played until their ends (`env_steps`), the best policy's mean return (`best_return`,
+    -inf if all failed), the share of policies that `failed`, and what the environment reports at an
+    episode's end. Means are of finite numbers."""
     played = scores.episodes
+    mean = lambda values: m.mean(values, jnp.isfinite(values))
     return {
-        "episode_return": m.mean(played.returns),
+        "episode_return": mean(played.returns),
         "episode_length": m.mean(played.lengths),
         "episodes": m.Sum(jnp.float32(played.lengths.size)),
         "env_steps": m.Sum(played.lengths.sum(dtype=jnp.float32)),
         "best_return": m.Maximum(scores.fitness.max()),
-    } | {name: m.mean(value) for name, value in played.metrics.items()}
+        "failed": m.mean(~jnp.isfinite(scores.fitness)),
+    } | {name: mean(value) for name, value in played.metrics.items()}

@@ -38,6 +38,7 @@ from jaxrl.algorithms.evolution.map_elites import layout
 from jaxrl.algorithms.evolution.policies import policies
 from jaxrl.core import metrics as m
 from jaxrl.core import trees
+from jaxrl.core.divergence import guarded
 from jaxrl.core.errors import UserError
 from jaxrl.core.hyper import hyper, hypers, select
 from jaxrl.core.learn import LearnerState, learn
@@ -86,6 +87,8 @@ class State:
     coefficients: xnes.State
     archive: archives.Archive
     thresholds: Array  # [C]
+    steps: Array  # int32
+    diverged: Array  # int32: the step at which a number was first not finite, or metrics.NEVER
     hyper: Tree
 
 
@@ -170,6 +173,8 @@ def _build(env: Environment, config: Config) -> Algorithm:
             new_coefficients(xnes_key, own),
             archives.empty(count, space.size, len(config.descriptor)),
             jnp.full(count, own["floor"]),
+            jnp.int32(0),
+            jnp.int32(m.NEVER),
             own,
         )
 
@@ -206,7 +211,15 @@ def _build(env: Environment, config: Config) -> Algorithm:
         elite = archive.genotypes[archives.sample(archive, elite_key, 1)[0]]
         walked = jnp.where(restart & archive.occupied.any(), elite, walked)
         coefficients = trees.where(restart, new_coefficients(xnes_key, hyper), coefficients)
-        new = State(walked, directions, walk, coefficients, archive, thresholds, hyper)
+        new = dataclasses.replace(
+            state,
+            theta=walked,
+            directions=directions,
+            walk=walk,
+            coefficients=coefficients,
+            archive=archive,
+            thresholds=thresholds,
+        )
         report = populations.statistics(scores) | archives.statistics(archive, hyper["floor"])
         kept = ("policy_loss", "value_loss", "entropy", "approximate_kl", "explained_variance")
         report |= {name: metrics[name] for name in kept}
@@ -215,8 +228,14 @@ def _build(env: Environment, config: Config) -> Algorithm:
             "improved": m.mean(improvement > 0),
         }
 
+    def finite(state, metrics):
+        # PPO that diverged has frozen its agent, and would leave a direction of length 0.
+        learning = jnp.append(state.directions.diverged, state.walk.diverged) == m.NEVER
+        own = state.theta, state.coefficients, state.thresholds, metrics["best_return"]
+        return learning.all() & trees.all_finite(own)
+
     updates = rewards * config.gradient_updates + config.walk_updates
-    return Algorithm(
+    algorithm = Algorithm(
         f"ppga on {env.name}",
         init,
         step,
@@ -225,6 +244,7 @@ def _build(env: Environment, config: Config) -> Algorithm:
         frames=updates * inner.frames + config.population * config.episodes * (env.max_steps or 0),
         config=config,
     )
+    return guarded(algorithm, finite)
 
 
 def _check(config: Config) -> None:

@@ -11,7 +11,7 @@ import math
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.algorithms.evolution.eigen import eigh
+from jaxrl.algorithms.evolution.eigen import assemble, eigh
 from jaxrl.algorithms.evolution.ranking import places
 from jaxrl.core.types import Array, struct
 
@@ -48,9 +48,9 @@ def tell(state: State, normal: Array, fitness: Array) -> State:
     toward = normal @ weights
     both = (weights * normal) @ normal.T - weights.sum() * jnp.eye(dimension)
     size = jnp.trace(both) / dimension
-    values, basis = eigh(both - size * jnp.eye(dimension))
+    values, vectors = eigh(both - size * jnp.eye(dimension))
     return State(
         state.mean + state.sigma * state.shape @ toward,
         state.sigma * jnp.exp(rate / 2 * size),
-        state.shape @ (basis * jnp.exp(rate / 2 * values)) @ basis.T,
+        state.shape @ assemble(jnp.exp(rate / 2 * values), vectors),
     )

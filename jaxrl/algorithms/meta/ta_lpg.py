@@ -25,6 +25,7 @@ from jaxrl.algorithms.meta.estimators import Baseline, Estimator, evolution, met
 from jaxrl.algorithms.meta.lifetimes import begin
 from jaxrl.core import metrics as m
 from jaxrl.core import trees
+from jaxrl.core.divergence import guarded
 from jaxrl.core.errors import UserError, unknown
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.hyper import hyper, hypers, select
@@ -175,18 +176,12 @@ def _build(env: Environment, config: Config) -> Algorithm:
             hyper["meta_learning_rate"],
             hyper["meta_max_grad_norm"],
         )
-        finite = trees.all_finite((rule, optimiser_state))
-        diverged = jnp.where(finite, state.diverged, jnp.minimum(state.diverged, state.steps))
-        sound = diverged == m.NEVER
-        rule = trees.where(sound, rule, state.rule)
-        optimiser_state = trees.where(sound, optimiser_state, state.optimiser)
-        metrics |= {
-            "meta_grad_norm": m.mean(norm),
-            "rule_norm": m.mean(optax.tree.norm(rule)),
-            "diverged": m.First(diverged),
-        }
-        new = State(rule, optimiser_state, learners, state.key, state.steps + 1, diverged, hyper)
+        metrics |= {"meta_grad_norm": m.mean(norm), "rule_norm": m.mean(optax.tree.norm(rule))}
+        new = dataclasses.replace(state, rule=rule, optimiser=optimiser_state, learners=learners)
         return new, metrics
+
+    def finite(state, metrics):
+        return trees.all_finite((state.rule, state.optimiser))
 
     @jax.jit
     def grown_up(state):
@@ -196,7 +191,7 @@ def _build(env: Environment, config: Config) -> Algorithm:
         run, _ = train(home, life.run, longest)
         return run.state
 
-    return Algorithm(
+    algorithm = Algorithm(
         f"ta_lpg in worlds around {env.name}",
         init,
         step,
@@ -205,6 +200,7 @@ def _build(env: Environment, config: Config) -> Algorithm:
         frames=estimate.frames,
         config=config,
     )
+    return guarded(algorithm, finite)
 
 
 def _check(config: Config) -> None:

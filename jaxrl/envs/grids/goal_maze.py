@@ -37,7 +37,8 @@ LAYOUTS = {
 
 @functools.cache
 def goal_maze(size: int = 11, layout: str = "random", observe: str = "planes") -> Environment:
-    """A random maze of `size` x `size` cells (odd), or the maze called `layout`."""
+    """A random maze of `size` x `size` cells (odd), or the maze called `layout`. `observe`:
+    "planes" or "position"."""
     if layout == "random":
         at_least("goal_maze", "size", size, 5, odd=True)
         free = (size // 2) ** 2 * 2 - 1

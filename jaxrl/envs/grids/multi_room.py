@@ -6,7 +6,7 @@ other than the one before; the agent (random heading) is at a random place in th
 goal in the last. Terminates on the goal; time limit 20 * rooms steps. The defaults are
 `MiniGrid-MultiRoom-N4-S5-v1`, its siblings differ by the arguments; levels have their distribution:
 chains are proposed as there until one has all its rooms (after 200 failures the longest serves).
-That search makes the reset dear: draw episodes ahead. Expert: shortest in actions.
+That search makes the reset expensive: draw episodes ahead. Expert: shortest in actions.
 """
 
 from __future__ import annotations

@@ -27,7 +27,8 @@ from jaxrl.envs.options import at_least
 def one_way_doors(
     rows: int = 2, columns: int = 3, room_size: int = 5, observe: str = "planes"
 ) -> Environment:
-    """`rows` x `columns` rooms of `room_size` cells, walls counted."""
+    """`rows` x `columns` rooms of `room_size` cells, walls counted. `observe`: "planes" or
+    "position"."""
     for label, value in (("rows", rows), ("columns", columns)):
         at_least("one_way_doors", label, value, 2)
     at_least("one_way_doors", "room_size", room_size, 3)

@@ -1,10 +1,10 @@
 """Two ways to be tempted on a line of states: Strens' chain and RiverSwim.
 
 `chain`: action 0 moves one state on, action 1 back to the first; with probability `slip` (0.2) the
-other action happens. Reward: 10 for moving on in the last state (which stays there), 2 for any move
-back. Observation: float32 [length], one-hot. Starts in the first state, never terminates; time
-limit 1,000 steps. Dearden, Friedman and Russell (1998), Strens (2000), "A Bayesian framework for
-reinforcement learning"; Gym's `NChain-v0`.
+other action happens. Reward: 10 (`large`) for moving on in the last state (which stays there), 2
+(`small`) for any move back. Observation: float32 [length], one-hot. Starts in the first state,
+never terminates; time limit 1,000 steps. Dearden, Friedman and Russell (1998), Strens (2000), "A
+Bayesian framework for reinforcement learning"; Gym's `NChain-v0`.
 
 `river_swim`: action 0 swims left and always succeeds, action 1 right, against the current: from the
 first state it stays (0.4) or moves on (0.6), in the middle it falls back (0.05), stays (0.6) or

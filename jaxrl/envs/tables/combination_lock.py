@@ -1,19 +1,19 @@
 """Combination locks: one sequence of actions opens, and no reward leads to it.
 
-`combination_lock`: in each of `length` states one action, drawn from `seed`, moves on and every
-other leads back to the first state; reward 1 for the last right one, else 0. Observation: float32
-[length + 1], one-hot. Terminates when open; time limit 10 x length steps, which is ours. Koenig and
-Simmons (1993); Kakade (2003).
+`combination_lock`: in each of `length` states one of `num_actions` actions, drawn from `seed`,
+moves on and every other leads back to the first state; reward 1 for the last right one, else 0.
+Observation: float32 [length + 1], one-hot. Terminates when open; time limit 10 x length steps,
+which is ours. Koenig and Simmons (1993); Kakade (2003).
 
-`diabolical_lock`: at each of `horizon` steps the agent is in a good state (a or b, each with a
-right action of its own, drawn from `seed`) or in the dead one. The right action leads to either
-good state with the same probability and pays -1 / (horizon - 1), except for the last one, which
-pays 5; any other leads to the dead state and pays 0.1 with probability 1 / 2, to mislead. Starts in
-a or b; terminates after `horizon` steps. Observation: float32 [3 (horizon + 1)], one-hot over steps
-and kinds; or 'rich': the one-hot kind (3) and the one-hot step (horizon + 1) with Gaussian noise of
-standard deviation 0.1, rotated by a Hadamard matrix of the next power of two. Misra, Henaff,
-Krishnamurthy and Langford (2020), "Kinematic State Abstraction and Provably Efficient Rich-
-Observation Reinforcement Learning" (HOMER); the optimal return is 4.
+`diabolical_lock`: of `num_actions` actions; at each of `horizon` steps the agent is in a good state
+(a or b, each with a right action of its own, drawn from `seed`) or in the dead one. The right
+action leads to either good state with the same probability and pays -1 / (horizon - 1), except for
+the last one, which pays 5; any other leads to the dead state and pays 0.1 with probability 1 / 2,
+to mislead. Starts in a or b; terminates after `horizon` steps. Observation: float32 [3 (horizon +
+1)], one-hot over steps and kinds; or 'rich': the one-hot kind (3) and the one-hot step (horizon +
+1) with Gaussian noise of standard deviation 0.1, rotated by a Hadamard matrix of the next power of
+two. Misra, Henaff, Krishnamurthy and Langford (2020), "Kinematic State Abstraction and Provably
+Efficient Rich-Observation Reinforcement Learning" (HOMER); the optimal return is 4.
 
 Success is an open lock, which the expert reaches.
 """

@@ -1,18 +1,18 @@
 """Worlds whose state is a vector of small factors, each of which depends on a few others.
 
 `factored_mdp`: `num_factors` factors of `num_values` values each; the next value of a factor
-depends on the action and on the present values of its `num_parents` parents (itself and others), by
-conditional tables drawn from `seed` (uniform on the simplex). Reward: the mean over the factors of
-a term for each factor's present value (uniform in [0, 1]). Starts uniformly. Boutilier, Dearden and
-Goldszmidt (1995), "Exploiting Structure in Policy Construction".
+depends on the action (of `num_actions`) and on the present values of its `num_parents` parents
+(itself and others), by conditional tables drawn from `seed` (uniform on the simplex). Reward: the
+mean over the factors of a term for each factor's present value (uniform in [0, 1]). Starts
+uniformly. Boutilier, Dearden and Goldszmidt (1995), "Exploiting Structure in Policy Construction".
 
-`sysadmin`: a ring of machines that run or not. A running machine keeps running with probability
-0.75, or 1 if the machine before it in the ring runs too; a stopped one comes back by itself with
-probability `recovery` (0.1). Action: 0 nothing, i reboots machine i, which then runs. Reward: the
-number of machines that run before the step, less `reboot_cost` (0.75) for a reboot. Starts with all
-running. Guestrin, Koller, Parr and Venkataraman (2003), "Efficient Solution Algorithms for Factored
-MDPs"; the numbers are those of the RDDL domain `sysadmin_mdp` (Sanner 2010), 0.5 + 0.5 (1 + running
-neighbours) / (1 + neighbours) on a ring.
+`sysadmin`: a ring of `num_machines` machines that run or not. A running machine keeps running with
+probability 0.75, or 1 if the machine before it in the ring runs too; a stopped one comes back by
+itself with probability `recovery` (0.1). Action: 0 nothing, i reboots machine i, which then runs.
+Reward: the number of machines that run before the step, less `reboot_cost` (0.75) for a reboot.
+Starts with all running. Guestrin, Koller, Parr and Venkataraman (2003), "Efficient Solution
+Algorithms for Factored MDPs"; the numbers are those of the RDDL domain `sysadmin_mdp` (Sanner
+2010), 0.5 + 0.5 (1 + running neighbours) / (1 + neighbours) on a ring.
 
 Both observe float32 [num_factors * num_values], the one-hot values side by side, never terminate,
 and are limited to 40 steps. The expert is optimal at a discount of 0.95, for the tables that the

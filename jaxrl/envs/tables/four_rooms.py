@@ -1,12 +1,12 @@
 """Four rooms joined by four hallways, in which moves often go astray.
 
 Observation: float32 [104], one-hot over the free cells row by row. Action: 0 up, 1 down, 2 left, 3
-right; it succeeds with probability 2 / 3, otherwise the move goes in one of the other three
-directions, each with probability 1 / 9; a move into a wall stays. Reward: 1 for arriving at the
-goal (a hallway, `goal` 0 .. 3: north, west, east, south), else 0. Starts uniformly in any other
-cell. Terminates at the goal; time limit 500 steps. Sutton, Precup and Singh (1999), "Between MDPs
-and semi-MDPs" (discount 0.9); the time limit and the random start are those common in the
-literature on options. The expert is optimal at that discount.
+right; it succeeds with probability `success_probability` (2 / 3), otherwise the move goes in one of
+the other three directions, with the same chance each; a move into a wall stays. Reward: 1 for
+arriving at the goal (a hallway, `goal` 0 .. 3: north, west, east, south), else 0. Starts uniformly
+in any other cell. Terminates at the goal; time limit 500 steps. Sutton, Precup and Singh (1999),
+"Between MDPs and semi-MDPs" (discount 0.9); the time limit and the random start are those common in
+the literature on options. The expert is optimal at that discount.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Cross a frozen lake without falling into a hole.
 
 Observation: float32 [size * size], one-hot over the cells row by row. Action: 0 left, 1 down, 2
-right, 3 up; on slippery ice it is taken with probability `success_probability` (1 / 3), else a move
-to either side of it, with the same chance; a move off the lake stays. Reward: 1 for arriving at the
-goal (bottom right), else 0. Starts top left. Terminates in a hole or at the goal; time limit 100
-steps (4 x 4) or 200 (8 x 8). Gymnasium's `FrozenLake-v1` and `FrozenLake8x8-v1`. The expert is
+right, 3 up; when `slippery`, it is taken with probability `success_probability` (1 / 3), else a
+move to either side of it, with the same chance; a move off the lake stays. Reward: 1 for arriving
+at the goal (bottom right), else 0. Starts top left. Terminates in a hole or at the goal; time limit
+100 steps (4 x 4) or 200 (8 x 8). Gymnasium's `FrozenLake-v1` and `FrozenLake8x8-v1`. The expert is
 optimal at a discount of 0.999.
 """
 

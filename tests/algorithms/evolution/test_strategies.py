@@ -1,5 +1,7 @@
 """Evolution strategies against closed forms and an independent NumPy implementation."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -49,15 +51,74 @@ def test_openai_asks_for_antithetic_pairs_and_stays_on_a_plateau():
     np.testing.assert_allclose(decayed.mean, 0.9 * np.arange(3), rtol=1e-6)
 
 
-def test_eigenvectors_by_jacobi_rotations():
-    generator = np.random.default_rng(0)
-    for n in (1, 4, 7):
-        a = generator.normal(size=(n, n))
-        a = a @ a.T
-        values, vectors = (np.asarray(x) for x in jax.vmap(eigh)(jnp.float32(a)[None]))
-        np.testing.assert_allclose(vectors[0] @ np.diag(values[0]) @ vectors[0].T, a, atol=1e-4)
-        np.testing.assert_allclose(vectors[0].T @ vectors[0], np.eye(n), atol=2e-6)
-        np.testing.assert_allclose(np.sort(values[0]), np.linalg.eigvalsh(a), atol=1e-4)
+def turned(values, seed=0):
+    """A float32 covariance of these eigenvalues, none of its eigenvectors along an axis."""
+    generator = np.random.default_rng(seed)
+    basis = np.linalg.qr(generator.normal(size=(len(values), len(values))))[0]
+    return np.tril(a := np.float32((basis * values) @ basis.T)) + np.tril(a, -1).T
+
+
+SPECTRA = {
+    "one": np.float64([3.0]),
+    "distinct": np.float64([1.0, 2.0, 5.0, 20.0]),
+    "equal": np.float64([1.0, 1.0, 1.0, 3.0, 3.0]),
+    "nearly equal": 1 + 1e-6 * np.arange(7),
+    "two of two": np.float64([1.0, 1 + 1e-7]),
+    "many equal": np.repeat([1.0, 3.0], [16, 17]),
+    "ill-conditioned": 10.0 ** np.linspace(0, 6, 33),
+}
+
+
+@pytest.mark.parametrize("name", list(SPECTRA))
+def test_eigenvectors_are_orthonormal_whatever_the_eigenvalues(name):
+    """Of equal eigenvalues, too, where what rounding leaves off the diagonal has any sign."""
+    matrices = np.stack([turned(SPECTRA[name], seed) for seed in range(20)])
+    values, vectors = (np.float64(x) for x in jax.vmap(eigh)(matrices))
+    transposed = vectors.swapaxes(1, 2)
+    most = SPECTRA[name].max()
+    identity = np.tile(np.eye(len(SPECTRA[name])), (20, 1, 1))
+    np.testing.assert_allclose(transposed @ vectors, identity, atol=2e-6)
+    np.testing.assert_allclose((vectors * values[:, None]) @ transposed, matrices, atol=4e-6 * most)
+    expected = np.linalg.eigvalsh(np.float64(matrices))
+    np.testing.assert_allclose(np.sort(values), expected, atol=4e-6 * most)
+
+
+@pytest.mark.parametrize("name", [n for n in SPECTRA if n != "ill-conditioned"])
+def test_the_roots_of_a_covariance(name):
+    covariance = turned(SPECTRA[name])
+    values, basis = np.linalg.eigh(np.float64(covariance))
+    root, inverse = (np.float64(x) for x in cma.roots(jnp.asarray(covariance)))
+    np.testing.assert_allclose(root, (basis * values**0.5) @ basis.T, atol=1e-5)
+    np.testing.assert_allclose(inverse, (basis * values**-0.5) @ basis.T, atol=1e-5)
+    np.testing.assert_allclose(root @ root, covariance, atol=4e-6 * values.max())
+    np.testing.assert_allclose(root @ inverse, np.eye(len(values)), atol=1e-5)
+    diagonal = cma.roots(jnp.asarray(np.diag(covariance)))
+    np.testing.assert_allclose(diagonal[0], np.diag(covariance) ** 0.5, rtol=1e-6)
+    np.testing.assert_allclose(diagonal[1], np.diag(covariance) ** -0.5, rtol=1e-6)
+
+
+def test_a_root_moves_as_little_as_its_covariance():
+    """Whichever basis is found of eigenvalues that are equal but for rounding."""
+    move = jax.jit(jax.vmap(lambda c: cma.roots(c)[0]))
+    for spectrum in (np.ones(5), SPECTRA["equal"]):
+        covariance = turned(spectrum)
+        noise = 1e-6 * np.random.default_rng(0).normal(size=(50, *covariance.shape))
+        noise = np.float32(noise + noise.swapaxes(1, 2))
+        roots = move(np.concatenate([covariance[None], covariance + noise]))
+        np.testing.assert_allclose(roots[1:], np.broadcast_to(roots[0], noise.shape), atol=2e-5)
+
+
+@pytest.mark.parametrize("name", ["distinct", "equal", "nearly equal"])
+def test_samples_have_the_covariance(name):
+    covariance, mean = turned(SPECTRA[name]), np.arange(len(SPECTRA[name]), dtype=np.float32)
+    search = strategy("cma", len(mean), 100_000)
+    state = search.init(mean, HYPER)
+    root, inverse = cma.roots(jnp.asarray(covariance))
+    state = dataclasses.replace(state, covariance=covariance, root=root, inverse_root=inverse)
+    samples = np.asarray(search.ask(state, random.key(0)))
+    scale = 0.5**2 * SPECTRA[name].max()
+    np.testing.assert_allclose(samples.mean(0), mean, atol=0.02 * scale**0.5)
+    np.testing.assert_allclose(np.cov(samples.T), 0.5**2 * covariance, atol=0.02 * scale)
 
 
 class Reference:
@@ -131,6 +192,52 @@ def test_updates_agree_with_numpy(name):
     if name != "csa":
         covariance = reference.C if name == "cma" else np.diag(reference.C)
         np.testing.assert_allclose(state.covariance, covariance, rtol=1e-2, atol=1e-3)
+
+
+@pytest.mark.parametrize(("dimension", "population"), [(6, 12), (10, 6)])
+def test_a_seed_searches_alike_alone_and_beside_others(dimension, population):
+    """Sums have other roundings under vmap. Ten dimensions with three parents: most eigenvalues
+    of the covariance are equal for a while."""
+    search = strategy("cma", dimension, population)
+    scales = jnp.float32(10.0 ** np.linspace(0, 2, dimension))
+    turn = jnp.asarray(turned(np.linspace(1, 2, dimension)))
+
+    def means(key):
+        def generation(state, key):
+            genotypes = search.ask(state, key)
+            fitness = -(scales * jnp.square(genotypes @ turn)).sum(-1)
+            state = search.tell(state, genotypes, fitness, HYPER)
+            return state, state.mean
+
+        first = search.init(jnp.ones(dimension), HYPER)
+        return jax.lax.scan(generation, first, jax.random.split(key, 15))[1]
+
+    alone = jax.jit(means)(random.key(0))
+    assert jnp.abs(alone[-1] - alone[0]).max() > 0.1
+    for others in (1, 3, 8):
+        keys = jnp.stack([random.key(i) for i in range(others + 1)])
+        together = jax.jit(jax.vmap(means))(keys)[0]
+        np.testing.assert_allclose(together, alone, atol=1e-4)
+
+
+def test_cma_does_not_see_a_rotation_of_the_space():
+    """A rotated problem from a rotated mean by rotated random numbers is the rotated search."""
+    turn = np.linalg.qr(np.random.default_rng(3).normal(size=(N, N)))[0].astype(np.float32)
+    search = strategy("cma", N, 8)
+    tell = jax.jit(search.tell)
+    state, rotated = (search.init(mean, HYPER) for mean in (jnp.ones(N), jnp.ones(N) @ turn))
+    for generation in range(12):
+        normal = jax.random.normal(random.key(generation), (8, N))
+        genotypes = cma.genotypes(state, normal)
+        there = cma.genotypes(rotated, normal @ turn)
+        np.testing.assert_allclose(there, genotypes @ turn, atol=1e-3)
+        fitness = jnp.float32(ellipsoid(np.asarray(genotypes, np.float64)))
+        same = jnp.float32(ellipsoid(np.asarray(there, np.float64) @ turn.T))
+        state = tell(state, genotypes, fitness, HYPER)
+        rotated = tell(rotated, there, same, HYPER)
+    np.testing.assert_allclose(rotated.sigma, state.sigma, rtol=1e-3)
+    np.testing.assert_allclose(rotated.path_sigma, state.path_sigma @ turn, atol=1e-3)
+    np.testing.assert_allclose(rotated.covariance, turn.T @ state.covariance @ turn, atol=1e-3)
 
 
 def test_cma_converges_on_a_turned_ellipsoid_where_a_diagonal_does_not():

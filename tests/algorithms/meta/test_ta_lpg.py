@@ -16,6 +16,7 @@ from jaxrl.core import metrics as m
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
+from jaxrl.core.hyper import replace_hyper, without_hyper
 from jaxrl.core.learn import learn
 from jaxrl.core.train import start, train
 from jaxrl.envs.wrappers.time_limit import time_limit
@@ -225,9 +226,24 @@ def test_structure(outer):
     assert algorithm(outer) is ta_lpg.ta_lpg(ENV, config=again)
 
 
+jitted = jax.jit(train, static_argnums=(0, 2))
+
+
+def test_a_rule_that_diverges_stays_as_it_was_before_with_all_that_learns_by_it():
+    a = algorithm("gradient")
+    run, _ = jitted(a, start(a, random.key(0)), 2)
+    broken = replace_hyper(run.state, {"meta_learning_rate": np.inf})
+    after, row = jitted(a, dataclasses.replace(run, state=broken), 2)
+    assert row["diverged"].value() == after.state.diverged == 2 and after.state.steps == 4
+    before, now = without_hyper(run.state), without_hyper(after.state)
+    for name in before.keys() - {".steps", ".diverged"}:
+        if not jnp.issubdtype(now[name].dtype, jax.dtypes.prng_key):
+            np.testing.assert_array_equal(now[name], before[name], name)
+
+
 def test_a_rule_is_learnt_and_its_policy_was_trained_by_it():
     a = algorithm("gradient")
-    run, row = jax.jit(train, static_argnums=(0, 2))(a, start(a, random.key(0)), 2)
+    run, row = jitted(a, start(a, random.key(0)), 2)
     before = start(a, random.key(0)).state.rule
     assert any((x != y).any() for x, y in zip(
         jax.tree.leaves(before), jax.tree.leaves(run.state.rule), strict=True

@@ -1,0 +1,170 @@
+"""What the pages say can be followed: links, paths, counts, Python snippets and command lines."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import shlex
+import statistics
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from experiments import document_losses, gallery
+from experiments.bench import report
+from jaxrl import envs
+from jaxrl.agents import registry
+from jaxrl.runtime import configuration
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = ["README.md", "ARCHITECTURE.md", "SYSTEMS.md", "experiments/bench/README.md"]
+PAGES += sorted(str(p.relative_to(ROOT)) for p in (ROOT / "docs").glob("*.md"))
+README = (ROOT / "README.md").read_text()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page):
+    text = (ROOT / page).read_text()
+    headings = {h.strip() for h in re.findall(r"^#+ (.*)", text, re.MULTILINE)}
+    for target in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"```.*?```", "", text, flags=re.DOTALL)):
+        if target.startswith("#"):
+            assert target[1:] in headings, target
+        elif "://" not in target:
+            assert ((ROOT / page).parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_paths_in_the_text_exist(page):
+    text = re.sub(r"```.*?```", "", (ROOT / page).read_text(), flags=re.DOTALL)
+    paths = re.findall(r"\b(?:configs|experiments|jaxrl|notebooks|tests)/[\w/]+\.\w+", text)
+    missing = {p for p in paths if not (ROOT / p).exists()} - {"configs/X.yaml"}
+    assert not missing
+
+
+def test_the_readme_counts_what_there_is():
+    rows = document_losses.index().count("\n| `")
+    expected = {
+        "algorithms": str(len(registry.BUILT_IN)),
+        "environments of its own": f"**{len(envs.names())}**",
+        "losses to import": f"**{rows}**",
+    }
+    for row, count in expected.items():
+        cell = re.search(rf"^\| {row} \| (\S*?),? ?(?:\w[\w ]*)?\|", README, re.MULTILINE)
+        assert cell and cell[1] == count, row
+    systems = re.findall(r"^\| \[[\w-]+\]", (ROOT / "SYSTEMS.md").read_text(), re.MULTILINE)
+    assert f"claims of {len(systems)} papers" in README
+
+
+def test_every_algorithm_is_in_the_readme():
+    row = re.search(r"^\| algorithms \| (`ppo`.*)\|$", README, re.MULTILINE)
+    assert row and set(registry.BUILT_IN) <= set(re.findall(r"`(\w+)`", row[1]))
+
+
+def test_the_speed_in_the_readme_is_what_was_recorded():
+    file = ROOT / "experiments" / "bench" / "results" / "cpu-2-cores-speed.json"
+    found = json.loads(file.read_text())
+
+    def speeds(envs: int, variant: str) -> dict[int, float]:
+        where = {"envs": envs, "variant": variant}
+        return report.values(found["records"], "median_steps_per_s", **where)
+
+    def ratios(variant: str) -> list[float]:
+        return [
+            statistics.median(report.ratios(speeds(n, variant), speeds(n, report.PEER)))
+            for n in sorted({r["envs"] for r in found["records"]})
+        ]
+
+    default, plain = ratios(report.OURS), ratios(report.PLAIN)
+    assert f"**{min(default):.1f} to {max(default):.1f} times rejax**" in README
+    text = " ".join(README.split())
+    assert f"it is {min(plain):.2f} to {max(plain):.1f} times rejax's" in text
+    assert "21 November 2026, rejax 0.1.3" in text
+    assert found["date"].startswith("2026-11-21") and found["peer"].startswith("rejax 0.1.3")
+
+
+# ------------------------------------------------------------------------------- Python
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A folder to work in that looks like the repository's."""
+    for name in ("configs", "experiments"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/guide.md"])
+def test_the_snippets_run_from_top_to_bottom(page, project):
+    pytest.importorskip("gymnasium")
+    train = importlib.import_module("experiments.train")
+    tiny = "--steps 64 --evaluate-episodes 2 --agent.num-envs 4 --agent.num-steps 8 --quiet"
+    train.main(["configs/ppo/cartpole.yaml", *tiny.split()])  # the first command, but short
+    snippets = re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.M | re.S)
+    namespace: dict = {}
+    for number, snippet in enumerate(snippets):
+        exec(compile(snippet, f"{page}, snippet {number + 1}", "exec"), namespace)
+    assert len(snippets) >= 3
+
+
+# ------------------------------------------------------------------------- command lines
+
+
+def commands() -> Iterator[tuple[str, str]]:
+    """Page and command, of each indented line that calls a script or make."""
+    for page in PAGES:
+        text = re.sub(r"```.*?```", "", (ROOT / page).read_text(), flags=re.DOTALL)
+        for line in re.findall(r"^ {4}(\S*python experiments/.*|make .*)$", text, re.MULTILINE):
+            yield page, line.partition("  #")[0]
+
+
+@pytest.fixture
+def strangers(project, monkeypatch):
+    """The package of a reader's own that the pages speak of."""
+    package = project / "my_package"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "worlds.py").write_text("from jaxrl import envs\nmaze = envs.make('cartpole')\n")
+    (package / "agents.py").write_text(
+        "from jaxrl.agents.policy_gradient.ppo import ppo as my_ppo\n"
+    )
+    monkeypatch.syspath_prepend(project)
+    yield
+    for name in ("my_package", "my_package.worlds", "my_package.agents"):
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.parametrize(("page", "command"), list(commands()))
+def test_command_lines_are_understood(page, command, project, strangers, monkeypatch):
+    script, *argv = shlex.split(command)[1:]
+    done = []
+    for run in re.findall(r"runs/[\w-]+", command):  # what an earlier command leaves
+        (project / run).mkdir(parents=True)
+        configuration.write(configuration.experiment({}), project / run / "config.yaml")
+    monkeypatch.setattr("jaxrl.runtime.training.train", lambda config: done.append(config))
+    monkeypatch.setattr("jaxrl.runtime.sweeping.sweep", lambda *sweep: done.append(sweep))
+    monkeypatch.setattr("experiments.evaluate.evaluate", lambda *options: done.append(options))
+    monkeypatch.setattr("experiments.gallery.draw", lambda names, _: done.append(names))
+    monkeypatch.setattr(gallery, "PAGE", project / "environments.md")
+    if command.startswith("make "):
+        targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+        assert script in targets
+    elif Path(script).stem in ("train", "sweep", "evaluate", "gallery"):
+        module = importlib.import_module(script.removesuffix(".py").replace("/", "."))
+        assert module.main(argv) == 0 and len(done) == 1
+    else:  # benchmarks have parsers of their own: the options must at least be theirs
+        text = (ROOT / script).read_text()
+        assert all(f'"{word}"' in text for word in argv if word.startswith("--"))
+
+
+def test_there_are_command_lines_to_test():
+    scripts = {Path(command.split()[1]).stem for page, command in commands() if page == "README.md"}
+    assert {"train", "evaluate", "sweep"} <= scripts
+
+
+def test_the_tests_run_by_make():
+    assert "`make test` runs the suite" in README
+    assert "make test-all" in (ROOT / ".ci" / "run").read_text()
