@@ -33,8 +33,8 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """The one of `known` that `name` is most likely a slip of; None if none is near.
 
-    Near is what differs in a letter of four, in case or in - and _ alone, has its letters in
-    another order, or lacks the part before a dot (`learning_rate` for `agent.learning_rate`). Where
+    Near is what differs in one letter, or in a letter of four, or in case or - and _ alone, has its
+    letters in another order, or lacks the part before a dot (`learning_rate` for `agent.learning_rate`). Where
     both lie in the same place (before a / or a dot), that is not compared: it would make all names
     of one suite near.
     """
@@ -46,9 +46,16 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
         place = a[: max(a.rfind("/"), a.rfind(".")) + 1]
         if b.startswith(place):
             a, b = a[len(place) :], b[len(place) :]
-        if sorted(a) == sorted(b):
+        if sorted(a) == sorted(b) or (max(len(a), len(b)) > 2 and _one_slip(a, b)):
             return 1.0
         return difflib.SequenceMatcher(None, a, b, autojunk=False).ratio()
 
     best = max(known, key=score, default=None)
     return best if best is not None and score(best) >= NEAR else None
+
+
+def _one_slip(a: str, b: str) -> bool:
+    """Whether one letter is another, too many or missing."""
+    start = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), None)
+    start = min(len(a), len(b)) if start is None else start
+    return a[start + 1 :] in (b[start:], b[start + 1 :]) or a[start:] == b[start + 1 :]

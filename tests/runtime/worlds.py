@@ -5,6 +5,7 @@ import dataclasses
 import jax.numpy as jnp
 
 from jaxrl.core.spaces import Discrete
+from jaxrl.core.types import Environment
 from jaxrl.envs.classic.cartpole import cartpole
 from jaxrl.envs.wrappers.time_limit import time_limit
 
@@ -14,7 +15,12 @@ endless = dataclasses.replace(cartpole(), max_steps=None)
 odd_actions = dataclasses.replace(cartpole(), action_space=(Discrete(2), Discrete(2)))
 
 
-def cartpole_with_success():
+def own_cartpole() -> Environment:
+    """As the built-in one, by another name."""
+    return dataclasses.replace(cartpole(), name="own_cartpole")
+
+
+def cartpole_with_success() -> Environment:
     """Three steps, at whose end the environment reports a success of 1."""
     env = short_cartpole
 
