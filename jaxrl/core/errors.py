@@ -34,9 +34,9 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     """The one of `known` that `name` is most likely a slip of; None if none is near.
 
     Near is what differs in one letter, or in a letter of four, or in case or - and _ alone, has its
-    letters in another order, or lacks the part before a dot (`learning_rate` for `agent.learning_rate`). Where
-    both lie in the same place (before a / or a dot), that is not compared: it would make all names
-    of one suite near.
+    letters in another order, or lacks the part before a dot (`learning_rate` for
+    `agent.learning_rate`). Where both lie in the same place (before a / or a dot), that is not
+    compared: it would make all names of one suite near.
     """
 
     def score(option: str) -> float:

@@ -120,7 +120,7 @@ def members_of_fork(config: Experiment, members: Members | None) -> Members:
         if getattr(config, name) != getattr(before, name):
             raise UserError(f"A fork keeps the seeds of '{folder}'; {name} cannot be changed.")
     for name in parents.hyper:
-        if getattr(config.agent, name, None) != getattr(before.agent, name):
+        if getattr(config.agent, name, None) != getattr(before.agent, name, None):
             raise UserError(f"agent.{name} is varied in '{folder}'; a fork cannot change it.")
     return parents
 

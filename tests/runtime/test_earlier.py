@@ -99,7 +99,7 @@ def test_nothing_of_anybody_elses_is_imported_without_consent(copy, marked, way)
 )
 def test_whatever_names_code_needs_consent(copy, marked, changes):
     edit(copy, **changes)
-    with pytest.raises(UserError, match="names code outside of jaxrl, .*marked:"):
+    with pytest.raises(UserError, match=r"names code outside of jaxrl, .*marked:"):
         runtime.load(copy)
 
 
@@ -203,14 +203,14 @@ def test_a_changed_configuration_is_refused_and_named(copy, changes, named):
 def test_another_algorithm_is_named_before_its_settings(copy):
     data = yaml.safe_load((copy / "config.yaml").read_text())
     (copy / "config.yaml").write_text(yaml.safe_dump(data | {"algorithm": "a2c", "agent": {}}))
-    with pytest.raises(UserError, match="changed: algorithm is 'a2c' in config.yaml and 'ppo' in"):
+    with pytest.raises(UserError, match=r"algorithm is 'a2c' in config\.yaml and 'ppo' in"):
         runtime.load(copy)
 
 
 def test_what_is_only_about_training_changes_no_policy(copy):
     edit(unfinished(copy), steps=9999, keep=1)
     assert runtime.load(copy).step == 20
-    with pytest.raises(UserError, match="steps is 9999 in config.yaml and 640 in its checkpoint"):
+    with pytest.raises(UserError, match=r"steps is 9999 in config\.yaml and 640 in its"):
         train(["--resume", str(copy)])
 
 
@@ -220,7 +220,7 @@ def test_devices_may_differ(copy):
     for devices in (1, 2):
         other = configuration.override(config, {"devices": devices})
         earlier.check_as_saved(copy, other, checkpoint)
-    with pytest.raises(UserError, match="seed is 1 in config.yaml and 0 in"):
+    with pytest.raises(UserError, match=r"seed is 1 in config\.yaml and 0 in"):
         earlier.check_as_saved(copy, configuration.override(config, {"seed": 1}), checkpoint)
 
 
