@@ -34,10 +34,12 @@ class Options:
     """gif, png (the last frame) or none: a picture of one greedy episode."""
     out: str = ""
     """Where results are written; the run's own folder if empty."""
+    trust: bool = False
+    """Import the code from outside of jaxrl that the run names: importing it runs it."""
 
 
 def main(argv: Sequence[str]) -> int:
-    files, options = command_line.split(argv)
+    files, options = command_line.split(argv, command_line.kinds_of(Options), _is_folder)
     if "help" in options or "h" in options or len(files) != 1:
         if not options.keys() & {"help", "h"}:
             raise UserError(f"evaluate.py needs one run folder, got {len(files)}; see --help.")
@@ -54,6 +56,11 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
+def _is_folder(word: str) -> bool:
+    """Whether a word on the command line is that of a run's folder, which may not exist."""
+    return Path(word).is_dir() or ("/" in word and "=" not in word)
+
+
 def evaluate(folder: Path, config: Options) -> None:
     import jax
     import numpy as np
@@ -67,7 +74,8 @@ def evaluate(folder: Path, config: Options) -> None:
     from jaxrl.runtime.building import elsewhere, prepare
     from jaxrl.runtime.earlier import load_all
 
-    trained, policies = load_all(folder)
+    typed = configuration.foreign({"env": config.env, "env_params": config.env_params})
+    trained, policies = load_all(folder, config.trust or typed)
     if config.member >= len(policies):
         raise UserError(f"member is {config.member}; it must be 0 to {len(policies) - 1}.")
     prepare(trained.config)

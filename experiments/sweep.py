@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jaxrl.runtime import command_line
+from jaxrl.runtime import command_line, configuration
 
 
 def main(argv: Sequence[str]) -> int:
-    vary, rest = command_line.take(argv, "vary")
+    vary, rest = command_line.take(argv, "vary", configuration.is_file)
     config = command_line.experiment(
         rest,
         "Sweep: sweep.py [CONFIG.yaml] --vary agent.NAME=V1,V2,... [--vary ...] [options]. "

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
-import typing
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -47,21 +46,32 @@ def names() -> tuple[str, ...]:
 def builder(name: str) -> tuple[Callable[..., Algorithm], type]:
     """The builder called `name` and the class of its configuration.
 
-    name: one of `names()`, or `my_package.module:build`: a function `build(env, config)` whose
-        `config` is annotated with a frozen dataclass.
+    name: one of `names()`, or `my_package.module:build`: a function `build(env, config: Config) ->
+        Algorithm`, its `config` annotated with a frozen dataclass whose fields have defaults.
 
-    Raises `UserError` for a name that does not exist and a function of another form.
+    Raises `UserError` for a name that does not exist, and for what does not declare itself such a
+    function, which is not called.
     """
     build = plugins.find("algorithm", name, BUILT_IN)
-    try:
-        function = inspect.unwrap(build)
-        config = typing.get_type_hints(function)["config"]
-    except (KeyError, TypeError, NameError) as error:
+    hints = plugins.declared(build)
+    config: Any = hints.get("config")
+    if hints.get("return") is not Algorithm or not _is_config(config):
         raise UserError(
-            f"The algorithm '{name}' must be a function build(env, config: Config), its config "
-            "annotated with a frozen dataclass."
-        ) from error
+            f"The algorithm '{name}' must be a function build(env, config: Config) -> Algorithm, "
+            "its config annotated with a frozen dataclass whose fields have defaults, its result "
+            "with jaxrl.core.types.Algorithm."
+        )
     return build, config
+
+
+def _is_config(kind: Any) -> bool:
+    """Whether `kind` is a frozen dataclass that can be made without arguments."""
+    if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
+        return False
+    missing = dataclasses.MISSING
+    given = (f.default is not missing or f.default_factory is not missing or not f.init
+             for f in dataclasses.fields(kind))  # fmt: skip
+    return kind.__dataclass_params__.frozen and all(given)  # type: ignore[attr-defined]
 
 
 def default_config(name: str) -> Any:

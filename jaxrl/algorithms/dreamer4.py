@@ -63,5 +63,6 @@ def source(env: Environment, data: Data = Data()) -> Source:
 @functools.cache
 def _phases(env: Environment, config: Config) -> tuple[Algorithm, Algorithm]:
     episodes = source(env, config.data)
-    first, second = (learn(agent, episodes) for agent in dreamer4.agents(env, config))
-    return first, second
+    first, second = dreamer4.agents(env, config)
+    second = dataclasses.replace(second, goes_on_from="dreamer4_world_model")
+    return learn(first, episodes), learn(second, episodes)

@@ -3,6 +3,7 @@ on online (`--warm-start`), with its optimisers' states."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 
 from jaxrl.agents.offline import iql as iql_
@@ -60,6 +61,8 @@ def _uni_o4(env: Environment, config: uni_o4_.Config) -> Algorithm:
     agent = uni_o4_.agent(env, config)
     if config.normalize_observation:
         agent = normalize_observation(agent, env)
+    if config.phase == "improvement":
+        agent = dataclasses.replace(agent, goes_on_from="uni_o4 with agent.phase=supervised")
     return learn(agent, _dataset(env, x, x.updates * x.batch_size))  # a round at once
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+MOST = 100  # names that are listed; more help nobody
+NEAR = 0.75  # of `difflib`'s ratio: one letter of four is another
+
 
 class UserError(ValueError):
     """Bad input: one sentence with the thing, the value, and what would be right. The scripts
@@ -12,9 +15,47 @@ class UserError(ValueError):
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
-    """An error for a name that does not exist, naming the nearest one that does."""
+    """An error for a name that does not exist, naming the nearest one that does; where none is
+    near, all of them, unless those are too many to be read."""
     options = sorted(known)
-    close = difflib.get_close_matches(name, options, n=1, cutoff=0.5)
-    every = f"it may be one of: {', '.join(options)}." if options else "there is none."
-    hint = f"did you mean '{close[0]}'?" if close else every
+    near = nearest(name, options)
+    if near:
+        hint = f"did you mean '{near}'?"
+    elif not options:
+        hint = "there is none."
+    elif len(options) <= MOST:
+        hint = f"it may be one of: {', '.join(options)}."
+    else:
+        hint = f"none of the {len(options)} names that there are is near it."
     return UserError(f"Unknown {kind} '{name}'; {hint}")
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The one of `known` that `name` is most likely a slip of; None if none is near.
+
+    Near is what differs in one letter, or in a letter of four, or in case or - and _ alone, has its
+    letters in another order, or lacks the part before a dot (`learning_rate` for
+    `agent.learning_rate`). Where both lie in the same place (before a / or a dot), that is not
+    compared: it would make all names of one suite near.
+    """
+
+    def score(option: str) -> float:
+        a, b = (x.casefold().replace("-", "_").lstrip("_") for x in (name, option))
+        if a == b or b.endswith(f".{a}"):
+            return 2.0
+        place = a[: max(a.rfind("/"), a.rfind(".")) + 1]
+        if b.startswith(place):
+            a, b = a[len(place) :], b[len(place) :]
+        if sorted(a) == sorted(b) or (max(len(a), len(b)) > 2 and _one_slip(a, b)):
+            return 1.0
+        return difflib.SequenceMatcher(None, a, b, autojunk=False).ratio()
+
+    best = max(known, key=score, default=None)
+    return best if best is not None and score(best) >= NEAR else None
+
+
+def _one_slip(a: str, b: str) -> bool:
+    """Whether one letter is another, too many or missing."""
+    start = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), None)
+    start = min(len(a), len(b)) if start is None else start
+    return a[start + 1 :] in (b[start:], b[start + 1 :]) or a[start:] == b[start + 1 :]

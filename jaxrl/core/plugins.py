@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 import types
-from collections.abc import Callable, Mapping
+import typing
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from jaxrl.core import errors
 from jaxrl.core.errors import UserError
+
+_PATH = re.compile(r"([\w-]+(?:\.[\w-]+)*):(\w+)")  # module:attribute
+_SUITE_PATH = re.compile(r"[^/:]+/[^:]*:.*", re.DOTALL)  # suite/module:name, which a suite imports
+_OWN = "jaxrl"
 
 
 def find(
@@ -25,9 +31,10 @@ def find(
     attribute that does not exist, naming the nearest function or value that `fits`.
     """
     path = built_in.get(name, name) if isinstance(name, str) else ""
-    module_name, colon, attribute = path.partition(":")
-    if not (module_name and colon and attribute):
+    parts = _PATH.fullmatch(path)
+    if not parts:
         raise errors.unknown(kind, str(name), built_in)
+    module_name, attribute = parts.groups()
     try:
         module = importlib.import_module(module_name)
     except Exception as error:  # whatever a user's module does while it is imported
@@ -41,6 +48,47 @@ def find(
             raise errors.unknown(f"{kind} of module '{module_name}'", attribute, known)
         raise UserError(f"The module '{module_name}' has no '{attribute}', nor any {kind}.")
     return getattr(module, attribute)
+
+
+def foreign(data: Any) -> frozenset[str]:
+    """The texts in `data` (nested mappings, lists, tuples of plain values) that name code outside
+    of jaxrl: what `find`, or another package's registry, would import a module for.
+
+    Whatever stands anywhere counts, since an environment's settings may name another environment.
+    """
+    return frozenset(text for text in _texts(data) if _is_foreign(text))
+
+
+def _texts(data: Any) -> Iterator[str]:
+    if isinstance(data, str):
+        yield data
+    elif isinstance(data, Mapping):
+        for value in data.values():
+            yield from _texts(value)
+    elif isinstance(data, list | tuple):
+        for value in data:
+            yield from _texts(value)
+
+
+def _is_foreign(text: str) -> bool:
+    parts = _PATH.fullmatch(text)
+    if parts:
+        return parts[1].partition(".")[0] != _OWN
+    return bool(_SUITE_PATH.fullmatch(text))
+
+
+def declared(function: Any) -> dict[str, Any]:
+    """The annotations of `function`, under whatever cache it lies: argument -> type, and its
+    result's as `return`. Empty for what is no Python function, and where they name unknown types.
+
+    Only what declares itself a builder is called: any other function in a module that somebody
+    names may do anything.
+    """
+    try:
+        function = inspect.unwrap(function)
+        return typing.get_type_hints(function) if inspect.isfunction(function) else {}
+    except Exception:  # an annotation is an expression of the user's
+        return {}
 
 
 def _own(module: types.ModuleType, fits: Callable[[Any], bool]) -> list[str]:

@@ -282,6 +282,8 @@ class Agent:
         (`memory`, `tail`, `transitions.extras.log_prob`).
     hand_over(state) -> the state of the agent that goes on from this one in a warm start; the
         state as it is unless said.
+    goes_on_from: what has to be trained before, for an agent that can learn nothing from new
+        weights, such as the name of the algorithm that learns its world model; empty otherwise.
     """
 
     name: str
@@ -293,6 +295,7 @@ class Agent:
     needs: tuple[str, ...] = ()
     config: Any = None
     hand_over: Callable[[Tree], Tree] = lambda state: state
+    goes_on_from: str = ""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -101,7 +101,7 @@ def make(name: str, /, **settings: Any) -> Environment:
 
     name: one of `names()`; or `brax/ant`, an environment of another package (`envs.adapters`); or
         `my_package.worlds:maze`: an `Environment` in a module of one's own, or a function that
-        returns one and needs no arguments.
+        is annotated to return one (`def maze() -> Environment`) and needs no arguments.
     settings: keyword arguments of the builder, which decide about shapes (the size of a grid), and
         fields of the environment's `params`, at any depth under the wrappers' `inner`: numbers, or
         arrays of the default's shape. The spaces stay those of the default parameters.
@@ -109,8 +109,9 @@ def make(name: str, /, **settings: Any) -> Environment:
     The same arguments give the same object, and without settings the builder's own, so `jax.jit`
     finds what it compiled; a module that was reloaded gives its new environment.
 
-    Raises `UserError` for an unknown name or setting, a value of the wrong type, and a module
-    that cannot be imported or holds no such environment.
+    Raises `UserError` for an unknown name or setting, a value of the wrong type, a module that
+    cannot be imported or holds no such environment, and for a function that does not declare
+    itself a builder of environments, which is not called.
     """
     value = _find(name)
     options = _options(name, value)
@@ -151,19 +152,28 @@ def vary(env: Environment, field: str, values: Sequence[Any]) -> Any:
     return jax.tree.map(lambda *leaves: np.stack(leaves), *(world.params for world in worlds))
 
 
-def _find(name: str) -> Any:
-    """An `Environment`, or a function that returns one."""
+def _find(name: str) -> Environment | Callable[..., Environment]:
+    """An `Environment`, or a function that says it returns one."""
     suite, slash, _ = name.partition("/") if isinstance(name, str) else ("", "", "")
     if slash and ":" not in suite:
         from jaxrl.envs import adapters
 
         return adapters.builder(name)
-    return plugins.find("environment", name, BUILT_IN, lambda x: isinstance(x, Environment))
+    value = plugins.find("environment", name, BUILT_IN, lambda x: isinstance(x, Environment))
+    if isinstance(value, Environment) or plugins.declared(value).get("return") is Environment:
+        return value
+    what = f"'{name}' is {_a(value)}"
+    if callable(value):
+        what += " that is not declared to return an Environment, so it is not called"
+    raise UserError(
+        f"{what}; it must be an Environment, or a function annotated to return one, such as "
+        f"`def {name.partition(':')[2]}() -> Environment` (from jaxrl.core.types)."
+    )
 
 
-def _options(name: str, value: Any) -> dict[str, Any]:
+def _options(name: str, value: Environment | Callable[..., Environment]) -> dict[str, Any]:
     """The keyword arguments of a builder and their defaults."""
-    if isinstance(value, Environment) or not callable(value):
+    if isinstance(value, Environment):
         return {}
     signature = inspect.signature(value)
     try:
@@ -176,15 +186,14 @@ def _options(name: str, value: Any) -> dict[str, Any]:
     return {k: p.default for k, p in signature.parameters.items() if p.kind in named}
 
 
-def _build(name: str, value: Any, options: tuple[tuple[str, Any], ...]) -> Environment:
-    if isinstance(value, Environment):
-        return value
-    env = _call(value, options) if callable(value) else value
+def _build(
+    name: str,
+    value: Environment | Callable[..., Environment],
+    options: tuple[tuple[str, Any], ...],
+) -> Environment:
+    env = value if isinstance(value, Environment) else _call(value, options)
     if not isinstance(env, Environment):
-        what = "returns" if callable(value) else "is"
-        raise UserError(
-            f"'{name}' {what} {_a(env)}; it must be an Environment, or a function that returns one."
-        )
+        raise UserError(f"'{name}' returns {_a(env)}; it must return an Environment.")
     return env
 
 

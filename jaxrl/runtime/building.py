@@ -42,6 +42,12 @@ def build(config: Experiment) -> tuple[Environment, Algorithm]:
         raise UserError(
             f"devices is {config.devices}, which does not divide agent.num_shards={shards}."
         )
+    before = algorithm.agent.goes_on_from if algorithm.agent else ""
+    if before and not (config.warm_start or config.fork):
+        raise UserError(
+            f"'{config.algorithm}' cannot begin with new weights; it goes on from {before}, so say "
+            "its run's folder, or a configuration that is trained first, as warm_start."
+        )
     if host.on_host(env):
         algorithm = host.learner(algorithm)
     return env, algorithm

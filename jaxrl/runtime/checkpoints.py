@@ -248,6 +248,11 @@ def restore_raw(path: Path | str) -> tuple[dict[str, np.ndarray], dict[str, Any]
     return dict(zip(names, _read(path, leaves), strict=True)), content["meta"]
 
 
+def read_meta(path: Path | str) -> dict[str, Any]:
+    """What `save` was given as `meta`; nothing else is read. `latest` has verified it."""
+    return json.loads((Path(path) / _META).read_text(encoding="utf-8"))["meta"]
+
+
 def verify(path: Path | str) -> None:
     """Compare every file of a checkpoint with the sizes and hashes that were written last.
 

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import re
 import sys
+import types
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import jax
+
+from jaxrl.core import plugins
 from jaxrl.core.errors import UserError, unknown
 from jaxrl.runtime import configuration
-from jaxrl.runtime.configuration import Experiment
+from jaxrl.runtime.configuration import Experiment, Trust
 
 
 class Stopped(Exception):
@@ -18,13 +24,16 @@ class Stopped(Exception):
 
 
 def run(main: Callable[[Sequence[str]], int | None]) -> typing.NoReturn:
-    """Call `main` with the command line's arguments and exit with `call`'s code."""
+    """Call `main` with the command line's arguments and exit with `call`'s code. Modules of one's
+    own in the current folder can be named."""
+    sys.path.append(os.getcwd())
     sys.exit(call(main, sys.argv[1:]))
 
 
 def call(main: Callable[[Sequence[str]], int | None], argv: Sequence[str]) -> int:
-    """The exit code of `main(argv)`: 2 on a `UserError`, 1 where training had to stop (both are
-    printed as they are), 130 on an interrupt before there was anything to save."""
+    """The exit code of `main(argv)`: 2 on a `UserError` and where the memory does not suffice, 1
+    where training had to stop (all are printed as they are), 130 on an interrupt before there was
+    anything to save."""
     try:
         return main(argv) or 0
     except UserError as error:
@@ -33,31 +42,53 @@ def call(main: Callable[[Sequence[str]], int | None], argv: Sequence[str]) -> in
     except Stopped as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    except (MemoryError, jax.errors.JaxRuntimeError) as error:
+        if not out_of_memory(error):
+            raise
+        print(
+            f"error: There is not enough memory for what this asks for ({_first_line(error)}); "
+            "fewer environments or seeds, or smaller networks, buffers or data sets, need less.",
+            file=sys.stderr,
+        )
+        return 2
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
 
 
+def out_of_memory(error: BaseException) -> bool:
+    """Whether `error` says that an array did not fit into the memory of the host or a device."""
+    return isinstance(error, MemoryError) or (
+        isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" in str(error)
+    )
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+
+
 def experiment(argv: Sequence[str], description: str) -> Experiment:
     """The Experiment that a command line describes; prints all options and exits on `--help`.
 
-    With `--fork RUN` or `--resume RUN` the settings start from that run's own.
-    Raises `UserError` for whatever is not understood.
+    With `--fork RUN` or `--resume RUN` the settings start from that run's own. Code from outside of
+    jaxrl that the run names is trusted if `--trust` is given, or if it is named here or in the
+    configuration file as well. Raises `UserError` for whatever is not understood.
     """
-    files, options = split(argv)
+    files, options = split(argv, kinds_of(Experiment), configuration.is_file)
     if len(files) > 1:
         raise UserError(f"One configuration file is expected, got {', '.join(files)}.")
+    data = configuration.read(files[0]) if files else {}
     base = None
     for name in ("resume", "fork"):
         if options.get(name):
             from jaxrl.runtime.run_folder import read_config
 
-            base = read_config(options[name][0])
+            base = read_config(options[name][0], _trusted(data, options))
             if name == "fork":  # it has a name and a parent of its own
                 base = dataclasses.replace(base, name="", fork="", warm_start="")
             break
     if files:
-        base = configuration.experiment(configuration.load(files[0]), base)
+        base = configuration.experiment(data, base)
     if options.get("algorithm"):
         base = configuration.experiment({"algorithm": options["algorithm"][0]}, base)
     base = base or configuration.experiment({})
@@ -66,14 +97,36 @@ def experiment(argv: Sequence[str], description: str) -> Experiment:
     return configuration.experiment(nest(options, base), base)
 
 
-def split(argv: Sequence[str]) -> tuple[list[str], dict[str, list[str]]]:
+@dataclasses.dataclass(frozen=True)
+class _Consent:
+    trust: bool = False
+
+
+def _trusted(data: dict[str, Any], options: dict[str, list[str]]) -> Trust:
+    """The code that a person who wrote this file and these options agrees to import."""
+    said = {name: words for name, words in options.items() if _negated(name) == "trust"}
+    if configuration.override(_Consent(), nest(said, _Consent())).trust:
+        return True
+    typed = [re.split(r"[=,\s]+", word) for words in options.values() for word in words]
+    return configuration.foreign(data) | plugins.foreign(typed)
+
+
+def split(
+    argv: Sequence[str],
+    kinds: Mapping[str, Any] = types.MappingProxyType({}),
+    is_place: Callable[[str], bool] = lambda word: False,
+) -> tuple[list[str], dict[str, list[str]]]:
     """Positional arguments, and option name (with _ for -) -> the words that follow it.
+
+    kinds: option -> the type of its value, as far as known.
+    is_place: whether a word is a positional argument wherever it stands, but where an option needs
+        one value and has none yet.
 
     Raises `UserError` for an option that is given twice.
     """
     positional: list[str] = []
     options: dict[str, list[str]] = {}
-    words = positional
+    words, kind = positional, None
     for word in argv:
         if word.startswith("--") or word == "-h":
             name, equals, value = word.lstrip("-").partition("=")
@@ -81,13 +134,33 @@ def split(argv: Sequence[str]) -> tuple[list[str], dict[str, list[str]]]:
             if name in options:
                 raise UserError(f"--{name.replace('_', '-')} is given twice.")
             words = options[name] = [value] if equals else []
+            kind = kinds.get(name)
+        elif is_place(word) and (words or not _needs(kind, word)):
+            positional.append(word)
         else:
             words.append(word)
     return positional, options
 
 
-def take(argv: Sequence[str], name: str) -> tuple[list[str], list[str]]:
-    """All words that follow any `--name`, which may be given several times, and what remains."""
+def kinds_of(cls: type) -> dict[str, Any]:
+    """Option -> type of its value, of the fields of a dataclass."""
+    hints = typing.get_type_hints(cls)
+    return {f.name: hints[f.name] for f in dataclasses.fields(cls)}
+
+
+def _needs(kind: Any, word: str) -> bool:
+    """Whether `word`, the first after an option of this type, is its value whatever it looks like:
+    a flag needs none, and a list or mapping may be empty."""
+    if kind is bool:
+        return word.lower() in ("true", "false")
+    return kind is not None and typing.get_origin(kind) not in (tuple, dict)
+
+
+def take(
+    argv: Sequence[str], name: str, is_place: Callable[[str], bool] = lambda word: False
+) -> tuple[list[str], list[str]]:
+    """All words that follow any `--name`, which may be given several times, and what remains.
+    is_place: as for `split`."""
     taken: list[str] = []
     rest: list[str] = []
     words = rest
@@ -97,7 +170,8 @@ def take(argv: Sequence[str], name: str) -> tuple[list[str], list[str]]:
         elif word.startswith(f"--{name}="):
             taken.append(word.partition("=")[2])
         else:
-            words = rest if word.startswith("--") else words
+            ours = words is taken and not word.startswith("--") and not is_place(word)
+            words = taken if ours else rest
             words.append(word)
     return taken, rest
 
@@ -140,11 +214,11 @@ def _value(name: str, words: list[str], kind: Any) -> Any:
     if origin is tuple:
         return " ".join(words)
     if origin is dict:
-        if len(words) % 2 == 0 and not any("=" in word for word in words):  # length 1.5
+        if len(words) % 2 == 0 and not any("=" in word for word in words):  # force 20
             return dict(zip(words[::2], words[1::2], strict=True))
         pairs = [word.partition("=") for word in words]
         if not all(equals for _, equals, _ in pairs):
-            raise UserError(f"{flag} needs pairs such as length=1.5, got '{' '.join(words)}'.")
+            raise UserError(f"{flag} needs pairs such as force=20, got '{' '.join(words)}'.")
         return {key: value for key, _, value in pairs}
     if len(words) != 1:
         raise UserError(f"{flag} needs one value, got {' '.join(words) or 'none'}.")

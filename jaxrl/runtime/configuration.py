@@ -17,9 +17,12 @@ from typing import Any, Generic, TypeVar
 import yaml
 
 from jaxrl.agents import registry as algorithms
+from jaxrl.core import plugins
 from jaxrl.core.errors import UserError, unknown
 
 C = TypeVar("C")
+Trust = bool | frozenset[str]  # all code from outside of jaxrl, none, or what is named here
+LONGEST_NAME = 255  # of a file, in the file systems that there are
 
 
 def unsaved(default: Any) -> Any:
@@ -42,7 +45,7 @@ class Experiment(Generic[C]):
     env: str = "cartpole"
     """A built-in environment, another package's such as brax/ant, or my_package.worlds:maze."""
     env_params: dict[str, Setting] = dataclasses.field(default_factory=dict)
-    """Settings of the environment that differ from its defaults, such as length=0.7 or size=16."""
+    """Settings of the environment that differ from its defaults, such as force=20 of cartpole."""
 
     steps: int = 500_000
     """Environment steps of each seed, rounded up to whole updates."""
@@ -85,7 +88,11 @@ class Experiment(Generic[C]):
     """Go on from this folder's last checkpoint under a changed configuration, as a new run."""
     warm_start: str = ""
     """Start a new run with the agent state (parameters, optimiser, statistics) of this folder, or
-    of this YAML file, which is trained first, with the same seeds, unless it was before."""
+    of this YAML file, which is trained first, with the same seeds, unless it was before. In a file
+    it is looked for beside that file, then from the current folder."""
+    trust: bool = unsaved(False)
+    """Import the code from outside of jaxrl that the run to resume, to fork or to start from names
+    as its environment, its algorithm or a part of them: importing it runs it."""
     debug: bool = unsaved(False)
     """Check every number for NaN and every index for its bounds, and say where (slow)."""
     quiet: bool = unsaved(False)
@@ -96,8 +103,8 @@ class Experiment(Generic[C]):
 
 
 def load(path: str | Path) -> dict[str, Any]:
-    """The contents of a YAML file as nested dicts. Raises `UserError` if it cannot be read, is no
-    mapping, or holds a key twice."""
+    """The contents of a YAML file as nested dicts; an empty file says nothing, so all defaults
+    hold. Raises `UserError` if it cannot be read, is no mapping, or holds a key twice."""
     path = Path(path)
     try:
         data = yaml.load(path.read_text(), Loader=_UniqueKeys)
@@ -107,11 +114,34 @@ def load(path: str | Path) -> dict[str, Any]:
         ) from None
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise UserError(f"'{path}' cannot be read: {' '.join(str(error).split())}.") from error
+    if data is None:
+        return {}
     if not isinstance(data, dict):
         raise UserError(
             f"'{path}' holds a {type(data).__name__}; it must hold `name: value` lines."
         )
     return data
+
+
+def is_file(name: str) -> bool:
+    """Whether `name` is that of a configuration file."""
+    return Path(name).suffix in (".yaml", ".yml")
+
+
+def read(path: str | Path) -> dict[str, Any]:
+    """As `load`, for a file that a person wrote: its `warm_start` is looked for beside the file,
+    then from the current folder, then from this repository."""
+    data = load(path)
+    for name in ("warm_start", "warm-start"):
+        if isinstance(data.get(name), str) and data[name]:
+            data[name] = _looked_for(data[name], Path(path).parent)
+    return data
+
+
+def _looked_for(name: str, folder: Path) -> str:
+    """`name` where it is; as it stands if it is nowhere."""
+    places = (folder / name, Path(name), Path(__file__).parents[2] / name)
+    return str(next((place for place in places if place.exists()), name))
 
 
 def experiment(data: dict[str, Any], base: Experiment | None = None) -> Experiment:
@@ -136,6 +166,15 @@ def to_dict(config: Any, saved_only: bool = True) -> dict[str, Any]:
         for f in dataclasses.fields(config)
         if f.metadata.get("saved", True) or not saved_only
     }
+
+
+PLACES = ("out", "name", "fork", "warm_start")
+
+
+def foreign(data: dict[str, Any]) -> frozenset[str]:
+    """The code outside of jaxrl that settings, as nested dicts, name: an environment, an algorithm,
+    or a part that one of them is told to use. Nothing of it is imported."""
+    return plugins.foreign({k: v for k, v in data.items() if k not in PLACES})
 
 
 def write(config: Experiment, path: Path) -> None:
@@ -237,6 +276,19 @@ def _check(config: Experiment) -> None:
     for name, smallest in least.items():
         if getattr(config, name) < smallest:
             raise UserError(f"{name} is {getattr(config, name)}; it must be at least {smallest}.")
+    check_name(config.name)
+
+
+def check_name(name: str) -> None:
+    """Raises `UserError` unless `name` is empty or can be the name of a folder within `out`."""
+    if not name:
+        return
+    apart = set(name) & {"/", "\\"} or not name.isprintable()
+    if apart or not name.strip() or name.startswith(".") or len(name.encode()) > LONGEST_NAME:
+        raise UserError(
+            f"name is {name!r}; it must be a folder's name within out: no / or \\, no . at its "
+            f"start, not only spaces, and at most {LONGEST_NAME} bytes."
+        )
 
 
 def _hints(config: Any) -> dict[str, Any]:
@@ -247,7 +299,9 @@ def _hints(config: Any) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value):
         return to_dict(value)
-    return list(value) if isinstance(value, tuple) else value
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in value.items()}
+    return [_plain(v) for v in value] if isinstance(value, tuple) else value
 
 
 def _describe(kind: Any) -> str:

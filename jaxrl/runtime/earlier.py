@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import json
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -20,29 +20,29 @@ from jaxrl.core.learn import take_over
 from jaxrl.core.types import Algorithm, Environment, Policy
 from jaxrl.runtime import checkpoints, configuration, driver, run_folder
 from jaxrl.runtime.building import build, program
-from jaxrl.runtime.configuration import Experiment
+from jaxrl.runtime.configuration import Experiment, Trust
 from jaxrl.runtime.members import Members, members_of, seeds
 from jaxrl.runtime.session import Session
 
 
-def restore(folder: Path, shapes: Any, say=warnings.warn) -> tuple[Any, dict[str, Any]]:
-    """The newest whole checkpoint of the run in `folder`, and its meta data; `say` is told of
-    those that are not whole."""
-    path = checkpoints.latest(run_folder.checkpoints(folder), say)
-    return checkpoints.restore(path, shapes)
+def newest(folder: Path, say=warnings.warn) -> Path:
+    """The newest whole checkpoint of the run in `folder`; `say` is told of those that are not
+    whole. Raises `CheckpointError` if there is none."""
+    return checkpoints.latest(run_folder.checkpoints(folder), say)
 
 
 def is_finished(folder: Path) -> bool:
     try:
-        return json.loads((folder / "summary.json").read_text())["finished"]
-    except (OSError, ValueError, KeyError):
+        summary = json.loads((folder / "summary.json").read_text())
+    except (OSError, ValueError):
         return False
+    return isinstance(summary, dict) and summary.get("finished") is True
 
 
 def check_unchanged(config: Experiment, folder: Path) -> None:
     """Raises `UserError` if the run in `folder` is to go on under other settings than its own."""
     before, now = (
-        configuration.to_dict(run_folder.read_config(folder)),
+        configuration.to_dict(run_folder.read_config(folder, trusted(config))),
         configuration.to_dict(config),
     )
     for name, old, new in configuration.differences(before, now):
@@ -53,13 +53,65 @@ def check_unchanged(config: Experiment, folder: Path) -> None:
             )
 
 
+def trusted(*configs: Experiment) -> Trust:
+    """The code that may be imported for a folder which these go on from: what they name themselves
+    was named by who made them."""
+    if any(config.trust for config in configs):
+        return True
+    named = (configuration.foreign(configuration.to_dict(config)) for config in configs)
+    return frozenset().union(*named)
+
+
+# What a checkpoint's state means, as far as it is not in the state; the rest is about its training.
+MOST_NAMED = 3
+MEANING = ("algorithm", "env", "env_params", "agent", "generator")
+
+
+def check_as_saved(
+    folder: Path, config: Experiment, checkpoint: Path, only: Collection[str] = ()
+) -> None:
+    """Raises `UserError` if `config`, from the config.yaml of the run in `folder`, is not what its
+    `checkpoint` was made under, naming what differs; of the top-level settings in `only`, or of
+    all. Devices may differ, and a checkpoint of an earlier version does not know its settings."""
+    saved = checkpoints.read_meta(checkpoint).get("settings")
+    if not isinstance(saved, dict):
+        return
+    now = configuration.to_dict(config)
+    # What a later version added had its default before.
+    default = configuration.to_dict(configuration.experiment({"algorithm": config.algorithm}))
+    found = [
+        (name, old, new)
+        for name, old, new in configuration.differences(_over(default, saved), now)
+        if name != "devices" and (not only or name.partition(".")[0] in only)
+    ]
+    if found:
+        found.sort(key=lambda item: item[0].count("."))  # an algorithm before its settings
+        named = ", ".join(
+            f"{name} is {new!r} in config.yaml and {old!r} in its checkpoint"
+            for name, old, new in found[:MOST_NAMED]
+        )
+        more = len(found) - MOST_NAMED
+        named += f", and {more} more differ" if more > 0 else ""
+        raise UserError(
+            f"'{folder}' was changed: {named}; put config.yaml back as it was, and give other "
+            "settings to a new run (--fork RUN, and options)."
+        )
+
+
+def _over(default: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
+    """`data`, and where it has no value `default`'s."""
+    both = {k: (default[k], data[k]) for k in default.keys() & data.keys()}
+    nested = {k: _over(*v) for k, v in both.items() if all(isinstance(x, dict) for x in v)}
+    return {**default, **data, **nested}
+
+
 def members_of_fork(config: Experiment, members: Members | None) -> Members:
     """The members of the run that is forked; what sets them apart stays theirs.
 
     Raises `UserError` if the configuration would have others.
     """
     folder = run_folder.check(config.fork)
-    parents, before = members_of(folder), run_folder.read_config(folder)
+    parents, before = members_of(folder), run_folder.read_config(folder, trusted(config))
     if members is not None:
         raise UserError(
             "A sweep cannot be forked into another; --warm-start takes one run's agent."
@@ -68,34 +120,29 @@ def members_of_fork(config: Experiment, members: Members | None) -> Members:
         if getattr(config, name) != getattr(before, name):
             raise UserError(f"A fork keeps the seeds of '{folder}'; {name} cannot be changed.")
     for name in parents.hyper:
-        if getattr(config.agent, name, None) != getattr(before.agent, name):
+        if getattr(config.agent, name, None) != getattr(before.agent, name, None):
             raise UserError(f"agent.{name} is varied in '{folder}'; a fork cannot change it.")
     return parents
 
 
 def parent(
-    config: Experiment, session: Session, keys: jax.Array
+    config: Experiment, session: Session, keys: jax.Array, trust: Trust
 ) -> tuple[driver.Progress, int] | None:
     """Where a forked or warm-started run begins; None for a run from nothing."""
     if config.fork and config.warm_start:
         raise UserError("A run can be forked or warm-started, not both.")
     if config.fork:
-        return _fork(run_folder.check(config.fork), session, keys)
+        return _fork(run_folder.check(config.fork), session, keys, trust)
     if config.warm_start:
-        return _warm_start(run_folder.check(config.warm_start), session, keys), 0
+        return _warm_start(run_folder.check(config.warm_start), session, keys, trust), 0
     return None
-
-
-def is_configuration(name: str) -> bool:
-    """Whether a warm start is to be trained first, from this YAML file."""
-    return Path(name).suffix in (".yaml", ".yml")
 
 
 def first_phase(config: Experiment) -> Experiment:
     """The run that `config.warm_start`, a YAML file, describes: with the seeds, generator and `out`
     of `config`, in a folder named for its settings, so that it is trained once."""
-    first = configuration.experiment(configuration.load(config.warm_start))
-    for name in ("seed", "seeds", "generator", "out", "quiet"):
+    first = configuration.experiment(configuration.read(config.warm_start))
+    for name in ("seed", "seeds", "generator", "out", "trust", "quiet"):
         first = dataclasses.replace(first, **{name: getattr(config, name)})
     settings = json.dumps(configuration.to_dict(first) | {"out": "", "name": ""}, sort_keys=True)
     digest = hashlib.sha256(settings.encode()).hexdigest()[:8]
@@ -103,10 +150,14 @@ def first_phase(config: Experiment) -> Experiment:
     return dataclasses.replace(first, name=name)
 
 
-def _fork(folder: Path, session: Session, keys: jax.Array) -> tuple[driver.Progress, int]:
+def _fork(
+    folder: Path, session: Session, keys: jax.Array, trust: Trust
+) -> tuple[driver.Progress, int]:
     """The state of the run in `folder` with the new hyper-parameters, and its step."""
     prog, algorithm = session.program, session.algorithm
-    _, before = build(run_folder.read_config(folder))
+    config, checkpoint = run_folder.read_config(folder, trust), newest(folder, session.display.warn)
+    check_as_saved(folder, config, checkpoint)
+    _, before = build(dataclasses.replace(config, devices=1))
     refused = f"'{folder}' cannot be forked under this configuration:"
     if before.frames != algorithm.frames:
         raise UserError(
@@ -114,7 +165,7 @@ def _fork(folder: Path, session: Session, keys: jax.Array) -> tuple[driver.Progr
             f"{algorithm.frames} here. --warm-start takes over the agent alone."
         )
     try:
-        progress, meta = restore(folder, prog.shapes(keys), session.display.warn)
+        progress, meta = checkpoints.restore(checkpoint, prog.shapes(keys))
     except checkpoints.CheckpointError as error:
         raise UserError(f"{refused} {error} --warm-start takes over the agent alone.") from error
     if meta["step"] >= session.plan.total:
@@ -128,12 +179,14 @@ def _fork(folder: Path, session: Session, keys: jax.Array) -> tuple[driver.Progr
     return prog.place(driver.Progress(run, m.empty(progress.row))), meta["step"]
 
 
-def _warm_start(folder: Path, session: Session, keys: jax.Array) -> driver.Progress:
+def _warm_start(folder: Path, session: Session, keys: jax.Array, trust: Trust) -> driver.Progress:
     """A new run whose agent state is that of the run in `folder`, but for the hyper-parameters."""
-    others = members_of(folder)
+    config, others = run_folder.read_config(folder, trust), members_of(folder)
     _check_members(len(others), session, f"'{folder}'")
-    shapes, hand_over = _first(run_folder.read_config(folder), others)
-    progress, _ = restore(folder, shapes, session.display.warn)
+    checkpoint = newest(folder, session.display.warn)
+    check_as_saved(folder, config, checkpoint, MEANING)
+    shapes, hand_over = _first(config, others)
+    progress, _ = checkpoints.restore(checkpoint, shapes)
     new = session.program.start(keys, session.members.own_hyper())
     state = _taken_over(progress.run.state, new.run.state, hand_over, f"'{folder}'")
     return session.program.place(
@@ -189,26 +242,32 @@ class Trained:
     members: Members
 
 
-def load(folder: str | Path, member: int = 0) -> Trained:
+def load(folder: str | Path, member: int = 0, trust: Trust = False) -> Trained:
     """The newest whole checkpoint in a run's folder, ready to act.
 
     member: which of those that were trained side by side, such as the first seed.
-    Raises `UserError` if `folder` is no run folder, has no whole checkpoint or no such member.
+    trust: whether to import code from outside of jaxrl that the folder names, such as an
+        environment `my_package.worlds:maze`; or what of it (a frozenset of such names).
+
+    Raises `UserError` if `folder` is no run folder, has no whole checkpoint or no such member, if
+    it names code that is not trusted, before that is imported, and if its config.yaml was changed.
     """
-    trained, policies = load_all(folder)
+    trained, policies = load_all(folder, trust)
     if not 0 <= member < len(policies):
         raise UserError(f"member is {member}; '{folder}' has members 0 to {len(policies) - 1}.")
     return dataclasses.replace(trained, policy=policies[member])
 
 
-def load_all(folder: str | Path) -> tuple[Trained, list[Policy]]:
+def load_all(folder: str | Path, trust: Trust = False) -> tuple[Trained, list[Policy]]:
     """As `load`, and the policies of all members."""
     folder = run_folder.check(folder)
-    config = run_folder.read_config(folder)
+    config = run_folder.read_config(folder, trust)
     members = members_of(folder)
+    checkpoint = newest(folder)
+    check_as_saved(folder, config, checkpoint, MEANING)
     env, algorithm = build(dataclasses.replace(config, devices=1))
     prog = program(config, algorithm, members)
-    progress, meta = restore(folder, prog.shapes(members.keys(config.generator)))
+    progress, meta = checkpoints.restore(checkpoint, prog.shapes(members.keys(config.generator)))
     states = [progress.run.state]
     if prog.members is not None:
         states = [jax.tree.map(lambda x: x[i], states[0]) for i in range(prog.members)]  # noqa: B023

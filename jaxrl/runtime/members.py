@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -53,6 +54,7 @@ class Members:
     @staticmethod
     def read(path: Path) -> Members:
         data = json.loads(path.read_text())
+        _check(data)
         hyper = {name: np.asarray(v, np.float32) for name, v in data["hyper"].items()}
         return Members(data["labels"], hyper)
 
@@ -66,5 +68,31 @@ def members_of(folder: Path) -> Members:
     """The members of the run in `folder`. Raises `UserError` if they cannot be read."""
     try:
         return Members.read(folder / "members.json")
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError) as error:
         raise UserError(f"'{folder / 'members.json'}' cannot be read: {error}.") from error
+
+
+def _check(data: Any) -> None:
+    """Raises `ValueError` unless `data` is what `Members.write` writes."""
+    if not isinstance(data, dict) or data.keys() != {"labels", "hyper"}:
+        raise ValueError("it must hold a mapping of labels and hyper")
+    labels, hyper = data["labels"], data["hyper"]
+    if not isinstance(labels, list) or not labels or not all(map(_is_label, labels)):
+        raise ValueError("labels must be a list of mappings, each with a seed and else numbers")
+    if not isinstance(hyper, dict):
+        raise ValueError("hyper must be a mapping")
+    for name, values in hyper.items():
+        if not isinstance(values, list) or not all(map(_is_number, values)):
+            raise ValueError(f"hyper.{name} must be a list of numbers")
+        if len(values) != len(labels):
+            raise ValueError(f"hyper.{name} has {len(values)} values for {len(labels)} members")
+
+
+def _is_label(label: Any) -> bool:
+    if not isinstance(label, dict) or not all(map(_is_number, label.values())):
+        return False
+    return isinstance(label.get("seed"), int) and 0 <= label["seed"] < 2**32
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

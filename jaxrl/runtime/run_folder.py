@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -13,29 +14,60 @@ from pathlib import Path
 
 from jaxrl.core.errors import UserError
 from jaxrl.runtime import configuration
-from jaxrl.runtime.configuration import Experiment
+from jaxrl.runtime.configuration import Experiment, Trust
+
+_DRAFT = re.compile(r"\.new-[0-9a-f]{12}")
 
 
 @contextlib.contextmanager
 def draft(out: str, name: str) -> Iterator[Path]:
-    """A hidden new folder in `out`, removed at the end unless it was published: whatever goes wrong
-    until a run has its first checkpoint, a kill included, no half-made run folder is seen.
+    """A hidden new folder in `out`, locked for this process, also once it is published; removed at
+    the end unless it was: whatever goes wrong until a run has its first checkpoint, no half-made
+    run folder is seen, and what a killed process could not remove goes at the next start.
 
-    Raises `UserError` if `out` cannot be written or has a `name` already.
+    Raises `UserError` if `out` cannot be written, has a `name` already, or `name` is no folder's.
     """
+    configuration.check_name(name)
     parent = Path(out)
     if name and (parent / name).exists():
         raise _exists(parent / name)
     folder = parent / f".new-{uuid.uuid4().hex[:12]}"
-    try:
-        parent.mkdir(parents=True, exist_ok=True)
-        folder.mkdir()
-    except OSError as error:
-        raise UserError(f"'{parent}' cannot be written: {error.strerror}.") from error
-    try:
+    with contextlib.ExitStack() as held:
+        try:
+            parent.mkdir(parents=True, exist_ok=True)
+            with _alone_in(parent) as alone:
+                if alone:
+                    _sweep(parent)
+                folder.mkdir()
+                held.callback(shutil.rmtree, folder, ignore_errors=True)
+                held.enter_context(locked(folder))
+        except OSError as error:
+            raise UserError(f"'{parent}' cannot be written: {error.strerror}.") from error
         yield folder
+
+
+@contextlib.contextmanager
+def _alone_in(parent: Path) -> Iterator[bool]:
+    """Wait until no other process makes a draft in `parent`, and keep others from it. False where
+    the file system knows no locks on folders."""
+    handle = os.open(parent, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            alone = True
+        except OSError:
+            alone = False
+        yield alone
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        os.close(handle)
+
+
+def _sweep(parent: Path) -> None:
+    """Remove the drafts in `parent` that no living process holds."""
+    for folder in parent.iterdir():
+        if _DRAFT.fullmatch(folder.name):
+            with contextlib.suppress(UserError), locked(folder):
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def publish(folder: Path, name: str, stem: str) -> Path:
@@ -78,9 +110,25 @@ def check(folder: str | Path) -> Path:
     return folder
 
 
-def read_config(folder: str | Path) -> Experiment:
-    """The settings that the run in `folder` was started with."""
-    return configuration.experiment(configuration.load(check(folder) / "config.yaml"))
+def read_config(folder: str | Path, trust: Trust = False) -> Experiment:
+    """The settings that the run in `folder` was started with.
+
+    trust: whether code from outside of jaxrl that they name may be imported; or what of it.
+    Raises `UserError` if `folder` is no run's folder, if it cannot be read, and, before anything is
+    imported, if it names other code: a folder may come from anybody, and importing runs it.
+    """
+    path = check(folder) / "config.yaml"
+    data = configuration.load(path)
+    if not data:
+        raise UserError(f"'{path}' is empty; a run's config.yaml holds all of its settings.")
+    if trust is not True:
+        strange = sorted(configuration.foreign(data) - (trust or frozenset()))
+        if strange:
+            raise UserError(
+                f"'{folder}' names code outside of jaxrl, {', '.join(strange)}; importing it runs "
+                "it, so say --trust (trust=True) if you trust it."
+            )
+    return configuration.experiment(data)
 
 
 def checkpoints(folder: Path) -> Path:

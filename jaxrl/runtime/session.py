@@ -20,7 +20,7 @@ from jaxrl.core import metrics as m
 from jaxrl.core import random
 from jaxrl.core.types import Algorithm, Environment
 from jaxrl.evaluation.statistics import mean_interval
-from jaxrl.runtime import checkpoints, driver, run_folder
+from jaxrl.runtime import checkpoints, configuration, driver, run_folder
 from jaxrl.runtime import log as logs
 from jaxrl.runtime.building import plan
 from jaxrl.runtime.command_line import Stopped
@@ -164,6 +164,7 @@ class Session:
             "diverged": self.diverged.tolist(),
             "jaxrl": jaxrl.__version__,
             "jax": jax.__version__,
+            "settings": configuration.to_dict(self.config),
         }
         path = run_folder.checkpoints(folder)
         checkpoints.save(path, step, progress, meta, keep=self.config.keep)

@@ -8,7 +8,8 @@ from pathlib import Path
 import jax
 
 from jaxrl.core import random
-from jaxrl.runtime import configuration, earlier, run_folder
+from jaxrl.core.types import Environment
+from jaxrl.runtime import checkpoints, configuration, earlier, run_folder
 from jaxrl.runtime.building import build, evaluation_environment, prepare, program
 from jaxrl.runtime.configuration import Experiment
 from jaxrl.runtime.display import Display
@@ -27,61 +28,79 @@ def train(config: Experiment, members: Members | None = None) -> Path:
     display = Display(config.quiet)
     prepare(config)
     if config.resume:
-        folder = run_folder.check(config.resume)
-        earlier.check_unchanged(config, folder)
-        members = members_of(folder)
-    elif config.fork:
+        return _go_on(config, display)
+    if config.fork:
         members = earlier.members_of_fork(config, members)
-    members = members or seeds(config)
     # The run's folder says which generator it was, whatever device it is resumed on.
     generator = random.generator_name(random.key(0, config.generator))
     config = dataclasses.replace(config, generator=generator)
-    env, algorithm = build(config)
-    prog = program(config, algorithm, members)
-    keys = members.keys(generator)
-    session = Session(
-        config, algorithm, evaluation_environment(config, env), prog, members, display
-    )
-    session.check(keys)
-    if config.debug:
-        display.say("debug: every number and index is checked, which is slow.")
+    env, session, keys = _session(config, members or seeds(config), display)
 
     with session.signals():
-        if config.resume:
-            if earlier.is_finished(folder):
-                display.say(f"The run in {folder} is finished; --fork it to train on.")
-                return folder
-            with run_folder.locked(folder):
-                progress, meta = earlier.restore(folder, prog.shapes(keys), display.warn)
-                display.say(f"Going on from update {meta['step']} of {folder}.")
-                session.run(folder, prog.place(progress), meta)
-            return folder
-
-        if earlier.is_configuration(config.warm_start):
-            config = dataclasses.replace(config, warm_start=str(_before(config, session, keys)))
+        trust = earlier.trusted(config)
+        if configuration.is_file(config.warm_start):
+            first = earlier.first_phase(config)
+            trust = earlier.trusted(config, first)
+            config = dataclasses.replace(config, warm_start=str(_before(first, session, keys)))
+            session.config = config
         # Everything that can be wrong is known before a folder is made.
-        parent = earlier.parent(config, session, keys)
-        with run_folder.draft(config.out, config.name) as draft, run_folder.locked(draft):
+        parent = earlier.parent(config, session, keys, trust)
+        with run_folder.draft(config.out, config.name) as draft:
             with display.announced("Starting", session.seconds):
-                progress, step = parent or (prog.start(keys, members.own_hyper()), 0)
+                own = session.members.own_hyper()
+                progress, step = parent or (session.program.start(keys, own), 0)
                 configuration.write(config, draft / "config.yaml")
-                members.write(draft / "members.json")
+                session.members.write(draft / "members.json")
                 meta = session.save(draft, progress, step, log_size=0)
-            stem = f"{config.algorithm}-{run_folder.slug(env.name)}"
+            stem = f"{run_folder.slug(config.algorithm)}-{run_folder.slug(env.name)}"
             folder = run_folder.publish(draft, config.name, stem)
             session.run(folder, progress, meta)
     return folder
 
 
-def _before(config: Experiment, session: Session, keys: jax.Array) -> Path:
-    """The finished run that `config.warm_start` describes; trained, or trained on, if need be."""
-    first = earlier.first_phase(config)
+def _go_on(config: Experiment, display: Display) -> Path:
+    """Go on with the run `config.resume` where it was stopped; a finished one is left alone."""
+    folder = run_folder.check(config.resume)
+    earlier.check_unchanged(config, folder)
+    if earlier.is_finished(folder):
+        display.say(f"The run in {folder} is finished; --fork it to train on.")
+        return folder
+    with run_folder.locked(folder):
+        checkpoint = earlier.newest(folder, display.warn)
+        earlier.check_as_saved(folder, config, checkpoint)
+        _, session, keys = _session(config, members_of(folder), display)
+        with session.signals():
+            progress, meta = checkpoints.restore(checkpoint, session.program.shapes(keys))
+            display.say(f"Going on from update {meta['step']} of {folder}.")
+            session.run(folder, session.program.place(progress), meta)
+    return folder
+
+
+def _session(
+    config: Experiment, members: Members, display: Display
+) -> tuple[Environment, Session, jax.Array]:
+    """Where `config` trains, what trains there, and the members' keys; all that can be known to be
+    wrong before anything runs is refused."""
+    env, algorithm = build(config)
+    evaluated = evaluation_environment(config, env)
+    prog = program(config, algorithm, members)
+    session = Session(config, algorithm, evaluated, prog, members, display)
+    keys = members.keys(config.generator)
+    session.check(keys)
+    if config.debug:
+        display.say("debug: every number and index is checked, which is slow.")
+    return env, session, keys
+
+
+def _before(first: Experiment, session: Session, keys: jax.Array) -> Path:
+    """The finished run that `first` describes; trained, or trained on, if need be."""
     earlier.check_warm_start(first, session, keys)
     folder = Path(first.out) / first.name
     if folder.exists() and earlier.is_finished(folder):
         session.display.say(f"Warm start from the finished run in {folder}.")
     elif folder.exists():
-        train(dataclasses.replace(run_folder.read_config(folder), resume=str(folder)))
+        before = run_folder.read_config(folder, earlier.trusted(first))
+        train(dataclasses.replace(before, resume=str(folder), quiet=first.quiet))
     else:
         session.display.say(f"First {first.algorithm}, for the warm start:")
         train(first)

@@ -19,9 +19,12 @@ from jaxrl.core.types import Environment
 WORLDS = """
     import dataclasses
     import jax.numpy as jnp
+    import functools
     from jaxrl import envs
-    from jaxrl.core.types import struct
+    from jaxrl.core.types import Environment, struct
     from jaxrl.envs.wrappers import observation_noise
+
+    called = []
 
     @struct
     class Params:
@@ -36,17 +39,33 @@ WORLDS = """
     bare = dataclasses.replace(maze, name="bare", params=())
     nothing = 3
 
-    def build():
+    def build() -> Environment:
         return dataclasses.replace(maze, name="built")
 
-    def build_sized(size):
+    @functools.cache
+    def build_once() -> Environment:
+        return dataclasses.replace(maze, name="built once")
+
+    def build_sized(size) -> Environment:
         return maze
 
-    def build_any(size: int = 3, kind: str = "round"):
+    def build_any(size: int = 3, kind: str = "round") -> Environment:
         return dataclasses.replace(maze, params=Params(jnp.zeros((2, 2)), size), name=kind)
 
-    def build_nothing():
+    def build_nothing() -> Environment:
         return {}
+
+    def undeclared(size: int = 3):
+        called.append(size)
+        return maze
+
+    def otherwise_declared() -> dict:
+        called.append(0)
+        return {}
+
+    class Undeclared:
+        def __init__(self):
+            called.append(0)
 """
 
 
@@ -108,6 +127,24 @@ def test_environments_of_a_users_own(worlds):
     built = envs.make(f"{worlds}:build")
     assert built.name == "built"
     assert envs.make(f"{worlds}:build") is built
+    assert envs.make(f"{worlds}:build_once") is module.build_once()
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("their_worlds:undeclared", {}),
+        ("their_worlds:undeclared", {"size": 4}),
+        ("their_worlds:otherwise_declared", {}),
+        ("their_worlds:Undeclared", {}),
+        ("timeit:timeit", {"stmt": "import their_worlds; their_worlds.called.append(1)"}),
+    ],
+)
+def test_only_what_declares_itself_a_builder_is_called(worlds, name, settings):
+    with pytest.raises(UserError, match="not declared to return an Environment") as error:
+        envs.make(name, **settings)
+    assert f"`def {name.partition(':')[2]}() -> Environment`" in str(error.value)
+    assert not importlib.import_module(worlds).called
 
 
 def test_a_redefined_environment_is_the_new_one(worlds):
@@ -157,7 +194,7 @@ def test_values_take_the_type_of_the_default(worlds):
         ("their_worlds:mase", {}, "'mase'; did you mean 'maze'?"),
         ("math:maze", {}, "The module 'math' has no 'maze', nor any environment"),
         ("their_worlds:nothing", {}, "'their_worlds:nothing' is an int; it must be an Environment"),
-        ("their_worlds:build_nothing", {}, "returns a dict; it must be an Environment"),
+        ("their_worlds:build_nothing", {}, "returns a dict; it must return an Environment"),
         ("their_worlds:build_sized", {}, "needs arguments (missing a required argument: 'size')"),
     ],
 )

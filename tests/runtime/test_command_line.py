@@ -2,6 +2,9 @@
 
 import dataclasses
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from experiments import evaluate as evaluate_script
@@ -92,6 +95,60 @@ def test_take():
     assert command_line.take(words, "vary") == (["x=1", "y=2", "z=4"], ["a.yaml", "--seeds", "3"])
 
 
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "c.yaml"
+    path.write_text("steps: 5\nagent: {clip: 0.5}\n")
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "value"),
+    [
+        (["--quiet", "FILE"], "quiet", True),
+        (["--no-evaluate-greedy", "FILE"], "evaluate_greedy", False),
+        (["--evaluate-greedy", "false", "FILE"], "evaluate_greedy", False),
+        (["--agent.normalize-reward", "FILE"], "agent.normalize_reward", True),
+        (["--seeds", "4", "FILE"], "seeds", 4),
+        (["--seeds=4", "FILE"], "seeds", 4),
+        (["--agent.hidden", "8", "4", "FILE"], "agent.hidden", (8, 4)),
+        (["--agent.hidden", "FILE"], "agent.hidden", ()),
+        (["--env-params", "force=3", "FILE"], "env_params", {"force": 3}),
+        (["--env-params", "force", "3", "FILE", "--quiet"], "env_params", {"force": 3}),
+        (["--env-params.force", "3", "FILE"], "env_params", {"force": 3}),
+        (["--warm-start", "other.yaml", "FILE"], "warm_start", "other.yaml"),
+        (["FILE", "--warm-start", "other.yaml"], "warm_start", "other.yaml"),
+    ],
+)
+def test_the_configuration_stands_anywhere(file, words, name, value):
+    config = parse(*(file if word == "FILE" else word for word in words))
+    assert config.steps == 5 and config.agent.clip == 0.5
+    parts = dict(configuration.leaves(config))
+    assert parts[name][1] == value
+
+
+def test_a_varied_hyper_parameter_may_stand_before_the_configuration(file):
+    words = ["--seeds", "3", "--vary", "clip=1,2", "trace=0,1", file, "--quiet"]
+    taken, rest = command_line.take(words, "vary", configuration.is_file)
+    assert taken == ["clip=1,2", "trace=0,1"]
+    config = parse(*rest)
+    assert (config.steps, config.seeds, config.quiet) == (5, 3, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "places", "options"),
+    [
+        (["--member", "1", "run", "rule"], ["run", "rule"], {"member": ["1"]}),
+        (["run", "--trust", "rule"], ["run", "rule"], {"trust": []}),
+        (["run", "--trust", "false", "rule"], ["run", "rule"], {"trust": ["false"]}),
+        (["--member=1", "run"], ["run"], {"member": ["1"]}),
+    ],
+)
+def test_words_that_no_option_needs(words, places, options):
+    kinds = {"member": int, "trust": bool}
+    assert command_line.split(words, kinds, lambda word: True) == (places, options)
+
+
 def test_a_fork_starts_from_its_parents_settings(finished):
     config = parse("--fork", str(finished), "--agent.clip", "0.1")
     assert config.agent.num_envs == 4 and config.agent.clip == 0.1
@@ -128,6 +185,35 @@ def test_help_of_evaluate(capsys):
     for field in dataclasses.fields(evaluate_script.Options):
         assert f"--{field.name.replace('_', '-')}" in shown
     assert shown.count("(default:") == len(dataclasses.fields(evaluate_script.Options))
+
+
+def test_too_little_memory_is_said_in_one_sentence(capsys):
+    def of_the_host(argv):
+        np.ones(2**50)
+
+    def of_a_device(argv):
+        jax.block_until_ready(jnp.ones(2**50))
+
+    for main, said in ((of_the_host, "Unable to allocate"), (of_a_device, "RESOURCE_EXHAUSTED")):
+        assert command_line.call(main, []) == 2
+        error = capsys.readouterr().err
+        assert error.startswith("error: There is not enough memory for what this asks for (")
+        assert said in error and error.count("\n") == 1
+
+
+def test_another_error_of_a_device_is_a_bug():
+    def main(argv):
+        raise jax.errors.JaxRuntimeError("INTERNAL: something else")
+
+    with pytest.raises(jax.errors.JaxRuntimeError):
+        command_line.call(main, [])
+
+
+def test_modules_in_the_current_folder_can_be_named(tmp_path):
+    (tmp_path / "own_worlds.py").write_text("from tests.runtime.worlds import odd_actions\n")
+    run = tiny.process("train", "--env", "own_worlds:odd_actions", cwd=tmp_path)
+    _, error = run.communicate()
+    assert run.returncode == 2 and "cannot act in" in error
 
 
 def test_exit_codes(capsys):

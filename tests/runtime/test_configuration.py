@@ -91,7 +91,7 @@ def test_another_algorithm_has_its_own_defaults_and_keeps_the_rest():
         ("seed: 1\nseed: 2\n", "the key 'seed' stands twice"),
         ("agent:\n  clip: 1\n  clip: 1\n", "the key 'clip' stands twice"),
         ("- 1\n", "holds a list; it must hold `name: value` lines"),
-        ("", "it must hold `name: value` lines"),
+        ("name: ../../escape\n", "name is '../../escape'; it must be a folder's name within out"),
         ("a: [\n", "cannot be read"),
     ],
 )
@@ -146,3 +146,85 @@ def test_settings_of_an_environment_may_be_flags_names_and_lists():
     config = configuration.experiment({"env_params": given})
     assert config.env_params == {**given, "means": (0.1, 2.0)}
     assert configuration.experiment(configuration.to_dict(config)) == config
+
+
+@pytest.mark.parametrize("text", ["", "\n", "# nothing yet\n", "---\n"])
+def test_an_empty_file_means_the_defaults(tmp_path, text):
+    assert read(tmp_path, text) == configuration.experiment({})
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../escape",
+        "a/b",
+        "/tmp/a",
+        "a\\b",
+        "..",
+        ".",
+        ".hidden",
+        " ",
+        "\t",
+        "a\nb",
+        "a\0b",
+        "a" * 256,
+    ],
+    ids=repr,
+)
+def test_names_that_are_no_folder_within_out(name):
+    with pytest.raises(UserError, match="it must be a folder's name within out") as error:
+        configuration.experiment({"name": name})
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["", "run", "a run", "run-1.5", "ütf", "a..b", "a" * 255])
+def test_names_of_folders(name):
+    assert configuration.experiment({"name": name}).name == name
+
+
+def test_a_warm_start_is_looked_for_beside_its_file(tmp_path, monkeypatch):
+    def found(value: str) -> str:
+        (tmp_path / "configs" / "c.yaml").write_text(f"warm_start: {value}\n")
+        return configuration.experiment(
+            configuration.read(tmp_path / "configs" / "c.yaml")
+        ).warm_start
+
+    for place in ("configs", "here"):
+        (tmp_path / place).mkdir()
+        (tmp_path / place / "both.yaml").touch()
+    (tmp_path / "configs" / "beside.yaml").touch()
+    (tmp_path / "here" / "run").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert found("beside.yaml") == str(tmp_path / "configs" / "beside.yaml")
+    assert found("both.yaml") == str(tmp_path / "configs" / "both.yaml")
+    assert found("run") == "run"  # from the current folder
+    assert found("nowhere") == "nowhere"
+    assert found(str(tmp_path / "here" / "run")) == str(tmp_path / "here" / "run")
+    assert found("''") == ""
+    # As the configurations of this repository say it.
+    assert found("configs/dreamer4/catch_world.yaml") == str(
+        ROOT / "configs/dreamer4/catch_world.yaml"
+    )
+
+
+def test_examples_of_settings_work_with_the_defaults():
+    """What the help gives as an example of --env-params, and what the error for a bad pair does."""
+    import inspect
+    import re
+
+    from jaxrl import envs
+    from jaxrl.runtime import command_line
+
+    found = []
+    for module in (configuration, command_line):
+        found += re.findall(r"such as (\w+)=([\d.]+)", inspect.getsource(module))
+    assert len(found) == 2
+    env = configuration.experiment({}).env
+    for name, value in found:
+        given = configuration.experiment({"env_params": {name: value}}).env_params
+        assert getattr(envs.make(env, **given).params, name) == float(value)
+
+
+def test_settings_within_settings_are_plain():
+    config = configuration.experiment({"env_params": {"means": [0.1, 2.5]}})
+    assert configuration.to_dict(config)["env_params"] == {"means": [0.1, 2.5]}

@@ -1,9 +1,13 @@
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
 from jaxrl.core.errors import UserError
 from jaxrl.runtime import configuration, run_folder
+from tests.runtime.tiny import environment
 
 
 def make(out, name="", content="x"):
@@ -39,6 +43,57 @@ def test_a_name_that_is_taken_is_refused_before_and_after_the_start(tmp_path):
 def test_what_goes_wrong_before_the_first_checkpoint_leaves_no_folder(tmp_path):
     with pytest.raises(ZeroDivisionError), run_folder.draft(str(tmp_path), ""):
         raise ZeroDivisionError
+    assert not list(tmp_path.iterdir())
+
+
+def leave_a_draft(out: Path, hold: bool) -> tuple[subprocess.Popen, Path]:
+    """A process that makes a draft and stays in it; and the draft."""
+    code = (
+        "import sys, time; from jaxrl.runtime import run_folder\n"
+        f"with run_folder.draft({str(out)!r}, '') as draft:\n"
+        "    print(draft, flush=True); time.sleep(600)"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], env=environment(), stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    draft = Path(process.stdout.readline().strip())
+    if not hold:
+        process.kill()
+        process.communicate()
+    return process, draft
+
+
+def test_what_a_killed_start_left_goes_at_the_next_one(tmp_path):
+    _, left = leave_a_draft(tmp_path, hold=False)
+    living, held = leave_a_draft(tmp_path, hold=True)
+    before_the_lock = tmp_path / ".new-0123456789ab"
+    before_the_lock.mkdir()
+    own = tmp_path / ".new-ideas"
+    own.mkdir()
+    try:
+        assert not left.exists() and held.is_dir()  # it went when the living one started
+        run = make(tmp_path)
+        assert set(tmp_path.iterdir()) == {run, held, own}
+    finally:
+        living.kill()
+        living.communicate()
+    again = make(tmp_path)
+    assert set(tmp_path.iterdir()) == {run, again, own}
+
+
+def test_a_draft_is_locked_also_once_it_is_published(tmp_path):
+    with run_folder.draft(str(tmp_path), "") as draft:
+        run = run_folder.publish(draft, "a", "")
+        with pytest.raises(UserError, match="Another process"), run_folder.locked(run):
+            pass
+    with run_folder.locked(run):
+        pass
+
+
+def test_a_name_that_leads_elsewhere_makes_nothing(tmp_path):
+    with pytest.raises(UserError, match="within out"):
+        make(tmp_path / "runs", "../escape")
     assert not list(tmp_path.iterdir())
 
 

@@ -158,6 +158,44 @@ def test_a_warm_start_from_a_configuration_trains_it_first_and_once(finished, tm
     assert len(list(tmp_path.glob("ppo-cartpole-*"))) == 2
 
 
+def test_code_of_ones_own_names_folders_and_is_named_for_a_warm_start(finished, tmp_path):
+    """Who writes the first phase's file consents to what it names, also where its run is read."""
+    own = {"env": "tests.runtime.worlds:own_cartpole", "algorithm": "tests.runtime.worlds:own_ppo"}
+    settings = configuration.to_dict(tiny.config(steps=64, evaluate_every=-1)) | own
+    (tmp_path / "first.yaml").write_text(json.dumps(settings))
+    words = ("--steps", "64", "--evaluate-every", "-1", "--out", str(tmp_path), "--quiet")
+    warm = ("--warm-start", str(tmp_path / "first.yaml"))
+    assert tiny.call("train", tmp_path, *warm, *words, "--name", "warm") == 0
+    (first,) = tmp_path.glob("tests_runtime_worlds_own_ppo-tests_runtime_worlds_own_cartpole-*")
+    assert run_folder.read_config(tmp_path / "warm").warm_start == str(first)
+    assert tiny.call("train", tmp_path, *warm, *words, "--name", "again") == 0  # the first is there
+    refused = ("--warm-start", str(first), *words)
+    assert tiny.call("train", tmp_path, *refused, "--name", "stranger") == 2
+    assert tiny.call("train", tmp_path, *refused, "--name", "friend", "--trust") == 0
+    assert call(str(tmp_path / "first.yaml"), *words[:-1]) == 0
+    assert (tmp_path / "tests_runtime_worlds_own_ppo-own_cartpole-0001").is_dir()
+
+
+def test_a_warm_start_beside_its_file_from_another_folder(tmp_path, monkeypatch):
+    """And the run's own configuration says where that was, so it goes on from anywhere."""
+    for folder in ("configs", "here"):
+        (tmp_path / folder).mkdir()
+    settings = configuration.to_dict(tiny.config(steps=64, evaluate_every=-1))
+    (tmp_path / "configs" / "first.yaml").write_text(json.dumps(settings))
+    second = settings | {"warm_start": "first.yaml", "out": str(tmp_path / "runs")}
+    (tmp_path / "configs" / "second.yaml").write_text(json.dumps(second))
+    monkeypatch.chdir(tmp_path / "here")
+    assert call("../configs/second.yaml", "--name", "second") == 0
+    folder = tmp_path / "runs" / "second"
+    (first,) = (tmp_path / "runs").glob("ppo-cartpole-*")
+    assert run_folder.read_config(folder).warm_start == str(first)
+    complete = tiny.arrays(folder)
+    (folder / "summary.json").unlink()
+    shutil.rmtree(run_folder.checkpoints(folder) / "step_000000000002")
+    monkeypatch.chdir(tmp_path)
+    tiny.assert_same_arrays(tiny.arrays(tiny.resume(folder)), complete)
+
+
 def test_a_first_phase_that_was_stopped_goes_on(finished, tmp_path):
     first = tmp_path / "first.yaml"
     configuration.write(tiny.config(), first)
@@ -285,6 +323,18 @@ def test_members_keep_their_names_and_keys(tmp_path):
     np.testing.assert_array_equal(data(members.keys("pcg"))[1], data(one.keys("pcg")))
     with pytest.raises(UserError, match="cannot be read"):
         members_of(tmp_path / "nowhere")
+
+
+def test_an_agent_that_goes_on_from_another_needs_one(no_training):
+    agent = {"phase": "improvement", "policies": 2, "hidden": [4]}
+    agent["experience"] = {"dataset": "medium"}
+    settings = {"algorithm": "uni_o4", "env": "pendulum", "agent": agent}
+    with pytest.raises(UserError, match=r"'uni_o4' cannot begin with new weights; it goes on from"):
+        building.build(configuration.experiment(settings))
+    for before in ("warm_start", "fork"):
+        building.build(configuration.experiment(settings | {before: "runs/before"}))
+    agent["phase"] = "supervised"
+    building.build(configuration.experiment(settings))
 
 
 def test_plans_round_up_to_whole_updates():

@@ -65,10 +65,11 @@ def environment() -> dict[str, str]:
     )
 
 
-def process(script: str, *words: str) -> subprocess.Popen:
+def process(script: str, *words: str, cwd: Path | None = None) -> subprocess.Popen:
     return subprocess.Popen(
         [sys.executable, str(ROOT / "experiments" / f"{script}.py"), *words],
         env=environment(),
+        cwd=cwd,
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

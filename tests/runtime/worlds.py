@@ -4,7 +4,9 @@ import dataclasses
 
 import jax.numpy as jnp
 
+from jaxrl.agents.policy_gradient import ppo
 from jaxrl.core.spaces import Discrete
+from jaxrl.core.types import Algorithm, Environment
 from jaxrl.envs.classic.cartpole import cartpole
 from jaxrl.envs.wrappers.time_limit import time_limit
 
@@ -14,7 +16,12 @@ endless = dataclasses.replace(cartpole(), max_steps=None)
 odd_actions = dataclasses.replace(cartpole(), action_space=(Discrete(2), Discrete(2)))
 
 
-def cartpole_with_success():
+def own_cartpole() -> Environment:
+    """As the built-in one, by another name."""
+    return dataclasses.replace(cartpole(), name="own_cartpole")
+
+
+def cartpole_with_success() -> Environment:
     """Three steps, at whose end the environment reports a success of 1."""
     env = short_cartpole
 
@@ -30,3 +37,8 @@ def cartpole_with_success():
         return state, with_metrics(timestep)
 
     return dataclasses.replace(env, reset=reset, step=step)
+
+
+def own_ppo(env: Environment, config: ppo.Config = ppo.Config()) -> Algorithm:
+    """As the built-in one, by another name."""
+    return ppo.ppo(env, config)

@@ -1,0 +1,78 @@
+"""What is said of a name that does not exist."""
+
+import pytest
+
+from jaxrl.agents import registry as algorithms
+from jaxrl.core import errors
+from jaxrl.envs import registry as envs
+
+FLAGS = ("--agent.clip", "--agent.learning-rate", "--env", "--evaluate-every", "--seed", "--steps")
+SUITE = ("suite/CartPole-v1", "suite/Acrobot-v1", "suite/Pong-v1")
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "near"),
+    [
+        ("pqo", algorithms.names(), "ppo"),  # another letter
+        ("pop", algorithms.names(), "ppo"),  # in another order
+        ("pppo", algorithms.names(), "ppo"),  # one too many
+        ("pp", algorithms.names(), "ppo"),  # one missing
+        ("PPO", algorithms.names(), "ppo"),
+        ("reinforced", algorithms.names(), "reinforce"),
+        ("cartpool", envs.names(), "cartpole"),
+        ("CartPole-v1", envs.names(), "cartpole"),
+        ("tic-tac-toe", envs.names(), "tic_tac_toe"),
+        ("--learning-rate", FLAGS, "--agent.learning-rate"),
+        ("--clip", FLAGS, "--agent.clip"),
+        ("--agent.lerning_rate", FLAGS, "--agent.learning-rate"),
+        ("--sede", FLAGS, "--seed"),
+        ("suite/CartPole-v2", SUITE, "suite/CartPole-v1"),
+        ("suite/cartpole", SUITE, "suite/CartPole-v1"),
+        ("sac", algorithms.names(), None),  # no slip of a2c
+        ("td3", algorithms.names(), None),
+        ("trpo", algorithms.names(), None),
+        ("alphazero", algorithms.names(), None),
+        ("impala", algorithms.names(), None),
+        ("ant", envs.names(), None),
+        ("humanoid", envs.names(), None),
+        ("pong", envs.names(), None),
+        ("lunar_lander", envs.names(), None),
+        ("--lr", FLAGS, None),
+        ("--gamma", FLAGS, None),
+        ("--gpu", FLAGS, None),
+        ("suite/Doom-v1", SUITE, None),  # like each of them but for what matters
+        ("agent.gamma", ("agent.clip", "agent.trace"), None),
+        ("", FLAGS, None),
+    ],
+)
+def test_only_what_is_near_is_suggested(name, known, near):
+    assert errors.nearest(name, known) == near
+    said = str(errors.unknown("thing", name, known))
+    assert (f"did you mean '{near}'?" in said) if near else ("did you mean" not in said)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "one"),
+    [
+        ("abc", "abd", True),
+        ("abc", "ab", True),
+        ("abc", "xabc", True),
+        ("abc", "axc", True),
+        ("abcd", "ab", False),
+        ("ab", "abcd", False),
+        ("sac", "a2c", False),
+        ("abc", "axx", False),
+    ],
+)
+def test_one_slip(a, b, one):
+    assert errors._one_slip(a, b) is errors._one_slip(b, a) is one
+
+
+def test_all_names_are_listed_unless_they_are_too_many_to_read():
+    few, many = [f"name{i}" for i in range(20)], [f"name{i}" for i in range(537)]
+    assert str(errors.unknown("thing", "zzz", few)).endswith(
+        f"it may be one of: {', '.join(sorted(few))}."
+    )
+    said = str(errors.unknown("thing", "zzz", many))
+    assert said == "Unknown thing 'zzz'; none of the 537 names that there are is near it."
+    assert str(errors.unknown("thing", "zzz", [])) == "Unknown thing 'zzz'; there is none."

@@ -1,0 +1,59 @@
+"""Parts by name: which names are code of somebody else's, and what says that it is a builder."""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+import timeit
+
+import pytest
+
+from jaxrl.core import plugins
+from jaxrl.core.errors import UserError
+from jaxrl.core.types import Environment
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "timeit:timeit",
+        "my_package.worlds:maze",
+        "my-package.worlds:maze",
+        "jaxrl_extras.worlds:maze",  # whose name only begins alike
+        "gymnasium/my_package.worlds:Maze-v0",
+        "gymnasium/my package:Maze-v0",
+    ],
+)
+def test_code_of_somebody_else(name):
+    data = {"agent": {"parts": ("ewc", name)}, "steps": 3, "env_params": [{"game": name}]}
+    assert plugins.foreign(data) == {name}
+    assert plugins.foreign(name) == {name}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["ppo", "brax/ant", "jaxrl.envs.classic.cartpole:cartpole", "jaxrl:make", "a: b", "/data/a:b"],
+)
+def test_names_that_import_nothing_of_somebody_elses(name):
+    assert not plugins.foreign({"env": name, "seeds": 3, "agent": None})
+
+
+@pytest.mark.parametrize("name", ["timeit", "timeit:", ":timeit", "os :path", "os:path/a", ".:a"])
+def test_what_has_not_the_form_of_a_name_is_not_imported(name):
+    with pytest.raises(UserError, match="Unknown part"):
+        plugins.find("part", name, {})
+
+
+def build(size: int = 3) -> Environment:
+    raise AssertionError("is not called")
+
+
+def of_unknown_types() -> Nowhere:  # noqa: F821  # pyright: ignore[reportUndefinedVariable]
+    raise AssertionError("is not called")
+
+
+def test_what_a_function_declares():
+    wanted = {"size": int, "return": Environment}
+    assert plugins.declared(build) == plugins.declared(functools.cache(build)) == wanted
+    for other in (timeit.timeit, subprocess.run, len, 3, None, Environment, of_unknown_types):
+        assert plugins.declared(other) == {}

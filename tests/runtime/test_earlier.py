@@ -1,0 +1,304 @@
+"""Folders of earlier runs are data: what they name is not run, and what was changed is found."""
+
+import json
+import re
+import shutil
+import sys
+
+import pytest
+import yaml
+
+from experiments import evaluate as evaluate_script
+from experiments import export_rule as export_script
+from jaxrl import runtime
+from jaxrl.core.errors import UserError
+from jaxrl.runtime import checkpoint_files, command_line, configuration, earlier, run_folder
+from jaxrl.runtime import training as training_module
+from jaxrl.runtime.members import members_of
+from tests.runtime import tiny
+
+OWN = "tests.runtime.worlds:own_cartpole"
+
+
+@pytest.fixture
+def copy(finished, tmp_path):
+    """The finished run, to be written to."""
+    return shutil.copytree(finished, tmp_path / "run")
+
+
+def edit(folder, **changes):
+    """Change settings in config.yaml, as an editor would."""
+    path = folder / "config.yaml"
+    data = yaml.safe_load(path.read_text())
+    agent = data["agent"] | changes.pop("agent", {})
+    path.write_text(yaml.safe_dump(data | {"agent": agent} | changes))
+
+
+def as_of_an_earlier_version(folder):
+    """Checkpoints that do not say under which settings they were made."""
+    for checkpoint in run_folder.checkpoints(folder).iterdir():
+        content = json.loads((checkpoint / "meta.json").read_text())
+        del content["meta"]["settings"]
+        (checkpoint / "meta.json").write_text(json.dumps(content))
+        (checkpoint / checkpoint_files.CHECKSUMS).unlink()
+        checkpoint_files.seal(checkpoint)
+
+
+# ------------------------------------------------------------------------------------- trust
+
+
+@pytest.fixture
+def marked(tmp_path, monkeypatch):
+    """A module that leaves a mark where it is imported; called `marked`."""
+    mark = tmp_path / "mark"
+    (tmp_path / "marked.py").write_text(f"import pathlib\npathlib.Path({str(mark)!r}).touch()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    yield mark
+    assert not mark.exists() and "marked" not in sys.modules
+
+
+train = tiny.train_script.main
+WAYS = {
+    "load": lambda folder: runtime.load(folder),
+    "resume": lambda folder: train(["--resume", str(folder)]),
+    "fork": lambda folder: train(["--fork", str(folder), "--steps", "9999"]),
+    "warm start": lambda folder: train(
+        [tiny.write_settings(folder.parent), "--warm-start", str(folder), "--quiet"]
+    ),
+    "resumed sweep": lambda folder: tiny.sweep_script.main(["--resume", str(folder)]),
+    "evaluate": lambda folder: evaluate_script.main([str(folder)]),
+    "export a rule": lambda folder: export_script.main([str(folder), "rule.npz"]),
+    "resume, from Python": lambda folder: runtime.train(tiny.config(resume=str(folder))),
+    "fork, from Python": lambda folder: runtime.train(tiny.config(fork=str(folder))),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_nothing_of_anybody_elses_is_imported_without_consent(copy, marked, way):
+    edit(copy, env="marked:world")
+    with pytest.raises(UserError) as error:
+        WAYS[way](copy)
+    assert str(error.value) == (
+        f"'{copy}' names code outside of jaxrl, marked:world; importing it runs it, so say --trust "
+        "(trust=True) if you trust it."
+    )
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"env": "marked:world"},
+        {"env": "gymnasium/marked:World-v0"},
+        {"env": "jaxrl.envs.games.opponents:against_random", "env_params": {"game": "marked:x"}},
+        {"evaluate_env": "marked:world"},
+        {"evaluate-env": "marked:world"},
+        {"algorithm": "marked:build"},
+        {"algorithm": "lifelong", "agent": {"components": ["ewc", "marked:part"]}},
+    ],
+    ids=str,
+)
+def test_whatever_names_code_needs_consent(copy, marked, changes):
+    edit(copy, **changes)
+    with pytest.raises(UserError, match=r"names code outside of jaxrl, .*marked:"):
+        runtime.load(copy)
+
+
+def test_a_name_is_no_code(copy):
+    edit(copy, name="rate:small", out="of:date")
+    assert run_folder.read_config(copy).name == "rate:small"
+
+
+def test_code_that_is_trusted_is_used(copy, capsys):
+    edit(copy, env=OWN)
+    as_of_an_earlier_version(copy)
+    assert runtime.load(copy, trust=True).env.name == "own_cartpole"
+    assert runtime.load(copy, trust=frozenset({OWN})).env.name == "own_cartpole"
+
+    def call(main, *argv):
+        code = command_line.call(main, argv)
+        return code, capsys.readouterr().err
+
+    out = ("--out", str(copy.parent))
+    assert call(train, "--resume", str(copy), "--trust")[0] == 0  # it is finished
+    code, said = call(train, "--fork", str(copy), "--trust", *out)
+    assert code == 2 and "has done 640 environment steps already" in said
+    here = tiny.write_settings(copy.parent)
+    code, said = call(train, here, "--warm-start", str(copy), "--trust", "--agent.hidden", "5")
+    assert code == 2 and "does not fit" in said
+    code, said = call(export_script.main, str(copy), "rule.npz", "--trust")
+    assert code == 2 and "is no run that learnt a rule" in said
+    # Who names the code consents to it.
+    assert call(train, "--resume", str(copy), "--env", OWN)[0] == 0
+    (copy.parent / "own.yaml").write_text(f"env: {OWN}\n")
+    assert call(train, "--resume", str(copy), str(copy.parent / "own.yaml"))[0] == 0
+    assert call(train, "--resume", str(copy), "--env", OWN + "s")[0] == 2
+    assert call(train, "--resume", str(copy), "--no-trust")[0] == 2
+
+
+@pytest.mark.parametrize("words", [["--trust"], ["--env", OWN]])
+def test_evaluating_where_code_is_trusted(copy, words, capsys):
+    edit(copy, env=OWN)
+    as_of_an_earlier_version(copy)
+    argv = [*words, "--episodes", "2", str(copy), "--render", "none"]
+    assert command_line.call(evaluate_script.main, argv) == 0, capsys.readouterr().err
+    evaluation = json.loads((copy / "evaluation.json").read_text())
+    assert evaluation["env"] == "own_cartpole"
+
+
+def test_trust_is_no_licence_to_call_anything(copy, tmp_path):
+    touched = tmp_path / "touched"
+    stmt = f"open({str(touched)!r}, 'w')"
+    edit(copy, env="timeit:timeit", env_params={"stmt": stmt, "number": 1})
+    as_of_an_earlier_version(copy)
+    with pytest.raises(UserError, match="not declared to return an Environment"):
+        runtime.load(copy, trust=True)
+    assert not touched.exists()
+
+
+# --------------------------------------------------------------------------- what was changed
+
+
+def test_checkpoints_know_their_settings(finished):
+    from jaxrl.runtime import checkpoints
+
+    saved = checkpoints.read_meta(earlier.newest(finished))["settings"]
+    assert saved == configuration.to_dict(run_folder.read_config(finished))
+
+
+def unfinished(folder):
+    (folder / "summary.json").unlink()
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"agent": {"discount": 0.9}}, ["agent.discount is 0.9 in config.yaml and 0.99 in"]),
+        ({"agent": {"hidden": [5]}}, ["agent.hidden is [5] in config.yaml and [4] in"]),
+        ({"env": "pendulum"}, ["env is 'pendulum' in config.yaml and 'cartpole' in"]),
+        ({"env_params": {"force": 2}}, ["env_params.force is 2 in config.yaml and None in"]),
+        (
+            {"agent": {"clip": 1, "trace": 1, "discount": 1, "num_envs": 2}, "env": "chain"},
+            ["env is 'chain' in config.yaml", "agent.", "and 2 more differ"],
+        ),
+    ],
+    ids=str,
+)
+def test_a_changed_configuration_is_refused_and_named(copy, changes, named):
+    edit(unfinished(copy), **changes)
+    steps = ["--steps", "9999"]
+    for way in (
+        lambda: runtime.load(copy),
+        lambda: train(["--resume", str(copy)]),
+        lambda: train(["--fork", str(copy), "--out", str(copy.parent), *steps]),
+        lambda: evaluate_script.main([str(copy)]),
+    ):
+        with pytest.raises(UserError) as error:
+            way()
+        said = str(error.value)
+        assert said.startswith(f"'{copy}' was changed: ") and "\n" not in said
+        assert all(words in said for words in named), said
+
+
+def test_another_algorithm_is_named_before_its_settings(copy):
+    data = yaml.safe_load((copy / "config.yaml").read_text())
+    (copy / "config.yaml").write_text(yaml.safe_dump(data | {"algorithm": "a2c", "agent": {}}))
+    with pytest.raises(UserError, match=r"algorithm is 'a2c' in config\.yaml and 'ppo' in"):
+        runtime.load(copy)
+
+
+def test_what_is_only_about_training_changes_no_policy(copy):
+    edit(unfinished(copy), steps=9999, keep=1)
+    assert runtime.load(copy).step == 20
+    with pytest.raises(UserError, match=r"steps is 9999 in config\.yaml and 640 in its"):
+        train(["--resume", str(copy)])
+
+
+def test_devices_may_differ(copy):
+    checkpoint = earlier.newest(copy)
+    config = tiny.config(out=run_folder.read_config(copy).out, generator="pcg", name="run")
+    for devices in (1, 2):
+        other = configuration.override(config, {"devices": devices})
+        earlier.check_as_saved(copy, other, checkpoint)
+    with pytest.raises(UserError, match=r"seed is 1 in config\.yaml and 0 in"):
+        earlier.check_as_saved(copy, configuration.override(config, {"seed": 1}), checkpoint)
+
+
+def test_a_setting_that_a_later_version_added_had_its_default(copy):
+    (checkpoint,) = list(run_folder.checkpoints(copy).glob("*20"))
+    content = json.loads((checkpoint / "meta.json").read_text())
+    del content["meta"]["settings"]["agent"]["clip"], content["meta"]["settings"]["keep"]
+    (checkpoint / "meta.json").write_text(json.dumps(content))
+    config = run_folder.read_config(copy)
+    earlier.check_as_saved(copy, config, checkpoint)
+    with pytest.raises(UserError, match=re.escape("agent.clip is 0.9 in config.yaml and 0.2 in")):
+        earlier.check_as_saved(
+            copy, configuration.override(config, {"agent": {"clip": 0.9}}), checkpoint
+        )
+
+
+def test_a_run_of_an_earlier_version_goes_on(finished, copy):
+    as_of_an_earlier_version(unfinished(copy))
+    shutil.rmtree(run_folder.checkpoints(copy) / "step_000000000020")
+    tiny.assert_same_run(tiny.resume(copy), finished)
+
+
+def test_a_configuration_that_was_emptied_is_no_run_of_defaults(copy):
+    (copy / "config.yaml").write_text("")
+    with pytest.raises(UserError, match=r"config\.yaml' is empty; a run's config\.yaml holds all"):
+        runtime.load(copy)
+
+
+def test_a_finished_run_answers_before_anything_is_built(copy, monkeypatch, capsys):
+    def build(config):
+        raise AssertionError("is not built")
+
+    monkeypatch.setattr(training_module, "build", build)
+    assert command_line.call(train, ["--resume", str(copy)]) == 0
+    assert f"The run in {copy} is finished; --fork it" in capsys.readouterr().err
+    assert command_line.call(train, ["--resume", str(copy), "--agent.clip", "0.7"]) == 2
+    assert "agent.clip is 0.7 here and 0.2 in" in capsys.readouterr().err
+
+
+# ----------------------------------------------------------------------------- broken files
+
+
+@pytest.mark.parametrize(
+    "text", ["[]", "3", "null", '"finished"', '{"finished": "no"}', "{}", "", "{", "\xff"]
+)
+def test_a_summary_of_another_kind_is_of_no_finished_run(tmp_path, text):
+    (tmp_path / "summary.json").write_text(text, encoding="latin-1")
+    assert earlier.is_finished(tmp_path) is False
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[]", "it must hold a mapping of labels and hyper"),
+        ("3", "it must hold a mapping of labels and hyper"),
+        ("{}", "it must hold a mapping of labels and hyper"),
+        ('{"labels": 3, "hyper": {}}', "labels must be a list of mappings"),
+        ('{"labels": [], "hyper": {}}', "labels must be a list of mappings"),
+        ('{"labels": [3], "hyper": {}}', "labels must be a list of mappings"),
+        ('{"labels": [{}], "hyper": {}}', "each with a seed"),
+        ('{"labels": [{"seed": "x"}], "hyper": {}}', "each with a seed"),
+        ('{"labels": [{"seed": true}], "hyper": {}}', "each with a seed"),
+        ('{"labels": [{"seed": -1}], "hyper": {}}', "each with a seed"),
+        ('{"labels": [{"seed": 1, "clip": []}], "hyper": {}}', "and else numbers"),
+        ('{"labels": [{"seed": 1}], "hyper": []}', "hyper must be a mapping"),
+        ('{"labels": [{"seed": 1}], "hyper": {"clip": 1}}', "hyper.clip must be a list of numbers"),
+        ('{"labels": [{"seed": 1}], "hyper": {"clip": ["x"]}}', "hyper.clip must be a list of"),
+        (
+            '{"labels": [{"seed": 1}], "hyper": {"clip": [1, 2]}}',
+            "hyper.clip has 2 values for 1 members",
+        ),
+        ("{", "Expecting"),
+    ],
+)
+def test_members_of_another_kind_are_refused(copy, text, said):
+    (copy / "members.json").write_text(text)
+    with pytest.raises(UserError, match=re.escape(said)) as error:
+        members_of(copy)
+    assert f"'{copy / 'members.json'}' cannot be read: " in str(error.value)
+    assert "\n" not in str(error.value)
+    assert command_line.call(evaluate_script.main, [str(copy)]) == 2
