@@ -220,6 +220,8 @@ def _checked(name: str, field: str, default: Any, value: Any) -> Any:
     if isinstance(default, float):
         if isinstance(value, bool) or not isinstance(value, numbers.Real) or value != value:
             raise UserError(f"{label}; it must be a number, such as {default:g}.")
+        if not _held(value, default):
+            raise UserError(f"{label}; it must be a finite 32-bit number, such as {default:g}.")
         return float(value)
     if isinstance(default, str):
         if not isinstance(value, str):
@@ -229,12 +231,27 @@ def _checked(name: str, field: str, default: Any, value: Any) -> Any:
         array = np.asarray(value)
         if array.dtype.kind not in "biuf" or array.shape != default.shape:
             raise UserError(f"{label}; it must be an array of numbers of shape {default.shape}.")
+        if not _held(array, default):
+            raise UserError(f"{label}; it must hold finite 32-bit numbers.")
         array = array.astype(default.dtype)
         return _ArrayValue(array.tobytes(), array.shape, array.dtype.str)
     raise UserError(
         f"{label}, but it holds {_a(default)}; only numbers, names and arrays can be set by name, "
         "so call the builder, or use dataclasses.replace on the environment's params."
     )
+
+
+def _held(value: Any, default: Any) -> bool:
+    """Whether all of `value` is finite in 32 bits, as worlds compute; as `default` at least."""
+    return _finite(value) or not _finite(default)
+
+
+def _finite(value: Any) -> bool:
+    try:
+        with np.errstate(over="ignore"):
+            return bool(np.isfinite(np.asarray(value, np.float32)).all())
+    except OverflowError:  # a whole number that is too large even for 64 bits
+        return False
 
 
 def _fields(env: Environment) -> dict[str, Any]:
