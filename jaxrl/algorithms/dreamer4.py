@@ -11,6 +11,7 @@ from jaxrl.core.learn import learn
 from jaxrl.core.types import Algorithm, Environment, Source
 from jaxrl.envs.policies import mixed_skill
 from jaxrl.envs.wrappers import expert_channel
+from jaxrl.networks.heads import check_discrete
 from jaxrl.sources.recorded import recorded
 
 
@@ -45,12 +46,14 @@ def dreamer4_world_model(env: Environment, config: Config = Config()) -> Algorit
     Raises `UserError` for a world without discrete actions, a time limit or an expert, and for
     sizes that do not fit.
     """
+    check_discrete(env.action_space, "dreamer4_world_model")
     return _phases(env, config)[0]
 
 
 def dreamer4_imagination(env: Environment, config: Config = Config()) -> Algorithm:
     """Improves the policy by imagination; to be warm-started from `dreamer4_world_model`. The rest
     as there."""
+    check_discrete(env.action_space, "dreamer4_imagination")
     return _phases(env, config)[1]
 
 

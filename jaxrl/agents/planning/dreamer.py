@@ -288,6 +288,7 @@ def dreamer(env: Environment, config: Config = Config()) -> Algorithm:
 
 @functools.cache
 def _build(env: Environment, config: Config) -> Algorithm:
+    learner = agent(env, config)
     source = replay(
         rollouts(env, config.num_envs, config.num_steps),
         config.capacity,
@@ -295,7 +296,7 @@ def _build(env: Environment, config: Config) -> Algorithm:
         config.length,
         warmup=config.warmup,
     )
-    return learn(agent(env, config), source, config.updates)
+    return learn(learner, source, config.updates)
 
 
 def _check(env: Environment, config: Config) -> None:
