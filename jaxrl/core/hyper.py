@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import numbers
+import reprlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -116,7 +117,7 @@ def _must_be(value: Any, within: Range, whole: bool) -> str | None:
         return None if value in within.choices else _one_of(within.choices, value)
     if isinstance(value, jax.Array | np.ndarray):
         return None
-    kind = numbers.Integral if whole else numbers.Real
+    kind: type = numbers.Integral if whole else numbers.Real
     if isinstance(value, bool) or not isinstance(value, kind) or value != value:
         return "a whole number" if whole else "a number"
     if not _inside(value, within):
@@ -173,8 +174,9 @@ def _one_of(choices: tuple[str, ...], name: Any) -> str:
 
 
 def _shown(value: Any) -> str:
-    """As YAML would have it, more or less."""
     value = value.item() if isinstance(value, np.generic) else value
+    if isinstance(value, int):
+        return reprlib.repr(value)  # of hundreds of digits only the first and the last
     return repr(list(value) if isinstance(value, tuple) else value)
 
 

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import inspect
 import numbers
+import reprlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -208,7 +209,7 @@ def _param(env: Environment, field: str, value: Any, options: dict[str, Any]) ->
 
 def _checked(name: str, field: str, default: Any, value: Any) -> Any:
     """`value` as the type of `default`, hashable."""
-    label = f"The parameter '{field}' of '{name}' is {value!r}"
+    label = f"The parameter '{field}' of '{name}' is {reprlib.repr(value)}"
     if isinstance(default, bool):
         if not isinstance(value, bool | np.bool_):
             raise UserError(f"{label}; it must be true or false.")
