@@ -94,21 +94,23 @@ def check(config: Any, prefix: str = "") -> None:
         if dataclasses.is_dataclass(value):
             check(value, f"{name}.")
         elif "range" in field.metadata and (value is not None or field.default is not None):
-            wrong = _wrong(value, field.metadata["range"], isinstance(field.default, int))
+            wrong = _wrong(value, field.metadata["range"], field.default)
             if wrong:
                 raise UserError(f"{name} is {_shown(value)}; {wrong}.")
 
 
-def _wrong(value: Any, within: Range, whole: bool) -> str | None:
-    """What would be right, as a clause; None where all is."""
-    if isinstance(value, tuple | list):
-        least = within.least_length
-        if len(value) < least:
-            return f"it must have at least {'one entry' if least == 1 else f'{least} entries'}"
-        needs = (_must_be(entry, within, whole=False) for entry in value)
-        return next((f"each entry must be {need}" for need in needs if need), None)
-    need = _must_be(value, within, whole)
-    return need and f"it must be {need}"
+def _wrong(value: Any, within: Range, default: Any) -> str | None:
+    """What would be right instead of `value`, as a clause; None where it is right."""
+    if not isinstance(default, tuple):
+        need = _must_be(value, within, whole=isinstance(default, int))
+        return need and f"it must be {need}"
+    if not isinstance(value, tuple | list):
+        return "it must be a list"
+    least = within.least_length
+    if len(value) < least:
+        return f"it must have at least {'one entry' if least == 1 else f'{least} entries'}"
+    needs = (_must_be(entry, within, whole=False) for entry in value)
+    return next((f"each entry must be {need}" for need in needs if need), None)
 
 
 def _must_be(value: Any, within: Range, whole: bool) -> str | None:

@@ -97,6 +97,8 @@ def test_what_is_out_of_range_is_one_sentence(name, value, must):
     ("name", "value", "sentence"),
     [
         ("widths", (), "widths is []; it must have at least one entry."),
+        ("widths", 8, "widths is 8; it must be a list."),
+        ("rate", (0.1,), "rate is [0.1]; it must be a number."),
         ("widths", (8, 0), "widths is [8, 0]; each entry must be at least 1."),
         ("widths", (10**6,), "widths is [1000000]; each entry must be at most 65536."),
         ("pair", (1.0,), "pair is [1.0]; it must have at least 2 entries."),
