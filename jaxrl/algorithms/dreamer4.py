@@ -6,10 +6,12 @@ import dataclasses
 import functools
 
 from jaxrl.agents.planning import dreamer4
+from jaxrl.core.hyper import MANY, check, static
 from jaxrl.core.learn import learn
 from jaxrl.core.types import Algorithm, Environment, Source
 from jaxrl.envs.policies import mixed_skill
 from jaxrl.envs.wrappers import expert_channel
+from jaxrl.networks.heads import check_discrete
 from jaxrl.sources.recorded import recorded
 
 
@@ -17,14 +19,14 @@ from jaxrl.sources.recorded import recorded
 class Data:
     """Whose episodes are learnt from."""
 
-    episodes: int = 512
+    episodes: int = static(512, low=1, high=MANY)
     """How many there are."""
-    batch_size: int = 32
+    batch_size: int = static(32, low=1, high=MANY)
     """Of them in a gradient step."""
-    skills: tuple[float, ...] = (-1.0, 0.5)
+    skills: tuple[float, ...] = static((-1.0, 0.5), low=-1, high=1, least_length=1)
     """Of the players, see `envs.policies.mixed_skill`: here half of them never do what is best, and
     half ask an expert every second time."""
-    labelled: float = 0.1
+    labelled: float = static(0.1, low=0, high=1)
     """The share of the episodes that tell their actions."""
 
 
@@ -44,12 +46,14 @@ def dreamer4_world_model(env: Environment, config: Config = Config()) -> Algorit
     Raises `UserError` for a world without discrete actions, a time limit or an expert, and for
     sizes that do not fit.
     """
+    check_discrete(env.action_space, "dreamer4_world_model")
     return _phases(env, config)[0]
 
 
 def dreamer4_imagination(env: Environment, config: Config = Config()) -> Algorithm:
     """Improves the policy by imagination; to be warm-started from `dreamer4_world_model`. The rest
     as there."""
+    check_discrete(env.action_space, "dreamer4_imagination")
     return _phases(env, config)[1]
 
 
@@ -62,6 +66,7 @@ def source(env: Environment, data: Data = Data()) -> Source:
 
 @functools.cache
 def _phases(env: Environment, config: Config) -> tuple[Algorithm, Algorithm]:
+    check(config)
     episodes = source(env, config.data)
     first, second = dreamer4.agents(env, config)
     second = dataclasses.replace(second, goes_on_from="dreamer4_world_model")

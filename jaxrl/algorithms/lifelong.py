@@ -21,12 +21,13 @@ from jaxrl.agents.policy_gradient import old_ppo as ppo
 from jaxrl.algorithms import components
 from jaxrl.core import metrics as m
 from jaxrl.core.errors import UserError, unknown
-from jaxrl.core.hyper import hyper
+from jaxrl.core.hyper import MANY, check, hyper, static
 from jaxrl.core.learn import learn
 from jaxrl.core.types import REPLICATED, Algorithm, Array, Environment, Key, Policy, Tree, struct
 from jaxrl.envs import registry as envs
 from jaxrl.evaluation import lifelong as worth
 from jaxrl.evaluation.evaluate import evaluate
+from jaxrl.networks.heads import check_action_space
 from jaxrl.sources.rollouts import rollouts
 from jaxrl.tasks.basic import count, each, schedule
 
@@ -41,15 +42,15 @@ class Config(ppo.Config):
 
     vary: str = "task"
     """The parameter of the environment that makes the tasks."""
-    values: tuple[float, ...] = (0, 1, 2)
+    values: tuple[float, ...] = static((0, 1, 2), least_length=1)
     """Its value in each task, in the order of the life."""
-    windows: int = 10
+    windows: int = static(10, low=1)
     """Windows of experience in one period; all tasks are evaluated after each."""
-    periods: int = 2
+    periods: int = static(2, low=1)
     """Periods of each task before the next one comes."""
-    rounds: int = 1
+    rounds: int = static(1, low=1)
     """How often the tasks are gone through."""
-    episodes: int = 16
+    episodes: int = static(16, low=1, high=MANY)
     """Episodes of each task in one evaluation."""
     greedy: bool = False
     """Evaluate the policy's most likely action rather than a sample."""
@@ -59,26 +60,26 @@ class Config(ppo.Config):
 
     components: tuple[str, ...] = ()
     """What helps, the first innermost: ewc, replay, infer, heads, or my_package.mine:component."""
-    max_tasks: int = 4
+    max_tasks: int = static(4, low=1)
     """infer, heads: how many tasks there is room for."""
 
-    ewc_weight: float = hyper(1.0)
+    ewc_weight: float = hyper(1.0, low=0)
     """ewc: how strongly what earlier tasks need is held after each window."""
-    ewc_decay: float = hyper(1.0)
+    ewc_decay: float = hyper(1.0, low=0, high=1)
     """ewc: how much of the earlier tasks' importance stays when another task ends."""
-    ewc_samples: int = 64
+    ewc_samples: int = static(64, low=1, high=MANY)
     """ewc: steps of each window that tell what the present task needs."""
-    replay_capacity: int = 256
+    replay_capacity: int = static(256, low=1, high=MANY)
     """replay: windows of single environments that are kept."""
-    replays: int = 32
+    replays: int = static(32, low=1, high=MANY)
     """replay: how many of them are replayed beside each fresh window."""
-    clone_rate: float = hyper(1e-3)
+    clone_rate: float = hyper(1e-3, low=0)
     """replay: step size of cloning what the policy was when it took the replayed steps."""
-    clone_value_weight: float = hyper(0.5)
+    clone_value_weight: float = hyper(0.5, low=0)
     """replay: weight of cloning the value."""
-    clone_steps: int = 4
+    clone_steps: int = static(4, low=1)
     """replay: gradient steps of cloning after each window."""
-    novelty: float = hyper(3.0)
+    novelty: float = hyper(3.0, above=0)
     """infer: mean squared deviation, in variances, above which a window is a new task."""
 
 
@@ -185,6 +186,8 @@ def lifelong(env: Environment, config: Config = Config()) -> Algorithm:
 
 @functools.cache
 def _build(env: Environment, config: Config) -> Algorithm:
+    check(config)
+    check_action_space(env.action_space, "lifelong")
     if config.normalize_observation or config.normalize_reward:
         raise UserError("A life has no normalisation: its statistics would change with the task.")
     params = envs.vary(env, config.vary, _whole(config.values))

@@ -31,6 +31,7 @@ from jaxrl.core import errors
 PCG = "pcg"
 THREEFRY = "threefry2x32"
 AUTO = "auto"
+GENERATORS = (AUTO, PCG, THREEFRY)  # what `key` takes
 
 _MULTIPLIER, _INCREMENT = np.uint32(1664525), np.uint32(1013904223)
 _HALF = np.uint32(16)
@@ -96,7 +97,7 @@ def implementation(name: str):
         UserError: for an unknown generator.
     """
     if name not in _IMPLEMENTATIONS:
-        raise errors.unknown("generator", name, [AUTO, *_IMPLEMENTATIONS])
+        raise errors.unknown("generator", name, GENERATORS)
     return _IMPLEMENTATIONS[name]
 
 

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import inspect
 import numbers
+import reprlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -231,7 +232,7 @@ def _param(env: Environment, field: str, value: Any, options: dict[str, Any]) ->
 
 def _checked(name: str, field: str, default: Any, value: Any) -> Any:
     """`value` as the type of `default`, hashable."""
-    label = f"The parameter '{field}' of '{name}' is {value!r}"
+    label = f"The parameter '{field}' of '{name}' is {reprlib.repr(value)}"
     if not _settable(default):
         raise UserError(
             f"{label}, but it holds {_a(default)}; only numbers, names and arrays can be set by "
@@ -248,6 +249,8 @@ def _checked(name: str, field: str, default: Any, value: Any) -> Any:
     if isinstance(default, float):
         if isinstance(value, bool) or not isinstance(value, numbers.Real) or value != value:
             raise UserError(f"{label}; it must be a number, such as {default:g}.")
+        if not _held(value, default):
+            raise UserError(f"{label}; it must be a finite 32-bit number, such as {default:g}.")
         return float(value)
     if isinstance(default, str):
         if not isinstance(value, str):
@@ -256,6 +259,8 @@ def _checked(name: str, field: str, default: Any, value: Any) -> Any:
     array = np.asarray(value)
     if array.dtype.kind not in "biuf" or array.shape != default.shape:
         raise UserError(f"{label}; it must be an array of numbers of shape {default.shape}.")
+    if not _held(array, default):
+        raise UserError(f"{label}; it must hold finite 32-bit numbers.")
     array = array.astype(default.dtype)
     return _ArrayValue(array.tobytes(), array.shape, array.dtype.str)
 
@@ -264,6 +269,19 @@ def _settable(default: Any) -> bool:
     """Whether a setting with this default can be given by name."""
     is_array = hasattr(default, "dtype") and hasattr(default, "shape")
     return is_array or isinstance(default, bool | int | float | str)
+
+
+def _held(value: Any, default: Any) -> bool:
+    """Whether all of `value` is finite in 32 bits, as worlds compute; as `default` at least."""
+    return _finite(value) or not _finite(default)
+
+
+def _finite(value: Any) -> bool:
+    try:
+        with np.errstate(over="ignore"):
+            return bool(np.isfinite(np.asarray(value, np.float32)).all())
+    except OverflowError:  # a whole number that is too large even for 64 bits
+        return False
 
 
 def _fields(env: Environment) -> dict[str, Any]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 import optax
 
-from jaxrl.core.hyper import hyper, static
+from jaxrl.core.hyper import MANY, WIDE, hyper, static
 from jaxrl.core.schedules import SCHEDULES
 from jaxrl.core.settings import group
 from jaxrl.core.shuffle import METHODS
@@ -18,7 +19,7 @@ from jaxrl.sources.replay import replay
 from jaxrl.sources.rollouts import rollouts
 from jaxrl.sources.samplers import UNIFORM, Sampler, proportional
 
-INF = float("inf")
+INF = math.inf
 
 # Without a learning rate: it multiplies their output, so that it can be an array.
 TRANSFORMATIONS = {
@@ -76,9 +77,9 @@ class Target:
 class Torso:
     """The layers before a head."""
 
-    channels: tuple[int, ...] = static((), each=1)
+    channels: tuple[int, ...] = static((), low=1, high=WIDE)
     """Channels of 3 x 3 convolutions, for images [height, width, channels]; none flattens them."""
-    hidden: tuple[int, ...] = static((256, 256), each=1)
+    hidden: tuple[int, ...] = static((256, 256), low=1, high=WIDE)
     """Widths of the hidden layers."""
     activation: str = static("relu", choices=ACTIVATIONS)
     """What follows each layer."""
@@ -100,9 +101,9 @@ class Memory:
 class Rollouts:
     """Windows of experience from environments that run side by side."""
 
-    num_envs: int = static(64, low=1, high=2**24)
+    num_envs: int = static(64, low=1, high=MANY)
     """Environments that run side by side."""
-    num_steps: int = static(128, low=1, high=2**24)
+    num_steps: int = static(128, low=1, high=MANY)
     """Steps of each environment between two updates."""
     num_shards: int = static(1, low=1)
     """Logical shards of the environments: how many devices can share a run at most."""
@@ -117,7 +118,7 @@ class Rollouts:
 class Episodes:
     """Whole episodes, one from each of several environments."""
 
-    num_envs: int = static(16, low=1, high=2**24)
+    num_envs: int = static(16, low=1, high=MANY)
     """Episodes in one update."""
 
     def source(self, env: Environment, tasks: Tasks | None = None) -> Source:
@@ -128,13 +129,13 @@ class Episodes:
 class Replay:
     """The last transitions, drawn again and again."""
 
-    num_envs: int = static(16, low=1, high=2**24)
+    num_envs: int = static(16, low=1, high=MANY)
     """Environments that run side by side."""
-    num_steps: int = static(4, low=1, high=2**24)
+    num_steps: int = static(4, low=1, high=MANY)
     """Steps of each environment between two groups of updates."""
     updates: int = static(16, low=1)
     """Gradient steps after each window of num_envs * num_steps steps."""
-    batch_size: int = static(256, low=1)
+    batch_size: int = static(256, low=1, high=MANY)
     """Transitions in a gradient step."""
     capacity: int = static(100_000, low=1)
     """Transitions that are kept."""

@@ -89,9 +89,22 @@ class PolicyHead(nn.Module):
 
 
 def check_action_space(space: Space, agent: str) -> None:
-    """Raises `UserError` if no head exists for `space`."""
+    """Raises `UserError`, which says that it is `agent` who cannot act in `space`, if no head
+    exists for it."""
     if not isinstance(space, Discrete | MultiDiscrete | Box):
         raise _unsupported(space, agent)
+
+
+def check_discrete(space: Space, agent: str) -> None:
+    """Raises `UserError`, which says that it is `agent` who cannot act in `space`, unless that is
+    one choice of a few actions."""
+    if isinstance(space, Discrete):
+        return
+    wrapper = "flat_actions" if isinstance(space, MultiDiscrete) else None
+    if isinstance(space, Box) and np.isfinite(bounds(space)).all():
+        wrapper = "discretised_actions"
+    way = f", which jaxrl.envs.wrappers.{wrapper} makes of these" if wrapper else ""
+    raise UserError(f"{agent} cannot act in {space!r}; it needs Discrete actions{way}.")
 
 
 def _unsupported(space: Space, agent: str = "PolicyHead") -> UserError:

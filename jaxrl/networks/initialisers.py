@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,11 +23,9 @@ def initialiser(name: str, scale: float):
     With lecun PPO learnt faster at first and as well at last on CartPole (README). Raises
     `UserError` for other names.
     """
-    if name == "orthogonal":
-        return orthogonal(scale)
-    if name == "lecun":
-        return jax.nn.initializers.lecun_normal()
-    raise errors.unknown("initialiser", name, ("lecun", "orthogonal"))
+    if name not in INITIALISERS:
+        raise errors.unknown("initialiser", name, INITIALISERS)
+    return INITIALISERS[name](scale)
 
 
 def orthogonal(scale: float = 1.0):
@@ -56,6 +56,12 @@ def orthogonal(scale: float = 1.0):
         return (scale * matrix).reshape(shape).astype(dtype)
 
     return init
+
+
+INITIALISERS: dict[str, Callable[[float], Any]] = {
+    "lecun": lambda scale: jax.nn.initializers.lecun_normal(),
+    "orthogonal": orthogonal,
+}
 
 
 @functools.partial(jax.jit, static_argnums=(1, 2))

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import jax
+from jax.sharding import PartitionSpec
 
 from jaxrl import envs
 from jaxrl.agents import registry as algorithms
 from jaxrl.core.errors import UserError
-from jaxrl.core.types import Algorithm, Environment
+from jaxrl.core.types import REPLICATED, Algorithm, Environment
 from jaxrl.evaluation.evaluate import check_same_spaces
 from jaxrl.runtime import host
 from jaxrl.runtime.configuration import Experiment
@@ -37,11 +38,7 @@ def build(config: Experiment) -> tuple[Environment, Algorithm]:
     env = envs.make(config.env, **config.env_params)
     builder, _ = algorithms.builder(config.algorithm)
     algorithm = builder(env, config.agent)
-    shards = getattr(config.agent, "num_shards", 1)
-    if shards % config.devices:
-        raise UserError(
-            f"devices is {config.devices}, which does not divide agent.num_shards={shards}."
-        )
+    _check_devices(config, algorithm)
     before = algorithm.agent.goes_on_from if algorithm.agent else ""
     if before and not (config.warm_start or config.fork):
         raise UserError(
@@ -51,6 +48,21 @@ def build(config: Experiment) -> tuple[Environment, Algorithm]:
     if host.on_host(env):
         algorithm = host.learner(algorithm)
     return env, algorithm
+
+
+def _check_devices(config: Experiment, algorithm: Algorithm) -> None:
+    """Raises `UserError` unless the algorithm's shards can be spread evenly over the devices."""
+    specs = jax.tree.leaves(
+        algorithm.partition, is_leaf=lambda spec: isinstance(spec, PartitionSpec)
+    )
+    # An agent without logical shards would mix what lies on several devices in each minibatch.
+    shards = getattr(config.agent, "num_shards", None)
+    if config.devices > 1 and (shards is None or all(spec == REPLICATED for spec in specs)):
+        raise UserError(f"'{config.algorithm}' runs on one device; devices is {config.devices}.")
+    if shards is not None and shards % config.devices:
+        raise UserError(
+            f"devices is {config.devices}, which does not divide agent.num_shards={shards}."
+        )
 
 
 def plan(config: Experiment, algorithm: Algorithm) -> Plan:

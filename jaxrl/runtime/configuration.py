@@ -19,10 +19,15 @@ import yaml
 from jaxrl.agents import registry as algorithms
 from jaxrl.core import plugins
 from jaxrl.core.errors import UserError, unknown
+from jaxrl.core.hyper import MANY, check, static
+from jaxrl.core.random import GENERATORS
 
 C = TypeVar("C")
 Trust = bool | frozenset[str]  # all code from outside of jaxrl, none, or what is named here
 LONGEST_NAME = 255  # of a file, in the file systems that there are
+
+STEPS = 10**15  # more than anyone waits for
+SEEDS = 2**32  # a seed is 32 bits of a key
 
 
 def unsaved(default: Any) -> Any:
@@ -47,24 +52,24 @@ class Experiment(Generic[C]):
     env_params: dict[str, Setting] = dataclasses.field(default_factory=dict)
     """Settings of the environment that differ from its defaults, such as force=20 of cartpole."""
 
-    steps: int = 500_000
+    steps: int = static(500_000, low=1, high=STEPS)
     """Environment steps of each seed, rounded up to whole updates."""
-    seed: int = 0
+    seed: int = static(0, low=0, high=SEEDS - 1)
     """The first seed."""
-    seeds: int = 1
+    seeds: int = static(1, low=1, high=MANY)
     """How many seeds run at once, vmapped into one program: seed, seed + 1, ..."""
-    generator: str = "auto"
+    generator: str = static("auto", choices=GENERATORS)
     """Random numbers: pcg (fast on a CPU), threefry2x32, or auto (pcg on a CPU only)."""
-    devices: int = 1
+    devices: int = static(1, low=1)
     """Devices that share each run's environments; must divide agent.num_shards."""
     deterministic: bool = False
     """Ask for deterministic operations on a GPU, so that a resumed run has the same bits there."""
 
-    log_every: int = 0
+    log_every: int = static(0, low=0, high=STEPS)
     """Environment steps in one row of the log; 0 for a hundredth of the run."""
-    evaluate_every: int = 0
+    evaluate_every: int = static(0, low=-1, high=STEPS)
     """Environment steps between evaluations; 0 for a tenth of the run, -1 for never."""
-    evaluate_episodes: int = 32
+    evaluate_episodes: int = static(32, low=1, high=MANY)
     """Episodes of one evaluation, for each seed."""
     evaluate_env: str = ""
     """An environment to evaluate in, if not the one that is trained in."""
@@ -72,9 +77,9 @@ class Experiment(Generic[C]):
     """Its settings; without evaluate_env, what differs from the one that is trained in."""
     evaluate_greedy: bool = True
     """Evaluate the policy's most likely action rather than a sample."""
-    checkpoint_every: int = 0
+    checkpoint_every: int = static(0, low=0, high=STEPS)
     """Environment steps between checkpoints; 0 for a tenth of the run."""
-    keep: int = 3
+    keep: int = static(3, low=1)
     """Checkpoints that are kept, the newest ones."""
 
     out: str = "runs"
@@ -253,29 +258,25 @@ def convert(name: str, value: Any, kind: Any) -> Any:
     if kind in (int, float):
         if isinstance(value, bool):
             raise wrong
-        if kind is int and isinstance(value, str):
+        if kind is int and isinstance(value, int | str):
             with contextlib.suppress(ValueError):
                 return int(value)  # exact, however large
-        try:
-            number = float(value)
-        except (TypeError, ValueError):
+        try:  # a command line may spell infinity as YAML does
+            number = float(value.lower().replace(".inf", "inf") if type(value) is str else value)
+        except (TypeError, ValueError, OverflowError):
             raise wrong from None
         if math.isnan(number) or (kind is int and not number.is_integer()):
             raise wrong
-        return kind(value) if isinstance(value, int) else kind(number)
+        return kind(number)
     if kind is str and isinstance(value, str):
         return value
     raise wrong
 
 
 def _check(config: Experiment) -> None:
-    least = {"steps": 1, "seeds": 1, "devices": 1, "keep": 1, "evaluate_episodes": 1}
-    least |= {"log_every": 0, "evaluate_every": -1, "checkpoint_every": 0, "seed": 0}
-    if config.seed + config.seeds > 2**32:
+    check(config)
+    if config.seed + config.seeds > SEEDS:
         raise UserError(f"seed is {config.seed}; seeds must stay below 2**32.")
-    for name, smallest in least.items():
-        if getattr(config, name) < smallest:
-            raise UserError(f"{name} is {getattr(config, name)}; it must be at least {smallest}.")
     check_name(config.name)
 
 

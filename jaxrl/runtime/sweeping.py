@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from jaxrl.core.errors import UserError, unknown
+from jaxrl.core.hyper import check
 from jaxrl.runtime import configuration, training
 from jaxrl.runtime import log as logs
 from jaxrl.runtime.configuration import Experiment
@@ -23,7 +24,8 @@ Grid = dict[str, list[float]]  # hyper-parameter -> its values
 def parse(config: Experiment, words: Sequence[str]) -> Grid:
     """`agent.learning-rate=1e-4,1e-3` and the like as a grid; empty for a sweep that is resumed.
 
-    Raises `UserError` for what is no hyper-parameter of the algorithm, no number, or given twice.
+    Raises `UserError` for what is no hyper-parameter of the algorithm, no number, out of its range,
+    or given twice.
     """
     if config.resume:
         if words:
@@ -48,6 +50,8 @@ def parse(config: Experiment, words: Sequence[str]) -> Grid:
         if name in grid:
             raise UserError(f"agent.{name} is varied twice.")
         grid[name] = [configuration.convert(f"agent.{name}", v, float) for v in values.split(",")]
+        for value in grid[name]:
+            check(dataclasses.replace(config.agent, **{name: value}), "agent.")
         if len(set(grid[name])) < len(grid[name]):
             raise UserError(f"agent.{name} is varied over a value twice: {values}.")
     return grid

@@ -382,20 +382,20 @@ def test_the_same_arguments_give_the_same_object():
 @pytest.mark.parametrize(
     "changes,sentence",
     [
-        ({"num_envs": 0}, "num_envs must be at least 1, got 0"),
+        ({"num_envs": 0}, "num_envs is 0; it must be at least 1"),
         ({"minibatches": 3}, "minibatches=3"),
         ({"num_shards": 3}, "num_shards=3"),
         ({"recurrent": 4, "minibatches": 8}, "4 sequences"),
         ({"activation": "tan"}, "did you mean 'tanh'"),
         ({"optimiser": "adan"}, "did you mean 'adam'"),
         ({"learning_rate_schedule": "linera"}, "did you mean 'linear'"),
-        ({"learning_rate": float("nan")}, "learning_rate is NaN"),
+        ({"learning_rate": float("nan")}, "learning_rate is nan; it must be a number"),
         ({"reset_pool": 0}, "reset_pool"),
         ({"shuffle": "bijektion"}, "did you mean 'bijection'"),
         ({"shuffle": "bijection", "num_steps": 6, "minibatches": 2}, "power of two"),
         ({"chunk_rows": 5}, "chunk"),
         ({"learning_rate_schedule": "exponential"}, "an exponential schedule needs a positive"),
-        ({"hidden": (8, 0)}, "every width must be at least 1"),
+        ({"hidden": (8, 0)}, r"hidden is \[8, 0\]; each entry must be at least 1"),
         ({"initialiser": "lecum"}, "did you mean 'lecun'"),
     ],
 )

@@ -7,7 +7,7 @@ import scipy.stats
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
 from jaxrl.core.spaces import Box, Discrete, MultiDiscrete
-from jaxrl.networks.heads import PolicyHead, check_action_space
+from jaxrl.networks.heads import PolicyHead, check_action_space, check_discrete
 
 INF = float("inf")
 FEATURES = jax.random.normal(jax.random.key(0), (5, 4))
@@ -117,5 +117,21 @@ def test_what_has_no_head():
     check_action_space(Discrete(2), "ppo")
     with pytest.raises(UserError, match=r"ppo cannot act in .*Discrete, MultiDiscrete or Box"):
         check_action_space({"a": Discrete(2)}, "ppo")
+
+
+@pytest.mark.parametrize(
+    ("space", "way"),
+    [
+        (Box(-1, 1, (2,)), ", which jaxrl.envs.wrappers.discretised_actions makes of these."),
+        (MultiDiscrete((2, 3)), ", which jaxrl.envs.wrappers.flat_actions makes of these."),
+        (Box(-1, INF, (2,)), "."),
+        ({"a": Discrete(2)}, "."),
+    ],
+)
+def test_who_needs_discrete_actions_says_what_makes_them(space, way):
+    check_discrete(Discrete(2), "dqn")
+    with pytest.raises(UserError) as raised:
+        check_discrete(space, "dqn")
+    assert str(raised.value) == f"dqn cannot act in {space!r}; it needs Discrete actions{way}"
     with pytest.raises(UserError, match="PolicyHead cannot act"):
         policy((Discrete(2),))

@@ -52,7 +52,7 @@ def test_tuples(words):
 
 
 def test_an_empty_tuple_and_none():
-    assert parse("--agent.hidden").agent.hidden == ()
+    assert parse("--algorithm", "a2c", "--agent.hidden").agent.hidden == ()
     assert parse("--agent.reset-pool", "none").agent.reset_pool is None
     assert parse("--agent.reset-pool", "3").agent.reset_pool == 3
 
@@ -71,9 +71,10 @@ def test_environment_parameters(words):
 
 def test_numbers():
     assert parse("--agent.learning-rate", "1e-3").agent.learning_rate == 1e-3
-    assert parse("--agent.clip", "-1").agent.clip == -1
+    assert parse("--evaluate-every", "-1").evaluate_every == -1
     assert parse("--steps", "1e6").steps == 1_000_000
-    assert parse("--agent.target-kl", "inf").agent.target_kl == float("inf")
+    for infinity in ("inf", ".inf", ".Inf", "+.inf", "infinity"):
+        assert parse("--agent.max-grad-norm", infinity).agent.max_grad_norm == float("inf")
 
 
 def test_the_command_line_wins_over_the_file(tmp_path):

@@ -26,7 +26,7 @@ PARTS = (
     "jaxrl/agents/policy_gradient/",
     "jaxrl/core/learn.py",
     "jaxrl/losses/",
-    "jaxrl/agents/transforms/normalization.py",
+    "jaxrl/kit/normalization.py",
 )
 
 METRIC = "return at the end, scaled to 0..1, mean of CartPole and Pendulum"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from typing import Any
 
 import jax
@@ -19,45 +20,45 @@ import numpy as np
 import optax
 
 from jaxrl import losses
-from jaxrl.core.errors import UserError, unknown
+from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
-from jaxrl.core.hyper import hyper, hypers, select
+from jaxrl.core.hyper import MANY, WIDE, check, hyper, hypers, select, static
 from jaxrl.core.learn import learn
 from jaxrl.core.types import Agent, Algorithm, Array, Environment, Info, Transition, Tree, struct
-from jaxrl.kit.optimisation import descend, transform
+from jaxrl.kit.optimisation import TRANSFORMS, descend, transform
 from jaxrl.networks.actor_critic import ActorCritic
 from jaxrl.networks.heads import check_action_space
+from jaxrl.networks.initialisers import INITIALISERS
+from jaxrl.networks.torsos import ACTIVATIONS
 from jaxrl.sources.episodes import episodes
-
-BASELINES = ("role", "shared", "none")
 
 
 @dataclasses.dataclass(frozen=True)
 class Config:
     """What SPIRAL can be told."""
 
-    num_envs: int = 128
+    num_envs: int = static(128, low=1, high=MANY)
     """Games in one update."""
-    baseline: str = "role"
+    baseline: str = static("role", choices=("role", "shared", "none"))
     """What is subtracted from an outcome: the moving average of its role, one shared by both roles
     of a game, or none."""
 
-    hidden: tuple[int, ...] = (64, 64)
+    hidden: tuple[int, ...] = static((64, 64), low=1, high=WIDE, least_length=1)
     """Widths of the policy's hidden layers."""
-    activation: str = "tanh"
+    activation: str = static("tanh", choices=ACTIVATIONS)
     """tanh, relu, elu, gelu or silu."""
-    initialiser: str = "lecun"
+    initialiser: str = static("lecun", choices=INITIALISERS)
     """Initial weights: lecun (normal), or orthogonal with a first policy close to uniform."""
-    optimiser: str = "adam"
+    optimiser: str = static("adam", choices=TRANSFORMS)
     """adam, rmsprop or sgd."""
 
-    learning_rate: float = hyper(3e-3)
+    learning_rate: float = hyper(3e-3, low=0)
     """Step size."""
-    max_grad_norm: float = hyper(0.5)
+    max_grad_norm: float = hyper(0.5, above=0, high=math.inf)
     """Longer gradients are scaled down to this global norm; infinite for none."""
-    decay: float = hyper(0.95)
+    decay: float = hyper(0.95, low=0, high=1)
     """How much of a baseline stays after one more update's games (their alpha)."""
-    entropy_weight: float = hyper(0.01)
+    entropy_weight: float = hyper(0.01, low=0)
     """Weight of the entropy bonus."""
 
 
@@ -172,7 +173,7 @@ def spiral(env: Environment, config: Config = Config()) -> Algorithm:
     """SPIRAL on `env`, a game that rewards each role. The same arguments give the same object.
 
     Raises `UserError` where env and config do not fit: an environment without roles or with a
-    single reward, an action space without a policy head, a baseline that does not exist.
+    single reward, an action space without a policy head, a setting that is out of its range.
     """
     return _build(env, config)
 
@@ -184,9 +185,8 @@ def _build(env: Environment, config: Config) -> Algorithm:
 
 def _check(env: Environment, config: Config) -> int:
     """The number of roles."""
+    check(config)
     check_action_space(env.action_space, "spiral")
-    if config.baseline not in BASELINES:
-        raise unknown("baseline", config.baseline, BASELINES)
     example = example_timestep(env, agents=True)
     if example.role is None or example.reward.ndim != 2:
         raise UserError(

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -36,17 +37,17 @@ import optax
 from jaxrl import losses
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
-from jaxrl.core.hyper import hyper, hypers, select
+from jaxrl.core.hyper import MANY, WIDE, check, hyper, hypers, select, static
 from jaxrl.core.learn import learn
-from jaxrl.core.spaces import Discrete, Space
+from jaxrl.core.spaces import Space
 from jaxrl.core.types import Agent, Algorithm, Array, Environment, Info, TimeStep, Tree, struct
-from jaxrl.kit.optimisation import descend, transform
+from jaxrl.kit.optimisation import TRANSFORMS, descend, transform
 from jaxrl.networks import encoders
 from jaxrl.networks.dense import dense
-from jaxrl.networks.heads import Distribution, PolicyHead
+from jaxrl.networks.heads import Distribution, PolicyHead, check_discrete
 from jaxrl.networks.initialisers import initialiser
 from jaxrl.networks.learned_rules import BackwardRule
-from jaxrl.networks.torsos import MLP, activation
+from jaxrl.networks.torsos import ACTIVATIONS, MLP
 from jaxrl.sources.rollouts import rollouts
 
 
@@ -56,33 +57,33 @@ class Config:
 
     rule: str = ""
     """File of the rule (.npz), as `experiments/export_rule.py` writes it; its sizes are below."""
-    num_envs: int = 16
+    num_envs: int = static(16, low=1, high=MANY)
     """Environments that run side by side."""
-    num_steps: int = 16
+    num_steps: int = static(16, low=1, high=MANY)
     """Steps of each environment between two updates."""
 
-    hidden: tuple[int, ...] = ()
+    hidden: tuple[int, ...] = static((), low=1, high=WIDE)
     """Widths of the hidden layers of policy and prediction, each; none for a table."""
-    activation: str = "tanh"
+    activation: str = static("tanh", choices=ACTIVATIONS)
     """tanh, relu, elu, gelu or silu."""
-    optimiser: str = "sgd"
+    optimiser: str = static("sgd", choices=TRANSFORMS)
     """Of the learner: adam, rmsprop or sgd."""
-    bootstrap: int = 8
+    bootstrap: int = static(8, low=1, high=WIDE)
     """Entries of the learner's prediction (m)."""
-    rule_width: int = 16
+    rule_width: int = static(16, low=1, high=WIDE)
     """Width of the rule's LSTM."""
 
-    learning_rate: float = hyper(1.0)
+    learning_rate: float = hyper(1.0, low=0)
     """Step size of the learner."""
-    max_grad_norm: float = hyper(float("inf"))
+    max_grad_norm: float = hyper(math.inf, above=0, high=math.inf)
     """Longer gradients of the learner are scaled down to this global norm; infinite for none."""
-    prediction_weight: float = hyper(0.5)
+    prediction_weight: float = hyper(0.5, low=0)
     """Weight of the prediction's loss (alpha_y)."""
-    discount: float = hyper(0.95)
+    discount: float = hyper(0.95, low=0, high=1)
     """Gamma, which the rule is told."""
-    lifetime: float = hyper(65_536.0)
+    lifetime: float = hyper(65_536.0, above=0)
     """Environment steps that the learner will have had at its end, which the rule is told."""
-    clock: float = hyper(1.0)
+    clock: float = hyper(1.0, low=0, high=1)
     """Times what the rule is told of time: 1 for TA-LPG, 0 for LPG."""
 
 
@@ -246,15 +247,5 @@ def load_rule(path: str | Path, like: Tree) -> Tree:
 
 
 def _check(env: Environment, config: Config) -> None:
-    if not isinstance(env.action_space, Discrete):
-        raise UserError(
-            f"lpg reads the probability of an action, so it needs Discrete actions; '{env.name}' "
-            f"has {env.action_space!r}."
-        )
-    activation(config.activation)
-    hypers(config)
-    for name in ("num_envs", "num_steps", "bootstrap", "rule_width"):
-        if getattr(config, name) < 1:
-            raise UserError(f"{name} must be at least 1, got {getattr(config, name)}.")
-    if any(width < 1 for width in config.hidden):
-        raise UserError(f"hidden is {config.hidden}; every width must be at least 1.")
+    check(config)
+    check_discrete(env.action_space, "lpg")  # it reads the probability of an action

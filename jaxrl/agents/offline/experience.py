@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from jaxrl.core.errors import UserError
+from jaxrl.core.hyper import MANY, static
 
 
 @dataclasses.dataclass(frozen=True)
@@ -15,24 +16,24 @@ class Experience:
     dataset: str = "medium-replay"
     """random, medium, expert, medium-replay, medium-expert (or mixed), made when first asked for;
     the path of a file in Minari's format; or empty for none."""
-    dataset_size: int = 50_000
+    dataset_size: int = static(50_000, low=1)
     """Steps of a data set that is made."""
-    dataset_seed: int = 0
+    dataset_seed: int = static(0, low=0, high=2**32 - 1)
     """The seed it is made from."""
-    batch_size: int = 256
+    batch_size: int = static(256, low=1, high=MANY)
     """Transitions in one gradient step."""
-    offline_share: float = 0.5
+    offline_share: float = static(0.5, low=0, high=1)
     """The part of each batch that is from the data set, where there is a world too."""
-    updates: int = 8
+    updates: int = static(8, low=1)
     """Gradient steps at once; in a world, after each window."""
 
-    num_envs: int = 0
+    num_envs: int = static(0, low=0, high=MANY)
     """Environments that run side by side; 0 for none."""
-    num_steps: int = 1
+    num_steps: int = static(1, low=1, high=MANY)
     """Steps of each in one window."""
-    capacity: int = 100_000
+    capacity: int = static(100_000, low=1)
     """Own transitions that are kept."""
-    warmup: int = 1_000
+    warmup: int = static(1_000, low=0)
     """Environment steps before the first gradient step, by the policy as it is."""
 
 
@@ -45,8 +46,6 @@ def check(experience: Experience) -> None:
     x = experience
     if not x.dataset and x.num_envs < 1:
         raise UserError("There is nothing to learn from: name a dataset, or say num_envs.")
-    if x.num_envs < 0:
-        raise UserError(f"num_envs must be at least 0, got {x.num_envs}.")
     if x.dataset and x.num_envs and not 0 < round(x.offline_share * x.batch_size) < x.batch_size:
         raise UserError(
             f"offline_share is {x.offline_share}; of a batch of {x.batch_size} at least one "

@@ -10,6 +10,7 @@ agent learns on from its own experience.
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 import jax
@@ -18,15 +19,14 @@ import optax
 from jaxrl import losses
 from jaxrl.agents.offline.experience import DEFAULT, Experience
 from jaxrl.core import schedules, spaces
-from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
-from jaxrl.core.hyper import hyper, hypers, select
+from jaxrl.core.hyper import MANY, WIDE, hyper, hypers, select, static
 from jaxrl.core.types import Agent, Array, Environment, Info, Transition, Tree, struct
 from jaxrl.kit.optimisation import descend, transform
 from jaxrl.networks.actor_critic import Actor
 from jaxrl.networks.critics import ActionValues, Value
 from jaxrl.networks.heads import check_action_space
-from jaxrl.networks.torsos import activation
+from jaxrl.networks.torsos import ACTIVATIONS
 
 LARGEST_WEIGHT = 100.0  # of an action that is imitated, as in the authors' code
 
@@ -38,30 +38,30 @@ class Config:
     experience: Experience = DEFAULT
     """What is learnt from."""
 
-    hidden: tuple[int, ...] = (256, 256)
+    hidden: tuple[int, ...] = static((256, 256), low=1, high=WIDE, least_length=1)
     """Widths of the hidden layers of policy, value and each critic."""
-    activation: str = "relu"
+    activation: str = static("relu", choices=ACTIVATIONS)
     """tanh, relu, elu, gelu or silu."""
-    members: int = 2
+    members: int = static(2, low=1, high=MANY)
     """Critics, of which the most cautious counts."""
     normalize_observation: bool = False
     """Standardise observations with running statistics."""
 
-    learning_rate: float = hyper(3e-4)
+    learning_rate: float = hyper(3e-4, low=0)
     """Step size of value and critics."""
-    actor_learning_rate: float = hyper(3e-4)
+    actor_learning_rate: float = hyper(3e-4, low=0)
     """Step size of the policy at the start; it falls to 0 like a cosine."""
-    actor_learning_rate_steps: float = hyper(float("inf"))
+    actor_learning_rate_steps: float = hyper(math.inf, above=0, high=math.inf)
     """Steps after which it is 0; infinite for a constant one."""
-    target_rate: float = hyper(0.005)
+    target_rate: float = hyper(0.005, low=0, high=1)
     """Share of the critics that goes into the target critics in each step."""
-    discount: float = hyper(0.99)
+    discount: float = hyper(0.99, low=0, high=1)
     """Gamma, per step."""
-    reward_scale: float = hyper(1.0)
+    reward_scale: float = hyper(1.0, above=0)
     """What rewards are multiplied by; the authors divide by the range of the data's returns."""
-    expectile: float = hyper(0.7)
+    expectile: float = hyper(0.7, above=0, below=1)
     """0.5 is the mean over the data's actions, towards 1 their best."""
-    temperature: float = hyper(1 / 3)
+    temperature: float = hyper(1 / 3, above=0, high=math.inf)
     """In which advantages count; infinite for plain cloning. The inverse of the paper's beta."""
 
 
@@ -147,8 +147,8 @@ class CriticNetworks:
 
 def agent(env: Environment, config: Config) -> Agent:
     """The IQL agent for `env`, of single transitions [n]. Discrete or continuous actions."""
+    own = hypers(config)
     check_action_space(env.action_space, "iql")
-    check(config)
     sizes = (env.observation_space, env.action_space, config.hidden)
     actor: Any = Actor(*sizes, config.activation)
     optimiser = transform("adam")
@@ -198,14 +198,4 @@ def agent(env: Environment, config: Config) -> Agent:
         }
         return State(params, actor_optimiser, critics, hyper), Info(metrics)
 
-    return Agent("iql", init, act, update, hyper=hypers(config), config=config)
-
-
-def check(config: Any) -> None:
-    """Raises `UserError` for settings of networks and hyper-parameters that cannot work."""
-    activation(config.activation)
-    hypers(config)
-    if config.members < 1:
-        raise UserError(f"members must be at least 1, got {config.members}.")
-    if any(width < 1 for width in config.hidden):
-        raise UserError(f"hidden is {config.hidden}; every width must be at least 1.")
+    return Agent("iql", init, act, update, hyper=own, config=config)

@@ -10,6 +10,7 @@ which Adam does not see.
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 import jax
@@ -19,15 +20,15 @@ import optax
 
 from jaxrl import losses
 from jaxrl.agents.offline.experience import DEFAULT, Experience
-from jaxrl.agents.offline.iql import check
 from jaxrl.core import spaces, trees
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
-from jaxrl.core.hyper import hyper, hypers, select
+from jaxrl.core.hyper import MANY, WIDE, hyper, hypers, select, static
 from jaxrl.core.types import Agent, Array, Environment, Info, Tree, struct
 from jaxrl.kit.optimisation import descend, transform
 from jaxrl.networks.critics import ActionValues, DeterministicActor
 from jaxrl.networks.heads import scale
+from jaxrl.networks.torsos import ACTIVATIONS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,32 +38,32 @@ class Config:
     experience: Experience = DEFAULT
     """What is learnt from."""
 
-    hidden: tuple[int, ...] = (256, 256)
+    hidden: tuple[int, ...] = static((256, 256), low=1, high=WIDE, least_length=1)
     """Widths of the hidden layers of the policy and of each critic."""
-    activation: str = "relu"
+    activation: str = static("relu", choices=ACTIVATIONS)
     """tanh, relu, elu, gelu or silu."""
-    members: int = 2
+    members: int = static(2, low=1, high=MANY)
     """Critics, of which the most cautious counts."""
-    delay: int = 2
+    delay: int = static(2, low=1)
     """Steps of the critics for one of the policy and of all targets."""
     normalize_observation: bool = True
     """Standardise observations with running statistics."""
 
-    alpha: float = hyper(2.5)
+    alpha: float = hyper(2.5, low=0, high=math.inf)
     """How much the value counts beside cloning; infinite for TD3, 0 for cloning alone."""
-    learning_rate: float = hyper(3e-4)
+    learning_rate: float = hyper(3e-4, low=0)
     """Step size."""
-    target_rate: float = hyper(0.005)
+    target_rate: float = hyper(0.005, low=0, high=1)
     """Share of policy and critics that goes into the target networks."""
-    discount: float = hyper(0.99)
+    discount: float = hyper(0.99, low=0, high=1)
     """Gamma, per step."""
-    reward_scale: float = hyper(1.0)
+    reward_scale: float = hyper(1.0, above=0)
     """What rewards are multiplied by."""
-    target_noise: float = hyper(0.2)
+    target_noise: float = hyper(0.2, low=0)
     """Standard deviation of the noise on the target policy's actions, in half-widths of theirs."""
-    target_noise_clip: float = hyper(0.5)
+    target_noise_clip: float = hyper(0.5, low=0)
     """Its largest size."""
-    exploration_noise: float = hyper(0.1)
+    exploration_noise: float = hyper(0.1, low=0)
     """Standard deviation of the noise on actions that are not greedy, in half-widths."""
 
 
@@ -88,12 +89,12 @@ def clone_or_improve(q: Array, action: Array, data_action: Array, alpha: Array) 
 def agent(env: Environment, config: Config) -> Agent:
     """The TD3+BC agent for `env`, of single transitions [n]. Raises `UserError` unless actions are
     one bounded box."""
-    space = env.action_space
+    own, space = hypers(config), env.action_space
     if not isinstance(space, spaces.Box) or not np.isfinite(spaces.bounds(space)).all():
-        raise UserError(f"td3_bc cannot act in {space!r}; it needs a bounded Box.")
-    check(config)
-    if config.delay < 1:
-        raise UserError(f"delay must be at least 1, got {config.delay}.")
+        raise UserError(
+            f"td3_bc cannot act in {space!r}; it needs a bounded Box (iql learns offline with any "
+            "actions)."
+        )
     sizes = (env.observation_space, space, config.hidden)
     actor: Any = DeterministicActor(*sizes, config.activation)
     critic: Any = ActionValues(*sizes, config.members, config.activation)
@@ -191,4 +192,4 @@ def agent(env: Environment, config: Config) -> Agent:
         )
         return state, Info(metrics)
 
-    return Agent("td3_bc", init, act, update, hyper=hypers(config), config=config)
+    return Agent("td3_bc", init, act, update, hyper=own, config=config)

@@ -18,6 +18,7 @@ was measured on others.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -27,18 +28,19 @@ import optax
 
 from jaxrl import losses
 from jaxrl.agents.offline.experience import DEFAULT, Experience
-from jaxrl.agents.offline.iql import CriticNetworks, Critics, check
+from jaxrl.agents.offline.iql import CriticNetworks, Critics
 from jaxrl.agents.policy_gradient import old_ppo as ppo
 from jaxrl.core import schedules, spaces, trees
-from jaxrl.core.errors import UserError, unknown
+from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
-from jaxrl.core.hyper import hyper, hypers, select
+from jaxrl.core.hyper import MANY, WIDE, check, hyper, hypers, select, static
 from jaxrl.core.spaces import Box
 from jaxrl.core.types import Agent, Array, Environment, Info, Key, TimeStep, Tree, struct
 from jaxrl.kit.optimisation import as_one, descend, transform
 from jaxrl.networks.critics import ActionValues
 from jaxrl.networks.dynamics import Dynamics, draw_next, dynamics_loss
 from jaxrl.networks.heads import Distribution, check_action_space
+from jaxrl.networks.torsos import ACTIVATIONS
 
 PHASES = ("supervised", "improvement")
 
@@ -49,51 +51,53 @@ class Config:
 
     experience: Experience = DEFAULT
     """What is learnt from: a data set. `updates` gradient steps are one round."""
-    phase: str = "supervised"
+    phase: str = static("supervised", choices=PHASES)
     """supervised (first), or improvement (warm-started from it)."""
 
-    hidden: tuple[int, ...] = (256, 256)
+    hidden: tuple[int, ...] = static((256, 256), low=1, high=WIDE, least_length=1)
     """Widths of the hidden layers of policies, value and each critic."""
-    activation: str = "tanh"
+    activation: str = static("tanh", choices=ACTIVATIONS)
     """tanh, relu, elu, gelu or silu."""
-    policies: int = 4
+    policies: int = static(4, low=1, high=MANY)
     """Members of the ensemble of policies."""
-    members: int = 2
+    members: int = static(2, low=1, high=MANY)
     """Critics, of which the most cautious counts."""
-    model_hidden: tuple[int, ...] = (256, 256)
+    model_hidden: tuple[int, ...] = static((256, 256), low=1, high=WIDE, least_length=1)
     """Widths of the hidden layers of each model of the dynamics."""
-    models: int = 3
+    models: int = static(3, low=1, high=MANY)
     """Models, of which a random one draws each step."""
-    starts: int = 256
+    starts: int = static(256, low=1, high=MANY)
     """States of the data at which rollouts of the model begin."""
-    horizon: int = 100
+    horizon: int = static(100, low=1)
     """Steps of a rollout."""
     normalize_observation: bool = True
     """Standardise observations with running statistics."""
 
-    learning_rate: float = hyper(3e-4)
+    learning_rate: float = hyper(3e-4, low=0)
     """Step size of all that is learnt in the supervised phase."""
-    target_rate: float = hyper(0.005)
+    target_rate: float = hyper(0.005, low=0, high=1)
     """Share of the critics that goes into the target critics in each step."""
-    discount: float = hyper(0.99)
+    discount: float = hyper(0.99, low=0, high=1)
     """Gamma, per step."""
-    reward_scale: float = hyper(1.0)
+    reward_scale: float = hyper(1.0, above=0)
     """What rewards are multiplied by offline."""
-    expectile: float = hyper(0.7)
+    expectile: float = hyper(0.7, above=0, below=1)
     """0.5 is the mean over the data's actions, towards 1 their best."""
-    alpha: float = hyper(0.1)
+    alpha: float = hyper(0.1, low=0)
     """Weight of the clones' disagreement."""
-    policy_learning_rate: float = hyper(1e-4)
+    policy_learning_rate: float = hyper(1e-4, low=0)
     """Step size of the policies' improvement at the start."""
-    clip: float = hyper(0.25)
-    """How far the probability ratio may move from 1 before its gradient stops, at the start."""
-    improvement_steps: float = hyper(float("inf"))
+    clip: float = hyper(0.25, above=0, high=math.inf)
+    """How far the probability ratio may move from 1 before its gradient stops, at the start;
+    infinite for no limit."""
+    improvement_steps: float = hyper(math.inf, above=0, high=math.inf)
     """Gradient steps over which this step size and the clip fall to 0; infinite: they do not."""
-    max_grad_norm: float = hyper(0.5)
-    """Longer gradients of a policy's improvement are scaled down to this norm."""
-    entropy_weight: float = hyper(0.0)
+    max_grad_norm: float = hyper(0.5, above=0, high=math.inf)
+    """Longer gradients of a policy's improvement are scaled down to this norm; infinite for
+    none."""
+    entropy_weight: float = hyper(0.0, low=0)
     """Weight of the entropy bonus."""
-    margin: float = hyper(0.0)
+    margin: float = hyper(0.0, low=0, high=math.inf)
     """By how much AM-Q must say that a member is better before it becomes its own behaviour policy;
     infinite for never, which is PPO of one step."""
 
@@ -354,18 +358,13 @@ def _rounds(tree: Tree, count: int) -> Tree:
 
 
 def _check(env: Environment, config: Config) -> None:
+    check(config)
     check_action_space(env.action_space, "uni_o4")
     if not isinstance(env.observation_space, Box):
         raise UserError(
             f"uni_o4 learns a model of observations that are one Box; those of '{env.name}' are "
             f"{env.observation_space!r}."
         )
-    check(config)
-    if config.phase not in PHASES:
-        raise unknown("phase", config.phase, PHASES)
-    for name, least in (("policies", 1), ("models", 1), ("starts", 1), ("horizon", 1)):
-        if getattr(config, name) < least:
-            raise UserError(f"{name} must be at least {least}, got {getattr(config, name)}.")
     rows = config.experience.updates * config.experience.batch_size
     if config.starts > rows:
         raise UserError(f"starts is {config.starts}; a round has only {rows} transitions.")

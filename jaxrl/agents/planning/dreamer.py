@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from typing import Any
 
 import jax
@@ -27,7 +28,7 @@ from jaxrl.agents.planning.imagination import Dreams, imagine, judge, until
 from jaxrl.core import spaces
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
-from jaxrl.core.hyper import hyper, hypers, select
+from jaxrl.core.hyper import MANY, WIDE, check, hyper, hypers, select, static
 from jaxrl.core.learn import learn
 from jaxrl.core.types import (
     Agent,
@@ -53,53 +54,54 @@ from jaxrl.sources.rollouts import rollouts
 class Config:
     """What Dreamer can be told."""
 
-    num_envs: int = 16
+    num_envs: int = static(16, low=1, high=MANY)
     """Environments that run side by side."""
-    num_steps: int = 8
+    num_steps: int = static(8, low=1, high=MANY)
     """Steps of each environment between two rounds of updates."""
-    updates: int = 4
+    updates: int = static(4, low=1)
     """Updates in a round."""
-    capacity: int = 100_000
+    capacity: int = static(100_000, low=1)
     """Environment steps that replay holds."""
-    warmup: int = 1024
+    warmup: int = static(1024, low=0)
     """Environment steps before the first update."""
-    batch_size: int = 16
+    batch_size: int = static(16, low=1, high=MANY)
     """Windows in an update."""
-    length: int = 16
+    length: int = static(16, low=1)
     """Steps of a window."""
-    horizon: int = 15
+    horizon: int = static(15, low=1)
     """Steps that are imagined from each latent of a window."""
 
-    deterministic: int = 64
+    deterministic: int = static(64, low=1, high=WIDE)
     """Width of the GRU."""
-    groups: int = 8
+    groups: int = static(8, low=1, high=WIDE)
     """Categorical variables of a latent."""
-    classes: int = 8
+    classes: int = static(8, low=1, high=WIDE)
     """Classes of each."""
-    hidden: tuple[int, ...] = (64,)
+    hidden: tuple[int, ...] = static((64,), low=1, high=WIDE, least_length=1)
     """Widths of the hidden layers of every part."""
-    bins: int = 41
+    bins: int = static(41, low=3, high=WIDE)
     """Atoms of the two-hot codes of rewards and values."""
-    symlog_range: float = 4.0
+    symlog_range: float = static(4.0, above=0, high=80)
     """The atoms reach from -symexp to symexp of this (4: about 54)."""
 
-    learning_rate: float = hyper(1e-3)
+    learning_rate: float = hyper(1e-3, low=0)
     """Step size of the model."""
-    behaviour_learning_rate: float = hyper(1e-3)
+    behaviour_learning_rate: float = hyper(1e-3, low=0)
     """Step size of policy and critic."""
-    max_grad_norm: float = hyper(100.0)
-    """Longer gradients are scaled down to this norm: of the model, and of policy and critic."""
-    discount: float = hyper(0.99)
+    max_grad_norm: float = hyper(100.0, above=0, high=math.inf)
+    """Longer gradients are scaled down to this norm: of the model, and of policy and critic;
+    infinite for none."""
+    discount: float = hyper(0.99, low=0, high=1)
     """Gamma, per step."""
-    trace: float = hyper(0.95)
+    trace: float = hyper(0.95, low=0, high=1)
     """Lambda of the returns."""
-    entropy_weight: float = hyper(3e-4)
+    entropy_weight: float = hyper(3e-4, low=0)
     """Weight of the policy's entropy, once returns are divided by their range."""
-    range_decay: float = hyper(0.99)
+    range_decay: float = hyper(0.99, low=0, high=1)
     """Of the running range of returns, per update."""
-    slow_decay: float = hyper(0.98)
+    slow_decay: float = hyper(0.98, low=0, high=1)
     """Of the slow critic, per update, to which the critic is drawn."""
-    free_nats: float = hyper(1.0)
+    free_nats: float = hyper(1.0, low=0)
     """Divergences of a latent below this are left alone. What a step leaves unknown should be more:
     tiny observations want less."""
 
@@ -286,6 +288,7 @@ def dreamer(env: Environment, config: Config = Config()) -> Algorithm:
 
 @functools.cache
 def _build(env: Environment, config: Config) -> Algorithm:
+    learner = agent(env, config)
     source = replay(
         rollouts(env, config.num_envs, config.num_steps),
         config.capacity,
@@ -293,16 +296,11 @@ def _build(env: Environment, config: Config) -> Algorithm:
         config.length,
         warmup=config.warmup,
     )
-    return learn(agent(env, config), source, config.updates)
+    return learn(learner, source, config.updates)
 
 
 def _check(env: Environment, config: Config) -> None:
+    check(config)
     check_action_space(env.action_space, "dreamer")
-    hypers(config)
-    for name in ("horizon", "deterministic", "groups", "classes"):
-        if getattr(config, name) < 1:
-            raise UserError(f"{name} must be at least 1, got {getattr(config, name)}.")
-    if config.bins < 3 or config.bins % 2 == 0:
-        raise UserError(f"bins must be odd and at least 3, got {config.bins}.")
-    if any(width < 1 for width in config.hidden):
-        raise UserError(f"hidden is {config.hidden}; every width must be at least 1.")
+    if config.bins % 2 == 0:
+        raise UserError(f"bins is {config.bins}; it must be odd.")

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from typing import Any
 
 import jax
@@ -29,11 +30,11 @@ from jaxrl import losses
 from jaxrl.agents.planning.imagination import Dreams, imagine, judge, until
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
-from jaxrl.core.hyper import hyper, hypers, select
-from jaxrl.core.spaces import Discrete
+from jaxrl.core.hyper import WIDE, check, hyper, hypers, select, static
 from jaxrl.core.types import Agent, Array, Batch, Environment, Info, TimeStep, Tree, struct
 from jaxrl.kit.optimisation import as_one, minimise, transform
 from jaxrl.networks import encoders
+from jaxrl.networks.heads import check_discrete
 from jaxrl.networks.imagination import Actor, Critic, symexp_atoms
 from jaxrl.networks.shortcut_world_model import ShortcutWorldModel, Token, frame_loss, next_frame
 from jaxrl.networks.transformer import Cache
@@ -43,48 +44,48 @@ from jaxrl.networks.transformer import Cache
 class Config:
     """What Dreamer 4 can be told."""
 
-    width: int = 48
+    width: int = static(48, low=1, high=WIDE)
     """Width of the transformer."""
-    layers: int = 2
+    layers: int = static(2, low=1, high=WIDE)
     """Its blocks."""
-    heads: int = 2
+    heads: int = static(2, low=1, high=WIDE)
     """Heads of its attention."""
-    hidden: tuple[int, ...] = (48,)
+    hidden: tuple[int, ...] = static((48,), low=1, high=WIDE, least_length=1)
     """Widths of the hidden layers of rewards, ends, policy and value."""
-    scale: float = 1.0
+    scale: float = static(1.0, above=0)
     """By what the features of frames are multiplied: to be about as large as the noise, which has a
     variance of 1."""
-    levels: int = 16
+    levels: int = static(16, low=1, high=WIDE)
     """Levels of noise, a power of two; the finest denoising step is one of them."""
-    steps: int = 4
+    steps: int = static(4, low=1, high=WIDE)
     """Denoising steps of an imagined frame, a power of two (K)."""
-    context: int = 15
+    context: int = static(15, low=0)
     """Noise level of frames that are looked back at, of `levels`: a little noise keeps errors of
     imagined ones from mattering."""
-    horizon: int = 8
+    horizon: int = static(8, low=1)
     """Frames that are imagined."""
-    bins: int = 41
+    bins: int = static(41, low=3, high=WIDE)
     """Atoms of the two-hot codes of rewards and values."""
-    symlog_range: float = 4.0
+    symlog_range: float = static(4.0, above=0, high=80)
     """The atoms reach from -symexp to symexp of this."""
 
-    learning_rate: float = hyper(1e-3)
+    learning_rate: float = hyper(1e-3, low=0)
     """Step size of the world model and of cloning."""
-    behaviour_learning_rate: float = hyper(1e-3)
+    behaviour_learning_rate: float = hyper(1e-3, low=0)
     """Step size of policy and value in imagination."""
-    max_grad_norm: float = hyper(1.0)
-    """Longer gradients are scaled down to this norm."""
-    discount: float = hyper(0.997)
+    max_grad_norm: float = hyper(1.0, above=0, high=math.inf)
+    """Longer gradients are scaled down to this norm; infinite for none."""
+    discount: float = hyper(0.997, low=0, high=1)
     """Gamma, per step."""
-    trace: float = hyper(0.95)
+    trace: float = hyper(0.95, low=0, high=1)
     """Lambda of the returns."""
-    alpha: float = hyper(0.5)
+    alpha: float = hyper(0.5, low=0, high=1)
     """PMPO's weight of actions that did better than expected; the others have the rest."""
-    beta: float = hyper(0.3)
+    beta: float = hyper(0.3, low=0)
     """PMPO's weight of the divergence to the cloned policy."""
-    conditioned: float = hyper(1.0)
+    conditioned: float = hyper(1.0, low=0, high=1)
     """1: the model is told the labelled actions. 0: it never is, while cloning is (an ablation)."""
-    bootstrap: float = hyper(1.0)
+    bootstrap: float = hyper(1.0, low=0, high=1)
     """1: shortcut forcing. 0: steps of every size learn the clean frame (an ablation)."""
 
 
@@ -303,15 +304,15 @@ def agents(env: Environment, config: Config) -> tuple[Agent, Agent]:
 
 
 def _check(env: Environment, config: Config) -> None:
-    if not isinstance(env.action_space, Discrete):
-        raise UserError(f"dreamer4 cannot act in {env.action_space!r}; it needs a Discrete one.")
+    check(config)
+    check_discrete(env.action_space, "dreamer4")
     if env.max_steps is None:
         raise UserError(f"dreamer4 learns whole episodes; '{env.name}' has no time limit.")
     for name in ("levels", "steps"):
         value = getattr(config, name)
-        if value < 1 or value & (value - 1):
-            raise UserError(f"{name} must be a power of two, got {value}.")
-    if config.steps > config.levels or not 0 <= config.context < config.levels:
+        if value & (value - 1):
+            raise UserError(f"{name} is {value}; it must be a power of two.")
+    if config.steps > config.levels or config.context >= config.levels:
         raise UserError(
             f"steps and context must fit levels={config.levels}, got {config.steps} and "
             f"{config.context}."

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from typing import Any
 
 import jax
@@ -24,11 +25,10 @@ import optax
 from jaxrl import losses
 from jaxrl.agents.planning.search import SEARCHES, ModelOutput, RootOutput, Searched, search
 from jaxrl.agents.planning.unrolled import targets
-from jaxrl.core.errors import UserError, unknown
+from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
-from jaxrl.core.hyper import hyper, hypers
+from jaxrl.core.hyper import MANY, WIDE, check, hyper, hypers, static
 from jaxrl.core.learn import learn
-from jaxrl.core.spaces import Discrete
 from jaxrl.core.types import (
     Agent,
     Algorithm,
@@ -39,8 +39,9 @@ from jaxrl.core.types import (
     Tree,
     struct,
 )
-from jaxrl.kit.optimisation import descend, transform
-from jaxrl.networks.torsos import activation
+from jaxrl.kit.optimisation import TRANSFORMS, descend, transform
+from jaxrl.networks.heads import check_discrete
+from jaxrl.networks.torsos import ACTIVATIONS
 from jaxrl.networks.world_models import ValueEquivalentModel
 from jaxrl.sources import proportional, replay, rollouts
 
@@ -49,65 +50,65 @@ from jaxrl.sources import proportional, replay, rollouts
 class Config:
     """What MuZero can be told."""
 
-    num_envs: int = 16
+    num_envs: int = static(16, low=1, high=MANY)
     """Environments that run side by side."""
-    num_steps: int = 1
+    num_steps: int = static(1, low=1, high=MANY)
     """Steps of each environment between two groups of updates."""
-    updates: int = 4
+    updates: int = static(4, low=1)
     """Gradient steps after each window of num_envs * num_steps steps."""
-    batch_size: int = 64
+    batch_size: int = static(64, low=1, high=MANY)
     """Sequences in a gradient step."""
-    capacity: int = 50_000
+    capacity: int = static(50_000, low=1)
     """Transitions that the replay holds."""
-    warmup: int = 800
+    warmup: int = static(800, low=0)
     """Environment steps before the first gradient step."""
 
-    search: str = "puct"
+    search: str = static("puct", choices=SEARCHES)
     """puct (the paper's), or gumbel (Gumbel MuZero's)."""
-    simulations: int = 16
+    simulations: int = static(16, low=0)
     """Simulations in a search; 0 acts by the policy's head and learns nothing better than it."""
-    unroll: int = 5
+    unroll: int = static(5, low=1)
     """Steps K that the model is unrolled in a gradient step."""
-    n_step: int = 20
+    n_step: int = static(20, low=1)
     """Rewards in a value's target before what it bootstraps from."""
-    reanalyse: float = 0.0
+    reanalyse: float = static(0.0, low=0, high=1)
     """Fraction of the sequences of a batch that are searched again, by the target parameters, which
     then also give the values to bootstrap from; the others have what was stored when acting."""
 
-    width: int = 64
+    width: int = static(64, low=1, high=WIDE)
     """Of a latent state."""
-    hidden: tuple[int, ...] = (128,)
+    hidden: tuple[int, ...] = static((128,), low=1, high=WIDE, least_length=1)
     """Widths of the hidden layers of representation, dynamics and prediction, each."""
-    activation: str = "relu"
+    activation: str = static("relu", choices=ACTIVATIONS)
     """tanh, relu, elu, gelu or silu."""
-    num_atoms: int = 41
+    num_atoms: int = static(41, low=3, high=WIDE)
     """Atoms of values and rewards, an odd number."""
-    support: float = 20.0
+    support: float = static(20.0, above=0)
     """Atoms reach from -support to support, on the scale of `losses.signed_hyperbolic`."""
-    optimiser: str = "adam"
+    optimiser: str = static("adam", choices=TRANSFORMS)
     """adam, rmsprop or sgd."""
 
-    learning_rate: float = hyper(3e-3)
+    learning_rate: float = hyper(3e-3, low=0)
     """Step size."""
-    weight_decay: float = hyper(1e-4)
+    weight_decay: float = hyper(1e-4, low=0)
     """c of the loss's c |params|^2."""
-    max_grad_norm: float = hyper(5.0)
+    max_grad_norm: float = hyper(5.0, above=0, high=math.inf)
     """Longer gradients are scaled down to this global norm; infinite for none."""
-    target_step: float = hyper(1.0)
+    target_step: float = hyper(1.0, low=0, high=1)
     """How far the target parameters move towards the latest in each gradient step; 1 for all."""
-    discount: float = hyper(0.99)
+    discount: float = hyper(0.99, low=0, high=1)
     """Gamma, per step."""
-    value_weight: float = hyper(1.0)
+    value_weight: float = hyper(1.0, low=0)
     """Weight of the value's loss (the paper has 1/4 where it reanalyses)."""
-    temperature: float = hyper(1.0)
+    temperature: float = hyper(1.0, low=0)
     """Of acting by visits (puct)."""
-    dirichlet_alpha: float = hyper(0.3)
+    dirichlet_alpha: float = hyper(0.3, above=0)
     """Concentration of the noise on the root's prior (puct)."""
-    dirichlet_fraction: float = hyper(0.25)
+    dirichlet_fraction: float = hyper(0.25, low=0, high=1)
     """Share of that noise."""
-    priority_exponent: float = hyper(0.6)
+    priority_exponent: float = hyper(0.6, low=0)
     """Of the replay's priorities |value - target|; 0 draws all sequences alike."""
-    importance_exponent: float = hyper(0.4)
+    importance_exponent: float = hyper(0.4, low=0, high=1)
     """Of the importance weights, relative to a batch's largest. (With 1 for both exponents the few
     sequences that are predicted best outweigh all others.)"""
 
@@ -263,7 +264,8 @@ def muzero(env: Environment, config: Config = Config()) -> Algorithm:
     """MuZero on `env`, learning from replayed sequences. The same arguments give the same object.
 
     Raises `UserError` where env and config do not fit: actions that are not Discrete, a game of
-    more than two players or without roles, a replay that is too small, a name that does not exist.
+    more than two players or without roles, a replay that is too small, a setting that is out of
+    its range.
     """
     return _build(env, config)  # however the arguments are passed, one entry of the cache
 
@@ -284,8 +286,8 @@ def _build(env: Environment, config: Config) -> Algorithm:
 
 def _check(env: Environment, config: Config) -> TimeStep:
     """A time step [1] of zeros as `env` has it, if it and `config` fit."""
-    if not isinstance(env.action_space, Discrete):
-        raise UserError(f"muzero cannot act in {env.action_space!r}; it needs Discrete actions.")
+    check(config)
+    check_discrete(env.action_space, "muzero")
     timestep = example_timestep(env, agents=True)
     players = timestep.reward.shape[1:]
     if players not in ((), (2,)) or (players and timestep.role is None):
@@ -293,20 +295,6 @@ def _check(env: Environment, config: Config) -> TimeStep:
             f"'{env.name}' rewards {players[0]} agents; muzero plays alone, or games of two "
             "players whose time steps say whose turn it is (role)."
         )
-    activation(config.activation)
-    if config.search not in SEARCHES:
-        raise unknown("search", config.search, SEARCHES)
-    for name in ("num_envs", "num_steps", "unroll", "n_step", "width", "num_atoms"):
-        if getattr(config, name) < 1:
-            raise UserError(f"{name} must be at least 1, got {getattr(config, name)}.")
-    if config.simulations < 0:
-        raise UserError(f"simulations is {config.simulations}; it must be 0 or more.")
-    if not 0 <= config.reanalyse <= 1:
-        raise UserError(f"reanalyse is {config.reanalyse}; it must be a fraction from 0 to 1.")
-    if config.num_atoms % 2 == 0 or config.num_atoms < 3:
-        raise UserError(f"num_atoms is {config.num_atoms}; it must be odd, and at least 3.")
-    if not config.support > 0:
-        raise UserError(f"support is {config.support}; it must be positive.")
-    if not config.hidden or any(width < 1 for width in config.hidden):
-        raise UserError(f"hidden is {config.hidden}; it needs a width, and each at least 1.")
+    if config.num_atoms % 2 == 0:
+        raise UserError(f"num_atoms is {config.num_atoms}; it must be odd.")
     return timestep

@@ -9,53 +9,59 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 
 from jaxrl import losses
 from jaxrl.agents.policy_gradient import old_ppo as ppo
-from jaxrl.core.hyper import hyper
+from jaxrl.core import schedules
+from jaxrl.core.hyper import MANY, WIDE, check, hyper, static
 from jaxrl.core.types import Agent, Algorithm, Environment
+from jaxrl.kit.optimisation import TRANSFORMS
+from jaxrl.networks.heads import check_action_space
+from jaxrl.networks.initialisers import INITIALISERS
+from jaxrl.networks.torsos import ACTIVATIONS
 
 
 @dataclasses.dataclass(frozen=True)
 class Config:
     """What A2C can be told."""
 
-    num_envs: int = 16
+    num_envs: int = static(16, low=1, high=MANY)
     """Environments that run side by side."""
-    num_steps: int = 5
+    num_steps: int = static(5, low=1, high=MANY)
     """Steps of each environment between two updates."""
-    num_shards: int = 1
+    num_shards: int = static(1, low=1)
     """Logical shards of the environments: how many devices can share a run at most."""
 
-    hidden: tuple[int, ...] = (64, 64)
-    """Widths of the hidden layers of policy and value, each."""
-    activation: str = "tanh"
+    hidden: tuple[int, ...] = static((64, 64), low=1, high=WIDE)
+    """Widths of the hidden layers of policy and value, each; none for linear ones."""
+    activation: str = static("tanh", choices=ACTIVATIONS)
     """tanh, relu, elu, gelu or silu."""
-    recurrent: int = 0
+    recurrent: int = static(0, low=0, high=WIDE)
     """Width of a GRU before both; 0 for a policy without memory."""
-    initialiser: str = "lecun"
+    initialiser: str = static("lecun", choices=INITIALISERS)
     """Initial weights: lecun (normal), or orthogonal with a first policy close to uniform."""
-    optimiser: str = "rmsprop"
+    optimiser: str = static("rmsprop", choices=TRANSFORMS)
     """adam, rmsprop or sgd."""
 
-    learning_rate: float = hyper(7e-4)
+    learning_rate: float = hyper(7e-4, low=0)
     """Step size at the start."""
-    learning_rate_end: float = hyper(0.0)
+    learning_rate_end: float = hyper(0.0, low=0)
     """Step size after `learning_rate_steps`."""
-    learning_rate_steps: float = hyper(float("inf"))
+    learning_rate_steps: float = hyper(math.inf, above=0, high=math.inf)
     """Environment steps over which the step size changes; infinite for a constant one."""
-    learning_rate_schedule: str = "linear"
+    learning_rate_schedule: str = static("linear", choices=schedules.SCHEDULES)
     """How it changes: linear, cosine or exponential."""
-    max_grad_norm: float = hyper(0.5)
+    max_grad_norm: float = hyper(0.5, above=0, high=math.inf)
     """Longer gradients are scaled down to this global norm; infinite for none."""
 
-    discount: float = hyper(0.99)
+    discount: float = hyper(0.99, low=0, high=1)
     """Gamma, per step."""
-    trace: float = hyper(1.0)
+    trace: float = hyper(1.0, low=0, high=1)
     """Lambda of generalised advantage estimation; 1 for n-step returns."""
-    value_weight: float = hyper(0.5)
+    value_weight: float = hyper(0.5, low=0)
     """Weight of the value loss."""
-    entropy_weight: float = hyper(0.0)
+    entropy_weight: float = hyper(0.0, low=0)
     """Weight of the entropy bonus."""
 
     normalize_observation: bool = False
@@ -64,14 +70,23 @@ class Config:
     """Divide rewards by the running standard deviation of the discounted return."""
 
 
+@dataclasses.dataclass(frozen=True)
+class _AsPPO(ppo.Config):
+    """PPO's settings, with the widths that A2C may have."""
+
+    hidden: tuple[int, ...] = static((), low=1, high=WIDE)
+
+
 def as_ppo(config: Config) -> ppo.Config:
     """The settings under which PPO is A2C."""
     shared = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
-    return ppo.Config(epochs=1, minibatches=1, normalize_advantage=False, **shared)
+    return _AsPPO(epochs=1, minibatches=1, normalize_advantage=False, **shared)
 
 
 def agent(env: Environment, config: Config) -> Agent:
     """The A2C agent for `env`."""
+    check(config)
+    check_action_space(env.action_space, "a2c")
     surrogate = lambda log_prob, old, advantage, clip: losses.policy_gradient(log_prob, advantage)
     same = ppo.agent(env, as_ppo(config), surrogate)
     return dataclasses.replace(same, name="a2c", config=config)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -18,9 +19,9 @@ from jax.flatten_util import ravel_pytree
 
 from jaxrl import losses
 from jaxrl.core import schedules, shuffle, trees
-from jaxrl.core.errors import UserError, unknown
+from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
-from jaxrl.core.hyper import hyper, hypers, select
+from jaxrl.core.hyper import MANY, WIDE, check, hyper, hypers, select, static
 from jaxrl.core.learn import learn
 from jaxrl.core.spaces import Discrete
 from jaxrl.core.types import (
@@ -35,11 +36,11 @@ from jaxrl.core.types import (
 )
 from jaxrl.kit import minibatches
 from jaxrl.kit.normalization import normalize_observation, normalize_reward
-from jaxrl.kit.optimisation import accumulated_gradient, descend, transform
+from jaxrl.kit.optimisation import TRANSFORMS, accumulated_gradient, descend, transform
 from jaxrl.networks.actor_critic import ActorCritic, check_transformer, context, unroll
 from jaxrl.networks.heads import check_action_space
-from jaxrl.networks.initialisers import initialiser
-from jaxrl.networks.torsos import activation
+from jaxrl.networks.initialisers import INITIALISERS
+from jaxrl.networks.torsos import ACTIVATIONS
 from jaxrl.sources.rollouts import rollouts
 
 
@@ -47,72 +48,74 @@ from jaxrl.sources.rollouts import rollouts
 class Config:
     """What PPO can be told."""
 
-    num_envs: int = 64
+    num_envs: int = static(64, low=1, high=MANY)
     """Environments that run side by side."""
-    num_steps: int = 128
+    num_steps: int = static(128, low=1, high=MANY)
     """Steps of each environment between two updates."""
-    epochs: int = 4
+    epochs: int = static(4, low=1, high=MANY)
     """Passes over each window of experience."""
-    minibatches: int = 4
+    minibatches: int = static(4, low=1, high=MANY)
     """Gradient steps in one pass."""
-    num_shards: int = 1
+    num_shards: int = static(1, low=1)
     """Logical shards of the environments: how many devices can share a run at most."""
-    shuffle: str = "auto"
+    shuffle: str = static("auto", choices=shuffle.METHODS)
     """How minibatches are drawn: exact (a uniform permutation, by sorting), bijection (cheap, for
     powers of two), or auto (bijection where it can be)."""
-    chunk_rows: int = -1
+    chunk_rows: int = static(-1, low=-1)
     """Rows of a minibatch that the gradient is computed on at once; 0 for all, -1 for what suits
     the device (2048 on a CPU, all elsewhere)."""
-    reset_pool: int | None = None
+    reset_pool: int | None = static(None, low=1, high=MANY)
     """Fresh episodes drawn ahead per window, for environments whose reset is slow."""
 
-    hidden: tuple[int, ...] = (64, 64)
+    hidden: tuple[int, ...] = static((64, 64), low=1, high=WIDE, least_length=1)
     """Widths of the hidden layers of policy and value, each."""
-    activation: str = "tanh"
+    activation: str = static("tanh", choices=ACTIVATIONS)
     """tanh, relu, elu, gelu or silu."""
-    recurrent: int = 0
+    recurrent: int = static(0, low=0, high=WIDE)
     """Width of a GRU before both; 0 for a policy without memory."""
-    transformer: int = 0
+    transformer: int = static(0, low=0, high=WIDE)
     """Layers of a transformer of that width in the GRU's place; 0 for the GRU."""
-    initialiser: str = "lecun"
+    initialiser: str = static("lecun", choices=INITIALISERS)
     """Initial weights: lecun (normal), or orthogonal with a first policy close to uniform."""
-    heads: int = 0
+    heads: int = static(0, low=0, high=WIDE)
     """Linear heads of policy and value, one for each task, chosen by a one-hot in the goal channel;
     0 for one head that all tasks share."""
-    record: tuple[str, ...] = ()
+    record: tuple[str, ...] = static((), choices=("logits", "value"))
     """What the policy says of every step beside its log-probability: logits (of discrete actions),
     value."""
-    optimiser: str = "adam"
+    optimiser: str = static("adam", choices=TRANSFORMS)
     """adam, rmsprop or sgd."""
 
-    learning_rate: float = hyper(3e-4)
+    learning_rate: float = hyper(3e-4, low=0)
     """Step size at the start."""
-    learning_rate_end: float = hyper(0.0)
+    learning_rate_end: float = hyper(0.0, low=0)
     """Step size after `learning_rate_steps`."""
-    learning_rate_steps: float = hyper(float("inf"))
+    learning_rate_steps: float = hyper(math.inf, above=0, high=math.inf)
     """Environment steps over which the step size changes; infinite for a constant one."""
-    learning_rate_schedule: str = "linear"
+    learning_rate_schedule: str = static("linear", choices=schedules.SCHEDULES)
     """How it changes: linear, cosine or exponential."""
-    max_grad_norm: float = hyper(0.5)
+    max_grad_norm: float = hyper(0.5, above=0, high=math.inf)
     """Longer gradients are scaled down to this global norm; infinite for none."""
 
-    discount: float = hyper(0.99)
+    discount: float = hyper(0.99, low=0, high=1)
     """Gamma, per step."""
-    trace: float = hyper(0.95)
+    trace: float = hyper(0.95, low=0, high=1)
     """Lambda of generalised advantage estimation."""
-    clip: float = hyper(0.2)
-    """How far the probability ratio may move from 1 before its gradient stops."""
-    value_clip: float = hyper(float("inf"))
-    """How far a value may move from its old one before its gradient stops."""
-    value_weight: float = hyper(0.5)
+    clip: float = hyper(0.2, above=0, high=math.inf)
+    """How far the probability ratio may move from 1 before its gradient stops;
+    infinite for no limit."""
+    value_clip: float = hyper(math.inf, above=0, high=math.inf)
+    """How far a value may move from its old one before its gradient stops; infinite for no
+    limit."""
+    value_weight: float = hyper(0.5, low=0)
     """Weight of the value loss."""
-    entropy_weight: float = hyper(0.0)
+    entropy_weight: float = hyper(0.0, low=0)
     """Weight of the entropy bonus."""
     early_stop: bool = False
     """Take no more gradient steps on a window once a minibatch's estimated KL to the policy that
     collected it exceeds target_kl."""
-    target_kl: float = hyper(0.02)
-    """See early_stop."""
+    target_kl: float = hyper(0.02, low=0, high=math.inf)
+    """See early_stop; infinite for never."""
     normalize_advantage: bool = True
     """Standardise the advantages of each minibatch."""
 
@@ -285,7 +288,7 @@ def ppo(env: Environment, config: Config = Config()) -> Algorithm:
     """PPO on `env`, learning from rollouts. The same arguments give the same object.
 
     Raises `UserError` where env and config do not fit: an action space without a policy head, a
-    window that does not divide into the minibatches, a name that does not exist, a NaN.
+    window that does not divide into the minibatches, a setting that is out of its range.
     """
     return _build(env, config)  # however the arguments are passed, one entry of the cache
 
@@ -341,32 +344,20 @@ def _chunk(config: Config) -> int:
 
 
 def _check(env: Environment, config: Config) -> None:
+    check(config)
     check_action_space(env.action_space, "ppo")
-    activation(config.activation)
-    initialiser(config.initialiser, 1.0)
-    hypers(config)
     check_transformer(config.recurrent, config.transformer, ActorCritic.attention_heads)
-    for name in config.record:
-        if name not in ("logits", "value"):
-            raise unknown("record", name, ("logits", "value"))
     if "logits" in config.record and not isinstance(env.action_space, Discrete):
         raise UserError(
             f"record asks for logits, which only discrete actions have; '{env.name}' has "
             f"{env.action_space!r}."
         )
     _check_heads(env, config)
-    for name in ("num_envs", "num_steps", "epochs", "minibatches", "num_shards"):
-        if getattr(config, name) < 1:
-            raise UserError(f"{name} must be at least 1, got {getattr(config, name)}.")
-    if config.learning_rate_schedule not in schedules.SCHEDULES:
-        raise unknown("learning_rate_schedule", config.learning_rate_schedule, schedules.SCHEDULES)
     if config.learning_rate_schedule == "exponential" and config.learning_rate_end <= 0:
         raise UserError(
             f"learning_rate_end is {config.learning_rate_end}; an exponential schedule needs a "
             "positive one."
         )
-    if any(width < 1 for width in config.hidden):
-        raise UserError(f"hidden is {config.hidden}; every width must be at least 1.")
     minibatches.check(
         config.num_envs,
         config.num_steps,
@@ -381,8 +372,6 @@ def _check(env: Environment, config: Config) -> None:
 
 def _check_heads(env: Environment, config: Config) -> None:
     """Raises `UserError` unless every time step says which of the heads is meant."""
-    if config.heads < 0:
-        raise UserError(f"heads is {config.heads}; it must be a number of tasks, or 0.")
     goals = jax.tree.leaves(example_timestep(env).goal)
     if config.heads and (not goals or goals[-1].shape != (1, config.heads)):
         raise UserError(

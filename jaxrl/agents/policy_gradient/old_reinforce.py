@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from typing import Any
 
 import jax
@@ -13,13 +14,15 @@ import optax
 from jaxrl import losses
 from jaxrl.agents.policy_gradient.old_ppo import State
 from jaxrl.core.examples import example_timestep
-from jaxrl.core.hyper import hyper, hypers, select
+from jaxrl.core.hyper import MANY, WIDE, hyper, hypers, select, static
 from jaxrl.core.learn import learn
 from jaxrl.core.types import Agent, Algorithm, Array, Environment, Info
 from jaxrl.kit.normalization import normalize_observation
-from jaxrl.kit.optimisation import descend, transform
+from jaxrl.kit.optimisation import TRANSFORMS, descend, transform
 from jaxrl.networks.actor_critic import ActorCritic
 from jaxrl.networks.heads import check_action_space
+from jaxrl.networks.initialisers import INITIALISERS
+from jaxrl.networks.torsos import ACTIVATIONS
 from jaxrl.sources.episodes import episodes
 
 
@@ -27,28 +30,28 @@ from jaxrl.sources.episodes import episodes
 class Config:
     """What REINFORCE can be told."""
 
-    num_envs: int = 16
+    num_envs: int = static(16, low=1, high=MANY)
     """Episodes in one update."""
     baseline: bool = True
     """Subtract from each return the mean return, at that time step, of the other episodes that
     still run: it does not depend on the action, so the gradient stays unbiased."""
 
-    hidden: tuple[int, ...] = (64, 64)
+    hidden: tuple[int, ...] = static((64, 64), low=1, high=WIDE, least_length=1)
     """Widths of the policy's hidden layers."""
-    activation: str = "tanh"
+    activation: str = static("tanh", choices=ACTIVATIONS)
     """tanh, relu, elu, gelu or silu."""
-    initialiser: str = "lecun"
+    initialiser: str = static("lecun", choices=INITIALISERS)
     """Initial weights: lecun (normal), or orthogonal with a first policy close to uniform."""
-    optimiser: str = "adam"
+    optimiser: str = static("adam", choices=TRANSFORMS)
     """adam, rmsprop or sgd."""
 
-    learning_rate: float = hyper(1e-3)
+    learning_rate: float = hyper(1e-3, low=0)
     """Step size."""
-    max_grad_norm: float = hyper(0.5)
+    max_grad_norm: float = hyper(0.5, above=0, high=math.inf)
     """Longer gradients are scaled down to this global norm; infinite for none."""
-    discount: float = hyper(0.99)
+    discount: float = hyper(0.99, low=0, high=1)
     """Gamma, per step."""
-    entropy_weight: float = hyper(0.0)
+    entropy_weight: float = hyper(0.0, low=0)
     """Weight of the entropy bonus."""
 
     normalize_observation: bool = False
@@ -66,6 +69,7 @@ def leave_one_out(returns: Array, mask: Array) -> Array:
 
 def agent(env: Environment, config: Config) -> Agent:
     """The REINFORCE agent for `env`; it needs batches of whole episodes."""
+    own = hypers(config)
     check_action_space(env.action_space, "reinforce")
     network: Any = ActorCritic(
         env.observation_space,
@@ -125,7 +129,7 @@ def agent(env: Environment, config: Config) -> Agent:
         init,
         act,
         update,
-        hyper=hypers(config),
+        hyper=own,
         needs=("mask",),
         config=config,
     )
@@ -133,7 +137,8 @@ def agent(env: Environment, config: Config) -> Agent:
 
 def reinforce(env: Environment, config: Config = Config()) -> Algorithm:
     """REINFORCE on `env`, learning from whole episodes. Raises `UserError` where env and config do
-    not fit: an action space without a policy head, an environment without a time limit."""
+    not fit: an action space without a policy head, an environment without a time limit, a setting
+    that is out of its range."""
     return _build(env, config)  # however the arguments are passed, one entry of the cache
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from typing import Any
 
 import jax
@@ -22,18 +23,18 @@ import jax.numpy as jnp
 import optax
 
 from jaxrl import losses
-from jaxrl.agents.tokens.methods import METHODS, LogProbs
+from jaxrl.agents.tokens.methods import KL_ESTIMATES, METHODS, LogProbs
 from jaxrl.core import shuffle
-from jaxrl.core.errors import UserError, unknown
+from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
-from jaxrl.core.hyper import hyper, hypers, select
+from jaxrl.core.hyper import MANY, WIDE, check, hyper, hypers, select, static
 from jaxrl.core.learn import learn
 from jaxrl.core.types import Agent, Algorithm, Array, Environment, Info, TimeStep, Tree, struct
 from jaxrl.envs.policies import expert_policy
 from jaxrl.envs.wrappers import expert_channel, start_key
 from jaxrl.envs.wrappers.start_key import Params as Start
 from jaxrl.kit import minibatches
-from jaxrl.kit.optimisation import descend, transform
+from jaxrl.kit.optimisation import TRANSFORMS, descend, transform
 from jaxrl.networks.actor_critic import ActorCritic, check_transformer, context, unroll
 from jaxrl.networks.heads import check_action_space
 from jaxrl.sources import episodes, played_by
@@ -44,52 +45,53 @@ from jaxrl.tasks import repeated, starts
 class Config:
     """What token policies can be told."""
 
-    method: str = "grpo"
+    method: str = static("grpo", choices=METHODS)
     """supervised, reinforce, rloo, gpg, grpo, pass_at_k, ppo, rpg or rpg_clipped."""
-    prompts: int = 32
+    prompts: int = static(32, low=1, high=MANY)
     """Prompts (P) in one update, each one group."""
-    answers: int = 8
+    answers: int = static(8, low=1, high=MANY)
     """Answers (G) to each prompt."""
-    epochs: int = 1
+    epochs: int = static(1, low=1, high=MANY)
     """Passes over the answers of each update."""
-    minibatches: int = 1
+    minibatches: int = static(1, low=1, high=MANY)
     """Gradient steps in one pass."""
-    k: int = 4
+    k: int = static(4, low=1)
     """Of pass@k, where that is the method; at most `answers`."""
-    average: str = "sequence"
+    average: str = static("sequence", choices=("sequence", "token", "constant"))
     """What counts alike: every sequence (GRPO), every token (DAPO), or a constant for every token
     (Dr. GRPO): sequence, token or constant."""
-    kl_estimate: str = "k3"
+    kl_estimate: str = static("k3", choices=KL_ESTIMATES)
     """Of the KL penalty: k3 (GRPO's), or k2, whose gradient is right on average."""
-    rpg_kl: str = "reverse"
+    rpg_kl: str = static("reverse", choices=("forward", "reverse"))
     """RPG's divergence: forward or reverse."""
     rpg_normalized: bool = False
     """False for RPG's divergence of measures that need not sum to 1, whose estimate is k3."""
     rpg_reinforce: bool = False
     """RPG's losses in REINFORCE's style, with the same gradient."""
 
-    width: int = 64
+    width: int = static(64, low=1, high=WIDE)
     """Of the transformer's features."""
-    layers: int = 2
+    layers: int = static(2, low=0, high=WIDE)
     """Of the transformer; 0 for a GRU of that width."""
-    heads: int = 2
+    heads: int = static(2, low=1, high=WIDE)
     """Of its attention."""
-    optimiser: str = "adam"
+    optimiser: str = static("adam", choices=TRANSFORMS)
     """adam, rmsprop or sgd."""
 
-    learning_rate: float = hyper(1e-3)
+    learning_rate: float = hyper(1e-3, low=0)
     """Step size."""
-    max_grad_norm: float = hyper(1.0)
+    max_grad_norm: float = hyper(1.0, above=0, high=math.inf)
     """Longer gradients are scaled down to this global norm; infinite for none."""
-    clip: float = hyper(0.2)
-    """How far the probability ratio may move from 1 before its gradient stops."""
-    kl_weight: float = hyper(0.0)
+    clip: float = hyper(0.2, above=0, high=math.inf)
+    """How far the probability ratio may move from 1 before its gradient stops;
+    infinite for no limit."""
+    kl_weight: float = hyper(0.0, low=0)
     """Weight of the KL divergence from the reference."""
-    entropy_weight: float = hyper(0.0)
+    entropy_weight: float = hyper(0.0, low=0)
     """Weight of the entropy bonus."""
-    value_weight: float = hyper(0.5)
+    value_weight: float = hyper(0.5, low=0)
     """Weight of the critic's loss, for ppo."""
-    trace: float = hyper(1.0)
+    trace: float = hyper(1.0, low=0, high=1)
     """Lambda of the critic's advantages, for ppo; nothing is discounted."""
 
 
@@ -277,21 +279,8 @@ def _build(env: Environment, config: Config) -> Algorithm:
 
 
 def _check(env: Environment, config: Config) -> None:
+    check(config)
     check_action_space(env.action_space, "tokens")
-    hypers(config)
-    if config.method not in METHODS:
-        raise unknown("method", config.method, METHODS)
-    choices = {
-        "average": ("sequence", "token", "constant"),
-        "kl_estimate": ("k2", "k3"),
-        "rpg_kl": ("forward", "reverse"),
-    }
-    for name, values in choices.items():
-        if getattr(config, name) not in values:
-            raise unknown(name, getattr(config, name), values)
-    for name in ("prompts", "answers", "epochs", "minibatches", "width", "k"):
-        if getattr(config, name) < 1:
-            raise UserError(f"{name} must be at least 1, got {getattr(config, name)}.")
     if config.method == "pass_at_k" and config.k > config.answers:
         raise UserError(f"k is {config.k}; it must be at most answers={config.answers}.")
     check_transformer(config.width, config.layers, config.heads)

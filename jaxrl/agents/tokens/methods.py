@@ -53,9 +53,12 @@ class Method:
         return self.advantage is None and not self.supervised
 
 
+KL_ESTIMATES = {"k2": losses.kl_k2, "k3": losses.kl_k3}
+
+
 def penalty(log_prob: LogProbs, hyper: Mapping[str, Array], config: Any) -> Array:
     """The weighted cost of leaving the reference."""
-    estimate = {"k2": losses.kl_k2, "k3": losses.kl_k3}[config.kl_estimate]
+    estimate = KL_ESTIMATES[config.kl_estimate]
     return hyper["kl_weight"] * estimate(log_prob.now, log_prob.reference)
 
 

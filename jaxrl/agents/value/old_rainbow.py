@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from typing import Any
 
 import jax
@@ -22,14 +23,14 @@ from jaxrl.agents.value.n_step import n_step
 from jaxrl.core import schedules, trees
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
-from jaxrl.core.hyper import hyper, hypers
+from jaxrl.core.hyper import MANY, WIDE, check, hyper, hypers, static
 from jaxrl.core.learn import learn
-from jaxrl.core.spaces import Box, Discrete
+from jaxrl.core.spaces import Box
 from jaxrl.core.types import Agent, Algorithm, Array, Environment, Info, TimeStep, Tree, struct
-from jaxrl.kit.optimisation import descend, transform
-from jaxrl.networks.heads import ILLEGAL
+from jaxrl.kit.optimisation import TRANSFORMS, descend, transform
+from jaxrl.networks.heads import ILLEGAL, check_discrete
 from jaxrl.networks.q_network import QNetwork
-from jaxrl.networks.torsos import activation
+from jaxrl.networks.torsos import ACTIVATIONS
 from jaxrl.sources import proportional, replay, rollouts
 from jaxrl.sources.samplers import UNIFORM
 
@@ -42,68 +43,68 @@ class Config:
     """The online network chooses the next action, the target network values it."""
     dueling: bool = True
     """Two streams, value and advantages."""
-    num_atoms: int = 51
+    num_atoms: int = static(51, low=1, high=WIDE)
     """Atoms of a return's distribution; 1 for its mean alone."""
     noisy: bool = True
     """Explore by noisy weights; else by a random action with probability `epsilon`."""
     prioritised: bool = True
     """Replay what was least expected more often."""
-    n_step: int = 3
+    n_step: int = static(3, low=1)
     """Rewards in a target before the value that it bootstraps from."""
 
-    num_envs: int = 16
+    num_envs: int = static(16, low=1, high=MANY)
     """Environments that run side by side."""
-    num_steps: int = 4
+    num_steps: int = static(4, low=1, high=MANY)
     """Steps of each environment between two updates."""
-    updates: int = 16
+    updates: int = static(16, low=1)
     """Gradient steps after each window of num_envs * num_steps steps."""
-    batch_size: int = 32
+    batch_size: int = static(32, low=1, high=MANY)
     """Transitions in a gradient step."""
-    capacity: int = 100_000
+    capacity: int = static(100_000, low=1)
     """Transitions that the replay holds."""
-    warmup: int = 1000
+    warmup: int = static(1000, low=0)
     """Environment steps, of the initial policy, before the first update."""
-    target_period: int = 500
+    target_period: int = static(500, low=1)
     """Gradient steps between two moves of the target network."""
-    num_shards: int = 1
+    num_shards: int = static(1, low=1)
     """Logical shards of the environments: how many devices can share a run at most."""
 
-    channels: tuple[int, ...] = ()
+    channels: tuple[int, ...] = static((), low=1, high=WIDE)
     """Channels of 3 x 3 convolutions, for images [height, width, channels]; none flattens them."""
-    hidden: tuple[int, ...] = (128, 128)
+    hidden: tuple[int, ...] = static((128, 128), low=1, high=WIDE, least_length=1)
     """Widths of the hidden layers; the last one is the head's."""
-    activation: str = "relu"
+    activation: str = static("relu", choices=ACTIVATIONS)
     """tanh, relu, elu, gelu or silu."""
-    optimiser: str = "adam"
+    optimiser: str = static("adam", choices=TRANSFORMS)
     """adam, rmsprop or sgd."""
 
-    learning_rate: float = hyper(5e-4)
+    learning_rate: float = hyper(5e-4, low=0)
     """Step size."""
-    max_grad_norm: float = hyper(10.0)
+    max_grad_norm: float = hyper(10.0, above=0, high=math.inf)
     """Longer gradients are scaled down to this global norm; infinite for none."""
-    discount: float = hyper(0.99)
+    discount: float = hyper(0.99, low=0, high=1)
     """Gamma, per step."""
-    target_step: float = hyper(1.0)
+    target_step: float = hyper(1.0, low=0, high=1)
     """How far the target network moves towards the online one; 1 for a copy."""
     lowest_return: float = hyper(-10.0)
     """The first atom, where there is more than one."""
     highest_return: float = hyper(10.0)
     """The last atom."""
-    huber: float = hyper(1.0)
+    huber: float = hyper(1.0, above=0)
     """Errors above this count linearly, where there is one atom."""
 
-    epsilon: float = hyper(1.0)
+    epsilon: float = hyper(1.0, low=0, high=1)
     """Probability of a random action at the start, unless noisy."""
-    epsilon_end: float = hyper(0.05)
+    epsilon_end: float = hyper(0.05, low=0, high=1)
     """Probability of a random action after `epsilon_steps`."""
-    epsilon_steps: float = hyper(10_000.0)
-    """Environment steps over which it falls."""
-    priority_exponent: float = hyper(0.5)
+    epsilon_steps: float = hyper(10_000.0, above=0, high=math.inf)
+    """Environment steps over which it falls; infinite: it does not."""
+    priority_exponent: float = hyper(0.5, low=0)
     """Of priorities; 0 draws uniformly."""
-    importance_exponent: float = hyper(0.4)
+    importance_exponent: float = hyper(0.4, low=0, high=1)
     """Of importance weights, at the start; 1 corrects for the priorities in full."""
-    importance_steps: float = hyper(float("inf"))
-    """Environment steps over which it grows to 1."""
+    importance_steps: float = hyper(math.inf, above=0, high=math.inf)
+    """Environment steps over which it grows to 1; infinite: it does not."""
 
 
 SAMPLING = ("priority_exponent", "importance_exponent", "importance_steps")  # the replay's
@@ -117,13 +118,13 @@ class DQNConfig(Config):
     """The online network chooses the next action, the target network values it."""
     dueling: bool = False
     """Two streams, value and advantages."""
-    num_atoms: int = 1
+    num_atoms: int = static(1, low=1, high=WIDE)
     """Atoms of a return's distribution; 1 for its mean alone."""
     noisy: bool = False
     """Explore by noisy weights; else by a random action with probability `epsilon`."""
     prioritised: bool = False
     """Replay what was least expected more often."""
-    n_step: int = 1
+    n_step: int = static(1, low=1)
     """Rewards in a target before the value that it bootstraps from."""
 
 
@@ -131,7 +132,7 @@ class DQNConfig(Config):
 class C51Config(DQNConfig):
     """DQN's with a distribution in place of its mean."""
 
-    num_atoms: int = 51
+    num_atoms: int = static(51, low=1, high=WIDE)
     """Atoms of a return's distribution; 1 for its mean alone."""
 
 
@@ -145,10 +146,10 @@ class State:
     hyper: dict[str, Any]
 
 
-def agent(env: Environment, config: Config) -> Agent:
+def agent(env: Environment, config: Config, name: str = "rainbow") -> Agent:
     """Rainbow's agent for `env`, which learns from windows [n_step, B], weighted or not, and feeds
-    priorities [B] back."""
-    _check(env, config)
+    priorities [B] back. `name` is what this choice of its parts is called."""
+    _check(env, config, name)
     network: Any = QNetwork(
         env.observation_space,
         env.action_space.n,
@@ -274,7 +275,7 @@ def agent(env: Environment, config: Config) -> Agent:
         state = State(params, target_params, optimiser_state, updates, batch.frames, hyper)
         return state, Info(metrics, feedback=priority)
 
-    return Agent("rainbow", init, act, update, hyper=own, config=config)
+    return Agent(name, init, act, update, hyper=own, config=config)
 
 
 def _lowest(logits: Array, legal_actions: Array | None) -> Array:
@@ -289,24 +290,24 @@ def rainbow(env: Environment, config: Config = Config()) -> Algorithm:
     """Rainbow on `env`, learning from replay. The same arguments give the same object.
 
     Raises `UserError` where env and config do not fit: actions that are not Discrete, channels for
-    what is no image, a replay that is too small, a name that does not exist, a NaN.
+    what is no image, a replay that is too small, a setting that is out of its range.
     """
-    return _build(env, config)  # however the arguments are passed, one entry of the cache
+    return _build(env, config, "rainbow")  # however arguments are passed, one cached object
 
 
 def dqn(env: Environment, config: DQNConfig = DQNConfig()) -> Algorithm:
     """DQN on `env`: see `rainbow`."""
-    return _build(env, config)
+    return _build(env, config, "dqn")
 
 
 def c51(env: Environment, config: C51Config = C51Config()) -> Algorithm:
     """C51 on `env`: see `rainbow`."""
-    return _build(env, config)
+    return _build(env, config, "c51")
 
 
 @functools.cache
-def _build(env: Environment, config: Config) -> Algorithm:
-    learner = agent(env, config)
+def _build(env: Environment, config: Config, name: str) -> Algorithm:
+    learner = agent(env, config, name)
     sampler = UNIFORM
     if config.prioritised:
         sampler = proportional(
@@ -324,21 +325,15 @@ def _build(env: Environment, config: Config) -> Algorithm:
     return learn(learner, source, config.updates)
 
 
-def _check(env: Environment, config: Config) -> None:
-    if not isinstance(env.action_space, Discrete):
-        raise UserError(f"rainbow cannot act in {env.action_space!r}; it needs Discrete actions.")
+def _check(env: Environment, config: Config, name: str) -> None:
+    check(config)
+    check_discrete(env.action_space, name)
     space = env.observation_space
     if config.channels and not (isinstance(space, Box) and len(space.shape) == 3):
         raise UserError(
             f"channels is {config.channels}, but '{env.name}' observes {space!r}; convolutions need"
             " images [height, width, channels]."
         )
-    activation(config.activation)
-    for name in ("num_atoms", "n_step", "num_envs", "num_steps", "target_period"):
-        if getattr(config, name) < 1:
-            raise UserError(f"{name} must be at least 1, got {getattr(config, name)}.")
-    if not config.hidden or any(width < 1 for width in config.hidden):
-        raise UserError(f"hidden is {config.hidden}; it needs a width, and each at least 1.")
     if config.num_atoms > 1 and not config.lowest_return < config.highest_return:
         raise UserError(
             f"lowest_return is {config.lowest_return} and highest_return {config.highest_return}; "

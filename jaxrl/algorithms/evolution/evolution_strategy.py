@@ -15,37 +15,39 @@ import jax.numpy as jnp
 
 from jaxrl.algorithms.evolution import population as populations
 from jaxrl.algorithms.evolution.policies import policies
-from jaxrl.algorithms.evolution.strategies import strategy
+from jaxrl.algorithms.evolution.strategies import NAMES, strategy
 from jaxrl.core import metrics as m
 from jaxrl.core import trees
 from jaxrl.core.divergence import guarded
-from jaxrl.core.hyper import hyper, hypers, select
+from jaxrl.core.hyper import MANY, WIDE, hyper, hypers, select, static
 from jaxrl.core.types import Algorithm, Array, Environment, Tree, struct
+from jaxrl.kit.optimisation import TRANSFORMS
+from jaxrl.networks.torsos import ACTIVATIONS
 
 
 @dataclasses.dataclass(frozen=True)
 class Config:
     """What an evolution strategy can be told."""
 
-    strategy: str = "sep_cma"
+    strategy: str = static("sep_cma", choices=NAMES)
     """openai, csa, sep_cma or cma."""
-    population: int = 64
+    population: int = static(64, low=1, high=MANY)
     """Policies in each generation."""
-    episodes: int = 1
+    episodes: int = static(1, low=1, high=MANY)
     """Episodes that each is judged by."""
-    chunk: int = 0
+    chunk: int = static(0, low=0, high=MANY)
     """Policies that play at once, where memory asks for it; 0 for all."""
-    hidden: tuple[int, ...] = ()
+    hidden: tuple[int, ...] = static((), low=1, high=WIDE)
     """Widths of the hidden layers; none for linear policies."""
-    activation: str = "tanh"
+    activation: str = static("tanh", choices=ACTIVATIONS)
     """tanh, relu, elu, gelu or silu."""
-    optimiser: str = "adam"
+    optimiser: str = static("adam", choices=TRANSFORMS)
     """Of openai: adam, rmsprop or sgd."""
-    sigma: float = hyper(0.5)
+    sigma: float = hyper(0.5, above=0)
     """Standard deviation of the first generation; with openai, of all."""
-    learning_rate: float = hyper(0.05)
+    learning_rate: float = hyper(0.05, low=0)
     """Step size of openai."""
-    weight_decay: float = hyper(0.0)
+    weight_decay: float = hyper(0.0, low=0)
     """Of openai."""
 
 
@@ -63,14 +65,15 @@ def evolution_strategy(env: Environment, config: Config = Config()) -> Algorithm
     length. The same arguments give the same object.
 
     Raises `UserError` where env and config do not fit: no time limit, an action space without a
-    head, an unknown strategy or a population too small for it.
+    head, a population too small for the strategy, a setting that is out of its range.
     """
     return _build(env, config)
 
 
 @functools.cache
 def _build(env: Environment, config: Config) -> Algorithm:
-    populations.check_sizes(env, population=config.population, episodes=config.episodes)
+    own = hypers(config)
+    populations.check_env(env, "evolution_strategy")
     space = policies(env, config.hidden, config.activation)
     search = strategy(config.strategy, space.size, config.population, config.optimiser)
 
@@ -97,7 +100,7 @@ def _build(env: Environment, config: Config) -> Algorithm:
         init,
         step,
         policy=lambda state: space.policy(state.search.mean[None]),
-        hyper=hypers(config),
+        hyper=own,
         frames=config.population * config.episodes * (env.max_steps or 0),
         config=config,
     )

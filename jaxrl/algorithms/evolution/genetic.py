@@ -22,44 +22,45 @@ from jaxrl.algorithms.evolution.ranking import ordered
 from jaxrl.core import metrics as m
 from jaxrl.core import trees
 from jaxrl.core.divergence import guarded
-from jaxrl.core.errors import UserError, unknown
-from jaxrl.core.hyper import hyper, hypers, select
+from jaxrl.core.errors import UserError
+from jaxrl.core.hyper import MANY, WIDE, check, hyper, hypers, select, static
 from jaxrl.core.types import Algorithm, Array, Environment, Key, Tree, struct
+from jaxrl.networks.torsos import ACTIVATIONS
 
 
 @dataclasses.dataclass(frozen=True)
 class Config:
     """What the genetic algorithm can be told."""
 
-    population: int = 256
+    population: int = static(256, low=1, high=MANY)
     """Policies in each generation."""
-    parents: int = 20
+    parents: int = static(20, low=1, high=MANY)
     """How many of them have offspring (T)."""
-    episodes: int = 1
+    episodes: int = static(1, low=1, high=MANY)
     """Episodes that each is judged by."""
-    elite_candidates: int = 1
+    elite_candidates: int = static(1, low=1, high=MANY)
     """The best so many play again, to choose the elite; 1 takes the best as it is."""
-    elite_episodes: int = 30
+    elite_episodes: int = static(30, low=1, high=MANY)
     """Episodes that each candidate plays again."""
-    chunk: int = 0
+    chunk: int = static(0, low=0, high=MANY)
     """Policies that play at once, where memory asks for it; 0 for all."""
-    max_generations: int = 1000
+    max_generations: int = static(1000, low=1)
     """How many generations a genome has room for; its weights go on beyond that."""
-    hidden: tuple[int, ...] = (16, 16)
+    hidden: tuple[int, ...] = static((16, 16), low=1, high=WIDE)
     """Widths of the hidden layers; none for linear policies."""
-    activation: str = "tanh"
+    activation: str = static("tanh", choices=ACTIVATIONS)
     """tanh, relu, elu, gelu or silu."""
-    selection: str = "fitness"
+    selection: str = static("fitness", choices=("fitness", "novelty"))
     """fitness or novelty."""
     descriptor: tuple[str, ...] = ()
     """What novelty compares: names of metrics, or observation.i, at an episode's end."""
-    neighbours: int = 25
+    neighbours: int = static(25, low=1, high=MANY)
     """How many of the nearest behaviours novelty is the mean distance to."""
-    memory: int = 4096
+    memory: int = static(4096, low=1, high=MANY)
     """Behaviours that are remembered at most."""
-    memory_rate: float = hyper(0.01)
+    memory_rate: float = hyper(0.01, low=0, high=1)
     """Probability that a behaviour is remembered."""
-    mutation: float = hyper(0.05)
+    mutation: float = hyper(0.05, low=0)
     """Standard deviation of a mutation."""
 
 
@@ -235,16 +236,13 @@ def _take(genomes: Genome, index: Array | int) -> Genome:
 
 
 def _check(env: Environment, config: Config) -> None:
-    sizes = ("population", "parents", "episodes", "elite_candidates", "elite_episodes")
-    sizes += ("max_generations", "neighbours")
-    populations.check_sizes(env, **{name: getattr(config, name) for name in sizes})
+    check(config)
+    populations.check_env(env, "genetic")
     for name in ("parents", "elite_candidates"):
         if getattr(config, name) > config.population:
             raise UserError(
                 f"{name} is {getattr(config, name)}; there are {config.population} policies."
             )
-    if config.selection not in ("fitness", "novelty"):
-        raise unknown("selection", config.selection, ("fitness", "novelty"))
     if config.selection == "novelty":
         if not config.descriptor:
             raise UserError("selection: novelty needs a descriptor, and there is none.")

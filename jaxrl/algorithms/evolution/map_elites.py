@@ -22,8 +22,9 @@ from jaxrl.core import metrics as m
 from jaxrl.core import trees
 from jaxrl.core.divergence import guarded
 from jaxrl.core.errors import UserError
-from jaxrl.core.hyper import hyper, hypers, select
+from jaxrl.core.hyper import MANY, WIDE, hyper, hypers, select, static
 from jaxrl.core.types import Algorithm, Array, Environment, Tree, struct
+from jaxrl.networks.torsos import ACTIVATIONS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,29 +33,29 @@ class Config:
 
     descriptor: tuple[str, ...] = ()
     """What an episode is described by: names of metrics, or observation.i, at its end."""
-    low: tuple[float, ...] = ()
+    low: tuple[float, ...] = static(())
     """Least value of each descriptor."""
-    high: tuple[float, ...] = ()
+    high: tuple[float, ...] = static(())
     """Largest value of each descriptor."""
-    cells: tuple[int, ...] = ()
+    cells: tuple[int, ...] = static((), low=1, high=MANY)
     """Cells of the grid along each descriptor."""
-    centroids: int = 0
+    centroids: int = static(0, low=0, high=MANY)
     """So many cells of a centroidal Voronoi tessellation instead of the grid; 0 for the grid."""
-    population: int = 256
+    population: int = static(256, low=1, high=MANY)
     """Policies in each generation."""
-    episodes: int = 1
+    episodes: int = static(1, low=1, high=MANY)
     """Episodes that each is judged by."""
-    chunk: int = 0
+    chunk: int = static(0, low=0, high=MANY)
     """Policies that play at once, where memory asks for it; 0 for all."""
-    initial_generations: int = 1
+    initial_generations: int = static(1, low=1)
     """Generations of random policies before the first offspring."""
-    hidden: tuple[int, ...] = (16, 16)
+    hidden: tuple[int, ...] = static((16, 16), low=1, high=WIDE)
     """Widths of the hidden layers; none for linear policies."""
-    activation: str = "tanh"
+    activation: str = static("tanh", choices=ACTIVATIONS)
     """tanh, relu, elu, gelu or silu."""
-    mutation: float = hyper(0.05)
+    mutation: float = hyper(0.05, low=0)
     """Standard deviation of a mutation."""
-    line: float = hyper(0.1)
+    line: float = hyper(0.1, low=0)
     """Standard deviation of the step along the line to another elite, in parts of the way; 0 for
     mutations alone."""
     floor: float = hyper(0.0)
@@ -82,12 +83,8 @@ def map_elites(env: Environment, config: Config = Config()) -> Algorithm:
 
 @functools.cache
 def _build(env: Environment, config: Config) -> Algorithm:
-    populations.check_sizes(
-        env,
-        population=config.population,
-        episodes=config.episodes,
-        initial_generations=config.initial_generations,
-    )
+    own = hypers(config)
+    populations.check_env(env, "map_elites")
     space = policies(env, config.hidden, config.activation)
     describe = descriptor(env, config.descriptor)
     cell_of, count = layout(config)
@@ -130,7 +127,7 @@ def _build(env: Environment, config: Config) -> Algorithm:
         init,
         step,
         policy=lambda state: space.policy(archives.best(state.archive)[None]),
-        hyper=hypers(config),
+        hyper=own,
         frames=config.population * config.episodes * (env.max_steps or 0),
         config=config,
     )

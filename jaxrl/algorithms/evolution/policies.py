@@ -12,12 +12,9 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.core import trees
-from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.types import Array, Environment, Key, Policy, Tree
 from jaxrl.networks.actor_critic import ActorCritic
-from jaxrl.networks.heads import check_action_space
-from jaxrl.networks.torsos import activation
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -42,13 +39,8 @@ def policies(env: Environment, hidden: tuple[int, ...], activation_name: str) ->
     """Policies for `env` with layers of the widths `hidden`; () for linear ones.
 
     The standard deviation of a Gaussian head is no part of the vector, since it decides nothing
-    here. Raises `UserError` for an action space without a head, a width below 1 and an unknown
-    activation.
+    here.
     """
-    check_action_space(env.action_space, "evolution")
-    activation(activation_name)
-    if any(width < 1 for width in hidden):
-        raise UserError(f"hidden is {hidden}; every width must be at least 1.")
     network: Any = ActorCritic(env.observation_space, env.action_space, hidden, activation_name)
     draw = lambda key: network.init(key, example_timestep(env), ())
     shapes = jax.eval_shape(draw, jax.random.key(0))

@@ -13,6 +13,7 @@ from jaxrl.core import metrics as m
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Array, Environment, Key, TimeStep, struct
 from jaxrl.evaluation.evaluate import Episodes, evaluate
+from jaxrl.networks.heads import check_action_space
 
 
 @struct
@@ -67,13 +68,12 @@ def score(
     return Scores(jnp.where(sound, returns, -jnp.inf), described, played)
 
 
-def check_sizes(env: Environment, **sizes: int) -> None:
-    """Raises `UserError` for sizes below 1 and an environment without a time limit."""
-    for name, value in sizes.items():
-        if value < 1:
-            raise UserError(f"{name} must be at least 1, got {value}.")
+def check_env(env: Environment, algorithm: str) -> None:
+    """Raises `UserError` for an environment where policies cannot be evolved, by the algorithm of
+    that name: without a head for its actions, or without a time limit."""
+    check_action_space(env.action_space, algorithm)
     if env.max_steps is None:
-        raise UserError(f"Evolution needs complete episodes; '{env.name}' has no time limit.")
+        raise UserError(f"{algorithm} needs complete episodes; '{env.name}' has no time limit.")
 
 
 def statistics(scores: Scores) -> dict[str, Any]:

@@ -40,7 +40,7 @@ from jaxrl.core import metrics as m
 from jaxrl.core import trees
 from jaxrl.core.divergence import guarded
 from jaxrl.core.errors import UserError
-from jaxrl.core.hyper import hyper, hypers, select
+from jaxrl.core.hyper import MANY, hyper, hypers, select, static
 from jaxrl.core.learn import LearnerState, learn
 from jaxrl.core.types import Algorithm, Array, Environment, Tree, struct
 from jaxrl.envs.wrappers import reward_components
@@ -53,29 +53,29 @@ class Config(ppo.Config):
 
     descriptor: tuple[str, ...] = ()
     """The measures: names of metrics, or observation.i, at an episode's end."""
-    low: tuple[float, ...] = ()
+    low: tuple[float, ...] = static(())
     """Least value of each descriptor."""
-    high: tuple[float, ...] = ()
+    high: tuple[float, ...] = static(())
     """Largest value of each descriptor."""
-    cells: tuple[int, ...] = ()
+    cells: tuple[int, ...] = static((), low=1, high=MANY)
     """Cells of the grid along each descriptor."""
-    centroids: int = 0
+    centroids: int = static(0, low=0, high=MANY)
     """So many cells of a centroidal Voronoi tessellation instead of the grid; 0 for the grid."""
-    population: int = 64
+    population: int = static(64, low=1, high=MANY)
     """Branched policies in each step."""
-    episodes: int = 1
+    episodes: int = static(1, low=1, high=MANY)
     """Episodes that each is judged by."""
-    chunk: int = 0
+    chunk: int = static(0, low=0, high=MANY)
     """Policies that play at once, where memory asks for it; 0 for all."""
-    gradient_updates: int = 4
+    gradient_updates: int = static(4, low=1)
     """PPO updates for each direction (N1)."""
-    walk_updates: int = 4
+    walk_updates: int = static(4, low=1)
     """PPO updates of the search policy (N2)."""
-    archive_rate: float = hyper(0.1)
+    archive_rate: float = hyper(0.1, low=0, high=1)
     """How far an accepted branch moves its cell's threshold (alpha)."""
     floor: float = hyper(0.0)
     """The first threshold, and the fitness that adds nothing to the QD-score."""
-    branch_sigma: float = hyper(1.0)
+    branch_sigma: float = hyper(1.0, above=0)
     """The first standard deviation of the coefficients; directions have length 1."""
 
 
@@ -122,8 +122,8 @@ def ppga(env: Environment, config: Config = Config()) -> Algorithm:
 
 @functools.cache
 def _build(env: Environment, config: Config) -> Algorithm:
-    names = ("population", "episodes", "gradient_updates", "walk_updates")
-    populations.check_sizes(env, **{name: getattr(config, name) for name in names})
+    defaults = hypers(config)
+    populations.check_env(env, "ppga")
     _check(config)
     cell_of, count = layout(config)
     describe = descriptor(env, config.descriptor)
@@ -240,7 +240,7 @@ def _build(env: Environment, config: Config) -> Algorithm:
         init,
         step,
         policy=lambda state: space.policy(archives.best(state.archive)[None]),
-        hyper=hypers(config),
+        hyper=defaults,
         frames=updates * inner.frames + config.population * config.episodes * (env.max_steps or 0),
         config=config,
     )

@@ -21,26 +21,27 @@ import numpy as np
 from jaxrl.agents.policy_gradient import old_ppo as ppo
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
-from jaxrl.core.hyper import hypers
+from jaxrl.core.hyper import MANY, check, hypers, static
 from jaxrl.core.learn import learn
 from jaxrl.core.types import Agent, Algorithm, Environment, Policy, Tree
 from jaxrl.envs.games.opponents import Params, against
 from jaxrl.envs.policies import random_policy
+from jaxrl.networks.heads import check_action_space
 from jaxrl.sources.rollouts import rollouts
-from jaxrl.tasks.league import past_selves
+from jaxrl.tasks.league import MATCHING, past_selves
 
 
 @dataclasses.dataclass(frozen=True)
 class Config(ppo.Config):
     """What the league can be told: what PPO can, and the pool."""
 
-    pool: int = 16
+    pool: int = static(16, low=1, high=MANY)
     """Past selves that are kept."""
-    every: int = 8
+    every: int = static(8, low=1)
     """Windows between two snapshots."""
-    matching: str = "uniform"
+    matching: str = static("uniform", choices=MATCHING)
     """Who is played: uniform; hard, those who win most; or even, those on the agent's level."""
-    power: float = 2.0
+    power: float = static(2.0, low=0)
     """How much `hard` prefers those who win."""
 
 
@@ -55,6 +56,8 @@ def league(env: Environment, config: Config = Config()) -> Algorithm:
 
 @functools.cache
 def _build(env: Environment, config: Config) -> Algorithm:
+    check(config)
+    check_action_space(env.action_space, "league")
     learner, world = self_play(env, config)
     tasks = past_selves(
         lambda opponent: dataclasses.replace(world.params, opponent=opponent),

@@ -25,12 +25,13 @@ import numpy as np
 
 from jaxrl.agents.policy_gradient import old_ppo as ppo
 from jaxrl.algorithms.games.league import self_play, weights
-from jaxrl.core.errors import UserError, unknown
+from jaxrl.core.hyper import MANY, check, static
 from jaxrl.core.learn import learn
 from jaxrl.core.spaces import sample_legal
 from jaxrl.core.types import Algorithm, Array, Environment, Policy, TimeStep, struct
 from jaxrl.envs.games.rules import PLAYERS
 from jaxrl.exact.games import Game, matrix_nash
+from jaxrl.networks.heads import check_discrete
 from jaxrl.sources.rollouts import rollouts
 from jaxrl.tasks.population import Population, payoff, population
 
@@ -45,12 +46,12 @@ SOLVERS = {
 class Config(ppo.Config):
     """What NeuPL can be told: what PPO can, and the population."""
 
-    rows: int = 8
+    rows: int = static(8, low=2, high=MANY)
     """Policies in the population, the uniform one included."""
-    solver: str = "nash"
+    solver: str = static("nash", choices=SOLVERS)
     """To whom a row answers: nash, the equilibrium of the rows before it; uniform, all of them
     alike; or latest, the one before it."""
-    exploration: float = 0.1
+    exploration: float = static(0.1, above=0, high=1)
     """Share of the opponents drawn uniformly, to know every payoff."""
 
 
@@ -66,17 +67,15 @@ class Mixture:
 def neupl(env: Environment, config: Config = Config()) -> Algorithm:
     """NeuPL in `env`, a game for two. The same arguments give the same object.
 
-    Raises `UserError` where a league does, and for a solver that does not exist.
+    Raises `UserError` where a league does.
     """
     return _build(env, config)
 
 
 @functools.cache
 def _build(env: Environment, config: Config) -> Algorithm:
-    if config.solver not in SOLVERS:
-        raise unknown("solver", config.solver, SOLVERS)
-    if not 0 < config.exploration <= 1:
-        raise UserError(f"exploration is {config.exploration}; it must be in (0, 1].")
+    check(config)
+    check_discrete(env.action_space, "neupl")
     learner, world = self_play(env, config, goal=np.zeros(config.rows, np.float32), answers=answers)
     tasks = population(
         lambda shared, goal, opponent_goal: dataclasses.replace(

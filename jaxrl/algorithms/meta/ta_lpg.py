@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 
 import jax
 import jax.numpy as jnp
@@ -26,12 +27,13 @@ from jaxrl.algorithms.meta.lifetimes import begin
 from jaxrl.core import metrics as m
 from jaxrl.core import trees
 from jaxrl.core.divergence import guarded
-from jaxrl.core.errors import UserError, unknown
+from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
-from jaxrl.core.hyper import hyper, hypers, select
+from jaxrl.core.hyper import MANY, WIDE, check, hyper, hypers, select, static
 from jaxrl.core.train import train
 from jaxrl.core.types import Algorithm, Array, Environment, Key, Tree, struct
-from jaxrl.kit.optimisation import descend, transform
+from jaxrl.kit.optimisation import TRANSFORMS, descend, transform
+from jaxrl.networks.heads import check_discrete
 from jaxrl.tasks.basic import drawn
 
 OUTER = ("gradient", "evolution")
@@ -41,61 +43,61 @@ OUTER = ("gradient", "evolution")
 class Config:
     """What the search for a rule can be told."""
 
-    outer: str = "evolution"
+    outer: str = static("evolution", choices=OUTER)
     """How the rule learns: evolution (strategies on whole lives) or gradient (through updates)."""
-    lifetimes: tuple[int, ...] = (8, 16, 32, 64)
+    lifetimes: tuple[int, ...] = static((8, 16, 32, 64), low=1, high=MANY, least_length=1)
     """Updates that learners live for; each a multiple of `updates` that divides the longest."""
-    updates: int = 8
+    updates: int = static(8, low=1)
     """Updates of a learner that the meta-gradient goes through; the last ones of a life, in which
     its success is measured, for evolution."""
-    pairs: int = 16
+    pairs: int = static(16, low=1, high=MANY)
     """Mirrored pairs of rules (evolution)."""
-    learners: int = 32
+    learners: int = static(32, low=1, high=MANY)
     """Learners that live side by side (gradient)."""
-    baseline_updates: int = 8
+    baseline_updates: int = static(8, low=1)
     """Gradient steps of each learner's baseline on a window (gradient)."""
-    spread: float = 2.0
+    spread: float = static(2.0, low=1)
     """Worlds that are no tables have each number within this factor of the environment's own."""
 
-    num_envs: int = 8
+    num_envs: int = static(8, low=1, high=MANY)
     """Environments of each learner."""
-    num_steps: int = 16
+    num_steps: int = static(16, low=1, high=MANY)
     """Steps of each environment between two updates of its learner."""
-    hidden: tuple[int, ...] = ()
+    hidden: tuple[int, ...] = static((), low=1, high=WIDE)
     """Widths of the learners' hidden layers; none for a table."""
-    bootstrap: int = 8
+    bootstrap: int = static(8, low=1, high=WIDE)
     """Entries of the learners' prediction (m)."""
-    rule_width: int = 16
+    rule_width: int = static(16, low=1, high=WIDE)
     """Width of the rule's LSTM."""
-    optimiser: str = "sgd"
+    optimiser: str = static("sgd", choices=TRANSFORMS)
     """Of the learners: adam, rmsprop or sgd."""
 
-    learning_rate: float = hyper(1.0)
+    learning_rate: float = hyper(1.0, low=0)
     """Step size of the learners."""
-    prediction_weight: float = hyper(0.5)
+    prediction_weight: float = hyper(0.5, low=0)
     """Weight of the learners' prediction loss (alpha_y)."""
-    discount: float = hyper(0.95)
+    discount: float = hyper(0.95, low=0, high=1)
     """Gamma."""
-    clock: float = hyper(1.0)
+    clock: float = hyper(1.0, low=0, high=1)
     """1: the rule is told the time (TA-LPG); 0: it is not (LPG)."""
 
-    meta_learning_rate: float = hyper(0.01)
+    meta_learning_rate: float = hyper(0.01, low=0)
     """Step size of Adam on the rule."""
-    meta_max_grad_norm: float = hyper(float("inf"))
+    meta_max_grad_norm: float = hyper(math.inf, above=0, high=math.inf)
     """Longer gradients of the rule are scaled down to this global norm; infinite for none."""
-    sigma: float = hyper(0.1)
+    sigma: float = hyper(0.1, above=0)
     """Standard deviation of the rule's perturbations (evolution)."""
-    trace: float = hyper(0.95)
+    trace: float = hyper(0.95, low=0, high=1)
     """Lambda of the outer advantages (gradient)."""
-    baseline_learning_rate: float = hyper(0.05)
+    baseline_learning_rate: float = hyper(0.05, low=0)
     """Step size of Adam on the baselines (gradient)."""
-    entropy_weight: float = hyper(0.05)
+    entropy_weight: float = hyper(0.05, low=0)
     """Weight of the policies' entropy in the outer objective (beta_0; gradient)."""
-    prediction_entropy_weight: float = hyper(1e-3)
+    prediction_entropy_weight: float = hyper(1e-3, low=0)
     """Weight of the predictions' entropy (beta_1; gradient)."""
-    signal_weight: float = hyper(1e-3)
+    signal_weight: float = hyper(1e-3, low=0)
     """Weight of the square of pi_hat (beta_2; gradient)."""
-    target_weight: float = hyper(1e-3)
+    target_weight: float = hyper(1e-3, low=0)
     """Weight of the square of y_hat (beta_3; gradient)."""
 
 
@@ -145,13 +147,14 @@ def ta_lpg(env: Environment, config: Config = Config()) -> Algorithm:
 
 @functools.cache
 def _build(env: Environment, config: Config) -> Algorithm:
-    _check(config)
+    _check(env, config)
     home = lpg.on_rollouts(env, inner_config(config))
     assert home.agent is not None
     draw_rule = home.agent.init
     estimate = estimator(env, config)
     optimiser = transform("adam")
-    inner_names = [name for name in home.hyper if name in hypers(config)]
+    defaults = hypers(config)
+    inner_names = [name for name in home.hyper if name in defaults]
 
     def init(key, hyper):
         rule_key, learner_key, key = jax.random.split(key, 3)
@@ -196,22 +199,19 @@ def _build(env: Environment, config: Config) -> Algorithm:
         init,
         step,
         policy=lambda state: home.policy(grown_up(state)),
-        hyper=hypers(config),
+        hyper=defaults,
         frames=estimate.frames,
         config=config,
     )
     return guarded(algorithm, finite)
 
 
-def _check(config: Config) -> None:
-    if config.outer not in OUTER:
-        raise unknown("outer", config.outer, OUTER)
-    for name in ("updates", "pairs", "learners", "baseline_updates"):
-        if getattr(config, name) < 1:
-            raise UserError(f"{name} must be at least 1, got {getattr(config, name)}.")
-    longest = max(config.lifetimes, default=0)
-    for lifetime in config.lifetimes or (0,):
-        if lifetime < 1 or lifetime % config.updates or longest % lifetime:
+def _check(env: Environment, config: Config) -> None:
+    check(config)
+    check_discrete(env.action_space, "ta_lpg")
+    longest = max(config.lifetimes)
+    for lifetime in config.lifetimes:
+        if lifetime % config.updates or longest % lifetime:
             raise UserError(
                 f"lifetimes is {config.lifetimes}; each must be a multiple of "
                 f"updates={config.updates} and divide the longest."

@@ -4,7 +4,7 @@ what was learnt offline goes on online (`--warm-start`), with its optimizers' st
 from __future__ import annotations
 
 from jaxrl.core.errors import UserError
-from jaxrl.core.hyper import static
+from jaxrl.core.hyper import MANY, static
 from jaxrl.core.settings import group
 from jaxrl.core.types import Environment, Source
 from jaxrl.datasets import cache
@@ -25,14 +25,14 @@ class Data:
     """Steps of a data set that is made."""
     seed: int = static(0, low=0)
     """The seed it is made from."""
-    batch_size: int = static(256, low=1)
+    batch_size: int = static(256, low=1, high=MANY)
     """Transitions in one gradient step."""
     offline_share: float = static(0.5, above=0, below=1)
     """The part of each batch that is from the data set, where there is a world too."""
     updates: int = static(8, low=1)
     """Gradient steps at once; in a world, after each window."""
 
-    num_envs: int = static(0, low=0, high=2**24)
+    num_envs: int = static(0, low=0, high=MANY)
     """Environments that run side by side; 0 for none."""
     num_steps: int = static(1, low=1)
     """Steps of each in one window."""

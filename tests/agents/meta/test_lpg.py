@@ -201,7 +201,7 @@ def test_a_rule_comes_back_from_its_file(tmp_path):
         ({}, "needs a rule"),
         ({"rule": "nowhere.npz"}, "no rule that can be read"),
         ({"rule": "pyproject.toml"}, "no rule that can be read"),
-        ({"rule": "x", "bootstrap": 0}, "bootstrap must be at least 1"),
+        ({"rule": "x", "bootstrap": 0}, "bootstrap is 0; it must be at least 1"),
         ({"rule": "x", "hidden": (0,)}, "hidden is"),
         ({"rule": "x", "activation": "sine"}, "sine"),
     ],

@@ -141,8 +141,8 @@ def test_structure_and_bad_settings():
     check_structure(d.dreamer(ENV, CONFIG))
     assert d.dreamer(ENV, CONFIG) is d.dreamer(ENV, config=CONFIG)
     for changes, what in (
-        ({"horizon": 0}, "horizon must be at least 1, got 0"),
-        ({"bins": 4}, "bins must be odd"),
+        ({"horizon": 0}, "horizon is 0; it must be at least 1"),
+        ({"bins": 4}, "bins is 4; it must be odd"),
         ({"hidden": (8, 0)}, "hidden is"),
         ({"length": 400}, "capacity is 64"),
     ):

@@ -133,11 +133,11 @@ def test_a_policy_that_acts_remembers_the_frames_of_its_episode():
 
 def test_bad_settings():
     for changes, what in (
-        ({"levels": 6}, "levels must be a power of two, got 6"),
+        ({"levels": 6}, "levels is 6; it must be a power of two"),
         ({"steps": 8}, "must fit levels=4"),
         ({"width": 9}, "does not divide"),
     ):
         with pytest.raises(UserError, match=what):
             d.agents(ENV, dataclasses.replace(CONFIG, **changes))
-    with pytest.raises(UserError, match="needs a Discrete"):
+    with pytest.raises(UserError, match=r"dreamer4 cannot act in .* it needs Discrete actions"):
         d.agents(pendulum.pendulum(), CONFIG)

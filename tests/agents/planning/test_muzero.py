@@ -315,12 +315,12 @@ def test_structure(name):
     ("changes", "message"),
     [
         ({"search": "alphabeta"}, "alphabeta"),
-        ({"reanalyse": 1.5}, "fraction from 0 to 1"),
+        ({"reanalyse": 1.5}, "reanalyse is 1.5; it must be between 0 and 1"),
         ({"num_atoms": 10}, "must be odd"),
-        ({"unroll": 0}, "unroll must be at least 1"),
-        ({"simulations": -1}, "must be 0 or more"),
-        ({"support": 0.0}, "must be positive"),
-        ({"hidden": ()}, "needs a width"),
+        ({"unroll": 0}, "unroll is 0; it must be at least 1"),
+        ({"simulations": -1}, "simulations is -1; it must be at least 0"),
+        ({"support": 0.0}, "support is 0.0; it must be above 0"),
+        ({"hidden": ()}, "it must have at least one entry"),
     ],
 )
 def test_settings_that_cannot_be(changes, message):

@@ -197,7 +197,7 @@ def test_an_update_counts_decisions_alone():
         ({"method": "pass_at_k", "k": 5}, "k is 5; it must be at most answers=4"),
         ({"kl_estimate": "k1"}, "kl_estimate"),
         ({"width": 9}, "9 wide"),
-        ({"prompts": 0}, "prompts must be at least 1"),
+        ({"prompts": 0}, "prompts is 0; it must be at least 1"),
         ({"minibatches": 3}, "minibatches=3"),
     ],
 )

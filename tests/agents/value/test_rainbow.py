@@ -257,15 +257,15 @@ def test_names_are_presets_of_one_agent():
 @pytest.mark.parametrize(
     ("env", "changes", "sentence"),
     [
-        ("pendulum", {}, "it needs Discrete actions"),
+        ("pendulum", {}, "rainbow cannot act in Box.*; it needs Discrete actions"),
         ("cartpole", {"channels": (16,)}, "convolutions need images"),
-        ("cartpole", {"hidden": ()}, r"hidden is \(\); it needs a width"),
-        ("cartpole", {"n_step": 0}, "n_step must be at least 1, got 0"),
-        ("cartpole", {"updates": 0}, "updates must be at least 1, got 0"),
+        ("cartpole", {"hidden": ()}, r"hidden is \[\]; it must have at least one entry"),
+        ("cartpole", {"n_step": 0}, "n_step is 0; it must be at least 1"),
+        ("cartpole", {"updates": 0}, "updates is 0; it must be at least 1"),
         ("cartpole", {"highest_return": -10.0}, "the atoms lie between them"),
         ("cartpole", {"activation": "rleu"}, "did you mean 'relu'"),
         ("cartpole", {"capacity": 4}, "capacity is 4; .* needs at least"),
-        ("cartpole", {"learning_rate": float("nan")}, "learning_rate is NaN"),
+        ("cartpole", {"learning_rate": float("nan")}, "learning_rate is nan; it must be a number"),
     ],
 )
 def test_bad_settings_are_one_sentence(env, changes, sentence):

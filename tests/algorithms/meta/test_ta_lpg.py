@@ -263,8 +263,8 @@ def test_a_rule_is_learnt_and_its_policy_was_trained_by_it():
         ({"lifetimes": (3, 4)}, "lifetimes is"),
         ({"lifetimes": (4, 6)}, "lifetimes is"),
         ({"lifetimes": ()}, "lifetimes is"),
-        ({"pairs": 0}, "pairs must be at least 1"),
-        ({"rule_width": 0}, "rule_width must be at least 1"),
+        ({"pairs": 0}, "pairs is 0; it must be at least 1"),
+        ({"rule_width": 0}, "rule_width is 0; it must be at least 1"),
         ({"spread": 0.5}, "spread is 0.5"),
     ],
 )
