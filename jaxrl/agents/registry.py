@@ -9,6 +9,7 @@ from typing import Any
 from jaxrl.core import plugins
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Algorithm
+from jaxrl.kit.system import System
 
 BUILT_IN = {
     "a2c": "jaxrl.agents.policy_gradient.old_a2c:a2c",
@@ -46,13 +47,16 @@ def names() -> tuple[str, ...]:
 def builder(name: str) -> tuple[Callable[..., Algorithm], type]:
     """The builder called `name` and the class of its configuration.
 
-    name: one of `names()`, or `my_package.module:build`: a function `build(env, config: Config) ->
-        Algorithm`, its `config` annotated with a frozen dataclass whose fields have defaults.
+    name: one of `names()`, or `my_package.module:build`: a `System`, or a function `build(env,
+        config: Config) -> Algorithm`, its `config` annotated with a frozen dataclass whose fields
+        have defaults.
 
     Raises `UserError` for a name that does not exist, and for what does not declare itself such a
     function, which is not called.
     """
     build = plugins.find("algorithm", name, BUILT_IN)
+    if isinstance(build, System):
+        return build, build.Config
     hints = plugins.declared(build)
     config: Any = hints.get("config")
     if hints.get("return") is not Algorithm or not _is_config(config):

@@ -177,11 +177,12 @@ def take(
 
 
 def nest(options: dict[str, list[str]], base: Any) -> dict[str, Any]:
-    """Options as nested dicts, their values as text of the right structure."""
+    """Options as nested dicts, their values as text of the right structure. A unique ending of a
+    setting's name will do (`configuration.resolved`)."""
     known = configuration.leaves(base)
     data: dict[str, Any] = {}
     for name, words in options.items():
-        negated = _negated(name)
+        name, negated = (configuration.resolved(x, known) for x in (name, _negated(name)))
         if negated != name and negated in known and known[negated][0] is bool and not words:
             name, words = negated, ["false"]
         parent = name.rpartition(".")[0]

@@ -11,6 +11,7 @@ import dataclasses
 import math
 import types
 import typing
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -210,6 +211,20 @@ def leaves(config: Any, prefix: str = "") -> dict[str, tuple[Any, Any]]:
         else:
             found[prefix + field.name] = (hints[field.name], value)
     return found
+
+
+def resolved(name: str, known: Iterable[str]) -> str:
+    """The one of `known` that `name` is, or is the ending of, with or without `agent.` before it:
+    `learning_rate` and `agent.learning_rate` for `agent.optimizer.learning_rate`. `name` itself
+    where it is the ending of none. Raises `UserError`, listing them, where it may be several."""
+    known = list(known)
+    if name in known:
+        return name
+    ending = "." + name.removeprefix("agent.")
+    found = [k for k in known if k.endswith(ending)]
+    if len(found) > 1:
+        raise UserError(f"'{name}' may be any of {', '.join(found)}; say which.")
+    return found[0] if found else name
 
 
 def override(config: Any, data: dict[str, Any], prefix: str = "") -> Any:

@@ -14,6 +14,7 @@ import jax
 
 from jaxrl.core import hyper as hyperparameters
 from jaxrl.core import metrics as m
+from jaxrl.core import settings
 from jaxrl.core.divergence import forgiven
 from jaxrl.core.errors import UserError
 from jaxrl.core.learn import take_over
@@ -120,7 +121,7 @@ def members_of_fork(config: Experiment, members: Members | None) -> Members:
         if getattr(config, name) != getattr(before, name):
             raise UserError(f"A fork keeps the seeds of '{folder}'; {name} cannot be changed.")
     for name in parents.hyper:
-        if getattr(config.agent, name, None) != getattr(before.agent, name, None):
+        if settings.lookup(config.agent, name) != settings.lookup(before.agent, name):
             raise UserError(f"agent.{name} is varied in '{folder}'; a fork cannot change it.")
     return parents
 

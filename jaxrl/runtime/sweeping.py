@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
+from jaxrl.core import settings
 from jaxrl.core.errors import UserError, unknown
-from jaxrl.core.hyper import check
+from jaxrl.core.hyper import check, hypers
 from jaxrl.runtime import configuration, training
 from jaxrl.runtime import log as logs
 from jaxrl.runtime.configuration import Experiment
@@ -33,25 +33,29 @@ def parse(config: Experiment, words: Sequence[str]) -> Grid:
         return {}
     if not words:
         raise UserError("Say what to vary, such as --vary agent.learning-rate=1e-4,1e-3.")
-    known = {f.name for f in dataclasses.fields(config.agent) if f.metadata.get("hyper")}
+    known = [f"agent.{name}" for name in hypers(config.agent)]
+    static = [f"agent.{name}" for name in configuration.leaves(config.agent)]
     grid: Grid = {}
     for word in words:
         name, equals, values = word.partition("=")
-        name = name.replace("-", "_").removeprefix("agent.")
+        name = name.replace("-", "_")
         if not equals:
             raise UserError(f"--vary {word} needs values, such as {word}=1e-4,1e-3.")
+        name = configuration.resolved(name, known)
         if name not in known:
-            if name in configuration.leaves(config.agent):
+            name = configuration.resolved(name, static)
+            if name in static:
                 raise UserError(
-                    f"agent.{name} is part of the program, so it cannot be vmapped; --vary takes "
+                    f"{name} is part of the program, so it cannot be vmapped; --vary takes "
                     f"{', '.join(sorted(known))}."
                 )
-            raise unknown("hyper-parameter", f"agent.{name}", [f"agent.{k}" for k in known])
+            raise unknown("hyper-parameter", name, known)
+        name = name.removeprefix("agent.")
         if name in grid:
             raise UserError(f"agent.{name} is varied twice.")
         grid[name] = [configuration.convert(f"agent.{name}", v, float) for v in values.split(",")]
         for value in grid[name]:
-            check(dataclasses.replace(config.agent, **{name: value}), "agent.")
+            check(settings.replace(config.agent, {name: value}), "agent.")
         if len(set(grid[name])) < len(grid[name]):
             raise UserError(f"agent.{name} is varied over a value twice: {values}.")
     return grid
@@ -113,10 +117,10 @@ def _draw(
     """The final return of each setting; its seeds follow each other in `labels`."""
     from jaxrl.evaluation.plots import sweep_picture
 
-    settings = {name: [x[name] for x in labels[:: config.seeds]] for name in labels[0]}
-    del settings["seed"]
+    varied = {name: [x[name] for x in labels[:: config.seeds]] for name in labels[0]}
+    del varied["seed"]
     sweep_picture(
-        settings,
+        varied,
         final.reshape(-1, config.seeds),
         folder / "sweep.png",
         title=f"{config.algorithm} on {config.env}",

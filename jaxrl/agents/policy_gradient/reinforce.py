@@ -76,7 +76,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
 
 def on_episodes(
-    env: Environment, config: Config, judge: Callable[[Net, Batch], tuple[Net, Array]]
+    env: Environment, config: Any, judge: Callable[[Net, Batch], tuple[Net, Array]]
 ) -> Recipe:
     """A policy that learns from whole episodes by advantages [T, B] of `judge(net, batch)`."""
     torso = config.torso

@@ -42,7 +42,7 @@ class Config:
 
 def recipe(
     env: Environment,
-    config: Config,
+    config: Any,
     head: Head = MEAN,
     double: bool = False,
     dueling: bool = False,
