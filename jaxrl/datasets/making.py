@@ -108,8 +108,8 @@ def make(
     """
     if env.max_steps is None:
         raise UserError(f"Data sets need whole episodes; '{env.name}' has no time limit.")
-    if size < 1:
-        raise UserError(f"size must be at least 1, got {size}.")
+    if not 1 <= size < 2**31:  # a source numbers its rows in int32
+        raise UserError(f"size must be at least 1 and below 2**31, got {size}.")
     how = how or recipe(env)
     keys = jax.random.split(random.key(seed), 5)
     algorithm = ppo.ppo(env, how.agent)
