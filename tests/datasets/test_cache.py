@@ -1,5 +1,6 @@
 """The cache of data sets: what is not as it was written is one sentence, before any training."""
 
+import dataclasses
 import hashlib
 import io
 import json
@@ -185,6 +186,18 @@ def test_a_cache_that_cannot_be_written_is_said_before_the_training(tmp_path, mo
 
     monkeypatch.setattr(pathlib.Path, "home", homeless)
     refused("XDG_CACHE_HOME")
+
+
+def test_what_no_data_set_is_made_of(monkeypatch):
+    monkeypatch.undo()
+    for env, size, match in (
+        (dataclasses.replace(world(), name="gymnasium/x"), 9, "Minari"),
+        (dataclasses.replace(world(), max_steps=None), 9, "no time limit"),
+        (world(), 0, "size must be at least 1"),
+        (world(), 10**30, "size must be at least 1 and below"),
+    ):
+        with pytest.raises(UserError, match=match):
+            making.make(env, size)
 
 
 def test_a_full_disk_leaves_nothing_half_made(monkeypatch):
