@@ -98,6 +98,11 @@ def check(data: Dataset) -> None:
         values = _numbers(leaf, what)
         _check_finite(values, values, what)
     inside = ~done[:-1]
+    if _row(x.observation, 1) != _row(x.next_observation, 1):
+        raise UserError(
+            f"The observations of {where} are {_shapes(x.observation, 1)} before each step and "
+            f"{_shapes(x.next_observation, 1)} after it; they must be alike."
+        )
     for here, there in zip(
         jax.tree.leaves(x.observation), jax.tree.leaves(x.next_observation), strict=True
     ):

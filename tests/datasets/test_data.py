@@ -242,6 +242,9 @@ def test_a_data_set_has_rows():
         with pytest.raises(UserError, match="reward"):
             Dataset("x", dataclasses.replace(x, next_timestep=after))
     before = dataclasses.replace(x.timestep, observation=x.observation[:5])
+    after = dataclasses.replace(x.next_timestep, observation=(x.next_observation,) * 2)
+    with pytest.raises(UserError, match=r"are \[3\] before each step and \(\[3\], \[3\]\) after"):
+        Dataset("x", dataclasses.replace(x, next_timestep=after))
     with pytest.raises(UserError, match=r"'timestep.observation' has the shape \[5, 3\]"):
         Dataset("x", dataclasses.replace(x, timestep=before))
 
