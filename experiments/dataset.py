@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jaxrl.core.errors import UserError, unknown
-from jaxrl.runtime import command_line
+from jaxrl.runtime import command_line, configuration
 
 VALUES = ("size", "seed", "write", "run")
 
@@ -35,16 +35,14 @@ def main(argv: Sequence[str]) -> int:
         places = [*places, *following[1:]]
     if len(places) != 2:
         raise UserError("Say an environment and a data set, such as: pendulum medium-replay")
-    for name in ("size", "seed"):
-        if not options.get(name, "0").isdecimal():
-            raise UserError(f"--{name} is a whole number, not '{options[name]}'.")
+    size = configuration.convert("--size", options.get("size", 50_000), int)
+    seed = configuration.convert("--seed", options.get("seed", 0), int)
 
     from jaxrl import envs
     from jaxrl.datasets import cache
     from jaxrl.datasets.data import profile, score
 
     env = envs.make(places[0])
-    size, seed = int(options.get("size", "50000")), int(options.get("seed", "0"))
     data = cache.load(env, places[1], size, seed)
     print(json.dumps(profile(data), indent=2))
     if "write" in options:
@@ -55,9 +53,22 @@ def main(argv: Sequence[str]) -> int:
     if "run" in options:
         if data.references is None:
             raise UserError(f"'{data.name}' has no reference returns, so there are no scores.")
-        found = json.loads((Path(options["run"]) / "summary.json").read_text())["returns"]
-        print("Scores:", [round(score(x, data.references), 1) for x in found or []])
+        found = returns_of(Path(options["run"]))
+        print("Scores:", [round(score(x, data.references), 1) for x in found])
     return 0
+
+
+def returns_of(run: Path) -> list[float]:
+    """The mean returns in a run's summary, one for each seed; none where none was evaluated. Raises
+    `UserError` where there is no such summary."""
+    try:
+        found = json.loads((run / "summary.json").read_text(encoding="utf-8"))["returns"] or []
+        return [float(x) for x in found]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise UserError(
+            f"'{run}' has no summary of returns ({' '.join(str(error).split())}); name the folder "
+            "of a run that has ended."
+        ) from error
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core.errors import UserError
 from jaxrl.core.types import Array, Tree
 
 
@@ -33,3 +34,14 @@ def strong(tree: Tree) -> Tree:
 def zeros(shapes: Tree) -> Tree:
     """Zeros of the given shapes and dtypes (as returned by `jax.eval_shape`)."""
     return jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
+
+
+def check_rows(tree: Tree, rows: int, what: str) -> None:
+    """Raises `UserError` where a leaf of `tree` is not of the shape [rows, ...], as `what` is."""
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        if jnp.shape(leaf)[:1] != (rows,):
+            name = jax.tree_util.keystr(path, simple=True, separator=".")
+            raise UserError(
+                f"'{name}' has the shape {list(jnp.shape(leaf))}; it must have {rows} rows, as "
+                f"{what} have."
+            )

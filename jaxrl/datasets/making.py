@@ -25,7 +25,8 @@ from jaxrl.core.errors import UserError
 from jaxrl.core.learn import learn
 from jaxrl.core.train import advance, start
 from jaxrl.core.types import Environment, Policy, Source, Transition, Tree, struct
-from jaxrl.datasets.data import Dataset, References, from_streams
+from jaxrl.datasets.data import Dataset, References, from_streams, score
+from jaxrl.envs.adapters.gymnasium import PREFIX
 from jaxrl.envs.policies import random_policy
 from jaxrl.evaluation.evaluate import evaluate
 from jaxrl.sources.rollouts import rollouts
@@ -103,13 +104,18 @@ def make(
     """All `KINDS` for `env`, of about `size` steps each (medium-replay of at most that many).
 
     The same arguments give the same numbers on the same kind of machine with as many cores. Takes
-    as long as the training run of `recipe(env)`. Raises `UserError` for an environment without a
-    time limit, and for a run that did not learn.
+    as long as the training run of `recipe(env)`. Raises `UserError` for an environment on the host,
+    one without a time limit, and a run that did not learn.
     """
+    if env.name.startswith(PREFIX):
+        raise UserError(
+            f"'{env.name}' runs on the host, where no data sets are made; name a file in Minari's "
+            "format."
+        )
     if env.max_steps is None:
         raise UserError(f"Data sets need whole episodes; '{env.name}' has no time limit.")
-    if size < 1:
-        raise UserError(f"size must be at least 1, got {size}.")
+    if not 1 <= size < 2**31:  # a source numbers its rows in int32
+        raise UserError(f"size must be at least 1 and below 2**31, got {size}.")
     how = how or recipe(env)
     keys = jax.random.split(random.key(seed), 5)
     algorithm = ppo.ppo(env, how.agent)
@@ -132,13 +138,14 @@ def make(
     played = evaluate(env, untrained, keys[2], 4 * EPISODES)
     low = float(played.returns.mean())
     played = evaluate(env, as_policy(policies[best]), keys[2], 4 * EPISODES)
-    references = References(low, float(played.returns.mean()))
-    if not references.expert > references.random:
+    high = float(played.returns.mean())
+    if not high > low:
         raise UserError(
             f"Training for data sets of '{env.name}' did not get better than a random policy "
-            f"({references.expert:.4g} and {references.random:.4g})."
+            f"({high:.4g} and {low:.4g})."
         )
-    reached = 100 * (np.asarray(scores) - low) / (references.expert - low) >= MEDIUM
+    references = References(low, high)
+    reached = score(np.asarray(scores), references) >= MEDIUM
     middle = int(np.argmax(reached))
 
     replayed = jax.tree.map(lambda *x: np.concatenate(x), *windows[: middle + 1])

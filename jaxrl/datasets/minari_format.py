@@ -9,6 +9,8 @@ or tuples are groups in turn. Beside it lies metadata.json. Needs h5py (`pip ins
 from __future__ import annotations
 
 import json
+import re
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -17,63 +19,109 @@ import numpy as np
 
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Transition
-from jaxrl.datasets.data import Dataset, References, from_episodes, spans
+from jaxrl.datasets import hdf5
+from jaxrl.datasets.data import FIELDS, Dataset, References, from_episodes, spans
 
 MAIN = "main_data.hdf5"
 GOAL = ("observation", "desired_goal", "achieved_goal")  # of Gymnasium-Robotics' goal environments
 
 
 def read(path: Path) -> Dataset:
-    """The episodes of a Minari data set: the path of its folder, or of its main_data.hdf5.
+    """The episodes of a Minari data set: the path of its folder, or of its main_data.hdf5. (Data in
+    other formats become a `Dataset` by `data.from_episodes`.)
 
     The observation of a goal environment (a dictionary of observation, desired_goal and
     achieved_goal) becomes an observation and a goal. Reference scores are taken from the metadata
-    if they are there. Raises `UserError` for what is no such file.
+    if they are there. Raises `UserError` for what is no such file (as `hdf5.read` and
+    `from_episodes` do), and for metadata that cannot be read.
     """
-    h5py = _h5py()
-    if path.is_dir():
-        found = [p for p in (path / MAIN, path / "data" / MAIN) if p.exists()]
-        if not found:
-            raise UserError(f"'{path}' holds no {MAIN}, nor data/{MAIN}.")
-        path = found[0]
-    episodes = []
+    path = _main(path)
     try:
-        with h5py.File(path, "r") as file:
-            names = [n for n in file if n.startswith("episode_")]
-            for name in sorted(names, key=lambda n: int(n.removeprefix("episode_"))):
-                fields = ("observations", "actions", "rewards", "terminations", "truncations")
-                episodes.append({f: _tree(h5py, file[name][f]) for f in fields})
-    except (OSError, KeyError, ValueError) as error:
-        raise UserError(f"'{path}' is no data set in Minari's format ({error}).") from error
-    if not episodes:
-        raise UserError(f"'{path}' holds no episodes.")
-    for episode in episodes:
-        observation = episode["observations"]
-        if isinstance(observation, dict) and set(observation) == set(GOAL):
-            episode |= {"observations": observation[GOAL[0]], "goal": observation[GOAL[1]]}
-    return Dataset(str(path), from_episodes(episodes), _references(path.parent / "metadata.json"))
+        groups = hdf5.read(path, _wanted)
+        transitions = from_episodes([_episode(name, groups[name]) for name in _in_order(groups)])
+        return Dataset(str(path), transitions, _references(path.parent / "metadata.json"))
+    except UserError as error:
+        raise UserError(f"'{path}' is no data set in Minari's format: {error}") from error
+
+
+def _main(path: Path) -> Path:
+    try:
+        if not path.is_dir():
+            return path
+        found = [p for p in (path / MAIN, path / "data" / MAIN) if p.exists()]
+    except OSError as error:
+        raise UserError(f"'{path}' cannot be read ({error.strerror}).") from error
+    if not found:
+        raise UserError(f"'{path}' holds no {MAIN}, nor data/{MAIN}.")
+    return found[0]
+
+
+def _wanted(place: tuple[str, ...]) -> bool:
+    """Not the infos, which are whatever an environment said besides."""
+    return place[0].startswith("episode_") and (len(place) == 1 or place[1] in FIELDS)
+
+
+def _in_order(groups: dict[str, Any]) -> list[str]:
+    for name in groups:
+        if not re.fullmatch(r"episode_[0-9]{1,18}", name):
+            raise UserError(f"the group {name!r} is named like an episode, but has no number.")
+    return sorted(groups, key=lambda name: int(name.removeprefix("episode_")))
+
+
+def _episode(name: str, group: Any) -> dict[str, Any]:
+    if not isinstance(group, dict):
+        raise UserError(f"{name!r} is an array; it must be a group with {', '.join(FIELDS)}.")
+    episode = {field: _tuples(part, f"{name}/{field}") for field, part in group.items()}
+    observation = episode.get("observations")
+    if isinstance(observation, dict) and set(observation) == set(GOAL):
+        episode |= {"observations": observation[GOAL[0]], "goal": observation[GOAL[1]]}
+    return episode
+
+
+def _tuples(node: Any, where: str) -> Any:
+    """The groups that stand for tuples as such."""
+    if not isinstance(node, dict):
+        return node
+    if not node:
+        raise UserError(f"{where!r} is a group without an array.")
+    parts = {name: _tuples(part, f"{where}/{name}") for name, part in node.items()}
+    if not all(name.startswith("_index_") for name in parts):
+        return parts
+    names = [f"_index_{i}" for i in range(len(parts))]
+    if set(parts) != set(names):
+        raise UserError(f"{where!r} is a tuple of {', '.join(parts)}; it must have {names}.")
+    return tuple(parts[name] for name in names)
 
 
 def write(path: Path, data: Dataset) -> None:
     """Write `data` as `path`, an HDF5 file that `read` and the minari package read (the latter
     within a data set's folder, beside metadata.json). A goal is written as goal environments do,
-    the goal that is achieved left at zero."""
-    h5py = _h5py()
+    the goal that is achieved left at zero. Written beside and renamed, so that a file that is there
+    already is replaced by a whole one or stays. Raises `UserError` where it cannot be written."""
+    h5py = hdf5.package()
     x = data.transitions
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with h5py.File(path, "w", track_order=True) as file:
-        for number, rows in enumerate(spans(x)):
-            group = file.create_group(f"episode_{number}")
-            group.attrs["id"] = number
-            group.attrs["total_steps"] = rows.stop - rows.start
-            _put(group, "observations", _observations(x, rows))
-            _put(group, "actions", _cut(x.action, rows))
-            for name, values in (
-                ("rewards", x.reward),
-                ("terminations", x.terminated),
-                ("truncations", x.truncated),
-            ):
-                group.create_dataset(name, data=np.asarray(values)[rows])
+    draft = path.parent / f".new-{uuid.uuid4().hex[:12]}"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with h5py.File(draft, "w", track_order=True) as file:
+                for number, rows in enumerate(spans(x)):
+                    _write_episode(file.create_group(f"episode_{number}"), number, x, rows)
+            draft.replace(path)
+        finally:
+            draft.unlink(missing_ok=True)
+    except OSError as error:
+        raise UserError(f"'{path}' cannot be written ({error}).") from error
+
+
+def _write_episode(group: Any, number: int, x: Transition, rows: slice) -> None:
+    group.attrs["id"] = number
+    group.attrs["total_steps"] = rows.stop - rows.start
+    _put(group, "observations", _observations(x, rows))
+    _put(group, "actions", _cut(x.action, rows))
+    flags = {"rewards": x.reward, "terminations": x.terminated, "truncations": x.truncated}
+    for name, values in flags.items():
+        group.create_dataset(name, data=np.asarray(values)[rows])
 
 
 def _observations(x: Transition, rows: slice) -> Any:
@@ -95,15 +143,6 @@ def _cut(tree: Any, rows: slice) -> Any:
     return jax.tree.map(lambda leaf: np.asarray(leaf)[rows], tree)
 
 
-def _tree(h5py: Any, node: Any) -> Any:
-    if not isinstance(node, h5py.Group):
-        return np.asarray(node)
-    parts = {name: _tree(h5py, node[name]) for name in node}
-    if parts and all(name.startswith("_index_") for name in parts):
-        return tuple(parts[f"_index_{i}"] for i in range(len(parts)))
-    return parts
-
-
 def _put(group: Any, name: str, tree: Any) -> None:
     if isinstance(tree, dict):
         for key, part in tree.items():
@@ -116,16 +155,12 @@ def _put(group: Any, name: str, tree: Any) -> None:
 
 
 def _references(path: Path) -> References | None:
+    """Those of the metadata, None where it has none; it is a part of the format, but not needed."""
     try:
-        known = json.loads(path.read_text())
-        return References(float(known["ref_min_score"]), float(known["ref_max_score"]))
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-def _h5py() -> Any:
-    try:
-        import h5py
-    except ImportError:
-        raise UserError('Reading HDF5 needs h5py: pip install "jaxrl[datasets]".') from None
-    return h5py
+        if not path.is_file():
+            return None
+        known = json.loads(path.read_text(encoding="utf-8"))
+        scores = [known.get(name) for name in ("ref_min_score", "ref_max_score")]
+    except (OSError, ValueError, AttributeError, RecursionError) as error:
+        raise UserError(f"its metadata.json cannot be read ({error}).") from error
+    return None if None in scores else References(*scores)

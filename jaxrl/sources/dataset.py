@@ -36,13 +36,15 @@ def dataset(
     name: what it is called in messages.
 
     The arrays lie in the source's state, so programs capture no constants but in `init`. Raises
-    `UserError` for sizes below 1, an empty set and windows longer than it.
+    `UserError` for sizes below 1, an empty set, arrays of different lengths and windows longer than
+    the set.
     """
     size = len(transitions.reward)
     sizes = {"batch_size": batch_size, "length": length, "updates": updates, "transitions": size}
     for what, value in sizes.items():
         if value is not None and value < 1:
             raise UserError(f"{what} must be at least 1, got {value}.")
+    trees.check_rows(transitions, size, f"the rewards of the data set '{name}'")
     if size < (length or 1):
         raise UserError(f"length is {length}; the data set '{name}' has {size} steps.")
 

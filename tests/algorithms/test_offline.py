@@ -181,5 +181,5 @@ def test_data_sets_are_made_once_and_checked(small, monkeypatch, capsys):
     with pytest.raises(UserError, match="checksum"):
         cache.load(small, "medium", 200)
     (folder / "medium.npz").unlink()
-    with pytest.raises(UserError, match="cannot be read"):
+    with pytest.raises(UserError, match="not as it was written"):
         cache.load(small, "medium", 200)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -20,6 +22,7 @@ def world(terminates_after=10**6, truncates_after=3):
     return dataclasses.replace(env, max_steps=4)
 
 
+@functools.cache
 def counted(steps=8, streams=2, **ends) -> Dataset:
     """Episodes of 3 steps, truncated unless said, of `streams` streams."""
     env = world(**ends)

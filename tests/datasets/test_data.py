@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from jaxrl import losses
+from jaxrl.core import spaces
 from jaxrl.core.errors import UserError
 from jaxrl.datasets import data
 from jaxrl.datasets.data import Dataset, References
@@ -79,6 +80,46 @@ def test_lengths_that_do_not_fit_are_refused():
         data.from_episodes([])
 
 
+@pytest.mark.parametrize(
+    "change,match",
+    [
+        ({"rewards": None}, "Episode 1 has no rewards"),
+        ({"rewards": [0, np.nan, 1]}, "reward of episode 1 is nan in row 1"),
+        ({"rewards": [0, 1, 1e300]}, r"is 1e\+300 in row 2; it must be finite as float32"),
+        ({"rewards": ["a", "b", "c"]}, "must be one of real numbers"),
+        ({"rewards": [[0], [0, 1], [0]]}, "is no array"),
+        ({"rewards": np.zeros((3, 1))}, r"shape \[3, 1\]"),
+        ({"rewards": 0.0}, r"shape \[\]"),
+        ({"terminations": [0, 0, 0.5]}, "'terminations' of episode 1 is float64; it must be bool"),
+        ({"terminations": [0, 0, 2]}, "is 2 in row 2; it must be bool"),
+        ({"truncations": ["", "", "x"]}, "must be one of real numbers"),
+        ({"truncations": np.zeros(4, bool)}, "3 rewards and 4 truncations; it needs 3"),
+        ({"actions": np.arange(4)}, "3 rewards and 4 actions; it needs 3"),
+        ({"actions": 0}, "a single value for actions"),
+        ({"actions": (np.arange(3), np.arange(2))}, "2 actions"),
+        ({"actions": np.zeros((3, 2))}, r"actions of episode 1 are \[2\], and of episode 0 \[\]"),
+        ({"actions": {"a": np.zeros(3)}}, r"actions of episode 1 are {'a': \[\]}"),
+        ({"observations": np.zeros((4, 2))}, r"observations of episode 1 are \[2\], .* \[1\]"),
+        ({"goal": np.zeros((3, 1))}, "3 goal; it needs 4"),
+        ({"goal": np.zeros((4, 1))}, r"goals of episode 1 are \[1\], and of episode 0 None"),
+    ],
+)
+def test_episodes_that_cannot_be_are_refused(change, match):
+    odd = {k: v for k, v in (episode(3, True, False) | change).items() if v is not None}
+    with pytest.raises(UserError, match=match):
+        data.from_episodes([episode(2, True, False), odd])
+
+
+def test_flags_may_be_integers_and_a_clock_may_strike_at_the_end():
+    """Gymnasium's `TimeLimit` truncates its last step, whether it terminated or not."""
+    both = episode(3, True, True)
+    both |= {k: both[k].astype(np.uint8) for k in ("terminations", "truncations")}
+    x = Dataset("x", data.from_episodes([both, episode(2, False, True)]))
+    np.testing.assert_array_equal(x.transitions.terminated, [0, 0, 1, 0, 0])
+    np.testing.assert_array_equal(x.transitions.truncated, [0, 0, 0, 0, 1])
+    assert data.profile(x)["terminated"] == data.profile(x)["truncated"] == 1
+
+
 def test_what_does_not_follow_is_refused():
     x = counted().transitions
     rows = np.array([0, 1, 2, 3, 5])  # a step is missing
@@ -88,6 +129,140 @@ def test_what_does_not_follow_is_refused():
         Dataset("x", jax.tree.map(lambda leaf: leaf[:-1], x))
     with pytest.raises(UserError, match="whole"):
         Dataset("x", jax.tree.map(lambda leaf: leaf[1:], x))
+
+
+def put(transitions, path, row, value):
+    """A copy of counted steps with another value in one row of the leaf that ends with `path`."""
+
+    def one(where, leaf):
+        if jax.tree_util.keystr(where, simple=True, separator=".") != path:
+            return leaf
+        leaf = np.array(leaf)
+        leaf[row] = value
+        return leaf
+
+    return jax.tree_util.tree_map_with_path(one, transitions)
+
+
+@pytest.mark.parametrize(
+    "path,value",
+    [
+        ("timestep.observation", np.nan),
+        ("next_timestep.observation", -np.inf),
+        ("timestep.reward", np.nan),
+        ("next_timestep.reward", np.inf),
+    ],
+)
+def test_numbers_are_finite(path, value):
+    x = put(counted().transitions, path, (slice(7, 9),), value)
+    with pytest.raises(UserError, match=rf"{path} of the data set 'x' is {value} in row 7\b"):
+        Dataset("x", x)
+
+
+def test_metrics_may_be_nan():
+    x = counted().transitions
+    bare = dataclasses.replace(x.next_timestep, metrics={"m": np.full(12, np.nan)})
+    Dataset("x", dataclasses.replace(x, next_timestep=bare))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e7, -1e7, 1e39])
+def test_an_action_that_is_none_is_refused_and_the_row_said(value):
+    action = np.zeros((12, 2))
+    action[5, 1] = value
+    with pytest.raises(
+        UserError, match=r"action .* is (nan|inf|-?1e\+\d\d|-?1\d+\.0) in row 5, entry \[1\]"
+    ):
+        data.conform(acting(action), moving())
+
+
+def test_actions_beyond_their_bounds_are_kept():
+    """Worlds clip, and a Gaussian policy has no bounds: what it did is what is learnt from."""
+    action = np.random.default_rng(0).normal(size=(12, 2)) * 100
+    np.testing.assert_array_equal(
+        data.conform(acting(action), moving()).transitions.action, action.astype(np.float32)
+    )
+    strong = dataclasses.replace(moving(), action_space=spaces.Box(-1e5, np.inf, (2,)))
+    assert len(data.conform(acting(action * 1e6), strong)) == 12
+
+
+@pytest.mark.parametrize(
+    "action,match",
+    [
+        (np.full(12, 3), "is 3 in row 0; it must be an element of Discrete"),
+        (np.full(12, -1), "is -1 in row 0"),
+        (np.full(12, 2**40), "is 1099511627776 in row 0; it must be int32"),
+        (np.zeros(12), "is float64; it must be int32"),
+        (np.zeros((12, 1), int), r"actions .* are \[1\] and those of 'counting' \[\]"),
+        ({"a": np.zeros(12, int)}, r"actions .* are {'a': \[\]}"),
+        (np.zeros(12, "U1"), "must be one of real numbers"),
+        (np.zeros(11, int), "'action' has the shape .11.; it must have 12 rows"),
+    ],
+)
+def test_indices_are_those_of_the_space(action, match):
+    with pytest.raises(UserError, match=match):
+        data.conform(acting(action), world())
+
+
+def test_other_indices():
+    sizes = dataclasses.replace(world(), action_space=spaces.MultiDiscrete((2, 3)))
+    action = np.zeros((12, 2), np.int64)
+    assert data.conform(acting(action), sizes).transitions.action.dtype == np.int32
+    action[4] = 1, 3
+    with pytest.raises(UserError, match=r"is 3 in row 4, entry \[1\]"):
+        data.conform(acting(action), sizes)
+
+
+def acting(action):
+    counts = counted()
+    return dataclasses.replace(
+        counts, transitions=dataclasses.replace(counts.transitions, action=action)
+    )
+
+
+def moving():
+    return dataclasses.replace(world(), action_space=spaces.Box(-1.0, 1.0, (2,)))
+
+
+def test_flags_are_booleans_of_which_one_is_set():
+    x = counted().transitions
+    after = dataclasses.replace(x.next_timestep, terminated=x.truncated)
+    with pytest.raises(UserError, match=r"row 2 .* both terminated and truncated"):
+        Dataset("x", dataclasses.replace(x, next_timestep=after))
+    after = dataclasses.replace(x.next_timestep, terminated=np.zeros(12))
+    with pytest.raises(UserError, match=r"'terminated' .* is float64"):
+        Dataset("x", dataclasses.replace(x, next_timestep=after))
+
+
+def test_a_data_set_has_rows():
+    x = counted().transitions
+    with pytest.raises(UserError, match="is empty"):
+        Dataset("x", jax.tree.map(lambda leaf: leaf[:0], x))
+    for reward in (np.float32(0), np.zeros((12, 2))):
+        after = dataclasses.replace(x.next_timestep, reward=reward)
+        with pytest.raises(UserError, match="reward"):
+            Dataset("x", dataclasses.replace(x, next_timestep=after))
+    before = dataclasses.replace(x.timestep, observation=x.observation[:5])
+    after = dataclasses.replace(x.next_timestep, observation=(x.next_observation,) * 2)
+    with pytest.raises(UserError, match=r"are \[3\] before each step and \(\[3\], \[3\]\) after"):
+        Dataset("x", dataclasses.replace(x, next_timestep=after))
+    with pytest.raises(UserError, match=r"'timestep.observation' has the shape \[5, 3\]"):
+        Dataset("x", dataclasses.replace(x, timestep=before))
+
+
+def test_parts_that_do_not_fit_are_not_joined():
+    with pytest.raises(UserError, match="actions of 'counted' are"):
+        data.join("x", [counted(), acting(np.zeros((12, 2)))])
+    with pytest.raises(UserError, match="no parts"):
+        data.join("x", [])
+
+
+@pytest.mark.parametrize(
+    "returns,match",
+    [((0.0, np.nan), "expert"), ((0, "1"), "'1'"), ((None, 1), "None"), ((1.0, 1.0), "larger")],
+)
+def test_references_are_numbers(returns, match):
+    with pytest.raises(UserError, match=match):
+        References(*returns)
 
 
 def test_profile_and_score():

@@ -129,8 +129,14 @@ def close(ours: Any, theirs: Any, rtol: float, atol: float) -> None:
     )
 
 
+def examples(function: Callable) -> list[str]:
+    """The expressions in a docstring's last section; the first is of the function itself."""
+    section = (inspect.getdoc(function) or "").partition("Example:")[2]
+    return [" ".join(code.split()) for code in re.findall(r"`(losses\.[^`]+)`", section)]
+
+
 def has_a_docstring_to_use(case: Case) -> None:
-    """Every section is there, and the example runs on the case's inputs."""
+    """Every section is there, and each example runs on the case's inputs."""
     text = inspect.getdoc(case.function) or ""
     for section in SECTIONS:
         assert re.search(rf"^{section} ?", text, re.MULTILINE), f"{case}: no section {section!r}"
@@ -138,14 +144,14 @@ def has_a_docstring_to_use(case: Case) -> None:
     first = text.splitlines()[0]
     assert first.endswith("."), f"{case}: the first line is one sentence"
     assert re.search(r"(19|20)\d\d|common usage", source), f"{case}: a source has a year"
-    example = re.search(r"Example:\s*`(losses\.[^`]+)`", text)
-    assert example, f"{case}: the example is one expression in backticks: `losses...`"
-    code = " ".join(example[1].split())
-    assert f"losses.{case.function.__name__}" in code
-    ast.parse(code, mode="eval")
+    codes = examples(case.function)
+    assert codes, f"{case}: the example is one expression in backticks: `losses...`"
+    assert f"losses.{case.function.__name__}" in codes[0]
     arrays, static = split(cast(case.example(), jnp.float32))
     names = {"losses": losses, "jnp": jnp, "jax": jax, **static}
-    jax.eval_shape(lambda arrays: eval(code, {**names, **arrays}), arrays)
+    for code in codes:
+        ast.parse(code, mode="eval")
+        jax.eval_shape(lambda arrays, code=code: eval(code, {**names, **arrays}), arrays)
 
 
 def says_what_flows(case: Case) -> None:
@@ -163,6 +169,19 @@ def is_the_same_vmapped(case: Case) -> None:
     _, static = split(inputs[0])
     together = jax.jit(jax.vmap(lambda arrays: case.function(**arrays, **static)))
     close(together(stack([split(x)[0] for x in inputs])), stack(each), rtol=1e-4, atol=1e-5)
+
+
+def takes_numpy_arrays(case: Case) -> None:
+    """As they are, outside any program: float32, and the 64-bit integers that NumPy makes. The
+    function itself, since tests/losses/compiled.py would hand it JAX's arrays."""
+    function = inspect.unwrap(case.function)
+    arrays, static = split(cast(case.example(), np.float32))
+    shape = lambda tree: [
+        (x.shape, jax.dtypes.canonicalize_dtype(x.dtype)) for x in jax.tree.leaves(tree)
+    ]
+    ours = jax.eval_shape(lambda: function(**arrays, **static))
+    traced = jax.eval_shape(lambda arrays: function(**arrays, **static), arrays)
+    assert shape(ours) == shape(traced), f"{case}: {shape(ours)}, and traced {shape(traced)}"
 
 
 def has_the_gradients_it_says(case: Case) -> None:
@@ -241,6 +260,7 @@ CHECKS = (
     has_a_docstring_to_use,
     says_what_flows,
     is_the_same_vmapped,
+    takes_numpy_arrays,
     has_the_gradients_it_says,
     keeps_precision,
     survives_extremes,

@@ -113,7 +113,7 @@ def file(tmp_path):
         (["--seeds", "4", "FILE"], "seeds", 4),
         (["--seeds=4", "FILE"], "seeds", 4),
         (["--agent.hidden", "8", "4", "FILE"], "agent.hidden", (8, 4)),
-        (["--agent.hidden", "FILE"], "agent.hidden", ()),
+        (["--agent.record", "FILE"], "agent.record", ()),
         (["--env-params", "force=3", "FILE"], "env_params", {"force": 3}),
         (["--env-params", "force", "3", "FILE", "--quiet"], "env_params", {"force": 3}),
         (["--env-params.force", "3", "FILE"], "env_params", {"force": 3}),

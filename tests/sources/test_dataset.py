@@ -101,6 +101,14 @@ def test_what_only_one_source_has_is_left_out():
         drawn(mixed(dataset(wide, 2), online), acting(2))
 
 
+def test_arrays_of_different_lengths_are_refused():
+    """A gather would clamp the indices, and pair steps with what is not theirs."""
+    data = counted().transitions
+    data = dataclasses.replace(data, action=data.action[:-1])
+    with pytest.raises(UserError, match=r"'action' has the shape \[11\]; it must have 12 rows"):
+        dataset(data, 2, name="x")
+
+
 @pytest.mark.parametrize("wrong", [{"batch_size": 0}, {"length": 13}, {"updates": 0}])
 def test_sizes_that_cannot_be(wrong):
     with pytest.raises(UserError, match=next(iter(wrong))):

@@ -168,7 +168,9 @@ def advance(
 ) -> tuple[Array, Array]:
     """Coordinates and velocities, both [D], after `substeps` steps of `dt` under constant torques
     [M]: semi-implicit Euler, with springs, dampers and the ground implicit (see `accelerations`).
-    Of first order; without forces that dissipate, the energy's error stays bounded."""
+    Of first order; without forces that dissipate, the energy's error stays bounded. Momentum is not
+    kept exactly: in flight, where no force from outside acts on a body but its weight, its linear
+    and angular momentum drift by an error of first order in `dt`."""
     n = skeleton.size
     motors = [torque[i] for i in range(len(skeleton.motors))]
 

@@ -50,7 +50,7 @@ def pass_rate_mask(
 def high_variance_groups(reward: Array, share: float, mask: Array | None = None) -> Array:
     """Which groups to train on: the share of the batch whose rewards vary most.
 
-    the round(share * P), at least one, groups with the largest std(r)
+    the round(share * P), at least one, groups with the largest std(r) (ddof=0)
 
     Args:
       reward: [..., P, G], P groups of one batch.

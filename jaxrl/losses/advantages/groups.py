@@ -28,7 +28,7 @@ __all__ = [
 
 def _largest(x: Array, mask: Array | None) -> Array:
     """The largest of those that count, 0 where none does."""
-    allowed = _allowed(x, mask)
+    x, allowed = jnp.asarray(x), _allowed(x, mask)  # NumPy's integers are of 64 bits
     lowest = -jnp.inf if jnp.issubdtype(x.dtype, jnp.floating) else jnp.iinfo(x.dtype).min
     return jnp.where(allowed.any(-1), jnp.where(allowed, x, lowest).max(-1), 0)
 
@@ -38,7 +38,8 @@ def group_relative(
 ) -> Array:
     """GRPO's advantage: how much better an answer is than its group.
 
-    (r - mean(r)) / (std(r) + epsilon), or r - mean(r) alone
+    (r - mean(r)) / (std(r) + epsilon), or r - mean(r) alone, with the population's standard
+    deviation (ddof=0); the sample's (ddof=1), as `torch.std` gives it, is sqrt(G / (G - 1)) larger
 
     Args:
       reward: [..., G].
@@ -82,14 +83,14 @@ def gpg_advantage(reward: Array, mask: Array | None = None, normalize: bool = Fa
     """GPG's advantage: the group's mean is the baseline, and groups without signal do not dilute.
 
     alpha (r - mean(r)) / F, alpha = groups / groups whose rewards are not all equal,
-    F = 1 or std(r)
+    F = 1 or std(r), the population's (ddof=0)
 
     The loss is `policy_gradient` with this advantage: no clip, no reference policy, no critic.
 
     Args:
       reward: [..., G]; the leading axes are the groups of one batch.
       mask: broadcasts to [..., G], true where an answer counts; None: all.
-      normalize: F is the group's standard deviation.
+      normalize: F is the group's standard deviation, as in `group_relative`.
     Returns: [..., G]; 0 where the mask is false and in groups of equal rewards.
     Gradients: none is stopped.
     Source: Chu et al., 2025, "GPG: a simple and strong reinforcement learning baseline for model
@@ -140,7 +141,7 @@ def pass_at_k_advantage(correct: Array, k: int, mask: Array | None = None) -> Ar
 
     Args:
       correct: [..., G], boolean.
-      k: at most G; 1: GRPO's advantage of rewards 0 and 1.
+      k: at most G; 1: GRPO's advantage of rewards 0 and 1, whose deviation (ddof=0) s then is.
       mask: broadcasts to [..., G], true where an answer counts; None: all.
     Returns: [..., G], in the default precision; 0 where the mask is false and R is 0 or 1.
     Gradients: none flows.

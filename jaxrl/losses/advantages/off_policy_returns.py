@@ -60,7 +60,8 @@ def vtrace(
     Args:
       ratio: [T, ...], probability of the action under the learner over that under the actor, as
         `importance_ratio` gives it.
-      reward, value, next_value, terminated, done: [T, ...].
+      reward, value, next_value, terminated, done: [T, ...]. next_value[t] is value[t + 1] inside
+        an episode: what follows is corrected as a change of that value.
       discount, trace: gamma and lambda, scalars, [...] or [T, ...].
       clip_ratio: rho-bar; decides which policy's values these are. Infinite: the learner's.
       clip_trace: c-bar; decides the variance.

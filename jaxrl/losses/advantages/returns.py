@@ -161,7 +161,7 @@ def n_step_returns(
     if n < 1:
         raise ValueError(f"n is {n}; an n-step return takes at least 1 step.")
     bootstrap = jnp.where(terminated, 0, next_value)
-    ends = done.astype(bool).at[-1:].set(True)
+    ends = jnp.asarray(done, bool).at[-1:].set(True)
     returns = reward + discount * bootstrap
     for _ in range(n - 1):
         later = jnp.concatenate([returns[1:], returns[-1:]])  # the last row is never read

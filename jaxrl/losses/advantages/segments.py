@@ -166,7 +166,7 @@ def turn_advantage(
       weight: of the turn's part, broadcasts to [K, ..., G].
       mask: [K, ..., G], true where a turn has a reward of its own (the last has only the outcome);
         None: all. With no such turn this is GRPO.
-      normalize: divide by the group's standard deviation.
+      normalize: divide by the group's standard deviation (ddof=0, as in `group_relative`).
     Returns: [K, ..., G], for `segment_to_tokens`.
     Gradients: none is stopped.
     Source: Zeng et al., 2025, "Reinforcing multi-turn reasoning in LLM agents via turn-level credit
@@ -189,7 +189,7 @@ def step_episode_advantage(
     """UI-S1's advantage of each step: the step's return and the episode's, each against the group.
 
     A[t] = group_relative(r) + weight * group_relative(R[t]),
-    R[t] = sum_k discount^k step_reward[t + k]
+    R[t] = sum_k discount^k step_reward[t + k]; the group's deviations have ddof=0
 
     Args:
       step_reward: [T, ..., G].

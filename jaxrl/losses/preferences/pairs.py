@@ -81,8 +81,13 @@ def ipo(
 
     (h - 1 / (2 beta))^2, h = log(pi(yw) / pi_ref(yw)) - log(pi(yl) / pi_ref(yl))
 
+    In the paper pi(y) is a whole sequence's probability, so its logarithm is the sum over tokens.
+    Its authors advise the mean for text, as TRL then took it (`sequence_log_prob` with
+    normalize=True): with sums the same margin 1 / (2 beta) is asked of long and short answers.
+
     Args:
-      chosen_log_prob, rejected_log_prob: [...], under the policy.
+      chosen_log_prob, rejected_log_prob: [...], under the policy: all four sums, or all four means
+        over tokens, for which another beta is right.
       chosen_reference_log_prob, rejected_reference_log_prob: [...], under the frozen reference.
       beta: strength of the pull to the reference (the paper's tau).
     Returns: [...].

@@ -130,6 +130,10 @@ def dapo(
 
     -min(r A, clip(r, 1 - clip_low, 1 + clip_high) A)
 
+    A token beyond its clip learns nothing. CISPO (MiniMax, 2025, "MiniMax-M1: scaling test-time
+    compute efficiently with lightning attention") lets it learn with a limited weight: a policy
+    gradient whose advantage carries the truncated ratio, as in the second example.
+
     Args:
       log_prob, old_log_prob: [...].
       advantage: [...], or what broadcasts to it.
@@ -138,7 +142,9 @@ def dapo(
     Gradients: flow into `log_prob` alone.
     Source: Yu et al., 2025, "DAPO: an open-source LLM reinforcement learning system at scale",
       section 3.1.
-    Example: `losses.dapo(log_prob, old_log_prob, advantage, clip_low, clip_high)`
+    Example: `losses.dapo(log_prob, old_log_prob, advantage, clip_low, clip_high)`; CISPO:
+      `losses.policy_gradient(
+      log_prob, losses.truncated_ratio(log_prob, old_log_prob, 1 + clip_high) * advantage)`
     """
     return clipped_surrogate(log_prob, old_log_prob, advantage, clip_low, clip_high)
 

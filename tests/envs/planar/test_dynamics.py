@@ -308,6 +308,26 @@ def test_a_passive_chain_keeps_its_energy_to_first_order_in_the_step():
 # ------------------------------------------------------------------ springs, stops, the ground
 
 
+def test_momenta_drift_in_flight_to_first_order_in_the_step():
+    """Without weight both would be kept exactly in continuous time."""
+    physics = dataclasses.replace(_random(FLOATING, seed=3), gravity=0.0, armature=np.zeros(5))
+    dense = Dense(FLOATING, physics)
+    q, v = (x[0] for x in _states(FLOATING)[:2])
+
+    def momenta(q, v):
+        w, place, motion = dense.weights(), dense.bodies(q), dense.jacobian(q) @ v
+        spin = w[:, 2] * motion[:, 2]
+        spin += w[:, 0] * (place[:, 1] * motion[:, 0] - place[:, 0] * motion[:, 1])
+        return np.append((w * motion)[:, :2].sum(0), spin.sum())
+
+    drift = []
+    for dt in (2e-4, 1e-4):
+        end = _advance(FLOATING)(physics, q, v, np.zeros(3), dt, round(0.2 / dt))
+        drift.append(momenta(*map(np.asarray, end)) - momenta(q, v))
+    assert (np.abs(drift[1]) > 1e-6).all()
+    np.testing.assert_allclose(drift[0], 2 * drift[1], rtol=0.05)
+
+
 def test_springs_and_dampers_are_those_of_the_implicit_step():
     physics = _physics(
         1, stiffness=np.array([50.0]), damping=np.array([3.0]), gravity=0.0, armature=np.ones(1)
