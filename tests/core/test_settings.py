@@ -1,0 +1,88 @@
+"""Settings in groups: dotted names, unique endings, and what a program may not read."""
+
+import dataclasses
+
+import pytest
+
+from jaxrl.core import settings
+from jaxrl.core.errors import UserError
+from jaxrl.core.hyper import hyper, hypers, static
+from jaxrl.core.settings import Static, Values, full_name, group, lookup
+
+
+@group
+class Inner:
+    rate: float = hyper(0.1, low=0)
+    width: int = static(4, low=1)
+
+
+@group
+class Config:
+    first: Inner = Inner()
+    second: Inner = Inner(rate=0.2)
+    discount: float = hyper(0.9, low=0, high=1)
+    steps: int = static(3, low=1)
+
+
+def test_hyper_parameters_have_dotted_names():
+    assert hypers(Config()) == pytest.approx(
+        {"first.rate": 0.1, "second.rate": 0.2, "discount": 0.9}
+    )
+
+
+def test_a_value_out_of_range_is_named_in_full():
+    with pytest.raises(UserError, match=r"^second.rate is -1; it must be at least 0\.$"):
+        hypers(Config(second=Inner(rate=-1)))
+
+
+def test_a_unique_ending_is_enough():
+    known = ["first.rate", "second.rate", "discount"]
+    assert full_name("discount", known) == "discount"
+    assert full_name("second.rate", known) == "second.rate"
+    with pytest.raises(UserError, match="'rate' may be any of first.rate, second.rate; say which"):
+        full_name("rate", known)
+    with pytest.raises(UserError, match="Unknown hyper-parameter 'ratio'"):
+        full_name("ratio", known)
+
+
+def test_a_whole_name_wins_over_an_ending():
+    assert full_name("rate", ["rate", "inner.rate"]) == "rate"
+
+
+def test_replacing_settings_at_any_depth():
+    changed = settings.replace(Config(), {"first.width": 7, "steps": 9})
+    assert (changed.first.width, changed.second.width, changed.steps) == (7, 4, 9)
+    with pytest.raises(UserError, match="may be any of first.width, second.width"):
+        settings.replace(Config(), {"width": 1})
+
+
+def test_looking_up_a_path():
+    assert lookup(Config(), "second") == Inner(rate=0.2)
+    assert lookup(Config(), "second.rate") == 0.2
+    with pytest.raises(UserError, match=r"Unknown setting of Config 'secnd'; .*'second'"):
+        lookup(Config(), "secnd.rate")
+
+
+def test_values_are_read_by_attribute():
+    values = Values({"first.rate": 1, "discount": 2})
+    assert values.first.rate == 1 and values.discount == 2 and values["first.rate"] == 1
+    assert values["first"].rate == 1
+    with pytest.raises(AttributeError, match=r"first\.ratio"):
+        _ = values.first.ratio
+    with pytest.raises(AttributeError, match="rate"):  # no endings here
+        _ = values.rate
+
+
+def test_a_program_cannot_read_a_hyper_parameter():
+    config = Static(Config())
+    assert config.steps == 3 and config.first.width == 4
+    with pytest.raises(AttributeError, match=r"read net\.hyper\.first\.rate"):
+        _ = config.first.rate
+    with pytest.raises(AttributeError, match=r"read net\.hyper\.discount"):
+        _ = config.discount
+    with pytest.raises(AttributeError):
+        _ = config.nothing
+
+
+def test_what_a_group_is_for_other_tools():
+    assert dataclasses.is_dataclass(Config) and Config() == Config() and hash(Config()) is not None
