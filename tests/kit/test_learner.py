@@ -266,8 +266,8 @@ def test_a_priority_is_fed_back_and_no_minibatch_has_one():
 
 def test_what_a_loss_keeps_aside_is_there_after_the_descent():
     loss = lambda net, x: (square(net, x), {}, {"seen": x.reward})
-    update = lambda net, data: (
-        (after := net.descend("loss", data)).report(seen=after.aside["loss"]["seen"].sum())
+    update = lambda net, data: (after := net.descend("loss", data)).report(
+        seen=after.aside["loss"]["seen"].sum()
     )
     agent = made(losses={"loss": Loss(loss, ("a",))}, update=update)
     np.testing.assert_allclose(updated(agent, batch([1.0, 3.0]))[1].metrics["seen"], 4.0)
@@ -292,9 +292,7 @@ def test_a_flax_module_and_an_optax_transformation_of_ones_own():
 def test_one_part_more_changes_no_other_weights():
     alone = made(parts={"a": Part(Linear(), (jnp.zeros(1),))})
     more = {"z": Part(Linear(), (jnp.zeros(1),)), "a": Part(Linear(), (jnp.zeros(1),))}
-    a, b = (
-        x.init(random.key(0), x.hyper).parts["a"].params for x in (alone, made(parts=more))
-    )
+    a, b = (x.init(random.key(0), x.hyper).parts["a"].params for x in (alone, made(parts=more)))
     np.testing.assert_array_equal(jax.tree.leaves(a)[0], jax.tree.leaves(b)[0])
 
 
