@@ -59,7 +59,8 @@ class Loss:
     """function(net, x) -> values [...], one for each element of `x`, the transitions of a batch; or
     (values, reports), or (values, reports, aside).
 
-    The mean of the values, weighted and masked as the batch is, is what `parts` descend. Reports,
+    The mean of the values, weighted and masked as the batch is, is what `parts` descend. (Where the
+    mask is False they must be finite too: a gradient of 0 times infinity is NaN.) Reports,
     name -> [...], are averaged over the mask; `priority` is also what the source is told. What is
     laid aside, any tree, is in `net.aside` under the loss's name once it was descended.
     """

@@ -39,7 +39,9 @@ def test_a_unique_ending_is_enough():
     known = ["first.rate", "second.rate", "discount"]
     assert full_name("discount", known) == "discount"
     assert full_name("second.rate", known) == "second.rate"
-    with pytest.raises(UserError, match="'rate' may be any of first.rate, second.rate; say which"):
+    with pytest.raises(
+        UserError, match=r"'rate' may be any of first\.rate, second\.rate; say which"
+    ):
         full_name("rate", known)
     with pytest.raises(UserError, match="Unknown hyper-parameter 'ratio'"):
         full_name("ratio", known)
@@ -52,7 +54,7 @@ def test_a_whole_name_wins_over_an_ending():
 def test_replacing_settings_at_any_depth():
     changed = settings.replace(Config(), {"first.width": 7, "steps": 9})
     assert (changed.first.width, changed.second.width, changed.steps) == (7, 4, 9)
-    with pytest.raises(UserError, match="may be any of first.width, second.width"):
+    with pytest.raises(UserError, match=r"may be any of first\.width, second\.width"):
         settings.replace(Config(), {"width": 1})
 
 

@@ -1,4 +1,4 @@
-"""Losses of systems against a few lines of NumPy: tables in the networks' place, nothing compiled."""
+"""For losses of systems against a few lines of NumPy: tables in the networks' place."""
 
 import types
 

@@ -92,12 +92,6 @@ def test_masked_elements_do_not_count_and_others_count_in_full():
     np.testing.assert_allclose(info.metrics["loss"], (1 + 9) / 4)
 
 
-def test_what_is_masked_may_be_infinite():
-    mask = jnp.asarray([True, False])
-    state, info = updated(made(), batch([1.0, jnp.inf], mask=mask))
-    np.testing.assert_allclose(info.metrics["loss"], 0.5)
-
-
 def test_weights_weigh_the_loss_and_not_what_is_reported():
     report = lambda net, x: (square(net, x), {"reward": x.reward})
     agent = made(losses={"loss": Loss(report, ("a",))})
