@@ -13,8 +13,6 @@ from jax import lax
 
 from jaxrl.core import errors
 
-INITIALISERS = ("lecun", "orthogonal")
-
 
 def initialiser(name: str, scale: float):
     """The initialiser of that name: `orthogonal` times `scale`, or `lecun`, normal with variance
