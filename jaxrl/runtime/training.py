@@ -8,7 +8,7 @@ from pathlib import Path
 import jax
 
 from jaxrl.core import random
-from jaxrl.runtime import configuration, earlier, run_folder
+from jaxrl.runtime import configuration, earlier, run_folder, stopping
 from jaxrl.runtime.building import build, evaluation_environment, prepare, program
 from jaxrl.runtime.configuration import Experiment
 from jaxrl.runtime.display import Display
@@ -46,7 +46,9 @@ def train(config: Experiment, members: Members | None = None) -> Path:
     if config.debug:
         display.say("debug: every number and index is checked, which is slow.")
 
-    with session.signals():
+    if not config.resume and earlier.is_configuration(config.warm_start):
+        config = dataclasses.replace(config, warm_start=str(_before(config, session, keys)))
+    with session.interrupt.noted(), stopping.explained(None):
         if config.resume:
             if earlier.is_finished(folder):
                 display.say(f"The run in {folder} is finished; --fork it to train on.")
@@ -57,8 +59,6 @@ def train(config: Experiment, members: Members | None = None) -> Path:
                 session.run(folder, prog.place(progress), meta)
             return folder
 
-        if earlier.is_configuration(config.warm_start):
-            config = dataclasses.replace(config, warm_start=str(_before(config, session, keys)))
         # Everything that can be wrong is known before a folder is made.
         parent = earlier.parent(config, session, keys)
         with run_folder.draft(config.out, config.name) as draft, run_folder.locked(draft):
