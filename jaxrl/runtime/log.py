@@ -30,35 +30,37 @@ class Log:
 
         step: forget what came after the checkpoint of this update.
         size: how many bytes there were then. Where fewer are left the run goes on with these, and
-            `warn` is called with one sentence, as it is for lines that are no rows.
+            `warn` is called with one sentence.
         """
         self.path = path
         content = path.read_bytes() if path.exists() else b""
-        kept = bad = 0
+        kept = 0
         for line in content.splitlines(keepends=True):
             row = _row(line)
             later = row is not None and step is not None and row["updates"] > step
             if later or not line.endswith(b"\n"):
                 break
-            kept, bad = kept + len(line), bad + (row is None)
+            kept += len(line)
         if kept < size:
             warn(
                 f"'{path}' has lost rows: {kept} of the {size} bytes are there that it had at "
                 f"update {step}; the run goes on with these."
             )
-        _tell(warn, path, bad)
         # Unbuffered, so that a row that does not fit on the disk is not tried again at the end.
         self._file = path.open("ab", buffering=0)
         self._file.truncate(kept)
 
     def write(self, row: dict[str, Any]) -> None:
-        """Append a row. Raises `OSError` if it cannot be written, or if the file was deleted, whose
-        rows would be lost."""
-        if not os.fstat(self._file.fileno()).st_nlink:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self.path))
+        """Append a row. Raises `OSError` with the log's name if it cannot be written, or if the log
+        was deleted: its rows would be lost."""
         line = json.dumps(jsonable(row)).encode() + b"\n"
-        while line:
-            line = line[self._file.write(line) :]
+        try:
+            if not os.fstat(self._file.fileno()).st_nlink:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+            while line:
+                line = line[self._file.write(line) :]
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self.path)) from error
 
     def size(self) -> int:
         """Bytes written so far, all of them on disk."""
@@ -80,7 +82,10 @@ def read(path: Path, kind: str | None = None, warn: Warn = warnings.warn) -> lis
         return []
     lines = path.read_bytes().splitlines(keepends=True)
     rows = {i: row for i, line in enumerate(lines) if (row := _row(line)) is not None}
-    _tell(warn, path, sum(i not in rows and x.endswith(b"\n") for i, x in enumerate(lines)))
+    bad = sum(i not in rows and line.endswith(b"\n") for i, line in enumerate(lines))
+    if bad:
+        which = "1 line is no row" if bad == 1 else f"{bad} lines are no rows"
+        warn(f"In the log '{path}' {which}; passed over.")
     return [row for row in rows.values() if kind in (None, row["kind"])]
 
 
@@ -114,12 +119,6 @@ def _row(line: bytes) -> dict[str, Any] | None:
 def _is_metric(value: Any) -> bool:
     values = value if isinstance(value, list) else [value]
     return all(x is None or isinstance(x, int | float) for x in values)
-
-
-def _tell(warn: Warn, path: Path, bad: int) -> None:
-    if bad:
-        which = "1 line is no row" if bad == 1 else f"{bad} lines are no rows"
-        warn(f"In the log '{path}' {which}; passed over.")
 
 
 def jsonable(value: Any) -> Any:
