@@ -63,7 +63,7 @@ def test_rate_intervals_of_successes_are_wilsons(successes, runs, confidence):
 
 
 def test_rate_intervals_of_successes_in_closed_form():
-    z = scipy.stats.norm.ppf(0.975)
+    z = float(scipy.stats.norm.ppf(0.975))
     np.testing.assert_allclose(s.rate_interval([1.0] * 9)[1:], (9 / (9 + z**2), 1.0))
     np.testing.assert_allclose(s.rate_interval([0.0] * 9)[1:], (0.0, z**2 / (9 + z**2)))
 

@@ -12,6 +12,7 @@ from PIL import Image
 from experiments import gallery
 from jaxrl import envs
 from jaxrl.core.errors import UserError
+from jaxrl.envs.policies import random_policy
 from jaxrl.evaluation.evaluate import Episodes
 from jaxrl.evaluation.statistics import mean_interval, rate_interval
 
@@ -54,7 +55,8 @@ def test_returns_that_are_rates_have_intervals_between_0_and_1(
     metrics = {} if success is None else {"success": jnp.array(success)}
     played = Episodes(jnp.array(returns), jnp.ones(4, int), jnp.ones(4, bool), metrics)
     monkeypatch.setattr(gallery, "evaluate", lambda *_: played)
-    found = gallery.returns(envs.make("cartpole"), None, 4)
+    env = envs.make("cartpole")
+    found = gallery.returns(env, random_policy(env), 4)
     np.testing.assert_allclose(found, interval(np.float32(returns)), rtol=0.01)
     assert (found[1] < 0) == (interval is mean_interval)
 

@@ -11,7 +11,7 @@ import jax
 import pytest
 
 from jaxrl.core.errors import UserError
-from jaxrl.runtime import checkpoint_files, driver, stopping
+from jaxrl.runtime import checkpoint_files, configuration, driver, earlier, stopping
 from jaxrl.runtime.checkpoint_files import CheckpointError
 from jaxrl.runtime.command_line import Stopped
 from tests.runtime import tiny
@@ -128,6 +128,23 @@ def test_interrupted_while_it_starts_it_does_not_compile(tmp_path, capsys, monke
     said = capsys.readouterr().err.splitlines()
     assert said[-1] == f"terminated: saved. Go on with --resume {tmp_path / 'run'}"
     assert len(tiny.arrays(tmp_path / "run")) > 10
+
+
+def test_an_interrupt_ends_a_first_phase_and_what_was_to_follow(tmp_path, capsys, monkeypatch):
+    """Also one that comes before the first phase has begun."""
+    first = tmp_path / "first.yaml"
+    configuration.write(tiny.config(), first)
+    check = earlier.check_warm_start
+
+    def interrupted(*arguments):
+        signal.raise_signal(signal.SIGINT)
+        return check(*arguments)
+
+    monkeypatch.setattr(earlier, "check_warm_start", interrupted)
+    monkeypatch.setattr(driver.Program, "start", lambda *_: pytest.fail("it began"))
+    assert tiny.call("train", tmp_path, "--warm-start", str(first), "--quiet") == 130
+    assert capsys.readouterr().err == "interrupted\n"
+    assert {p.name for p in tmp_path.iterdir()} == {"tiny.yaml", "first.yaml"}
 
 
 # ---------------------------------------------------------------------------------- memory
