@@ -108,7 +108,7 @@ def _is_memory(error: Exception) -> bool:
 def _left(folder: Path | None) -> str:
     """A sentence on what is left of a run that ended early; none if its folder is gone."""
     if folder is None:
-        return "Nothing was saved."
+        return "Nothing new was saved."
     if not folder.is_dir():
         return ""
     try:

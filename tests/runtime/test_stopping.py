@@ -174,7 +174,7 @@ def test_memory_that_runs_out_ends_a_run_in_a_line(finished, tmp_path, capsys, b
 def test_memory_that_runs_out_at_the_start_leaves_nothing(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(driver.Program, "start", lambda *_: thrown(OUT_OF_MEMORY[0])())
     assert tiny.call("train", tmp_path, "--quiet") == 1
-    assert said_in_a_line(capsys).endswith("needs less. Nothing was saved.")
+    assert said_in_a_line(capsys).endswith("needs less. Nothing new was saved.")
     assert [p.name for p in tmp_path.iterdir()] == ["tiny.yaml"]
 
 
