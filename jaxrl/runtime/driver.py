@@ -75,6 +75,7 @@ class Program:
         if self.members is not None:
             begin = jax.vmap(begin)
         run = jax.jit(begin)(keys, {k: jnp.asarray(v) for k, v in (hyper or {}).items()})
+        run = jax.block_until_ready(run)  # raises what went wrong, too little memory say
         return self.place(Progress(run, self.empty_row(run)))
 
     def shapes(self, keys: Key) -> Progress:

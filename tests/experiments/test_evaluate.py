@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+import scipy.stats
 from PIL import Image
 
 from experiments import evaluate as script
@@ -53,6 +54,16 @@ def test_several_seeds_are_what_the_interval_is_over(finished_pair, tmp_path, ca
     assert "intervals over 2 seeds" in capsys.readouterr().out
     with Image.open(tmp_path / "episode.png") as picture:
         assert picture.format == "PNG"
+
+
+def test_intervals_of_rates_stay_between_0_and_1(finished, tmp_path):
+    """Of one seed they are over its episodes, each a success or none."""
+    result = evaluate(finished, tmp_path, "--max-steps", "15", "--render", "none", "--episodes=20")
+    found = result["stochastic"]["finished"]
+    assert 0 < found["mean"] < 1
+    successes = round(20 * found["mean"])
+    expected = scipy.stats.binomtest(successes, 20).proportion_ci(0.95, "wilson")
+    np.testing.assert_allclose(found["interval"], expected)
 
 
 def test_one_episode_has_no_interval(finished, tmp_path, capsys):
