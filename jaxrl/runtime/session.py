@@ -27,6 +27,7 @@ from jaxrl.runtime.command_line import Stopped
 from jaxrl.runtime.configuration import Experiment
 from jaxrl.runtime.display import Display
 from jaxrl.runtime.driver import Program
+from jaxrl.runtime.host import Abandoned
 from jaxrl.runtime.host_program import HostProgram
 from jaxrl.runtime.members import Members
 
@@ -57,6 +58,9 @@ class Session:
         )
         self.seconds: dict[str, float] = {}
         self.signal: int | None = None
+        self.pending: list[str] = []  # what was begun at the present step and not finished
+        if isinstance(self.program, HostProgram):
+            self.program.stopping = lambda: self.signal is not None
         self.diverged = np.full(len(self.members), m.NEVER)  # the update at which it began
 
     def check(self, keys: jax.Array) -> None:
@@ -70,6 +74,9 @@ class Session:
         self.folder, step = folder, meta["step"]
         self.saved, self.drawn = step, time.monotonic()
         self.diverged = np.asarray(meta["diverged"])
+        self.pending = list(meta.get("pending", ()))
+        if isinstance(self.program, HostProgram):
+            self.display.say(self.program.notice(bool(self.config.resume)))
         self.log = logs.Log(folder / "metrics.jsonl", meta["log_size"])
         with self.display.announced("Compiling", self.seconds):
             chunk = self.program.compile(progress)
@@ -80,10 +87,10 @@ class Session:
             self.env_steps(step), self.env_steps(self.plan.total), len(self.members)
         ):
             progress, end, reason = driver.drive(
-                chunk, progress, step, self.plan, self._happen, self._stop, self._tick
+                chunk, progress, step, self.plan, self._happen, self._stop, self._tick, self.pending
             )
         self.seconds["training"] = time.perf_counter() - began
-        if self.signal and end == self.plan.total:
+        if self.signal and end == self.plan.total and not self.pending:
             reason = None  # too late to interrupt anything
         if end != self.saved:
             self._checkpoint(end, progress)
@@ -101,7 +108,9 @@ class Session:
             row = jax.device_get(m.values(progress.row))
             self._write("train", step, {k: np.atleast_1d(v) for k, v in row.items()})
         elif name == "evaluate":
+            self.pending = [name]
             played = jax.device_get(self.evaluation(progress.run))
+            self.pending = []
             self._write("evaluation", step, {k: np.atleast_1d(v) for k, v in played.items()})
             if m.score(progress.row, "episode_return") not in progress.row:
                 # None is played while training on a data set.
@@ -131,7 +140,7 @@ class Session:
 
     def _stop(self, step: int, progress: driver.Progress) -> str | None:
         if self.signal is not None:
-            return INTERRUPTED[signal.Signals(self.signal)]
+            return self._interrupted()
         at = driver.diverged(progress.row)
         for member in np.flatnonzero((at != m.NEVER) & (self.diverged == m.NEVER)):
             if len(at) > 1:
@@ -141,6 +150,9 @@ class Session:
                 )
         self.diverged = np.minimum(self.diverged, at)
         return "not finite" if np.all(self.diverged != m.NEVER) else None
+
+    def _interrupted(self) -> str:
+        return INTERRUPTED[signal.Signals(self.signal)]
 
     def _tick(self, step: int, progress: driver.Progress) -> None:
         if not self.plan.due("log", step):
@@ -162,6 +174,7 @@ class Session:
             "log_size": log_size,
             "members": len(self.members),
             "diverged": self.diverged.tolist(),
+            "pending": self.pending,
             "jaxrl": jaxrl.__version__,
             "jax": jax.__version__,
         }
@@ -231,9 +244,16 @@ class Session:
                 f"steps); the state before it is saved in {run_folder.checkpoints(self.folder)}. "
                 "Run again with --debug to see where it began."
             )
-        else:
+        elif self.signal is not None:
             self.display.warn(f"{reason}: saved. Go on with --resume {self.folder}")
-            raise SystemExit(128 + (self.signal or 0))
+            raise SystemExit(128 + self.signal)
+        else:
+            updates = self.summary["updates"]
+            raise Stopped(
+                f"{reason.removesuffix('.')}; the state after {updates} updates "
+                f"({self.env_steps(updates)} environment steps) is saved in "
+                f"{run_folder.checkpoints(self.folder)}, go on with --resume {self.folder}."
+            )
 
     @contextlib.contextmanager
     def signals(self) -> Iterator[None]:
@@ -248,6 +268,9 @@ class Session:
         before = {number: signal.signal(number, handle) for number in INTERRUPTED}
         try:
             yield
+        except Abandoned:
+            self.display.warn(f"{self._interrupted()} before there was anything to save.")
+            raise SystemExit(128 + (self.signal or 0)) from None
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
