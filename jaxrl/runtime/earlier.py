@@ -46,7 +46,7 @@ def check_unchanged(config: Experiment, folder: Path) -> None:
         configuration.to_dict(config),
     )
     for name, old, new in configuration.differences(before, now):
-        if name != "devices":
+        if name not in ("devices", "track"):
             raise UserError(
                 f"{name} is {new!r} here and {old!r} in '{folder}'; --resume goes on unchanged, "
                 "--fork starts a new run from there under other settings."
@@ -97,8 +97,9 @@ def first_phase(config: Experiment) -> Experiment:
     first = configuration.experiment(configuration.load(config.warm_start))
     for name in ("seed", "seeds", "generator", "out", "quiet"):
         first = dataclasses.replace(first, **{name: getattr(config, name)})
-    settings = json.dumps(configuration.to_dict(first) | {"out": "", "name": ""}, sort_keys=True)
-    digest = hashlib.sha256(settings.encode()).hexdigest()[:8]
+    settings = configuration.to_dict(first) | {"out": "", "name": ""}
+    del settings["track"]  # says nothing about what is trained
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
     name = f"{run_folder.slug(first.algorithm)}-{run_folder.slug(first.env)}-{digest}"
     return dataclasses.replace(first, name=name)
 

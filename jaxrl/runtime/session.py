@@ -20,7 +20,7 @@ from jaxrl.core import metrics as m
 from jaxrl.core import random
 from jaxrl.core.types import Algorithm, Environment
 from jaxrl.evaluation.statistics import mean_interval
-from jaxrl.runtime import checkpoints, driver, run_folder
+from jaxrl.runtime import checkpoints, driver, run_folder, tracking
 from jaxrl.runtime import log as logs
 from jaxrl.runtime.building import plan
 from jaxrl.runtime.command_line import Stopped
@@ -65,6 +65,7 @@ class Session:
 
     def check(self, keys: jax.Array) -> None:
         """Raises `UserError` for what would only be found while the run goes on."""
+        tracking.check(self.config.track)
         shapes = self.program.shapes(keys)
         if self.plan.evaluate:
             self.program.check_evaluation(self.evaluation, shapes.run)
@@ -78,6 +79,7 @@ class Session:
         if isinstance(self.program, HostProgram):
             self.display.say(self.program.notice(bool(self.config.resume)))
         self.log = logs.Log(folder / "metrics.jsonl", meta["log_size"])
+        self.tracker = tracking.start(self.config, folder, self.members, self.display)
         with self.display.announced("Compiling", self.seconds):
             chunk = self.program.compile(progress)
             if self.plan.evaluate:
@@ -97,6 +99,7 @@ class Session:
         self._draw()
         self._summarise(step, end, progress, reason)
         self.log.close()
+        self.tracker.close()
         self._end(reason)
 
     def env_steps(self, step: int) -> int:
@@ -128,15 +131,15 @@ class Session:
         score = metrics.get(m.score(metrics, "episode_return"))
         if score is not None and kind == "train":
             self.display.score(np.asarray(score, float))
-        self.log.write(
-            {
-                "kind": kind,
-                "steps": self.env_steps(step),
-                "updates": step,
-                "seconds": time.time(),
-                "metrics": metrics,
-            }
-        )
+        row = {
+            "kind": kind,
+            "steps": self.env_steps(step),
+            "updates": step,
+            "seconds": time.time(),
+            "metrics": metrics,
+        }
+        self.log.write(row)
+        self.tracker.write(row)
 
     def _stop(self, step: int, progress: driver.Progress) -> str | None:
         if self.signal is not None:
