@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 import uuid
 from collections.abc import Callable
@@ -161,7 +162,9 @@ class Wandb:
     """A run of Weights & Biases that goes on under its id; offline unless WANDB_MODE says more.
 
     It cannot forget. So wandb.json in the run's folder holds, beside the id, how many rows it was
-    told, and rows that are made again after a checkpoint are not told again.
+    told in parts that were finished, and rows that are made again after a checkpoint are not told
+    again. A part that was not finished (after a kill, nobody knows what it holds) is told anew:
+    offline it is removed, and online wandb itself drops steps that it has.
     """
 
     module = "wandb"
@@ -169,11 +172,14 @@ class Wandb:
     def __init__(self, config: Experiment, folder: Path, say: Callable[[str], None]):
         wandb = plugins.package(self.module, "track")
         self._file = folder / "wandb.json"
-        known = {"id": uuid.uuid4().hex[:12], "rows": 0}
+        known = {"id": uuid.uuid4().hex[:12], "rows": 0, "parts": []}
         if self._file.exists():
             known = json.loads(self._file.read_text())
-        self._id, self.told = known["id"], known["rows"]
+        self._id, self.told, self._parts = known["id"], known["rows"], known["parts"]
         self._save()  # before anything can go wrong
+        for part in (folder / "wandb").glob("offline-run-*"):
+            if part.name not in self._parts:
+                shutil.rmtree(part)
         self._run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", "jaxrl"),
             name=folder.name,
@@ -191,14 +197,15 @@ class Wandb:
     def tell(self, row: Row, scalars: dict[str, float]) -> None:
         self._run.log(scalars, step=int(row["steps"]))
         self.told += 1
-        self._save()
 
     def close(self) -> None:
         self._run.finish()
+        self._parts = [*self._parts, Path(self._run.dir).parent.name]
+        self._save()
 
     def _save(self) -> None:
         new = self._file.with_suffix(".new")
-        new.write_text(json.dumps({"id": self._id, "rows": self.told}))
+        new.write_text(json.dumps({"id": self._id, "rows": self.told, "parts": self._parts}))
         new.replace(self._file)
 
 

@@ -181,7 +181,7 @@ def test_tracking_begins_and_ends_with_a_resume(finished_pair, tracked, tmp_path
 
 @pytest.fixture
 def wandb(monkeypatch):
-    """The few calls of wandb that are made; `runs` holds what each run was made with and told."""
+    """The few calls of wandb that are made; `runs` holds what each was made with and was told."""
     fake = types.ModuleType("wandb")
     fake.runs = []
 
@@ -189,11 +189,15 @@ def wandb(monkeypatch):
         offline, url = True, None
 
         def __init__(self, **settings):
-            self.settings, self.told, self.finished = settings, [], False
+            self.settings, self.rows, self.finished = settings, [], False
+            part = f"offline-run-{len(fake.runs)}-{settings['id']}"
+            self.dir = str(Path(settings["dir"]) / "wandb" / part / "files")
+            Path(self.dir).mkdir(parents=True)
             fake.runs.append(self)
 
         def log(self, data, step):
-            self.told.append((step, data))
+            assert not self.rows or step >= self.rows[-1][0]
+            self.rows.append((step, data))
 
         def finish(self):
             self.finished = True
@@ -206,9 +210,11 @@ def wandb(monkeypatch):
 
 
 def told(runs) -> dict[str, list[tuple[int, float]]]:
+    """What the parts that are there hold together."""
     found: dict[str, list[tuple[int, float]]] = {}
-    for run in runs:
-        for step, data in run.told:
+    for run in (run for run in runs if Path(run.dir).exists()):
+        assert run.finished
+        for step, data in run.rows:
             for tag, value in data.items():
                 found.setdefault(tag, []).append((step, np.float32(value)))
     return found
@@ -224,11 +230,34 @@ def test_wandb_is_told_a_sweep_and_goes_on_under_its_id(wandb, tmp_path):
     assert run.settings["config"]["agent"]["num_envs"] == 4
     assert told([run]) == expected(folder)
     assert "evaluation/return/seed 1, learning_rate 0.0001" in told([run])
-    cut = cut_off(folder, tmp_path / "cut", 1)
-    resume(cut)  # its config.yaml says that it is tracked
+    cut_off(folder, tmp_path / "cut", 1)
+    shutil.rmtree(folder)
+    (tmp_path / "cut").rename(folder)
+    resume(folder)  # its config.yaml says that it is tracked
     before, after = wandb.runs
     assert after.settings["id"] == before.settings["id"] and after.settings["resume"] == "allow"
-    assert told([before, after]) == expected(cut)
+    assert not after.rows and told([before, after]) == expected(folder)
+
+
+def test_wandb_is_told_anew_what_a_kill_left_open(wandb, tmp_path):
+    log = logs.Log(tmp_path / "metrics.jsonl")
+
+    def go_on(*rows):
+        one, display = Members([{"seed": 0}]), Display(quiet=True)
+        tracker = tracking.start(tiny.config(track="wandb"), tmp_path, one, display)
+        for new in rows:
+            log.write(new)
+            tracker.write(new)
+        return tracker
+
+    go_on(row(8, 1.0)).close()
+    go_on(row(16, 2.0), row(16, 4.0, kind="evaluation"))  # never closed
+    go_on(row(24, 8.0)).close()
+    assert told(wandb.runs) == {
+        "train/loss": [(8, 1.0), (16, 2.0), (24, 8.0)],
+        "evaluation/loss": [(16, 4.0)],
+    }
+    assert len({run.settings["id"] for run in wandb.runs}) == 1
 
 
 def test_wandb_learns_what_it_missed(wandb, finished, tmp_path):
