@@ -18,7 +18,6 @@ import pytest
 from experiments import train as train_script
 from jaxrl.core import random
 from jaxrl.runtime import command_line, configuration, host, load, run_folder, training
-from jaxrl.runtime.worker import Worker
 from tests.runtime import faulty, tiny
 from tests.runtime.faulty import Faulty
 
@@ -219,17 +218,3 @@ def test_what_is_not_resumed_exactly_is_said(fault, tmp_path, capfd):
     fault(lambda method, count: None)
     assert command_line.call(train_script.main, ["--resume", str(tmp_path / "run")]) == 0
     assert f"The episodes of '{faulty.NAME}' were not saved: new ones begin" in said()
-
-
-def test_a_worker_makes_calls_in_order_and_ends():
-    worker = Worker()
-    threads = [worker.begin(threading.current_thread) for _ in range(2)]
-    failing = worker.begin(lambda: 1 // 0)
-    assert failing.done.wait(60)
-    assert threads[0].value is threads[1].value is not threading.main_thread()
-    assert isinstance(failing.error, ZeroDivisionError)
-    thread = threads[0].value
-    assert thread.daemon
-    del worker
-    thread.join(60)
-    assert not thread.is_alive()
