@@ -148,9 +148,9 @@ class TensorBoard:
         summary = self._summaries.Summary(
             value=[value(tag=tag, simple_value=number) for tag, number in scalars.items()]
         )
-        self._writer.add_event(
-            self._events.Event(wall_time=row["seconds"], step=int(row["steps"]), summary=summary)
-        )
+        when = row.get("time", row.get("seconds"))  # Unix time, by either of its names
+        event = self._events.Event(wall_time=when, step=int(row["steps"]), summary=summary)
+        self._writer.add_event(event)
         self._writer.flush()  # rows are few, and a kill must not lose any
         self.told += 1
 
