@@ -119,12 +119,12 @@ def evaluate(folder: Path, config: Options) -> None:
     print(f"{config.episodes} episodes for each seed; intervals over {over}.")
     print(f"Written to {out / 'evaluation.json'}")
     if config.render != "none" and env.render is not None:
-        frames = render.record(env, policies[config.member], key, max_steps=config.max_steps)
+        episode = render.record(env, policies[config.member], key, max_steps=config.max_steps)
         path = out / f"episode.{config.render}"
         if config.render == "gif":
-            render.write_gif(frames, path)
+            render.write_gif(episode.frames, path, episode.fps)
         else:
-            render.write_png(frames[-1], path)
+            render.write_png(episode.frames[-1], path)
         print(f"One greedy episode: {path}")
 
 

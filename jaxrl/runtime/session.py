@@ -18,9 +18,10 @@ from jaxrl.core import metrics as m
 from jaxrl.core import random
 from jaxrl.core.types import Algorithm, Environment
 from jaxrl.evaluation.statistics import mean_interval
-from jaxrl.runtime import checkpoints, configuration, driver, run_folder, stopping
+from jaxrl.runtime import checkpoints, configuration, driver, run_folder, stopping, tracking
 from jaxrl.runtime import log as logs
 from jaxrl.runtime.building import plan
+from jaxrl.runtime.command_line import Stopped
 from jaxrl.runtime.configuration import Experiment
 from jaxrl.runtime.display import Display
 from jaxrl.runtime.driver import Program
@@ -49,10 +50,14 @@ class Session:
         )
         self.seconds: dict[str, float] = {}
         self.interrupt = stopping.Interrupt()
+        self.pending: list[str] = []  # what was begun at the present step and not finished
+        if isinstance(self.program, HostProgram):
+            self.program.stopping = lambda: self.interrupt.reason is not None
         self.diverged = np.full(len(self.members), m.NEVER)  # the update at which it began
 
     def check(self, keys: jax.Array) -> None:
         """Raises `UserError` for what would only be found while the run goes on."""
+        tracking.check(self.config.track)
         shapes = self.program.shapes(keys)
         if self.plan.evaluate:
             self.program.check_evaluation(self.evaluation, shapes.run)
@@ -64,10 +69,16 @@ class Session:
         self.diverged = np.asarray(meta["diverged"])
         if self.interrupt.reason:  # while it started
             self._end(self.interrupt.reason)
+        if isinstance(self.program, HostProgram):
+            self.display.say(self.program.notice(bool(self.config.resume)))
         with stopping.explained(folder):
             self.log = logs.Log(self._rows, first, meta["log_size"], self.display.warn)
+            evaluated = [row["updates"] for row in logs.read(self._rows, "evaluation")[-1:]]
+            self.pending = [] if evaluated == [first] else list(meta.get("pending", ()))
             with contextlib.closing(self.log):
-                progress, step, reason = self._drive(progress, first)
+                self.tracker = tracking.start(self.config, folder, self.members, self.display)
+                with contextlib.closing(self.tracker):
+                    progress, step, reason = self._drive(progress, first)
             stopping.check_there(folder)
             rows = logs.read(self._rows, warn=self.display.warn)
             self._draw(rows)
@@ -87,10 +98,10 @@ class Session:
             self.env_steps(step), self.env_steps(self.plan.total), len(self.members)
         ):
             progress, end, reason = driver.drive(
-                chunk, progress, step, self.plan, self._happen, self._stop, self._tick
+                chunk, progress, step, self.plan, self._happen, self._stop, self._tick, self.pending
             )
         self.seconds["training"] = time.perf_counter() - began
-        if self.interrupt.reason and end == self.plan.total:
+        if self.interrupt.reason and end == self.plan.total and not self.pending:
             reason = None  # too late to interrupt anything
         if end != self.saved:
             self._checkpoint(end, progress)
@@ -109,7 +120,9 @@ class Session:
             row = jax.device_get(m.values(progress.row))
             self._write("train", step, {k: np.atleast_1d(v) for k, v in row.items()})
         elif name == "evaluate":
+            self.pending = [name]
             played = jax.device_get(jax.block_until_ready(self.evaluation(progress.run)))
+            self.pending = []
             self._write("evaluation", step, {k: np.atleast_1d(v) for k, v in played.items()})
             if m.score(progress.row, "episode_return") not in progress.row:
                 # None is played while training on a data set.
@@ -127,15 +140,15 @@ class Session:
         score = metrics.get(m.score(metrics, "episode_return"))
         if score is not None and kind == "train":
             self.display.score(np.asarray(score, float))
-        self.log.write(
-            {
-                "kind": kind,
-                "steps": self.env_steps(step),
-                "updates": step,
-                "time": time.time(),
-                "metrics": metrics,
-            }
-        )
+        row = {
+            "kind": kind,
+            "steps": self.env_steps(step),
+            "updates": step,
+            "time": time.time(),
+            "metrics": metrics,
+        }
+        self.log.write(row)
+        self.tracker.write(row)
 
     def _stop(self, step: int, progress: driver.Progress) -> str | None:
         if self.interrupt.reason:
@@ -172,9 +185,10 @@ class Session:
             "log_size": log_size,
             "members": len(self.members),
             "diverged": self.diverged.tolist(),
+            "pending": self.pending,
+            "settings": configuration.to_dict(self.config),
             "jaxrl": jaxrl.__version__,
             "jax": jax.__version__,
-            "settings": configuration.to_dict(self.config),
         }
         path = run_folder.checkpoints(folder)
         checkpoints.save(path, step, progress, meta, keep=self.config.keep)
@@ -252,9 +266,17 @@ class Session:
                 f"steps); the state before it is saved in {run_folder.checkpoints(self.folder)}. "
                 "Run again with --debug to see where it began."
             )
+        elif self.interrupt.number is not None:
+            self.display.warn(f"{reason}: saved. Go on with {run_folder.to_resume(self.folder)}")
+            raise SystemExit(128 + self.interrupt.number)
         else:
-            self.display.warn(f"{reason}: saved. Go on with --resume {self.folder}")
-            raise SystemExit(128 + (self.interrupt.number or 0))
+            updates = self.summary["updates"]
+            raise Stopped(
+                f"{reason.removesuffix('.')}; the state after {updates} updates "
+                f"({self.env_steps(updates)} environment steps) is saved in "
+                f"{run_folder.checkpoints(self.folder)}, go on with "
+                f"{run_folder.to_resume(self.folder)}."
+            )
 
 
 def _last(evaluations: list[dict[str, Any]], name: str) -> list[float] | None:

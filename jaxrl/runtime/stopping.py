@@ -7,12 +7,14 @@ import dataclasses
 import errno
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from jaxrl.runtime import checkpoints, run_folder
 from jaxrl.runtime.checkpoint_files import CheckpointError, first_line
-from jaxrl.runtime.command_line import Stopped
+from jaxrl.runtime.command_line import Stopped, out_of_memory
+from jaxrl.runtime.host import Abandoned
 
 INTERRUPTED = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
 
@@ -50,6 +52,9 @@ class Interrupt:
         before = {number: signal.signal(number, handle) for number in INTERRUPTED}
         try:
             yield
+        except Abandoned:  # while the run started
+            print(f"{self.reason} before there was anything to save.", file=sys.stderr)
+            raise SystemExit(128 + (self.number or 0)) from None
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
@@ -78,7 +83,7 @@ def check_there(folder: Path) -> None:
 
 def _cause(error: Exception, folder: Path | None) -> str | None:
     """A sentence; None where it may be due to the program."""
-    if _is_memory(error):
+    if out_of_memory(error):
         said = first_line(error).rstrip(".")
         return (
             f"Memory ran out ({said}); a run with fewer environments or seeds, or with a smaller "
@@ -96,15 +101,6 @@ def _cause(error: Exception, folder: Path | None) -> str | None:
     return f"'{error.filename or folder or 'A file'}' cannot be written: {error.strerror}."
 
 
-def _is_memory(error: Exception) -> bool:
-    """Whether NumPy, XLA or the operating system (for a thread's stack, say) had no memory left."""
-    said = str(error)
-    return isinstance(error, MemoryError) or (
-        isinstance(error, RuntimeError)
-        and ("RESOURCE_EXHAUSTED" in said or "can't start new thread" in said)
-    )
-
-
 def _left(folder: Path | None) -> str:
     """A sentence on what is left of a run that ended early; none if its folder is gone."""
     if folder is None:
@@ -115,4 +111,4 @@ def _left(folder: Path | None) -> str:
         newest = checkpoints.latest(run_folder.checkpoints(folder), lambda broken: None)
     except CheckpointError as error:
         return str(error)
-    return f"The last whole checkpoint is {newest}; go on with --resume {folder}"
+    return f"The last whole checkpoint is {newest}; go on with {run_folder.to_resume(folder)}"

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import scipy.stats
-from PIL import Image
+from PIL import Image, ImageSequence
 
 from experiments import evaluate as script
 from jaxrl.runtime import command_line
@@ -38,6 +38,8 @@ def test_both_ways_of_acting_with_intervals_and_a_gif(finished, tmp_path, capsys
     assert "greedy return" in shown and "stochastic return" in shown and "95 % interval" in shown
     with Image.open(tmp_path / "new" / "folder" / "episode.gif") as gif:
         assert gif.n_frames > 5 and np.asarray(gif.convert("RGB")).std() > 0
+        durations = [frame.info["duration"] for frame in ImageSequence.Iterator(gif)]
+        assert min(durations) == 20  # ms, CartPole's time step; equal frames are joined
 
 
 def test_the_same_seed_gives_the_same_numbers(finished, tmp_path):
