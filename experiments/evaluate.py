@@ -69,7 +69,7 @@ def evaluate(folder: Path, config: Options) -> None:
     from jaxrl.core import random
     from jaxrl.evaluation import render
     from jaxrl.evaluation.evaluate import evaluate as compiled
-    from jaxrl.evaluation.statistics import mean_interval
+    from jaxrl.evaluation.statistics import metric_interval
     from jaxrl.runtime import host
     from jaxrl.runtime.building import elsewhere, prepare
     from jaxrl.runtime.earlier import load_all
@@ -106,7 +106,8 @@ def evaluate(folder: Path, config: Options) -> None:
             # Seeds are independent runs, so they are what an interval is over; a single seed's
             # interval is over its episodes.
             values = np.asarray(values, float).reshape(len(policies), config.episodes)
-            mean, low, high = mean_interval(values.mean(1) if len(policies) > 1 else values[0])
+            runs = values.mean(1) if len(policies) > 1 else values[0]
+            mean, low, high = metric_interval(name, runs)
             known = bool(np.isfinite(low))  # of a single number it is unknown
             interval = [low, high] if known else None
             results[how][name] = {"mean": mean, "interval": interval, "seeds": len(policies)}
@@ -118,12 +119,12 @@ def evaluate(folder: Path, config: Options) -> None:
     print(f"{config.episodes} episodes for each seed; intervals over {over}.")
     print(f"Written to {out / 'evaluation.json'}")
     if config.render != "none" and env.render is not None:
-        frames = render.record(env, policies[config.member], key, max_steps=config.max_steps)
+        episode = render.record(env, policies[config.member], key, max_steps=config.max_steps)
         path = out / f"episode.{config.render}"
         if config.render == "gif":
-            render.write_gif(frames, path)
+            render.write_gif(episode.frames, path, episode.fps)
         else:
-            render.write_png(frames[-1], path)
+            render.write_png(episode.frames[-1], path)
         print(f"One greedy episode: {path}")
 
 

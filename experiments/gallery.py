@@ -37,7 +37,7 @@ from jaxrl.envs.policies import expert_policy, random_policy
 from jaxrl.envs.wrappers import expert_channel
 from jaxrl.evaluation.evaluate import evaluate
 from jaxrl.evaluation.render import write_png
-from jaxrl.evaluation.statistics import mean_interval
+from jaxrl.evaluation.statistics import mean_interval, rate_interval
 from jaxrl.runtime import command_line
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -157,11 +157,14 @@ def joined(pictures: Sequence[np.ndarray], axis: int) -> np.ndarray:
 
 
 def returns(env: Environment, policy: Policy, episodes: int) -> list[float]:
-    """Mean return and the ends of its interval, to three digits."""
+    """Mean return and the ends of its interval, to three digits. Where only a success is worth
+    anything, and that at most 1, the interval stays between 0 and 1."""
     played = evaluate(env, policy, random.key(1), episodes, False, limit(env))
     total = np.asarray(played.returns, np.float64)
     total = total if total.ndim == 1 else total[:, 0]  # the first player's
-    interval = mean_interval(total)
+    success = played.metrics.get("success")
+    rate = success is not None and np.all((total >= 0) & (total <= np.asarray(success)))
+    interval = (rate_interval if rate else mean_interval)(total)
     return [float(f"{x:.3g}") for x in (interval.estimate, interval.low, interval.high)]
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from jaxrl.core.errors import UserError, unknown
-from jaxrl.evaluation.statistics import mean_interval
+from jaxrl.evaluation.statistics import mean_interval, rate_interval
 
 HOLDS, FAILS, INCONCLUSIVE = "holds", "does not hold", "inconclusive"
 MIN_SEEDS = 5  # fewer give no verdict
@@ -58,11 +58,11 @@ class Figure:
     per_seed: tuple[float, ...]
 
 
-def figure(name: str, per_seed: ArrayLike) -> Figure:
-    """The mean of `per_seed` [seeds] with Student's interval. Raises `UserError` unless every
-    value is finite."""
+def figure(name: str, per_seed: ArrayLike, rate: bool = False) -> Figure:
+    """The mean of `per_seed` [seeds] with Student's interval; that of a `rate`, by its nature
+    between 0 and 1, stays there. Raises `UserError` unless every value is finite."""
     values = np.asarray(per_seed, np.float64)
-    mean, low, high = mean_interval(values)
+    mean, low, high = (rate_interval if rate else mean_interval)(values)
     return Figure(name, mean, low, high, tuple(values.tolist()))
 
 

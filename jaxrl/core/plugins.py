@@ -91,6 +91,25 @@ def declared(function: Any) -> dict[str, Any]:
         return {}
 
 
+def package(name: str, extra: str) -> types.ModuleType:
+    """The module `name` of a package that the extra `extra` of jaxrl brings. Raises `UserError`
+    where it is missing or broken."""
+    top = name.partition(".")[0]
+    try:
+        importlib.import_module(top)
+        return importlib.import_module(name)
+    except Exception as error:  # whatever goes wrong inside someone else's package
+        if isinstance(error, ModuleNotFoundError) and error.name == top:
+            raise UserError(
+                f"The package '{top}' is not installed; pip install -e '.[{extra}]' in jaxrl's "
+                "repository brings it."
+            ) from error
+        raise UserError(
+            f"The package '{top}' cannot be imported ({type(error).__name__}: {error}); "
+            f"pip install -e '.[{extra}]' in jaxrl's repository brings versions that work together."
+        ) from error
+
+
 def _own(module: types.ModuleType, fits: Callable[[Any], bool]) -> list[str]:
     """The public names of `module` that a user may have meant."""
 

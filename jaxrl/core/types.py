@@ -193,6 +193,8 @@ class Environment:
     render(state, params) -> uint8 [H, W, 3], on the host.
     expert(state, params) -> a good action, one instance like `step`; it may see all of the state.
     goals: how to ask for another goal afterwards, where the environment has goals.
+    step_seconds(state, params) -> simulated seconds of one step, on the host; None where the world
+        has no time but its steps, as boards and grids have not.
     """
 
     name: str
@@ -205,6 +207,7 @@ class Environment:
     render: Callable[[Tree, Tree], np.ndarray] | None = None
     expert: Callable[[Tree, Tree], Tree] | None = None
     goals: Goals | None = None
+    step_seconds: Callable[[Tree, Tree], Any] | None = None
 
     def __post_init__(self):
         # A copy by `dataclasses.replace` checks its own space, and that one only. (An attribute of

@@ -47,8 +47,8 @@ def check_environment(env: Environment, steps: int = 64) -> None:
     both terminated and truncated, along a random roll-out of `steps` steps; `legal_actions` fit the
     action space and leave a choice; the same arguments give the same result, with `jit`, without,
     and under `vmap` over keys, states, actions and parameters; an episode ends by `max_steps`
-    (where that is at most 2,000); `render` gives uint8 `[H, W, 3]`; `expert` gives an action of the
-    action space; `goals` end no step that went on.
+    (where that is at most 2,000); `render` gives uint8 `[H, W, 3]`; `step_seconds` gives a
+    positive number; `expert` gives an action of the action space; `goals` end no step that went on.
     """
     if not isinstance(env, Environment):
         raise EnvironmentCheckError(
@@ -64,6 +64,7 @@ def check_environment(env: Environment, steps: int = 64) -> None:
     _check_vmap(env, step, visited)
     _check_max_steps(env, step)
     _check_render(env, visited)
+    _check_step_seconds(env, visited)
     _check_expert(env, visited)
     _check_goals(env, visited)
 
@@ -296,6 +297,14 @@ def _check_render(env: Environment, visited: list[_Visit]) -> None:
             env,
             f"render returns {describe(frame)}; it must return a uint8 array [height, width, 3]",
         )
+
+
+def _check_step_seconds(env: Environment, visited: list[_Visit]) -> None:
+    if env.step_seconds is None:
+        return
+    seconds = env.step_seconds(visited[0].state, env.params)
+    if np.shape(seconds) != () or not 0.0 < seconds < np.inf:
+        fail(env, f"step_seconds returns {seconds}; it must return a positive number")
 
 
 def _check_expert(env: Environment, visited: list[_Visit]) -> None:

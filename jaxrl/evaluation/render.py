@@ -6,12 +6,25 @@ import functools
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
 import numpy as np
 
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Environment, Key, Policy, TimeStep, Tree
+
+UNTIMED_FPS = 8.0  # steps that are shown in a second where the world has no time of its own
+GIF_TICKS = 100  # a GIF counts time in hundredths of a second,
+SHORTEST_TICKS = 2  # and viewers slow down frames that are shorter than two
+
+
+class Recording(NamedTuple):
+    """The frames, uint8 `[H, W, 3]`, of one episode, and how many of them are a second of the
+    world's own time (`UNTIMED_FPS` where it has none)."""
+
+    frames: list[np.ndarray]
+    fps: float
 
 
 def record(
@@ -21,8 +34,8 @@ def record(
     max_steps: int | None = None,
     params: Tree = None,
     greedy: bool = True,
-) -> list[np.ndarray]:
-    """The frames, uint8 `[H, W, 3]`, of one episode: the first state and the one after each step.
+) -> Recording:
+    """One episode: a frame of the first state and of the one after each step.
 
     max_steps: stop after so many steps; the environment's own limit when None.
     params: the environment's parameters; its defaults when None.
@@ -42,6 +55,9 @@ def record(
     first, *keys = jax.random.split(key, min(limits) + 1)
     state, timestep = jax.jit(env.reset)(first, params)
     memory = policy.memory(1)
+    fps = UNTIMED_FPS
+    if env.step_seconds is not None:
+        fps = 1.0 / float(env.step_seconds(state, params))
     frames = [env.render(state, params)]
     for step_key in keys:
         state, timestep, memory = _advance(
@@ -50,7 +66,7 @@ def record(
         frames.append(env.render(state, params))
         if bool(timestep.done):
             break
-    return frames
+    return Recording(frames, fps)
 
 
 @functools.partial(jax.jit, static_argnames=("env", "greedy"))
@@ -72,11 +88,14 @@ def _advance(
     return state, timestep, memory
 
 
-def write_gif(frames: Sequence[np.ndarray], path: str | os.PathLike[str], fps: float = 30) -> None:
+def write_gif(
+    frames: Sequence[np.ndarray], path: str | os.PathLike[str], fps: float = UNTIMED_FPS
+) -> None:
     """Write `frames`, uint8 `[H, W, 3]`, as an endless GIF of `fps` frames per second.
 
-    A GIF counts time in hundredths of a second, and viewers slow down what is faster than 50 frames
-    per second. Missing folders of `path` are made.
+    A GIF counts time in hundredths of a second, so frames differ by one where `fps` needs it; of
+    more than 50 frames a second some are left out, never the first and the last. The whole lasts as
+    long as `fps` says, to a hundredth of a second. Missing folders of `path` are made.
 
     Raises `UserError` when there are no frames, when they differ in shape, or when `fps` is not
     positive.
@@ -90,6 +109,7 @@ def write_gif(frames: Sequence[np.ndarray], path: str | os.PathLike[str], fps: f
     shapes = {_checked(frame, "write_gif").shape for frame in frames}
     if len(shapes) > 1:
         raise UserError(f"write_gif got frames of the shapes {sorted(shapes)}; all must be equal.")
+    frames, ticks = _timed(frames, fps)
     # One palette for all: a palette for each frame makes flat colours flicker. It is taken from
     # frames throughout the episode, side by side.
     sampled = frames[:: max(1, len(frames) // 16)]
@@ -103,9 +123,18 @@ def write_gif(frames: Sequence[np.ndarray], path: str | os.PathLike[str], fps: f
         format="GIF",
         save_all=True,
         append_images=images[1:],
-        duration=max(10, 10 * round(100 / fps)),
+        duration=[1000 // GIF_TICKS * n for n in ticks],
         loop=0,
     )
+
+
+def _timed(frames: Sequence[np.ndarray], fps: float) -> tuple[Sequence[np.ndarray], list[int]]:
+    """Those of `frames` that a GIF can show, and for how many ticks each."""
+    ticks = max(SHORTEST_TICKS, GIF_TICKS * len(frames) / fps)
+    count = min(len(frames), int(ticks / SHORTEST_TICKS + 1e-3))
+    shown = np.linspace(0, len(frames) - 1, count).round().astype(int)
+    ends = np.linspace(0, ticks, count + 1).round().astype(int)
+    return [frames[i] for i in shown], np.diff(ends).tolist()
 
 
 def write_png(frame: np.ndarray, path: str | os.PathLike[str]) -> None:

@@ -14,12 +14,18 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
+from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from jaxrl.core.errors import UserError
+
+# Names under which episodes report a yes or no, or a share of the episode.
+RATES = ("finished", "success", "won", "lost")
+
+_ROUNDING = 1e-6  # of a mean in float32
 
 
 class Interval(NamedTuple):
@@ -52,6 +58,53 @@ def mean_interval(x: ArrayLike, confidence: float = 0.95) -> Interval:
     else:
         half = t_quantile(n - 1, confidence) * x.std(0, ddof=1) / math.sqrt(n)
     return _interval(mean, mean - half, mean + half)
+
+
+def rate_interval(x: ArrayLike, confidence: float = 0.95) -> Interval:
+    """The mean over runs of values in [0, 1], with an interval that stays there.
+
+    Where every run has 0 or 1, a failure or a success, it is Wilson's score interval (Wilson 1927,
+    "Probable inference, the law of succession, and statistical inference", JASA 22), which also
+    after successes alone has a width and holds the truth about as often as it says (Brown, Cai &
+    DasGupta 2001, "Interval estimation for a binomial proportion", Statistical Science 16). Shares
+    in between, such as the success rate of each seed, get Student's interval of `mean_interval` cut
+    to [0, 1]: no mean lies beyond, so the cut loses no truth.
+
+    Args:
+        x: [runs] or [runs, ...]; every further axis has intervals of its own.
+
+    Returns:
+        Interval of floats, or of arrays [...].
+
+    Raises:
+        UserError: if `x` is empty or holds numbers outside [0, 1], but for rounding.
+    """
+    x = _scores("x", x)
+    if x.min() < -_ROUNDING or x.max() > 1 + _ROUNDING:
+        raise UserError(f"Rates lie between 0 and 1; x reaches from {x.min():g} to {x.max():g}.")
+    x = np.clip(x, 0.0, 1.0)
+    mean, low, high = (np.asarray(part) for part in mean_interval(x, confidence))
+    n, z = len(x), NormalDist().inv_cdf((1 + confidence) / 2)
+    centre = (mean + z**2 / (2 * n)) / (1 + z**2 / n)
+    half = z / (1 + z**2 / n) * np.sqrt(mean * (1 - mean) / n + (z / (2 * n)) ** 2)
+    outcomes = ((x == 0) | (x == 1)).all(0)
+    low, high = np.where(outcomes, centre - half, low), np.where(outcomes, centre + half, high)
+    # Also Wilson's ends may lie a rounding error beyond.
+    return _interval(mean, np.clip(low, 0.0, mean), np.clip(high, mean, 1.0))
+
+
+def metric_interval(name: str, x: ArrayLike, confidence: float = 0.95) -> Interval:
+    """`rate_interval` of what is a rate by its `name` and its values, else `mean_interval`.
+
+    Args:
+        name: of what `evaluate` or an environment reports of an episode. A rate is what is in
+            `RATES`, or begins with `contact_` (the part of an episode that a foot touched).
+        x: scores, [runs] or [runs, ...].
+    """
+    x = np.asarray(x, np.float64)
+    named = name in RATES or name.startswith("contact_")
+    rate = named and np.all((x >= 0) & (x <= 1))
+    return (rate_interval if rate else mean_interval)(x, confidence)
 
 
 def paired_interval(x: ArrayLike, y: ArrayLike, confidence: float = 0.95) -> Interval:

@@ -30,6 +30,9 @@ class Leaf:
 
 def to_host(tree: Tree) -> tuple[list[Leaf], list[np.ndarray]]:
     """Every leaf's description, and a copy of its numbers (of a key: its data) on the host."""
+    # Raises what went wrong while the leaves were computed. On a CPU, reading one whose computation
+    # ran out of memory waits for ever (JAX 0.10).
+    jax.block_until_ready(tree)
     leaves, arrays = [], []
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
         described = describe(path, leaf)

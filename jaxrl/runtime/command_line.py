@@ -57,9 +57,11 @@ def call(main: Callable[[Sequence[str]], int | None], argv: Sequence[str]) -> in
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether `error` says that an array did not fit into the memory of the host or a device."""
+    """Whether NumPy, XLA or the operating system (for a thread's stack, say) had no memory left."""
+    said = str(error)
     return isinstance(error, MemoryError) or (
-        isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" in str(error)
+        isinstance(error, RuntimeError)
+        and ("RESOURCE_EXHAUSTED" in said or "can't start new thread" in said)
     )
 
 

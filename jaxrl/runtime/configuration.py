@@ -87,6 +87,9 @@ class Experiment(Generic[C]):
     """The folder in which the run makes a folder of its own."""
     name: str = ""
     """The run folder's name; empty for ALGORITHM-ENV-NUMBER."""
+    track: str = "none"
+    """tensorboard, wandb (offline unless WANDB_MODE says otherwise) or none: who shows the rows of
+    the log while the run goes on, besides its folder."""
 
     resume: str = unsaved("")
     """Go on with the run in this folder, from its last whole checkpoint."""

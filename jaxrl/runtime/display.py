@@ -75,7 +75,9 @@ class Display:
         """Each member has done `steps` environment steps."""
         now = time.perf_counter()
         rate = (steps - self._first) * self._members / max(now - self._began, 1e-9)
-        speed = f"{rate / 1e6:.2f}M steps/s" if rate >= 1e6 else f"{rate / 1e3:.1f}k steps/s"
+        speed = f"{per_second(rate)} steps/s"
+        if self._members > 1:
+            speed += f" (all {self._members} together)"
         score = self._score or "-"
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], completed=steps, speed=speed, score=score)
@@ -85,3 +87,12 @@ class Display:
             self.say(
                 f"{steps:,} of {self._total:,} steps · {speed} · return {score} · {left:.0f} s left"
             )
+
+
+def per_second(rate: float) -> str:
+    """A rate to two or three digits, such as 0.4, 12, 1.2k and 3.45M."""
+    if rate >= 999_950:
+        return f"{rate / 1e6:.2f}M"
+    if rate >= 999.5:
+        return f"{rate / 1e3:.1f}k"
+    return f"{rate:.0f}" if rate >= 9.95 else f"{rate:.2g}"

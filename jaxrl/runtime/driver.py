@@ -11,7 +11,7 @@ import dataclasses
 import math
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -75,6 +75,7 @@ class Program:
         if self.members is not None:
             begin = jax.vmap(begin)
         run = jax.jit(begin)(keys, {k: jnp.asarray(v) for k, v in (hyper or {}).items()})
+        run = jax.block_until_ready(run)  # raises what went wrong, too little memory say
         return self.place(Progress(run, self.empty_row(run)))
 
     def shapes(self, keys: Key) -> Progress:
@@ -174,6 +175,14 @@ def evaluation_key(run: train.Run) -> Key:
     return jax.random.fold_in(jax.random.fold_in(run.key, np.uint32(2**32 - 1)), run.step)
 
 
+class Halted(Stopped):
+    """A chunk or an evaluation broke off. `progress` and `steps`: what a chunk had done until then,
+    in whole steps of the algorithm."""
+
+    progress: Progress | None = None
+    steps: int = 0
+
+
 def drive(
     chunk: Callable[[Progress, int], Progress],
     progress: Progress,
@@ -182,31 +191,41 @@ def drive(
     happen: Callable[[str, int, Progress], None],
     stop: Callable[[int, Progress], str | None],
     tick: Callable[[int, Progress], None] = lambda step, progress: None,
+    pending: Sequence[str] = (),
 ) -> tuple[Progress, int, str | None]:
     """Run from `step` to the end of the plan, or until `stop` gives a reason.
 
     happen(name, step, progress): called for log, evaluate and checkpoint, in this order, when due;
         the row is emptied after log.
     tick(step, progress): after every chunk.
+    pending: names of what is still to happen at the first step.
 
-    Returns progress, the step reached, and the reason or None at the end.
+    Returns progress, the step reached, and the reason or None at the end. Where a chunk or `happen`
+    raises `Halted`, that is the reason, unless `stop` has one.
     """
     size, reason = 1, stop(step, progress)
-    while step < plan.total and not reason:
-        count = min(size, plan.next_stop(step) - step)
-        began = time.perf_counter()
-        progress = jax.block_until_ready(chunk(progress, count))
-        seconds = time.perf_counter() - began
-        step += count
-        size = max(1, min(2 * size, math.ceil(count * CHUNK_SECONDS / max(seconds, 1e-9))))
-        tick(step, progress)
-        reason = stop(step, progress)
-        if plan.due("log", step):
-            happen("log", step, progress)
-            progress = Progress(progress.run, _emptied(progress.row))
-        for name in ("evaluate", "checkpoint"):
-            if plan.due(name, step):
-                happen(name, step, progress)
+    try:
+        for name in () if reason else pending:
+            happen(name, step, progress)
+        while step < plan.total and not reason:
+            count = min(size, plan.next_stop(step) - step)
+            began = time.perf_counter()
+            progress = jax.block_until_ready(chunk(progress, count))
+            seconds = time.perf_counter() - began
+            step += count
+            size = max(1, min(2 * size, math.ceil(count * CHUNK_SECONDS / max(seconds, 1e-9))))
+            tick(step, progress)
+            reason = stop(step, progress)
+            if plan.due("log", step):
+                happen("log", step, progress)
+                progress = Progress(progress.run, _emptied(progress.row))
+            for name in ("evaluate", "checkpoint"):
+                if plan.due(name, step):
+                    happen(name, step, progress)
+    except Halted as halted:
+        if halted.progress is not None:
+            progress, step = halted.progress, step + halted.steps
+        reason = stop(step, progress) or str(halted)
     return progress, step, reason
 
 

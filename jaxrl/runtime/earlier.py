@@ -25,6 +25,8 @@ from jaxrl.runtime.configuration import Experiment, Trust
 from jaxrl.runtime.members import Members, members_of, seeds
 from jaxrl.runtime.session import Session
 
+CHANGEABLE = ("devices", "track")  # settings that a run may go on under other values of
+
 
 def newest(folder: Path, say=warnings.warn) -> Path:
     """The newest whole checkpoint of the run in `folder`; `say` is told of those that are not
@@ -47,7 +49,7 @@ def check_unchanged(config: Experiment, folder: Path) -> None:
         configuration.to_dict(config),
     )
     for name, old, new in configuration.differences(before, now):
-        if name != "devices":
+        if name not in CHANGEABLE:
             raise UserError(
                 f"{name} is {new!r} here and {old!r} in '{folder}'; --resume goes on unchanged, "
                 "--fork starts a new run from there under other settings."
@@ -73,7 +75,8 @@ def check_as_saved(
 ) -> None:
     """Raises `UserError` if `config`, from the config.yaml of the run in `folder`, is not what its
     `checkpoint` was made under, naming what differs; of the top-level settings in `only`, or of
-    all. Devices may differ, and a checkpoint of an earlier version does not know its settings."""
+    all. `CHANGEABLE` ones may differ, and a checkpoint of an earlier version does not know its
+    settings."""
     saved = checkpoints.read_meta(checkpoint).get("settings")
     if not isinstance(saved, dict):
         return
@@ -83,7 +86,7 @@ def check_as_saved(
     found = [
         (name, old, new)
         for name, old, new in configuration.differences(_over(default, saved), now)
-        if name != "devices" and (not only or name.partition(".")[0] in only)
+        if name not in CHANGEABLE and (not only or name.partition(".")[0] in only)
     ]
     if found:
         found.sort(key=lambda item: item[0].count("."))  # an algorithm before its settings
@@ -145,8 +148,9 @@ def first_phase(config: Experiment) -> Experiment:
     first = configuration.experiment(configuration.read(config.warm_start))
     for name in ("seed", "seeds", "generator", "out", "trust", "quiet"):
         first = dataclasses.replace(first, **{name: getattr(config, name)})
-    settings = json.dumps(configuration.to_dict(first) | {"out": "", "name": ""}, sort_keys=True)
-    digest = hashlib.sha256(settings.encode()).hexdigest()[:8]
+    settings = configuration.to_dict(first) | {"out": "", "name": ""}
+    del settings["track"]  # says nothing about what is trained
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
     name = f"{run_folder.slug(first.algorithm)}-{run_folder.slug(first.env)}-{digest}"
     return dataclasses.replace(first, name=name)
 

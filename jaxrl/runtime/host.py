@@ -45,7 +45,10 @@ from jaxrl.core.types import (
 from jaxrl.envs import adapters
 from jaxrl.envs.adapters import gymnasium as conversions
 from jaxrl.evaluation.evaluate import Episodes
+from jaxrl.runtime.driver import Halted
+from jaxrl.runtime.worker import Worker
 
+LOOK_SECONDS = 0.1  # between two looks at whether to go on waiting for an environment
 EPISODES, ACTIONS = np.uint32(2**32 - 2), np.uint32(2**32 - 3)  # branches of a run's key
 
 
@@ -54,12 +57,27 @@ def on_host(env: Environment | str) -> bool:
     return (env if isinstance(env, str) else env.name).startswith(conversions.PREFIX)
 
 
+class WorldFailed(Halted):
+    """An environment raised, or returned what nobody can learn from; the message says what."""
+
+
+class Abandoned(Halted):
+    """An environment was waited for no longer, because `Worlds.stopping` said so."""
+
+
 class Worlds:
     """`num_envs` (B) copies of a Gymnasium environment, and where they stand.
 
     make: a name that Gymnasium knows, or a function that returns a `gymnasium.Env`.
     asynchronous: each copy in a process of its own, for environments slower than the messages. They
         are spawned (a fork of JAX's threads may hang), so a script needs its `__main__` guard.
+    stopping: whether to stop, asked before each call of the environment and again and again while
+        one goes on; then `Abandoned` is raised, and the worlds are of no use any more.
+
+    All calls of the environment, its making too, are made in one thread that is not the caller's,
+    so that a call that never returns can be abandoned. Raises `UserError` for an environment that
+    cannot be made, and `WorldFailed`, here and later, where one raises or returns what is not
+    finite or has another shape than its spaces say.
     """
 
     def __init__(
@@ -67,6 +85,7 @@ class Worlds:
         make: str | Callable[[], Any],
         num_envs: int,
         asynchronous: bool = False,
+        stopping: Callable[[], bool] = lambda: False,
     ):
         if num_envs < 1:
             raise UserError(f"num_envs must be at least 1, got {num_envs}.")
@@ -81,14 +100,19 @@ class Worlds:
             kind = functools.partial(vector.AsyncVectorEnv, context="spawn")
         # Disabled, so that a step returns what the step led to; `step` resets by itself.
         mode = vector.AutoresetMode.DISABLED
-        self.vector = adapters.construct(
-            str(make), lambda: kind([one] * num_envs, autoreset_mode=mode)
-        )
+        copies = [lambda: conversions.checked(one())] * num_envs
+
+        def build():
+            example = adapters.construct(str(make), one)
+            name = make if isinstance(make, str) else type(example.unwrapped).__name__
+            env = conversions.describe(example, conversions.PREFIX + name)
+            example.close()
+            return env, adapters.construct(str(make), lambda: kind(copies, autoreset_mode=mode))
+
         self.num_envs = num_envs
-        example = one()
-        name = make if isinstance(make, str) else type(example.unwrapped).__name__
-        self.env = conversions.describe(example, conversions.PREFIX + name)
-        example.close()
+        self.stopping = stopping
+        self._worker = Worker()
+        self.env, self.vector = self._call(str(make), "its constructor", build)
         self.timestep: Any = None  # a TimeStep [B] of NumPy arrays; None before the first reset
         self.memory: Tree = None  # [B]: after the last action
         self.episode_return: Any = None  # float32 [B]: so far
@@ -97,7 +121,7 @@ class Worlds:
     def reset(self, key: Key) -> None:
         """Begin an episode in every copy, with seeds drawn from `key`."""
         seeds = jax.random.randint(key, (self.num_envs,), 0, np.iinfo(np.int32).max)
-        seen, _ = self.vector.reset(seed=np.asarray(seeds).tolist())
+        seen = self._reset(seed=np.asarray(seeds).tolist())
         self.timestep = self._timestep(seen, first=np.ones(self.num_envs, bool))
         self.memory = None
         self.episode_return = np.zeros(self.num_envs, np.float32)
@@ -107,7 +131,7 @@ class Worlds:
         """Act [B] and return the true successors and what ended; copies whose episode ended go on
         from a fresh one in `timestep`."""
         taken = conversions.action(self.vector.single_action_space, action)
-        seen, reward, terminated, truncated, _ = self.vector.step(taken)
+        seen, reward, terminated, truncated = self._step(taken)
         reward, done = np.asarray(reward, np.float32), np.asarray(terminated | truncated)
         following = self._timestep(seen, reward, terminated, truncated & ~terminated)
         self.episode_return = self.episode_return + reward
@@ -115,14 +139,46 @@ class Worlds:
         ended: Any = done
         endings = stream.Endings(ended, self.episode_return, self.episode_length, {})
         if done.any():
-            seen, _ = self.vector.reset(options={"reset_mask": done})
+            seen = self._reset(options={"reset_mask": done})
             self.episode_return = np.where(done, np.float32(0), self.episode_return)
             self.episode_length = np.where(done, 0, self.episode_length).astype(np.int32)
         self.timestep = self._timestep(seen, np.where(done, np.float32(0), reward), first=done)
         return following, endings
 
     def close(self) -> None:
-        self.vector.close()
+        self._call(self.env.name, "close", self.vector.close)
+
+    def _reset(self, **kwargs: Any) -> Any:
+        def reset():
+            seen, _ = self.vector.reset(**kwargs)
+            conversions.check_finite(seen)
+            return seen
+
+        return self._call(self.env.name, "reset", reset)
+
+    def _step(self, action: Any) -> Any:
+        def step():
+            *result, _ = self.vector.step(action)
+            conversions.check_finite(*result[:2])
+            return result
+
+        return self._call(self.env.name, "step", step)
+
+    def _call(self, name: str, where: str, function: Callable[[], Any]) -> Any:
+        """What `function`, code of the environment `name`, returns."""
+        call = None
+        while not self.stopping():
+            call = call or self._worker.begin(function)
+            if call.done.wait(LOOK_SECONDS):
+                break
+        else:
+            raise Abandoned(f"The environment '{name}' was waited for no longer.")
+        if isinstance(call.error, UserError):
+            raise call.error
+        if call.error is not None:
+            said = conversions.complaint(call.error, where)
+            raise WorldFailed(f"The environment '{name}' {said}.") from call.error
+        return call.value
 
     def _timestep(
         self, seen: Any, reward: Any = None, terminated: Any = None, truncated: Any = None,
@@ -238,7 +294,7 @@ def advance(algorithm: Algorithm, worlds: Worlds, run: loop.Run) -> tuple[loop.R
     return loop.advance(algorithm, dataclasses.replace(run, state=handed))
 
 
-_merge = jax.jit(m.merge)
+merge = jax.jit(m.merge)
 
 
 def train(
@@ -248,7 +304,7 @@ def train(
     row = None
     for _ in range(num_steps):
         run, metrics = advance(algorithm, worlds, run)
-        row = metrics if row is None else _merge(row, metrics)
+        row = metrics if row is None else merge(row, metrics)
     return run, row or {}
 
 
@@ -259,32 +315,46 @@ def evaluate(
     episodes: int = 32,
     greedy: bool = True,
     max_steps: int | None = None,
+    stopping: Callable[[], bool] = lambda: False,
 ) -> Episodes:
     """Play `episodes` episodes side by side, each counted once. As
     `jaxrl.evaluation.evaluate.evaluate`, but for worlds that begin anew; the number of episodes is
-    that of the worlds where they are given. Raises `UserError` where there is no time limit."""
+    that of the worlds where they are given.
+
+    stopping: as `Worlds` takes it, for the worlds that are made here.
+
+    Raises `UserError` where there is no time limit, and as `Worlds` does.
+    """
     if isinstance(env, Worlds):
-        worlds, episodes = env, env.num_envs
-    else:
-        worlds = Worlds(env.name.removeprefix(conversions.PREFIX), episodes)
-    try:
-        max_steps = max_steps or worlds.env.max_steps
-        if max_steps is None:
-            raise UserError(f"'{worlds.env.name}' has no time limit; say max_steps to evaluate.")
-        reset_key, key = jax.random.split(key)
-        worlds.reset(reset_key)
-        memory = policy.memory(episodes)
-        finished: Any = np.zeros(episodes, bool)
-        returns, lengths = finished.astype(np.float32), finished.astype(np.int32)
-        for t in range(max_steps):
-            action, memory, _ = _act(policy, worlds.timestep, memory, key, t, greedy)
-            following, _ = worlds.step(jax.device_get(action))
-            returns += np.where(finished, 0, following.reward)
-            lengths += ~finished
-            finished |= following.done
-            if finished.all():
-                break
-        return Episodes(returns, lengths, finished, {})
-    finally:
-        if worlds is not env:
-            worlds.close()
+        return _play(env, policy, key, greedy, max_steps)
+    worlds = Worlds(env.name.removeprefix(conversions.PREFIX), episodes, stopping=stopping)
+    played = _play(worlds, policy, key, greedy, max_steps)
+    worlds.close()  # of worlds that failed or were abandoned nothing more is asked, not even this
+    return played
+
+
+def episode_limit(env: Environment) -> int:
+    """The longest possible episode. Raises `UserError` where there is no limit."""
+    if env.max_steps is None:
+        raise UserError(f"'{env.name}' has no time limit; say max_steps to evaluate.")
+    return env.max_steps
+
+
+def _play(
+    worlds: Worlds, policy: Policy, key: Key, greedy: bool, max_steps: int | None
+) -> Episodes:
+    max_steps = max_steps or episode_limit(worlds.env)
+    reset_key, key = jax.random.split(key)
+    worlds.reset(reset_key)
+    memory = policy.memory(worlds.num_envs)
+    finished: Any = np.zeros(worlds.num_envs, bool)
+    returns, lengths = finished.astype(np.float32), finished.astype(np.int32)
+    for t in range(max_steps):
+        action, memory, _ = _act(policy, worlds.timestep, memory, key, t, greedy)
+        following, _ = worlds.step(jax.device_get(action))
+        returns += np.where(finished, 0, following.reward)
+        lengths += ~finished
+        finished |= following.done
+        if finished.all():
+            break
+    return Episodes(returns, lengths, finished, {})

@@ -10,23 +10,25 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxrl.core import metrics as m
 from jaxrl.core.types import Algorithm, Environment, Hyper, Key
 from jaxrl.envs.adapters.gymnasium import PREFIX
 from jaxrl.runtime import driver, host
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(eq=False)
 class HostProgram:
     """What `driver.Program` is, for one run whose worlds are Gymnasium's.
 
-    A checkpoint holds no worlds: a run that goes on from one begins new episodes.
+    A checkpoint holds no worlds: a run that goes on from one begins new episodes. Where an
+    environment fails, or `stopping` says that it is to be waited for no longer, `driver.Halted` is
+    raised, by a chunk with what it had done so far.
     """
 
     learner: driver.Program  # of an algorithm from `host.learner`
     env: str  # such as gymnasium/CartPole-v1
     num_envs: int
     members: None = None
+    stopping: Callable[[], bool] = lambda: False
 
     @property
     def algorithm(self) -> Algorithm:
@@ -34,7 +36,21 @@ class HostProgram:
 
     @functools.cached_property
     def worlds(self) -> host.Worlds:
-        return host.Worlds(self.env.removeprefix(PREFIX), self.num_envs)
+        return host.Worlds(
+            self.env.removeprefix(PREFIX), self.num_envs, stopping=lambda: self.stopping()
+        )
+
+    def notice(self, resumed: bool) -> str:
+        """What to know about going on with such a run."""
+        if resumed:
+            return (
+                f"The episodes of '{self.env}' were not saved: new ones begin, so this run does "
+                "not go on exactly as it would have without a break."
+            )
+        return (
+            f"'{self.env}' runs on the host: checkpoints hold none of its episodes, so a resumed "
+            "run begins new ones and is not exactly the run without a break."
+        )
 
     def start(self, keys: Key, hyper: Hyper | None = None) -> driver.Progress:
         self.worlds.reset(jax.random.fold_in(keys, host.EPISODES))
@@ -50,8 +66,14 @@ class HostProgram:
         """The chunk function `(progress, steps) -> progress`; its first call compiles."""
 
         def chunk(progress: driver.Progress, steps: int) -> driver.Progress:
-            run, row = host.train(self.algorithm, self.worlds, progress.run, steps)
-            return driver.Progress(run, m.merge(progress.row, row))
+            for done in range(steps):
+                try:
+                    run, row = host.advance(self.algorithm, self.worlds, progress.run)
+                except driver.Halted as halted:
+                    halted.progress, halted.steps = progress, done
+                    raise
+                progress = driver.Progress(run, host.merge(progress.row, row))
+            return progress
 
         return chunk
 
@@ -59,23 +81,36 @@ class HostProgram:
         """As `Program.evaluation`, in worlds of its own that live for one evaluation."""
         if not host.on_host(env):
             return self.learner.evaluation(env, episodes, greedy)
-
-        def play(run):
-            key = driver.evaluation_key(run)
-            played = host.evaluate(env, self.algorithm.policy(run.state), key, episodes, greedy)
-            return {
-                name: np.mean(np.asarray(value, np.float32))
-                for name, value in (
-                    ("return", played.returns),
-                    ("length", played.lengths),
-                    ("finished", played.finished),
-                )
-            }
-
-        return play
+        return HostEvaluation(self, env, episodes, greedy)
 
     def check_evaluation(self, evaluation: Callable[..., Any], run: Any) -> None:
-        """What it would say is known only when it runs."""
+        """Raises what `evaluation` would raise, as far as it is known before it runs."""
+        if isinstance(evaluation, HostEvaluation):
+            host.episode_limit(evaluation.env)
+        else:
+            self.learner.check_evaluation(evaluation, run)
 
     def compile_evaluation(self, evaluation: Callable[..., Any], run: Any) -> Callable[..., Any]:
         return evaluation
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class HostEvaluation:
+    """run -> {name: mean over episodes}."""
+
+    program: HostProgram
+    env: Environment
+    episodes: int
+    greedy: bool
+
+    def __call__(self, run: Any) -> dict[str, Any]:
+        played = host.evaluate(
+            self.env,
+            self.program.algorithm.policy(run.state),
+            driver.evaluation_key(run),
+            self.episodes,
+            self.greedy,
+            stopping=lambda: self.program.stopping(),
+        )
+        numbers = {"return": played.returns, "length": played.lengths, "finished": played.finished}
+        return {name: np.mean(np.asarray(x, np.float32)) for name, x in numbers.items()}

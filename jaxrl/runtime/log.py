@@ -2,58 +2,91 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from jaxrl.core import metrics as m
-from jaxrl.core.errors import UserError
+
+Warn = Callable[[str], Any]
 
 
 class Log:
-    """An append-only metrics.jsonl. Each line: `kind` (train or evaluation), `steps` (environment
-    steps of each member), `updates`, `seconds`, and `metrics`: name -> a value for each member,
-    null where there was none."""
+    """An append-only metrics.jsonl. Each line is a row: `kind` (train or evaluation), `steps`
+    (environment steps of each member), `updates`, `time` (Unix time in seconds; older logs call it
+    `seconds`), and `metrics`: name -> a value for each member, null where there was none."""
 
-    def __init__(self, path: Path, size: int | None = None):
-        """Open for appending; `size` cuts off what came after a checkpoint (bytes)."""
+    def __init__(
+        self, path: Path, step: int | None = None, size: int = 0, warn: Warn = warnings.warn
+    ):
+        """Open for appending; a half-written last line is cut off.
+
+        step: forget what came after the checkpoint of this update.
+        size: how many bytes there were then. Where fewer are left the run goes on with these, and
+            `warn` is called with one sentence.
+        """
         self.path = path
-        self._file = path.open("ab")
-        if size is not None:
-            if self._file.tell() < size:
-                raise UserError(f"'{path}' is shorter than its checkpoint says; rows were lost.")
-            self._file.truncate(size)
-            self._file.seek(size)
+        content = path.read_bytes() if path.exists() else b""
+        kept = 0
+        for line in content.splitlines(keepends=True):
+            row = _row(line)
+            later = row is not None and step is not None and row["updates"] > step
+            if later or not line.endswith(b"\n"):
+                break
+            kept += len(line)
+        if kept < size:
+            warn(
+                f"'{path}' has lost rows: {kept} of the {size} bytes are there that it had at "
+                f"update {step}; the run goes on with these."
+            )
+        # Unbuffered, so that a row that does not fit on the disk is not tried again at the end.
+        self._file = path.open("ab", buffering=0)
+        self._file.truncate(kept)
 
     def write(self, row: dict[str, Any]) -> None:
-        self._file.write(json.dumps(_jsonable(row)).encode() + b"\n")
-        self._file.flush()
+        """Append a row. Raises `OSError` with the log's name if it cannot be written, or if the log
+        was deleted: its rows would be lost."""
+        line = json.dumps(jsonable(row)).encode() + b"\n"
+        try:
+            if not os.fstat(self._file.fileno()).st_nlink:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+            while line:
+                line = line[self._file.write(line) :]
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self.path)) from error
 
     def size(self) -> int:
         """Bytes written so far, all of them on disk."""
-        self._file.flush()
         os.fsync(self._file.fileno())
-        return self._file.tell()
+        return os.fstat(self._file.fileno()).st_size
 
     def close(self) -> None:
         self._file.close()
 
 
-def read(path: Path, kind: str | None = None) -> list[dict[str, Any]]:
-    """The rows of a log, of one kind if said; a half-written last line is left out."""
-    rows = []
-    for line in path.read_text().splitlines():
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError:
-            break
-        if kind in (None, row["kind"]):
-            rows.append(row)
-    return rows
+def read(path: Path, kind: str | None = None, warn: Warn = warnings.warn) -> list[dict[str, Any]]:
+    """The rows of a log, of one kind if said; none where there is no log.
+
+    A half-written last line is left out. Other lines that are no rows are passed over, and `warn`
+    is called with one sentence.
+    """
+    if not path.exists():
+        warn(f"There is no log '{path}'.")
+        return []
+    lines = path.read_bytes().splitlines(keepends=True)
+    rows = {i: row for i, line in enumerate(lines) if (row := _row(line)) is not None}
+    bad = sum(i not in rows and line.endswith(b"\n") for i, line in enumerate(lines))
+    if bad:
+        which = "1 line is no row" if bad == 1 else f"{bad} lines are no rows"
+        warn(f"In the log '{path}' {which}; passed over.")
+    return [row for row in rows.values() if kind in (None, row["kind"])]
 
 
 def series(rows: list[dict[str, Any]], name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -67,13 +100,35 @@ def series(rows: list[dict[str, Any]], name: str) -> tuple[np.ndarray, np.ndarra
     return np.asarray([row["steps"] for row in rows], float), np.asarray(values, float).T
 
 
-def _jsonable(value: Any) -> Any:
+def _row(line: bytes) -> dict[str, Any] | None:
+    """The row in a line; None where it holds none."""
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    good = (
+        isinstance(row, dict)
+        and isinstance(row.get("kind"), str)
+        and all(isinstance(row.get(name), int) for name in ("steps", "updates"))
+        and isinstance(row.get("metrics"), dict)
+        and all(map(_is_metric, row["metrics"].values()))
+    )
+    return row if good else None
+
+
+def _is_metric(value: Any) -> bool:
+    values = value if isinstance(value, list) else [value]
+    return all(x is None or isinstance(x, int | float) for x in values)
+
+
+def jsonable(value: Any) -> Any:
+    """`value` as what JSON can hold: arrays as lists, numbers that are not finite as None."""
     if isinstance(value, dict):
-        return {k: _jsonable(v) for k, v in value.items()}
+        return {k: jsonable(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [_jsonable(v) for v in value]
+        return [jsonable(v) for v in value]
     if isinstance(value, np.ndarray | np.generic):
-        return _jsonable(value.tolist())
+        return jsonable(value.tolist())
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value

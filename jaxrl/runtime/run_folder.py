@@ -131,6 +131,15 @@ def read_config(folder: str | Path, trust: Trust = False) -> Experiment:
     return configuration.experiment(data)
 
 
+def to_resume(folder: Path) -> str:
+    """The options by which the run in `folder` goes on."""
+    try:
+        strange = configuration.foreign(configuration.load(folder / "config.yaml"))
+    except UserError:  # a folder that is gone names nothing
+        strange = frozenset()
+    return f"--resume {folder}" + (" --trust" if strange else "")
+
+
 def checkpoints(folder: Path) -> Path:
     return folder / "checkpoints"
 

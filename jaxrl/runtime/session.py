@@ -6,9 +6,7 @@ import contextlib
 import dataclasses
 import json
 import platform
-import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,7 @@ from jaxrl.core import metrics as m
 from jaxrl.core import random
 from jaxrl.core.types import Algorithm, Environment
 from jaxrl.evaluation.statistics import mean_interval
-from jaxrl.runtime import checkpoints, configuration, driver, run_folder
+from jaxrl.runtime import checkpoints, configuration, driver, run_folder, stopping, tracking
 from jaxrl.runtime import log as logs
 from jaxrl.runtime.building import plan
 from jaxrl.runtime.command_line import Stopped
@@ -31,11 +29,6 @@ from jaxrl.runtime.host_program import HostProgram
 from jaxrl.runtime.members import Members
 
 DRAW_SECONDS = 30.0  # between two pictures of a run that goes on
-INTERRUPTED = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
-
-
-class NotFinite(Stopped):
-    """A run's loss was no longer finite; the message says since when and where its state lies."""
 
 
 @dataclasses.dataclass
@@ -56,21 +49,46 @@ class Session:
             self.evaluation_env, config.evaluate_episodes, config.evaluate_greedy
         )
         self.seconds: dict[str, float] = {}
-        self.signal: int | None = None
+        self.interrupt = stopping.Interrupt()
+        self.pending: list[str] = []  # what was begun at the present step and not finished
+        if isinstance(self.program, HostProgram):
+            self.program.stopping = lambda: self.interrupt.reason is not None
         self.diverged = np.full(len(self.members), m.NEVER)  # the update at which it began
 
     def check(self, keys: jax.Array) -> None:
         """Raises `UserError` for what would only be found while the run goes on."""
+        tracking.check(self.config.track)
         shapes = self.program.shapes(keys)
         if self.plan.evaluate:
             self.program.check_evaluation(self.evaluation, shapes.run)
 
     def run(self, folder: Path, progress: driver.Progress, meta: dict[str, Any]) -> None:
         """From a checkpoint that was just written or read to the end of the plan."""
-        self.folder, step = folder, meta["step"]
-        self.saved, self.drawn = step, time.monotonic()
+        self.folder, first = folder, meta["step"]
+        self.saved, self.drawn = first, time.monotonic()
         self.diverged = np.asarray(meta["diverged"])
-        self.log = logs.Log(folder / "metrics.jsonl", meta["log_size"])
+        if self.interrupt.reason:  # while it started
+            self._end(self.interrupt.reason)
+        if isinstance(self.program, HostProgram):
+            self.display.say(self.program.notice(bool(self.config.resume)))
+        with stopping.explained(folder):
+            self.log = logs.Log(self._rows, first, meta["log_size"], self.display.warn)
+            evaluated = [row["updates"] for row in logs.read(self._rows, "evaluation")[-1:]]
+            self.pending = [] if evaluated == [first] else list(meta.get("pending", ()))
+            with contextlib.closing(self.log):
+                self.tracker = tracking.start(self.config, folder, self.members, self.display)
+                with contextlib.closing(self.tracker):
+                    progress, step, reason = self._drive(progress, first)
+            stopping.check_there(folder)
+            rows = logs.read(self._rows, warn=self.display.warn)
+            self._draw(rows)
+            self._summarise(first, step, progress, reason, rows)
+        self._end(reason)
+
+    def _drive(
+        self, progress: driver.Progress, step: int
+    ) -> tuple[driver.Progress, int, str | None]:
+        """What `driver.drive` returns, with the last step saved."""
         with self.display.announced("Compiling", self.seconds):
             chunk = self.program.compile(progress)
             if self.plan.evaluate:
@@ -80,17 +98,18 @@ class Session:
             self.env_steps(step), self.env_steps(self.plan.total), len(self.members)
         ):
             progress, end, reason = driver.drive(
-                chunk, progress, step, self.plan, self._happen, self._stop, self._tick
+                chunk, progress, step, self.plan, self._happen, self._stop, self._tick, self.pending
             )
         self.seconds["training"] = time.perf_counter() - began
-        if self.signal and end == self.plan.total:
+        if self.interrupt.reason and end == self.plan.total and not self.pending:
             reason = None  # too late to interrupt anything
         if end != self.saved:
             self._checkpoint(end, progress)
-        self._draw()
-        self._summarise(step, end, progress, reason)
-        self.log.close()
-        self._end(reason)
+        return progress, end, reason
+
+    @property
+    def _rows(self) -> Path:
+        return self.folder / "metrics.jsonl"
 
     def env_steps(self, step: int) -> int:
         """Environment steps of each member after `step` steps of the algorithm."""
@@ -101,7 +120,9 @@ class Session:
             row = jax.device_get(m.values(progress.row))
             self._write("train", step, {k: np.atleast_1d(v) for k, v in row.items()})
         elif name == "evaluate":
-            played = jax.device_get(self.evaluation(progress.run))
+            self.pending = [name]
+            played = jax.device_get(jax.block_until_ready(self.evaluation(progress.run)))
+            self.pending = []
             self._write("evaluation", step, {k: np.atleast_1d(v) for k, v in played.items()})
             if m.score(progress.row, "episode_return") not in progress.row:
                 # None is played while training on a data set.
@@ -110,7 +131,7 @@ class Session:
         elif name == "checkpoint":
             self._checkpoint(step, progress)
             if time.monotonic() - self.drawn > DRAW_SECONDS:
-                self._draw()
+                self._draw(logs.read(self._rows, warn=lambda said: None))  # it is said at the end
 
     def _write(self, kind: str, step: int, metrics: dict[str, np.ndarray]) -> None:
         if "diverged" in metrics:
@@ -119,19 +140,20 @@ class Session:
         score = metrics.get(m.score(metrics, "episode_return"))
         if score is not None and kind == "train":
             self.display.score(np.asarray(score, float))
-        self.log.write(
-            {
-                "kind": kind,
-                "steps": self.env_steps(step),
-                "updates": step,
-                "seconds": time.time(),
-                "metrics": metrics,
-            }
-        )
+        row = {
+            "kind": kind,
+            "steps": self.env_steps(step),
+            "updates": step,
+            "time": time.time(),
+            "metrics": metrics,
+        }
+        self.log.write(row)
+        self.tracker.write(row)
 
     def _stop(self, step: int, progress: driver.Progress) -> str | None:
-        if self.signal is not None:
-            return INTERRUPTED[signal.Signals(self.signal)]
+        if self.interrupt.reason:
+            self.display.say("Stopping and saving; once more to stop at once ...")
+            return self.interrupt.reason
         at = driver.diverged(progress.row)
         for member in np.flatnonzero((at != m.NEVER) & (self.diverged == m.NEVER)):
             if len(at) > 1:
@@ -150,6 +172,7 @@ class Session:
         self.display.tick(self.env_steps(step))
 
     def _checkpoint(self, step: int, progress: driver.Progress) -> None:
+        stopping.check_there(self.folder)
         self.save(self.folder, progress, step, self.log.size())
         self.saved = step
 
@@ -162,36 +185,47 @@ class Session:
             "log_size": log_size,
             "members": len(self.members),
             "diverged": self.diverged.tolist(),
+            "pending": self.pending,
+            "settings": configuration.to_dict(self.config),
             "jaxrl": jaxrl.__version__,
             "jax": jax.__version__,
-            "settings": configuration.to_dict(self.config),
         }
         path = run_folder.checkpoints(folder)
         checkpoints.save(path, step, progress, meta, keep=self.config.keep)
         return meta
 
-    def _draw(self) -> None:
+    def _draw(self, rows: list[dict[str, Any]]) -> None:
+        """Draw the log's rows. A picture that cannot be written is no reason to stop."""
         self.drawn = time.monotonic()
-        rows = logs.read(self.folder / "metrics.jsonl", "train")
-        steps, values = logs.series(rows, "episode_return")
+        steps, values = logs.series([r for r in rows if r["kind"] == "train"], "episode_return")
         if values.size == 0:  # no episodes are played while learning from a data set
-            rows = logs.read(self.folder / "metrics.jsonl", "evaluation")
-            steps, values = logs.series(rows, "return")
+            steps, values = logs.series([r for r in rows if r["kind"] == "evaluation"], "return")
         if values.size == 0:
             return
         from jaxrl.evaluation.plots import learning_curves
 
         groups = self.members.settings()
-        learning_curves(
-            {name or self.config.algorithm: (steps, values[i]) for name, i in groups.items()},
-            self.folder / "learning_curve.png",
-            title=f"{self.config.algorithm} on {self.config.env}",
-        )
+        path = self.folder / "learning_curve.png"
+        try:
+            learning_curves(
+                {name or self.config.algorithm: (steps, values[i]) for name, i in groups.items()},
+                path,
+                title=f"{self.config.algorithm} on {self.config.env}",
+            )
+        except OSError as error:
+            self.display.warn(f"'{path}' cannot be written: {error.strerror}.")
 
     def _summarise(
-        self, first: int, step: int, progress: driver.Progress, reason: str | None
+        self,
+        first: int,
+        step: int,
+        progress: driver.Progress,
+        reason: str | None,
+        rows: list[dict[str, Any]],
     ) -> None:
-        evaluations = logs.read(self.folder / "metrics.jsonl", "evaluation")
+        """Write summary.json. `steps_per_second` are environment steps of all members together,
+        over the time of training, evaluations included, in this process alone."""
+        evaluations = [row for row in rows if row["kind"] == "evaluation"]
         trained = (step - first) * self.algorithm.frames * len(self.members)
         summary = {
             "finished": reason is None,
@@ -214,7 +248,7 @@ class Session:
             "device": jax.devices()[0].device_kind,
             "generator": random.generator_name(progress.run.key),
         }
-        (self.folder / "summary.json").write_text(json.dumps(logs._jsonable(summary), indent=2))
+        (self.folder / "summary.json").write_text(json.dumps(logs.jsonable(summary), indent=2))
         self.summary = summary
 
     def _end(self, reason: str | None) -> None:
@@ -227,31 +261,22 @@ class Session:
             self.display.say(f"Saved in {self.folder}")
         elif reason == "not finite":
             at = int(self.diverged.min())
-            raise NotFinite(
+            raise stopping.NotFinite(
                 f"A loss was not finite after {at} updates ({self.env_steps(at)} environment "
                 f"steps); the state before it is saved in {run_folder.checkpoints(self.folder)}. "
                 "Run again with --debug to see where it began."
             )
+        elif self.interrupt.number is not None:
+            self.display.warn(f"{reason}: saved. Go on with {run_folder.to_resume(self.folder)}")
+            raise SystemExit(128 + self.interrupt.number)
         else:
-            self.display.warn(f"{reason}: saved. Go on with --resume {self.folder}")
-            raise SystemExit(128 + (self.signal or 0))
-
-    @contextlib.contextmanager
-    def signals(self) -> Iterator[None]:
-        """The first interrupt ends the run after its chunk; a second one ends it at once."""
-
-        def handle(number, frame):
-            if self.signal is not None:
-                raise KeyboardInterrupt
-            self.signal = number
-            self.display.say("Stopping and saving; once more to stop at once ...")
-
-        before = {number: signal.signal(number, handle) for number in INTERRUPTED}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+            updates = self.summary["updates"]
+            raise Stopped(
+                f"{reason.removesuffix('.')}; the state after {updates} updates "
+                f"({self.env_steps(updates)} environment steps) is saved in "
+                f"{run_folder.checkpoints(self.folder)}, go on with "
+                f"{run_folder.to_resume(self.folder)}."
+            )
 
 
 def _last(evaluations: list[dict[str, Any]], name: str) -> list[float] | None:

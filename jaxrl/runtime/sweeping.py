@@ -80,10 +80,14 @@ def sweep(config: Experiment, grid: Grid) -> Path:
     labels = [{"seed": seed} | dict(zip(grid, point, strict=True)) for point, seed in members]
     folder = training.train(config, None if config.resume else Members(labels, hyper))
     labels = members_of(folder).labels
-    steps, returns = logs.series(logs.read(folder / "metrics.jsonl", "evaluation"), "return")
+    display = Display(config.quiet)
+    rows = logs.read(folder / "metrics.jsonl", "evaluation", display.warn)
+    steps, returns = logs.series(rows, "return")
+    if not steps.size:
+        raise UserError(f"The log of '{folder}' has no evaluations to compare.")
     _write_table(folder, labels, steps, returns)
     _draw(folder, config, labels, returns[:, -1])
-    _report(folder, Display(config.quiet), labels, returns[:, -1].reshape(-1, config.seeds))
+    _report(folder, display, labels, returns[:, -1].reshape(-1, config.seeds))
     return folder
 
 

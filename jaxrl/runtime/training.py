@@ -9,7 +9,7 @@ import jax
 
 from jaxrl.core import random
 from jaxrl.core.types import Environment
-from jaxrl.runtime import checkpoints, configuration, earlier, run_folder
+from jaxrl.runtime import checkpoints, configuration, earlier, run_folder, stopping
 from jaxrl.runtime.building import build, evaluation_environment, prepare, program
 from jaxrl.runtime.configuration import Experiment
 from jaxrl.runtime.display import Display
@@ -36,13 +36,13 @@ def train(config: Experiment, members: Members | None = None) -> Path:
     config = dataclasses.replace(config, generator=generator)
     env, session, keys = _session(config, members or seeds(config), display)
 
-    with session.signals():
-        trust = earlier.trusted(config)
-        if configuration.is_file(config.warm_start):
-            first = earlier.first_phase(config)
-            trust = earlier.trusted(config, first)
-            config = dataclasses.replace(config, warm_start=str(_before(first, session, keys)))
-            session.config = config
+    trust = earlier.trusted(config)
+    if configuration.is_file(config.warm_start):
+        first = earlier.first_phase(config)
+        trust = earlier.trusted(config, first)
+        config = dataclasses.replace(config, warm_start=str(_before(first, session, keys)))
+        session.config = config
+    with session.interrupt.noted(), stopping.explained(None):
         # Everything that can be wrong is known before a folder is made.
         parent = earlier.parent(config, session, keys, trust)
         with run_folder.draft(config.out, config.name) as draft:
@@ -69,7 +69,7 @@ def _go_on(config: Experiment, display: Display) -> Path:
         checkpoint = earlier.newest(folder, display.warn)
         earlier.check_as_saved(folder, config, checkpoint)
         _, session, keys = _session(config, members_of(folder), display)
-        with session.signals():
+        with session.interrupt.noted(), stopping.explained(folder):
             progress, meta = checkpoints.restore(checkpoint, session.program.shapes(keys))
             display.say(f"Going on from update {meta['step']} of {folder}.")
             session.run(folder, session.program.place(progress), meta)

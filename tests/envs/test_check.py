@@ -353,6 +353,10 @@ BROKEN = {
         _with_goals(_place, lambda a, g, p: ((a - g)[0], (a > -2)[0])),
         "goals.outcome terminates a step that did not",
     ),
+    "no time in a step": (
+        _replace(step_seconds=lambda state, params: 0.0),
+        "step_seconds returns 0.0; it must return a positive number",
+    ),
     "float picture": (
         _replace(render=lambda state, params: np.zeros((4, 6, 3))),
         "render returns a float64 array [4, 6, 3]; it must return a uint8 array",

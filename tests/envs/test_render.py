@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import types
 
 import jax
 import jax.flatten_util
@@ -14,8 +15,8 @@ from PIL import Image
 from jaxrl import envs
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Policy
-from jaxrl.envs import drawing
-from jaxrl.evaluation.render import record, write_gif, write_png
+from jaxrl.envs import drawing, wrappers
+from jaxrl.evaluation.render import UNTIMED_FPS, record, write_gif, write_png
 
 
 def _frame(name, *numbers, **params):
@@ -116,12 +117,12 @@ BALANCE = Policy(act=_balance, memory=lambda n: jnp.zeros(n), state=jnp.float32(
 @pytest.fixture(scope="module")
 def frames():
     env = envs.make("cartpole")
-    return record(env, BALANCE, jax.random.key(0), max_steps=12)
+    return record(env, BALANCE, jax.random.key(0), max_steps=12).frames
 
 
 def test_an_episode_stops_at_the_step_that_ends_it(frames):
     assert len(frames) == 13  # the first state, and one after each step
-    falls = record(envs.make("cartpole"), BALANCE, jax.random.key(0), greedy=False)
+    falls = record(envs.make("cartpole"), BALANCE, jax.random.key(0), greedy=False).frames
     assert 8 < len(falls) < 13
     pole = _centre(falls[-1], drawing.ORANGE)[0] - _centre(falls[-1], drawing.INK)[0]
     assert pole < -3  # pushed right, it fell to the left
@@ -130,7 +131,7 @@ def test_an_episode_stops_at_the_step_that_ends_it(frames):
 def test_parameters_of_the_world_reach_it():
     env = envs.make("cartpole")
     strict = dataclasses.replace(env.params, max_angle=0.0)
-    assert len(record(env, BALANCE, jax.random.key(0), params=strict)) == 2
+    assert len(record(env, BALANCE, jax.random.key(0), params=strict).frames) == 2
 
 
 def test_the_memory_is_carried():
@@ -139,11 +140,49 @@ def test_the_memory_is_carried():
 
     policy = Policy(act=act, memory=lambda n: jnp.zeros(n), state=())
     recorded = record(envs.make("cartpole"), policy, jax.random.key(0), max_steps=6)
-    x = [_centre(frame, drawing.INK)[0] for frame in recorded]
+    x = [_centre(frame, drawing.INK)[0] for frame in recorded.frames]
     constant = Policy(act=lambda *a: (jnp.zeros(1, jnp.int32), a[2], {}), memory=lambda n: ())
     left = record(envs.make("cartpole"), constant, jax.random.key(0), max_steps=6)
-    y = [_centre(frame, drawing.INK)[0] for frame in left]
+    y = [_centre(frame, drawing.INK)[0] for frame in left.frames]
     assert x[:5] == y[:5] and x[-1] > y[-1]
+
+
+STEP_SECONDS = {
+    "acrobot": 0.2,
+    "cartpole": 0.02,
+    "cartpole_swingup": 0.01,
+    "cheetah": 0.05,
+    "double_pendulum": 0.05,
+    "hopper": 0.008,
+    "pendulum": 0.05,
+    "point_mass": 0.02,
+    "push": 0.1,
+    "reacher": 0.02,
+    "walker": 0.008,
+} | {name: 0.01 for name in envs.names() if name.startswith("point_maze")}
+
+
+@pytest.mark.parametrize("name", envs.names())
+def test_worlds_with_a_time_step_say_it(name):
+    env = envs.make(name)
+    if name not in STEP_SECONDS:
+        assert env.step_seconds is None
+        return
+    state = types.SimpleNamespace(inner=None)  # with a clock around the world's own
+    assert env.step_seconds(state, env.params) == pytest.approx(STEP_SECONDS[name])
+    slow = envs.make(name, dt=2 * envs.make(name).params.dt)
+    assert slow.step_seconds(state, slow.params) == pytest.approx(2 * STEP_SECONDS[name])
+
+
+def test_a_recording_plays_at_the_speed_of_its_world():
+    short = lambda env: record(env, BALANCE, jax.random.key(0), max_steps=2).fps
+    env = envs.make("cartpole", dt=0.04)
+    assert short(env) == pytest.approx(25)
+    assert short(wrappers.action_repeat(env, 4)) == pytest.approx(25 / 4)
+    assert short(wrappers.sticky_actions(env)) == pytest.approx(25)
+    drawn = wrappers.randomised(env, lambda key, params: dataclasses.replace(params, dt=0.1))
+    assert short(drawn) == pytest.approx(10)
+    assert short(dataclasses.replace(env, step_seconds=None)) == UNTIMED_FPS
 
 
 def test_what_cannot_be_recorded_is_said():
@@ -172,6 +211,49 @@ def test_a_gif_plays_every_frame_at_its_rate(frames, tmp_path):
         assert total == 100 * len(frames)  # ms; equal frames in a row are stored once
         last = np.asarray(gif.convert("RGB"), int)
     assert np.abs(last - frames[-1]).mean() < 2  # of 255: the palette is close
+
+
+def _shown(path):
+    """The frames of a GIF and how long each is shown, in milliseconds."""
+    with Image.open(path) as gif:
+        shown = []
+        for index in range(gif.n_frames):
+            gif.seek(index)
+            shown.append((np.asarray(gif.convert("RGB")), gif.info["duration"]))
+    return shown
+
+
+@pytest.mark.parametrize("fps", [1 / 0.008, 1 / 0.01, 60.0, 50.0, 30.0, 8.0, 1 / 0.3])
+def test_a_gif_lasts_as_long_as_its_episode(tmp_path, fps):
+    """A pixel that moves on in each frame."""
+    frames = [255 * (np.arange(90) == i).reshape(9, 10, 1).repeat(3, -1) for i in range(85)]
+    frames = [frame.astype(np.uint8) for frame in frames]
+    write_gif(frames, tmp_path / "episode.gif", fps)
+    shown = _shown(tmp_path / "episode.gif")
+    durations = np.asarray([duration for _, duration in shown])
+    assert durations.sum() == pytest.approx(1000 * len(frames) / fps, abs=5)
+    assert durations.min() >= 20 and np.ptp(durations) <= 10  # evenly, and no viewer slows it down
+    assert len(shown) == len(frames) or durations.max() <= 30  # none is left out without need
+    steps = np.asarray([frame[..., 0].argmax() for frame, _ in shown])
+    assert (steps[0], steps[-1]) == (0, 84)
+    time = np.cumsum(durations) - durations  # at which each appears, here and in the world
+    np.testing.assert_allclose(time, 1000 * steps / fps, atol=1000 / fps + 5)
+
+
+@pytest.mark.parametrize("dt", [0.02, 0.013, 0.07])
+def test_an_episode_lasts_as_long_as_in_the_world(tmp_path, dt):
+    env = envs.make("cartpole", dt=dt)
+    episode = record(env, BALANCE, jax.random.key(0), max_steps=40)
+    assert len(episode.frames) == 41  # the last one is shown as long as any other
+    write_gif(episode.frames, tmp_path / "episode.gif", episode.fps)
+    total = sum(duration for _, duration in _shown(tmp_path / "episode.gif"))
+    assert total == pytest.approx(1000 * 41 * dt, abs=5)
+
+
+def test_a_gif_of_still_frames_lasts_as_long(tmp_path):
+    frames = [np.zeros((4, 4, 3), np.uint8)] * 10
+    write_gif(frames, tmp_path / "still.gif", 1 / 0.07)
+    assert [duration for _, duration in _shown(tmp_path / "still.gif")] == [700]
 
 
 def test_a_png_is_the_frame(frames, tmp_path):

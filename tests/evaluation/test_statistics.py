@@ -5,6 +5,8 @@ import itertools
 import numpy as np
 import pytest
 import scipy.stats
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from jaxrl.core.errors import UserError
 from jaxrl.evaluation import statistics as s
@@ -45,6 +47,61 @@ def test_mean_interval_of_columns_and_of_one_run():
         )
     assert s.mean_interval([2.0]) == (2.0, -np.inf, np.inf)
     assert s.mean_interval([2.0, 2.0, 2.0]) == (2.0, 2.0, 2.0)
+
+
+@pytest.mark.parametrize("confidence", [0.8, 0.95])
+@pytest.mark.parametrize(
+    ("successes", "runs"), [(0, 1), (1, 1), (0, 5), (2, 5), (5, 5), (1, 100), (100, 100)]
+)
+def test_rate_intervals_of_successes_are_wilsons(successes, runs, confidence):
+    x = np.arange(runs) < successes
+    expected = scipy.stats.binomtest(successes, runs).proportion_ci(confidence, "wilson")
+    estimate, low, high = s.rate_interval(x, confidence)
+    assert estimate == successes / runs and all(isinstance(v, float) for v in (low, high))
+    np.testing.assert_allclose((low, high), expected, atol=1e-12)
+    assert 0 <= low <= estimate <= high <= 1 and low < high
+
+
+def test_rate_intervals_of_successes_in_closed_form():
+    z = float(scipy.stats.norm.ppf(0.975))
+    np.testing.assert_allclose(s.rate_interval([1.0] * 9)[1:], (9 / (9 + z**2), 1.0))
+    np.testing.assert_allclose(s.rate_interval([0.0] * 9)[1:], (0.0, z**2 / (9 + z**2)))
+
+
+def test_rate_intervals_of_shares_are_students_cut_to_what_can_be():
+    for x in ([0.1, 0.02, 0.3], [0.9, 0.98, 0.7], [0.4, 0.5, 0.6], [1.0, 1.0, 0.999]):
+        estimate, low, high = s.mean_interval(x)
+        assert s.rate_interval(x) == (estimate, max(low, 0), min(high, 1))
+    assert s.rate_interval([0.3]) == (0.3, 0.0, 1.0)
+
+
+def test_rate_intervals_of_columns():
+    x = np.stack([[0.0, 1.0, 1.0], [0.0, 0.5, 1.0], [0.0, 0.0, 0.0]], 1)
+    found = np.stack(s.rate_interval(x), 1)
+    np.testing.assert_allclose(found, [s.rate_interval(column) for column in x.T])
+
+
+def test_rate_intervals_round_and_refuse():
+    assert s.rate_interval([1.0 + 1e-7, 0.5, -1e-7]).high == 1.0
+    with pytest.raises(UserError, match=r"between 0 and 1; x reaches from 0 to 2"):
+        s.rate_interval([0.0, 2.0])
+
+
+@settings(max_examples=200)
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=20), st.floats(0.01, 0.999))
+def test_rate_intervals_stay_between_0_and_1(x, confidence):
+    estimate, low, high = s.rate_interval(x, confidence)
+    assert 0 <= low <= estimate <= high <= 1
+
+
+def test_what_is_a_rate_by_its_name():
+    few = [1.0, 0.0, 0.0]
+    for name in (*s.RATES, "contact_foot"):
+        assert s.metric_interval(name, few) == s.rate_interval(few) != s.mean_interval(few)
+    for name in ("return", "length", "regret"):
+        assert s.metric_interval(name, few) == s.mean_interval(few)
+    odd = [2.0, 1.0]  # whatever an environment means by it
+    assert s.metric_interval("success", odd) == s.mean_interval(odd)
 
 
 def covered(intervals: s.Interval, truth: float) -> float:
@@ -181,6 +238,7 @@ def test_bootstrapped_interquartile_means_hold_the_truth_about_as_often_as_they_
 
 FUNCTIONS = {
     "mean": s.mean_interval,
+    "rate": s.rate_interval,
     "paired": lambda x: s.paired_interval(x, x),
     "iqm": s.interquartile_mean,
     "profile": lambda x: s.performance_profile(x, [0.0]),

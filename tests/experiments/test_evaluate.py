@@ -4,7 +4,8 @@ import json
 
 import numpy as np
 import pytest
-from PIL import Image
+import scipy.stats
+from PIL import Image, ImageSequence
 
 from experiments import evaluate as script
 from jaxrl.runtime import command_line
@@ -37,6 +38,8 @@ def test_both_ways_of_acting_with_intervals_and_a_gif(finished, tmp_path, capsys
     assert "greedy return" in shown and "stochastic return" in shown and "95 % interval" in shown
     with Image.open(tmp_path / "new" / "folder" / "episode.gif") as gif:
         assert gif.n_frames > 5 and np.asarray(gif.convert("RGB")).std() > 0
+        durations = [frame.info["duration"] for frame in ImageSequence.Iterator(gif)]
+        assert min(durations) == 20  # ms, CartPole's time step; equal frames are joined
 
 
 def test_the_same_seed_gives_the_same_numbers(finished, tmp_path):
@@ -53,6 +56,16 @@ def test_several_seeds_are_what_the_interval_is_over(finished_pair, tmp_path, ca
     assert "intervals over 2 seeds" in capsys.readouterr().out
     with Image.open(tmp_path / "episode.png") as picture:
         assert picture.format == "PNG"
+
+
+def test_intervals_of_rates_stay_between_0_and_1(finished, tmp_path):
+    """Of one seed they are over its episodes, each a success or none."""
+    result = evaluate(finished, tmp_path, "--max-steps", "15", "--render", "none", "--episodes=20")
+    found = result["stochastic"]["finished"]
+    assert 0 < found["mean"] < 1
+    successes = round(20 * found["mean"])
+    expected = scipy.stats.binomtest(successes, 20).proportion_ci(0.95, "wilson")
+    np.testing.assert_allclose(found["interval"], expected)
 
 
 def test_one_episode_has_no_interval(finished, tmp_path, capsys):

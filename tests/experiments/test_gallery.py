@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from PIL import Image
@@ -20,6 +21,9 @@ from jaxrl.core import spaces
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import struct
 from jaxrl.envs import registry
+from jaxrl.envs.policies import random_policy
+from jaxrl.evaluation.evaluate import Episodes
+from jaxrl.evaluation.statistics import mean_interval, rate_interval
 
 
 def test_the_page_is_what_the_registry_and_the_docstrings_say():
@@ -135,6 +139,28 @@ def test_a_picture_has_a_row_for_each_player(tmp_path, monkeypatch):
     assert np.any(upper != lower)  # the pole falls in one of them only
     figures = json.loads((tmp_path / "returns.json").read_text())["cartpole"]
     assert figures["expert"] == [20, 20, 20] and 5 < figures["random"][0] <= 20
+
+
+@pytest.mark.parametrize(
+    ("returns", "success", "interval"),
+    [
+        ([0.0, 0.0, 0.0, 1.0], [0.0, 0.0, 0.0, 1.0], rate_interval),
+        ([0.0, 0.0, 0.0, 0.9], [0.0, 0.0, 0.0, 1.0], rate_interval),  # less if it takes long
+        ([0.0, 0.0, 0.5, 0.9], [0.0, 0.0, 0.0, 1.0], mean_interval),  # something else is rewarded
+        ([-1.0, -1.0, -1.0, 1.0], [0.0, 0.0, 0.0, 1.0], mean_interval),
+        ([0.0, 0.0, 0.0, 1.0], None, mean_interval),
+    ],
+)
+def test_returns_that_are_rates_have_intervals_between_0_and_1(
+    monkeypatch, returns, success, interval
+):
+    metrics = {} if success is None else {"success": jnp.array(success)}
+    played = Episodes(jnp.array(returns), jnp.ones(4, int), jnp.ones(4, bool), metrics)
+    monkeypatch.setattr(gallery, "evaluate", lambda *_: played)
+    env = envs.make("cartpole")
+    found = gallery.returns(env, random_policy(env), 4)
+    np.testing.assert_allclose(found, interval(np.float32(returns)), rtol=0.01)
+    assert (found[1] < 0) == (interval is mean_interval)
 
 
 def test_an_unknown_name_is_one_sentence():

@@ -92,6 +92,13 @@ def _check(measured, baseline, ablation=None, margin=0.0):
     return checks.compare("It is better.", "score", *figures, FULL, margin, off)
 
 
+def test_figures_that_are_rates_have_intervals_between_0_and_1():
+    values = [0.02, 0.01, 0.6, 0.03, 0.05]
+    plain, rate = checks.figure("x", values), checks.figure("x", values, rate=True)
+    assert plain.low < 0 == rate.low and plain.high == rate.high
+    assert rate.value == plain.value and rate.per_seed == plain.per_seed
+
+
 def test_compare_pairs_seeds():
     seeds = np.array([0.0, 10.0, 20.0, 30.0, 40.0])
     better = seeds + np.array([1.0, 1.1, 0.9, 1.0, 1.0])  # far less than what seeds differ by

@@ -5,10 +5,12 @@ import pty
 import re
 import subprocess
 import sys
+import time
 
 import numpy as np
+import pytest
 
-from jaxrl.runtime.display import Display
+from jaxrl.runtime.display import Display, per_second
 from tests.runtime import tiny
 
 
@@ -23,9 +25,33 @@ def test_lines_where_there_is_no_terminal(capsys):
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "Compiling ..." and re.fullmatch(r"Compiling: \d+\.\d s", lines[1])
     assert re.fullmatch(
-        r"1,000 of 1,000 steps · \S+ steps/s · return 2 \(1 to 3\) · 0 s left", lines[2]
+        r"1,000 of 1,000 steps · \S+ steps/s \(all 2 together\) · return 2 \(1 to 3\) · 0 s left",
+        lines[2],
     )
     assert len(lines) == 3 and seconds.keys() == {"compiling"}
+
+
+@pytest.mark.parametrize(
+    ("rate", "shown"),
+    [
+        (0.0, "0"), (0.04, "0.04"), (0.4, "0.4"), (3.26, "3.3"), (9.96, "10"), (12.4, "12"),
+        (999.4, "999"), (999.6, "1.0k"), (1234.0, "1.2k"), (999_940.0, "999.9k"),
+        (999_960.0, "1.00M"), (3_450_000.0, "3.45M"), (2e9, "2000.00M"),
+    ],
+)  # fmt: skip
+def test_rates_of_any_size(rate, shown):
+    assert per_second(rate) == shown
+
+
+def test_what_a_rate_is_of(capsys, monkeypatch):
+    """It sums over members, and says so where there are several."""
+    for members, said in ((1, "12 steps/s ·"), (8, "96 steps/s (all 8 together) ·")):
+        moments = iter([0.0, 50.0])
+        monkeypatch.setattr(time, "perf_counter", lambda: next(moments))  # noqa: B023
+        display = Display()
+        with display.running(0, 600, members):
+            display.tick(600)
+        assert f"600 of 600 steps · {said}" in capsys.readouterr().err
 
 
 def test_a_line_now_and_then(capsys, monkeypatch):

@@ -99,6 +99,33 @@ def test_a_reason_to_stop_is_returned_with_the_step(case):
     assert (step, reason) == (3, "enough")
 
 
+def test_what_breaks_off_leaves_the_last_whole_step():
+    """Progress is a number here: nothing but the plan's steps is looked at."""
+    plan = driver.Plan(total=STEPS, log=0, evaluate=6, checkpoint=0)
+    happened = []
+
+    def chunk(progress, steps):
+        if progress + steps < 9:
+            return progress + steps
+        halted = driver.Halted("no fuel")
+        halted.progress, halted.steps = 8, 8 - progress
+        raise halted
+
+    def happen(name, step, progress):
+        happened.append((name, step, progress))
+
+    go_on = lambda step, progress: None
+    assert driver.drive(chunk, 3, 3, plan, happen, go_on, pending=["log"]) == (8, 8, "no fuel")
+    assert happened == [("log", 3, 3), ("evaluate", 6, 6)]
+    stop = lambda step, progress: "terminated" if step == 8 else None
+    assert driver.drive(chunk, 3, 3, plan, happen, stop) == (8, 8, "terminated")
+
+    def broken(name, step, progress):
+        raise driver.Halted("no evaluation")
+
+    assert driver.drive(chunk, 3, 3, plan, broken, go_on) == (6, 6, "no evaluation")
+
+
 def test_the_chunk_is_compiled_once(caplog):
     program, keys = setup(1)
     with jax.log_compiles(), caplog.at_level(logging.WARNING):

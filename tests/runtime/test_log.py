@@ -1,14 +1,15 @@
+import errno
 import json
+import resource
 
 import numpy as np
 import pytest
 
-from jaxrl.core.errors import UserError
 from jaxrl.runtime import log as logs
 
 
 def row(steps, **metrics):
-    return {"kind": "train", "steps": steps, "metrics": metrics}
+    return {"kind": "train", "steps": steps, "updates": steps, "metrics": metrics}
 
 
 def test_rows_come_back_and_what_is_not_finite_is_null(tmp_path):
@@ -27,27 +28,106 @@ def test_numbers_keep_their_bits(tmp_path):
     assert np.float32(read["metrics"]["x"]).tobytes() == values.tobytes()
 
 
-def test_opening_at_a_size_forgets_what_came_after(tmp_path):
-    path = tmp_path / "m.jsonl"
-    log = logs.Log(path, 0)
-    log.write(row(1))
+def write(path, *steps):
+    log = logs.Log(path)
+    for step in steps:
+        log.write(row(step, x=np.array([float(step)])))
     size = log.size()
-    log.write(row(2))
     log.close()
+    return size
+
+
+def test_opening_at_a_checkpoint_forgets_what_came_after(tmp_path):
+    path, said = tmp_path / "m.jsonl", []
+    size = write(path, 1, 2)
+    write(path, 3)
     with path.open("a") as file:
         file.write('{"kind": "tra')
-    log = logs.Log(path, size)
-    log.write(row(3))
+    log = logs.Log(path, 2, size, said.append)
+    assert log.size() == size
+    log.write(row(4))
     log.close()
-    assert [r["steps"] for r in logs.read(path)] == [1, 3]
+    assert [r["steps"] for r in logs.read(path)] == [1, 2, 4] and said == []
 
 
-def test_a_log_shorter_than_its_checkpoint_says_is_refused(tmp_path):
+@pytest.mark.parametrize("left", [None, 0, 60, 130], ids=str)
+def test_a_log_that_lost_rows_goes_on_with_those_that_are_there(tmp_path, left):
+    path, said = tmp_path / "m.jsonl", []
+    size = write(path, 1, 2, 3)
+    content = path.read_bytes()
+    first = content.index(b"\n") + 1
+    assert 60 < first < 130 < size
+    path.unlink() if left is None else path.write_bytes(content[:left])
+    kept = first if left == 130 else 0
+    log = logs.Log(path, 3, size, said.append)
+    assert log.size() == kept
+    (sentence,) = said
+    assert f"'{path}' has lost rows: {kept} of the {size} bytes" in sentence
+    # Going on from the same checkpoint once more, what was written since is cut off as ever.
+    for step in (4, 5, 6, 7):
+        log.write(row(step, x=np.array([0.0])))
+    assert log.size() > size
+    log.close()
+    logs.Log(path, 3, size, said.append).close()
+    assert [r["updates"] for r in logs.read(path)] == ([1] if kept else [])
+
+
+BAD = [
+    "[]", "3", "null", "\"kind\"", "{", "not JSON", "", "[" * 100_000, "\x00\x1b\x07", "{}",
+    '{"steps": 1, "updates": 1, "metrics": {}}',
+    '{"kind": "train", "steps": 1, "updates": "2", "metrics": {}}',
+    '{"kind": "train", "steps": null, "updates": 2, "metrics": {}}',
+    '{"kind": "train", "steps": 1, "updates": 2, "metrics": []}',
+    '{"kind": "train", "steps": 1, "updates": 2, "metrics": {"x": "high"}}',
+    '{"kind": "train", "steps": 1, "updates": 2, "metrics": {"x": [[1.0]]}}',
+]  # fmt: skip
+
+
+def test_lines_that_are_no_rows_are_passed_over_and_counted(tmp_path):
+    path, said = tmp_path / "m.jsonl", []
+    good = [json.dumps(row(i, x=[1.0])) for i in (1, 2)]
+    bad = [line.encode() for line in BAD] + [b"\xff\xfe"]
+    path.write_bytes(b"\n".join([good[0].encode(), *bad, good[1].encode(), b""]))
+    sentence = f"In the log '{path}' {len(bad)} lines are no rows; passed over."
+    assert [r["steps"] for r in logs.read(path, "train", said.append)] == [1, 2]
+    assert said == [sentence]
+    before = path.read_bytes()
+    logs.Log(path, 2, len(before), said.append).close()  # where they stay
+    assert said == [sentence] and path.read_bytes() == before
+    path.write_text(f"{good[0]}\n[]\n")
+    with pytest.warns(UserWarning, match="1 line is no row"):
+        assert logs.read(path, "evaluation") == []
+
+
+def test_no_log_has_no_rows(tmp_path):
+    with pytest.warns(UserWarning, match="There is no log"):
+        assert logs.read(tmp_path / "m.jsonl") == []
+
+
+def test_rows_of_a_log_that_was_deleted_are_not_written_to_nowhere(tmp_path):
     path = tmp_path / "m.jsonl"
-    path.write_text("{}\n")
-    with pytest.raises(UserError, match="shorter than its checkpoint says"):
-        logs.Log(path, 100)
-    assert path.read_text() == "{}\n"
+    log = logs.Log(path)
+    path.unlink()
+    with pytest.raises(FileNotFoundError, match=r"m\.jsonl"):
+        log.write(row(1))
+    log.close()
+
+
+def test_a_row_that_does_not_fit_is_an_error_once(tmp_path):
+    """What the disk refused is not tried again when the log is closed."""
+    path = tmp_path / "m.jsonl"
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    size = write(path, 1)
+    log = logs.Log(path)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size + 10, before[1]))
+        with pytest.raises(OSError, match="too large") as error:
+            log.write(row(2))
+        log.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert error.value.errno == errno.EFBIG and error.value.filename == str(path)
+    assert [r["steps"] for r in logs.read(path)] == [1]
 
 
 def test_a_half_written_last_line_is_left_out(tmp_path):
@@ -61,7 +141,9 @@ def test_kinds_and_series(tmp_path):
     log = logs.Log(path)
     log.write(row(10, x=np.array([1.0, np.nan])))
     log.write(row(15, y=np.array([0.0, 0.0])))
-    log.write({"kind": "evaluation", "steps": 20, "metrics": {"x": np.array([9.0, 9.0])}})
+    log.write(
+        {"kind": "evaluation", "steps": 20, "updates": 20, "metrics": {"x": np.array([9.0, 9.0])}}
+    )
     log.write(row(20, x=np.array([3.0, 4.0])))
     log.close()
     steps, values = logs.series(logs.read(path, "train"), "x")

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from jaxrl.runtime import checkpoints
+from jaxrl.runtime import log as logs
 from tests.runtime import tiny
 
 
@@ -90,6 +92,37 @@ def interrupted(tmp_path: Path, finished: Path) -> Path:
 
 def test_a_half_written_last_line(finished, tmp_path, capsys):
     tiny.assert_same_run(tiny.resume(interrupted(tmp_path, finished)), finished)
+
+
+@pytest.mark.parametrize("damage", ["missing", "empty", "cut", "garbage"])
+def test_a_damaged_log_keeps_no_checkpoint_from_going_on(finished, tmp_path, capsys, damage):
+    folder = interrupted(tmp_path, finished)
+    log = folder / "metrics.jsonl"
+    lines = log.read_bytes().splitlines(keepends=True)
+    if damage == "missing":
+        log.unlink()
+    elif damage == "garbage":
+        log.write_bytes(b"".join([b"[]\n", *lines[:3], b'{"kind": 1}\n', *lines[3:]]))
+    else:
+        log.write_bytes(lines[0] + lines[1][:40] if damage == "cut" else b"")
+    tiny.resume(folder)  # --quiet, which does not silence warnings
+    said = capsys.readouterr().err.splitlines()
+    if damage == "garbage":
+        assert said == [f"In the log '{log}' 2 lines are no rows; passed over."]
+        rows = logs.read(log, warn=lambda said: None)
+        assert [{k: v for k, v in row.items() if k != "time"} for row in rows] == tiny.rows(
+            finished
+        )
+    else:
+        (sentence,) = said
+        assert f"'{log}' has lost rows: " in sentence and "at update 16" in sentence
+        before = 1 if damage == "cut" else 0
+        assert tiny.rows(folder) == [*tiny.rows(finished)[:before], *tiny.rows(finished)[-3:]]
+    tiny.assert_same_arrays(tiny.arrays(folder), tiny.arrays(finished))
+    summary = tiny.summary(folder)
+    assert summary["finished"] and summary["returns"] == tiny.summary(finished)["returns"]
+    newest = checkpoints.latest(folder / "checkpoints")
+    assert checkpoints.restore_raw(newest)[1]["log_size"] == log.stat().st_size
 
 
 @pytest.mark.parametrize("damage", ["truncated", "missing", "altered"])

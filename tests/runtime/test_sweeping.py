@@ -109,6 +109,15 @@ def test_a_finished_sweep_resumed_writes_its_table_again(healthy, tmp_path):
     assert (folder / "sweep.csv").read_text() == (healthy / "sweep.csv").read_text()
 
 
+def test_a_finished_sweep_whose_log_is_gone(healthy, tmp_path, capsys):
+    folder = tmp_path / "sweep"
+    shutil.copytree(healthy, folder)
+    (folder / "metrics.jsonl").unlink()
+    assert command_line.call(tiny.sweep_script.main, ["--resume", str(folder), "--quiet"]) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert said[-1] == f"error: The log of '{folder}' has no evaluations to compare."
+
+
 def test_a_resumed_sweep_knows_its_grid(healthy, capsys):
     argv = ["--resume", str(healthy), "--vary", "agent.clip=1,2"]
     assert command_line.call(tiny.sweep_script.main, argv) == 2

@@ -46,6 +46,10 @@ def test_rows_and_evaluations_fall_on_their_steps(finished_pair):
     assert at("evaluation") == [8, 16, 20]
     assert all(row["steps"] == row["updates"] * tiny.FRAMES for row in rows)
     assert all(len(v) == 2 for row in rows for v in row["metrics"].values())
+    day = 24 * 3600.0
+    written = (finished_pair / "metrics.jsonl").stat().st_mtime
+    assert all(abs(row["time"] - written) < day for row in rows)  # Unix time
+    assert rows[0].keys() == {"kind", "steps", "updates", "time", "metrics"}
 
 
 def test_a_seed_alone_has_an_interval_of_its_own_kind(finished):

@@ -79,7 +79,7 @@ def process(script: str, *words: str, cwd: Path | None = None) -> subprocess.Pop
 def rows(folder: Path) -> list[dict[str, Any]]:
     """The rows of the log without the time of day."""
     lines = (folder / "metrics.jsonl").read_text().splitlines()
-    return [{k: v for k, v in json.loads(x).items() if k != "seconds"} for x in lines]
+    return [{k: v for k, v in json.loads(x).items() if k != "time"} for x in lines]
 
 
 def arrays(folder: Path) -> dict[str, np.ndarray]:

@@ -80,7 +80,7 @@ def check(key: jax.Array, budget: Budget) -> Check:
     metric = "performance_maintenance"
     weaker = min(("ewc", "replay"), key=lambda name: value(name, metric).mean())
     details = [
-        figure(f"{metric}: {name}", value(name, metric))
+        figure(f"{metric}: {name}", value(name, metric), rate=metric == "performance")
         for metric in next(iter(table.values()))
         for name in table
         if np.isfinite(value(name, metric)).all()  # not where no task of some seed has it

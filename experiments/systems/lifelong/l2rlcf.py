@@ -73,7 +73,7 @@ def check(key: jax.Array, budget: Budget) -> Check:
     verdicts.append(verdict(gain, PERFORMANCE))
     result = FAILS if FAILS in verdicts else HOLDS if set(verdicts) == {HOLDS} else INCONCLUSIVE
     details = [figure(f"forgetting: {name}", x) for name, x in forgotten.items()]
-    details += [figure(f"performance: {name}", x) for name, x in performed.items()]
+    details += [figure(f"performance: {name}", x, rate=True) for name, x in performed.items()]
     details.append(
         figure(f"performance: best combination {best(several)} - best single {best(singles)}", gain)
     )

@@ -92,13 +92,13 @@ def check(key: jax.Array, budget: Budget) -> Check:
     found, details, wrong = {}, [], []
     for selection in ("novelty", "fitness"):
         states, success, progress = _evolve(keys, selection, budget)
-        found[selection] = figure(f"GA on {selection}", success)
+        found[selection] = figure(f"GA on {selection}", success, rate=True)
         details.append(figure(f"approach to the goal (m), {selection}", progress))
         wrong.append(_mismatches(states, selection, budget))
     details.append(figure("weights that seeds do not rebuild", np.sum(wrong, axis=0)))
     measured = found["novelty"]
     if np.any(wrong):
-        measured = figure(measured.name, np.zeros_like(measured.per_seed))
+        measured = figure(measured.name, np.zeros_like(measured.per_seed), rate=True)
     return compare(CLAIM, METRIC, measured, found["fitness"], budget, MARGIN, None, details, NOTES)
 
 

@@ -157,6 +157,7 @@ def check(key: jax.Array, budget: Budget) -> Check:
     figures = {name: figure(name, np.asarray(x[0])) for name, x in found.items()}
     details = [figures["PPO restarts"], figures["PPGA without annealing"]]
     for name, (_, coverage, best) in found.items():
-        details += [figure(f"coverage, {name}", coverage), figure(f"best return, {name}", best)]
+        details += [figure(f"coverage, {name}", coverage, rate=True)]
+        details += [figure(f"best return, {name}", best)]
     baseline = max((figures["MAP-Elites"], figures["PPO restarts"]), key=lambda f: f.value)
     return compare(CLAIM, METRIC, figures["PPGA"], baseline, budget, MARGIN, None, details, NOTES)

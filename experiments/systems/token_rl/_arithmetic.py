@@ -67,4 +67,4 @@ def went_on(
 def warm_up_details(keys: Key, agents: Tree, config: Config, budget: Budget) -> list[Figure]:
     """pass@1 and pass@8 [seeds] of the agents that all methods go on from."""
     found = went_on(keys, agents, config, 0, budget)[1]
-    return [figure(f"pass@{k}: warm-up", found[f"pass@{k}"]) for k in KS]
+    return [figure(f"pass@{k}: warm-up", found[f"pass@{k}"], rate=True) for k in KS]

@@ -45,9 +45,11 @@ def check(key: jax.Array, budget: Budget) -> Check:
         config = dataclasses.replace(TRAINING, method=method, kl_weight=weight)
         found[method] = went_on(keys, agents, config, updates, budget)[1]
     details = warm_up_details(keys, agents, TRAINING, budget) + [
-        figure(f"{metric}: {name}", values[metric])
+        figure(f"{metric}: {name}", values[metric], rate=metric.startswith("pass@"))
         for name, values in found.items()
         for metric in ("pass@1", "pass@8", "entropy", "kl_to_reference")
     ]
-    gpg, grpo, reinforce = (figure(n, found[n]["pass@1"]) for n in ("gpg", "grpo", "reinforce"))
+    gpg, grpo, reinforce = (
+        figure(n, found[n]["pass@1"], rate=True) for n in ("gpg", "grpo", "reinforce")
+    )
     return compare(CLAIM, METRIC, gpg, grpo, budget, MARGIN, reinforce, details, NOTES)

@@ -53,9 +53,11 @@ def check(key: jax.Array, budget: Budget) -> Check:
     go_on = lambda first, second: went_on(second_keys, half[first], of[second], updates, budget)[1]
     found = {"k = 4": go_on(K, K), "k = 1": go_on(1, 1), "k = 4, then k = 1": go_on(K, 1)}
     details = warm_up_details(keys, agents, TRAINING, budget) + [
-        figure(f"{metric}: {name}", values[metric])
+        figure(f"{metric}: {name}", values[metric], rate=metric.startswith("pass@"))
         for name, values in found.items()
         for metric in ("pass@1", "pass@8", "entropy")
     ]
-    measured, baseline = (figure(name, found[name]["pass@8"]) for name in ("k = 4", "k = 1"))
+    measured, baseline = (
+        figure(name, found[name]["pass@8"], rate=True) for name in ("k = 4", "k = 1")
+    )
     return compare(CLAIM, METRIC, measured, baseline, budget, MARGIN, None, details, NOTES)

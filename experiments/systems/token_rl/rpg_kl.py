@@ -115,7 +115,7 @@ def check(key: jax.Array, budget: Budget) -> Check:
         config = dataclasses.replace(TRAINING, method=method)
         trained = went_on(keys, agents, config, budget.choose(2, UPDATES), budget)[1]
         details += [
-            figure(f"{metric}, training: {method}", trained[metric])
+            figure(f"{metric}, training: {method}", trained[metric], rate=metric == "pass@1")
             for metric in ("pass@1", "kl_to_reference", "entropy")
         ]
     return Check(

@@ -71,7 +71,7 @@ def check(key: jax.Array, budget: Budget) -> Check:
     names = ("of C51's distribution", "of their mean")
     for name, distances in zip(names, _distances(lake_key, budget), strict=True):
         details.append(figure(f"Wasserstein distance to played returns {name}", distances))
-    measured, baseline = (figure(name, np.mean(x, axis=0)) for name, x in scores.items())
+    measured, baseline = (figure(name, np.mean(x, axis=0), rate=True) for name, x in scores.items())
     return compare(CLAIM, METRIC, measured, baseline, budget, MARGIN, None, details, NOTES)
 
 

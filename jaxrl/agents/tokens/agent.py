@@ -114,7 +114,6 @@ class Sample:
     advantage: Array
     target: Array  # of the critic
     mask: Array  # which steps are decisions
-    memory: Tree  # [1, B]: before the episodes
 
 
 def decisions(timestep: TimeStep, mask: Array) -> Array:
@@ -157,6 +156,12 @@ def agent(env: Environment, config: Config) -> Agent:
         policy, _, _ = network.apply(params, timestep, memory, method="unroll")
         return policy.log_prob(action)
 
+    def empty(mask) -> Tree:
+        """The memory before the whole episodes of `mask` [T, B]; another policy may have acted, so
+        it is not the batch's. Made where it is read: taken from an array of all episodes it would
+        be a gather from a constant, which XLA computes, for minutes, while it compiles."""
+        return network.initial(mask.shape[1])
+
     def judged(state, transitions, mask, memory) -> tuple[Array, Array]:
         """Advantage and the critic's target, [T, B]."""
         reward = jnp.where(mask, transitions.reward, 0.0)
@@ -179,7 +184,7 @@ def agent(env: Environment, config: Config) -> Agent:
         return losses.standardize(advantage, counted), advantage + before.value
 
     def loss(params, sample, hyper):
-        memory = jax.tree.map(lambda x: x[0], sample.memory)
+        memory = empty(sample.mask)
         policy, value, _ = network.apply(params, sample.timestep, memory, method="unroll")
         now = policy.log_prob(sample.action)
         log_probs = LogProbs(now, sample.acting, sample.reference)
@@ -204,7 +209,7 @@ def agent(env: Environment, config: Config) -> Agent:
 
     def update(state, batch, key):
         transitions = batch.transitions
-        memory = network.initial(batch.mask.shape[1])  # of whole episodes; another may have acted
+        memory = empty(batch.mask)
         inputs = transitions.timestep, transitions.action, memory
         mask = decisions(transitions.timestep, batch.mask)
         advantage, target = judged(state, transitions, batch.mask, memory)
@@ -217,7 +222,6 @@ def agent(env: Environment, config: Config) -> Agent:
             advantage,
             target,
             mask,
-            jax.tree.map(lambda x: x[None], memory),
         )
         rows = minibatches.to_rows(sample, 1, sequences=True)
 

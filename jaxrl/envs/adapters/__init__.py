@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any
 
-from jaxrl.core import errors
+from jaxrl.core import errors, plugins
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Environment
 
@@ -29,20 +29,8 @@ def builder(name: str) -> Callable[..., Environment]:
 
 
 def package(name: str) -> ModuleType:
-    """The package called `name`. Raises `UserError` where it is missing or broken."""
-    top = name.partition(".")[0]
-    try:
-        importlib.import_module(top)
-        return importlib.import_module(name)
-    except Exception as error:  # whatever goes wrong inside someone else's package
-        if isinstance(error, ModuleNotFoundError) and error.name == top:
-            raise UserError(
-                f"The package '{top}' is not installed; pip install 'jaxrl[suites]' brings it."
-            ) from error
-        raise UserError(
-            f"The package '{top}' cannot be imported ({type(error).__name__}: {error}); "
-            "pip install 'jaxrl[suites]' has versions that work together."
-        ) from error
+    """As `plugins.package`, of the extra that brings the suites."""
+    return plugins.package(name, "suites")
 
 
 def check_name(suite: str, name: str, known: Iterable[str]) -> None:

@@ -9,7 +9,9 @@ does so by itself. Whatever runs `reset` or `step` of the description is told so
 from __future__ import annotations
 
 import functools
+import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -113,3 +115,80 @@ def action(theirs: Any, value: Tree) -> Any:
         case "Box":
             return np.clip(value, theirs.low, theirs.high).astype(theirs.dtype)
     return (np.asarray(value) + getattr(theirs, "start", 0)).astype(theirs.dtype)
+
+
+# ----------------------------------------------------------------------------- what goes wrong
+
+
+class Wrong(Exception):
+    """An environment returned what nobody can learn from; the message is what it did."""
+
+
+def checked(theirs: Any) -> Any:
+    """A `gymnasium.Env` that raises `Wrong` where the observations of `theirs` have other shapes
+    than its space says."""
+
+    class Checked(package("gymnasium").Wrapper):
+        def reset(self, *, seed=None, options=None):
+            result = self.env.reset(seed=seed, options=options)
+            check(result[0])
+            return result
+
+        def step(self, action):
+            result = self.env.step(action)
+            check(result[0])
+            return result
+
+    space = theirs.observation_space
+    shape = space.shape or None  # None for what is no single array
+
+    def check(seen):
+        if shape is None or getattr(seen, "shape", None) != shape:  # microseconds count here
+            _check_shapes(space, seen, "observation")
+
+    return Checked(theirs)
+
+
+def check_finite(seen: Any, reward: Any = 0.0) -> None:
+    """Raises `Wrong` unless all numbers of observations [B, ...] and rewards [B] are finite."""
+    if not np.isfinite(reward).all():
+        raise Wrong(f"returned a reward that is not finite, {_short(reward)},")
+    for part in jax.tree.leaves(seen):
+        if part.dtype.kind == "f" and not np.isfinite(part).all():
+            raise Wrong(f"returned an observation that is not finite, {_short(part)},")
+
+
+def complaint(error: BaseException, where: str) -> str:
+    """What an environment did when its code raised `error` in its method `where`, such as `raised
+    ValueError: no fuel in step (rocket.py, line 12)`."""
+    if isinstance(error, Wrong):
+        return f"{error} in {where}"
+    said = f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename != __file__]
+    line = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+    return f"raised {said} in {where}{line}"
+
+
+def _check_shapes(theirs: Any, value: Any, what: str) -> None:
+    match type(theirs).__name__:
+        case "Dict":
+            if not isinstance(value, dict) or theirs.spaces.keys() - value.keys():
+                keys = list(value) if isinstance(value, dict) else type(value).__name__
+                raise Wrong(f"returned an {what} with {keys} where its space has {list(theirs)}")
+            for key, part in theirs.spaces.items():
+                _check_shapes(part, value[key], f"{what}[{key!r}]")
+        case "Tuple":
+            if not isinstance(value, tuple | list) or len(value) != len(theirs.spaces):
+                raise Wrong(f"returned an {what} that is no tuple of {len(theirs.spaces)} parts")
+            for i, part in enumerate(theirs.spaces):
+                _check_shapes(part, value[i], f"{what}[{i}]")
+        case _:
+            if np.shape(value) != theirs.shape:
+                shape, right = list(np.shape(value)), list(theirs.shape)
+                raise Wrong(f"returned an {what} of shape {shape} where its space has {right}")
+
+
+def _short(values: np.ndarray) -> str:
+    """The first of `values` [B, ...] that is not finite."""
+    wrong = ~np.isfinite(values).reshape(len(values), -1).all(1)
+    return np.array2string(values[wrong][0], precision=4, threshold=8).replace("\n", "")

@@ -63,6 +63,7 @@ def acrobot() -> Environment:
             observation_space=Box(tuple(-x for x in bound), bound, (6,)),
             action_space=Discrete(3),
             render=_render,
+            step_seconds=lambda state, params: params.dt,
             expert=_expert,
         ),
         500,

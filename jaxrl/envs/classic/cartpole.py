@@ -57,6 +57,7 @@ def cartpole() -> Environment:
             observation_space=Box(tuple(-x for x in bound), bound, (4,)),
             action_space=Discrete(2),
             render=_render,
+            step_seconds=lambda state, params: params.dt,
             expert=_expert,
         ),
         500,

@@ -53,6 +53,7 @@ def pendulum() -> Environment:
             observation_space=Box((-1.0, -1.0, -8.0), (1.0, 1.0, 8.0), (3,)),
             action_space=Box(-2.0, 2.0, (1,)),
             render=_render,
+            step_seconds=lambda state, params: params.dt,
             expert=_expert,
         ),
         200,

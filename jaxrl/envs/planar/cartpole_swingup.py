@@ -84,6 +84,7 @@ def cartpole_swingup(reward: str = "dense") -> Environment:
             observation_space=Box(-math.inf, math.inf, (5,)),
             action_space=Box(-1.0, 1.0, (1,)),
             render=_render,
+            step_seconds=lambda state, params: _SUBSTEPS * params.dt,
             expert=_expert,
         ),
         1000,

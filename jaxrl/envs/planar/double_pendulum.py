@@ -91,6 +91,7 @@ def double_pendulum(swing_up: bool = False) -> Environment:
             observation_space=Box(tuple(-x for x in bound), bound, (9,)),
             action_space=Box(-1.0, 1.0, (1,)),
             render=_render,
+            step_seconds=lambda state, params: _SUBSTEPS * params.dt,
             expert=None if swing_up else _expert,
         ),
         1000,

@@ -88,6 +88,7 @@ def locomotion(body: Body) -> Environment:
         observation_space=Box(tuple(-x for x in bound), bound, (2 * size - 1,)),
         action_space=Box(-1.0, 1.0, (motors,)),
         render=functools.partial(_render, body),
+        step_seconds=lambda state, params: body.substeps * params.dt,
         expert=body.expert,
     )
     return time_limit(env, 1000)

@@ -84,6 +84,7 @@ def point_mass(cost: str = "tolerance", control: str = "force") -> Environment:
             observation_space=Box(-math.inf, math.inf, (4,)),
             action_space=Box(-bound, bound, (2,)),
             render=_render,
+            step_seconds=lambda state, params: params.dt,
             expert=functools.partial(_expert, velocity_control, bound),
         ),
         1000,

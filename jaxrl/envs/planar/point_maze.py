@@ -92,6 +92,7 @@ def point_maze(maze: str = "u_maze", reward: str = SPARSE) -> Environment:
         observation_space=Box(-np.inf, np.inf, (4,)),
         action_space=Box(-1.0, 1.0, (2,)),
         render=_render,
+        step_seconds=lambda state, params: params.dt,
         expert=jax.jit(_expert, inline=True),
         goals=Goals(_achieved, _OUTCOMES[reward]),
     )

@@ -129,6 +129,7 @@ def push(
             observation_space=Box(-math.inf, math.inf, (11,)),
             action_space=Box(-1.0, 1.0, (2,)),
             render=push_pictures.render,
+            step_seconds=lambda state, params: params.dt,
             expert=None
             if task == "pose"
             else functools.partial(push_expert.expert, task, control == "velocity"),

@@ -95,6 +95,7 @@ def reacher(reward: str = "dense") -> Environment:
             observation_space=Box(-math.inf, math.inf, (8,)),
             action_space=Box(-1.0, 1.0, (2,)),
             render=_render,
+            step_seconds=lambda state, params: _SUBSTEPS * params.dt,
             expert=_expert,
             goals=Goals(_achieved, outcome),
         ),

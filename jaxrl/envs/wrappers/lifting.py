@@ -15,7 +15,7 @@ from jaxrl.core.types import Environment, Goals, TimeStep, Tree
 
 
 def lifted(env: Environment, *, state: bool = False, params: bool = False) -> dict[str, Any]:
-    """`render`, `expert` and `goals` of `env` for a wrapper of it; fields for
+    """`render`, `expert`, `step_seconds` and `goals` of `env` for a wrapper of it; fields for
     `dataclasses.replace`.
 
     state: whether the wrapper's state holds the one of `env` as `inner` (else it is that one).
@@ -29,7 +29,8 @@ def lifted(env: Environment, *, state: bool = False, params: bool = False) -> di
             return None
         return lambda state, params: function(of_state(state), of_params(params))
 
-    fields = {"render": lift(env.render), "expert": lift(env.expert)}
+    functions = ("render", "expert", "step_seconds")
+    fields: dict[str, Any] = {name: lift(getattr(env, name)) for name in functions}
     if env.goals is not None and params:
         outcome = env.goals.outcome
         goals = dataclasses.replace(

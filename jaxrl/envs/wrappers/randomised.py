@@ -29,8 +29,9 @@ def randomised(env: Environment, draw: Callable[[Key, Tree], Tree]) -> Environme
     It has the effect of `tasks.randomise`. Use that for training: it stores a key where this stores
     parameters in each state, and task ids let scores and curricula know which world was played. Use
     this where the world itself is to be random wherever it goes: under any tasks (a lifelong
-    schedule of ranges), in evaluation, inside another wrapper. `render` and `expert` are of the
-    parameters that were drawn; `goals` is None, as they cannot be seen from outside the state.
+    schedule of ranges), in evaluation, inside another wrapper. `render`, `expert` and
+    `step_seconds` are of the parameters that were drawn; `goals` is None, as they cannot be seen
+    from outside the state.
 
     Raises `UserError` when `draw` returns another structure, shape or kind than `env.params`.
     """
@@ -57,7 +58,13 @@ def randomised(env: Environment, draw: Callable[[Key, Tree], Tree]) -> Environme
         return function and (lambda state, params: function(state.inner, state.params))
 
     return dataclasses.replace(
-        env, reset=reset, step=step, render=lift(env.render), expert=lift(env.expert), goals=None
+        env,
+        reset=reset,
+        step=step,
+        render=lift(env.render),
+        expert=lift(env.expert),
+        step_seconds=lift(env.step_seconds),
+        goals=None,
     )
 
 

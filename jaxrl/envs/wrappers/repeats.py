@@ -93,7 +93,7 @@ def action_repeat(env: Environment, repeats: int) -> Environment:
     steps that were taken inside in this episode. The action stays legal or not for all of them, so
     environments with `legal_actions` are refused; `goals` is None, as the reward of steps between
     is lost. The expert chooses as often as an agent may. `max_steps` counts steps of this
-    environment.
+    environment, and `step_seconds` are those of all `repeats`.
 
     Raises `UserError` when `repeats` is not a positive integer.
     """
@@ -133,12 +133,18 @@ def _repeated(env: Environment, repeats: int) -> Environment:
         return RepeatState(inner, frames), reported(timestep, frames)
 
     limit = env.max_steps
+    fields = lifted(env, state=True)
+    seconds = fields["step_seconds"]
     return dataclasses.replace(
         env,
         reset=reset,
         step=step,
         max_steps=None if limit is None else -(-limit // repeats),
-        **(lifted(env, state=True) | {"goals": None}),
+        **fields
+        | {
+            "goals": None,
+            "step_seconds": seconds and (lambda state, params: repeats * seconds(state, params)),
+        },
     )
 
 

@@ -3,6 +3,8 @@
 import dataclasses
 import functools
 import itertools
+import math
+import re
 
 import jax
 import jax.numpy as jnp
@@ -17,8 +19,10 @@ from jaxrl.core import metrics as m
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
 from jaxrl.core.learn import take_over
-from jaxrl.core.train import start, train
+from jaxrl.core.train import advance, start, train
 from jaxrl.core.types import Policy
+from jaxrl.envs.classic.cartpole import cartpole
+from jaxrl.envs.wrappers.time_limit import time_limit
 from jaxrl.networks.actor_critic import ActorCritic
 from jaxrl.runtime import checkpoints
 from jaxrl.sources import rollouts
@@ -75,6 +79,20 @@ def test_the_ordinary_ppo_can_have_a_transformer_for_its_memory():
     endless = dataclasses.replace(ENV, max_steps=None)
     with pytest.raises(UserError, match="no time limit"):
         ppo.ppo(endless, ppo.Config(**sizes))
+
+
+def test_no_minibatch_is_taken_from_a_constant_cache():
+    """XLA would compute the gather while it compiles: on an episode of 500 steps for minutes."""
+    env = time_limit(cartpole(), 40)
+    a = tokens(env, Config(**(SIZES | {"epochs": 2})))
+    run = jax.eval_shape(lambda key: start(a, key), random.key(0))
+    program = jax.jit(lambda run: advance(a, run)).lower(run).as_text()
+    gathered = re.findall(r'"stablehlo.gather".*-> tensor<((?:\d+x)+)', program)
+    assert len(gathered) > 5  # of what was sampled
+    cache = SIZES["layers"] * (40 + 1) * SIZES["width"]  # keys of one episode
+    episodes = SIZES["prompts"] * SIZES["answers"]
+    sizes = [math.prod(map(int, shape.rstrip("x").split("x"))) for shape in gathered]
+    assert max(sizes) < episodes * cache
 
 
 def test_every_method_has_the_same_state():

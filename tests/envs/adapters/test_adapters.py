@@ -26,7 +26,7 @@ def test_a_missing_package_is_one_sentence(name, fresh, monkeypatch):
     for module in [m for m in sys.modules if m.partition(".")[0] == suite]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, suite, None)
-    expected = rf"^The package '{suite}' is not installed; pip install 'jaxrl\[suites\]' brings it"
+    expected = rf"^The package '{suite}' is not installed; pip install -e '.\[suites\]' in"
     with pytest.raises(UserError, match=expected):
         envs.make(name)
 

@@ -1,0 +1,65 @@
+"""A Gymnasium environment that does something wrong at a step of one's choice.
+
+`FAULT=hang 40 FILE` in the environment of a process: at the 40th step of all copies together FILE
+is written, and the step never returns.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+NAME = "gymnasium/tests.runtime.faulty:Faulty-v0"
+LENGTH = 5  # of an episode
+
+
+class Faulty(gymnasium.Env):
+    """Episodes of five steps of reward 1; `fault` is told each method and how often it was called,
+    and may return what is returned instead."""
+
+    observation_space = spaces.Dict({"place": spaces.Box(-1.0, 1.0, (2,), np.float32)})
+    action_space = spaces.Discrete(2)
+    fault: Callable[[str, int], Any] = staticmethod(lambda method, count: None)
+    counts = {"reset": 0, "step": 0, "close": 0}
+
+    def reset(self, *, seed=None, options=None):
+        self.t = 0
+        return self._call("reset", (self._seen(), {}))
+
+    def step(self, action):
+        self.t += 1
+        return self._call("step", (self._seen(), 1.0, False, self.t == LENGTH, {}))
+
+    def close(self):
+        self._call("close", None)
+
+    def _seen(self):
+        return {"place": np.full(2, self.t / LENGTH, np.float32)}
+
+    def _call(self, method, result):
+        self.counts[method] += 1
+        return Faulty.fault(method, self.counts[method]) or result
+
+
+def _hang(at: int, file: str) -> Callable[[str, int], None]:
+    def fault(method, count):
+        if method == "step" and count == at:
+            pathlib.Path(file).touch()
+            threading.Event().wait()
+
+    return fault
+
+
+if "FAULT" in os.environ:
+    _, at, file = os.environ["FAULT"].split()
+    Faulty.fault = staticmethod(_hang(int(at), file))
+
+gymnasium.register("Faulty-v0", Faulty, max_episode_steps=100)
+gymnasium.register("Endless-v0", Faulty)
