@@ -13,6 +13,7 @@ from jaxrl.core.shuffle import METHODS
 from jaxrl.core.types import Environment, Source, Tasks
 from jaxrl.networks.initialisers import INITIALISERS
 from jaxrl.networks.torsos import ACTIVATIONS
+from jaxrl.sources.episodes import episodes
 from jaxrl.sources.replay import replay
 from jaxrl.sources.rollouts import rollouts
 from jaxrl.sources.samplers import UNIFORM, Sampler, proportional
@@ -110,6 +111,17 @@ class Rollouts:
 
     def source(self, env: Environment, tasks: Tasks | None = None) -> Source:
         return rollouts(env, self.num_envs, self.num_steps, tasks, self.reset_pool)
+
+
+@group
+class Episodes:
+    """Whole episodes, one from each of several environments."""
+
+    num_envs: int = static(16, low=1, high=2**24)
+    """Episodes in one update."""
+
+    def source(self, env: Environment, tasks: Tasks | None = None) -> Source:
+        return episodes(env, self.num_envs, tasks)
 
 
 @group
