@@ -3,6 +3,7 @@ the same parameters, targets, optimizer states and metrics."""
 
 import dataclasses
 import types
+from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
@@ -66,7 +67,7 @@ def follow(
     names,
     keys,
     to_old=lambda batch: batch,
-    rename=types.MappingProxyType({}),
+    rename: Mapping[str, str] = types.MappingProxyType({}),
     cast=lambda tree: tree,
     fixed=(),
 ):

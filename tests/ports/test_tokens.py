@@ -1,6 +1,7 @@
 """Token policies on the kit are what they were."""
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -65,7 +66,7 @@ KL = {"kl.weight": 0.3}
 OWN = {
     "supervised": {},
     "pass_at_k": KL | {"k": 2, "clip": 0.05},
-    **{name: KL for name in ("reinforce", "rloo", "gpg", "rpg")},
+    **dict.fromkeys(("reinforce", "rloo", "gpg", "rpg"), KL),
     **{name: KL | {"clip": 0.05} for name in ("grpo", "ppo", "rpg_clipped")},
 }
 CASES = {f"{name}, GRU": (name, GRU | OWN[name]) for name in METHODS}
@@ -125,7 +126,10 @@ def test_it_learns_as_before(name, monkeypatch):
     # The old one had no other use for its key than the order.
     monkeypatch.setattr(Net, "key", lambda net, name="": net.seed())
 
-    old_config = {OPTIONS[n]: v for n, v in options.items()} | {"prompts": 4, "answers": 4}
+    old_config: dict[str, Any] = {OPTIONS[n]: v for n, v in options.items()} | {
+        "prompts": 4,
+        "answers": 4,
+    }
     sizes = {"num_envs": 16} if supervised else {"prompts": 4, "answers": 4}
     config = replace(system.Config(), options | sizes)
     old = elsewhere(old_agent.agent(ENV, old_agent.Config(method=method, **old_config)))
