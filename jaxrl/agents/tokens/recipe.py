@@ -121,9 +121,7 @@ class Sample:
     reference: Tree = None  # log-probability by the reference policy
     advantage: Tree = None
     target: Tree = None  # of a critic
-    # Known of minibatches:
-    mask: Tree = None  # which steps are decisions
-    weight: Tree = None  # how much the policy's loss counts; see `token_weights`
+    weight: Tree = None  # of a minibatch: how much the policy's loss counts, by `token_weights`
 
     @property
     def reward(self) -> Array:
@@ -180,8 +178,7 @@ def policy_loss(
 ) -> tuple[Array, dict[str, Array], Array]:
     """The loss of a policy, a token's as it counts, less an entropy bonus; reports; and values."""
     policy, value = looked(net, x)
-    # What does not count is cut off before it could overflow.
-    log_prob = jnp.where(x.mask, policy.log_prob(x.action), 0.0)
+    log_prob = policy.log_prob(x.action)
     loss = x.weight * token_loss(net, log_prob, x)
     entropy = policy.entropy()
     reports = {
@@ -202,14 +199,12 @@ def on_answers(env: Environment, config: Any, judge: Judge, loss: Callable[..., 
     """A token policy that learns `loss(net, x: Sample)` from its own answers."""
 
     def seen(net, batch, x):
-        mask = decisions(x.timestep, batch.mask)
         policy, _, _ = net.target.actor_critic(x.timestep, batch.memory, method="unroll")
-        log_prob, reference = batch.transitions.extras["log_prob"], policy.log_prob(x.action)
         advantage, target = judge(net, batch)
         return dataclasses.replace(
             x,
-            log_prob=jnp.where(mask, log_prob, 0.0),
-            reference=jnp.where(mask, reference, 0.0),
+            log_prob=batch.transitions.extras["log_prob"],
+            reference=policy.log_prob(x.action),
             advantage=advantage,
             target=target,
         )
@@ -231,9 +226,8 @@ def on_episodes(
     network = policy_network(env, config)
 
     def turn(net, batch):
-        mask = batch.mask
-        weight = token_weights(mask, config.average)  # of this minibatch's lengths
-        x = dataclasses.replace(batch.transitions, mask=mask, weight=weight)
+        weight = token_weights(batch.mask, config.average)  # by the minibatch's own lengths
+        x = dataclasses.replace(batch.transitions, weight=weight)
         return net.descend("loss", dataclasses.replace(batch, transitions=x))
 
     def update(net, batch):

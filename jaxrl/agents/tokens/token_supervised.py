@@ -3,8 +3,6 @@ other methods of this folder. The reference policy follows at once."""
 
 from __future__ import annotations
 
-import jax.numpy as jnp
-
 from jaxrl import losses
 from jaxrl.agents.policy_gradient.ppo import looked
 from jaxrl.agents.tokens.recipe import Sample, Tokens, check_answers, on_episodes
@@ -30,8 +28,7 @@ class Config(Tokens):
 def loss(net: Net, x: Sample) -> tuple[Array, dict[str, Array]]:
     """Cross-entropy with the expert's tokens, less an entropy bonus."""
     policy, _ = looked(net, x)
-    log_prob = jnp.where(x.mask, policy.log_prob(x.action), 0.0)
-    policy_loss = x.weight * losses.behaviour_cloning(log_prob)
+    policy_loss = x.weight * losses.behaviour_cloning(policy.log_prob(x.action))
     entropy = policy.entropy()
     return policy_loss - net.hyper.entropy_weight * entropy, {
         "policy_loss": policy_loss,
