@@ -78,6 +78,8 @@ CASES |= {
     )
     for average, estimate in (("token", "k2"), ("constant", "k3"))
 }
+CHUNKS = {"chunk_rows": 4 * (ENV.max_steps or 0)}  # half a minibatch
+CASES["ppo, chunks"] = "ppo", GRU | OWN["ppo"] | CHUNKS
 CASES |= {
     f"{method}, {direction}, {normalized}, {style}": (
         method,
@@ -126,10 +128,8 @@ def test_it_learns_as_before(name, monkeypatch):
     # The old one had no other use for its key than the order.
     monkeypatch.setattr(Net, "key", lambda net, name="": net.seed())
 
-    old_config: dict[str, Any] = {OPTIONS[n]: v for n, v in options.items()} | {
-        "prompts": 4,
-        "answers": 4,
-    }
+    old_config: dict[str, Any] = {OPTIONS[n]: v for n, v in options.items() if n in OPTIONS}
+    old_config |= {"prompts": 4, "answers": 4}
     sizes = {"num_envs": 16} if supervised else {"prompts": 4, "answers": 4}
     config = replace(system.Config(), options | sizes)
     old = elsewhere(old_agent.agent(ENV, old_agent.Config(method=method, **old_config)))
