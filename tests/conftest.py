@@ -33,7 +33,12 @@ hypothesis.settings.load_profile("jaxrl")
 # Tests that compile whole algorithms, most of them large: with every system's check they are what
 # `make test-all`, and so CI, has beyond `make test`.
 SLOW = ("algorithms", "datasets", "agents/games", "agents/meta", "agents/offline")
-SLOW += ("agents/planning", "agents/tokens", "agents/value", "networks/test_recurrent_world")
+SLOW += (
+    "agents/planning",
+    "agents/tokens/test_tokens",
+    "agents/value",
+    "networks/test_recurrent_world",
+)
 SLOW += ("networks/test_shortcut_world", "runtime/test_resume_slices")
 SLOW_ENTRIES = ("dqn", "rainbow")  # of tests/contracts/algorithms.py
 

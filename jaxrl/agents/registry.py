@@ -34,7 +34,7 @@ BUILT_IN = {
     "spiral": "jaxrl.agents.games.old_spiral:spiral",
     "ta_lpg": "jaxrl.algorithms.meta.ta_lpg:ta_lpg",
     "td3_bc": "jaxrl.algorithms.old_offline:td3_bc",
-    "tokens": "jaxrl.agents.tokens.agent:tokens",
+    "tokens": "jaxrl.agents.tokens.old_agent:tokens",
     "uni_o4": "jaxrl.algorithms.old_offline:uni_o4",
 }
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
+import jax
 import optax
 
+from jaxrl.core import shuffle
 from jaxrl.core.hyper import MANY, WIDE, hyper, static
 from jaxrl.core.schedules import SCHEDULES
 from jaxrl.core.settings import group
-from jaxrl.core.shuffle import METHODS
 from jaxrl.core.types import Environment, Source, Tasks
+from jaxrl.kit import minibatches
 from jaxrl.networks.initialisers import INITIALISERS
 from jaxrl.networks.torsos import ACTIVATIONS
 from jaxrl.sources.episodes import episodes
@@ -95,6 +97,8 @@ class Memory:
     """Width of a GRU; 0 for a policy without memory."""
     transformer: int = static(0, low=0)
     """Layers of a transformer of that width in the GRU's place; 0 for the GRU."""
+    attention_heads: int = static(2, low=1)
+    """Of the transformer; its width is a multiple of them."""
 
 
 @group
@@ -192,7 +196,7 @@ class Passes:
     """Passes over each window."""
     minibatches: int = static(4, low=1)
     """Gradient steps in one pass."""
-    shuffle: str = static("auto", choices=METHODS)
+    shuffle: str = static("auto", choices=shuffle.METHODS)
     """How minibatches are drawn: exact (a uniform permutation, by sorting), bijection (cheap, for
     powers of two), or auto (bijection where it can be)."""
     chunk_rows: int = static(-1, low=-1)
@@ -203,6 +207,18 @@ class Passes:
     collected it exceeds target_kl."""
     target_kl: float = hyper(0.02, above=0)
     """See early_stop."""
+
+    def check(
+        self, num_envs: int, num_steps: int, num_shards: int = 1, sequences: bool = False
+    ) -> None:
+        """Raises `UserError` where a window [num_steps, num_envs] does not divide into minibatches
+        and chunks, of whole sequences or of steps, or cannot be shuffled so."""
+        minibatches.check(num_envs, num_steps, self.minibatches, num_shards, sequences)
+        rows = num_envs // num_shards * (1 if sequences else num_steps)
+        steps = num_steps if sequences else 1
+        minibatches.chunk(self.chunk_rows, rows * num_shards // self.minibatches, steps)
+        order = lambda key: shuffle.permutation(key, rows, self.shuffle)
+        jax.eval_shape(order, jax.random.key(0))
 
 
 @group

@@ -3,6 +3,7 @@ the same parameters, targets, optimizer states and metrics."""
 
 import dataclasses
 import types
+from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
@@ -66,12 +67,14 @@ def follow(
     names,
     keys,
     to_old=lambda batch: batch,
-    rename=types.MappingProxyType({}),
+    rename: Mapping[str, str] = types.MappingProxyType({}),
     cast=lambda tree: tree,
+    fixed=(),
 ):
     """Compare an update at a time; returns the largest difference of anything.
 
-    trained(old state) -> what `put` takes; names: new metric -> old; rename: new hyper -> old.
+    trained(old state) -> what `put` takes; names: new metric -> old; rename: new hyper -> old;
+    fixed: hypers that the old one has not, and that are not swept.
     """
     worst = 0.0
     old_state = old.init(keys[0], old.hyper)
@@ -80,7 +83,9 @@ def follow(
     # The same again, vmapped over seeds and hyper-parameters.
     several = jax.random.split(keys[0], 3)
     factor = jnp.array([0.5, 1.0, 0.9])
-    swept = {n: jnp.asarray(v) * factor for n, v in new.hyper.items()}
+    swept = {
+        n: jnp.asarray(v) * (factor**0 if n in fixed else factor) for n, v in new.hyper.items()
+    }
     old_hyper = {rename.get(n, n): v for n, v in swept.items()}
     olds = jax.vmap(lambda key, hyper: old.init(key, {**old.hyper, **hyper}))(several, old_hyper)
     news = put(jax.vmap(new.init)(several, swept), trained(olds))

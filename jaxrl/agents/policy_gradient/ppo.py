@@ -15,14 +15,13 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl import losses
-from jaxrl.core import shuffle
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.hyper import hyper, static
 from jaxrl.core.settings import group
 from jaxrl.core.spaces import Discrete
 from jaxrl.core.types import Array, Batch, Environment, TimeStep, Tree, struct
-from jaxrl.kit import minibatches
+from jaxrl.kit.acting import Act
 from jaxrl.kit.groups import INF, Memory, Normalization, Optimizer, Passes, Rollouts, Torso
 from jaxrl.kit.learner import Loss, Net, Part, Recipe
 from jaxrl.kit.system import System
@@ -112,8 +111,8 @@ def standardized(batch: Batch) -> Batch:
     return dataclasses.replace(batch, transitions=dataclasses.replace(x, advantage=advantage))
 
 
-def looked(net: Net, x: Sample) -> tuple[Any, Array]:
-    """Policy and value of steps, or of windows where there is memory."""
+def looked(net: Net, x: Any) -> tuple[Any, Array]:
+    """Policy and value of the time steps of a sample, or of windows where there is memory."""
     memory = jax.tree.map(lambda m: m[0], x.memory)
     method = "unroll" if jax.tree.leaves(memory) else "__call__"
     return net.actor_critic(x.timestep, memory, method=method)[:2]
@@ -144,16 +143,18 @@ def report(net: Net, batch: Batch) -> Net:
     )
 
 
+def too_far(net: Net) -> Array:
+    """Whether a minibatch's policy is further than `target_kl` from the one that collected it."""
+    return net.metrics["approximate_kl"] > net.hyper.passes.target_kl
+
+
 def recipe(env: Environment, config: Config) -> Recipe:
     def turn(net, batch):
         return net.descend("loss", standardized(batch) if config.normalize_advantage else batch)
 
-    def stop(net):
-        return net.metrics["approximate_kl"] > net.hyper.passes.target_kl
-
     def update(net, batch):
         batch = advantages(net, batch)
-        return report(net, batch).passes(config.passes, batch, turn, stop)
+        return report(net, batch).passes(config.passes, batch, turn, too_far)
 
     return on_rollouts(env, config, Loss(loss, ("actor_critic",)), update)
 
@@ -164,7 +165,21 @@ def on_rollouts(
     """A recipe of one actor-critic that acts by sampling and learns `loss` from windows."""
     network = policy_network(env, config)
     timestep = example_timestep(env)
-    record = getattr(config, "record", ())
+    return Recipe(
+        parts={"actor_critic": Part(network, (timestep, network.initial(1)))},
+        act=sampled(getattr(config, "record", ())),
+        losses={"loss": loss},
+        update=update,
+        memory=network.initial,
+        needs=("transitions.extras.log_prob", "memory"),
+        num_shards=config.rollouts.num_shards,
+        sequences=config.memory.recurrent > 0,
+    )
+
+
+def sampled(record: tuple[str, ...] = ()) -> Act:
+    """A sample of the part `actor_critic`'s policy, or its mode; it says the log-probability, and
+    what is in `record`: logits, value."""
 
     def act(net, timestep, memory, key, greedy):
         policy, value, memory = net.actor_critic(timestep, memory)
@@ -175,16 +190,7 @@ def on_rollouts(
             said["logits"] = policy.logits
         return action, memory, {name: said[name] for name in ("log_prob", *record)}
 
-    return Recipe(
-        parts={"actor_critic": Part(network, (timestep, network.initial(1)))},
-        act=act,
-        losses={"loss": loss},
-        update=update,
-        memory=network.initial,
-        needs=("transitions.extras.log_prob", "memory"),
-        num_shards=config.rollouts.num_shards,
-        sequences=config.memory.recurrent > 0,
-    )
+    return act
 
 
 def policy_network(env: Environment, config: Any) -> Any:
@@ -200,6 +206,7 @@ def policy_network(env: Environment, config: Any) -> Any:
         torso.initialiser,
         getattr(config, "heads", 0),
         layers=memory.transformer,
+        attention_heads=memory.attention_heads,
         context=context(env) if memory.transformer else 0,
     )
 
@@ -208,7 +215,7 @@ def check_policy(env: Environment, config: Any, name: str) -> None:
     """Raises `UserError` where no policy of these settings can act in `env`."""
     check_action_space(env.action_space, name)
     memory = config.memory
-    check_transformer(memory.recurrent, memory.transformer, ActorCritic.attention_heads)
+    check_transformer(memory.recurrent, memory.transformer, memory.attention_heads)
 
 
 def check(env: Environment, config: Config, name: str) -> None:
@@ -226,16 +233,8 @@ def check(env: Environment, config: Config, name: str) -> None:
             f"heads is {config.heads}, but no time step of '{env.name}' says which is meant; its "
             f"goal channel must end in a one-hot of {config.heads} (see infer_task)."
         )
-    sequences = config.memory.recurrent > 0
-    passes, windows = config.passes, config.rollouts
-    minibatches.check(
-        windows.num_envs, windows.num_steps, passes.minibatches, windows.num_shards, sequences
-    )
-    rows = windows.num_envs // windows.num_shards * (1 if sequences else windows.num_steps)
-    steps = windows.num_steps if sequences else 1
-    minibatches.chunk(passes.chunk_rows, rows * windows.num_shards // passes.minibatches, steps)
-    order = lambda key: shuffle.permutation(key, rows, passes.shuffle)
-    jax.eval_shape(order, jax.random.key(0))
+    x, sequences = config.rollouts, config.memory.recurrent > 0
+    config.passes.check(x.num_envs, x.num_steps, x.num_shards, sequences)
 
 
 ppo = System(

@@ -1,8 +1,8 @@
 """Token policies: a supervised warm-up, then reinforcement learning from verified answers.
 
-One agent for GRPO and its kin (`methods.METHODS` says how they differ, and where they are from).
-A step writes G answers to each of P prompts, judges each answer by its group, and descends the mean
-loss of the tokens, `epochs` times over minibatches of answers; with P * G answers in one minibatch
+One agent for GRPO and its kin (`old_methods.METHODS` says how they differ, and where from). A step
+writes G answers to each of P prompts, judges each answer by its group, and descends the mean loss
+of the tokens, `epochs` times over minibatches of answers; with P * G answers in one minibatch
 and one epoch it is exactly on-policy. Prompts and what else is no decision do not count.
 
 The state has the same parts whatever the method, so that a run with method `supervised`, which
@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import optax
 
 from jaxrl import losses
-from jaxrl.agents.tokens.methods import KL_ESTIMATES, METHODS, LogProbs
+from jaxrl.agents.tokens.old_methods import KL_ESTIMATES, METHODS, LogProbs
 from jaxrl.core import shuffle
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
