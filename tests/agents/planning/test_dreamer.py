@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl.agents.planning import dreamer as d
+from jaxrl.agents.planning import old_dreamer as d
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
 from jaxrl.core.spaces import Box, Discrete
@@ -92,7 +92,14 @@ def loss():
     params = jax.tree.map(
         lambda x: x + 0.1 * jnp.sin(jnp.arange(x.size)).reshape(x.shape), state.model
     )
-    return jax.jit(lambda t: world.model_loss(model, params, t, atoms, random.key(1))[1])
+    apply = functools.partial(model.apply, params)
+
+    @jax.jit
+    def means(t):
+        values = world.model_loss(model, apply, t, atoms, random.key(1))[1]
+        return {name: x.mean() for name, x in values.items()}
+
+    return means
 
 
 def test_the_loss_knows_cells_and_that_cuts_are_no_ends():
@@ -104,7 +111,7 @@ def test_the_loss_knows_cells_and_that_cuts_are_no_ends():
         ended, terminated=jnp.zeros_like(ended.terminated), truncated=ended.terminated
     )
     cut = loss()(dataclasses.replace(batch.transitions, next_timestep=cut))
-    assert cut["going_on_loss"] != plain["going_on_loss"]
+    assert cut["continue_loss"] != plain["continue_loss"]
     for name in ("observation_loss", "latent_loss", "reward_loss"):
         assert cut[name] == plain[name]
     # 9 cells of an untrained model: about a bit each, for every successor and the first steps.
@@ -122,7 +129,7 @@ def test_reward_and_end_belong_to_the_successor():
     assert {k for k in plain if changed[k] != plain[k]} == {"reward_loss"}
     # They are read off where the last step led, which nothing else shows.
     # The latents there are samples, through which gradients flow all the same.
-    for name in ("reward_loss", "going_on_loss"):
+    for name in ("reward_loss", "continue_loss"):
 
         def of(cells, name=name):
             after = dataclasses.replace(t.next_timestep, observation=cells)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl.agents.planning import dreamer4 as d
+from jaxrl.agents.planning import old_dreamer4 as d
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Batch, TimeStep, Transition

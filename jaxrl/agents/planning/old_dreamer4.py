@@ -160,9 +160,9 @@ def agents(env: Environment, config: Config) -> tuple[Agent, Agent]:
 
     def init(key, hyper):
         model_key, policy_key, value_key = jax.random.split(key, 3)
-        none = jnp.zeros((1, 1), jnp.int32)
-        tokens = Token(jnp.zeros((1, 1, model.size)), none, none, none)
-        params = model.init(model_key, tokens, method="everything")
+        none = jnp.zeros(1, jnp.int32)
+        token = Token(jnp.zeros((1, model.size)), none, none, none)
+        params = model.init(model_key, token, model.initial(1))
         features = jnp.zeros((1, config.width))
         policy, value = actor.init(policy_key, features), critic.init(value_key, features)
         optimisers = (
@@ -196,7 +196,8 @@ def agents(env: Environment, config: Config) -> tuple[Agent, Agent]:
         model_params, policy_params = params
         t, there = batch.transitions, batch.mask
         frames, action, exists = episodes(batch, hyper)
-        error, features = frame_loss(model, model_params, frames, action, key, hyper["bootstrap"])
+        apply = functools.partial(model.apply, model_params)
+        error, features = frame_loss(model, apply, frames, action, key, hyper["bootstrap"])
         reward, going_on = model.apply(model_params, features[1:], method="outcome")
         reward_loss = losses.two_hot_cross_entropy(reward, t.reward, atoms)
         going_on_loss = losses.binary_cross_entropy(going_on, ~t.terminated)
@@ -240,7 +241,8 @@ def agents(env: Environment, config: Config) -> tuple[Agent, Agent]:
     def dream(state, batch, key) -> Dreams:
         def dynamics(cache, action, key):
             action = known(action, state.hyper)
-            return next_frame(model, state.model, cache, action, key, config.steps)[1:]
+            apply = functools.partial(model.apply, state.model)
+            return next_frame(model, apply, cache, action, key, config.steps)[1:]
 
         context_key, key = jax.random.split(key)
         start = contexts(state, batch, context_key)
@@ -248,7 +250,8 @@ def agents(env: Environment, config: Config) -> tuple[Agent, Agent]:
         features, action = imagine(policy, dynamics, start, key, config.horizon)
         outcome = functools.partial(model.apply, state.model, method="outcome")
         value = functools.partial(critic.apply, state.value)
-        return judge(features, action, outcome, value, atoms, state.hyper)
+        returns = state.hyper["discount"], state.hyper["trace"]
+        return judge(features, action, outcome, value, atoms, *returns)
 
     def behaviour_loss(params, prior, dreams, there, hyper):
         policy_params, value_params = params
@@ -277,7 +280,7 @@ def agents(env: Environment, config: Config) -> tuple[Agent, Agent]:
         dream_key, end_key = jax.random.split(key)
         dreams = dream(state, batch, dream_key)
         # Signs of advantages have no weights: steps after an imagined end are left out.
-        there = until(jax.random.bernoulli(end_key, dreams.going_on)).astype(bool)
+        there = until(jax.random.bernoulli(end_key, dreams.continue_prob)).astype(bool)
         (policy, value), new, norm, info = minimise(
             optimiser,
             lambda params: behaviour_loss(params, state.prior, dreams, there, hyper),

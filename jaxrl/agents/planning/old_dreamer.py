@@ -147,7 +147,7 @@ def agent(env: Environment, config: Config) -> Agent:
         model_key, actor_key, critic_key = jax.random.split(key, 3)
         window = jax.tree.map(lambda x: x[None], (example, no_action))
         transitions = Transition(window[0], window[1], window[0], (), {})
-        params = model.init(model_key, transitions, model_key, method="everything")
+        params = model.init(model_key, transitions)
         features = model.initial(1).features
         behaviour = {
             "actor": actor.init(actor_key, features),
@@ -200,7 +200,7 @@ def agent(env: Environment, config: Config) -> Agent:
         critic_loss = sum(
             losses.two_hot_cross_entropy(logits, target, atoms) for target in (dreams.returns, slow)
         )
-        weight = until(state.hyper["discount"] * dreams.going_on)
+        weight = until(state.hyper["discount"] * dreams.continue_prob)
         info = {
             "actor_loss": (weight * actor_loss).mean(),
             "critic_loss": (weight * critic_loss).mean(),
@@ -223,16 +223,19 @@ def agent(env: Environment, config: Config) -> Agent:
             config.horizon,
         )
         judged = functools.partial(critic.apply, value)
-        return judge(features, action, outcome, judged, atoms, state.hyper)
+        returns = state.hyper["discount"], state.hyper["trace"]
+        return judge(features, action, outcome, judged, atoms, *returns)
 
     def update(state, batch, key):
         hyper = state.hyper
         model_key, dream_key = jax.random.split(key)
 
         def loss(params):
-            unrolled, info = model_loss(
-                model, params, batch.transitions, atoms, model_key, hyper["free_nats"]
+            apply = functools.partial(model.apply, params)
+            unrolled, values = model_loss(
+                model, apply, batch.transitions, atoms, model_key, hyper["free_nats"]
             )
+            info = {name: x.mean() for name, x in values.items()}
             return sum(info.values()), (unrolled, info)
 
         params, model_optimiser, model_norm, (unrolled, info) = minimise(
