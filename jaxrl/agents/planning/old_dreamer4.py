@@ -260,16 +260,17 @@ def agents(env: Environment, config: Config) -> tuple[Agent, Agent]:
         logits = critic.apply(value_params, before)
         advantage = dreams.returns - losses.categorical_mean(logits, atoms)
         divergence = losses.categorical_kl(policy.logits, actor.apply(prior, before).logits)
+        policy_loss = losses.pmpo(
+            policy.log_prob(dreams.action),
+            jax.lax.stop_gradient(advantage),
+            divergence,
+            hyper["alpha"],
+            hyper["beta"],
+            there,
+        )
         value_loss = losses.two_hot_cross_entropy(logits, dreams.returns, atoms)
         info = {
-            "policy_loss": losses.pmpo(
-                policy.log_prob(dreams.action),
-                jax.lax.stop_gradient(advantage),
-                divergence,
-                hyper["alpha"],
-                hyper["beta"],
-                there,
-            ),
+            "policy_loss": losses.masked_mean(policy_loss, there),
             "value_loss": losses.masked_mean(value_loss, there),
             "prior_kl": losses.masked_mean(divergence, there),
         }
