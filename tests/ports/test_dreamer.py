@@ -3,6 +3,7 @@
 import dataclasses
 
 import jax
+import jax.numpy as jnp
 import pytest
 
 from jaxrl import envs
@@ -19,10 +20,21 @@ SIZES |= {"batch_size": 3, "length": 5, "horizon": 3, "deterministic": 5, "group
 SIZES |= {"classes": 3, "hidden": (8,), "bins": 5}
 
 
+def jolted(tree):
+    """`tree` with no two numbers alike."""
+    move = lambda x: x + 0.3 * jnp.sin(jnp.arange(x.size, dtype=x.dtype)).reshape(x.shape)
+    return jax.tree.map(move, tree)
+
+
 def old_agent(env):
     """The old agent, with the share that enters its slow critic for the share that does not."""
     old = old_dreamer.agent(env, old_dreamer.Config(**SIZES, max_grad_norm=0.3))
-    init = lambda key, hyper: old.init(key, {**hyper, "slow_decay": 1 - hyper["slow_rate"]})
+
+    def init(key, hyper):
+        state = old.init(key, {**hyper, "slow_decay": 1 - hyper["slow_rate"]})
+        slow, model = jolted(state.slow), jolted(state.model)  # heads begin at 0
+        return dataclasses.replace(state, slow=slow, model=model)
+
     return dataclasses.replace(old, init=init, hyper={**old.hyper, "slow_rate": 0.25})
 
 

@@ -104,7 +104,7 @@ def model_loss(
 
 
 def behaviour_loss(net: Net, x: Dreams, atoms: Array) -> tuple[Array, dict[str, Array]]:
-    """Equations 5 and 6, for each imagined step [H, N]: the critic's cross-entropies to the returns
+    """For each imagined step [H, N]: the critic's cross-entropies to the returns
     and to its slow copy; the actor's REINFORCE, returns divided by their range (`net.extra`). Both
     weigh as much as the step is likely to be reached, discounted."""
     h, before = net.hyper, x.features[:-1]

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from jaxrl.core.types import Array
 from jaxrl.losses.divergences.entropy_and_kl import categorical_kl, gaussian_kl
-from jaxrl.losses.reductions import _allowed, boltzmann_weights, masked_mean
+from jaxrl.losses.reductions import _allowed, boltzmann_weights
 
 __all__ = [
     "decoupled_gaussian_kl",
