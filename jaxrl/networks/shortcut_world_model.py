@@ -66,7 +66,8 @@ class ShortcutWorldModel(nn.Module):
         """One frame: token [B], memory [B] of the frames before -> features [B, width], memory."""
         features, memory = self.transformer(self._embed(token), memory)
         if self.is_initializing():  # reach every parameter
-            self.clean(features), self.outcome(features)
+            self.clean(features)
+            self.outcome(features)
         return features, memory
 
     def unroll(self, tokens: Token) -> tuple[Array, Cache]:

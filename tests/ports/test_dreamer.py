@@ -17,7 +17,7 @@ from tests.ports.equal import drawn, follow, precise
 
 SIZES = {"num_envs": 4, "num_steps": 4, "updates": 1, "capacity": 64, "warmup": 32}
 SIZES |= {"batch_size": 3, "length": 5, "horizon": 3, "deterministic": 5, "groups": 2}
-SIZES |= {"classes": 3, "hidden": (8,), "bins": 5}
+SIZES |= {"classes": 3, "hidden": (8,), "bins": 5, "range_decay": 0.1}
 
 
 def jolted(tree):
@@ -32,8 +32,8 @@ def old_agent(env):
 
     def init(key, hyper):
         state = old.init(key, {**hyper, "slow_decay": 1 - hyper["slow_rate"]})
-        slow, model = jolted(state.slow), jolted(state.model)  # heads begin at 0
-        return dataclasses.replace(state, slow=slow, model=model)
+        names = ("model", "behaviour", "slow")  # heads begin at 0
+        return dataclasses.replace(state, **{n: jolted(getattr(state, n)) for n in names})
 
     return dataclasses.replace(old, init=init, hyper={**old.hyper, "slow_rate": 0.25})
 
