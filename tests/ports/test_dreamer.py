@@ -13,7 +13,7 @@ from jaxrl.core import random
 from jaxrl.core.settings import replace
 from jaxrl.envs.wrappers import time_limit
 from jaxrl.kit.learner import Net
-from tests.ports.equal import drawn, follow, precise
+from tests.ports.equal import difference, drawn, follow, precise, put
 
 SIZES = {"num_envs": 4, "num_steps": 4, "updates": 1, "capacity": 64, "warmup": 32}
 SIZES |= {"batch_size": 3, "length": 5, "horizon": 3, "deterministic": 5, "groups": 2}
@@ -38,6 +38,39 @@ def old_agent(env):
     return dataclasses.replace(old, init=init, hyper={**old.hyper, "slow_rate": 0.25})
 
 
+def trained(s):
+    model, behaviour = s.optimisers
+    # Adam's averages of the behaviour are one vector: those of the actor, then the critic's.
+    runs = model.count.size
+    actor = sum(x.size for x in jax.tree.leaves(s.behaviour["actor"])) // runs
+    split = lambda part: jax.tree.map(lambda x: x[..., part] if x.size > runs else x, behaviour)
+    return {
+        "model": (s.model, model, None),
+        "actor": (s.behaviour["actor"], split(slice(actor)), None),
+        "critic": (s.behaviour["critic"], split(slice(actor, None)), s.slow),
+    }
+
+
+def assert_acts_alike(old, new, trained, timestep):
+    """Three steps of an episode, drawn and greedy, from the same parameters and keys."""
+    key = random.key(7)
+    states = {"old": old.init(key, old.hyper)}
+    states["new"] = put(new.init(key, new.hyper), trained(states["old"]))
+    for greedy in (False, True):
+
+        def actions(agent, name, greedy=greedy):
+            def step(carry, key):
+                timestep, memory = carry
+                action, memory, _ = agent.act(states[name], timestep, memory, key, greedy)
+                later = dataclasses.replace(timestep, first=jnp.zeros_like(timestep.first))
+                return (later, memory), (action, memory)
+
+            start = timestep, agent.memory(len(timestep.reward))
+            return jax.jit(lambda: jax.lax.scan(step, start, jax.random.split(key, 3))[1])()
+
+        assert difference(actions(new, "new"), actions(old, "old")) == 0
+
+
 @pytest.mark.parametrize(
     "env",
     [envs.make("catch", rows=3, columns=3), time_limit(envs.make("pendulum"), 3)],
@@ -55,18 +88,9 @@ def test_the_same_numbers(env, monkeypatch):
 
     monkeypatch.setattr(Net, "key", key)
 
-    def trained(s):
-        model, behaviour = s.optimisers
-        # Adam's averages of the behaviour are one vector: those of the actor, then the critic's.
-        runs = model.count.size
-        actor = sum(x.size for x in jax.tree.leaves(s.behaviour["actor"])) // runs
-        split = lambda part: jax.tree.map(lambda x: x[..., part] if x.size > runs else x, behaviour)
-        return {
-            "model": (s.model, model, None),
-            "actor": (s.behaviour["actor"], split(slice(actor)), None),
-            "critic": (s.behaviour["critic"], split(slice(actor, None)), s.slow),
-        }
-
+    first = jax.tree.map(lambda x: x[0], batches[0].transitions.timestep)
+    first = dataclasses.replace(first, first=jnp.ones_like(first.first))
+    assert_acts_alike(old, new, trained, first)
     names = ("observation_loss", "latent_loss", "reward_loss", "continue_loss", "actor_loss")
     names += ("critic_loss", "entropy", "imagined_return", "return_range", "model_grad_norm")
     renamed = {"model.learning_rate": "learning_rate", "slow.rate": "slow_rate"}

@@ -15,7 +15,7 @@ from jaxrl.envs.wrappers import time_limit
 from jaxrl.kit.learner import Net
 from jaxrl.sources import recorded
 from tests.ports.equal import drawn, follow, precise
-from tests.ports.test_dreamer import jolted
+from tests.ports.test_dreamer import assert_acts_alike, jolted
 
 SIZES = {"width": 8, "layers": 1, "hidden": (8,), "levels": 4, "context": 3, "horizon": 2}
 SIZES |= {"bins": 5}
@@ -71,6 +71,8 @@ def compared(old, new, keys, names, monkeypatch):
     renamed |= {"behaviour.learning_rate": "behaviour_learning_rate"}
     renamed |= {"model.max_grad_norm": "max_grad_norm", "behaviour.max_grad_norm": "max_grad_norm"}
     episodes = batches(new)
+    first = jax.tree.map(lambda x: x[0], episodes[0].transitions.timestep)
+    assert_acts_alike(old, new, trained, first)
     with jax.enable_x64(True):
         return follow(
             old,
