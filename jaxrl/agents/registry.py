@@ -15,7 +15,7 @@ BUILT_IN = {
     "a2c": "jaxrl.agents.policy_gradient.old_a2c:a2c",
     "c51": "jaxrl.agents.value.old_rainbow:c51",
     "dqn": "jaxrl.agents.value.old_rainbow:dqn",
-    "dreamer": "jaxrl.agents.planning.dreamer:dreamer",
+    "dreamer": "jaxrl.agents.planning.old_dreamer:dreamer",
     "dreamer4_imagination": "jaxrl.algorithms.dreamer4:dreamer4_imagination",
     "dreamer4_world_model": "jaxrl.algorithms.dreamer4:dreamer4_world_model",
     "evolution_strategy": "jaxrl.algorithms.evolution.evolution_strategy:evolution_strategy",

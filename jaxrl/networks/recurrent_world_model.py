@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
@@ -56,7 +57,7 @@ class RecurrentWorldModel(nn.Module):
     """Dreamer's recurrent state-space model (Hafner et al., 2023, arXiv:2301.04104, equation 1).
 
     h' = f(h, z, a), remembered by a GRU; z' ~ q(h', x') where x' was seen (posterior) and
-    z' ~ p(h') where it is imagined (prior); observation, reward and going on are read off (h', z').
+    z' ~ p(h') where it is imagined (prior); observation, reward and continuation are read off them.
     z are `groups` (G) categorical variables of `classes` (C), mixed with 1 % of a uniform one, and
     sampled with straight-through gradients. An episode's first latent is q(0, x): nothing of what
     was before an episode reaches into it.
@@ -88,7 +89,12 @@ class RecurrentWorldModel(nn.Module):
         self.decoder = nn.Sequential([perceptron(), dense(self.size, init)])
         # Rewards are 0 at first, by which no return explodes before there is data.
         self.reward = nn.Sequential([perceptron(), dense(self.bins, zeros)])
-        self.going_on = nn.Sequential([perceptron(), dense(1, init)])
+        self.continue_logit = nn.Sequential([perceptron(), dense(1, init)])
+
+    def __call__(self, transitions: Transition):
+        """A window [T, B]: all that is read off its successors. Reaches every parameter."""
+        features = self.unroll(transitions, None).after.latent.features
+        return self.decode(features), self.outcome(features)
 
     def start(self, timestep: TimeStep, key: Array | None) -> Frames:
         """Time steps [..., B] as first ones of episodes. `key` None: the likeliest latent."""
@@ -142,12 +148,7 @@ class RecurrentWorldModel(nn.Module):
     def outcome(self, features: Array) -> tuple[Array, Array]:
         """Of the step that led to a latent's `features`: logits [..., bins] of its reward, see
         `losses.two_hot`, and the logit [...] of not having terminated there."""
-        return self.reward(features), self.going_on(features)[..., 0]
-
-    def everything(self, transitions: Transition, key: Array):
-        """Reaches every parameter, to initialise them."""
-        features = self.unroll(transitions, key).after.latent.features
-        return self.decode(features), self.outcome(features)
+        return self.reward(features), self.continue_logit(features)[..., 0]
 
     def initial(self, n: int) -> Latent:
         return Latent(
@@ -195,25 +196,28 @@ class RecurrentWorldModel(nn.Module):
 
 def model_loss(
     model: Any,
-    params: Tree,
+    apply: Callable[..., Any],
     transitions: Transition,
     atoms: Array,
     key: Key,
     free_nats: Array | float = 1.0,
 ) -> tuple[Unrolled, dict[str, Array]]:
-    """The losses of the model (arXiv:2301.04104, equations 2 and 3), means over the window [T, B].
+    """The losses of the model (arXiv:2301.04104, equations 2 and 3), of each step of a window
+    [T, B].
 
     Prediction: of the observation's features, summed, cross-entropies where they are binary and
     squared errors of their symlog elsewhere; two-hot cross-entropy of the reward on `atoms` [K];
-    cross-entropy of going on, which a truncated episode does. Latents: divergences of
+    cross-entropy of continuing, which a truncated episode does. Latents: divergences of
     the dynamics and of the representation, each with `free_nats`, weighted 1 and 0.1. First time
     steps of episodes and windows count for observations and latents, successors for everything.
+
+    apply: `model.apply` with the parameters.
     """
-    unrolled: Any = model.apply(params, transitions, key, method="unroll")
+    unrolled: Any = apply(transitions, key, method="unroll")
     binary = binary_features(model.observation_space, model.size)
 
     def seen(frames, timestep):
-        decoded = model.apply(params, frames.latent.features, method="decode")
+        decoded = apply(frames.latent.features, method="decode")
         features = encoders.features(model.observation_space, timestep)
         certain = losses.symlog_squared_error(decoded, features)
         likely = losses.binary_cross_entropy(decoded, features)
@@ -225,15 +229,13 @@ def model_loss(
 
     first_error, first_divergence = seen(unrolled.start, transitions.timestep)
     error, divergence = seen(unrolled.after, transitions.next_timestep)
-    with_first = lambda first, x: (jnp.where(unrolled.first, first, 0) + x).mean()
-    heads: Any = model.apply(params, unrolled.after.latent.features, method="outcome")
-    reward = losses.two_hot_cross_entropy(heads[0], transitions.reward, atoms)
-    going_on = losses.binary_cross_entropy(heads[1], ~transitions.terminated)
+    with_first = lambda first, x: jnp.where(unrolled.first, first, 0) + x
+    reward, continue_logit = apply(unrolled.after.latent.features, method="outcome")
     return unrolled, {
         "observation_loss": with_first(first_error, error),
         "latent_loss": with_first(first_divergence, divergence),
-        "reward_loss": reward.mean(),
-        "going_on_loss": going_on.mean(),
+        "reward_loss": losses.two_hot_cross_entropy(reward, transitions.reward, atoms),
+        "continue_loss": losses.binary_cross_entropy(continue_logit, ~transitions.terminated),
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
@@ -9,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl import losses
-from jaxrl.core.types import Array, Key, Tree, struct
+from jaxrl.core.types import Array, Key, struct
 from jaxrl.networks.dense import dense
 from jaxrl.networks.initialisers import initialiser
 from jaxrl.networks.torsos import MLP
@@ -59,11 +60,15 @@ class ShortcutWorldModel(nn.Module):
         self.transformer = Transformer(self.width, self.length, self.layers, self.heads)
         self.clean = dense(self.size, init)
         self.reward = nn.Sequential([MLP(self.hidden, "silu"), dense(self.bins, zeros)])
-        self.going_on = nn.Sequential([MLP(self.hidden, "silu"), dense(1, init)])
+        self.continue_logit = nn.Sequential([MLP(self.hidden, "silu"), dense(1, init)])
 
     def __call__(self, token: Token, memory: Cache) -> tuple[Array, Cache]:
         """One frame: token [B], memory [B] of the frames before -> features [B, width], memory."""
-        return self.transformer(self._embed(token), memory)
+        features, memory = self.transformer(self._embed(token), memory)
+        if self.is_initializing():  # reach every parameter
+            self.clean(features)
+            self.outcome(features)
+        return features, memory
 
     def unroll(self, tokens: Token) -> tuple[Array, Cache]:
         """Frames from an episode's first on, [T, B] -> features [T, B, width], memories after each
@@ -80,12 +85,7 @@ class ShortcutWorldModel(nn.Module):
     def outcome(self, features: Array) -> tuple[Array, Array]:
         """Of the step that led to a frame: two-hot logits [..., bins] of its reward, and the logit
         [...] of not having terminated there."""
-        return self.reward(features), self.going_on(features)[..., 0]
-
-    def everything(self, tokens: Token):
-        """Reaches every parameter, to initialise them."""
-        features, _ = self.unroll(tokens)
-        return self.clean(features), self.outcome(features)
+        return self.reward(features), self.continue_logit(features)[..., 0]
 
     def as_context(self, frame: Array, action: Array, key: Key) -> Token:
         """Frames [..., D] that are looked back at: a little noisy."""
@@ -140,7 +140,7 @@ def shortcut_target(predict, noisy: Array, clean: Array, level: Array, step: Arr
 
 def frame_loss(
     model: Any,
-    params: Tree,
+    apply: Callable[..., Any],
     frames: Array,
     action: Array,
     key: Key,
@@ -149,6 +149,7 @@ def frame_loss(
     """Shortcut forcing of frames [T, B, D] to which actions [T, B] led: the loss [T, B] of each,
     noisy to any degree, after those before it as contexts; and the features [T, B, width] of these.
 
+    apply: `model.apply` with the parameters.
     bootstrap: 0 teaches the clean frame to steps of every size, which are told apart for nothing
         then.
     """
@@ -158,14 +159,14 @@ def frame_loss(
     noisy = losses.flow_interpolant(jax.random.normal(noise_key, frames.shape), frames, time)
 
     contexts = model.as_context(frames, action, context_key)
-    features, after = model.apply(params, contexts, method="unroll")
+    features, after = apply(contexts, method="unroll")
     nothing = model.initial(action.shape[1])
     before = jax.tree.map(lambda x, y: jnp.concatenate([x[None], y[:-1]]), nothing, after)
 
     def predict(noisy, level, step):
         inputs = Token(noisy, action, level, step), before
         flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), inputs)
-        return model.apply(params, *flat, method="denoise").reshape(frames.shape)
+        return apply(*flat, method="denoise").reshape(frames.shape)
 
     target = shortcut_target(predict, noisy, frames, level, step, model.levels)
     target = jnp.where(bootstrap > 0.5, target, frames)
@@ -173,18 +174,21 @@ def frame_loss(
 
 
 def next_frame(
-    model: Any, params: Tree, cache: Cache, action: Array, key: Key, steps: int
+    model: Any, apply: Callable[..., Any], cache: Cache, action: Array, key: Key, steps: int
 ) -> tuple[Array, Array, Cache]:
     """Imagines the frame [B, D] that `action` [B] leads to, after those in `cache` [B], by `steps`
-    denoising steps, and looks back at it: the frame, its features and the cache."""
+    denoising steps, and looks back at it: the frame, its features and the cache.
+
+    apply: `model.apply` with the parameters.
+    """
     noise_key, key = jax.random.split(key)
 
     def denoise(noisy, level, step):
-        return model.apply(params, Token(noisy, action, level, step), cache, method="denoise")
+        return apply(Token(noisy, action, level, step), cache, method="denoise")
 
     noise = jax.random.normal(noise_key, (*action.shape, model.size))
     frame = imagine_frame(denoise, noise, steps, model.levels)
-    features, cache = model.apply(params, model.as_context(frame, action, key), cache)
+    features, cache = apply(model.as_context(frame, action, key), cache)
     return frame, features, cache
 
 

@@ -21,16 +21,21 @@ class Recorded:
 
 
 def recorded(
-    env: Environment, players: Policy, count: int, batch_size: int, labelled: float = 0.1
+    env: Environment,
+    players: Policy,
+    count: int,
+    batch_size: int,
+    labelled: float = 0.1,
+    path: str = "",
 ) -> Source:
     """Batches of `batch_size` (n) of `count` (N) episodes that `players` play once, in `init`: for
     learning from data of which most shows what happened and not what was done.
 
     A batch holds transitions [T, n] from first steps on, T = `env.max_steps`, a mask that is False
     after each episode's end, and `extras["labelled"]`: whether the episode tells its actions. They
-    are in the transitions all the same; who learns must not look. The first `labelled` (a hyper) of
-    the episodes do, at least one, and every second episode of a batch is one of those. What the
-    players alone knew, the channel `privileged`, is left out.
+    are in the transitions all the same; who learns must not look. The first `labelled` of the
+    episodes do (a hyper-parameter, called `path` and that), at least one, and every second episode
+    of a batch is one of those. What the players alone knew, the channel `privileged`, is left out.
 
     No world is played afterwards, so what is counted as steps (`frames`) are batches: gradient
     steps. The same key gives the same episodes, whatever is learnt from them.
@@ -42,10 +47,10 @@ def recorded(
             raise UserError(f"{name} of recorded episodes must be at least 1, got {value}.")
     if not 0 <= labelled <= 1:
         raise UserError(f"labelled is a share of the episodes, 0 to 1, got {labelled}.")
-    source = episodes(env, count)
+    source, name = episodes(env, count), f"{path}labelled"
 
     def told(hyper) -> Array:
-        return jnp.maximum(jnp.floor(hyper["labelled"] * count), 1)
+        return jnp.maximum(jnp.floor(hyper[name] * count), 1)
 
     def init(key, hyper, policy):
         start_key, key = jax.random.split(key)
@@ -60,7 +65,7 @@ def recorded(
             extras={"labelled": labels},
         )
         whole = Batch(t, jnp.float32(0), mask=batch.mask)
-        return Recorded(whole, jnp.int32(0), {"labelled": jnp.float32(hyper["labelled"])})
+        return Recorded(whole, jnp.int32(0), {name: jnp.float32(hyper[name])})
 
     def collect(state, policy, key):
         batches = state.batches + 1
@@ -78,5 +83,5 @@ def recorded(
         collect,
         sample,
         frames=1,
-        hyper={"labelled": np.float32(labelled)},
+        hyper={name: np.float32(labelled)},
     )

@@ -106,7 +106,7 @@ def test_consolidation_at_the_end_of_a_task_and_only_there():
     first = state.own.running["logits"]
     state, _ = update(state, window(3), key)
     np.testing.assert_allclose(state.own.fisher["logits"], first)
-    # Before this window\'s update.
+    # Before this window's update.
     np.testing.assert_allclose(state.own.anchor["logits"], LOGITS + 2)
     assert state.own.task == 3 and state.own.windows == 1
     second = state.own.running["logits"]

@@ -38,8 +38,7 @@ def model():
     net = RecurrentWorldModel(
         Box(-1, 1, (D,)), Discrete(3), D, (8,), deterministic=5, groups=2, classes=3, bins=5
     )
-    begin = jax.jit(lambda w, key: net.init(key, w, key, method="everything"))
-    return net, begin(window(), random.key(1))
+    return net, jax.jit(net.init)(random.key(1), window())
 
 
 @functools.cache

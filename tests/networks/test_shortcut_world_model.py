@@ -81,7 +81,8 @@ def network():
     tokens = Token(
         jax.random.normal(keys[0], (T, B, D)), draw(keys[1], 4), draw(keys[2], 8), draw(keys[3], 4)
     )
-    params = jax.jit(lambda t: net.init(random.key(3), t, method="everything"))(tokens)
+    first = jax.tree.map(lambda x: x[0], tokens)
+    params = jax.jit(net.init)(random.key(3), first, net.initial(B))
     return net, params, tokens
 
 
@@ -125,7 +126,8 @@ def test_the_loss_of_a_frame_sees_the_frames_before_it_and_of_itself_what_its_le
     key = random.key(5)
     level = draw_levels(jax.random.split(key, 3)[0], (T, B), LEVELS)[0][:, 0]
     assert (level == 0).any() and (level > 0).any()
-    loss = lambda x: frame_loss(net, params, x, tokens.action, key, 0.0)[0][:, 0]
+    apply = functools.partial(net.apply, params)
+    loss = lambda x: frame_loss(net, apply, x, tokens.action, key, 0.0)[0][:, 0]
     jacobian = np.abs(jax.jit(jax.jacrev(loss))(tokens.frame)).max(-1)  # [T, T, B]
     assert (jacobian[..., 1] == 0).all()
     for t in range(T):

@@ -11,7 +11,7 @@ import numpy as np
 
 from experiments.systems.check import Budget, Check, compare, figure
 from jaxrl import losses
-from jaxrl.agents.planning import dreamer4
+from jaxrl.agents.planning import old_dreamer4 as dreamer4
 from jaxrl.algorithms.dreamer4 import Data, source
 from jaxrl.core import metrics as m
 from jaxrl.core import train
@@ -91,11 +91,12 @@ def rollout_error(env: Environment, state: Any, batch: Batch, key: Key, steps: i
     start_key, key = jax.random.split(key)
     frames, action, exists = dreamer4.whole_episodes(env, batch, True, CONFIG.scale)
     start = model.as_context(frames[0], action[0], start_key)
-    _, cache = model.apply(state.model, start, model.initial(frames.shape[1]))
+    apply = functools.partial(model.apply, state.model)
+    _, cache = apply(start, model.initial(frames.shape[1]))
 
     def step(cache, inputs):
         action, frame, key = inputs
-        imagined, _, cache = next_frame(model, state.model, cache, action, key, steps)
+        imagined, _, cache = next_frame(model, apply, cache, action, key, steps)
         return cache, jnp.square((imagined - frame) / CONFIG.scale).mean(-1)
 
     keys = jax.random.split(key, len(action) - 1)

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl import losses
-from jaxrl.core.types import Array, Hyper, Key, Tree, struct
+from jaxrl.core.types import Array, Key, Tree, struct
 
 
 @struct
@@ -19,7 +19,7 @@ class Dreams:
     features: Array  # [H + 1, N, D]
     action: Tree  # [H, N]
     returns: Array  # [H, N]: lambda-returns
-    going_on: Array  # [H, N]: how probably the episode goes on after each step
+    continue_prob: Array  # [H, N]: how probably the episode goes on after each step
 
 
 def imagine(
@@ -51,19 +51,22 @@ def judge(
     outcome: Callable[[Array], tuple[Array, Array]],
     critic: Callable[[Array], Array],
     atoms: Array,
-    hyper: Hyper,
+    discount: Array | float,
+    return_lambda: Array | float,
 ) -> Dreams:
     """What was imagined, with its returns. outcome(features) -> two-hot logits of the reward of the
     step that led there, and the logit of not having terminated there; critic(features) -> two-hot
-    logits of the value. hyper: `discount` and `trace`. Nothing flows back."""
-    reward, going_on = outcome(features[1:])
+    logits of the value. Nothing flows back."""
+    reward, continue_logit = outcome(features[1:])
     reward, value = (losses.categorical_mean(x, atoms) for x in (reward, critic(features[1:])))
-    going_on = jax.nn.sigmoid(going_on)
-    returns = dream_returns(reward, value, hyper["discount"] * going_on, hyper["trace"])
-    return jax.lax.stop_gradient(Dreams(features, action, returns, going_on))
+    continue_prob = jax.nn.sigmoid(continue_logit)
+    returns = dream_returns(reward, value, discount * continue_prob, return_lambda)
+    return jax.lax.stop_gradient(Dreams(features, action, returns, continue_prob))
 
 
-def dream_returns(reward: Array, next_value: Array, discount: Array, trace: Array | float) -> Array:
+def dream_returns(
+    reward: Array, next_value: Array, discount: Array, return_lambda: Array | float
+) -> Array:
     """Lambda-returns [H, N] of imagined steps (arXiv:2301.04104, equation 4).
 
     reward, next_value: [H, N], of where each step led. discount: [H, N], gamma times the
@@ -71,11 +74,11 @@ def dream_returns(reward: Array, next_value: Array, discount: Array, trace: Arra
         nothing.
     """
     never = jnp.zeros_like(reward, bool)
-    return losses.lambda_returns(reward, next_value, never, never, discount, trace)
+    return losses.lambda_returns(reward, next_value, never, never, discount, return_lambda)
 
 
-def until(going_on: Array) -> Array:
-    """Products of `going_on` [H, N] over the steps before each: what a step weighs where an episode
-    may have ended before it."""
-    before = jnp.concatenate([jnp.ones_like(going_on[:1]), going_on[:-1]])
+def until(continues: Array) -> Array:
+    """Products of `continues` [H, N] over the steps before each: what a step weighs where an
+    episode may have ended before it."""
+    before = jnp.concatenate([jnp.ones_like(continues[:1]), continues[:-1]])
     return jnp.cumprod(before, 0)

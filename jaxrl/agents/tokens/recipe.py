@@ -42,7 +42,7 @@ from jaxrl.agents.policy_gradient.ppo import (
     too_far,
 )
 from jaxrl.core.examples import example_timestep
-from jaxrl.core.hyper import hyper, static
+from jaxrl.core.hyper import MANY, hyper, static
 from jaxrl.core.settings import group
 from jaxrl.core.types import Array, Batch, Environment, Source, TimeStep, Tree, struct
 from jaxrl.envs.wrappers import start_key
@@ -88,9 +88,9 @@ class Tokens:
 class Groups:
     """Groups of answers to the same prompt."""
 
-    prompts: int = static(32, low=1, high=2**24)
+    prompts: int = static(32, low=1, high=MANY)
     """Prompts (P) in one update, each one group."""
-    answers: int = static(8, low=1, high=2**24)
+    answers: int = static(8, low=1, high=MANY)
     """Answers (G) to each prompt."""
 
     def source(self, env: Environment) -> Source:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from jaxrl.core.types import Array
 from jaxrl.losses.divergences.entropy_and_kl import categorical_kl, gaussian_kl
-from jaxrl.losses.reductions import _allowed, boltzmann_weights, masked_mean
+from jaxrl.losses.reductions import _allowed, boltzmann_weights
 
 __all__ = [
     "decoupled_gaussian_kl",
@@ -283,7 +283,7 @@ def pmpo(
 ) -> Array:
     """PMPO, the policy loss of Dreamer 4: good actions likelier, bad ones less, near a prior.
 
-    -alpha mean_{A >= 0} log_prob + (1 - alpha) mean_{A < 0} log_prob + beta mean kl
+    mean = -alpha mean_{A >= 0} log_prob + (1 - alpha) mean_{A < 0} log_prob + beta mean kl
 
     Of the advantages only the signs count, so rewards need no scale.
 
@@ -294,16 +294,22 @@ def pmpo(
       alpha: in [0, 1], the weight of the good actions; 1: they alone.
       beta: the weight of the divergence: needed, as the likelihood of bad actions has no bound.
       mask: broadcasts to [...], true where an element counts; None: everywhere.
-    Returns: a scalar; the mean over no element is 0.
+    Returns: [...], of which the mean over the mask is the loss: the means over good and over bad
+      actions, as terms of it, weigh each of them by n / n_good or n / n_bad. 0 where the mask is
+      false; the mean over no element is 0.
     Gradients: none flows into `advantage`.
     Source: Abdolmaleki et al., 2024, "Preference optimization as probabilistic inference"; Hafner
       et al., 2025, "Training agents inside of scalable world models", eq. 11.
-    Example: `losses.pmpo(log_prob, advantage, kl)`
+    Example: `losses.masked_mean(losses.pmpo(log_prob, advantage, kl, mask=mask), mask)`
     """
     allowed, good = _allowed(log_prob, mask), advantage >= 0
-    liked = masked_mean(log_prob, allowed & good)
-    disliked = masked_mean(log_prob, allowed & ~good)
-    return (1 - alpha) * disliked - alpha * liked + beta * masked_mean(kl, allowed)
+
+    def terms(part):
+        ratio = (allowed.sum() / jnp.maximum(part.sum(), 1)).astype(log_prob.dtype)
+        return ratio * jnp.where(part, log_prob, 0)
+
+    liked, disliked = terms(allowed & good), terms(allowed & ~good)
+    return (1 - alpha) * disliked - alpha * liked + beta * jnp.where(allowed, kl, 0)
 
 
 def polyak_step_size(

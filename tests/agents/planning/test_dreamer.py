@@ -2,15 +2,20 @@
 
 import dataclasses
 import functools
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl.agents.planning import dreamer as d
+from jaxrl import losses
+from jaxrl.agents.planning import dreamer as kit
+from jaxrl.agents.planning import old_dreamer as d
+from jaxrl.agents.planning.imagination import Dreams
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
+from jaxrl.core.settings import replace
 from jaxrl.core.spaces import Box, Discrete
 from jaxrl.core.types import Policy
 from jaxrl.envs.pixels.catch import catch
@@ -18,18 +23,21 @@ from jaxrl.networks import recurrent_world_model as world
 from jaxrl.networks.imagination import symexp_atoms
 from tests.contracts.structure import check_structure
 
-CONFIG = d.Config(
-    num_envs=2, num_steps=4, updates=1, capacity=64, warmup=16, batch_size=2, length=4,
-    horizon=3, deterministic=5, groups=2, classes=3, hidden=(8,), bins=5,
-)  # fmt: skip
+SIZES = {"num_envs": 2, "num_steps": 4, "updates": 1, "capacity": 64, "warmup": 16}
+SIZES |= {"batch_size": 2, "length": 4, "horizon": 3, "deterministic": 5, "groups": 2}
+SIZES |= {"classes": 3, "hidden": (8,), "bins": 5}
+CONFIG, KIT = d.Config(**SIZES), replace(kit.Config(), SIZES)
+KIT_NAMES = {"learning_rate": "model.learning_rate", "slow_rate": "slow.rate"}
+KIT_NAMES |= {"behaviour_learning_rate": "behaviour.learning_rate"}
+both_kinds = pytest.mark.parametrize("kind", ["old", "kit"])
 ENV = catch(rows=3, columns=3)
 
 
 @functools.cache
-def trained():
-    """The state before and after one update, of an agent whose actor and critic have no say in the
+def trained(kind="old"):
+    """The parts before and after one update, of an agent whose actor and critic have no say in the
     model's parameters, and whose batch is known."""
-    algorithm = d.dreamer(ENV, CONFIG)
+    algorithm = d.dreamer(ENV, CONFIG) if kind == "old" else kit.dreamer(ENV, KIT)
     agent, source = algorithm.agent, algorithm.source
 
     @jax.jit
@@ -43,11 +51,23 @@ def trained():
         return batch, state, after, info
 
     def go(**changes):
-        return run(
-            random.key(0), {**algorithm.hyper, **{k: jnp.float32(v) for k, v in changes.items()}}
-        )
+        if kind == "kit":
+            changes = {KIT_NAMES.get(k, k): v for k, v in changes.items()}
+        elif "slow_rate" in changes:
+            changes["slow_decay"] = 1 - changes.pop("slow_rate")
+        hyper = {**algorithm.hyper, **{k: jnp.float32(v) for k, v in changes.items()}}
+        batch, before, after, info = run(random.key(0), hyper)
+        return batch, parts(before), parts(after), info
 
     return go
+
+
+def parts(state):
+    """Parameters by name, and the running range."""
+    if hasattr(state, "behaviour"):
+        return {"model": state.model, **state.behaviour, "slow": state.slow, "range": state.range}
+    found = {name: part.params for name, part in state.parts.items()}
+    return {**found, "slow": state.parts["critic"].target, "range": state.extra}
 
 
 def moved(a, b):
@@ -56,31 +76,34 @@ def moved(a, b):
     ]
 
 
-def test_behaviour_and_model_are_learnt_apart():
-    _, before, after, info = trained()(behaviour_learning_rate=0.0)
-    assert not any(moved(before.behaviour, after.behaviour)) and any(
-        moved(before.model, after.model)
-    )
-    _, before, after, _ = trained()(learning_rate=0.0)
-    assert not any(moved(before.model, after.model))
-    assert any(moved(before.behaviour["actor"], after.behaviour["actor"]))
-    assert any(moved(before.behaviour["critic"], after.behaviour["critic"]))
+@both_kinds
+def test_behaviour_and_model_are_learnt_apart(kind):
+    of = lambda x, *names: [x[name] for name in names]
+    behaviour = "actor", "critic"
+    _, before, after, info = trained(kind)(behaviour_learning_rate=0.0)
+    assert not any(moved(of(before, *behaviour), of(after, *behaviour)))
+    assert any(moved(before["model"], after["model"]))
+    _, before, after, _ = trained(kind)(learning_rate=0.0)
+    assert not any(moved(before["model"], after["model"]))
+    assert any(moved(before["actor"], after["actor"]))
+    assert any(moved(before["critic"], after["critic"]))
     # The model's step does not depend on the behaviour's losses at all.
-    _, _, plain, _ = trained()()
-    _, _, other, _ = trained()(entropy_weight=10.0, discount=0.1)
-    assert not any(moved(plain.model, other.model))
-    assert any(moved(plain.behaviour, other.behaviour))
+    _, _, plain, _ = trained(kind)()
+    _, _, other, _ = trained(kind)(entropy_weight=10.0, discount=0.1)
+    assert not any(moved(plain["model"], other["model"]))
+    assert any(moved(of(plain, *behaviour), of(other, *behaviour)))
     assert all(np.isfinite(x) for x in info.metrics.values())
 
 
-def test_the_slow_critic_and_the_range_are_running_averages():
-    _, before, after, _ = trained()(slow_decay=0.75)
+@both_kinds
+def test_the_slow_critic_and_the_range_are_running_averages(kind):
+    _, before, after, _ = trained(kind)(slow_rate=0.25)
     mixed = jax.tree.map(
-        lambda slow, new: 0.75 * slow + 0.25 * new, before.slow, after.behaviour["critic"]
+        lambda slow, new: 0.75 * slow + 0.25 * new, before["slow"], after["critic"]
     )
-    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-6), after.slow, mixed)
-    _, _, after, _ = trained()(range_decay=1.0)
-    assert after.range == before.range == 0
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-6), after["slow"], mixed)
+    _, _, after, _ = trained(kind)(range_decay=1.0)
+    assert after["range"] == before["range"] == 0
 
 
 @functools.cache
@@ -90,9 +113,16 @@ def loss():
     model = world.RecurrentWorldModel(ENV.observation_space, ENV.action_space, 9, (8,), 5, 2, 3, 5)
     atoms = symexp_atoms(5, CONFIG.symlog_range)
     params = jax.tree.map(
-        lambda x: x + 0.1 * jnp.sin(jnp.arange(x.size)).reshape(x.shape), state.model
+        lambda x: x + 0.1 * jnp.sin(jnp.arange(x.size)).reshape(x.shape), state["model"]
     )
-    return jax.jit(lambda t: world.model_loss(model, params, t, atoms, random.key(1))[1])
+    apply = functools.partial(model.apply, params)
+
+    @jax.jit
+    def means(t):
+        values = world.model_loss(model, apply, t, atoms, random.key(1))[1]
+        return {name: x.mean() for name, x in values.items()}
+
+    return means
 
 
 def test_the_loss_knows_cells_and_that_cuts_are_no_ends():
@@ -104,7 +134,7 @@ def test_the_loss_knows_cells_and_that_cuts_are_no_ends():
         ended, terminated=jnp.zeros_like(ended.terminated), truncated=ended.terminated
     )
     cut = loss()(dataclasses.replace(batch.transitions, next_timestep=cut))
-    assert cut["going_on_loss"] != plain["going_on_loss"]
+    assert cut["continue_loss"] != plain["continue_loss"]
     for name in ("observation_loss", "latent_loss", "reward_loss"):
         assert cut[name] == plain[name]
     # 9 cells of an untrained model: about a bit each, for every successor and the first steps.
@@ -122,7 +152,7 @@ def test_reward_and_end_belong_to_the_successor():
     assert {k for k in plain if changed[k] != plain[k]} == {"reward_loss"}
     # They are read off where the last step led, which nothing else shows.
     # The latents there are samples, through which gradients flow all the same.
-    for name in ("reward_loss", "going_on_loss"):
+    for name in ("reward_loss", "continue_loss"):
 
         def of(cells, name=name):
             after = dataclasses.replace(t.next_timestep, observation=cells)
@@ -148,3 +178,57 @@ def test_structure_and_bad_settings():
     ):
         with pytest.raises(UserError, match=what):
             d.dreamer(ENV, d.Config(**{**vars(CONFIG), **changes}))
+
+
+def test_structure_and_bad_settings_on_the_kit():
+    check_structure(kit.dreamer(ENV, KIT))
+    assert kit.dreamer(ENV, KIT) is kit.dreamer(ENV, config=KIT)
+    for changes, what in (
+        ({"bins": 4}, "bins is 4; it must be odd"),
+        ({"length": 400}, "capacity is 64"),
+    ):
+        with pytest.raises(UserError, match=what):
+            kit.dreamer(ENV, replace(KIT, changes))
+
+
+def table(rng, *shape):
+    return rng.normal(size=shape).astype(np.float32)
+
+
+def test_the_behaviours_loss_weighs_what_is_likely_to_be_reached():
+    rng, atoms, (horizon, places) = np.random.default_rng(0), jnp.linspace(-2, 2, 5), (4, 3)
+    returns, action = table(rng, horizon, places), rng.integers(0, 3, (horizon, places))
+    continues = rng.uniform(size=(horizon, places)).astype(np.float32)
+    features = np.arange(horizon + 1.0)[:, None, None] + np.zeros((1, places, 1))
+    logits, value, slow = table(rng, horizon, places, 3), *table(rng, 2, horizon, places, 5)
+    log = np.asarray(jax.nn.log_softmax(logits))
+    entropy = -(np.exp(log) * log).sum(-1)
+    taken = np.take_along_axis(log, action[..., None], -1)[..., 0]
+
+    def of(x, result):  # nothing is said of where the last step led
+        np.testing.assert_array_equal(x, features[:-1])
+        return result
+
+    policy = SimpleNamespace(entropy=lambda: entropy, log_prob=lambda a: jnp.asarray(taken))
+    for spread in (0.5, 4.0):  # below 1 returns are not divided
+        net = SimpleNamespace(
+            hyper=SimpleNamespace(discount=0.9, entropy_weight=0.1),
+            extra=jnp.float32(spread),
+            actor=lambda x: of(x, policy),
+            critic=lambda x: of(x, value),
+            target=SimpleNamespace(critic=lambda x: of(x, slow)),
+        )
+        dreams = Dreams(features, action, returns, continues)
+        values, reports = kit.behaviour_loss(net, dreams, atoms)
+        weight = np.ones((horizon, places))
+        for t in range(1, horizon):
+            weight[t] = weight[t - 1] * 0.9 * continues[t - 1]
+        mean = lambda x: np.asarray(jax.nn.softmax(x)) @ np.asarray(atoms)
+        advantage = (returns - mean(value)) / max(1.0, spread)
+        expected = weight * (-taken * advantage - 0.1 * entropy)
+        np.testing.assert_allclose(reports["actor_loss"], expected, rtol=1e-4, atol=1e-5)
+        two_hot = lambda target: np.asarray(losses.two_hot(jnp.clip(target, -2, 2), atoms))
+        code = two_hot(returns) + two_hot(mean(slow))
+        critic_loss = -weight * (code * np.asarray(jax.nn.log_softmax(value))).sum(-1)
+        np.testing.assert_allclose(reports["critic_loss"], critic_loss, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(values, expected + critic_loss, rtol=1e-4, atol=1e-5)

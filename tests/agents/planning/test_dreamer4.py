@@ -2,22 +2,37 @@
 
 import dataclasses
 import functools
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl.agents.planning import dreamer4 as d
-from jaxrl.core import random
+from jaxrl import losses
+from jaxrl.agents.planning import dreamer4_imagination as imagination
+from jaxrl.agents.planning import dreamer4_world_model as world
+from jaxrl.agents.planning import old_dreamer4 as d
+from jaxrl.agents.planning.imagination import Dreams
+from jaxrl.core import random, train
 from jaxrl.core.errors import UserError
+from jaxrl.core.learn import take_over
+from jaxrl.core.settings import replace
 from jaxrl.core.types import Batch, TimeStep, Transition
 from jaxrl.envs.classic import pendulum
 from jaxrl.envs.pixels.catch import catch
+from jaxrl.kit.wrapping import Wrapped, params_of
+from tests.contracts.structure import check_structure
 
 ENV = catch(rows=4, columns=3)
 T, B = 3, 4
-CONFIG = d.Config(width=8, layers=1, hidden=(8,), levels=4, context=3, steps=2, horizon=2, bins=5)
+SIZES = {"width": 8, "layers": 1, "hidden": (8,), "levels": 4, "context": 3, "horizon": 2}
+SIZES |= {"bins": 5}
+CONFIG = d.Config(**SIZES, steps=2)
+DATA = {"data.episodes": 8, "data.batch_size": 4}
+WORLD = replace(world.Config(), SIZES | DATA)
+IMAGINATION = replace(imagination.Config(), SIZES | DATA | {"steps": 2})
+both_kinds = pytest.mark.parametrize("kind", ["old", "kit"])
 
 
 @functools.cache
@@ -42,11 +57,28 @@ def batch():
 
 
 @functools.cache
-def programs():
-    first, second = d.agents(ENV, CONFIG)
-    hyper = {k: jnp.asarray(v) for k, v in first.hyper.items()}
-    # Values that are all 0 would have no gradient to be told apart by.
-    return jax.jit(first.init)(random.key(1), hyper), jax.jit(first.update), jax.jit(second.update)
+def programs(kind):
+    """The first phase's state, what learns the world, and what goes on and improves the policy."""
+    if kind == "old":
+        first, second = d.agents(ENV, CONFIG)
+    else:
+        first = world.dreamer4_world_model.agent(ENV, WORLD)
+        second = imagination.dreamer4_imagination.agent(ENV, IMAGINATION)
+    begin = lambda agent: jax.jit(agent.init)(random.key(1), agent.hyper)
+    fresh, improve = Wrapped(begin(second), (), {}), jax.jit(second.update)
+
+    def go_on(state, batch, key):
+        held = {n: state.hyper.get(n, v) for n, v in fresh.agent.hyper.items()}
+        taken = take_over(fresh, state).agent
+        return improve(dataclasses.replace(taken, hyper=held), batch, key)
+
+    return begin(first), jax.jit(first.update), go_on
+
+
+def parts(state):
+    if hasattr(state, "parts"):
+        return params_of(state)
+    return {name: getattr(state, name) for name in ("model", "prior", "policy", "value")}
 
 
 def same(a, b):
@@ -59,28 +91,39 @@ def replaced(**changes):
     return dataclasses.replace(b, transitions=dataclasses.replace(b.transitions, **changes))
 
 
-def test_each_phase_learns_its_own():
-    state, learn_world, improve = programs()
-    after, info = learn_world(state, batch(), random.key(2))
-    assert not same(state.model, after.model) and not same(state.policy, after.policy)
-    assert same(state.value, after.value) and same(after.prior, after.policy)
+@both_kinds
+def test_each_phase_learns_its_own(kind):
+    state, learn_world, improve = programs(kind)
+    learnt, info = learn_world(state, batch(), random.key(2))
+    before, after = parts(state), parts(learnt)
+    assert not same(before["model"], after["model"])
+    assert not same(before["policy"], after["policy"])
+    assert same(before["value"], after["value"]) and same(after["prior"], after["policy"])
     assert all(np.isfinite(x) for x in info.metrics.values())
-    begun = after
-    after, info = improve(begun, batch(), random.key(3))
-    assert same(begun.model, after.model) and same(begun.prior, after.prior)
-    assert not same(begun.policy, after.policy) and not same(begun.value, after.value)
+    improved, info = improve(learnt, batch(), random.key(3))
+    before, after = after, parts(improved)
+    assert same(before["model"], after["model"]) and same(before["prior"], after["prior"])
+    assert not same(before["policy"], after["policy"])
+    assert not same(before["value"], after["value"])
     assert all(np.isfinite(x) for x in info.metrics.values())
     assert info.metrics["prior_kl"] == 0  # where the policy is the prior still
+    if kind == "kit":  # each with the averages of its own phase
+        count = lambda state, name: int(state.parts[name].optimizer.count)
+        steps = {name: (count(learnt, name), count(improved, name)) for name in after}
+        assert steps == {"model": (1, 1), "prior": (1, 1), "policy": (0, 1), "value": (0, 1)}
 
 
-def test_actions_that_nobody_told_are_never_seen():
-    state, learn_world, improve = programs()
+@both_kinds
+def test_actions_that_nobody_told_are_never_seen(kind):
+    state, learn_world, improve = programs(kind)
     action = batch().transitions.action
     hidden, told = action.at[:, 2:].add(1) % 3, action.at[:, :2].add(1) % 3
+    # Imagination may begin in a first frame, to which no action led: hence two keys.
     for update in (learn_world, improve):
-        plain = update(state, batch(), random.key(2))
-        assert same(plain, update(state, replaced(action=hidden), random.key(2)))
-        assert not same(plain, update(state, replaced(action=told), random.key(2)))
+        run = lambda batch, update=update: [update(state, batch, random.key(k)) for k in (2, 3)]
+        plain = run(batch())
+        assert same(plain, run(replaced(action=hidden)))
+        assert not same(plain, run(replaced(action=told)))
     # With `conditioned` off the model is not told them either, while cloning is.
     off = dataclasses.replace(state, hyper={**state.hyper, "conditioned": jnp.float32(0)})
     _, info = learn_world(off, batch(), random.key(2))
@@ -89,8 +132,9 @@ def test_actions_that_nobody_told_are_never_seen():
     assert info.metrics["cloning_loss"] != other.metrics["cloning_loss"]
 
 
-def test_nothing_after_an_episodes_end_is_learnt_from():
-    state, learn_world, improve = programs()
+@both_kinds
+def test_nothing_after_an_episodes_end_is_learnt_from(kind):
+    state, learn_world, improve = programs(kind)
     t = batch().transitions
     put = lambda timestep: dataclasses.replace(
         timestep,
@@ -102,10 +146,16 @@ def test_nothing_after_an_episodes_end_is_learnt_from():
         assert same(update(state, batch(), random.key(2)), update(state, changed, random.key(2)))
 
 
-def test_outcomes_belong_to_the_successor_and_cloning_does_not_see_it():
-    state, learn_world, _ = programs()
+@both_kinds
+def test_outcomes_belong_to_the_successor_and_cloning_does_not_see_it(kind):
+    state, learn_world, _ = programs(kind)
     jolt = lambda x: x + 0.1 * jnp.sin(jnp.arange(x.size)).reshape(x.shape)
-    state = dataclasses.replace(state, model=jax.tree.map(jolt, state.model))
+    if kind == "old":
+        state = dataclasses.replace(state, model=jax.tree.map(jolt, state.model))
+    else:
+        model = state.parts["model"]
+        model = dataclasses.replace(model, params=jax.tree.map(jolt, model.params))
+        state = dataclasses.replace(state, parts=state.parts | {"model": model})
     metrics = lambda b: learn_world(state, b, random.key(2))[1].metrics
     plain, t = metrics(batch()), batch().transitions
     before = dataclasses.replace(t.timestep, reward=t.timestep.reward + 1)
@@ -114,13 +164,16 @@ def test_outcomes_belong_to_the_successor_and_cloning_does_not_see_it():
     cells = t.next_timestep.observation
     after = dataclasses.replace(t.next_timestep, observation=cells.at[-1].set(~cells[-1]))
     changed = metrics(replaced(next_timestep=after))
-    assert all(changed[name] != plain[name] for name in ("reward_loss", "going_on_loss"))
+    ends = "going_on_loss" if kind == "old" else "continue_loss"
+    assert all(changed[name] != plain[name] for name in ("reward_loss", ends))
     assert changed["cloning_loss"] == plain["cloning_loss"]
 
 
-def test_a_policy_that_acts_remembers_the_frames_of_its_episode():
-    agent = d.agents(ENV, CONFIG)[0]
-    state, *_ = programs()
+@both_kinds
+def test_a_policy_that_acts_remembers_the_frames_of_its_episode(kind):
+    agent = world.dreamer4_world_model.agent(ENV, WORLD)
+    agent = d.agents(ENV, CONFIG)[0] if kind == "old" else agent
+    state, *_ = programs(kind)
     act = jax.jit(agent.act, static_argnums=4)
     memory, key = agent.memory(B), random.key(4)
     np.testing.assert_array_equal(memory.action, 3)
@@ -141,3 +194,130 @@ def test_bad_settings():
             d.agents(ENV, dataclasses.replace(CONFIG, **changes))
     with pytest.raises(UserError, match=r"dreamer4 cannot act in .* it needs Discrete actions"):
         d.agents(pendulum.pendulum(), CONFIG)
+
+
+def test_what_does_not_fit_is_refused():
+    build, go_on = world.dreamer4_world_model, imagination.dreamer4_imagination
+    for system, config, changes, what in (
+        (build, WORLD, {"levels": 6}, "levels must be a power of two, got 6"),
+        (build, WORLD, {"context": 4}, "context must be below levels=4, got 4"),
+        (build, WORLD, {"width": 9}, "does not divide"),
+        (go_on, IMAGINATION, {"steps": 3}, "steps must be a power of two, got 3"),
+        (go_on, IMAGINATION, {"steps": 8}, "steps must be at most levels=4, got 8"),
+    ):
+        with pytest.raises(UserError, match=what):
+            system(ENV, replace(config, changes))
+    with pytest.raises(UserError, match="dreamer4_world_model cannot act in Box"):
+        build(pendulum.pendulum(), WORLD)
+
+
+def test_structure():
+    check_structure(world.dreamer4_world_model(ENV, WORLD))
+    check_structure(imagination.dreamer4_imagination(ENV, IMAGINATION))
+
+
+def test_imagination_takes_the_state_of_the_world_model_over():
+    first = world.dreamer4_world_model(ENV, WORLD)
+    second = imagination.dreamer4_imagination
+    begin = lambda algorithm: jax.eval_shape(
+        lambda key: train.start(algorithm, key).state, random.key(0)
+    )
+    old, new = begin(first), begin(second(ENV, IMAGINATION))
+    taken = jax.eval_shape(lambda new, old: take_over(new, old.agent), new, old)
+    assert jax.tree.structure(taken) == jax.tree.structure(new)
+    wider = begin(second(ENV, replace(IMAGINATION, {"width": 16})))
+    with pytest.raises(UserError, match="does not fit"):
+        jax.eval_shape(lambda new, old: take_over(new, old.agent), wider, old)
+
+
+def test_both_phases_learn_from_the_same_episodes():
+    key, hyper = random.key(0), {"data.labelled": jnp.float32(0.5)}
+    algorithms = (
+        world.dreamer4_world_model(ENV, WORLD),
+        imagination.dreamer4_imagination(ENV, IMAGINATION),
+    )
+    found = [train.start(a, key, hyper).state.source.whole for a in algorithms]
+    for x, y in zip(*map(jax.tree.leaves, found), strict=True):
+        assert (x == y).all()
+    assert found[0].transitions.extras["labelled"][0].sum() == 4
+
+
+# ------------------------------------------------------------- the losses, of a net that is a table
+
+
+def table(rng, *shape):
+    return rng.normal(size=shape).astype(np.float32)
+
+
+def policy_of(logits):
+    """A policy on rows of logits, as far as the losses know one."""
+    logits = jax.nn.log_softmax(logits)
+    return SimpleNamespace(logits=logits, log_prob=lambda a: losses.at_action(logits, a))
+
+
+def test_the_mean_of_the_world_models_loss_is_the_sum_of_means_over_frames_steps_and_labels(
+    monkeypatch,
+):
+    rng = np.random.default_rng(0)
+    error, features = table(rng, T + 1, B) ** 2, table(rng, T + 1, B, 3)
+    monkeypatch.setattr(world, "frame_loss", lambda *_: (jnp.asarray(error), features))
+    reward, ends, atoms = table(rng, T, B, 5), table(rng, T, B), jnp.linspace(-2, 2, 5)
+
+    def outcome(x, method):
+        assert method == "outcome" and (x == features[1:]).all()
+        return reward, ends
+
+    net = SimpleNamespace(
+        hyper=SimpleNamespace(conditioned=1.0, bootstrap=1.0),
+        key=lambda: None,
+        model=outcome,
+        prior=policy_of,
+    )
+    prepared = world.prepared(net, batch(), ENV, 1.0)
+    values, reports = world.model_loss(net, prepared.transitions, None, atoms)
+    t, there = batch().transitions, np.asarray(batch().mask)
+    frames = np.concatenate([np.ones((1, B), bool), there])
+    told = there & np.asarray(t.extras["labelled"])
+    cloning = -np.asarray(policy_of(features[:-1]).log_prob(t.action))
+    expected = {
+        "frame_loss": error[frames].mean(),
+        "reward_loss": np.asarray(losses.two_hot_cross_entropy(reward, t.reward, atoms))[
+            there
+        ].mean(),
+        "continue_loss": np.logaddexp(0, np.where(t.terminated, ends, -ends))[there].mean(),
+        "cloning_loss": cloning[told].mean(),
+    }
+    assert frames.sum() == T * B + B - 1 and told.sum() == 2 * T - 1
+    assert values.shape == there.shape and set(reports) == set(expected)
+    for name, x in expected.items():
+        np.testing.assert_allclose(np.asarray(reports[name])[there].mean(), x, rtol=1e-5)
+    np.testing.assert_allclose(np.asarray(values)[there].mean(), sum(expected.values()), rtol=1e-5)
+
+
+def test_the_policy_follows_signs_of_advantages_near_the_prior_before_an_imagined_end():
+    rng, atoms = np.random.default_rng(1), jnp.linspace(-2, 2, 5)
+    dreams = Dreams(
+        table(rng, T + 1, B, 3), rng.integers(0, 3, (T, B)), table(rng, T, B), np.ones((T, B))
+    )
+    there = np.arange(T)[:, None] <= np.arange(B)
+    turned = lambda x: 1 - 2 * x
+    value = table(rng, T, B, 5)
+    net = SimpleNamespace(
+        hyper=SimpleNamespace(alpha=0.4, beta=0.3),
+        policy=policy_of,
+        prior=lambda x: policy_of(turned(x)),
+        value=lambda x: value,
+    )
+    values, reports = imagination.behaviour_loss(net, imagination.Sample(dreams, there), atoms)
+    log, prior = (policy_of(f(dreams.features[:-1])).logits for f in (lambda x: x, turned))
+    kl = (np.exp(log) * (log - prior)).sum(-1)
+    taken = np.take_along_axis(np.asarray(log), dreams.action[..., None], -1)[..., 0]
+    better = dreams.returns >= np.asarray(jax.nn.softmax(value) @ atoms)
+    good, bad = there & better, there & ~better
+    assert good.any() and bad.any()
+    policy_loss = 0.6 * taken[bad].mean() - 0.4 * taken[good].mean() + 0.3 * kl[there].mean()
+    value_loss = losses.two_hot_cross_entropy(value, dreams.returns, atoms)
+    mean = lambda x: np.asarray(x)[there].mean()
+    np.testing.assert_allclose(mean(reports["policy_loss"]), policy_loss, rtol=1e-5)
+    np.testing.assert_allclose(mean(values), policy_loss + mean(value_loss), rtol=1e-5)
+    np.testing.assert_allclose(mean(reports["prior_kl"]), kl[there].mean(), rtol=1e-5)

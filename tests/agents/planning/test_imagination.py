@@ -12,28 +12,30 @@ from jaxrl.networks.imagination import symexp_atoms
 H, N, GAMMA, TRACE = 6, 4, 0.9, 0.8
 
 
-def expected(reward, value, going_on):
+def expected(reward, value, continue_prob):
     returns, follows = np.zeros((H, N)), value[-1]
     for t in reversed(range(H)):
         mixed = (1 - TRACE) * value[t] + TRACE * follows
-        follows = returns[t] = reward[t] + GAMMA * going_on[t] * mixed
+        follows = returns[t] = reward[t] + GAMMA * continue_prob[t] * mixed
     return returns
 
 
 def test_returns_are_the_recursion_and_stop_at_imagined_ends():
     rng = np.random.default_rng(0)
     reward, value = rng.normal(size=(2, H, N)).astype(np.float32)
-    going_on = rng.uniform(size=(H, N)).astype(np.float32)
-    going_on[2, 0] = 0.0
-    discount = jnp.asarray(GAMMA * going_on)
+    continue_prob = rng.uniform(size=(H, N)).astype(np.float32)
+    continue_prob[2, 0] = 0.0
+    discount = jnp.asarray(GAMMA * continue_prob)
     returns, weight = (
         i.dream_returns(*map(jnp.asarray, (reward, value)), discount, TRACE),
         i.until(discount),
     )
-    np.testing.assert_allclose(returns, expected(reward, value, going_on), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        returns, expected(reward, value, continue_prob), rtol=1e-5, atol=1e-6
+    )
     alive = np.ones((H, N))
     for t in range(1, H):
-        alive[t] = alive[t - 1] * GAMMA * going_on[t - 1]
+        alive[t] = alive[t - 1] * GAMMA * continue_prob[t - 1]
     np.testing.assert_allclose(weight, alive, rtol=1e-5)
     # What is imagined after the end changes nothing before it, and counts for nothing.
     more = jnp.asarray(reward).at[3:].add(100.0), jnp.asarray(value).at[2:].add(100.0)
@@ -54,11 +56,12 @@ def test_what_counts_for_a_step_is_read_off_where_it_led():
         lambda x: (code(x[..., 0]), x[..., 1]),
         lambda x: code(x[..., 2]),
         atoms,
-        {"discount": GAMMA, "trace": TRACE},
+        GAMMA,
+        TRACE,
     )
-    going_on = 1 / (1 + np.exp(-features[1:, :, 1]))
-    np.testing.assert_allclose(dreams.going_on, going_on, rtol=1e-5)
-    returns = expected(features[1:, :, 0], features[1:, :, 2], going_on)
+    continue_prob = 1 / (1 + np.exp(-features[1:, :, 1]))
+    np.testing.assert_allclose(dreams.continue_prob, continue_prob, rtol=1e-5)
+    returns = expected(features[1:, :, 0], features[1:, :, 2], continue_prob)
     np.testing.assert_allclose(dreams.returns, returns, rtol=1e-4, atol=1e-5)
 
 

@@ -334,7 +334,9 @@ def test_pmpo_by_hand_and_of_signs_alone():
     expected = 0.6 * log_prob[bad].mean() - 0.4 * log_prob[good].mean() + 0.3 * kl[mask].mean()
     for scale in (1, 100):
         given = (jnp.float32(np.where(mask, x, np.nan)) for x in (log_prob, scale * advantage, kl))
-        np.testing.assert_allclose(losses.pmpo(*given, 0.4, 0.3, mask), expected, rtol=1e-5)
+        found = losses.pmpo(*given, 0.4, 0.3, mask)
+        assert found.shape == (9,) and (found[7:] == 0).all()
+        np.testing.assert_allclose(losses.masked_mean(found, mask), expected, rtol=1e-5)
 
 
 def test_pmpo_with_good_actions_alone_ends_between_them_and_the_prior():
@@ -345,7 +347,7 @@ def test_pmpo_with_good_actions_alone_ends_between_them_and_the_prior():
         def loss(logits):
             log_prob = jax.nn.log_softmax(logits)[action]
             kl = losses.categorical_kl(prior, logits)
-            return losses.pmpo(log_prob, jnp.ones(3), jnp.broadcast_to(kl, 3), 0.5, 0.3)
+            return losses.pmpo(log_prob, jnp.ones(3), jnp.broadcast_to(kl, 3), 0.5, 0.3).mean()
 
         best = (0.5 * jnp.array([0, 1 / 3, 2 / 3]) + 0.3 * jnp.exp(prior)) / 0.8
         np.testing.assert_allclose(jax.grad(loss)(jnp.log(best)), 0, atol=1e-12)
