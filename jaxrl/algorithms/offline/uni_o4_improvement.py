@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +25,8 @@ from jaxrl.core import schedules, spaces, trees
 from jaxrl.core.errors import UserError
 from jaxrl.core.hyper import hyper, static
 from jaxrl.core.settings import group
-from jaxrl.core.types import Array, Environment, Key, TimeStep, Tree, struct
+from jaxrl.core.spaces import Space
+from jaxrl.core.types import Array, Batch, Environment, Key, TimeStep, Tree, struct
 from jaxrl.kit.descent import Descent
 from jaxrl.kit.groups import INF
 from jaxrl.kit.learner import Loss, Net, Recipe, State
@@ -61,6 +63,21 @@ class Sample:
     advantage: Array  # [n, B]
 
 
+def sampled(net: Net, batch: Batch, space: Space) -> Batch:
+    """Actions in `space` of the behaviour policies at a batch's states, judged by Q - V."""
+    timestep = batch.transitions.timestep
+    behaviours = net.behaviours(timestep)
+    action = behaviours.sample(seed=net.key("actions"))
+    # A world clips what is beyond its bounds, and Q knows nothing else.
+    played = spaces.clip(space, action)
+    q = jax.vmap(lambda action: net.target.critic(timestep, action).min(-1))(played)
+    advantage = q - net.value(timestep)
+    advantage = advantage - advantage.mean(-1, keepdims=True)
+    advantage = advantage / (advantage.std(-1, keepdims=True) + 1e-8)
+    sample: Any = Sample(timestep, action, behaviours.log_prob(action), advantage)
+    return dataclasses.replace(batch, transitions=sample)
+
+
 def policies_loss(net: Net, x: Sample) -> tuple[Array, dict[str, Array]]:
     """PPO's clipped surrogate of each member, less an entropy bonus."""
     h = net.hyper
@@ -92,31 +109,15 @@ def amq(
 
 
 def recipe(env: Environment, config: Config) -> Recipe:
-    clip = lambda action: spaces.clip(env.action_space, action)
-
-    def q_value(net, timestep, action):
-        return net.target.critic(timestep, action).min(-1)
-
-    def sampled(net, batch):
-        """Actions of the behaviour policies at a batch's states, judged by Q - V."""
-        timestep = batch.transitions.timestep
-        behaviours = net.behaviours(timestep)
-        action = behaviours.sample(seed=net.key("actions"))
-        # A world clips what is beyond its bounds, and Q knows nothing else.
-        q = jax.vmap(lambda action: q_value(net, timestep, clip(action)))(action)
-        advantage = q - net.value(timestep)
-        advantage = advantage - advantage.mean(-1, keepdims=True)
-        advantage = advantage / (advantage.std(-1, keepdims=True) + 1e-8)
-        sample = Sample(timestep, action, behaviours.log_prob(action), advantage)
-        return dataclasses.replace(batch, transitions=sample)
+    space = env.action_space
 
     def scores(net, policies, start):
         """AM-Q [n] of policies [n], greedy, in the model that was learnt."""
         keys = jax.random.split(net.key("score"), config.horizon)
         policy = net.network("policies")
         one = lambda params: amq(
-            lambda timestep: clip(policy.apply(params, timestep).mode()),
-            lambda timestep, action: q_value(net, timestep, action),
+            lambda timestep: spaces.clip(space, policy.apply(params, timestep).mode()),
+            lambda timestep, action: net.target.critic(timestep, action).min(-1),
             lambda timestep, action, key: draw_next(net.model(timestep, action), timestep, key),
             start,
             keys,
@@ -124,7 +125,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
         return jax.vmap(one)(policies)
 
     def turn(net, batch):
-        return net.descend("policies_loss", sampled(net, batch))
+        return net.descend("policies_loss", sampled(net, batch, space))
 
     def update(net, batch):
         net = net.slices(config.data.updates, batch, turn)
