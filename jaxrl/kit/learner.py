@@ -203,7 +203,7 @@ class Net:
     def feed(self, priority: Tree) -> Net:
         """What the source is told of the batch."""
         if self.passing:
-            raise UserError("A minibatch has no place in a source, so it has no priority.")
+            raise UserError("A part of a batch has no place in a source, so it has no priority.")
         return self.replace(feedback=priority)
 
     def learning_rate(self, part: str) -> Array:
