@@ -1,4 +1,5 @@
-"""What a recipe is made into, by networks of two weights."""
+"""Of a learner: members that descend alone, slices of a batch, and what is handed over; by networks
+of two weights."""
 
 import dataclasses
 import types
