@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -28,28 +29,41 @@ class Trained:
     target: Tree = None  # the copy; None where there is none
 
 
+def each(function: Callable[..., Any], members: int) -> Callable[..., Any]:
+    """`function`, of each of so many members, along the first axis of all that it is given; once
+    where there are 0."""
+    return jax.vmap(function) if members else function
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Descent:
     """How parameters descend: `settings` are those at `path` in the Config, whose
-    hyper-parameters are read from the state."""
+    hyper-parameters are read from the state. Each of the `members` of an ensemble descends for
+    itself; 0 where there is no such axis."""
 
     settings: Optimizer
     path: str
     transform: optax.GradientTransformation
+    members: int = 0
 
     @classmethod
     def of(
-        cls, settings: Optimizer, path: str, own: optax.GradientTransformation | None = None
+        cls,
+        settings: Optimizer,
+        path: str,
+        own: optax.GradientTransformation | None = None,
+        members: int = 0,
     ) -> Descent:
         """own: an optax transformation in the place of the one that the settings name. It is given
         gradients, and its updates are multiplied by the step size."""
         if own is not None:  # which may look at the tree
             settings = dataclasses.replace(settings, flat=False)
-        return cls(settings, path, transformation(settings) if own is None else own)
+        return cls(settings, path, transformation(settings) if own is None else own, members)
 
     def begin(self, params: Tree, copy: bool = False) -> Trained:
         """Parameters that were not trained yet, with a copy of them if asked for."""
-        state = self.transform.init(as_one(params) if self.settings.flat else params)
+        begun = lambda params: self.transform.init(as_one(params) if self.settings.flat else params)
+        state = each(begun, self.members)(params)
         return Trained(params, state, jax.tree.map(jnp.copy, params) if copy else None)
 
     def learning_rate(self, hyper: Values, frames: Array) -> Array:
@@ -61,10 +75,15 @@ class Descent:
 
     def step(self, part: Trained, gradient: Tree, rate: Array) -> Trained:
         """One step of size `rate`."""
-        params, back = ravel_pytree(part.params) if self.settings.flat else (part.params, None)
-        gradient = as_one(gradient) if self.settings.flat else gradient
-        params, state = stepped(self.transform, gradient, part.optimizer, params, rate)
-        return dataclasses.replace(part, params=back(params) if back else params, optimizer=state)
+
+        def one(params, gradient, state):
+            params, back = ravel_pytree(params) if self.settings.flat else (params, None)
+            gradient = as_one(gradient) if self.settings.flat else gradient
+            params, state = stepped(self.transform, gradient, state, params, rate)
+            return back(params) if back else params, state
+
+        params, state = each(one, self.members)(part.params, gradient, part.optimizer)
+        return dataclasses.replace(part, params=params, optimizer=state)
 
 
 def descend(
@@ -77,17 +96,20 @@ def descend(
     """One step of each of the parts that have gradients, and their gradients' norms.
 
     Parts with the same optimizer settings are one to it: the gradient that is scaled down to
-    `max_grad_norm` is that of all of them.
+    `max_grad_norm` is that of all of them, or of one member of each.
     """
     new, norms = dict(parts), {}
-    for path in dict.fromkeys(descents[name].path for name in gradients):
-        names = [name for name in gradients if descents[name].path == path]
-        together, norm = bounded({n: gradients[n] for n in names}, hyper[path].max_grad_norm)
+    alike = lambda name: (descents[name].path, descents[name].members)
+    for path, members in dict.fromkeys(alike(name) for name in gradients):
+        names = [name for name in gradients if alike(name) == (path, members)]
+        bound = functools.partial(bounded, max_norm=hyper[path].max_grad_norm)
+        together, norm = each(bound, members)({n: gradients[n] for n in names})
+        alone = len(names) == 1 and not members
         for name in names:
             part, descent = parts[name], descents[name]
             rate = descent.learning_rate(hyper, frames)
             new[name] = descent.step(part, together[name], rate)
-            norms[name] = norm if len(names) == 1 else optax.tree.norm(gradients[name])
+            norms[name] = norm if alone else optax.tree.norm(gradients[name])
     return new, norms
 
 

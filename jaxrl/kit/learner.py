@@ -28,9 +28,9 @@ from jaxrl.core.hyper import hypers
 from jaxrl.core.settings import Values
 from jaxrl.core.types import Agent, Array, Batch, Info, Key, TimeStep, Tree, struct
 from jaxrl.kit import minibatches
-from jaxrl.kit.descent import Descent, Trained, descend, follow
+from jaxrl.kit.descent import Descent, Trained, descend, each, follow
 from jaxrl.kit.groups import Passes
-from jaxrl.kit.optimisation import accumulated_gradient
+from jaxrl.kit.optimisation import accumulated_gradient, as_one
 
 Said = Any  # of a loss: values [...], (values, reports), or (values, reports, what is kept aside)
 
@@ -45,6 +45,10 @@ class Part:
         bounded by `max_grad_norm` together.
     target: where the Config has the `Target` of its copy; empty for none.
     transform: an optax transformation in the place of the one that the settings name.
+    members: so many copies of the network, an ensemble: each with initial weights, an optimizer
+        state and a bounded gradient of its own, along the first axis of every leaf. Applied to
+        inputs it gives what each member says to them, [members, ...]. 0 for one network without
+        that axis.
     """
 
     network: Any
@@ -52,6 +56,14 @@ class Part:
     optimizer: str = "optimizer"
     target: str = ""
     transform: optax.GradientTransformation | None = None
+    members: int = 0
+
+    def init(self, key: Key) -> Tree:
+        keys = jax.random.split(key, self.members) if self.members else key
+        return each(lambda key: self.network.init(key, *self.inputs), self.members)(keys)
+
+    def apply(self, params: Tree, *args: Any, **options: Any) -> Any:
+        return each(lambda p: self.network.apply(p, *args, **options), self.members)(params)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -87,6 +99,9 @@ class Recipe:
     needs: what the update reads of a batch beyond its transitions
     num_shards, sequences: of `Net.passes`: logical shards of the environments, and whether whole
         sequences are shuffled rather than steps.
+    hand_over(state) -> the state of the agent that goes on from this one in a warm start: its own
+        unless said
+    goes_on_from: what has to be trained before; see `Agent`
     """
 
     parts: Mapping[str, Part]
@@ -98,6 +113,8 @@ class Recipe:
     needs: tuple[str, ...] = ()
     num_shards: int = 1
     sequences: bool = False
+    hand_over: Callable[[State], Tree] = lambda state: state
+    goes_on_from: str = ""
 
 
 @struct
@@ -121,7 +138,7 @@ class Kit:
     def apply(self, name: str, params: Tree, *args: Any, **options: Any) -> Any:
         if name in self.unravel:
             params = self.unravel[name](params)
-        return self.recipe.parts[name].network.apply(params, *args, **options)
+        return self.recipe.parts[name].apply(params, *args, **options)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -136,8 +153,7 @@ class Copies:
         if part is None or part.target is None:
             known = [n for n, p in self.parts.items() if p.target is not None]
             raise AttributeError(str(unknown("copy of a part", name, known)))
-        apply = self.kit.recipe.parts[name].network.apply
-        return functools.partial(apply, jax.lax.stop_gradient(part.target))
+        return functools.partial(self.kit.apply, name, jax.lax.stop_gradient(part.target))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -173,13 +189,22 @@ class Net:
     def replace(self, **changes: Any) -> Net:
         return dataclasses.replace(self, **changes)
 
+    def put(self, **params: Tree) -> Net:
+        """With these parameters of parts in the place of those that they have."""
+        new = {n: dataclasses.replace(self.parts[n], params=p) for n, p in params.items()}
+        return self.replace(parts=self.parts | new)
+
+    def network(self, name: str) -> Any:
+        """The network of a part, for parameters of one's own, such as those of one member."""
+        return self.kit.recipe.parts[name].network
+
     def report(self, **metrics: Array) -> Net:
         return self.replace(metrics=self.metrics | metrics)
 
     def feed(self, priority: Tree) -> Net:
         """What the source is told of the batch."""
         if self.passing:
-            raise UserError("A minibatch has no place in a source, so it has no priority.")
+            raise UserError("A part of a batch has no place in a source, so it has no priority.")
         return self.replace(feedback=priority)
 
     def learning_rate(self, part: str) -> Array:
@@ -196,8 +221,7 @@ class Net:
 
         def objective(params, data):
             x, mask, weight = data
-            parts = {n: dataclasses.replace(self.parts[n], params=p) for n, p in params.items()}
-            net = self.replace(parts=self.parts | parts, seed=lambda: self.key(name))
+            net = self.put(**params).replace(seed=lambda: self.key(name))
             said = loss.function(net, x)
             values, reports, aside = _parts_of(said)
             kept = None if chunk else (reports.get("priority"), aside)
@@ -245,51 +269,83 @@ class Net:
         size = jax.tree.leaves(rows)[0].shape[1]
         steps = batch.transitions.reward.shape[0] if sequences else 1
         chunk = minibatches.chunk(passes.chunk_rows, size * shards // passes.minibatches, steps)
-        begun = self._flat().replace(rows=(int(sequences), chunk), passing=True)
 
-        def step(carry, now):
-            (parts, stopped), (number, index) = carry, now
+        def minibatch(index):
             x, mask, weight = minibatches.from_rows(minibatches.take(rows, index), sequences)
-            some = dataclasses.replace(batch, transitions=x, mask=mask, weight=weight)
-            seed = lambda: jax.random.fold_in(self.key("turn"), number)
-            net = turn(begun.replace(parts=parts, seed=seed, metrics={}), some)
-            new = net.parts
-            if stop is not None and passes.early_stop:
-                stopped = stopped | stop(net)
-                new = trees.where(stopped, parts, new)
-            return (new, stopped), net.metrics
+            return dataclasses.replace(batch, transitions=x, mask=mask, weight=weight)
 
         index = minibatches.indices(
             self.key("order"), size, shards, passes.epochs, passes.minibatches, passes.shuffle
         )
-        (parts, stopped), reports = jax.lax.scan(
-            step, (begun.parts, jnp.bool_(False)), (jnp.arange(len(index)), index)
+        begun = self.replace(rows=(int(sequences), chunk))
+        net, stopped = begun._turns(turn, minibatch, index, stop if passes.early_stop else None)
+        return net.replace(rows=self.rows).report(stopped_early=stopped.astype(jnp.float32))
+
+    def slices(self, count: int, batch: Batch, turn: Callable[[Net, Batch], Net]) -> Net:
+        """`turn` on each of `count` batches [n, ...], one after the other, into which `batch`
+        [count * n, ...] is cut."""
+        data = (batch.transitions, batch.mask, batch.weight)
+        data = jax.tree.map(lambda x: x.reshape(count, -1, *x.shape[1:]), data)
+
+        def part(data):
+            x, mask, weight = data
+            return dataclasses.replace(batch, transitions=x, mask=mask, weight=weight)
+
+        return self._turns(turn, part, data)[0]
+
+    def _turns(
+        self,
+        turn: Callable[[Net, Batch], Net],
+        batch_of: Callable[[Tree], Batch],
+        items: Tree,
+        stop: Callable[[Net], Array] | None = None,
+    ) -> tuple[Net, Array]:
+        """The net after a turn with the batch of each of `items`, and whether `stop` said that no
+        more are taken. What turns report is averaged; each counts as an update of its own."""
+        begun, count = self._flat().replace(passing=True), len(jax.tree.leaves(items)[0])
+
+        def step(carry, now):
+            (parts, extra, stopped), (number, item) = carry, now
+            net = begun.replace(
+                parts=parts,
+                extra=extra,
+                updates=self.updates * count + number,
+                seed=lambda: jax.random.fold_in(self.key("turn"), number),
+                metrics={},
+            )
+            net = turn(net, batch_of(item))
+            new = (net.parts, net.extra)
+            if stop is not None:
+                stopped = stopped | stop(net)
+                new = trees.where(stopped, (parts, extra), new)
+            return (*new, stopped), net.metrics
+
+        (parts, extra, stopped), reports = jax.lax.scan(
+            step, (begun.parts, self.extra, jnp.bool_(False)), (jnp.arange(count), items)
         )
-        net = self.replace(parts=begun._whole(parts))
-        net = net.report(**{name: values.mean() for name, values in reports.items()})
-        return net.report(stopped_early=stopped.astype(jnp.float32))
+        net = self.replace(parts=begun._whole(parts), extra=extra)
+        return net.report(**{name: values.mean() for name, values in reports.items()}), stopped
 
     def _every(self, period: int, new: Tree, old: Tree) -> Tree:
         # A select, since under vmap a branch would be computed anyway.
         return new if period == 1 else trees.where((self.updates + 1) % period == 0, new, old)
 
     def _flat(self) -> Net:
-        """With the parameters of those parts that descend as one vector as that vector: once for
-        many gradient steps."""
-        flat = [n for n, descent in self.kit.descents.items() if descent.settings.flat]
+        """With the parameters of those parts that descend as one vector, and their copies, as that
+        vector: once for many gradient steps."""
         parts, unravel = dict(self.parts), {}
-        for name in flat:
-            vector, unravel[name] = ravel_pytree(self.parts[name].params)
-            parts[name] = dataclasses.replace(self.parts[name], params=vector)
+        for name, descent in self.kit.descents.items():
+            if descent.settings.flat:
+                params = self.parts[name].params
+                one = jax.tree.map(lambda x: x[0], params) if descent.members else params
+                unravel[name] = each(ravel_pytree(one)[1], descent.members)
+                parts[name] = _reshaped(parts[name], each(as_one, descent.members))
         return self.replace(parts=parts, kit=dataclasses.replace(self.kit, unravel=unravel))
 
     def _whole(self, parts: Mapping[str, Trained]) -> dict[str, Trained]:
         """`parts` of a flat net with their parameters as trees."""
         back = self.kit.unravel
-        return {
-            n: dataclasses.replace(p, params=back[n](p.params)) if n in back else p
-            for n, p in parts.items()
-        }
+        return {n: _reshaped(p, back[n]) if n in back else p for n, p in parts.items()}
 
 
 def learner(name: str, config: Any, recipe: Recipe) -> Agent:
@@ -308,7 +364,7 @@ def learner(name: str, config: Any, recipe: Recipe) -> Agent:
             if part not in recipe.parts:
                 raise unknown(f"part of the loss '{loss_name}'", part, recipe.parts)
     descents = {
-        n: Descent.of(settings.lookup(config, p.optimizer), p.optimizer, p.transform)
+        n: Descent.of(settings.lookup(config, p.optimizer), p.optimizer, p.transform, p.members)
         for n, p in recipe.parts.items()
     }
     targets = {n: settings.lookup(config, p.target) for n, p in recipe.parts.items() if p.target}
@@ -318,7 +374,7 @@ def learner(name: str, config: Any, recipe: Recipe) -> Agent:
         def begin(n: str, part: Part) -> Trained:
             # Named, so that one part more changes no other's weights.
             own_key = jax.random.fold_in(key, zlib.crc32(n.encode()))
-            return descents[n].begin(part.network.init(own_key, *part.inputs), n in targets)
+            return descents[n].begin(part.init(own_key), n in targets)
 
         parts = {n: begin(n, part) for n, part in recipe.parts.items()}
         values = {n: jnp.asarray(hyper[n]) for n in own}
@@ -342,7 +398,29 @@ def learner(name: str, config: Any, recipe: Recipe) -> Agent:
         state = State(net.parts, net.extra, state.updates + 1, batch.frames, state.hyper)
         return state, Info(net.metrics, net.feedback)
 
-    return Agent(name, init, act, update, recipe.memory, own, recipe.needs, config)
+    def hand_over(state: State) -> Tree:
+        """Another run counts from 0."""
+        begin = {n: jnp.zeros_like(getattr(state, n)) for n in ("updates", "frames")}
+        return recipe.hand_over(dataclasses.replace(state, **begin))
+
+    return Agent(
+        name,
+        init,
+        act,
+        update,
+        recipe.memory,
+        own,
+        recipe.needs,
+        config,
+        hand_over,
+        recipe.goes_on_from,
+    )
+
+
+def _reshaped(part: Trained, shape: Callable[[Tree], Tree]) -> Trained:
+    """`part` with its parameters and their copy as `shape` gives them."""
+    target = None if part.target is None else shape(part.target)
+    return dataclasses.replace(part, params=shape(part.params), target=target)
 
 
 def _parts_of(said: Said) -> tuple[Array, dict[str, Array], Tree]:
