@@ -79,14 +79,20 @@ class Target:
 class Torso:
     """The layers before a head."""
 
-    channels: tuple[int, ...] = static((), low=1, high=WIDE)
-    """Channels of 3 x 3 convolutions, for images [height, width, channels]; none flattens them."""
-    hidden: tuple[int, ...] = static((256, 256), low=1, high=WIDE)
+    hidden: tuple[int, ...] = static((256, 256), low=1, high=WIDE, least_length=1)
     """Widths of the hidden layers."""
     activation: str = static("relu", choices=ACTIVATIONS)
     """What follows each layer."""
     initialiser: str = static("lecun", choices=INITIALISERS)
     """Initial weights: lecun (normal), or orthogonal."""
+
+
+@group
+class ImageTorso(Torso):
+    """The layers before a head, with convolutions before them for images."""
+
+    channels: tuple[int, ...] = static((), low=1, high=WIDE)
+    """Channels of 3 x 3 convolutions, for images [height, width, channels]; none flattens them."""
 
 
 @group

@@ -64,7 +64,7 @@ class Config:
     """Categorical variables of a latent."""
     classes: int = static(8, low=1)
     """Classes of each."""
-    hidden: tuple[int, ...] = static((64,), each=1)
+    hidden: tuple[int, ...] = static((64,), low=1, high=WIDE, least_length=1)
     """Widths of the hidden layers of every part."""
     bins: int = static(41, low=3)
     """Atoms of the two-hot codes of rewards and values, an odd number."""

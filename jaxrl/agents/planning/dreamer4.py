@@ -86,7 +86,7 @@ class Config:
     """Its blocks."""
     heads: int = static(2, low=1)
     """Heads of its attention."""
-    hidden: tuple[int, ...] = static((48,), each=1)
+    hidden: tuple[int, ...] = static((48,), low=1, high=WIDE, least_length=1)
     """Widths of the hidden layers of rewards, ends, policy and value."""
     scale: float = static(1.0, above=0)
     """By what the features of frames are multiplied: to be about as large as the noise, which has a

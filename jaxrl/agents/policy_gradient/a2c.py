@@ -15,12 +15,23 @@ from jaxrl.agents.policy_gradient.ppo import (
     on_rollouts,
     report,
 )
-from jaxrl.core.hyper import hyper
+from jaxrl.core.hyper import WIDE, hyper, static
 from jaxrl.core.settings import group
 from jaxrl.core.types import Array, Environment
 from jaxrl.kit.groups import Memory, Normalization, Optimizer, Rollouts, Torso
 from jaxrl.kit.learner import Loss, Net, Recipe
 from jaxrl.kit.system import System
+from jaxrl.networks.torsos import ACTIVATIONS
+
+
+@group
+class Layers(Torso):
+    """The hidden layers of policy and value, each."""
+
+    hidden: tuple[int, ...] = static((64, 64), low=1, high=WIDE)
+    """Widths of the hidden layers; none for a linear policy and value."""
+    activation: str = static("tanh", choices=ACTIVATIONS)
+    """What follows each layer."""
 
 
 @group
@@ -28,7 +39,7 @@ class Config:
     """Settings of A2C."""
 
     rollouts: Rollouts = Rollouts(num_envs=16, num_steps=5)
-    torso: Torso = Torso(hidden=(64, 64), activation="tanh")
+    torso: Layers = Layers()
     memory: Memory = Memory()
     optimizer: Optimizer = Optimizer(
         "rmsprop", learning_rate=7e-4, max_grad_norm=0.5, eps=1e-5, flat=True

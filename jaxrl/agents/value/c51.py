@@ -12,7 +12,7 @@ from jaxrl.core.errors import UserError
 from jaxrl.core.hyper import hyper, static
 from jaxrl.core.settings import group
 from jaxrl.core.types import Environment
-from jaxrl.kit.groups import EpsilonGreedy, Optimizer, Replay, Target, Torso
+from jaxrl.kit.groups import EpsilonGreedy, ImageTorso, Optimizer, Replay, Target
 
 
 @group
@@ -20,7 +20,7 @@ class Config:
     """Settings of C51."""
 
     replay: Replay = Replay(batch_size=32)
-    torso: Torso = Torso(hidden=(128, 128))
+    torso: ImageTorso = ImageTorso(hidden=(128, 128))
     optimizer: Optimizer = Optimizer(learning_rate=5e-4, max_grad_norm=10.0, eps=1e-5)
     target: Target = Target(rate=1.0, period=500)
     exploration: EpsilonGreedy = EpsilonGreedy()

@@ -19,7 +19,7 @@ from jaxrl.core.settings import group
 from jaxrl.core.spaces import Box, Discrete
 from jaxrl.core.types import Environment
 from jaxrl.kit.acting import epsilon, epsilon_greedy
-from jaxrl.kit.groups import EpsilonGreedy, Optimizer, Replay, Target, Torso
+from jaxrl.kit.groups import EpsilonGreedy, ImageTorso, Optimizer, Replay, Target
 from jaxrl.kit.learner import Loss, Part, Recipe
 from jaxrl.kit.system import System
 from jaxrl.networks.q_network import QNetwork
@@ -30,7 +30,7 @@ class Config:
     """Settings of DQN."""
 
     replay: Replay = Replay(batch_size=32)
-    torso: Torso = Torso(hidden=(128, 128))
+    torso: ImageTorso = ImageTorso(hidden=(128, 128))
     optimizer: Optimizer = Optimizer(learning_rate=5e-4, max_grad_norm=10.0, eps=1e-5)
     target: Target = Target(rate=1.0, period=500)
     exploration: EpsilonGreedy = EpsilonGreedy()

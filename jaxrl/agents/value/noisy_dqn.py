@@ -9,7 +9,7 @@ import functools
 from jaxrl.agents.value.dqn import dqn, recipe
 from jaxrl.core.hyper import hyper
 from jaxrl.core.settings import group
-from jaxrl.kit.groups import Optimizer, Replay, Target, Torso
+from jaxrl.kit.groups import ImageTorso, Optimizer, Replay, Target
 
 
 @group
@@ -17,7 +17,7 @@ class Config:
     """Settings of DQN with noisy networks."""
 
     replay: Replay = Replay(batch_size=32)
-    torso: Torso = Torso(hidden=(128, 128))
+    torso: ImageTorso = ImageTorso(hidden=(128, 128))
     optimizer: Optimizer = Optimizer(learning_rate=5e-4, max_grad_norm=10.0, eps=1e-5)
     target: Target = Target(rate=1.0, period=500)
     discount: float = hyper(0.99, low=0, high=1)

@@ -12,7 +12,7 @@ from jaxrl.agents.value.heads import categorical
 from jaxrl.core.hyper import hyper, static
 from jaxrl.core.settings import group
 from jaxrl.core.types import Environment
-from jaxrl.kit.groups import Optimizer, Priorities, Replay, Target, Torso
+from jaxrl.kit.groups import ImageTorso, Optimizer, Priorities, Replay, Target
 from jaxrl.kit.learner import Recipe
 
 
@@ -22,7 +22,7 @@ class Config:
 
     replay: Replay = Replay(batch_size=32)
     priorities: Priorities = Priorities(exponent=0.5)
-    torso: Torso = Torso(hidden=(128, 128))
+    torso: ImageTorso = ImageTorso(hidden=(128, 128))
     optimizer: Optimizer = Optimizer(learning_rate=5e-4, max_grad_norm=10.0, eps=1e-5)
     target: Target = Target(rate=1.0, period=500)
     n_step: int = static(3, low=2)

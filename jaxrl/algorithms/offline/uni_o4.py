@@ -26,7 +26,7 @@ from jaxrl.algorithms.offline.iql import critic_loss, value_loss
 from jaxrl.core import spaces
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
-from jaxrl.core.hyper import hyper, static
+from jaxrl.core.hyper import MANY, WIDE, hyper, static
 from jaxrl.core.settings import group
 from jaxrl.core.spaces import Box
 from jaxrl.core.types import Array, Environment, Key, Source, TimeStep, Transition, Tree
@@ -54,13 +54,13 @@ class Config:
     """Of the critics."""
     normalization: Normalization = Normalization(observation=True)
 
-    num_policies: int = static(4, low=1)
+    num_policies: int = static(4, low=1, high=MANY)
     """Members of the ensemble of policies."""
-    num_critics: int = static(2, low=1)
+    num_critics: int = static(2, low=1, high=MANY)
     """Critics, of which the most cautious counts."""
-    num_models: int = static(3, low=1)
+    num_models: int = static(3, low=1, high=MANY)
     """Models, of which a random one draws each step."""
-    model_hidden: tuple[int, ...] = static((256, 256), low=1)
+    model_hidden: tuple[int, ...] = static((256, 256), low=1, high=WIDE, least_length=1)
     """Widths of the hidden layers of each model of the dynamics."""
 
     discount: float = hyper(0.99, low=0, high=1)

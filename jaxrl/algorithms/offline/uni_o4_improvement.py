@@ -23,7 +23,7 @@ from jaxrl.agents.policy_gradient import ppo
 from jaxrl.algorithms.offline import uni_o4
 from jaxrl.core import schedules, spaces, trees
 from jaxrl.core.errors import UserError
-from jaxrl.core.hyper import hyper, static
+from jaxrl.core.hyper import MANY, hyper, static
 from jaxrl.core.settings import group
 from jaxrl.core.spaces import Space
 from jaxrl.core.types import Array, Batch, Environment, Key, TimeStep, Tree, struct
@@ -38,9 +38,9 @@ from jaxrl.networks.dynamics import draw_next
 class Config(uni_o4.Config):
     """Settings of Uni-O4's improvement, beside those that both phases have."""
 
-    starts: int = static(256, low=1)
+    starts: int = static(256, low=1, high=MANY)
     """States of the data at which rollouts of the model begin."""
-    horizon: int = static(100, low=1)
+    horizon: int = static(100, low=1, high=MANY)
     """Steps of a rollout."""
 
     clip: float = hyper(0.25, above=0, high=INF)
