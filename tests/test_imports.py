@@ -25,6 +25,7 @@ ALLOWED = {
     "exact": {"core", "losses", "envs"},
     "evaluation": LOW | {"exact", "agents"},
     "datasets": LOW | {"agents", "evaluation"},
+    "systems": LOW | {"agents", "evaluation", "datasets"},
     "algorithms": LOW | {"agents", "exact", "evaluation", "datasets"},
     "runtime": {"*"},
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 
-from jaxrl.agents.planning import old_dreamer4 as dreamer4
+from jaxrl.agents.planning import dreamer4
 from jaxrl.core.hyper import MANY, check, static
 from jaxrl.core.learn import learn
 from jaxrl.core.types import Algorithm, Environment, Source

@@ -17,7 +17,7 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from jaxrl.agents.policy_gradient import old_ppo as ppo
+from jaxrl.agents.policy_gradient import ppo
 from jaxrl.algorithms import components
 from jaxrl.core import metrics as m
 from jaxrl.core.errors import UserError, unknown

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl.agents.policy_gradient import old_ppo as ppo
+from jaxrl.agents.policy_gradient import ppo
 from jaxrl.agents.transforms import clone as cloning
 from jaxrl.agents.transforms import ewc as consolidation
 from jaxrl.agents.transforms import infer_task as inference

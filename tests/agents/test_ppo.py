@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl.agents.policy_gradient import old_a2c as a2c_
-from jaxrl.agents.policy_gradient import old_ppo as ppo_
-from jaxrl.agents.policy_gradient.old_ppo import Config, ppo
+from jaxrl.agents.policy_gradient import a2c as a2c_
+from jaxrl.agents.policy_gradient import ppo as ppo_
+from jaxrl.agents.policy_gradient.ppo import Config, ppo
 from jaxrl.core import metrics as m
 from jaxrl.core import random
 from jaxrl.core.errors import UserError

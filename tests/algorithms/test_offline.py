@@ -9,7 +9,7 @@ import pytest
 from experiments import train as train_script
 from jaxrl.agents.offline import iql, td3_bc, uni_o4
 from jaxrl.agents.offline.experience import Experience
-from jaxrl.algorithms import old_offline as offline
+from jaxrl.algorithms import offline
 from jaxrl.core.errors import UserError
 from jaxrl.datasets import cache, making, minari_format
 from jaxrl.envs import make
@@ -146,7 +146,7 @@ def sorted_steps(folder):
 @pytest.fixture
 def small(monkeypatch, tmp_path):
     """A cache of its own, and a world that PPO learns at once."""
-    from jaxrl.agents.policy_gradient import old_ppo as ppo
+    from jaxrl.agents.policy_gradient import ppo
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(making, "PARTS", 4)

@@ -9,10 +9,9 @@ from typing import Any
 
 import jax
 
-from jaxrl.agents.policy_gradient import old_a2c as a2c
-from jaxrl.agents.policy_gradient import old_ppo as ppo
-from jaxrl.agents.policy_gradient import old_reinforce as reinforce_
-from jaxrl.agents.value import old_rainbow as rainbow
+from jaxrl.agents.policy_gradient import a2c, ppo
+from jaxrl.agents.policy_gradient import reinforce as reinforce_
+from jaxrl.agents.value import rainbow
 from jaxrl.core import metrics as m
 from jaxrl.core import random
 from jaxrl.core.train import advance, empty_row, start

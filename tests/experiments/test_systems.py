@@ -143,7 +143,7 @@ def test_tune_takes_the_best_mean():
 
 def test_curves_refuse_unequal_budgets():
     from jaxrl import envs
-    from jaxrl.agents.policy_gradient.old_a2c import a2c
+    from jaxrl.agents.policy_gradient.a2c import a2c
 
     env = envs.make("cartpole")
     keys = jax.random.split(random.key(0), 2)

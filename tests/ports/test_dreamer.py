@@ -7,12 +7,12 @@ import jax.numpy as jnp
 import pytest
 
 from jaxrl import envs
-from jaxrl.agents.planning import old_dreamer
-from jaxrl.agents.planning.dreamer import dreamer
+from jaxrl.agents.planning import dreamer as old_dreamer
 from jaxrl.core import random
 from jaxrl.core.settings import replace
 from jaxrl.envs.wrappers import time_limit
 from jaxrl.kit.learner import Net
+from jaxrl.systems.planning.dreamer import dreamer
 from tests.ports.equal import difference, drawn, follow, precise, put
 
 SIZES = {"num_envs": 4, "num_steps": 4, "updates": 1, "capacity": 64, "warmup": 32}

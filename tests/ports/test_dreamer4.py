@@ -5,15 +5,15 @@ import dataclasses
 import jax
 
 from jaxrl import envs
-from jaxrl.agents.planning import dreamer4_imagination as imagination
-from jaxrl.agents.planning import dreamer4_world_model as world
-from jaxrl.agents.planning import old_dreamer4
+from jaxrl.agents.planning import dreamer4 as old_dreamer4
 from jaxrl.core import random
 from jaxrl.core.settings import replace
 from jaxrl.core.types import Policy
 from jaxrl.envs.wrappers import time_limit
 from jaxrl.kit.learner import Net
 from jaxrl.sources import recorded
+from jaxrl.systems.planning import dreamer4_imagination as imagination
+from jaxrl.systems.planning import dreamer4_world_model as world
 from tests.ports.equal import drawn, follow, precise
 from tests.ports.test_dreamer import assert_acts_alike, jolted
 

@@ -4,11 +4,11 @@ import jax
 import pytest
 
 from jaxrl import envs
-from jaxrl.agents.planning import old_muzero
-from jaxrl.agents.planning.muzero import muzero
+from jaxrl.agents.planning import muzero as old_muzero
 from jaxrl.core import random
 from jaxrl.core.settings import replace
 from jaxrl.kit.learner import Net
+from jaxrl.systems.planning.muzero import muzero
 from tests.ports.equal import drawn, follow, precise
 
 SIZES = {"num_envs": 8, "batch_size": 16, "capacity": 4096, "warmup": 1024, "simulations": 4}

@@ -8,12 +8,12 @@ import pytest
 from jaxrl import envs
 from jaxrl.agents.offline import iql as old_iql
 from jaxrl.agents.offline import td3_bc as old_td3
-from jaxrl.algorithms.offline.iql import iql
-from jaxrl.algorithms.offline.td3_bc import td3_bc
 from jaxrl.core import random
 from jaxrl.core.settings import replace
 from jaxrl.kit.learner import Net
 from jaxrl.sources import replay, rollouts
+from jaxrl.systems.offline.iql import iql
+from jaxrl.systems.offline.td3_bc import td3_bc
 from tests.ports.equal import drawn, follow, precise
 
 SIZES = {"hidden": (16, 16)}

@@ -6,16 +6,18 @@ import jax
 import pytest
 
 from jaxrl import envs
-from jaxrl.agents.games import old_spiral
-from jaxrl.agents.games.spiral import spiral
-from jaxrl.agents.policy_gradient import old_a2c, old_ppo, old_reinforce
-from jaxrl.agents.policy_gradient.a2c import a2c
-from jaxrl.agents.policy_gradient.ppo import ppo
-from jaxrl.agents.policy_gradient.reinforce import reinforce
+from jaxrl.agents.games import spiral as old_spiral
+from jaxrl.agents.policy_gradient import a2c as old_a2c
+from jaxrl.agents.policy_gradient import ppo as old_ppo
+from jaxrl.agents.policy_gradient import reinforce as old_reinforce
 from jaxrl.core import random
 from jaxrl.core.settings import replace
 from jaxrl.envs.wrappers import time_limit
 from jaxrl.kit.learner import Net
+from jaxrl.systems.games.spiral import spiral
+from jaxrl.systems.policy_gradient.a2c import a2c
+from jaxrl.systems.policy_gradient.ppo import ppo
+from jaxrl.systems.policy_gradient.reinforce import reinforce
 from tests.ports.equal import drawn, follow, precise
 
 NAMES = ("policy_loss", "value_loss", "entropy", "explained_variance", "learning_rate")

@@ -9,19 +9,20 @@ import numpy as np
 import pytest
 
 from jaxrl import envs, losses
-from jaxrl.agents.tokens import old_agent, old_methods
-from jaxrl.agents.tokens.gpg import gpg
-from jaxrl.agents.tokens.grpo import grpo
-from jaxrl.agents.tokens.pass_at_k import pass_at_k
-from jaxrl.agents.tokens.rloo import rloo
-from jaxrl.agents.tokens.rpg import rpg
-from jaxrl.agents.tokens.rpg_clipped import rpg_clipped
-from jaxrl.agents.tokens.token_ppo import token_ppo
-from jaxrl.agents.tokens.token_reinforce import token_reinforce
-from jaxrl.agents.tokens.token_supervised import token_supervised
+from jaxrl.agents.tokens import agent as old_agent
+from jaxrl.agents.tokens import methods as old_methods
 from jaxrl.core import random
 from jaxrl.core.settings import replace
 from jaxrl.kit.learner import Net
+from jaxrl.systems.tokens.gpg import gpg
+from jaxrl.systems.tokens.grpo import grpo
+from jaxrl.systems.tokens.pass_at_k import pass_at_k
+from jaxrl.systems.tokens.rloo import rloo
+from jaxrl.systems.tokens.rpg import rpg
+from jaxrl.systems.tokens.rpg_clipped import rpg_clipped
+from jaxrl.systems.tokens.token_ppo import token_ppo
+from jaxrl.systems.tokens.token_reinforce import token_reinforce
+from jaxrl.systems.tokens.token_supervised import token_supervised
 from tests.ports.equal import drawn, follow, precise
 
 ENV = envs.make("addition", digits=1)

@@ -6,19 +6,19 @@ import jax
 import pytest
 
 from jaxrl import envs
-from jaxrl.agents.value import old_rainbow
-from jaxrl.agents.value.c51 import c51
-from jaxrl.agents.value.double_dqn import double_dqn
-from jaxrl.agents.value.dqn import dqn
-from jaxrl.agents.value.dueling_dqn import dueling_dqn
-from jaxrl.agents.value.n_step_dqn import n_step_dqn
-from jaxrl.agents.value.noisy_dqn import noisy_dqn
-from jaxrl.agents.value.prioritized_dqn import prioritized_dqn
-from jaxrl.agents.value.rainbow import rainbow
+from jaxrl.agents.value import rainbow as old_rainbow
 from jaxrl.core import random
 from jaxrl.core.settings import replace
 from jaxrl.kit.groups import EpsilonGreedy
 from jaxrl.kit.learner import Net
+from jaxrl.systems.value.c51 import c51
+from jaxrl.systems.value.double_dqn import double_dqn
+from jaxrl.systems.value.dqn import dqn
+from jaxrl.systems.value.dueling_dqn import dueling_dqn
+from jaxrl.systems.value.n_step_dqn import n_step_dqn
+from jaxrl.systems.value.noisy_dqn import noisy_dqn
+from jaxrl.systems.value.prioritized_dqn import prioritized_dqn
+from jaxrl.systems.value.rainbow import rainbow
 from tests.ports.equal import drawn, follow, precise
 
 CASES = {

@@ -15,8 +15,8 @@ import pytest
 from gymnasium import spaces as theirs
 
 from jaxrl import envs
-from jaxrl.agents.policy_gradient.old_ppo import Config, ppo
-from jaxrl.agents.policy_gradient.old_reinforce import reinforce
+from jaxrl.agents.policy_gradient.ppo import Config, ppo
+from jaxrl.agents.policy_gradient.reinforce import reinforce
 from jaxrl.core import metrics as m
 from jaxrl.core import random, spaces, stream
 from jaxrl.core.errors import UserError

@@ -18,7 +18,7 @@ def work(arguments: argparse.Namespace) -> measuring.Work:
     import jax
 
     from jaxrl import envs
-    from jaxrl.agents.policy_gradient.old_ppo import Config, ppo
+    from jaxrl.agents.policy_gradient.ppo import Config, ppo
     from jaxrl.core import random
     from jaxrl.core.train import start, train
 

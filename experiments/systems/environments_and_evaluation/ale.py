@@ -13,9 +13,9 @@ from experiments.systems.check import Budget, Check, compare, figure
 from experiments.systems.compare import curves, tune
 from jaxrl import envs
 from jaxrl.agents.planning.search import search, simulator
-from jaxrl.agents.policy_gradient.old_ppo import Config as PPOConfig
-from jaxrl.agents.policy_gradient.old_ppo import ppo
-from jaxrl.agents.value.old_rainbow import DQNConfig, dqn
+from jaxrl.agents.policy_gradient.ppo import Config as PPOConfig
+from jaxrl.agents.policy_gradient.ppo import ppo
+from jaxrl.agents.value.rainbow import DQNConfig, dqn
 from jaxrl.core.types import Environment, Policy
 from jaxrl.envs.policies import random_policy
 from jaxrl.envs.wrappers import sticky_actions, time_limit

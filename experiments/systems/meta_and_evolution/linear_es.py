@@ -9,7 +9,7 @@ import numpy as np
 
 from experiments.systems.check import Budget, Check, compare, figure
 from experiments.systems.compare import CARTPOLE, World, curves, tune
-from jaxrl.agents.policy_gradient import old_ppo as ppo
+from jaxrl.agents.policy_gradient import ppo
 from jaxrl.algorithms.evolution import evolution_strategy as evolution
 from jaxrl.core.types import Algorithm
 

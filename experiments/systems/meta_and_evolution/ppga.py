@@ -10,7 +10,7 @@ import numpy as np
 
 from experiments.systems.check import Budget, Check, compare, figure
 from jaxrl import envs
-from jaxrl.agents.policy_gradient import old_ppo as ppo
+from jaxrl.agents.policy_gradient import ppo
 from jaxrl.algorithms.evolution import archive as archives
 from jaxrl.algorithms.evolution import map_elites, population
 from jaxrl.algorithms.evolution import ppga as ppga_

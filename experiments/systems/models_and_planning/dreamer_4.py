@@ -11,7 +11,7 @@ import numpy as np
 
 from experiments.systems.check import Budget, Check, compare, figure
 from jaxrl import losses
-from jaxrl.agents.planning import old_dreamer4 as dreamer4
+from jaxrl.agents.planning import dreamer4
 from jaxrl.algorithms.dreamer4 import Data, source
 from jaxrl.core import metrics as m
 from jaxrl.core import train

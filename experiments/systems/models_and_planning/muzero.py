@@ -9,9 +9,9 @@ import jax
 from experiments.systems.check import Budget, Check, compare, figure
 from experiments.systems.compare import CARTPOLE, curves, tune
 from jaxrl import envs
-from jaxrl.agents.planning.old_muzero import Config, muzero
-from jaxrl.agents.policy_gradient.old_ppo import Config as PPOConfig
-from jaxrl.agents.policy_gradient.old_ppo import ppo
+from jaxrl.agents.planning.muzero import Config, muzero
+from jaxrl.agents.policy_gradient.ppo import Config as PPOConfig
+from jaxrl.agents.policy_gradient.ppo import ppo
 
 PAPER = {
     "title": "Mastering Atari, Go, Chess and Shogi by Planning with a Learned Model",

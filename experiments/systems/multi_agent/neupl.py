@@ -11,7 +11,7 @@ import numpy as np
 
 from experiments.systems.check import Budget, Check, compare, figure
 from experiments.systems.compare import tune
-from jaxrl.agents.policy_gradient import old_ppo as ppo
+from jaxrl.agents.policy_gradient import ppo
 from jaxrl.algorithms.games import league, neupl
 from jaxrl.core.train import start, train
 from jaxrl.envs import make

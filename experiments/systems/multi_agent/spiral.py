@@ -11,7 +11,7 @@ import numpy as np
 
 from experiments.systems.check import Budget, Check, compare, figure
 from experiments.systems.compare import tune
-from jaxrl.agents.games.old_spiral import Config, spiral
+from jaxrl.agents.games.spiral import Config, spiral
 from jaxrl.core.train import start, train
 from jaxrl.envs import make
 from jaxrl.envs.games import kuhn_poker

@@ -14,7 +14,7 @@ from jaxrl import envs
 from jaxrl.agents.offline.experience import Experience
 from jaxrl.agents.offline.iql import Config as IQLConfig
 from jaxrl.agents.offline.td3_bc import Config as TD3Config
-from jaxrl.algorithms.old_offline import iql, td3_bc
+from jaxrl.algorithms.offline import iql, td3_bc
 from jaxrl.core.train import start, train
 from jaxrl.datasets import cache
 from jaxrl.datasets.data import score

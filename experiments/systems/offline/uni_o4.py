@@ -15,8 +15,8 @@ from experiments.systems.check import Budget, Check, compare, figure
 from jaxrl import envs
 from jaxrl.agents.offline.experience import Experience
 from jaxrl.agents.offline.uni_o4 import Config
-from jaxrl.agents.policy_gradient import old_ppo as ppo
-from jaxrl.algorithms.old_offline import uni_o4
+from jaxrl.agents.policy_gradient import ppo
+from jaxrl.algorithms.offline import uni_o4
 from jaxrl.core.learn import take_over
 from jaxrl.core.train import Run, start, train
 from jaxrl.core.types import Algorithm, Environment, Policy

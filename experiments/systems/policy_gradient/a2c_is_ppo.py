@@ -12,8 +12,8 @@ import numpy as np
 import optax
 
 from experiments.systems.check import Budget, Check, agreement, figure
-from jaxrl.agents.policy_gradient.old_a2c import Config, a2c, as_ppo
-from jaxrl.agents.policy_gradient.old_ppo import ppo
+from jaxrl.agents.policy_gradient.a2c import Config, a2c, as_ppo
+from jaxrl.agents.policy_gradient.ppo import ppo
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.learn import learn
 from jaxrl.core.train import start, train

@@ -9,9 +9,7 @@ import numpy as np
 
 from experiments.systems.check import Budget, Check, compare, figure
 from experiments.systems.compare import CARTPOLE, PENDULUM, World, curves, tune
-from jaxrl.agents.policy_gradient import old_a2c as a2c
-from jaxrl.agents.policy_gradient import old_ppo as ppo
-from jaxrl.agents.policy_gradient import reinforce
+from jaxrl.agents.policy_gradient import a2c, ppo, reinforce
 from jaxrl.core.types import Algorithm
 
 PAPER = {

@@ -9,10 +9,10 @@ import numpy as np
 
 from experiments.systems.check import Budget, Check, compare, figure
 from experiments.systems.compare import CARTPOLE, PENDULUM, World, curves, tune
-from jaxrl.agents.policy_gradient.old_a2c import Config as A2CConfig
-from jaxrl.agents.policy_gradient.old_a2c import a2c
-from jaxrl.agents.policy_gradient.old_ppo import Config as PPOConfig
-from jaxrl.agents.policy_gradient.old_ppo import ppo
+from jaxrl.agents.policy_gradient.a2c import Config as A2CConfig
+from jaxrl.agents.policy_gradient.a2c import a2c
+from jaxrl.agents.policy_gradient.ppo import Config as PPOConfig
+from jaxrl.agents.policy_gradient.ppo import ppo
 
 PAPER = {
     "title": "Proximal Policy Optimization Algorithms",

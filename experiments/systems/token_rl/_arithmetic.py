@@ -11,7 +11,7 @@ import numpy as np
 
 from experiments.systems.check import Budget, Figure, figure
 from jaxrl import envs
-from jaxrl.agents.tokens.old_agent import Config, tokens
+from jaxrl.agents.tokens.agent import Config, tokens
 from jaxrl.core import metrics as m
 from jaxrl.core.learn import take_over
 from jaxrl.core.train import Run, start, train

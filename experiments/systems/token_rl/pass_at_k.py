@@ -8,7 +8,7 @@ import jax
 
 from experiments.systems.check import Budget, Check, compare, figure
 from experiments.systems.token_rl._arithmetic import SIZES, warm_up_details, warmed_up, went_on
-from jaxrl.agents.tokens.old_agent import Config
+from jaxrl.agents.tokens.agent import Config
 
 PAPER = {
     "title": "Pass@k Training for Adaptively Balancing Exploration and Exploitation of Large "

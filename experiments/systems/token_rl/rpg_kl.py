@@ -12,7 +12,7 @@ import numpy as np
 from experiments.systems.check import Budget, Check, agreement, figure
 from experiments.systems.token_rl._arithmetic import SIZES, warmed_up, went_on
 from jaxrl import losses
-from jaxrl.agents.tokens.old_agent import Config
+from jaxrl.agents.tokens.agent import Config
 from jaxrl.core.types import Array, Key
 
 PAPER = {

@@ -13,7 +13,7 @@ from scipy.stats import wasserstein_distance
 from experiments.systems.check import Budget, Check, compare, figure
 from experiments.systems.compare import World, curves, tune
 from jaxrl import envs
-from jaxrl.agents.value.old_rainbow import C51Config, DQNConfig, c51, dqn
+from jaxrl.agents.value.rainbow import C51Config, DQNConfig, c51, dqn
 from jaxrl.core.train import start, train
 from jaxrl.evaluation.evaluate import evaluate
 from jaxrl.networks.q_network import QNetwork

@@ -10,38 +10,64 @@ action of a small network, an entropy bonus may be added, and there is no format
 from __future__ import annotations
 
 import dataclasses
+import functools
+import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 from jaxrl import losses
-from jaxrl.agents.policy_gradient.reinforce import on_episodes
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
-from jaxrl.core.hyper import hyper, static
-from jaxrl.core.settings import group
-from jaxrl.core.types import Array, Environment, Transition
-from jaxrl.kit.groups import Episodes, Optimizer, Torso
-from jaxrl.kit.learner import Recipe
-from jaxrl.kit.system import System
+from jaxrl.core.hyper import MANY, WIDE, check, hyper, hypers, select, static
+from jaxrl.core.learn import learn
+from jaxrl.core.types import Agent, Algorithm, Array, Environment, Info, Transition, Tree, struct
+from jaxrl.kit.optimisation import TRANSFORMS, descend, transform
+from jaxrl.networks.actor_critic import ActorCritic
 from jaxrl.networks.heads import check_action_space
+from jaxrl.networks.initialisers import INITIALISERS
+from jaxrl.networks.torsos import ACTIVATIONS
+from jaxrl.sources.episodes import episodes
 
 
-@group
+@dataclasses.dataclass(frozen=True)
 class Config:
-    """Settings of SPIRAL."""
+    """What SPIRAL can be told."""
 
-    episodes: Episodes = Episodes(num_envs=128)
-    torso: Torso = Torso(hidden=(64, 64), activation="tanh")
-    optimizer: Optimizer = Optimizer(learning_rate=3e-3, max_grad_norm=0.5, eps=1e-5)
+    num_envs: int = static(128, low=1, high=MANY)
+    """Games in one update."""
     baseline: str = static("role", choices=("role", "shared", "none"))
     """What is subtracted from an outcome: the moving average of its role, one shared by both roles
     of a game, or none."""
+
+    hidden: tuple[int, ...] = static((64, 64), low=1, high=WIDE, least_length=1)
+    """Widths of the policy's hidden layers."""
+    activation: str = static("tanh", choices=ACTIVATIONS)
+    """tanh, relu, elu, gelu or silu."""
+    initialiser: str = static("lecun", choices=INITIALISERS)
+    """Initial weights: lecun (normal), or orthogonal with a first policy close to uniform."""
+    optimiser: str = static("adam", choices=TRANSFORMS)
+    """adam, rmsprop or sgd."""
+
+    learning_rate: float = hyper(3e-3, low=0)
+    """Step size."""
+    max_grad_norm: float = hyper(0.5, above=0, high=math.inf)
+    """Longer gradients are scaled down to this global norm; infinite for none."""
     decay: float = hyper(0.95, low=0, high=1)
     """How much of a baseline stays after one more update's games (their alpha)."""
-    entropy_weight: float = hyper(0.01)
+    entropy_weight: float = hyper(0.01, low=0)
     """Weight of the entropy bonus."""
+
+
+@struct
+class State:
+    params: Tree
+    optimiser: Tree
+    baseline: Array  # float32 [R]: of each role of each game
+    hyper: Tree
 
 
 def outcomes(transitions: Transition, mask: Array) -> tuple[Array, Array]:
@@ -62,62 +88,109 @@ def played(role: Array, mask: Array, num_roles: int) -> Array:
     return (jax.nn.one_hot(role, num_roles, dtype=bool) & mask[..., None]).any(0)
 
 
-def recipe(env: Environment, config: Config) -> Recipe:
-    num_roles = example_timestep(env, agents=True).reward.shape[1]
+def agent(env: Environment, config: Config) -> Agent:
+    """The SPIRAL agent for `env`; it needs batches of whole episodes."""
+    num_roles = _check(env, config)
+    network: Any = ActorCritic(
+        env.observation_space,
+        env.action_space,
+        config.hidden,
+        config.activation,
+        initialiser=config.initialiser,
+    )
+    optimiser = transform(config.optimiser)
     # Where roles share a baseline, both players of one game do: roles 2 g and 2 g + 1.
     roles = np.arange(num_roles)  # not a JAX array: the builder may be called while tracing
-    pool = roles // 2 * 2 if config.baseline == "shared" else roles
+    group = roles // 2 * 2 if config.baseline == "shared" else roles
 
-    def judge(net, batch):
-        """R_p - b[role], of baselines that saw this update's games (algorithm 1)."""
-        mask, role = batch.mask, batch.transitions.timestep.role
-        total, mine = outcomes(batch.transitions, mask)
-        baseline = net.extra
-        if config.baseline != "none":
-            # One step for the mean of all games of an update, which came from one policy.
-            took_part = played(role, mask, num_roles)
-            members = jax.nn.one_hot(pool, num_roles)
-            count = took_part.sum(0) @ members
-            average = (total * took_part).sum(0) @ members / jnp.maximum(count, 1)
-            baseline = losses.role_baseline_update(
-                baseline, average, jnp.arange(num_roles), net.hyper.decay, count > 0
-            )
-        advantage = losses.role_conditioned_advantage(mine, jnp.asarray(pool)[role], baseline)
-        net = net.replace(extra=baseline).report(
-            advantage_square=losses.masked_mean(jnp.square(advantage), mask),
-            **{f"baseline_{i}": baseline[pool[i]] for i in range(num_roles)},
-        )
-        return net, advantage
+    def init(key, hyper):
+        params = network.init(key, example_timestep(env, agents=True), ())
+        baseline = jnp.zeros(num_roles, jnp.float32)
+        return State(params, optimiser.init(params), baseline, select(config, hyper))
 
-    def act(net, timestep, memory, key, greedy):
-        policy, _, memory = net.policy(timestep, memory)
+    def act(state, timestep, memory, key, greedy):
+        policy, _, memory = network.apply(state.params, timestep, memory)
         action = policy.mode() if greedy else policy.sample(seed=key)
         return action, memory, {"logits": policy.logits}
 
-    return dataclasses.replace(
-        on_episodes(env, config, judge),
-        act=act,
-        extra=np.zeros(num_roles, np.float32),
+    def loss(params, transitions, advantage, mask, entropy_weight):
+        policy, _, _ = network.apply(params, transitions.timestep, (), method="unroll")
+        average = lambda x: losses.masked_mean(x, mask)
+        policy_loss = average(
+            losses.policy_gradient(policy.log_prob(transitions.action), advantage)
+        )
+        entropy = average(policy.entropy())
+        return policy_loss - entropy_weight * entropy, {
+            "policy_loss": policy_loss,
+            "entropy": entropy,
+        }
+
+    def update(state, batch, key):
+        hyper, transitions, mask = state.hyper, batch.transitions, batch.mask
+        total, mine = outcomes(transitions, mask)
+        role = transitions.timestep.role
+        baseline = state.baseline
+        if config.baseline != "none":
+            # One step for the mean of all games of an update, which came from one policy.
+            took_part = played(role, mask, num_roles)
+            members = jax.nn.one_hot(group, num_roles)
+            count = took_part.sum(0) @ members
+            average = (total * took_part).sum(0) @ members / jnp.maximum(count, 1)
+            baseline = losses.role_baseline_update(
+                baseline, average, jnp.arange(num_roles), hyper["decay"], count > 0
+            )
+        advantage = losses.role_conditioned_advantage(mine, jnp.asarray(group)[role], baseline)
+        gradient, info = jax.grad(loss, has_aux=True)(
+            state.params, transitions, advantage, mask, hyper["entropy_weight"]
+        )
+        params, optimiser_state, norm = descend(
+            optimiser,
+            gradient,
+            state.optimiser,
+            state.params,
+            hyper["learning_rate"],
+            hyper["max_grad_norm"],
+        )
+        info |= {
+            "advantage_square": losses.masked_mean(jnp.square(advantage), mask),
+            "grad_norm": norm,
+            "weight_norm": optax.tree.norm(params),
+        } | {f"baseline_{i}": baseline[group[i]] for i in range(num_roles)}
+        return State(params, optimiser_state, baseline, hyper), Info(info)
+
+    return Agent(
+        "spiral",
+        init,
+        act,
+        update,
+        hyper=hypers(config),
         needs=("mask", "transitions.timestep.role"),
+        config=config,
     )
 
 
-def check(env: Environment, config: Config, name: str) -> None:
-    """Raises `UserError` for an environment without roles or with a single reward, and an action
-    space without a policy head."""
-    check_action_space(env.action_space, name)
+def spiral(env: Environment, config: Config = Config()) -> Algorithm:
+    """SPIRAL on `env`, a game that rewards each role. The same arguments give the same object.
+
+    Raises `UserError` where env and config do not fit: an environment without roles or with a
+    single reward, an action space without a policy head, a setting that is out of its range.
+    """
+    return _build(env, config)
+
+
+@functools.cache
+def _build(env: Environment, config: Config) -> Algorithm:
+    return learn(agent(env, config), episodes(env, config.num_envs))
+
+
+def _check(env: Environment, config: Config) -> int:
+    """The number of roles."""
+    check(config)
+    check_action_space(env.action_space, "spiral")
     example = example_timestep(env, agents=True)
     if example.role is None or example.reward.ndim != 2:
         raise UserError(
-            f"'{env.name}' is no game with a reward for each role; {name} learns by self-play in "
+            f"'{env.name}' is no game with a reward for each role; spiral learns by self-play in "
             "one, such as kuhn_poker."
         )
-
-
-spiral = System(
-    "spiral",
-    Config,
-    recipe,
-    source=lambda env, config: config.episodes.source(env),
-    check=check,
-)
+    return example.reward.shape[1]

@@ -29,7 +29,7 @@ import optax
 from jaxrl import losses
 from jaxrl.agents.offline.experience import DEFAULT, Experience
 from jaxrl.agents.offline.iql import CriticNetworks, Critics
-from jaxrl.agents.policy_gradient import old_ppo as ppo
+from jaxrl.agents.policy_gradient import ppo
 from jaxrl.core import schedules, spaces, trees
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep

@@ -17,71 +17,103 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jaxrl import losses
 from jaxrl.agents.planning.imagination import Dreams, imagine, judge, until
 from jaxrl.core import spaces
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
-from jaxrl.core.hyper import hyper, static
-from jaxrl.core.settings import group
-from jaxrl.core.types import Array, Environment, Transition, Tree, struct
-from jaxrl.kit.groups import Optimizer, Replay, Target
-from jaxrl.kit.learner import Loss, Net, Part, Recipe
-from jaxrl.kit.system import System
-from jaxrl.networks import encoders, recurrent_world_model
+from jaxrl.core.hyper import MANY, WIDE, check, hyper, hypers, select, static
+from jaxrl.core.learn import learn
+from jaxrl.core.types import (
+    Agent,
+    Algorithm,
+    Array,
+    Environment,
+    Info,
+    Key,
+    Transition,
+    Tree,
+    struct,
+)
+from jaxrl.kit.optimisation import as_one, minimise, transform
+from jaxrl.networks import encoders
 from jaxrl.networks.heads import check_action_space
 from jaxrl.networks.imagination import Actor, Critic, symexp_atoms
-from jaxrl.networks.recurrent_world_model import Latent, RecurrentWorldModel, Unrolled
+from jaxrl.networks.recurrent_world_model import Latent, RecurrentWorldModel, model_loss
+from jaxrl.sources.replay import replay
+from jaxrl.sources.rollouts import rollouts
 
 
-@group
+@dataclasses.dataclass(frozen=True)
 class Config:
-    """Settings of Dreamer."""
+    """What Dreamer can be told."""
 
-    replay: Replay = Replay(
-        num_envs=16, num_steps=8, updates=4, batch_size=16, capacity=100_000, warmup=1024
-    )
-    """Of which a gradient step sees `batch_size` windows."""
-    model: Optimizer = Optimizer(learning_rate=1e-3, max_grad_norm=100.0, eps=1e-5, flat=True)
-    behaviour: Optimizer = Optimizer(learning_rate=1e-3, max_grad_norm=100.0, eps=1e-5, flat=True)
-    """Of actor and critic together."""
-    slow: Target = Target(rate=0.02)
-    """Of the slow critic, to which the critic is drawn."""
-
+    num_envs: int = static(16, low=1, high=MANY)
+    """Environments that run side by side."""
+    num_steps: int = static(8, low=1, high=MANY)
+    """Steps of each environment between two rounds of updates."""
+    updates: int = static(4, low=1)
+    """Updates in a round."""
+    capacity: int = static(100_000, low=1)
+    """Environment steps that replay holds."""
+    warmup: int = static(1024, low=0)
+    """Environment steps before the first update."""
+    batch_size: int = static(16, low=1, high=MANY)
+    """Windows in an update."""
     length: int = static(16, low=1)
     """Steps of a window."""
     horizon: int = static(15, low=1)
     """Steps that are imagined from each latent of a window."""
-    deterministic: int = static(64, low=1)
+
+    deterministic: int = static(64, low=1, high=WIDE)
     """Width of the GRU."""
-    groups: int = static(8, low=1)
+    groups: int = static(8, low=1, high=WIDE)
     """Categorical variables of a latent."""
-    classes: int = static(8, low=1)
+    classes: int = static(8, low=1, high=WIDE)
     """Classes of each."""
     hidden: tuple[int, ...] = static((64,), low=1, high=WIDE, least_length=1)
     """Widths of the hidden layers of every part."""
-    bins: int = static(41, low=3)
-    """Atoms of the two-hot codes of rewards and values, an odd number."""
-    symlog_range: float = static(4.0, above=0)
+    bins: int = static(41, low=3, high=WIDE)
+    """Atoms of the two-hot codes of rewards and values."""
+    symlog_range: float = static(4.0, above=0, high=80)
     """The atoms reach from -symexp to symexp of this (4: about 54)."""
 
+    learning_rate: float = hyper(1e-3, low=0)
+    """Step size of the model."""
+    behaviour_learning_rate: float = hyper(1e-3, low=0)
+    """Step size of policy and critic."""
+    max_grad_norm: float = hyper(100.0, above=0, high=math.inf)
+    """Longer gradients are scaled down to this norm: of the model, and of policy and critic;
+    infinite for none."""
     discount: float = hyper(0.99, low=0, high=1)
     """Gamma, per step."""
-    return_lambda: float = hyper(0.95, low=0, high=1)
+    trace: float = hyper(0.95, low=0, high=1)
     """Lambda of the returns."""
-    entropy_weight: float = hyper(3e-4)
+    entropy_weight: float = hyper(3e-4, low=0)
     """Weight of the policy's entropy, once returns are divided by their range."""
     range_decay: float = hyper(0.99, low=0, high=1)
     """Of the running range of returns, per update."""
+    slow_decay: float = hyper(0.98, low=0, high=1)
+    """Of the slow critic, per update, to which the critic is drawn."""
     free_nats: float = hyper(1.0, low=0)
     """Divergences of a latent below this are left alone. What a step leaves unknown should be more:
     tiny observations want less."""
+
+
+@struct
+class State:
+    model: Tree
+    behaviour: dict[str, Tree]  # actor and critic
+    slow: Tree  # the critic's running average
+    optimisers: tuple[Tree, Tree]  # of the model, of the behaviour
+    range: Array  # running range of imagined returns
+    hyper: Tree
 
 
 @struct
@@ -92,126 +124,186 @@ class Memory:
     action: Tree  # the last one
 
 
-def model_loss(
-    net: Net, x: Transition, network: RecurrentWorldModel, atoms: Array
-) -> tuple[Array, dict[str, Array], Unrolled]:
-    """Equations 2 and 3: prediction, dynamics and representation, for each step of windows [T, B].
-    The windows as the model sees them are kept aside."""
-    unrolled, parts = recurrent_world_model.model_loss(
-        network, net.model, x, atoms, net.key(), net.hyper.free_nats
-    )
-    return sum(parts.values()), parts, unrolled  # type: ignore[return-value]
-
-
-def behaviour_loss(net: Net, x: Dreams, atoms: Array) -> tuple[Array, dict[str, Array]]:
-    """For each imagined step [H, N]: the critic's cross-entropies to the returns
-    and to its slow copy; the actor's REINFORCE, returns divided by their range (`net.extra`). Both
-    weigh as much as the step is likely to be reached, discounted."""
-    h, before = net.hyper, x.features[:-1]
-    policy, logits = net.actor(before), net.critic(before)
-    value = losses.categorical_mean(logits, atoms)
-    slow = losses.categorical_mean(net.target.critic(before), atoms)
-    entropy, log_prob = policy.entropy(), policy.log_prob(x.action)
-    actor_loss = losses.dreamer_actor(
-        log_prob, x.returns, value, entropy, h.entropy_weight, scale=net.extra
-    )
-    to_returns, to_slow = (
-        losses.two_hot_cross_entropy(logits, target, atoms) for target in (x.returns, slow)
-    )
-    weight = until(h.discount * x.continue_prob)
-    actor_loss, critic_loss = weight * actor_loss, weight * (to_returns + to_slow)
-    return actor_loss + critic_loss, {
-        "actor_loss": actor_loss,
-        "critic_loss": critic_loss,
-        "entropy": entropy,
-        "imagined_return": x.returns,
-    }
-
-
-def recipe(env: Environment, config: Config) -> Recipe:
-    timestep, space = example_timestep(env), env.action_space
-    model = RecurrentWorldModel(
+def agent(env: Environment, config: Config) -> Agent:
+    """The Dreamer agent for `env`."""
+    _check(env, config)
+    example = example_timestep(env)
+    size = encoders.features(env.observation_space, example).shape[-1]
+    model: Any = RecurrentWorldModel(
         env.observation_space,
-        space,
-        encoders.features(env.observation_space, timestep).shape[-1],
+        env.action_space,
+        size,
         config.hidden,
         config.deterministic,
         config.groups,
         config.classes,
         config.bins,
     )
+    actor: Any = Actor(env.action_space, config.hidden)
+    critic: Any = Critic(config.bins, config.hidden)
     atoms = symexp_atoms(config.bins, config.symlog_range)
-    no_action = jax.tree.map(lambda x: x[None], spaces.example(space))
-    step = jax.tree.map(lambda x: x[None], Transition(timestep, no_action, timestep, (), {}))
-    features = model.initial(1).features
+    optimiser = transform("adam")
+    no_action = jax.tree.map(lambda x: x[None], spaces.example(env.action_space))
+
+    def init(key, hyper):
+        model_key, actor_key, critic_key = jax.random.split(key, 3)
+        window = jax.tree.map(lambda x: x[None], (example, no_action))
+        transitions = Transition(window[0], window[1], window[0], (), {})
+        params = model.init(model_key, transitions)
+        features = model.initial(1).features
+        behaviour = {
+            "actor": actor.init(actor_key, features),
+            "critic": critic.init(critic_key, features),
+        }
+        return State(
+            params,
+            behaviour,
+            jax.tree.map(jnp.copy, behaviour["critic"]),
+            (optimiser.init(as_one(params)), optimiser.init(as_one(behaviour))),
+            jnp.float32(0.0),
+            select(config, hyper),
+        )
 
     def memory(n):
-        action = jax.tree.map(lambda x: jnp.broadcast_to(x, (n, *x.shape[1:])), no_action)
-        return Memory(model.initial(n), action)
+        return Memory(
+            model.initial(n),
+            jax.tree.map(lambda x: jnp.broadcast_to(x, (n, *x.shape[1:])), no_action),
+        )
 
-    def act(net, timestep, memory, key, greedy):
+    def act(state, timestep, memory, key, greedy):
         latent_key, action_key = jax.random.split(key)
-        seen = memory.latent, memory.action, timestep, None if greedy else latent_key
-        latent = net.model(*seen, method="filter")
-        policy = net.actor(latent.features, timestep.legal_actions)
+        latent = model.apply(
+            state.model,
+            memory.latent,
+            memory.action,
+            timestep,
+            None if greedy else latent_key,
+            method="filter",
+        )
+        policy = actor.apply(state.behaviour["actor"], latent.features, timestep.legal_actions)
         action = policy.mode() if greedy else policy.sample(seed=action_key)
         return action, Memory(latent, action), {}
 
-    def dream(net: Net, start: Latent) -> Dreams:
+    def behaviour_loss(behaviour, dreams, state):
+        before = dreams.features[:-1]
+        policy = actor.apply(behaviour["actor"], before)
+        logits = critic.apply(behaviour["critic"], before)
+        value = losses.categorical_mean(logits, atoms)
+        slow = losses.categorical_mean(critic.apply(state.slow, before), atoms)
+        entropy = policy.entropy()
+        actor_loss = losses.dreamer_actor(
+            policy.log_prob(dreams.action),
+            dreams.returns,
+            value,
+            entropy,
+            state.hyper["entropy_weight"],
+            scale=state.range,
+        )
+        critic_loss = sum(
+            losses.two_hot_cross_entropy(logits, target, atoms) for target in (dreams.returns, slow)
+        )
+        weight = until(state.hyper["discount"] * dreams.continue_prob)
+        info = {
+            "actor_loss": (weight * actor_loss).mean(),
+            "critic_loss": (weight * critic_loss).mean(),
+            "entropy": entropy.mean(),
+        }
+        return info["actor_loss"] + info["critic_loss"], info
+
+    def dream(state: State, latent: Latent, key: Key) -> Dreams:
         def dynamics(latent, action, key):
-            after = net.model(latent, action, key, method="imagine")
+            after = model.apply(state.model, latent, action, key, method="imagine")
             return after.features, after
 
-        outcome = functools.partial(net.model, method="outcome")
-        begun = start.features, start
-        features, action = imagine(net.actor, dynamics, begun, net.key("dream"), config.horizon)
-        discount, return_lambda = net.hyper.discount, net.hyper.return_lambda
-        return judge(features, action, outcome, net.critic, atoms, discount, return_lambda)
+        outcome = functools.partial(model.apply, state.model, method="outcome")
+        policy, value = (state.behaviour[name] for name in ("actor", "critic"))
+        features, action = imagine(
+            functools.partial(actor.apply, policy),
+            dynamics,
+            (latent.features, latent),
+            key,
+            config.horizon,
+        )
+        judged = functools.partial(critic.apply, value)
+        returns = state.hyper["discount"], state.hyper["trace"]
+        return judge(features, action, outcome, judged, atoms, *returns)
 
-    def update(net, batch):
-        descended = net.descend("model_loss", batch)
-        # Imagination begins where an action was to be taken, so never in an episode's last step;
-        # the model that imagines is the one that found those latents.
-        before = descended.aside["model_loss"].before
-        dreams = dream(net, jax.tree.map(lambda x: x.reshape(-1, x.shape[-1]), before))
-        decay, spread = net.hyper.range_decay, losses.percentile_range(dreams.returns)
-        average = decay * net.extra + (1 - decay) * spread
-        net = descended.replace(extra=average).report(return_range=average)
-        imagined = dataclasses.replace(batch, transitions=dreams, mask=None, weight=None)
-        return net.descend("behaviour_loss", imagined).follow()
+    def update(state, batch, key):
+        hyper = state.hyper
+        model_key, dream_key = jax.random.split(key)
 
-    of_model = functools.partial(model_loss, network=model, atoms=atoms)
-    of_behaviour = functools.partial(behaviour_loss, atoms=atoms)
-    actor, critic = Actor(space, config.hidden), Critic(config.bins, config.hidden)
-    return Recipe(
-        parts={
-            "model": Part(model, (step,), "model"),
-            "actor": Part(actor, (features,), "behaviour"),
-            "critic": Part(critic, (features,), "behaviour", target="slow"),
-        },
-        act=act,
-        losses={
-            "model_loss": Loss(of_model, ("model",)),
-            "behaviour_loss": Loss(of_behaviour, ("actor", "critic")),
-        },
-        update=update,
-        extra=np.float32(0.0),  # the running range of imagined returns
-        memory=memory,
+        def loss(params):
+            apply = functools.partial(model.apply, params)
+            unrolled, values = model_loss(
+                model, apply, batch.transitions, atoms, model_key, hyper["free_nats"]
+            )
+            info = {name: x.mean() for name, x in values.items()}
+            return sum(info.values()), (unrolled, info)
+
+        params, model_optimiser, model_norm, (unrolled, info) = minimise(
+            optimiser,
+            loss,
+            state.optimisers[0],
+            state.model,
+            hyper["learning_rate"],
+            hyper["max_grad_norm"],
+        )
+
+        # Imagination begins where an action was to be taken, so never in an episode's last step.
+        start = jax.tree.map(lambda x: x.reshape(-1, x.shape[-1]), unrolled.before)
+        dreams = dream(state, start, dream_key)
+        spread = losses.percentile_range(dreams.returns)
+        average = hyper["range_decay"] * state.range + (1 - hyper["range_decay"]) * spread
+        state = dataclasses.replace(state, range=average)
+        behaviour, behaviour_optimiser, behaviour_norm, behaviour_info = minimise(
+            optimiser,
+            lambda behaviour: behaviour_loss(behaviour, dreams, state),
+            state.optimisers[1],
+            state.behaviour,
+            hyper["behaviour_learning_rate"],
+            hyper["max_grad_norm"],
+        )
+        decay = hyper["slow_decay"]
+        slow = jax.tree.map(
+            lambda old, new: decay * old + (1 - decay) * new, state.slow, behaviour["critic"]
+        )
+        metrics = {
+            "imagined_return": dreams.returns.mean(),
+            "return_range": average,
+            "model_grad_norm": model_norm,
+            "behaviour_grad_norm": behaviour_norm,
+            "weight_norm": jnp.linalg.norm(as_one((params, behaviour))),
+        }
+        optimisers = (model_optimiser, behaviour_optimiser)
+        state = State(params, behaviour, slow, optimisers, average, hyper)
+        return state, Info(info | behaviour_info | metrics)
+
+    return Agent("dreamer", init, act, update, memory, hypers(config), config=config)
+
+
+def dreamer(env: Environment, config: Config = Config()) -> Algorithm:
+    """Dreamer on `env`, learning from windows of replay. The same arguments give the same object.
+
+    Raises `UserError` for an action space without a policy head, and for sizes that do not fit.
+    """
+    return _build(env, config)
+
+
+@functools.cache
+def _build(env: Environment, config: Config) -> Algorithm:
+    learner = agent(env, config)
+    source = replay(
+        rollouts(env, config.num_envs, config.num_steps),
+        config.capacity,
+        config.batch_size,
+        config.length,
+        warmup=config.warmup,
     )
+    return learn(learner, source, config.updates)
 
 
-def check(env: Environment, config: Any, name: str) -> None:
-    """Raises `UserError` for an action space without a policy head and an even number of bins."""
-    check_action_space(env.action_space, name)
+def _check(env: Environment, config: Config) -> None:
+    check(config)
+    check_action_space(env.action_space, "dreamer")
     if config.bins % 2 == 0:
         raise UserError(f"bins is {config.bins}; it must be odd.")
-
-
-dreamer = System(
-    "dreamer",
-    Config,
-    recipe,
-    source=lambda env, config: config.replay.source(env, config.length),
-    updates=lambda config: config.replay.updates,
-    check=check,
-)

@@ -8,13 +8,15 @@ values are then those of whoever is to move, and change their sign with every st
 
 What differs: values and rewards are categorical in games too, where the paper regresses scalars;
 priorities are the error of the value network at its latest parameters (ours); reanalysed are
-sequences, policy and value together, where the paper renews the policy in 80 % of the updates; the
-temperature of acting is a constant, where the paper lowers it.
+sequences, policy and value together, where the paper renews the policy in 80 % of the updates.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
+import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,34 +24,44 @@ import optax
 
 from jaxrl import losses
 from jaxrl.agents.planning.search import SEARCHES, ModelOutput, RootOutput, Searched, search
-from jaxrl.agents.planning.unrolled import Targets, targets
+from jaxrl.agents.planning.unrolled import targets
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
-from jaxrl.core.hyper import hyper, static
-from jaxrl.core.settings import group
-from jaxrl.core.spaces import Discrete
-from jaxrl.core.types import Array, Environment, TimeStep, Transition, struct
-from jaxrl.kit.groups import Optimizer, Priorities, Replay, Target, Torso
-from jaxrl.kit.learner import Loss, Part, Recipe
-from jaxrl.kit.system import System
+from jaxrl.core.hyper import MANY, WIDE, check, hyper, hypers, static
+from jaxrl.core.learn import learn
+from jaxrl.core.types import (
+    Agent,
+    Algorithm,
+    Environment,
+    Info,
+    TimeStep,
+    Transition,
+    Tree,
+    struct,
+)
+from jaxrl.kit.optimisation import TRANSFORMS, descend, transform
+from jaxrl.networks.heads import check_discrete
+from jaxrl.networks.torsos import ACTIVATIONS
 from jaxrl.networks.world_models import ValueEquivalentModel
+from jaxrl.sources import proportional, replay, rollouts
 
 
-@group
+@dataclasses.dataclass(frozen=True)
 class Config:
-    """Settings of MuZero."""
+    """What MuZero can be told."""
 
-    replay: Replay = Replay(
-        num_envs=16, num_steps=1, updates=4, batch_size=64, capacity=50_000, warmup=800
-    )
-    priorities: Priorities = Priorities(exponent=0.6, importance=0.4)
-    """Of |value - target|. (With 1 for both exponents the few sequences that are predicted best
-    outweigh all others.)"""
-    torso: Torso = Torso(hidden=(128,))
-    """Of representation, dynamics and prediction, each."""
-    optimizer: Optimizer = Optimizer(learning_rate=3e-3, max_grad_norm=5.0, eps=1e-5)
-    target: Target = Target(rate=1.0)
-    """Of the parameters that reanalyse."""
+    num_envs: int = static(16, low=1, high=MANY)
+    """Environments that run side by side."""
+    num_steps: int = static(1, low=1, high=MANY)
+    """Steps of each environment between two groups of updates."""
+    updates: int = static(4, low=1)
+    """Gradient steps after each window of num_envs * num_steps steps."""
+    batch_size: int = static(64, low=1, high=MANY)
+    """Sequences in a gradient step."""
+    capacity: int = static(50_000, low=1)
+    """Transitions that the replay holds."""
+    warmup: int = static(800, low=0)
+    """Environment steps before the first gradient step."""
 
     search: str = static("puct", choices=SEARCHES)
     """puct (the paper's), or gumbel (Gumbel MuZero's)."""
@@ -60,180 +72,229 @@ class Config:
     n_step: int = static(20, low=1)
     """Rewards in a value's target before what it bootstraps from."""
     reanalyse: float = static(0.0, low=0, high=1)
-    """Fraction of the sequences of a batch that are searched again, by the copied parameters, which
+    """Fraction of the sequences of a batch that are searched again, by the target parameters, which
     then also give the values to bootstrap from; the others have what was stored when acting."""
-    width: int = static(64, low=1)
+
+    width: int = static(64, low=1, high=WIDE)
     """Of a latent state."""
-    num_atoms: int = static(41, low=3)
+    hidden: tuple[int, ...] = static((128,), low=1, high=WIDE, least_length=1)
+    """Widths of the hidden layers of representation, dynamics and prediction, each."""
+    activation: str = static("relu", choices=ACTIVATIONS)
+    """tanh, relu, elu, gelu or silu."""
+    num_atoms: int = static(41, low=3, high=WIDE)
     """Atoms of values and rewards, an odd number."""
     support: float = static(20.0, above=0)
     """Atoms reach from -support to support, on the scale of `losses.signed_hyperbolic`."""
+    optimiser: str = static("adam", choices=TRANSFORMS)
+    """adam, rmsprop or sgd."""
 
+    learning_rate: float = hyper(3e-3, low=0)
+    """Step size."""
     weight_decay: float = hyper(1e-4, low=0)
     """c of the loss's c |params|^2."""
+    max_grad_norm: float = hyper(5.0, above=0, high=math.inf)
+    """Longer gradients are scaled down to this global norm; infinite for none."""
+    target_step: float = hyper(1.0, low=0, high=1)
+    """How far the target parameters move towards the latest in each gradient step; 1 for all."""
     discount: float = hyper(0.99, low=0, high=1)
     """Gamma, per step."""
     value_weight: float = hyper(1.0, low=0)
     """Weight of the value's loss (the paper has 1/4 where it reanalyses)."""
-    temperature: float = hyper(1.0, above=0)
+    temperature: float = hyper(1.0, low=0)
     """Of acting by visits (puct)."""
     dirichlet_alpha: float = hyper(0.3, above=0)
     """Concentration of the noise on the root's prior (puct)."""
     dirichlet_fraction: float = hyper(0.25, low=0, high=1)
     """Share of that noise."""
+    priority_exponent: float = hyper(0.6, low=0)
+    """Of the replay's priorities |value - target|; 0 draws all sequences alike."""
+    importance_exponent: float = hyper(0.4, low=0, high=1)
+    """Of the importance weights, relative to a batch's largest. (With 1 for both exponents the few
+    sequences that are predicted best outweigh all others.)"""
+
+
+SAMPLING = ("priority_exponent", "importance_exponent")  # those live in the replay
 
 
 @struct
-class Sample:
-    """What a gradient step sees of the sequences, [K + 1, B] and [B]."""
-
-    timestep: TimeStep  # [B]: the first
-    action: Array  # [K, B]
-    goal: Targets
-    weight: Array | float  # [B]
+class State:
+    params: Tree
+    target: Tree
+    optimiser: Tree
+    hyper: Tree
 
 
-def recipe(env: Environment, config: Config) -> Recipe:
-    timestep, space = example_timestep(env, agents=True), env.action_space
-    turn = -1.0 if timestep.reward.ndim > 1 else 1.0  # whether it passes on with every step
-    network = ValueEquivalentModel(
+def agent(env: Environment, config: Config) -> Agent:
+    """The MuZero agent for `env`, which learns from windows [unroll + n_step + 1, B] and feeds
+    priorities [B] back."""
+    timestep = _check(env, config)
+    network: Any = ValueEquivalentModel(
         env.observation_space,
-        space.n,  # type: ignore[union-attr]
+        env.action_space.n,  # type: ignore[union-attr]
         config.num_atoms,
         config.width,
-        config.torso.hidden,
-        config.torso.activation,
+        config.hidden,
+        config.activation,
     )
+    optimiser = transform(config.optimiser)
     atoms = jnp.linspace(-config.support, config.support, config.num_atoms)
+    turn = -1.0 if timestep.reward.ndim > 1 else 1.0  # whether it passes on with every step
+    unroll = config.unroll
+    own = {name: value for name, value in hypers(config).items() if name not in SAMPLING}
+    represent = functools.partial(network.apply, method="represent")
+    dynamics = functools.partial(network.apply, method="dynamics")
+    predict = functools.partial(network.apply, method="predict")
+
+    def init(key, hyper):
+        params = network.init(key, timestep, jnp.zeros(1, jnp.int32))
+        own_hyper = {name: jnp.asarray(hyper[name]) for name in own}
+        return State(params, jax.tree.map(jnp.copy, params), optimiser.init(params), own_hyper)
 
     def scalar(logits):
         return losses.signed_parabolic(losses.categorical_mean(logits, atoms))
 
-    def searched(net, apply, timestep: TimeStep, key, greedy: bool) -> Searched:
-        """A search from each of `timestep` [B] in the model `apply`."""
-        h = net.hyper
+    def searched(params, timestep: TimeStep, key, greedy, hyper) -> Searched:
+        """A search from each of `timestep` [B]."""
 
         def model(params, key, action, latent):
-            latent, reward = apply(latent, action, method="dynamics")
-            policy, value = apply(latent, method="predict")
-            value, reward = scalar(value), scalar(reward)
-            discount = jnp.full_like(value, turn * h.discount)
+            latent, reward = dynamics(params, latent, action)
+            policy, value = predict(params, latent)
+            value = scalar(value)
+            discount = jnp.full_like(value, turn * hyper["discount"])
+            reward = scalar(reward)
             output = ModelOutput(reward=reward, discount=discount, prior_logits=policy, value=value)
             return output, latent
 
-        latent = apply(timestep, method="represent")
-        policy, value = apply(latent, method="predict")
+        latent = represent(params, timestep)
+        policy, value = predict(params, latent)
         root = RootOutput(prior_logits=policy, value=scalar(value), embedding=latent)
         return search(
-            config.search, model, (), root, timestep.legal_actions, key,
-            config.simulations, greedy, h.temperature, h.dirichlet_alpha, h.dirichlet_fraction,
+            config.search, model, params, root, timestep.legal_actions, key,
+            config.simulations, greedy,
+            hyper["temperature"], hyper["dirichlet_alpha"], hyper["dirichlet_fraction"],
         )  # fmt: skip
 
-    def act(net, timestep, memory, key, greedy):
-        found = searched(net, net.model, timestep, key, greedy)
-        action = found.action.astype(space.dtype)
+    def act(state, timestep, memory, key, greedy):
+        found = searched(state.params, timestep, key, greedy, state.hyper)
+        action = found.action.astype(env.action_space.dtype)  # type: ignore[union-attr]
         return action, memory, {"search": found.policy, "value": found.value}
 
-    def reanalysed(net, window: Transition, policy, stored):
+    def reanalysed(state, window: Transition, policy, stored, key):
         """`policy` [K + 1, B, actions] and `stored` [K + n, B], the search's value after each step,
         renewed in as many sequences as are to be reanalysed."""
-        latest = net.target.model
-        latent = latest(window.next_timestep, method="represent")
-        following = scalar(latest(latent, method="predict")[1])
+        following = predict(state.target, represent(state.target, window.next_timestep))[1]
+        following = scalar(following)  # where the episode was cut off, no search has been
         batch = stored.shape[1]
         count = round(config.reanalyse * batch)
-        chosen = jax.random.permutation(net.key("reanalyse"), batch)[:count]
+        choice_key, search_key = jax.random.split(key)
+        chosen = jax.random.permutation(choice_key, batch)[:count]
         renewed = jnp.zeros(batch, bool).at[chosen].set(True)
         if count:
-            roots = jax.tree.map(lambda x: x[: config.unroll + 1, chosen], window.timestep)
+            roots = jax.tree.map(lambda x: x[: unroll + 1, chosen], window.timestep)
             rows = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), roots)
-            found = searched(net, latest, rows, net.key("search"), False)
-            fresh = found.policy.reshape(config.unroll + 1, count, -1)
+            found = searched(state.target, rows, search_key, False, state.hyper)
+            fresh = found.policy.reshape(unroll + 1, count, -1)
             policy = policy.at[:, chosen].set(fresh)
-        # Where the episode was cut off, no search has been.
         return policy, jnp.where(renewed | window.done, following, stored)
 
-    def prepared(net, batch):
-        """What the model is to predict along the sequences, and the actions that it is told."""
-        window = jax.tree.map(lambda x: x[:-1], batch.transitions)
-        extras = batch.transitions.extras
-        policy, stored = extras["search"][: config.unroll + 1], extras["value"][1:]
-        policy, next_value = reanalysed(net, window, policy, stored)
-        discount = turn * net.hyper.discount
-        goal = targets(window, policy, next_value, config.unroll, config.n_step, discount)
-        action = window.action[: config.unroll]
-        after_the_end = jax.random.randint(
-            net.key("actions"), action.shape, 0, policy.shape[-1], action.dtype
-        )
-        action = jnp.where(goal.over[:-1], after_the_end, action)
-        weight = 1.0 if batch.weight is None else batch.weight
-        first = jax.tree.map(lambda x: x[0], window.timestep)
-        return Sample(first, action, goal, weight)
-
-    def predictions(net, x: Sample):
-        """Logits of policy, value and reward, [K + 1, B, ...] each, along the actions."""
-        root = net.model(x.timestep, method="represent")
+    def predictions(params, timestep: TimeStep, actions):
+        """Logits of policy, value and reward, [K + 1, B, ...] each, along `actions` [K, B]."""
+        root = represent(params, timestep)
 
         def step(latent, action):
-            latent = losses.scale_gradient(latent, 0.5)
-            latent, reward = net.model(latent, action, method="dynamics")
+            latent, reward = dynamics(params, losses.scale_gradient(latent, 0.5), action)
             return latent, (latent, reward)
 
-        _, (latents, reward) = jax.lax.scan(step, root, x.action)
-        policy, value = net.model(jnp.concatenate([root[None], latents]), method="predict")
+        _, (latents, reward) = jax.lax.scan(step, root, actions)
+        policy, value = predict(params, jnp.concatenate([root[None], latents]))
         return policy, value, jnp.concatenate([jnp.zeros_like(reward[:1]), reward])
 
-    def loss(net, x: Sample):
-        """Equation 1: the errors of policy, value and reward along K steps, and c |params|^2."""
-        policy, value, reward = predictions(net, x)
-        goal = x.goal
-        errors = losses.muzero(
-            policy, value, reward, goal.policy, goal.value, goal.reward, atoms,
-            net.hyper.value_weight,
+    def update(state, batch, key):
+        analysis_key, action_key = jax.random.split(key)
+        hyper = state.hyper
+        window = jax.tree.map(lambda x: x[:-1], batch.transitions)
+        extras = batch.transitions.extras
+        policy, next_value = reanalysed(
+            state, window, extras["search"][: unroll + 1], extras["value"][1:], analysis_key
+        )
+        goal = targets(window, policy, next_value, unroll, config.n_step, turn * hyper["discount"])
+        action = window.action[:unroll]
+        anything = jax.random.randint(action_key, action.shape, 0, policy.shape[-1], action.dtype)
+        action = jnp.where(goal.over[:-1], anything, action)
+        weight = 1.0 if batch.weight is None else batch.weight
+        first = jax.tree.map(lambda x: x[0], window.timestep)
+
+        def loss(params):
+            policy, value, reward = predictions(params, first, action)
+            errors = losses.muzero(
+                policy, value, reward, goal.policy, goal.value, goal.reward, atoms,
+                hyper["value_weight"],
+            )  # fmt: skip
+            error = (weight * jnp.where(goal.known, errors, 0.0).sum(0)).mean()
+            decay = hyper["weight_decay"] * optax.tree.norm(params, squared=True)
+            return error + decay, (error, jnp.abs(scalar(value[0]) - goal.value[0]))
+
+        gradient, (error, priority) = jax.grad(loss, has_aux=True)(state.params)
+        params, optimiser_state, norm = descend(
+            optimiser, gradient, state.optimiser, state.params,
+            hyper["learning_rate"], hyper["max_grad_norm"],
         )  # fmt: skip
-        error = x.weight * jnp.where(goal.known, errors, 0.0).sum(0)
-        decay = net.hyper.weight_decay * optax.tree.norm(net.parts["model"].params, squared=True)
-        priority = jnp.abs(scalar(value[0]) - goal.value[0])
-        return error + decay, {"prediction_loss": error, "priority": priority}
+        target = optax.incremental_update(params, state.target, hyper["target_step"])
+        metrics = {
+            "loss": error,
+            "priority": priority.mean(),
+            "target_value": goal.value[0].mean(),
+            "grad_norm": norm,
+            "weight_norm": optax.tree.norm(params),
+        }
+        return State(params, target, optimiser_state, hyper), Info(metrics, feedback=priority)
 
-    def update(net, batch):
-        x = prepared(net, batch)
-        # The weights of the replay are in the sample, since they do not weigh the decay.
-        batch = dataclasses.replace(batch, transitions=x, weight=None)
-        return net.report(target_value=x.goal.value[0].mean()).descend("loss", batch).follow()
-
-    return Recipe(
-        parts={"model": Part(network, (timestep, jnp.zeros(1, jnp.int32)), target="target")},
-        act=act,
-        losses={"loss": Loss(loss, ("model",))},
-        update=update,
+    return Agent(
+        "muzero",
+        init,
+        act,
+        update,
+        hyper=own,
         needs=("transitions.extras.search", "transitions.extras.value"),
+        config=config,
     )
 
 
-def check(env: Environment, config: Config, name: str) -> None:
-    """Raises `UserError` where env and config do not fit: actions that are not Discrete, a game of
-    more than two players or without roles, an even number of atoms."""
-    if not isinstance(env.action_space, Discrete):
-        raise UserError(f"{name} cannot act in {env.action_space!r}; it needs Discrete actions.")
+def muzero(env: Environment, config: Config = Config()) -> Algorithm:
+    """MuZero on `env`, learning from replayed sequences. The same arguments give the same object.
+
+    Raises `UserError` where env and config do not fit: actions that are not Discrete, a game of
+    more than two players or without roles, a replay that is too small, a setting that is out of
+    its range.
+    """
+    return _build(env, config)  # however the arguments are passed, one entry of the cache
+
+
+@functools.cache
+def _build(env: Environment, config: Config) -> Algorithm:
+    learner = agent(env, config)
+    source = replay(
+        rollouts(env, config.num_envs, config.num_steps),
+        config.capacity,
+        config.batch_size,
+        config.unroll + config.n_step + 1,
+        proportional(config.priority_exponent, config.importance_exponent),
+        config.warmup,
+    )
+    return learn(learner, source, config.updates)
+
+
+def _check(env: Environment, config: Config) -> TimeStep:
+    """A time step [1] of zeros as `env` has it, if it and `config` fit."""
+    check(config)
+    check_discrete(env.action_space, "muzero")
     timestep = example_timestep(env, agents=True)
     players = timestep.reward.shape[1:]
     if players not in ((), (2,)) or (players and timestep.role is None):
         raise UserError(
-            f"'{env.name}' rewards {players[0]} agents; {name} plays alone, or games of two "
+            f"'{env.name}' rewards {players[0]} agents; muzero plays alone, or games of two "
             "players whose time steps say whose turn it is (role)."
         )
     if config.num_atoms % 2 == 0:
         raise UserError(f"num_atoms is {config.num_atoms}; it must be odd.")
-
-
-muzero = System(
-    "muzero",
-    Config,
-    recipe,
-    source=lambda env, config: config.replay.source(
-        env, config.unroll + config.n_step + 1, config.priorities.sampler("priorities")
-    ),
-    updates=lambda config: config.replay.updates,
-    check=check,
-)
+    return timestep

@@ -29,7 +29,7 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from jaxrl.agents.policy_gradient import old_ppo as ppo
+from jaxrl.agents.policy_gradient import ppo
 from jaxrl.algorithms.evolution import archive as archives
 from jaxrl.algorithms.evolution import population as populations
 from jaxrl.algorithms.evolution import xnes

@@ -18,7 +18,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxrl.agents.policy_gradient import old_ppo as ppo
+from jaxrl.agents.policy_gradient import ppo
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
 from jaxrl.core.hyper import MANY, check, hypers, static

@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.agents.policy_gradient import old_ppo as ppo
+from jaxrl.agents.policy_gradient import ppo
 from jaxrl.algorithms.games.league import self_play, weights
 from jaxrl.core.hyper import MANY, check, static
 from jaxrl.core.learn import learn

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from jaxrl import envs
-from jaxrl.agents.games import old_spiral as module
-from jaxrl.agents.games.old_spiral import Config, outcomes, played, spiral
+from jaxrl.agents.games import spiral as module
+from jaxrl.agents.games.spiral import Config, outcomes, played, spiral
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
 from jaxrl.core.train import advance, start

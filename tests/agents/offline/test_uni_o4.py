@@ -11,7 +11,7 @@ import pytest
 from jaxrl import losses
 from jaxrl.agents.offline import uni_o4
 from jaxrl.agents.offline.experience import Experience
-from jaxrl.agents.policy_gradient import old_ppo as ppo
+from jaxrl.agents.policy_gradient import ppo
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from jaxrl import losses
-from jaxrl.agents.planning import dreamer as kit
-from jaxrl.agents.planning import old_dreamer as d
+from jaxrl.agents.planning import dreamer as d
 from jaxrl.agents.planning.imagination import Dreams
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
@@ -21,6 +20,7 @@ from jaxrl.core.types import Policy
 from jaxrl.envs.pixels.catch import catch
 from jaxrl.networks import recurrent_world_model as world
 from jaxrl.networks.imagination import symexp_atoms
+from jaxrl.systems.planning import dreamer as kit
 from tests.contracts.structure import check_structure
 
 SIZES = {"num_envs": 2, "num_steps": 4, "updates": 1, "capacity": 64, "warmup": 16}

@@ -10,9 +10,7 @@ import numpy as np
 import pytest
 
 from jaxrl import losses
-from jaxrl.agents.planning import dreamer4_imagination as imagination
-from jaxrl.agents.planning import dreamer4_world_model as world
-from jaxrl.agents.planning import old_dreamer4 as d
+from jaxrl.agents.planning import dreamer4 as d
 from jaxrl.agents.planning.imagination import Dreams
 from jaxrl.core import random, train
 from jaxrl.core.errors import UserError
@@ -22,6 +20,8 @@ from jaxrl.core.types import Batch, TimeStep, Transition
 from jaxrl.envs.classic import pendulum
 from jaxrl.envs.pixels.catch import catch
 from jaxrl.kit.wrapping import Wrapped, params_of
+from jaxrl.systems.planning import dreamer4_imagination as imagination
+from jaxrl.systems.planning import dreamer4_world_model as world
 from tests.contracts.structure import check_structure
 
 ENV = catch(rows=4, columns=3)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from jaxrl import envs, losses
-from jaxrl.agents.planning.old_muzero import Config, agent, muzero
+from jaxrl.agents.planning.muzero import Config, agent, muzero
 from jaxrl.agents.planning.unrolled import targets
 from jaxrl.core import random
 from jaxrl.core.errors import UserError

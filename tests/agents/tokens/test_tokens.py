@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from jaxrl import envs
-from jaxrl.agents.policy_gradient import old_ppo as ppo
-from jaxrl.agents.tokens.old_agent import Config, agent, group_advantages, tokens
-from jaxrl.agents.tokens.old_methods import METHODS
+from jaxrl.agents.policy_gradient import ppo
+from jaxrl.agents.tokens.agent import Config, agent, group_advantages, tokens
+from jaxrl.agents.tokens.methods import METHODS
 from jaxrl.core import metrics as m
 from jaxrl.core import random
 from jaxrl.core.errors import UserError

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from jaxrl import envs
-from jaxrl.agents.value import old_rainbow as module
+from jaxrl.agents.value import rainbow as module
 from jaxrl.agents.value.n_step import n_step
-from jaxrl.agents.value.old_rainbow import C51Config, Config, DQNConfig, c51, dqn, rainbow
+from jaxrl.agents.value.rainbow import C51Config, Config, DQNConfig, c51, dqn, rainbow
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jaxrl import envs
-from jaxrl.agents.policy_gradient import old_ppo as ppo
+from jaxrl.agents.policy_gradient import ppo
 from jaxrl.algorithms.evolution import evolution_strategy, genetic, map_elites, population, ppga
 from jaxrl.algorithms.evolution.descriptors import descriptor
 from jaxrl.algorithms.evolution.policies import policies

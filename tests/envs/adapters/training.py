@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 import numpy as np
 
-from jaxrl.agents.policy_gradient.old_ppo import Config, ppo
+from jaxrl.agents.policy_gradient.ppo import Config, ppo
 from jaxrl.core import metrics as m
 from jaxrl.core import random
 from jaxrl.core.train import start, train

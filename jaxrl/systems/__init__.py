@@ -1,0 +1,1 @@
+"""Published algorithms on the kit, one file each."""

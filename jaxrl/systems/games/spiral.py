@@ -1,0 +1,123 @@
+"""SPIRAL's self-play (Liu et al., 2025, arXiv:2506.24119): one policy plays both sides of a
+zero-sum game, and learns by REINFORCE with an advantage for each role.
+
+Every move of player p in an episode with outcome R is reinforced by A = R_p - b[role], where b is a
+moving average of what this role of this game gets, updated first (their role-conditioned advantage
+estimation, RAE). The paper trains a language model with Adam on whole answers; here a move is one
+action of a small network, an entropy bonus may be added, and there is no format penalty.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl import losses
+from jaxrl.core.errors import UserError
+from jaxrl.core.examples import example_timestep
+from jaxrl.core.hyper import hyper, static
+from jaxrl.core.settings import group
+from jaxrl.core.types import Array, Environment, Transition
+from jaxrl.kit.groups import Episodes, Optimizer, Torso
+from jaxrl.kit.learner import Recipe
+from jaxrl.kit.system import System
+from jaxrl.networks.heads import check_action_space
+from jaxrl.systems.policy_gradient.reinforce import on_episodes
+
+
+@group
+class Config:
+    """Settings of SPIRAL."""
+
+    episodes: Episodes = Episodes(num_envs=128)
+    torso: Torso = Torso(hidden=(64, 64), activation="tanh")
+    optimizer: Optimizer = Optimizer(learning_rate=3e-3, max_grad_norm=0.5, eps=1e-5)
+    baseline: str = static("role", choices=("role", "shared", "none"))
+    """What is subtracted from an outcome: the moving average of its role, one shared by both roles
+    of a game, or none."""
+    decay: float = hyper(0.95, low=0, high=1)
+    """How much of a baseline stays after one more update's games (their alpha)."""
+    entropy_weight: float = hyper(0.01)
+    """Weight of the entropy bonus."""
+
+
+def outcomes(transitions: Transition, mask: Array) -> tuple[Array, Array]:
+    """What each role got in each game, [B, R], and the same for the mover of each step, [T, B],
+    whichever player's move ended the game.
+
+    transitions: [T, B] with rewards [R]; mask: [T, B], False after the game's end.
+    """
+    total = jnp.where(mask[..., None], transitions.reward, 0.0).sum(0)
+    role = jnp.asarray(transitions.timestep.role)
+    mine = jnp.take_along_axis(total[None], role[..., None], -1)[..., 0]
+    return total, mine
+
+
+def played(role: Array, mask: Array, num_roles: int) -> Array:
+    """Which roles were played in each game, bool [B, R], from roles and mask [T, B]: those of the
+    game's players who had a turn."""
+    return (jax.nn.one_hot(role, num_roles, dtype=bool) & mask[..., None]).any(0)
+
+
+def recipe(env: Environment, config: Config) -> Recipe:
+    num_roles = example_timestep(env, agents=True).reward.shape[1]
+    # Where roles share a baseline, both players of one game do: roles 2 g and 2 g + 1.
+    roles = np.arange(num_roles)  # not a JAX array: the builder may be called while tracing
+    pool = roles // 2 * 2 if config.baseline == "shared" else roles
+
+    def judge(net, batch):
+        """R_p - b[role], of baselines that saw this update's games (algorithm 1)."""
+        mask, role = batch.mask, batch.transitions.timestep.role
+        total, mine = outcomes(batch.transitions, mask)
+        baseline = net.extra
+        if config.baseline != "none":
+            # One step for the mean of all games of an update, which came from one policy.
+            took_part = played(role, mask, num_roles)
+            members = jax.nn.one_hot(pool, num_roles)
+            count = took_part.sum(0) @ members
+            average = (total * took_part).sum(0) @ members / jnp.maximum(count, 1)
+            baseline = losses.role_baseline_update(
+                baseline, average, jnp.arange(num_roles), net.hyper.decay, count > 0
+            )
+        advantage = losses.role_conditioned_advantage(mine, jnp.asarray(pool)[role], baseline)
+        net = net.replace(extra=baseline).report(
+            advantage_square=losses.masked_mean(jnp.square(advantage), mask),
+            **{f"baseline_{i}": baseline[pool[i]] for i in range(num_roles)},
+        )
+        return net, advantage
+
+    def act(net, timestep, memory, key, greedy):
+        policy, _, memory = net.policy(timestep, memory)
+        action = policy.mode() if greedy else policy.sample(seed=key)
+        return action, memory, {"logits": policy.logits}
+
+    return dataclasses.replace(
+        on_episodes(env, config, judge),
+        act=act,
+        extra=np.zeros(num_roles, np.float32),
+        needs=("mask", "transitions.timestep.role"),
+    )
+
+
+def check(env: Environment, config: Config, name: str) -> None:
+    """Raises `UserError` for an environment without roles or with a single reward, and an action
+    space without a policy head."""
+    check_action_space(env.action_space, name)
+    example = example_timestep(env, agents=True)
+    if example.role is None or example.reward.ndim != 2:
+        raise UserError(
+            f"'{env.name}' is no game with a reward for each role; {name} learns by self-play in "
+            "one, such as kuhn_poker."
+        )
+
+
+spiral = System(
+    "spiral",
+    Config,
+    recipe,
+    source=lambda env, config: config.episodes.source(env),
+    check=check,
+)

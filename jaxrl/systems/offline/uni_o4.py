@@ -1,0 +1,202 @@
+"""Uni-O4 (Lei et al., 2024, "Uni-O4: Unifying online and offline deep reinforcement learning with
+multi-step on-policy optimization", arXiv:2311.03351): PPO's objective offline and online.
+
+Here its supervised phase, in which all that PPO needs offline is learnt from the data: Q and V
+in-sample by implicit Q-learning, a model of the dynamics, and an ensemble of clones that disagree.
+`uni_o4_improvement` goes on from it, and PPO online from that (`--warm-start`).
+
+A member is pushed from that other one which finds the data's action likeliest, by their divergence,
+as in the authors' code with `kl_type=distribution`. (Their `heuristic`, `losses.diverse_cloning`,
+has the gradient of cloning alone, times 1 + alpha.)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl import losses
+from jaxrl.core import spaces
+from jaxrl.core.errors import UserError
+from jaxrl.core.examples import example_timestep
+from jaxrl.core.hyper import MANY, WIDE, hyper, static
+from jaxrl.core.settings import group
+from jaxrl.core.spaces import Box
+from jaxrl.core.types import Array, Environment, Key, Source, TimeStep, Transition, Tree
+from jaxrl.kit.groups import Normalization, Optimizer, Target, Torso
+from jaxrl.kit.learner import Loss, Net, Part, Recipe, in_order
+from jaxrl.kit.system import System
+from jaxrl.networks.critics import ActionValues
+from jaxrl.networks.dynamics import Dynamics, dynamics_loss
+from jaxrl.networks.heads import Distribution, check_action_space
+from jaxrl.systems.offline.data import Data
+from jaxrl.systems.offline.iql import critic_loss, value_loss
+from jaxrl.systems.policy_gradient import ppo
+
+
+@group
+class Config:
+    """Settings of Uni-O4. A warm start needs the same sizes in both phases."""
+
+    data: Data = Data()
+    """A data set. `updates` gradient steps are one round."""
+    torso: Torso = Torso(hidden=(256, 256), activation="tanh")
+    """Of policies, value and each critic; PPO's, where it goes on."""
+    optimizer: Optimizer = Optimizer(learning_rate=3e-4, eps=1e-5)
+    """Of all that is learnt in the supervised phase."""
+    improvement: Optimizer = Optimizer(learning_rate=1e-4, max_grad_norm=0.5, eps=1e-5)
+    """Of the policies' improvement. Steps are gradient steps; the norm is one member's."""
+    target: Target = Target(rate=0.005)
+    """Of the critics."""
+    normalization: Normalization = Normalization(observation=True)
+
+    num_policies: int = static(4, low=1, high=MANY)
+    """Members of the ensemble of policies."""
+    num_critics: int = static(2, low=1, high=MANY)
+    """Critics, of which the most cautious counts."""
+    num_models: int = static(3, low=1, high=MANY)
+    """Models, of which a random one draws each step."""
+    model_hidden: tuple[int, ...] = static((256, 256), low=1, high=WIDE, least_length=1)
+    """Widths of the hidden layers of each model of the dynamics."""
+
+    discount: float = hyper(0.99, low=0, high=1)
+    """Gamma, per step."""
+    reward_scale: float = hyper(1.0, above=0)
+    """What rewards are multiplied by offline; the same in both phases."""
+    expectile: float = hyper(0.7, above=0, below=1)
+    """0.5 is the mean over the data's actions, towards 1 their best."""
+    alpha: float = hyper(0.1, low=0)
+    """Weight of the clones' disagreement."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Half:
+    """The policy or the value of an actor-critic as a network of its own."""
+
+    network: Any
+    method: str
+
+    def init(self, key: Key, timestep: TimeStep) -> Tree:
+        return self.network.init(key, timestep, method=self.method)
+
+    def apply(self, params: Tree, timestep: TimeStep) -> Any:
+        return self.network.apply(params, timestep, method=self.method)
+
+
+def disagreement(policies: Distribution, action: Tree) -> Array:
+    """The divergence [n, B] of each of n policies [n, B] from that other one which finds `action`
+    [B] likeliest. Others get no gradient."""
+    log_prob: Any = policies.log_prob(action)
+    count = log_prob.shape[0]
+    other = jnp.where(jnp.eye(count, dtype=bool)[..., None], -jnp.inf, log_prob[None]).argmax(1)
+    rows = jnp.arange(log_prob.shape[1])
+    others = jax.tree.map(lambda x: jax.lax.stop_gradient(x[other, rows]), policies)
+    return jnp.asarray(policies.kl_divergence(others))
+
+
+def behaviours_loss(net: Net, x: Transition) -> tuple[Array, dict[str, Array]]:
+    """All members imitate the data's actions, less alpha times how far each is from the others."""
+    policies = net.behaviours(x.timestep)
+    cloning = losses.behaviour_cloning(policies.log_prob(x.action))
+    apart = disagreement(policies, x.action)
+    loss = (cloning - net.hyper.alpha * apart).sum(0)
+    return loss, {"cloning_loss": cloning, "disagreement": apart}
+
+
+def chosen(policies: Tree, scores: Array) -> Tree:
+    """The policy with the highest score, the first among equals."""
+    return jax.tree.map(lambda x: x[scores.argmax()], policies)
+
+
+def act(net: Net, timestep: TimeStep, memory: Tree, key: Key, greedy: bool):
+    """As that member does which has the highest score."""
+    best = chosen(net.parts["policies"].params, net.extra["scores"])
+    policy = net.network("policies").apply(best, timestep)
+    return (policy.mode() if greedy else policy.sample(seed=key)), memory, {}
+
+
+def on_data(
+    env: Environment, config: Config, descended: Mapping[str, Loss], update: Any, **more: Any
+) -> Recipe:
+    """A phase. Both hold the same parts, so that one goes on with all that the other learnt:
+    policies, and the behaviour policies against which PPO's ratios are measured, each an ensemble;
+    V, Q and the model; and AM-Q of the policies after the last round, 0 before."""
+    torso, timestep = config.torso, example_timestep(env)
+    action = spaces.example(env.action_space)[None]
+    network = ppo.policy_network(env, ppo.Config(torso=torso))
+    policy, value = Half(network, "policy_alone"), Half(network, "value_alone")
+    critics = ActionValues(
+        env.observation_space,
+        env.action_space,
+        torso.hidden,
+        config.num_critics,
+        torso.activation,
+        torso.initialiser,
+    )
+    space: Any = env.observation_space
+    model = Dynamics(space, env.action_space, config.model_hidden, config.num_models)
+    n = config.num_policies
+    return Recipe(
+        parts={
+            "policies": Part(policy, (timestep,), "improvement", members=n),
+            "behaviours": Part(policy, (timestep,), members=n),
+            "value": Part(value, (timestep,)),
+            "critic": Part(critics, (timestep, action), target="target"),
+            "model": Part(model, (timestep, action)),
+        },
+        act=act,
+        losses=descended,
+        update=update,
+        extra={"scores": jnp.zeros(n)},
+        **more,
+    )
+
+
+def recipe(env: Environment, config: Config) -> Recipe:
+    def model_loss(net, x):
+        """Negative log-likelihood of what came next, of all models."""
+        space: Any = env.observation_space
+        prediction = net.model(x.timestep, x.action)
+        return dynamics_loss(prediction, space, x.timestep, x.next_timestep).sum(0)
+
+    def update(net, batch):
+        net = net.slices(config.data.updates, batch, in_order)
+        # Until improvement begins the policies are their own behaviour policies.
+        return net.put(policies=net.parts["behaviours"].params)
+
+    descended = {
+        "value_loss": Loss(value_loss, ("value",)),
+        "critic_loss": Loss(critic_loss, ("critic",)),
+        "behaviours_loss": Loss(behaviours_loss, ("behaviours",)),
+        "model_loss": Loss(model_loss, ("model",)),
+    }
+    return on_data(env, config, descended, update)
+
+
+def source(env: Environment, config: Config) -> Source:
+    """A round's transitions [updates * batch_size] at once. Raises `UserError` for a world."""
+    data = config.data
+    if data.num_envs or not data.name:
+        raise UserError(
+            "uni_o4 learns from a data set alone: name one, and no num_envs. Online, ppo goes on "
+            "from it (warm_start)."
+        )
+    return data.set(env, data.updates * data.batch_size)
+
+
+def check(env: Environment, config: Config, name: str) -> None:
+    """Raises `UserError` for an action space without a policy head, and for observations that are
+    not one box of numbers."""
+    check_action_space(env.action_space, name)
+    if not isinstance(env.observation_space, Box):
+        raise UserError(
+            f"{name} learns a model of observations that are one Box; those of '{env.name}' are "
+            f"{env.observation_space!r}."
+        )
+
+
+uni_o4 = System("uni_o4", Config, recipe, source, check=check)

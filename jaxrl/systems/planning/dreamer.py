@@ -1,0 +1,217 @@
+"""Dreamer: a policy learnt in a world model's imagination (Hafner et al., 2023, "Mastering diverse
+domains through world models", Dreamer v3, arXiv:2301.04104).
+
+A recurrent state-space model is learnt on windows from replay. From every latent that it found
+there, the policy acts in the model alone for `horizon` steps; the critic learns lambda-returns
+of it and the policy follows REINFORCE with returns divided by their range. The latent is the
+agent's memory while it acts.
+
+What differs from the paper: perceptrons without normalisation layers and a plain GRU; Adam with a
+limit on the gradient's norm (their first version) instead of LaProp with adaptive clipping; windows
+begin with a fresh latent instead of a stored one; the critic learns in imagination only, not on
+replayed rewards too. What is 0 or 1 by its kind has a Bernoulli likelihood: the squared errors of a
+few cells would be worth less than the free nats.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl import losses
+from jaxrl.agents.planning.imagination import Dreams, imagine, judge, until
+from jaxrl.core import spaces
+from jaxrl.core.errors import UserError
+from jaxrl.core.examples import example_timestep
+from jaxrl.core.hyper import WIDE, hyper, static
+from jaxrl.core.settings import group
+from jaxrl.core.types import Array, Environment, Transition, Tree, struct
+from jaxrl.kit.groups import Optimizer, Replay, Target
+from jaxrl.kit.learner import Loss, Net, Part, Recipe
+from jaxrl.kit.system import System
+from jaxrl.networks import encoders, recurrent_world_model
+from jaxrl.networks.heads import check_action_space
+from jaxrl.networks.imagination import Actor, Critic, symexp_atoms
+from jaxrl.networks.recurrent_world_model import Latent, RecurrentWorldModel, Unrolled
+
+
+@group
+class Config:
+    """Settings of Dreamer."""
+
+    replay: Replay = Replay(
+        num_envs=16, num_steps=8, updates=4, batch_size=16, capacity=100_000, warmup=1024
+    )
+    """Of which a gradient step sees `batch_size` windows."""
+    model: Optimizer = Optimizer(learning_rate=1e-3, max_grad_norm=100.0, eps=1e-5, flat=True)
+    behaviour: Optimizer = Optimizer(learning_rate=1e-3, max_grad_norm=100.0, eps=1e-5, flat=True)
+    """Of actor and critic together."""
+    slow: Target = Target(rate=0.02)
+    """Of the slow critic, to which the critic is drawn."""
+
+    length: int = static(16, low=1)
+    """Steps of a window."""
+    horizon: int = static(15, low=1)
+    """Steps that are imagined from each latent of a window."""
+    deterministic: int = static(64, low=1)
+    """Width of the GRU."""
+    groups: int = static(8, low=1)
+    """Categorical variables of a latent."""
+    classes: int = static(8, low=1)
+    """Classes of each."""
+    hidden: tuple[int, ...] = static((64,), low=1, high=WIDE, least_length=1)
+    """Widths of the hidden layers of every part."""
+    bins: int = static(41, low=3)
+    """Atoms of the two-hot codes of rewards and values, an odd number."""
+    symlog_range: float = static(4.0, above=0)
+    """The atoms reach from -symexp to symexp of this (4: about 54)."""
+
+    discount: float = hyper(0.99, low=0, high=1)
+    """Gamma, per step."""
+    return_lambda: float = hyper(0.95, low=0, high=1)
+    """Lambda of the returns."""
+    entropy_weight: float = hyper(3e-4)
+    """Weight of the policy's entropy, once returns are divided by their range."""
+    range_decay: float = hyper(0.99, low=0, high=1)
+    """Of the running range of returns, per update."""
+    free_nats: float = hyper(1.0, low=0)
+    """Divergences of a latent below this are left alone. What a step leaves unknown should be more:
+    tiny observations want less."""
+
+
+@struct
+class Memory:
+    """What the policy knows while acting, [B]."""
+
+    latent: Latent
+    action: Tree  # the last one
+
+
+def model_loss(
+    net: Net, x: Transition, network: RecurrentWorldModel, atoms: Array
+) -> tuple[Array, dict[str, Array], Unrolled]:
+    """Equations 2 and 3: prediction, dynamics and representation, for each step of windows [T, B].
+    The windows as the model sees them are kept aside."""
+    unrolled, parts = recurrent_world_model.model_loss(
+        network, net.model, x, atoms, net.key(), net.hyper.free_nats
+    )
+    return sum(parts.values()), parts, unrolled  # type: ignore[return-value]
+
+
+def behaviour_loss(net: Net, x: Dreams, atoms: Array) -> tuple[Array, dict[str, Array]]:
+    """For each imagined step [H, N]: the critic's cross-entropies to the returns
+    and to its slow copy; the actor's REINFORCE, returns divided by their range (`net.extra`). Both
+    weigh as much as the step is likely to be reached, discounted."""
+    h, before = net.hyper, x.features[:-1]
+    policy, logits = net.actor(before), net.critic(before)
+    value = losses.categorical_mean(logits, atoms)
+    slow = losses.categorical_mean(net.target.critic(before), atoms)
+    entropy, log_prob = policy.entropy(), policy.log_prob(x.action)
+    actor_loss = losses.dreamer_actor(
+        log_prob, x.returns, value, entropy, h.entropy_weight, scale=net.extra
+    )
+    to_returns, to_slow = (
+        losses.two_hot_cross_entropy(logits, target, atoms) for target in (x.returns, slow)
+    )
+    weight = until(h.discount * x.continue_prob)
+    actor_loss, critic_loss = weight * actor_loss, weight * (to_returns + to_slow)
+    return actor_loss + critic_loss, {
+        "actor_loss": actor_loss,
+        "critic_loss": critic_loss,
+        "entropy": entropy,
+        "imagined_return": x.returns,
+    }
+
+
+def recipe(env: Environment, config: Config) -> Recipe:
+    timestep, space = example_timestep(env), env.action_space
+    model = RecurrentWorldModel(
+        env.observation_space,
+        space,
+        encoders.features(env.observation_space, timestep).shape[-1],
+        config.hidden,
+        config.deterministic,
+        config.groups,
+        config.classes,
+        config.bins,
+    )
+    atoms = symexp_atoms(config.bins, config.symlog_range)
+    no_action = jax.tree.map(lambda x: x[None], spaces.example(space))
+    step = jax.tree.map(lambda x: x[None], Transition(timestep, no_action, timestep, (), {}))
+    features = model.initial(1).features
+
+    def memory(n):
+        action = jax.tree.map(lambda x: jnp.broadcast_to(x, (n, *x.shape[1:])), no_action)
+        return Memory(model.initial(n), action)
+
+    def act(net, timestep, memory, key, greedy):
+        latent_key, action_key = jax.random.split(key)
+        seen = memory.latent, memory.action, timestep, None if greedy else latent_key
+        latent = net.model(*seen, method="filter")
+        policy = net.actor(latent.features, timestep.legal_actions)
+        action = policy.mode() if greedy else policy.sample(seed=action_key)
+        return action, Memory(latent, action), {}
+
+    def dream(net: Net, start: Latent) -> Dreams:
+        def dynamics(latent, action, key):
+            after = net.model(latent, action, key, method="imagine")
+            return after.features, after
+
+        outcome = functools.partial(net.model, method="outcome")
+        begun = start.features, start
+        features, action = imagine(net.actor, dynamics, begun, net.key("dream"), config.horizon)
+        discount, return_lambda = net.hyper.discount, net.hyper.return_lambda
+        return judge(features, action, outcome, net.critic, atoms, discount, return_lambda)
+
+    def update(net, batch):
+        descended = net.descend("model_loss", batch)
+        # Imagination begins where an action was to be taken, so never in an episode's last step;
+        # the model that imagines is the one that found those latents.
+        before = descended.aside["model_loss"].before
+        dreams = dream(net, jax.tree.map(lambda x: x.reshape(-1, x.shape[-1]), before))
+        decay, spread = net.hyper.range_decay, losses.percentile_range(dreams.returns)
+        average = decay * net.extra + (1 - decay) * spread
+        net = descended.replace(extra=average).report(return_range=average)
+        imagined = dataclasses.replace(batch, transitions=dreams, mask=None, weight=None)
+        return net.descend("behaviour_loss", imagined).follow()
+
+    of_model = functools.partial(model_loss, network=model, atoms=atoms)
+    of_behaviour = functools.partial(behaviour_loss, atoms=atoms)
+    actor, critic = Actor(space, config.hidden), Critic(config.bins, config.hidden)
+    return Recipe(
+        parts={
+            "model": Part(model, (step,), "model"),
+            "actor": Part(actor, (features,), "behaviour"),
+            "critic": Part(critic, (features,), "behaviour", target="slow"),
+        },
+        act=act,
+        losses={
+            "model_loss": Loss(of_model, ("model",)),
+            "behaviour_loss": Loss(of_behaviour, ("actor", "critic")),
+        },
+        update=update,
+        extra=np.float32(0.0),  # the running range of imagined returns
+        memory=memory,
+    )
+
+
+def check(env: Environment, config: Any, name: str) -> None:
+    """Raises `UserError` for an action space without a policy head and an even number of bins."""
+    check_action_space(env.action_space, name)
+    if config.bins % 2 == 0:
+        raise UserError(f"bins is {config.bins}; it must be odd.")
+
+
+dreamer = System(
+    "dreamer",
+    Config,
+    recipe,
+    source=lambda env, config: config.replay.source(env, config.length),
+    updates=lambda config: config.replay.updates,
+    check=check,
+)

@@ -1,0 +1,82 @@
+"""Advantage actor-critic (Mnih et al., 2016, arXiv:1602.01783), synchronous.
+
+One gradient step on each window, of the policy gradient with generalised advantages. PPO with one
+epoch of one minibatch has the same gradient (Huang et al., 2022, arXiv:2205.09123).
+"""
+
+from __future__ import annotations
+
+from jaxrl import losses
+from jaxrl.core.hyper import WIDE, hyper, static
+from jaxrl.core.settings import group
+from jaxrl.core.types import Array, Environment
+from jaxrl.kit.groups import Memory, Normalization, Optimizer, Rollouts, Torso
+from jaxrl.kit.learner import Loss, Net, Recipe
+from jaxrl.kit.system import System
+from jaxrl.networks.torsos import ACTIVATIONS
+from jaxrl.systems.policy_gradient.ppo import (
+    Sample,
+    advantages,
+    check_policy,
+    looked,
+    on_rollouts,
+    report,
+)
+
+
+@group
+class Layers(Torso):
+    """The hidden layers of policy and value, each."""
+
+    hidden: tuple[int, ...] = static((64, 64), low=1, high=WIDE)
+    """Widths of the hidden layers; none for a linear policy and value."""
+    activation: str = static("tanh", choices=ACTIVATIONS)
+    """What follows each layer."""
+
+
+@group
+class Config:
+    """Settings of A2C."""
+
+    rollouts: Rollouts = Rollouts(num_envs=16, num_steps=5)
+    torso: Layers = Layers()
+    memory: Memory = Memory()
+    optimizer: Optimizer = Optimizer(
+        "rmsprop", learning_rate=7e-4, max_grad_norm=0.5, eps=1e-5, flat=True
+    )
+    normalization: Normalization = Normalization()
+    discount: float = hyper(0.99, low=0, high=1)
+    """Gamma, per step."""
+    gae_lambda: float = hyper(1.0, low=0, high=1)
+    """Lambda of generalised advantage estimation; 1 for n-step returns."""
+    value_weight: float = hyper(0.5, low=0)
+    """Weight of the value loss."""
+    entropy_weight: float = hyper(0.0)
+    """Weight of the entropy bonus."""
+
+
+def loss(net: Net, x: Sample) -> tuple[Array, dict[str, Array]]:
+    """Algorithm S3: the policy gradient, a value loss, an entropy bonus."""
+    policy, value = looked(net, x)
+    entropy = policy.entropy()
+    policy_loss = losses.policy_gradient(policy.log_prob(x.action), x.advantage)
+    value_loss = losses.squared_error(value, x.target)
+    total = policy_loss + net.hyper.value_weight * value_loss - net.hyper.entropy_weight * entropy
+    return total, {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
+
+
+def recipe(env: Environment, config: Config) -> Recipe:
+    def update(net, batch):
+        batch = advantages(net, batch)
+        return report(net, batch).descend("loss", batch)
+
+    return on_rollouts(env, config, Loss(loss, ("actor_critic",)), update)
+
+
+a2c = System(
+    "a2c",
+    Config,
+    recipe,
+    source=lambda env, config: config.rollouts.source(env),
+    check=check_policy,
+)

@@ -1,0 +1,242 @@
+"""Proximal policy optimisation (Schulman et al., 2017, arXiv:1707.06347).
+
+Act for a window of steps; then, for several epochs over shuffled minibatches of it, descend the
+clipped surrogate of the policy, a value loss and an entropy bonus (their equation 9), with
+generalised advantages (Schulman et al., 2016). Details follow Andrychowicz et al. (2021).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl import losses
+from jaxrl.core.errors import UserError
+from jaxrl.core.examples import example_timestep
+from jaxrl.core.hyper import hyper, static
+from jaxrl.core.settings import group
+from jaxrl.core.spaces import Discrete
+from jaxrl.core.types import Array, Batch, Environment, TimeStep, Tree, struct
+from jaxrl.kit.acting import Act
+from jaxrl.kit.groups import INF, Memory, Normalization, Optimizer, Passes, Rollouts, Torso
+from jaxrl.kit.learner import Loss, Net, Part, Recipe
+from jaxrl.kit.system import System
+from jaxrl.networks.actor_critic import ActorCritic, check_transformer, context
+from jaxrl.networks.heads import check_action_space
+
+
+@group
+class Config:
+    """Settings of PPO."""
+
+    rollouts: Rollouts = Rollouts(num_envs=64, num_steps=128)
+    passes: Passes = Passes(epochs=4, minibatches=4)
+    torso: Torso = Torso(hidden=(64, 64), activation="tanh")
+    memory: Memory = Memory()
+    optimizer: Optimizer = Optimizer(learning_rate=3e-4, max_grad_norm=0.5, eps=1e-5, flat=True)
+    normalization: Normalization = Normalization()
+
+    heads: int = static(0, low=0)
+    """Linear heads of policy and value, one for each task, chosen by a one-hot in the goal channel;
+    0 for one head that all tasks share."""
+    record: tuple[str, ...] = static((), choices=("logits", "value"))
+    """What the policy says of every step beside its log-probability: logits (of discrete actions),
+    value."""
+    normalize_advantage: bool = True
+    """Standardise the advantages of each minibatch."""
+
+    discount: float = hyper(0.99, low=0, high=1)
+    """Gamma, per step."""
+    gae_lambda: float = hyper(0.95, low=0, high=1)
+    """Lambda of generalised advantage estimation."""
+    clip: float = hyper(0.2, above=0, high=INF)
+    """How far the probability ratio may move from 1 before its gradient stops."""
+    value_clip: float = hyper(INF, above=0, high=INF)
+    """How far a value may move from its old one before its gradient stops."""
+    value_weight: float = hyper(0.5, low=0)
+    """Weight of the value loss."""
+    entropy_weight: float = hyper(0.0)
+    """Weight of the entropy bonus."""
+
+
+@struct
+class Sample:
+    """What a gradient step sees of each transition, [T, B] (or rows of it)."""
+
+    timestep: TimeStep
+    action: Tree
+    log_prob: Array
+    value: Array
+    advantage: Array
+    target: Array
+    memory: Tree  # [1, B]: before the window
+
+    @property
+    def reward(self) -> Array:
+        """Its shape is that of a batch."""
+        return self.advantage
+
+
+def advantages(net: Net, batch: Batch) -> Batch:
+    """The window with generalised advantages (equation 11). The successor of each step is the true
+    one, so a window, an episode and a time limit may end anywhere."""
+    x = batch.transitions
+    _, value, memories = net.actor_critic(x.timestep, batch.memory, method="unroll")
+    # Mapped over time, not reshaped to rows: that would gather what is split over devices.
+    after = jax.vmap(lambda timestep, memory: net.actor_critic(timestep, memory)[1])
+    next_value = after(x.next_timestep, memories)
+    advantage = losses.gae(
+        x.reward,
+        value,
+        next_value,
+        x.terminated,
+        x.done,
+        net.hyper.discount,
+        net.hyper.gae_lambda,
+    )
+    memory = jax.tree.map(lambda m: m[None], batch.memory)
+    log_prob, target = x.extras["log_prob"], advantage + value
+    sample = Sample(x.timestep, x.action, log_prob, value, advantage, target, memory)
+    return dataclasses.replace(batch, transitions=sample)
+
+
+def standardized(batch: Batch) -> Batch:
+    """A minibatch with standardised advantages."""
+    x: Any = batch.transitions
+    advantage = (x.advantage - x.advantage.mean()) / (x.advantage.std() + 1e-8)
+    return dataclasses.replace(batch, transitions=dataclasses.replace(x, advantage=advantage))
+
+
+def looked(net: Net, x: Any) -> tuple[Any, Array]:
+    """Policy and value of the time steps of a sample, or of windows where there is memory."""
+    memory = jax.tree.map(lambda m: m[0], x.memory)
+    method = "unroll" if jax.tree.leaves(memory) else "__call__"
+    return net.actor_critic(x.timestep, memory, method=method)[:2]
+
+
+def loss(net: Net, x: Sample) -> tuple[Array, dict[str, Array]]:
+    """Equation 9, negated: the clipped surrogate (equation 7), a value loss, an entropy bonus."""
+    h = net.hyper
+    policy, value = looked(net, x)
+    log_prob, entropy = policy.log_prob(x.action), policy.entropy()
+    policy_loss = losses.clipped_surrogate(log_prob, x.log_prob, x.advantage, h.clip)
+    value_loss = losses.clipped_squared_error(value, x.value, x.target, h.value_clip)
+    total = policy_loss + h.value_weight * value_loss - h.entropy_weight * entropy
+    return total, {
+        "policy_loss": policy_loss,
+        "value_loss": value_loss,
+        "entropy": entropy,
+        "approximate_kl": losses.kl_k3(x.log_prob, log_prob),
+        "clip_fraction": jnp.abs(jnp.expm1(log_prob - x.log_prob)) > h.clip,
+    }
+
+
+def report(net: Net, batch: Batch) -> Net:
+    x: Any = batch.transitions
+    return net.report(
+        explained_variance=losses.explained_variance(x.value, x.target),
+        learning_rate=net.learning_rate("actor_critic"),
+    )
+
+
+def too_far(net: Net) -> Array:
+    """Whether a minibatch's policy is further than `target_kl` from the one that collected it."""
+    return net.metrics["approximate_kl"] > net.hyper.passes.target_kl
+
+
+def recipe(env: Environment, config: Config) -> Recipe:
+    def turn(net, batch):
+        return net.descend("loss", standardized(batch) if config.normalize_advantage else batch)
+
+    def update(net, batch):
+        batch = advantages(net, batch)
+        return report(net, batch).passes(config.passes, batch, turn, too_far)
+
+    return on_rollouts(env, config, Loss(loss, ("actor_critic",)), update)
+
+
+def on_rollouts(
+    env: Environment, config: Any, loss: Loss, update: Callable[[Net, Batch], Net]
+) -> Recipe:
+    """A recipe of one actor-critic that acts by sampling and learns `loss` from windows."""
+    network = policy_network(env, config)
+    timestep = example_timestep(env)
+    return Recipe(
+        parts={"actor_critic": Part(network, (timestep, network.initial(1)))},
+        act=sampled(getattr(config, "record", ())),
+        losses={"loss": loss},
+        update=update,
+        memory=network.initial,
+        needs=("transitions.extras.log_prob", "memory"),
+        num_shards=config.rollouts.num_shards,
+        sequences=config.memory.recurrent > 0,
+    )
+
+
+def sampled(record: tuple[str, ...] = ()) -> Act:
+    """A sample of the part `actor_critic`'s policy, or its mode; it says the log-probability, and
+    what is in `record`: logits, value."""
+
+    def act(net, timestep, memory, key, greedy):
+        policy, value, memory = net.actor_critic(timestep, memory)
+        # Stopped, so that the gradient of the log-probability is the score, also of a normal.
+        action = jax.lax.stop_gradient(policy.mode() if greedy else policy.sample(seed=key))
+        said = {"log_prob": policy.log_prob(action), "value": value}
+        if "logits" in record:
+            said["logits"] = policy.logits
+        return action, memory, {name: said[name] for name in ("log_prob", *record)}
+
+    return act
+
+
+def policy_network(env: Environment, config: Any) -> Any:
+    """The module whose weights the part `actor_critic` has: for who wants to know more than `act`
+    says."""
+    torso, memory = config.torso, config.memory
+    return ActorCritic(
+        env.observation_space,
+        env.action_space,
+        torso.hidden,
+        torso.activation,
+        memory.recurrent,
+        torso.initialiser,
+        getattr(config, "heads", 0),
+        layers=memory.transformer,
+        attention_heads=memory.attention_heads,
+        context=context(env) if memory.transformer else 0,
+    )
+
+
+def check_policy(env: Environment, config: Any, name: str) -> None:
+    """Raises `UserError` where no policy of these settings can act in `env`."""
+    check_action_space(env.action_space, name)
+    memory = config.memory
+    check_transformer(memory.recurrent, memory.transformer, memory.attention_heads)
+
+
+def check(env: Environment, config: Config, name: str) -> None:
+    """Raises `UserError` where env and config do not fit: an action space without a policy head, a
+    window that does not divide into the minibatches, heads that no time step chooses among."""
+    check_policy(env, config, name)
+    if "logits" in config.record and not isinstance(env.action_space, Discrete):
+        raise UserError(
+            f"record asks for logits, which only discrete actions have; '{env.name}' has "
+            f"{env.action_space!r}."
+        )
+    goals = jax.tree.leaves(example_timestep(env).goal)
+    if config.heads and (not goals or goals[-1].shape != (1, config.heads)):
+        raise UserError(
+            f"heads is {config.heads}, but no time step of '{env.name}' says which is meant; its "
+            f"goal channel must end in a one-hot of {config.heads} (see infer_task)."
+        )
+    x, sequences = config.rollouts, config.memory.recurrent > 0
+    config.passes.check(x.num_envs, x.num_steps, x.num_shards, sequences)
+
+
+ppo = System(
+    "ppo", Config, recipe, source=lambda env, config: config.rollouts.source(env), check=check
+)

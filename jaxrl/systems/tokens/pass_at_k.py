@@ -1,0 +1,58 @@
+"""Pass@k training (Chen et al., 2025, arXiv:2508.10751): GRPO for the chance that one of k answers
+is right. The advantage of an answer is the mean over all groups of k that it could be in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jaxrl import losses
+from jaxrl.core.errors import UserError
+from jaxrl.core.hyper import hyper, static
+from jaxrl.core.settings import group
+from jaxrl.core.types import Environment
+from jaxrl.kit.groups import INF
+from jaxrl.kit.learner import Recipe
+from jaxrl.kit.system import System
+from jaxrl.systems.tokens import recipe as tokens
+from jaxrl.systems.tokens.recipe import (
+    Groups,
+    Penalty,
+    Tokens,
+    clipped,
+    in_groups,
+    of_tokens,
+    on_answers,
+    penalized,
+    source,
+)
+
+
+@group
+class Config(Tokens):
+    """Settings of pass@k training."""
+
+    groups: Groups = Groups()
+    kl: Penalty = Penalty()
+    k: int = static(4, low=1)
+    """Of pass@k; at most `groups.answers`."""
+    clip: float = hyper(0.2, above=0, high=INF)
+    """How far the probability ratio may move from 1 before its gradient stops."""
+
+
+def recipe(env: Environment, config: Config) -> Recipe:
+    def advantage(returns):
+        return losses.pass_at_k_advantage(returns > 0, config.k)
+
+    judge = in_groups(advantage, config.groups.answers)
+    return on_answers(env, config, judge, of_tokens(penalized(clipped, config.kl.estimate)))
+
+
+def check(env: Environment, config: Any, name: str) -> None:
+    """Raises `UserError` as the others do, and for a k beyond the group's size."""
+    tokens.check(env, config, name)
+    answers = config.groups.answers
+    if config.k > answers:
+        raise UserError(f"k is {config.k}; it must be at most groups.answers={answers}.")
+
+
+pass_at_k = System("pass_at_k", Config, recipe, source, check=check)

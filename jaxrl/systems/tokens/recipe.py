@@ -1,0 +1,267 @@
+"""What token policies have in common.
+
+They write G answers to each of P prompts, judge each answer once, before any gradient step, and
+descend the mean loss of the tokens, for some epochs over minibatches of answers; with one epoch of
+one minibatch they are exactly on-policy. Prompts, and what else is no decision, do not count.
+
+What tells them apart are values: how answers are judged, and the loss of a token.
+
+| file | advantage of an answer | loss of a token |
+|---|---|---|
+| token_supervised | - | cross-entropy with the expert's token |
+| token_reinforce | its return | policy gradient |
+| rloo | less the mean of the group's others | policy gradient |
+| gpg | less the group's mean, rescaled | policy gradient |
+| grpo | standardised in its group | clipped surrogate |
+| pass_at_k | for pass@k | clipped surrogate |
+| token_ppo | of each token, by a critic | clipped surrogate |
+| rpg | as rloo | its own, with the KL divergence from the reference in it |
+| rpg_clipped | as rloo, with the divergence in it | clipped surrogate |
+
+The `reference`, the policy that is not to be left, is the copy of the parameters (`net.target`).
+Cloning makes it follow at once (rate 1); all others leave it where it is (rate 0), so that it stays
+what the policy was when reinforcement learning began. The state has the same parts whatever the
+method: any is warm-started from a run of token_supervised, or of another.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl import losses
+from jaxrl.core.examples import example_timestep
+from jaxrl.core.hyper import MANY, hyper, static
+from jaxrl.core.settings import group
+from jaxrl.core.types import Array, Batch, Environment, Source, TimeStep, Tree, struct
+from jaxrl.envs.wrappers import start_key
+from jaxrl.envs.wrappers.start_key import Params as Start
+from jaxrl.kit.groups import Memory, Optimizer, Passes, Target, Torso
+from jaxrl.kit.learner import Loss, Net, Part, Recipe
+from jaxrl.sources import episodes
+from jaxrl.systems.policy_gradient.ppo import (
+    check_policy,
+    looked,
+    policy_network,
+    sampled,
+    too_far,
+)
+from jaxrl.tasks import repeated, starts
+
+TokenLoss = Callable[..., Array]  # (net, log-probabilities of the tokens now, Sample) -> [T, B]
+Judge = Callable[[Net, Batch], tuple[Array, Tree]]  # -> advantage [T, B]; a critic's target or None
+
+# Estimates of the KL divergence from the reference, of a token.
+KL_ESTIMATES = {"k2": losses.kl_k2, "k3": losses.kl_k3}
+
+# What counts alike: how much a token counts, by the length of its sequence, the sequences' mean
+# length, and the longest possible.
+AVERAGES = {
+    "sequence": lambda length, mean, longest: mean / length,
+    "token": lambda length, mean, longest: 1.0,
+    "constant": lambda length, mean, longest: mean / longest,
+}
+
+
+@group
+class Tokens:
+    """Settings of every token policy."""
+
+    passes: Passes = Passes(epochs=1, minibatches=1, chunk_rows=0)
+    memory: Memory = Memory(recurrent=64, transformer=2)
+    torso: Torso = Torso(hidden=(), activation="tanh")
+    optimizer: Optimizer = Optimizer(learning_rate=1e-3, max_grad_norm=1.0, eps=1e-5)
+    reference: Target = Target(rate=0.0)
+
+    average: str = static("sequence", choices=AVERAGES)
+    """What counts alike: every sequence (GRPO), every token (DAPO), or a constant for every token
+    (Dr. GRPO): sequence, token or constant."""
+    entropy_weight: float = hyper(0.0)
+    """Weight of the entropy bonus."""
+
+
+@group
+class Groups:
+    """Groups of answers to the same prompt."""
+
+    prompts: int = static(32, low=1, high=MANY)
+    """Prompts (P) in one update, each one group."""
+    answers: int = static(8, low=1, high=MANY)
+    """Answers (G) to each prompt."""
+
+    def source(self, env: Environment) -> Source:
+        """Whole episodes, those of a group side by side; what begins an episode (the prompt) is
+        drawn for a whole group."""
+        prompts = repeated(starts(env.params, Start), self.answers)
+        return episodes(start_key(env), self.prompts * self.answers, prompts)
+
+
+@group
+class Penalty:
+    """What it costs to leave the reference policy."""
+
+    weight: float = hyper(0.0, low=0)
+    """Weight of the KL divergence from the reference."""
+    estimate: str = static("k3", choices=KL_ESTIMATES)
+    """Of the divergence: k3 (GRPO's), or k2, whose gradient is right on average."""
+
+
+@struct
+class Sample:
+    """What a gradient step sees of whole episodes, [T, B]."""
+
+    timestep: TimeStep
+    action: Tree
+    memory: Tree  # [1, B]: before the episodes
+    log_prob: Tree = None  # when the action was chosen
+    reference: Tree = None  # log-probability by the reference policy
+    advantage: Tree = None
+    target: Tree = None  # of a critic
+    weight: Tree = None  # of a minibatch: how much the policy's loss counts, by `token_weights`
+
+    @property
+    def reward(self) -> Array:
+        """Its shape is that of a batch."""
+        return self.timestep.first
+
+
+def decisions(timestep: TimeStep, mask: Array) -> Array:
+    """Which steps [T, B] of the running episodes (`mask`) were the policy's to decide."""
+    return mask if timestep.tokens is None else mask & timestep.tokens["decision"]
+
+
+def token_weights(mask: Array, average: str) -> Array:
+    """Weights [T, B] of tokens: the mean of weighted losses over `mask` is what
+    `losses.aggregate_tokens` makes of the losses. `average` is one of `AVERAGES`."""
+    length = jnp.maximum(mask.sum(0), 1)
+    mean = mask.sum() / jnp.maximum(mask.any(0).sum(), 1)
+    return jnp.broadcast_to(AVERAGES[average](length, mean, mask.shape[0]), mask.shape)
+
+
+def policy_gradient(net: Net, log_prob: Array, x: Sample) -> Array:
+    """-A log p."""
+    return losses.policy_gradient(log_prob, x.advantage)
+
+
+def clipped(net: Net, log_prob: Array, x: Sample) -> Array:
+    """PPO's surrogate."""
+    return losses.clipped_surrogate(log_prob, x.log_prob, x.advantage, net.hyper.clip)
+
+
+def penalized(loss: TokenLoss, estimate: str) -> TokenLoss:
+    """`loss` with the settings `Penalty`, of which this is the estimate, at `kl`."""
+
+    def total(net, log_prob, x):
+        penalty = KL_ESTIMATES[estimate](log_prob, x.reference)
+        return loss(net, log_prob, x) + net.hyper.kl.weight * penalty
+
+    return total
+
+
+def in_groups(advantage: Callable[[Array], Array], answers: int) -> Judge:
+    """Judge answers by the returns [P, G] of groups: `advantage(returns) -> [P, G]`."""
+
+    def judge(net, batch):
+        reward = jnp.where(batch.mask, batch.transitions.reward, 0.0)
+        each = advantage(reward.sum(0).reshape(-1, answers)).reshape(-1)
+        return jnp.broadcast_to(each, reward.shape), None
+
+    return judge
+
+
+def policy_loss(
+    token_loss: TokenLoss, net: Net, x: Sample
+) -> tuple[Array, dict[str, Array], Array]:
+    """The loss of a policy, a token's as it counts, less an entropy bonus; reports; and values."""
+    policy, value = looked(net, x)
+    log_prob = policy.log_prob(x.action)
+    loss = x.weight * token_loss(net, log_prob, x)
+    entropy = policy.entropy()
+    reports = {
+        "policy_loss": loss,
+        "entropy": entropy,
+        "kl_to_reference": losses.kl_k3(log_prob, x.reference),
+        "approximate_kl": losses.kl_k3(x.log_prob, log_prob),
+    }
+    return loss - net.hyper.entropy_weight * entropy, reports, value
+
+
+def of_tokens(token_loss: TokenLoss) -> Callable[[Net, Sample], tuple[Array, dict[str, Array]]]:
+    """`policy_loss`, where there is no critic."""
+    return lambda net, x: policy_loss(token_loss, net, x)[:2]
+
+
+def on_answers(env: Environment, config: Any, judge: Judge, loss: Callable[..., Any]) -> Recipe:
+    """A token policy that learns `loss(net, x: Sample)` from its own answers."""
+
+    def seen(net, batch, x):
+        policy, _, _ = net.target.actor_critic(x.timestep, batch.memory, method="unroll")
+        advantage, target = judge(net, batch)
+        return dataclasses.replace(
+            x,
+            log_prob=batch.transitions.extras["log_prob"],
+            reference=policy.log_prob(x.action),
+            advantage=advantage,
+            target=target,
+        )
+
+    needs = "mask", "transitions.extras.log_prob"
+    return on_episodes(env, config, loss, seen, too_far, needs)
+
+
+def on_episodes(
+    env: Environment,
+    config: Any,
+    loss: Callable[..., Any],
+    seen: Callable[[Net, Batch, Sample], Sample] = lambda net, batch, x: x,
+    stop: Callable[[Net], Array] | None = None,
+    needs: tuple[str, ...] = ("mask",),
+) -> Recipe:
+    """A token policy that learns `loss(net, x)` from whole episodes; `seen` adds to each sample,
+    before any gradient step, what the loss sees of it."""
+    network = policy_network(env, config)
+
+    def turn(net, batch):
+        weight = token_weights(batch.mask, config.average)  # by the minibatch's own lengths
+        x = dataclasses.replace(batch.transitions, weight=weight)
+        return net.descend("loss", dataclasses.replace(batch, transitions=x))
+
+    def update(net, batch):
+        memory = network.initial(batch.mask.shape[1])  # of whole episodes; another may have acted
+        batch = dataclasses.replace(batch, memory=memory)
+        x = batch.transitions
+        x = Sample(x.timestep, x.action, jax.tree.map(lambda m: m[None], memory))
+        mask = decisions(x.timestep, batch.mask)
+        batch = dataclasses.replace(batch, transitions=seen(net, batch, x), mask=mask)
+        return net.passes(config.passes, batch, turn, stop).follow()
+
+    inputs = example_timestep(env), network.initial(1)
+    return Recipe(
+        parts={"actor_critic": Part(network, inputs, target="reference")},
+        act=sampled(),
+        losses={"loss": Loss(loss, ("actor_critic",))},
+        update=update,
+        memory=network.initial,
+        needs=needs,
+        sequences=True,
+    )
+
+
+def source(env: Environment, config: Any) -> Source:
+    return config.groups.source(env)
+
+
+def check(env: Environment, config: Any, name: str) -> None:
+    """Raises `UserError` where no policy of these settings can act in `env`, or answers do not
+    divide into the minibatches."""
+    check_answers(env, config, name, config.groups.prompts * config.groups.answers)
+
+
+def check_answers(env: Environment, config: Any, name: str, number: int) -> None:
+    """`check`, for `number` answers in an update."""
+    check_policy(env, config, name)
+    config.passes.check(number, env.max_steps or 1, sequences=True)

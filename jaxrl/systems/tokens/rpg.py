@@ -1,0 +1,67 @@
+"""RPG (Zhang et al., 2025, "On the design of KL-regularized policy gradient algorithms for LLM
+reasoning", arXiv:2505.17508): losses with the exact gradient of reward less a KL divergence from a
+reference, from the samples of the policy that acted. Answers are judged as RLOO does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jaxrl import losses
+from jaxrl.core.hyper import hyper, static
+from jaxrl.core.settings import group
+from jaxrl.core.types import Environment
+from jaxrl.kit.learner import Recipe
+from jaxrl.kit.system import System
+from jaxrl.systems.tokens.recipe import (
+    Groups,
+    Tokens,
+    check,
+    in_groups,
+    of_tokens,
+    on_answers,
+    source,
+)
+
+
+@group
+class Divergence:
+    """The KL divergence from the reference."""
+
+    weight: float = hyper(0.0, low=0)
+    """Its weight, beta."""
+    direction: str = static("reverse", choices=("forward", "reverse"))
+    """forward, KL(reference || policy), or reverse."""
+    normalized: bool = False
+    """False for the divergence of measures that need not sum to 1, whose estimate is k3."""
+
+
+@group
+class Config(Tokens):
+    """Settings of RPG."""
+
+    groups: Groups = Groups()
+    kl: Divergence = Divergence()
+    reinforce: bool = False
+    """The losses in REINFORCE's style, with the same gradient."""
+
+
+def recipe(env: Environment, config: Config) -> Recipe:
+    direction: Any = config.kl.direction
+
+    def token_loss(net, log_prob, x):
+        return losses.rpg(
+            log_prob,
+            x.log_prob,
+            x.reference,
+            x.advantage,
+            net.hyper.kl.weight,
+            direction,
+            config.kl.normalized,
+            config.reinforce,
+        )
+
+    judge = in_groups(losses.leave_one_out, config.groups.answers)
+    return on_answers(env, config, judge, of_tokens(token_loss))
+
+
+rpg = System("rpg", Config, recipe, source, check=check)

@@ -1,0 +1,60 @@
+"""Supervised learning of tokens: clone what the environment's expert says, as a warm-up for the
+other methods of this folder. The reference policy follows at once."""
+
+from __future__ import annotations
+
+from jaxrl import losses
+from jaxrl.core.errors import UserError
+from jaxrl.core.settings import group
+from jaxrl.core.types import Array, Environment, Source
+from jaxrl.envs.policies import expert_policy
+from jaxrl.envs.wrappers import expert_channel
+from jaxrl.kit.groups import Episodes, Target
+from jaxrl.kit.learner import Net, Recipe
+from jaxrl.kit.system import System
+from jaxrl.sources import played_by
+from jaxrl.systems.policy_gradient.ppo import looked
+from jaxrl.systems.tokens.recipe import Sample, Tokens, check_answers, on_episodes
+
+
+@group
+class Config(Tokens):
+    """Settings of supervised learning of tokens."""
+
+    episodes: Episodes = Episodes(num_envs=256)
+    reference: Target = Target(rate=1.0)
+
+
+def loss(net: Net, x: Sample) -> tuple[Array, dict[str, Array]]:
+    """Cross-entropy with the expert's tokens, less an entropy bonus."""
+    policy, _ = looked(net, x)
+    policy_loss = x.weight * losses.behaviour_cloning(policy.log_prob(x.action))
+    entropy = policy.entropy()
+    return policy_loss - net.hyper.entropy_weight * entropy, {
+        "policy_loss": policy_loss,
+        "entropy": entropy,
+        "token_accuracy": policy.mode() == x.action,
+    }
+
+
+def recipe(env: Environment, config: Config) -> Recipe:
+    return on_episodes(env, config, loss)
+
+
+def source(env: Environment, config: Config) -> Source:
+    advised = expert_channel(env)
+    return played_by(config.episodes.source(advised), expert_policy(advised))
+
+
+def check(env: Environment, config: Config, name: str) -> None:
+    """Raises `UserError` where no policy of these settings can act in `env`, episodes do not divide
+    into the minibatches, or an early stop is asked for."""
+    if config.passes.early_stop:
+        raise UserError(
+            f"{name} cannot stop early: it learns from an expert's answers, and not from those of "
+            "a policy that it could be near to."
+        )
+    check_answers(env, config, name, config.episodes.num_envs)
+
+
+token_supervised = System("token_supervised", Config, recipe, source, check=check)

@@ -1,0 +1,53 @@
+"""C51 (Bellemare, Dabney and Munos, 2017, "A distributional perspective on reinforcement learning",
+arXiv:1707.06887): DQN that predicts the return's distribution."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from jaxrl.core.errors import UserError
+from jaxrl.core.hyper import hyper, static
+from jaxrl.core.settings import group
+from jaxrl.core.types import Environment
+from jaxrl.kit.groups import EpsilonGreedy, ImageTorso, Optimizer, Replay, Target
+from jaxrl.systems.value import dqn as dqn_
+from jaxrl.systems.value.heads import categorical
+
+
+@group
+class Config:
+    """Settings of C51."""
+
+    replay: Replay = Replay(batch_size=32)
+    torso: ImageTorso = ImageTorso(hidden=(128, 128))
+    optimizer: Optimizer = Optimizer(learning_rate=5e-4, max_grad_norm=10.0, eps=1e-5)
+    target: Target = Target(rate=1.0, period=500)
+    exploration: EpsilonGreedy = EpsilonGreedy()
+    num_atoms: int = static(51, low=2)
+    """Atoms of a return's distribution."""
+    lowest_return: float = hyper(-10.0)
+    """The first atom."""
+    highest_return: float = hyper(10.0)
+    """The last atom."""
+    discount: float = hyper(0.99, low=0, high=1)
+    """Gamma, per step."""
+
+
+def check(env: Environment, config: Any, name: str) -> None:
+    """Raises `UserError` as DQN does, and for atoms in the wrong order."""
+    dqn_.check(env, config, name)
+    if not config.lowest_return < config.highest_return:
+        raise UserError(
+            f"lowest_return is {config.lowest_return} and highest_return {config.highest_return}; "
+            "the atoms lie between them, in this order."
+        )
+
+
+c51 = dataclasses.replace(
+    dqn_.dqn,
+    name="c51",
+    Config=Config,
+    recipe=lambda env, config: dqn_.recipe(env, config, head=categorical(config.num_atoms)),
+    check=check,
+)

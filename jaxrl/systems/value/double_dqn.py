@@ -1,0 +1,13 @@
+"""Double DQN (van Hasselt, Guez and Silver, 2016, "Deep reinforcement learning with double
+Q-learning", arXiv:1509.06461): the network chooses the next action, its copy values it."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+from jaxrl.systems.value.dqn import dqn, recipe
+
+double_dqn = dataclasses.replace(
+    dqn, name="double_dqn", recipe=functools.partial(recipe, double=True)
+)

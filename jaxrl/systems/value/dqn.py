@@ -1,0 +1,129 @@
+"""Deep Q-networks (Mnih et al., 2015, "Human-level control through deep reinforcement learning").
+
+The other agents of this folder are compositions of its parts: what is predicted (a `Head`), who
+chooses the next action, which network, how one explores, and over how many steps a target reaches.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+
+from jaxrl.agents.value.n_step import n_step
+from jaxrl.core.errors import UserError
+from jaxrl.core.examples import example_timestep
+from jaxrl.core.hyper import hyper
+from jaxrl.core.settings import group
+from jaxrl.core.spaces import Box, Discrete
+from jaxrl.core.types import Environment
+from jaxrl.kit.acting import epsilon, epsilon_greedy
+from jaxrl.kit.groups import EpsilonGreedy, ImageTorso, Optimizer, Replay, Target
+from jaxrl.kit.learner import Loss, Part, Recipe
+from jaxrl.kit.system import System
+from jaxrl.networks.q_network import QNetwork
+from jaxrl.systems.value.heads import MEAN, Head
+
+
+@group
+class Config:
+    """Settings of DQN."""
+
+    replay: Replay = Replay(batch_size=32)
+    torso: ImageTorso = ImageTorso(hidden=(128, 128))
+    optimizer: Optimizer = Optimizer(learning_rate=5e-4, max_grad_norm=10.0, eps=1e-5)
+    target: Target = Target(rate=1.0, period=500)
+    exploration: EpsilonGreedy = EpsilonGreedy()
+    discount: float = hyper(0.99, low=0, high=1)
+    """Gamma, per step."""
+    huber: float = hyper(1.0, above=0)
+    """Errors above this count linearly."""
+
+
+def recipe(
+    env: Environment,
+    config: Any,
+    head: Head = MEAN,
+    double: bool = False,
+    dueling: bool = False,
+    noisy: bool = False,
+    steps: int = 1,
+) -> Recipe:
+    """DQN, and with another head or one of the options what it became.
+
+    double: the network chooses the next action, its copy values it (van Hasselt et al., 2016).
+    dueling: two streams, value and advantages (Wang et al., 2016).
+    noisy: explore by noisy weights (Fortunato et al., 2018), not by random actions.
+    steps: rewards in a target before the value that it bootstraps from; batches are windows, which
+        begin with the transitions that are learnt.
+    """
+    network = QNetwork(
+        env.observation_space,
+        env.action_space.n,  # type: ignore[union-attr]
+        head.num_outputs,
+        config.torso.channels,
+        config.torso.hidden,
+        config.torso.activation,
+        dueling,
+        noisy,
+        config.torso.initialiser,
+    )
+
+    def outputs(q: Any, timestep, key=None):
+        """[B, actions, num_outputs]; by mean weights unless there is a `key`."""
+        return q(timestep, rngs={"noise": key()}) if noisy and key else q(timestep)
+
+    def q_loss(net, x):
+        """Algorithm 1: what is predicted of the action taken, against r + gamma max Q(s', .)."""
+        discount = x.extras["discount"] if steps > 1 else net.hyper.discount
+        evaluated = outputs(net.target.q, x.next_timestep, lambda: net.key("evaluate"))
+        selector = evaluated
+        if double:
+            selector = outputs(net.q, x.next_timestep, lambda: net.key("choose"))
+        goal = jax.lax.stop_gradient(head.target(net, x, discount, evaluated, selector))
+        taken = jax.vmap(lambda row, action: row[action])
+        predicted = taken(outputs(net.q, x.timestep, lambda: net.key("predict")), x.action)
+        loss, priority = head.error(net, predicted, goal)
+        return loss, {"priority": priority}
+
+    def update(net, batch):
+        if steps > 1:
+            batch = n_step(batch, net.hyper.discount)
+        net = net.descend("q_loss", batch).follow()
+        return net if noisy else net.report(epsilon=epsilon(net))
+
+    def values(net, timestep, key=None):
+        return head.values(net, outputs(net.q, timestep, key), timestep)
+
+    def by_noise(net, timestep, memory, key, greedy):
+        q = values(net, timestep, None if greedy else lambda: key)
+        return q.argmax(-1).astype(env.action_space.dtype), memory, {}
+
+    return Recipe(
+        parts={"q": Part(network, (example_timestep(env),), target="target")},
+        act=by_noise if noisy else epsilon_greedy(values, env.action_space),
+        losses={"q_loss": Loss(q_loss, ("q",))},
+        update=update,
+    )
+
+
+def check(env: Environment, config: Any, name: str) -> None:
+    """Raises `UserError` for actions that are not Discrete, and channels for what is no image."""
+    if not isinstance(env.action_space, Discrete):
+        raise UserError(f"{name} cannot act in {env.action_space!r}; it needs Discrete actions.")
+    space, channels = env.observation_space, config.torso.channels
+    if channels and not (isinstance(space, Box) and len(space.shape) == 3):
+        raise UserError(
+            f"channels is {channels}, but '{env.name}' observes {space!r}; convolutions need "
+            "images [height, width, channels]."
+        )
+
+
+dqn = System(
+    "dqn",
+    Config,
+    recipe,
+    source=lambda env, config: config.replay.source(env),
+    updates=lambda config: config.replay.updates,
+    check=check,
+)

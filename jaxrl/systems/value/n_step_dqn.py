@@ -1,0 +1,28 @@
+"""DQN with n-step returns (Sutton, 1988; as in Hessel et al., 2018, arXiv:1710.02298): several
+rewards stand in a target before the value that it bootstraps from, uncorrected for what the policy
+would do now."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from jaxrl.core.hyper import static
+from jaxrl.core.settings import group
+from jaxrl.systems.value import dqn as dqn_
+
+
+@group
+class Config(dqn_.Config):
+    """Settings of n-step DQN."""
+
+    n_step: int = static(3, low=2)
+    """Rewards in a target before the value that it bootstraps from."""
+
+
+n_step_dqn = dataclasses.replace(
+    dqn_.dqn,
+    name="n_step_dqn",
+    Config=Config,
+    recipe=lambda env, config: dqn_.recipe(env, config, steps=config.n_step),
+    source=lambda env, config: config.replay.source(env, length=config.n_step),
+)

@@ -1,0 +1,356 @@
+"""Token policies: how answers are judged, the loss of a token, what counts, and the reference.
+
+A net is a few tables here: nothing but the last part is compiled.
+"""
+
+import dataclasses
+import functools
+import types
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxrl import envs, losses
+from jaxrl.core import random
+from jaxrl.core.errors import UserError
+from jaxrl.core.hyper import hypers, without_hyper
+from jaxrl.core.learn import take_over
+from jaxrl.core.settings import Static, Values, replace
+from jaxrl.core.train import start
+from jaxrl.core.types import Batch, TimeStep, Transition
+from jaxrl.systems.policy_gradient.ppo import too_far
+from jaxrl.systems.tokens.gpg import gpg
+from jaxrl.systems.tokens.grpo import grpo
+from jaxrl.systems.tokens.pass_at_k import pass_at_k
+from jaxrl.systems.tokens.recipe import AVERAGES, token_weights
+from jaxrl.systems.tokens.rloo import rloo
+from jaxrl.systems.tokens.rpg import rpg
+from jaxrl.systems.tokens.rpg_clipped import rpg_clipped
+from jaxrl.systems.tokens.token_ppo import token_ppo
+from jaxrl.systems.tokens.token_reinforce import token_reinforce
+from jaxrl.systems.tokens.token_supervised import token_supervised
+from tests.contracts.structure import check_structure
+
+ENV = envs.make("addition", digits=1)
+LONGEST = ENV.max_steps or 0
+FROM_GROUPS = (token_reinforce, rloo, gpg, grpo, pass_at_k, rpg, rpg_clipped)
+ON_ANSWERS = (*FROM_GROUPS, token_ppo)
+SYSTEMS = (token_supervised, *ON_ANSWERS)
+SIZES = {"recurrent": 8, "transformer": 0}
+GROUPS = {"prompts": 3, "answers": 4}
+named = pytest.mark.parametrize("system", ON_ANSWERS, ids=lambda s: s.name)
+
+T, B = 5, 12
+LENGTH = np.array([4, 5, 3, 4, 5, 5, 4, 3, 4, 4, 5, 3])  # of episodes, whose first step is a prompt
+RUNNING = np.arange(T)[:, None] < LENGTH
+DECISION = np.broadcast_to(np.arange(T)[:, None] >= 1, (T, B))
+MASK = RUNNING & DECISION
+RETURNS = np.array([1.0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1])
+
+
+def table(seed):
+    return np.random.default_rng(seed).normal(-1.0, 0.4, (T, B)).astype(np.float32)
+
+
+NOW, ACTED, REFERENCE, ENTROPY = map(table, range(4))
+VALUE = np.broadcast_to(table(4)[0], (T, B))
+
+
+def policy(log_prob):
+    """Of which the log-probabilities [T, B] of what was done are known."""
+    return types.SimpleNamespace(
+        log_prob=lambda action: jnp.asarray(log_prob),
+        entropy=lambda: jnp.asarray(ENTROPY),
+        mode=lambda: jnp.zeros((T, B), jnp.int32),
+    )
+
+
+def speaks(log_prob):
+    """A part: policy, value and memory, of a window or of a step."""
+
+    def apply(timestep, memory, method="__call__"):
+        return policy(log_prob), jnp.asarray(VALUE if method == "unroll" else VALUE[0]), ()
+
+    return apply
+
+
+def batch():
+    """Whole episodes [T, B], and what follows them: rewards that must not count."""
+    here = jnp.asarray
+    last = np.arange(T)[:, None] == LENGTH - 1
+    reward = np.where(last, RETURNS, np.where(RUNNING, 0.0, 100.0)).astype(np.float32)
+    none = np.zeros((T, B), bool)
+    tokens = {"decision": here(DECISION)}
+    step = TimeStep(here(none), here(reward), here(last), here(none), here(none), tokens=tokens)
+    action = jnp.zeros((T, B), jnp.int32)
+    extras = {"log_prob": here(ACTED)}
+    return Batch(Transition(step, action, step, (), extras), jnp.float32(0), mask=here(RUNNING))
+
+
+def built(system, **changes):
+    config = replace(system.Config(), SIZES | (GROUPS if system in ON_ANSWERS else {}) | changes)
+    return config, system.recipe(ENV, Static(config))
+
+
+def updated(system, **changes):
+    """What the passes of an update are given: a net (that can be told what to descend), settings,
+    the batch, and the functions `turn` and `stop`; and whether the copies followed afterwards."""
+    config, recipe = built(system, **changes)
+    found = types.SimpleNamespace(followed=False, recipe=recipe)
+
+    def follow():
+        found.followed = True
+
+    def passes(settings, batch, turn, stop=None):
+        found.batch, found.turn, found.stop = batch, turn, stop
+        return types.SimpleNamespace(follow=follow)
+
+    found.net = types.SimpleNamespace(
+        hyper=Values({n: jnp.asarray(v) for n, v in hypers(config).items()}),
+        target=types.SimpleNamespace(actor_critic=speaks(REFERENCE)),
+        actor_critic=speaks(NOW),
+        passes=passes,
+        descend=lambda name, batch: (name, batch),
+    )
+    recipe.update(found.net, batch())
+    return found
+
+
+def loss_of(system, **changes):
+    """Values [T, B] of the loss of all tokens, its reports, and what it saw."""
+    found = updated(system, **changes)
+    name, descended = found.turn(found.net, found.batch)
+    x = descended.transitions
+    values, reports = found.recipe.losses[name].function(found.net, x)
+    np.testing.assert_array_equal(descended.mask, MASK)
+    return np.where(MASK, values, 0), {n: np.where(MASK, v, 0) for n, v in reports.items()}, x
+
+
+THIRD, SPREAD = 1 / 3, np.sqrt(3) / 4
+JUDGED = {
+    token_reinforce: RETURNS,
+    rloo: [2 * THIRD, -2 * THIRD, -2 * THIRD, 2 * THIRD, 0, 0, 0, 0, -THIRD, -THIRD, -THIRD, 1],
+    # Two of three groups tell right from wrong: their gradients count one and a half times.
+    gpg: [0.75, -0.75, -0.75, 0.75, 0, 0, 0, 0, -0.375, -0.375, -0.375, 1.125],
+    grpo: [1, -1, -1, 1, 0, 0, 0, 0, *[-0.25 / SPREAD] * 3, 0.75 / SPREAD],
+}
+JUDGED |= {rpg: JUDGED[rloo], rpg_clipped: JUDGED[rloo]}
+
+
+@pytest.mark.parametrize("system", JUDGED, ids=lambda s: s.name)
+def test_answers_are_judged_by_their_group_before_any_gradient_step(system):
+    x = updated(system).batch.transitions
+    expected = np.broadcast_to(JUDGED[system], (T, B))
+    np.testing.assert_allclose(x.advantage, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_pass_at_k_judges_by_its_k():
+    x = updated(pass_at_k, k=2).batch.transitions
+    judge = losses.pass_at_k_advantage
+    expected = np.asarray(judge(jnp.asarray(RETURNS.reshape(3, 4) > 0), 2)).reshape(-1)
+    np.testing.assert_allclose(x.advantage, np.broadcast_to(expected, (T, B)), rtol=1e-6)
+    assert not np.allclose(expected, judge(jnp.asarray(RETURNS.reshape(3, 4) > 0), 3).reshape(-1))
+
+
+def test_a_critic_judges_tokens_of_all_answers_together():
+    """Undiscounted, with lambda 1: the return to go, less the value."""
+    x = updated(token_ppo).batch.transitions
+    np.testing.assert_allclose(
+        np.where(MASK, x.target, 0), np.where(MASK, RETURNS, 0), rtol=1e-5, atol=1e-6
+    )
+    advantage = (RETURNS - VALUE)[MASK]
+    advantage = (advantage - advantage.mean()) / advantage.std()
+    np.testing.assert_allclose(np.asarray(x.advantage)[MASK], advantage, rtol=1e-4, atol=1e-5)
+
+
+@named
+def test_what_the_loss_sees_of_an_answer(system):
+    found = updated(system)
+    x = found.batch.transitions
+    np.testing.assert_array_equal(found.batch.mask, MASK)
+    np.testing.assert_array_equal(x.log_prob, ACTED)
+    np.testing.assert_array_equal(x.reference, REFERENCE)
+    assert found.stop is too_far and found.followed
+
+
+def surrogate(advantage, clip):
+    ratio = np.exp(NOW - ACTED)
+    return -np.minimum(ratio * advantage, np.clip(ratio, 1 - clip, 1 + clip) * advantage)
+
+
+def k3(log_prob, other):
+    return np.exp(other - log_prob) - 1 - (other - log_prob)
+
+
+# Of a token, from its advantage.
+RATIO, LOG_RATIO = np.exp(NOW - ACTED), NOW - REFERENCE
+LOSSES = {
+    token_reinforce: lambda a: -a * NOW + 0.3 * k3(NOW, REFERENCE),
+    rloo: lambda a: -a * NOW + 0.3 * k3(NOW, REFERENCE),
+    gpg: lambda a: -a * NOW + 0.3 * k3(NOW, REFERENCE),
+    grpo: lambda a: surrogate(a, 0.2) + 0.3 * k3(NOW, REFERENCE),
+    pass_at_k: lambda a: surrogate(a, 0.2) + 0.3 * k3(NOW, REFERENCE),
+    token_ppo: lambda a: (
+        surrogate(a, 0.2) + 0.3 * k3(NOW, REFERENCE) + 0.5 * np.square(VALUE - RETURNS) / 2
+    ),
+    rpg: lambda a: -RATIO * a + 0.3 * (RATIO * LOG_RATIO - RATIO + np.exp(REFERENCE - ACTED)),
+    rpg_clipped: lambda a: surrogate(a - 0.3 * LOG_RATIO, 0.2),
+}
+
+
+@named
+def test_the_loss_of_a_token(system):
+    """With every token alike, less an entropy bonus."""
+    changes = {"average": "token", "kl.weight": 0.3, "entropy_weight": 0.1}
+    changes |= {"k": 2} if system is pass_at_k else {}
+    values, reports, x = loss_of(system, **changes)
+    expected = LOSSES[system](np.asarray(x.advantage)) - 0.1 * ENTROPY
+    np.testing.assert_allclose(values, np.where(MASK, expected, 0), rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(reports["entropy"], np.where(MASK, ENTROPY, 0))
+    to_reference = np.where(MASK, k3(NOW, REFERENCE), 0)
+    np.testing.assert_allclose(reports["kl_to_reference"], to_reference, rtol=1e-3, atol=1e-5)
+    moved = np.where(MASK, k3(ACTED, NOW), 0)  # what an early stop looks at
+    np.testing.assert_allclose(reports["approximate_kl"], moved, rtol=1e-3, atol=1e-5)
+
+
+def test_another_estimate_of_the_divergence():
+    values, _, x = loss_of(rloo, **{"average": "token", "kl.weight": 0.3, "estimate": "k2"})
+    expected = -np.asarray(x.advantage) * NOW + 0.3 * LOG_RATIO**2 / 2
+    np.testing.assert_allclose(values, np.where(MASK, expected, 0), rtol=1e-4, atol=1e-5)
+
+
+def test_other_divergences_of_rpg():
+    changes = {"average": "token", "kl.weight": 0.3, "direction": "forward", "normalized": True}
+    values, _, x = loss_of(rpg, **changes)
+    reference = np.exp(REFERENCE - ACTED)
+    expected = -RATIO * np.asarray(x.advantage) - 0.3 * reference * LOG_RATIO
+    np.testing.assert_allclose(values, np.where(MASK, expected, 0), rtol=1e-4, atol=1e-5)
+    values, _, x = loss_of(rpg, reinforce=True, **changes)
+    weight = RATIO * np.asarray(x.advantage) + 0.3 * reference
+    np.testing.assert_allclose(values, np.where(MASK, -weight * NOW, 0), rtol=1e-4, atol=1e-5)
+
+
+def test_cloning_learns_the_experts_tokens():
+    values, reports, x = loss_of(token_supervised, average="token", entropy_weight=0.1)
+    np.testing.assert_allclose(values, np.where(MASK, -NOW - 0.1 * ENTROPY, 0), rtol=1e-5)
+    np.testing.assert_array_equal(reports["token_accuracy"], MASK)
+    assert x.advantage is None and x.reference is None
+
+
+@pytest.mark.parametrize("average", AVERAGES)
+def test_what_counts_alike(average):
+    """By weights, whatever the lengths: a sequence without a token, no token at all."""
+    rng = np.random.default_rng(0)
+    for share in (0.0, 0.3, 0.8, 1.0):
+        mask = jnp.asarray(rng.random((T, B)) < share).at[:, 3].set(False)
+        loss = jnp.asarray(rng.normal(size=(T, B)), jnp.float32)
+        whole = lambda x: losses.aggregate_tokens(x, mask, average)  # noqa: B023
+        weighted = lambda x: losses.masked_mean(x * token_weights(mask, average), mask)  # noqa: B023
+        np.testing.assert_allclose(weighted(loss), whole(loss), rtol=1e-5, atol=1e-7)
+        gradients = jax.grad(weighted)(loss), jax.grad(whole)(loss)
+        np.testing.assert_allclose(*gradients, rtol=1e-5, atol=1e-8)
+
+
+@pytest.mark.parametrize("average", AVERAGES)
+def test_the_average_is_that_of_a_minibatch(average):
+    """And of the policy's loss alone: entropies are means over tokens."""
+    found = updated(grpo, average=average, entropy_weight=0.1)
+    some = jax.tree.map(lambda x: x[:, :3], (found.batch.transitions, found.batch.mask))
+    x, mask = some
+    _, descended = found.turn(found.net, dataclasses.replace(found.batch, transitions=x, mask=mask))
+    np.testing.assert_array_equal(descended.transitions.weight, token_weights(mask, average))
+    values, reports, x = loss_of(grpo, average=average, entropy_weight=0.1)
+    plain = surrogate(np.asarray(x.advantage), 0.2)
+    expected = losses.aggregate_tokens(jnp.asarray(plain), jnp.asarray(MASK), average)
+    np.testing.assert_allclose(reports["policy_loss"].sum() / MASK.sum(), expected, rtol=1e-4)
+    entropy = 0.1 * ENTROPY[MASK].mean()
+    np.testing.assert_allclose(values.sum() / MASK.sum(), expected - entropy, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("system", "changes", "message"),
+    [
+        (pass_at_k, {"k": 5}, "k is 5; it must be at most groups.answers=4"),
+        (grpo, {"recurrent": 9, "transformer": 1}, "9 wide"),
+        (grpo, {"recurrent": 9, "transformer": 1, "attention_heads": 4}, "4 heads"),
+        (grpo, {"minibatches": 5}, "minibatches=5"),
+        (grpo, {"chunk_rows": 5 * LONGEST}, "does not divide a minibatch of 12 rows"),
+        (token_supervised, {"minibatches": 3}, "minibatches=3"),
+        (token_supervised, {"early_stop": True}, "cannot stop early"),
+    ],
+)
+def test_bad_settings(system, changes, message):
+    config, _ = built(system)
+    with pytest.raises(UserError, match=message):
+        system(ENV, replace(config, changes))
+
+
+def test_worlds_that_do_not_fit():
+    with pytest.raises(UserError, match="time limit"):
+        grpo(dataclasses.replace(ENV, max_steps=None), replace(grpo.Config(), SIZES))
+    with pytest.raises(UserError, match="expert"):
+        token_supervised(dataclasses.replace(ENV, expert=None))
+
+
+def test_a_transformer_has_the_heads_that_it_is_told():
+    _, recipe = built(grpo, transformer=3, attention_heads=4)
+    assert recipe.memory(2).keys.shape == (2, 3, LONGEST + 1, 4, 2)
+
+
+@pytest.mark.parametrize("system", [token_supervised, token_ppo, rpg], ids=lambda s: s.name)
+def test_structure(system):
+    config, _ = built(system, transformer=1)
+    algorithm = system(ENV, config)
+    check_structure(algorithm)
+    assert algorithm is system(ENV, config)
+
+
+def test_a_policy_without_memory():
+    config, _ = built(grpo, recurrent=0)
+    check_structure(grpo(ENV, config))
+
+
+@functools.cache
+def cloned():
+    """A warm-up's agent before and after an update."""
+    config, _ = built(token_supervised, num_envs=4, learning_rate=0.1)
+    return one_update(token_supervised(ENV, config))
+
+
+def one_update(algorithm, agent=None):
+    """The states of an agent before and after a step of the algorithm; it begins from `agent`."""
+    state = start(algorithm, random.key(0)).state
+    state = state if agent is None else take_over(state, agent)
+    after, _ = jax.jit(algorithm.step)(state, random.key(1))
+    return state.agent, after.agent
+
+
+def same(a, b):
+    pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
+    return all(np.array_equal(x, y) for x, y in pairs)
+
+
+@named
+def test_any_method_goes_on_from_a_warm_up(system):
+    def shapes(system):
+        config, _ = built(system, transformer=1)
+        agent = system.agent(ENV, config)
+        state = jax.eval_shape(agent.init, jax.random.key(0), agent.hyper)
+        return without_hyper(state)
+
+    assert shapes(system) == shapes(token_supervised)
+
+
+def test_the_reference_is_the_cloned_policy_and_stays_it():
+    before, after = (x.parts["actor_critic"] for x in cloned())
+    assert same(before.target, before.params)
+    assert same(after.target, after.params)
+    assert not same(after.params, before.params)
+    config, _ = built(grpo, **{"kl.weight": 0.1, "epochs": 2})
+    begun, later = one_update(grpo(ENV, config), cloned()[1])
+    begun, later = begun.parts["actor_critic"], later.parts["actor_critic"]
+    assert same(begun.params, after.params) and same(begun.target, after.params)
+    assert not same(later.params, after.params)
+    assert same(later.target, after.params)
