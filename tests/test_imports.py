@@ -26,7 +26,7 @@ ALLOWED = {
     "evaluation": LOW | {"exact", "agents"},
     "datasets": LOW | {"agents", "evaluation"},
     "systems": LOW | {"agents", "evaluation", "datasets"},
-    "algorithms": LOW | {"agents", "exact", "evaluation", "datasets"},
+    "algorithms": LOW | {"systems", "agents", "exact", "evaluation", "datasets"},
     "runtime": {"*"},
 }
 

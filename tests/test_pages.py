@@ -16,7 +16,7 @@ import pytest
 from experiments import document_losses, gallery
 from experiments.bench import report
 from jaxrl import envs
-from jaxrl.agents import registry
+from jaxrl.algorithms import registry
 from jaxrl.runtime import configuration
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -47,7 +47,7 @@ def test_paths_in_the_text_exist(page):
 def test_the_readme_counts_what_there_is():
     rows = document_losses.index().count("\n| `")
     expected = {
-        "algorithms": str(len(registry.BUILT_IN)),
+        "algorithms": str(len(registry.built_in())),
         "environments of its own": f"**{len(envs.names())}**",
         "losses to import": f"**{rows}**",
     }
@@ -60,7 +60,7 @@ def test_the_readme_counts_what_there_is():
 
 def test_every_algorithm_is_in_the_readme():
     row = re.search(r"^\| algorithms \| (`ppo`.*)\|$", README, re.MULTILINE)
-    assert row and set(registry.BUILT_IN) <= set(re.findall(r"`(\w+)`", row[1]))
+    assert row and set(registry.built_in()) <= set(re.findall(r"`(\w+)`", row[1]))
 
 
 def test_the_speed_in_the_readme_is_what_was_recorded():

@@ -80,4 +80,11 @@ def _build(
 ) -> Algorithm:
     agent = system.agent(env, config, dict(networks), dict(optimizers))
     source = system.source(env, config)
-    return learn.learn(normalized(agent, env, config), source, system.updates(config))
+    algorithm = learn.learn(normalized(agent, env, config), source, system.updates(config))
+    return dataclasses.replace(algorithm, num_shards=_shards(config))
+
+
+def _shards(config: Any) -> int:
+    """The logical shards of the settings' source; 1 where it has none."""
+    groups = (getattr(config, field.name) for field in dataclasses.fields(config))
+    return next((group.num_shards for group in groups if hasattr(group, "num_shards")), 1)

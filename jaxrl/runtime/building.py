@@ -11,7 +11,7 @@ import jax
 from jax.sharding import PartitionSpec
 
 from jaxrl import envs
-from jaxrl.agents import registry as algorithms
+from jaxrl.algorithms import registry as algorithms
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import REPLICATED, Algorithm, Environment
 from jaxrl.evaluation.evaluate import check_same_spaces
@@ -56,12 +56,12 @@ def _check_devices(config: Experiment, algorithm: Algorithm) -> None:
         algorithm.partition, is_leaf=lambda spec: isinstance(spec, PartitionSpec)
     )
     # An agent without logical shards would mix what lies on several devices in each minibatch.
-    shards = getattr(config.agent, "num_shards", None)
+    shards = algorithm.num_shards or getattr(config.agent, "num_shards", None)
     if config.devices > 1 and (shards is None or all(spec == REPLICATED for spec in specs)):
         raise UserError(f"'{config.algorithm}' runs on one device; devices is {config.devices}.")
     if shards is not None and shards % config.devices:
         raise UserError(
-            f"devices is {config.devices}, which does not divide agent.num_shards={shards}."
+            f"devices is {config.devices}, which does not divide num_shards={shards}."
         )
 
 

@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 
 import yaml
 
-from jaxrl.agents import registry as algorithms
+from jaxrl.algorithms import registry as algorithms
 from jaxrl.core import plugins
 from jaxrl.core.errors import UserError, unknown
 from jaxrl.core.hyper import MANY, check, static

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from jaxrl import envs
-from jaxrl.agents import registry
+from jaxrl.algorithms import registry
 from jaxrl.core.errors import UserError
 from jaxrl.core.hyper import Range, check
 from jaxrl.runtime import configuration

@@ -2,7 +2,7 @@
 
 import pytest
 
-from jaxrl.agents import registry as algorithms
+from jaxrl.algorithms import registry as algorithms
 from jaxrl.core import errors
 from jaxrl.envs import registry as envs
 

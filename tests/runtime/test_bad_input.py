@@ -52,7 +52,7 @@ TRAIN = {
     "--env-params force=inf": "is inf; it must be a finite 32-bit number, such as 10.",
     "--env-params force=1e300": "0160; it must be a finite 32-bit number, such as 10.",
     "--generator pgc": "did you mean 'pcg'?",
-    "--devices 2": "devices is 2, which does not divide agent.num_shards=1",
+    "--devices 2": "devices is 2, which does not divide num_shards=1",
     "--devices 64 --agent.num-shards 64 --agent.num-envs 64": "devices is 64, but there are ",
     "--evaluate-env pendulum": "cannot act in 'pendulum'",
     "--evaluate-episodes 0": "evaluate_episodes is 0; it must be at least 1",

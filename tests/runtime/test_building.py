@@ -30,5 +30,5 @@ def test_shards_are_spread_evenly(algorithm):
     settings = {"algorithm": algorithm, "agent": {"num_envs": 8, "num_shards": 4}}
     for devices in (1, 2, 4):
         building.build(configuration.experiment(settings | {"devices": devices}))
-    with pytest.raises(UserError, match=r"^devices is 8, which does not divide agent.num_shards=4"):
+    with pytest.raises(UserError, match=r"^devices is 8, which does not divide num_shards=4"):
         building.build(configuration.experiment(settings | {"devices": 8}))

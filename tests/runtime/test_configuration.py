@@ -131,7 +131,7 @@ def test_every_configuration_that_comes_along_is_read(path, no_training):
 def test_every_setting_has_a_line_of_meaning():
     import inspect
 
-    from jaxrl.agents import registry
+    from jaxrl.algorithms import registry
 
     classes = [configuration.Experiment, *(registry.builder(n)[1] for n in registry.names())]
     for cls in classes:
