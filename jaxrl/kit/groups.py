@@ -88,6 +88,14 @@ class Torso:
 
 
 @group
+class LinearTorso(Torso):
+    """The layers before a head, of which there may be none."""
+
+    hidden: tuple[int, ...] = static((), low=1, high=WIDE)
+    """Widths of the hidden layers; none for linear heads."""
+
+
+@group
 class ImageTorso(Torso):
     """The layers before a head, with convolutions before them for images."""
 

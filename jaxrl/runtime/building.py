@@ -60,9 +60,7 @@ def _check_devices(config: Experiment, algorithm: Algorithm) -> None:
     if config.devices > 1 and (shards is None or all(spec == REPLICATED for spec in specs)):
         raise UserError(f"'{config.algorithm}' runs on one device; devices is {config.devices}.")
     if shards is not None and shards % config.devices:
-        raise UserError(
-            f"devices is {config.devices}, which does not divide num_shards={shards}."
-        )
+        raise UserError(f"devices is {config.devices}, which does not divide num_shards={shards}.")
 
 
 def plan(config: Experiment, algorithm: Algorithm) -> Plan:

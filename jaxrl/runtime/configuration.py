@@ -28,6 +28,7 @@ Trust = bool | frozenset[str]  # all code from outside of jaxrl, none, or what i
 LONGEST_NAME = 255  # of a file, in the file systems that there are
 
 STEPS = 10**15  # more than anyone waits for
+TRACKERS = ("none", "tensorboard", "wandb")  # what may show a run while it goes on
 SEEDS = 2**32  # a seed is 32 bits of a key
 
 
@@ -87,7 +88,7 @@ class Experiment(Generic[C]):
     """The folder in which the run makes a folder of its own."""
     name: str = ""
     """The run folder's name; empty for ALGORITHM-ENV-NUMBER."""
-    track: str = "none"
+    track: str = static("none", choices=TRACKERS)
     """tensorboard, wandb (offline unless WANDB_MODE says otherwise) or none: who shows the rows of
     the log while the run goes on, besides its folder."""
 

@@ -30,7 +30,7 @@ SUITE = ("suite/CartPole-v1", "suite/Acrobot-v1", "suite/Pong-v1")
         ("suite/cartpole", SUITE, "suite/CartPole-v1"),
         ("sac", algorithms.names(), None),  # no slip of a2c
         ("td3", algorithms.names(), None),
-        ("trpo", algorithms.names(), None),
+        ("acktr", algorithms.names(), None),
         ("alphazero", algorithms.names(), None),
         ("impala", algorithms.names(), None),
         ("ant", envs.names(), None),

@@ -9,7 +9,7 @@ from tests.runtime import tiny
 TRAIN = {
     "--agent.lerning-rate 1": "Unknown option '--agent.lerning-rate'; did you mean "
     "'--agent.learning-rate'?",
-    "--learning-rate 1": "Unknown option '--learning-rate'; did you mean '--agent.learning-rate'?",
+    "--learnin-rate 1": "Unknown option '--learnin-rate'; did you mean '--agent.learning-rate'?",
     "--sede 1": "did you mean '--seed'?",
     "--no-seeds": "Unknown option '--no-seeds'",
     "--no-quiet yes": "Unknown option '--no-quiet'",

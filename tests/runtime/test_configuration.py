@@ -133,11 +133,22 @@ def test_every_setting_has_a_line_of_meaning():
 
     from jaxrl.algorithms import registry
 
-    classes = [configuration.Experiment, *(registry.builder(n)[1] for n in registry.names())]
+    def with_groups(config):  # a group says what it is itself
+        yield type(config)
+        for field in dataclasses.fields(config):
+            value = getattr(config, field.name)
+            if dataclasses.is_dataclass(value):
+                yield from with_groups(value)
+
+    classes = {configuration.Experiment}
+    for name in registry.names():
+        classes |= set(with_groups(registry.default_config(name)))
     for cls in classes:
+        assert inspect.getdoc(cls)
         source = inspect.getsource(cls)
         for field in dataclasses.fields(cls):
-            if f"    {field.name}: " in source:
+            group = dataclasses.is_dataclass(getattr(cls, field.name, None))
+            if f"    {field.name}: " in source and not group:
                 after = source.split(f"    {field.name}: ", 1)[1].split("\n    ", 1)[1]
                 assert after.lstrip().startswith('"""'), (cls.__name__, field.name)
 

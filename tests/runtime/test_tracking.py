@@ -310,7 +310,7 @@ def test_a_package_that_is_missing_is_said_before_training(kind, tmp_path, monke
 
 def test_an_unknown_tracker_is_one_sentence(tmp_path, capfd):
     assert tiny.call("train", tmp_path, "--quiet", "--track", "tensorbord") == 2
-    expected = "error: Unknown value of --track 'tensorbord'; did you mean 'tensorboard'"
+    expected = "error: track is 'tensorbord'; it must be one of none, tensorboard, wandb"
     assert capfd.readouterr().err.startswith(expected)
 
 

@@ -40,7 +40,7 @@ class Config:
     of a game, or none."""
     decay: float = hyper(0.95, low=0, high=1)
     """How much of a baseline stays after one more update's games (their alpha)."""
-    entropy_weight: float = hyper(0.01)
+    entropy_weight: float = hyper(0.01, low=0)
     """Weight of the entropy bonus."""
 
 

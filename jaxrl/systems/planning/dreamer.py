@@ -75,7 +75,7 @@ class Config:
     """Gamma, per step."""
     return_lambda: float = hyper(0.95, low=0, high=1)
     """Lambda of the returns."""
-    entropy_weight: float = hyper(3e-4)
+    entropy_weight: float = hyper(3e-4, low=0)
     """Weight of the policy's entropy, once returns are divided by their range."""
     range_decay: float = hyper(0.99, low=0, high=1)
     """Of the running range of returns, per update."""

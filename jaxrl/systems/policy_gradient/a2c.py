@@ -7,13 +7,12 @@ epoch of one minibatch has the same gradient (Huang et al., 2022, arXiv:2205.091
 from __future__ import annotations
 
 from jaxrl import losses
-from jaxrl.core.hyper import WIDE, hyper, static
+from jaxrl.core.hyper import hyper
 from jaxrl.core.settings import group
 from jaxrl.core.types import Array, Environment
-from jaxrl.kit.groups import Memory, Normalization, Optimizer, Rollouts, Torso
+from jaxrl.kit.groups import LinearTorso, Memory, Normalization, Optimizer, Rollouts
 from jaxrl.kit.learner import Loss, Net, Recipe
 from jaxrl.kit.system import System
-from jaxrl.networks.torsos import ACTIVATIONS
 from jaxrl.systems.policy_gradient.ppo import (
     Sample,
     advantages,
@@ -25,21 +24,11 @@ from jaxrl.systems.policy_gradient.ppo import (
 
 
 @group
-class Layers(Torso):
-    """The hidden layers of policy and value, each."""
-
-    hidden: tuple[int, ...] = static((64, 64), low=1, high=WIDE)
-    """Widths of the hidden layers; none for a linear policy and value."""
-    activation: str = static("tanh", choices=ACTIVATIONS)
-    """What follows each layer."""
-
-
-@group
 class Config:
     """Settings of A2C."""
 
     rollouts: Rollouts = Rollouts(num_envs=16, num_steps=5)
-    torso: Layers = Layers()
+    torso: LinearTorso = LinearTorso(hidden=(64, 64), activation="tanh")
     memory: Memory = Memory()
     optimizer: Optimizer = Optimizer(
         "rmsprop", learning_rate=7e-4, max_grad_norm=0.5, eps=1e-5, flat=True
@@ -51,7 +40,7 @@ class Config:
     """Lambda of generalised advantage estimation; 1 for n-step returns."""
     value_weight: float = hyper(0.5, low=0)
     """Weight of the value loss."""
-    entropy_weight: float = hyper(0.0)
+    entropy_weight: float = hyper(0.0, low=0)
     """Weight of the entropy bonus."""
 
 

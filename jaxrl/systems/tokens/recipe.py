@@ -40,7 +40,7 @@ from jaxrl.core.settings import group
 from jaxrl.core.types import Array, Batch, Environment, Source, TimeStep, Tree, struct
 from jaxrl.envs.wrappers import start_key
 from jaxrl.envs.wrappers.start_key import Params as Start
-from jaxrl.kit.groups import Memory, Optimizer, Passes, Target, Torso
+from jaxrl.kit.groups import LinearTorso, Memory, Optimizer, Passes, Target
 from jaxrl.kit.learner import Loss, Net, Part, Recipe
 from jaxrl.sources import episodes
 from jaxrl.systems.policy_gradient.ppo import (
@@ -73,14 +73,14 @@ class Tokens:
 
     passes: Passes = Passes(epochs=1, minibatches=1, chunk_rows=0)
     memory: Memory = Memory(recurrent=64, transformer=2)
-    torso: Torso = Torso(hidden=(), activation="tanh")
+    torso: LinearTorso = LinearTorso(hidden=(), activation="tanh")
     optimizer: Optimizer = Optimizer(learning_rate=1e-3, max_grad_norm=1.0, eps=1e-5)
     reference: Target = Target(rate=0.0)
 
     average: str = static("sequence", choices=AVERAGES)
     """What counts alike: every sequence (GRPO), every token (DAPO), or a constant for every token
     (Dr. GRPO): sequence, token or constant."""
-    entropy_weight: float = hyper(0.0)
+    entropy_weight: float = hyper(0.0, low=0)
     """Weight of the entropy bonus."""
 
 
