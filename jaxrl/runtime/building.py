@@ -60,9 +60,7 @@ def _check_devices(config: Experiment, algorithm: Algorithm) -> None:
     if config.devices > 1 and (shards is None or all(spec == REPLICATED for spec in specs)):
         raise UserError(f"'{config.algorithm}' runs on one device; devices is {config.devices}.")
     if shards is not None and shards % config.devices:
-        raise UserError(
-            f"devices is {config.devices}, which does not divide num_shards={shards}."
-        )
+        raise UserError(f"devices is {config.devices}, which does not divide num_shards={shards}.")
 
 
 def plan(config: Experiment, algorithm: Algorithm) -> Plan:
@@ -118,4 +116,5 @@ def program(config: Experiment, algorithm: Algorithm, members: Members) -> Progr
                 f"'{config.env}' runs on the host, where there is no {what}; train one seed at a "
                 "time, on one device, without debug."
             )
-    return HostProgram(Program(algorithm), config.env, config.agent.num_envs)
+    assert algorithm.source is not None  # it has one from `host.learner`
+    return HostProgram(Program(algorithm), config.env, algorithm.source.num_envs)

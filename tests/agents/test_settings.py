@@ -9,6 +9,7 @@ import pytest
 
 from jaxrl import envs
 from jaxrl.algorithms import registry
+from jaxrl.core import settings
 from jaxrl.core.errors import UserError
 from jaxrl.core.hyper import Range, check
 from jaxrl.runtime import configuration
@@ -116,7 +117,7 @@ REFUSED = [
     ("league", "matching", "best", "is 'best'; it must be one of uniform, hard, even."),
     ("neupl", "exploration", 0.0, "is 0.0; it must be above 0 and at most 1."),
     ("neupl", "rows", 1, "is 1; it must be at least 2."),
-    ("lifelong", "ewc_decay", 2.0, "is 2.0; it must be between 0 and 1."),
+    ("lifelong", "ewc.decay", 2.0, "is 2.0; it must be between 0 and 1."),
     ("lifelong", "values", [], "is []; it must have at least one entry."),
     ("lpg", "clock", 2.0, "is 2.0; it must be between 0 and 1."),
     ("ta_lpg", "spread", 0.5, "is 0.5; it must be at least 1."),
@@ -168,20 +169,21 @@ def build(name, env, **changes):
     """Build an algorithm with some of its settings changed."""
     make, config = registry.builder(name)
     needed = {"rule": "a.npz"} if name == "lpg" else {}
-    return make(envs.make(env), config(**needed | changes))
+    return make(envs.make(env), settings.replace(config(), needed | changes))
 
 
 @everyone
 def test_every_builder_refuses_what_is_out_of_range(algorithm):
     config = registry.default_config(algorithm)
-    hyper = next(f.name for f in dataclasses.fields(config) if f.metadata.get("hyper"))
-    with pytest.raises(UserError, match=f"^{hyper} is nan; it must be a number\\.$"):
+    declared = list(settings.walk(config))
+    hyper = next(name for name, field, _ in declared if field.metadata.get("hyper"))
+    with pytest.raises(UserError, match=f"^{re.escape(hyper)} is nan; it must be a number\\.$"):
         build(algorithm, "cartpole", **{hyper: math.nan})
-    size = next(f for f in dataclasses.fields(config) if type(f.default) is int)
-    least = size.metadata["range"].low
-    said = f"{size.name} is {least - 1}; it must be at least {least}."
+    size, field = next((name, f) for name, f, _ in declared if type(f.default) is int)
+    least = field.metadata["range"].low
+    said = f"{size} is {least - 1}; it must be at least {least}."
     with pytest.raises(UserError, match=f"^{re.escape(said)}$"):
-        build(algorithm, "cartpole", **{size.name: least - 1})
+        build(algorithm, "cartpole", **{size: least - 1})
 
 
 @everyone

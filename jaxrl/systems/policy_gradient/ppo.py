@@ -59,7 +59,7 @@ class Config:
     """How far a value may move from its old one before its gradient stops."""
     value_weight: float = hyper(0.5, low=0)
     """Weight of the value loss."""
-    entropy_weight: float = hyper(0.0)
+    entropy_weight: float = hyper(0.0, low=0)
     """Weight of the entropy bonus."""
 
 

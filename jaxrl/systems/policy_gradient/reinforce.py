@@ -34,7 +34,7 @@ class Config:
     still run: it does not depend on the action, so the gradient stays unbiased."""
     discount: float = hyper(0.99, low=0, high=1)
     """Gamma, per step."""
-    entropy_weight: float = hyper(0.0)
+    entropy_weight: float = hyper(0.0, low=0)
     """Weight of the entropy bonus."""
 
 

@@ -1,0 +1,219 @@
+"""A life of tasks, one after the other, with an evaluation of all of them after each period.
+
+`live(algorithm, ...)` is for any algorithm whose source plays `tasks.schedule`; `lifelong` is PPO
+with components against forgetting (`jaxrl.algorithms.components`), by name.
+
+One step of a life is a period: a whole number of the algorithm's own steps in one task, then an
+evaluation in all tasks. A task lasts several periods, so a run may be saved and go on in the middle
+of it. What was evaluated lies in the state, in a history of fixed size, and the metrics are those
+of `jaxrl.evaluation.lifelong` so far.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl.agents.policy_gradient import ppo
+from jaxrl.algorithms import old_components as components
+from jaxrl.core import metrics as m
+from jaxrl.core.errors import UserError, unknown
+from jaxrl.core.hyper import hyper
+from jaxrl.core.learn import learn
+from jaxrl.core.types import REPLICATED, Algorithm, Array, Environment, Key, Policy, Tree, struct
+from jaxrl.envs import registry as envs
+from jaxrl.evaluation import lifelong as worth
+from jaxrl.evaluation.evaluate import evaluate
+from jaxrl.sources.rollouts import rollouts
+from jaxrl.tasks.basic import count, each, schedule
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(ppo.Config):
+    """What a life can be told: all that PPO can, the tasks, and the components.
+
+    (Its own fields lie beside PPO's rather than above them, so that every hyper-parameter can be
+    swept under its name.)
+    """
+
+    vary: str = "task"
+    """The parameter of the environment that makes the tasks."""
+    values: tuple[float, ...] = (0, 1, 2)
+    """Its value in each task, in the order of the life."""
+    windows: int = 10
+    """Windows of experience in one period; all tasks are evaluated after each."""
+    periods: int = 2
+    """Periods of each task before the next one comes."""
+    rounds: int = 1
+    """How often the tasks are gone through."""
+    episodes: int = 16
+    """Episodes of each task in one evaluation."""
+    greedy: bool = False
+    """Evaluate the policy's most likely action rather than a sample."""
+    measure: str = ""
+    """What counts as performance: the name of a metric of the environment, such as success, or
+    empty for the return."""
+
+    components: tuple[str, ...] = ()
+    """What helps, the first innermost: ewc, replay, infer, heads, or my_package.mine:component."""
+    max_tasks: int = 4
+    """infer, heads: how many tasks there is room for."""
+
+    ewc_weight: float = hyper(1.0)
+    """ewc: how strongly what earlier tasks need is held after each window."""
+    ewc_decay: float = hyper(1.0)
+    """ewc: how much of the earlier tasks' importance stays when another task ends."""
+    ewc_samples: int = 64
+    """ewc: steps of each window that tell what the present task needs."""
+    replay_capacity: int = 256
+    """replay: windows of single environments that are kept."""
+    replays: int = 32
+    """replay: how many of them are replayed beside each fresh window."""
+    clone_rate: float = hyper(1e-3)
+    """replay: step size of cloning what the policy was when it took the replayed steps."""
+    clone_value_weight: float = hyper(0.5)
+    """replay: weight of cloning the value."""
+    clone_steps: int = 4
+    """replay: gradient steps of cloning after each window."""
+    novelty: float = hyper(3.0)
+    """infer: mean squared deviation, in variances, above which a window is a new task."""
+
+
+@struct
+class Life:
+    inner: Tree
+    history: worth.History
+    periods: Array  # int32: lived so far
+
+    @property
+    def agent(self) -> Tree:
+        """What another run may start from."""
+        return self.inner.agent
+
+
+def live(
+    algorithm: Algorithm,
+    env: Environment,
+    params: Tree,
+    windows: int,
+    periods: int,
+    rounds: int = 1,
+    episodes: int = 16,
+    greedy: bool = False,
+    measure: str = "",
+) -> Algorithm:
+    """`algorithm` living through the tasks `params` (stacked, leading axis [K]) of `env`.
+
+    algorithm: learns from `tasks.schedule(params, windows * periods)`, one window a step.
+    windows: steps of `algorithm` in one period, the step of the life. periods: of each task before
+        the next. rounds: how often all tasks come; the history has room for so many, and what is
+        lived beyond is trained, but not recorded.
+    episodes: of each task in one evaluation, `greedy` or not. They are no part of `frames`.
+    measure: a metric of `env` that is recorded in the place of the return.
+
+    Metrics, each a mean over the tasks that have it (see `evaluation.lifelong`) as of the last
+    step: `performance`, `forgetting`, `backward_transfer`, `forward_transfer`,
+    `performance_maintenance`; the return in each task, `return_task_0` ...; and the task, `task`.
+    Raises `UserError` for numbers below 1.
+    """
+    numbers = {"windows": windows, "periods": periods, "rounds": rounds, "episodes": episodes}
+    for name, value in numbers.items():
+        if value < 1:
+            raise UserError(f"{name} of a life must be at least 1, got {value}.")
+    number = count(params)
+    tasks = each(params)
+
+    def returns(policy: Policy, key: Key) -> Array:
+        played = evaluate(env, policy, key, episodes * number, greedy, tasks=tasks)
+        if measure and measure not in played.metrics:
+            raise unknown(f"metric of '{env.name}'", measure, played.metrics)
+        values = played.metrics[measure] if measure else played.returns
+        return values.reshape(episodes, number).mean(0)
+
+    def init(key, hyper):
+        key, evaluation_key = jax.random.split(key)
+        inner = algorithm.init(key, hyper)
+        history = worth.empty(rounds * number * periods + 1, number)
+        first = returns(algorithm.policy(inner), evaluation_key)
+        return Life(inner, worth.record(history, jnp.int32(0), first, worth.NONE), jnp.int32(0))
+
+    def step(state, key):
+        key, evaluation_key = jax.random.split(key)
+        inner, metrics = jax.lax.scan(algorithm.step, state.inner, jax.random.split(key, windows))
+        task = (state.periods // periods) % number
+        now = returns(algorithm.policy(inner), evaluation_key)
+        history = worth.record(state.history, state.periods + 1, now, task)
+        inner_row = m.reduce(metrics)
+        first = inner_row["diverged"].step  # of the windows
+        first = jnp.where(first == m.NEVER, first, first // windows)
+        report = inner_row | {"diverged": m.First(first)}
+        report |= {f"return_task_{i}": m.mean(now[i]) for i in range(number)}
+        report |= {
+            "task": m.mean(task),
+            "performance": worth.performance(history).mean(),
+            "forgetting": worth.forgetting(history).mean(),
+            "backward_transfer": worth.backward_transfer(history).mean(),
+            "forward_transfer": worth.forward_transfer(history).mean(),
+            "performance_maintenance": worth.performance_maintenance(history).mean(),
+        }
+        return Life(inner, history, state.periods + 1), report
+
+    return dataclasses.replace(
+        algorithm,
+        name=f"life of {number} tasks, {algorithm.name}",
+        init=init,
+        step=step,
+        policy=lambda state: algorithm.policy(state.inner),
+        frames=algorithm.frames * windows,
+        partition=Life(algorithm.partition, REPLICATED, REPLICATED),
+        agent=None,
+        source=None,
+    )
+
+
+def lifelong(env: Environment, config: Config = Config()) -> Algorithm:
+    """PPO with `config.components` in a life of tasks. The same arguments give the same object.
+
+    Raises `UserError` as `ppo` does, and for a component or parameter that does not exist, and
+    `heads` where nothing says which task it is.
+    """
+    return _build(env, config)
+
+
+@functools.cache
+def _build(env: Environment, config: Config) -> Algorithm:
+    if config.normalize_observation or config.normalize_reward:
+        raise UserError("A life has no normalisation: its statistics would change with the task.")
+    params = envs.vary(env, config.vary, _whole(config.values))
+    source = rollouts(
+        env,
+        config.num_envs,
+        config.num_steps,
+        schedule(params, config.windows * config.periods),
+        config.reset_pool,
+    )
+    settings = ppo.Config(
+        **{f.name: getattr(config, f.name) for f in dataclasses.fields(ppo.Config)}
+    )
+    parts = [components.find(name) for name in config.components]
+    agent, source = components.plug(parts, env, settings, config, ppo.agent, source)
+    algorithm = dataclasses.replace(learn(agent, source), config=config)
+    return live(
+        algorithm,
+        env,
+        params,
+        config.windows,
+        config.periods,
+        config.rounds,
+        config.episodes,
+        config.greedy,
+        config.measure,
+    )
+
+
+def _whole(values: tuple[float, ...]) -> tuple[float | int, ...]:
+    """Whole numbers as integers, since parameters that count take no other."""
+    return tuple(int(v) if float(v).is_integer() else v for v in values)
