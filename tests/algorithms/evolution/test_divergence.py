@@ -30,7 +30,7 @@ SETTINGS = {
     "ppga": {
         "population": 4, "gradient_updates": 1, "walk_updates": 1, **CELLS,
         "ppo": {
-            "rollouts": {"num_envs": 2, "num_steps": 4}, "torso": {"hidden": ()},
+            "rollouts": {"num_envs": 2, "num_steps": 4}, "torso": {"hidden": (4,)},
             "passes": {"minibatches": 1, "epochs": 1},
         },
     },
