@@ -24,7 +24,7 @@ ALLOWED = {
     "agents": LOW,
     "exact": {"core", "losses", "envs"},
     "evaluation": LOW | {"exact", "agents"},
-    "datasets": LOW | {"agents", "evaluation"},
+    "datasets": LOW | {"agents", "evaluation", "systems.policy_gradient"},
     "systems": LOW | {"agents", "evaluation", "datasets"},
     "algorithms": LOW | {"systems", "agents", "exact", "evaluation", "datasets"},
     "runtime": {"*"},

@@ -18,8 +18,54 @@ from jaxrl.agents.transforms.ewc import ewc
 from jaxrl.agents.transforms.infer_task import infer_task, seen_with_task
 from jaxrl.core import plugins
 from jaxrl.core.errors import UserError
+from jaxrl.core.hyper import MANY, hyper, static
+from jaxrl.core.settings import group
 from jaxrl.core.types import Agent, Environment, Source
 from jaxrl.sources.rehearsal import rehearsal
+
+
+@group
+class Consolidation:
+    """Settings of ewc."""
+
+    weight: float = hyper(1.0, low=0)
+    """How strongly what earlier tasks need is held after each window."""
+    decay: float = hyper(1.0, low=0, high=1)
+    """How much of the earlier tasks' importance stays when another task ends."""
+    samples: int = static(64, low=1, high=MANY)
+    """Steps of each window that tell what the present task needs."""
+
+
+@group
+class Cloning:
+    """Settings of cloning: what the policy was when it took the replayed steps."""
+
+    rate: float = hyper(1e-3, low=0)
+    """Step size."""
+    value_weight: float = hyper(0.5, low=0)
+    """Weight of cloning the value."""
+    steps: int = static(4, low=1)
+    """Gradient steps after each window."""
+
+
+@group
+class Rehearsal:
+    """Settings of replay."""
+
+    capacity: int = static(256, low=1, high=MANY)
+    """Windows of single environments that are kept."""
+    replays: int = static(32, low=1, high=MANY)
+    """How many of them are replayed beside each fresh window."""
+    clone: Cloning = Cloning()
+    """Of what the policy said then."""
+
+
+@group
+class Inference:
+    """Settings of infer."""
+
+    novelty: float = hyper(3.0, above=0)
+    """Mean squared deviation, in variances, above which a window is a new task."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -36,7 +82,7 @@ class Component:
 
 EWC = Component(
     "ewc",
-    agent=lambda agent, env, c: ewc(agent, c.ewc_weight, c.ewc_decay, c.ewc_samples),
+    agent=lambda agent, env, c: ewc(agent, c.ewc.weight, c.ewc.decay, c.ewc.samples, "ewc."),
 )
 
 REPLAY = Component(
@@ -45,15 +91,22 @@ REPLAY = Component(
         settings, record=tuple(dict.fromkeys((*settings.record, "logits", "value")))
     ),
     agent=lambda agent, env, c: clone(
-        agent, c.num_envs, c.clone_rate, c.clone_value_weight, c.clone_steps
+        agent,
+        c.ppo.rollouts.num_envs,
+        c.replay.clone.rate,
+        c.replay.clone.value_weight,
+        c.replay.clone.steps,
+        "replay.clone.",
     ),
-    source=lambda source, env, c: rehearsal(source, c.replay_capacity, c.replays),
+    source=lambda source, env, c: rehearsal(source, c.replay.capacity, c.replay.replays),
 )
 
 INFER = Component(
     "infer",
     env=lambda seen, env, c: seen_with_task(seen, c.max_tasks),
-    agent=lambda agent, env, c: infer_task(agent, env, c.max_tasks, c.num_envs, c.novelty),
+    agent=lambda agent, env, c: infer_task(
+        agent, env, c.max_tasks, c.ppo.rollouts.num_envs, c.infer.novelty, "infer."
+    ),
 )
 
 HEADS = Component(

@@ -17,28 +17,37 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from jaxrl.agents.policy_gradient import ppo
-from jaxrl.algorithms import components
+from jaxrl.algorithms.components import Consolidation, Inference, Rehearsal, find, plug
 from jaxrl.core import metrics as m
+from jaxrl.core import settings
 from jaxrl.core.errors import UserError, unknown
-from jaxrl.core.hyper import MANY, check, hyper, static
+from jaxrl.core.hyper import MANY, check, static
 from jaxrl.core.learn import learn
+from jaxrl.core.settings import group
 from jaxrl.core.types import REPLICATED, Algorithm, Array, Environment, Key, Policy, Tree, struct
 from jaxrl.envs import registry as envs
 from jaxrl.evaluation import lifelong as worth
 from jaxrl.evaluation.evaluate import evaluate
+from jaxrl.kit.wrapping import within
 from jaxrl.networks.heads import check_action_space
-from jaxrl.sources.rollouts import rollouts
+from jaxrl.systems.policy_gradient.ppo import Config as PPOConfig
+from jaxrl.systems.policy_gradient.ppo import ppo
 from jaxrl.tasks.basic import count, each, schedule
 
 
-@dataclasses.dataclass(frozen=True)
-class Config(ppo.Config):
-    """What a life can be told: all that PPO can, the tasks, and the components.
+@group
+class Config:
+    """What a life can be told: PPO's settings, the tasks, and the components, with the settings of
+    those that are built in."""
 
-    (Its own fields lie beside PPO's rather than above them, so that every hyper-parameter can be
-    swept under its name.)
-    """
+    ppo: PPOConfig = PPOConfig()
+    """How the agent learns."""
+    ewc: Consolidation = Consolidation()
+    """Of the component ewc."""
+    replay: Rehearsal = Rehearsal()
+    """Of the component replay."""
+    infer: Inference = Inference()
+    """Of the component infer."""
 
     vary: str = "task"
     """The parameter of the environment that makes the tasks."""
@@ -62,25 +71,6 @@ class Config(ppo.Config):
     """What helps, the first innermost: ewc, replay, infer, heads, or my_package.mine:component."""
     max_tasks: int = static(4, low=1)
     """infer, heads: how many tasks there is room for."""
-
-    ewc_weight: float = hyper(1.0, low=0)
-    """ewc: how strongly what earlier tasks need is held after each window."""
-    ewc_decay: float = hyper(1.0, low=0, high=1)
-    """ewc: how much of the earlier tasks' importance stays when another task ends."""
-    ewc_samples: int = static(64, low=1, high=MANY)
-    """ewc: steps of each window that tell what the present task needs."""
-    replay_capacity: int = static(256, low=1, high=MANY)
-    """replay: windows of single environments that are kept."""
-    replays: int = static(32, low=1, high=MANY)
-    """replay: how many of them are replayed beside each fresh window."""
-    clone_rate: float = hyper(1e-3, low=0)
-    """replay: step size of cloning what the policy was when it took the replayed steps."""
-    clone_value_weight: float = hyper(0.5, low=0)
-    """replay: weight of cloning the value."""
-    clone_steps: int = static(4, low=1)
-    """replay: gradient steps of cloning after each window."""
-    novelty: float = hyper(3.0, above=0)
-    """infer: mean squared deviation, in variances, above which a window is a new task."""
 
 
 @struct
@@ -188,22 +178,16 @@ def lifelong(env: Environment, config: Config = Config()) -> Algorithm:
 def _build(env: Environment, config: Config) -> Algorithm:
     check(config)
     check_action_space(env.action_space, "lifelong")
-    if config.normalize_observation or config.normalize_reward:
-        raise UserError("A life has no normalisation: its statistics would change with the task.")
+    wrong = ("ppo.normalization.observation", "ppo.normalization.reward")
+    why = "a life has no normalisation, whose statistics would change with the task"
+    settings.refuse(config, wrong, why)
     params = envs.vary(env, config.vary, _whole(config.values))
-    source = rollouts(
-        env,
-        config.num_envs,
-        config.num_steps,
-        schedule(params, config.windows * config.periods),
-        config.reset_pool,
-    )
-    settings = ppo.Config(
-        **{f.name: getattr(config, f.name) for f in dataclasses.fields(ppo.Config)}
-    )
-    parts = [components.find(name) for name in config.components]
-    agent, source = components.plug(parts, env, settings, config, ppo.agent, source)
-    algorithm = dataclasses.replace(learn(agent, source), config=config)
+    source = config.ppo.rollouts.source(env, schedule(params, config.windows * config.periods))
+    build = lambda env, config: within(ppo.agent(env, config), "ppo")
+    parts = [find(name) for name in config.components]
+    agent, source = plug(parts, env, config.ppo, config, build, source)
+    shards = config.ppo.rollouts.num_shards
+    algorithm = dataclasses.replace(learn(agent, source), config=config, num_shards=shards)
     return live(
         algorithm,
         env,

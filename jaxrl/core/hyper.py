@@ -13,7 +13,7 @@ import dataclasses
 import math
 import numbers
 import reprlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import jax
@@ -259,6 +259,20 @@ def without_hyper(state: Tree) -> dict[str, Any]:
     """All other leaves of `state`, by their paths as `jax.tree_util.keystr` writes them."""
     leaves = jax.tree_util.tree_flatten_with_path(state)[0]
     return {jax.tree_util.keystr(path): x for path, x in leaves if _hyper_name(path) is None}
+
+
+def rename_hyper(state: Tree, name: Callable[[str], str]) -> Tree:
+    """`state`, whose hyper-parameters are called `name(old name)` wherever they are stored."""
+    holds = lambda x: isinstance(getattr(x, "hyper", None), Mapping)
+
+    def rename(x: Any) -> Any:
+        if not holds(x):
+            return x
+        parts = {f.name: rename_hyper(getattr(x, f.name), name) for f in dataclasses.fields(x)}
+        parts["hyper"] = {name(old): value for old, value in x.hyper.items()}
+        return dataclasses.replace(x, **parts)
+
+    return jax.tree.map(rename, state, is_leaf=holds)
 
 
 def _hyper_name(path: tuple) -> str | None:

@@ -61,6 +61,14 @@ def _replaced(config: Any, path: list[str], value: Any) -> Any:
     return dataclasses.replace(config, **{name: value})
 
 
+def refuse(config: Any, names: Iterable[str], why: str) -> None:
+    """Raises `UserError`, which says `why`, where one of the settings `names`, dotted, is on: true,
+    or a number above 0."""
+    for name in names:
+        if lookup(config, name):
+            raise UserError(f"{name} is {lookup(config, name)}; {why}.")
+
+
 def full_name(name: str, known: Iterable[str], kind: str = "hyper-parameter") -> str:
     """The one of `known` that `name` is, or is the ending of (`learning_rate` of
     `optimizer.learning_rate`). Raises `UserError` for none and, listing them, for several."""

@@ -259,6 +259,7 @@ class Source:
     sample(state, fresh, key) -> Batch: one batch to learn from
     feedback(state, batch, feedback) -> state: what the update said of the batch
     frames: environment steps in one `collect`; initial_frames: those spent in `init`.
+    num_envs: environments that `collect` steps side by side; 0 where there are none.
     partition: PartitionSpecs as a prefix of the state's tree: what is split over devices.
     """
 
@@ -269,6 +270,7 @@ class Source:
     feedback: Callable[[Tree, Batch, Tree], Tree] = lambda state, batch, feedback: state
     frames: int = 0
     initial_frames: int = 0
+    num_envs: int = 0
     hyper: Hyper = dataclasses.field(default_factory=dict)
     partition: Tree = REPLICATED
 

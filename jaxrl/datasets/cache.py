@@ -27,7 +27,7 @@ from jaxrl.datasets import making
 from jaxrl.datasets.data import Dataset, References, conform, join, profile
 
 NAMES = (*making.KINDS, "medium-expert", "mixed")
-FORMAT = 1  # of the files, and of how the sets are made
+FORMAT = 2  # of the files, and of how the sets are made
 # What reading JSON and .npz files raises where they are not what they should be.
 DAMAGE = (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, RuntimeError)
 DAMAGE += (MemoryError, zipfile.BadZipFile, zlib.error)

@@ -19,8 +19,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxrl.agents.policy_gradient import ppo
-from jaxrl.core import random, spaces
+from jaxrl.core import random, settings, spaces
 from jaxrl.core.errors import UserError
 from jaxrl.core.learn import learn
 from jaxrl.core.train import advance, start
@@ -30,6 +29,8 @@ from jaxrl.envs.adapters.gymnasium import PREFIX
 from jaxrl.envs.policies import random_policy
 from jaxrl.evaluation.evaluate import evaluate
 from jaxrl.sources.rollouts import rollouts
+from jaxrl.systems.policy_gradient.ppo import Config as PPOConfig
+from jaxrl.systems.policy_gradient.ppo import ppo
 
 KINDS = ("random", "medium", "expert", "medium-replay")
 PARTS = 40  # moments of the run at which its policy may be taken
@@ -42,22 +43,25 @@ class Recipe:
     """How a world's policies are trained."""
 
     steps: int
-    agent: ppo.Config
+    agent: PPOConfig
 
 
-_CONTROL = ppo.Config(
-    num_envs=16,
-    num_steps=128,
-    epochs=8,
-    minibatches=8,
-    learning_rate=1e-3,
-    normalize_observation=True,
-    normalize_reward=True,
+_CONTROL = settings.replace(
+    PPOConfig(),
+    {
+        "num_envs": 16,
+        "num_steps": 128,
+        "epochs": 8,
+        "minibatches": 8,
+        "learning_rate": 1e-3,
+        "normalization.observation": True,
+        "normalization.reward": True,
+    },
 )
 # By the environment's name; `_CONTROL` for others.
 RECIPES = {
     "pendulum": Recipe(
-        327_680, dataclasses.replace(_CONTROL, discount=0.9, learning_rate_steps=327_680)
+        327_680, settings.replace(_CONTROL, {"discount": 0.9, "learning_rate_steps": 327_680})
     ),
 }
 
@@ -118,7 +122,7 @@ def make(
         raise UserError(f"size must be at least 1 and below 2**31, got {size}.")
     how = how or recipe(env)
     keys = jax.random.split(random.key(seed), 5)
-    algorithm = ppo.ppo(env, how.agent)
+    algorithm = ppo(env, how.agent)
     assert algorithm.agent is not None and algorithm.source is not None
     recording = learn(algorithm.agent, recorded(algorithm.source))
     steps = max(1, how.steps // recording.frames // PARTS)

@@ -126,6 +126,13 @@ class State:
     hyper: dict[str, Any]
 
 
+def acting_state(params: Mapping[str, Tree]) -> State:
+    """What is enough to act by `params`, by the parts' names (as `wrapping.params_of` gives them):
+    a state without what trains them, for agents that act by their parameters alone."""
+    parts = {name: Trained(value, ()) for name, value in params.items()}
+    return State(parts, (), jnp.int32(0), jnp.float32(0), {})
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Kit:
     """What a net is made of that does not change while it learns."""

@@ -7,6 +7,7 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import jax
 import optax
 
 from jaxrl.core import hyper, learn
@@ -64,7 +65,9 @@ class System:
         config = self.Config() if config is None else config
         hyper.check(config)
         self.check(env, config, self.name)
-        recipe = self.recipe(env, Static(config))
+        # What is built is kept, also where a trace asks for it first: its arrays are no tracers.
+        with jax.ensure_compile_time_eval():
+            recipe = self.recipe(env, Static(config))
         parts = dict(recipe.parts)
         for field, given in (("network", networks), ("transform", optimizers)):
             for name, value in given.items():

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.core.errors import UserError
+from jaxrl.core.hyper import rename_hyper
 from jaxrl.core.types import Agent, Batch, Info, Key, TimeStep, Tree, struct
 from jaxrl.kit.learner import State
 
@@ -74,6 +75,35 @@ def wrap(
         hyper={**agent.hyper, **new},
         needs=(*agent.needs, *needs),
         hand_over=lambda state: dataclasses.replace(state, agent=agent.hand_over(state.agent)),
+    )
+
+
+def within(agent: Agent, group: str) -> Agent:
+    """`agent` as a part of a system whose Config has the agent's in a group: the hyper-parameter
+    `clip` is then called `group.clip`, outside and in its state, so that the system's settings set,
+    sweep and replace it. For deeper nesting `group` may have dots, or this is done again."""
+    outer = lambda name: f"{group}.{name}"
+    inner = lambda name: name.removeprefix(f"{group}.")
+    outside = lambda state: rename_hyper(state, outer)
+    inside = lambda state: rename_hyper(state, inner)
+
+    def init(key, hyper):
+        return outside(agent.init(key, {name: hyper[outer(name)] for name in agent.hyper}))
+
+    def act(state, timestep, memory, key, greedy):
+        return agent.act(inside(state), timestep, memory, key, greedy)
+
+    def update(state, batch, key):
+        state, info = agent.update(inside(state), batch, key)
+        return outside(state), info
+
+    return dataclasses.replace(
+        agent,
+        init=init,
+        act=act,
+        update=update,
+        hyper={outer(name): value for name, value in agent.hyper.items()},
+        hand_over=lambda state: outside(agent.hand_over(inside(state))),
     )
 
 

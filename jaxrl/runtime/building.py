@@ -116,4 +116,5 @@ def program(config: Experiment, algorithm: Algorithm, members: Members) -> Progr
                 f"'{config.env}' runs on the host, where there is no {what}; train one seed at a "
                 "time, on one device, without debug."
             )
-    return HostProgram(Program(algorithm), config.env, config.agent.num_envs)
+    assert algorithm.source is not None  # it has one from `host.learner`
+    return HostProgram(Program(algorithm), config.env, algorithm.source.num_envs)

@@ -1,7 +1,8 @@
 """Gymnasium environments on the host, stepped beside the jitted learner.
 
     worlds = Worlds("CartPole-v1", num_envs=8)
-    algorithm = learner(ppo(worlds.env, Config(num_envs=8, num_steps=64)))
+    config = settings.replace(ppo.Config(), {"num_envs": 8, "num_steps": 64})
+    algorithm = learner(ppo(worlds.env, config))
     run = start(algorithm, worlds, random.key(0))
     run, row = train(algorithm, worlds, run, 100)
     episodes = evaluate(worlds.env, algorithm.policy(run.state), key)
@@ -213,7 +214,7 @@ def learner(algorithm: Algorithm) -> Algorithm:
         f"'{algorithm.name}' cannot learn on the host; only an agent that learns from rollouts "
         "can, such as PPO."
     )
-    if agent is None or source is None:
+    if agent is None or source is None or not source.num_envs:
         raise wrong
 
     def window(key, hyper):
@@ -241,6 +242,7 @@ def learner(algorithm: Algorithm) -> Algorithm:
             collect=collect,
             sample=lambda state, fresh, key: fresh,
             frames=source.frames,
+            num_envs=source.num_envs,
         ),
     )
 
@@ -278,15 +280,16 @@ def start(algorithm: Algorithm, worlds: Worlds, key: Key, hyper: Hyper | None = 
 
 def advance(algorithm: Algorithm, worlds: Worlds, run: loop.Run) -> tuple[loop.Run, dict[str, Any]]:
     """Collect a window, learn from it, and return the metrics. `algorithm` is from `learner`."""
-    num_steps, rest = divmod(algorithm.frames, worlds.num_envs)
-    if rest:
+    num_envs = algorithm.source.num_envs if algorithm.source else 0
+    if num_envs != worlds.num_envs:
         raise UserError(
-            f"There are {worlds.num_envs} worlds, but '{algorithm.name}' takes {algorithm.frames} "
-            "steps in an update; its num_envs must be the number of worlds."
+            f"There are {worlds.num_envs} worlds, but '{algorithm.name}' learns from {num_envs} "
+            "side by side; its num_envs must be the number of worlds."
         )
     if worlds.timestep is None:  # a run that goes on: its episodes were not saved
         worlds.reset(jax.random.fold_in(jax.random.fold_in(run.key, EPISODES), run.step))
     key = jax.random.fold_in(jax.random.fold_in(run.key, ACTIONS), run.step)
+    num_steps = algorithm.frames // num_envs
     batch, endings = collect(worlds, algorithm.policy(run.state), key, num_steps)
     frames: Any = np.float32((int(run.step) + 1) * algorithm.frames)
     window = Window(dataclasses.replace(batch, frames=frames), endings)

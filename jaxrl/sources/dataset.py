@@ -121,6 +121,7 @@ def mixed(offline: Source, online: Source) -> Source:
         sample,
         frames=online.frames,
         initial_frames=online.initial_frames,
+        num_envs=online.num_envs,
         hyper=hyperparameters.merge(offline.hyper, online.hyper),
         partition=Mixed(offline.partition, online.partition),
     )

@@ -74,5 +74,6 @@ def episodes(env: Environment, num_envs: int, tasks: Tasks | None = None) -> Sou
         collect,
         sample=lambda state, fresh, key: fresh,
         frames=frames,
+        num_envs=num_envs,
         partition=PartitionSpec(),
     )

@@ -119,6 +119,7 @@ def replay(
         feedback,
         frames=source.frames,
         initial_frames=source.initial_frames + windows * source.frames,
+        num_envs=source.num_envs,
         hyper=hyperparameters.merge(source.hyper, sampler.hyper),
         partition=Ring(
             source.partition,

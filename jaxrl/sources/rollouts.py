@@ -88,5 +88,6 @@ def rollouts(
         collect,
         sample=lambda state, fresh, key: fresh,
         frames=frames,
+        num_envs=num_envs,
         partition=RolloutState(SPLIT, REPLICATED, REPLICATED),
     )

@@ -7,20 +7,21 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl.agents.policy_gradient import ppo
+from jaxrl.agents.policy_gradient import ppo as old_ppo
 from jaxrl.agents.transforms import clone as cloning
 from jaxrl.agents.transforms import ewc as consolidation
 from jaxrl.agents.transforms import infer_task as inference
 from jaxrl.agents.transforms.clone import clone
 from jaxrl.agents.transforms.ewc import ewc
 from jaxrl.agents.transforms.infer_task import infer_task, seen_with_task
-from jaxrl.core import random
+from jaxrl.core import random, settings
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.types import Agent, Batch, Info, TimeStep, Transition, struct
 from jaxrl.envs import make
 from jaxrl.kit.wrapping import params_of, with_params
 from jaxrl.networks.actor_critic import ActorCritic
+from jaxrl.systems.policy_gradient.ppo import ppo
 from tests.learning.probes import probe
 
 LOGITS = jnp.array([1.0, 0.0, -1.0])
@@ -83,6 +84,26 @@ def test_parameters_are_found_through_wrappers():
         params_of(3)
 
 
+def test_hyper_parameters_are_called_as_the_caller_says():
+    settings_at = {"life.ewc.": ("weight", "decay"), "b.": ("rate", "value_weight")}
+    agents = {
+        "life.ewc.": ewc(table(), path="life.ewc."),
+        "b.": clone(table(), num_envs=2, path="b."),
+        "": infer_task(table(), probe(), 3, num_envs=2, path=""),
+    }
+    for path, agent in agents.items():
+        names = {path + name for name in settings_at.get(path, ("novelty",))}
+        assert set(agent.hyper) == set(begin(agent).hyper) == names
+    still = ewc(table(step=1.0), path="life.ewc.")
+    state = begin(still)
+    own = dataclasses.replace(
+        state.own, fisher=jax.tree.map(jnp.ones_like, state.own.fisher), task=jnp.int32(0)
+    )
+    state = dataclasses.replace(state, own=own, hyper={**state.hyper, "life.ewc.weight": 1e6})
+    after = params_of(still.update(state, window(0), random.key(0))[0])
+    np.testing.assert_allclose(after["logits"], LOGITS, atol=1e-4)  # as strongly as it was told
+
+
 # ------------------------------------------------------------------------------- EWC
 
 
@@ -141,7 +162,7 @@ def test_ewc_refuses_tasks_without_ids():
 def test_the_score_of_a_normal_policy():
     # The action is what was done: were its gradient not stopped, that of the mean would be 0.
     env = probe(continuous=True)
-    agent = ppo.agent(env, ppo.Config(hidden=(4,)))
+    agent = ppo.agent(env, settings.replace(ppo.Config(), {"hidden": (4,)}))
     state = begin(agent)
     timestep = example_timestep(env)
 
@@ -149,7 +170,7 @@ def test_the_score_of_a_normal_policy():
         changed = with_params(state, params)
         return agent.act(changed, timestep, (), random.key(3), False)[2]["log_prob"].sum()
 
-    score = jax.grad(log_prob)(state.params)["params"]["head"]["linear"]["bias"]
+    score = jax.grad(log_prob)(params_of(state))["actor_critic"]["params"]["head"]["linear"]["bias"]
     action = agent.act(state, timestep, (), random.key(3), False)[0]
     mean = agent.act(state, timestep, (), random.key(3), True)[0]
     np.testing.assert_allclose(score, (action - mean)[0], rtol=1e-5)  # the deviation is 1
@@ -258,7 +279,7 @@ def test_what_is_learnt_is_what_was_acted_on():
         transitions=dataclasses.replace(batch.transitions, timestep=timestep),
         memory=before,
     )
-    slow = dataclasses.replace(state, hyper={"novelty": jnp.float32(1e9)})
+    slow = dataclasses.replace(state, hyper={"infer.novelty": jnp.float32(1e9)})
     # The moments move by a twentieth; what is seen here is far from where that would matter.
     seen = agent.update(slow, batch, random.key(0))[1].metrics["batch"].transitions
     np.testing.assert_array_equal(seen.timestep.goal, jnp.stack(told))
@@ -304,4 +325,4 @@ def test_logits_are_recorded_of_discrete_actions_only():
     with pytest.raises(UserError, match="only discrete actions have"):
         ppo.agent(probe(continuous=True), ppo.Config(record=("logits",)))
     with pytest.raises(UserError, match="did you mean 'value'"):
-        ppo.agent(probe(), ppo.Config(record=("values",)))
+        old_ppo.agent(probe(), old_ppo.Config(record=("values",)))

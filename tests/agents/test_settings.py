@@ -116,7 +116,7 @@ REFUSED = [
     ("league", "matching", "best", "is 'best'; it must be one of uniform, hard, even."),
     ("neupl", "exploration", 0.0, "is 0.0; it must be above 0 and at most 1."),
     ("neupl", "rows", 1, "is 1; it must be at least 2."),
-    ("lifelong", "ewc_decay", 2.0, "is 2.0; it must be between 0 and 1."),
+    ("lifelong", "ewc.decay", 2.0, "is 2.0; it must be between 0 and 1."),
     ("lifelong", "values", [], "is []; it must have at least one entry."),
     ("lpg", "clock", 2.0, "is 2.0; it must be between 0 and 1."),
     ("ta_lpg", "spread", 0.5, "is 0.5; it must be at least 1."),

@@ -12,7 +12,7 @@ import pytest
 from jaxrl.algorithms import components
 from jaxrl.algorithms.components import Component
 from jaxrl.algorithms.lifelong import Config, lifelong
-from jaxrl.core import hyper, random
+from jaxrl.core import hyper, random, settings
 from jaxrl.core import metrics as m
 from jaxrl.core.divergence import forgiven
 from jaxrl.core.errors import UserError
@@ -22,10 +22,12 @@ from jaxrl.envs import make
 from jaxrl.envs.registry import vary
 from tests.contracts.structure import check_structure
 
-SMALL = Config(
-    num_envs=4, num_steps=8, epochs=1, minibatches=1, hidden=(4,), values=(0, 2), windows=2,
-    periods=2, episodes=2, ewc_samples=2, replay_capacity=8, replays=2, clone_steps=1, max_tasks=3,
-    measure="success",
+SMALL = settings.replace(
+    Config(values=(0, 2), windows=2, periods=2, episodes=2, max_tasks=3, measure="success"),
+    {
+        "num_envs": 4, "num_steps": 8, "epochs": 1, "minibatches": 1, "hidden": (4,),
+        "ewc.samples": 2, "replay.capacity": 8, "replays": 2, "clone.steps": 1,
+    },
 )  # fmt: skip
 NAMES = tuple(components.BUILT_IN)
 
@@ -66,8 +68,11 @@ def test_all_combinations_of_components_make_a_life(names):
     assert jax.tree.structure(run) == jax.tree.structure(after)
     for part, metric in {"ewc": "ewc_penalty", "replay": "clone_divergence"}.items():
         assert (metric in metrics) == (part in names)
-    assert ("ewc_weight" in a.hyper) == ("ewc" in names)
-    assert a.frames == SMALL.num_envs * SMALL.num_steps * SMALL.windows
+    named = {"ewc.weight": "ewc", "replay.clone.rate": "replay", "infer.novelty": "infer"}
+    for name, part in named.items():
+        assert (name in a.hyper) == (part in names)
+    assert "ppo.clip" in a.hyper
+    assert a.frames == 4 * 8 * SMALL.windows
 
 
 def test_structure_of_everything_at_once_with_a_component_of_ones_own():
@@ -145,12 +150,12 @@ def test_going_on_in_the_middle_of_a_task_is_exact():
 def test_a_life_says_in_which_of_its_periods_it_diverged():
     """Its own steps are periods, of several windows each; a fork gives it another try."""
     step, runs, _ = lived()
-    broken = hyper.replace_hyper(runs[2].state, {"learning_rate": np.inf})
+    broken = hyper.replace_hyper(runs[2].state, {"ppo.optimizer.learning_rate": np.inf})
     run, row = step(dataclasses.replace(runs[2], state=broken))
     assert run.state.inner.diverged == 2 * SMALL.windows and row["diverged"].step == 2
     run, row = step(run)
     assert row["diverged"].step == 2
-    well = hyper.replace_hyper(forgiven(run.state), {"learning_rate": 1e-3})
+    well = hyper.replace_hyper(forgiven(run.state), {"ppo.optimizer.learning_rate": 1e-3})
     run, row = step(dataclasses.replace(run, state=well))
     assert row["diverged"].step == m.NEVER
 
@@ -159,9 +164,9 @@ def test_components_see_the_change_of_task():
     _, runs, _ = lived()
     # ewc is inside of infer here, so its ids are those that were inferred.
     inner = lambda run: run.state.inner.agent.agent
-    holding = [any(x.any() for x in jax.tree.leaves(inner(r).agent.fisher)) for r in runs]
+    holding = [any(x.any() for x in jax.tree.leaves(inner(r).agent.own.fisher)) for r in runs]
     assert not any(holding[:3]) and holding[4]
-    assert runs[-1].state.inner.agent.models.known == 2
+    assert runs[-1].state.inner.agent.own.known == 2
 
 
 def test_what_cannot_be():
@@ -174,7 +179,7 @@ def test_what_cannot_be():
     with pytest.raises(UserError, match="must be a Component"):
         life("tests.algorithms.test_lifelong:counting")
     with pytest.raises(UserError, match="no normalisation"):
-        life(normalize_reward=True)
+        life(ppo=settings.replace(SMALL.ppo, {"normalization.reward": True}))
     with pytest.raises(UserError, match="did you mean 'task'"):
         life(vary="tusk")
     for name in ("windows", "periods", "rounds", "episodes"):

@@ -11,9 +11,11 @@ from jaxrl.agents.offline import iql, td3_bc, uni_o4
 from jaxrl.agents.offline.experience import Experience
 from jaxrl.algorithms import offline
 from jaxrl.core.errors import UserError
+from jaxrl.core.settings import replace
 from jaxrl.datasets import cache, making, minari_format
 from jaxrl.envs import make
 from jaxrl.runtime import checkpoints, command_line, earlier, run_folder
+from jaxrl.systems.policy_gradient.ppo import ppo
 from tests.contracts.structure import check_structure
 from tests.learning.probes import PROBES, probe
 
@@ -146,14 +148,13 @@ def sorted_steps(folder):
 @pytest.fixture
 def small(monkeypatch, tmp_path):
     """A cache of its own, and a world that PPO learns at once."""
-    from jaxrl.agents.policy_gradient import ppo
-
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(making, "PARTS", 4)
     monkeypatch.setattr(making, "EPISODES", 8)
     env = probe(True)
     env = dataclasses.replace(env, params={"probe": PROBES["reward equals action"].vector()})
-    how = making.Recipe(2560, ppo.Config(num_envs=16, num_steps=8, hidden=(8,), learning_rate=0.01))
+    sizes = {"num_envs": 16, "num_steps": 8, "hidden": (8,), "learning_rate": 0.01}
+    how = making.Recipe(2560, replace(ppo.Config(), sizes))
     monkeypatch.setitem(making.RECIPES, env.name, how)
     return env
 

@@ -102,3 +102,10 @@ def test_replace_gives_a_member_its_value_in_all_its_copies():
 def test_replace_under_jit_and_grad():
     gradient = jax.jit(jax.grad(lambda r: h.replace_hyper(state(), {"rate": r}).hyper["rate"] ** 2))
     assert gradient(3.0) == 6
+
+
+def test_hyper_parameters_are_renamed_wherever_they_are_stored():
+    renamed = h.rename_hyper([state(), {"rate": 3}], lambda name: f"ppo.{name}")
+    assert h.read_hyper(renamed) == {"ppo.rate": 1} and renamed[1] == {"rate": 3}
+    assert renamed[0].inner.hyper == renamed[0].hyper == {"ppo.rate": 1}
+    np.testing.assert_array_equal(renamed[0].inner.weight, state().inner.weight)

@@ -88,3 +88,12 @@ def test_a_program_cannot_read_a_hyper_parameter():
 
 def test_what_a_group_is_for_other_tools():
     assert dataclasses.is_dataclass(Config) and Config() == Config() and hash(Config()) is not None
+
+
+def test_what_a_system_has_no_use_for_is_refused_by_its_dotted_name():
+    off, names = Config(Inner(rate=0.0, width=0)), ("first.rate", "first.width")
+    settings.refuse(off, names, "it has none")
+    with pytest.raises(UserError, match=r"^first\.width is 3; it has none\.$"):
+        settings.refuse(Config(Inner(rate=0.0, width=3)), names, "it has none")
+    with pytest.raises(UserError, match="did you mean 'width'"):
+        settings.refuse(off, ("first.widht",), "it has none")

@@ -11,7 +11,7 @@ ARCHIVE = {"descriptor": ["observation.0"], "low": [-1.0], "high": [1.0], "cells
 @pytest.mark.parametrize(
     ("algorithm", "agent"),
     [
-        ("ppga", {**ARCHIVE, "num_envs": 8, "num_steps": 16, "num_shards": 8}),
+        ("ppga", {**ARCHIVE, "ppo": {"rollouts": {"num_envs": 8, "num_shards": 8}}}),
         ("reinforce", {}),
         ("dreamer", {}),
         ("evolution_strategy", {}),
@@ -25,9 +25,21 @@ def test_what_is_not_split_runs_on_one_device(algorithm, agent):
     building.build(configuration.experiment(settings))
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
-def test_shards_are_spread_evenly(algorithm):
-    settings = {"algorithm": algorithm, "agent": {"num_envs": 8, "num_shards": 4}}
+FOUR = {"num_envs": 8, "num_shards": 4}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "env", "agent"),
+    [
+        ("ppo", "cartpole", FOUR),
+        ("dqn", "cartpole", FOUR),
+        ("league", "kuhn_poker", {"ppo": {"rollouts": FOUR}}),
+        ("neupl", "kuhn_poker", {"ppo": {"rollouts": FOUR}}),
+        ("lifelong", "corners", {"ppo": {"rollouts": FOUR}}),
+    ],
+)
+def test_shards_are_spread_evenly(algorithm, env, agent):
+    settings = {"algorithm": algorithm, "env": env, "agent": agent}
     for devices in (1, 2, 4):
         building.build(configuration.experiment(settings | {"devices": devices}))
     with pytest.raises(UserError, match=r"^devices is 8, which does not divide num_shards=4"):

@@ -15,19 +15,23 @@ import pytest
 from gymnasium import spaces as theirs
 
 from jaxrl import envs
-from jaxrl.agents.policy_gradient.ppo import Config, ppo
 from jaxrl.agents.policy_gradient.reinforce import reinforce
 from jaxrl.core import metrics as m
 from jaxrl.core import random, spaces, stream
 from jaxrl.core.errors import UserError
+from jaxrl.core.settings import replace
 from jaxrl.core.train import start as start_run
 from jaxrl.core.types import Environment, Policy
 from jaxrl.envs import timesteps
 from jaxrl.envs.wrappers.time_limit import time_limit
+from jaxrl.kit.wrapping import params_of
 from jaxrl.networks.actor_critic import ActorCritic
-from jaxrl.runtime import host, load, run_folder, training
+from jaxrl.runtime import building, host, load, run_folder, training
 from jaxrl.runtime.configuration import experiment
+from jaxrl.runtime.host_program import HostProgram
+from jaxrl.runtime.members import Members
 from jaxrl.sources.rollouts import rollouts
+from jaxrl.systems.policy_gradient.ppo import ppo
 
 LIMIT, EDGE = 5, 3
 # To the edge at once; to it at the last moment, twice; never.
@@ -130,10 +134,9 @@ class Ending(Endless):
 
 
 def test_truncation_bootstraps_and_termination_does_not():
-    config = Config(
-        num_envs=2, num_steps=16, epochs=8, minibatches=1, hidden=(4,), learning_rate=0.05,
-        discount=0.5, value_weight=1.0, max_grad_norm=float("inf"),
-    )  # fmt: skip
+    sizes = {"num_envs": 2, "num_steps": 16, "epochs": 8, "minibatches": 1, "hidden": (4,)}
+    sizes |= {"learning_rate": 0.05, "max_grad_norm": float("inf")}
+    config = replace(ppo.Config(discount=0.5, value_weight=1.0), sizes)
     values = []
     algorithm = host.learner(ppo(host.Worlds(Endless, 2).env, config))
     for world in (Endless, Ending):
@@ -141,13 +144,14 @@ def test_truncation_bootstraps_and_termination_does_not():
         run = host.start(algorithm, worlds, random.key(0))
         run, _ = host.train(algorithm, worlds, run, 30)
         network = ActorCritic(worlds.env.observation_space, worlds.env.action_space, (4,))
-        value = network.apply(run.state.agent.params, worlds.timestep, ())[1]  # type: ignore[index]
+        params = params_of(run.state.agent)["actor_critic"]
+        value = network.apply(params, worlds.timestep, ())[1]  # type: ignore[index]
         values.append(float(value[0]))
     # 1 + 1/2 + 1/4 + ... however episodes are cut; and between 1 and 1 + 1/2, alike in both steps.
     np.testing.assert_allclose(values, [2.0, 1.25], atol=0.1)
 
 
-CARTPOLE = Config(num_envs=8, num_steps=64, learning_rate=1e-3)
+CARTPOLE = replace(ppo.Config(), {"num_envs": 8, "num_steps": 64, "learning_rate": 1e-3})
 
 
 @functools.cache
@@ -272,8 +276,10 @@ def test_bad_input_is_one_sentence():
     worlds, algorithm = cartpole()
     with pytest.raises(UserError, match="only an agent that learns from rollouts"):
         host.learner(reinforce(worlds.env))
-    with pytest.raises(UserError, match="its num_envs must be the number of worlds"):
-        host.advance(algorithm, host.Worlds(Line, 3), start_run(algorithm, random.key(0)))
+    run = start_run(algorithm, random.key(0))
+    for number in (3, 4):  # also where the steps of an update could be shared evenly
+        with pytest.raises(UserError, match="learns from 8 side by side; its num_envs must be the"):
+            host.advance(algorithm, host.Worlds(Line, number), run)
     with pytest.raises(UserError, match="did you mean 'gymnasium/CartPole-v1'"):
         host.Worlds("CartPol-v1", 2)
     with pytest.raises(UserError, match="no time limit; say max_steps"):
@@ -337,6 +343,15 @@ def test_a_run_that_was_cut_off_goes_on_where_it_stood(finished, tmp_path):
         for row in map(json.loads, (cut / "metrics.jsonl").read_text().splitlines())
     ]
     assert len(kinds) == len(set(kinds)) and ("evaluation", 256) in kinds
+
+
+def test_there_are_as_many_worlds_as_the_source_steps():
+    """However an algorithm's settings call their number."""
+    _, algorithm = cartpole()
+    config = experiment({"env": "gymnasium/CartPole-v1"})
+    config = dataclasses.replace(config, agent=CARTPOLE)  # rollouts.num_envs
+    program = building.program(config, algorithm, Members([{"seed": 0}]))
+    assert isinstance(program, HostProgram) and program.worlds.num_envs == 8
 
 
 @pytest.mark.parametrize("change", [{"seeds": 2}, {"debug": True}])

@@ -25,10 +25,13 @@ SLICES = {
         "algorithm": "lifelong",
         "env": "corners",
         "agent": {
-            "num_envs": 4, "num_steps": 8, "epochs": 1, "minibatches": 1, "hidden": [4],
+            "ppo": {
+                "rollouts": {"num_envs": 4, "num_steps": 8},
+                "passes": {"epochs": 1, "minibatches": 1}, "torso": {"hidden": [4]},
+            },
             "vary": "task", "values": [0, 2], "windows": 2, "periods": 3, "episodes": 2,
-            "components": ["replay", "ewc"], "replay_capacity": 8, "replays": 2, "clone_steps": 1,
-            "ewc_samples": 2, "measure": "success",
+            "components": ["replay", "ewc"], "ewc": {"samples": 2}, "measure": "success",
+            "replay": {"capacity": 8, "replays": 2, "clone": {"steps": 1}},
         },
         "steps": 6 * 64,  # of which each task has three periods
         "log_every": 64,

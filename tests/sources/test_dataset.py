@@ -78,7 +78,7 @@ def test_two_sources_share_each_batch():
     offline = dataset(data, 6)
     online = replay(rollouts(world(), 2, 3), 60, 10, warmup=12)
     source = mixed(offline, online)
-    assert (source.frames, source.initial_frames) == (6, 12)
+    assert (source.frames, source.initial_frames, source.num_envs) == (6, 12, 2)
     state, batch = drawn(source, acting(2))
     x = batch.transitions
     assert x.reward.shape == (16,) and x.extras == {}

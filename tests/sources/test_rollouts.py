@@ -7,6 +7,10 @@ from jaxrl.core import metrics as m
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Policy, Tasks
+from jaxrl.envs.wrappers import time_limit
+from jaxrl.sources.episodes import episodes
+from jaxrl.sources.rehearsal import rehearsal
+from jaxrl.sources.replay import replay
 from jaxrl.sources.rollouts import rollouts
 from jaxrl.tasks import fixed
 from tests.counting import NEVER, counting
@@ -127,3 +131,10 @@ def test_the_default_task_is_the_environments_params():
 def test_sizes_below_one(sizes):
     with pytest.raises(UserError, match="must be at least 1, got 0"):
         rollouts(counting(), sizes[0], sizes[1], reset_pool=sizes[2])
+
+
+def test_a_source_says_how_many_environments_it_steps_side_by_side():
+    source, limited = rollouts(counting(), B, T), time_limit(counting(), T)
+    for around in (source, replay(source, 64, 8), rehearsal(source, 8, 2)):
+        assert around.num_envs == B
+    assert episodes(limited, 4).num_envs == 4

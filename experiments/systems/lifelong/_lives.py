@@ -15,33 +15,51 @@ import numpy as np
 
 from jaxrl import envs
 from jaxrl.algorithms.lifelong import Config, lifelong
+from jaxrl.core import settings
 from jaxrl.core.train import Run, start, train
 from jaxrl.core.types import Algorithm, Key
 from jaxrl.evaluation.lifelong import History
 from jaxrl.tasks.basic import Schedule
 
 SWITCHED = ("replay", "ewc")
-STRENGTH = {"replay": ("clone_rate", 3e-3), "ewc": ("ewc_weight", 100.0)}
+STRENGTH = {"replay": ("replay.clone.rate", 3e-3), "ewc": ("ewc.weight", 100.0)}
 TASKS = (0, 2, 1)
-CONFIG = Config(
-    num_envs=32,
-    num_steps=32,
-    minibatches=2,
-    hidden=(32, 32),
-    learning_rate=3e-3,
-    discount=0.95,
-    entropy_weight=0.02,
-    values=TASKS,
-    windows=10,
-    periods=3,
-    episodes=32,
-    measure="success",
-    components=SWITCHED,
+CONFIG = settings.replace(
+    Config(
+        values=TASKS,
+        windows=10,
+        periods=3,
+        episodes=32,
+        measure="success",
+        components=SWITCHED,
+    ),
+    {
+        "ppo.rollouts.num_envs": 32,
+        "ppo.rollouts.num_steps": 32,
+        "ppo.passes.minibatches": 2,
+        "ppo.torso.hidden": (32, 32),
+        "ppo.optimizer.learning_rate": 3e-3,
+        "ppo.discount": 0.95,
+        "ppo.entropy_weight": 0.02,
+    },
 )
-TINY = dataclasses.replace(
-    CONFIG, num_envs=4, num_steps=8, minibatches=1, epochs=1, hidden=(4,), windows=1, periods=2,
-    episodes=2, ewc_samples=2, replay_capacity=8, replays=2, clone_steps=1,
-)  # fmt: skip
+TINY = settings.replace(
+    CONFIG,
+    {
+        "ppo.rollouts.num_envs": 4,
+        "ppo.rollouts.num_steps": 8,
+        "ppo.passes.minibatches": 1,
+        "ppo.passes.epochs": 1,
+        "ppo.torso.hidden": (4,),
+        "windows": 1,
+        "periods": 2,
+        "episodes": 2,
+        "ewc.samples": 2,
+        "replay.capacity": 8,
+        "replay.replays": 2,
+        "replay.clone.steps": 1,
+    },
+)
 
 
 def life(config: Config, *more: str) -> Algorithm:

@@ -10,15 +10,17 @@ import numpy as np
 
 from experiments.systems.check import Budget, Check, compare, figure
 from jaxrl import envs
-from jaxrl.agents.policy_gradient import ppo
 from jaxrl.algorithms.evolution import archive as archives
 from jaxrl.algorithms.evolution import map_elites, population
 from jaxrl.algorithms.evolution import ppga as ppga_
 from jaxrl.algorithms.evolution.descriptors import descriptor
 from jaxrl.algorithms.evolution.policies import policies
+from jaxrl.core import settings
 from jaxrl.core.train import start, train
 from jaxrl.core.types import Environment
 from jaxrl.envs.wrappers import reward_components, time_limit
+from jaxrl.kit.wrapping import params_of
+from jaxrl.systems.policy_gradient.ppo import ppo
 
 PAPER = {
     "title": "Proximal Policy Gradient Arborescence for Quality Diversity Reinforcement Learning",
@@ -66,35 +68,31 @@ def world(steps: int) -> Environment:
 def algorithms(budget: Budget):
     env = world(budget.choose(10, 100))
     hidden = budget.choose((8,), (64, 64))
+    learner = settings.replace(
+        ppo.Config(),
+        {
+            "rollouts.num_envs": budget.choose(2, 16),
+            "rollouts.num_steps": budget.choose(5, 100),
+            "passes.minibatches": budget.choose(1, 4),
+            "torso.hidden": hidden,
+            "optimizer.learning_rate": 1e-3,
+        },
+    )
     branching = ppga_.ppga(
         env,
         ppga_.Config(
             **WHERE,
-            hidden=hidden,
+            ppo=learner,
             population=budget.choose(4, 128),
-            num_envs=budget.choose(2, 16),
-            num_steps=budget.choose(5, 100),
-            minibatches=budget.choose(1, 4),
             gradient_updates=budget.choose(1, 2),
             walk_updates=budget.choose(1, 2),
-            learning_rate=1e-3,
             branch_sigma=1.0,
         ),
     )
     mutating = map_elites.map_elites(
         env, map_elites.Config(**WHERE, hidden=hidden, population=budget.choose(4, 128))
     )
-    learning = ppo.ppo(
-        env,
-        ppo.Config(
-            hidden=hidden,
-            num_envs=budget.choose(2, 16),
-            num_steps=budget.choose(5, 100),
-            minibatches=budget.choose(1, 4),
-            learning_rate=1e-3,
-        ),
-    )
-    return env, branching, mutating, learning
+    return env, branching, mutating, ppo(env, learner)
 
 
 def summary(archive: archives.Archive):
@@ -114,8 +112,8 @@ def _filled(keys, algorithm, steps, hyper):
 def _restarts(keys, budget, steps, restarts):
     """The archive of `restarts` runs of PPO that share `steps` updates, each offered in 8 parts."""
     env, _, _, learning = algorithms(budget)
-    config = learning.config
-    space = policies(env, config.hidden, config.activation)
+    torso = learning.config.torso
+    space = policies(env, torso.hidden, torso.activation)
     describe = descriptor(env, WHERE["descriptor"])
     find, count = map_elites.layout(map_elites.Config(**WHERE))
 
@@ -128,7 +126,7 @@ def _restarts(keys, budget, steps, restarts):
             runs, _ = jax.vmap(lambda run: train(learning, run, max(steps // restarts // 8, 1)))(
                 runs
             )
-            vectors = jax.vmap(space.vector)(runs.state.agent.params)
+            vectors = jax.vmap(space.vector)(params_of(runs.state.agent)["actor_critic"])
             scores = population.score(env, space, vectors, key, 1, describe)
             cell = find(scores.descriptors)
             archive, _ = archives.add(archive, cell, vectors, scores.fitness, scores.descriptors)

@@ -11,12 +11,14 @@ import numpy as np
 
 from experiments.systems.check import Budget, Check, compare, figure
 from experiments.systems.compare import tune
-from jaxrl.agents.policy_gradient import ppo
 from jaxrl.algorithms.games import league, neupl
+from jaxrl.core import settings
 from jaxrl.core.train import start, train
 from jaxrl.envs import make
 from jaxrl.envs.games import kuhn_poker
 from jaxrl.exact import games
+from jaxrl.kit.wrapping import params_of
+from jaxrl.systems.policy_gradient import ppo
 
 PAPER = {
     "title": "NeuPL: Neural Population Learning",
@@ -35,10 +37,17 @@ PARTS = (
 METRIC = "minus exploitability in Kuhn poker (0 at an equilibrium)"
 MARGIN = 0.0
 ENTROPY_WEIGHTS = (0.003, 0.03, 0.1)
-SETTINGS: dict[str, Any] = {
-    "num_envs": 64, "num_steps": 16, "epochs": 4, "minibatches": 4, "hidden": (32,),
-    "discount": 1.0, "learning_rate": 3e-3,
-}  # fmt: skip
+LEARNER = settings.replace(
+    ppo.Config(discount=1.0),
+    {
+        "rollouts.num_envs": 64,
+        "rollouts.num_steps": 16,
+        "passes.epochs": 4,
+        "passes.minibatches": 4,
+        "torso.hidden": (32,),
+        "optimizer.learning_rate": 3e-3,
+    },
+)
 NOTES = (
     "NeuPL: the solver's mixture over 8 rows, exactly. Self-play: PPO against itself as it was one "
     "window before. Off: the same population, each row answering to the one before it, and the "
@@ -48,10 +57,10 @@ NOTES = (
     "policy's exploitability is 0.458)."
 )
 VARIANTS: dict[str, Any] = {
-    "NeuPL": neupl.Config(**SETTINGS),
-    "self-play": league.Config(**SETTINGS, pool=1, every=1),
-    "without solver": neupl.Config(**SETTINGS, solver="latest"),
-    "league": league.Config(**SETTINGS),
+    "NeuPL": neupl.Config(LEARNER),
+    "self-play": league.Config(LEARNER, pool=1, every=1),
+    "without solver": neupl.Config(LEARNER, solver="latest"),
+    "league": league.Config(LEARNER),
 }
 
 
@@ -71,7 +80,7 @@ def trained(name: str, keys: Any, entropy_weight: Any, windows: int):
     algorithm = _algorithm(name)
 
     def one(key, weight):
-        run = start(algorithm, key, {"entropy_weight": weight})
+        run = start(algorithm, key, {"ppo.entropy_weight": weight})
         return train(algorithm, run, windows)[0].state
 
     return jax.vmap(one)(keys, entropy_weight)
@@ -85,8 +94,9 @@ def _measure(name: str):
 
     def of(state):
         if alone(name):
-            network = ppo.policy_network(env, config)
-            policy, _, _ = network.apply(state.agent.params, game.timesteps, ())
+            network = ppo.policy_network(env, config.ppo)
+            params = params_of(state.agent)["actor_critic"]
+            policy, _, _ = network.apply(params, game.timesteps, ())
             reaches = games.reach(game, policy.probs)
         else:
             played = neupl.mixture(state, config)

@@ -14,6 +14,7 @@ import dataclasses
 import jax
 
 from jaxrl import losses
+from jaxrl.core.settings import Values
 from jaxrl.core.types import Agent, Batch, Info
 from jaxrl.kit.optimisation import descend, transform
 from jaxrl.kit.wrapping import params_of, with_params, wrap
@@ -25,18 +26,21 @@ def clone(
     rate: float = 1e-3,
     value_weight: float = 0.5,
     steps: int = 4,
+    path: str = "clone.",
 ) -> Agent:
     """`agent`, learning from the first `num_envs` (B) columns of each window and cloning what it
     once said in the others (see `sources.rehearsal`). Its policy must report `logits` and `value`.
 
-    rate: `clone_rate`, step size of cloning; 0 switches it off exactly.
-    value_weight: `clone_value_weight`, of the value's squared error beside the policy's divergence.
+    rate: step size of cloning; 0 switches it off exactly.
+    value_weight: of the value's squared error beside the policy's divergence.
     steps: gradient steps after each update, each on all replayed steps; each step is judged as if
         it began an episode, so policies with memory are not served well.
+    path: what the names of the hyper-parameters `rate` and `value_weight` begin with.
     """
     optimiser = transform("adam")
 
     def update(state, batch, key):
+        hyper = Values(state.hyper, path)
         key, clone_key = jax.random.split(key)
         inner, info = agent.update(state.agent, columns(batch, slice(0, num_envs)), key)
         replayed = columns(batch, slice(num_envs, None)).transitions
@@ -47,14 +51,12 @@ def clone(
             now = agent.act(with_params(inner, params), old.timestep, memory, clone_key, True)[2]
             policy = losses.categorical_kl(old.extras["logits"], now["logits"]).mean()
             value = losses.squared_error(now["value"], old.extras["value"]).mean()
-            return policy + state.hyper["clone_value_weight"] * value, policy
+            return policy + hyper.value_weight * value, policy
 
         def step(carry, _):
             params, optimiser_state = carry
             gradient, policy = jax.grad(loss, has_aux=True)(params)
-            *carry, _ = descend(
-                optimiser, gradient, optimiser_state, params, state.hyper["clone_rate"], 1.0
-            )
+            *carry, _ = descend(optimiser, gradient, optimiser_state, params, hyper.rate, 1.0)
             return tuple(carry), policy
 
         (params, optimiser_state), policy = jax.lax.scan(
@@ -68,7 +70,7 @@ def clone(
         "clone",
         lambda state: optimiser.init(params_of(state)),
         update,
-        hyper={"clone_rate": rate, "clone_value_weight": value_weight},
+        hyper={f"{path}rate": rate, f"{path}value_weight": value_weight},
         needs=("transitions.extras.logits", "transitions.extras.value"),
     )
 

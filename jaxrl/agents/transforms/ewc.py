@@ -24,6 +24,7 @@ import jax.numpy as jnp
 from jaxrl import losses
 from jaxrl.core import trees
 from jaxrl.core.errors import UserError
+from jaxrl.core.settings import Values
 from jaxrl.core.types import Agent, Array, Batch, Info, Key, Tree, struct
 from jaxrl.kit.wrapping import Wrapped, params_of, with_params, wrap
 
@@ -39,14 +40,21 @@ class Consolidated:
     task: Array  # int32: id of the present task, -1 before the first window
 
 
-def ewc(agent: Agent, weight: float = 1.0, decay: float = 1.0, samples: int = 64) -> Agent:
+def ewc(
+    agent: Agent,
+    weight: float = 1.0,
+    decay: float = 1.0,
+    samples: int = 64,
+    path: str = "ewc.",
+) -> Agent:
     """`agent`, holding on to what earlier tasks need. A task begins where the id in
     `transitions.task` (of the first stream, at a window's last step) changes.
 
-    weight: `ewc_weight`, strength of the pull after each update; 0 switches it off exactly.
-    decay: `ewc_decay`, at most 1; below 1 old tasks may slowly be forgotten.
+    weight: strength of the pull after each update; 0 switches it off exactly.
+    decay: at most 1; below 1 old tasks may slowly be forgotten.
     samples: steps of each window that the Fisher information is estimated on; each is judged as if
         it began an episode, so policies with memory are not served well.
+    path: what the names of the hyper-parameters `weight` and `decay` begin with.
 
     Raises `UserError` where tasks have no id, and where the policy reports no `log_prob`.
     """
@@ -58,14 +66,14 @@ def ewc(agent: Agent, weight: float = 1.0, decay: float = 1.0, samples: int = 64
 
     def update(state, batch, key):
         key, fisher_key = jax.random.split(key)
-        strength = state.hyper["ewc_weight"]
-        own = _consolidate(state, _present_task(batch))
+        hyper = Values(state.hyper, path)
+        own = _consolidate(state, _present_task(batch), hyper.decay)
         inner, info = agent.update(state.agent, batch, key)
         squares = squared_scores(agent, inner, batch, fisher_key, samples)
         rate = jnp.maximum(RATE, 1.0 / (own.windows + 1))
         running = jax.tree.map(lambda r, g: r + rate * (g - r), own.running, squares)
         pulled = jax.tree.map(
-            lambda p, a, f: (p + strength * f * a) / (1.0 + strength * f),
+            lambda p, a, f: (p + hyper.weight * f * a) / (1.0 + hyper.weight * f),
             params_of(inner),
             own.anchor,
             own.fisher,
@@ -76,8 +84,8 @@ def ewc(agent: Agent, weight: float = 1.0, decay: float = 1.0, samples: int = 64
         info = Info(info.metrics | {"ewc_penalty": penalty}, info.feedback)
         return with_params(inner, pulled), own, info
 
-    hyper = {"ewc_weight": weight, "ewc_decay": decay}
-    return wrap(agent, "ewc", nothing, update, hyper=hyper)
+    defaults = {f"{path}weight": weight, f"{path}decay": decay}
+    return wrap(agent, "ewc", nothing, update, hyper=defaults)
 
 
 def _present_task(batch: Batch) -> Array:
@@ -90,9 +98,9 @@ def _present_task(batch: Batch) -> Array:
     return ids[0][-1, 0].astype(jnp.int32)
 
 
-def _consolidate(state: Wrapped, task: Array) -> Consolidated:
+def _consolidate(state: Wrapped, task: Array, decay: Array) -> Consolidated:
     """What is held when a window of `task` comes: the last task's knowledge too."""
-    own, decay = state.own, state.hyper["ewc_decay"]
+    own = state.own
     began = task != own.task
     ended = began & (own.task >= 0)
     held = jax.tree.map(lambda f, r: decay * f + r, own.fisher, own.running)

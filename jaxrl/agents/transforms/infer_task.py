@@ -42,15 +42,21 @@ class Belief:
 
 
 def infer_task(
-    agent: Agent, env: Environment, tasks: int, num_envs: int, novelty: float = 3.0
+    agent: Agent,
+    env: Environment,
+    tasks: int,
+    num_envs: int,
+    novelty: float = 3.0,
+    path: str = "infer.",
 ) -> Agent:
     """`agent` (built for `seen_with_task(env, tasks)`), told a task that is inferred: a one-hot
     [tasks] in the goal channel behind what that holds already, and the id in `transitions.task`.
 
     tasks: K, how many can be told apart at most; once all are found, a new one is taken for the
         nearest.
-    novelty: `novelty`, mean squared deviation, in variances, above which a window [T, B] of the
+    novelty: mean squared deviation, in variances, above which a window [T, B] of the
         first `num_envs` (B) streams is a task never seen. About 1 for a known one.
+    path: what the name of the hyper-parameter `novelty` begins with.
 
     Windows are learnt from under the ids that they have once the window itself is known, so the
     first window of a new task already counts as such.
@@ -72,7 +78,7 @@ def infer_task(
 
     def update(state, batch, key):
         window = features(batch.transitions.timestep)
-        models = learn_window(state.own, window[:, :num_envs], state.hyper["novelty"])
+        models = learn_window(state.own, window[:, :num_envs], state.hyper[f"{path}novelty"])
 
         def judge(surprise, step):
             first, x = step
@@ -108,7 +114,7 @@ def infer_task(
         nothing,
         update,
         act=act,
-        hyper={"novelty": novelty},
+        hyper={f"{path}novelty": novelty},
         memory=lambda n: Belief(agent.memory(n), jnp.zeros((n, tasks))),
     )
 

@@ -29,7 +29,6 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from jaxrl.agents.policy_gradient import ppo
 from jaxrl.algorithms.evolution import archive as archives
 from jaxrl.algorithms.evolution import population as populations
 from jaxrl.algorithms.evolution import xnes
@@ -37,20 +36,25 @@ from jaxrl.algorithms.evolution.descriptors import descriptor
 from jaxrl.algorithms.evolution.map_elites import layout
 from jaxrl.algorithms.evolution.policies import policies
 from jaxrl.core import metrics as m
-from jaxrl.core import trees
+from jaxrl.core import settings, trees
 from jaxrl.core.divergence import guarded
-from jaxrl.core.errors import UserError
 from jaxrl.core.hyper import MANY, hyper, hypers, select, static
 from jaxrl.core.learn import LearnerState, learn
+from jaxrl.core.settings import group
 from jaxrl.core.types import Algorithm, Array, Environment, Tree, struct
 from jaxrl.envs.wrappers import reward_components
-from jaxrl.sources.rollouts import rollouts
+from jaxrl.kit.learner import State as AgentState
+from jaxrl.kit.wrapping import params_of, with_params, within
+from jaxrl.systems.policy_gradient.ppo import Config as PPOConfig
+from jaxrl.systems.policy_gradient.ppo import ppo
 
 
-@dataclasses.dataclass(frozen=True)
-class Config(ppo.Config):
-    """What PPGA can be told; also all that its PPO can (whose normalisations are refused)."""
+@group
+class Config:
+    """What PPGA can be told: its PPO, without normalisations or memory, and the archive."""
 
+    ppo: PPOConfig = PPOConfig()
+    """How each direction and the walk are descended."""
     descriptor: tuple[str, ...] = ()
     """The measures: names of metrics, or observation.i, at an episode's end."""
     low: tuple[float, ...] = static(())
@@ -124,34 +128,38 @@ def ppga(env: Environment, config: Config = Config()) -> Algorithm:
 def _build(env: Environment, config: Config) -> Algorithm:
     defaults = hypers(config)
     populations.check_env(env, "ppga")
-    _check(config)
+    wrong = ("ppo.normalization.observation", "ppo.normalization.reward", "ppo.memory.recurrent")
+    why = "ppga's genotypes are weights of a feed-forward policy, without statistics or memory"
+    settings.refuse(config, wrong, why)
     cell_of, count = layout(config)
     describe = descriptor(env, config.descriptor)
-    space = policies(env, config.hidden, config.activation)
+    space = policies(env, config.ppo.torso.hidden, config.ppo.torso.activation)
     rewards = len(config.descriptor) + 1
     paid = weighted(env, config.descriptor)
-    learner = ppo.agent(paid, config)
+    learner = within(ppo.agent(paid, config.ppo), "ppo")
     # Both learn from the same rollouts; only what these pay differs, and lies in their state.
-    inner = learn(
-        learner, rollouts(paid, config.num_envs, config.num_steps, None, config.reset_pool)
-    )
+    inner = learn(learner, config.ppo.rollouts.source(paid))
+
+    def network(state: AgentState) -> Tree:
+        return params_of(state)["actor_critic"]
 
     def pay(state: LearnerState, weights: Array) -> LearnerState:
         params = dataclasses.replace(state.source.tasks, reward_weights=weights)
         return dataclasses.replace(state, source=dataclasses.replace(state.source, tasks=params))
 
-    def begin(state: LearnerState, fresh: ppo.State, theta: Array) -> LearnerState:
-        """`state` at the policy `theta`, with its own critic, deviation and optimiser as in
+    def begin(state: LearnerState, fresh: AgentState, theta: Array) -> LearnerState:
+        """`state` at the policy `theta`, with its own critic, deviation and optimizer as in
         `fresh`."""
-        critic = jax.tree.map(jnp.asarray, state.agent.params)
-        critic["params"]["head"] = fresh.params["params"]["head"]  # its log_std starts anew
-        params = space.insert(critic, theta)
-        agent = dataclasses.replace(state.agent, params=params, optimiser=fresh.optimiser)
+        critic, new = network(state.agent), network(fresh)
+        head = {"head": new["params"]["head"]}  # its log_std starts anew
+        params = space.insert({"params": critic["params"] | head}, theta)
+        begun = with_params(fresh, {"actor_critic": params})
+        agent = dataclasses.replace(state.agent, parts=begun.parts)
         return dataclasses.replace(state, agent=agent)
 
     def train(state: LearnerState, key, updates: int):
         state, metrics = jax.lax.scan(inner.step, state, jax.random.split(key, updates))
-        return state, space.vector(state.agent.params), m.reduce(metrics)
+        return state, space.vector(network(state.agent)), m.reduce(metrics)
 
     def new_coefficients(key, hyper):
         # The objective's coefficient starts in [0, 2], a measure's in [-2, 2].
@@ -243,18 +251,6 @@ def _build(env: Environment, config: Config) -> Algorithm:
         hyper=defaults,
         frames=updates * inner.frames + config.population * config.episodes * (env.max_steps or 0),
         config=config,
+        num_shards=config.ppo.rollouts.num_shards,
     )
     return guarded(algorithm, finite)
-
-
-def _check(config: Config) -> None:
-    for name, wrong in (
-        ("normalize_observation", config.normalize_observation),
-        ("normalize_reward", config.normalize_reward),
-        ("recurrent", config.recurrent > 0),
-    ):
-        if wrong:
-            raise UserError(
-                f"{name} is set; ppga's genotypes are the weights of a feed-forward policy, "
-                "without statistics or memory."
-            )

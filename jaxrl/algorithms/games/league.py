@@ -18,23 +18,27 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxrl.agents.policy_gradient import ppo
-from jaxrl.core import random
-from jaxrl.core.errors import UserError
-from jaxrl.core.hyper import MANY, check, hypers, static
+from jaxrl.core import random, settings
+from jaxrl.core.hyper import MANY, check, static
 from jaxrl.core.learn import learn
-from jaxrl.core.types import Agent, Algorithm, Environment, Policy, Tree
+from jaxrl.core.settings import group
+from jaxrl.core.types import Agent, Algorithm, Environment, Policy
 from jaxrl.envs.games.opponents import Params, against
 from jaxrl.envs.policies import random_policy
+from jaxrl.kit.learner import acting_state
+from jaxrl.kit.wrapping import params_of, within
 from jaxrl.networks.heads import check_action_space
-from jaxrl.sources.rollouts import rollouts
+from jaxrl.systems.policy_gradient.ppo import Config as PPOConfig
+from jaxrl.systems.policy_gradient.ppo import ppo
 from jaxrl.tasks.league import MATCHING, past_selves
 
 
-@dataclasses.dataclass(frozen=True)
-class Config(ppo.Config):
-    """What the league can be told: what PPO can, and the pool."""
+@group
+class Config:
+    """What the league can be told: how PPO trains the agent, and the pool."""
 
+    ppo: PPOConfig = PPOConfig()
+    """How the agent learns."""
     pool: int = static(16, low=1, high=MANY)
     """Past selves that are kept."""
     every: int = static(8, low=1)
@@ -58,42 +62,38 @@ def league(env: Environment, config: Config = Config()) -> Algorithm:
 def _build(env: Environment, config: Config) -> Algorithm:
     check(config)
     check_action_space(env.action_space, "league")
-    learner, world = self_play(env, config)
+    learner, world = self_play(env, config.ppo)
     tasks = past_selves(
         lambda opponent: dataclasses.replace(world.params, opponent=opponent),
-        weights,
+        params_of,
         config.pool,
         config.every,
         config.matching,
         config.power,
     )
-    return learn(learner, rollouts(world, config.num_envs, config.num_steps, tasks))
+    algorithm = learn(learner, config.ppo.rollouts.source(world, tasks))
+    return dataclasses.replace(algorithm, config=config, num_shards=config.ppo.rollouts.num_shards)
 
 
 def self_play(
     env: Environment,
-    config: ppo.Config,
+    config: PPOConfig,
     goal: Any = None,
     answers: Callable[[Any], Any] = lambda act: act,
 ) -> tuple[Agent, Environment]:
-    """A PPO agent, and `env` against an opponent that plays by that agent's weights; both sides
-    are conditioned on a `goal` where there is one. The opponent's weights are for tasks to set;
-    its `act` is what `answers` makes of the agent's."""
-    for what in ("normalize_observation", "normalize_reward", "recurrent"):
-        if getattr(config, what):
-            raise UserError(f"{what} is {getattr(config, what)}; a league's agents have none.")
+    """A PPO agent, and `env` against an opponent that plays by that agent's parameters; both sides
+    are conditioned on a `goal` where there is one. The opponent's parameters are for tasks to set;
+    its `act` is what `answers` makes of the agent's. The agent's hyper-parameters are those of a
+    group `ppo`."""
+    wrong = ("normalization.observation", "normalization.reward", "memory.recurrent")
+    settings.refuse(config, wrong, "a league's agents have none")
     # Who the opponent is does not change what the agent sees, and the agent says how it acts.
     example = Params(env.params, (), goal=goal, opponent_goal=goal)
-    learner = ppo.agent(against(env, random_policy(env), example), config)
-    shapes = jax.eval_shape(lambda: weights(learner.init(random.key(0), hypers(config))))
+    learner = within(ppo.agent(against(env, random_policy(env), example), config), "ppo")
+    shapes = jax.eval_shape(lambda: params_of(learner.init(random.key(0), learner.hyper)))
     nothing = jax.tree.map(lambda s: np.zeros(s.shape, s.dtype), shapes)  # until tasks set them
     play = answers(learner.act)
-    act = lambda params, *rest: play(ppo.State(params, (), {}), *rest)
+    act = lambda params, *rest: play(acting_state(params), *rest)
     opponent = Policy(act, learner.memory, nothing)
     example = dataclasses.replace(example, opponent=opponent.state)
     return learner, against(env, opponent, example)
-
-
-def weights(state: ppo.State) -> Tree:
-    """What an opponent plays by: the network's weights, without the optimiser's memory."""
-    return state.params

@@ -23,16 +23,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.agents.policy_gradient import ppo
-from jaxrl.algorithms.games.league import self_play, weights
+from jaxrl.algorithms.games.league import self_play
 from jaxrl.core.hyper import MANY, check, static
 from jaxrl.core.learn import learn
+from jaxrl.core.settings import group
 from jaxrl.core.spaces import sample_legal
 from jaxrl.core.types import Algorithm, Array, Environment, Policy, TimeStep, struct
 from jaxrl.envs.games.rules import PLAYERS
 from jaxrl.exact.games import Game, matrix_nash
+from jaxrl.kit.wrapping import params_of
 from jaxrl.networks.heads import check_discrete
-from jaxrl.sources.rollouts import rollouts
+from jaxrl.systems.policy_gradient.ppo import Config as PPOConfig
+from jaxrl.systems.policy_gradient.ppo import policy_network
 from jaxrl.tasks.population import Population, payoff, population
 
 SOLVERS = {
@@ -42,10 +44,12 @@ SOLVERS = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class Config(ppo.Config):
-    """What NeuPL can be told: what PPO can, and the population."""
+@group
+class Config:
+    """What NeuPL can be told: how PPO trains the rows, and the population."""
 
+    ppo: PPOConfig = PPOConfig()
+    """How the rows learn."""
     rows: int = static(8, low=2, high=MANY)
     """Policies in the population, the uniform one included."""
     solver: str = static("nash", choices=SOLVERS)
@@ -76,17 +80,18 @@ def neupl(env: Environment, config: Config = Config()) -> Algorithm:
 def _build(env: Environment, config: Config) -> Algorithm:
     check(config)
     check_discrete(env.action_space, "neupl")
-    learner, world = self_play(env, config, goal=np.zeros(config.rows, np.float32), answers=answers)
+    goal = np.zeros(config.rows, np.float32)
+    learner, world = self_play(env, config.ppo, goal, answers)
     tasks = population(
         lambda shared, goal, opponent_goal: dataclasses.replace(
             world.params, opponent=shared, goal=goal, opponent_goal=opponent_goal
         ),
-        weights,
+        params_of,
         SOLVERS[config.solver],
         config.rows,
         config.exploration,
     )
-    algorithm = learn(learner, rollouts(world, config.num_envs, config.num_steps, tasks))
+    algorithm = learn(learner, config.ppo.rollouts.source(world, tasks))
 
     def act(state: Mixture, timestep, memory, key, greedy):
         row_key, key = jax.random.split(key)
@@ -100,7 +105,10 @@ def _build(env: Environment, config: Config) -> Algorithm:
 
     nobody = lambda n: jnp.full((n, PLAYERS), -1, jnp.int32)
     return dataclasses.replace(
-        algorithm, policy=lambda state: Policy(act, nobody, mixture(state, config))
+        algorithm,
+        policy=lambda state: Policy(act, nobody, mixture(state, config)),
+        config=config,
+        num_shards=config.ppo.rollouts.num_shards,
     )
 
 
@@ -125,13 +133,14 @@ def answers(act: Any) -> Any:
 
 def tables(env: Environment, config: Config, played: Mixture, game: Game) -> Array:
     """How each row plays the enumerated game: probabilities [N, I, A]."""
-    network = ppo.policy_network(env, config)
+    network = policy_network(env, config.ppo)
+    params = params_of(played.agent)["actor_critic"]
     places = len(game.player)
 
     def of(sigma):
         goal = jnp.broadcast_to(sigma, (places, *sigma.shape))
         timesteps = dataclasses.replace(game.timesteps, goal=goal)
-        policy, _, _ = network.apply(played.agent.params, timesteps, ())
+        policy, _, _ = network.apply(params, timesteps, ())
         return jnp.where(sigma.any(), policy.probs, jnp.asarray(game.uniform, jnp.float32))
 
     return jax.vmap(of)(played.graph)

@@ -8,14 +8,16 @@ import numpy as np
 import pytest
 
 from jaxrl import envs
-from jaxrl.agents.policy_gradient import ppo
 from jaxrl.algorithms.evolution import evolution_strategy, genetic, map_elites, population, ppga
 from jaxrl.algorithms.evolution.descriptors import descriptor
 from jaxrl.algorithms.evolution.policies import policies
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
+from jaxrl.core.settings import replace
 from jaxrl.core.train import start, train
 from jaxrl.envs.wrappers import time_limit
+from jaxrl.kit.wrapping import params_of
+from jaxrl.systems.policy_gradient.ppo import ppo
 from tests.contracts.structure import check_structure
 
 CARTPOLE = time_limit(envs.make("cartpole"), 12)
@@ -28,9 +30,9 @@ jitted = jax.jit(train, static_argnums=(0, 2))
 
 
 def tiny_ppga(**changes):
-    settings = {"population": 3, "num_envs": 2, "num_steps": 4, "minibatches": 1, "epochs": 1}
-    settings |= {"gradient_updates": 1, "walk_updates": 1, "hidden": (4,)} | WHERE | changes
-    return ppga.Config(**settings)
+    tiny = {"population": 3, "num_envs": 2, "num_steps": 4, "minibatches": 1, "epochs": 1}
+    tiny |= {"gradient_updates": 1, "walk_updates": 1, "hidden": (4,)} | WHERE | changes
+    return replace(ppga.Config(), tiny)
 
 
 ALGORITHMS = {
@@ -58,19 +60,20 @@ def test_structure(name):
 
 
 def test_a_vector_is_the_policy_of_the_network_it_came_from():
-    env, config = envs.make("pendulum"), ppo.Config(hidden=(4,))
+    env, config = envs.make("pendulum"), replace(ppo.Config(), {"hidden": (4,)})
     agent, space = ppo.agent(env, config), policies(env, (4,), "tanh")
     state = agent.init(random.key(0), agent.hyper)
     _, timestep = jax.vmap(env.reset, in_axes=(0, None))(
         jax.random.split(random.key(1), 6), env.params
     )
     expected, _, _ = agent.act(state, timestep, (), random.key(2), True)
-    vector = space.vector(state.params)
+    network = lambda state: params_of(state)["actor_critic"]
+    vector = space.vector(network(state))
     policy = space.policy(jnp.stack([2 * vector, vector]))
     both, _, _ = policy.act(policy.state, timestep, (), random.key(2), True)
     np.testing.assert_allclose(both[3:], expected[3:], rtol=1e-6)  # the second half is its own
     assert (both[:3] != expected[:3]).all()
-    other = agent.init(random.key(3), agent.hyper).params
+    other = network(agent.init(random.key(3), agent.hyper))
     np.testing.assert_array_equal(space.vector(space.insert(other, vector)), vector)
     critic = lambda params: params["params"]["critic"]["Dense_0"]["kernel"]
     np.testing.assert_array_equal(critic(space.insert(other, vector)), critic(other))
@@ -136,7 +139,7 @@ def test_what_cannot_work_is_refused():
         (genetic.genetic, dataclasses.replace(GENETIC, selection="fame")),
         (map_elites.map_elites, map_elites.Config()),
         (map_elites.map_elites, map_elites.Config(**WHERE | {"low": (2.0,)})),
-        (ppga.ppga, tiny_ppga(normalize_observation=True)),
+        (ppga.ppga, tiny_ppga(**{"normalization.observation": True})),
         (evolution_strategy.evolution_strategy, evolution_strategy.Config(population=0)),
     ):
         with pytest.raises(UserError):

@@ -28,8 +28,11 @@ SETTINGS = {
     "genetic": {"population": 4, "parents": 2, "hidden": (), "max_generations": 8},
     "map_elites": {"population": 4, "hidden": (), **CELLS},
     "ppga": {
-        "population": 4, "hidden": (), "num_envs": 2, "num_steps": 4, "minibatches": 1, "epochs": 1,
-        "gradient_updates": 1, "walk_updates": 1, **CELLS,
+        "population": 4, "gradient_updates": 1, "walk_updates": 1, **CELLS,
+        "ppo": {
+            "rollouts": {"num_envs": 2, "num_steps": 4}, "torso": {"hidden": (4,)},
+            "passes": {"minibatches": 1, "epochs": 1},
+        },
     },
 }  # fmt: skip
 MODULES = {m.__name__.split(".")[-1]: m for m in (evolution_strategy, genetic, map_elites, ppga)}
@@ -40,14 +43,14 @@ BREAKS = (
     ("genetic", {"mutation": np.inf}, 2),  # the next generation's weights
     ("map_elites", {"mutation": 1e6}, 2),  # all returns are NaN
     ("map_elites", {"mutation": np.inf}, 2),
-    ("ppga", {"learning_rate": 1e30}, 2),  # in its PPO
+    ("ppga", {"ppo.optimizer.learning_rate": 1e30}, 2),  # in its PPO
 )
 
 
 @functools.cache
 def algorithm(name):
     module = MODULES[name]
-    return getattr(module, name)(CLIFF, module.Config(**SETTINGS[name]))
+    return getattr(module, name)(CLIFF, configuration.override(module.Config(), SETTINGS[name]))
 
 
 @functools.cache

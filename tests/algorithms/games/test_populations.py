@@ -13,13 +13,15 @@ import pytest
 from jaxrl import envs
 from jaxrl.algorithms.games import league as leagues
 from jaxrl.algorithms.games import neupl as populations
-from jaxrl.core import random
+from jaxrl.core import random, settings
 from jaxrl.core.errors import UserError
 from jaxrl.core.train import start
+from jaxrl.kit.wrapping import params_of
 from tests.contracts.structure import check_structure
 
 SMALL = {"num_envs": 8, "num_steps": 4, "epochs": 1, "minibatches": 1, "hidden": (4,)}
-POPULATION = populations.Config(**SMALL, rows=3)
+LEAGUE = settings.replace(leagues.Config(pool=2, every=1), SMALL)
+POPULATION = settings.replace(populations.Config(rows=3), SMALL)
 
 
 @functools.cache
@@ -28,9 +30,12 @@ def game():
 
 
 def test_both_are_algorithms():
-    check_structure(leagues.league(game(), leagues.Config(**SMALL, pool=2, every=1)))
+    algorithm = leagues.league(game(), LEAGUE)
+    assert algorithm.config is LEAGUE and "ppo.optimizer.learning_rate" in algorithm.hyper
+    check_structure(algorithm)
     algorithm = populations.neupl(game(), POPULATION)
     assert algorithm is populations.neupl(game(), config=POPULATION)
+    assert algorithm.config is POPULATION
     check_structure(algorithm)
 
 
@@ -55,8 +60,8 @@ def test_a_step_plays_the_population_and_its_mixture_draws_a_row_for_each_side()
     found = state.source.tasks
     assert found.games.sum() > 0 and not np.triu(found.games).any()
     np.testing.assert_allclose(found.graph.sum(1), [0, 1, 1], atol=1e-5)
-    for ours, shared in zip(jax.tree.leaves(state.agent.params), jax.tree.leaves(found.shared),
-                            strict=True):  # fmt: skip
+    params = jax.tree.leaves(params_of(state.agent))
+    for ours, shared in zip(params, jax.tree.leaves(found.shared), strict=True):
         assert ours.shape == shared.shape
     assert set(rows.ravel()) == {0, 1}
     assert 0.3 < (rows[:, 0] != rows[:, 1]).mean() < 0.7  # each side draws for itself
@@ -78,7 +83,8 @@ def test_settings_that_do_not_fit():
         populations.neupl(game(), dataclasses.replace(POPULATION, solver="nahs"))
     with pytest.raises(UserError, match="exploration"):
         populations.neupl(game(), dataclasses.replace(POPULATION, exploration=0.0))
-    with pytest.raises(UserError, match="recurrent"):
-        leagues.league(game(), leagues.Config(**SMALL, recurrent=4))
+    for name in ("recurrent", "normalization.observation", "normalization.reward"):
+        with pytest.raises(UserError, match=f"{name} is .*; a league's agents have none"):
+            leagues.league(game(), settings.replace(LEAGUE, {name: 4}))
     with pytest.raises(UserError, match="game for two"):
-        leagues.league(envs.make("cartpole"), leagues.Config(**SMALL))
+        leagues.league(envs.make("cartpole"), LEAGUE)
