@@ -142,7 +142,12 @@ def test_an_interrupt_ends_a_first_phase_and_what_was_to_follow(tmp_path, capsys
 
     monkeypatch.setattr(earlier, "check_warm_start", interrupted)
     monkeypatch.setattr(driver.Program, "start", lambda *_: pytest.fail("it began"))
-    assert tiny.call("train", tmp_path, "--warm-start", str(first), "--quiet") == 130
+    # As in a shell's foreground; in its background SIGINT may be ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        assert tiny.call("train", tmp_path, "--warm-start", str(first), "--quiet") == 130
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert capsys.readouterr().err == "interrupted\n"
     assert {p.name for p in tmp_path.iterdir()} == {"tiny.yaml", "first.yaml"}
 
