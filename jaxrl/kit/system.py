@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import optax
 
 from jaxrl.core import hyper, learn
@@ -66,7 +68,9 @@ class System:
         hyper.check(config)
         self.check(env, config, self.name)
         # What is built is kept, also where a trace asks for it first: its arrays are no tracers.
-        with jax.ensure_compile_time_eval():
+        # (Only there, since it would call what an environment on the host does on the host.)
+        tracing = isinstance(jnp.zeros(()), jax.core.Tracer)
+        with jax.ensure_compile_time_eval() if tracing else contextlib.nullcontext():
             recipe = self.recipe(env, Static(config))
         parts = dict(recipe.parts)
         for field, given in (("network", networks), ("transform", optimizers)):
