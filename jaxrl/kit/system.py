@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import optax
+from jax.core import Tracer
 
 from jaxrl.core import hyper, learn
 from jaxrl.core.errors import unknown
@@ -69,7 +70,7 @@ class System:
         self.check(env, config, self.name)
         # What is built is kept, also where a trace asks for it first: its arrays are no tracers.
         # (Only there, since it would call what an environment on the host does on the host.)
-        tracing = isinstance(jnp.zeros(()), jax.core.Tracer)
+        tracing = isinstance(jnp.zeros(()), Tracer)
         with jax.ensure_compile_time_eval() if tracing else contextlib.nullcontext():
             recipe = self.recipe(env, Static(config))
         parts = dict(recipe.parts)
