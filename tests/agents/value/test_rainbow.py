@@ -52,7 +52,8 @@ def window(key, legal=False):
 
 def test_n_step_transitions_are_those_of_a_loop():
     x = window(random.key(0))
-    transition, discount = jax.jit(n_step)(x, jnp.float32(GAMMA))
+    transition = jax.jit(n_step)(Batch(x, jnp.float32(0)), jnp.float32(GAMMA)).transitions
+    discount = transition.extras["discount"]
     ends = set()
     for b in range(B):
         total, m = 0.0, 0
@@ -101,7 +102,8 @@ def softmax(x):
 
 def expected(state, outputs, x, double, atoms):
     """Loss and priority of each of B windows, in NumPy."""
-    transition, discount = n_step(x, jnp.float32(GAMMA))
+    transition = n_step(Batch(x, jnp.float32(0)), jnp.float32(GAMMA)).transitions
+    discount = transition.extras["discount"]
     following = transition.next_timestep
     now, target = outputs(state.params, transition.timestep), outputs(state.target, following)
     chooser = outputs(state.params, following) if double else target
