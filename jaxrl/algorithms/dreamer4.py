@@ -32,7 +32,7 @@ class Data:
 
 @dataclasses.dataclass(frozen=True)
 class Config(dreamer4.Config):
-    """What both phases can be told. A warm start needs the same sizes in both, and imagines in the
+    """Settings of both phases. A warm start needs the same sizes in both, and imagines in the
     same data where seeds and `data` are the same."""
 
     data: Data = Data()

@@ -37,7 +37,7 @@ from jaxrl.tasks.basic import count, each, schedule
 
 @group
 class Config:
-    """What a life can be told: PPO's settings, the tasks, and the components, with the settings of
+    """Settings of a life: PPO's settings, the tasks, and the components, with the settings of
     those that are built in."""
 
     ppo: PPOConfig = PPOConfig()

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxrl.core import schedules, spaces
 from jaxrl.core.spaces import Space
 from jaxrl.core.types import Array, TimeStep
-from jaxrl.kit.learner import Net
+from jaxrl.kit.net import Net
 from jaxrl.networks.heads import ILLEGAL
 
 Act = Callable[..., Any]

@@ -17,8 +17,9 @@ from jaxrl.core import hyper, learn
 from jaxrl.core.errors import unknown
 from jaxrl.core.settings import Static
 from jaxrl.core.types import Agent, Algorithm, Environment, Source
-from jaxrl.kit.learner import Recipe, learner
+from jaxrl.kit.learner import learner
 from jaxrl.kit.normalization import normalized
+from jaxrl.kit.recipe import Recipe
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -26,16 +27,20 @@ class System:
     """A published algorithm: `system(env, config)` builds it, `.agent(env, config)` its agent.
 
     recipe(env, config) -> Recipe. `config` hides hyper-parameters, so that none is compiled in.
-    source(env, config) -> what it learns from
-    updates(config) -> gradient steps after each time that the source collects
+    source(env, config) -> what it learns from: that of the group of the settings that has one
+        (`Rollouts`, `Replay`...), unless said
+    updates(config) -> updates after each time that the source collects: the group's `updates`, or
+        one where it has none, unless said
     check(env, config, name): raises `UserError` where the two do not fit.
     """
 
     name: str
     Config: type
     recipe: Callable[..., Recipe]
-    source: Callable[[Environment, Any], Source]
-    updates: Callable[[Any], int] = lambda config: 1
+    source: Callable[[Environment, Any], Source] = lambda env, config: source_group(config).source(
+        env
+    )
+    updates: Callable[[Any], int] = lambda config: getattr(source_group(config), "updates", 1)
     check: Callable[[Environment, Any, str], None] = lambda env, config, name: None
 
     def __call__(
@@ -89,10 +94,10 @@ def _build(
     agent = system.agent(env, config, dict(networks), dict(optimizers))
     source = system.source(env, config)
     algorithm = learn.learn(normalized(agent, env, config), source, system.updates(config))
-    return dataclasses.replace(algorithm, num_shards=_shards(config))
+    return dataclasses.replace(algorithm, num_shards=getattr(source_group(config), "num_shards", 1))
 
 
-def _shards(config: Any) -> int:
-    """The logical shards of the settings' source; 1 where it has none."""
+def source_group(config: Any) -> Any:
+    """The group of the settings that makes a source."""
     groups = (getattr(config, field.name) for field in dataclasses.fields(config))
-    return next((group.num_shards for group in groups if hasattr(group, "num_shards")), 1)
+    return next(group for group in groups if hasattr(group, "source"))

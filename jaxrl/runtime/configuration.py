@@ -45,7 +45,7 @@ class Experiment(Generic[C]):
     """A training run. Options may be written with - or _ ."""
 
     agent: C
-    """What the algorithm can be told."""
+    """Settings of the algorithm."""
 
     algorithm: str = "ppo"
     """A built-in algorithm, or my_package.module:build."""

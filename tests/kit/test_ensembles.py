@@ -14,7 +14,8 @@ from jaxrl.core.errors import UserError
 from jaxrl.core.settings import group
 from jaxrl.core.types import Batch
 from jaxrl.kit.groups import Optimizer, Target
-from jaxrl.kit.learner import Loss, Part, Recipe, learner
+from jaxrl.kit.learner import learner
+from jaxrl.kit.recipe import Loss, Part, Recipe
 
 LINE = types.SimpleNamespace(
     init=lambda key, x: {"a": jax.random.normal(key, ()), "b": jnp.float32(0)},

@@ -15,7 +15,9 @@ from jaxrl.core.hyper import hyper
 from jaxrl.core.settings import group
 from jaxrl.core.types import Batch, TimeStep, Transition
 from jaxrl.kit.groups import Optimizer, Passes, Target
-from jaxrl.kit.learner import Loss, Net, Part, Recipe, learner
+from jaxrl.kit.learner import learner
+from jaxrl.kit.net import Net
+from jaxrl.kit.recipe import Loss, Part, Recipe
 
 SGD = Optimizer("sgd", learning_rate=0.5)
 

@@ -11,7 +11,7 @@ from jaxrl.agents.planning import dreamer as old_dreamer
 from jaxrl.core import random
 from jaxrl.core.settings import replace
 from jaxrl.envs.wrappers import time_limit
-from jaxrl.kit.learner import Net
+from jaxrl.kit.net import Net
 from jaxrl.systems.planning.dreamer import dreamer
 from tests.ports.equal import difference, drawn, follow, precise, put
 

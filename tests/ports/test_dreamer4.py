@@ -10,7 +10,7 @@ from jaxrl.core import random
 from jaxrl.core.settings import replace
 from jaxrl.core.types import Policy
 from jaxrl.envs.wrappers import time_limit
-from jaxrl.kit.learner import Net
+from jaxrl.kit.net import Net
 from jaxrl.sources import recorded
 from jaxrl.systems.planning import dreamer4_imagination as imagination
 from jaxrl.systems.planning import dreamer4_world_model as world

@@ -7,7 +7,7 @@ from jaxrl import envs
 from jaxrl.agents.planning import muzero as old_muzero
 from jaxrl.core import random
 from jaxrl.core.settings import replace
-from jaxrl.kit.learner import Net
+from jaxrl.kit.net import Net
 from jaxrl.systems.planning.muzero import muzero
 from tests.ports.equal import drawn, follow, precise
 

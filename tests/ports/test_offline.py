@@ -10,7 +10,7 @@ from jaxrl.agents.offline import iql as old_iql
 from jaxrl.agents.offline import td3_bc as old_td3
 from jaxrl.core import random
 from jaxrl.core.settings import replace
-from jaxrl.kit.learner import Net
+from jaxrl.kit.net import Net
 from jaxrl.sources import replay, rollouts
 from jaxrl.systems.offline.iql import iql
 from jaxrl.systems.offline.td3_bc import td3_bc

@@ -13,7 +13,7 @@ from jaxrl.agents.policy_gradient import reinforce as old_reinforce
 from jaxrl.core import random
 from jaxrl.core.settings import replace
 from jaxrl.envs.wrappers import time_limit
-from jaxrl.kit.learner import Net
+from jaxrl.kit.net import Net
 from jaxrl.systems.games.spiral import spiral
 from jaxrl.systems.policy_gradient.a2c import a2c
 from jaxrl.systems.policy_gradient.ppo import ppo

@@ -13,7 +13,7 @@ from jaxrl.agents.tokens import agent as old_agent
 from jaxrl.agents.tokens import methods as old_methods
 from jaxrl.core import random
 from jaxrl.core.settings import replace
-from jaxrl.kit.learner import Net
+from jaxrl.kit.net import Net
 from jaxrl.systems.tokens.gpg import gpg
 from jaxrl.systems.tokens.grpo import grpo
 from jaxrl.systems.tokens.pass_at_k import pass_at_k

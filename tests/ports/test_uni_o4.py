@@ -12,7 +12,7 @@ from jaxrl.agents.offline import uni_o4 as old_uni_o4
 from jaxrl.agents.offline.experience import Experience
 from jaxrl.core import random
 from jaxrl.core.settings import replace
-from jaxrl.kit.learner import Net
+from jaxrl.kit.net import Net
 from jaxrl.sources import replay, rollouts
 from jaxrl.systems.offline.uni_o4 import uni_o4
 from jaxrl.systems.offline.uni_o4_improvement import uni_o4_improvement

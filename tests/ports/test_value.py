@@ -10,7 +10,7 @@ from jaxrl.agents.value import rainbow as old_rainbow
 from jaxrl.core import random
 from jaxrl.core.settings import replace
 from jaxrl.kit.groups import EpsilonGreedy
-from jaxrl.kit.learner import Net
+from jaxrl.kit.net import Net
 from jaxrl.systems.value.c51 import c51
 from jaxrl.systems.value.double_dqn import double_dqn
 from jaxrl.systems.value.dqn import dqn

@@ -35,7 +35,7 @@ from jaxrl.sources.episodes import episodes
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """What SPIRAL can be told."""
+    """Settings of SPIRAL."""
 
     num_envs: int = static(128, low=1, high=MANY)
     """Games in one update."""

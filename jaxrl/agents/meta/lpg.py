@@ -53,7 +53,7 @@ from jaxrl.sources.rollouts import rollouts
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """What LPG can be told."""
+    """Settings of LPG."""
 
     rule: str = ""
     """File of the rule (.npz), as `experiments/export_rule.py` writes it; its sizes are below."""

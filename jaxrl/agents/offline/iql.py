@@ -33,7 +33,7 @@ LARGEST_WEIGHT = 100.0  # of an action that is imitated, as in the authors' code
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """What IQL can be told."""
+    """Settings of IQL."""
 
     experience: Experience = DEFAULT
     """What is learnt from."""

@@ -33,7 +33,7 @@ from jaxrl.networks.torsos import ACTIVATIONS
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """What TD3+BC can be told."""
+    """Settings of TD3+BC."""
 
     experience: Experience = DEFAULT
     """What is learnt from."""

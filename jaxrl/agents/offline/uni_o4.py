@@ -47,7 +47,7 @@ PHASES = ("supervised", "improvement")
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """What Uni-O4 can be told."""
+    """Settings of Uni-O4."""
 
     experience: Experience = DEFAULT
     """What is learnt from: a data set. `updates` gradient steps are one round."""

@@ -52,7 +52,7 @@ from jaxrl.sources.rollouts import rollouts
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """What Dreamer can be told."""
+    """Settings of Dreamer."""
 
     num_envs: int = static(16, low=1, high=MANY)
     """Environments that run side by side."""

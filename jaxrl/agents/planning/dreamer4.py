@@ -42,7 +42,7 @@ from jaxrl.networks.transformer import Cache
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """What Dreamer 4 can be told."""
+    """Settings of Dreamer 4."""
 
     width: int = static(48, low=1, high=WIDE)
     """Width of the transformer."""

@@ -48,7 +48,7 @@ from jaxrl.sources import proportional, replay, rollouts
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """What MuZero can be told."""
+    """Settings of MuZero."""
 
     num_envs: int = static(16, low=1, high=MANY)
     """Environments that run side by side."""

@@ -24,7 +24,7 @@ from jaxrl.networks.torsos import ACTIVATIONS
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """What A2C can be told."""
+    """Settings of A2C."""
 
     num_envs: int = static(16, low=1, high=MANY)
     """Environments that run side by side."""

@@ -46,7 +46,7 @@ from jaxrl.sources.rollouts import rollouts
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """What PPO can be told."""
+    """Settings of PPO."""
 
     num_envs: int = static(64, low=1, high=MANY)
     """Environments that run side by side."""

@@ -28,7 +28,7 @@ from jaxrl.sources.episodes import episodes
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """What REINFORCE can be told."""
+    """Settings of REINFORCE."""
 
     num_envs: int = static(16, low=1, high=MANY)
     """Episodes in one update."""

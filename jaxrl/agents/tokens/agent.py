@@ -43,7 +43,7 @@ from jaxrl.tasks import repeated, starts
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """What token policies can be told."""
+    """Settings of token policies."""
 
     method: str = static("grpo", choices=METHODS)
     """supervised, reinforce, rloo, gpg, grpo, pass_at_k, ppo, rpg or rpg_clipped."""

@@ -37,7 +37,7 @@ from jaxrl.sources.samplers import UNIFORM
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """What Rainbow can be told."""
+    """Settings of Rainbow."""
 
     double: bool = True
     """The online network chooses the next action, the target network values it."""

@@ -27,7 +27,7 @@ from jaxrl.networks.torsos import ACTIVATIONS
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """What an evolution strategy can be told."""
+    """Settings of an evolution strategy."""
 
     strategy: str = static("sep_cma", choices=NAMES)
     """openai, csa, sep_cma or cma."""

@@ -30,7 +30,7 @@ from jaxrl.networks.torsos import ACTIVATIONS
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """What the genetic algorithm can be told."""
+    """Settings of the genetic algorithm."""
 
     population: int = static(256, low=1, high=MANY)
     """Policies in each generation."""

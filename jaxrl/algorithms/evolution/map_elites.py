@@ -29,7 +29,7 @@ from jaxrl.networks.torsos import ACTIVATIONS
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """What MAP-Elites can be told."""
+    """Settings of MAP-Elites."""
 
     descriptor: tuple[str, ...] = ()
     """What an episode is described by: names of metrics, or observation.i, at its end."""

@@ -51,7 +51,7 @@ from jaxrl.systems.policy_gradient.ppo import ppo
 
 @group
 class Config:
-    """What PPGA can be told: its PPO, without normalisations or memory, and the archive."""
+    """Settings of PPGA: its PPO, without normalisations or memory, and the archive."""
 
     ppo: PPOConfig = PPOConfig()
     """How each direction and the walk are descended."""

@@ -35,7 +35,7 @@ from jaxrl.tasks.league import MATCHING, past_selves
 
 @group
 class Config:
-    """What the league can be told: how PPO trains the agent, and the pool."""
+    """Settings of the league: how PPO trains the agent, and the pool."""
 
     ppo: PPOConfig = PPOConfig()
     """How the agent learns."""

@@ -46,7 +46,7 @@ SOLVERS = {
 
 @group
 class Config:
-    """What NeuPL can be told: how PPO trains the rows, and the population."""
+    """Settings of NeuPL: how PPO trains the rows, and the population."""
 
     ppo: PPOConfig = PPOConfig()
     """How the rows learn."""

@@ -41,7 +41,7 @@ OUTER = ("gradient", "evolution")
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """What the search for a rule can be told."""
+    """Settings of the search for a rule."""
 
     outer: str = static("evolution", choices=OUTER)
     """How the rule learns: evolution (strategies on whole lives) or gradient (through updates)."""

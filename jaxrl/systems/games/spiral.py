@@ -22,7 +22,7 @@ from jaxrl.core.hyper import hyper, static
 from jaxrl.core.settings import group
 from jaxrl.core.types import Array, Environment, Transition
 from jaxrl.kit.groups import Episodes, Optimizer, Torso
-from jaxrl.kit.learner import Recipe
+from jaxrl.kit.recipe import Recipe
 from jaxrl.kit.system import System
 from jaxrl.networks.heads import check_action_space
 from jaxrl.systems.policy_gradient.reinforce import on_episodes
@@ -114,10 +114,4 @@ def check(env: Environment, config: Config, name: str) -> None:
         )
 
 
-spiral = System(
-    "spiral",
-    Config,
-    recipe,
-    source=lambda env, config: config.episodes.source(env),
-    check=check,
-)
+spiral = System("spiral", Config, recipe, check=check)

@@ -18,7 +18,8 @@ from jaxrl.core.settings import group
 from jaxrl.core.types import Array, Environment, Transition
 from jaxrl.kit.acting import sampled
 from jaxrl.kit.groups import INF, Normalization, Optimizer, Target, Torso
-from jaxrl.kit.learner import Loss, Net, Part, Recipe
+from jaxrl.kit.net import Net
+from jaxrl.kit.recipe import Loss, Part, Recipe
 from jaxrl.kit.system import System
 from jaxrl.networks.actor_critic import Actor
 from jaxrl.networks.critics import ActionValues, Value
@@ -103,11 +104,4 @@ def check(env: Environment, config: Config, name: str) -> None:
     check_action_space(env.action_space, name)
 
 
-iql = System(
-    "iql",
-    Config,
-    recipe,
-    source=lambda env, config: config.data.source(env),
-    updates=lambda config: config.data.updates,
-    check=check,
-)
+iql = System("iql", Config, recipe, check=check)

@@ -22,7 +22,8 @@ from jaxrl.core.settings import group
 from jaxrl.core.types import Array, Environment
 from jaxrl.kit.acting import with_noise
 from jaxrl.kit.groups import INF, Normalization, Optimizer, Target, Torso
-from jaxrl.kit.learner import Loss, Net, Part, Recipe
+from jaxrl.kit.net import Net
+from jaxrl.kit.recipe import Loss, Part, Recipe
 from jaxrl.kit.system import System
 from jaxrl.networks.critics import ActionValues, DeterministicActor
 from jaxrl.networks.heads import scale
@@ -121,11 +122,4 @@ def check(env: Environment, config: Config, name: str) -> None:
         raise UserError(f"{name} cannot act in {space!r}; it needs a bounded Box.")
 
 
-td3_bc = System(
-    "td3_bc",
-    Config,
-    recipe,
-    source=lambda env, config: config.data.source(env),
-    updates=lambda config: config.data.updates,
-    check=check,
-)
+td3_bc = System("td3_bc", Config, recipe, check=check)

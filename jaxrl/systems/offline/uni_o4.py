@@ -28,7 +28,8 @@ from jaxrl.core.settings import group
 from jaxrl.core.spaces import Box
 from jaxrl.core.types import Array, Environment, Key, Source, TimeStep, Transition, Tree
 from jaxrl.kit.groups import Normalization, Optimizer, Target, Torso
-from jaxrl.kit.learner import Loss, Net, Part, Recipe, in_order
+from jaxrl.kit.net import Net
+from jaxrl.kit.recipe import Loss, Part, Recipe, in_order
 from jaxrl.kit.system import System
 from jaxrl.networks.critics import ActionValues
 from jaxrl.networks.dynamics import Dynamics, dynamics_loss
@@ -199,4 +200,4 @@ def check(env: Environment, config: Config, name: str) -> None:
         )
 
 
-uni_o4 = System("uni_o4", Config, recipe, source, check=check)
+uni_o4 = System("uni_o4", Config, recipe, source, lambda config: 1, check)  # a round at once

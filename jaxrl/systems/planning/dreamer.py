@@ -32,7 +32,8 @@ from jaxrl.core.hyper import WIDE, hyper, static
 from jaxrl.core.settings import group
 from jaxrl.core.types import Array, Environment, Transition, Tree, struct
 from jaxrl.kit.groups import Optimizer, Replay, Target
-from jaxrl.kit.learner import Loss, Net, Part, Recipe
+from jaxrl.kit.net import Net
+from jaxrl.kit.recipe import Loss, Part, Recipe
 from jaxrl.kit.system import System
 from jaxrl.networks import encoders, recurrent_world_model
 from jaxrl.networks.heads import check_action_space
@@ -212,6 +213,5 @@ dreamer = System(
     Config,
     recipe,
     source=lambda env, config: config.replay.source(env, config.length),
-    updates=lambda config: config.replay.updates,
     check=check,
 )

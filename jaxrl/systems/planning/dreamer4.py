@@ -35,7 +35,8 @@ from jaxrl.core.types import Array, Batch, Environment, Source, TimeStep, struct
 from jaxrl.envs.policies import mixed_skill
 from jaxrl.envs.wrappers import expert_channel
 from jaxrl.kit.groups import Optimizer
-from jaxrl.kit.learner import Loss, Net, Part, Recipe
+from jaxrl.kit.net import Net
+from jaxrl.kit.recipe import Loss, Part, Recipe
 from jaxrl.networks import encoders
 from jaxrl.networks.imagination import Actor, Critic
 from jaxrl.networks.shortcut_world_model import ShortcutWorldModel, Token

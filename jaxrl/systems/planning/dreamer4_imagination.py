@@ -16,7 +16,8 @@ from jaxrl.core.errors import UserError
 from jaxrl.core.hyper import hyper, static
 from jaxrl.core.settings import group
 from jaxrl.core.types import Array, Batch, Environment, struct
-from jaxrl.kit.learner import Loss, Net, Recipe
+from jaxrl.kit.net import Net
+from jaxrl.kit.recipe import Loss, Recipe
 from jaxrl.kit.system import System
 from jaxrl.networks.imagination import symexp_atoms
 from jaxrl.networks.shortcut_world_model import next_frame
@@ -115,10 +116,4 @@ def check(env: Environment, config: Config, name: str) -> None:
         raise UserError(f"steps must be at most levels={config.levels}, got {config.steps}.")
 
 
-dreamer4_imagination = System(
-    "dreamer4_imagination",
-    Config,
-    recipe,
-    source=lambda env, config: config.data.source(env),
-    check=check,
-)
+dreamer4_imagination = System("dreamer4_imagination", Config, recipe, check=check)

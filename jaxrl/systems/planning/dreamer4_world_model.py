@@ -11,7 +11,8 @@ from jaxrl import losses
 from jaxrl.core.hyper import hyper
 from jaxrl.core.settings import group
 from jaxrl.core.types import Array, Batch, Environment, Transition, struct
-from jaxrl.kit.learner import Loss, Net, Recipe
+from jaxrl.kit.net import Net
+from jaxrl.kit.recipe import Loss, Recipe
 from jaxrl.kit.system import System
 from jaxrl.networks.imagination import symexp_atoms
 from jaxrl.networks.shortcut_world_model import ShortcutWorldModel, frame_loss
@@ -88,6 +89,5 @@ dreamer4_world_model = System(
     "dreamer4_world_model",
     Config,
     recipe,
-    source=lambda env, config: config.data.source(env),
     check=dreamer4.check,
 )

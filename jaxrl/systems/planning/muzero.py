@@ -30,7 +30,7 @@ from jaxrl.core.settings import group
 from jaxrl.core.spaces import Discrete
 from jaxrl.core.types import Array, Environment, TimeStep, Transition, struct
 from jaxrl.kit.groups import Optimizer, Priorities, Replay, Target, Torso
-from jaxrl.kit.learner import Loss, Part, Recipe
+from jaxrl.kit.recipe import Loss, Part, Recipe
 from jaxrl.kit.system import System
 from jaxrl.networks.world_models import ValueEquivalentModel
 
@@ -234,6 +234,5 @@ muzero = System(
     source=lambda env, config: config.replay.source(
         env, config.unroll + config.n_step + 1, config.priorities.sampler("priorities")
     ),
-    updates=lambda config: config.replay.updates,
     check=check,
 )

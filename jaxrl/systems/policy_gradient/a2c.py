@@ -11,7 +11,8 @@ from jaxrl.core.hyper import hyper
 from jaxrl.core.settings import group
 from jaxrl.core.types import Array, Environment
 from jaxrl.kit.groups import LinearTorso, Memory, Normalization, Optimizer, Rollouts
-from jaxrl.kit.learner import Loss, Net, Recipe
+from jaxrl.kit.net import Net
+from jaxrl.kit.recipe import Loss, Recipe
 from jaxrl.kit.system import System
 from jaxrl.systems.policy_gradient.ppo import (
     Sample,
@@ -62,10 +63,4 @@ def recipe(env: Environment, config: Config) -> Recipe:
     return on_rollouts(env, config, Loss(loss, ("actor_critic",)), update)
 
 
-a2c = System(
-    "a2c",
-    Config,
-    recipe,
-    source=lambda env, config: config.rollouts.source(env),
-    check=check_policy,
-)
+a2c = System("a2c", Config, recipe, check=check_policy)

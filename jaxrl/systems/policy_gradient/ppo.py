@@ -23,7 +23,8 @@ from jaxrl.core.spaces import Discrete
 from jaxrl.core.types import Array, Batch, Environment, TimeStep, Tree, struct
 from jaxrl.kit.acting import Act
 from jaxrl.kit.groups import INF, Memory, Normalization, Optimizer, Passes, Rollouts, Torso
-from jaxrl.kit.learner import Loss, Net, Part, Recipe
+from jaxrl.kit.net import Net
+from jaxrl.kit.recipe import Loss, Part, Recipe
 from jaxrl.kit.system import System
 from jaxrl.networks.actor_critic import ActorCritic, check_transformer, context
 from jaxrl.networks.heads import check_action_space
@@ -237,6 +238,4 @@ def check(env: Environment, config: Config, name: str) -> None:
     config.passes.check(x.num_envs, x.num_steps, x.num_shards, sequences)
 
 
-ppo = System(
-    "ppo", Config, recipe, source=lambda env, config: config.rollouts.source(env), check=check
-)
+ppo = System("ppo", Config, recipe, check=check)

@@ -15,7 +15,8 @@ from jaxrl.core.hyper import hyper
 from jaxrl.core.settings import group
 from jaxrl.core.types import Array, Batch, Environment, TimeStep, Tree, struct
 from jaxrl.kit.groups import Episodes, Normalization, Optimizer, Torso
-from jaxrl.kit.learner import Loss, Net, Part, Recipe
+from jaxrl.kit.net import Net
+from jaxrl.kit.recipe import Loss, Part, Recipe
 from jaxrl.kit.system import System
 from jaxrl.networks.actor_critic import ActorCritic
 from jaxrl.networks.heads import check_action_space
@@ -114,10 +115,4 @@ def check(env: Environment, config: Config, name: str) -> None:
     example_timestep(env)
 
 
-reinforce = System(
-    "reinforce",
-    Config,
-    recipe,
-    source=lambda env, config: config.episodes.source(env),
-    check=check,
-)
+reinforce = System("reinforce", Config, recipe, check=check)

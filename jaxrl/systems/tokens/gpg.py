@@ -6,34 +6,13 @@ from __future__ import annotations
 
 from jaxrl import losses
 from jaxrl.core.settings import group
-from jaxrl.core.types import Environment
-from jaxrl.kit.learner import Recipe
 from jaxrl.kit.system import System
-from jaxrl.systems.tokens.recipe import (
-    Groups,
-    Penalty,
-    Tokens,
-    check,
-    in_groups,
-    of_tokens,
-    on_answers,
-    penalized,
-    policy_gradient,
-    source,
-)
+from jaxrl.systems.tokens.recipe import Grouped, by_groups, check, policy_gradient
 
 
 @group
-class Config(Tokens):
+class Config(Grouped):
     """Settings of GPG."""
 
-    groups: Groups = Groups()
-    kl: Penalty = Penalty()
 
-
-def recipe(env: Environment, config: Config) -> Recipe:
-    judge = in_groups(losses.gpg_advantage, config.groups.answers)
-    return on_answers(env, config, judge, of_tokens(penalized(policy_gradient, config.kl.estimate)))
-
-
-gpg = System("gpg", Config, recipe, source, check=check)
+gpg = System("gpg", Config, by_groups(losses.gpg_advantage, policy_gradient), check=check)

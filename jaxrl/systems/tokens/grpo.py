@@ -7,37 +7,17 @@ from __future__ import annotations
 from jaxrl import losses
 from jaxrl.core.hyper import hyper
 from jaxrl.core.settings import group
-from jaxrl.core.types import Environment
 from jaxrl.kit.groups import INF
-from jaxrl.kit.learner import Recipe
 from jaxrl.kit.system import System
-from jaxrl.systems.tokens.recipe import (
-    Groups,
-    Penalty,
-    Tokens,
-    check,
-    clipped,
-    in_groups,
-    of_tokens,
-    on_answers,
-    penalized,
-    source,
-)
+from jaxrl.systems.tokens.recipe import Grouped, by_groups, check, clipped
 
 
 @group
-class Config(Tokens):
+class Config(Grouped):
     """Settings of GRPO."""
 
-    groups: Groups = Groups()
-    kl: Penalty = Penalty()
     clip: float = hyper(0.2, above=0, high=INF)
     """How far the probability ratio may move from 1 before its gradient stops."""
 
 
-def recipe(env: Environment, config: Config) -> Recipe:
-    judge = in_groups(losses.group_relative, config.groups.answers)
-    return on_answers(env, config, judge, of_tokens(penalized(clipped, config.kl.estimate)))
-
-
-grpo = System("grpo", Config, recipe, source, check=check)
+grpo = System("grpo", Config, by_groups(losses.group_relative, clipped), check=check)

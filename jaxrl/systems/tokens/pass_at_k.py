@@ -11,28 +11,16 @@ from jaxrl.core.hyper import hyper, static
 from jaxrl.core.settings import group
 from jaxrl.core.types import Environment
 from jaxrl.kit.groups import INF
-from jaxrl.kit.learner import Recipe
+from jaxrl.kit.recipe import Recipe
 from jaxrl.kit.system import System
 from jaxrl.systems.tokens import recipe as tokens
-from jaxrl.systems.tokens.recipe import (
-    Groups,
-    Penalty,
-    Tokens,
-    clipped,
-    in_groups,
-    of_tokens,
-    on_answers,
-    penalized,
-    source,
-)
+from jaxrl.systems.tokens.recipe import Grouped, by_groups, clipped
 
 
 @group
-class Config(Tokens):
+class Config(Grouped):
     """Settings of pass@k training."""
 
-    groups: Groups = Groups()
-    kl: Penalty = Penalty()
     k: int = static(4, low=1)
     """Of pass@k; at most `groups.answers`."""
     clip: float = hyper(0.2, above=0, high=INF)
@@ -43,8 +31,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
     def advantage(returns):
         return losses.pass_at_k_advantage(returns > 0, config.k)
 
-    judge = in_groups(advantage, config.groups.answers)
-    return on_answers(env, config, judge, of_tokens(penalized(clipped, config.kl.estimate)))
+    return by_groups(advantage, clipped)(env, config)
 
 
 def check(env: Environment, config: Any, name: str) -> None:
@@ -55,4 +42,4 @@ def check(env: Environment, config: Any, name: str) -> None:
         raise UserError(f"k is {config.k}; it must be at most groups.answers={answers}.")
 
 
-pass_at_k = System("pass_at_k", Config, recipe, source, check=check)
+pass_at_k = System("pass_at_k", Config, recipe, check=check)

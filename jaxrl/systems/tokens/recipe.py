@@ -41,7 +41,8 @@ from jaxrl.core.types import Array, Batch, Environment, Source, TimeStep, Tree, 
 from jaxrl.envs.wrappers import start_key
 from jaxrl.envs.wrappers.start_key import Params as Start
 from jaxrl.kit.groups import LinearTorso, Memory, Optimizer, Passes, Target
-from jaxrl.kit.learner import Loss, Net, Part, Recipe
+from jaxrl.kit.net import Net
+from jaxrl.kit.recipe import Loss, Part, Recipe
 from jaxrl.sources import episodes
 from jaxrl.systems.policy_gradient.ppo import (
     check_policy,
@@ -108,6 +109,14 @@ class Penalty:
     """Weight of the KL divergence from the reference."""
     estimate: str = static("k3", choices=KL_ESTIMATES)
     """Of the divergence: k3 (GRPO's), or k2, whose gradient is right on average."""
+
+
+@group
+class Grouped(Tokens):
+    """Settings of token policies that learn from their own answers, in groups."""
+
+    groups: Groups = Groups()
+    kl: Penalty = Penalty()
 
 
 @struct
@@ -195,6 +204,19 @@ def of_tokens(token_loss: TokenLoss) -> Callable[[Net, Sample], tuple[Array, dic
     return lambda net, x: policy_loss(token_loss, net, x)[:2]
 
 
+def by_groups(
+    advantage: Callable[[Array], Array], token_loss: TokenLoss
+) -> Callable[[Environment, Any], Recipe]:
+    """The recipe of answers that are judged by the returns [P, G] of their groups, whose tokens
+    learn `token_loss` and what it costs to leave the reference."""
+
+    def recipe(env, config):
+        judge = in_groups(advantage, config.groups.answers)
+        return on_answers(env, config, judge, of_tokens(penalized(token_loss, config.kl.estimate)))
+
+    return recipe
+
+
 def on_answers(env: Environment, config: Any, judge: Judge, loss: Callable[..., Any]) -> Recipe:
     """A token policy that learns `loss(net, x: Sample)` from its own answers."""
 
@@ -249,10 +271,6 @@ def on_episodes(
         needs=needs,
         sequences=True,
     )
-
-
-def source(env: Environment, config: Any) -> Source:
-    return config.groups.source(env)
 
 
 def check(env: Environment, config: Any, name: str) -> None:

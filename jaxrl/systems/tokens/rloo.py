@@ -5,34 +5,13 @@ from __future__ import annotations
 
 from jaxrl import losses
 from jaxrl.core.settings import group
-from jaxrl.core.types import Environment
-from jaxrl.kit.learner import Recipe
 from jaxrl.kit.system import System
-from jaxrl.systems.tokens.recipe import (
-    Groups,
-    Penalty,
-    Tokens,
-    check,
-    in_groups,
-    of_tokens,
-    on_answers,
-    penalized,
-    policy_gradient,
-    source,
-)
+from jaxrl.systems.tokens.recipe import Grouped, by_groups, check, policy_gradient
 
 
 @group
-class Config(Tokens):
+class Config(Grouped):
     """Settings of RLOO."""
 
-    groups: Groups = Groups()
-    kl: Penalty = Penalty()
 
-
-def recipe(env: Environment, config: Config) -> Recipe:
-    judge = in_groups(losses.leave_one_out, config.groups.answers)
-    return on_answers(env, config, judge, of_tokens(penalized(policy_gradient, config.kl.estimate)))
-
-
-rloo = System("rloo", Config, recipe, source, check=check)
+rloo = System("rloo", Config, by_groups(losses.leave_one_out, policy_gradient), check=check)

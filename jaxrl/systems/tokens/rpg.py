@@ -10,7 +10,7 @@ from jaxrl import losses
 from jaxrl.core.hyper import hyper, static
 from jaxrl.core.settings import group
 from jaxrl.core.types import Environment
-from jaxrl.kit.learner import Recipe
+from jaxrl.kit.recipe import Recipe
 from jaxrl.kit.system import System
 from jaxrl.systems.tokens.recipe import (
     Groups,
@@ -19,7 +19,6 @@ from jaxrl.systems.tokens.recipe import (
     in_groups,
     of_tokens,
     on_answers,
-    source,
 )
 
 
@@ -64,4 +63,4 @@ def recipe(env: Environment, config: Config) -> Recipe:
     return on_answers(env, config, judge, of_tokens(token_loss))
 
 
-rpg = System("rpg", Config, recipe, source, check=check)
+rpg = System("rpg", Config, recipe, check=check)

@@ -11,7 +11,7 @@ from jaxrl.core.hyper import hyper
 from jaxrl.core.settings import group
 from jaxrl.core.types import Environment
 from jaxrl.kit.groups import INF
-from jaxrl.kit.learner import Recipe
+from jaxrl.kit.recipe import Recipe
 from jaxrl.kit.system import System
 from jaxrl.systems.tokens.recipe import (
     Groups,
@@ -21,7 +21,6 @@ from jaxrl.systems.tokens.recipe import (
     in_groups,
     of_tokens,
     on_answers,
-    source,
 )
 from jaxrl.systems.tokens.rpg import Divergence
 
@@ -54,4 +53,4 @@ def recipe(env: Environment, config: Config) -> Recipe:
     return on_answers(env, config, judge, of_tokens(token_loss))
 
 
-rpg_clipped = System("rpg_clipped", Config, recipe, source, check=check)
+rpg_clipped = System("rpg_clipped", Config, recipe, check=check)

@@ -11,29 +11,25 @@ from jaxrl.core.hyper import hyper
 from jaxrl.core.settings import group
 from jaxrl.core.types import Array, Batch, Environment
 from jaxrl.kit.groups import INF
-from jaxrl.kit.learner import Net, Recipe
+from jaxrl.kit.net import Net
+from jaxrl.kit.recipe import Recipe
 from jaxrl.kit.system import System
 from jaxrl.systems.policy_gradient.ppo import advantages
 from jaxrl.systems.tokens.recipe import (
-    Groups,
-    Penalty,
-    Tokens,
+    Grouped,
     check,
     clipped,
     decisions,
     on_answers,
     penalized,
     policy_loss,
-    source,
 )
 
 
 @group
-class Config(Tokens):
+class Config(Grouped):
     """Settings of PPO for tokens."""
 
-    groups: Groups = Groups()
-    kl: Penalty = Penalty()
     discount: float = hyper(1.0, low=0, high=1)
     """Gamma, per token."""
     gae_lambda: float = hyper(1.0, low=0, high=1)
@@ -62,4 +58,4 @@ def recipe(env: Environment, config: Config) -> Recipe:
     return on_answers(env, config, judge, loss)
 
 
-token_ppo = System("token_ppo", Config, recipe, source, check=check)
+token_ppo = System("token_ppo", Config, recipe, check=check)

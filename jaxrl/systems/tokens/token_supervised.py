@@ -10,7 +10,8 @@ from jaxrl.core.types import Array, Environment, Source
 from jaxrl.envs.policies import expert_policy
 from jaxrl.envs.wrappers import expert_channel
 from jaxrl.kit.groups import Episodes, Target
-from jaxrl.kit.learner import Net, Recipe
+from jaxrl.kit.net import Net
+from jaxrl.kit.recipe import Recipe
 from jaxrl.kit.system import System
 from jaxrl.sources import played_by
 from jaxrl.systems.policy_gradient.ppo import looked

@@ -19,7 +19,7 @@ from jaxrl.core.spaces import Box, Discrete
 from jaxrl.core.types import Environment
 from jaxrl.kit.acting import epsilon, epsilon_greedy
 from jaxrl.kit.groups import EpsilonGreedy, ImageTorso, Optimizer, Replay, Target
-from jaxrl.kit.learner import Loss, Part, Recipe
+from jaxrl.kit.recipe import Loss, Part, Recipe
 from jaxrl.kit.system import System
 from jaxrl.networks.q_network import QNetwork
 from jaxrl.systems.value.heads import MEAN, Head
@@ -119,11 +119,4 @@ def check(env: Environment, config: Any, name: str) -> None:
         )
 
 
-dqn = System(
-    "dqn",
-    Config,
-    recipe,
-    source=lambda env, config: config.replay.source(env),
-    updates=lambda config: config.replay.updates,
-    check=check,
-)
+dqn = System("dqn", Config, recipe, check=check)

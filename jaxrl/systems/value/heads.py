@@ -12,7 +12,7 @@ from jaxrl import losses
 from jaxrl.core import schedules
 from jaxrl.core.types import Array, TimeStep, Transition
 from jaxrl.kit.acting import legal
-from jaxrl.kit.learner import Net
+from jaxrl.kit.net import Net
 from jaxrl.networks.heads import ILLEGAL
 
 

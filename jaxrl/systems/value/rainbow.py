@@ -10,7 +10,7 @@ from jaxrl.core.hyper import hyper, static
 from jaxrl.core.settings import group
 from jaxrl.core.types import Environment
 from jaxrl.kit.groups import ImageTorso, Optimizer, Priorities, Replay, Target
-from jaxrl.kit.learner import Recipe
+from jaxrl.kit.recipe import Recipe
 from jaxrl.systems.value import dqn as dqn_
 from jaxrl.systems.value.c51 import c51
 from jaxrl.systems.value.heads import categorical
