@@ -28,7 +28,8 @@ TRANSFORMATIONS = {
     # The root of 0 has no gradient: eps_root keeps meta-gradients through Adam finite.
     "adam": lambda x: optax.scale_by_adam(x.beta1, x.beta2, x.eps, eps_root=1e-16),
     "rmsprop": lambda x: optax.scale_by_rms(x.decay, x.eps),
-    "sgd": lambda x: optax.identity(),
+    "centered_rmsprop": lambda x: optax.scale_by_stddev(x.decay, x.eps),
+    "sgd": lambda x: optax.trace(x.momentum) if x.momentum else optax.identity(),
 }
 
 
@@ -53,16 +54,24 @@ class Optimizer:
     beta2: float = static(0.999, low=0, below=1)
     """Adam's decay of the mean of their squares."""
     decay: float = static(0.99, low=0, below=1)
-    """RMSProp's decay of the mean of squares."""
+    """RMSProp's decay of the mean of squares; centered, the mean of gradients is taken off."""
     eps: float = static(1e-8, low=0)
-    """What Adam and RMSProp add to the root of that mean."""
+    """What Adam adds to the root of that mean, and RMSProp to the mean."""
+    momentum: float = static(0.0, low=0, below=1)
+    """Of stochastic gradient descent."""
+    weight_decay: float = static(0.0, low=0)
+    """Share of the weights taken off in each step, times the step size, apart from the gradient
+    (as in AdamW)."""
     flat: bool = False
     """Descend all parameters as one vector: fewer operations, faster for small networks."""
 
 
 def transformation(x: Optimizer) -> optax.GradientTransformation:
     """What the step size multiplies."""
-    return TRANSFORMATIONS[x.name](x)
+    scaled = TRANSFORMATIONS[x.name](x)
+    if not x.weight_decay:
+        return scaled
+    return optax.chain(scaled, optax.add_decayed_weights(x.weight_decay))
 
 
 @group

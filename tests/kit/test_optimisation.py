@@ -5,7 +5,8 @@ import optax
 import pytest
 
 from jaxrl.core.errors import UserError
-from jaxrl.kit.optimisation import TRANSFORMS, accumulated_gradient, descend, transform
+from jaxrl.kit.groups import Optimizer, transformation
+from jaxrl.kit.optimisation import TRANSFORMS, accumulated_gradient, descend, stepped, transform
 
 PARAMS = {"w": jnp.array([1.0, -2.0, 3.0]), "b": jnp.float32(0.5)}
 GRADIENT = {"w": jnp.array([3.0, 0.0, 4.0]), "b": jnp.float32(12.0)}  # norm 13
@@ -86,3 +87,27 @@ def test_chunks_that_do_not_divide():
     data = {"x": jnp.ones((12, 3)), "y": jnp.ones(12)}
     with pytest.raises(UserError, match="12 rows does not split into chunks of 5"):
         accumulated_gradient(loss, PARAMS, data, 0, 5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "theirs"),
+    [
+        ({"name": "adam", "eps": 1e-5, "weight_decay": 0.1}, optax.adamw(0.01, eps=1e-5, weight_decay=0.1)),
+        ({"name": "sgd", "momentum": 0.9}, optax.sgd(0.01, momentum=0.9)),
+        ({"name": "sgd"}, optax.sgd(0.01)),
+        ({"name": "rmsprop", "decay": 0.9, "eps": 1e-3}, optax.rmsprop(0.01, decay=0.9, eps=1e-3)),
+        (
+            {"name": "centered_rmsprop", "decay": 0.95, "eps": 0.01},
+            optax.rmsprop(0.01, decay=0.95, eps=0.01, centered=True),
+        ),
+    ],
+)  # fmt: skip
+def test_the_settings_transformation_is_optaxs(settings, theirs):
+    ours = transformation(Optimizer(**settings))
+    params, state, expected, their_state = PARAMS, ours.init(PARAMS), PARAMS, theirs.init(PARAMS)
+    for scale in (1.0, 0.1, -1.0):
+        gradient = jax.tree.map(lambda g, scale=scale: scale * g, GRADIENT)
+        params, state = stepped(ours, gradient, state, params, jnp.float32(0.01))
+        updates, their_state = theirs.update(gradient, their_state, expected)
+        expected = optax.apply_updates(expected, updates)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), params, expected)
