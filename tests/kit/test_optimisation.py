@@ -92,7 +92,10 @@ def test_chunks_that_do_not_divide():
 @pytest.mark.parametrize(
     ("settings", "theirs"),
     [
-        ({"name": "adam", "eps": 1e-5, "weight_decay": 0.1}, optax.adamw(0.01, eps=1e-5, weight_decay=0.1)),
+        (
+            {"name": "adam", "eps": 1e-5, "weight_decay": 0.1},
+            optax.adamw(0.01, eps=1e-5, weight_decay=0.1),
+        ),
         ({"name": "sgd", "momentum": 0.9}, optax.sgd(0.01, momentum=0.9)),
         ({"name": "sgd"}, optax.sgd(0.01)),
         ({"name": "rmsprop", "decay": 0.9, "eps": 1e-3}, optax.rmsprop(0.01, decay=0.9, eps=1e-3)),
@@ -101,7 +104,7 @@ def test_chunks_that_do_not_divide():
             optax.rmsprop(0.01, decay=0.95, eps=0.01, centered=True),
         ),
     ],
-)  # fmt: skip
+)
 def test_the_settings_transformation_is_optaxs(settings, theirs):
     ours = transformation(Optimizer(**settings))
     params, state, expected, their_state = PARAMS, ours.init(PARAMS), PARAMS, theirs.init(PARAMS)
