@@ -33,9 +33,9 @@ class Mean:
 
     def value(self) -> Array:
         """total / weight, NaN where nothing was counted."""
-        return jnp.where(
-            self.weight > 0, self.total / jnp.where(self.weight > 0, self.weight, 1), jnp.nan
-        )
+        xp: Any = np if isinstance(self.total, (np.ndarray, np.generic)) else jnp
+        counted = self.weight > 0
+        return xp.where(counted, self.total / xp.where(counted, self.weight, 1), xp.nan)
 
 
 @struct

@@ -52,6 +52,20 @@ _REPLACED = re.compile(r"\.(step_(\d{12,}))\.replaced")
 # ---------------------------------------------------------------------------------- writing
 
 
+@dataclasses.dataclass(frozen=True)
+class Copy:
+    """A tree on the host, as `save` stores it."""
+
+    leaves: list[Leaf]
+    arrays: list[np.ndarray]
+
+
+def copied(tree: Tree) -> Copy:
+    """A copy of `tree` to be saved later: its buffers may be donated as soon as this returns.
+    Raises `UserError` for a leaf that is no array."""
+    return Copy(*to_host(tree))
+
+
 def save(
     folder: Path | str,
     step: int,
@@ -67,8 +81,7 @@ def save(
         folder: where the checkpoints of one run lie; made if it is not there.
         step: a number of at least 0. A checkpoint of the same step is replaced.
         tree: a pytree of JAX arrays, typed keys, NumPy arrays and Python scalars (stored with the
-            dtype that JAX gives them). It is copied to the host first, so that its buffers may be
-            donated as soon as this returns.
+            dtype that JAX gives them), or what `copied` made of it.
         meta: anything that JSON can hold; tuples come back as lists.
         keep: how many of the newest checkpoints to keep; None keeps all.
         protect: steps that are kept whatever their age.
@@ -86,7 +99,8 @@ def save(
             f"step={step} and keep={keep}."
         )
     folder = Path(folder).absolute()
-    leaves, arrays = to_host(tree)
+    copy = tree if isinstance(tree, Copy) else copied(tree)
+    leaves, arrays = copy.leaves, copy.arrays
     text = _to_json(meta, step, leaves)
     final = folder / _name(step)
     try:

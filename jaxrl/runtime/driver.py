@@ -68,6 +68,11 @@ class Program:
     devices: int = 1
     debug: bool = False
 
+    @property
+    def ahead(self) -> bool:
+        """Whether a chunk only begins when it is called, so that the host may work meanwhile."""
+        return not self.debug
+
     def start(self, keys: Key, hyper: Hyper | None = None) -> Progress:
         """A new run from one key; or from keys [members], hypers (those that differ from the
         defaults) then [members] too."""
@@ -188,49 +193,70 @@ def drive(
     progress: Progress,
     step: int,
     plan: Plan,
-    happen: Callable[[str, int, Progress], None],
+    happen: Callable[[str, int, Progress], Callable[[], None]],
     stop: Callable[[int, Progress], str | None],
     tick: Callable[[int, Progress], None] = lambda step, progress: None,
     pending: Sequence[str] = (),
+    ahead: bool = False,
 ) -> tuple[Progress, int, str | None]:
     """Run from `step` to the end of the plan, or until `stop` gives a reason.
 
     happen(name, step, progress): called for log, evaluate and checkpoint, in this order, when due;
-        the row is emptied after log.
+        the row is emptied after log. It reads what it needs, and returns what the host is still to
+        do with it, in the same order.
     tick(step, progress): after every chunk.
     pending: names of what is still to happen at the first step.
+    ahead: the next chunk runs while the host does that (writes, that is). What a checkpoint holds
+        was copied before, so whether it does changes no bit.
 
     Returns progress, the step reached, and the reason or None at the end. Where a chunk or `happen`
     raises `Halted`, that is the reason, unless `stop` has one.
     """
     size, reason = 1, stop(step, progress)
+    left: list[Callable[[], None]] = []  # what the host is still to do
+    emptied: Callable[[], dict[str, Any]] | None = None
+
+    def finish() -> None:
+        while left:
+            left.pop(0)()
+
     try:
         for name in () if reason else pending:
-            happen(name, step, progress)
+            left.append(happen(name, step, progress))
         while step < plan.total and not reason:
             count = min(size, plan.next_stop(step) - step)
-            began = time.perf_counter()
-            progress = jax.block_until_ready(chunk(progress, count))
+            if not ahead:
+                finish()
+            busy, began = bool(left), time.perf_counter()
+            try:
+                begun = chunk(progress, count)
+            finally:
+                finish()
+            progress = jax.block_until_ready(begun)
             seconds = time.perf_counter() - began
             step += count
-            size = max(1, min(2 * size, math.ceil(count * CHUNK_SECONDS / max(seconds, 1e-9))))
+            if not busy:  # else the time may be the host's
+                size = max(1, min(2 * size, math.ceil(count * CHUNK_SECONDS / max(seconds, 1e-9))))
             tick(step, progress)
             reason = stop(step, progress)
-            if plan.due("log", step):
-                happen("log", step, progress)
-                progress = Progress(progress.run, _emptied(progress.row))
-            for name in ("evaluate", "checkpoint"):
+            for name in ("log", "evaluate", "checkpoint"):
                 if plan.due(name, step):
-                    happen(name, step, progress)
+                    left.append(happen(name, step, progress))
+                    if name == "log":
+                        emptied = emptied or _emptying(progress.row)
+                        progress = Progress(progress.run, emptied())
     except Halted as halted:
         if halted.progress is not None:
             progress, step = halted.progress, step + halted.steps
         reason = stop(step, progress) or str(halted)
+    finish()
     return progress, step, reason
 
 
-def _emptied(row: dict[str, Any]) -> dict[str, Any]:
-    return jax.tree.map(lambda new, old: jax.device_put(new, old.sharding), m.empty(row), row)
+def _emptying(row: dict[str, Any]) -> Callable[[], dict[str, Any]]:
+    """What makes an empty row like this one: one program, not some for each metric."""
+    shapes, shardings = jax.eval_shape(lambda: row), jax.tree.map(lambda x: x.sharding, row)
+    return jax.jit(lambda: m.empty(shapes), out_shardings=shardings)
 
 
 def diverged(row: dict[str, Any]) -> np.ndarray:

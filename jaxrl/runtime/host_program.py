@@ -28,6 +28,7 @@ class HostProgram:
     env: str  # such as gymnasium/CartPole-v1
     num_envs: int
     members: None = None
+    ahead = False  # a chunk plays on the host, and may hang there: what is left is done before
     stopping: Callable[[], bool] = lambda: False
 
     @property

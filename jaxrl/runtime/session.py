@@ -7,6 +7,7 @@ import dataclasses
 import json
 import platform
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import numpy as np
 import jaxrl
 from jaxrl.core import metrics as m
 from jaxrl.core import random
-from jaxrl.core.types import Algorithm, Environment
+from jaxrl.core.types import Algorithm, Environment, Tree
 from jaxrl.evaluation.statistics import mean_interval
 from jaxrl.runtime import checkpoints, configuration, driver, run_folder, stopping, tracking
 from jaxrl.runtime import log as logs
@@ -98,13 +99,21 @@ class Session:
             self.env_steps(step), self.env_steps(self.plan.total), len(self.members)
         ):
             progress, end, reason = driver.drive(
-                chunk, progress, step, self.plan, self._happen, self._stop, self._tick, self.pending
+                chunk,
+                progress,
+                step,
+                self.plan,
+                self._happen,
+                self._stop,
+                self._tick,
+                self.pending,
+                self.program.ahead,
             )
         self.seconds["training"] = time.perf_counter() - began
         if self.interrupt.reason and end == self.plan.total and not self.pending:
             reason = None  # too late to interrupt anything
         if end != self.saved:
-            self._checkpoint(end, progress)
+            self._checkpoint(end, progress)()
         return progress, end, reason
 
     @property
@@ -115,25 +124,28 @@ class Session:
         """Environment steps of each member after `step` steps of the algorithm."""
         return self.algorithm.initial_frames + step * self.algorithm.frames
 
-    def _happen(self, name: str, step: int, progress: driver.Progress) -> None:
+    def _happen(self, name: str, step: int, progress: driver.Progress) -> Callable[[], None]:
+        """Read what is due from `progress`; returns what the host is to do with it."""
         if name == "log":
-            row = jax.device_get(m.values(progress.row))
-            self._write("train", step, {k: np.atleast_1d(v) for k, v in row.items()})
-        elif name == "evaluate":
-            self.pending = [name]
-            played = jax.device_get(jax.block_until_ready(self.evaluation(progress.run)))
-            self.pending = []
-            self._write("evaluation", step, {k: np.atleast_1d(v) for k, v in played.items()})
-            if m.score(progress.row, "episode_return") not in progress.row:
-                # None is played while training on a data set.
+            row = m.values(jax.device_get(progress.row))
+            return lambda: self._write("train", step, row)
+        if name == "checkpoint":
+            return self._checkpoint(step, progress)
+        self.pending = [name]
+        played = jax.device_get(jax.block_until_ready(self.evaluation(progress.run)))
+        self.pending = []
+        alone = m.score(progress.row, "episode_return") not in progress.row
+
+        def write() -> None:
+            self._write("evaluation", step, played)
+            if alone:  # nothing is played while training on a data set
                 score = played[m.score(played, "return")]
                 self.display.score(np.atleast_1d(np.asarray(score, float)))
-        elif name == "checkpoint":
-            self._checkpoint(step, progress)
-            if time.monotonic() - self.drawn > DRAW_SECONDS:
-                self._draw(logs.read(self._rows, warn=lambda said: None))  # it is said at the end
 
-    def _write(self, kind: str, step: int, metrics: dict[str, np.ndarray]) -> None:
+        return write
+
+    def _write(self, kind: str, step: int, metrics: dict[str, Any]) -> None:
+        metrics = {name: np.atleast_1d(x) for name, x in metrics.items()}
         if "diverged" in metrics:
             at = metrics["diverged"]
             metrics["diverged"] = np.where(at == m.NEVER, np.nan, at)
@@ -171,20 +183,34 @@ class Session:
                 self.display.score(np.atleast_1d(np.asarray(score.value())))
         self.display.tick(self.env_steps(step))
 
-    def _checkpoint(self, step: int, progress: driver.Progress) -> None:
-        stopping.check_there(self.folder)
-        self.save(self.folder, progress, step, self.log.size())
-        self.saved = step
+    def _checkpoint(self, step: int, progress: driver.Progress) -> Callable[[], None]:
+        """Copy what is to be saved; returns what writes it."""
+        copy, diverged = checkpoints.copied(progress), self.diverged.tolist()
+
+        def write() -> None:
+            stopping.check_there(self.folder)
+            self.save(self.folder, copy, step, self.log.size(), diverged)
+            self.saved = step
+            if time.monotonic() - self.drawn > DRAW_SECONDS:
+                self._draw(logs.read(self._rows, warn=lambda said: None))  # it is said at the end
+
+        return write
 
     def save(
-        self, folder: Path, progress: driver.Progress, step: int, log_size: int
+        self,
+        folder: Path,
+        progress: Tree,
+        step: int,
+        log_size: int,
+        diverged: list[int] | None = None,
     ) -> dict[str, Any]:
-        """Write a checkpoint; returns what it says of itself."""
+        """Write a checkpoint; returns what it says of itself. `diverged` is as of now unless said,
+        for a `progress` that was copied before."""
         meta = {
             "step": step,
             "log_size": log_size,
             "members": len(self.members),
-            "diverged": self.diverged.tolist(),
+            "diverged": self.diverged.tolist() if diverged is None else diverged,
             "pending": self.pending,
             "settings": configuration.to_dict(self.config),
             "jaxrl": jaxrl.__version__,

@@ -1,5 +1,6 @@
 """The driven path computes what the pure one does, bit for bit, however it is cut into chunks."""
 
+import functools
 import logging
 
 import jax
@@ -56,8 +57,9 @@ def test_pure_and_driven_bits_are_equal(case, chunks):
     assert bits(progress.row) == bits(row)
 
 
+@pytest.mark.parametrize("ahead", [False, True])
 @pytest.mark.parametrize("seconds", [0.0, 0.003, 10.0])
-def test_the_clock_changes_no_bit_and_no_row(case, monkeypatch, seconds):
+def test_the_clock_changes_no_bit_and_no_row(case, monkeypatch, seconds, ahead):
     program, keys, pure, chunk = case
     monkeypatch.setattr(driver, "CHUNK_SECONDS", seconds)
     start = program.start(keys)
@@ -65,17 +67,19 @@ def test_the_clock_changes_no_bit_and_no_row(case, monkeypatch, seconds):
     for steps in (5, 5, 2):
         run, row = pure(run, steps)
         expected.append(bits(row))
-    happened, logged = [], []
+    happened, done, logged = [], [], []
 
     def happen(name, step, progress):
         happened.append((name, step))
         if name == "log":
             logged.append(bits(progress.row))
+        return lambda: done.append((name, step))
 
     plan = driver.Plan(total=STEPS, log=5, evaluate=6, checkpoint=4)
     progress, step, reason = driver.drive(
-        chunk, start, 0, plan, happen, stop=lambda step, progress: None
+        chunk, start, 0, plan, happen, stop=lambda step, progress: None, ahead=ahead
     )
+    assert happened == done
     assert (step, reason) == (STEPS, None)
     assert bits(progress.run) == bits(run)
     assert logged == expected
@@ -95,8 +99,12 @@ def test_a_reason_to_stop_is_returned_with_the_step(case):
     program, keys, _, chunk = case
     stop = lambda step, progress: "enough" if step >= 3 else None
     plan = driver.Plan(total=STEPS, log=0, evaluate=0, checkpoint=1)
-    _, step, reason = driver.drive(chunk, program.start(keys), 0, plan, lambda *_: None, stop)
+    written = []
+    happen = lambda name, step, progress: functools.partial(written.append, step)
+    start = program.start(keys)
+    _, step, reason = driver.drive(chunk, start, 0, plan, happen, stop, ahead=True)
     assert (step, reason) == (3, "enough")
+    assert written == [1, 2, 3]  # also what was still to be done when it stopped
 
 
 def test_what_breaks_off_leaves_the_last_whole_step():
@@ -112,7 +120,7 @@ def test_what_breaks_off_leaves_the_last_whole_step():
         raise halted
 
     def happen(name, step, progress):
-        happened.append((name, step, progress))
+        return lambda: happened.append((name, step, progress))
 
     go_on = lambda step, progress: None
     assert driver.drive(chunk, 3, 3, plan, happen, go_on, pending=["log"]) == (8, 8, "no fuel")
@@ -124,6 +132,34 @@ def test_what_breaks_off_leaves_the_last_whole_step():
         raise driver.Halted("no evaluation")
 
     assert driver.drive(chunk, 3, 3, plan, broken, go_on) == (6, 6, "no evaluation")
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_the_device_works_while_the_host_writes(ahead):
+    order = []
+
+    def chunk(progress, steps):
+        order.append("begin")
+        return progress + steps
+
+    happen = lambda name, step, progress: functools.partial(order.append, f"write {step}")
+    plan = driver.Plan(total=2, log=0, evaluate=0, checkpoint=1)
+    driver.drive(chunk, 0, 0, plan, happen, lambda step, progress: None, ahead=ahead)
+    assert order == ["begin", *(["begin", "write 1"] if ahead else ["write 1", "begin"]), "write 2"]
+
+
+def test_what_is_left_is_written_though_the_next_chunk_fails():
+    def chunk(progress, steps):
+        if progress:
+            raise MemoryError
+        return progress + steps
+
+    written = []
+    happen = lambda name, step, progress: functools.partial(written.append, step)
+    plan = driver.Plan(total=2, log=0, evaluate=0, checkpoint=1)
+    with pytest.raises(MemoryError):
+        driver.drive(chunk, 0, 0, plan, happen, lambda step, progress: None, ahead=True)
+    assert written == [1]
 
 
 def test_the_chunk_is_compiled_once(caplog):
