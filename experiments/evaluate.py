@@ -72,7 +72,7 @@ def evaluate(folder: Path, config: Options) -> None:
     from jaxrl.evaluation.statistics import metric_interval
     from jaxrl.runtime import host
     from jaxrl.runtime.building import elsewhere, prepare
-    from jaxrl.runtime.earlier import load_all
+    from jaxrl.runtime.continuing import load_all
 
     typed = configuration.foreign({"env": config.env, "env_params": config.env_params})
     trained, policies = load_all(folder, config.trust or typed)

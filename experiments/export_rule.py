@@ -41,10 +41,10 @@ def main(argv: Sequence[str]) -> int:
 def export(folder: Path, path: Path, config: Options) -> None:
     """Write the rule of one member of the run in `folder` to `path`."""
     from jaxrl.agents.meta import lpg
-    from jaxrl.runtime import earlier
+    from jaxrl.runtime import continuing
 
     # The policy of a search for rules is a learner's, whose state holds the rule.
-    state = earlier.load(folder, config.member, config.trust).policy.state
+    state = continuing.load(folder, config.member, config.trust).policy.state
     if not isinstance(state, lpg.State):
         raise UserError(f"'{folder}' is no run that learnt a rule.")
     lpg.save_rule(path, state.rule)

@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrl import losses
 from jaxrl.core import spaces, trees
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Environment, TimeStep, Transition, Tree
@@ -402,9 +403,8 @@ def profile(data: Dataset) -> dict[str, Any]:
 
 
 def score(value: Any, references: References) -> Any:
-    """`value`, returns, on D4RL's scale (Fu et al., 2020): 0 is the random policy, 100 the expert.
-    As `losses.normalized_score`, in float64."""
-    return 100 * (value - references.random) / (references.expert - references.random)
+    """`value`, returns, on D4RL's scale, `losses.normalized_score`."""
+    return losses.normalized_score(value, references.random, references.expert)
 
 
 def _summary(values: np.ndarray) -> dict[str, float]:

@@ -72,33 +72,33 @@ def recipe(env: Environment) -> Recipe:
 
 
 @struct
-class Recorded:
+class WithNewest:
     source: Tree
     transitions: Transition  # the newest, [T, B]
 
 
-def recorded(source: Source) -> Source:
+def with_newest(source: Source) -> Source:
     """`source`, whose state also holds what it collected last."""
 
     def init(key, hyper, policy):
         state = source.init(key, hyper, policy)
         # Overwritten by `collect`; no zeros, since ids of tasks may be random keys.
-        return Recorded(state, source.collect(state, policy, key)[1].transitions)
+        return WithNewest(state, source.collect(state, policy, key)[1].transitions)
 
     def collect(state, policy, key):
         inner, fresh, metrics = source.collect(state.source, policy, key)
-        return Recorded(inner, fresh.transitions), fresh, metrics
+        return WithNewest(inner, fresh.transitions), fresh, metrics
 
     return dataclasses.replace(
         source,
-        name=f"recorded({source.name})",
+        name=f"with_newest({source.name})",
         init=init,
         collect=collect,
         sample=lambda state, fresh, key: source.sample(state.source, fresh, key),
         feedback=lambda state, batch, feedback: dataclasses.replace(
             state, source=source.feedback(state.source, batch, feedback)
         ),
-        partition=Recorded(source.partition, source.partition),
+        partition=WithNewest(source.partition, source.partition),
     )
 
 
@@ -124,7 +124,7 @@ def make(
     keys = jax.random.split(random.key(seed), 5)
     algorithm = ppo(env, how.agent)
     assert algorithm.agent is not None and algorithm.source is not None
-    recording = learn(algorithm.agent, recorded(algorithm.source))
+    recording = learn(algorithm.agent, with_newest(algorithm.source))
     steps = max(1, how.steps // recording.frames // PARTS)
 
     run, windows, policies, scores = start(recording, keys[0]), [], [], []

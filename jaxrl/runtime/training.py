@@ -9,7 +9,7 @@ import jax
 
 from jaxrl.core import random
 from jaxrl.core.types import Environment
-from jaxrl.runtime import checkpoints, configuration, earlier, run_folder, stopping
+from jaxrl.runtime import checkpoints, configuration, continuing, run_folder, stopping
 from jaxrl.runtime.building import build, evaluation_environment, prepare, program
 from jaxrl.runtime.configuration import Experiment
 from jaxrl.runtime.display import Display
@@ -30,21 +30,21 @@ def train(config: Experiment, members: Members | None = None) -> Path:
     if config.resume:
         return _go_on(config, display)
     if config.fork:
-        members = earlier.members_of_fork(config, members)
+        members = continuing.members_of_fork(config, members)
     # The run's folder says which generator it was, whatever device it is resumed on.
     generator = random.generator_name(random.key(0, config.generator))
     config = dataclasses.replace(config, generator=generator)
     env, session, keys = _session(config, members or seeds(config), display)
 
-    trust = earlier.trusted(config)
+    trust = continuing.trusted(config)
     if configuration.is_file(config.warm_start):
-        first = earlier.first_phase(config)
-        trust = earlier.trusted(config, first)
+        first = continuing.first_phase(config)
+        trust = continuing.trusted(config, first)
         config = dataclasses.replace(config, warm_start=str(_before(first, session, keys)))
         session.config = config
     with session.interrupt.noted(), stopping.explained(None):
         # Everything that can be wrong is known before a folder is made.
-        parent = earlier.parent(config, session, keys, trust)
+        parent = continuing.parent(config, session, keys, trust)
         with run_folder.draft(config.out, config.name) as draft:
             with display.announced("Starting", session.seconds):
                 own = session.members.own_hyper()
@@ -61,13 +61,13 @@ def train(config: Experiment, members: Members | None = None) -> Path:
 def _go_on(config: Experiment, display: Display) -> Path:
     """Go on with the run `config.resume` where it was stopped; a finished one is left alone."""
     folder = run_folder.check(config.resume)
-    earlier.check_unchanged(config, folder)
-    if earlier.is_finished(folder):
+    continuing.check_unchanged(config, folder)
+    if continuing.is_finished(folder):
         display.say(f"The run in {folder} is finished; --fork it to train on.")
         return folder
     with run_folder.locked(folder):
-        checkpoint = earlier.newest(folder, display.warn)
-        earlier.check_as_saved(folder, config, checkpoint)
+        checkpoint = continuing.newest(folder, display.warn)
+        continuing.check_as_saved(folder, config, checkpoint)
         _, session, keys = _session(config, members_of(folder), display)
         with session.interrupt.noted(), stopping.explained(folder):
             progress, meta = checkpoints.restore(checkpoint, session.program.shapes(keys))
@@ -94,12 +94,12 @@ def _session(
 
 def _before(first: Experiment, session: Session, keys: jax.Array) -> Path:
     """The finished run that `first` describes; trained, or trained on, if need be."""
-    earlier.check_warm_start(first, session, keys)
+    continuing.check_warm_start(first, session, keys)
     folder = Path(first.out) / first.name
-    if folder.exists() and earlier.is_finished(folder):
+    if folder.exists() and continuing.is_finished(folder):
         session.display.say(f"Warm start from the finished run in {folder}.")
     elif folder.exists():
-        before = run_folder.read_config(folder, earlier.trusted(first))
+        before = run_folder.read_config(folder, continuing.trusted(first))
         train(dataclasses.replace(before, resume=str(folder), quiet=first.quiet))
     else:
         session.display.say(f"First {first.algorithm}, for the warm start:")

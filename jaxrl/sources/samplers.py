@@ -44,7 +44,7 @@ class Sampler:
 
 
 @struct
-class Ring:
+class Uniform:
     rows: int = static()
     columns: int = static()
 
@@ -57,7 +57,7 @@ def _draw_uniform(state, key, n, oldest, rows):
 
 UNIFORM = Sampler(
     "uniform",
-    init=Ring,
+    init=Uniform,
     written=lambda state, row, count: state,
     draw=_draw_uniform,
     judged=lambda state, row, column, priority, hyper: state,

@@ -14,7 +14,7 @@ from jaxrl.core.errors import UserError
 from jaxrl.core.settings import replace
 from jaxrl.datasets import cache, making, minari_format
 from jaxrl.envs import make
-from jaxrl.runtime import checkpoints, command_line, earlier, run_folder
+from jaxrl.runtime import checkpoints, command_line, continuing, run_folder
 from jaxrl.systems.policy_gradient.ppo import ppo
 from tests.contracts.structure import check_structure
 from tests.learning.probes import PROBES, probe
@@ -83,8 +83,8 @@ def test_ppo_begins_with_what_uni_o4_hands_over(path, tmp_path):
     improved = [*offline_, "--agent.phase", "improvement", "--warm-start", str(tmp_path / "first")]
     for name, words in (("first", offline_), ("a", improved), ("b", online)):
         assert command_line.call(train_script.main, [*words, *options, "--name", name]) == 0
-    trained, before = earlier.load_all(tmp_path / "a")
-    _, after = earlier.load_all(tmp_path / "b")
+    trained, before = continuing.load_all(tmp_path / "a")
+    _, after = continuing.load_all(tmp_path / "b")
     for old, new in zip(before, after, strict=True):
         given = trained.algorithm.agent.hand_over(old.state)
         jax.tree.map(np.testing.assert_array_equal, new.state.agent.params, given.agent.params)

@@ -11,7 +11,7 @@ import jax
 import pytest
 
 from jaxrl.core.errors import UserError
-from jaxrl.runtime import checkpoint_files, configuration, driver, earlier, stopping
+from jaxrl.runtime import checkpoint_files, configuration, continuing, driver, stopping
 from jaxrl.runtime.checkpoint_files import CheckpointError
 from jaxrl.runtime.command_line import Stopped
 from tests.runtime import tiny
@@ -134,13 +134,13 @@ def test_an_interrupt_ends_a_first_phase_and_what_was_to_follow(tmp_path, capsys
     """Also one that comes before the first phase has begun."""
     first = tmp_path / "first.yaml"
     configuration.write(tiny.config(), first)
-    check = earlier.check_warm_start
+    check = continuing.check_warm_start
 
     def interrupted(*arguments):
         signal.raise_signal(signal.SIGINT)
         return check(*arguments)
 
-    monkeypatch.setattr(earlier, "check_warm_start", interrupted)
+    monkeypatch.setattr(continuing, "check_warm_start", interrupted)
     monkeypatch.setattr(driver.Program, "start", lambda *_: pytest.fail("it began"))
     # As in a shell's foreground; in its background SIGINT may be ignored.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from experiments import train as train_script
-from jaxrl.runtime import command_line, earlier, tracking
+from jaxrl.runtime import command_line, continuing, tracking
 from jaxrl.runtime import log as logs
 from jaxrl.runtime.display import Display
 from jaxrl.runtime.members import Members, members_of
@@ -319,5 +319,5 @@ def test_a_first_phase_is_the_same_however_it_is_tracked(tmp_path):
     for track in ("none", "wandb"):
         path = tmp_path / f"{track}.yaml"
         path.write_text(f"track: {track}\n")
-        names.append(earlier.first_phase(tiny.config(warm_start=str(path))).name)
+        names.append(continuing.first_phase(tiny.config(warm_start=str(path))).name)
     assert names[0] == names[1]

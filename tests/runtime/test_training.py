@@ -10,7 +10,7 @@ import pytest
 
 from jaxrl import runtime
 from jaxrl.core.errors import UserError
-from jaxrl.runtime import building, checkpoints, configuration, earlier, run_folder
+from jaxrl.runtime import building, checkpoints, configuration, continuing, run_folder
 from jaxrl.runtime import log as logs
 from jaxrl.runtime.members import Members, members_of
 from tests.runtime import tiny
@@ -204,7 +204,7 @@ def test_a_first_phase_that_was_stopped_goes_on(finished, tmp_path):
     first = tmp_path / "first.yaml"
     configuration.write(tiny.config(), first)
     config = tiny.config(warm_start=str(first), out=str(tmp_path), generator="pcg")
-    before = tmp_path / earlier.first_phase(config).name
+    before = tmp_path / continuing.first_phase(config).name
     shutil.copytree(finished, before)
     (before / "summary.json").unlink()
     for newer in sorted(run_folder.checkpoints(before).iterdir())[1:]:

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrl import losses
 from jaxrl.core import metrics as m
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Array, Key, struct
@@ -162,8 +163,8 @@ def anneal(thresholds: Array, cell: Array, fitness: Array, rate: Array) -> tuple
     place = jnp.where(accepted, cell, count)
     number = jnp.zeros(count).at[place].add(1.0, mode="drop")
     total = jnp.zeros(count).at[place].add(fitness, mode="drop")
-    keep = jnp.power(1 - rate, number)
-    moved = keep * thresholds + (1 - keep) * total / jnp.maximum(number, 1)
+    mean, share = total / jnp.maximum(number, 1), 1 - jnp.power(1 - rate, number)
+    moved = losses.annealed_threshold(thresholds, mean, share)
     return jnp.where(number > 0, moved, thresholds), improvement
 
 

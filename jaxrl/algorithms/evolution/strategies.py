@@ -14,8 +14,8 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
+from jaxrl import losses
 from jaxrl.algorithms.evolution import cma
-from jaxrl.algorithms.evolution.ranking import centred_ranks
 from jaxrl.core.errors import UserError, unknown
 from jaxrl.core.types import Array, Hyper, Key, Tree, struct
 from jaxrl.kit.optimisation import descend, transform
@@ -59,12 +59,6 @@ class OpenAIState:
     optimiser: Tree
 
 
-def gradient(mean: Array, sigma: Array, genotypes: Array, shaped: Array) -> Array:
-    """1 / (P sigma) sum_i F_i epsilon_i [D], the gradient of the smoothed fitness with respect to
-    the mean (Salimans et al., 2017, algorithm 1), with x_i = mean + sigma epsilon_i."""
-    return shaped @ ((genotypes - mean) / sigma) / (sigma * shaped.shape[0])
-
-
 def openai(population: int, optimiser: str = "adam") -> Strategy:
     """Evolution strategies as of Salimans et al. (2017, arXiv:1703.03864): antithetic pairs,
     centred ranks, weight decay, and any optimiser. Here, equal fitness gets equal ranks. Its
@@ -81,7 +75,8 @@ def openai(population: int, optimiser: str = "adam") -> Strategy:
         return state.mean + state.sigma * jnp.concatenate([noise, -noise])
 
     def tell(state, genotypes, fitness, hyper):
-        up = gradient(state.mean, state.sigma, genotypes, centred_ranks(fitness))
+        noise = (genotypes - state.mean) / state.sigma
+        up = losses.es_gradient(losses.centred_ranks(fitness), noise, state.sigma)
         down = hyper["weight_decay"] * state.mean - up
         mean, optimiser_state, _ = descend(
             rule, down, state.optimiser, state.mean, hyper["learning_rate"]

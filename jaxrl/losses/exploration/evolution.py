@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
 
@@ -20,7 +22,7 @@ __all__ = [
 def centred_ranks(fitness: Array, mask: Array | None = None) -> Array:
     """Fitness by rank only, from -0.5 (worst) to 0.5 (best): outliers and scales do not matter.
 
-    rank / (N - 1) - 1/2, equal ones sharing their mean rank
+    rank / (N - 1) - 1/2, equal ones sharing their mean rank; NaN is the worst
 
     Args:
       fitness: [..., N], a population last.
@@ -33,12 +35,18 @@ def centred_ranks(fitness: Array, mask: Array | None = None) -> Array:
     """
     fitness = jax.lax.stop_gradient(fitness)
     allowed = _allowed(fitness, mask)
-    mine, others = fitness[..., :, None], fitness[..., None, :]
-    # Half a rank for each that is worse, minus half for each that is better.
-    wins = (others < mine).astype(int) - (others > mine).astype(int)
-    balance = jnp.where(allowed[..., None, :], wins, 0).sum(-1).astype(fitness.dtype)
-    number = jnp.maximum(allowed.sum(-1, keepdims=True) - 1, 1).astype(fitness.dtype)
-    return jnp.where(allowed, 0.5 * balance / number, 0)
+    fitness = jnp.where(jnp.isnan(fitness), -jnp.inf, fitness)
+
+    @functools.partial(jnp.vectorize, signature="(n),(n)->(n)")
+    def ranks(fitness, allowed):
+        # Those that do not count are the last, where nobody is held against them.
+        ascending, number = jnp.sort(jnp.where(allowed, fitness, jnp.inf)), allowed.sum()
+        worse = jnp.searchsorted(ascending, fitness, side="left")
+        no_better = jnp.minimum(jnp.searchsorted(ascending, fitness, side="right"), number)
+        balance = (worse + no_better - number).astype(fitness.dtype)  # worse less better ones
+        return 0.5 * balance / jnp.maximum(number - 1, 1).astype(fitness.dtype)
+
+    return jnp.where(allowed, ranks(fitness, allowed), 0)
 
 
 def es_gradient(fitness: Array, noise: Array, scale: Array | float) -> Array:

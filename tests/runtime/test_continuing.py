@@ -12,7 +12,7 @@ from experiments import evaluate as evaluate_script
 from experiments import export_rule as export_script
 from jaxrl import runtime
 from jaxrl.core.errors import UserError
-from jaxrl.runtime import checkpoint_files, command_line, configuration, earlier, run_folder
+from jaxrl.runtime import checkpoint_files, command_line, configuration, continuing, run_folder
 from jaxrl.runtime import training as training_module
 from jaxrl.runtime.members import members_of
 from tests.runtime import tiny
@@ -161,7 +161,7 @@ def test_trust_is_no_licence_to_call_anything(copy, tmp_path):
 def test_checkpoints_know_their_settings(finished):
     from jaxrl.runtime import checkpoints
 
-    saved = checkpoints.read_meta(earlier.newest(finished))["settings"]
+    saved = checkpoints.read_meta(continuing.newest(finished))["settings"]
     assert saved == configuration.to_dict(run_folder.read_config(finished))
 
 
@@ -215,13 +215,13 @@ def test_what_is_only_about_training_changes_no_policy(copy):
 
 
 def test_devices_may_differ(copy):
-    checkpoint = earlier.newest(copy)
+    checkpoint = continuing.newest(copy)
     config = tiny.config(out=run_folder.read_config(copy).out, generator="pcg", name="run")
     for devices in (1, 2):
         other = configuration.override(config, {"devices": devices})
-        earlier.check_as_saved(copy, other, checkpoint)
+        continuing.check_as_saved(copy, other, checkpoint)
     with pytest.raises(UserError, match=r"seed is 1 in config\.yaml and 0 in"):
-        earlier.check_as_saved(copy, configuration.override(config, {"seed": 1}), checkpoint)
+        continuing.check_as_saved(copy, configuration.override(config, {"seed": 1}), checkpoint)
 
 
 def test_a_setting_that_a_later_version_added_had_its_default(copy):
@@ -230,9 +230,9 @@ def test_a_setting_that_a_later_version_added_had_its_default(copy):
     del content["meta"]["settings"]["agent"]["clip"], content["meta"]["settings"]["keep"]
     (checkpoint / "meta.json").write_text(json.dumps(content))
     config = run_folder.read_config(copy)
-    earlier.check_as_saved(copy, config, checkpoint)
+    continuing.check_as_saved(copy, config, checkpoint)
     with pytest.raises(UserError, match=re.escape("agent.clip is 0.9 in config.yaml and 0.2 in")):
-        earlier.check_as_saved(
+        continuing.check_as_saved(
             copy, configuration.override(config, {"agent": {"clip": 0.9}}), checkpoint
         )
 
@@ -268,7 +268,7 @@ def test_a_finished_run_answers_before_anything_is_built(copy, monkeypatch, caps
 )
 def test_a_summary_of_another_kind_is_of_no_finished_run(tmp_path, text):
     (tmp_path / "summary.json").write_text(text, encoding="latin-1")
-    assert earlier.is_finished(tmp_path) is False
+    assert continuing.is_finished(tmp_path) is False
 
 
 @pytest.mark.parametrize(

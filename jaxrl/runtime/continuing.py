@@ -1,4 +1,4 @@
-"""Runs that were there before: to go on with, to branch off from, to act with."""
+"""What goes on from a run that was there before: resuming, forks, warm starts, acting."""
 
 from __future__ import annotations
 
