@@ -30,7 +30,7 @@ CLAIM = (
 PARTS = (
     "jaxrl/algorithms/evolution/genetic.py",
     "jaxrl/algorithms/evolution/novelty.py",
-    "jaxrl/algorithms/evolution/population.py",
+    "jaxrl/algorithms/evolution/scoring.py",
 )
 
 METRIC = "part of the seeds whose best policy reaches the goal"

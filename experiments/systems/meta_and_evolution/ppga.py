@@ -11,7 +11,7 @@ import numpy as np
 from experiments.systems.check import Budget, Check, compare, figure
 from jaxrl import envs
 from jaxrl.algorithms.evolution import archive as archives
-from jaxrl.algorithms.evolution import map_elites, population
+from jaxrl.algorithms.evolution import map_elites, scoring
 from jaxrl.algorithms.evolution import ppga as ppga_
 from jaxrl.algorithms.evolution.descriptors import descriptor
 from jaxrl.algorithms.evolution.policies import policies
@@ -127,7 +127,7 @@ def _restarts(keys, budget, steps, restarts):
                 runs
             )
             vectors = jax.vmap(space.vector)(params_of(runs.state.agent)["actor_critic"])
-            scores = population.score(env, space, vectors, key, 1, describe)
+            scores = scoring.score(env, space, vectors, key, 1, describe)
             cell = find(scores.descriptors)
             archive, _ = archives.add(archive, cell, vectors, scores.fitness, scores.descriptors)
             return (runs, archive), None

@@ -13,7 +13,7 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from jaxrl.algorithms.evolution import population as populations
+from jaxrl.algorithms.evolution import scoring
 from jaxrl.algorithms.evolution.policies import policies
 from jaxrl.algorithms.evolution.strategies import NAMES, strategy
 from jaxrl.core import metrics as m
@@ -73,7 +73,7 @@ def evolution_strategy(env: Environment, config: Config = Config()) -> Algorithm
 @functools.cache
 def _build(env: Environment, config: Config) -> Algorithm:
     own = hypers(config)
-    populations.check_env(env, "evolution_strategy")
+    scoring.check_env(env, "evolution_strategy")
     space = policies(env, config.hidden, config.activation)
     search = strategy(config.strategy, space.size, config.population, config.optimiser)
 
@@ -84,13 +84,11 @@ def _build(env: Environment, config: Config) -> Algorithm:
     def step(state, key):
         ask_key, play_key = jax.random.split(key)
         genotypes = search.ask(state.search, ask_key)
-        scores = populations.score(
-            env, space, genotypes, play_key, config.episodes, None, config.chunk
-        )
+        scores = scoring.score(env, space, genotypes, play_key, config.episodes, None, config.chunk)
         new = search.tell(state.search, genotypes, scores.fitness, state.hyper)
         norm = jnp.sqrt(jnp.square(new.mean).sum())
         metrics = {"sigma": m.mean(new.sigma), "mean_norm": m.mean(norm)}
-        return dataclasses.replace(state, search=new), populations.statistics(scores) | metrics
+        return dataclasses.replace(state, search=new), scoring.statistics(scores) | metrics
 
     def finite(state, metrics):
         return trees.all_finite((state.search, metrics["mean_norm"], metrics["best_return"]))

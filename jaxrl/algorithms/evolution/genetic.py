@@ -14,8 +14,7 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from jaxrl.algorithms.evolution import novelty
-from jaxrl.algorithms.evolution import population as populations
+from jaxrl.algorithms.evolution import novelty, scoring
 from jaxrl.algorithms.evolution.descriptors import descriptor
 from jaxrl.algorithms.evolution.policies import Policies, policies
 from jaxrl.algorithms.evolution.ranking import ordered
@@ -162,7 +161,7 @@ def _build(env: Environment, config: Config) -> Algorithm:
         if config.elite_candidates == 1:
             return order[0], fitness[order[0]]
         candidates = order[: config.elite_candidates]
-        again = populations.score(
+        again = scoring.score(
             env, space, state.vectors[candidates], key, config.elite_episodes
         ).fitness
         chosen = ordered(again)[0]
@@ -170,7 +169,7 @@ def _build(env: Environment, config: Config) -> Algorithm:
 
     def step(state, key):
         play_key, elite_key, memory_key, parent_key, seed_key = jax.random.split(key, 5)
-        scores = populations.score(
+        scores = scoring.score(
             env, space, state.vectors, play_key, config.episodes, describe, config.chunk
         )
         value, memory = scores.fitness, state.memory
@@ -207,7 +206,7 @@ def _build(env: Environment, config: Config) -> Algorithm:
             state.diverged,
             state.hyper,
         )
-        metrics = populations.statistics(scores)
+        metrics = scoring.statistics(scores)
         if by_novelty:
             metrics |= {"novelty": m.mean(value, jnp.isfinite(value))}
         return new, metrics
@@ -237,7 +236,7 @@ def _take(genomes: Genome, index: Array | int) -> Genome:
 
 def _check(env: Environment, config: Config) -> None:
     check(config)
-    populations.check_env(env, "genetic")
+    scoring.check_env(env, "genetic")
     for name in ("parents", "elite_candidates"):
         if getattr(config, name) > config.population:
             raise UserError(

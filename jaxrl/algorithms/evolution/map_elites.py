@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.algorithms.evolution import archive as archives
-from jaxrl.algorithms.evolution import population as populations
+from jaxrl.algorithms.evolution import scoring
 from jaxrl.algorithms.evolution.descriptors import descriptor
 from jaxrl.algorithms.evolution.policies import policies
 from jaxrl.core import metrics as m
@@ -84,7 +84,7 @@ def map_elites(env: Environment, config: Config = Config()) -> Algorithm:
 @functools.cache
 def _build(env: Environment, config: Config) -> Algorithm:
     own = hypers(config)
-    populations.check_env(env, "map_elites")
+    scoring.check_env(env, "map_elites")
     space = policies(env, config.hidden, config.activation)
     describe = descriptor(env, config.descriptor)
     cell_of, count = layout(config)
@@ -109,12 +109,12 @@ def _build(env: Environment, config: Config) -> Algorithm:
         new = jax.vmap(space.init)(jax.random.split(new_key, config.population))
         starting = state.generation < config.initial_generations
         vectors = jnp.where(starting, new, vary(state, vary_key))
-        scores = populations.score(
+        scores = scoring.score(
             env, space, vectors, play_key, config.episodes, describe, config.chunk
         )
         cell = jnp.where(state.diverged == m.NEVER, cell_of(scores.descriptors), archives.NONE)
         archive, _ = archives.add(state.archive, cell, vectors, scores.fitness, scores.descriptors)
-        metrics = populations.statistics(scores)
+        metrics = scoring.statistics(scores)
         metrics |= archives.statistics(archive, state.hyper["floor"])
         new = dataclasses.replace(state, archive=archive, generation=state.generation + 1)
         return new, metrics

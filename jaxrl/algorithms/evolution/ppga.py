@@ -30,8 +30,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.algorithms.evolution import archive as archives
-from jaxrl.algorithms.evolution import population as populations
-from jaxrl.algorithms.evolution import xnes
+from jaxrl.algorithms.evolution import scoring, xnes
 from jaxrl.algorithms.evolution.descriptors import descriptor
 from jaxrl.algorithms.evolution.map_elites import layout
 from jaxrl.algorithms.evolution.policies import policies
@@ -127,7 +126,7 @@ def ppga(env: Environment, config: Config = Config()) -> Algorithm:
 @functools.cache
 def _build(env: Environment, config: Config) -> Algorithm:
     defaults = hypers(config)
-    populations.check_env(env, "ppga")
+    scoring.check_env(env, "ppga")
     wrong = ("ppo.normalization.observation", "ppo.normalization.reward", "ppo.memory.recurrent")
     why = "ppga's genotypes are weights of a feed-forward policy, without statistics or memory"
     settings.refuse(config, wrong, why)
@@ -202,7 +201,7 @@ def _build(env: Environment, config: Config) -> Algorithm:
 
         normal = jax.random.normal(draw_key, (config.population, rewards))
         branches = theta + xnes.genotypes(state.coefficients, normal) @ jacobian
-        scores = populations.score(
+        scores = scoring.score(
             env, space, branches, play_key, config.episodes, describe, config.chunk
         )
         cell = cell_of(scores.descriptors)
@@ -228,7 +227,7 @@ def _build(env: Environment, config: Config) -> Algorithm:
             archive=archive,
             thresholds=thresholds,
         )
-        report = populations.statistics(scores) | archives.statistics(archive, hyper["floor"])
+        report = scoring.statistics(scores) | archives.statistics(archive, hyper["floor"])
         kept = ("policy_loss", "value_loss", "entropy", "approximate_kl", "explained_variance")
         report |= {name: metrics[name] for name in kept}
         return new, report | {

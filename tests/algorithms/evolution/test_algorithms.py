@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jaxrl import envs
-from jaxrl.algorithms.evolution import evolution_strategy, genetic, map_elites, population, ppga
+from jaxrl.algorithms.evolution import evolution_strategy, genetic, map_elites, ppga, scoring
 from jaxrl.algorithms.evolution.descriptors import descriptor
 from jaxrl.algorithms.evolution.policies import policies
 from jaxrl.core import random
@@ -103,7 +103,7 @@ def test_each_policy_gets_the_score_of_its_own_episodes():
     space = policies(CARTPOLE, (), "tanh")
     # Weights [4, 2] after the biases or before: found by what they do, not by their place.
     candidates = jnp.eye(space.size) - jnp.eye(space.size)[::-1]
-    play = jax.jit(population.score, static_argnums=(0, 1, 4, 5, 6))
+    play = jax.jit(scoring.score, static_argnums=(0, 1, 4, 5, 6))
     describe = descriptor(CARTPOLE, ("observation.0",))
     scores = play(CARTPOLE, space, candidates, random.key(0), 3, describe, 0)
     turned = play(CARTPOLE, space, candidates[::-1], random.key(0), 3, describe, 0)
@@ -146,4 +146,4 @@ def test_what_cannot_work_is_refused():
             build(CARTPOLE, config)
     with pytest.raises(UserError, match="chunk"):
         space = policies(CARTPOLE, (), "tanh")
-        population.score(CARTPOLE, space, jnp.zeros((4, space.size)), random.key(0), chunk=3)
+        scoring.score(CARTPOLE, space, jnp.zeros((4, space.size)), random.key(0), chunk=3)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from experiments import train as train_script
-from jaxrl.algorithms.evolution import evolution_strategy, genetic, map_elites, population, ppga
+from jaxrl.algorithms.evolution import evolution_strategy, genetic, map_elites, ppga, scoring
 from jaxrl.algorithms.evolution.descriptors import descriptor
 from jaxrl.algorithms.evolution.policies import policies
 from jaxrl.core import metrics as m
@@ -132,12 +132,12 @@ def test_a_failed_policy_is_the_worst_and_the_others_go_on():
     vectors = jnp.stack([jnp.full(space.size, v) for v in (0.5, 1e6, np.inf, -0.5)])
     vectors = vectors.at[2, 0].set(np.nan)
     describe = descriptor(CLIFF, ("observation.0",))
-    scores = population.score(CLIFF, space, vectors, random.key(0), 2, describe)
+    scores = scoring.score(CLIFF, space, vectors, random.key(0), 2, describe)
     assert np.isneginf(scores.fitness).tolist() == [False, True, True, False]
-    reported = m.values(population.statistics(scores))
+    reported = m.values(scoring.statistics(scores))
     assert reported["failed"] == 0.5 and reported["best_return"] == scores.fitness[0]
     np.testing.assert_allclose(reported["episode_return"], scores.fitness[jnp.array([0, 3])].mean())
-    none = population.statistics(population.score(CLIFF, space, vectors[1:3], random.key(0)))
+    none = scoring.statistics(scoring.score(CLIFF, space, vectors[1:3], random.key(0)))
     assert m.values(none)["best_return"] == -np.inf and np.isnan(m.values(none)["episode_return"])
 
 
@@ -148,7 +148,7 @@ def test_a_descriptor_that_is_not_finite_is_a_failure_too():
 
     space = policies(CLIFF, (), "tanh")
     vectors = jnp.stack([jnp.full(space.size, v) for v in (0.5, -0.5)])
-    scores = population.score(CLIFF, space, vectors, random.key(0), 1, bare)
+    scores = scoring.score(CLIFF, space, vectors, random.key(0), 1, bare)
     assert np.isfinite(scores.fitness).tolist() == [True, False]
 
 
