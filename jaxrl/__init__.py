@@ -1,3 +1,3 @@
 """Reinforcement learning in JAX: pure functions under one scan-based training loop."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

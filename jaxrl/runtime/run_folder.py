@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
 import re
 import shutil
@@ -12,9 +13,13 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+import jaxrl
 from jaxrl.core.errors import UserError
 from jaxrl.runtime import configuration
 from jaxrl.runtime.configuration import Experiment, Trust
+
+OLDEST = (0, 2)  # since then settings are in groups
+BEFORE_OLDEST = "82e1f87"
 
 _DRAFT = re.compile(r"\.new-[0-9a-f]{12}")
 
@@ -128,7 +133,25 @@ def read_config(folder: str | Path, trust: Trust = False) -> Experiment:
                 f"'{folder}' names code outside of jaxrl, {', '.join(strange)}; importing it runs "
                 "it, so say --trust (trust=True) if you trust it."
             )
+    _check_version(folder)
     return configuration.experiment(data)
+
+
+def _check_version(folder: str | Path) -> None:
+    """Raises `UserError` for a run whose settings and states had other names, saying what reads
+    it. A folder whose checkpoints do not say who made them is looked at as it is."""
+    for path in sorted(checkpoints(Path(folder)).glob("step_*/meta.json"), reverse=True):
+        try:
+            version = str(json.loads(path.read_text())["meta"]["jaxrl"])
+            numbers = tuple(int(part) for part in version.split(".")[:2])
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+        if numbers < OLDEST:
+            raise UserError(
+                f"'{folder}' was made by jaxrl {version}, whose settings have other names; this is "
+                f"{jaxrl.__version__}. The last that reads it is `git checkout {BEFORE_OLDEST}`."
+            )
+        return
 
 
 def to_resume(folder: Path) -> str:

@@ -243,6 +243,18 @@ def test_a_run_of_an_earlier_version_goes_on(finished, copy):
     tiny.assert_same_run(tiny.resume(copy), finished)
 
 
+def test_a_run_with_settings_of_other_names_names_the_version_that_reads_it(copy, capsys):
+    for meta in run_folder.checkpoints(copy).glob("*/meta.json"):
+        content = json.loads(meta.read_text())
+        content["meta"]["jaxrl"] = "0.1.0"
+        meta.write_text(json.dumps(content))
+    edit(copy, agent={"trace": 0.9})
+    assert command_line.call(train, ["--resume", str(copy)]) == 2
+    said = capsys.readouterr().err
+    assert "was made by jaxrl 0.1.0, whose settings have other names" in said
+    assert f"git checkout {run_folder.BEFORE_OLDEST}" in said
+
+
 def test_a_configuration_that_was_emptied_is_no_run_of_defaults(copy):
     (copy / "config.yaml").write_text("")
     with pytest.raises(UserError, match=r"config\.yaml' is empty; a run's config\.yaml holds all"):
