@@ -1,10 +1,14 @@
-# `make train`, `make test`, and `make test-all` for every system's check too. Another Python:
-# `make test PYTHON=python3.12`.
+# `make train`, `make test` (shapes, stubs, small programs), `make test-ci` (as CI: also whole programs,
+# of some algorithms in turn), `make test-all`, `make accelerator` (benchmark, short runs and tests on a
+# GPU or TPU, as one record). Another Python: `make test PYTHON=python3.12`.
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: train test test-all lint clean
+# What JAX is installed for by `make accelerator`: gpu or tpu.
+ACCELERATOR ?= $(if $(shell command -v nvidia-smi),gpu,tpu)
+
+.PHONY: train test test-ci test-all accelerator lint clean
 
 train: $(VENV)/.installed
 	$(BIN)/python experiments/train.py configs/ppo/cartpole.yaml --seeds 8
@@ -12,8 +16,15 @@ train: $(VENV)/.installed
 test: $(VENV)/.installed-test
 	$(BIN)/python -m pytest
 
-test-all: test
+test-ci: test
 	$(BIN)/python -m pytest -m slow --dist load
+
+test-all: test-ci
+	$(BIN)/python -m pytest -m rest --dist load
+
+accelerator: $(VENV)/.installed-test
+	$(BIN)/python -m pip install --quiet --editable '.[$(ACCELERATOR)]'
+	$(BIN)/python experiments/accelerator.py
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -1,0 +1,182 @@
+"""What this machine's accelerator makes of jaxrl, as one record to send back.
+
+    python experiments/accelerator.py [--output accelerator.json] [--quick] [--cpu]
+
+Parts, each a process of its own: the benchmark (PPO beside rejax), a short training run of the
+first configuration in every folder of configs/, and the tests. The record is written after each
+part; parts that it holds are not run again. `make accelerator` installs what is needed first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from jaxrl.core.errors import UserError
+from jaxrl.runtime import command_line
+from jaxrl.runtime.configuration import Experiment
+
+ROOT = Path(__file__).resolve().parents[1]
+SHARE = 10  # of a configuration's steps, one in so many is trained
+PART_SECONDS = 3 * 3600.0
+SEEDS = 8
+
+Part = Callable[[Path], dict[str, Any]]  # a folder for its files -> what is recorded
+
+
+def main(argv: Sequence[str]) -> int:
+    arguments = parse(argv)
+    record = read(arguments.output)
+    here = device()
+    if here["platform"] == "cpu" and not arguments.cpu:
+        raise UserError("JAX finds no accelerator here, only a CPU; say --cpu to run all the same.")
+    if record.setdefault("device", here) != here:
+        raise UserError(
+            f"'{arguments.output}' is the record of {record['device']['kind']}; this is "
+            f"{here['kind']}, so name another --output."
+        )
+    record |= {"versions": versions(), "commit": commit()}
+    done = record.setdefault("parts", {})
+    for name, part in parts(arguments.quick).items():
+        if done.get(name, {}).get("exit_status") == 0:
+            continue
+        print(f"{name} ...", file=sys.stderr, flush=True)
+        with tempfile.TemporaryDirectory() as folder:
+            began = time.perf_counter()
+            done[name] = part(Path(folder)) | {"seconds": round(time.perf_counter() - began, 1)}
+        arguments.output.write_text(json.dumps(record, indent=1) + "\n")
+    failed = [name for name, part in done.items() if part["exit_status"] != 0]
+    print(f"{len(done) - len(failed)} of {len(done)} parts ended well; {arguments.output}")
+    for name in failed:
+        print(f"{name}: {done[name]['last_line']}")
+    return 1 if failed else 0
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--output", type=Path, default=Path("accelerator.json"), help="the record")
+    add("--quick", action="store_true", help="does it run? Its figures are no measurement")
+    add("--cpu", action="store_true", help="run on a CPU too")
+    return parser.parse_args(argv)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The record so far. Raises `UserError` for a file that is none."""
+    if not path.exists():
+        return {}
+    try:
+        record = json.loads(path.read_text())
+    except ValueError:
+        record = None
+    if not isinstance(record, dict):
+        raise UserError(f"'{path}' is no record; name another --output.")
+    return record
+
+
+# ---------------------------------------------------------------------------------- the parts
+
+
+def parts(quick: bool) -> dict[str, Part]:
+    bench = ["experiments/bench/ppo.py", *(["--quick"] if quick else [])]
+    tests = ["-m", "pytest", "-n", "2", *(["tests/core"] if quick else [])]
+    found: dict[str, Part] = {"benchmark": lambda folder: benchmarked(bench, folder)}
+    for path in sorted((ROOT / "configs").iterdir()):
+        config = min(path.glob("*.yaml"))
+        name = config.relative_to(ROOT).as_posix()
+        found[name] = lambda folder, config=config: trained(config, folder, quick)
+    return found | {"tests": lambda folder: tested(tests)}
+
+
+def benchmarked(command: Sequence[str], folder: Path) -> dict[str, Any]:
+    output = folder / "ppo.json"
+    ended = run([*command, "--output", str(output)])
+    del ended["output"]
+    return ended | ({"result": json.loads(output.read_text())} if output.exists() else {})
+
+
+def trained(config: Path, folder: Path, quick: bool) -> dict[str, Any]:
+    """A short run, and what its summary says."""
+    steps = yaml.safe_load(config.read_text()).get("steps", Experiment.steps)
+    steps = 1 if quick else max(1, steps // SHARE)
+    seeds = 1 if quick else SEEDS
+    options = {"steps": steps, "seeds": seeds, "out": folder, "name": "run"}
+    flags = [text for name, value in options.items() for text in (f"--{name}", str(value))]
+    ended = run(["experiments/train.py", str(config), *flags, "--quiet"])
+    del ended["output"]
+    summary = folder / "run" / "summary.json"
+    told = json.loads(summary.read_text()) if summary.exists() else {}
+    return ended | {k: told.get(k) for k in ("steps", "steps_per_second", "returns", "seconds")}
+
+
+def tested(command: Sequence[str]) -> dict[str, Any]:
+    """The tests on the accelerator. Which failed is the record's use."""
+    ended = run(command)
+    failed = re.findall(r"^(?:FAILED|ERROR) (\S+)", ended.pop("output"), re.MULTILINE)
+    return ended | {"failed": failed}
+
+
+def run(command: Sequence[str]) -> dict[str, Any]:
+    """A Python process at the root of the repository, which shares the accelerator's memory."""
+    env = os.environ | {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "PYTHONPATH": str(ROOT)}
+    try:
+        ended = subprocess.run(
+            [sys.executable, *command],
+            cwd=ROOT,
+            env=env,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=PART_SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        line = f"not done after {PART_SECONDS:g} s"
+        return {"exit_status": -1, "last_line": line, "output": ""}
+    lines = ended.stdout.strip().splitlines() or [""]
+    return {"exit_status": ended.returncode, "last_line": lines[-1], "output": ended.stdout}
+
+
+# ------------------------------------------------------------------------------- the machine
+
+
+def device() -> dict[str, Any]:
+    """What JAX computes on, asked in another process: this one would keep its memory."""
+    code = (
+        "import jax, json; d = jax.devices()\n"
+        "print(json.dumps(dict(platform=d[0].platform, kind=d[0].device_kind, count=len(d))))"
+    )
+    ended = run(["-c", code])
+    if ended["exit_status"]:
+        raise UserError(f"JAX does not start here: {ended['last_line']}")
+    return json.loads(ended["last_line"])
+
+
+def versions() -> dict[str, str]:
+    names = ("jax", "jaxlib", "flax", "optax", "numpy", "jaxrl")
+    return {name: metadata.version(name) for name in names} | {"python": platform.python_version()}
+
+
+def commit() -> str:
+    ended = subprocess.run(
+        ["git", "describe", "--always", "--dirty"], cwd=ROOT, text=True, capture_output=True
+    )
+    return ended.stdout.strip() or "unknown"
+
+
+if __name__ == "__main__":
+    command_line.run(main)

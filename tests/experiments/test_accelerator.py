@@ -1,0 +1,55 @@
+"""The record of an accelerator, with parts that only say what they were told to do."""
+
+import json
+
+import pytest
+
+from experiments import accelerator
+from jaxrl.runtime import command_line
+
+CPU = {"platform": "cpu", "kind": "cpu", "count": 1}
+GPU = {"platform": "gpu", "kind": "A GPU", "count": 1}
+
+
+@pytest.fixture
+def told(monkeypatch):
+    """Commands that were run; each ends well, but for those of tests."""
+    commands = []
+
+    def run(command):
+        commands.append(command)
+        if "pytest" in command:
+            return {"exit_status": 1, "last_line": "1 failed", "output": "FAILED tests/a.py::b - c"}
+        return {"exit_status": 0, "last_line": "", "output": ""}
+
+    monkeypatch.setattr(accelerator, "run", run)
+    monkeypatch.setattr(accelerator, "device", lambda: GPU)
+    return commands
+
+
+def test_every_family_is_trained_and_what_ended_well_is_not_run_again(told, tmp_path, capsys):
+    output = tmp_path / "record.json"
+    assert accelerator.main(["--output", str(output)]) == 1
+    record = json.loads(output.read_text())
+    families = {path.name for path in (accelerator.ROOT / "configs").iterdir()}
+    assert {name.split("/")[1] for name in record["parts"] if "/" in name} == families
+    assert record["device"] == GPU and record["versions"]["jaxrl"]
+    assert record["parts"]["tests"]["failed"] == ["tests/a.py::b"]
+    assert "tests: 1 failed" in capsys.readouterr().out
+
+    (trained,) = [c for c in told if any("ppo/acrobot" in part for part in c)]
+    assert "--steps" in trained and "--seeds" in trained
+    told.clear()
+    accelerator.main(["--output", str(output)])
+    assert [command[1] for command in told] == ["pytest"]
+
+
+def test_a_machine_without_an_accelerator_and_a_record_of_another(told, tmp_path, monkeypatch):
+    output = tmp_path / "record.json"
+    monkeypatch.setattr(accelerator, "device", lambda: CPU)
+    call = lambda *options: command_line.call(accelerator.main, ["--output", str(output), *options])
+    assert call() == 2 and not told
+    output.write_text(json.dumps({"device": GPU}))
+    assert call("--cpu") == 2 and not told
+    output.write_text("[]")
+    assert call("--cpu") == 2
