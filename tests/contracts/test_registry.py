@@ -24,7 +24,7 @@ from jaxrl.core import random, spaces
 from jaxrl.core.hyper import read_hyper
 from jaxrl.core.train import advance, start
 from jaxrl.runtime import checkpoints
-from jaxrl.runtime.driver import Progress, Program
+from jaxrl.runtime.driver import Program, Progress
 from tests.contracts.structure import check_structure
 
 NAMES = registry.names()
