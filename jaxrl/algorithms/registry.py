@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import jaxrl.systems
-from jaxrl.core import plugins
+from jaxrl import envs
+from jaxrl.core import plugins, settings
 from jaxrl.core.errors import UserError
-from jaxrl.core.types import Algorithm
+from jaxrl.core.types import Algorithm, Environment
 from jaxrl.kit.system import System
 
 BUILT_IN = {
@@ -100,6 +102,22 @@ def _is_config(kind: Any) -> bool:
     given = (f.default is not missing or f.default_factory is not missing or not f.init
              for f in dataclasses.fields(kind))  # fmt: skip
     return kind.__dataclass_params__.frozen and all(given)  # type: ignore[attr-defined]
+
+
+def tiny(name: str) -> tuple[Environment, Any]:
+    """A world, and the smallest settings that take every branch of the algorithm `name` in it: what
+    contracts over all names run.
+
+    `TINY` of the algorithm's module says them: `env`, and `env_params` if need be, as `envs.make`
+    takes them, and settings, by unique endings of their names. Raises `UserError` without one.
+    """
+    path = built_in().get(name, name)
+    said = getattr(importlib.import_module(path.partition(":")[0]), "TINY", None)
+    if said is None:
+        raise UserError(f"The module of the algorithm '{name}' says no TINY settings.")
+    own = {key: value for key, value in said.items() if key not in ("env", "env_params")}
+    config = settings.replace(default_config(name), own)
+    return envs.make(said["env"], **said.get("env_params", {})), config
 
 
 def default_config(name: str) -> Any:
