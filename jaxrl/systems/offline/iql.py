@@ -105,3 +105,14 @@ def check(env: Environment, config: Config, name: str) -> None:
 
 
 iql = System("iql", Config, recipe, check=check)
+
+TINY = {
+    "env": "cartpole",
+    "data.name": "random",
+    "data.size": 256,
+    "data.batch_size": 8,
+    "data.updates": 2,
+    "hidden": (8,),
+    "normalization.observation": True,
+    "actor.learning_rate_steps": 4.0,
+}

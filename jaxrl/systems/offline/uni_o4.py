@@ -201,3 +201,15 @@ def check(env: Environment, config: Config, name: str) -> None:
 
 
 uni_o4 = System("uni_o4", Config, recipe, source, lambda config: 1, check)  # a round at once
+
+TINY = {
+    "env": "pendulum",
+    "data.name": "random",
+    "data.size": 256,
+    "data.batch_size": 8,
+    "data.updates": 2,
+    "torso.hidden": (8,),
+    "model_hidden": (8,),
+    "num_policies": 2,
+    "num_models": 2,
+}
