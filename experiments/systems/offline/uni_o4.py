@@ -55,6 +55,7 @@ AGENT: dict[str, Any] = {
     "torso.hidden": (64, 64),
     "model_hidden": (64, 64),
     "optimizer.learning_rate": 1e-3,
+    "model.learning_rate": 1e-3,
     "target.rate": 0.02,
     "discount": 0.95,
 }

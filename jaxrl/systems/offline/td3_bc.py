@@ -36,7 +36,8 @@ class Config:
 
     data: Data = Data()
     torso: Torso = Torso(hidden=(256, 256))
-    optimizer: Optimizer = Optimizer(learning_rate=3e-4, eps=1e-5)
+    optimizer: Optimizer = Optimizer(learning_rate=3e-4)
+    """Of policy and critics, each for itself. Adam, 3e-4: authors' code."""
     target: Target = Target(rate=0.005)
     normalization: Normalization = Normalization(observation=True)
     num_critics: int = static(2, low=1)
