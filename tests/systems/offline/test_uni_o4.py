@@ -17,7 +17,7 @@ from jaxrl.core.examples import example_timestep
 from jaxrl.core.learn import take_over
 from jaxrl.core.settings import Values, replace
 from jaxrl.core.types import Batch
-from jaxrl.datasets.data import from_episodes
+from jaxrl.datasets.transitions import from_episodes
 from jaxrl.envs import make
 from jaxrl.runtime import command_line, earlier
 from jaxrl.systems.offline import uni_o4_improvement as improvement
