@@ -26,7 +26,6 @@ BUILT_IN = {
     "dreamer4_world_model": "jaxrl.algorithms.dreamer4:dreamer4_world_model",
     "evolution_strategy": "jaxrl.algorithms.evolution.evolution_strategy:evolution_strategy",
     "genetic": "jaxrl.algorithms.evolution.genetic:genetic",
-    "iql": "jaxrl.algorithms.offline:iql",
     "league": "jaxrl.algorithms.games.league:league",
     "lifelong": "jaxrl.algorithms.lifelong:lifelong",
     "lpg": "jaxrl.agents.meta.lpg:lpg",
@@ -39,14 +38,8 @@ BUILT_IN = {
     "reinforce": "jaxrl.agents.policy_gradient.reinforce:reinforce",
     "spiral": "jaxrl.agents.games.spiral:spiral",
     "ta_lpg": "jaxrl.algorithms.meta.ta_lpg:ta_lpg",
-    "td3_bc": "jaxrl.algorithms.offline:td3_bc",
     "tokens": "jaxrl.agents.tokens.agent:tokens",
-    "uni_o4": "jaxrl.algorithms.offline:uni_o4",
 }
-
-
-# What goes on from a system whose name another algorithm still has.
-WAITING = ("uni_o4_improvement",)
 
 
 @functools.cache
@@ -55,7 +48,6 @@ def built_in() -> dict[str, str]:
     `jaxrl/systems` that defines a value of its own name."""
     package = Path(jaxrl.systems.__file__).parent
     files = [path for path in sorted(package.glob("*/*.py")) if _defines(path, path.stem)]
-    files = [path for path in files if path.stem not in WAITING]
     found = {f.stem: f"jaxrl.systems.{f.parent.name}.{f.stem}:{f.stem}" for f in files}
     return found | BUILT_IN
 

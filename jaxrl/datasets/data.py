@@ -23,8 +23,9 @@ from jaxrl import losses
 from jaxrl.core import spaces, trees
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Environment, TimeStep, Transition, Tree
+from jaxrl.datasets import arrays
+from jaxrl.datasets.transitions import concatenated, returns
 
-FIELDS = ("observations", "actions", "rewards", "terminations", "truncations")  # of an episode
 FARTHEST = 1e6  # times an action's bounds (at least 1): no policy's noise comes near
 
 
@@ -96,13 +97,13 @@ def check(data: Dataset) -> None:
     numbers = Transition(bare(x.timestep), x.action, bare(x.next_timestep), (), {})
     for path, leaf in jax.tree_util.tree_leaves_with_path(numbers):
         what = f"{jax.tree_util.keystr(path, simple=True, separator='.')} of {where}"
-        values = _numbers(leaf, what)
-        _check_finite(values, values, what)
+        values = arrays.numbers(leaf, what)
+        arrays.check_finite(values, values, what)
     inside = ~done[:-1]
-    if _row(x.observation, 1) != _row(x.next_observation, 1):
+    if arrays.form(x.observation, 1) != arrays.form(x.next_observation, 1):
         raise UserError(
-            f"The observations of {where} are {_shapes(x.observation, 1)} before each step and "
-            f"{_shapes(x.next_observation, 1)} after it; they must be alike."
+            f"The observations of {where} are {arrays.shapes(x.observation, 1)} before each step "
+            f"and {arrays.shapes(x.next_observation, 1)} after it; they must be alike."
         )
     for here, there in zip(
         jax.tree.leaves(x.observation), jax.tree.leaves(x.next_observation), strict=True
@@ -111,198 +112,12 @@ def check(data: Dataset) -> None:
             raise UserError(f"The steps of the data set '{data.name}' do not follow each other.")
 
 
-def _numbers(values: Any, what: str) -> np.ndarray:
-    """`values` as an array of real numbers. Raises `UserError` where they are none."""
-    try:
-        array = np.asarray(values)
-    except ValueError:  # lists of different lengths
-        raise UserError(f"The {what} is no array.") from None
-    if array.dtype.kind not in "biuf" and not jnp.issubdtype(array.dtype, jnp.floating):
-        raise UserError(f"The {what} is an array of {array.dtype}; it must be one of real numbers.")
-    return array
-
-
-def _check_finite(values: np.ndarray, given: np.ndarray, what: str) -> None:
-    if jnp.issubdtype(values.dtype, jnp.floating):
-        _refuse(~np.isfinite(values), given, what, f"it must be finite as {values.dtype}")
-
-
-def _refuse(wrong: np.ndarray, values: np.ndarray, what: str, right: str) -> None:
-    """Raises `UserError` with the first row of `wrong` and the value there."""
-    if wrong.any():
-        row, *entry = (int(i) for i in np.argwhere(wrong)[0])
-        place = f"row {row}, entry {entry}" if entry else f"row {row}"
-        raise UserError(f"The {what} is {values[(row, *entry)]} in {place}; {right}.")
-
-
-def _cast(values: Any, dtype: Any, what: str) -> np.ndarray:
-    """`values` as `dtype`, which may round them and no more. Raises `UserError` for what is not
-    finite then, and for integers that would be others."""
-    values = _numbers(values, what)
-    real = jnp.issubdtype(dtype, jnp.floating)
-    if not real and jnp.issubdtype(values.dtype, jnp.floating):
-        raise UserError(f"The {what} is {values.dtype}; it must be {np.dtype(dtype)}.")
-    with np.errstate(over="ignore"):
-        cast = values.astype(dtype, copy=False)
-    _check_finite(cast, values, what)
-    if not real and cast is not values:
-        _refuse(cast != values, values, what, f"it must be {np.dtype(dtype)}")
-    return cast
-
-
-def spans(transitions: Transition) -> list[slice]:
-    """The rows of each episode."""
-    ends = np.flatnonzero(transitions.done) + 1
-    return [slice(a, b) for a, b in zip([0, *ends[:-1]], ends, strict=True)]
-
-
-def returns(transitions: Transition) -> np.ndarray:
-    """The undiscounted return of each episode, float64 [episodes]."""
-    starts = np.flatnonzero(transitions.first)
-    return np.add.reduceat(np.asarray(transitions.reward, np.float64), starts)
-
-
-def from_streams(transitions: Transition, size: int | None = None) -> Transition:
-    """Recorded steps [T, B] of streams that began with an episode as [N]: the whole episodes in the
-    order of their ends; what the recording cut off is left out. With a `size` as many of them,
-    spread evenly over the recording, as come near that many steps.
-
-    Raises `UserError` if no episode ended.
-    """
-    done = np.asarray(transitions.done)
-    rows = [
-        np.arange(a, b) * done.shape[1] + column
-        for column in range(done.shape[1])
-        for a, b in _episodes(done[:, column])
-    ]
-    if not rows:
-        raise UserError(f"No episode ended within the {len(done)} recorded steps.")
-    rows.sort(key=lambda row: row[-1])
-    steps = sum(len(row) for row in rows)
-    if size is not None and size < steps:
-        kept = max(1, round(len(rows) * size / steps))
-        rows = [rows[i] for i in np.linspace(0, len(rows) - 1, kept).round().astype(int)]
-    chosen = np.concatenate(rows)
-    return jax.tree.map(lambda x: np.asarray(x).reshape(-1, *x.shape[2:])[chosen], transitions)
-
-
-def _episodes(done: np.ndarray) -> list[tuple[int, int]]:
-    ends = (np.flatnonzero(done) + 1).tolist()
-    return list(zip([0, *ends[:-1]], ends, strict=True)) if ends else []
-
-
-def from_episodes(episodes: Sequence[dict[str, Any]]) -> Transition:
-    """Transitions [N] of episodes in the usual form of files (Minari's): for an episode of T steps
-    `observations` [T + 1], `actions` [T], `rewards` [T], `terminations` and `truncations` [T], and
-    optionally `goal` [T + 1]. Flags are booleans, or integers that are 0 or 1.
-
-    The last observation is the successor of the last step, and opens nothing. An episode whose
-    record stops before its end was cut there: its last step counts as truncated. Where the last
-    step is both terminated and truncated, as a clock of Gymnasium's says at its last step, the task
-    ended there: it counts as terminated, as everywhere in this framework.
-
-    Raises `UserError` for fields that are missing, lengths that do not fit, an end before the last
-    step, rewards that are not finite as float32, flags that are none, and for episodes of which one
-    is not like the others.
-    """
-    parts = [_episode(i, e) for i, e in enumerate(episodes)]
-    if not parts:
-        raise UserError("There are no episodes.")
-    return concatenated(parts, [f"episode {i}" for i in range(len(parts))])
-
-
-def concatenated(parts: Sequence[Transition], names: Sequence[str]) -> Transition:
-    """The rows of all `parts`, one after the other. Raises `UserError` where a part has rows of
-    another structure or shape than the first."""
-    wholes = {
-        "observations": lambda x: x.observation,
-        "actions": lambda x: x.action,
-        "goals": lambda x: x.timestep.goal,
-        "transitions": lambda x: x,
-    }
-    for name, part in zip(names, parts, strict=True):
-        for what, of in wholes.items():
-            if _row(of(part), 1) != _row(of(parts[0]), 1):
-                ours, theirs = (_shapes(of(x), 1) for x in (part, parts[0]))
-                raise UserError(f"The {what} of {name} are {ours}, and of {names[0]} {theirs}.")
-    return jax.tree.map(lambda *x: np.concatenate(x), *parts)
-
-
-def _row(tree: Tree, skip: int) -> Any:
-    """The structure of a tree, and its leaves' shapes less the leading axes."""
-    leaves, structure = jax.tree.flatten(tree)
-    return structure, [np.shape(x)[skip:] for x in leaves]
-
-
-def _shapes(tree: Tree, skip: int) -> str:
-    """The same for a message."""
-    return str(jax.tree.map(lambda x: list(np.shape(x)[skip:]), tree))
-
-
-def _episode(number: int, episode: dict[str, Any]) -> Transition:
-    missing = [field for field in FIELDS if field not in episode]
-    if missing:
-        raise UserError(f"Episode {number} has no {' and no '.join(missing)}.")
-    fields: dict[str, Any] = {"goal": None, **episode}
-    fields["rewards"] = _cast(fields["rewards"], np.float32, f"reward of episode {number}")
-    for name in ("terminations", "truncations"):
-        fields[name] = _cast(fields[name], bool, f"field '{name}' of episode {number}")
-    steps = _lengths(number, fields)
-    reward, terminated = fields["rewards"], fields["terminations"]
-    if (terminated | fields["truncations"])[:-1].any():
-        raise UserError(f"Episode {number} ends before its last step.")
-    truncated = (np.arange(steps) == steps - 1) & ~terminated
-
-    def timestep(part: slice, reward, terminated, truncated, first) -> TimeStep:
-        cut = lambda tree: jax.tree.map(lambda x: np.asarray(x)[part], tree)
-        return TimeStep(
-            cut(fields["observations"]),
-            reward,
-            terminated,
-            truncated,
-            first,
-            goal=cut(fields["goal"]),
-        )
-
-    none, first = np.zeros(steps, bool), np.arange(steps) == 0
-    before = np.concatenate([np.zeros(1, np.float32), reward[:-1]])
-    return Transition(
-        timestep(slice(0, -1), before, none, none, first),
-        jax.tree.map(np.asarray, fields["actions"]),
-        timestep(slice(1, None), reward, terminated, truncated, none),
-        (),
-        {},
-    )
-
-
-def _lengths(number: int, fields: dict[str, Any]) -> int:
-    """The steps of an episode. Raises `UserError` where a field has too few or too many rows."""
-    reward = fields["rewards"]
-    for name in ("rewards", "terminations", "truncations"):
-        if fields[name].ndim != 1:
-            shape = list(fields[name].shape)
-            raise UserError(f"'{name}' of episode {number} has the shape {shape}, not [T].")
-    steps = len(reward)
-    if not steps:
-        raise UserError(f"Episode {number} has no step; it needs at least 1.")
-    for name in (*FIELDS, "goal"):
-        needed = steps + (name in ("observations", "goal"))
-        for leaf in jax.tree.leaves(fields[name]):
-            found = len(leaf) if np.ndim(leaf) else "a single value for"
-            if found != needed:
-                raise UserError(
-                    f"Episode {number} has {steps} rewards and {found} {name}; it needs {needed} "
-                    f"{name}."
-                )
-    return steps
-
-
 def conform(data: Dataset, env: Environment) -> Dataset:
     """`data` with the dtypes of `env`.
 
     Raises `UserError` where its observations, goals or actions have another structure or shape than
-    those of `env`, or numbers that their dtypes do not have (see `_cast`), for indices beyond the
-    spaces', and for an action further than a million times its bounds (at least 1) from 0.
+    those of `env`, or numbers that their dtypes do not have (see `arrays.cast`), for indices beyond
+    the spaces', and for an action further than a million times its bounds (at least 1) from 0.
     """
     shapes = jax.eval_shape(lambda key: env.reset(key, env.params)[1], jax.random.key(0))
     action = jax.tree.map(
@@ -312,12 +127,12 @@ def conform(data: Dataset, env: Environment) -> Dataset:
     )
 
     def cast(what: str, found: Tree, expected: Tree) -> Tree:
-        if _row(found, 1) != _row(expected, 0):
+        if arrays.form(found, 1) != arrays.form(expected, 0):
             raise UserError(
-                f"The {what}s of the data set '{data.name}' are {_shapes(found, 1)} and those of "
-                f"'{env.name}' {_shapes(expected, 0)}."
+                f"The {what}s of the data set '{data.name}' are {arrays.shapes(found, 1)} and "
+                f"those of '{env.name}' {arrays.shapes(expected, 0)}."
             )
-        return jax.tree.map(lambda x, s: _cast(x, s.dtype, what + where), found, expected)
+        return jax.tree.map(lambda x, s: arrays.cast(x, s.dtype, what + where), found, expected)
 
     def timestep(x: TimeStep) -> TimeStep:
         observation = cast("observation", x.observation, shapes.observation)
@@ -326,7 +141,7 @@ def conform(data: Dataset, env: Environment) -> Dataset:
             x,
             observation=observation,
             goal=cast("goal", x.goal, shapes.goal),
-            reward=_cast(x.reward, np.float32, "reward" + where),
+            reward=arrays.cast(x.reward, np.float32, "reward" + where),
         )
 
     x, where = data.transitions, f" of the data set '{data.name}'"
@@ -346,7 +161,7 @@ def _check_indices(space: spaces.Space, values: Tree, what: str) -> None:
         if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
             sizes = space.n if isinstance(space, spaces.Discrete) else np.asarray(space.sizes)
             wrong = (values < 0) | (values >= sizes)
-            _refuse(wrong, values, what, f"it must be an element of {space}")
+            arrays.refuse(wrong, values, what, f"it must be an element of {space}")
 
     jax.tree.map(one, space, values, is_leaf=spaces.is_space)
 
@@ -358,7 +173,7 @@ def _check_distance(space: spaces.Space, values: Tree, what: str) -> None:
         if isinstance(space, spaces.Box) and jnp.issubdtype(values.dtype, jnp.floating):
             bounds = np.abs(np.stack(spaces.bounds(space)))
             farthest = FARTHEST * np.where(np.isfinite(bounds), bounds, 1).max(0).clip(1)
-            _refuse(
+            arrays.refuse(
                 np.abs(values) > farthest, values, what, f"it must be near an element of {space}"
             )
 

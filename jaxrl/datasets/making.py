@@ -24,7 +24,8 @@ from jaxrl.core.errors import UserError
 from jaxrl.core.learn import learn
 from jaxrl.core.train import advance, start
 from jaxrl.core.types import Environment, Policy, Source, Transition, Tree, struct
-from jaxrl.datasets.data import Dataset, References, from_streams, score
+from jaxrl.datasets.data import Dataset, References, score
+from jaxrl.datasets.transitions import from_streams
 from jaxrl.envs.adapters.gymnasium import PREFIX
 from jaxrl.envs.policies import random_policy
 from jaxrl.evaluation.evaluate import evaluate

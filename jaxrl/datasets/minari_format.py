@@ -20,7 +20,8 @@ import numpy as np
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Transition
 from jaxrl.datasets import hdf5
-from jaxrl.datasets.data import FIELDS, Dataset, References, from_episodes, spans
+from jaxrl.datasets.data import Dataset, References
+from jaxrl.datasets.transitions import FIELDS, from_episodes, spans
 
 MAIN = "main_data.hdf5"
 GOAL = ("observation", "desired_goal", "achieved_goal")  # of Gymnasium-Robotics' goal environments

@@ -16,7 +16,7 @@ from jaxrl.runtime import configuration
 from jaxrl.runtime.configuration import Experiment
 
 ANY_NUMBER = {"lowest_return", "highest_return", "floor", "low", "high", "values"}
-ANY_TEXT = {"rule", "dataset", "vary", "measure", "components", "descriptor"}
+ANY_TEXT = {"rule", "name", "vary", "measure", "components", "descriptor"}
 # Of a run: names of things that are looked up elsewhere, and places.
 RUN_TEXT = {"algorithm", "env", "evaluate_env", "out", "name", "resume", "fork", "warm_start"}
 UNBOUNDED = {"env_params", "evaluate_env_params"}
@@ -105,10 +105,10 @@ REFUSED = [
     ("dreamer4_imagination", "data.skills", [2.0], "is [2.0]; each entry must be between -1 and "
      "1."),
     ("iql", "expectile", 1.0, "is 1.0; it must be above 0 and below 1."),
-    ("iql", "experience.offline_share", 1.5, "is 1.5; it must be between 0 and 1."),
+    ("iql", "data.offline_share", 1.0, "is 1.0; it must be above 0 and below 1."),
     ("td3_bc", "alpha", -1.0, "is -1.0; it must be at least 0."),
     ("td3_bc", "delay", 0, "is 0; it must be at least 1."),
-    ("uni_o4", "phase", "online", "is 'online'; it must be one of supervised, improvement."),
+    ("uni_o4", "num_policies", 0, "is 0; it must be at least 1."),
     ("tokens", "method", "dpo", "is 'dpo'; it must be one of supervised, reinforce, rloo, gpg, "
      "grpo, pass_at_k, ppo, rpg, rpg_clipped (did you mean 'ppo'?)."),
     ("tokens", "kl_estimate", "k1", "is 'k1'; it must be one of k2, k3."),
@@ -149,7 +149,7 @@ def test_what_cannot_be_meant_is_refused_where_it_is_given(algorithm, setting, v
         ("ppo", "value_clip"),
         ("td3_bc", "alpha"),
         ("iql", "temperature"),
-        ("uni_o4", "margin"),
+        ("uni_o4_improvement", "margin"),
     ],
 )
 @pytest.mark.parametrize("infinity", ["inf", ".inf", math.inf])

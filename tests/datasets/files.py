@@ -10,7 +10,8 @@ import numpy as np
 
 from jaxrl.core import random
 from jaxrl.core.types import Policy
-from jaxrl.datasets.data import Dataset, from_streams
+from jaxrl.datasets.data import Dataset
+from jaxrl.datasets.transitions import from_streams
 from jaxrl.sources import rollouts
 from tests.counting import counting
 

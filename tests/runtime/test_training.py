@@ -330,15 +330,14 @@ def test_members_keep_their_names_and_keys(tmp_path):
 
 
 def test_an_agent_that_goes_on_from_another_needs_one(no_training):
-    agent = {"phase": "improvement", "policies": 2, "hidden": [4]}
-    agent["experience"] = {"dataset": "medium"}
-    settings = {"algorithm": "uni_o4", "env": "pendulum", "agent": agent}
-    with pytest.raises(UserError, match=r"'uni_o4' cannot begin with new weights; it goes on from"):
+    agent = {"num_policies": 2, "torso": {"hidden": [4]}, "data": {"name": "medium"}}
+    settings = {"algorithm": "uni_o4_improvement", "env": "pendulum", "agent": agent}
+    said = r"'uni_o4_improvement' cannot begin with new weights; it goes on from uni_o4\b"
+    with pytest.raises(UserError, match=said):
         building.build(configuration.experiment(settings))
     for before in ("warm_start", "fork"):
         building.build(configuration.experiment(settings | {before: "runs/before"}))
-    agent["phase"] = "supervised"
-    building.build(configuration.experiment(settings))
+    building.build(configuration.experiment(settings | {"algorithm": "uni_o4"}))
 
 
 def test_plans_round_up_to_whole_updates():

@@ -11,14 +11,13 @@ import numpy as np
 
 from experiments.systems.check import Budget, Check, compare, figure
 from jaxrl import envs
-from jaxrl.agents.offline.experience import Experience
-from jaxrl.agents.offline.iql import Config as IQLConfig
-from jaxrl.agents.offline.td3_bc import Config as TD3Config
-from jaxrl.algorithms.offline import iql, td3_bc
+from jaxrl.core.settings import replace
 from jaxrl.core.train import start, train
 from jaxrl.datasets import cache
 from jaxrl.datasets.data import score
 from jaxrl.evaluation.evaluate import evaluate
+from jaxrl.systems.offline.iql import iql
+from jaxrl.systems.offline.td3_bc import td3_bc
 
 PAPER = {
     "title": "D4RL: Datasets for Deep Data-Driven Reinforcement Learning",
@@ -34,8 +33,8 @@ PARTS = (
     "jaxrl/datasets/making.py",
     "jaxrl/datasets/cache.py",
     "jaxrl/sources/dataset.py",
-    "jaxrl/agents/offline/iql.py",
-    "jaxrl/agents/offline/td3_bc.py",
+    "jaxrl/systems/offline/iql.py",
+    "jaxrl/systems/offline/td3_bc.py",
 )
 
 METRIC = "gain of IQL over cloning, in points of D4RL's normalised score (0 random, 100 expert)"
@@ -43,13 +42,20 @@ MARGIN = 10.0
 SIZE = 20_000
 UPDATES = 50
 COMMON: dict[str, Any] = {
-    "hidden": (64, 64),
-    "learning_rate": 1e-3,
-    "target_rate": 0.02,
+    "data.batch_size": 64,
+    "data.updates": UPDATES,
+    "torso.hidden": (64, 64),
+    "target.rate": 0.02,
     "discount": 0.97,
-    "normalize_observation": True,
+    "normalization.observation": True,
 }
-IQL: dict[str, Any] = {"temperature": 1.0, "expectile": 0.7}
+IQL: dict[str, Any] = {
+    "critic.learning_rate": 1e-3,
+    "actor.learning_rate": 1e-3,
+    "temperature": 1.0,
+    "expectile": 0.7,
+}
+TD3: dict[str, Any] = {"optimizer.learning_rate": 1e-3}
 ALPHA = 10.0
 NOTES = (
     "Paper: many worlds, soft actor-critic's data of 1M steps; here Pendulum and PPO's data of 20k "
@@ -86,11 +92,11 @@ def check(key: jax.Array, budget: Budget) -> Check:
 def _scores(env, kind: str, keys: jax.Array, budget: Budget) -> dict[str, np.ndarray]:
     """Each algorithm's normalised score [seeds] on one kind of data."""
     size = budget.choose(1_000, SIZE)
-    experience = Experience(dataset=kind, dataset_size=size, batch_size=64, updates=UPDATES)
+    common = COMMON | {"data.name": kind, "data.size": size}
     references = cache.load(env, kind, size).references
     assert references is not None
-    offline = iql(env, IQLConfig(experience=experience, actor_learning_rate=1e-3, **COMMON, **IQL))
-    cloning = td3_bc(env, TD3Config(experience=experience, **COMMON))
+    offline = iql(env, replace(iql.Config(), common | IQL))
+    cloning = td3_bc(env, replace(td3_bc.Config(), common | TD3))
     steps = budget.choose(UPDATES, 10_000, 20_000) // UPDATES
     found = {}
     for algorithm, name, values in (

@@ -13,16 +13,16 @@ import numpy as np
 
 from experiments.systems.check import Budget, Check, compare, figure
 from jaxrl import envs
-from jaxrl.agents.offline.experience import Experience
-from jaxrl.agents.offline.uni_o4 import Config
-from jaxrl.agents.policy_gradient import ppo
-from jaxrl.algorithms.offline import uni_o4
 from jaxrl.core.learn import take_over
+from jaxrl.core.settings import replace
 from jaxrl.core.train import Run, start, train
 from jaxrl.core.types import Algorithm, Environment, Policy
 from jaxrl.datasets import cache
 from jaxrl.datasets.data import score
 from jaxrl.evaluation.evaluate import evaluate
+from jaxrl.systems.offline.uni_o4 import uni_o4
+from jaxrl.systems.offline.uni_o4_improvement import uni_o4_improvement
+from jaxrl.systems.policy_gradient.ppo import ppo
 
 PAPER = {
     "title": "Uni-O4: Unifying Online and Offline Deep Reinforcement Learning with Multi-Step "
@@ -36,11 +36,12 @@ CLAIM = (
     "better than cloning and than PPO of one step."
 )
 PARTS = (
-    "jaxrl/agents/offline/uni_o4.py",
-    "jaxrl/agents/offline/iql.py",
+    "jaxrl/systems/offline/uni_o4.py",
+    "jaxrl/systems/offline/uni_o4_improvement.py",
+    "jaxrl/systems/offline/iql.py",
     "jaxrl/networks/dynamics.py",
     "jaxrl/sources/dataset.py",
-    "jaxrl/agents/policy_gradient/ppo.py",
+    "jaxrl/systems/policy_gradient/ppo.py",
 )
 
 METRIC = (
@@ -50,29 +51,32 @@ MARGIN = 10.0
 KIND, SIZE = "medium-replay", 20_000
 UPDATES = 50
 AGENT: dict[str, Any] = {
-    "hidden": (64, 64),
+    "data.name": KIND,
+    "torso.hidden": (64, 64),
     "model_hidden": (64, 64),
-    "starts": 128,
-    "horizon": 50,
-    "learning_rate": 1e-3,
-    "target_rate": 0.02,
+    "optimizer.learning_rate": 1e-3,
+    "model.learning_rate": 1e-3,
+    "target.rate": 0.02,
     "discount": 0.95,
-    "policy_learning_rate": 1e-3,
 }
-ONLINE = ppo.Config(
-    num_envs=16,
-    num_steps=128,
-    epochs=4,
-    minibatches=8,
-    learning_rate=1e-4,
-    discount=0.95,
-    hidden=(64, 64),
-    normalize_observation=True,
+RATE = 1e-3  # of improvement
+ONLINE = replace(
+    ppo.Config(),
+    {
+        "rollouts.num_envs": 16,
+        "rollouts.num_steps": 128,
+        "passes.epochs": 4,
+        "passes.minibatches": 8,
+        "optimizer.learning_rate": 1e-4,
+        "discount": 0.95,
+        "torso.hidden": (64, 64),
+        "normalization.observation": True,
+    },
 )
 # What is switched off: the replacement of behaviour policies; then all improvement.
 VARIANTS = {
-    "Uni-O4": (0.0, AGENT["policy_learning_rate"]),
-    "one step": (np.inf, AGENT["policy_learning_rate"]),
+    "Uni-O4": (0.0, RATE),
+    "one step": (np.inf, RATE),
     "cloning": (0.0, 0.0),
 }
 NOTES = (
@@ -111,13 +115,10 @@ def measure(key: jax.Array, budget: Budget) -> dict[str, Any]:
     updates = budget.choose(2, UPDATES)
     references = cache.load(env, KIND, size).references
     assert references is not None
-    settings: dict[str, Any] = AGENT | budget.choose({"starts": 8, "horizon": 2}, {})
-    config = Config(
-        experience=Experience(dataset=KIND, dataset_size=size, batch_size=batch, updates=updates),
-        **settings,
-    )
-    first = uni_o4(env, config)
-    second = uni_o4(env, dataclasses.replace(config, phase="improvement"))
+    data = {"data.size": size, "data.batch_size": batch, "data.updates": updates}
+    rollouts = {"starts": budget.choose(8, 128), "horizon": budget.choose(2, 50)}
+    first = uni_o4(env, replace(uni_o4.Config(), AGENT | data))
+    second = uni_o4_improvement(env, replace(uni_o4_improvement.Config(), AGENT | data | rollouts))
     rounds = budget.choose((2, 2), (200, 40), (400, 100))
     cloned = _cloned(first, keys, rounds[0])
     margins, rates = (jnp.asarray(x, jnp.float32) for x in zip(*VARIANTS.values(), strict=True))
@@ -126,7 +127,7 @@ def measure(key: jax.Array, budget: Budget) -> dict[str, Any]:
     returns, estimates, truths, states = _improved(
         env, second, cloned, keys, margins, rates, steps, rounds[1] // parts, parts
     )
-    online = ppo.ppo(env, ONLINE)
+    online = ppo(env, ONLINE)
     curve = _online(env, second, online, states, keys, budget.choose(2, 20))
     to_score = lambda x: score(np.asarray(x, np.float64), references)
     scores = dict(zip(VARIANTS, to_score(returns).T, strict=True))
@@ -147,10 +148,13 @@ def measure(key: jax.Array, budget: Budget) -> dict[str, Any]:
 
 @functools.partial(jax.jit, static_argnums=(0, 2))
 def _cloned(algorithm: Algorithm, keys: jax.Array, rounds: int) -> Any:
-    """The agents [seeds] after the supervised phase."""
+    """What the supervised phase hands over, [seeds]."""
+    assert algorithm.agent is not None
+    hand_over = algorithm.agent.hand_over
 
     def one(key):
-        return train(algorithm, start(algorithm, jax.random.fold_in(key, 0)), rounds)[0].state.agent
+        run, _ = train(algorithm, start(algorithm, jax.random.fold_in(key, 0)), rounds)
+        return hand_over(run.state.agent)
 
     return jax.vmap(one)(keys)
 
@@ -173,21 +177,22 @@ def _improved(
     play = algorithm.agent.act
 
     def one(key, agent, margin, rate):
-        hyper = {"margin": margin, "policy_learning_rate": rate, "improvement_steps": steps}
+        plan = {"improvement.learning_rate": rate, "improvement.learning_rate_steps": steps}
+        hyper = {"margin": margin} | plan
         run = start(algorithm, jax.random.fold_in(key, 1), hyper)
         run = Run(take_over(run.state, agent), run.key, run.step)
 
         def part(run, key):
             run, _ = train(algorithm, run, rounds)
             state = run.state.agent
-            members = jnp.eye(state.agent.scores.shape[0])
+            scores = state.agent.extra["scores"]
 
             def returns(choice):
-                inner = dataclasses.replace(state.agent, scores=choice)
+                inner = dataclasses.replace(state.agent, extra={"scores": choice})
                 policy = Policy(play, lambda n: (), dataclasses.replace(state, agent=inner))
                 return evaluate(env, policy, key, 32).returns.mean()
 
-            return run, (state.agent.scores, jax.vmap(returns)(members))
+            return run, (scores, jax.vmap(returns)(jnp.eye(len(scores))))
 
         run, (estimates, truths) = jax.lax.scan(part, run, jax.random.split(key, parts))
         best = truths[-1][estimates[-1].argmax()]

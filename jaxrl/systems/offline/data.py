@@ -23,7 +23,7 @@ class Data:
     the path of a file in Minari's format; or empty for none."""
     size: int = static(50_000, low=1)
     """Steps of a data set that is made."""
-    seed: int = static(0, low=0)
+    seed: int = static(0, low=0, high=2**32 - 1)
     """The seed it is made from."""
     batch_size: int = static(256, low=1, high=MANY)
     """Transitions in one gradient step."""
@@ -34,7 +34,7 @@ class Data:
 
     num_envs: int = static(0, low=0, high=MANY)
     """Environments that run side by side; 0 for none."""
-    num_steps: int = static(1, low=1)
+    num_steps: int = static(1, low=1, high=MANY)
     """Steps of each in one window."""
     capacity: int = static(100_000, low=1)
     """Own transitions that are kept."""

@@ -36,7 +36,8 @@ class Config:
 
     data: Data = Data()
     torso: Torso = Torso(hidden=(256, 256))
-    optimizer: Optimizer = Optimizer(learning_rate=3e-4, eps=1e-5)
+    optimizer: Optimizer = Optimizer(learning_rate=3e-4)
+    """Of policy and critics, each for itself. Adam, 3e-4: authors' code."""
     target: Target = Target(rate=0.005)
     normalization: Normalization = Normalization(observation=True)
     num_critics: int = static(2, low=1)
@@ -119,7 +120,22 @@ def check(env: Environment, config: Config, name: str) -> None:
     """Raises `UserError` unless actions are one bounded box."""
     space = env.action_space
     if not isinstance(space, spaces.Box) or not np.isfinite(spaces.bounds(space)).all():
-        raise UserError(f"{name} cannot act in {space!r}; it needs a bounded Box.")
+        raise UserError(
+            f"{name} cannot act in {space!r}; it needs a bounded Box (iql learns offline with any "
+            "actions)."
+        )
 
 
 td3_bc = System("td3_bc", Config, recipe, check=check)
+
+TINY = {
+    "env": "pendulum",
+    "data.name": "random",
+    "data.size": 256,
+    "data.batch_size": 8,
+    "data.updates": 2,
+    "data.num_envs": 4,
+    "data.capacity": 64,
+    "data.warmup": 16,
+    "hidden": (8,),
+}

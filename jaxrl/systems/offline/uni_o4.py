@@ -47,10 +47,16 @@ class Config:
     """A data set. `updates` gradient steps are one round."""
     torso: Torso = Torso(hidden=(256, 256), activation="tanh")
     """Of policies, value and each critic; PPO's, where it goes on."""
-    optimizer: Optimizer = Optimizer(learning_rate=3e-4, eps=1e-5)
-    """Of all that is learnt in the supervised phase."""
-    improvement: Optimizer = Optimizer(learning_rate=1e-4, max_grad_norm=0.5, eps=1e-5)
-    """Of the policies' improvement. Steps are gradient steps; the norm is one member's."""
+    optimizer: Optimizer = Optimizer(learning_rate=1e-4)
+    """Of V, Q and the clones, each for itself. Adam, 1e-4: authors' code."""
+    model: Optimizer = Optimizer(learning_rate=1e-3)
+    """Of the models of the dynamics. Adam, 1e-3: authors' code, whose loss has a penalty on the
+    weights, too."""
+    improvement: Optimizer = Optimizer(
+        learning_rate=1e-4, learning_rate_steps=10_000.0, max_grad_norm=0.5
+    )
+    """Of the policies' improvement; the norm is one member's. Adam, 1e-4, that falls to 0 over all
+    of the 10,000 gradient steps, bounded by 0.5: authors' code."""
     target: Target = Target(rate=0.005)
     """Of the critics."""
     normalization: Normalization = Normalization(observation=True)
@@ -147,7 +153,7 @@ def on_data(
             "behaviours": Part(policy, (timestep,), members=n),
             "value": Part(value, (timestep,)),
             "critic": Part(critics, (timestep, action), target="target"),
-            "model": Part(model, (timestep, action)),
+            "model": Part(model, (timestep, action), "model"),
         },
         act=act,
         losses=descended,
@@ -201,3 +207,15 @@ def check(env: Environment, config: Config, name: str) -> None:
 
 
 uni_o4 = System("uni_o4", Config, recipe, source, lambda config: 1, check)  # a round at once
+
+TINY = {
+    "env": "pendulum",
+    "data.name": "random",
+    "data.size": 256,
+    "data.batch_size": 8,
+    "data.updates": 2,
+    "torso.hidden": (8,),
+    "model_hidden": (8,),
+    "num_policies": 2,
+    "num_models": 2,
+}

@@ -174,3 +174,5 @@ def check(env: Environment, config: Config, name: str) -> None:
 uni_o4_improvement = System(
     "uni_o4_improvement", Config, recipe, uni_o4.source, lambda config: 1, check
 )
+
+TINY = uni_o4.TINY | {"starts": 4, "horizon": 2, "improvement.learning_rate_steps": 8.0}

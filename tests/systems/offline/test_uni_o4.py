@@ -10,19 +10,20 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from experiments import train
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.learn import take_over
 from jaxrl.core.settings import Values, replace
 from jaxrl.core.types import Batch
-from jaxrl.datasets.data import from_episodes
+from jaxrl.datasets.transitions import from_episodes
 from jaxrl.envs import make
+from jaxrl.runtime import command_line, earlier
 from jaxrl.systems.offline import uni_o4_improvement as improvement
 from jaxrl.systems.offline.uni_o4 import Half, behaviours_loss, disagreement, uni_o4
 from jaxrl.systems.offline.uni_o4_improvement import uni_o4_improvement
 from jaxrl.systems.policy_gradient.ppo import policy_network, ppo
-from tests.contracts.structure import check_structure
 from tests.counting import counting
 from tests.datasets.stand_in import no_training
 
@@ -284,16 +285,10 @@ def test_the_datas_actions_have_no_say_in_the_improvement():
 # ------------------------------------------------------------------------------- what goes on
 
 
-@pytest.mark.parametrize("system", CONFIGS, ids=lambda system: system.name)
-def test_structure(system, no_training):
-    algorithm = system(ENV, CONFIGS[system])
-    check_structure(algorithm)
-    assert algorithm.frames == UPDATES
-    assert algorithm.agent.goes_on_from == ("" if system is uni_o4 else "uni_o4")
-
-
 def test_the_improvement_goes_on_with_all_that_was_learnt(no_training):
     first, second = (system(ENV, config) for system, config in CONFIGS.items())
+    assert first.frames == second.frames == UPDATES  # a round at once
+    assert (first.agent.goes_on_from, second.agent.goes_on_from) == ("", "uni_o4")
     old, new = (a.init(random.key(i), a.hyper) for i, a in enumerate((first, second)))
     inner, _ = learner(uni_o4)[1](old.agent.agent, batch(), random.key(1))
     learnt = dataclasses.replace(old.agent, agent=inner)
@@ -343,3 +338,35 @@ def test_settings_that_cannot_work():
     for system, config in CONFIGS.items():
         with pytest.raises(UserError, match=f"^{system.name} .* one Box"):
             system.agent(odd, config)
+
+
+@pytest.mark.slow
+def test_three_runs_one_after_the_other(no_training, tmp_path, monkeypatch):
+    """Each seed's own best member and value, from one algorithm's run folder to another's."""
+    common = "--quiet --evaluate_every -1 --seeds 2 --env pendulum --agent.torso.hidden 4"
+    phase = "--steps 4 --agent.data.name random --agent.data.batch_size 8 --agent.data.updates 2"
+    phase += " --agent.num_policies 2 --agent.model_hidden 4"
+    online = "--steps 8 --agent.rollouts.num_envs 2 --agent.rollouts.num_steps 4"
+    online += " --agent.minibatches 1 --agent.normalization.observation true"
+    online += " --agent.optimizer.learning_rate 0"
+    runs = (
+        ("first", "uni_o4", phase),
+        (
+            "second",
+            "uni_o4_improvement",
+            f"{phase} --agent.starts 4 --agent.horizon 2 --warm-start first",
+        ),
+        ("third", "jaxrl.systems.policy_gradient.ppo:ppo", f"{online} --warm-start second"),
+    )
+    monkeypatch.chdir(tmp_path)
+    for name, algorithm, words in runs:
+        words = f"{common} {words} --algorithm {algorithm} --name {name}".split()
+        assert command_line.call(train.main, [*words, "--out", "."]) == 0
+    trained, before = earlier.load_all(tmp_path / "second")
+    _, after = earlier.load_all(tmp_path / "third")
+    for old, new in zip(before, after, strict=True):
+        given = trained.algorithm.agent.hand_over(old.state).agent
+        both = (params(x, "actor_critic") for x in (new.state.agent, given))
+        jax.tree.map(np.testing.assert_array_equal, *both)
+    first, second = (jax.tree.leaves(params(x.state.agent, "actor_critic")) for x in after)
+    assert any((x != y).any() for x, y in zip(first, second, strict=True))

@@ -1,0 +1,63 @@
+"""Arrays of which nothing is known yet: whether they hold numbers, and which shapes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl.core.errors import UserError
+from jaxrl.core.types import Tree
+
+
+def numbers(values: Any, what: str) -> np.ndarray:
+    """`values` as an array of real numbers. Raises `UserError` where they are none."""
+    try:
+        array = np.asarray(values)
+    except ValueError:  # lists of different lengths
+        raise UserError(f"The {what} is no array.") from None
+    if array.dtype.kind not in "biuf" and not jnp.issubdtype(array.dtype, jnp.floating):
+        raise UserError(f"The {what} is an array of {array.dtype}; it must be one of real numbers.")
+    return array
+
+
+def check_finite(values: np.ndarray, given: np.ndarray, what: str) -> None:
+    """Raises `UserError` with the first of `given` that is not finite as `values`."""
+    if jnp.issubdtype(values.dtype, jnp.floating):
+        refuse(~np.isfinite(values), given, what, f"it must be finite as {values.dtype}")
+
+
+def refuse(wrong: np.ndarray, values: np.ndarray, what: str, right: str) -> None:
+    """Raises `UserError` with the first row of `wrong` and the value there."""
+    if wrong.any():
+        row, *entry = (int(i) for i in np.argwhere(wrong)[0])
+        place = f"row {row}, entry {entry}" if entry else f"row {row}"
+        raise UserError(f"The {what} is {values[(row, *entry)]} in {place}; {right}.")
+
+
+def cast(values: Any, dtype: Any, what: str) -> np.ndarray:
+    """`values` as `dtype`, which may round them and no more. Raises `UserError` for what is not
+    finite then, and for integers that would be others."""
+    values = numbers(values, what)
+    real = jnp.issubdtype(dtype, jnp.floating)
+    if not real and jnp.issubdtype(values.dtype, jnp.floating):
+        raise UserError(f"The {what} is {values.dtype}; it must be {np.dtype(dtype)}.")
+    with np.errstate(over="ignore"):
+        found = values.astype(dtype, copy=False)
+    check_finite(found, values, what)
+    if not real and found is not values:
+        refuse(found != values, values, what, f"it must be {np.dtype(dtype)}")
+    return found
+
+
+def form(tree: Tree, skip: int) -> Any:
+    """The structure of a tree, and its leaves' shapes less the leading axes."""
+    leaves, structure = jax.tree.flatten(tree)
+    return structure, [np.shape(x)[skip:] for x in leaves]
+
+
+def shapes(tree: Tree, skip: int) -> str:
+    """The same for a message."""
+    return str(jax.tree.map(lambda x: list(np.shape(x)[skip:]), tree))
