@@ -19,7 +19,7 @@ from jaxrl.core.settings import Values, replace
 from jaxrl.core.types import Batch
 from jaxrl.datasets.transitions import from_episodes
 from jaxrl.envs import make
-from jaxrl.runtime import command_line, earlier
+from jaxrl.runtime import command_line, continuing
 from jaxrl.systems.offline import uni_o4_improvement as improvement
 from jaxrl.systems.offline.uni_o4 import Half, behaviours_loss, disagreement, uni_o4
 from jaxrl.systems.offline.uni_o4_improvement import uni_o4_improvement
@@ -362,8 +362,8 @@ def test_three_runs_one_after_the_other(no_training, tmp_path, monkeypatch):
     for name, algorithm, words in runs:
         words = f"{common} {words} --algorithm {algorithm} --name {name}".split()
         assert command_line.call(train.main, [*words, "--out", "."]) == 0
-    trained, before = earlier.load_all(tmp_path / "second")
-    _, after = earlier.load_all(tmp_path / "third")
+    trained, before = continuing.load_all(tmp_path / "second")
+    _, after = continuing.load_all(tmp_path / "third")
     for old, new in zip(before, after, strict=True):
         given = trained.algorithm.agent.hand_over(old.state).agent
         both = (params(x, "actor_critic") for x in (new.state.agent, given))
