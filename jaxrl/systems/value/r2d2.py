@@ -98,10 +98,8 @@ def recipe(env: Environment, config: Config) -> Recipe:
         action = q.argmax(-1) if greedy else explored(q, epsilons(net, len(q)), key)
         return action.astype(env.action_space.dtype), (hidden, action), {}
 
-    early, late = (
-        lambda tree, part=part: jax.tree.map(lambda a: a[part], tree)
-        for part in (slice(config.burn_in), slice(config.burn_in, None))
-    )
+    early = lambda tree: jax.tree.map(lambda a: a[: config.burn_in], tree)
+    late = lambda tree: jax.tree.map(lambda a: a[config.burn_in :], tree)
 
     def along(q, x: Sequences):
         """Action values by `q` at each step that is learnt, and at its successor, [unroll, B, A].
@@ -127,7 +125,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
         returns = losses.n_step_returns(
             window.reward, next_value, window.terminated, window.done, h.discount, config.n_step
         )
-        goal = jax.lax.stop_gradient(losses.signed_hyperbolic(returns))
+        goal = losses.signed_hyperbolic(returns)
         predicted = losses.at_action(values, window.action)
         error = jnp.abs(predicted - goal)
         priority = h.max_weight * error.max(0) + (1 - h.max_weight) * error.mean(0)

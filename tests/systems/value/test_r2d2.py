@@ -5,6 +5,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from jaxrl import envs
 from jaxrl.core.settings import replace
@@ -64,7 +65,7 @@ def inverse(x):
     return np.sign(x) * (((root - 1) / 2e-3) ** 2 - 1)
 
 
-def by_hand(x, b, weight, copy):
+def by_hand(x, b, weight, copy, burn_in):
     """Predictions and targets of one sequence's steps after the burn-in."""
     column = lambda a: np.asarray(a)[:, b].astype(np.float64)
     s, n, action = x.window.timestep, x.window.next_timestep, x.window.action[:, b]
@@ -84,7 +85,7 @@ def by_hand(x, b, weight, copy):
         up = after[weight] >= 0 and n.legal_actions[t, b, 0]  # who chooses; the other is legal
         values.append(inverse(after[copy] if up else -after[copy]))
     targets = []
-    for t in range(BURN_IN, BURN_IN + UNROLL):
+    for t in range(burn_in, BURN_IN + UNROLL):
         total, discount = 0.0, 1.0
         for k in range(t, min(t + STEPS, BURN_IN + UNROLL)):
             total += discount * float(n.reward[k, b])
@@ -92,29 +93,30 @@ def by_hand(x, b, weight, copy):
             if n.terminated[k, b] or n.truncated[k, b]:
                 break
         targets.append(h(total + (0 if n.terminated[k, b] else discount * values[k])))
-    return np.array(predicted[BURN_IN:]), np.array(targets)
+    return np.array(predicted[burn_in:]), np.array(targets)
 
 
-def loss_of(x, weight, copy):
+def loss_of(x, weight, copy, burn_in=BURN_IN):
     config = replace(
-        r2d2.Config(), {"burn_in": BURN_IN, "unroll": UNROLL, "n_step": STEPS, "recurrent": 1}
+        r2d2.Config(), {"burn_in": burn_in, "unroll": UNROLL, "n_step": STEPS, "recurrent": 1}
     )
     recipe = r2d2.recipe(envs.make("t_maze"), config)
     net = stub(q=network(weight), target={"q": network(copy)}, hyper=HYPER)
     return recipe.losses["q_loss"].function(net, x)
 
 
-def test_the_loss_is_that_of_a_loop():
+@pytest.mark.parametrize("burn_in", [BURN_IN, 0])
+def test_the_loss_is_that_of_a_loop(burn_in):
     memory = RNG.normal(size=B).astype(np.float32), RNG.integers(-1, 2, B).astype(np.int32)
     x = Sequences(window(), memory)
-    loss, report = loss_of(x, 0.7, 0.4)
+    loss, report = loss_of(x, 0.7, -0.4, burn_in)
     for b in range(B):
-        predicted, target = by_hand(x, b, 0.7, 0.4)
+        predicted, target = by_hand(x, b, 0.7, -0.4, burn_in)
         error = np.abs(predicted - target)
         np.testing.assert_allclose(loss[b], (error**2).sum() / 2, rtol=1e-4)
         priority = 0.8 * error.max() + 0.2 * error.mean()
         np.testing.assert_allclose(report["priority"][b], priority, rtol=1e-4)
-    late = jax.tree.map(lambda a: a[BURN_IN:], x.window)
+    late = jax.tree.map(lambda a: a[burn_in:], x.window)
     assert late.first.any() and late.terminated.any() and late.truncated.any()
 
 
