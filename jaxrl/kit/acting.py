@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from jaxrl.core import schedules, spaces
 from jaxrl.core.spaces import Space
-from jaxrl.core.types import Array, TimeStep
+from jaxrl.core.types import Array, Key, TimeStep
 from jaxrl.kit.net import Net
 from jaxrl.networks.heads import ILLEGAL
 
@@ -29,18 +29,22 @@ def epsilon(net: Net, path: str = "exploration") -> Array:
     return schedules.linear(h.start, h.end, schedules.progress(net.frames, h.steps))
 
 
+def explored(q: Array, epsilon: Array, key: Key) -> Array:
+    """The best action by values q [B, A], or with probability `epsilon`, a scalar or [B], any of
+    the legal ones; the values of others are `ILLEGAL`."""
+    explore_key, action_key = jax.random.split(key)
+    random = jax.random.categorical(action_key, jnp.where(q > ILLEGAL, 0.0, ILLEGAL))
+    explore = jax.random.uniform(explore_key, random.shape) < epsilon
+    return jnp.where(explore, random, q.argmax(-1))
+
+
 def epsilon_greedy(values: Callable[..., Array], space: Space, path: str = "exploration") -> Act:
     """The best action by `values(net, timestep) -> [B, A]`, or any legal one."""
 
     def act(net, timestep, memory, key, greedy):
         q = values(net, timestep)
-        action = q.argmax(-1).astype(space.dtype)
-        if greedy:
-            return action, memory, {}
-        explore_key, action_key = jax.random.split(key)
-        random = jax.random.categorical(action_key, jnp.where(q > ILLEGAL, 0.0, ILLEGAL))
-        explore = jax.random.uniform(explore_key, action.shape) < epsilon(net, path)
-        return jnp.where(explore, random.astype(action.dtype), action), memory, {}
+        action = q.argmax(-1) if greedy else explored(q, epsilon(net, path), key)
+        return action.astype(space.dtype), memory, {}
 
     return act
 

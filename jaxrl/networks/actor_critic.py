@@ -13,7 +13,7 @@ from jaxrl.core.spaces import Space
 from jaxrl.core.types import Array, Environment, TimeStep, Transition, Tree, struct
 from jaxrl.networks import encoders
 from jaxrl.networks.dense import dense
-from jaxrl.networks.heads import Distribution, PolicyHead
+from jaxrl.networks.heads import Distribution, PolicyHead, SquashedHead
 from jaxrl.networks.initialisers import initialiser
 from jaxrl.networks.recurrent import GRU
 from jaxrl.networks.torsos import MLP
@@ -143,17 +143,20 @@ def unroll(network: Any, params: Tree, transitions: Transition, memory: Tree) ->
 
 class Actor(nn.Module):
     """A policy alone, without memory: time step [...] -> distribution over actions [...]. The mean
-    of a Gaussian lies within the action space's bounds."""
+    of a Gaussian lies within the action space's bounds; `squashed`, all of it does."""
 
     observation_space: Space
     action_space: Space
     widths: tuple[int, ...]
     activation: str = "relu"
     initialiser: str = "lecun"
+    squashed: bool = False
 
     @nn.compact
     def __call__(self, timestep: TimeStep) -> Distribution:
         x = encoders.features(self.observation_space, timestep)
         x = MLP(self.widths, self.activation, self.initialiser)(x)
+        if self.squashed:
+            return SquashedHead(self.action_space, self.initialiser)(x)
         head = PolicyHead(self.action_space, self.initialiser, bounded_mean=True)
         return head(x, timestep.legal_actions)

@@ -88,6 +88,35 @@ class PolicyHead(nn.Module):
         return dense(size, initialiser(self.initialiser, 0.01), name="linear")
 
 
+class Squashed(distrax.Transformed):
+    """A distribution that tanh has squashed. Log-probabilities are right to the bounds where
+    `sample_and_log_prob` gives them; who asks for that of an action has lost digits there."""
+
+    def mode(self):
+        """The mean, squashed, which is the median."""
+        return self.bijector.forward(self.distribution.mode())
+
+
+class SquashedHead(nn.Module):
+    """A normal, squashed into the bounded box `space` by tanh, from features [..., D], of which its
+    mean and the logarithm of its standard deviation are linear (Haarnoja et al., 2018,
+    arXiv:1812.05905, appendix C; the authors' code bounds the logarithm as here)."""
+
+    space: Box
+    initialiser: str = "lecun"
+
+    @nn.compact
+    def __call__(self, features: Array) -> Squashed:
+        centre, half_width = scale(self.space)
+        layer = dense(2 * centre.size, initialiser(self.initialiser, 0.01), name="linear")
+        mean, log_std = jnp.split(layer(features), 2, -1)
+        shaped = lambda x: x.reshape(*x.shape[:-1], *centre.shape)
+        normal = distrax.Normal(shaped(mean), jnp.exp(shaped(jnp.clip(log_std, -20.0, 2.0))))
+        within = distrax.Chain([distrax.ScalarAffine(centre, half_width), distrax.Tanh()])
+        inside = distrax.Independent(normal, centre.ndim)
+        return Squashed(inside, distrax.Block(within, centre.ndim))
+
+
 def check_action_space(space: Space, agent: str) -> None:
     """Raises `UserError`, which says that it is `agent` who cannot act in `space`, if no head
     exists for it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 
 from jaxrl import losses
@@ -14,16 +15,12 @@ from jaxrl.networks import encoders
 from jaxrl.networks.dense import dense
 from jaxrl.networks.initialisers import initialiser
 from jaxrl.networks.noisy import NoisyDense
+from jaxrl.networks.recurrent import GRU
 from jaxrl.networks.torsos import MLP, Convolution, activation
 
 
-class QNetwork(nn.Module):
-    """From a time step [...] to `num_actions` rows of `num_outputs`: [..., actions, outputs].
-
-    An output is an action's value, or a logit of its distribution. The last of `widths` is the
-    head's hidden layer, of which there are two if `dueling` (Wang et al., 2016, figure 1); the
-    head's layers have `noisy` weights, drawn from the generator `noise` if it is given.
-    """
+class _Streams(nn.Module):
+    """What networks of action values share: features, and rows of outputs from them."""
 
     observation_space: Space
     num_actions: int
@@ -35,14 +32,15 @@ class QNetwork(nn.Module):
     noisy: bool = False
     initialiser: str = "lecun"
 
-    @nn.compact
-    def __call__(self, timestep: TimeStep) -> Array:
+    def _features(self, timestep: TimeStep) -> Array:
         if self.channels:
             x = Convolution(self.channels, self.activation)(timestep.observation)
             x = encoders.beside_goal(x, timestep)
         else:
             x = encoders.features(self.observation_space, timestep)
-        x = MLP(self.widths[:-1], self.activation, self.initialiser)(x)
+        return MLP(self.widths[:-1], self.activation, self.initialiser)(x)
+
+    def _outputs(self, x: Array) -> Array:
         advantage = self._stream(x, self.num_actions)
         if not self.dueling:
             return advantage
@@ -57,3 +55,37 @@ class QNetwork(nn.Module):
         if self.noisy:
             return NoisyDense(width)
         return dense(width, initialiser(self.initialiser, math.sqrt(2)))
+
+
+class QNetwork(_Streams):
+    """From a time step [...] to `num_actions` rows of `num_outputs`: [..., actions, outputs].
+
+    An output is an action's value, or a logit of its distribution. The last of `widths` is the
+    head's hidden layer, of which there are two if `dueling` (Wang et al., 2016, figure 1); the
+    head's layers have `noisy` weights, drawn from the generator `noise` if it is given.
+    """
+
+    @nn.compact
+    def __call__(self, timestep: TimeStep) -> Array:
+        return self._outputs(self._features(timestep))
+
+
+class RecurrentQNetwork(_Streams):
+    """A `QNetwork` with a GRU of width `recurrent` before its head, which also sees the last action
+    and its reward (Kapturowski et al., 2019, as in SEED's `DuelingLSTMDQNNet`)."""
+
+    recurrent: int = 512
+
+    @nn.compact
+    def __call__(
+        self, timestep: TimeStep, last_action: Array, memory: Array, unroll: bool = False
+    ) -> tuple[Array, Array]:
+        """One step: time step [B], the action before it [B] (-1 for none), memory [B, recurrent]
+        -> outputs [B, actions, outputs], memory. Or, to `unroll`, a window: time step and action
+        [T, B] -> outputs and the memory after each step [T, B, ...]; the memory is reset where
+        `timestep.first`."""
+        last = jax.nn.one_hot(last_action, self.num_actions)
+        x = [self._features(timestep), last, timestep.reward[..., None]]
+        x, core = jnp.concatenate(x, -1), GRU(self.recurrent)
+        x, memory = core.unroll(x, timestep.first, memory) if unroll else core(x, memory)
+        return self._outputs(x), memory

@@ -7,7 +7,7 @@ import scipy.stats
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
 from jaxrl.core.spaces import Box, Discrete, MultiDiscrete
-from jaxrl.networks.heads import PolicyHead, check_action_space, check_discrete
+from jaxrl.networks.heads import PolicyHead, SquashedHead, check_action_space, check_discrete
 
 INF = float("inf")
 FEATURES = jax.random.normal(jax.random.key(0), (5, 4))
@@ -135,3 +135,24 @@ def test_who_needs_discrete_actions_says_what_makes_them(space, way):
     assert str(raised.value) == f"dqn cannot act in {space!r}; it needs Discrete actions{way}"
     with pytest.raises(UserError, match="PolicyHead cannot act"):
         policy((Discrete(2),))
+
+
+def test_a_squashed_normal_knows_its_density_up_to_the_bounds():
+    """Against float64, where the slope of tanh(u) is 1 / cosh(u)^2."""
+    head, features = SquashedHead(Box(-2.0, 4.0, (2,))), jnp.asarray([[0.0], [3.0], [-30.0]])
+    # Means 0, 3 and -30; standard deviations 1 and e^2, where their logarithm is bounded.
+    layer = {"kernel": jnp.array([[1.0, 1.0, 0.0, 0.0]]), "bias": jnp.array([0.0, 0.0, 0.0, 50.0])}
+    of = lambda features: head.apply({"params": {"linear": layer}}, features)
+    draw = {"seed": random.key(1), "sample_shape": 1000}
+    action, log_prob = of(features).sample_and_log_prob(**draw)
+    u = np.asarray(of(features).distribution.sample(**draw), np.float64)
+    density = scipy.stats.norm.logpdf(u, np.asarray(features, np.float64), [1.0, np.exp(2.0)])
+    log_slope = np.log(3.0) - 2 * (np.logaddexp(u, -u) - np.log(2.0))
+    np.testing.assert_allclose(action, 1 + 3 * np.tanh(u), atol=1e-5)
+    np.testing.assert_allclose(log_prob, (density - log_slope).sum(-1), rtol=1e-5, atol=1e-4)
+    assert (action == -2.0).any() and (action == 4.0).any()  # where tanh is 1 to the last bit
+    median = np.broadcast_to(1 + 3 * np.tanh(np.asarray(features)), (3, 2))
+    np.testing.assert_allclose(of(features).mode(), median, rtol=1e-6)
+    total = lambda features: of(features).sample_and_log_prob(**draw)[1].sum()
+    expected = 2 * np.tanh(u).sum((0, 2))  # as the noise stays when the mean moves
+    np.testing.assert_allclose(jax.grad(total)(features)[:, 0], expected, rtol=1e-3)
