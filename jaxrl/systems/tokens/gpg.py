@@ -7,7 +7,7 @@ from __future__ import annotations
 from jaxrl import losses
 from jaxrl.core.settings import group
 from jaxrl.kit.system import System
-from jaxrl.systems.tokens.recipe import Grouped, by_groups, check, policy_gradient
+from jaxrl.systems.tokens.recipe import TINY_GROUPS, Grouped, by_groups, check, policy_gradient
 
 
 @group
@@ -16,3 +16,5 @@ class Config(Grouped):
 
 
 gpg = System("gpg", Config, by_groups(losses.gpg_advantage, policy_gradient), check=check)
+
+TINY = TINY_GROUPS

@@ -9,7 +9,7 @@ from jaxrl.core.hyper import hyper
 from jaxrl.core.settings import group
 from jaxrl.kit.groups import INF
 from jaxrl.kit.system import System
-from jaxrl.systems.tokens.recipe import Grouped, by_groups, check, clipped
+from jaxrl.systems.tokens.recipe import TINY_GROUPS, Grouped, by_groups, check, clipped
 
 
 @group
@@ -21,3 +21,5 @@ class Config(Grouped):
 
 
 grpo = System("grpo", Config, by_groups(losses.group_relative, clipped), check=check)
+
+TINY = TINY_GROUPS

@@ -14,7 +14,7 @@ from jaxrl.kit.groups import INF
 from jaxrl.kit.recipe import Recipe
 from jaxrl.kit.system import System
 from jaxrl.systems.tokens import recipe as tokens
-from jaxrl.systems.tokens.recipe import Grouped, by_groups, clipped
+from jaxrl.systems.tokens.recipe import TINY_GROUPS, Grouped, by_groups, clipped
 
 
 @group
@@ -28,10 +28,8 @@ class Config(Grouped):
 
 
 def recipe(env: Environment, config: Config) -> Recipe:
-    def advantage(returns):
-        return losses.pass_at_k_advantage(returns > 0, config.k)
-
-    return by_groups(advantage, clipped)(env, config)
+    judge = lambda returns: losses.pass_at_k_advantage(returns > 0, config.k)
+    return by_groups(judge, clipped)(env, config)
 
 
 def check(env: Environment, config: Any, name: str) -> None:
@@ -43,3 +41,5 @@ def check(env: Environment, config: Any, name: str) -> None:
 
 
 pass_at_k = System("pass_at_k", Config, recipe, check=check)
+
+TINY = TINY_GROUPS | {"k": 2}

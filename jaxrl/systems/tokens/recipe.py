@@ -43,6 +43,7 @@ from jaxrl.envs.wrappers.start_key import Params as Start
 from jaxrl.kit.groups import LinearTorso, Memory, Optimizer, Passes, Target
 from jaxrl.kit.net import Net
 from jaxrl.kit.recipe import Loss, Part, Recipe
+from jaxrl.kit.system import source_group
 from jaxrl.sources import episodes
 from jaxrl.systems.policy_gradient.ppo import (
     check_policy,
@@ -53,8 +54,8 @@ from jaxrl.systems.policy_gradient.ppo import (
 )
 from jaxrl.tasks import repeated, starts
 
-TokenLoss = Callable[..., Array]  # (net, log-probabilities of the tokens now, Sample) -> [T, B]
 Judge = Callable[[Net, Batch], tuple[Array, Tree]]  # -> advantage [T, B]; a critic's target or None
+TokenLoss = Callable[..., Array]  # (net, config, log-probabilities now, Sample) -> [T, B]
 
 # Estimates of the KL divergence from the reference, of a token.
 KL_ESTIMATES = {"k2": losses.kl_k2, "k3": losses.kl_k3}
@@ -94,11 +95,16 @@ class Groups:
     answers: int = static(8, low=1, high=MANY)
     """Answers (G) to each prompt."""
 
+    @property
+    def num_envs(self) -> int:
+        """Episodes in one update."""
+        return self.prompts * self.answers
+
     def source(self, env: Environment) -> Source:
         """Whole episodes, those of a group side by side; what begins an episode (the prompt) is
         drawn for a whole group."""
         prompts = repeated(starts(env.params, Start), self.answers)
-        return episodes(start_key(env), self.prompts * self.answers, prompts)
+        return episodes(start_key(env), self.num_envs, prompts)
 
 
 @group
@@ -130,7 +136,6 @@ class Sample:
     reference: Tree = None  # log-probability by the reference policy
     advantage: Tree = None
     target: Tree = None  # of a critic
-    weight: Tree = None  # of a minibatch: how much the policy's loss counts, by `token_weights`
 
     @property
     def reward(self) -> Array:
@@ -151,74 +156,43 @@ def token_weights(mask: Array, average: str) -> Array:
     return jnp.broadcast_to(AVERAGES[average](length, mean, mask.shape[0]), mask.shape)
 
 
-def policy_gradient(net: Net, log_prob: Array, x: Sample) -> Array:
-    """-A log p."""
-    return losses.policy_gradient(log_prob, x.advantage)
+def penalty(net: Net, config: Any, log_prob: Array, x: Sample) -> Array:
+    """What it costs a token to leave the reference."""
+    return net.hyper.kl.weight * KL_ESTIMATES[config.kl.estimate](log_prob, x.reference)
 
 
-def clipped(net: Net, log_prob: Array, x: Sample) -> Array:
-    """PPO's surrogate."""
-    return losses.clipped_surrogate(log_prob, x.log_prob, x.advantage, net.hyper.clip)
+def policy_gradient(net: Net, config: Any, log_prob: Array, x: Sample) -> Array:
+    """-A log p, and the penalty."""
+    loss = losses.policy_gradient(log_prob, x.advantage)
+    return loss + penalty(net, config, log_prob, x)
 
 
-def penalized(loss: TokenLoss, estimate: str) -> TokenLoss:
-    """`loss` with the settings `Penalty`, of which this is the estimate, at `kl`."""
-
-    def total(net, log_prob, x):
-        penalty = KL_ESTIMATES[estimate](log_prob, x.reference)
-        return loss(net, log_prob, x) + net.hyper.kl.weight * penalty
-
-    return total
-
-
-def in_groups(advantage: Callable[[Array], Array], answers: int) -> Judge:
-    """Judge answers by the returns [P, G] of groups: `advantage(returns) -> [P, G]`."""
-
-    def judge(net, batch):
-        reward = jnp.where(batch.mask, batch.transitions.reward, 0.0)
-        each = advantage(reward.sum(0).reshape(-1, answers)).reshape(-1)
-        return jnp.broadcast_to(each, reward.shape), None
-
-    return judge
-
-
-def policy_loss(
-    token_loss: TokenLoss, net: Net, x: Sample
-) -> tuple[Array, dict[str, Array], Array]:
-    """The loss of a policy, a token's as it counts, less an entropy bonus; reports; and values."""
-    policy, value = looked(net, x)
-    log_prob = policy.log_prob(x.action)
-    loss = x.weight * token_loss(net, log_prob, x)
-    entropy = policy.entropy()
-    reports = {
-        "policy_loss": loss,
-        "entropy": entropy,
-        "kl_to_reference": losses.kl_k3(log_prob, x.reference),
-        "approximate_kl": losses.kl_k3(x.log_prob, log_prob),
-    }
-    return loss - net.hyper.entropy_weight * entropy, reports, value
-
-
-def of_tokens(token_loss: TokenLoss) -> Callable[[Net, Sample], tuple[Array, dict[str, Array]]]:
-    """`policy_loss`, where there is no critic."""
-    return lambda net, x: policy_loss(token_loss, net, x)[:2]
+def clipped(net: Net, config: Any, log_prob: Array, x: Sample) -> Array:
+    """PPO's surrogate, and the penalty."""
+    loss = losses.clipped_surrogate(log_prob, x.log_prob, x.advantage, net.hyper.clip)
+    return loss + penalty(net, config, log_prob, x)
 
 
 def by_groups(
     advantage: Callable[[Array], Array], token_loss: TokenLoss
 ) -> Callable[[Environment, Any], Recipe]:
-    """The recipe of answers that are judged by the returns [P, G] of their groups, whose tokens
-    learn `token_loss` and what it costs to leave the reference."""
+    """The recipe of answers that are judged by the returns [P, G] of their groups:
+    `advantage(returns) -> [P, G]`."""
 
     def recipe(env, config):
-        judge = in_groups(advantage, config.groups.answers)
-        return on_answers(env, config, judge, of_tokens(penalized(token_loss, config.kl.estimate)))
+        def judge(net, batch):
+            reward = jnp.where(batch.mask, batch.transitions.reward, 0.0)
+            each = advantage(reward.sum(0).reshape(-1, config.groups.answers)).reshape(-1)
+            return jnp.broadcast_to(each, reward.shape), None
+
+        return on_answers(env, config, judge, token_loss)
 
     return recipe
 
 
-def on_answers(env: Environment, config: Any, judge: Judge, loss: Callable[..., Any]) -> Recipe:
-    """A token policy that learns `loss(net, x: Sample)` from its own answers."""
+def on_answers(env: Environment, config: Any, judge: Judge, token_loss: TokenLoss) -> Recipe:
+    """A token policy that learns from its own answers: `token_loss`, less an entropy bonus, and
+    what its critic learns where `judge` has a target for one."""
 
     def seen(net, batch, x):
         policy, _, _ = net.target.actor_critic(x.timestep, batch.memory, method="unroll")
@@ -231,8 +205,23 @@ def on_answers(env: Environment, config: Any, judge: Judge, loss: Callable[..., 
             target=target,
         )
 
-    needs = "mask", "transitions.extras.log_prob"
-    return on_episodes(env, config, loss, seen, too_far, needs)
+    def loss(net, x):
+        policy, value = looked(net, x)
+        log_prob, entropy = policy.log_prob(x.action), policy.entropy()
+        policy_loss = token_loss(net, config, log_prob, x)
+        total = policy_loss - net.hyper.entropy_weight * entropy
+        reports = {
+            "policy_loss": policy_loss,
+            "entropy": entropy,
+            "kl_to_reference": losses.kl_k3(log_prob, x.reference),
+            "approximate_kl": losses.kl_k3(x.log_prob, log_prob),
+        }
+        if x.target is None:
+            return total, reports
+        value_loss = losses.squared_error(value, x.target)
+        return total + net.hyper.value_weight * value_loss, reports | {"value_loss": value_loss}
+
+    return on_episodes(env, config, loss, seen, too_far, ("mask", "transitions.extras.log_prob"))
 
 
 def on_episodes(
@@ -247,23 +236,24 @@ def on_episodes(
     before any gradient step, what the loss sees of it."""
     network = policy_network(env, config)
 
-    def turn(net, batch):
-        weight = token_weights(batch.mask, config.average)  # by the minibatch's own lengths
-        x = dataclasses.replace(batch.transitions, weight=weight)
-        return net.descend("loss", dataclasses.replace(batch, transitions=x))
+    def turn(net, batch):  # weights by the minibatch's own lengths
+        weight = token_weights(batch.mask, config.average)
+        return net.descend("loss", dataclasses.replace(batch, weight=weight))
 
     def update(net, batch):
         memory = network.initial(batch.mask.shape[1])  # of whole episodes; another may have acted
-        batch = dataclasses.replace(batch, memory=memory)
-        x = batch.transitions
+        batch, x = dataclasses.replace(batch, memory=memory), batch.transitions
         x = Sample(x.timestep, x.action, jax.tree.map(lambda m: m[None], memory))
         mask = decisions(x.timestep, batch.mask)
         batch = dataclasses.replace(batch, transitions=seen(net, batch, x), mask=mask)
         return net.passes(config.passes, batch, turn, stop).follow()
 
-    inputs = example_timestep(env), network.initial(1)
     return Recipe(
-        parts={"actor_critic": Part(network, inputs, target="reference")},
+        parts={
+            "actor_critic": Part(
+                network, (example_timestep(env), network.initial(1)), target="reference"
+            )
+        },
         act=sampled(),
         losses={"loss": Loss(loss, ("actor_critic",))},
         update=update,
@@ -274,12 +264,14 @@ def on_episodes(
 
 
 def check(env: Environment, config: Any, name: str) -> None:
-    """Raises `UserError` where no policy of these settings can act in `env`, or answers do not
-    divide into the minibatches."""
-    check_answers(env, config, name, config.groups.prompts * config.groups.answers)
-
-
-def check_answers(env: Environment, config: Any, name: str, number: int) -> None:
-    """`check`, for `number` answers in an update."""
+    """Raises `UserError` where no policy of these settings can act in `env`, or the episodes of an
+    update do not divide into the minibatches."""
     check_policy(env, config, name)
+    number = source_group(config).num_envs
     config.passes.check(number, env.max_steps or 1, sequences=True)
+
+
+# The smallest settings that take every branch.
+TINY = {"env": "addition", "env_params": {"digits": 1}, "recurrent": 8, "transformer": 1}
+TINY |= {"epochs": 2, "minibatches": 2}
+TINY_GROUPS = TINY | {"prompts": 2, "answers": 4}

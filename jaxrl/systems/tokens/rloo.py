@@ -6,7 +6,7 @@ from __future__ import annotations
 from jaxrl import losses
 from jaxrl.core.settings import group
 from jaxrl.kit.system import System
-from jaxrl.systems.tokens.recipe import Grouped, by_groups, check, policy_gradient
+from jaxrl.systems.tokens.recipe import TINY_GROUPS, Grouped, by_groups, check, policy_gradient
 
 
 @group
@@ -15,3 +15,5 @@ class Config(Grouped):
 
 
 rloo = System("rloo", Config, by_groups(losses.leave_one_out, policy_gradient), check=check)
+
+TINY = TINY_GROUPS

@@ -9,17 +9,10 @@ from typing import Any
 from jaxrl import losses
 from jaxrl.core.hyper import hyper, static
 from jaxrl.core.settings import group
-from jaxrl.core.types import Environment
-from jaxrl.kit.recipe import Recipe
+from jaxrl.core.types import Array
+from jaxrl.kit.net import Net
 from jaxrl.kit.system import System
-from jaxrl.systems.tokens.recipe import (
-    Groups,
-    Tokens,
-    check,
-    in_groups,
-    of_tokens,
-    on_answers,
-)
+from jaxrl.systems.tokens.recipe import TINY_GROUPS, Groups, Sample, Tokens, by_groups, check
 
 
 @group
@@ -44,23 +37,19 @@ class Config(Tokens):
     """The losses in REINFORCE's style, with the same gradient."""
 
 
-def recipe(env: Environment, config: Config) -> Recipe:
-    direction: Any = config.kl.direction
-
-    def token_loss(net, log_prob, x):
-        return losses.rpg(
-            log_prob,
-            x.log_prob,
-            x.reference,
-            x.advantage,
-            net.hyper.kl.weight,
-            direction,
-            config.kl.normalized,
-            config.reinforce,
-        )
-
-    judge = in_groups(losses.leave_one_out, config.groups.answers)
-    return on_answers(env, config, judge, of_tokens(token_loss))
+def token_loss(net: Net, config: Any, log_prob: Array, x: Sample) -> Array:
+    return losses.rpg(
+        log_prob,
+        x.log_prob,
+        x.reference,
+        x.advantage,
+        net.hyper.kl.weight,
+        config.kl.direction,
+        config.kl.normalized,
+        config.reinforce,
+    )
 
 
-rpg = System("rpg", Config, recipe, check=check)
+rpg = System("rpg", Config, by_groups(losses.leave_one_out, token_loss), check=check)
+
+TINY = TINY_GROUPS

@@ -3,25 +3,16 @@ part of the advantage, so that the clip holds for both together."""
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 from jaxrl import losses
 from jaxrl.core.hyper import hyper
 from jaxrl.core.settings import group
-from jaxrl.core.types import Environment
+from jaxrl.core.types import Array
 from jaxrl.kit.groups import INF
-from jaxrl.kit.recipe import Recipe
+from jaxrl.kit.net import Net
 from jaxrl.kit.system import System
-from jaxrl.systems.tokens.recipe import (
-    Groups,
-    Tokens,
-    check,
-    clipped,
-    in_groups,
-    of_tokens,
-    on_answers,
-)
+from jaxrl.systems.tokens.recipe import TINY_GROUPS, Groups, Sample, Tokens, by_groups, check
 from jaxrl.systems.tokens.rpg import Divergence
 
 
@@ -35,22 +26,16 @@ class Config(Tokens):
     """How far the probability ratio may move from 1 before its gradient stops."""
 
 
-def recipe(env: Environment, config: Config) -> Recipe:
-    direction: Any = config.kl.direction
-
-    def token_loss(net, log_prob, x):
-        advantage = losses.rpg_advantage(
-            log_prob,
-            x.reference,
-            x.advantage,
-            net.hyper.kl.weight,
-            direction,
-            config.kl.normalized,
-        )
-        return clipped(net, log_prob, dataclasses.replace(x, advantage=advantage))
-
-    judge = in_groups(losses.leave_one_out, config.groups.answers)
-    return on_answers(env, config, judge, of_tokens(token_loss))
+def token_loss(net: Net, config: Any, log_prob: Array, x: Sample) -> Array:
+    kl, h = config.kl, net.hyper
+    advantage = losses.rpg_advantage(
+        log_prob, x.reference, x.advantage, h.kl.weight, kl.direction, kl.normalized
+    )
+    return losses.clipped_surrogate(log_prob, x.log_prob, advantage, h.clip)
 
 
-rpg_clipped = System("rpg_clipped", Config, recipe, check=check)
+rpg_clipped = System(
+    "rpg_clipped", Config, by_groups(losses.leave_one_out, token_loss), check=check
+)
+
+TINY = TINY_GROUPS

@@ -16,13 +16,12 @@ from jaxrl.kit.recipe import Recipe
 from jaxrl.kit.system import System
 from jaxrl.systems.policy_gradient.ppo import advantages
 from jaxrl.systems.tokens.recipe import (
+    TINY_GROUPS,
     Grouped,
     check,
     clipped,
     decisions,
     on_answers,
-    penalized,
-    policy_loss,
 )
 
 
@@ -48,14 +47,9 @@ def judge(net: Net, batch: Batch) -> tuple[Array, Array]:
 
 
 def recipe(env: Environment, config: Config) -> Recipe:
-    token_loss = penalized(clipped, config.kl.estimate)
-
-    def loss(net, x):
-        total, reports, value = policy_loss(token_loss, net, x)
-        value_loss = losses.squared_error(value, x.target)
-        return total + net.hyper.value_weight * value_loss, reports | {"value_loss": value_loss}
-
-    return on_answers(env, config, judge, loss)
+    return on_answers(env, config, judge, clipped)
 
 
 token_ppo = System("token_ppo", Config, recipe, check=check)
+
+TINY = TINY_GROUPS

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from jaxrl.core.settings import group
 from jaxrl.kit.system import System
-from jaxrl.systems.tokens.recipe import Grouped, by_groups, check, policy_gradient
+from jaxrl.systems.tokens.recipe import TINY_GROUPS, Grouped, by_groups, check, policy_gradient
 
 
 @group
@@ -16,3 +16,5 @@ class Config(Grouped):
 token_reinforce = System(
     "token_reinforce", Config, by_groups(lambda returns: returns, policy_gradient), check=check
 )
+
+TINY = TINY_GROUPS

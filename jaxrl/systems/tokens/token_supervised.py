@@ -15,7 +15,8 @@ from jaxrl.kit.recipe import Recipe
 from jaxrl.kit.system import System
 from jaxrl.sources import played_by
 from jaxrl.systems.policy_gradient.ppo import looked
-from jaxrl.systems.tokens.recipe import Sample, Tokens, check_answers, on_episodes
+from jaxrl.systems.tokens import recipe as tokens
+from jaxrl.systems.tokens.recipe import Sample, Tokens, on_episodes
 
 
 @group
@@ -29,7 +30,7 @@ class Config(Tokens):
 def loss(net: Net, x: Sample) -> tuple[Array, dict[str, Array]]:
     """Cross-entropy with the expert's tokens, less an entropy bonus."""
     policy, _ = looked(net, x)
-    policy_loss = x.weight * losses.behaviour_cloning(policy.log_prob(x.action))
+    policy_loss = losses.behaviour_cloning(policy.log_prob(x.action))
     entropy = policy.entropy()
     return policy_loss - net.hyper.entropy_weight * entropy, {
         "policy_loss": policy_loss,
@@ -48,14 +49,15 @@ def source(env: Environment, config: Config) -> Source:
 
 
 def check(env: Environment, config: Config, name: str) -> None:
-    """Raises `UserError` where no policy of these settings can act in `env`, episodes do not divide
-    into the minibatches, or an early stop is asked for."""
+    """Raises `UserError` as the others do, and where an early stop is asked for."""
     if config.passes.early_stop:
         raise UserError(
             f"{name} cannot stop early: it learns from an expert's answers, and not from those of "
             "a policy that it could be near to."
         )
-    check_answers(env, config, name, config.episodes.num_envs)
+    tokens.check(env, config, name)
 
 
 token_supervised = System("token_supervised", Config, recipe, source, check=check)
+
+TINY = tokens.TINY | {"num_envs": 8}
