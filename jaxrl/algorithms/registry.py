@@ -38,7 +38,6 @@ BUILT_IN = {
     "spiral": "jaxrl.agents.games.spiral:spiral",
     "ta_lpg": "jaxrl.algorithms.meta.ta_lpg:ta_lpg",
     "td3_bc": "jaxrl.algorithms.offline:td3_bc",
-    "tokens": "jaxrl.agents.tokens.agent:tokens",
     "uni_o4": "jaxrl.algorithms.offline:uni_o4",
 }
 

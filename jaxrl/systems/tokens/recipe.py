@@ -30,7 +30,6 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 
 from jaxrl import losses
@@ -47,7 +46,6 @@ from jaxrl.kit.system import source_group
 from jaxrl.sources import episodes
 from jaxrl.systems.policy_gradient.ppo import (
     check_policy,
-    looked,
     policy_network,
     sampled,
     too_far,
@@ -131,7 +129,6 @@ class Sample:
 
     timestep: TimeStep
     action: Tree
-    memory: Tree  # [1, B]: before the episodes
     log_prob: Tree = None  # when the action was chosen
     reference: Tree = None  # log-probability by the reference policy
     advantage: Tree = None
@@ -154,6 +151,18 @@ def token_weights(mask: Array, average: str) -> Array:
     length = jnp.maximum(mask.sum(0), 1)
     mean = mask.sum() / jnp.maximum(mask.any(0).sum(), 1)
     return jnp.broadcast_to(AVERAGES[average](length, mean, mask.shape[0]), mask.shape)
+
+
+def unrolled(part: Callable[..., Any], net: Net, timestep: TimeStep) -> tuple[Any, Array]:
+    """Policy and value of whole episodes [T, B], by `net.actor_critic` or its copy."""
+    return part(timestep, blank(net, timestep), method="unroll")[:2]
+
+
+def blank(net: Net, timestep: TimeStep) -> Tree:
+    """The memory [B] before whole episodes [T, B]; another policy may have acted, so it is not the
+    batch's. Made where it is read: a minibatch of it would be a gather from a constant, which XLA
+    computes, for minutes, while it compiles."""
+    return net.network("actor_critic").initial(timestep.first.shape[1])
 
 
 def penalty(net: Net, config: Any, log_prob: Array, x: Sample) -> Array:
@@ -195,7 +204,8 @@ def on_answers(env: Environment, config: Any, judge: Judge, token_loss: TokenLos
     what its critic learns where `judge` has a target for one."""
 
     def seen(net, batch, x):
-        policy, _, _ = net.target.actor_critic(x.timestep, batch.memory, method="unroll")
+        policy, _ = unrolled(net.target.actor_critic, net, x.timestep)
+        batch = dataclasses.replace(batch, memory=blank(net, x.timestep))
         advantage, target = judge(net, batch)
         return dataclasses.replace(
             x,
@@ -206,7 +216,7 @@ def on_answers(env: Environment, config: Any, judge: Judge, token_loss: TokenLos
         )
 
     def loss(net, x):
-        policy, value = looked(net, x)
+        policy, value = unrolled(net.actor_critic, net, x.timestep)
         log_prob, entropy = policy.log_prob(x.action), policy.entropy()
         policy_loss = token_loss(net, config, log_prob, x)
         total = policy_loss - net.hyper.entropy_weight * entropy
@@ -241,9 +251,7 @@ def on_episodes(
         return net.descend("loss", dataclasses.replace(batch, weight=weight))
 
     def update(net, batch):
-        memory = network.initial(batch.mask.shape[1])  # of whole episodes; another may have acted
-        batch, x = dataclasses.replace(batch, memory=memory), batch.transitions
-        x = Sample(x.timestep, x.action, jax.tree.map(lambda m: m[None], memory))
+        x = Sample(batch.transitions.timestep, batch.transitions.action)
         mask = decisions(x.timestep, batch.mask)
         batch = dataclasses.replace(batch, transitions=seen(net, batch, x), mask=mask)
         return net.passes(config.passes, batch, turn, stop).follow()

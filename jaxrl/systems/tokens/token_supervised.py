@@ -14,9 +14,8 @@ from jaxrl.kit.net import Net
 from jaxrl.kit.recipe import Recipe
 from jaxrl.kit.system import System
 from jaxrl.sources import played_by
-from jaxrl.systems.policy_gradient.ppo import looked
 from jaxrl.systems.tokens import recipe as tokens
-from jaxrl.systems.tokens.recipe import Sample, Tokens, on_episodes
+from jaxrl.systems.tokens.recipe import Sample, Tokens, on_episodes, unrolled
 
 
 @group
@@ -29,7 +28,7 @@ class Config(Tokens):
 
 def loss(net: Net, x: Sample) -> tuple[Array, dict[str, Array]]:
     """Cross-entropy with the expert's tokens, less an entropy bonus."""
-    policy, _ = looked(net, x)
+    policy, _ = unrolled(net.actor_critic, net, x.timestep)
     policy_loss = losses.behaviour_cloning(policy.log_prob(x.action))
     entropy = policy.entropy()
     return policy_loss - net.hyper.entropy_weight * entropy, {
