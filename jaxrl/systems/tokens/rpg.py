@@ -1,26 +1,26 @@
 """RPG (Zhang et al., 2025, "On the design of KL-regularized policy gradient algorithms for LLM
 reasoning", arXiv:2505.17508): losses with the exact gradient of reward less a KL divergence from a
-reference, from the samples of the policy that acted. Answers are judged as RLOO does."""
+reference, from the samples of the policy that acted. Answers are judged as RLOO does; the mean is
+over all tokens, as in the published code."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from jaxrl import losses
-from jaxrl.core.hyper import hyper, static
+from jaxrl.core.hyper import static
 from jaxrl.core.settings import group
 from jaxrl.core.types import Array
 from jaxrl.kit.net import Net
 from jaxrl.kit.system import System
-from jaxrl.systems.tokens.recipe import TINY_GROUPS, Groups, Sample, Tokens, by_groups, check
+from jaxrl.systems.tokens.recipe import Sample, by_groups, check
+from jaxrl.systems.tokens.settings import SMALL_GROUPS, Divergence, Grouped
 
 
 @group
-class Divergence:
-    """The KL divergence from the reference."""
+class Direction(Divergence):
+    """The KL divergence from the reference policy, in RPG's forms."""
 
-    weight: float = hyper(0.0, low=0)
-    """Its weight, beta."""
     direction: str = static("reverse", choices=("forward", "reverse"))
     """forward, KL(reference || policy), or reverse."""
     normalized: bool = False
@@ -28,11 +28,10 @@ class Divergence:
 
 
 @group
-class Config(Tokens):
+class Config(Grouped):
     """Settings of RPG."""
 
-    groups: Groups = Groups()
-    kl: Divergence = Divergence()
+    kl: Direction = Direction()
     reinforce: bool = False
     """The losses in REINFORCE's style, with the same gradient."""
 
@@ -52,4 +51,4 @@ def token_loss(net: Net, config: Any, log_prob: Array, x: Sample) -> Array:
 
 rpg = System("rpg", Config, by_groups(losses.leave_one_out, token_loss), check=check)
 
-TINY = TINY_GROUPS
+TINY = SMALL_GROUPS

@@ -1,5 +1,5 @@
 """Supervised learning of tokens: clone what the environment's expert says, as a warm-up for the
-other methods of this folder. The reference policy follows at once."""
+other methods of this folder. The mean is over all tokens. The reference policy follows at once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from jaxrl.kit.recipe import Recipe
 from jaxrl.kit.system import System
 from jaxrl.sources import played_by
 from jaxrl.systems.tokens import recipe as tokens
-from jaxrl.systems.tokens.recipe import Sample, Tokens, on_episodes, unrolled
+from jaxrl.systems.tokens.recipe import Sample, on_episodes, unrolled
+from jaxrl.systems.tokens.settings import SMALL, Tokens
 
 
 @group
@@ -59,4 +60,4 @@ def check(env: Environment, config: Config, name: str) -> None:
 
 token_supervised = System("token_supervised", Config, recipe, source, check=check)
 
-TINY = tokens.TINY | {"num_envs": 8}
+TINY = SMALL | {"num_envs": 8}

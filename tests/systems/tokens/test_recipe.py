@@ -28,10 +28,11 @@ from jaxrl.systems.policy_gradient.ppo import too_far
 from jaxrl.systems.tokens.gpg import gpg
 from jaxrl.systems.tokens.grpo import grpo
 from jaxrl.systems.tokens.pass_at_k import pass_at_k
-from jaxrl.systems.tokens.recipe import AVERAGES, token_weights
+from jaxrl.systems.tokens.recipe import token_weights
 from jaxrl.systems.tokens.rloo import rloo
 from jaxrl.systems.tokens.rpg import rpg
 from jaxrl.systems.tokens.rpg_clipped import rpg_clipped
+from jaxrl.systems.tokens.settings import AVERAGES
 from jaxrl.systems.tokens.token_ppo import token_ppo
 from jaxrl.systems.tokens.token_reinforce import token_reinforce
 from jaxrl.systems.tokens.token_supervised import token_supervised
@@ -170,6 +171,22 @@ def test_a_critic_judges_tokens_of_all_answers_together():
     np.testing.assert_allclose(np.asarray(x.advantage)[MASK], advantage, rtol=1e-4, atol=1e-5)
 
 
+def test_a_divergence_in_the_reward_is_judged_with_it():
+    """Of whole answers, and from each token on; other methods have it in their loss."""
+    returns = (RETURNS - COST[0]).reshape(3, 4)
+    x = updated(rloo, **{"kl.weight": 0.3}).batch.transitions
+    others = (returns.sum(1, keepdims=True) - returns) / 3
+    np.testing.assert_allclose(x.advantage[0], (returns - others).reshape(-1), rtol=1e-4, atol=1e-5)
+    x = updated(token_reinforce, **{"kl.weight": 0.3}).batch.transitions
+    np.testing.assert_allclose(x.advantage[0], returns.reshape(-1), rtol=1e-4, atol=1e-5)
+    x = updated(token_ppo, **{"kl.weight": 0.3}).batch.transitions
+    to_go = np.where(MASK, RETURNS - COST, 0)
+    np.testing.assert_allclose(np.where(MASK, x.target, 0), to_go, rtol=1e-4, atol=1e-5)
+    for system in (gpg, grpo, rpg):
+        with_it, without = (updated(system, **{"kl.weight": w}).batch for w in (0.3, 0.0))
+        np.testing.assert_array_equal(with_it.transitions.advantage, without.transitions.advantage)
+
+
 @named
 def test_what_the_loss_sees_of_an_answer(system):
     found = updated(system)
@@ -180,35 +197,35 @@ def test_what_the_loss_sees_of_an_answer(system):
     assert found.stop is too_far and found.followed
 
 
-def surrogate(advantage, clip):
+def surrogate(advantage, low, high=0.2):
     ratio = np.exp(NOW - ACTED)
-    return -np.minimum(ratio * advantage, np.clip(ratio, 1 - clip, 1 + clip) * advantage)
+    return -np.minimum(ratio * advantage, np.clip(ratio, 1 - low, 1 + high) * advantage)
 
 
 def k3(log_prob, other):
     return np.exp(other - log_prob) - 1 - (other - log_prob)
 
 
+# What leaving the reference costs from a token on, at a weight of 0.3.
+COST = 0.3 * np.flip(np.flip(np.where(MASK, ACTED - REFERENCE, 0), 0).cumsum(0), 0)
 # Of a token, from its advantage.
 RATIO, LOG_RATIO = np.exp(NOW - ACTED), NOW - REFERENCE
 LOSSES = {
-    token_reinforce: lambda a: -a * NOW + 0.3 * k3(NOW, REFERENCE),
-    rloo: lambda a: -a * NOW + 0.3 * k3(NOW, REFERENCE),
+    token_reinforce: lambda a: -a * NOW,
+    rloo: lambda a: -a * NOW,
     gpg: lambda a: -a * NOW + 0.3 * k3(NOW, REFERENCE),
     grpo: lambda a: surrogate(a, 0.2) + 0.3 * k3(NOW, REFERENCE),
-    pass_at_k: lambda a: surrogate(a, 0.2) + 0.3 * k3(NOW, REFERENCE),
-    token_ppo: lambda a: (
-        surrogate(a, 0.2) + 0.3 * k3(NOW, REFERENCE) + 0.5 * np.square(VALUE - RETURNS) / 2
-    ),
+    pass_at_k: lambda a: surrogate(a, 0.2, 0.28) + 0.3 * k3(NOW, REFERENCE),
+    token_ppo: lambda a: surrogate(a, 0.2) + 0.5 * np.square(VALUE - RETURNS + COST) / 2,
     rpg: lambda a: -RATIO * a + 0.3 * (RATIO * LOG_RATIO - RATIO + np.exp(REFERENCE - ACTED)),
-    rpg_clipped: lambda a: surrogate(a - 0.3 * LOG_RATIO, 0.2),
+    rpg_clipped: lambda a: surrogate(a - 0.3 * LOG_RATIO, 0.2, 0.28),
 }
 
 
 @named
 def test_the_loss_of_a_token(system):
-    """With every token alike, less an entropy bonus."""
-    changes = {"average": "token", "kl.weight": 0.3, "entropy_weight": 0.1}
+    """Less an entropy bonus."""
+    changes = {"kl.weight": 0.3, "entropy_weight": 0.1}
     changes |= {"k": 2} if system is pass_at_k else {}
     values, reports, x = loss_of(system, **changes)
     expected = LOSSES[system](np.asarray(x.advantage)) - 0.1 * ENTROPY
@@ -221,13 +238,13 @@ def test_the_loss_of_a_token(system):
 
 
 def test_another_estimate_of_the_divergence():
-    values, _, x = loss_of(rloo, **{"average": "token", "kl.weight": 0.3, "estimate": "k2"})
+    values, _, x = loss_of(gpg, **{"kl.weight": 0.3, "estimate": "k2"})
     expected = -np.asarray(x.advantage) * NOW + 0.3 * LOG_RATIO**2 / 2
     np.testing.assert_allclose(values, np.where(MASK, expected, 0), rtol=1e-4, atol=1e-5)
 
 
 def test_other_divergences_of_rpg():
-    changes = {"average": "token", "kl.weight": 0.3, "direction": "forward", "normalized": True}
+    changes = {"kl.weight": 0.3, "direction": "forward", "normalized": True}
     values, _, x = loss_of(rpg, **changes)
     reference = np.exp(REFERENCE - ACTED)
     expected = -RATIO * np.asarray(x.advantage) - 0.3 * reference * LOG_RATIO
@@ -238,7 +255,7 @@ def test_other_divergences_of_rpg():
 
 
 def test_cloning_learns_the_experts_tokens():
-    values, reports, x = loss_of(token_supervised, average="token", entropy_weight=0.1)
+    values, reports, x = loss_of(token_supervised, entropy_weight=0.1)
     np.testing.assert_allclose(values, np.where(MASK, -NOW - 0.1 * ENTROPY, 0), rtol=1e-5)
     np.testing.assert_array_equal(reports["token_accuracy"], MASK)
     assert x.advantage is None and x.reference is None
@@ -256,6 +273,18 @@ def test_what_counts_alike(average):
         np.testing.assert_allclose(weighted(loss), whole(loss), rtol=1e-5, atol=1e-7)
         gradients = jax.grad(weighted)(loss), jax.grad(whole)(loss)
         np.testing.assert_allclose(*gradients, rtol=1e-5, atol=1e-8)
+
+
+PAPERS = dict.fromkeys(SYSTEMS, "token") | {grpo: "sequence", rloo: "constant"}
+PAPERS |= {token_reinforce: "constant"}
+
+
+@pytest.mark.parametrize("system", SYSTEMS, ids=lambda s: s.name)
+def test_what_counts_alike_in_its_paper(system):
+    found = updated(system)
+    _, descended = found.turn(found.net, found.batch)
+    expected = token_weights(jnp.asarray(MASK), PAPERS[system])
+    np.testing.assert_array_equal(descended.weight, expected)
 
 
 def test_the_average_is_that_of_a_minibatch():
