@@ -7,6 +7,7 @@ from __future__ import annotations
 from jaxrl import losses
 from jaxrl.core.hyper import static
 from jaxrl.core.settings import group
+from jaxrl.kit.groups import Optimizer
 from jaxrl.kit.system import System
 from jaxrl.systems.tokens.recipe import by_groups, check, clipped, penalized
 from jaxrl.systems.tokens.settings import AVERAGES, SMALL_GROUPS, Clipped, Penalty
@@ -16,6 +17,11 @@ from jaxrl.systems.tokens.settings import AVERAGES, SMALL_GROUPS, Clipped, Penal
 class Config(Clipped):
     """Settings of GRPO."""
 
+    optimizer: Optimizer = Optimizer(
+        learning_rate=1e-6, max_grad_norm=1.0, beta2=0.95, weight_decay=0.1
+    )
+    """1e-6: section 4.2. AdamW, its betas and decay: section 2.2.1, on the pretraining; the paper
+    describes no other."""
     kl: Penalty = Penalty()
     average: str = static("sequence", choices=AVERAGES)
     """What counts alike: every sequence, every token (DAPO), or a constant for every token (Dr.

@@ -11,6 +11,7 @@ from jaxrl.core.errors import UserError
 from jaxrl.core.hyper import static
 from jaxrl.core.settings import group
 from jaxrl.core.types import Environment
+from jaxrl.kit.groups import Optimizer
 from jaxrl.kit.recipe import Recipe
 from jaxrl.kit.system import System
 from jaxrl.systems.tokens import recipe as tokens
@@ -22,6 +23,9 @@ from jaxrl.systems.tokens.settings import SMALL_GROUPS, ClippedHigher, Penalty
 class Config(ClippedHigher):
     """Settings of pass@k training."""
 
+    optimizer: Optimizer = Optimizer(learning_rate=1e-6, max_grad_norm=1.0, weight_decay=0.1)
+    """1e-6: appendix A.2; AdamW: DAPO (section 4.1), decay and bound those of its published runs.
+    Without the warm-up of 10 steps."""
     k: int = static(4, low=1)
     """Of pass@k; at most `groups.answers`."""
     kl: Penalty = Penalty()

@@ -11,6 +11,7 @@ from jaxrl import losses
 from jaxrl.core.hyper import static
 from jaxrl.core.settings import group
 from jaxrl.core.types import Array
+from jaxrl.kit.groups import Optimizer
 from jaxrl.kit.net import Net
 from jaxrl.kit.system import System
 from jaxrl.systems.tokens.recipe import Sample, by_groups, check
@@ -31,6 +32,8 @@ class Direction(Divergence):
 class Config(Grouped):
     """Settings of RPG."""
 
+    optimizer: Optimizer = Optimizer(learning_rate=1e-6, max_grad_norm=1.0, weight_decay=0.1)
+    """AdamW: appendix H, without the warm-up of 10 steps."""
     kl: Direction = Direction()
     reinforce: bool = False
     """The losses in REINFORCE's style, with the same gradient."""

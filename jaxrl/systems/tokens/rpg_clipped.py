@@ -10,6 +10,7 @@ from typing import Any
 from jaxrl import losses
 from jaxrl.core.settings import group
 from jaxrl.core.types import Array
+from jaxrl.kit.groups import Optimizer
 from jaxrl.kit.net import Net
 from jaxrl.kit.system import System
 from jaxrl.systems.tokens.recipe import Sample, by_groups, check, clipped_higher
@@ -21,6 +22,8 @@ from jaxrl.systems.tokens.settings import SMALL_GROUPS, ClippedHigher
 class Config(ClippedHigher):
     """Settings of RPG with PPO's clip."""
 
+    optimizer: Optimizer = Optimizer(learning_rate=1e-6, max_grad_norm=1.0, weight_decay=0.1)
+    """AdamW: appendix H, without the warm-up of 10 steps."""
     kl: Direction = Direction()
 
 

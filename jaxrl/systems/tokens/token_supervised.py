@@ -9,7 +9,7 @@ from jaxrl.core.settings import group
 from jaxrl.core.types import Array, Environment, Source
 from jaxrl.envs.policies import expert_policy
 from jaxrl.envs.wrappers import expert_channel
-from jaxrl.kit.groups import Episodes, Target
+from jaxrl.kit.groups import Episodes, Optimizer, Target
 from jaxrl.kit.net import Net
 from jaxrl.kit.recipe import Recipe
 from jaxrl.kit.system import System
@@ -23,6 +23,15 @@ from jaxrl.systems.tokens.settings import SMALL, Tokens
 class Config(Tokens):
     """Settings of supervised learning of tokens."""
 
+    optimizer: Optimizer = Optimizer(
+        learning_rate=9.65e-6,
+        learning_rate_end=9.65e-7,
+        schedule="cosine",
+        max_grad_norm=1.0,
+        beta2=0.95,
+    )
+    """Adam, its betas, and a cosine to a tenth, over `learning_rate_steps`: Ouyang et al., 2022,
+    appendix C.1."""
     episodes: Episodes = Episodes(num_envs=256)
     reference: Target = Target(rate=1.0)
 
