@@ -35,10 +35,10 @@ NOTES = (
     "updates (how far these go is in the details; after the 300 of the first attempt, pass@1 about "
     "0.05, no method learnt). GRPO with one gradient step on each batch and a KL weight of 0.01. "
     "The same learning rate, else each paper's optimizer and average over tokens. Mechanism "
-    "switched off: no baseline (REINFORCE). RLOO is GPG without the rescaling by informative groups, "
-    "but for a factor 8/7 and answers that count by their length. Computing time "
-    "is not compared, since all report the KL divergence. The learning rate, of 1e-3 and 3e-4, is "
-    "GRPO's better one on other seeds; GPG was not tuned."
+    "switched off: no baseline (REINFORCE). RLOO is GPG without the rescaling by informative "
+    "groups, but for a factor of each batch, which Adam hardly sees. Computing time is not compared, "
+    "since all report the KL divergence. The learning rate, of 1e-3 and 3e-4, is GRPO's "
+    "better one on other seeds; GPG was not tuned."
 )
 
 
