@@ -36,8 +36,8 @@ NOTES = (
     "0.05, no method learnt). GRPO with one gradient step on each batch and a KL weight of 0.01. "
     "The same learning rate, else each paper's optimizer and average over tokens. Mechanism "
     "switched off: no baseline (REINFORCE). RLOO is GPG without the rescaling by informative "
-    "groups, but for a factor of each batch, which Adam hardly sees. Computing time is not compared, "
-    "since all report the KL divergence. The learning rate, of 1e-3 and 3e-4, is GRPO's "
+    "groups, but for a factor of each batch, which Adam hardly sees. Computing time is not "
+    "compared, since all report the KL divergence. The learning rate, of 1e-3 and 3e-4, is GRPO's "
     "better one on other seeds; GPG was not tuned."
 )
 
