@@ -35,7 +35,6 @@ hypothesis.settings.load_profile("jaxrl")
 SLOW = ("ports", "algorithms", "datasets", "agents/games", "agents/meta")
 SLOW += (
     "agents/planning",
-    "agents/tokens/test_tokens",
     "agents/value",
     "networks/test_recurrent_world",
 )

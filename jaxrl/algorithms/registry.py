@@ -38,7 +38,6 @@ BUILT_IN = {
     "reinforce": "jaxrl.agents.policy_gradient.reinforce:reinforce",
     "spiral": "jaxrl.agents.games.spiral:spiral",
     "ta_lpg": "jaxrl.algorithms.meta.ta_lpg:ta_lpg",
-    "tokens": "jaxrl.agents.tokens.agent:tokens",
 }
 
 

@@ -67,11 +67,15 @@ class Optimizer:
 
 
 def transformation(x: Optimizer) -> optax.GradientTransformation:
-    """What the step size multiplies."""
+    """What the step size multiplies. A weight decay changes nothing of the state, so that a run may
+    go on from one without."""
     scaled = TRANSFORMATIONS[x.name](x)
-    if not x.weight_decay:
-        return scaled
-    return optax.chain(scaled, optax.add_decayed_weights(x.weight_decay))
+
+    def decayed(updates, state, params=None):
+        updates, state = scaled.update(updates, state, params)
+        return jax.tree.map(lambda u, p: u + x.weight_decay * p, updates, params), state
+
+    return optax.GradientTransformation(scaled.init, decayed) if x.weight_decay else scaled
 
 
 @group

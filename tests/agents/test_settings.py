@@ -109,9 +109,9 @@ REFUSED = [
     ("td3_bc", "alpha", -1.0, "is -1.0; it must be at least 0."),
     ("td3_bc", "delay", 0, "is 0; it must be at least 1."),
     ("uni_o4", "num_policies", 0, "is 0; it must be at least 1."),
-    ("tokens", "method", "dpo", "is 'dpo'; it must be one of supervised, reinforce, rloo, gpg, "
-     "grpo, pass_at_k, ppo, rpg, rpg_clipped (did you mean 'ppo'?)."),
-    ("tokens", "kl_estimate", "k1", "is 'k1'; it must be one of k2, k3."),
+    ("grpo", "kl.estimate", "k1", "is 'k1'; it must be one of k2, k3."),
+    ("token_ppo", "average", "mean", "is 'mean'; it must be one of sequence, token, constant."),
+    ("rpg", "kl.direction", "both", "is 'both'; it must be one of forward, reverse."),
     ("spiral", "baseline", "both", "is 'both'; it must be one of role, shared, none."),
     ("league", "matching", "best", "is 'best'; it must be one of uniform, hard, even."),
     ("neupl", "exploration", 0.0, "is 0.0; it must be above 0 and at most 1."),

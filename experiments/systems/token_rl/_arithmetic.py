@@ -4,6 +4,7 @@ sure of them, from which every method goes on."""
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -11,19 +12,26 @@ import numpy as np
 
 from experiments.systems.check import Budget, Figure, figure
 from jaxrl import envs
-from jaxrl.agents.tokens.agent import Config, tokens
 from jaxrl.core import metrics as m
 from jaxrl.core.learn import take_over
+from jaxrl.core.settings import replace
 from jaxrl.core.train import Run, start, train
 from jaxrl.core.types import Algorithm, Key, Tree
 from jaxrl.evaluation.pass_at_k import pass_at_k
+from jaxrl.kit.system import System
+from jaxrl.systems.tokens.token_supervised import token_supervised
 
 ENV = envs.make("addition", digits=2)  # 10,000 prompts
-SIZES: dict[str, Any] = {"width": 32, "layers": 2, "heads": 2}
-WARM_UP = Config(method="supervised", prompts=32, answers=4, learning_rate=3e-3, **SIZES)
+SIZES = {"recurrent": 32, "transformer": 2, "attention_heads": 2}
+WARM_UP = {"num_envs": 128, "learning_rate": 3e-3}
 WARM_UP_UPDATES = 600
 KS = (1, 8)
 REPORTED = ("episode_return", "entropy", "kl_to_reference")
+
+
+def built(system: System, settings: Mapping[str, Any]) -> Algorithm:
+    """A token policy of the checks' size with these settings, by unique endings of their names."""
+    return system(ENV, replace(system.Config(), SIZES | dict(settings)))
 
 
 @functools.partial(jax.jit, static_argnums=(1, 2))
@@ -50,21 +58,22 @@ def _went_on(keys, agents, algorithm, updates, prompts, samples):
 
 def warmed_up(keys: Key, budget: Budget) -> Tree:
     """Agent states after supervised learning, [seeds]."""
-    return _warmed_up(keys, tokens(ENV, WARM_UP), budget.choose(2, WARM_UP_UPDATES))
+    return _warmed_up(keys, built(token_supervised, WARM_UP), budget.choose(2, WARM_UP_UPDATES))
 
 
 def went_on(
-    keys: Key, agents: Tree, config: Config, updates: int, budget: Budget
+    keys: Key, agents: Tree, algorithm: Algorithm, updates: int, budget: Budget
 ) -> tuple[Tree, dict[str, np.ndarray]]:
-    """Agent states [seeds] after `updates` more under `config`, and by name, [seeds]: pass@1 and
+    """Agent states [seeds] after `updates` more of `algorithm`, and by name, [seeds]: pass@1 and
     pass@8 at the end, and means over the training of what an update reports. Seed i has the same
     keys whatever the method, so that methods are paired."""
     prompts, samples = budget.choose((4, 8), (256, 16))
-    agents, found = _went_on(keys, agents, tokens(ENV, config), updates, prompts, samples)
+    agents, found = _went_on(keys, agents, algorithm, updates, prompts, samples)
     return agents, {name: np.asarray(x, np.float64) for name, x in found.items()}
 
 
-def warm_up_details(keys: Key, agents: Tree, config: Config, budget: Budget) -> list[Figure]:
-    """pass@1 and pass@8 [seeds] of the agents that all methods go on from."""
-    found = went_on(keys, agents, config, 0, budget)[1]
+def warm_up_details(keys: Key, agents: Tree, algorithm: Algorithm, budget: Budget) -> list[Figure]:
+    """pass@1 and pass@8 [seeds] of the agents that all methods go on from, `algorithm` among
+    them."""
+    found = went_on(keys, agents, algorithm, 0, budget)[1]
     return [figure(f"pass@{k}: warm-up", found[f"pass@{k}"], rate=True) for k in KS]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import jax
 
 from experiments.systems.check import Budget, Check, compare, figure
-from experiments.systems.token_rl._arithmetic import SIZES, warm_up_details, warmed_up, went_on
-from jaxrl.agents.tokens.agent import Config
+from experiments.systems.token_rl._arithmetic import built, warm_up_details, warmed_up, went_on
+from jaxrl.systems.tokens.pass_at_k import pass_at_k
 
 PAPER = {
     "title": "Pass@k Training for Adaptively Balancing Exploration and Exploitation of Large "
@@ -19,7 +17,7 @@ PAPER = {
 }
 CLAIM = "Training for pass@k explores better: a higher pass@8 than training for pass@1."
 PARTS = (
-    "jaxrl/agents/tokens/",
+    "jaxrl/systems/tokens/",
     "jaxrl/losses/advantages/groups.py",
     "jaxrl/evaluation/pass_at_k.py",
     "jaxrl/networks/transformer.py",
@@ -29,7 +27,7 @@ METRIC = "pass@8 on 256 prompts, estimated from 16 answers each, after training"
 MARGIN = 0.0
 UPDATES = 300
 K = 4
-TRAINING = Config(method="pass_at_k", prompts=16, answers=8, learning_rate=3e-4, **SIZES)
+TRAINING = {"prompts": 16, "answers": 8, "learning_rate": 3e-4}
 NOTES = (
     "Sums of two-digit numbers, a transformer of 2 layers and width 32 after 600 supervised "
     "updates (how far: see the details; after the 300 of the first attempt, pass@1 about 0.05, "
@@ -48,11 +46,11 @@ def check(key: jax.Array, budget: Budget) -> Check:
     updates = budget.choose(4, UPDATES) // 2
     agents = warmed_up(keys, budget)
 
-    of = {k: dataclasses.replace(TRAINING, k=k) for k in (1, K)}
+    of = {k: built(pass_at_k, TRAINING | {"k": k}) for k in (1, K)}
     half = {k: went_on(keys, agents, of[k], updates, budget)[0] for k in of}
     go_on = lambda first, second: went_on(second_keys, half[first], of[second], updates, budget)[1]
     found = {"k = 4": go_on(K, K), "k = 1": go_on(1, 1), "k = 4, then k = 1": go_on(K, 1)}
-    details = warm_up_details(keys, agents, TRAINING, budget) + [
+    details = warm_up_details(keys, agents, of[K], budget) + [
         figure(f"{metric}: {name}", values[metric], rate=metric.startswith("pass@"))
         for name, values in found.items()
         for metric in ("pass@1", "pass@8", "entropy")

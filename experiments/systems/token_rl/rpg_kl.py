@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 
 import jax
@@ -10,10 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.systems.check import Budget, Check, agreement, figure
-from experiments.systems.token_rl._arithmetic import SIZES, warmed_up, went_on
+from experiments.systems.token_rl._arithmetic import built, warmed_up, went_on
 from jaxrl import losses
-from jaxrl.agents.tokens.agent import Config
 from jaxrl.core.types import Array, Key
+from jaxrl.systems.tokens.grpo import grpo
+from jaxrl.systems.tokens.rpg import rpg
+from jaxrl.systems.tokens.rpg_clipped import rpg_clipped
 
 PAPER = {
     "title": "On the Design of KL-Regularized Policy Gradient Algorithms for LLM Reasoning",
@@ -27,7 +28,7 @@ CLAIM = (
 )
 PARTS = (
     "jaxrl/losses/tokens/policies.py",
-    "jaxrl/agents/tokens/",
+    "jaxrl/systems/tokens/",
 )
 
 METRIC = "largest error of the expected gradient, relative to the largest entry of the exact one"
@@ -37,9 +38,8 @@ BETA = 0.3
 VOCABULARY, LENGTH = 5, 3  # 125 answers, all of them enumerated
 LOSSES = tuple(itertools.product(("forward", "reverse"), (True, False), (False, True)))
 UPDATES = 100  # of two epochs of two minibatches: off-policy
-TRAINING = Config(
-    prompts=16, answers=8, epochs=2, minibatches=2, learning_rate=1e-3, kl_weight=0.05, **SIZES
-)
+TRAINING = {"prompts": 16, "answers": 8, "epochs": 2, "minibatches": 2}
+TRAINING |= {"learning_rate": 1e-3, "kl.weight": 0.05}
 NOTES = (
     "Exact part: answers of 3 tokens out of 5 by a tabular autoregressive softmax, the expectation "
     "over all 125 answers of the policy that acted, which differs from the one that is learnt and "
@@ -86,47 +86,47 @@ def errors(key: Key) -> dict[str, Array]:
     old, reference = log_probs(acting), log_probs(reference)
     expected = lambda loss: lambda logits: (jnp.exp(old) * loss(log_probs(logits))).sum()
 
-    def rpg(kl, normalized, reinforce):
+    def error(kl, normalized, reinforce):
         loss = lambda now: losses.rpg(now, old, reference, reward, BETA, kl, normalized, reinforce)
         exact = jax.grad(objective)(ours, reference, reward, kl, normalized)
         return worst(jax.grad(expected(loss))(ours), exact)
 
     found = {
-        f"{kl}, {'' if normalized else 'un'}normalised{', REINFORCE' * reinforce}": rpg(
+        f"{kl}, {'' if normalized else 'un'}normalised{', REINFORCE' * reinforce}": error(
             kl, normalized, reinforce
         )
         for kl, normalized, reinforce in LOSSES
     }
     # Far from the edge of any clip: the penalty alone is what differs.
-    grpo = lambda now: losses.grpo(now, old, reference, reward, jnp.inf, BETA)
+    penalized = lambda now: losses.grpo(now, old, reference, reward, jnp.inf, BETA)
     exact = jax.grad(objective)(ours, reference, reward, "reverse", False)
-    return found | {"GRPO": worst(jax.grad(expected(grpo))(ours), exact)}
+    return found | {"GRPO": worst(jax.grad(expected(penalized))(ours), exact)}
 
 
 def check(key: jax.Array, budget: Budget) -> Check:
     """Errors of the expected gradients, and a table of off-policy training."""
     keys = jax.random.split(key, budget.num_seeds(2, 5, 10))
     found = {k: np.asarray(v, np.float64) for k, v in jax.vmap(errors)(keys).items()}
-    grpo = figure("GRPO's penalty", found.pop("GRPO"))
-    rpg = figure("worst of RPG's losses", np.max(list(found.values()), axis=0))
+    penalty = figure("GRPO's penalty", found.pop("GRPO"))
+    worst_rpg = figure("worst of RPG's losses", np.max(list(found.values()), axis=0))
     details = [figure(f"error: {name}", values) for name, values in found.items()]
     agents = warmed_up(keys, budget)
-    for method in ("rpg", "rpg_clipped", "grpo"):
-        config = dataclasses.replace(TRAINING, method=method)
-        trained = went_on(keys, agents, config, budget.choose(2, UPDATES), budget)[1]
+    for system in (rpg, rpg_clipped, grpo):
+        algorithm = built(system, TRAINING)
+        trained = went_on(keys, agents, algorithm, budget.choose(2, UPDATES), budget)[1]
         details += [
-            figure(f"{metric}, training: {method}", trained[metric], rate=metric == "pass@1")
+            figure(f"{metric}, training: {system.name}", trained[metric], rate=metric == "pass@1")
             for metric in ("pass@1", "kl_to_reference", "entropy")
         ]
     return Check(
         CLAIM,
         METRIC,
-        measured=rpg,
-        baseline=grpo,
-        verdict=agreement(rpg.per_seed, TOLERANCE, grpo.per_seed, EFFECT),
+        measured=worst_rpg,
+        baseline=penalty,
+        verdict=agreement(worst_rpg.per_seed, TOLERANCE, penalty.per_seed, EFFECT),
         budget=budget,
         margin=TOLERANCE,
-        ablation=grpo,
+        ablation=penalty,
         details=tuple(details),
         notes=NOTES,
     )

@@ -1,5 +1,6 @@
 """Pass@k training (Chen et al., 2025, arXiv:2508.10751): GRPO for the chance that one of k answers
-is right. The advantage of an answer is the mean over all groups of k that it could be in."""
+is right. The advantage of an answer is the mean over all groups of k that it could be in. From DAPO
+it has the mean over all tokens and the higher clip (section 2.1)."""
 
 from __future__ import annotations
 
@@ -7,31 +8,32 @@ from typing import Any
 
 from jaxrl import losses
 from jaxrl.core.errors import UserError
-from jaxrl.core.hyper import hyper, static
+from jaxrl.core.hyper import static
 from jaxrl.core.settings import group
 from jaxrl.core.types import Environment
-from jaxrl.kit.groups import INF
+from jaxrl.kit.groups import Optimizer
 from jaxrl.kit.recipe import Recipe
 from jaxrl.kit.system import System
 from jaxrl.systems.tokens import recipe as tokens
-from jaxrl.systems.tokens.recipe import Grouped, by_groups, clipped
+from jaxrl.systems.tokens.recipe import by_groups, clipped_higher, penalized
+from jaxrl.systems.tokens.settings import SMALL_GROUPS, ClippedHigher, Penalty
 
 
 @group
-class Config(Grouped):
+class Config(ClippedHigher):
     """Settings of pass@k training."""
 
+    optimizer: Optimizer = Optimizer(learning_rate=1e-6, max_grad_norm=1.0, weight_decay=0.1)
+    """1e-6: appendix A.2; AdamW: DAPO (section 4.1), decay and bound those of its published runs.
+    Without the warm-up of 10 steps."""
     k: int = static(4, low=1)
     """Of pass@k; at most `groups.answers`."""
-    clip: float = hyper(0.2, above=0, high=INF)
-    """How far the probability ratio may move from 1 before its gradient stops."""
+    kl: Penalty = Penalty()
 
 
 def recipe(env: Environment, config: Config) -> Recipe:
-    def advantage(returns):
-        return losses.pass_at_k_advantage(returns > 0, config.k)
-
-    return by_groups(advantage, clipped)(env, config)
+    judge = lambda returns: losses.pass_at_k_advantage(returns > 0, config.k)
+    return by_groups(judge, penalized(clipped_higher))(env, config)
 
 
 def check(env: Environment, config: Any, name: str) -> None:
@@ -43,3 +45,5 @@ def check(env: Environment, config: Any, name: str) -> None:
 
 
 pass_at_k = System("pass_at_k", Config, recipe, check=check)
+
+TINY = SMALL_GROUPS | {"k": 2}

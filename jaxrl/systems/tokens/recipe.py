@@ -4,19 +4,23 @@ They write G answers to each of P prompts, judge each answer once, before any gr
 descend the mean loss of the tokens, for some epochs over minibatches of answers; with one epoch of
 one minibatch they are exactly on-policy. Prompts, and what else is no decision, do not count.
 
-What tells them apart are values: how answers are judged, and the loss of a token.
+What tells them apart are values: how answers are judged, the loss of a token, and which tokens
+count alike.
 
-| file | advantage of an answer | loss of a token |
-|---|---|---|
-| token_supervised | - | cross-entropy with the expert's token |
-| token_reinforce | its return | policy gradient |
-| rloo | less the mean of the group's others | policy gradient |
-| gpg | less the group's mean, rescaled | policy gradient |
-| grpo | standardised in its group | clipped surrogate |
-| pass_at_k | for pass@k | clipped surrogate |
-| token_ppo | of each token, by a critic | clipped surrogate |
-| rpg | as rloo | its own, with the KL divergence from the reference in it |
-| rpg_clipped | as rloo, with the divergence in it | clipped surrogate |
+| file | advantage of an answer | loss of a token | average |
+|---|---|---|---|
+| token_supervised | - | cross-entropy with the expert's token | token |
+| token_reinforce | its return, less the divergence | policy gradient | constant |
+| rloo | the same, less the mean of the group's others | policy gradient | constant |
+| gpg | less the group's mean, rescaled | policy gradient, and the divergence | token |
+| grpo | standardised in its group | clipped surrogate, and the divergence | sequence |
+| pass_at_k | for pass@k | the same | token |
+| token_ppo | of each token, by a critic, less the divergence | clipped surrogate | token |
+| rpg | as rloo | its own, with the divergence in it | token |
+| rpg_clipped | as rloo, with the divergence in it | clipped surrogate | token |
+
+The divergence is the KL divergence from a reference; where a paper takes it off the reward, what is
+left is judged.
 
 The `reference`, the policy that is not to be left, is the copy of the parameters (`net.target`).
 Cloning makes it follow at once (rate 1); all others leave it where it is (rate 0), so that it stays
@@ -30,93 +34,24 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 
 from jaxrl import losses
 from jaxrl.core.examples import example_timestep
-from jaxrl.core.hyper import MANY, hyper, static
-from jaxrl.core.settings import group
-from jaxrl.core.types import Array, Batch, Environment, Source, TimeStep, Tree, struct
-from jaxrl.envs.wrappers import start_key
-from jaxrl.envs.wrappers.start_key import Params as Start
-from jaxrl.kit.groups import LinearTorso, Memory, Optimizer, Passes, Target
+from jaxrl.core.types import Array, Batch, Environment, TimeStep, Tree, struct
 from jaxrl.kit.net import Net
 from jaxrl.kit.recipe import Loss, Part, Recipe
-from jaxrl.sources import episodes
+from jaxrl.kit.system import source_group
 from jaxrl.systems.policy_gradient.ppo import (
     check_policy,
-    looked,
     policy_network,
     sampled,
     too_far,
 )
-from jaxrl.tasks import repeated, starts
+from jaxrl.systems.tokens.settings import AVERAGES, KL_ESTIMATES
 
-TokenLoss = Callable[..., Array]  # (net, log-probabilities of the tokens now, Sample) -> [T, B]
 Judge = Callable[[Net, Batch], tuple[Array, Tree]]  # -> advantage [T, B]; a critic's target or None
-
-# Estimates of the KL divergence from the reference, of a token.
-KL_ESTIMATES = {"k2": losses.kl_k2, "k3": losses.kl_k3}
-
-# What counts alike: how much a token counts, by the length of its sequence, the sequences' mean
-# length, and the longest possible.
-AVERAGES = {
-    "sequence": lambda length, mean, longest: mean / length,
-    "token": lambda length, mean, longest: 1.0,
-    "constant": lambda length, mean, longest: mean / longest,
-}
-
-
-@group
-class Tokens:
-    """Settings of every token policy."""
-
-    passes: Passes = Passes(epochs=1, minibatches=1, chunk_rows=0)
-    memory: Memory = Memory(recurrent=64, transformer=2)
-    torso: LinearTorso = LinearTorso(hidden=(), activation="tanh")
-    optimizer: Optimizer = Optimizer(learning_rate=1e-3, max_grad_norm=1.0, eps=1e-5)
-    reference: Target = Target(rate=0.0)
-
-    average: str = static("sequence", choices=AVERAGES)
-    """What counts alike: every sequence (GRPO), every token (DAPO), or a constant for every token
-    (Dr. GRPO): sequence, token or constant."""
-    entropy_weight: float = hyper(0.0, low=0)
-    """Weight of the entropy bonus."""
-
-
-@group
-class Groups:
-    """Groups of answers to the same prompt."""
-
-    prompts: int = static(32, low=1, high=MANY)
-    """Prompts (P) in one update, each one group."""
-    answers: int = static(8, low=1, high=MANY)
-    """Answers (G) to each prompt."""
-
-    def source(self, env: Environment) -> Source:
-        """Whole episodes, those of a group side by side; what begins an episode (the prompt) is
-        drawn for a whole group."""
-        prompts = repeated(starts(env.params, Start), self.answers)
-        return episodes(start_key(env), self.prompts * self.answers, prompts)
-
-
-@group
-class Penalty:
-    """What it costs to leave the reference policy."""
-
-    weight: float = hyper(0.0, low=0)
-    """Weight of the KL divergence from the reference."""
-    estimate: str = static("k3", choices=KL_ESTIMATES)
-    """Of the divergence: k3 (GRPO's), or k2, whose gradient is right on average."""
-
-
-@group
-class Grouped(Tokens):
-    """Settings of token policies that learn from their own answers, in groups."""
-
-    groups: Groups = Groups()
-    kl: Penalty = Penalty()
+TokenLoss = Callable[..., Array]  # (net, config, log-probabilities now, Sample) -> [T, B]
 
 
 @struct
@@ -125,12 +60,10 @@ class Sample:
 
     timestep: TimeStep
     action: Tree
-    memory: Tree  # [1, B]: before the episodes
     log_prob: Tree = None  # when the action was chosen
     reference: Tree = None  # log-probability by the reference policy
     advantage: Tree = None
     target: Tree = None  # of a critic
-    weight: Tree = None  # of a minibatch: how much the policy's loss counts, by `token_weights`
 
     @property
     def reward(self) -> Array:
@@ -151,88 +84,103 @@ def token_weights(mask: Array, average: str) -> Array:
     return jnp.broadcast_to(AVERAGES[average](length, mean, mask.shape[0]), mask.shape)
 
 
-def policy_gradient(net: Net, log_prob: Array, x: Sample) -> Array:
+def unrolled(part: Callable[..., Any], net: Net, timestep: TimeStep) -> tuple[Any, Array]:
+    """Policy and value of whole episodes [T, B], by `net.actor_critic` or its copy."""
+    return part(timestep, blank(net, timestep), method="unroll")[:2]
+
+
+def blank(net: Net, timestep: TimeStep) -> Tree:
+    """The memory [B] before whole episodes [T, B]; another policy may have acted, so it is not the
+    batch's. Made where it is read: a minibatch of it would be a gather from a constant, which XLA
+    computes, for minutes, while it compiles."""
+    return net.network("actor_critic").initial(timestep.first.shape[1])
+
+
+def policy_gradient(net: Net, config: Any, log_prob: Array, x: Sample) -> Array:
     """-A log p."""
     return losses.policy_gradient(log_prob, x.advantage)
 
 
-def clipped(net: Net, log_prob: Array, x: Sample) -> Array:
+def clipped(net: Net, config: Any, log_prob: Array, x: Sample) -> Array:
     """PPO's surrogate."""
     return losses.clipped_surrogate(log_prob, x.log_prob, x.advantage, net.hyper.clip)
 
 
-def penalized(loss: TokenLoss, estimate: str) -> TokenLoss:
-    """`loss` with the settings `Penalty`, of which this is the estimate, at `kl`."""
-
-    def total(net, log_prob, x):
-        penalty = KL_ESTIMATES[estimate](log_prob, x.reference)
-        return loss(net, log_prob, x) + net.hyper.kl.weight * penalty
-
-    return total
+def clipped_higher(net: Net, config: Any, log_prob: Array, x: Sample) -> Array:
+    """DAPO's, of the settings `ClippedHigher`."""
+    h = net.hyper
+    return losses.dapo(log_prob, x.log_prob, x.advantage, h.clip, h.clip_high)
 
 
-def in_groups(advantage: Callable[[Array], Array], answers: int) -> Judge:
-    """Judge answers by the returns [P, G] of groups: `advantage(returns) -> [P, G]`."""
+def penalized(token_loss: TokenLoss) -> TokenLoss:
+    """`token_loss`, with what leaving the reference costs by the settings `Penalty` at `kl`."""
 
-    def judge(net, batch):
-        reward = jnp.where(batch.mask, batch.transitions.reward, 0.0)
-        each = advantage(reward.sum(0).reshape(-1, answers)).reshape(-1)
-        return jnp.broadcast_to(each, reward.shape), None
+    def loss(net, config, log_prob, x):
+        divergence = KL_ESTIMATES[config.kl.estimate](log_prob, x.reference)
+        return token_loss(net, config, log_prob, x) + net.hyper.kl.weight * divergence
 
-    return judge
-
-
-def policy_loss(
-    token_loss: TokenLoss, net: Net, x: Sample
-) -> tuple[Array, dict[str, Array], Array]:
-    """The loss of a policy, a token's as it counts, less an entropy bonus; reports; and values."""
-    policy, value = looked(net, x)
-    log_prob = policy.log_prob(x.action)
-    loss = x.weight * token_loss(net, log_prob, x)
-    entropy = policy.entropy()
-    reports = {
-        "policy_loss": loss,
-        "entropy": entropy,
-        "kl_to_reference": losses.kl_k3(log_prob, x.reference),
-        "approximate_kl": losses.kl_k3(x.log_prob, log_prob),
-    }
-    return loss - net.hyper.entropy_weight * entropy, reports, value
-
-
-def of_tokens(token_loss: TokenLoss) -> Callable[[Net, Sample], tuple[Array, dict[str, Array]]]:
-    """`policy_loss`, where there is no critic."""
-    return lambda net, x: policy_loss(token_loss, net, x)[:2]
+    return loss
 
 
 def by_groups(
-    advantage: Callable[[Array], Array], token_loss: TokenLoss
+    advantage: Callable[[Array], Array], token_loss: TokenLoss, kl_in_reward: bool = False
 ) -> Callable[[Environment, Any], Recipe]:
-    """The recipe of answers that are judged by the returns [P, G] of their groups, whose tokens
-    learn `token_loss` and what it costs to leave the reference."""
+    """The recipe of answers that are judged by the returns [P, G] of their groups:
+    `advantage(returns) -> [P, G]`."""
 
     def recipe(env, config):
-        judge = in_groups(advantage, config.groups.answers)
-        return on_answers(env, config, judge, of_tokens(penalized(token_loss, config.kl.estimate)))
+        def judge(net, batch):
+            reward = batch.transitions.reward
+            each = advantage(reward.sum(0).reshape(-1, config.groups.answers)).reshape(-1)
+            return jnp.broadcast_to(each, reward.shape), None
+
+        return on_answers(env, config, judge, token_loss, kl_in_reward)
 
     return recipe
 
 
-def on_answers(env: Environment, config: Any, judge: Judge, loss: Callable[..., Any]) -> Recipe:
-    """A token policy that learns `loss(net, x: Sample)` from its own answers."""
+def on_answers(
+    env: Environment, config: Any, judge: Judge, token_loss: TokenLoss, kl_in_reward: bool = False
+) -> Recipe:
+    """A token policy that learns from its own answers: `token_loss`, less an entropy bonus, and
+    what its critic learns where `judge` has a target for one. What is judged has no reward after an
+    episode, and its mask says which steps are decisions.
+
+    kl_in_reward: each token is rewarded by -beta log(p / reference) too, p when it was chosen: what
+        RLHF maximises (Ouyang et al., 2022, equation 2).
+    """
 
     def seen(net, batch, x):
-        policy, _, _ = net.target.actor_critic(x.timestep, batch.memory, method="unroll")
+        t, mask = batch.transitions, decisions(x.timestep, batch.mask)
+        policy, _ = unrolled(net.target.actor_critic, net, x.timestep)
+        log_prob, reference = t.extras["log_prob"], policy.log_prob(x.action)
+        reward = jnp.where(batch.mask, t.reward, 0.0)
+        if kl_in_reward:
+            none, beta = jnp.zeros(reward.shape[1]), net.hyper.kl.weight
+            reward += losses.kl_penalized_reward(none, log_prob, reference, beta, mask)
+        after = dataclasses.replace(t.next_timestep, reward=reward)
+        t, memory = dataclasses.replace(t, next_timestep=after), blank(net, x.timestep)
+        batch = dataclasses.replace(batch, transitions=t, memory=memory, mask=mask)
         advantage, target = judge(net, batch)
-        return dataclasses.replace(
-            x,
-            log_prob=batch.transitions.extras["log_prob"],
-            reference=policy.log_prob(x.action),
-            advantage=advantage,
-            target=target,
-        )
+        return Sample(x.timestep, x.action, log_prob, reference, advantage, target)
 
-    needs = "mask", "transitions.extras.log_prob"
-    return on_episodes(env, config, loss, seen, too_far, needs)
+    def loss(net, x):
+        policy, value = unrolled(net.actor_critic, net, x.timestep)
+        log_prob, entropy = policy.log_prob(x.action), policy.entropy()
+        policy_loss = token_loss(net, config, log_prob, x)
+        total = policy_loss - net.hyper.entropy_weight * entropy
+        reports = {
+            "policy_loss": policy_loss,
+            "entropy": entropy,
+            "kl_to_reference": losses.kl_k3(log_prob, x.reference),
+            "approximate_kl": losses.kl_k3(x.log_prob, log_prob),
+        }
+        if x.target is None:
+            return total, reports
+        value_loss = losses.squared_error(value, x.target)
+        return total + net.hyper.value_weight * value_loss, reports | {"value_loss": value_loss}
+
+    return on_episodes(env, config, loss, seen, too_far, ("mask", "transitions.extras.log_prob"))
 
 
 def on_episodes(
@@ -247,16 +195,12 @@ def on_episodes(
     before any gradient step, what the loss sees of it."""
     network = policy_network(env, config)
 
-    def turn(net, batch):
-        weight = token_weights(batch.mask, config.average)  # by the minibatch's own lengths
-        x = dataclasses.replace(batch.transitions, weight=weight)
-        return net.descend("loss", dataclasses.replace(batch, transitions=x))
+    def turn(net, batch):  # weights by the minibatch's own lengths
+        weight = token_weights(batch.mask, config.average)
+        return net.descend("loss", dataclasses.replace(batch, weight=weight))
 
     def update(net, batch):
-        memory = network.initial(batch.mask.shape[1])  # of whole episodes; another may have acted
-        batch = dataclasses.replace(batch, memory=memory)
-        x = batch.transitions
-        x = Sample(x.timestep, x.action, jax.tree.map(lambda m: m[None], memory))
+        x = Sample(batch.transitions.timestep, batch.transitions.action)
         mask = decisions(x.timestep, batch.mask)
         batch = dataclasses.replace(batch, transitions=seen(net, batch, x), mask=mask)
         return net.passes(config.passes, batch, turn, stop).follow()
@@ -274,12 +218,7 @@ def on_episodes(
 
 
 def check(env: Environment, config: Any, name: str) -> None:
-    """Raises `UserError` where no policy of these settings can act in `env`, or answers do not
-    divide into the minibatches."""
-    check_answers(env, config, name, config.groups.prompts * config.groups.answers)
-
-
-def check_answers(env: Environment, config: Any, name: str, number: int) -> None:
-    """`check`, for `number` answers in an update."""
+    """Raises `UserError` where no policy of these settings can act in `env`, or the episodes of an
+    update do not divide into the minibatches."""
     check_policy(env, config, name)
-    config.passes.check(number, env.max_steps or 1, sequences=True)
+    config.passes.check(source_group(config).num_envs, env.max_steps or 1, sequences=True)

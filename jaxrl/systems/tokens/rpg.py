@@ -1,33 +1,27 @@
 """RPG (Zhang et al., 2025, "On the design of KL-regularized policy gradient algorithms for LLM
 reasoning", arXiv:2505.17508): losses with the exact gradient of reward less a KL divergence from a
-reference, from the samples of the policy that acted. Answers are judged as RLOO does."""
+reference, from the samples of the policy that acted. Answers are judged as RLOO does; the mean is
+over all tokens, as in the published code."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from jaxrl import losses
-from jaxrl.core.hyper import hyper, static
+from jaxrl.core.hyper import static
 from jaxrl.core.settings import group
-from jaxrl.core.types import Environment
-from jaxrl.kit.recipe import Recipe
+from jaxrl.core.types import Array
+from jaxrl.kit.groups import Optimizer
+from jaxrl.kit.net import Net
 from jaxrl.kit.system import System
-from jaxrl.systems.tokens.recipe import (
-    Groups,
-    Tokens,
-    check,
-    in_groups,
-    of_tokens,
-    on_answers,
-)
+from jaxrl.systems.tokens.recipe import Sample, by_groups, check
+from jaxrl.systems.tokens.settings import SMALL_GROUPS, Divergence, Grouped
 
 
 @group
-class Divergence:
-    """The KL divergence from the reference."""
+class Direction(Divergence):
+    """The KL divergence from the reference policy, in RPG's forms."""
 
-    weight: float = hyper(0.0, low=0)
-    """Its weight, beta."""
     direction: str = static("reverse", choices=("forward", "reverse"))
     """forward, KL(reference || policy), or reverse."""
     normalized: bool = False
@@ -35,32 +29,29 @@ class Divergence:
 
 
 @group
-class Config(Tokens):
+class Config(Grouped):
     """Settings of RPG."""
 
-    groups: Groups = Groups()
-    kl: Divergence = Divergence()
+    optimizer: Optimizer = Optimizer(learning_rate=1e-6, max_grad_norm=1.0, weight_decay=0.1)
+    """AdamW: appendix H, without the warm-up of 10 steps."""
+    kl: Direction = Direction()
     reinforce: bool = False
     """The losses in REINFORCE's style, with the same gradient."""
 
 
-def recipe(env: Environment, config: Config) -> Recipe:
-    direction: Any = config.kl.direction
-
-    def token_loss(net, log_prob, x):
-        return losses.rpg(
-            log_prob,
-            x.log_prob,
-            x.reference,
-            x.advantage,
-            net.hyper.kl.weight,
-            direction,
-            config.kl.normalized,
-            config.reinforce,
-        )
-
-    judge = in_groups(losses.leave_one_out, config.groups.answers)
-    return on_answers(env, config, judge, of_tokens(token_loss))
+def token_loss(net: Net, config: Any, log_prob: Array, x: Sample) -> Array:
+    return losses.rpg(
+        log_prob,
+        x.log_prob,
+        x.reference,
+        x.advantage,
+        net.hyper.kl.weight,
+        config.kl.direction,
+        config.kl.normalized,
+        config.reinforce,
+    )
 
 
-rpg = System("rpg", Config, recipe, check=check)
+rpg = System("rpg", Config, by_groups(losses.leave_one_out, token_loss), check=check)
+
+TINY = SMALL_GROUPS

@@ -1,5 +1,6 @@
 """RPG with PPO's clip (Zhang et al., 2025, arXiv:2505.17508): the divergence from the reference is
-part of the advantage, so that the clip holds for both together."""
+part of the advantage, so that the clip, which is DAPO's (section 5), holds for both together. Their
+second bound on the loss of bad answers (dual clip) is not here."""
 
 from __future__ import annotations
 
@@ -7,50 +8,35 @@ import dataclasses
 from typing import Any
 
 from jaxrl import losses
-from jaxrl.core.hyper import hyper
 from jaxrl.core.settings import group
-from jaxrl.core.types import Environment
-from jaxrl.kit.groups import INF
-from jaxrl.kit.recipe import Recipe
+from jaxrl.core.types import Array
+from jaxrl.kit.groups import Optimizer
+from jaxrl.kit.net import Net
 from jaxrl.kit.system import System
-from jaxrl.systems.tokens.recipe import (
-    Groups,
-    Tokens,
-    check,
-    clipped,
-    in_groups,
-    of_tokens,
-    on_answers,
-)
-from jaxrl.systems.tokens.rpg import Divergence
+from jaxrl.systems.tokens.recipe import Sample, by_groups, check, clipped_higher
+from jaxrl.systems.tokens.rpg import Direction
+from jaxrl.systems.tokens.settings import SMALL_GROUPS, ClippedHigher
 
 
 @group
-class Config(Tokens):
+class Config(ClippedHigher):
     """Settings of RPG with PPO's clip."""
 
-    groups: Groups = Groups()
-    kl: Divergence = Divergence()
-    clip: float = hyper(0.2, above=0, high=INF)
-    """How far the probability ratio may move from 1 before its gradient stops."""
+    optimizer: Optimizer = Optimizer(learning_rate=1e-6, max_grad_norm=1.0, weight_decay=0.1)
+    """AdamW: appendix H, without the warm-up of 10 steps."""
+    kl: Direction = Direction()
 
 
-def recipe(env: Environment, config: Config) -> Recipe:
-    direction: Any = config.kl.direction
-
-    def token_loss(net, log_prob, x):
-        advantage = losses.rpg_advantage(
-            log_prob,
-            x.reference,
-            x.advantage,
-            net.hyper.kl.weight,
-            direction,
-            config.kl.normalized,
-        )
-        return clipped(net, log_prob, dataclasses.replace(x, advantage=advantage))
-
-    judge = in_groups(losses.leave_one_out, config.groups.answers)
-    return on_answers(env, config, judge, of_tokens(token_loss))
+def token_loss(net: Net, config: Any, log_prob: Array, x: Sample) -> Array:
+    kl, beta = config.kl, net.hyper.kl.weight
+    advantage = losses.rpg_advantage(
+        log_prob, x.reference, x.advantage, beta, kl.direction, kl.normalized
+    )
+    return clipped_higher(net, config, log_prob, dataclasses.replace(x, advantage=advantage))
 
 
-rpg_clipped = System("rpg_clipped", Config, recipe, check=check)
+rpg_clipped = System(
+    "rpg_clipped", Config, by_groups(losses.leave_one_out, token_loss), check=check
+)
+
+TINY = SMALL_GROUPS

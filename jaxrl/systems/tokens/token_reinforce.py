@@ -1,18 +1,32 @@
 """REINFORCE (Williams, 1992) for tokens: the policy gradient by the returns of whole answers,
-without a baseline."""
+without a baseline. As in Ahmadian et al., 2024, arXiv:2402.14740, a whole answer is one action: its
+log-probability is the sum of its tokens', and what leaving a reference costs is taken off its
+reward."""
 
 from __future__ import annotations
 
+from jaxrl.core.hyper import static
 from jaxrl.core.settings import group
 from jaxrl.kit.system import System
-from jaxrl.systems.tokens.recipe import Grouped, by_groups, check, policy_gradient
+from jaxrl.systems.tokens.recipe import by_groups, check, policy_gradient
+from jaxrl.systems.tokens.settings import AVERAGES, SMALL_GROUPS, Divergence, Grouped
 
 
 @group
 class Config(Grouped):
-    """Settings of REINFORCE for tokens."""
+    """Settings of policy gradients of whole answers."""
+
+    kl: Divergence = Divergence()
+    average: str = static("constant", choices=AVERAGES)
+    """What counts alike: sequence, token, or constant, by which tokens are summed, up to a constant
+    that Adam does not see."""
 
 
 token_reinforce = System(
-    "token_reinforce", Config, by_groups(lambda returns: returns, policy_gradient), check=check
+    "token_reinforce",
+    Config,
+    by_groups(lambda returns: returns, policy_gradient, kl_in_reward=True),
+    check=check,
 )
+
+TINY = SMALL_GROUPS

@@ -1,5 +1,5 @@
 """Supervised learning of tokens: clone what the environment's expert says, as a warm-up for the
-other methods of this folder. The reference policy follows at once."""
+other methods of this folder. The mean is over all tokens. The reference policy follows at once."""
 
 from __future__ import annotations
 
@@ -9,27 +9,37 @@ from jaxrl.core.settings import group
 from jaxrl.core.types import Array, Environment, Source
 from jaxrl.envs.policies import expert_policy
 from jaxrl.envs.wrappers import expert_channel
-from jaxrl.kit.groups import Episodes, Target
+from jaxrl.kit.groups import Episodes, Optimizer, Target
 from jaxrl.kit.net import Net
 from jaxrl.kit.recipe import Recipe
 from jaxrl.kit.system import System
 from jaxrl.sources import played_by
-from jaxrl.systems.policy_gradient.ppo import looked
-from jaxrl.systems.tokens.recipe import Sample, Tokens, check_answers, on_episodes
+from jaxrl.systems.tokens import recipe as tokens
+from jaxrl.systems.tokens.recipe import Sample, on_episodes, unrolled
+from jaxrl.systems.tokens.settings import SMALL, Tokens
 
 
 @group
 class Config(Tokens):
     """Settings of supervised learning of tokens."""
 
+    optimizer: Optimizer = Optimizer(
+        learning_rate=9.65e-6,
+        learning_rate_end=9.65e-7,
+        schedule="cosine",
+        max_grad_norm=1.0,
+        beta2=0.95,
+    )
+    """Adam, its betas, and a cosine to a tenth, over `learning_rate_steps`: Ouyang et al., 2022,
+    appendix C.1."""
     episodes: Episodes = Episodes(num_envs=256)
     reference: Target = Target(rate=1.0)
 
 
 def loss(net: Net, x: Sample) -> tuple[Array, dict[str, Array]]:
     """Cross-entropy with the expert's tokens, less an entropy bonus."""
-    policy, _ = looked(net, x)
-    policy_loss = x.weight * losses.behaviour_cloning(policy.log_prob(x.action))
+    policy, _ = unrolled(net.actor_critic, net, x.timestep)
+    policy_loss = losses.behaviour_cloning(policy.log_prob(x.action))
     entropy = policy.entropy()
     return policy_loss - net.hyper.entropy_weight * entropy, {
         "policy_loss": policy_loss,
@@ -48,14 +58,15 @@ def source(env: Environment, config: Config) -> Source:
 
 
 def check(env: Environment, config: Config, name: str) -> None:
-    """Raises `UserError` where no policy of these settings can act in `env`, episodes do not divide
-    into the minibatches, or an early stop is asked for."""
+    """Raises `UserError` as the others do, and where an early stop is asked for."""
     if config.passes.early_stop:
         raise UserError(
             f"{name} cannot stop early: it learns from an expert's answers, and not from those of "
             "a policy that it could be near to."
         )
-    check_answers(env, config, name, config.episodes.num_envs)
+    tokens.check(env, config, name)
 
 
 token_supervised = System("token_supervised", Config, recipe, source, check=check)
+
+TINY = SMALL | {"num_envs": 8}

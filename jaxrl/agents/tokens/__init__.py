@@ -1,1 +1,0 @@
-"""Learning from whole answers: token policies, and whatever else is rewarded in groups."""

@@ -1,0 +1,109 @@
+"""Settings that token policies share."""
+
+from __future__ import annotations
+
+from jaxrl import losses
+from jaxrl.core.hyper import MANY, hyper, static
+from jaxrl.core.settings import group
+from jaxrl.core.types import Environment, Source
+from jaxrl.envs.wrappers import start_key
+from jaxrl.envs.wrappers.start_key import Params as Start
+from jaxrl.kit.groups import INF, LinearTorso, Memory, Optimizer, Passes, Target
+from jaxrl.sources import episodes
+from jaxrl.tasks import repeated, starts
+
+# Estimates of the KL divergence from the reference, of a token.
+KL_ESTIMATES = {"k2": losses.kl_k2, "k3": losses.kl_k3}
+
+# What counts alike: how much a token counts, by the length of its sequence, the sequences' mean
+# length, and the longest possible.
+AVERAGES = {
+    "sequence": lambda length, mean, longest: mean / length,
+    "token": lambda length, mean, longest: 1.0,
+    "constant": lambda length, mean, longest: mean / longest,
+}
+
+
+@group
+class Tokens:
+    """Settings of every token policy."""
+
+    passes: Passes = Passes(epochs=1, minibatches=1, chunk_rows=0)
+    memory: Memory = Memory(recurrent=64, transformer=2)
+    torso: LinearTorso = LinearTorso(hidden=(), activation="tanh")
+    optimizer: Optimizer = Optimizer(learning_rate=1e-6, max_grad_norm=1.0)
+    """Adam, 1e-6: Ahmadian et al., appendix C, and GPG's runs; the bound is that of the libraries
+    which these papers used. (Small networks want larger steps.)"""
+    reference: Target = Target(rate=0.0)
+
+    average: str = static("token", choices=AVERAGES)
+    """What counts alike: every sequence (GRPO), every token (DAPO), or a constant for every token
+    (Dr. GRPO), as where a whole answer is one action: sequence, token or constant."""
+    entropy_weight: float = hyper(0.0, low=0)
+    """Weight of the entropy bonus."""
+
+
+@group
+class Groups:
+    """Groups of answers to the same prompt."""
+
+    prompts: int = static(32, low=1, high=MANY)
+    """Prompts (P) in one update, each one group."""
+    answers: int = static(8, low=1, high=MANY)
+    """Answers (G) to each prompt."""
+
+    @property
+    def num_envs(self) -> int:
+        """Episodes in one update."""
+        return self.prompts * self.answers
+
+    def source(self, env: Environment) -> Source:
+        """Whole episodes, those of a group side by side; what begins an episode (the prompt) is
+        drawn for a whole group."""
+        prompts = repeated(starts(env.params, Start), self.answers)
+        return episodes(start_key(env), self.num_envs, prompts)
+
+
+@group
+class Grouped(Tokens):
+    """Settings of token policies that learn from their own answers, in groups."""
+
+    groups: Groups = Groups()
+
+
+@group
+class Clipped(Grouped):
+    """Settings of those whose surrogate is clipped."""
+
+    clip: float = hyper(0.2, above=0, high=INF)
+    """How far the probability ratio may move from 1 before its gradient stops."""
+
+
+@group
+class ClippedHigher(Clipped):
+    """Settings of those whose surrogate is clipped as DAPO's (Yu et al., 2025)."""
+
+    clip_high: float = hyper(0.28, above=0, high=INF)
+    """How far the ratio may move upwards; `clip` is for downwards."""
+
+
+@group
+class Divergence:
+    """The KL divergence from the reference policy."""
+
+    weight: float = hyper(0.0, low=0)
+    """What it costs, beta."""
+
+
+@group
+class Penalty(Divergence):
+    """The KL divergence from the reference policy, in the loss of a token."""
+
+    estimate: str = static("k3", choices=KL_ESTIMATES)
+    """Of the divergence: k3 (GRPO's), or k2, whose gradient is right on average."""
+
+
+# What the smallest settings of every system have, and of those that learn in groups.
+SMALL = {"env": "addition", "env_params": {"digits": 1}, "recurrent": 8, "transformer": 1}
+SMALL |= {"epochs": 2, "minibatches": 2, "learning_rate": 0.01}
+SMALL_GROUPS = SMALL | {"prompts": 2, "answers": 4}
