@@ -17,14 +17,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxrl import losses
-from jaxrl.agents.planning.imagination import Dreams, imagine, judge, until
 from jaxrl.core import spaces
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
@@ -39,6 +37,7 @@ from jaxrl.networks import encoders, recurrent_world_model
 from jaxrl.networks.heads import check_action_space
 from jaxrl.networks.imagination import Actor, Critic, symexp_atoms
 from jaxrl.networks.recurrent_world_model import Latent, RecurrentWorldModel, Unrolled
+from jaxrl.systems.planning.imagination import Dreams, dream, until
 
 
 @group
@@ -59,17 +58,17 @@ class Config:
     """Steps of a window."""
     horizon: int = static(15, low=1)
     """Steps that are imagined from each latent of a window."""
-    deterministic: int = static(64, low=1)
+    deterministic: int = static(64, low=1, high=WIDE)
     """Width of the GRU."""
-    groups: int = static(8, low=1)
+    groups: int = static(8, low=1, high=WIDE)
     """Categorical variables of a latent."""
-    classes: int = static(8, low=1)
+    classes: int = static(8, low=1, high=WIDE)
     """Classes of each."""
     hidden: tuple[int, ...] = static((64,), low=1, high=WIDE, least_length=1)
     """Widths of the hidden layers of every part."""
-    bins: int = static(41, low=3)
+    bins: int = static(41, low=3, high=WIDE)
     """Atoms of the two-hot codes of rewards and values, an odd number."""
-    symlog_range: float = static(4.0, above=0)
+    symlog_range: float = static(4.0, above=0, high=80)
     """The atoms reach from -symexp to symexp of this (4: about 54)."""
 
     discount: float = hyper(0.99, low=0, high=1)
@@ -131,24 +130,20 @@ def behaviour_loss(net: Net, x: Dreams, atoms: Array) -> tuple[Array, dict[str, 
 
 def recipe(env: Environment, config: Config) -> Recipe:
     timestep, space = example_timestep(env), env.action_space
-    model = RecurrentWorldModel(
-        env.observation_space,
-        space,
-        encoders.features(env.observation_space, timestep).shape[-1],
-        config.hidden,
-        config.deterministic,
-        config.groups,
-        config.classes,
-        config.bins,
-    )
-    atoms = symexp_atoms(config.bins, config.symlog_range)
-    no_action = jax.tree.map(lambda x: x[None], spaces.example(space))
-    step = jax.tree.map(lambda x: x[None], Transition(timestep, no_action, timestep, (), {}))
-    features = model.initial(1).features
+    c, size = config, encoders.features(env.observation_space, timestep).shape[-1]
+    sizes = size, c.hidden, c.deterministic, c.groups, c.classes, c.bins
+    model = RecurrentWorldModel(env.observation_space, space, *sizes)
+    actor, critic = Actor(space, c.hidden), Critic(c.bins, c.hidden)
+    atoms = symexp_atoms(c.bins, c.symlog_range)
 
     def memory(n):
-        action = jax.tree.map(lambda x: jnp.broadcast_to(x, (n, *x.shape[1:])), no_action)
+        action = jax.tree.map(lambda x: jnp.broadcast_to(x, (n, *x.shape)), spaces.example(space))
         return Memory(model.initial(n), action)
+
+    first = memory(1)
+    example = Transition(timestep, first.action, timestep, (), {})
+    step = jax.tree.map(lambda x: x[None], example)  # of a window
+    features = first.latent.features
 
     def act(net, timestep, memory, key, greedy):
         latent_key, action_key = jax.random.split(key)
@@ -158,23 +153,19 @@ def recipe(env: Environment, config: Config) -> Recipe:
         action = policy.mode() if greedy else policy.sample(seed=action_key)
         return action, Memory(latent, action), {}
 
-    def dream(net: Net, start: Latent) -> Dreams:
-        def dynamics(latent, action, key):
-            after = net.model(latent, action, key, method="imagine")
-            return after.features, after
-
-        outcome = functools.partial(net.model, method="outcome")
-        begun = start.features, start
-        features, action = imagine(net.actor, dynamics, begun, net.key("dream"), config.horizon)
-        discount, return_lambda = net.hyper.discount, net.hyper.return_lambda
-        return judge(features, action, outcome, net.critic, atoms, discount, return_lambda)
-
     def update(net, batch):
         descended = net.descend("model_loss", batch)
         # Imagination begins where an action was to be taken, so never in an episode's last step;
         # the model that imagines is the one that found those latents.
         before = descended.aside["model_loss"].before
-        dreams = dream(net, jax.tree.map(lambda x: x.reshape(-1, x.shape[-1]), before))
+        start = jax.tree.map(lambda x: x.reshape(-1, x.shape[-1]), before)
+
+        def dynamics(latent, action, key):
+            after = net.model(latent, action, key, method="imagine")
+            return after.features, after
+
+        begun = start.features, start
+        dreams = dream(net, net.actor, net.critic, dynamics, begun, config.horizon, atoms)
         decay, spread = net.hyper.range_decay, losses.percentile_range(dreams.returns)
         average = decay * net.extra + (1 - decay) * spread
         net = descended.replace(extra=average).report(return_range=average)
@@ -183,7 +174,6 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
     of_model = functools.partial(model_loss, network=model, atoms=atoms)
     of_behaviour = functools.partial(behaviour_loss, atoms=atoms)
-    actor, critic = Actor(space, config.hidden), Critic(config.bins, config.hidden)
     return Recipe(
         parts={
             "model": Part(model, (step,), "model"),
@@ -201,7 +191,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
     )
 
 
-def check(env: Environment, config: Any, name: str) -> None:
+def check(env: Environment, config: Config, name: str) -> None:
     """Raises `UserError` for an action space without a policy head and an even number of bins."""
     check_action_space(env.action_space, name)
     if config.bins % 2 == 0:
@@ -215,3 +205,7 @@ dreamer = System(
     source=lambda env, config: config.replay.source(env, config.length),
     check=check,
 )
+
+TINY = {"env": "catch", "num_envs": 4, "num_steps": 4, "num_shards": 4, "updates": 1}
+TINY |= {"batch_size": 4, "capacity": 64, "warmup": 16, "length": 3, "horizon": 2, "hidden": (4,)}
+TINY |= {"deterministic": 4, "groups": 2, "classes": 2, "bins": 5, "free_nats": 0.1}

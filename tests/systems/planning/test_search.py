@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from jaxrl import envs
-from jaxrl.agents.planning.search import search, simulator
 from jaxrl.core import random, trees
 from jaxrl.exact import tic_tac_toe
+from jaxrl.systems.planning.search import search, simulator
 
 SIMULATIONS = 100
 COUNT = 64
