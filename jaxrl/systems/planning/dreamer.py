@@ -103,29 +103,28 @@ def model_loss(
     return sum(parts.values()), parts, unrolled  # type: ignore[return-value]
 
 
-def behaviour_loss(net: Net, x: Dreams, atoms: Array) -> tuple[Array, dict[str, Array]]:
-    """For each imagined step [H, N]: the critic's cross-entropies to the returns
-    and to its slow copy; the actor's REINFORCE, returns divided by their range (`net.extra`). Both
-    weigh as much as the step is likely to be reached, discounted."""
+def actor_loss(net: Net, x: Dreams, atoms: Array) -> tuple[Array, dict[str, Array]]:
+    """For each imagined step [H, N], as likely as it is to be reached, discounted: REINFORCE with
+    returns divided by their range (`net.extra`), and an entropy bonus."""
     h, before = net.hyper, x.features[:-1]
-    policy, logits = net.actor(before), net.critic(before)
-    value = losses.categorical_mean(logits, atoms)
-    slow = losses.categorical_mean(net.target.critic(before), atoms)
+    policy = net.actor(before)
     entropy, log_prob = policy.entropy(), policy.log_prob(x.action)
-    actor_loss = losses.dreamer_actor(
+    value = losses.categorical_mean(net.critic(before), atoms)
+    loss = losses.dreamer_actor(
         log_prob, x.returns, value, entropy, h.entropy_weight, scale=net.extra
     )
-    to_returns, to_slow = (
+    reports = {"entropy": entropy, "imagined_return": x.returns}
+    return until(h.discount * x.continue_prob) * loss, reports
+
+
+def critic_loss(net: Net, x: Dreams, atoms: Array) -> Array:
+    """For each imagined step, as likely: cross-entropies to the return and to the slow copy."""
+    logits = net.critic(x.features[:-1])
+    slow = losses.categorical_mean(net.target.critic(x.features[:-1]), atoms)
+    to_return, to_slow = (
         losses.two_hot_cross_entropy(logits, target, atoms) for target in (x.returns, slow)
     )
-    weight = until(h.discount * x.continue_prob)
-    actor_loss, critic_loss = weight * actor_loss, weight * (to_returns + to_slow)
-    return actor_loss + critic_loss, {
-        "actor_loss": actor_loss,
-        "critic_loss": critic_loss,
-        "entropy": entropy,
-        "imagined_return": x.returns,
-    }
+    return until(net.hyper.discount * x.continue_prob) * (to_return + to_slow)
 
 
 def recipe(env: Environment, config: Config) -> Recipe:
@@ -170,10 +169,10 @@ def recipe(env: Environment, config: Config) -> Recipe:
         average = decay * net.extra + (1 - decay) * spread
         net = descended.replace(extra=average).report(return_range=average)
         imagined = dataclasses.replace(batch, transitions=dreams, mask=None, weight=None)
-        return net.descend("behaviour_loss", imagined).follow()
+        return net.descend("actor_loss", imagined).descend("critic_loss", imagined).follow()
 
     of_model = functools.partial(model_loss, network=model, atoms=atoms)
-    of_behaviour = functools.partial(behaviour_loss, atoms=atoms)
+    of_actor, of_critic = (functools.partial(f, atoms=atoms) for f in (actor_loss, critic_loss))
     return Recipe(
         parts={
             "model": Part(model, (step,), "model"),
@@ -183,7 +182,8 @@ def recipe(env: Environment, config: Config) -> Recipe:
         act=act,
         losses={
             "model_loss": Loss(of_model, ("model",)),
-            "behaviour_loss": Loss(of_behaviour, ("actor", "critic")),
+            "actor_loss": Loss(of_actor, ("actor",)),
+            "critic_loss": Loss(of_critic, ("critic",)),
         },
         update=update,
         extra=np.float32(0.0),  # the running range of imagined returns

@@ -231,6 +231,6 @@ muzero = System(
     check=check,
 )
 
-TINY = {"env": "tic_tac_toe", "num_envs": 4, "num_shards": 4, "updates": 1, "batch_size": 4}
-TINY |= {"capacity": 128, "warmup": 16, "simulations": 2, "unroll": 2, "n_step": 2}
+TINY = {"env": "tic_tac_toe", "num_envs": 4, "num_steps": 8, "num_shards": 4, "updates": 1}
+TINY |= {"batch_size": 4, "capacity": 128, "warmup": 16, "simulations": 2, "unroll": 2, "n_step": 2}
 TINY |= {"reanalyse": 0.5, "width": 4, "hidden": (4,), "num_atoms": 5}
