@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import jax
 
 from experiments.systems.check import Budget, Check, compare, figure
@@ -29,7 +31,9 @@ PARTS = (
 METRIC = "greedy return on CartPole, mean over training, scaled to 0..1"
 MARGIN = 0.1
 ENV_STEPS, POINTS, EPISODES = 19_200, 5, 8
-MUZERO = replace(muzero.Config(), {"support": 10.0, "num_atoms": 81})
+ADAM = {"name": "adam", "learning_rate": 3e-3, "learning_rate_steps": math.inf}
+ADAM |= {"eps": 1e-5, "max_grad_norm": 5.0}
+MUZERO = replace(muzero.Config(), ADAM | {"support": 10.0, "num_atoms": 81})
 PPO = replace(ppo.Config(), {"num_envs": 8, "num_steps": 32, "epochs": 10, "minibatches": 4})
 LEARNING_RATES = (3e-4, 1e-3, 3e-3, 1e-2)
 TINY = {"n_step": 10, "simulations": 2, "warmup": 256, "updates": 1, "batch_size": 4, "width": 8}

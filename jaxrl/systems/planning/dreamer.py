@@ -6,11 +6,12 @@ there, the policy acts in the model alone for `horizon` steps; the critic learns
 of it and the policy follows REINFORCE with returns divided by their range. The latent is the
 agent's memory while it acts.
 
-What differs from the paper: perceptrons without normalisation layers and a plain GRU; Adam with a
-limit on the gradient's norm (their first version) instead of LaProp with adaptive clipping; windows
-begin with a fresh latent instead of a stored one; the critic learns in imagination only, not on
-replayed rewards too. What is 0 or 1 by its kind has a Bernoulli likelihood: the squared errors of a
-few cells would be worth less than the free nats.
+The optimizers are those of the paper's first version: Adam and a limit on the gradient's norm,
+where later ones have LaProp (4e-5) and adaptive clipping. What differs from the paper: perceptrons
+without normalization layers and a plain GRU; windows begin with a fresh latent instead of a stored
+one; the critic learns in imagination only, not on replayed rewards too. What is 0 or 1 by its kind
+has a Bernoulli likelihood: the squared errors of a few cells would be worth less than the free
+nats.
 """
 
 from __future__ import annotations
@@ -48,9 +49,10 @@ class Config:
         num_envs=16, num_steps=8, updates=4, batch_size=16, capacity=100_000, warmup=1024
     )
     """Of which a gradient step sees `batch_size` windows."""
-    model: Optimizer = Optimizer(learning_rate=1e-3, max_grad_norm=100.0, eps=1e-5, flat=True)
-    behaviour: Optimizer = Optimizer(learning_rate=1e-3, max_grad_norm=100.0, eps=1e-5, flat=True)
-    """Of actor and critic together."""
+    model: Optimizer = Optimizer(learning_rate=1e-4, max_grad_norm=1000.0, eps=1e-8, flat=True)
+    """Adam, 1e-4, epsilon 1e-8, norms up to 1000: the hyper-parameters of arXiv:2301.04104v1."""
+    behaviour: Optimizer = Optimizer(learning_rate=3e-5, max_grad_norm=100.0, eps=1e-5, flat=True)
+    """Of the actor and of the critic: Adam, 3e-5, epsilon 1e-5, norms up to 100 (as above)."""
     slow: Target = Target(rate=0.02)
     """Of the slow critic, to which the critic is drawn."""
 
@@ -155,9 +157,10 @@ def recipe(env: Environment, config: Config) -> Recipe:
     def update(net, batch):
         descended = net.descend("model_loss", batch)
         # Imagination begins where an action was to be taken, so never in an episode's last step;
-        # the model that imagines is the one that found those latents.
+        # the model that imagines is the one that found those latents. (Rows of a window stay side
+        # by side: windows are what is split over devices.)
         before = descended.aside["model_loss"].before
-        start = jax.tree.map(lambda x: x.reshape(-1, x.shape[-1]), before)
+        start = jax.tree.map(lambda x: x.swapaxes(0, 1).reshape(-1, x.shape[-1]), before)
 
         def dynamics(latent, action, key):
             after = net.model(latent, action, key, method="imagine")
@@ -206,6 +209,6 @@ dreamer = System(
     check=check,
 )
 
-TINY = {"env": "catch", "num_envs": 4, "num_steps": 4, "num_shards": 4, "updates": 1}
+TINY = {"env": "catch", "num_envs": 4, "num_steps": 8, "num_shards": 4, "updates": 1}
 TINY |= {"batch_size": 4, "capacity": 64, "warmup": 16, "length": 3, "horizon": 2, "hidden": (4,)}
 TINY |= {"deterministic": 4, "groups": 2, "classes": 2, "bins": 5, "free_nats": 0.1}

@@ -77,7 +77,8 @@ class Config:
 
     data: Data = Data()
     model: Optimizer = Optimizer(learning_rate=1e-3, max_grad_norm=1.0, eps=1e-5, flat=True)
-    """Of the world model and of cloning, together."""
+    """Of the world model and of cloning, together. (The paper tells of no optimizer that we know
+    of: both are ours.)"""
     behaviour: Optimizer = Optimizer(learning_rate=1e-3, max_grad_norm=1.0, eps=1e-5, flat=True)
     """Of policy and value in imagination, together."""
 
