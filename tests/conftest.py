@@ -34,7 +34,6 @@ hypothesis.settings.load_profile("jaxrl")
 # `make test-all`, and so CI, has beyond `make test`.
 SLOW = ("ports", "algorithms", "datasets", "agents/games", "agents/meta")
 SLOW += (
-    "agents/planning",
     "agents/value",
     "networks/test_recurrent_world",
 )

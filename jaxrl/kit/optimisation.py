@@ -66,40 +66,6 @@ def descend(
     return *stepped(optimiser, gradient, optimiser_state, params, learning_rate), norm
 
 
-def descend_as_one(
-    optimiser: optax.GradientTransformation,
-    gradient: Tree,
-    optimiser_state: Tree,
-    params: Tree,
-    learning_rate: Array,
-    max_norm: Array | float = jnp.inf,
-) -> tuple[Tree, Tree, Array]:
-    """`descend` with all leaves as one vector: a few operations to compile and to run, not a few
-    for each leaf. `optimiser_state` is that of `as_one(params)`."""
-    flat, unravel = ravel_pytree(params)
-    flat, optimiser_state, norm = descend(
-        optimiser, as_one(gradient), optimiser_state, flat, learning_rate, max_norm
-    )
-    return unravel(flat), optimiser_state, norm
-
-
-def minimise(
-    optimiser: optax.GradientTransformation,
-    loss: Callable[[Tree], tuple[Any, Any]],
-    optimiser_state: Tree,
-    params: Tree,
-    learning_rate: Array,
-    max_norm: Array | float = jnp.inf,
-) -> tuple[Tree, Tree, Array, Any]:
-    """`descend_as_one` along the gradient of `loss(params) -> (scalar, auxiliary output)`. Returns
-    what that does, and the auxiliary output."""
-    gradient, auxiliary = jax.grad(loss, has_aux=True)(params)
-    descended = descend_as_one(
-        optimiser, gradient, optimiser_state, params, learning_rate, max_norm
-    )
-    return *descended, auxiliary
-
-
 def as_one(tree: Tree) -> Array:
     """All leaves, one after the other, as one vector."""
     return ravel_pytree(tree)[0]

@@ -100,7 +100,7 @@ REFUSED = [
     ("muzero", "reanalyse", 2.0, "is 2.0; it must be between 0 and 1."),
     ("muzero", "search", "beam", "is 'beam'; it must be one of puct, gumbel."),
     ("dreamer", "symlog_range", 100.0, "is 100.0; it must be above 0 and at most 80."),
-    ("dreamer", "slow_decay", -0.1, "is -0.1; it must be between 0 and 1."),
+    ("dreamer", "slow.rate", -0.1, "is -0.1; it must be between 0 and 1."),
     ("dreamer4_world_model", "levels", 0, "is 0; it must be at least 1."),
     ("dreamer4_imagination", "data.skills", [2.0], "is [2.0]; each entry must be between -1 and "
      "1."),

@@ -5,7 +5,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl.algorithms.dreamer4 import Data, source
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Policy
@@ -13,6 +12,7 @@ from jaxrl.envs.pixels.catch import catch
 from jaxrl.envs.policies import mixed_skill
 from jaxrl.envs.wrappers import expert_channel
 from jaxrl.sources import recorded
+from jaxrl.systems.planning.dreamer4 import Data
 from tests.envs.wrappers.worlds import arm
 
 ENV = catch(rows=4, columns=5)
@@ -21,7 +21,7 @@ COUNT, BATCH = 400, 256
 
 
 def drawn(data, **hyper):
-    world = source(ENV, data)
+    world = data.source(ENV)
 
     @jax.jit
     def run(key):
@@ -46,7 +46,7 @@ def test_batches_are_whole_episodes_half_of_them_told():
     assert told[:, ::2].all() and (told[0] == told).all()
     assert 0 < told[0, 1::2].mean() < 0.3
     # Another share changes who tells, and not what was played.
-    other, _ = drawn(Data(COUNT, BATCH), labelled=jnp.float32(0.5))
+    other, _ = drawn(Data(COUNT, BATCH), **{"data.labelled": jnp.float32(0.5)})
     np.testing.assert_array_equal(
         other.whole.transitions.observation, state.whole.transitions.observation
     )

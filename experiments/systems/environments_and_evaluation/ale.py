@@ -12,7 +12,6 @@ import numpy as np
 from experiments.systems.check import Budget, Check, compare, figure
 from experiments.systems.compare import curves, tune
 from jaxrl import envs
-from jaxrl.agents.planning.search import search, simulator
 from jaxrl.agents.policy_gradient.ppo import Config as PPOConfig
 from jaxrl.agents.policy_gradient.ppo import ppo
 from jaxrl.agents.value.rainbow import DQNConfig, dqn
@@ -20,6 +19,7 @@ from jaxrl.core.types import Environment, Policy
 from jaxrl.envs.policies import random_policy
 from jaxrl.envs.wrappers import sticky_actions, time_limit
 from jaxrl.evaluation.evaluate import evaluate
+from jaxrl.systems.planning.search import search, simulator
 
 PAPER = {
     "title": "The Arcade Learning Environment: An Evaluation Platform for General Agents",
@@ -35,7 +35,7 @@ PARTS = (
     "jaxrl/envs/pixels/",
     "jaxrl/envs/wrappers/repeats.py",
     "jaxrl/agents/value/rainbow.py",
-    "jaxrl/agents/planning/search.py",
+    "jaxrl/systems/planning/search.py",
 )
 
 METRIC = "return, 0 for the worst and 1 for the best of all agents, mean of three games"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from typing import Any
 
@@ -11,15 +12,17 @@ import numpy as np
 
 from experiments.systems.check import Budget, Check, compare, figure
 from jaxrl import losses
-from jaxrl.agents.planning import dreamer4
-from jaxrl.algorithms.dreamer4 import Data, source
 from jaxrl.core import metrics as m
 from jaxrl.core import train
-from jaxrl.core.learn import learn
+from jaxrl.core.learn import take_over
+from jaxrl.core.settings import replace
 from jaxrl.core.types import Array, Batch, Environment, Key, Policy
 from jaxrl.envs.pixels.catch import catch
 from jaxrl.evaluation.evaluate import evaluate
 from jaxrl.networks.shortcut_world_model import next_frame
+from jaxrl.systems.planning import dreamer4
+from jaxrl.systems.planning.dreamer4_imagination import dreamer4_imagination
+from jaxrl.systems.planning.dreamer4_world_model import dreamer4_world_model
 
 PAPER = {
     "title": "Training Agents Inside of Scalable World Models",
@@ -32,7 +35,10 @@ CLAIM = (
     "improved in the imagination of a shortcut-forced world model beats the cloned one."
 )
 PARTS = (
-    "jaxrl/agents/planning/dreamer4.py",
+    "jaxrl/systems/planning/dreamer4.py",
+    "jaxrl/systems/planning/dreamer4_world_model.py",
+    "jaxrl/systems/planning/dreamer4_imagination.py",
+    "jaxrl/systems/planning/imagination.py",
     "jaxrl/networks/shortcut_world_model.py",
     "jaxrl/losses/generative/flows.py",
     "jaxrl/losses/policies/trust_regions.py",
@@ -47,19 +53,13 @@ WORLD, IMAGINED = 1500, 300  # gradient steps of the two phases
 BATCH = 48
 DENOISING = (1, 2, 4)  # steps of which the errors are measured
 ROWS, COLUMNS = 5, 3
-CONFIG = dreamer4.Config(
-    width=32,
-    hidden=(32,),
-    levels=4,
-    context=3,
-    steps=2,
-    scale=4.0,
-    horizon=4,
-    bins=21,
-    symlog_range=1.0,
-    learning_rate=3e-3,
-    behaviour_learning_rate=3e-3,
-)
+STEPS = 2  # of them in imagination
+LEARNING_RATE = 3e-3  # of both phases
+SIZES = {"width": 32, "hidden": (32,), "levels": 4, "context": 3, "scale": 4.0, "horizon": 4}
+SIZES |= {"bins": 21, "symlog_range": 1.0, "skills": SKILLS, "labelled": LABELLED}
+SIZES |= {"model.learning_rate": LEARNING_RATE, "behaviour.learning_rate": LEARNING_RATE}
+FIRST = replace(dreamer4_world_model.Config(), SIZES)
+SECOND = replace(dreamer4_imagination.Config(), SIZES | {"steps": STEPS})
 # What each variant changes; all share data, seeds and programs.
 VARIANTS = {
     "imagination": {},
@@ -80,24 +80,20 @@ NOTES = (
 )
 
 
-def data(count: int, batch_size: int) -> Data:
-    return Data(count, batch_size, SKILLS, LABELLED)
-
-
 def rollout_error(env: Environment, state: Any, batch: Batch, key: Key, steps: int) -> Array:
     """The mean squared error per feature of frames that are imagined, by `steps` denoising steps
     each, from the first frames and the actions of `batch`'s episodes."""
-    model: Any = dreamer4.network(env, CONFIG)
+    model: Any = dreamer4.network(env, FIRST)
     start_key, key = jax.random.split(key)
-    frames, action, exists = dreamer4.whole_episodes(env, batch, True, CONFIG.scale)
+    frames, action, exists = dreamer4.whole_episodes(env, batch, True, FIRST.scale)
     start = model.as_context(frames[0], action[0], start_key)
-    apply = functools.partial(model.apply, state.model)
+    apply = functools.partial(model.apply, state.parts["model"].params)
     _, cache = apply(start, model.initial(frames.shape[1]))
 
     def step(cache, inputs):
         action, frame, key = inputs
         imagined, _, cache = next_frame(model, apply, cache, action, key, steps)
-        return cache, jnp.square((imagined - frame) / CONFIG.scale).mean(-1)
+        return cache, jnp.square((imagined - frame) / FIRST.scale).mean(-1)
 
     keys = jax.random.split(key, len(action) - 1)
     _, error = jax.lax.scan(step, cache, (action[1:], frames[1:], keys))
@@ -108,16 +104,19 @@ def rollout_error(env: Environment, state: Any, batch: Batch, key: Key, steps: i
 def _run(key, hyper, count, batch_size, updates, played):
     """One run: what is measured of it, by name."""
     env = catch(rows=ROWS, columns=COLUMNS)
-    first, second = (
-        learn(agent, source(env, data(count, batch_size))) for agent in dreamer4.agents(env, CONFIG)
-    )
+    sizes = {"data.episodes": count, "data.batch_size": batch_size}
+    first = dreamer4_world_model(env, replace(FIRST, sizes))
+    second = dreamer4_imagination(env, replace(SECOND, sizes))
     train_key, key, held_key = jax.random.split(key, 3)
     world, imagined = updates
 
     run, row = train.train(first, train.start(first, train_key, hyper), world)
-    cloned = run.state.agent
-    run, dreams = train.train(second, run, imagined)
+    known = {name: value for name, value in hyper.items() if name in second.hyper}
+    new = train.start(second, train_key, known)  # the same key: the same episodes
+    begun = dataclasses.replace(new, state=take_over(new.state, run.state.agent))
+    run, dreams = train.train(second, begun, imagined)
 
+    cloned = begun.state.agent
     both = jax.tree.map(lambda *states: jnp.stack(states), cloned, run.state.agent)
 
     def real(greedy):
@@ -129,7 +128,8 @@ def _run(key, hyper, count, batch_size, updates, played):
 
     drawn, greedy = real(False), real(True)
 
-    fresh = source(env, data(played, played)).init(held_key, {"labelled": 1.0}, ())  # type: ignore
+    held = dreamer4.Data(played, played, SKILLS).source(env)
+    fresh = held.init(held_key, {"data.labelled": 1.0}, ())  # type: ignore[arg-type]
     error = lambda steps: rollout_error(env, cloned, fresh.whole, key, steps)
     return {
         "cloned": drawn[0],
@@ -149,7 +149,7 @@ def check(key: jax.Array, budget: Budget) -> Check:
     seeds = budget.num_seeds(2, 5, 20)
     keys = jnp.tile(jax.random.split(key, seeds), len(names))
     changed = {name: value for change in VARIANTS.values() for name, value in change.items()}
-    default = {"labelled": LABELLED, "conditioned": 1.0, "bootstrap": 1.0}
+    default = {"conditioned": 1.0, "bootstrap": 1.0}
     hyper = {
         name: jnp.repeat(jnp.float32([VARIANTS[v].get(name, default[name]) for v in names]), seeds)
         for name in changed
@@ -164,8 +164,7 @@ def check(key: jax.Array, budget: Budget) -> Check:
         figure(f"{what}: {variant}", of(variant, what))
         for variant in names
         for what in found
-        if what in ("cloned", "imagined", f"error of {CONFIG.steps} denoising steps")
-        or variant == main
+        if what in ("cloned", "imagined", f"error of {STEPS} denoising steps") or variant == main
     ]
     return compare(
         CLAIM,

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
+import math
 
 import jax
 
 from experiments.systems.check import Budget, Check, compare, figure
 from experiments.systems.compare import CARTPOLE, curves, tune
 from jaxrl import envs
-from jaxrl.agents.planning.muzero import Config, muzero
-from jaxrl.agents.policy_gradient.ppo import Config as PPOConfig
-from jaxrl.agents.policy_gradient.ppo import ppo
+from jaxrl.core.settings import replace
+from jaxrl.systems.planning.muzero import muzero
+from jaxrl.systems.policy_gradient.ppo import ppo
 
 PAPER = {
     "title": "Mastering Atari, Go, Chess and Shogi by Planning with a Learned Model",
@@ -21,9 +21,9 @@ PAPER = {
 }
 CLAIM = "Search in a learned model learns from fewer environment steps than a model-free agent."
 PARTS = (
-    "jaxrl/agents/planning/muzero.py",
-    "jaxrl/agents/planning/unrolled.py",
-    "jaxrl/agents/planning/search.py",
+    "jaxrl/systems/planning/muzero.py",
+    "jaxrl/systems/planning/unrolled.py",
+    "jaxrl/systems/planning/search.py",
     "jaxrl/networks/world_models.py",
     "jaxrl/losses/models/planning.py",
 )
@@ -31,12 +31,13 @@ PARTS = (
 METRIC = "greedy return on CartPole, mean over training, scaled to 0..1"
 MARGIN = 0.1
 ENV_STEPS, POINTS, EPISODES = 19_200, 5, 8
-MUZERO = Config(support=10.0, num_atoms=81)
-PPO = PPOConfig(num_envs=8, num_steps=32, epochs=10, minibatches=4)
+ADAM = {"name": "adam", "learning_rate": 3e-3, "learning_rate_steps": math.inf}
+ADAM |= {"eps": 1e-5, "max_grad_norm": 5.0}
+MUZERO = replace(muzero.Config(), ADAM | {"support": 10.0, "num_atoms": 81})
+PPO = replace(ppo.Config(), {"num_envs": 8, "num_steps": 32, "epochs": 10, "minibatches": 4})
 LEARNING_RATES = (3e-4, 1e-3, 3e-3, 1e-2)
-TINY = dataclasses.replace(
-    MUZERO, n_step=10, simulations=2, warmup=256, updates=1, batch_size=4, width=8, hidden=(8,)
-)
+TINY = {"n_step": 10, "simulations": 2, "warmup": 256, "updates": 1, "batch_size": 4, "width": 8}
+TINY |= {"hidden": (8,)}
 NOTES = (
     "Paper: Atari and board games; here CartPole. PPO's learning rate is the best of 4 on seeds of "
     "their own, its other settings untuned; MuZero's learning rate, length of returns, activation, "
@@ -49,7 +50,7 @@ NOTES = (
 def check(key: jax.Array, budget: Budget) -> Check:
     """Learning curves of MuZero, PPO, and MuZero without search and with reanalysis."""
     env = envs.make("cartpole")
-    config = budget.choose(TINY, MUZERO)
+    config = replace(MUZERO, budget.choose(TINY, {}))
     env_steps = budget.choose(256 + 64, ENV_STEPS)
     tuning_key, key = jax.random.split(key)
     keys = jax.random.split(key, budget.num_seeds(2, 5))
@@ -58,15 +59,15 @@ def check(key: jax.Array, budget: Budget) -> Check:
     def run(algorithm, keys=keys, hyper=None):
         return curves(env, algorithm, keys, env_steps, points, episodes, hyper)
 
-    baseline = ppo(env, budget.choose(dataclasses.replace(PPO, num_steps=8, epochs=1), PPO))
+    baseline = ppo(env, replace(PPO, budget.choose({"num_steps": 8, "epochs": 1}, {})))
     score = lambda keys, rate: run(baseline, keys, rate).mean(1)
     rate = tune(score, tuning_key, "learning_rate", LEARNING_RATES[: budget.choose(1, 4)],
                 budget.choose(1, 5))  # fmt: skip
     found = {
         "MuZero": run(muzero(env, config)),
         "PPO": run(baseline, hyper={"learning_rate": rate}),
-        "MuZero without search": run(muzero(env, dataclasses.replace(config, simulations=0))),
-        "MuZero, reanalysed": run(muzero(env, dataclasses.replace(config, reanalyse=0.25))),
+        "MuZero without search": run(muzero(env, replace(config, {"simulations": 0}))),
+        "MuZero, reanalysed": run(muzero(env, replace(config, {"reanalyse": 0.25}))),
     }
     score = lambda curve: CARTPOLE.score(curve.mean(1))  # of returns that are all 0 to 500
     scores = {name: figure(name, score(curve), rate=True) for name, curve in found.items()}

@@ -28,9 +28,8 @@ import jax.numpy as jnp
 
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
-from jaxrl.core.hyper import WIDE, hyper, static
+from jaxrl.core.hyper import MANY, WIDE, hyper, static
 from jaxrl.core.settings import group
-from jaxrl.core.spaces import Discrete
 from jaxrl.core.types import Array, Batch, Environment, Source, TimeStep, struct
 from jaxrl.envs.policies import mixed_skill
 from jaxrl.envs.wrappers import expert_channel
@@ -38,6 +37,7 @@ from jaxrl.kit.groups import Optimizer
 from jaxrl.kit.net import Net
 from jaxrl.kit.recipe import Loss, Part, Recipe
 from jaxrl.networks import encoders
+from jaxrl.networks.heads import check_discrete
 from jaxrl.networks.imagination import Actor, Critic
 from jaxrl.networks.shortcut_world_model import ShortcutWorldModel, Token
 from jaxrl.networks.transformer import Cache
@@ -51,11 +51,11 @@ class Data:
 
     of_a_source: ClassVar[bool] = True
 
-    episodes: int = static(512, low=1)
+    episodes: int = static(512, low=1, high=MANY)
     """How many there are."""
-    batch_size: int = static(32, low=1)
+    batch_size: int = static(32, low=1, high=MANY)
     """Of them in a gradient step."""
-    skills: tuple[float, ...] = (-1.0, 0.5)
+    skills: tuple[float, ...] = static((-1.0, 0.5), low=-1, high=1, least_length=1)
     """Of the players, see `envs.policies.mixed_skill`: here half of them never do what is best, and
     half ask an expert every second time."""
     labelled: float = hyper(0.1, low=0, high=1)
@@ -77,31 +77,32 @@ class Config:
 
     data: Data = Data()
     model: Optimizer = Optimizer(learning_rate=1e-3, max_grad_norm=1.0, eps=1e-5, flat=True)
-    """Of the world model and of cloning, together."""
+    """Of the world model and of cloning, together. (The paper tells of no optimizer that we know
+    of: both are ours.)"""
     behaviour: Optimizer = Optimizer(learning_rate=1e-3, max_grad_norm=1.0, eps=1e-5, flat=True)
     """Of policy and value in imagination, together."""
 
-    width: int = static(48, low=1)
+    width: int = static(48, low=1, high=WIDE)
     """Width of the transformer."""
-    layers: int = static(2, low=1)
+    layers: int = static(2, low=1, high=WIDE)
     """Its blocks."""
-    heads: int = static(2, low=1)
+    heads: int = static(2, low=1, high=WIDE)
     """Heads of its attention."""
     hidden: tuple[int, ...] = static((48,), low=1, high=WIDE, least_length=1)
     """Widths of the hidden layers of rewards, ends, policy and value."""
     scale: float = static(1.0, above=0)
     """By what the features of frames are multiplied: to be about as large as the noise, which has a
     variance of 1."""
-    levels: int = static(16, low=1)
+    levels: int = static(16, low=1, high=WIDE)
     """Levels of noise, a power of two; the finest denoising step is one of them."""
     context: int = static(15, low=0)
     """Noise level of frames that are looked back at, of `levels`: a little noise keeps errors of
     imagined ones from mattering."""
     horizon: int = static(8, low=1)
     """Frames that are imagined."""
-    bins: int = static(41, low=2)
+    bins: int = static(41, low=3, high=WIDE)
     """Atoms of the two-hot codes of rewards and values."""
-    symlog_range: float = static(4.0, above=0)
+    symlog_range: float = static(4.0, above=0, high=80)
     """The atoms reach from -symexp to symexp of this."""
 
     conditioned: float = hyper(1.0, low=0, high=1)
@@ -118,18 +119,11 @@ class Memory:
 
 def network(env: Environment, config: Config) -> ShortcutWorldModel:
     """The world model, which is told of an action that nobody said as `num_actions`."""
-    return ShortcutWorldModel(
-        encoders.features(env.observation_space, example_timestep(env)).shape[-1],
-        env.action_space.n,  # type: ignore[union-attr]
-        env.max_steps + 1 + config.horizon,  # type: ignore[operator]
-        config.width,
-        config.layers,
-        config.heads,
-        config.levels,
-        config.context,
-        config.hidden,
-        config.bins,
-    )
+    c, space = config, env.action_space
+    size = encoders.features(env.observation_space, example_timestep(env)).shape[-1]
+    length = env.max_steps + 1 + c.horizon  # type: ignore[operator]
+    sizes = c.width, c.layers, c.heads, c.levels, c.context, c.hidden, c.bins
+    return ShortcutWorldModel(size, space.n, length, *sizes)  # type: ignore[union-attr]
 
 
 def frame_of(env: Environment, timestep: TimeStep, scale: float) -> Array:
@@ -170,6 +164,7 @@ def on_recorded(
     config: Config,
     losses: Mapping[str, Loss],
     update: Callable[[Net, Batch], Net],
+    goes_on_from: str = "",
 ) -> Recipe:
     """A recipe of a world model and a policy on its features, which learn from batches of whole
     episodes [T, B] from their first steps with a `mask`, and bool `extras["labelled"]` [T, B]:
@@ -206,14 +201,14 @@ def on_recorded(
         update=update,
         memory=memory,
         needs=("mask", "transitions.extras.labelled"),
+        goes_on_from=goes_on_from,
     )
 
 
 def check(env: Environment, config: Any, name: str) -> None:
     """Raises `UserError` for a world without discrete actions or a time limit, and for sizes that
     do not fit together."""
-    if not isinstance(env.action_space, Discrete):
-        raise UserError(f"{name} cannot act in {env.action_space!r}; it needs Discrete actions.")
+    check_discrete(env.action_space, name)
     if env.max_steps is None:
         raise UserError(f"{name} learns whole episodes; '{env.name}' has no time limit.")
     power_of_two("levels", config.levels)

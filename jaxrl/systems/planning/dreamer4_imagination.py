@@ -11,24 +11,24 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl import losses
-from jaxrl.agents.planning.imagination import Dreams, imagine, judge, until
 from jaxrl.core.errors import UserError
-from jaxrl.core.hyper import hyper, static
+from jaxrl.core.hyper import WIDE, hyper, static
 from jaxrl.core.settings import group
-from jaxrl.core.types import Array, Batch, Environment, struct
+from jaxrl.core.types import Array, Batch, Environment
 from jaxrl.kit.net import Net
 from jaxrl.kit.recipe import Loss, Recipe
 from jaxrl.kit.system import System
 from jaxrl.networks.imagination import symexp_atoms
 from jaxrl.networks.shortcut_world_model import next_frame
-from jaxrl.systems.planning import dreamer4
+from jaxrl.systems.planning import dreamer4, dreamer4_world_model
+from jaxrl.systems.planning.imagination import Dreams, dream, until
 
 
 @group
 class Config(dreamer4.Config):
     """Settings of Dreamer 4's second phase."""
 
-    steps: int = static(4, low=1)
+    steps: int = static(4, low=1, high=WIDE)
     """Denoising steps of an imagined frame, a power of two (K)."""
 
     discount: float = hyper(0.997, low=0, high=1)
@@ -41,25 +41,21 @@ class Config(dreamer4.Config):
     """PMPO's weight of the divergence to the cloned policy."""
 
 
-@struct
-class Sample:
-    """What was imagined, and which of the steps [H, N] are before an imagined end."""
-
-    dreams: Dreams
-    there: Array
-
-
-def behaviour_loss(net: Net, x: Sample, atoms: Array) -> tuple[Array, dict[str, Array]]:
+def behaviour_loss(
+    net: Net, x: tuple[Dreams, Array], atoms: Array
+) -> tuple[Array, dict[str, Array]]:
     """For each imagined step [H, N]: the value's cross-entropy to the return,
-    and PMPO (equation 11), which follows signs of advantages, near the cloned policy."""
-    before, returns = x.dreams.features[:-1], x.dreams.returns
+    and PMPO (equation 11), which follows signs of advantages, near the cloned policy.
+
+    x: what was imagined, and which of its steps [H, N] are before an imagined end.
+    """
+    dreams, there = x
+    before, returns = dreams.features[:-1], dreams.returns
     policy, logits = net.policy(before), net.value(before)
     advantage = returns - losses.categorical_mean(logits, atoms)
     divergence = losses.categorical_kl(policy.logits, net.prior(before).logits)
-    log_prob = policy.log_prob(x.dreams.action)
-    policy_loss = losses.pmpo(
-        log_prob, advantage, divergence, net.hyper.alpha, net.hyper.beta, x.there
-    )
+    log_prob, h = policy.log_prob(dreams.action), net.hyper
+    policy_loss = losses.pmpo(log_prob, advantage, divergence, h.alpha, h.beta, there)
     value_loss = losses.two_hot_cross_entropy(logits, returns, atoms)
     return policy_loss + value_loss, {
         "policy_loss": policy_loss,
@@ -84,28 +80,22 @@ def recipe(env: Environment, config: Config) -> Recipe:
         at = jnp.floor(drawn * steps).astype(jnp.int32)
         return jax.tree.map(lambda x: x[at, jnp.arange(len(at))], both)
 
-    def dream(net: Net, batch: Batch) -> Dreams:
+    def update(net, batch):
         def dynamics(cache, action, key):
             action = dreamer4.known(net, action, model.num_actions)
             return next_frame(model, net.model, cache, action, key, config.steps)[1:]
 
-        start, key = contexts(net, batch), net.key("dream")
-        features, action = imagine(net.policy, dynamics, start, key, config.horizon)
-        outcome = functools.partial(net.model, method="outcome")
-        discount, return_lambda = net.hyper.discount, net.hyper.return_lambda
-        return judge(features, action, outcome, net.value, atoms, discount, return_lambda)
-
-    def update(net, batch):
-        dreams = dream(net, batch)
+        start = contexts(net, batch)
+        dreams = dream(net, net.policy, net.value, dynamics, start, config.horizon, atoms)
         # Signs of advantages have no weights: steps after an imagined end are left out.
         goes_on = jax.random.bernoulli(net.key("end"), dreams.continue_prob)
         there = until(goes_on).astype(bool)
-        x: Any = Sample(dreams, there)
+        x: Any = (dreams, there)
         return net.descend("behaviour_loss", dataclasses.replace(batch, transitions=x, mask=there))
 
     loss = functools.partial(behaviour_loss, atoms=atoms)
     descents = {"behaviour_loss": Loss(loss, ("policy", "value"))}
-    return dreamer4.on_recorded(env, config, descents, update)
+    return dreamer4.on_recorded(env, config, descents, update, "dreamer4_world_model")
 
 
 def check(env: Environment, config: Config, name: str) -> None:
@@ -117,3 +107,5 @@ def check(env: Environment, config: Config, name: str) -> None:
 
 
 dreamer4_imagination = System("dreamer4_imagination", Config, recipe, check=check)
+
+TINY = dreamer4_world_model.TINY | {"steps": 2}

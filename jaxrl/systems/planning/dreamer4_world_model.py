@@ -85,9 +85,8 @@ def recipe(env: Environment, config: Config) -> Recipe:
     return dreamer4.on_recorded(env, config, descents, update)
 
 
-dreamer4_world_model = System(
-    "dreamer4_world_model",
-    Config,
-    recipe,
-    check=dreamer4.check,
-)
+dreamer4_world_model = System("dreamer4_world_model", Config, recipe, check=dreamer4.check)
+
+TINY = {"env": "catch", "env_params": {"rows": 4, "columns": 3}, "episodes": 8}
+TINY |= {"data.batch_size": 4, "width": 8, "layers": 1, "hidden": (4,), "levels": 4, "context": 3}
+TINY |= {"horizon": 2, "bins": 5}

@@ -21,18 +21,18 @@ import jax.numpy as jnp
 import optax
 
 from jaxrl import losses
-from jaxrl.agents.planning.search import SEARCHES, ModelOutput, RootOutput, Searched, search
-from jaxrl.agents.planning.unrolled import Targets, targets
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
-from jaxrl.core.hyper import hyper, static
+from jaxrl.core.hyper import WIDE, hyper, static
 from jaxrl.core.settings import group
-from jaxrl.core.spaces import Discrete
 from jaxrl.core.types import Array, Environment, TimeStep, Transition, struct
 from jaxrl.kit.groups import Optimizer, Priorities, Replay, Target, Torso
 from jaxrl.kit.recipe import Loss, Part, Recipe
 from jaxrl.kit.system import System
+from jaxrl.networks.heads import check_discrete
 from jaxrl.networks.world_models import ValueEquivalentModel
+from jaxrl.systems.planning.search import SEARCHES, ModelOutput, RootOutput, Searched, search
+from jaxrl.systems.planning.unrolled import Targets, targets
 
 
 @group
@@ -47,7 +47,17 @@ class Config:
     outweigh all others.)"""
     torso: Torso = Torso(hidden=(128,))
     """Of representation, dynamics and prediction, each."""
-    optimizer: Optimizer = Optimizer(learning_rate=3e-3, max_grad_norm=5.0, eps=1e-5)
+    optimizer: Optimizer = Optimizer(
+        name="sgd",
+        momentum=0.9,
+        learning_rate=0.05,
+        learning_rate_end=7e-5,
+        learning_rate_steps=4_000_000,
+        schedule="exponential",
+    )
+    """Momentum 0.9, and a step size of 0.05 that falls to a tenth in every 350,000 of a million
+    gradient steps (of four environment steps each, here): the paper's pseudocode for Atari. Small
+    worlds learn with Adam, which MuZero Unplugged (arXiv:2104.06294) has too."""
     target: Target = Target(rate=1.0)
     """Of the parameters that reanalyse."""
 
@@ -62,15 +72,15 @@ class Config:
     reanalyse: float = static(0.0, low=0, high=1)
     """Fraction of the sequences of a batch that are searched again, by the copied parameters, which
     then also give the values to bootstrap from; the others have what was stored when acting."""
-    width: int = static(64, low=1)
+    width: int = static(64, low=1, high=WIDE)
     """Of a latent state."""
-    num_atoms: int = static(41, low=3)
+    num_atoms: int = static(41, low=3, high=WIDE)
     """Atoms of values and rewards, an odd number."""
     support: float = static(20.0, above=0)
     """Atoms reach from -support to support, on the scale of `losses.signed_hyperbolic`."""
 
     weight_decay: float = hyper(1e-4, low=0)
-    """c of the loss's c |params|^2."""
+    """c of the loss's c |params|^2 (equation 1), apart from which the optimizer has no decay."""
     discount: float = hyper(0.99, low=0, high=1)
     """Gamma, per step."""
     value_weight: float = hyper(1.0, low=0)
@@ -96,14 +106,9 @@ class Sample:
 def recipe(env: Environment, config: Config) -> Recipe:
     timestep, space = example_timestep(env, agents=True), env.action_space
     turn = -1.0 if timestep.reward.ndim > 1 else 1.0  # whether it passes on with every step
-    network = ValueEquivalentModel(
-        env.observation_space,
-        space.n,  # type: ignore[union-attr]
-        config.num_atoms,
-        config.width,
-        config.torso.hidden,
-        config.torso.activation,
-    )
+    torso, num_actions = config.torso, space.n  # type: ignore[union-attr]
+    sizes = num_actions, config.num_atoms, config.width, torso.hidden, torso.activation
+    network = ValueEquivalentModel(env.observation_space, *sizes)
     atoms = jnp.linspace(-config.support, config.support, config.num_atoms)
 
     def scalar(logits):
@@ -214,8 +219,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
 def check(env: Environment, config: Config, name: str) -> None:
     """Raises `UserError` where env and config do not fit: actions that are not Discrete, a game of
     more than two players or without roles, an even number of atoms."""
-    if not isinstance(env.action_space, Discrete):
-        raise UserError(f"{name} cannot act in {env.action_space!r}; it needs Discrete actions.")
+    check_discrete(env.action_space, name)
     timestep = example_timestep(env, agents=True)
     players = timestep.reward.shape[1:]
     if players not in ((), (2,)) or (players and timestep.role is None):
@@ -236,3 +240,7 @@ muzero = System(
     ),
     check=check,
 )
+
+TINY = {"env": "tic_tac_toe", "num_envs": 4, "num_steps": 8, "num_shards": 4, "updates": 1}
+TINY |= {"batch_size": 4, "capacity": 128, "warmup": 16, "simulations": 2, "unroll": 2, "n_step": 2}
+TINY |= {"reanalyse": 0.5, "width": 4, "hidden": (4,), "num_atoms": 5}

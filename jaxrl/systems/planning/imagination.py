@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -54,27 +55,37 @@ def judge(
     discount: Array | float,
     return_lambda: Array | float,
 ) -> Dreams:
-    """What was imagined, with its returns. outcome(features) -> two-hot logits of the reward of the
-    step that led there, and the logit of not having terminated there; critic(features) -> two-hot
-    logits of the value. Nothing flows back."""
+    """What was imagined, with its lambda-returns (arXiv:2301.04104, equation 4): what comes after
+    an imagined end counts for nothing, as far as it is one.
+
+    outcome(features) -> two-hot logits of the reward of the step that led there, and the logit of
+    not having terminated there; critic(features) -> two-hot logits of the value. Nothing flows
+    back.
+    """
     reward, continue_logit = outcome(features[1:])
     reward, value = (losses.categorical_mean(x, atoms) for x in (reward, critic(features[1:])))
     continue_prob = jax.nn.sigmoid(continue_logit)
-    returns = dream_returns(reward, value, discount * continue_prob, return_lambda)
+    never = jnp.zeros_like(reward, bool)
+    returns = losses.lambda_returns(
+        reward, value, never, never, discount * continue_prob, return_lambda
+    )
     return jax.lax.stop_gradient(Dreams(features, action, returns, continue_prob))
 
 
-def dream_returns(
-    reward: Array, next_value: Array, discount: Array, return_lambda: Array | float
-) -> Array:
-    """Lambda-returns [H, N] of imagined steps (arXiv:2301.04104, equation 4).
-
-    reward, next_value: [H, N], of where each step led. discount: [H, N], gamma times the
-        probability that the episode goes on there: what comes after an imagined end counts for
-        nothing.
-    """
-    never = jnp.zeros_like(reward, bool)
-    return losses.lambda_returns(reward, next_value, never, never, discount, return_lambda)
+def dream(
+    net: Any,
+    actor: Callable[[Array], Any],
+    critic: Callable[[Array], Array],
+    dynamics: Callable[[Tree, Tree, Key], tuple[Array, Tree]],
+    start: tuple[Array, Tree],
+    horizon: int,
+    atoms: Array,
+) -> Dreams:
+    """`imagine`, and then `judge` by the part `model` of `net`."""
+    features, action = imagine(actor, dynamics, start, net.key("dream"), horizon)
+    outcome = functools.partial(net.model, method="outcome")
+    discount, return_lambda = net.hyper.discount, net.hyper.return_lambda
+    return judge(features, action, outcome, critic, atoms, discount, return_lambda)
 
 
 def until(continues: Array) -> Array:

@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl import losses
-from jaxrl.agents.planning import imagination as i
 from jaxrl.core import random
 from jaxrl.networks.imagination import symexp_atoms
+from jaxrl.systems.planning import imagination as i
 
 H, N, GAMMA, TRACE = 6, 4, 0.9, 0.8
 
@@ -20,49 +20,41 @@ def expected(reward, value, continue_prob):
     return returns
 
 
-def test_returns_are_the_recursion_and_stop_at_imagined_ends():
+def test_returns_are_read_off_where_steps_led_and_stop_at_imagined_ends():
     rng = np.random.default_rng(0)
-    reward, value = rng.normal(size=(2, H, N)).astype(np.float32)
-    continue_prob = rng.uniform(size=(H, N)).astype(np.float32)
-    continue_prob[2, 0] = 0.0
-    discount = jnp.asarray(GAMMA * continue_prob)
-    returns, weight = (
-        i.dream_returns(*map(jnp.asarray, (reward, value)), discount, TRACE),
-        i.until(discount),
-    )
-    np.testing.assert_allclose(
-        returns, expected(reward, value, continue_prob), rtol=1e-5, atol=1e-6
-    )
-    alive = np.ones((H, N))
-    for t in range(1, H):
-        alive[t] = alive[t - 1] * GAMMA * continue_prob[t - 1]
-    np.testing.assert_allclose(weight, alive, rtol=1e-5)
-    # What is imagined after the end changes nothing before it, and counts for nothing.
-    more = jnp.asarray(reward).at[3:].add(100.0), jnp.asarray(value).at[2:].add(100.0)
-    later = i.dream_returns(*more, discount, TRACE)
-    np.testing.assert_array_equal(later[:3, 0], returns[:3, 0])
-    assert (later[:3, 1] != returns[:3, 1]).all()
-    assert (weight[3:, 0] == 0).all() and (weight[:3, 0] > 0).all()
-
-
-def test_what_counts_for_a_step_is_read_off_where_it_led():
-    rng = np.random.default_rng(1)
+    # Reward, logit of going on, and value of each place: as features, which "networks" code.
     features = rng.uniform(-1, 1, size=(H + 1, N, 3)).astype(np.float32)
+    features[3, 0, 1] = -np.inf  # the third step of the first dream ends it
     atoms = symexp_atoms(5, 1.0)
     code = lambda x: jnp.log(losses.two_hot(x, atoms) + 1e-12)
-    dreams = i.judge(
-        jnp.asarray(features),
-        jnp.zeros((H, N), jnp.int32),
-        lambda x: (code(x[..., 0]), x[..., 1]),
-        lambda x: code(x[..., 2]),
-        atoms,
-        GAMMA,
-        TRACE,
-    )
+
+    @jax.jit
+    def judged(features):
+        outcome = lambda x: (code(x[..., 0]), x[..., 1])
+        action = jnp.zeros((H, N), jnp.int32)
+        value = lambda x: code(x[..., 2])
+        return i.judge(features, action, outcome, value, atoms, GAMMA, TRACE)
+
+    dreams = judged(features)
     continue_prob = 1 / (1 + np.exp(-features[1:, :, 1]))
     np.testing.assert_allclose(dreams.continue_prob, continue_prob, rtol=1e-5)
     returns = expected(features[1:, :, 0], features[1:, :, 2], continue_prob)
     np.testing.assert_allclose(dreams.returns, returns, rtol=1e-4, atol=1e-5)
+    # What is imagined after the end changes nothing before it.
+    features[4:, :, 0], features[3:, :, 2] = 1.0, 1.0
+    later = judged(features).returns
+    np.testing.assert_array_equal(later[:3, 0], dreams.returns[:3, 0])
+    assert (later[:3, 1] != dreams.returns[:3, 1]).all()
+
+
+def test_a_step_weighs_what_is_likely_to_be_reached():
+    continues = np.random.default_rng(1).uniform(size=(H, N)).astype(np.float32)
+    continues[2, 0] = 0.0
+    weight, alive = i.until(jnp.asarray(continues)), np.ones((H, N))
+    for t in range(1, H):
+        alive[t] = alive[t - 1] * continues[t - 1]
+    np.testing.assert_allclose(weight, alive, rtol=1e-5)
+    assert (weight[3:, 0] == 0).all() and (weight[:3, 0] > 0).all()
 
 
 def test_imagining_acts_where_it_is_and_goes_where_that_leads():

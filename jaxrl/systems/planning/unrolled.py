@@ -5,8 +5,8 @@ from __future__ import annotations
 import jax.numpy as jnp
 
 from jaxrl import losses
-from jaxrl.agents.planning.search import of_mover
 from jaxrl.core.types import Array, Transition, struct
+from jaxrl.systems.planning.search import of_mover
 
 
 @struct

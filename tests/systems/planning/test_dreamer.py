@@ -10,34 +10,31 @@ import numpy as np
 import pytest
 
 from jaxrl import losses
-from jaxrl.agents.planning import dreamer as d
-from jaxrl.agents.planning.imagination import Dreams
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
+from jaxrl.core.hyper import override
 from jaxrl.core.settings import replace
 from jaxrl.core.spaces import Box, Discrete
 from jaxrl.core.types import Policy
 from jaxrl.envs.pixels.catch import catch
 from jaxrl.networks import recurrent_world_model as world
 from jaxrl.networks.imagination import symexp_atoms
-from jaxrl.systems.planning import dreamer as kit
-from tests.contracts.structure import check_structure
+from jaxrl.systems.planning import dreamer as d
+from jaxrl.systems.planning.imagination import Dreams
+from tests.kit.stub import stub
 
 SIZES = {"num_envs": 2, "num_steps": 4, "updates": 1, "capacity": 64, "warmup": 16}
 SIZES |= {"batch_size": 2, "length": 4, "horizon": 3, "deterministic": 5, "groups": 2}
 SIZES |= {"classes": 3, "hidden": (8,), "bins": 5}
-CONFIG, KIT = d.Config(**SIZES), replace(kit.Config(), SIZES)
-KIT_NAMES = {"learning_rate": "model.learning_rate", "slow_rate": "slow.rate"}
-KIT_NAMES |= {"behaviour_learning_rate": "behaviour.learning_rate"}
-both_kinds = pytest.mark.parametrize("kind", ["old", "kit"])
+CONFIG = replace(d.Config(), SIZES)
 ENV = catch(rows=3, columns=3)
 
 
 @functools.cache
-def trained(kind="old"):
+def trained():
     """The parts before and after one update, of an agent whose actor and critic have no say in the
     model's parameters, and whose batch is known."""
-    algorithm = d.dreamer(ENV, CONFIG) if kind == "old" else kit.dreamer(ENV, KIT)
+    algorithm = d.dreamer(ENV, CONFIG)
     agent, source = algorithm.agent, algorithm.source
 
     @jax.jit
@@ -50,13 +47,8 @@ def trained(kind="old"):
         after, info = agent.update(state, batch, key)
         return batch, state, after, info
 
-    def go(**changes):
-        if kind == "kit":
-            changes = {KIT_NAMES.get(k, k): v for k, v in changes.items()}
-        elif "slow_rate" in changes:
-            changes["slow_decay"] = 1 - changes.pop("slow_rate")
-        hyper = {**algorithm.hyper, **{k: jnp.float32(v) for k, v in changes.items()}}
-        batch, before, after, info = run(random.key(0), hyper)
+    def go(changes=None):
+        batch, before, after, info = run(random.key(0), override(algorithm.hyper, changes))
         return batch, parts(before), parts(after), info
 
     return go
@@ -64,8 +56,6 @@ def trained(kind="old"):
 
 def parts(state):
     """Parameters by name, and the running range."""
-    if hasattr(state, "behaviour"):
-        return {"model": state.model, **state.behaviour, "slow": state.slow, "range": state.range}
     found = {name: part.params for name, part in state.parts.items()}
     return {**found, "slow": state.parts["critic"].target, "range": state.extra}
 
@@ -76,33 +66,33 @@ def moved(a, b):
     ]
 
 
-@both_kinds
-def test_behaviour_and_model_are_learnt_apart(kind):
+@pytest.mark.slow
+def test_behaviour_and_model_are_learnt_apart():
     of = lambda x, *names: [x[name] for name in names]
     behaviour = "actor", "critic"
-    _, before, after, info = trained(kind)(behaviour_learning_rate=0.0)
+    _, before, after, info = trained()({"behaviour.learning_rate": 0.0})
     assert not any(moved(of(before, *behaviour), of(after, *behaviour)))
     assert any(moved(before["model"], after["model"]))
-    _, before, after, _ = trained(kind)(learning_rate=0.0)
+    _, before, after, _ = trained()({"model.learning_rate": 0.0})
     assert not any(moved(before["model"], after["model"]))
     assert any(moved(before["actor"], after["actor"]))
     assert any(moved(before["critic"], after["critic"]))
     # The model's step does not depend on the behaviour's losses at all.
-    _, _, plain, _ = trained(kind)()
-    _, _, other, _ = trained(kind)(entropy_weight=10.0, discount=0.1)
+    _, _, plain, _ = trained()()
+    _, _, other, _ = trained()({"entropy_weight": 10.0, "discount": 0.1})
     assert not any(moved(plain["model"], other["model"]))
     assert any(moved(of(plain, *behaviour), of(other, *behaviour)))
     assert all(np.isfinite(x) for x in info.metrics.values())
 
 
-@both_kinds
-def test_the_slow_critic_and_the_range_are_running_averages(kind):
-    _, before, after, _ = trained(kind)(slow_rate=0.25)
+@pytest.mark.slow
+def test_the_slow_critic_and_the_range_are_running_averages():
+    _, before, after, _ = trained()({"slow.rate": 0.25})
     mixed = jax.tree.map(
         lambda slow, new: 0.75 * slow + 0.25 * new, before["slow"], after["critic"]
     )
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-6), after["slow"], mixed)
-    _, _, after, _ = trained(kind)(range_decay=1.0)
+    _, _, after, _ = trained()({"range_decay": 1.0})
     assert after["range"] == before["range"] == 0
 
 
@@ -125,6 +115,7 @@ def loss():
     return means
 
 
+@pytest.mark.slow
 def test_the_loss_knows_cells_and_that_cuts_are_no_ends():
     batch = trained()()[0]
     plain = loss()(batch.transitions)
@@ -141,6 +132,7 @@ def test_the_loss_knows_cells_and_that_cuts_are_no_ends():
     assert 6 * np.log(2) < plain["observation_loss"] < 20 * np.log(2)
 
 
+@pytest.mark.slow
 def test_reward_and_end_belong_to_the_successor():
     t = trained()()[0].transitions
     plain = loss()(t)
@@ -167,28 +159,13 @@ def test_binary_features_are_known_by_their_kind():
     np.testing.assert_array_equal(world.binary_features(space, 10), expected)
 
 
-def test_structure_and_bad_settings():
-    check_structure(d.dreamer(ENV, CONFIG))
-    assert d.dreamer(ENV, CONFIG) is d.dreamer(ENV, config=CONFIG)
-    for changes, what in (
-        ({"horizon": 0}, "horizon is 0; it must be at least 1"),
-        ({"bins": 4}, "bins is 4; it must be odd"),
-        ({"hidden": (8, 0)}, "hidden is"),
-        ({"length": 400}, "capacity is 64"),
-    ):
-        with pytest.raises(UserError, match=what):
-            d.dreamer(ENV, d.Config(**{**vars(CONFIG), **changes}))
-
-
-def test_structure_and_bad_settings_on_the_kit():
-    check_structure(kit.dreamer(ENV, KIT))
-    assert kit.dreamer(ENV, KIT) is kit.dreamer(ENV, config=KIT)
+def test_settings_that_do_not_fit():
     for changes, what in (
         ({"bins": 4}, "bins is 4; it must be odd"),
         ({"length": 400}, "capacity is 64"),
     ):
         with pytest.raises(UserError, match=what):
-            kit.dreamer(ENV, replace(KIT, changes))
+            d.dreamer(ENV, replace(CONFIG, changes))
 
 
 def table(rng, *shape):
@@ -211,24 +188,24 @@ def test_the_behaviours_loss_weighs_what_is_likely_to_be_reached():
 
     policy = SimpleNamespace(entropy=lambda: entropy, log_prob=lambda a: jnp.asarray(taken))
     for spread in (0.5, 4.0):  # below 1 returns are not divided
-        net = SimpleNamespace(
-            hyper=SimpleNamespace(discount=0.9, entropy_weight=0.1),
+        net = stub(
+            hyper={"discount": 0.9, "entropy_weight": 0.1},
             extra=jnp.float32(spread),
             actor=lambda x: of(x, policy),
             critic=lambda x: of(x, value),
-            target=SimpleNamespace(critic=lambda x: of(x, slow)),
+            target={"critic": lambda x: of(x, slow)},
         )
         dreams = Dreams(features, action, returns, continues)
-        values, reports = kit.behaviour_loss(net, dreams, atoms)
+        actor_loss, _ = d.actor_loss(net, dreams, atoms)
         weight = np.ones((horizon, places))
         for t in range(1, horizon):
             weight[t] = weight[t - 1] * 0.9 * continues[t - 1]
         mean = lambda x: np.asarray(jax.nn.softmax(x)) @ np.asarray(atoms)
         advantage = (returns - mean(value)) / max(1.0, spread)
         expected = weight * (-taken * advantage - 0.1 * entropy)
-        np.testing.assert_allclose(reports["actor_loss"], expected, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(actor_loss, expected, rtol=1e-4, atol=1e-5)
         two_hot = lambda target: np.asarray(losses.two_hot(jnp.clip(target, -2, 2), atoms))
         code = two_hot(returns) + two_hot(mean(slow))
         critic_loss = -weight * (code * np.asarray(jax.nn.log_softmax(value))).sum(-1)
-        np.testing.assert_allclose(reports["critic_loss"], critic_loss, rtol=1e-4, atol=1e-5)
-        np.testing.assert_allclose(values, expected + critic_loss, rtol=1e-4, atol=1e-5)
+        found = d.critic_loss(net, dreams, atoms)
+        np.testing.assert_allclose(found, critic_loss, rtol=1e-4, atol=1e-5)

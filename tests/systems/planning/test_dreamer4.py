@@ -10,9 +10,7 @@ import numpy as np
 import pytest
 
 from jaxrl import losses
-from jaxrl.agents.planning import dreamer4 as d
-from jaxrl.agents.planning.imagination import Dreams
-from jaxrl.core import random, train
+from jaxrl.core import random, train, trees
 from jaxrl.core.errors import UserError
 from jaxrl.core.learn import take_over
 from jaxrl.core.settings import replace
@@ -22,17 +20,16 @@ from jaxrl.envs.pixels.catch import catch
 from jaxrl.kit.wrapping import Wrapped, params_of
 from jaxrl.systems.planning import dreamer4_imagination as imagination
 from jaxrl.systems.planning import dreamer4_world_model as world
-from tests.contracts.structure import check_structure
+from jaxrl.systems.planning.imagination import Dreams
+from tests.kit.stub import stub
 
 ENV = catch(rows=4, columns=3)
 T, B = 3, 4
 SIZES = {"width": 8, "layers": 1, "hidden": (8,), "levels": 4, "context": 3, "horizon": 2}
 SIZES |= {"bins": 5}
-CONFIG = d.Config(**SIZES, steps=2)
 DATA = {"data.episodes": 8, "data.batch_size": 4}
 WORLD = replace(world.Config(), SIZES | DATA)
 IMAGINATION = replace(imagination.Config(), SIZES | DATA | {"steps": 2})
-both_kinds = pytest.mark.parametrize("kind", ["old", "kit"])
 
 
 @functools.cache
@@ -57,28 +54,19 @@ def batch():
 
 
 @functools.cache
-def programs(kind):
+def programs():
     """The first phase's state, what learns the world, and what goes on and improves the policy."""
-    if kind == "old":
-        first, second = d.agents(ENV, CONFIG)
-    else:
-        first = world.dreamer4_world_model.agent(ENV, WORLD)
-        second = imagination.dreamer4_imagination.agent(ENV, IMAGINATION)
-    begin = lambda agent: jax.jit(agent.init)(random.key(1), agent.hyper)
-    fresh, improve = Wrapped(begin(second), (), {}), jax.jit(second.update)
+    first = world.dreamer4_world_model.agent(ENV, WORLD)
+    second = imagination.dreamer4_imagination.agent(ENV, IMAGINATION)
+    fresh = trees.zeros(jax.eval_shape(second.init, random.key(0), second.hyper))
+    improve = jax.jit(second.update)
 
     def go_on(state, batch, key):
-        held = {n: state.hyper.get(n, v) for n, v in fresh.agent.hyper.items()}
-        taken = take_over(fresh, state).agent
+        held = {n: jnp.float32(state.hyper.get(n, v)) for n, v in second.hyper.items()}
+        taken = take_over(Wrapped(fresh, (), {}), state).agent
         return improve(dataclasses.replace(taken, hyper=held), batch, key)
 
-    return begin(first), jax.jit(first.update), go_on
-
-
-def parts(state):
-    if hasattr(state, "parts"):
-        return params_of(state)
-    return {name: getattr(state, name) for name in ("model", "prior", "policy", "value")}
+    return jax.jit(first.init)(random.key(1), first.hyper), jax.jit(first.update), go_on
 
 
 def same(a, b):
@@ -91,31 +79,31 @@ def replaced(**changes):
     return dataclasses.replace(b, transitions=dataclasses.replace(b.transitions, **changes))
 
 
-@both_kinds
-def test_each_phase_learns_its_own(kind):
-    state, learn_world, improve = programs(kind)
+@pytest.mark.slow
+def test_each_phase_learns_its_own():
+    state, learn_world, improve = programs()
     learnt, info = learn_world(state, batch(), random.key(2))
-    before, after = parts(state), parts(learnt)
+    before, after = params_of(state), params_of(learnt)
     assert not same(before["model"], after["model"])
     assert not same(before["policy"], after["policy"])
     assert same(before["value"], after["value"]) and same(after["prior"], after["policy"])
     assert all(np.isfinite(x) for x in info.metrics.values())
     improved, info = improve(learnt, batch(), random.key(3))
-    before, after = after, parts(improved)
+    before, after = after, params_of(improved)
     assert same(before["model"], after["model"]) and same(before["prior"], after["prior"])
     assert not same(before["policy"], after["policy"])
     assert not same(before["value"], after["value"])
     assert all(np.isfinite(x) for x in info.metrics.values())
     assert info.metrics["prior_kl"] == 0  # where the policy is the prior still
-    if kind == "kit":  # each with the averages of its own phase
-        count = lambda state, name: int(state.parts[name].optimizer.count)
-        steps = {name: (count(learnt, name), count(improved, name)) for name in after}
-        assert steps == {"model": (1, 1), "prior": (1, 1), "policy": (0, 1), "value": (0, 1)}
+    # Each is trained with the averages of its own phase.
+    count = lambda state, name: int(state.parts[name].optimizer.count)
+    steps = {name: (count(learnt, name), count(improved, name)) for name in after}
+    assert steps == {"model": (1, 1), "prior": (1, 1), "policy": (0, 1), "value": (0, 1)}
 
 
-@both_kinds
-def test_actions_that_nobody_told_are_never_seen(kind):
-    state, learn_world, improve = programs(kind)
+@pytest.mark.slow
+def test_actions_that_nobody_told_are_never_seen():
+    state, learn_world, improve = programs()
     action = batch().transitions.action
     hidden, told = action.at[:, 2:].add(1) % 3, action.at[:, :2].add(1) % 3
     # Imagination may begin in a first frame, to which no action led: hence two keys.
@@ -132,9 +120,9 @@ def test_actions_that_nobody_told_are_never_seen(kind):
     assert info.metrics["cloning_loss"] != other.metrics["cloning_loss"]
 
 
-@both_kinds
-def test_nothing_after_an_episodes_end_is_learnt_from(kind):
-    state, learn_world, improve = programs(kind)
+@pytest.mark.slow
+def test_nothing_after_an_episodes_end_is_learnt_from():
+    state, learn_world, improve = programs()
     t = batch().transitions
     put = lambda timestep: dataclasses.replace(
         timestep,
@@ -146,16 +134,13 @@ def test_nothing_after_an_episodes_end_is_learnt_from(kind):
         assert same(update(state, batch(), random.key(2)), update(state, changed, random.key(2)))
 
 
-@both_kinds
-def test_outcomes_belong_to_the_successor_and_cloning_does_not_see_it(kind):
-    state, learn_world, _ = programs(kind)
+@pytest.mark.slow
+def test_outcomes_belong_to_the_successor_and_cloning_does_not_see_it():
+    state, learn_world, _ = programs()
     jolt = lambda x: x + 0.1 * jnp.sin(jnp.arange(x.size)).reshape(x.shape)
-    if kind == "old":
-        state = dataclasses.replace(state, model=jax.tree.map(jolt, state.model))
-    else:
-        model = state.parts["model"]
-        model = dataclasses.replace(model, params=jax.tree.map(jolt, model.params))
-        state = dataclasses.replace(state, parts=state.parts | {"model": model})
+    model = state.parts["model"]
+    model = dataclasses.replace(model, params=jax.tree.map(jolt, model.params))
+    state = dataclasses.replace(state, parts=state.parts | {"model": model})
     metrics = lambda b: learn_world(state, b, random.key(2))[1].metrics
     plain, t = metrics(batch()), batch().transitions
     before = dataclasses.replace(t.timestep, reward=t.timestep.reward + 1)
@@ -164,16 +149,14 @@ def test_outcomes_belong_to_the_successor_and_cloning_does_not_see_it(kind):
     cells = t.next_timestep.observation
     after = dataclasses.replace(t.next_timestep, observation=cells.at[-1].set(~cells[-1]))
     changed = metrics(replaced(next_timestep=after))
-    ends = "going_on_loss" if kind == "old" else "continue_loss"
-    assert all(changed[name] != plain[name] for name in ("reward_loss", ends))
+    assert all(changed[name] != plain[name] for name in ("reward_loss", "continue_loss"))
     assert changed["cloning_loss"] == plain["cloning_loss"]
 
 
-@both_kinds
-def test_a_policy_that_acts_remembers_the_frames_of_its_episode(kind):
+@pytest.mark.slow
+def test_a_policy_that_acts_remembers_the_frames_of_its_episode():
     agent = world.dreamer4_world_model.agent(ENV, WORLD)
-    agent = d.agents(ENV, CONFIG)[0] if kind == "old" else agent
-    state, *_ = programs(kind)
+    state, *_ = programs()
     act = jax.jit(agent.act, static_argnums=4)
     memory, key = agent.memory(B), random.key(4)
     np.testing.assert_array_equal(memory.action, 3)
@@ -182,18 +165,6 @@ def test_a_policy_that_acts_remembers_the_frames_of_its_episode(kind):
         action, memory, _ = act(state, timestep, memory, key, False)
         np.testing.assert_array_equal(memory.action, action)
         np.testing.assert_array_equal(memory.cache.position, t + 1)
-
-
-def test_bad_settings():
-    for changes, what in (
-        ({"levels": 6}, "levels is 6; it must be a power of two"),
-        ({"steps": 8}, "must fit levels=4"),
-        ({"width": 9}, "does not divide"),
-    ):
-        with pytest.raises(UserError, match=what):
-            d.agents(ENV, dataclasses.replace(CONFIG, **changes))
-    with pytest.raises(UserError, match=r"dreamer4 cannot act in .* it needs Discrete actions"):
-        d.agents(pendulum.pendulum(), CONFIG)
 
 
 def test_what_does_not_fit_is_refused():
@@ -209,11 +180,6 @@ def test_what_does_not_fit_is_refused():
             system(ENV, replace(config, changes))
     with pytest.raises(UserError, match="dreamer4_world_model cannot act in Box"):
         build(pendulum.pendulum(), WORLD)
-
-
-def test_structure():
-    check_structure(world.dreamer4_world_model(ENV, WORLD))
-    check_structure(imagination.dreamer4_imagination(ENV, IMAGINATION))
 
 
 def test_imagination_takes_the_state_of_the_world_model_over():
@@ -236,7 +202,8 @@ def test_both_phases_learn_from_the_same_episodes():
         world.dreamer4_world_model(ENV, WORLD),
         imagination.dreamer4_imagination(ENV, IMAGINATION),
     )
-    found = [train.start(a, key, hyper).state.source.whole for a in algorithms]
+    start = lambda a: jax.jit(lambda: train.start(a, key, hyper).state.source.whole)()
+    found = [start(a) for a in algorithms]
     for x, y in zip(*map(jax.tree.leaves, found), strict=True):
         assert (x == y).all()
     assert found[0].transitions.extras["labelled"][0].sum() == 4
@@ -267,8 +234,8 @@ def test_the_mean_of_the_world_models_loss_is_the_sum_of_means_over_frames_steps
         assert method == "outcome" and (x == features[1:]).all()
         return reward, ends
 
-    net = SimpleNamespace(
-        hyper=SimpleNamespace(conditioned=1.0, bootstrap=1.0),
+    net = stub(
+        hyper={"conditioned": 1.0, "bootstrap": 1.0},
         key=lambda: None,
         model=outcome,
         prior=policy_of,
@@ -302,13 +269,13 @@ def test_the_policy_follows_signs_of_advantages_near_the_prior_before_an_imagine
     there = np.arange(T)[:, None] <= np.arange(B)
     turned = lambda x: 1 - 2 * x
     value = table(rng, T, B, 5)
-    net = SimpleNamespace(
-        hyper=SimpleNamespace(alpha=0.4, beta=0.3),
+    net = stub(
+        hyper={"alpha": 0.4, "beta": 0.3},
         policy=policy_of,
         prior=lambda x: policy_of(turned(x)),
         value=lambda x: value,
     )
-    values, reports = imagination.behaviour_loss(net, imagination.Sample(dreams, there), atoms)
+    values, reports = imagination.behaviour_loss(net, (dreams, there), atoms)
     log, prior = (policy_of(f(dreams.features[:-1])).logits for f in (lambda x: x, turned))
     kl = (np.exp(log) * (log - prior)).sum(-1)
     taken = np.take_along_axis(np.asarray(log), dreams.action[..., None], -1)[..., 0]

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from jaxrl import envs
-from jaxrl.agents.planning.search import search, simulator
 from jaxrl.core import random, trees
 from jaxrl.exact import tic_tac_toe
+from jaxrl.systems.planning.search import search, simulator
 
 SIMULATIONS = 100
 COUNT = 64
@@ -24,6 +24,7 @@ def reach(env, position):
     return moves
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["puct", "gumbel"])
 def test_search_with_the_rules_plays_tic_tac_toe_as_minimax_does(kind):
     """From positions with at most four free fields none drops a point, and the root's value

@@ -1,1 +1,0 @@
-"""Agents that search before they act."""
