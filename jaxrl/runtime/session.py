@@ -15,7 +15,7 @@ import numpy as np
 
 import jaxrl
 from jaxrl.core import metrics as m
-from jaxrl.core import random
+from jaxrl.core import random, shared
 from jaxrl.core.types import Algorithm, Environment
 from jaxrl.evaluation.statistics import mean_interval
 from jaxrl.runtime import checkpoints, configuration, driver, run_folder, stopping, tracking
@@ -191,7 +191,7 @@ class Session:
             "jax": jax.__version__,
         }
         path = run_folder.checkpoints(folder)
-        checkpoints.save(path, step, progress, meta, keep=self.config.keep)
+        checkpoints.save(path, step, shared.bare(progress), meta, keep=self.config.keep)
         return meta
 
     def _draw(self, rows: list[dict[str, Any]]) -> None:

@@ -9,7 +9,7 @@ import jax
 
 from jaxrl.core import random
 from jaxrl.core.types import Environment
-from jaxrl.runtime import checkpoints, configuration, earlier, run_folder, stopping
+from jaxrl.runtime import configuration, earlier, run_folder, stopping
 from jaxrl.runtime.building import build, evaluation_environment, prepare, program
 from jaxrl.runtime.configuration import Experiment
 from jaxrl.runtime.display import Display
@@ -70,7 +70,7 @@ def _go_on(config: Experiment, display: Display) -> Path:
         earlier.check_as_saved(folder, config, checkpoint)
         _, session, keys = _session(config, members_of(folder), display)
         with session.interrupt.noted(), stopping.explained(folder):
-            progress, meta = checkpoints.restore(checkpoint, session.program.shapes(keys))
+            progress, meta = earlier.restored(checkpoint, session.program.shapes(keys))
             display.say(f"Going on from update {meta['step']} of {folder}.")
             session.run(folder, session.program.place(progress), meta)
     return folder

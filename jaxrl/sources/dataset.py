@@ -6,10 +6,12 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxrl.core import hyper as hyperparameters
 from jaxrl.core import trees
 from jaxrl.core.errors import UserError
+from jaxrl.core.shared import Original
 from jaxrl.core.types import Array, Batch, Source, TimeStep, Transition, Tree, struct
 from jaxrl.sources import ring
 from jaxrl.sources.ring import Ring
@@ -35,7 +37,7 @@ def dataset(
         (`frames`, which drive plans and schedules) are these batches: gradient steps.
     name: what it is called in messages.
 
-    The arrays lie in the source's state, so programs capture no constants but in `init`. Raises
+    The arrays are `Shared`: once in memory for all members of a run, and in no checkpoint. Raises
     `UserError` for sizes below 1, an empty set, arrays of different lengths and windows longer than
     the set.
     """
@@ -47,12 +49,14 @@ def dataset(
     trees.check_rows(transitions, size, f"the rewards of the data set '{name}'")
     if size < (length or 1):
         raise UserError(f"length is {length}; the data set '{name}' has {size} steps.")
+    column = jax.tree.map(lambda x: np.asarray(x)[:, None], transitions)
+    original = Original(column, f"the data set '{name}'")
 
     def init(key, hyper, policy):
         begin = lambda: sampler.written(sampler.init(size, 1), jnp.int32(0), size)
         return Ring(
             jnp.int32(0),  # batches so far
-            jax.tree.map(lambda x: jnp.asarray(x)[:, None], transitions),
+            original.shared(),
             None,
             None,
             jnp.int32(0),
@@ -66,6 +70,7 @@ def dataset(
         return dataclasses.replace(state, source=batches), batches.astype(jnp.float32), {}
 
     def sample(state: Ring, fresh: Array, key) -> Batch:
+        state = dataclasses.replace(state, transitions=state.transitions.value)
         return ring.draw(state, sampler, key, fresh, batch_size, length)
 
     def feedback(state: Ring, batch: Batch, priority):

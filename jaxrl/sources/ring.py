@@ -9,14 +9,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxrl.core.types import Array, Batch, Key, Transition, Tree, struct
+from jaxrl.core.types import Array, Batch, Key, Tree, struct
 from jaxrl.sources.samplers import Sampler
 
 
 @struct
 class Ring:
     source: Tree  # of what fills it
-    transitions: Transition  # [L, B]: a ring over time; a stream keeps its column
+    transitions: Any  # [L, B]: a ring over time; a stream keeps its column. `Shared` in a data set
     mask: Array | None  # [L, B], as the source's batches have it
     memory: Tree  # [L / T, B]: before each window that was collected; None unless it is kept
     head: Array  # int32: the row that is written next
