@@ -1,21 +1,19 @@
 """What a source hands out is the same on one device and on four, where each gets its shards."""
 
-import re
-
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
-from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from jaxrl.core import random
+from jaxrl.core.errors import UserError
 from jaxrl.core.types import Policy
 from jaxrl.sources import dataset, episodes, mixed, proportional, replay, rollouts
 from jaxrl.sources.recorded import recorded
 from jaxrl.sources.rollouts import SHARDS
+from tests.contracts import devices
 from tests.datasets.files import counted, world
 
-DEVICES, STREAMS, ITEMS = 4, 8, 16
+SHARDED, STREAMS, ITEMS = 4, 8, 16
 
 
 def act(state, timestep, memory, key, greedy):
@@ -28,16 +26,14 @@ POLICY = Policy(act, lambda n: jnp.zeros((n, 3)), ())
 
 def sources():
     data, played = counted().transitions, rollouts(world(), STREAMS, 2)
-    own = replay(played, 160, ITEMS, warmup=32, num_shards=DEVICES)
+    own = replay(played, 160, ITEMS, warmup=32, num_shards=SHARDED)
     return {
-        "episodes": episodes(world(), STREAMS, num_shards=DEVICES),
-        "dataset": dataset(data, ITEMS, sampler=proportional(), num_shards=DEVICES),
-        "windows": dataset(data, ITEMS, length=3, num_shards=DEVICES),
-        "mixed": mixed(dataset(data, ITEMS, num_shards=DEVICES), own, DEVICES),
-        "recorded": recorded(world(), POLICY, 6, ITEMS, num_shards=DEVICES),
+        "episodes": episodes(world(), STREAMS, num_shards=SHARDED),
+        "dataset": dataset(data, ITEMS, 3, proportional(), num_shards=SHARDED),
+        "mixed": mixed(dataset(data, ITEMS, num_shards=SHARDED), own, SHARDED),
+        "recorded": recorded(world(), POLICY, 6, ITEMS, num_shards=SHARDED),
         "replay": replay(
-            played, 160, ITEMS, length=3, sampler=proportional(), warmup=32, keep_memory=False,
-            num_shards=DEVICES,
+            played, 160, ITEMS, 3, proportional(), warmup=32, num_shards=SHARDED
         ),
     }  # fmt: skip
 
@@ -65,45 +61,43 @@ def ran():
     begin = lambda key: {k: s.init(key, s.hyper, POLICY) for k, s in ALL.items()}
     states = jax.jit(begin)(random.key(0))
 
-    def on(devices):
-        mesh = jax.make_mesh(
-            (devices,), (SHARDS,), axis_types=(AxisType.Auto,), devices=jax.devices()[:devices]
-        )
-        is_spec = lambda x: isinstance(x, PartitionSpec)
-        places = {
-            name: jax.tree.map(
-                lambda spec, part: jax.tree.map(lambda _: NamedSharding(mesh, spec), part),
-                source.partition,
-                states[name],
-                is_leaf=is_spec,
-            )
-            for name, source in ALL.items()
-        }
+    def on(count):
+        mesh, places = devices.mesh(count), {}
+        for name, source in ALL.items():
+            places[name] = devices.shardings(mesh, source.partition, states[name])
         placed = jax.tree.map(jax.device_put, states, places)
         go = jax.jit(step, out_shardings=(places, None, None))
         program = go.lower(placed, random.key(1)).compile()
         placed, *_ = program(placed, random.key(1))
-        return program(placed, random.key(2)), program.as_text()
+        return program(placed, random.key(2)), program
 
-    return on(1), on(DEVICES)
+    return on(1), on(SHARDED)
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_batches_are_split_and_the_same(ran, name):
     (one, _), (four, _) = ran
-    for x in jax.tree.leaves(four[1][name]):
-        axis = 0 if name in ("dataset", "mixed") else 1
-        assert len(x.sharding.spec) > axis and x.sharding.spec[axis] == SHARDS, x.sharding
-    for part, other in zip(one, four, strict=True):
-        for a, b in zip(jax.tree.leaves(part[name]), jax.tree.leaves(other[name]), strict=True):
-            np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-5)
+    batch = four[1][name]
+    axis = batch.reward.ndim - 1
+    for x in (batch.observation, batch.action, batch.reward):
+        assert x.sharding.spec[axis] == SHARDS
+    devices.assert_equal([part[name] for part in one], [part[name] for part in four], 1e-5)
 
 
 def test_no_trajectories_are_gathered(ran):
-    """Only priorities of a batch are, one number for each item."""
-    text = ran[1][1]
-    shapes = re.findall(r"= \w+\[([\d,]*)\]\S* all-gather\(", text)
-    sizes = [np.prod([int(n) for n in shape.split(",") if n]) for shape in shapes]
-    print(shapes)
-    assert "all-reduce" in text
-    assert all(size <= ITEMS for size in sizes), shapes
+    """Only priorities of a batch are, and whose they are."""
+    program = ran[1][1]
+    assert "all-reduce" in program.as_text()
+    assert all(size <= 2 * ITEMS for size in devices.gathered(program))
+
+
+def test_sizes_that_do_not_divide():
+    data = counted().transitions
+    for build in (
+        lambda: episodes(world(), 6, num_shards=4),
+        lambda: dataset(data, 6, num_shards=4),
+        lambda: recorded(world(), POLICY, 6, 6, num_shards=4),
+        lambda: replay(rollouts(world(), 4, 1), 100, 6, num_shards=4),
+    ):
+        with pytest.raises(UserError, match="=6 does not divide into num_shards=4"):
+            build()
