@@ -1,6 +1,7 @@
 """A program on several devices, laid out as `partition` says."""
 
 import re
+from typing import Any
 
 import jax
 import numpy as np
@@ -27,10 +28,10 @@ def shardings(mesh, partition, state):
     )
 
 
-def compiled(algorithm: Algorithm, key, steps: int, devices: int):
+def compiled(algorithm: Algorithm, key, steps: int, devices: int) -> tuple[Run, Any]:
     """A run that has just begun, and the program of `steps` of its steps."""
     on, run = mesh(devices), start(algorithm, key)
-    everywhere = NamedSharding(on, PartitionSpec())
+    everywhere: Any = NamedSharding(on, PartitionSpec())
     places = Run(shardings(on, algorithm.partition, run.state), everywhere, everywhere)
     run = jax.tree.map(jax.device_put, run, places)
     go = jax.jit(lambda run: train(algorithm, run, steps), out_shardings=(places, None))
