@@ -6,16 +6,20 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.core.errors import UserError
+from jaxrl.core.shared import is_shared
 from jaxrl.core.types import Array, Tree
 
 
 def where(mask: Array, a: Tree, b: Tree) -> Tree:
-    """Leaf by leaf `a` where `mask`, else `b`; `mask` covers the leading axes of every leaf."""
+    """Leaf by leaf `a` where `mask`, else `b`; `mask` covers the leading axes of every leaf. What
+    is `Shared` is the same in both."""
 
     def choose(x, y):
+        if is_shared(x):
+            return x
         return jnp.where(mask.reshape(mask.shape + (1,) * (jnp.ndim(x) - mask.ndim)), x, y)
 
-    return jax.tree.map(choose, a, b)
+    return jax.tree.map(choose, a, b, is_leaf=is_shared)
 
 
 def all_finite(tree: Tree) -> Array:

@@ -151,9 +151,11 @@ class Episodes:
 
     num_envs: int = static(16, low=1, high=MANY)
     """Episodes in one update."""
+    num_shards: int = static(1, low=1)
+    """Logical shards of the environments: how many devices can share a run at most."""
 
     def source(self, env: Environment, tasks: Tasks | None = None) -> Source:
-        return episodes(env, self.num_envs, tasks)
+        return episodes(env, self.num_envs, tasks, self.num_shards)
 
 
 @group

@@ -186,9 +186,14 @@ class Net:
 
     def slices(self, count: int, batch: Batch, turn: Callable[[Net, Batch], Net]) -> Net:
         """`turn` on each of `count` batches [n, ...], one after the other, into which `batch`
-        [count * n, ...] is cut."""
-        data = (batch.transitions, batch.mask, batch.weight)
-        data = jax.tree.map(lambda x: x.reshape(count, -1, *x.shape[1:]), data)
+        [count * n, ...] is cut; every logical shard of it is cut alike."""
+        data, shards = (batch.transitions, batch.mask, batch.weight), self.kit.recipe.num_shards
+
+        def cut(x):
+            x = jnp.moveaxis(x.reshape(shards, count, -1, *x.shape[1:]), 0, 1)
+            return x.reshape(count, -1, *x.shape[3:])
+
+        data = jax.tree.map(cut, data)
 
         def part(data):
             x, mask, weight = data

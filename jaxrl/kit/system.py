@@ -84,7 +84,9 @@ class System:
                 if name not in parts:
                     raise unknown(f"part of '{self.name}'", name, parts)
                 parts[name] = dataclasses.replace(parts[name], **{field: value})
-        return learner(self.name, config, dataclasses.replace(recipe, parts=parts))
+        shards = num_shards(config)
+        recipe = dataclasses.replace(recipe, parts=parts, num_shards=shards)
+        return learner(self.name, config, recipe)
 
 
 @functools.cache
@@ -94,10 +96,15 @@ def _build(
     agent = system.agent(env, config, dict(networks), dict(optimizers))
     source = system.source(env, config)
     algorithm = learn.learn(normalized(agent, env, config), source, system.updates(config))
-    return dataclasses.replace(algorithm, num_shards=getattr(source_group(config), "num_shards", 1))
+    return dataclasses.replace(algorithm, num_shards=num_shards(config))
 
 
 def source_group(config: Any) -> Any:
     """The group of the settings that makes a source."""
     groups = (getattr(config, field.name) for field in dataclasses.fields(config))
     return next(group for group in groups if hasattr(group, "source"))
+
+
+def num_shards(config: Any) -> int:
+    """Logical shards of that source."""
+    return getattr(source_group(config), "num_shards", 1)

@@ -14,7 +14,7 @@ import jax
 
 from jaxrl.core import hyper as hyperparameters
 from jaxrl.core import metrics as m
-from jaxrl.core import settings
+from jaxrl.core import settings, shared
 from jaxrl.core.divergence import forgiven
 from jaxrl.core.errors import UserError
 from jaxrl.core.learn import take_over
@@ -32,6 +32,19 @@ def newest(folder: Path, say=warnings.warn) -> Path:
     """The newest whole checkpoint of the run in `folder`; `say` is told of those that are not
     whole. Raises `CheckpointError` if there is none."""
     return checkpoints.latest(run_folder.checkpoints(folder), say)
+
+
+def restored(checkpoint: Path, shapes: driver.Progress) -> tuple[driver.Progress, dict[str, Any]]:
+    """What `checkpoint` holds, with what members share as `shapes` has it, and what the checkpoint
+    says of itself. Raises `CheckpointError` where it is of another structure, and `UserError` where
+    something shared is not what it was."""
+    progress, meta = checkpoints.restore(checkpoint, shared.bare(shapes))
+    for name in shared.changed(progress):
+        raise UserError(
+            f"The checkpoint {checkpoint} was made with other numbers in {name}; put them back as "
+            "they were, or begin a new run (--warm-start RUN takes over the agent alone)."
+        )
+    return shared.filled(progress), meta
 
 
 def is_finished(folder: Path) -> bool:
@@ -170,7 +183,7 @@ def _fork(
             f"{algorithm.frames} here. --warm-start takes over the agent alone."
         )
     try:
-        progress, meta = checkpoints.restore(checkpoint, prog.shapes(keys))
+        progress, meta = restored(checkpoint, prog.shapes(keys))
     except checkpoints.CheckpointError as error:
         raise UserError(f"{refused} {error} --warm-start takes over the agent alone.") from error
     if meta["step"] >= session.plan.total:
@@ -191,7 +204,7 @@ def _warm_start(folder: Path, session: Session, keys: jax.Array, trust: Trust) -
     checkpoint = newest(folder, session.display.warn)
     check_as_saved(folder, config, checkpoint, MEANING)
     shapes, hand_over = _first(config, others)
-    progress, _ = checkpoints.restore(checkpoint, shapes)
+    progress, _ = restored(checkpoint, shapes)
     new = session.program.start(keys, session.members.own_hyper())
     state = _taken_over(progress.run.state, new.run.state, hand_over, f"'{folder}'")
     return session.program.place(
@@ -272,9 +285,9 @@ def load_all(folder: str | Path, trust: Trust = False) -> tuple[Trained, list[Po
     check_as_saved(folder, config, checkpoint, MEANING)
     env, algorithm = build(dataclasses.replace(config, devices=1))
     prog = program(config, algorithm, members)
-    progress, meta = checkpoints.restore(checkpoint, prog.shapes(members.keys(config.generator)))
+    progress, meta = restored(checkpoint, prog.shapes(members.keys(config.generator)))
     states = [progress.run.state]
     if prog.members is not None:
-        states = [jax.tree.map(lambda x: x[i], states[0]) for i in range(prog.members)]  # noqa: B023
+        states = [shared.member(states[0], i) for i in range(prog.members)]
     policies = [algorithm.policy(state) for state in states]
     return Trained(env, policies[0], config, algorithm, meta["step"], members), policies

@@ -20,7 +20,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from jaxrl.core import metrics as m
-from jaxrl.core import train
+from jaxrl.core import shared, train
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Algorithm, Environment, Hyper, Key, struct
 from jaxrl.evaluation.evaluate import evaluate
@@ -61,7 +61,7 @@ class Plan:
 @dataclasses.dataclass(frozen=True, eq=False)
 class Program:
     """An algorithm as compiled functions, for one run (`members` None) or for several that are
-    vmapped: then every leaf of a run has a leading axis [members]."""
+    vmapped: then every leaf of a run, but what they share, has a leading axis [members]."""
 
     algorithm: Algorithm
     members: int | None = None
@@ -76,19 +76,17 @@ class Program:
     def start(self, keys: Key, hyper: Hyper | None = None) -> Progress:
         """A new run from one key; or from keys [members], hypers (those that differ from the
         defaults) then [members] too."""
-        begin = lambda key, hyper: train.start(self.algorithm, key, hyper)
-        if self.members is not None:
-            begin = jax.vmap(begin)
-        run = jax.jit(begin)(keys, {k: jnp.asarray(v) for k, v in (hyper or {}).items()})
-        run = jax.block_until_ready(run)  # raises what went wrong, too little memory say
+        begin = jax.jit(lambda *x: shared.bare(self._begin(*x)))
+        run = begin(keys, {k: jnp.asarray(v) for k, v in (hyper or {}).items()})
+        # Raises what went wrong, too little memory say.
+        run = jax.block_until_ready(shared.filled(run))
         return self.place(Progress(run, self.empty_row(run)))
 
     def shapes(self, keys: Key) -> Progress:
         """Shapes and dtypes of a `Progress`, computed without running anything."""
 
         def begin(keys):
-            start = lambda key: train.start(self.algorithm, key)
-            run = start(keys) if self.members is None else jax.vmap(start)(keys)
+            run = self._begin(keys, {})
             return Progress(run, self.empty_row(run))
 
         return jax.eval_shape(begin, keys)
@@ -128,7 +126,9 @@ class Program:
                 "finished": played.finished.mean(),
             } | {name: value.mean(0) for name, value in played.metrics.items()}
 
-        return jax.jit(play if self.members is None else jax.vmap(play))
+        if self.members is None:
+            return jax.jit(play)
+        return jax.jit(lambda run: jax.vmap(play, (shared.axes(run),))(run))
 
     def check_evaluation(self, evaluation: Callable, run: train.Run) -> None:
         """Raises what `evaluation` raises when it is traced."""
@@ -172,7 +172,17 @@ class Program:
 
     def _advance(self, run: train.Run):
         step = lambda run: train.advance(self.algorithm, run)
-        return step(run) if self.members is None else jax.vmap(step)(run)
+        if self.members is None:
+            return step(run)
+        axes = shared.axes(run)
+        return jax.vmap(step, (axes,), (axes, 0))(run)
+
+    def _begin(self, keys: Key, hyper: Hyper) -> train.Run:
+        begin = lambda key, hyper: train.start(self.algorithm, key, hyper)
+        if self.members is None:
+            return begin(keys, hyper)
+        one = jax.eval_shape(begin, *jax.tree.map(lambda x: x[0], (keys, hyper)))
+        return jax.vmap(begin, out_axes=shared.axes(one))(keys, hyper)
 
 
 def evaluation_key(run: train.Run) -> Key:

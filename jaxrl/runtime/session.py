@@ -16,7 +16,7 @@ import numpy as np
 
 import jaxrl
 from jaxrl.core import metrics as m
-from jaxrl.core import random
+from jaxrl.core import random, shared
 from jaxrl.core.types import Algorithm, Environment, Tree
 from jaxrl.evaluation.statistics import mean_interval
 from jaxrl.runtime import checkpoints, configuration, driver, run_folder, stopping, tracking
@@ -185,7 +185,7 @@ class Session:
 
     def _checkpoint(self, step: int, progress: driver.Progress) -> Callable[[], None]:
         """Copy what is to be saved; returns what writes it."""
-        copy, diverged = checkpoints.copied(progress), self.diverged.tolist()
+        copy, diverged = checkpoints.copied(shared.bare(progress)), self.diverged.tolist()
 
         def write() -> None:
             stopping.check_there(self.folder)
@@ -204,8 +204,8 @@ class Session:
         log_size: int,
         diverged: list[int] | None = None,
     ) -> dict[str, Any]:
-        """Write a checkpoint; returns what it says of itself. `diverged` is as of now unless said,
-        for a `progress` that was copied before."""
+        """Write a checkpoint of `progress` (`shared.bare`, perhaps copied before); returns what it
+        says of itself. `diverged` is as of now unless said."""
         meta = {
             "step": step,
             "log_size": log_size,

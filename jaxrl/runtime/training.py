@@ -7,9 +7,9 @@ from pathlib import Path
 
 import jax
 
-from jaxrl.core import random
+from jaxrl.core import random, shared
 from jaxrl.core.types import Environment
-from jaxrl.runtime import checkpoints, configuration, continuing, run_folder, stopping
+from jaxrl.runtime import configuration, continuing, run_folder, stopping
 from jaxrl.runtime.building import build, evaluation_environment, prepare, program
 from jaxrl.runtime.configuration import Experiment
 from jaxrl.runtime.display import Display
@@ -51,7 +51,7 @@ def train(config: Experiment, members: Members | None = None) -> Path:
                 progress, step = parent or (session.program.start(keys, own), 0)
                 configuration.write(config, draft / "config.yaml")
                 session.members.write(draft / "members.json")
-                meta = session.save(draft, progress, step, log_size=0)
+                meta = session.save(draft, shared.bare(progress), step, log_size=0)
             stem = f"{run_folder.slug(config.algorithm)}-{run_folder.slug(env.name)}"
             folder = run_folder.publish(draft, config.name, stem)
             session.run(folder, progress, meta)
@@ -70,7 +70,7 @@ def _go_on(config: Experiment, display: Display) -> Path:
         continuing.check_as_saved(folder, config, checkpoint)
         _, session, keys = _session(config, members_of(folder), display)
         with session.interrupt.noted(), stopping.explained(folder):
-            progress, meta = checkpoints.restore(checkpoint, session.program.shapes(keys))
+            progress, meta = continuing.restored(checkpoint, session.program.shapes(keys))
             display.say(f"Going on from update {meta['step']} of {folder}.")
             session.run(folder, session.program.place(progress), meta)
     return folder

@@ -6,14 +6,23 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxrl.core import hyper as hyperparameters
 from jaxrl.core import trees
 from jaxrl.core.errors import UserError
-from jaxrl.core.types import Array, Batch, Source, TimeStep, Transition, Tree, struct
+from jaxrl.core.shared import Original
+from jaxrl.core.types import REPLICATED, Array, Batch, Source, TimeStep, Transition, Tree, struct
 from jaxrl.sources import ring
 from jaxrl.sources.ring import Ring
+from jaxrl.sources.rollouts import SPLIT, check_shards
 from jaxrl.sources.samplers import UNIFORM, Sampler
+
+
+@struct
+class Drawn:
+    batches: Array  # int32: so far
+    order: Array  # int32 [n]: the numbers of a batch's items, of which each device holds some
 
 
 def dataset(
@@ -23,6 +32,7 @@ def dataset(
     sampler: Sampler = UNIFORM,
     updates: int = 1,
     name: str = "",
+    num_shards: int = 1,
 ) -> Source:
     """`batch_size` (n) of the `transitions` [N] in each batch, for offline learning.
 
@@ -34,25 +44,29 @@ def dataset(
     updates: batches drawn in one step of `learn`. No world is played, so what is counted as steps
         (`frames`, which drive plans and schedules) are these batches: gradient steps.
     name: what it is called in messages.
+    num_shards: logical shards of a batch. Every device draws from all of the data.
 
-    The arrays lie in the source's state, so programs capture no constants but in `init`. Raises
-    `UserError` for sizes below 1, an empty set, arrays of different lengths and windows longer than
-    the set.
+    The arrays are `Shared`: once in memory for all members of a run, and in no checkpoint. Raises
+    `UserError` for sizes below 1, an empty set, arrays of different lengths, windows longer than
+    the set, and a `batch_size` that does not divide into the shards.
     """
     size = len(transitions.reward)
     sizes = {"batch_size": batch_size, "length": length, "updates": updates, "transitions": size}
     for what, value in sizes.items():
         if value is not None and value < 1:
             raise UserError(f"{what} must be at least 1, got {value}.")
+    check_shards(num_shards, batch_size=batch_size)
     trees.check_rows(transitions, size, f"the rewards of the data set '{name}'")
     if size < (length or 1):
         raise UserError(f"length is {length}; the data set '{name}' has {size} steps.")
+    column = jax.tree.map(lambda x: np.asarray(x)[:, None], transitions)
+    original = Original(column, f"the data set '{name}'")
 
     def init(key, hyper, policy):
         begin = lambda: sampler.written(sampler.init(size, 1), jnp.int32(0), size)
         return Ring(
-            jnp.int32(0),  # batches so far
-            jax.tree.map(lambda x: jnp.asarray(x)[:, None], transitions),
+            Drawn(jnp.int32(0), jnp.arange(batch_size)),
+            original.shared(),
             None,
             None,
             jnp.int32(0),
@@ -62,11 +76,13 @@ def dataset(
         )
 
     def collect(state: Ring, policy, key):
-        batches = state.source + updates
-        return dataclasses.replace(state, source=batches), batches.astype(jnp.float32), {}
+        batches = state.source.batches + updates
+        drawn = Drawn(batches, state.source.order)
+        return dataclasses.replace(state, source=drawn), batches.astype(jnp.float32), {}
 
     def sample(state: Ring, fresh: Array, key) -> Batch:
-        return ring.draw(state, sampler, key, fresh, batch_size, length)
+        state = dataclasses.replace(state, transitions=state.transitions.value)
+        return ring.draw(state, sampler, key, fresh, batch_size, length, order=state.source.order)
 
     def feedback(state: Ring, batch: Batch, priority):
         return ring.judge(state, sampler, batch, priority)
@@ -79,6 +95,7 @@ def dataset(
         feedback,
         frames=updates,
         hyper=dict(sampler.hyper),
+        partition=Ring(Drawn(REPLICATED, SPLIT), *[REPLICATED] * 7),
     )
 
 
@@ -88,14 +105,15 @@ class Mixed:
     online: Tree
 
 
-def mixed(offline: Source, online: Source) -> Source:
+def mixed(offline: Source, online: Source, num_shards: int = 1) -> Source:
     """Batches of which a part is from either source, `offline`'s first: symmetric sampling of data
     and own experience where both batch sizes are equal (Ball et al., 2023, "Efficient online
     reinforcement learning with offline data", section 4.1).
 
     Steps are those of `online`, the one that plays. What transitions of one source have and those
     of the other do not (channels of time steps, extras) is left out, as are masks, weights and
-    memories; feedback goes to neither. Raises `UserError` if the transitions do not fit.
+    memories; feedback goes to neither. With several logical shards, which both sources have to be
+    told too, each shard has its parts of both. Raises `UserError` if the transitions do not fit.
     """
 
     def init(key, hyper, policy):
@@ -112,7 +130,7 @@ def mixed(offline: Source, online: Source) -> Source:
         keys = jax.random.split(key)
         old = offline.sample(state.offline, fresh[0], keys[0])
         new = online.sample(state.online, fresh[1], keys[1])
-        return Batch(joined(old.transitions, new.transitions), frames=new.frames)
+        return Batch(joined(old.transitions, new.transitions, num_shards), frames=new.frames)
 
     return Source(
         f"mixed({offline.name}, {online.name})",
@@ -127,9 +145,9 @@ def mixed(offline: Source, online: Source) -> Source:
     )
 
 
-def joined(a: Transition, b: Transition) -> Transition:
-    """`a` [..., n] followed by `b` [..., m], less what only one of them has. Raises `UserError`
-    where the observations or actions differ in structure or shape."""
+def joined(a: Transition, b: Transition, num_shards: int = 1) -> Transition:
+    """`a` [..., n] followed by `b` [..., m], shard by shard, less what only one of them has. Raises
+    `UserError` where the observations or actions differ in structure or shape."""
     axis = a.reward.ndim - 1
 
     def alike(x: Tree, y: Tree) -> bool:
@@ -157,4 +175,10 @@ def joined(a: Transition, b: Transition) -> Transition:
     a, b = shared(a, b), shared(b, a)
     if not alike(a, b):
         raise UserError("Two sources whose observations or actions differ cannot be mixed.")
-    return trees.strong(jax.tree.map(lambda x, y: jnp.concatenate([x, y], axis), a, b))
+
+    def beside(x, y):
+        before, after = x.shape[:axis], x.shape[axis + 1 :]
+        parts = [z.reshape(*before, num_shards, -1, *after) for z in (x, y)]
+        return jnp.concatenate(parts, axis + 1).reshape(*before, -1, *after)
+
+    return trees.strong(jax.tree.map(beside, a, b))

@@ -6,11 +6,11 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import PartitionSpec
 
 from jaxrl.core import stream
 from jaxrl.core.errors import UserError
-from jaxrl.core.types import Array, Batch, Environment, Source, Tasks, Tree, struct
+from jaxrl.core.types import REPLICATED, Array, Batch, Environment, Source, Tasks, Tree, struct
+from jaxrl.sources.rollouts import SPLIT, check_shards
 from jaxrl.tasks.basic import fixed
 
 
@@ -18,31 +18,39 @@ from jaxrl.tasks.basic import fixed
 class EpisodesState:
     tasks: Tree
     batches: Array  # int32: collected so far
+    order: Array  # int32 [B]: the streams' numbers, of which each device holds some
 
 
-def episodes(env: Environment, num_envs: int, tasks: Tasks | None = None) -> Source:
+def episodes(
+    env: Environment, num_envs: int, tasks: Tasks | None = None, num_shards: int = 1
+) -> Source:
     """One episode from each of `num_envs` (B) fresh streams.
 
     A batch holds transitions [T, B] with T = `env.max_steps` and a mask that is False after each
     stream's first episode. No episode is favoured for being short, which windows of rollouts cut
     into complete episodes would do. All T x B steps are simulated and counted.
 
-    Raises `UserError` if the environment has no time limit.
+    num_shards: logical shards of the streams.
+
+    Raises `UserError` if the environment has no time limit, and for sizes that do not fit.
     """
     if env.max_steps is None:
         raise UserError(f"episodes needs a time limit; '{env.name}' has none (see time_limit).")
     if num_envs < 1:
         raise UserError(f"num_envs must be at least 1, got {num_envs}.")
+    check_shards(num_shards, num_envs=num_envs)
     tasks = tasks or fixed(env.params)
     num_steps = env.max_steps
     frames = num_envs * num_steps
 
     def init(key, hyper, policy):
-        return EpisodesState(tasks.init(key, policy), jnp.int32(0))
+        return EpisodesState(tasks.init(key, policy), jnp.int32(0), jnp.arange(num_envs))
 
     def collect(state, policy, key):
         start_key, key = jax.random.split(key)
         streams = stream.start(env, tasks, state.tasks, policy, start_key, num_envs)
+        # All streams are new, so it is their numbers that say which device has which.
+        streams = jax.tree.map(lambda x: x[state.order], streams)
 
         def body(carry, turn):
             streams, running = carry
@@ -66,7 +74,7 @@ def episodes(env: Environment, num_envs: int, tasks: Tasks | None = None) -> Sou
             mask=mask,
         )
         task_state = tasks.update(state.tasks, policy, transitions)
-        return EpisodesState(task_state, batches), batch, stream.statistics(endings)
+        return EpisodesState(task_state, batches, state.order), batch, stream.statistics(endings)
 
     return Source(
         f"episodes({env.name})",
@@ -75,5 +83,5 @@ def episodes(env: Environment, num_envs: int, tasks: Tasks | None = None) -> Sou
         sample=lambda state, fresh, key: fresh,
         frames=frames,
         num_envs=num_envs,
-        partition=PartitionSpec(),
+        partition=EpisodesState(REPLICATED, REPLICATED, SPLIT),
     )

@@ -9,14 +9,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.core.errors import UserError
-from jaxrl.core.types import Array, Batch, Environment, Policy, Source, Tree, struct
+from jaxrl.core.types import REPLICATED, Array, Batch, Environment, Policy, Source, Tree, struct
 from jaxrl.sources.episodes import episodes
+from jaxrl.sources.rollouts import SPLIT, check_shards
 
 
 @struct
 class Recorded:
     whole: Batch  # transitions and mask [T, N]
     batches: Array  # int32: drawn so far
+    order: Array  # int32 [n]: the numbers of a batch's episodes, of which each device holds some
     hyper: Tree
 
 
@@ -27,6 +29,7 @@ def recorded(
     batch_size: int,
     labelled: float = 0.1,
     path: str = "",
+    num_shards: int = 1,
 ) -> Source:
     """Batches of `batch_size` (n) of `count` (N) episodes that `players` play once, in `init`: for
     learning from data of which most shows what happened and not what was done.
@@ -40,11 +43,15 @@ def recorded(
     No world is played afterwards, so what is counted as steps (`frames`) are batches: gradient
     steps. The same key gives the same episodes, whatever is learnt from them.
 
-    Raises `UserError` for sizes below 1, a share outside 0 .. 1 and a world without a time limit.
+    num_shards: logical shards of a batch. Every device has all episodes.
+
+    Raises `UserError` for sizes below 1 or that do not fit, a share outside 0 .. 1 and a world
+    without a time limit.
     """
     for name, value in {"count": count, "batch_size": batch_size}.items():
         if value < 1:
             raise UserError(f"{name} of recorded episodes must be at least 1, got {value}.")
+    check_shards(num_shards, batch_size=batch_size)
     if not 0 <= labelled <= 1:
         raise UserError(f"labelled is a share of the episodes, 0 to 1, got {labelled}.")
     source, name = episodes(env, count), f"{path}labelled"
@@ -65,7 +72,8 @@ def recorded(
             extras={"labelled": labels},
         )
         whole = Batch(t, jnp.float32(0), mask=batch.mask)
-        return Recorded(whole, jnp.int32(0), {name: jnp.float32(hyper[name])})
+        own = {name: jnp.float32(hyper[name])}
+        return Recorded(whole, jnp.int32(0), jnp.arange(batch_size), own)
 
     def collect(state, policy, key):
         batches = state.batches + 1
@@ -74,6 +82,7 @@ def recorded(
     def sample(state, fresh, key):
         most = jnp.where(jnp.arange(batch_size) % 2 == 0, told(state.hyper), count)
         at = jnp.floor(jax.random.uniform(key, (batch_size,)) * most).astype(jnp.int32)
+        at = at[state.order]
         take = lambda tree: jax.tree.map(lambda x: x[:, at], tree)
         return Batch(take(state.whole.transitions), fresh, mask=take(state.whole.mask))
 
@@ -84,4 +93,5 @@ def recorded(
         sample,
         frames=1,
         hyper={name: np.float32(labelled)},
+        partition=Recorded(REPLICATED, REPLICATED, SPLIT, REPLICATED),
     )

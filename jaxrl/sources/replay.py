@@ -14,7 +14,7 @@ from jaxrl.core.errors import UserError
 from jaxrl.core.types import REPLICATED, Batch, Policy, Source, Tree
 from jaxrl.sources import ring
 from jaxrl.sources.ring import Ring
-from jaxrl.sources.rollouts import SHARDS
+from jaxrl.sources.rollouts import SHARDS, check_shards
 from jaxrl.sources.samplers import UNIFORM, Sampler
 
 SPLIT: Any = PartitionSpec(None, SHARDS)
@@ -51,8 +51,7 @@ def replay(
             raise UserError(f"{name} must be at least 1, got {value}.")
     if warmup < 0:
         raise UserError(f"warmup must be at least 0 environment steps, got {warmup}.")
-    if batch_size % num_shards:
-        raise UserError(f"batch_size={batch_size} does not divide into num_shards={num_shards}.")
+    check_shards(num_shards, batch_size=batch_size)
     if keep_memory and length is None:
         raise UserError("keep_memory needs a length: single transitions are drawn without memory.")
     span = length or 1

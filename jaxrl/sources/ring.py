@@ -9,14 +9,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxrl.core.types import Array, Batch, Key, Transition, Tree, struct
+from jaxrl.core.types import Array, Batch, Key, Tree, struct
 from jaxrl.sources.samplers import Sampler
 
 
 @struct
 class Ring:
     source: Tree  # of what fills it
-    transitions: Transition  # [L, B]: a ring over time; a stream keeps its column
+    transitions: Any  # [L, B]: a ring over time; a stream keeps its column. `Shared` in a data set
     mask: Array | None  # [L, B], as the source's batches have it
     memory: Tree  # [L / T, B]: before each window that was collected; None unless it is kept
     head: Array  # int32: the row that is written next
@@ -33,9 +33,13 @@ def draw(
     batch_size: int,
     length: int | None = None,
     num_shards: int = 1,
+    order: Array | None = None,
 ) -> Batch:
     """`batch_size` items of what is held, [n], or windows [length, n] of consecutive rows of one
-    column, never across the place where the newest row meets the oldest."""
+    column, never across the place where the newest row meets the oldest.
+
+    order: int32 [n], the items' numbers, of which each device holds some: for a ring that is not
+        split itself. It has one shard then."""
     rows, columns = ring.transitions.reward.shape[:2]
     # A slot is where an item can start: at every row, or only where memory was kept.
     kept = ring.memory is not None
@@ -44,6 +48,9 @@ def draw(
     starts = (ring.filled - (length or 1)) // stride + 1
     draw = lambda state, key: sampler.draw(state, key, batch_size // num_shards, oldest, starts)
     slot, column, probability = jax.vmap(draw)(ring.sampler, jax.random.split(key, num_shards))
+    if order is not None:
+        slot, column = slot[:, order], column[:, order]
+        probability = probability if probability is None else probability[:, order]
     row = slot * stride
     if length is not None:
         row = (row + jnp.arange(length)[:, None, None]) % rows

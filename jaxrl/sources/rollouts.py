@@ -18,6 +18,13 @@ SHARDS = "shards"  # the mesh axis over which environments are split
 SPLIT: Any = PartitionSpec(SHARDS)
 
 
+def check_shards(num_shards: int, **sizes: int) -> None:
+    """Raises `UserError` unless each of the `sizes` divides into as many equal parts."""
+    for name, size in sizes.items():
+        if size % num_shards:
+            raise UserError(f"{name}={size} does not divide into num_shards={num_shards}.")
+
+
 @struct
 class RolloutState:
     streams: stream.Streams

@@ -1,18 +1,16 @@
 """What every algorithm promises to the loop, to sweeps and to devices."""
 
 import functools
-import re
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from jaxrl.core import metrics as m
 from jaxrl.core import random, spaces
 from jaxrl.core.hyper import read_hyper
-from jaxrl.core.train import Run, advance, start, train
+from jaxrl.core.train import advance, start
 from jaxrl.core.types import Algorithm
 from jaxrl.sources.rollouts import SHARDS
 from tests.contracts.algorithms import (
@@ -24,6 +22,7 @@ from tests.contracts.algorithms import (
     members,
     starter,
 )
+from tests.contracts.devices import assert_equal, compiled, gathered
 from tests.contracts.structure import check_structure
 from tests.learning.probes import Probe, play
 
@@ -116,58 +115,17 @@ def test_the_policy_acts_greedily_and_not(name):
         assert jax.vmap(lambda a: spaces.contains(env.action_space, a))(action).all()
 
 
-def shardings(mesh, name, run):
-    """The run's shardings by `partition`, a prefix of its state's tree."""
-    is_spec = lambda x: isinstance(x, PartitionSpec)
-    specs = jax.tree.map(
-        lambda spec, part: jax.tree.map(lambda _: spec, part),
-        algorithm(name).partition,
-        run.state,
-        is_leaf=is_spec,
-    )
-    place = lambda spec: NamedSharding(mesh, spec)
-    return Run(
-        jax.tree.map(place, specs, is_leaf=is_spec), place(PartitionSpec()), place(PartitionSpec())
-    )
-
-
-STEPS = 3
-jitted = jax.jit(train, static_argnums=(0, 2))
-
-
-def compiled_on(name, devices):
-    mesh = jax.make_mesh(
-        (devices,), (SHARDS,), axis_types=(AxisType.Auto,), devices=jax.devices()[:devices]
-    )
-    run = start(algorithm(name), random.key(0))
-    places = shardings(mesh, name, run)
-    run = jax.tree.map(jax.device_put, run, places)
-    go = jax.jit(lambda run: train(algorithm(name), run, STEPS), out_shardings=(places, None))
-    return run, go.lower(run).compile()
-
-
 @pytest.mark.parametrize(
     "name", [n for n in NAMES if ALGORITHMS[n].sharded and n not in ("a2c", "ppo continuous")]
 )
 def test_one_program_means_the_same_on_four_devices(name):
-    one, program = compiled_on(name, 1)
+    one, program = compiled(algorithm(name), random.key(0), 3, 1)
     alone, row = program(one)
-    four, program = compiled_on(name, 4)
+    four, program = compiled(algorithm(name), random.key(0), 3, 4)
     shared, shared_row = program(four)
     source = getattr(shared.state.source, "source", shared.state.source)  # a replay's
     streams = [x for x in jax.tree.leaves(source.streams) if x.ndim]
     assert all(x.sharding.spec[0] == SHARDS for x in streams)
-    for a, b in zip(
-        jax.tree.leaves((alone.state, row)),
-        jax.tree.leaves((shared.state, shared_row)),
-        strict=True,
-    ):
-        np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-3, atol=1e-3)
-    gathered = re.findall(r"= (\S+) all-gather\(", program.as_text())
-    window = algorithm(name).frames
-    sizes = [
-        np.prod([int(n) for n in re.search(r"\[([\d,]*)\]", g)[1].split(",") if n])
-        for g in gathered
-    ]
-    assert all(size < window for size in sizes), gathered
+    assert_equal((alone.state, row), (shared.state, shared_row))
+    assert all(size < algorithm(name).frames for size in gathered(program))
     assert "all-reduce" in program.as_text()

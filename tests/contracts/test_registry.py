@@ -20,10 +20,10 @@ import pytest
 import jaxrl
 from jaxrl.algorithms import registry
 from jaxrl.core import metrics as m
-from jaxrl.core import random, spaces
+from jaxrl.core import random, shared, spaces
 from jaxrl.core.hyper import read_hyper
 from jaxrl.core.train import advance, start
-from jaxrl.runtime import checkpoints
+from jaxrl.runtime import checkpoints, continuing
 from jaxrl.runtime.driver import Program, Progress
 from tests.contracts.structure import check_structure
 
@@ -125,8 +125,8 @@ def test_members_checkpoints_and_resume(name, tmp_path):
 
     straight = chunk(program.start(keys, hyper), 3)
     halfway = chunk(first, 2)
-    path = checkpoints.save(tmp_path, 2, halfway, {})
-    resumed, _ = checkpoints.restore(path, program.shapes(keys))
+    path = checkpoints.save(tmp_path, 2, shared.bare(halfway), {})
+    resumed, _ = continuing.restored(path, program.shapes(keys))
     after = chunk(program.place(resumed), 1)
     assert bits(after) == bits(straight)
 

@@ -2,7 +2,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.core import trees
+from jaxrl.core import shared, trees
+from jaxrl.core.shared import Original
 
 
 def test_where_masks_the_leading_axes():
@@ -16,6 +17,14 @@ def test_where_masks_the_leading_axes():
     np.testing.assert_array_equal(trees.where(jnp.bool_(True), a, b)["x"], a["x"])
     deep = trees.where(jnp.eye(3, dtype=bool), jnp.ones((3, 3, 2)), jnp.zeros((3, 3, 2)))
     np.testing.assert_array_equal(deep[..., 1], np.eye(3))
+
+
+def test_where_leaves_alone_what_is_shared():
+    part = Original(np.arange(4), "numbers").shared()
+    chosen = jax.vmap(lambda mask: trees.where(mask, part, part), out_axes=shared.axes(part))(
+        jnp.array([True, False])
+    )
+    np.testing.assert_array_equal(chosen.value, np.arange(4))
 
 
 def test_all_finite_looks_at_inexact_leaves_only():

@@ -30,7 +30,7 @@ def test_items_are_steps_that_were_taken():
     data = counted().transitions
     source = dataset(data, N, updates=5)
     state, batch = drawn(source)
-    assert source.frames == 5 and state.source == 5 and batch.frames == 5.0
+    assert source.frames == 5 and state.source.batches == 5 and batch.frames == 5.0
     rows = batch.index[0][0]
     assert set(rows) == set(range(12))
     for drawn_, held in zip(jax.tree.leaves(batch.transitions), jax.tree.leaves(data), strict=True):

@@ -31,6 +31,8 @@ class Data:
     """The part of each batch that is from the data set, where there is a world too."""
     updates: int = static(8, low=1)
     """Gradient steps at once; in a world, after each window."""
+    num_shards: int = static(1, low=1)
+    """Logical shards of batches and environments: how many devices can share a run at most."""
 
     num_envs: int = static(0, low=0, high=MANY)
     """Environments that run side by side; 0 for none."""
@@ -49,7 +51,9 @@ class Data:
             raise UserError("There is nothing to learn from: name a data set, or say num_envs.")
         if not self.num_envs:
             return self.set(env, self.batch_size)
-        offline = round(self.offline_share * self.batch_size) if self.name else 0
+        shards = self.num_shards
+        share = round(self.offline_share * self.batch_size / shards) * shards
+        offline = share if self.name else 0
         if self.name and not 0 < offline < self.batch_size:
             raise UserError(
                 f"offline_share is {self.offline_share}; of a batch of {self.batch_size} at least "
@@ -60,10 +64,12 @@ class Data:
             self.capacity,
             self.batch_size - offline,
             warmup=self.warmup,
+            num_shards=shards,
         )
-        return mixed(self.set(env, offline), online) if offline else online
+        return mixed(self.set(env, offline), online, shards) if offline else online
 
     def set(self, env: Environment, batch_size: int) -> Source:
         """The data set alone."""
         data = cache.load(env, self.name, self.size, self.seed)
-        return dataset(data.transitions, batch_size, updates=self.updates, name=data.name)
+        options = {"updates": self.updates, "name": data.name, "num_shards": self.num_shards}
+        return dataset(data.transitions, batch_size, **options)

@@ -173,7 +173,6 @@ def on_rollouts(
         update=update,
         memory=network.initial,
         needs=("transitions.extras.log_prob", "memory"),
-        num_shards=config.rollouts.num_shards,
         sequences=config.memory.recurrent > 0,
     )
 

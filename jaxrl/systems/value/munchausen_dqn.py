@@ -53,6 +53,4 @@ def recipe(env: Environment, config: Any) -> Recipe:
     return dqn_.recipe(env, config, head=dataclasses.replace(MEAN, target=target))
 
 
-munchausen_dqn = dataclasses.replace(
-    dqn_.dqn, name="munchausen_dqn", Config=Config, recipe=recipe
-)
+munchausen_dqn = dataclasses.replace(dqn_.dqn, name="munchausen_dqn", Config=Config, recipe=recipe)
