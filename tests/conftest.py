@@ -36,7 +36,6 @@ SLOW = ("ports", "algorithms", "datasets", "agents/games", "agents/meta", "agent
 SLOW += (
     "agents/planning",
     "agents/tokens/test_tokens",
-    "agents/value",
     "networks/test_recurrent_world",
 )
 SLOW += ("networks/test_shortcut_world", "runtime/test_resume_slices")

@@ -17,8 +17,6 @@ from jaxrl.kit.system import System
 
 BUILT_IN = {
     "a2c": "jaxrl.agents.policy_gradient.a2c:a2c",
-    "c51": "jaxrl.agents.value.rainbow:c51",
-    "dqn": "jaxrl.agents.value.rainbow:dqn",
     "dreamer": "jaxrl.agents.planning.dreamer:dreamer",
     "dreamer4_imagination": "jaxrl.algorithms.dreamer4:dreamer4_imagination",
     "dreamer4_world_model": "jaxrl.algorithms.dreamer4:dreamer4_world_model",
@@ -33,7 +31,6 @@ BUILT_IN = {
     "neupl": "jaxrl.algorithms.games.neupl:neupl",
     "ppga": "jaxrl.algorithms.evolution.ppga:ppga",
     "ppo": "jaxrl.agents.policy_gradient.ppo:ppo",
-    "rainbow": "jaxrl.agents.value.rainbow:rainbow",
     "reinforce": "jaxrl.agents.policy_gradient.reinforce:reinforce",
     "spiral": "jaxrl.agents.games.spiral:spiral",
     "ta_lpg": "jaxrl.algorithms.meta.ta_lpg:ta_lpg",

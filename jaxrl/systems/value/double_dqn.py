@@ -6,8 +6,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 
-from jaxrl.systems.value.dqn import dqn, recipe
+from jaxrl.systems.value import dqn as dqn_
 
 double_dqn = dataclasses.replace(
-    dqn, name="double_dqn", recipe=functools.partial(recipe, double=True)
+    dqn_.dqn, name="double_dqn", recipe=functools.partial(dqn_.recipe, double=True)
 )
+
+TINY = dqn_.TINY

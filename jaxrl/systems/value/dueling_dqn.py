@@ -7,8 +7,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 
-from jaxrl.systems.value.dqn import dqn, recipe
+from jaxrl.systems.value import dqn as dqn_
 
 dueling_dqn = dataclasses.replace(
-    dqn, name="dueling_dqn", recipe=functools.partial(recipe, double=True, dueling=True)
+    dqn_.dqn, name="dueling_dqn", recipe=functools.partial(dqn_.recipe, double=True, dueling=True)
 )
+
+TINY = dqn_.TINY

@@ -26,3 +26,5 @@ n_step_dqn = dataclasses.replace(
     recipe=lambda env, config: dqn_.recipe(env, config, steps=config.n_step),
     source=lambda env, config: config.replay.source(env, length=config.n_step),
 )
+
+TINY = dqn_.TINY

@@ -27,3 +27,5 @@ prioritized_dqn = dataclasses.replace(
         env, sampler=config.priorities.sampler("priorities")
     ),
 )
+
+TINY = dqn_.TINY
