@@ -43,6 +43,8 @@ class QNetwork(nn.Module):
         else:
             x = encoders.features(self.observation_space, timestep)
         x = MLP(self.widths[:-1], self.activation, self.initialiser)(x)
+        if self.dueling:  # both streams' gradients meet here (Wang et al., section 4.2)
+            x = losses.scale_gradient(x, math.sqrt(0.5))
         advantage = self._stream(x, self.num_actions)
         if not self.dueling:
             return advantage

@@ -13,22 +13,29 @@ from jaxrl.networks.noisy import NoisyDense
 from jaxrl.networks.q_network import QNetwork
 
 
-def test_a_dueling_head_adds_a_value_to_advantages_of_mean_zero():
+def test_a_dueling_head_adds_a_value_to_advantages_of_mean_zero_and_rescales_their_gradient():
     env = envs.make("cartpole")
-    network = QNetwork(env.observation_space, 3, 4, (), (5,), dueling=True)
+    network = QNetwork(env.observation_space, 3, 4, (), (6, 5), dueling=True)
     timestep = jax.tree.map(lambda x: jnp.broadcast_to(x, (6, *x.shape[1:])), example_timestep(env))
     timestep = dataclasses.replace(timestep, observation=jax.random.normal(random.key(0), (6, 4)))
     params = network.init(random.key(1), timestep)
-    layers = params["params"]
-    stream = lambda a, b: (
-        np.maximum(timestep.observation @ layers[a]["kernel"] + layers[a]["bias"], 0)
-        @ layers[b]["kernel"]
-        + layers[b]["bias"]
-    )
-    advantage = stream("Dense_0", "Dense_1").reshape(6, 3, 4)
-    value = stream("Dense_2", "Dense_3").reshape(6, 1, 4)
-    q = value + advantage - advantage.mean(1, keepdims=True)
-    np.testing.assert_allclose(network.apply(params, timestep), q, atol=1e-5)
+
+    def written_out(params):
+        layer = lambda p, x: x @ p["kernel"] + p["bias"]
+        params, relu = params["params"], lambda x: jnp.maximum(x, 0)
+        x = relu(layer(params["MLP_0"]["Dense_0"], timestep.observation))
+        stream = lambda a, b: layer(params[b], relu(layer(params[a], x)))
+        advantage = stream("Dense_0", "Dense_1").reshape(6, 3, 4)
+        value = stream("Dense_2", "Dense_3").reshape(6, 1, 4)
+        return value + advantage - advantage.mean(1, keepdims=True)
+
+    close = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+    jax.tree.map(close, network.apply(params, timestep), written_out(params))
+    square = lambda q: lambda params: (q(params) ** 2).sum()
+    plain = jax.grad(square(written_out))(params)["params"]
+    rescaled = jax.grad(square(lambda params: network.apply(params, timestep)))(params)["params"]
+    plain["MLP_0"] = jax.tree.map(lambda x: x / np.sqrt(2), plain["MLP_0"])
+    jax.tree.map(close, rescaled, plain)
 
 
 def test_noisy_layers_have_the_noise_of_the_paper():

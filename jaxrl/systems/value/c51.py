@@ -10,7 +10,7 @@ from jaxrl.core.errors import UserError
 from jaxrl.core.hyper import hyper, static
 from jaxrl.core.settings import group
 from jaxrl.core.types import Environment
-from jaxrl.kit.groups import EpsilonGreedy
+from jaxrl.kit.groups import EpsilonGreedy, Optimizer
 from jaxrl.systems.value import dqn as dqn_
 from jaxrl.systems.value.heads import categorical
 
@@ -19,6 +19,8 @@ from jaxrl.systems.value.heads import categorical
 class Distributional(dqn_.Common):
     """Settings of who predicts the return's distribution."""
 
+    optimizer: Optimizer = Optimizer(learning_rate=2.5e-4, eps=0.01 / 32)
+    """Adam, 2.5e-4, epsilon 0.01 over the batch size 32: Bellemare et al., section 5."""
     num_atoms: int = static(51, low=2)
     """Atoms of a return's distribution."""
     lowest_return: float = hyper(-10.0)

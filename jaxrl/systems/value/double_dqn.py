@@ -1,5 +1,6 @@
 """Double DQN (van Hasselt, Guez and Silver, 2016, "Deep reinforcement learning with double
-Q-learning", arXiv:1509.06461): the network chooses the next action, its copy values it."""
+Q-learning", arXiv:1509.06461): the network chooses the next action, its copy values it. It descends
+as DQN does."""
 
 from __future__ import annotations
 

@@ -25,6 +25,8 @@ from jaxrl.networks.q_network import QNetwork
 from jaxrl.systems.value.heads import MEAN, Head
 from jaxrl.systems.value.n_step import n_step
 
+NATURE = Optimizer("centered_rmsprop", learning_rate=2.5e-4, decay=0.95, eps=0.01 / 32**2)
+
 
 @group
 class Common:
@@ -32,7 +34,11 @@ class Common:
 
     replay: Replay = Replay(batch_size=32)
     torso: ImageTorso = ImageTorso(hidden=(128, 128))
-    optimizer: Optimizer = Optimizer(learning_rate=5e-4, max_grad_norm=10.0, eps=1e-5)
+    optimizer: Optimizer = NATURE
+    """Centered RMSProp, 2.5e-4, decay 0.95, epsilon 0.01: Mnih et al., extended data table 1. (In
+    their code the "gradient momentum" is the decay of the mean that centers. It sums the gradients
+    of a minibatch of 32: for their mean, epsilon is 0.01 / 32^2.) Errors are clipped, by `huber`;
+    gradients are not."""
     target: Target = Target(rate=1.0, period=500)
     discount: float = hyper(0.99, low=0, high=1)
     """Gamma, per step."""

@@ -1,6 +1,6 @@
 """DQN with n-step returns (Sutton, 1988; as in Hessel et al., 2018, arXiv:1710.02298): several
 rewards stand in a target before the value that it bootstraps from, uncorrected for what the policy
-would do now."""
+would do now. It descends as DQN does."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """Noisy networks (Fortunato et al., 2018, arXiv:1706.10295): DQN that explores by weights that are
-drawn anew for every window of steps and every gradient step, with a scale that is learnt."""
+drawn anew for every window of steps and every gradient step, with a scale that is learnt. It
+descends as DQN does."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import dataclasses
 from jaxrl.core.hyper import static
 from jaxrl.core.settings import group
 from jaxrl.core.types import Environment
-from jaxrl.kit.groups import Priorities
+from jaxrl.kit.groups import Optimizer, Priorities
 from jaxrl.kit.recipe import Recipe
 from jaxrl.systems.value import c51 as c51_
 from jaxrl.systems.value import dqn as dqn_
@@ -20,6 +20,9 @@ from jaxrl.systems.value.heads import categorical
 class Config(c51_.Distributional):
     """Settings of Rainbow."""
 
+    optimizer: Optimizer = Optimizer(learning_rate=6.25e-5, eps=1.5e-4, max_grad_norm=10.0)
+    """Adam, 6.25e-5, epsilon 1.5e-4: Hessel et al., table 1. Gradients are clipped to a norm of 10,
+    which the paper does not say, in DQN Zoo, written by one of the authors."""
     priorities: Priorities = Priorities(exponent=0.5)
     n_step: int = static(3, low=2)
     """Rewards in a target before the value that it bootstraps from."""
