@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl import envs
+from jaxrl.core import settings
 from jaxrl.core.errors import UserError
 from jaxrl.core.train import start, train
 from jaxrl.core.types import Algorithm, Environment, Hyper, Key
@@ -33,10 +34,11 @@ class World:
         return envs.make(self.env)
 
     def configure(self, config: Config) -> Config:
-        """`config` with this world's settings, as far as it has fields of these names."""
-        known = {f.name for f in dataclasses.fields(config)}  # type: ignore[arg-type]
-        settings = {k: v for k, v in self.settings.items() if k in known}
-        return dataclasses.replace(config, **settings)  # type: ignore[type-var]
+        """`config` with this world's settings, as far as it has settings of these names, or whose
+        names end so."""
+        known = [f".{name}" for name, _, _ in settings.walk(config)]
+        has = lambda name: any(k.endswith(f".{name}") for k in known)
+        return settings.replace(config, {k: v for k, v in self.settings.items() if has(k)})
 
     def score(self, returns: np.ndarray) -> np.ndarray:
         """Returns on a scale that worlds share: 0 at `low`, 1 at `high`."""

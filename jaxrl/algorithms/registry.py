@@ -19,8 +19,6 @@ from jaxrl.kit.system import System
 
 BUILT_IN = {
     "a2c": "jaxrl.agents.policy_gradient.a2c:a2c",
-    "c51": "jaxrl.agents.value.rainbow:c51",
-    "dqn": "jaxrl.agents.value.rainbow:dqn",
     "evolution_strategy": "jaxrl.algorithms.evolution.evolution_strategy:evolution_strategy",
     "genetic": "jaxrl.algorithms.evolution.genetic:genetic",
     "league": "jaxrl.algorithms.games.league:league",
@@ -30,7 +28,6 @@ BUILT_IN = {
     "neupl": "jaxrl.algorithms.games.neupl:neupl",
     "ppga": "jaxrl.algorithms.evolution.ppga:ppga",
     "ppo": "jaxrl.agents.policy_gradient.ppo:ppo",
-    "rainbow": "jaxrl.agents.value.rainbow:rainbow",
     "reinforce": "jaxrl.agents.policy_gradient.reinforce:reinforce",
     "spiral": "jaxrl.agents.games.spiral:spiral",
     "ta_lpg": "jaxrl.algorithms.meta.ta_lpg:ta_lpg",

@@ -41,6 +41,8 @@ class _Streams(nn.Module):
         return MLP(self.widths[:-1], self.activation, self.initialiser)(x)
 
     def _outputs(self, x: Array) -> Array:
+        if self.dueling:  # both streams' gradients meet here (Wang et al., section 4.2)
+            x = losses.scale_gradient(x, math.sqrt(0.5))
         advantage = self._stream(x, self.num_actions)
         if not self.dueling:
             return advantage

@@ -11,12 +11,14 @@ import jax
 
 from jaxrl.agents.policy_gradient import a2c, ppo
 from jaxrl.agents.policy_gradient import reinforce as reinforce_
-from jaxrl.agents.value import rainbow
 from jaxrl.core import metrics as m
 from jaxrl.core import random
+from jaxrl.core.settings import replace
 from jaxrl.core.train import advance, empty_row, start
 from jaxrl.core.types import Algorithm
 from jaxrl.networks.actor_critic import ActorCritic
+from jaxrl.systems.value.dqn import dqn
+from jaxrl.systems.value.rainbow import rainbow
 from tests.learning.probes import DISCOUNT, PROBES, probe
 
 
@@ -91,14 +93,21 @@ def _reinforce(env):
     return reinforce_.reinforce(env, config)
 
 
-def _rainbow(config_class, **changes):
-    # Few transitions, so that those of the default probe, from the warm-up, are soon gone.
-    config = config_class(
-        num_envs=8, num_steps=1, updates=2, batch_size=16, capacity=256, warmup=8, hidden=(16,),
-        target_period=10, learning_rate=0.01, discount=DISCOUNT, lowest_return=-6.0,
-        highest_return=6.0, epsilon_steps=1000.0, **changes,
-    )  # fmt: skip
-    return lambda env: rainbow.rainbow(env, config)
+# Few transitions, so that those of the default probe, from the warm-up, are soon gone.
+OF_VALUES = {
+    "num_envs": 8, "num_steps": 1, "updates": 2, "batch_size": 16, "capacity": 256, "warmup": 8,
+    "hidden": (16,), "period": 10, "learning_rate": 0.01, "discount": DISCOUNT,
+}  # fmt: skip
+
+
+def _dqn(env):
+    changes = OF_VALUES | {"num_shards": 4, "exploration.steps": 1000.0}
+    return dqn(env, replace(dqn.Config(), changes))
+
+
+def _rainbow(env):
+    changes = OF_VALUES | {"num_atoms": 25, "lowest_return": -6.0, "highest_return": 6.0}
+    return rainbow(env, replace(rainbow.Config(), changes))
 
 
 ALGORITHMS: dict[str, Entry] = {
@@ -108,8 +117,8 @@ ALGORITHMS: dict[str, Entry] = {
     "ppo normalised": Entry(_ppo(normalize_observation=True, normalize_reward=True)),
     "a2c": Entry(_a2c, value=actor_critic_value, steps=300),
     "reinforce": Entry(_reinforce, sharded=False),
-    "dqn": Entry(_rainbow(rainbow.DQNConfig, num_shards=4), steps=500),
-    "rainbow": Entry(_rainbow(rainbow.Config, num_atoms=25), steps=500, sharded=False),
+    "dqn": Entry(_dqn, steps=500),
+    "rainbow": Entry(_rainbow, steps=500, sharded=False),
 }
 
 

@@ -4,13 +4,14 @@ import types
 
 import numpy as np
 
+from jaxrl.core.settings import Values
 from jaxrl.core.types import TimeStep, Transition
 
 
 def stub(target=None, hyper=None, **known):
     """A `net` of functions and numbers: stub(q=lambda s: ..., hyper={"discount": 0.9})."""
-    space = lambda values: types.SimpleNamespace(**(values or {}))
-    return types.SimpleNamespace(target=space(target), hyper=space(hyper), **known)
+    target = types.SimpleNamespace(**(target or {}))
+    return types.SimpleNamespace(target=target, hyper=Values(hyper or {}), **known)
 
 
 def transitions(n, actions=2, seed=0, **extras):

@@ -31,7 +31,7 @@ FOUR = {"num_envs": 8, "num_shards": 4}
     ("algorithm", "env", "agent"),
     [
         ("ppo", "cartpole", FOUR),
-        ("dqn", "cartpole", FOUR),
+        ("dqn", "cartpole", {"replay": FOUR}),
         ("league", "kuhn_poker", {"ppo": {"rollouts": FOUR}}),
         ("neupl", "kuhn_poker", {"ppo": {"rollouts": FOUR}}),
         ("lifelong", "corners", {"ppo": {"rollouts": FOUR}}),

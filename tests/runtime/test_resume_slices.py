@@ -13,8 +13,11 @@ SLICES = {
         "algorithm": "rainbow",
         "env": "catch",
         "agent": {
-            "num_envs": 4, "num_steps": 2, "updates": 2, "batch_size": 8, "capacity": 64,
-            "warmup": 16, "hidden": [8], "num_atoms": 5, "target_period": 7,
+            "replay": {
+                "num_envs": 4, "num_steps": 2, "updates": 2, "batch_size": 8, "capacity": 64,
+                "warmup": 16,
+            },
+            "torso": {"hidden": [8]}, "num_atoms": 5, "target": {"period": 7},
         },
         "steps": 16 + 20 * 8,
         "log_every": 3 * 8,

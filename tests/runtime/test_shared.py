@@ -12,7 +12,8 @@ from jaxrl.core import random, shared
 from jaxrl.core.errors import UserError
 from jaxrl.core.train import advance, start, train
 from jaxrl.datasets import minari_format
-from jaxrl.datasets.data import Dataset, from_episodes
+from jaxrl.datasets.data import Dataset
+from jaxrl.datasets.transitions import from_episodes
 from jaxrl.runtime import continuing
 from jaxrl.runtime.driver import Program
 from jaxrl.sources import dataset, proportional

@@ -14,12 +14,13 @@ from experiments.systems.compare import curves, tune
 from jaxrl import envs
 from jaxrl.agents.policy_gradient.ppo import Config as PPOConfig
 from jaxrl.agents.policy_gradient.ppo import ppo
-from jaxrl.agents.value.rainbow import DQNConfig, dqn
+from jaxrl.core.settings import replace
 from jaxrl.core.types import Environment, Policy
 from jaxrl.envs.policies import random_policy
 from jaxrl.envs.wrappers import sticky_actions, time_limit
 from jaxrl.evaluation.evaluate import evaluate
 from jaxrl.systems.planning.search import search, simulator
+from jaxrl.systems.value.dqn import dqn
 
 PAPER = {
     "title": "The Arcade Learning Environment: An Evaluation Platform for General Agents",
@@ -34,7 +35,7 @@ CLAIM = (
 PARTS = (
     "jaxrl/envs/pixels/",
     "jaxrl/envs/wrappers/repeats.py",
-    "jaxrl/agents/value/rainbow.py",
+    "jaxrl/systems/value/dqn.py",
     "jaxrl/systems/planning/search.py",
 )
 
@@ -47,7 +48,16 @@ LEARNING_RATES = (2.5e-4, 1e-3, 4e-3)
 DEPTHS = (10, 30)  # of UCT's random rollouts
 SIMULATIONS = 32
 PPO = PPOConfig(num_envs=32, num_steps=32, hidden=(128,), entropy_weight=0.01)
-DQN = DQNConfig(num_envs=32, num_steps=4, updates=8, warmup=1_024, epsilon_steps=15_000.0)
+DQN = replace(
+    dqn.Config(),
+    {
+        "num_envs": 32,
+        "num_steps": 4,
+        "updates": 8,
+        "warmup": 1_024,
+        "exploration.steps": 15_000.0,
+    },
+)
 NOTES = (
     "Paper: 55 Atari games, 5 of them to tune on, linear Sarsa and UCT; here MinAtar's games with "
     "sticky actions (Machado et al., 2018: 0.25) and at most 500 steps an episode. PPO learns for "

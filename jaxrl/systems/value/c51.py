@@ -10,28 +10,30 @@ from jaxrl.core.errors import UserError
 from jaxrl.core.hyper import hyper, static
 from jaxrl.core.settings import group
 from jaxrl.core.types import Environment
-from jaxrl.kit.groups import EpsilonGreedy, ImageTorso, Optimizer, Replay, Target
+from jaxrl.kit.groups import EpsilonGreedy, Optimizer
 from jaxrl.systems.value import dqn as dqn_
 from jaxrl.systems.value.heads import categorical
 
 
 @group
-class Config:
-    """Settings of C51."""
+class Distributional(dqn_.Common):
+    """Settings of who predicts the return's distribution."""
 
-    replay: Replay = Replay(batch_size=32)
-    torso: ImageTorso = ImageTorso(hidden=(128, 128))
-    optimizer: Optimizer = Optimizer(learning_rate=5e-4, max_grad_norm=10.0, eps=1e-5)
-    target: Target = Target(rate=1.0, period=500)
-    exploration: EpsilonGreedy = EpsilonGreedy()
+    optimizer: Optimizer = Optimizer(learning_rate=2.5e-4, eps=0.01 / 32)
+    """Adam, 2.5e-4, epsilon 0.01 over the batch size 32: Bellemare et al., section 5."""
     num_atoms: int = static(51, low=2)
     """Atoms of a return's distribution."""
     lowest_return: float = hyper(-10.0)
     """The first atom."""
     highest_return: float = hyper(10.0)
     """The last atom."""
-    discount: float = hyper(0.99, low=0, high=1)
-    """Gamma, per step."""
+
+
+@group
+class Config(Distributional):
+    """Settings of C51."""
+
+    exploration: EpsilonGreedy = EpsilonGreedy()
 
 
 def check(env: Environment, config: Any, name: str) -> None:
@@ -51,3 +53,5 @@ c51 = dataclasses.replace(
     recipe=lambda env, config: dqn_.recipe(env, config, head=categorical(config.num_atoms)),
     check=check,
 )
+
+TINY = dqn_.TINY | {"num_atoms": 5}

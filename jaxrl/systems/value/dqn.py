@@ -10,32 +10,45 @@ from typing import Any
 
 import jax
 
-from jaxrl.agents.value.n_step import n_step
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.hyper import hyper
 from jaxrl.core.settings import group
-from jaxrl.core.spaces import Box, Discrete
+from jaxrl.core.spaces import Box
 from jaxrl.core.types import Environment
 from jaxrl.kit.acting import epsilon, epsilon_greedy
 from jaxrl.kit.groups import EpsilonGreedy, ImageTorso, Optimizer, Replay, Target
 from jaxrl.kit.recipe import Loss, Part, Recipe
 from jaxrl.kit.system import System
+from jaxrl.networks.heads import check_discrete
 from jaxrl.networks.q_network import QNetwork
 from jaxrl.systems.value.heads import MEAN, Head
+from jaxrl.systems.value.n_step import n_step
+
+NATURE = Optimizer("centered_rmsprop", learning_rate=2.5e-4, decay=0.95, eps=0.01 / 32**2)
 
 
 @group
-class Config:
-    """Settings of DQN."""
+class Common:
+    """Settings that all of DQN's line have."""
 
     replay: Replay = Replay(batch_size=32)
     torso: ImageTorso = ImageTorso(hidden=(128, 128))
-    optimizer: Optimizer = Optimizer(learning_rate=5e-4, max_grad_norm=10.0, eps=1e-5)
+    optimizer: Optimizer = NATURE
+    """Centered RMSProp, 2.5e-4, decay 0.95, epsilon 0.01: Mnih et al., extended data table 1. (In
+    their code the "gradient momentum" is the decay of the mean that centers. It sums the gradients
+    of a minibatch of 32: for their mean, epsilon is 0.01 / 32^2.) Errors are clipped, by `huber`;
+    gradients are not."""
     target: Target = Target(rate=1.0, period=500)
-    exploration: EpsilonGreedy = EpsilonGreedy()
     discount: float = hyper(0.99, low=0, high=1)
     """Gamma, per step."""
+
+
+@group
+class Config(Common):
+    """Settings of DQN."""
+
+    exploration: EpsilonGreedy = EpsilonGreedy()
     huber: float = hyper(1.0, above=0)
     """Errors above this count linearly."""
 
@@ -109,8 +122,7 @@ def recipe(
 
 def check(env: Environment, config: Any, name: str) -> None:
     """Raises `UserError` for actions that are not Discrete, and channels for what is no image."""
-    if not isinstance(env.action_space, Discrete):
-        raise UserError(f"{name} cannot act in {env.action_space!r}; it needs Discrete actions.")
+    check_discrete(env.action_space, name)
     space, channels = env.observation_space, config.torso.channels
     if channels and not (isinstance(space, Box) and len(space.shape) == 3):
         raise UserError(
@@ -120,3 +132,16 @@ def check(env: Environment, config: Any, name: str) -> None:
 
 
 dqn = System("dqn", Config, recipe, check=check)
+
+TINY = {
+    "env": "cartpole",
+    "num_envs": 4,
+    "num_steps": 2,
+    "updates": 2,
+    "batch_size": 8,
+    "capacity": 64,
+    "warmup": 16,
+    "num_shards": 4,
+    "hidden": (5, 4),
+    "period": 3,
+}

@@ -7,8 +7,27 @@ from __future__ import annotations
 import dataclasses
 import functools
 
-from jaxrl.systems.value.dqn import dqn, recipe
+from jaxrl.core.settings import group
+from jaxrl.kit.groups import Optimizer
+from jaxrl.systems.value import dqn as dqn_
+
+
+@group
+class Config(dqn_.Config):
+    """Settings of dueling DQN."""
+
+    optimizer: Optimizer = dataclasses.replace(
+        dqn_.NATURE, learning_rate=6.25e-5, max_grad_norm=10.0
+    )
+    """DQN's with gradients clipped to a norm of 10 and a "slightly lower" step size: Wang et al.,
+    section 4.2. The one of which they give the number is that with prioritised replay."""
+
 
 dueling_dqn = dataclasses.replace(
-    dqn, name="dueling_dqn", recipe=functools.partial(recipe, double=True, dueling=True)
+    dqn_.dqn,
+    name="dueling_dqn",
+    Config=Config,
+    recipe=functools.partial(dqn_.recipe, double=True, dueling=True),
 )
+
+TINY = dqn_.TINY

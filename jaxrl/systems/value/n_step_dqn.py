@@ -1,6 +1,6 @@
 """DQN with n-step returns (Sutton, 1988; as in Hessel et al., 2018, arXiv:1710.02298): several
 rewards stand in a target before the value that it bootstraps from, uncorrected for what the policy
-would do now."""
+would do now. It descends as DQN does."""
 
 from __future__ import annotations
 
@@ -26,3 +26,5 @@ n_step_dqn = dataclasses.replace(
     recipe=lambda env, config: dqn_.recipe(env, config, steps=config.n_step),
     source=lambda env, config: config.replay.source(env, length=config.n_step),
 )
+
+TINY = dqn_.TINY

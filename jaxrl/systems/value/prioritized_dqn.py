@@ -7,7 +7,7 @@ import dataclasses
 import functools
 
 from jaxrl.core.settings import group
-from jaxrl.kit.groups import Priorities
+from jaxrl.kit.groups import Optimizer, Priorities
 from jaxrl.systems.value import dqn as dqn_
 
 
@@ -15,6 +15,11 @@ from jaxrl.systems.value import dqn as dqn_
 class Config(dqn_.Config):
     """Settings of prioritised DQN."""
 
+    optimizer: Optimizer = dataclasses.replace(
+        dqn_.NATURE, learning_rate=6.25e-5, eps=dqn_.NATURE.eps / 16
+    )
+    """DQN's at a quarter of its step size: Schaul et al., section 4. The epsilon, by which the
+    largest step stays what it was, is that of DQN Zoo, written by one of the authors."""
     priorities: Priorities = Priorities(exponent=0.6)
 
 
@@ -27,3 +32,5 @@ prioritized_dqn = dataclasses.replace(
         env, sampler=config.priorities.sampler("priorities")
     ),
 )
+
+TINY = dqn_.TINY

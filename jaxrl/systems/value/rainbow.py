@@ -6,35 +6,26 @@ from __future__ import annotations
 
 import dataclasses
 
-from jaxrl.core.hyper import hyper, static
+from jaxrl.core.hyper import static
 from jaxrl.core.settings import group
 from jaxrl.core.types import Environment
-from jaxrl.kit.groups import ImageTorso, Optimizer, Priorities, Replay, Target
+from jaxrl.kit.groups import Optimizer, Priorities
 from jaxrl.kit.recipe import Recipe
+from jaxrl.systems.value import c51 as c51_
 from jaxrl.systems.value import dqn as dqn_
-from jaxrl.systems.value.c51 import c51
 from jaxrl.systems.value.heads import categorical
 
 
 @group
-class Config:
+class Config(c51_.Distributional):
     """Settings of Rainbow."""
 
-    replay: Replay = Replay(batch_size=32)
+    optimizer: Optimizer = Optimizer(learning_rate=6.25e-5, eps=1.5e-4, max_grad_norm=10.0)
+    """Adam, 6.25e-5, epsilon 1.5e-4: Hessel et al., table 1. Gradients are clipped to a norm of 10,
+    which the paper does not say, in DQN Zoo, written by one of the authors."""
     priorities: Priorities = Priorities(exponent=0.5)
-    torso: ImageTorso = ImageTorso(hidden=(128, 128))
-    optimizer: Optimizer = Optimizer(learning_rate=5e-4, max_grad_norm=10.0, eps=1e-5)
-    target: Target = Target(rate=1.0, period=500)
     n_step: int = static(3, low=2)
     """Rewards in a target before the value that it bootstraps from."""
-    num_atoms: int = static(51, low=2)
-    """Atoms of a return's distribution."""
-    lowest_return: float = hyper(-10.0)
-    """The first atom."""
-    highest_return: float = hyper(10.0)
-    """The last atom."""
-    discount: float = hyper(0.99, low=0, high=1)
-    """Gamma, per step."""
 
 
 def recipe(env: Environment, config: Config) -> Recipe:
@@ -50,7 +41,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
 
 rainbow = dataclasses.replace(
-    c51,
+    c51_.c51,
     name="rainbow",
     Config=Config,
     recipe=recipe,
@@ -58,3 +49,5 @@ rainbow = dataclasses.replace(
         env, config.n_step, config.priorities.sampler("priorities")
     ),
 )
+
+TINY = c51_.TINY
