@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl import envs
+from jaxrl.core import settings
 from jaxrl.core.errors import UserError
 from jaxrl.core.train import start, train
 from jaxrl.core.types import Algorithm, Environment, Hyper, Key
@@ -27,16 +28,15 @@ class World:
     env: str  # by name
     low: float  # the return that scores 0
     high: float  # the return that scores 1
-    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # by dotted names
 
     def make(self) -> Environment:
         return envs.make(self.env)
 
     def configure(self, config: Config) -> Config:
-        """`config` with this world's settings, as far as it has fields of these names."""
-        known = {f.name for f in dataclasses.fields(config)}  # type: ignore[arg-type]
-        settings = {k: v for k, v in self.settings.items() if k in known}
-        return dataclasses.replace(config, **settings)  # type: ignore[type-var]
+        """`config` with this world's settings, as far as it has them."""
+        known = {name for name, _, _ in settings.walk(config)}
+        return settings.replace(config, {k: v for k, v in self.settings.items() if k in known})
 
     def score(self, returns: np.ndarray) -> np.ndarray:
         """Returns on a scale that worlds share: 0 at `low`, 1 at `high`."""
@@ -49,7 +49,7 @@ PENDULUM = World(
     "pendulum",
     -1250.0,
     -150.0,
-    {"discount": 0.9, "normalize_observation": True, "normalize_reward": True},
+    {"discount": 0.9, "normalization.observation": True, "normalization.reward": True},
 )
 
 

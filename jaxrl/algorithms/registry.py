@@ -16,7 +16,6 @@ from jaxrl.core.types import Algorithm
 from jaxrl.kit.system import System
 
 BUILT_IN = {
-    "a2c": "jaxrl.agents.policy_gradient.a2c:a2c",
     "c51": "jaxrl.agents.value.rainbow:c51",
     "dqn": "jaxrl.agents.value.rainbow:dqn",
     "dreamer": "jaxrl.agents.planning.dreamer:dreamer",
@@ -32,10 +31,7 @@ BUILT_IN = {
     "muzero": "jaxrl.agents.planning.muzero:muzero",
     "neupl": "jaxrl.algorithms.games.neupl:neupl",
     "ppga": "jaxrl.algorithms.evolution.ppga:ppga",
-    "ppo": "jaxrl.agents.policy_gradient.ppo:ppo",
     "rainbow": "jaxrl.agents.value.rainbow:rainbow",
-    "reinforce": "jaxrl.agents.policy_gradient.reinforce:reinforce",
-    "spiral": "jaxrl.agents.games.spiral:spiral",
     "ta_lpg": "jaxrl.algorithms.meta.ta_lpg:ta_lpg",
     "td3_bc": "jaxrl.algorithms.offline:td3_bc",
     "tokens": "jaxrl.agents.tokens.agent:tokens",

@@ -10,8 +10,8 @@ from experiments.systems.check import Budget, Check, compare, figure
 from experiments.systems.compare import CARTPOLE, curves, tune
 from jaxrl import envs
 from jaxrl.agents.planning.muzero import Config, muzero
-from jaxrl.agents.policy_gradient.ppo import Config as PPOConfig
-from jaxrl.agents.policy_gradient.ppo import ppo
+from jaxrl.core.settings import replace
+from jaxrl.systems.policy_gradient.ppo import ppo
 
 PAPER = {
     "title": "Mastering Atari, Go, Chess and Shogi by Planning with a Learned Model",
@@ -32,7 +32,8 @@ METRIC = "greedy return on CartPole, mean over training, scaled to 0..1"
 MARGIN = 0.1
 ENV_STEPS, POINTS, EPISODES = 19_200, 5, 8
 MUZERO = Config(support=10.0, num_atoms=81)
-PPO = PPOConfig(num_envs=8, num_steps=32, epochs=10, minibatches=4)
+SIZES = {"num_envs": 8, "num_steps": 32, "epochs": 10, "minibatches": 4}
+PPO = replace(ppo.Config(), SIZES)
 LEARNING_RATES = (3e-4, 1e-3, 3e-3, 1e-2)
 TINY = dataclasses.replace(
     MUZERO, n_step=10, simulations=2, warmup=256, updates=1, batch_size=4, width=8, hidden=(8,)
@@ -58,7 +59,7 @@ def check(key: jax.Array, budget: Budget) -> Check:
     def run(algorithm, keys=keys, hyper=None):
         return curves(env, algorithm, keys, env_steps, points, episodes, hyper)
 
-    baseline = ppo(env, budget.choose(dataclasses.replace(PPO, num_steps=8, epochs=1), PPO))
+    baseline = ppo(env, budget.choose(replace(PPO, {"num_steps": 8, "epochs": 1}), PPO))
     score = lambda keys, rate: run(baseline, keys, rate).mean(1)
     rate = tune(score, tuning_key, "learning_rate", LEARNING_RATES[: budget.choose(1, 4)],
                 budget.choose(1, 5))  # fmt: skip

@@ -89,14 +89,8 @@ def recipe(env: Environment, config: Config) -> Recipe:
         )
         return net, advantage
 
-    def act(net, timestep, memory, key, greedy):
-        policy, _, memory = net.policy(timestep, memory)
-        action = policy.mode() if greedy else policy.sample(seed=key)
-        return action, memory, {"logits": policy.logits}
-
     return dataclasses.replace(
-        on_episodes(env, config, judge),
-        act=act,
+        on_episodes(env, config, judge, record=("logits",)),
         extra=np.zeros(num_roles, np.float32),
         needs=("mask", "transitions.timestep.role"),
     )

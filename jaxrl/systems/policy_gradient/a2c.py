@@ -10,7 +10,7 @@ from jaxrl import losses
 from jaxrl.core.hyper import hyper
 from jaxrl.core.settings import group
 from jaxrl.core.types import Array, Environment
-from jaxrl.kit.groups import LinearTorso, Memory, Normalization, Optimizer, Rollouts
+from jaxrl.kit.groups import LinearTorso, Memory, Optimizer, RolloutNormalization, Rollouts
 from jaxrl.kit.net import Net
 from jaxrl.kit.recipe import Loss, Recipe
 from jaxrl.kit.system import System
@@ -34,7 +34,7 @@ class Config:
     optimizer: Optimizer = Optimizer(
         "rmsprop", learning_rate=7e-4, max_grad_norm=0.5, eps=1e-5, flat=True
     )
-    normalization: Normalization = Normalization()
+    normalization: RolloutNormalization = RolloutNormalization()
     discount: float = hyper(0.99, low=0, high=1)
     """Gamma, per step."""
     gae_lambda: float = hyper(1.0, low=0, high=1)

@@ -20,6 +20,7 @@ from jaxrl.kit.recipe import Loss, Part, Recipe
 from jaxrl.kit.system import System
 from jaxrl.networks.actor_critic import ActorCritic
 from jaxrl.networks.heads import check_action_space
+from jaxrl.systems.policy_gradient.ppo import sampled
 
 
 @group
@@ -78,9 +79,13 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
 
 def on_episodes(
-    env: Environment, config: Any, judge: Callable[[Net, Batch], tuple[Net, Array]]
+    env: Environment,
+    config: Any,
+    judge: Callable[[Net, Batch], tuple[Net, Array]],
+    record: tuple[str, ...] = (),
 ) -> Recipe:
-    """A policy that learns from whole episodes by advantages [T, B] of `judge(net, batch)`."""
+    """A policy that learns from whole episodes by advantages [T, B] of `judge(net, batch)`, and
+    says of every step what is in `record` (see `sampled`)."""
     torso = config.torso
     network = ActorCritic(
         env.observation_space,
@@ -90,10 +95,6 @@ def on_episodes(
         initialiser=torso.initialiser,
     )
 
-    def act(net, timestep, memory, key, greedy):
-        policy, _, memory = net.policy(timestep, memory)
-        return (policy.mode() if greedy else policy.sample(seed=key)), memory, {}
-
     def update(net, batch):
         net, advantage = judge(net, batch)
         x = batch.transitions
@@ -102,7 +103,7 @@ def on_episodes(
 
     return Recipe(
         parts={"policy": Part(network, (example_timestep(env, agents=True), ()))},
-        act=act,
+        act=sampled(record, "policy"),
         losses={"loss": Loss(policy_loss, ("policy",))},
         update=update,
         needs=("mask",),
