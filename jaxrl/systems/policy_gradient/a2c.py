@@ -64,3 +64,5 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
 
 a2c = System("a2c", Config, recipe, check=check_policy)
+
+TINY = {"env": "cartpole", "num_envs": 8, "num_steps": 4, "num_shards": 4, "hidden": ()}

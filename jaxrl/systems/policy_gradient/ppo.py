@@ -239,3 +239,9 @@ def check(env: Environment, config: Config, name: str) -> None:
 
 
 ppo = System("ppo", Config, recipe, check=check)
+
+TINY = {
+    "env": "cartpole", "num_envs": 8, "num_steps": 4, "num_shards": 4, "epochs": 2,
+    "minibatches": 2, "early_stop": True, "hidden": (8,), "recurrent": 4,
+    "normalization.observation": True, "normalization.reward": True, "record": ("logits", "value"),
+}  # fmt: skip

@@ -117,3 +117,5 @@ def check(env: Environment, config: Config, name: str) -> None:
 
 
 reinforce = System("reinforce", Config, recipe, check=check)
+
+TINY = {"env": "pendulum", "num_envs": 4, "hidden": (8,), "normalization.observation": True}
