@@ -59,6 +59,7 @@ ON_POLICY = {
 NORMALIZED = {"normalization.observation": True, "normalization.reward": True}
 ADAM = {"optimizer.name": "adam", "optimizer.eps": 1e-5}
 EPISODES = {"num_envs": 32, "hidden": (16,), "learning_rate": 0.02, "discount": DISCOUNT}
+EPISODES |= {"max_grad_norm": 0.5}
 
 
 def _system(system, **changes):

@@ -36,6 +36,8 @@ PPO = {
     "cartpole": {"num_envs": 64, "num_steps": 32, "epochs": 4, "minibatches": 4},
     "pendulum": {"num_envs": 16, "num_steps": 128, "epochs": 10, "minibatches": 32},
 }
+# REINFORCE with PPO's optimizer.
+ADAM = {"optimizer.name": "adam", "optimizer.eps": 1e-5, "optimizer.max_grad_norm": 0.5}
 # What is switched for the table of regularisation, at PPO's tuned learning rate.
 VARIANTS = {
     "PPO without clip": {"clip": np.inf},
@@ -70,7 +72,7 @@ def _algorithms(world: World, budget: Budget) -> dict[str, Algorithm]:
     sizes, episodes = PPO[world.env], 8 if world.env == "cartpole" else 16
     if budget.name == "tiny":
         sizes, episodes = sizes | {"num_envs": 16, "num_steps": 5, "minibatches": 2}, 2
-    changes = {ppo: sizes, a2c: {}, reinforce: {"num_envs": episodes}}
+    changes = {ppo: sizes, a2c: {}, reinforce: ADAM | {"num_envs": episodes}}
     configured = lambda system: world.configure(replace(system.Config(), changes[system]))
     return {system.name.upper(): system(env, configured(system)) for system in changes}
 

@@ -34,7 +34,9 @@ class Config:
 
     episodes: Episodes = Episodes(num_envs=128)
     torso: Torso = Torso(hidden=(64, 64), activation="tanh")
-    optimizer: Optimizer = Optimizer(learning_rate=3e-3, max_grad_norm=0.5, eps=1e-5)
+    optimizer: Optimizer = Optimizer(learning_rate=1e-6, max_grad_norm=1.0, beta2=0.95)
+    """Adam, constant 1e-6, for a language model: the authors' run script; beta 2 and the norm are
+    the defaults of their trainer (Oat). A small network needs a step size about 1e-3."""
     baseline: str = static("role", choices=("role", "shared", "none"))
     """What is subtracted from an outcome: the moving average of its role, one shared by both roles
     of a game, or none."""

@@ -32,8 +32,11 @@ class Config:
     torso: LinearTorso = LinearTorso(hidden=(64, 64), activation="tanh")
     memory: Memory = Memory()
     optimizer: Optimizer = Optimizer(
-        "rmsprop", learning_rate=7e-4, max_grad_norm=0.5, eps=1e-5, flat=True
+        "rmsprop", learning_rate=7e-4, decay=0.99, max_grad_norm=0.5, eps=1e-5, flat=True
     )
+    """RMSProp with decay 0.99: their supplement, which draws the step size from [1e-4, 1e-2]. It,
+    the norm and the epsilon are those of OpenAI Baselines' a2c. Both let it fall linearly to 0 at
+    the run's end, wherever that is (`learning_rate_steps`)."""
     normalization: RolloutNormalization = RolloutNormalization()
     discount: float = hyper(0.99, low=0, high=1)
     """Gamma, per step."""

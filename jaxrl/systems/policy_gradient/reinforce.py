@@ -29,7 +29,8 @@ class Config:
 
     episodes: Episodes = Episodes(num_envs=16)
     torso: Torso = Torso(hidden=(64, 64), activation="tanh")
-    optimizer: Optimizer = Optimizer(learning_rate=1e-3, max_grad_norm=0.5, eps=1e-5)
+    optimizer: Optimizer = Optimizer("sgd", learning_rate=1e-2)
+    """Plain gradient steps, as REINFORCE is defined (section 4), which leaves their size open."""
     normalization: Normalization = Normalization()
     baseline: bool = True
     """Subtract from each return the mean return, at that time step, of the other episodes that
