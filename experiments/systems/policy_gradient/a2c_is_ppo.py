@@ -12,7 +12,6 @@ import numpy as np
 import optax
 
 from experiments.systems.check import Budget, Check, agreement, figure
-from jaxrl.core.examples import example_timestep
 from jaxrl.core.learn import learn
 from jaxrl.core.train import start, train
 from jaxrl.core.types import Agent, Array, Environment, Info, Tree, struct
@@ -58,7 +57,8 @@ class State:
 
 def plain_a2c(env: Environment, config: Config) -> Agent:
     """Synchronous advantage actor-critic (Mnih et al., 2016, algorithm S3), sharing the network
-    with ours and nothing of its update."""
+    and its first weights with ours and nothing of its update."""
+    ours = a2c.agent(env, config)
     network: Any = ActorCritic(env.observation_space, env.action_space, config.torso.hidden)
     optimiser = optax.chain(
         optax.clip_by_global_norm(config.optimizer.max_grad_norm),
@@ -67,7 +67,7 @@ def plain_a2c(env: Environment, config: Config) -> Agent:
     )
 
     def init(key, hyper):
-        params = network.init(key, example_timestep(env), ())
+        params = params_of(ours.init(key, ours.hyper))["actor_critic"]
         return State(params, optimiser.init(params))
 
     def act(state, timestep, memory, key, greedy):
