@@ -53,10 +53,10 @@ def test_a_run_can_be_differentiated_by_its_learning_rate(monkeypatch):
 
 
 def test_the_ratio_is_1_before_the_first_update():
-    """In each of several windows, over many episode ends, with memory and normalisations: no ratio
-    is further from 1 than a clip that no more than rounding fits into."""
+    """In each of several windows, which begin amid episodes, with memory and normalisations: no
+    ratio is further from 1 than a clip that no more than rounding fits into."""
     normalized = {"normalization.observation": True, "normalization.reward": True}
-    config = replace(TINY, {"num_steps": 40, "recurrent": 6} | normalized)
+    config = replace(TINY, {"num_steps": 42, "recurrent": 6} | normalized)
     algorithm = ppo(counting(terminates_after=5, truncates_after=7), config)
 
     @jax.jit
