@@ -32,7 +32,7 @@ hypothesis.settings.load_profile("jaxrl")
 
 # Tests that compile whole algorithms, most of them large: with every system's check they are what
 # `make test-all`, and so CI, has beyond `make test`.
-SLOW = ("ports", "algorithms", "datasets", "agents/games", "agents/meta", "agents/offline")
+SLOW = ("ports", "algorithms", "datasets", "agents/meta", "agents/offline")
 SLOW += (
     "agents/planning",
     "agents/tokens/test_tokens",
