@@ -32,7 +32,7 @@ hypothesis.settings.load_profile("jaxrl")
 
 # Tests that compile whole algorithms, most of them large: with every system's check they are what
 # `make test-all`, and so CI, has beyond `make test`.
-SLOW = ("ports", "algorithms", "datasets", "agents/games", "agents/meta")
+SLOW = ("ports", "algorithms", "datasets", "agents/meta")
 SLOW += ("networks/test_recurrent_world",)
 SLOW += ("networks/test_shortcut_world", "runtime/test_resume_slices")
 SLOW_ENTRIES = ("dqn", "rainbow")  # of tests/contracts/algorithms.py

@@ -129,7 +129,7 @@ def strangers(project, monkeypatch):
     (package / "__init__.py").touch()
     (package / "worlds.py").write_text("from jaxrl import envs\nmaze = envs.make('cartpole')\n")
     (package / "agents.py").write_text(
-        "from jaxrl.agents.policy_gradient.ppo import ppo as my_ppo\n"
+        "from jaxrl.systems.policy_gradient.ppo import ppo as my_ppo\n"
     )
     monkeypatch.syspath_prepend(project)
     yield

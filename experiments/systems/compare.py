@@ -28,7 +28,7 @@ class World:
     env: str  # by name
     low: float  # the return that scores 0
     high: float  # the return that scores 1
-    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # by dotted names
 
     def make(self) -> Environment:
         return envs.make(self.env)
@@ -51,7 +51,7 @@ PENDULUM = World(
     "pendulum",
     -1250.0,
     -150.0,
-    {"discount": 0.9, "normalize_observation": True, "normalize_reward": True},
+    {"discount": 0.9, "normalization.observation": True, "normalization.reward": True},
 )
 
 

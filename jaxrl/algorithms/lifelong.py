@@ -204,3 +204,11 @@ def _build(env: Environment, config: Config) -> Algorithm:
 def _whole(values: tuple[float, ...]) -> tuple[float | int, ...]:
     """Whole numbers as integers, since parameters that count take no other."""
     return tuple(int(v) if float(v).is_integer() else v for v in values)
+
+
+TINY = {
+    "env": "corners", "num_envs": 8, "num_steps": 4, "num_shards": 4, "epochs": 1,
+    "minibatches": 1, "hidden": (4,), "values": (0, 2), "windows": 2, "periods": 2, "episodes": 2,
+    "components": ("ewc", "replay", "infer", "heads"), "max_tasks": 3, "measure": "success",
+    "ewc.samples": 2, "replay.capacity": 8, "replays": 2, "clone.steps": 1,
+}  # fmt: skip

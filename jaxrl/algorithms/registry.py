@@ -18,7 +18,6 @@ from jaxrl.core.types import Algorithm, Environment
 from jaxrl.kit.system import System
 
 BUILT_IN = {
-    "a2c": "jaxrl.agents.policy_gradient.a2c:a2c",
     "evolution_strategy": "jaxrl.algorithms.evolution.evolution_strategy:evolution_strategy",
     "genetic": "jaxrl.algorithms.evolution.genetic:genetic",
     "league": "jaxrl.algorithms.games.league:league",
@@ -27,9 +26,6 @@ BUILT_IN = {
     "map_elites": "jaxrl.algorithms.evolution.map_elites:map_elites",
     "neupl": "jaxrl.algorithms.games.neupl:neupl",
     "ppga": "jaxrl.algorithms.evolution.ppga:ppga",
-    "ppo": "jaxrl.agents.policy_gradient.ppo:ppo",
-    "reinforce": "jaxrl.agents.policy_gradient.reinforce:reinforce",
-    "spiral": "jaxrl.agents.games.spiral:spiral",
     "ta_lpg": "jaxrl.algorithms.meta.ta_lpg:ta_lpg",
 }
 

@@ -34,24 +34,30 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     """The one of `known` that `name` is most likely a slip of; None if none is near.
 
     Near is what differs in one letter, or in a letter of four, or in case or - and _ alone, has its
-    letters in another order, or lacks the part before a dot (`learning_rate` for
-    `agent.learning_rate`). Where both lie in the same place (before a / or a dot), that is not
-    compared: it would make all names of one suite near.
+    letters in another order, or lacks the part before a dot, or some of it (`agent.learning_rate`
+    for `agent.optimizer.learning_rate`). Where both lie in the same place (before a / or a dot),
+    that is not compared: it would make all names of one suite near.
     """
 
     def score(option: str) -> float:
         a, b = (x.casefold().replace("-", "_").lstrip("_") for x in (name, option))
-        if a == b or b.endswith(f".{a}"):
+        if b.endswith(f".{a}"):
             return 2.0
         place = a[: max(a.rfind("/"), a.rfind(".")) + 1]
         if b.startswith(place):
             a, b = a[len(place) :], b[len(place) :]
-        if sorted(a) == sorted(b) or (max(len(a), len(b)) > 2 and _one_slip(a, b)):
-            return 1.0
-        return difflib.SequenceMatcher(None, a, b, autojunk=False).ratio()
+        return max(_likeness(a, x) for x in (b, b.rpartition(".")[2]))
 
     best = max(known, key=score, default=None)
     return best if best is not None and score(best) >= NEAR else None
+
+
+def _likeness(a: str, b: str) -> float:
+    if a == b:
+        return 2.0
+    if sorted(a) == sorted(b) or (max(len(a), len(b)) > 2 and _one_slip(a, b)):
+        return 1.0
+    return difflib.SequenceMatcher(None, a, b, autojunk=False).ratio()
 
 
 def _one_slip(a: str, b: str) -> bool:

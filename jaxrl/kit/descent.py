@@ -13,6 +13,7 @@ import optax
 from jax.flatten_util import ravel_pytree
 
 from jaxrl.core import schedules
+from jaxrl.core.errors import UserError
 from jaxrl.core.settings import Values
 from jaxrl.core.types import Array, Tree, struct
 from jaxrl.kit.groups import Optimizer, transformation
@@ -55,7 +56,13 @@ class Descent:
         members: int = 0,
     ) -> Descent:
         """own: an optax transformation in the place of the one that the settings name. It is given
-        gradients, and its updates are multiplied by the step size."""
+        gradients, and its updates are multiplied by the step size. Raises `UserError` for an
+        exponential schedule that ends at 0."""
+        if settings.schedule == "exponential" and settings.learning_rate_end <= 0:
+            raise UserError(
+                f"{path}.learning_rate_end is {settings.learning_rate_end}; an exponential "
+                "schedule needs a positive one."
+            )
         if own is not None:  # which may look at the tree
             settings = dataclasses.replace(settings, flat=False)
         return cls(settings, path, transformation(settings) if own is None else own, members)

@@ -234,8 +234,8 @@ class Passes:
     early_stop: bool = False
     """Take no more gradient steps on a window once a minibatch's estimated KL to the policy that
     collected it exceeds target_kl."""
-    target_kl: float = hyper(0.02, above=0)
-    """See early_stop."""
+    target_kl: float = hyper(0.02, above=0, high=INF)
+    """See early_stop; infinite for never."""
 
     def check(
         self, num_envs: int, num_steps: int, num_shards: int = 1, sequences: bool = False
@@ -252,10 +252,16 @@ class Passes:
 
 @group
 class Normalization:
-    """Running statistics that observations and rewards are divided by."""
+    """Running statistics that what is learnt from is divided by."""
 
     observation: bool = False
     """Standardise observations."""
+
+
+@group
+class RolloutNormalization(Normalization):
+    """Running statistics that observations and, in windows of rollouts, rewards are divided by."""
+
     reward: bool = False
     """Divide rewards by the standard deviation of the discounted return."""
 

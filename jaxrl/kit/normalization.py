@@ -132,16 +132,10 @@ def normalize_reward(agent: Agent, num_envs: int, clip: float = 10.0) -> Agent:
 
 
 def normalized(agent: Agent, env: Environment, config: Any) -> Agent:
-    """`agent` with what the group `normalization` of its settings asks for, if there is one.
-    Raises `UserError` for rewards of what are no rollouts."""
+    """`agent` with what the group `normalization` of its settings asks for, if there is one."""
     wanted = getattr(config, "normalization", None)
-    if wanted is not None and wanted.reward:
-        if not hasattr(config, "rollouts"):
-            raise UserError(
-                f"normalization.reward needs windows of rollouts; '{agent.name}' learns from "
-                "something else."
-            )
+    if getattr(wanted, "reward", False):
         agent = normalize_reward(agent, config.rollouts.num_envs)
-    if wanted is not None and wanted.observation:
+    if getattr(wanted, "observation", False):
         agent = normalize_observation(agent, env)
     return agent

@@ -238,7 +238,8 @@ def override(config: Any, data: dict[str, Any], prefix: str = "") -> Any:
     for key, value in data.items():
         name = str(key).replace("-", "_")
         if name not in hints:
-            raise unknown("setting", prefix + str(key), [prefix + n for n in hints])
+            known = {*hints, *leaves(config)}
+            raise unknown("setting", prefix + str(key), [prefix + n for n in known])
         current = getattr(config, name)
         if dataclasses.is_dataclass(current):
             if not isinstance(value, dict):

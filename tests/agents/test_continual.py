@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl.agents.policy_gradient import ppo as old_ppo
 from jaxrl.agents.transforms import clone as cloning
 from jaxrl.agents.transforms import ewc as consolidation
 from jaxrl.agents.transforms import infer_task as inference
@@ -325,4 +324,4 @@ def test_logits_are_recorded_of_discrete_actions_only():
     with pytest.raises(UserError, match="only discrete actions have"):
         ppo.agent(probe(continuous=True), ppo.Config(record=("logits",)))
     with pytest.raises(UserError, match="did you mean 'value'"):
-        old_ppo.agent(probe(), old_ppo.Config(record=("values",)))
+        ppo.agent(probe(), ppo.Config(record=("values",)))

@@ -69,27 +69,30 @@ def test_every_setting_of_a_run_declares_what_it_may_be():
 
 
 REFUSED = [
-    ("ppo", "learning_rate", -1e-3, "is -0.001; it must be at least 0."),
-    ("ppo", "learning_rate", math.inf, "is inf; it must be finite."),
-    ("ppo", "learning_rate", 1e300, "is 1e+300; it must be a number that a 32-bit float holds."),
+    ("ppo", "optimizer.learning_rate", -1e-3, "is -0.001; it must be at least 0."),
+    ("ppo", "optimizer.learning_rate", math.inf, "is inf; it must be finite."),
+    ("ppo", "optimizer.learning_rate", 1e300, "is 1e+300; it must be a number that a "
+     "32-bit float holds."),
     ("ppo", "discount", 1.5, "is 1.5; it must be between 0 and 1."),
-    ("ppo", "max_grad_norm", 0.0, "is 0.0; it must be above 0."),
-    ("ppo", "learning_rate_steps", -5.0, "is -5.0; it must be above 0."),
-    ("ppo", "hidden", [], "is []; it must have at least one entry."),
-    ("ppo", "hidden", [64, 0], "is [64, 0]; each entry must be at least 1."),
-    ("ppo", "num_envs", 10**12, "is 1000000000000; it must be at most 16777216."),
-    ("ppo", "num_steps", 0, "is 0; it must be at least 1."),
-    ("ppo", "activation", "sine", "is 'sine'; it must be one of tanh, relu, elu, gelu, silu."),
-    ("ppo", "initialiser", "zeros", "is 'zeros'; it must be one of lecun, orthogonal."),
-    ("ppo", "optimiser", "lion", "is 'lion'; it must be one of adam, rmsprop, sgd."),
-    ("ppo", "learning_rate_schedule", "x", "is 'x'; it must be one of linear, cosine, "
+    ("ppo", "optimizer.max_grad_norm", 0.0, "is 0.0; it must be above 0."),
+    ("ppo", "optimizer.learning_rate_steps", -5.0, "is -5.0; it must be above 0."),
+    ("ppo", "torso.hidden", [], "is []; it must have at least one entry."),
+    ("ppo", "torso.hidden", [64, 0], "is [64, 0]; each entry must be at least 1."),
+    ("ppo", "rollouts.num_envs", 10**12, "is 1000000000000; it must be at most 16777216."),
+    ("ppo", "rollouts.num_steps", 0, "is 0; it must be at least 1."),
+    ("ppo", "torso.activation", "sine", "is 'sine'; it must be one of tanh, relu, elu, "
+     "gelu, silu."),
+    ("ppo", "torso.initialiser", "zeros", "is 'zeros'; it must be one of lecun, orthogonal."),
+    ("ppo", "optimizer.name", "lion", "is 'lion'; it must be one of adam, rmsprop, "
+     "centered_rmsprop, sgd."),
+    ("ppo", "optimizer.schedule", "x", "is 'x'; it must be one of linear, cosine, "
      "exponential."),
-    ("ppo", "shuffle", "no", "is 'no'; it must be one of auto, bijection, exact."),
+    ("ppo", "passes.shuffle", "no", "is 'no'; it must be one of auto, bijection, exact."),
     ("ppo", "record", ["x"], "is ['x']; each entry must be one of logits, value."),
-    ("ppo", "chunk_rows", -2, "is -2; it must be at least -1."),
+    ("ppo", "passes.chunk_rows", -2, "is -2; it must be at least -1."),
     ("ppo", "heads", -1, "is -1; it must be at least 0."),
     ("a2c", "value_weight", -0.5, "is -0.5; it must be at least 0."),
-    ("a2c", "recurrent", -1, "is -1; it must be at least 0."),
+    ("a2c", "memory.recurrent", -1, "is -1; it must be at least 0."),
     ("reinforce", "entropy_weight", math.inf, "is inf; it must be finite."),
     ("dqn", "exploration.start", 1.1, "is 1.1; it must be between 0 and 1."),
     ("c51", "lowest_return", -math.inf, "is -inf; it must be finite."),
@@ -129,22 +132,25 @@ REFUSED = [
 ]  # fmt: skip
 
 
+def nested(setting, value):
+    """A setting with a dotted name as YAML gives it."""
+    for part in reversed(setting.split(".")):
+        value = {part: value}
+    return value
+
+
 @pytest.mark.parametrize(("algorithm", "setting", "value", "said"), REFUSED)
 def test_what_cannot_be_meant_is_refused_where_it_is_given(algorithm, setting, value, said):
-    *parts, last = setting.split(".")
-    data = {last: value}
-    for part in reversed(parts):
-        data = {part: data}
     with pytest.raises(UserError) as raised:
-        configuration.experiment({"algorithm": algorithm, "agent": data})
+        configuration.experiment({"algorithm": algorithm, "agent": nested(setting, value)})
     assert str(raised.value) == f"agent.{setting} {said}"
 
 
 @pytest.mark.parametrize(
     ("algorithm", "setting"),
     [
-        ("ppo", "max_grad_norm"),
-        ("ppo", "learning_rate_steps"),
+        ("ppo", "optimizer.max_grad_norm"),
+        ("ppo", "optimizer.learning_rate_steps"),
         ("ppo", "clip"),
         ("ppo", "value_clip"),
         ("td3_bc", "alpha"),
@@ -154,14 +160,17 @@ def test_what_cannot_be_meant_is_refused_where_it_is_given(algorithm, setting, v
 )
 @pytest.mark.parametrize("infinity", ["inf", ".inf", math.inf])
 def test_infinity_is_a_value_where_it_means_something(algorithm, setting, infinity):
-    config = configuration.experiment({"algorithm": algorithm, "agent": {setting: infinity}})
-    assert getattr(config.agent, setting) == math.inf
+    config = configuration.experiment({"algorithm": algorithm, "agent": nested(setting, infinity)})
+    assert settings.lookup(config.agent, setting) == math.inf
 
 
 def test_no_widths_are_a_value_where_they_mean_something():
-    for name in ("a2c", "lpg", "ta_lpg", "evolution_strategy", "genetic", "map_elites"):
-        config = configuration.experiment({"algorithm": name, "agent": {"hidden": []}})
-        assert config.agent.hidden == ()
+    written = dict.fromkeys(
+        ("lpg", "ta_lpg", "evolution_strategy", "genetic", "map_elites"), "hidden"
+    )
+    for name, setting in ({"a2c": "torso.hidden"} | written).items():
+        config = configuration.experiment({"algorithm": name, "agent": nested(setting, [])})
+        assert settings.lookup(config.agent, setting) == ()
 
 
 def build(name, env, **changes):
@@ -206,7 +215,7 @@ def test_who_needs_continuous_actions_names_one_who_does_not():
 
 
 def test_a_linear_a2c_is_built():
-    assert build("a2c", "cartpole", hidden=()).config.hidden == ()
+    assert build("a2c", "cartpole", hidden=()).config.torso.hidden == ()
 
 
 def test_ranges_of_a_run():

@@ -9,14 +9,15 @@ from typing import Any
 
 import jax
 
-from jaxrl.agents.policy_gradient import a2c, ppo
-from jaxrl.agents.policy_gradient import reinforce as reinforce_
 from jaxrl.core import metrics as m
 from jaxrl.core import random
 from jaxrl.core.settings import replace
 from jaxrl.core.train import advance, empty_row, start
 from jaxrl.core.types import Algorithm
-from jaxrl.networks.actor_critic import ActorCritic
+from jaxrl.kit.wrapping import params_of
+from jaxrl.systems.policy_gradient.a2c import a2c
+from jaxrl.systems.policy_gradient.ppo import policy_network, ppo
+from jaxrl.systems.policy_gradient.reinforce import reinforce
 from jaxrl.systems.value.dqn import dqn
 from jaxrl.systems.value.rainbow import rainbow
 from tests.learning.probes import DISCOUNT, PROBES, probe
@@ -35,15 +36,8 @@ class Entry:
 
 
 def actor_critic_value(algorithm, state, timestep, memory):
-    c = algorithm.config
-    network = ActorCritic(
-        probe(False).observation_space,
-        probe(False).action_space,
-        c.hidden,
-        c.activation,
-        c.recurrent,
-    )
-    return value_of(network, state.agent.params, timestep, memory)
+    network = policy_network(probe(False), algorithm.config)
+    return value_of(network, params_of(state.agent)["actor_critic"], timestep, memory)
 
 
 def value_of(network, params, timestep, memory):
@@ -59,38 +53,22 @@ def _value(network, timestep, memory):
     return network._value(x, timestep)
 
 
-def ppo_config(**changes) -> ppo.Config:
-    return ppo.Config(
-        **{
-            "num_envs": 16,
-            "num_steps": 8,
-            "epochs": 2,
-            "minibatches": 2,
-            "hidden": (16,),
-            "learning_rate": 0.01,
-            "discount": DISCOUNT,
-            "max_grad_norm": 1.0,
-            "num_shards": 4,
-        }
-        | changes
-    )
+ON_POLICY = {
+    "num_envs": 16, "num_steps": 8, "num_shards": 4, "hidden": (16,), "learning_rate": 0.01,
+    "max_grad_norm": 1.0, "discount": DISCOUNT,
+}  # fmt: skip
+NORMALIZED = {"normalization.observation": True, "normalization.reward": True}
+ADAM = {"optimizer.name": "adam", "optimizer.eps": 1e-5}
+EPISODES = {"num_envs": 32, "hidden": (16,), "learning_rate": 0.02, "discount": DISCOUNT}
+EPISODES |= {"max_grad_norm": 0.5}
+
+
+def _system(system, **changes):
+    return lambda env: system(env, replace(system.Config(), changes))
 
 
 def _ppo(**changes):
-    return lambda env: ppo.ppo(env, ppo_config(**changes))
-
-
-def _a2c(env):
-    config = a2c.Config(
-        num_envs=16, num_steps=8, hidden=(16,), optimiser="adam", learning_rate=0.01,
-        discount=DISCOUNT, max_grad_norm=1.0, num_shards=4,
-    )  # fmt: skip
-    return a2c.a2c(env, config)
-
-
-def _reinforce(env):
-    config = reinforce_.Config(num_envs=32, hidden=(16,), learning_rate=0.02, discount=DISCOUNT)
-    return reinforce_.reinforce(env, config)
+    return _system(ppo, **ON_POLICY, epochs=2, minibatches=2, **changes)
 
 
 # Few transitions, so that those of the default probe, from the warm-up, are soon gone.
@@ -114,9 +92,9 @@ ALGORITHMS: dict[str, Entry] = {
     "ppo": Entry(_ppo(), value=actor_critic_value),
     "ppo continuous": Entry(_ppo(), continuous=True, value=actor_critic_value),
     "ppo recurrent": Entry(_ppo(recurrent=8), value=actor_critic_value, steps=500),
-    "ppo normalised": Entry(_ppo(normalize_observation=True, normalize_reward=True)),
-    "a2c": Entry(_a2c, value=actor_critic_value, steps=300),
-    "reinforce": Entry(_reinforce, sharded=False),
+    "ppo normalised": Entry(_ppo(**NORMALIZED)),
+    "a2c": Entry(_system(a2c, **ON_POLICY, **ADAM), value=actor_critic_value, steps=300),
+    "reinforce": Entry(_system(reinforce, **EPISODES, **ADAM), sharded=False),
     "dqn": Entry(_dqn, steps=500),
     "rainbow": Entry(_rainbow, steps=500, sharded=False),
 }

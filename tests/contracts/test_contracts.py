@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from jaxrl.core import metrics as m
-from jaxrl.core import random, settings, spaces
+from jaxrl.core import random, spaces
 from jaxrl.core.hyper import read_hyper
+from jaxrl.core.settings import full_name
 from jaxrl.core.train import advance, start
 from jaxrl.core.types import Algorithm
 from jaxrl.sources.rollouts import SHARDS
@@ -68,7 +69,7 @@ def test_every_hyper_parameter_takes_a_value_for_each_member(name):
     assert (rows["diverged"].step == m.NEVER).all()
     # The rate of learning reaches the parameters; members that nothing changed are equal.
     leaves = [np.asarray(x) for x in jax.tree.leaves(after.state.agent) if x.dtype == jnp.float32]
-    index = sorted(hyper).index(settings.full_name("learning_rate", hyper)) + 1
+    index = sorted(hyper).index(full_name("learning_rate", hyper)) + 1
     assert any((x[0] != x[index]).any() for x in leaves if x.ndim > 2)
     for i in range(len(hyper) + 1, members(name)):
         assert all(np.array_equal(x[0], x[i]) for x in leaves)

@@ -13,6 +13,7 @@ import pytest
 
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
+from jaxrl.kit.groups import Normalization
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -143,7 +144,7 @@ def test_tune_takes_the_best_mean():
 
 def test_curves_refuse_unequal_budgets():
     from jaxrl import envs
-    from jaxrl.agents.policy_gradient.a2c import a2c
+    from jaxrl.systems.policy_gradient.a2c import a2c
 
     env = envs.make("cartpole")
     keys = jax.random.split(random.key(0), 2)
@@ -152,10 +153,11 @@ def test_curves_refuse_unequal_budgets():
 
 
 def test_world_configures_what_a_config_has():
-    from jaxrl.agents.policy_gradient import reinforce
+    from jaxrl.systems.policy_gradient.reinforce import reinforce
 
     config = compare.PENDULUM.configure(reinforce.Config())  # it normalises no rewards
-    assert config == reinforce.Config(discount=0.9, normalize_observation=True)
+    seen = Normalization(observation=True)
+    assert config == reinforce.Config(discount=0.9, normalization=seen)
     np.testing.assert_allclose(compare.PENDULUM.score(np.array([-1250.0, -150.0])), [0, 1])
 
 

@@ -8,8 +8,9 @@ from tests.runtime import tiny
 
 TRAIN = {
     "--agent.lerning-rate 1": "Unknown option '--agent.lerning-rate'; did you mean "
-    "'--agent.learning-rate'?",
-    "--learnin-rate 1": "Unknown option '--learnin-rate'; did you mean '--agent.learning-rate'?",
+    "'--agent.optimizer.learning-rate'?",
+    "--learnin-rate 1": "Unknown option '--learnin-rate'; did you mean "
+    "'--agent.optimizer.learning-rate'?",
     "--sede 1": "did you mean '--seed'?",
     "--no-seeds": "Unknown option '--no-seeds'",
     "--no-quiet yes": "Unknown option '--no-quiet'",
@@ -21,21 +22,24 @@ TRAIN = {
     "--seed -1": "seed is -1; it must be at least 0",
     "--steps 0": "steps is 0; it must be at least 1",
     "--quiet maybe": "quiet is 'maybe'; it must be true or false",
-    "--agent.learning-rate nan": "agent.learning_rate is 'nan'; it must be a number",
+    "--agent.learning-rate nan": "agent.optimizer.learning_rate is 'nan'; it must be a number",
     "--agent.minibatches 5": "do not divide into minibatches=5",
-    "--agent.num-envs 0": "agent.num_envs is 0; it must be at least 1.",
-    "--agent.num-envs 1e12": "agent.num_envs is 1000000000000; it must be at most 16777216.",
+    "--agent.num-envs 0": "agent.rollouts.num_envs is 0; it must be at least 1.",
+    "--agent.num-envs 1e12": "agent.rollouts.num_envs is 1000000000000; it must be at "
+    "most 16777216.",
     "--agent.discount 1.5": "agent.discount is 1.5; it must be between 0 and 1.",
-    "--agent.learning-rate -1e-3": "agent.learning_rate is -0.001; it must be at least 0.",
-    "--agent.learning-rate .inf": "agent.learning_rate is inf; it must be finite.",
-    "--agent.learning-rate 1e300": "agent.learning_rate is 1e+300; it must be a number that a "
+    "--agent.learning-rate -1e-3": "agent.optimizer.learning_rate is -0.001; it must be at "
+    "least 0.",
+    "--agent.learning-rate .inf": "agent.optimizer.learning_rate is inf; it must be finite.",
+    "--agent.learning-rate 1e300": "agent.optimizer.learning_rate is 1e+300; it must be a "
+    "number that a "
     "32-bit float holds.",
-    "--agent.hidden": "agent.hidden is []; it must have at least one entry.",
+    "--agent.hidden": "agent.torso.hidden is []; it must have at least one entry.",
     "--algorithm dqn --env pendulum": "dqn cannot act in Box",
     "--algorithm reinforce --devices 2": "'reinforce' runs on one device; devices is 2.",
     "--agent.activation rely": "did you mean 'relu'?",
-    "--agent.optimiser adan": "did you mean 'adam'?",
-    "--agent.hidden 8,x": "agent.hidden is 'x'; it must be a whole number",
+    "--agent.optimizer.name adan": "did you mean 'adam'?",
+    "--agent.hidden 8,x": "agent.torso.hidden is 'x'; it must be a whole number",
     "--agent.shuffle exactly": "did you mean 'exact'?",
     "--algorithm pppo": "did you mean 'ppo'?",
     "--algorithm tests.runtime.worlds:endless": "must be a function build(env, config: Config)",
@@ -75,7 +79,7 @@ SWEEP = {
     "": "Say what to vary, such as --vary agent.learning-rate=1e-4,1e-3",
     "--vary agent.clip": "needs values",
     "--vary agent.klip=1,2": "did you mean 'agent.clip'?",
-    "--vary agent.hidden=1,2": "agent.hidden is part of the program, so it cannot be vmapped",
+    "--vary agent.hidden=1,2": "agent.torso.hidden is part of the program, so it cannot be vmapped",
     "--vary agent.clip=0.1,x": "agent.clip is 'x'; it must be a number",
     "--vary agent.clip=0.1,nan": "agent.clip is 'nan'; it must be a number",
     "--vary agent.discount=0.9,1.5": "agent.discount is 1.5; it must be between 0 and 1.",

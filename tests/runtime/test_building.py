@@ -30,7 +30,7 @@ FOUR = {"num_envs": 8, "num_shards": 4}
 @pytest.mark.parametrize(
     ("algorithm", "env", "agent"),
     [
-        ("ppo", "cartpole", FOUR),
+        ("ppo", "cartpole", {"rollouts": FOUR}),
         ("dqn", "cartpole", {"replay": FOUR}),
         ("league", "kuhn_poker", {"ppo": {"rollouts": FOUR}}),
         ("neupl", "kuhn_poker", {"ppo": {"rollouts": FOUR}}),

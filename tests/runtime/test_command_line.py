@@ -29,15 +29,17 @@ def test_both_ways_to_write_a_value():
 @pytest.mark.parametrize(
     ("words", "value"),
     [
-        (["--agent.normalize-reward"], True),
-        (["--agent.normalize-reward", "true"], True),
-        (["--agent.normalize-reward=false"], False),
-        (["--agent.no-normalize-reward"], False),
-        (["--no-agent.normalize-reward"], False),
+        (["--agent.normalization.reward"], True),
+        (["--agent.normalization.reward", "true"], True),
+        (["--agent.normalization.reward=false"], False),
+        (["--agent.normalization.no-reward"], False),
+        (["--no-agent.normalization.reward"], False),
+        (["--agent.reward"], True),
+        (["--agent.no-reward"], False),
     ],
 )
 def test_booleans(words, value):
-    assert parse(*words).agent.normalize_reward is value
+    assert parse(*words).agent.normalization.reward is value
     assert parse(*words, "--quiet").quiet is True
 
 
@@ -48,13 +50,13 @@ def test_defaults_that_are_true_can_be_switched_off():
 
 @pytest.mark.parametrize("words", [["8", "4"], ["8,4"], ["8 4"], ["8, 4"]])
 def test_tuples(words):
-    assert parse("--agent.hidden", *words).agent.hidden == (8, 4)
+    assert parse("--agent.hidden", *words).agent.torso.hidden == (8, 4)
 
 
 def test_an_empty_tuple_and_none():
-    assert parse("--algorithm", "a2c", "--agent.hidden").agent.hidden == ()
-    assert parse("--agent.reset-pool", "none").agent.reset_pool is None
-    assert parse("--agent.reset-pool", "3").agent.reset_pool == 3
+    assert parse("--algorithm", "a2c", "--agent.hidden").agent.torso.hidden == ()
+    assert parse("--agent.reset-pool", "none").agent.rollouts.reset_pool is None
+    assert parse("--agent.reset-pool", "3").agent.rollouts.reset_pool == 3
 
 
 @pytest.mark.parametrize(
@@ -70,18 +72,21 @@ def test_environment_parameters(words):
 
 
 def test_numbers():
-    assert parse("--agent.learning-rate", "1e-3").agent.learning_rate == 1e-3
+    assert parse("--agent.learning-rate", "1e-3").agent.optimizer.learning_rate == 1e-3
     assert parse("--evaluate-every", "-1").evaluate_every == -1
     assert parse("--steps", "1e6").steps == 1_000_000
     for infinity in ("inf", ".inf", ".Inf", "+.inf", "infinity"):
-        assert parse("--agent.max-grad-norm", infinity).agent.max_grad_norm == float("inf")
+        assert parse("--agent.max-grad-norm", infinity).agent.optimizer.max_grad_norm == float(
+            "inf"
+        )
 
 
 def test_the_command_line_wins_over_the_file(tmp_path):
     path = tmp_path / "c.yaml"
-    path.write_text("steps: 5\nseeds: 3\nagent: {clip: 0.5, trace: 0.5}\n")
+    path.write_text("steps: 5\nseeds: 3\nagent: {clip: 0.5, gae_lambda: 0.5}\n")
     config = parse(str(path), "--steps", "6", "--agent.clip", "0.1")
-    assert (config.steps, config.seeds, config.agent.clip, config.agent.trace) == (6, 3, 0.1, 0.5)
+    assert (config.steps, config.seeds, config.agent.clip) == (6, 3, 0.1)
+    assert config.agent.gae_lambda == 0.5
 
 
 def test_another_algorithm(tmp_path):
@@ -109,10 +114,10 @@ def file(tmp_path):
         (["--quiet", "FILE"], "quiet", True),
         (["--no-evaluate-greedy", "FILE"], "evaluate_greedy", False),
         (["--evaluate-greedy", "false", "FILE"], "evaluate_greedy", False),
-        (["--agent.normalize-reward", "FILE"], "agent.normalize_reward", True),
+        (["--agent.normalization.reward", "FILE"], "agent.normalization.reward", True),
         (["--seeds", "4", "FILE"], "seeds", 4),
         (["--seeds=4", "FILE"], "seeds", 4),
-        (["--agent.hidden", "8", "4", "FILE"], "agent.hidden", (8, 4)),
+        (["--agent.hidden", "8", "4", "FILE"], "agent.torso.hidden", (8, 4)),
         (["--agent.record", "FILE"], "agent.record", ()),
         (["--env-params", "force=3", "FILE"], "env_params", {"force": 3}),
         (["--env-params", "force", "3", "FILE", "--quiet"], "env_params", {"force": 3}),
@@ -129,9 +134,9 @@ def test_the_configuration_stands_anywhere(file, words, name, value):
 
 
 def test_a_varied_hyper_parameter_may_stand_before_the_configuration(file):
-    words = ["--seeds", "3", "--vary", "clip=1,2", "trace=0,1", file, "--quiet"]
+    words = ["--seeds", "3", "--vary", "clip=1,2", "gae_lambda=0,1", file, "--quiet"]
     taken, rest = command_line.take(words, "vary", configuration.is_file)
-    assert taken == ["clip=1,2", "trace=0,1"]
+    assert taken == ["clip=1,2", "gae_lambda=0,1"]
     config = parse(*rest)
     assert (config.steps, config.seeds, config.quiet) == (5, 3, True)
 
@@ -152,7 +157,7 @@ def test_words_that_no_option_needs(words, places, options):
 
 def test_a_fork_starts_from_its_parents_settings(finished):
     config = parse("--fork", str(finished), "--agent.clip", "0.1")
-    assert config.agent.num_envs == 4 and config.agent.clip == 0.1
+    assert config.agent.rollouts.num_envs == 4 and config.agent.clip == 0.1
     assert config.name == "" and config.fork == str(finished)
 
 
@@ -172,7 +177,8 @@ def test_help_names_every_option_with_its_default(script, algorithm, capsys, mon
         assert "--vary agent.NAME=" in shown
 
 
-def test_help_of_a_file_shows_its_values(tmp_path, capsys):
+def test_help_of_a_file_shows_its_values(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
     with pytest.raises(SystemExit):
         train_script.main([tiny.write_settings(tmp_path), "--help"])
     assert "(default: 640)" in capsys.readouterr().out

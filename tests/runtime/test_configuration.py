@@ -19,19 +19,21 @@ def test_values_of_every_kind(tmp_path):
     config = read(
         tmp_path,
         "algorithm: ppo\nsteps: 2_000\nenv-params: {force: 3, gravity: 9.5}\n"
-        "agent:\n  learning_rate: 1e-3\n  hidden: [32, 16]\n  reset_pool: 7\n"
-        "  normalize-reward: true\n  target_kl: .inf\n",
+        "agent:\n  optimizer: {learning-rate: 1e-3}\n  torso: {hidden: [32, 16]}\n"
+        "  rollouts: {reset_pool: 7}\n  normalization:\n    reward: true\n"
+        "  passes: {target_kl: .inf}\n",
     )
     assert config.steps == 2000 and config.env_params == {"force": 3, "gravity": 9.5}
     agent = config.agent
-    assert (agent.learning_rate, agent.hidden, agent.reset_pool) == (1e-3, (32, 16), 7)
-    assert agent.normalize_reward is True and agent.target_kl == math.inf
-    assert config.seeds == 1 and agent.num_envs == type(agent)().num_envs
+    assert agent.optimizer.learning_rate == 1e-3 and agent.torso.hidden == (32, 16)
+    assert agent.rollouts == dataclasses.replace(type(agent)().rollouts, reset_pool=7)
+    assert agent.normalization.reward is True and agent.passes.target_kl == math.inf
+    assert config.seeds == 1
 
 
 @pytest.mark.parametrize("text", ["reset_pool: null", "reset_pool: none", "reset_pool: ~"])
 def test_none(tmp_path, text):
-    assert read(tmp_path, f"agent:\n  {text}\n").agent.reset_pool is None
+    assert read(tmp_path, f"agent:\n  rollouts:\n    {text}\n").agent.rollouts.reset_pool is None
 
 
 def test_what_is_written_is_read_back_alike(tmp_path):
@@ -40,7 +42,7 @@ def test_what_is_written_is_read_back_alike(tmp_path):
             "algorithm": "a2c",
             "env_params": {"force": 3.5, "length": 2},
             "seed": 2**32 - 1,
-            "agent": {"hidden": [], "learning_rate": 1e-05},
+            "agent": {"torso": {"hidden": []}, "optimizer": {"learning_rate": 1e-05}},
             "evaluate_greedy": "false",
         }
     )
@@ -55,17 +57,19 @@ def test_settings_of_this_invocation_are_not_written():
 
 
 def test_another_algorithm_has_its_own_defaults_and_keeps_the_rest():
-    base = configuration.experiment({"steps": 7, "agent": {"num_envs": 5}})
+    base = configuration.experiment({"steps": 7, "agent": {"rollouts": {"num_envs": 5}}})
     other = configuration.experiment({"algorithm": "a2c"}, base)
     assert other.steps == 7 and other.agent == type(other.agent)()
     same = configuration.experiment({"algorithm": "ppo"}, base)
-    assert same.agent.num_envs == 5
+    assert same.agent.rollouts.num_envs == 5
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("agent:\n  lerning_rate: 1\n", "'agent.lerning_rate'; did you mean 'agent.learning_rate'"),
+        ("agent:\n  learning_rate: 1\n", "did you mean 'agent.optimizer.learning_rate'"),
+        ("agent:\n  lerning_rate: 1\n", "did you mean 'agent.optimizer.learning_rate'"),
+        ("agent: {torso: {hiden: []}}\n", "'agent.torso.hiden'; did you mean 'agent.torso.hidden'"),
         ("sede: 1\n", "Unknown setting 'sede'; did you mean 'seed'"),
         ("learning_rate: 1\n", "Unknown setting 'learning_rate'"),
         ("algorithm: pop\n", "Unknown algorithm 'pop'; did you mean 'ppo'"),
@@ -83,10 +87,14 @@ def test_another_algorithm_has_its_own_defaults_and_keeps_the_rest():
         ("env: 3\n", "env is 3; it must be a text"),
         ("evaluate_greedy: 1\n", "evaluate_greedy is 1; it must be true or false"),
         ("agent: 3\n", "'agent' is 3; it must hold settings of its own"),
-        ("agent:\n  learning_rate: .nan\n", "agent.learning_rate is nan; it must be a number"),
-        ("agent:\n  hidden: 64\n", "agent.hidden is 64; it must be a list, each entry a whole"),
-        ("agent:\n  hidden: [a]\n", "agent.hidden is 'a'; it must be a whole number"),
-        ("agent:\n  reset_pool: x\n", "agent.reset_pool is 'x'; it must be a whole number or none"),
+        ("agent:\n  optimizer: 3\n", "'agent.optimizer' is 3; it must hold settings of its own"),
+        ("agent:\n  clip: .nan\n", "agent.clip is nan; it must be a number"),
+        ("agent: {torso: {hidden: 64}}", "agent.torso.hidden is 64; it must be a list, each entry"),
+        ("agent: {torso: {hidden: [a]}}", "agent.torso.hidden is 'a'; it must be a whole number"),
+        (
+            "agent: {rollouts: {reset_pool: x}}",
+            "reset_pool is 'x'; it must be a whole number or none",
+        ),
         ("env_params: 3\n", "env_params is 3; it must be a mapping"),
         ("env_params: {force: {a: 1}}\n", "env_params.force is {'a': 1}; it must be true or false"),
         ("seed: 1\nseed: 2\n", "the key 'seed' stands twice"),

@@ -174,11 +174,17 @@ def unfinished(folder):
     ("changes", "named"),
     [
         ({"agent": {"discount": 0.9}}, ["agent.discount is 0.9 in config.yaml and 0.99 in"]),
-        ({"agent": {"hidden": [5]}}, ["agent.hidden is [5] in config.yaml and [4] in"]),
+        (
+            {"agent": {"torso": {"hidden": [5]}}},
+            ["agent.torso.hidden is [5] in config.yaml and [4] in"],
+        ),
         ({"env": "pendulum"}, ["env is 'pendulum' in config.yaml and 'cartpole' in"]),
         ({"env_params": {"force": 2}}, ["env_params.force is 2 in config.yaml and None in"]),
         (
-            {"agent": {"clip": 1, "trace": 1, "discount": 1, "num_envs": 2}, "env": "chain"},
+            {
+                "agent": {"clip": 1, "gae_lambda": 1, "discount": 1, "value_clip": 2},
+                "env": "chain",
+            },
             ["env is 'chain' in config.yaml", "agent.", "and 2 more differ"],
         ),
     ],

@@ -15,7 +15,6 @@ import pytest
 from gymnasium import spaces as theirs
 
 from jaxrl import envs
-from jaxrl.agents.policy_gradient.reinforce import reinforce
 from jaxrl.core import metrics as m
 from jaxrl.core import random, spaces, stream
 from jaxrl.core.errors import UserError
@@ -32,6 +31,7 @@ from jaxrl.runtime.host_program import HostProgram
 from jaxrl.runtime.members import Members
 from jaxrl.sources.rollouts import rollouts
 from jaxrl.systems.policy_gradient.ppo import ppo
+from jaxrl.systems.policy_gradient.reinforce import reinforce
 
 LIMIT, EDGE = 5, 3
 # To the edge at once; to it at the last moment, twice; never.
@@ -300,7 +300,11 @@ def finished(tmp_path_factory):
             "evaluate_every": 128,
             "out": str(out),
             "quiet": True,
-            "agent": {"num_envs": 4, "num_steps": 16, "hidden": [8], "epochs": 1},
+            "agent": {
+                "rollouts": {"num_envs": 4, "num_steps": 16},
+                "passes": {"epochs": 1},
+                "torso": {"hidden": [8]},
+            },
         }
     )
     return config, training.train(config)

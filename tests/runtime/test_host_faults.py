@@ -24,7 +24,11 @@ from tests.runtime.faulty import Faulty
 WINDOW = 16  # steps
 SETTINGS = {
     "env": faulty.NAME,
-    "agent": {"num_envs": 2, "num_steps": 8, "hidden": [4], "epochs": 1, "minibatches": 1},
+    "agent": {
+        "rollouts": {"num_envs": 2, "num_steps": 8},
+        "passes": {"epochs": 1, "minibatches": 1},
+        "torso": {"hidden": [4]},
+    },
     "steps": 8 * WINDOW,
     "log_every": 2 * WINDOW,
     "evaluate_every": 4 * WINDOW,

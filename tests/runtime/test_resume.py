@@ -187,7 +187,7 @@ def test_a_folder_that_another_process_holds(finished, tmp_path, capsys):
     [
         (["--agent.clip", "0.3"], "agent.clip is 0.3 here and 0.2 in"),
         (["--steps", "9999"], "steps is 9999 here and 640 in"),
-        (["--agent.hidden", "8,8"], r"agent.hidden is [8, 8] here and [4] in"),
+        (["--agent.hidden", "8,8"], r"agent.torso.hidden is [8, 8] here and [4] in"),
         (["--env-params", "force=3"], "env_params.force is 3 here and None in"),
     ],
 )

@@ -129,6 +129,8 @@ def test_only_a_run_folder_is_one(tmp_path):
         run_folder.check(tmp_path / "missing")
     with pytest.raises(UserError, match=r"is not a run folder: it has no config\.yaml"):
         run_folder.check(tmp_path)
-    config = configuration.experiment({"agent": {"hidden": [3]}, "env_params": {"force": 2}})
+    config = configuration.experiment(
+        {"agent": {"torso": {"hidden": [3]}}, "env_params": {"force": 2}}
+    )
     configuration.write(config, tmp_path / "config.yaml")
     assert run_folder.read_config(tmp_path) == config

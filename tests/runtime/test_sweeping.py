@@ -34,18 +34,18 @@ def healthy(tmp_path_factory):
 def test_parse():
     config = tiny.config()
     grid = sweeping.parse(config, ["agent.learning-rate=1e-4,1e-3", "clip=0.1"])
-    assert grid == {"learning_rate": [1e-4, 1e-3], "clip": [0.1]}
+    assert grid == {"optimizer.learning_rate": [1e-4, 1e-3], "clip": [0.1]}
 
 
 def test_labels_hypers_table_and_picture(healthy):
     labels = tiny.summary(healthy)["members"]
-    points = [(x["learning_rate"], x["seed"]) for x in labels]
+    points = [(x["optimizer.learning_rate"], x["seed"]) for x in labels]
     assert points == [(1e-3, 0), (1e-3, 1), (1e-4, 0), (1e-4, 1)]
-    stored = tiny.arrays(healthy)[".run.state.agent.hyper['learning_rate']"]
+    stored = tiny.arrays(healthy)[".run.state.agent.hyper['optimizer.learning_rate']"]
     np.testing.assert_array_equal(stored, np.float32([1e-3, 1e-3, 1e-4, 1e-4]))
     with open(healthy / "sweep.csv") as file:
         table = list(csv.DictReader(file))
-    assert list(table[0]) == ["seed", "learning_rate", "steps", "return"]
+    assert list(table[0]) == ["seed", "optimizer.learning_rate", "steps", "return"]
     assert len(table) == 4 * 3
     last = [float(row["return"]) for row in table if row["steps"] == "640"]
     assert last == tiny.summary(healthy)["returns"]
@@ -71,7 +71,7 @@ def test_one_member_that_diverges_is_marked_and_the_others_go_on(swept, healthy)
     for name in good:
         # Those beside it are bit for bit what they are beside others (of the same number).
         assert bad[name][:2].tobytes() == good[name][:2].tobytes(), name
-        if "agent.params" in name or "agent.optimiser" in name:
+        if "agent.parts" in name:
             assert np.isfinite(bad[name]).all(), name
     rows = [row for row in tiny.rows(swept) if row["kind"] == "train"]
     assert rows[-1]["metrics"]["diverged"][:2] == [None, None]
@@ -81,7 +81,7 @@ def test_one_member_that_diverges_is_marked_and_the_others_go_on(swept, healthy)
 def test_what_diverged_is_said(tmp_path, capsys):
     words = ["--vary", "agent.learning-rate=1e-3,1e30", "--steps", "64", "--seeds", "2"]
     assert tiny.call("sweep", tmp_path, *words) == 0
-    assert "seed 1, learning_rate 1e+30: a loss was not finite" in capsys.readouterr().err
+    assert "seed 1, optimizer.learning_rate 1e+30: a loss was not finite" in capsys.readouterr().err
 
 
 def test_a_sweep_that_was_killed_goes_on_to_the_same_bits(swept, tmp_path):
@@ -128,10 +128,10 @@ def test_forks_of_a_sweep(healthy, tmp_path, capsys):
     words = ["--fork", str(healthy), "--out", str(tmp_path), "--steps", "672", "--quiet"]
     fork = lambda *more: command_line.call(tiny.train_script.main, [*words, *more])
     assert fork("--agent.learning-rate", "0.1") == 2
-    assert "agent.learning_rate is varied in" in capsys.readouterr().err
+    assert "agent.optimizer.learning_rate is varied in" in capsys.readouterr().err
     assert fork("--agent.clip", "0.1", "--name", "fork") == 0
     stored = tiny.arrays(tmp_path / "fork")
-    rates = stored[".run.state.agent.hyper['learning_rate']"]
+    rates = stored[".run.state.agent.hyper['optimizer.learning_rate']"]
     np.testing.assert_array_equal(rates, np.float32([1e-3, 1e-3, 1e-4, 1e-4]))
     np.testing.assert_array_equal(stored[".run.state.agent.hyper['clip']"], np.float32([0.1] * 4))
     vary = ["--vary", "agent.clip=1,2"]
@@ -143,9 +143,11 @@ def test_a_member_loads_with_its_own_parameters(healthy):
     stored = tiny.arrays(healthy)
     for member in range(4):
         state = runtime.load(healthy, member).policy.state
-        assert float(state.hyper["learning_rate"]) == pytest.approx((1e-3, 1e-4)[member // 2])
-        for path, leaf in jax.tree_util.tree_leaves_with_path(state.params):
-            name = f".run.state.agent.params{jax.tree_util.keystr(path)}"
+        assert float(state.hyper["optimizer.learning_rate"]) == pytest.approx(
+            (1e-3, 1e-4)[member // 2]
+        )
+        for path, leaf in jax.tree_util.tree_leaves_with_path(state.parts):
+            name = f".run.state.agent.parts{jax.tree_util.keystr(path)}"
             assert np.asarray(leaf).tobytes() == stored[name][member].tobytes()
 
 

@@ -229,9 +229,9 @@ def test_wandb_is_told_a_sweep_and_goes_on_under_its_id(wandb, tmp_path):
     folder = tmp_path / "run"
     (run,) = wandb.runs
     assert run.finished and run.settings["mode"] == "offline"
-    assert run.settings["config"]["agent"]["num_envs"] == 4
+    assert run.settings["config"]["agent"]["rollouts"]["num_envs"] == 4
     assert told([run]) == expected(folder)
-    assert "evaluation/return/seed 1, learning_rate 0.0001" in told([run])
+    assert "evaluation/return/seed 1, optimizer.learning_rate 0.0001" in told([run])
     cut_off(folder, tmp_path / "cut", 1)
     shutil.rmtree(folder)
     (tmp_path / "cut").rename(folder)

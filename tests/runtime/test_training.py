@@ -70,12 +70,12 @@ def test_a_trained_policy_loads_in_three_lines(finished_pair):
     played = evaluate(trained.env, trained.policy, jax.random.key(0), 3)
     assert played.returns.shape == (3,) and bool(played.finished.all())
     stored = tiny.arrays(finished_pair)
-    loaded = jax.tree_util.tree_leaves_with_path(trained.policy.state.params)
+    loaded = jax.tree_util.tree_leaves_with_path(trained.policy.state.parts)
     assert loaded
     for path, leaf in loaded:
-        whole = stored[f".run.state.agent.params{jax.tree_util.keystr(path)}"]
+        whole = stored[f".run.state.agent.parts{jax.tree_util.keystr(path)}"]
         assert np.asarray(leaf).tobytes() == whole[1].tobytes()
-        if whole[0].any():
+        if leaf.ndim and whole[0].any():
             assert whole[0].tobytes() != whole[1].tobytes()
     for member in (2, -1):
         with pytest.raises(UserError, match="has members 0 to 1"):
@@ -99,9 +99,9 @@ def test_a_fork_keeps_the_state_and_changes_hypers_alone(finished_pair, tmp_path
     first = checkpoints.restore_raw(run_folder.checkpoints(fork) / "step_000000000020")[0]
     changed = {k for k in parent if first[k].tobytes() != parent[k].tobytes()}
     assert {k for k in changed if not k.startswith(".row")} == {
-        ".run.state.agent.hyper['learning_rate']"
+        ".run.state.agent.hyper['optimizer.learning_rate']"
     }
-    rate = first[".run.state.agent.hyper['learning_rate']"]
+    rate = first[".run.state.agent.hyper['optimizer.learning_rate']"]
     np.testing.assert_array_equal(rate, np.float32([0.01, 0.01]))
     # A fork of the fork, which has its own name and parent.
     assert call("--fork", str(fork), "--steps", "768") == 0
@@ -133,7 +133,7 @@ def test_a_warm_start_takes_the_agent_with_new_hypers_to_any_number_of_seeds(fin
     )  # fmt: skip
     parent = tiny.arrays(finished)
     first = checkpoints.restore_raw(run_folder.checkpoints(folder) / "step_000000000000")[0]
-    taken = {k for k in parent if k.startswith((".run.state.agent.params", ".run.state.agent.opt"))}
+    taken = {k for k in parent if k.startswith(".run.state.agent.parts")}
     assert len(taken) > 10
     for name in taken:
         for member in (0, 1):
@@ -217,7 +217,7 @@ def test_a_first_phase_that_was_stopped_goes_on(finished, tmp_path):
     ("words", "said"),
     [
         (["--agent.hidden", "5"], "does not fit"),
-        (["--agent.normalize-observation"], "other parts"),
+        (["--agent.normalization.observation"], "other parts"),
         (["--algorithm", "a2c"], "other parts"),
     ],
 )
@@ -257,7 +257,7 @@ def test_a_run_of_a_game_reports_the_first_players_return(tmp_path):
     settings = {
         "algorithm": "spiral",
         "env": "kuhn_poker",
-        "agent": {"num_envs": 4, "hidden": [4]},
+        "agent": {"episodes": {"num_envs": 4}, "torso": {"hidden": [4]}},
         "steps": 100,
         "evaluate_episodes": 3,
         "quiet": True,
@@ -295,7 +295,7 @@ def test_losses_that_are_not_finite_stop_a_run_with_its_state_saved(tmp_path, ca
     folder = tmp_path / "run"
     summary = tiny.summary(folder)
     assert summary["stopped_because"] == "not finite" and summary["diverged"].keys() == {"0"}
-    assert all(np.isfinite(v).all() for k, v in tiny.arrays(folder).items() if "agent.params" in k)
+    assert all(np.isfinite(v).all() for k, v in tiny.arrays(folder).items() if "agent.parts" in k)
     # It can be looked at, resumed (to no avail), and forked with a better learning rate.
     runtime.load(folder)
     assert call("--resume", str(folder)) == 1

@@ -20,7 +20,11 @@ from jaxrl.runtime.configuration import Experiment
 ROOT = Path(__file__).resolve().parents[2]
 FRAMES = 32  # environment steps of an update
 SETTINGS: dict[str, Any] = {
-    "agent": {"num_envs": 4, "num_steps": 8, "hidden": [4], "epochs": 1, "minibatches": 2},
+    "agent": {
+        "rollouts": {"num_envs": 4, "num_steps": 8},
+        "passes": {"epochs": 1, "minibatches": 2},
+        "torso": {"hidden": [4]},
+    },
     "steps": 20 * FRAMES,
     "log_every": 3 * FRAMES,
     "evaluate_every": 8 * FRAMES,

@@ -4,11 +4,11 @@ import dataclasses
 
 import jax.numpy as jnp
 
-from jaxrl.agents.policy_gradient import ppo
 from jaxrl.core.spaces import Discrete
 from jaxrl.core.types import Algorithm, Environment
 from jaxrl.envs.classic.cartpole import cartpole
 from jaxrl.envs.wrappers.time_limit import time_limit
+from jaxrl.systems.policy_gradient.ppo import Config, ppo
 
 short_cartpole = time_limit(cartpole(), 3)
 three_buttons = dataclasses.replace(cartpole(), action_space=Discrete(3))
@@ -39,6 +39,6 @@ def cartpole_with_success() -> Environment:
     return dataclasses.replace(env, reset=reset, step=step)
 
 
-def own_ppo(env: Environment, config: ppo.Config = ppo.Config()) -> Algorithm:
+def own_ppo(env: Environment, config: Config = Config()) -> Algorithm:
     """As the built-in one, by another name."""
-    return ppo.ppo(env, config)
+    return ppo(env, config)

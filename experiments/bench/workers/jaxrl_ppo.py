@@ -8,39 +8,32 @@ import measuring
 
 
 def load() -> None:
-    import jaxrl.agents.policy_gradient.ppo
     import jaxrl.core.random
     import jaxrl.core.train
-    import jaxrl.envs  # noqa: F401
+    import jaxrl.envs
+    import jaxrl.systems.policy_gradient.ppo  # noqa: F401
 
 
 def work(arguments: argparse.Namespace) -> measuring.Work:
     import jax
 
     from jaxrl import envs
-    from jaxrl.agents.policy_gradient.ppo import Config, ppo
     from jaxrl.core import random
+    from jaxrl.core.settings import replace
     from jaxrl.core.train import start, train
+    from jaxrl.systems.policy_gradient.ppo import ppo
 
     shared = arguments.config
-    config = Config(
-        num_envs=arguments.envs,
-        num_steps=shared["num_steps"],
-        epochs=shared["epochs"],
-        minibatches=shared["minibatches"],
-        shuffle=arguments.shuffle,
-        hidden=tuple(shared["hidden"]),
-        activation=shared["activation"],
-        optimiser="adam",
-        learning_rate=shared["learning_rate"],
-        max_grad_norm=float("inf"),  # rejax clips elements, not norms: neither side clips
-        discount=shared["discount"],
-        trace=shared["trace"],
-        clip=shared["clip"],
-        value_clip=shared["clip"],  # as rejax always does
-        value_weight=shared["value_weight"],
-        entropy_weight=shared["entropy_weight"],
-    )
+    names = "num_steps epochs minibatches activation learning_rate discount clip value_weight"
+    settings = {name: shared[name] for name in (*names.split(), "entropy_weight")} | {
+        "num_envs": arguments.envs,
+        "shuffle": arguments.shuffle,
+        "hidden": tuple(shared["hidden"]),
+        "max_grad_norm": float("inf"),  # rejax clips elements, not norms: neither side clips
+        "gae_lambda": shared["trace"],
+        "value_clip": shared["clip"],  # as rejax always does
+    }
+    config = replace(ppo.Config(), settings)
     env = envs.make("cartpole")
     algorithm = ppo(env, config)
 

@@ -12,14 +12,13 @@ import numpy as np
 from experiments.systems.check import Budget, Check, compare, figure
 from experiments.systems.compare import curves, tune
 from jaxrl import envs
-from jaxrl.agents.policy_gradient.ppo import Config as PPOConfig
-from jaxrl.agents.policy_gradient.ppo import ppo
 from jaxrl.core.settings import replace
 from jaxrl.core.types import Environment, Policy
 from jaxrl.envs.policies import random_policy
 from jaxrl.envs.wrappers import sticky_actions, time_limit
 from jaxrl.evaluation.evaluate import evaluate
 from jaxrl.systems.planning.search import search, simulator
+from jaxrl.systems.policy_gradient.ppo import ppo
 from jaxrl.systems.value.dqn import dqn
 
 PAPER = {
@@ -47,7 +46,8 @@ LIMIT = 500  # steps of an episode
 LEARNING_RATES = (2.5e-4, 1e-3, 4e-3)
 DEPTHS = (10, 30)  # of UCT's random rollouts
 SIMULATIONS = 32
-PPO = PPOConfig(num_envs=32, num_steps=32, hidden=(128,), entropy_weight=0.01)
+SIZES = {"num_envs": 32, "num_steps": 32, "hidden": (128,)}
+PPO = replace(ppo.Config(entropy_weight=0.01), SIZES)
 DQN = replace(
     dqn.Config(),
     {

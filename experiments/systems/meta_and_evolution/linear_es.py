@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import jax
 import numpy as np
 
 from experiments.systems.check import Budget, Check, compare, figure
 from experiments.systems.compare import CARTPOLE, World, curves, tune
-from jaxrl.agents.policy_gradient import ppo
 from jaxrl.algorithms.evolution import evolution_strategy as evolution
+from jaxrl.core.settings import replace
 from jaxrl.core.types import Algorithm
+from jaxrl.kit.groups import LinearTorso
+from jaxrl.systems.policy_gradient.ppo import ppo
 
 PAPER = {
     "title": "Solving Deep Reinforcement Learning Benchmarks with Linear Policy Networks",
@@ -79,9 +79,10 @@ def _returns(world: World, key: jax.Array, budget: Budget) -> dict[str, tuple[fl
         )
         sigma = tuned(algorithm, "sigma", SIGMAS)
         results[name] = sigma, run(algorithm, keys, {"sigma": sigma})
-    network = ppo.Config(num_envs=64, num_steps=budget.choose(2, 32))
+    sizes = {"num_envs": 64, "num_steps": budget.choose(2, 32)}
     for name, hidden in budget.choose({"PPO": (8,)}, {"PPO": (64, 64), "linear PPO": ()}).items():
-        algorithm = ppo.ppo(env, world.configure(dataclasses.replace(network, hidden=hidden)))
+        torso = LinearTorso(hidden, activation="tanh")
+        algorithm = ppo(env, world.configure(replace(ppo.Config(torso=torso), sizes)))
         rate = tuned(algorithm, "learning_rate", LEARNING_RATES)
         results[name] = rate, run(algorithm, keys, {"learning_rate": rate})
     return results

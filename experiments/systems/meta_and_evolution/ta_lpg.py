@@ -13,14 +13,14 @@ from experiments.systems.check import Budget, Check, compare, figure
 from experiments.systems.compare import tune
 from jaxrl import envs
 from jaxrl.agents.meta import lpg
-from jaxrl.agents.policy_gradient import a2c
 from jaxrl.algorithms.meta import lifetimes, ta_lpg, worlds
 from jaxrl.core import metrics as m
 from jaxrl.core.learn import learn
+from jaxrl.core.settings import replace
 from jaxrl.core.train import start, train
 from jaxrl.core.types import Environment
 from jaxrl.envs.wrappers.time_limit import time_limit
-from jaxrl.sources.rollouts import rollouts
+from jaxrl.systems.policy_gradient.a2c import a2c
 from jaxrl.tasks.basic import drawn
 
 PAPER = {
@@ -55,7 +55,8 @@ META = ta_lpg.Config(
     meta_learning_rate=0.1,
     sigma=0.1,
 )
-A2C = a2c.Config(num_envs=8, num_steps=16, hidden=(), optimiser="adam", discount=META.discount)
+SIZES = {"num_envs": 8, "num_steps": 16, "hidden": ()}
+A2C = replace(a2c.Config(discount=META.discount), SIZES | {"optimizer.name": "adam"})
 NOTES = (
     "Rules: evolution strategies, 8 mirrored pairs, random MDPs of 10 states, the same keys, "
     "settings and steps with the clock and without. Test: MDPs of 15 states. Off: the rule with "
@@ -155,7 +156,7 @@ def play_a2c(keys: jax.Array, rates) -> np.ndarray:
 @jax.jit
 def _play_a2c(keys, rates):
     env = world(15)
-    source = rollouts(env, A2C.num_envs, A2C.num_steps, drawn(worlds.around(env, 1.0)))
+    source = A2C.rollouts.source(env, drawn(worlds.around(env, 1.0)))
     algorithm = learn(a2c.agent(env, A2C), source)
 
     def one(key, rate):

@@ -11,11 +11,12 @@ import numpy as np
 
 from experiments.systems.check import Budget, Check, compare, figure
 from experiments.systems.compare import tune
-from jaxrl.agents.games.spiral import Config, spiral
+from jaxrl.core.settings import replace
 from jaxrl.core.train import start, train
 from jaxrl.envs import make
 from jaxrl.envs.games import kuhn_poker
 from jaxrl.exact import games
+from jaxrl.systems.games.spiral import spiral
 
 PAPER = {
     "title": "SPIRAL: Self-Play on Zero-Sum Games Incentivizes Reasoning via Multi-Agent "
@@ -26,7 +27,7 @@ PAPER = {
 }
 CLAIM = "Self-play by one policy is steadier with a baseline for each role than with a shared one."
 PARTS = (
-    "jaxrl/agents/games/spiral.py",
+    "jaxrl/systems/games/spiral.py",
     "jaxrl/envs/games/",
     "jaxrl/exact/games.py",
     "jaxrl/losses/advantages/groups.py",
@@ -59,7 +60,8 @@ def trained(name: str, baseline: str, keys: Any, entropy_weight: Any, updates: i
 
 
 def _algorithm(name: str, baseline: str):
-    return spiral(make(name), Config(baseline=baseline, hidden=(32,), learning_rate=1e-3))
+    settings = {"baseline": baseline, "hidden": (32,), "learning_rate": 1e-3}
+    return spiral(make(name), replace(spiral.Config(), settings))
 
 
 @functools.cache

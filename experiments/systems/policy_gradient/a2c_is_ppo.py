@@ -12,15 +12,15 @@ import numpy as np
 import optax
 
 from experiments.systems.check import Budget, Check, agreement, figure
-from jaxrl.agents.policy_gradient.a2c import Config, a2c, as_ppo
-from jaxrl.agents.policy_gradient.ppo import ppo
-from jaxrl.core.examples import example_timestep
 from jaxrl.core.learn import learn
 from jaxrl.core.train import start, train
 from jaxrl.core.types import Agent, Array, Environment, Info, Tree, struct
 from jaxrl.envs import make
+from jaxrl.kit.groups import Passes
+from jaxrl.kit.wrapping import params_of
 from jaxrl.networks.actor_critic import ActorCritic
-from jaxrl.sources import rollouts
+from jaxrl.systems.policy_gradient.a2c import Config, a2c
+from jaxrl.systems.policy_gradient.ppo import ppo
 
 PAPER = {
     "title": "A2C is a special case of PPO",
@@ -29,7 +29,7 @@ PAPER = {
     "arxiv": "2205.09123",
 }
 CLAIM = "A2C and PPO give exactly the same trained models when the other settings are matched."
-PARTS = ("jaxrl/agents/policy_gradient/a2c.py", "jaxrl/agents/policy_gradient/ppo.py")
+PARTS = ("jaxrl/systems/policy_gradient/a2c.py", "jaxrl/systems/policy_gradient/ppo.py")
 
 METRIC = "largest difference of a parameter, relative to the largest parameter, from plain A2C"
 TOLERANCE = 1e-6
@@ -43,6 +43,12 @@ NOTES = (
 )
 
 
+def as_ppo(config: Config, epochs: int = 1) -> Any:
+    """The settings under which PPO is A2C, for one epoch."""
+    shared = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+    return ppo.Config(passes=Passes(epochs, minibatches=1), normalize_advantage=False, **shared)
+
+
 @struct
 class State:
     params: Tree
@@ -51,16 +57,17 @@ class State:
 
 def plain_a2c(env: Environment, config: Config) -> Agent:
     """Synchronous advantage actor-critic (Mnih et al., 2016, algorithm S3), sharing the network
-    with ours and nothing of its update."""
-    network: Any = ActorCritic(env.observation_space, env.action_space, config.hidden)
+    and its first weights with ours and nothing of its update."""
+    ours = a2c.agent(env, config)
+    network: Any = ActorCritic(env.observation_space, env.action_space, config.torso.hidden)
     optimiser = optax.chain(
-        optax.clip_by_global_norm(config.max_grad_norm),
+        optax.clip_by_global_norm(config.optimizer.max_grad_norm),
         optax.scale_by_rms(decay=0.99, eps=1e-5),
-        optax.scale(-config.learning_rate),
+        optax.scale(-config.optimizer.learning_rate),
     )
 
     def init(key, hyper):
-        params = network.init(key, example_timestep(env), ())
+        params = params_of(ours.init(key, ours.hyper))["actor_critic"]
         return State(params, optimiser.init(params))
 
     def act(state, timestep, memory, key, greedy):
@@ -73,7 +80,7 @@ def plain_a2c(env: Environment, config: Config) -> Agent:
     def returns(params, transitions) -> Array:
         following = value_of(params, transitions.next_timestep)
         total, totals = following[-1], []
-        for t in reversed(range(config.num_steps)):
+        for t in reversed(range(config.rollouts.num_steps)):
             later = jnp.where(transitions.truncated[t], following[t], total)
             total = transitions.reward[t] + config.discount * later * ~transitions.terminated[t]
             totals.append(total)
@@ -105,18 +112,19 @@ def distance(params: Tree, reference: Tree) -> Array:
 def differences(keys: Array, updates: int) -> dict[str, Array]:
     """How far each variant is from plain A2C after `updates` updates, [seeds] each."""
     env, config = make("cartpole"), Config()
-    matched = as_ppo(config)
-    plain = learn(plain_a2c(env, config), rollouts(env, config.num_envs, config.num_steps))
+    plain = learn(plain_a2c(env, config), config.rollouts.source(env))
     variants = {
-        "PPO with matched settings": ppo(env, matched),
+        "PPO with matched settings": ppo(env, as_ppo(config)),
         "A2C of jaxrl": a2c(env, config),
-        "PPO with two epochs": ppo(env, dataclasses.replace(matched, epochs=2)),
+        "PPO with two epochs": ppo(env, as_ppo(config, epochs=2)),
     }
 
     def one(key):
-        trained = lambda algorithm: train(algorithm, start(algorithm, key), updates)[0].state.agent
-        reference = trained(plain).params
-        return {name: distance(trained(v).params, reference) for name, v in variants.items()}
+        def trained(algorithm):
+            return params_of(train(algorithm, start(algorithm, key), updates)[0].state.agent)
+
+        plainly = trained(plain)
+        return {n: distance(trained(v)["actor_critic"], plainly) for n, v in variants.items()}
 
     return jax.vmap(one)(keys)
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import jax
 import numpy as np
 
 from experiments.systems.check import Budget, Check, compare, figure
 from experiments.systems.compare import CARTPOLE, PENDULUM, World, curves, tune
-from jaxrl.agents.policy_gradient import a2c, ppo, reinforce
+from jaxrl.core.settings import replace
 from jaxrl.core.types import Algorithm
+from jaxrl.systems.policy_gradient.a2c import a2c
+from jaxrl.systems.policy_gradient.ppo import ppo
+from jaxrl.systems.policy_gradient.reinforce import reinforce
 
 PAPER = {
     "title": "The Definitive Guide to Policy Gradients in Deep Reinforcement Learning: "
@@ -21,7 +22,7 @@ PAPER = {
 }
 CLAIM = "Of REINFORCE, A2C and PPO on one shared loop, PPO ends at least as high as the others."
 PARTS = (
-    "jaxrl/agents/policy_gradient/",
+    "jaxrl/systems/policy_gradient/",
     "jaxrl/core/learn.py",
     "jaxrl/losses/",
     "jaxrl/kit/normalization.py",
@@ -32,9 +33,11 @@ MARGIN = -0.02  # "at least as high": not lower by more than this
 LEARNING_RATES = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
 # Both are windows of 2048 steps; tuning and what is compared differ in the learning rate only.
 PPO = {
-    "cartpole": ppo.Config(num_envs=64, num_steps=32, epochs=4, minibatches=4),
-    "pendulum": ppo.Config(num_envs=16, num_steps=128, epochs=10, minibatches=32),
+    "cartpole": {"num_envs": 64, "num_steps": 32, "epochs": 4, "minibatches": 4},
+    "pendulum": {"num_envs": 16, "num_steps": 128, "epochs": 10, "minibatches": 32},
 }
+# REINFORCE with PPO's optimizer.
+ADAM = {"optimizer.name": "adam", "optimizer.eps": 1e-5, "optimizer.max_grad_norm": 0.5}
 # What is switched for the table of regularisation, at PPO's tuned learning rate.
 VARIANTS = {
     "PPO without clip": {"clip": np.inf},
@@ -66,16 +69,12 @@ def check(key: jax.Array, budget: Budget) -> Check:
 
 def _algorithms(world: World, budget: Budget) -> dict[str, Algorithm]:
     env = world.make()
-    ppo_config = PPO[world.env]
-    reinforce_config = reinforce.Config(num_envs=8 if world.env == "cartpole" else 16)
+    sizes, episodes = PPO[world.env], 8 if world.env == "cartpole" else 16
     if budget.name == "tiny":
-        ppo_config = dataclasses.replace(ppo_config, num_envs=16, num_steps=5, minibatches=2)
-        reinforce_config = dataclasses.replace(reinforce_config, num_envs=2)
-    return {
-        "PPO": ppo.ppo(env, world.configure(ppo_config)),
-        "A2C": a2c.a2c(env, world.configure(a2c.Config())),
-        "REINFORCE": reinforce.reinforce(env, world.configure(reinforce_config)),
-    }
+        sizes, episodes = sizes | {"num_envs": 16, "num_steps": 5, "minibatches": 2}, 2
+    changes = {ppo: sizes, a2c: {}, reinforce: ADAM | {"num_envs": episodes}}
+    configured = lambda system: world.configure(replace(system.Config(), changes[system]))
+    return {system.name.upper(): system(env, configured(system)) for system in changes}
 
 
 def _returns(world: World, key: jax.Array, budget: Budget) -> dict[str, tuple[float, np.ndarray]]:

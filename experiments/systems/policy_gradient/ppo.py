@@ -9,10 +9,9 @@ import numpy as np
 
 from experiments.systems.check import Budget, Check, compare, figure
 from experiments.systems.compare import CARTPOLE, PENDULUM, World, curves, tune
-from jaxrl.agents.policy_gradient.a2c import Config as A2CConfig
-from jaxrl.agents.policy_gradient.a2c import a2c
-from jaxrl.agents.policy_gradient.ppo import Config as PPOConfig
-from jaxrl.agents.policy_gradient.ppo import ppo
+from jaxrl.core.settings import replace
+from jaxrl.systems.policy_gradient.a2c import a2c
+from jaxrl.systems.policy_gradient.ppo import ppo
 
 PAPER = {
     "title": "Proximal Policy Optimization Algorithms",
@@ -21,15 +20,16 @@ PAPER = {
     "arxiv": "1707.06347",
 }
 CLAIM = "PPO is better than other online policy gradient methods at the same environment steps."
-PARTS = ("jaxrl/agents/policy_gradient/ppo.py", "jaxrl/losses/policies/policy_gradients.py")
+PARTS = ("jaxrl/systems/policy_gradient/ppo.py", "jaxrl/losses/policies/policy_gradients.py")
 
 METRIC = "return averaged over training, scaled to 0..1, mean of CartPole and Pendulum"
 MARGIN = 0.05
 LEARNING_RATES = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
 # The paper's table 3 (Mujoco): windows of 2048 steps, minibatches of 64, 10 epochs.
-PPO = PPOConfig(num_envs=16, num_steps=128, epochs=10, minibatches=32)
-A2C = A2CConfig(num_envs=16, num_steps=5)
-TINY = PPOConfig(num_envs=16, num_steps=5, epochs=2, minibatches=2)
+SIZES = {"num_envs": 16, "num_steps": 128, "epochs": 10, "minibatches": 32}
+PPO = replace(ppo.Config(), SIZES)
+A2C = replace(a2c.Config(), {"num_envs": 16, "num_steps": 5})
+TINY = replace(PPO, {"num_steps": 5, "epochs": 2, "minibatches": 2})
 POINTS = 5
 NOTES = (
     "Paper: Mujoco and Atari, more baselines; here CartPole and Pendulum against A2C. Greedy "

@@ -249,3 +249,10 @@ def load_rule(path: str | Path, like: Tree) -> Tree:
 def _check(env: Environment, config: Config) -> None:
     check(config)
     check_discrete(env.action_space, "lpg")  # it reads the probability of an action
+
+
+# Without its rule, which is a file that `save_rule` writes.
+TINY = {
+    "env": "random_mdp", "env_params": {"num_states": 4, "num_actions": 3}, "num_envs": 2,
+    "num_steps": 4, "bootstrap": 3, "rule_width": 4,
+}  # fmt: skip

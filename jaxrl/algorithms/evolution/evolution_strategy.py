@@ -103,3 +103,6 @@ def _build(env: Environment, config: Config) -> Algorithm:
         config=config,
     )
     return guarded(algorithm, finite)
+
+
+TINY = {"env": "cartpole", "strategy": "cma", "population": 8}

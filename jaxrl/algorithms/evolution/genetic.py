@@ -249,3 +249,10 @@ def _check(env: Environment, config: Config) -> None:
             raise UserError(
                 f"memory is {config.memory}; it must hold a generation of {config.population}."
             )
+
+
+TINY = {
+    "env": "cartpole", "population": 6, "parents": 2, "hidden": (), "max_generations": 4,
+    "elite_candidates": 2, "elite_episodes": 2, "selection": "novelty",
+    "descriptor": ("observation.0",), "memory": 8,
+}  # fmt: skip

@@ -143,3 +143,9 @@ def layout(config) -> tuple[archives.Cells, int]:
             f"low is {config.low}; it needs a number for each of descriptor={config.descriptor}."
         )
     return archives.cells(archives.Layout(config.low, config.high, config.cells, config.centroids))
+
+
+TINY = {
+    "env": "cartpole", "population": 4, "hidden": (),
+    "descriptor": ("observation.0",), "low": (-1.0,), "high": (1.0,), "cells": (8,),
+}  # fmt: skip

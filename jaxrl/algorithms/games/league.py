@@ -97,3 +97,9 @@ def self_play(
     opponent = Policy(act, learner.memory, nothing)
     example = dataclasses.replace(example, opponent=opponent.state)
     return learner, against(env, opponent, example)
+
+
+TINY = {
+    "env": "kuhn_poker", "num_envs": 8, "num_steps": 4, "num_shards": 4, "epochs": 1,
+    "minibatches": 1, "hidden": (4,), "pool": 2, "every": 1,
+}  # fmt: skip

@@ -144,3 +144,9 @@ def tables(env: Environment, config: Config, played: Mixture, game: Game) -> Arr
         return jnp.where(sigma.any(), policy.probs, jnp.asarray(game.uniform, jnp.float32))
 
     return jax.vmap(of)(played.graph)
+
+
+TINY = {
+    "env": "kuhn_poker", "num_envs": 8, "num_steps": 4, "num_shards": 4, "epochs": 1,
+    "minibatches": 1, "hidden": (4,), "rows": 3,
+}  # fmt: skip

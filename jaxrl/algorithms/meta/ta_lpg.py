@@ -216,3 +216,6 @@ def _check(env: Environment, config: Config) -> None:
                 f"lifetimes is {config.lifetimes}; each must be a multiple of "
                 f"updates={config.updates} and divide the longest."
             )
+
+
+TINY = lpg.TINY | {"lifetimes": (2, 4), "updates": 2, "pairs": 2}

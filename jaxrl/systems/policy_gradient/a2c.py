@@ -10,7 +10,7 @@ from jaxrl import losses
 from jaxrl.core.hyper import hyper
 from jaxrl.core.settings import group
 from jaxrl.core.types import Array, Environment
-from jaxrl.kit.groups import LinearTorso, Memory, Normalization, Optimizer, Rollouts
+from jaxrl.kit.groups import LinearTorso, Memory, Optimizer, RolloutNormalization, Rollouts
 from jaxrl.kit.net import Net
 from jaxrl.kit.recipe import Loss, Recipe
 from jaxrl.kit.system import System
@@ -32,9 +32,12 @@ class Config:
     torso: LinearTorso = LinearTorso(hidden=(64, 64), activation="tanh")
     memory: Memory = Memory()
     optimizer: Optimizer = Optimizer(
-        "rmsprop", learning_rate=7e-4, max_grad_norm=0.5, eps=1e-5, flat=True
+        "rmsprop", learning_rate=7e-4, decay=0.99, max_grad_norm=0.5, eps=1e-5, flat=True
     )
-    normalization: Normalization = Normalization()
+    """RMSProp with decay 0.99: their supplement, which draws the step size from [1e-4, 1e-2]. It,
+    the norm and the epsilon are those of OpenAI Baselines' a2c. Both let it fall linearly to 0 at
+    the run's end, wherever that is (`learning_rate_steps`)."""
+    normalization: RolloutNormalization = RolloutNormalization()
     discount: float = hyper(0.99, low=0, high=1)
     """Gamma, per step."""
     gae_lambda: float = hyper(1.0, low=0, high=1)
@@ -64,3 +67,5 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
 
 a2c = System("a2c", Config, recipe, check=check_policy)
+
+TINY = {"env": "cartpole", "num_envs": 8, "num_steps": 4, "num_shards": 4, "hidden": ()}

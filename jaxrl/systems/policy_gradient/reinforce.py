@@ -20,6 +20,7 @@ from jaxrl.kit.recipe import Loss, Part, Recipe
 from jaxrl.kit.system import System
 from jaxrl.networks.actor_critic import ActorCritic
 from jaxrl.networks.heads import check_action_space
+from jaxrl.systems.policy_gradient.ppo import sampled
 
 
 @group
@@ -28,7 +29,8 @@ class Config:
 
     episodes: Episodes = Episodes(num_envs=16)
     torso: Torso = Torso(hidden=(64, 64), activation="tanh")
-    optimizer: Optimizer = Optimizer(learning_rate=1e-3, max_grad_norm=0.5, eps=1e-5)
+    optimizer: Optimizer = Optimizer("sgd", learning_rate=1e-2)
+    """Plain gradient steps, as REINFORCE is defined (section 4), which leaves their size open."""
     normalization: Normalization = Normalization()
     baseline: bool = True
     """Subtract from each return the mean return, at that time step, of the other episodes that
@@ -78,9 +80,13 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
 
 def on_episodes(
-    env: Environment, config: Any, judge: Callable[[Net, Batch], tuple[Net, Array]]
+    env: Environment,
+    config: Any,
+    judge: Callable[[Net, Batch], tuple[Net, Array]],
+    record: tuple[str, ...] = (),
 ) -> Recipe:
-    """A policy that learns from whole episodes by advantages [T, B] of `judge(net, batch)`."""
+    """A policy that learns from whole episodes by advantages [T, B] of `judge(net, batch)`, and
+    says of every step what is in `record` (see `sampled`)."""
     torso = config.torso
     network = ActorCritic(
         env.observation_space,
@@ -90,10 +96,6 @@ def on_episodes(
         initialiser=torso.initialiser,
     )
 
-    def act(net, timestep, memory, key, greedy):
-        policy, _, memory = net.policy(timestep, memory)
-        return (policy.mode() if greedy else policy.sample(seed=key)), memory, {}
-
     def update(net, batch):
         net, advantage = judge(net, batch)
         x = batch.transitions
@@ -102,7 +104,7 @@ def on_episodes(
 
     return Recipe(
         parts={"policy": Part(network, (example_timestep(env, agents=True), ()))},
-        act=act,
+        act=sampled(record, "policy"),
         losses={"loss": Loss(policy_loss, ("policy",))},
         update=update,
         needs=("mask",),
@@ -116,3 +118,5 @@ def check(env: Environment, config: Config, name: str) -> None:
 
 
 reinforce = System("reinforce", Config, recipe, check=check)
+
+TINY = {"env": "pendulum", "num_envs": 4, "hidden": (8,), "normalization.observation": True}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import types
 
 import jax
 import jax.numpy as jnp
@@ -10,15 +11,14 @@ import numpy as np
 import pytest
 
 from jaxrl import envs
-from jaxrl.agents.games import spiral as module
-from jaxrl.agents.games.spiral import Config, outcomes, played, spiral
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
+from jaxrl.core.settings import Static, replace
 from jaxrl.core.train import advance, start
 from jaxrl.core.types import Batch, TimeStep, Transition
-from tests.contracts.structure import check_structure
+from jaxrl.systems.games.spiral import outcomes, played, spiral
 
-CONFIG = Config(num_envs=8, hidden=(8,), optimiser="sgd", max_grad_norm=float("inf"))
+CONFIG = replace(spiral.Config(), {"num_envs": 8, "hidden": (8,)})
 
 
 def batch() -> Batch:
@@ -50,46 +50,40 @@ def test_the_outcome_goes_to_the_player_who_moved_whoever_moved_last():
     np.testing.assert_array_equal(played(found.transitions.timestep.role, solo, 2), expected)
 
 
+def judged(env, baseline):
+    """What an update of `batch` descends, and leaves and reports, of baselines 0.5 before."""
+    config = replace(spiral.Config(), {"baseline": baseline})
+    found = types.SimpleNamespace(extra=jnp.asarray([0.5, 0.5]))
+    found.hyper = types.SimpleNamespace(decay=jnp.float32(0.9))
+
+    def keep(**changes):
+        found.__dict__.update(changes)
+        return found
+
+    found.replace = keep
+    found.report = lambda **metrics: keep(metrics=metrics)
+    found.descend = lambda name, batch: keep(descended=batch.transitions)
+    return spiral.recipe(env, Static(config)).update(found, batch())
+
+
 @pytest.mark.parametrize("baseline", ["role", "shared", "none"])
-def test_an_update_is_the_policy_gradient_of_role_conditioned_advantages(baseline):
-    env, config = envs.make("kuhn_poker"), dataclasses.replace(CONFIG, baseline=baseline)
-    agent = module.agent(env, config)
-    state = agent.init(random.key(0), agent.hyper | {"decay": 0.9, "entropy_weight": 0.0})
-    state = dataclasses.replace(state, baseline=jnp.asarray([0.5, 0.5]))
-    found = batch()
-    after, info = jax.jit(agent.update)(state, found, random.key(1))
+def test_a_move_is_reinforced_by_its_players_outcome_less_the_baseline(baseline):
+    found = judged(envs.make("kuhn_poker"), baseline)
     averages = np.asarray([(1 - 2 - 1) / 3, (-1 + 2 + 1) / 3])
     expected = {"role": 0.45 + 0.1 * averages, "shared": [0.45, 0.5], "none": [0.5, 0.5]}[baseline]
-    np.testing.assert_allclose(after.baseline, expected, rtol=1e-5)  # updated first, then used
+    np.testing.assert_allclose(found.extra, expected, rtol=1e-5)  # updated first, then used
     used = np.asarray(expected)[[0, 0] if baseline == "shared" else [0, 1]]
-    role, mask = np.asarray(found.transitions.timestep.role), np.asarray(found.mask)
+    np.testing.assert_allclose([found.metrics[f"baseline_{i}"] for i in (0, 1)], used, rtol=1e-5)
+    role, mask = np.asarray(batch().transitions.timestep.role), np.asarray(batch().mask)
     outcome = np.asarray([[1, -2, -1], [-1, 2, 1], [1, -2, -1]])
     advantage = (outcome - used[role]) * mask
-
-    def score(params):
-        policy = agent.act(
-            dataclasses.replace(state, params=params), found.transitions.timestep, (),
-            random.key(0), False,
-        )[2]["logits"]  # fmt: skip
-        chosen = jnp.take_along_axis(
-            jax.nn.log_softmax(policy), found.transitions.action[..., None], -1
-        )
-        return -(chosen[..., 0] * advantage).sum() / mask.sum()
-
-    gradient = jax.jit(jax.grad(score))(state.params)
-    rate = state.hyper["learning_rate"]
-    for new, old, g in zip(
-        *map(jax.tree.leaves, (after.params, state.params, gradient)), strict=True
-    ):
-        np.testing.assert_allclose(new, old - rate * g, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(found.descended.advantage * mask, advantage, rtol=1e-5)
     square = (advantage**2).sum() / mask.sum()
-    np.testing.assert_allclose(info.metrics["advantage_square"], square, rtol=1e-5)
+    np.testing.assert_allclose(found.metrics["advantage_square"], square, rtol=1e-5)
 
 
-def test_it_is_an_algorithm_whose_metrics_are_each_players():
+def test_its_metrics_are_each_players():
     algorithm = spiral(envs.make("kuhn_poker"), CONFIG)
-    assert algorithm is spiral(envs.make("kuhn_poker"), config=CONFIG)
-    check_structure(algorithm)
     shapes = jax.eval_shape(lambda: advance(algorithm, start(algorithm, random.key(0)))[1])
     assert {"episode_return_0", "episode_return_1", "baseline_1"} <= set(shapes)
     assert "episode_return" not in shapes
@@ -97,14 +91,12 @@ def test_it_is_an_algorithm_whose_metrics_are_each_players():
 
 
 def test_many_games_have_a_baseline_for_each_role_of_each():
-    shapes = jax.eval_shape(
-        lambda: start(spiral(envs.make("three_games"), CONFIG), random.key(0)).state.agent.baseline
-    )
-    assert shapes.shape == (6,)
+    recipe = spiral.recipe(envs.make("three_games"), Static(CONFIG))
+    assert recipe.extra.shape == (6,)
 
 
 def test_what_it_cannot_play():
     with pytest.raises(UserError, match="no game with a reward for each role"):
         spiral(envs.make("cartpole"), CONFIG)
     with pytest.raises(UserError, match="baseline"):
-        spiral(envs.make("kuhn_poker"), dataclasses.replace(CONFIG, baseline="rol"))
+        spiral(envs.make("kuhn_poker"), replace(CONFIG, {"baseline": "rol"}))

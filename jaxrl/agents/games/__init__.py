@@ -1,1 +1,0 @@
-"""Self-play: agents that play every side of a game themselves."""
