@@ -30,11 +30,17 @@ jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 hypothesis.settings.register_profile("jaxrl", deadline=None, derandomize=True, max_examples=50)
 hypothesis.settings.load_profile("jaxrl")
 
-# Tests that compile whole algorithms, most of them large: with every system's check they are what
-# `make test-all`, and so CI, has beyond `make test`.
-SLOW = ("ports", "algorithms", "datasets", "agents/meta")
-SLOW += ("networks/test_recurrent_world",)
-SLOW += ("networks/test_shortcut_world", "runtime/test_resume_slices")
+# Tests that compile whole algorithms, most of them large: what `make test-ci` has beyond `make test`.
+SLOW = (
+    "datasets",
+    "networks/test_recurrent_world",
+    "networks/test_shortcut_world",
+    "runtime/test_resume_slices",
+    "systems/evolution",
+    "systems/games/test_populations",
+    "systems/lifelong",
+    "systems/meta",
+)
 SLOW_ENTRIES = ("dqn", "rainbow")  # of tests/contracts/algorithms.py
 
 
@@ -43,5 +49,6 @@ def pytest_collection_modifyitems(items):
     for item in items:
         path = item.path.relative_to(ROOT / "tests").as_posix()
         entry = item.callspec.params.get("name") if hasattr(item, "callspec") else None
-        if path.startswith(SLOW) or entry in SLOW_ENTRIES:
+        marked = item.get_closest_marker("rest") or path == "contracts/test_registry.py"
+        if path.startswith(SLOW) or (entry in SLOW_ENTRIES and not marked):
             item.add_marker(pytest.mark.slow)

@@ -21,12 +21,10 @@ ALLOWED = {
     "tasks": {"core"},
     "sources": {"core", "tasks"},
     "kit": LOW,
-    "agents": LOW,
     "exact": {"core", "losses", "envs"},
-    "evaluation": LOW | {"exact", "agents"},
-    "datasets": LOW | {"agents", "evaluation", "systems.policy_gradient"},
-    "systems": LOW | {"agents", "evaluation", "datasets"},
-    "algorithms": LOW | {"systems", "agents", "exact", "evaluation", "datasets"},
+    "evaluation": LOW | {"exact"},
+    "datasets": LOW | {"evaluation", "systems.policy_gradient"},
+    "systems": LOW | {"exact", "evaluation", "datasets"},
     "runtime": {"*"},
 }
 

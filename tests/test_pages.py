@@ -16,8 +16,8 @@ import pytest
 from experiments import document_losses, gallery
 from experiments.bench import report
 from jaxrl import envs
-from jaxrl.algorithms import registry
 from jaxrl.runtime import configuration
+from jaxrl.systems import registry
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ["README.md", "ARCHITECTURE.md", "SYSTEMS.md", "experiments/bench/README.md"]

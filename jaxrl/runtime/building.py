@@ -11,7 +11,6 @@ import jax
 from jax.sharding import PartitionSpec
 
 from jaxrl import envs
-from jaxrl.algorithms import registry as algorithms
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import REPLICATED, Algorithm, Environment
 from jaxrl.evaluation.evaluate import check_same_spaces
@@ -20,6 +19,7 @@ from jaxrl.runtime.configuration import Experiment
 from jaxrl.runtime.driver import Plan, Program
 from jaxrl.runtime.host_program import HostProgram
 from jaxrl.runtime.members import Members
+from jaxrl.systems import registry as algorithms
 
 
 def prepare(config: Experiment) -> None:

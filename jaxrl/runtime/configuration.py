@@ -17,11 +17,11 @@ from typing import Any, Generic, TypeVar
 
 import yaml
 
-from jaxrl.algorithms import registry as algorithms
 from jaxrl.core import plugins
 from jaxrl.core.errors import UserError, unknown
 from jaxrl.core.hyper import MANY, check, static
 from jaxrl.core.random import GENERATORS
+from jaxrl.systems import registry as algorithms
 
 C = TypeVar("C")
 Trust = bool | frozenset[str]  # all code from outside of jaxrl, none, or what is named here

@@ -18,13 +18,13 @@ import numpy as np
 import pytest
 
 import jaxrl
-from jaxrl.algorithms import registry
 from jaxrl.core import metrics as m
 from jaxrl.core import random, shared, spaces
 from jaxrl.core.hyper import read_hyper
 from jaxrl.core.train import advance, start
 from jaxrl.runtime import checkpoints, continuing
 from jaxrl.runtime.driver import Program, Progress
+from jaxrl.systems import registry
 from tests.contracts.structure import check_structure
 
 NAMES = registry.names()

@@ -76,7 +76,7 @@ def test_importing_the_losses_imports_no_other_room():
     code = (
         "import sys; from jaxrl import losses; "
         "print([m for m in sys.modules if m.startswith(('flax', 'optax', 'distrax', 'orbax', "
-        "'jaxrl.networks', 'jaxrl.agents', 'jaxrl.envs', 'jaxrl.runtime'))])"
+        "'jaxrl.networks', 'jaxrl.systems', 'jaxrl.envs', 'jaxrl.runtime'))])"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"

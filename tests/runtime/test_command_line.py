@@ -10,9 +10,9 @@ import pytest
 from experiments import evaluate as evaluate_script
 from experiments import sweep as sweep_script
 from experiments import train as train_script
-from jaxrl.algorithms import registry
 from jaxrl.core.errors import UserError
 from jaxrl.runtime import command_line, configuration
+from jaxrl.systems import registry
 from tests.runtime import tiny
 
 

@@ -14,11 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl import envs
-from jaxrl.algorithms.lifelong import Config, lifelong
 from jaxrl.core import settings
 from jaxrl.core.train import Run, start, train
 from jaxrl.core.types import Algorithm, Key
 from jaxrl.evaluation.lifelong import History
+from jaxrl.systems.lifelong.lifelong import Config, lifelong
 from jaxrl.tasks.basic import Schedule
 
 SWITCHED = ("replay", "ewc")

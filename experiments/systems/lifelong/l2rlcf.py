@@ -24,11 +24,11 @@ CLAIM = (
     "least as good as the best single one."
 )
 PARTS = (
-    "jaxrl/algorithms/lifelong.py",
-    "jaxrl/algorithms/components.py",
-    "jaxrl/agents/transforms/ewc.py",
-    "jaxrl/agents/transforms/clone.py",
-    "jaxrl/agents/transforms/infer_task.py",
+    "jaxrl/systems/lifelong/lifelong.py",
+    "jaxrl/systems/lifelong/components.py",
+    "jaxrl/systems/lifelong/ewc.py",
+    "jaxrl/systems/lifelong/clone.py",
+    "jaxrl/systems/lifelong/infer_task.py",
     "jaxrl/sources/rehearsal.py",
 )
 

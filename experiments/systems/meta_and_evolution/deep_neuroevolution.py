@@ -10,11 +10,11 @@ import numpy as np
 
 from experiments.systems.check import Budget, Check, compare, figure
 from jaxrl import envs
-from jaxrl.algorithms.evolution import genetic
 from jaxrl.core.train import start, train
 from jaxrl.core.types import Environment, TimeStep
 from jaxrl.envs.wrappers import reward_components, time_limit
 from jaxrl.evaluation.evaluate import evaluate
+from jaxrl.systems.evolution import genetic
 
 PAPER = {
     "title": "Deep Neuroevolution: Genetic Algorithms Are a Competitive Alternative for Training "
@@ -28,9 +28,9 @@ CLAIM = (
     "on the reward fails; a list of seeds stands for all of a network's weights."
 )
 PARTS = (
-    "jaxrl/algorithms/evolution/genetic.py",
-    "jaxrl/algorithms/evolution/novelty.py",
-    "jaxrl/algorithms/evolution/scoring.py",
+    "jaxrl/systems/evolution/genetic.py",
+    "jaxrl/systems/evolution/novelty.py",
+    "jaxrl/systems/evolution/scoring.py",
 )
 
 METRIC = "part of the seeds whose best policy reaches the goal"

@@ -7,10 +7,10 @@ import numpy as np
 
 from experiments.systems.check import Budget, Check, compare, figure
 from experiments.systems.compare import CARTPOLE, World, curves, tune
-from jaxrl.algorithms.evolution import evolution_strategy as evolution
 from jaxrl.core.settings import replace
 from jaxrl.core.types import Algorithm
 from jaxrl.kit.groups import LinearTorso
+from jaxrl.systems.evolution import evolution_strategy as evolution
 from jaxrl.systems.policy_gradient.ppo import ppo
 
 PAPER = {
@@ -21,9 +21,9 @@ PAPER = {
 }
 CLAIM = "Evolution strategies find linear policies as good as those of PPO with a network."
 PARTS = (
-    "jaxrl/algorithms/evolution/evolution_strategy.py",
-    "jaxrl/algorithms/evolution/cma.py",
-    "jaxrl/algorithms/evolution/strategies.py",
+    "jaxrl/systems/evolution/evolution_strategy.py",
+    "jaxrl/systems/evolution/cma.py",
+    "jaxrl/systems/evolution/strategies.py",
 )
 
 METRIC = "return at the end, scaled to 0..1, mean of CartPole and Acrobot"

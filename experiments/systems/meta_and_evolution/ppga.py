@@ -10,16 +10,16 @@ import numpy as np
 
 from experiments.systems.check import Budget, Check, compare, figure
 from jaxrl import envs
-from jaxrl.algorithms.evolution import archive as archives
-from jaxrl.algorithms.evolution import map_elites, scoring
-from jaxrl.algorithms.evolution import ppga as ppga_
-from jaxrl.algorithms.evolution.descriptors import descriptor
-from jaxrl.algorithms.evolution.policies import policies
 from jaxrl.core import settings
 from jaxrl.core.train import start, train
 from jaxrl.core.types import Environment
 from jaxrl.envs.wrappers import reward_components, time_limit
 from jaxrl.kit.wrapping import params_of
+from jaxrl.systems.evolution import archive as archives
+from jaxrl.systems.evolution import map_elites, scoring
+from jaxrl.systems.evolution import ppga as ppga_
+from jaxrl.systems.evolution.descriptors import descriptor
+from jaxrl.systems.evolution.policies import policies
 from jaxrl.systems.policy_gradient.ppo import ppo
 
 PAPER = {
@@ -33,10 +33,10 @@ CLAIM = (
     "number of environment steps."
 )
 PARTS = (
-    "jaxrl/algorithms/evolution/ppga.py",
-    "jaxrl/algorithms/evolution/archive.py",
-    "jaxrl/algorithms/evolution/xnes.py",
-    "jaxrl/algorithms/evolution/map_elites.py",
+    "jaxrl/systems/evolution/ppga.py",
+    "jaxrl/systems/evolution/archive.py",
+    "jaxrl/systems/evolution/xnes.py",
+    "jaxrl/systems/evolution/map_elites.py",
 )
 
 METRIC = "QD-score (sum of the elites' returns, at most 1 each) of 256 cells"

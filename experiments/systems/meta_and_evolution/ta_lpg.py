@@ -12,14 +12,13 @@ import numpy as np
 from experiments.systems.check import Budget, Check, compare, figure
 from experiments.systems.compare import tune
 from jaxrl import envs
-from jaxrl.agents.meta import lpg
-from jaxrl.algorithms.meta import lifetimes, ta_lpg, worlds
 from jaxrl.core import metrics as m
 from jaxrl.core.learn import learn
 from jaxrl.core.settings import replace
 from jaxrl.core.train import start, train
 from jaxrl.core.types import Environment
 from jaxrl.envs.wrappers.time_limit import time_limit
+from jaxrl.systems.meta import lifetimes, lpg, ta_lpg, worlds
 from jaxrl.systems.policy_gradient.a2c import a2c
 from jaxrl.tasks.basic import drawn
 
@@ -34,8 +33,8 @@ CLAIM = (
     "lifetimes and in worlds that neither has seen."
 )
 PARTS = (
-    "jaxrl/algorithms/meta/",
-    "jaxrl/agents/meta/lpg.py",
+    "jaxrl/systems/meta/",
+    "jaxrl/systems/meta/lpg.py",
     "jaxrl/networks/learned_rules.py",
 )
 

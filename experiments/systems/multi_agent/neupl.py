@@ -11,13 +11,13 @@ import numpy as np
 
 from experiments.systems.check import Budget, Check, compare, figure
 from experiments.systems.compare import tune
-from jaxrl.algorithms.games import league, neupl
 from jaxrl.core import settings
 from jaxrl.core.train import start, train
 from jaxrl.envs import make
 from jaxrl.envs.games import kuhn_poker
 from jaxrl.exact import games
 from jaxrl.kit.wrapping import params_of
+from jaxrl.systems.games import league, neupl
 from jaxrl.systems.policy_gradient import ppo
 
 PAPER = {
@@ -28,7 +28,7 @@ PAPER = {
 }
 CLAIM = "The equilibrium of a population in one network is less exploitable than plain self-play."
 PARTS = (
-    "jaxrl/algorithms/games/neupl.py",
+    "jaxrl/systems/games/neupl.py",
     "jaxrl/tasks/population.py",
     "jaxrl/envs/games/opponents.py",
     "jaxrl/exact/games.py",

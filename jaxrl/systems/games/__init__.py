@@ -1,0 +1,1 @@
+"""Games: self-play, leagues, populations."""

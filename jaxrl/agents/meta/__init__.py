@@ -1,1 +1,0 @@
-"""Agents whose update rule was learnt."""

@@ -1,1 +1,0 @@
-"""What is not one agent that meets a source: algorithms that are written directly."""

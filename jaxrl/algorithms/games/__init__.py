@@ -1,1 +1,0 @@
-"""Games: leagues and populations of players."""

@@ -1,0 +1,1 @@
+"""A life of tasks, and what helps an agent through it."""
