@@ -62,8 +62,8 @@ class TimeStep:
     truncated: Array  # bool: a clock ended the episode here, the task did not
     first: Array  # bool: this is the first step of an episode
 
-    # bool [num_actions] (or [D, num_actions]): what may be chosen now; a tree of action spaces has a
-    # tree of these
+    # bool [num_actions] (or [D, num_actions]): what may be chosen now; a tree of them for a tree of
+    # action spaces
     legal_actions: Tree = None
     role: Array | None = None  # int32: whose turn, or which side of a game the agent plays
     goal: Tree = None  # what is asked for in this episode

@@ -202,7 +202,9 @@ def _check_legal_actions(env: Environment, timestep: TimeStep) -> None:
         masks = treedef.flatten_up_to(timestep.legal_actions)
     except ValueError as error:
         structure = jax.tree.structure(timestep.legal_actions)
-        fail(env, f"legal_actions have the structure {structure}; action_space has {treedef}", error)
+        fail(
+            env, f"legal_actions have the structure {structure}; action_space has {treedef}", error
+        )
     for space, legal in zip(parts, masks, strict=True):
         match space:
             case spaces.Discrete(n):

@@ -1,20 +1,22 @@
 """A speaker who knows where to go but cannot, and a listener who can but does not know.
 
-A room of `size` x `size` cells without walls, with three landmarks in it. Two agents act at the
-same time for one reward. The speaker sees which landmark is asked for and says one of three words;
-the listener hears it one step later, and walks. Observation: of `speaker` float32 [3], the landmark
-that is asked for, one-hot; of `listener` float32 [9], rows and columns from it to each landmark, in
-sizes of the room, and the word that it heard, one-hot (zeros at first). Actions: of `speaker` a
-word, 0 to 2; of `listener` steps by compass, 0 east, 1 south, 2 west, 3 north, and 4 to stop. Legal
-are all words, and steps that stay in the room. Reward: 1 for stopping at the landmark that is asked
-for, else 0; the metric `success` is the same. Privileged: `state`, float32 [12], both
-observations, one after the other. Terminates when the listener stops; time limit 4 * size steps.
+A room of `size` x `size` cells without walls, with three landmarks, each in a cell of even row and
+column, so that none is in the way of another. Two agents act at the same time for one reward. The
+speaker sees which landmark is asked for and says one of six words; the listener hears it one step
+later, and walks. Observation: of `speaker` float32 [3], the landmark that is asked for, one-hot; of
+`listener` float32 [12], rows and columns from it to each landmark, in sizes of the room, and the
+word that it heard, one-hot (zeros at first). Actions: of `speaker` a word, 0 to 5; of `listener`
+steps by compass, 0 east, 1 south, 2 west, 3 north, and 4 to stay. Legal are all words, and steps
+that stay in the room. Reward: 1 for arriving at the landmark that is asked for, 0 at another, else
+0; the metric `success` is the same. Privileged: `state`, float32 [15], both observations, one after
+the other. Terminates at every landmark; time limit 4 * size steps. Starts anywhere else.
 
-Words mean nothing at first. A listener who hears nothing that helps stops at the right landmark
-once in three times at best; who understands can wait for a word, so that the best return is 1.
+Words mean nothing at first. A listener who hears nothing that helps finds the right landmark once
+in three times at best; who understands can wait for a word, so that the best return is 1. There are
+more words than landmarks since agents who learn with few often settle on one word for two of them.
 After cooperative communication of Lowe et al. (2017), "Multi-agent actor-critic for mixed
 cooperative-competitive environments", where the listener flies in a plane and is paid by distance.
-Expert: says the number of the landmark, and walks there without waiting for it.
+Expert: says the number of the landmark, and goes to it by a way past the others, without waiting.
 """
 
 from __future__ import annotations
@@ -28,13 +30,15 @@ import numpy as np
 from jaxrl.core.spaces import Box, Discrete
 from jaxrl.core.types import Array, Environment, Key, TimeStep, struct
 from jaxrl.envs import drawing, timesteps
+from jaxrl.envs.grids import levels, paths
 from jaxrl.envs.grids.corners import MOVES
 from jaxrl.envs.options import at_least
 from jaxrl.envs.wrappers.time_limit import time_limit
 
 LANDMARKS = 3
-STOP = len(MOVES)
+WORDS = 6
 SILENCE = -1  # before the first word
+STEPS = np.append(MOVES, np.zeros((1, 2), np.int32), axis=0)  # the last is to stay
 
 
 @struct
@@ -47,64 +51,65 @@ class State:
 
 @functools.cache
 def speaker_listener(size: int = 5) -> Environment:
-    """The room of `size` x `size` cells, at least 2."""
-    at_least("speaker_listener", "size", size, 2)
+    """The room of `size` x `size` cells, at least 3."""
+    at_least("speaker_listener", "size", size, 3)
+    even = np.array([(i, j) for i in range(0, size, 2) for j in range(0, size, 2)], np.int32)
+
+    def inside(places: Array) -> Array:
+        return ((places >= 0) & (places < size)).all(-1)
+
+    def at(places: Array) -> Array:
+        """bool [size, size]: which cells are among `places` [n, 2]."""
+        return jnp.zeros((size, size), bool).at[places[:, 0], places[:, 1]].set(True)
 
     def emitted(state: State) -> tuple[dict, dict]:
         """Observation, and the channels."""
         way = (state.landmarks - state.place) / size
-        observation = {
-            "speaker": jax.nn.one_hot(state.asked, LANDMARKS),
-            "listener": jnp.append(way, jax.nn.one_hot(state.heard, LANDMARKS)),
-        }
-        after = state.place + MOVES
-        steps = ((after >= 0) & (after < size)).all(1)
-        return observation, {
-            "legal_actions": {
-                "speaker": jnp.ones(LANDMARKS, bool),
-                "listener": jnp.append(steps, True),
-            },
-            "privileged": {
-                "state": jnp.append(observation["speaker"], observation["listener"]),
-            },
-        }
+        speaker = jax.nn.one_hot(state.asked, LANDMARKS)
+        listener = jnp.append(way, jax.nn.one_hot(state.heard, WORDS))
+        legal = {"speaker": jnp.ones(WORDS, bool), "listener": inside(state.place + STEPS)}
+        privileged = {"state": jnp.append(speaker, listener)}
+        observation = {"speaker": speaker, "listener": listener}
+        return observation, {"legal_actions": legal, "privileged": privileged}
 
     def reset(key: Key, params: tuple) -> tuple[State, TimeStep]:
-        place_key, asked_key = jax.random.split(key)
+        landmark_key, place_key, asked_key = jax.random.split(key, 3)
         # The greatest of random numbers: cells that differ, without a sort.
-        cells = jax.lax.top_k(jax.random.uniform(place_key, (size**2,)), LANDMARKS + 1)[1]
-        place, *landmarks = jnp.stack([cells // size, cells % size], 1)
+        chosen = jax.lax.top_k(jax.random.uniform(landmark_key, (len(even),)), LANDMARKS)[1]
+        landmarks = jnp.asarray(even)[chosen]
+        place = levels.pick(place_key, ~at(landmarks))
         asked = jax.random.randint(asked_key, (), 0, LANDMARKS)
-        state = State(place, jnp.stack(landmarks), asked, jnp.int32(SILENCE))
+        place = jnp.stack([place // size, place % size])
+        state = State(place, landmarks, asked, jnp.int32(SILENCE))
         observation, channels = emitted(state)
         no = {"success": jnp.zeros((), jnp.float32)}
         return state, timesteps.first(observation, metrics=no, **channels)
 
     def step(key: Key, state: State, action: dict, params: tuple) -> tuple[State, TimeStep]:
         del key, params
-        stopped = action["listener"] == STOP
-        move = jnp.append(MOVES, np.zeros((1, 2), np.int32), axis=0)[action["listener"]]
-        place = jnp.clip(state.place + move, 0, size - 1)
-        found = stopped & (place == state.landmarks[state.asked]).all()
+        place = jnp.clip(state.place + jnp.asarray(STEPS)[action["listener"]], 0, size - 1)
+        here = (place == state.landmarks).all(1)
+        reward = here[state.asked].astype(jnp.float32)
         state = State(place, state.landmarks, state.asked, action["speaker"])
         observation, channels = emitted(state)
-        reward = found.astype(jnp.float32)
+        metrics = {"success": reward}
         return state, timesteps.following(
-            observation, reward, stopped, metrics={"success": reward}, **channels
+            observation, reward, here.any(), metrics=metrics, **channels
         )
 
     def expert(state: State, params: tuple) -> dict:
         del params
-        down, right = state.landmarks[state.asked] - state.place
-        sideways, vertical = jnp.where(right > 0, 0, 2), jnp.where(down > 0, 1, 3)
-        walk = jnp.where(right != 0, sideways, jnp.where(down != 0, vertical, STOP))
-        return {"speaker": state.asked, "listener": walk.astype(jnp.int32)}
+        asked = at(state.landmarks[state.asked][None])
+        enter = jnp.where(at(state.landmarks) & ~asked, paths.FAR, np.int16(1))
+        enter = jnp.broadcast_to(enter, (4, size, size))
+        walk = paths.compass_action(enter, paths.by_compass(enter, asked), *state.place)
+        return {"speaker": state.asked, "listener": walk}
 
     def render(state: State, params: tuple) -> np.ndarray:
-        """The words in a row above the room, the one that was heard as its landmark would be."""
+        """The words in a row above the room, the one that was heard coloured."""
         del params
-        colours = np.full((size + 1, max(size, LANDMARKS), 3), drawing.PAPER, np.uint8)
-        colours[0] = drawing.SHADE
+        colours = np.full((size + 1, max(size, WORDS), 3), drawing.SHADE, np.uint8)
+        colours[1:, :size] = drawing.PAPER
         for i, (row, column) in enumerate(np.asarray(state.landmarks)):
             asked = i == int(state.asked)
             colours[row + 1, column] = drawing.GREEN if asked else drawing.RED
@@ -121,9 +126,9 @@ def speaker_listener(size: int = 5) -> Environment:
             params=(),
             observation_space={
                 "speaker": Box(0.0, 1.0, (LANDMARKS,)),
-                "listener": Box(-1.0, 1.0, (3 * LANDMARKS,)),
+                "listener": Box(-1.0, 1.0, (2 * LANDMARKS + WORDS,)),
             },
-            action_space={"speaker": Discrete(LANDMARKS), "listener": Discrete(STOP + 1)},
+            action_space={"speaker": Discrete(WORDS), "listener": Discrete(len(STEPS))},
             render=render,
             expert=expert,
         ),
