@@ -55,7 +55,7 @@ def test_the_expert_arrives_at_the_one_that_is_asked_for(played):
     there = states.landmarks[end, b, states.asked[end, b]]
     np.testing.assert_array_equal(states.place[end, b], there)
     for i in b:  # and at none before
-        before = states.place[: end[i], None, i] == states.landmarks[0, :, i]
+        before = states.place[: end[i], None, i] == states.landmarks[0, i]
         assert not before.all(-1).any() and not timesteps.reward[: end[i], i].any()
 
 
