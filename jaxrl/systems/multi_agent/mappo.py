@@ -62,7 +62,7 @@ class Config:
     value_clip: float = hyper(0.2, above=0, high=INF)
     """How far a value may move from its old one before its gradient stops, in standard deviations
     of targets."""
-    huber: float = hyper(10.0, above=0, high=INF)
+    huber: float = hyper(10.0, above=0)
     """Where the gradient of a value's error stops growing, in the same unit."""
     entropy_weight: float = hyper(0.01, low=0)
     """Weight of the entropy bonus."""
