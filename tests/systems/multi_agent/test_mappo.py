@@ -61,9 +61,9 @@ def test_each_agent_follows_its_critics_advantages_with_its_own_actions():
 
 def test_a_value_is_clipped_and_its_error_is_hubers():
     value, old, target = normal(3, N)
-    x = m.Sample(None, {}, {}, {"critic": old}, {}, {"critic": target})  # type: ignore[arg-type]
+    x = m.Sample(None, {}, {}, {"critic": old}, {}, {"critic": target})
     net = stub(hyper=HYPER, critic=lambda timestep: value)
-    loss = m.value_loss(net, x, "critic", lambda timestep: timestep)  # type: ignore[arg-type]
+    loss = m.value_loss(net, x, "critic", lambda timestep: timestep)
 
     def huber(error):
         size = np.abs(error)
@@ -84,7 +84,7 @@ def test_targets_are_standardised_by_statistics_that_include_them_and_values_rea
     reward = normal(steps, envs_)
     at = lambda i, r, end: TimeStep({}, r, end, no, no, privileged={"state": number[i]})
     extras = {"log_prob": {}}
-    x = Transition(at(0, reward, no), {}, at(1, reward, ended), (), extras)  # type: ignore[arg-type]
+    x = Transition(at(0, reward, no), {}, at(1, reward, ended), (), extras)
     before = Moments(jnp.float32(2.0), jnp.float32(5 * 9.0), jnp.float32(5.0))  # 2 +- 3
     net = stub(
         hyper=HYPER, critic=lambda timestep: table[timestep.observation], extra={"critic": before}

@@ -53,7 +53,7 @@ def test_the_policy_follows_both_advantages(multiplier):
         multiplier=lambda: jnp.float32(raw),
     )
     batch = Batch(x, jnp.float32(0), memory=jnp.zeros((B, 0)))
-    sample = pl.combined(net, batch).transitions  # type: ignore[arg-type]
+    sample = pl.combined(net, batch).transitions
 
     def gae(reward, value, following, discount, decay):
         advantage, later = np.zeros((T, B)), np.zeros(B)
@@ -74,7 +74,7 @@ def test_the_policy_follows_both_advantages(multiplier):
 
 def test_the_costs_value_regresses_on_its_targets():
     value, target = RNG.normal(size=(2, 9)).astype(np.float32)
-    sample = pl.Sample(None, (), *[()] * 5, target)  # type: ignore[arg-type]
+    sample = pl.Sample(None, (), *[()] * 5, target)
     loss = pl.cost_loss(stub(cost_critic=lambda timestep: value), sample)
     ratio = np.asarray(loss) / (value - target) ** 2
     np.testing.assert_allclose(ratio, ratio[0], rtol=1e-4)
