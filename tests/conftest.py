@@ -30,7 +30,7 @@ jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 hypothesis.settings.register_profile("jaxrl", deadline=None, derandomize=True, max_examples=50)
 hypothesis.settings.load_profile("jaxrl")
 
-# Tests that compile whole algorithms, most of them large: what `make test-ci` has beyond `make test`.
+# Tests that compile whole algorithms, most of them large: `make test-ci` has them, `make test` not.
 SLOW = (
     "datasets",
     "networks/test_recurrent_world",

@@ -62,13 +62,17 @@ class TimeStep:
     truncated: Array  # bool: a clock ended the episode here, the task did not
     first: Array  # bool: this is the first step of an episode
 
-    legal_actions: Tree = None  # bool [num_actions] (or [D, num_actions]): what may be chosen now
+    # bool [num_actions] (or [D, num_actions]): what may be chosen now; a tree of them for a tree of
+    # action spaces
+    legal_actions: Tree = None
     role: Array | None = None  # int32: whose turn, or which side of a game the agent plays
     goal: Tree = None  # what is asked for in this episode
     reward_components: Tree = None  # name -> scalar; parts of the reward, for vector rewards
     cost: Array | None = None  # float32, or [K]: what a constraint limits
     true_reward: Array | None = None  # what is measured where `reward` is a proxy for it
-    privileged: Tree = None  # what a critic or a teacher may see and the policy may not
+    # what a critic or a teacher may see and the policy may not, by name: `state` (of all that is
+    # true of the world, with several agents), `expert_action`
+    privileged: Tree = None
     tokens: Tree = None  # token ids and masks of language tasks
     metrics: dict[str, Array] | None = None  # scalars to report at an episode's end, e.g. success
 

@@ -195,19 +195,26 @@ def _check_same(env: Environment, what: str, first: Tree, second: Tree) -> None:
 
 
 def _check_legal_actions(env: Environment, timestep: TimeStep) -> None:
-    match env.action_space:
-        case spaces.Discrete(n):
-            shape = (n,)
-        case spaces.MultiDiscrete(sizes):
-            shape = (len(sizes), max(sizes))
-        case _:
-            return
-    legal = timestep.legal_actions
-    if legal is not None and shape_of(legal) != (right := f"bool{list(shape)}"):
+    parts, treedef = jax.tree.flatten(env.action_space, is_leaf=spaces.is_space)
+    if timestep.legal_actions is None:
+        return
+    try:
+        masks = treedef.flatten_up_to(timestep.legal_actions)
+    except ValueError as error:
+        structure = jax.tree.structure(timestep.legal_actions)
         fail(
-            env,
-            f"legal_actions are {shape_of(legal)}; for {env.action_space} they must be {right}",
+            env, f"legal_actions have the structure {structure}; action_space has {treedef}", error
         )
+    for space, legal in zip(parts, masks, strict=True):
+        match space:
+            case spaces.Discrete(n):
+                shape = (n,)
+            case spaces.MultiDiscrete(sizes):
+                shape = (len(sizes), max(sizes))
+            case _:
+                continue
+        if legal is not None and shape_of(legal) != (right := f"bool{list(shape)}"):
+            fail(env, f"legal_actions are {shape_of(legal)}; for {space} they must be {right}")
 
 
 def _check_expert(env: Environment, state: Tree) -> None:

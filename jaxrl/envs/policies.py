@@ -3,6 +3,7 @@ those between."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 
 import jax
@@ -19,9 +20,14 @@ def random_action(space: spaces.Space, key: Key, timestep: TimeStep) -> Tree:
     """A random element of `space` for one copy, as `spaces.sample` draws it; uniform over
     `timestep.legal_actions` where a discrete action has some."""
     legal = timestep.legal_actions
-    if legal is None or not isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+    if legal is None or isinstance(space, spaces.Box):
         return spaces.sample(space, key)
-    return spaces.sample_legal(legal, key)
+    if spaces.is_space(space):
+        return spaces.sample_legal(legal, key)
+    parts, treedef = jax.tree.flatten(space, is_leaf=spaces.is_space)
+    keys, masks = jax.random.split(key, len(parts)), treedef.flatten_up_to(legal)
+    seen = [dataclasses.replace(timestep, legal_actions=mask) for mask in masks]
+    return treedef.unflatten(map(random_action, parts, keys, seen))
 
 
 @functools.cache

@@ -6,8 +6,8 @@ north; walls stop them. Reward: `goal_reward` for reaching the goal, which then 
 empty cell. Cost (the `cost` channel): `hazard_cost` for every step that ends on a hazard; hazards
 end nothing. Each inner cell is a hazard with probability `density`. Never terminates; time limit
 100 steps. A grid after the goal tasks of Safety Gym (Ray, Achiam and Amodei, 2019, "Benchmarking
-Safe Exploration in Deep Reinforcement Learning"). Metric `goals`: reached so far. Expert: shortest
-way to the goal among those with the fewest hazards.
+Safe Exploration in Deep Reinforcement Learning"). Metrics `goals`: reached so far, `episode_cost`:
+costs so far. Expert: shortest way to the goal among those with the fewest hazards.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ class State:
     row: Array
     column: Array
     reached: Array  # int32: goals so far
+    spent: Array  # float32: costs so far
 
 
 @functools.cache
@@ -53,10 +54,10 @@ def hazards(size: int = 10) -> Environment:
     def observe(state: State) -> Array:
         return view.whole(state.grid, state.row, state.column, 0, under=True)
 
-    def channels(cost: Array | float, reached: Array) -> dict:
+    def channels(cost: Array | float, state: State) -> dict:
         return {
             "cost": jnp.asarray(cost, jnp.float32),
-            "metrics": {"goals": reached.astype(jnp.float32)},
+            "metrics": {"goals": state.reached.astype(jnp.float32), "episode_cost": state.spent},
         }
 
     def reset(key: Key, params: Params) -> tuple[State, TimeStep]:
@@ -70,8 +71,8 @@ def hazards(size: int = 10) -> Environment:
         goal = levels.pick(keys[2], inner)
         grid = moves.put(grid, row, column, cells.EMPTY)
         grid = moves.put(grid, goal // size, goal % size, cells.GOAL)
-        state = State(grid, row, column, jnp.zeros((), jnp.int32))
-        return state, timesteps.first(observe(state), **channels(0.0, state.reached))
+        state = State(grid, row, column, jnp.zeros((), jnp.int32), jnp.zeros((), jnp.float32))
+        return state, timesteps.first(observe(state), **channels(0.0, state))
 
     def step(key: Key, state: State, action: Array, params: Params) -> tuple[State, TimeStep]:
         row, column = moves.go(state.grid, state.row, state.column, action)
@@ -80,12 +81,13 @@ def hazards(size: int = 10) -> Environment:
         place = levels.pick(key, state.grid == cells.EMPTY)
         cleared = jnp.where(state.grid == cells.GOAL, cells.EMPTY, state.grid)
         moved = moves.put(cleared, place // size, place % size, cells.GOAL)
-        after = State(jnp.where(at_goal, moved, state.grid), row, column, state.reached + at_goal)
+        grid = jnp.where(at_goal, moved, state.grid)
         cost = jnp.where(entered == cells.HAZARD_KIND, params.hazard_cost, 0.0)
+        after = State(grid, row, column, state.reached + at_goal, state.spent + cost)
         return after, timesteps.following(
             observe(after),
             jnp.where(at_goal, params.goal_reward, 0.0),
-            **channels(cost, after.reached),
+            **channels(cost, after),
         )
 
     def expert(state: State, params: Params) -> Array:

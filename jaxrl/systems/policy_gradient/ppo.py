@@ -108,9 +108,9 @@ def advantages(net: Net, batch: Batch) -> Batch:
 
 
 def standardized(batch: Batch) -> Batch:
-    """A minibatch with standardised advantages."""
+    """A minibatch with standardised advantages, or each of a tree of them."""
     x: Any = batch.transitions
-    advantage = (x.advantage - x.advantage.mean()) / (x.advantage.std() + 1e-8)
+    advantage = jax.tree.map(lambda a: (a - a.mean()) / (a.std() + 1e-8), x.advantage)
     return dataclasses.replace(batch, transitions=dataclasses.replace(x, advantage=advantage))
 
 
@@ -125,16 +125,23 @@ def loss(net: Net, x: Sample) -> tuple[Array, dict[str, Array]]:
     """Equation 9, negated: the clipped surrogate (equation 7), a value loss, an entropy bonus."""
     h = net.hyper
     policy, value = looked(net, x)
-    log_prob, entropy = policy.log_prob(x.action), policy.entropy()
-    policy_loss = losses.clipped_surrogate(log_prob, x.log_prob, x.advantage, h.clip)
+    said = surrogate(policy, x.action, x.log_prob, x.advantage, h.clip)
     value_loss = losses.clipped_squared_error(value, x.value, x.target, h.value_clip)
-    total = policy_loss + h.value_weight * value_loss - h.entropy_weight * entropy
-    return total, {
-        "policy_loss": policy_loss,
-        "value_loss": value_loss,
-        "entropy": entropy,
-        "approximate_kl": losses.kl_k3(x.log_prob, log_prob),
-        "clip_fraction": jnp.abs(jnp.expm1(log_prob - x.log_prob)) > h.clip,
+    total = said["policy_loss"] + h.value_weight * value_loss - h.entropy_weight * said["entropy"]
+    return total, said | {"value_loss": value_loss}
+
+
+def surrogate(
+    policy: Any, action: Tree, old_log_prob: Array, advantage: Array, clip: Array
+) -> dict[str, Array]:
+    """What a policy is judged by, [...]: the clipped surrogate `policy_loss` and the `entropy`; and
+    how far it is from the one that acted."""
+    log_prob = policy.log_prob(action)
+    return {
+        "policy_loss": losses.clipped_surrogate(log_prob, old_log_prob, advantage, clip),
+        "entropy": policy.entropy(),
+        "approximate_kl": losses.kl_k3(old_log_prob, log_prob),
+        "clip_fraction": jnp.abs(jnp.expm1(log_prob - old_log_prob)) > clip,
     }
 
 
@@ -175,7 +182,7 @@ def on_rollouts(
         update=update,
         memory=network.initial,
         needs=("transitions.extras.log_prob", "memory"),
-        sequences=config.memory.recurrent > 0,
+        sequences=network.recurrent > 0,
     )
 
 
@@ -198,7 +205,7 @@ def sampled(record: tuple[str, ...] = (), part: str = "actor_critic") -> Act:
 def policy_network(env: Environment, config: Any) -> Any:
     """The module whose weights the part `actor_critic` has: for who wants to know more than `act`
     says."""
-    torso, memory = config.torso, config.memory
+    torso, memory = config.torso, getattr(config, "memory", Memory())
     return ActorCritic(
         env.observation_space,
         env.action_space,

@@ -1,0 +1,136 @@
+"""A speaker who knows where to go but cannot, and a listener who can but does not know.
+
+A room of `size` x `size` cells without walls, with three landmarks, each in a cell of even row and
+column, so that none is in the way of another. Two agents act at the same time for one reward. The
+speaker sees which landmark is asked for and says one of six words; the listener hears it one step
+later, and walks. Observation: of `speaker` float32 [3], the landmark that is asked for, one-hot; of
+`listener` float32 [12], rows and columns from it to each landmark, in sizes of the room, and the
+word that it heard, one-hot (zeros at first). Actions: of `speaker` a word, 0 to 5; of `listener`
+steps by compass, 0 east, 1 south, 2 west, 3 north, and 4 to stay. Legal are all words, and steps
+that stay in the room. Reward: 1 for arriving at the landmark that is asked for, 0 at another, else
+0; the metric `success` is the same. Privileged: `state`, float32 [15], both observations, one after
+the other. Terminates at every landmark; time limit 4 * size steps. Starts anywhere else.
+
+Words mean nothing at first. A listener who hears nothing that helps finds the right landmark once
+in three times at best; who understands can wait for a word, so that the best return is 1. There are
+more words than landmarks since agents who learn with few often settle on one word for two of them.
+After cooperative communication of Lowe et al. (2017), "Multi-agent actor-critic for mixed
+cooperative-competitive environments", where the listener flies in a plane and is paid by distance.
+Expert: says the number of the landmark, and goes to it by a way past the others, without waiting.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl.core.spaces import Box, Discrete
+from jaxrl.core.types import Array, Environment, Key, TimeStep, struct
+from jaxrl.envs import drawing, timesteps
+from jaxrl.envs.grids import levels, paths
+from jaxrl.envs.grids.corners import MOVES
+from jaxrl.envs.options import at_least
+from jaxrl.envs.wrappers.time_limit import time_limit
+
+LANDMARKS = 3
+WORDS = 6
+SILENCE = -1  # before the first word
+STEPS = np.append(MOVES, np.zeros((1, 2), np.int32), axis=0)  # the last is to stay
+
+
+@struct
+class State:
+    place: Array  # int32 [2]: row and column of the listener
+    landmarks: Array  # int32 [3, 2]
+    asked: Array  # int32: number of a landmark
+    heard: Array  # int32: a word, or SILENCE
+
+
+@functools.cache
+def speaker_listener(size: int = 5) -> Environment:
+    """The room of `size` x `size` cells, at least 3."""
+    at_least("speaker_listener", "size", size, 3)
+    even = np.array([(i, j) for i in range(0, size, 2) for j in range(0, size, 2)], np.int32)
+
+    def inside(places: Array) -> Array:
+        return ((places >= 0) & (places < size)).all(-1)
+
+    def at(places: Array) -> Array:
+        """bool [size, size]: which cells are among `places` [n, 2]."""
+        return jnp.zeros((size, size), bool).at[places[:, 0], places[:, 1]].set(True)
+
+    def emitted(state: State) -> tuple[dict, dict]:
+        """Observation, and the channels."""
+        way = (state.landmarks - state.place) / size
+        speaker = jax.nn.one_hot(state.asked, LANDMARKS)
+        listener = jnp.append(way, jax.nn.one_hot(state.heard, WORDS))
+        legal = {"speaker": jnp.ones(WORDS, bool), "listener": inside(state.place + STEPS)}
+        privileged = {"state": jnp.append(speaker, listener)}
+        observation = {"speaker": speaker, "listener": listener}
+        return observation, {"legal_actions": legal, "privileged": privileged}
+
+    def reset(key: Key, params: tuple) -> tuple[State, TimeStep]:
+        landmark_key, place_key, asked_key = jax.random.split(key, 3)
+        # The greatest of random numbers: cells that differ, without a sort.
+        chosen = jax.lax.top_k(jax.random.uniform(landmark_key, (len(even),)), LANDMARKS)[1]
+        landmarks = jnp.asarray(even)[chosen]
+        place = levels.pick(place_key, ~at(landmarks))
+        asked = jax.random.randint(asked_key, (), 0, LANDMARKS)
+        place = jnp.stack([place // size, place % size])
+        state = State(place, landmarks, asked, jnp.int32(SILENCE))
+        observation, channels = emitted(state)
+        no = {"success": jnp.zeros((), jnp.float32)}
+        return state, timesteps.first(observation, metrics=no, **channels)
+
+    def step(key: Key, state: State, action: dict, params: tuple) -> tuple[State, TimeStep]:
+        del key, params
+        place = jnp.clip(state.place + jnp.asarray(STEPS)[action["listener"]], 0, size - 1)
+        here = (place == state.landmarks).all(1)
+        reward = here[state.asked].astype(jnp.float32)
+        state = State(place, state.landmarks, state.asked, action["speaker"])
+        observation, channels = emitted(state)
+        metrics = {"success": reward}
+        return state, timesteps.following(
+            observation, reward, here.any(), metrics=metrics, **channels
+        )
+
+    def expert(state: State, params: tuple) -> dict:
+        del params
+        asked = at(state.landmarks[state.asked][None])
+        enter = jnp.where(at(state.landmarks) & ~asked, paths.FAR, np.int16(1))
+        enter = jnp.broadcast_to(enter, (4, size, size))
+        walk = paths.compass_action(enter, paths.by_compass(enter, asked), *state.place)
+        return {"speaker": state.asked, "listener": walk}
+
+    def render(state: State, params: tuple) -> np.ndarray:
+        """The words in a row above the room, the one that was heard coloured."""
+        del params
+        colours = np.full((size + 1, max(size, WORDS), 3), drawing.SHADE, np.uint8)
+        colours[1:, :size] = drawing.PAPER
+        for i, (row, column) in enumerate(np.asarray(state.landmarks)):
+            asked = i == int(state.asked)
+            colours[row + 1, column] = drawing.GREEN if asked else drawing.RED
+        if int(state.heard) != SILENCE:
+            colours[0, int(state.heard)] = drawing.ORANGE
+        colours[int(state.place[0]) + 1, int(state.place[1])] = drawing.BLUE
+        return drawing.tiles(colours, 32)
+
+    return time_limit(
+        Environment(
+            name="speaker_listener",
+            reset=reset,
+            step=step,
+            params=(),
+            observation_space={
+                "speaker": Box(0.0, 1.0, (LANDMARKS,)),
+                "listener": Box(-1.0, 1.0, (2 * LANDMARKS + WORDS,)),
+            },
+            action_space={"speaker": Discrete(WORDS), "listener": Discrete(len(STEPS))},
+            render=render,
+            expert=expert,
+        ),
+        4 * size,
+    )
