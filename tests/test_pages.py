@@ -20,7 +20,13 @@ from jaxrl.runtime import configuration
 from jaxrl.systems import registry
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ["README.md", "ARCHITECTURE.md", "SYSTEMS.md", "experiments/bench/README.md"]
+PAGES = [
+    "README.md",
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    "SYSTEMS.md",
+    "experiments/bench/README.md",
+]
 PAGES += sorted(str(p.relative_to(ROOT)) for p in (ROOT / "docs").glob("*.md"))
 README = (ROOT / "README.md").read_text()
 

@@ -169,7 +169,9 @@ def table(systems: Iterable[System], results: Sequence[dict[str, Any]]) -> str:
         "[results.jsonl](experiments/systems/results.jsonl), the latest is here.",
         "",
         "Figures are means over seeds with 95 % intervals; the difference is taken seed by seed. "
-        "*Off*: the same with the mechanism switched off.",
+        "*Off*: the same with the mechanism switched off. Each record names the commit that it was "
+        "made by: what changed in its parts since then (`git diff COMMIT -- jaxrl`) may change its "
+        "figures.",
         "",
         ", ".join(f"{n} {name}" for name, n in counts.items()) + ".",
     ]
@@ -209,7 +211,8 @@ def _figures(record: dict[str, Any]) -> str:
         lines.append(f"tolerance {record['margin']:g}")
     if record["ablation"]:
         lines.append(f"*off:* {show(record['ablation'])}")
-    lines.append(f"{record['seeds']} seeds, {record['budget']} budget, {record['seconds']:.0f} s")
+    seeds, commit = record["seeds"], record["commit"][:7]
+    lines.append(f"{seeds} seeds, {record['budget']} budget, {record['seconds']:.0f} s, {commit}")
     if record["details"]:
         parts = "<br>".join(show(figure) for figure in record["details"])
         lines[-1] += f"<details><summary>in detail</summary>{parts}</details>"
