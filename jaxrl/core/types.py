@@ -318,8 +318,7 @@ class Algorithm:
     hyper: the defaults of everything that `init` takes as an array
     frames: environment steps in one `step`; initial_frames: those spent in `init`.
     agent, source: what it was made from, where that is an agent that meets a source.
-    num_shards: logical shards of its environments, which devices may share; None where it is not
-        said here but by the setting of that name.
+    num_shards: logical shards of its environments, which devices may share; None where it has none.
     """
 
     name: str

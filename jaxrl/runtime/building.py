@@ -56,7 +56,7 @@ def _check_devices(config: Experiment, algorithm: Algorithm) -> None:
         algorithm.partition, is_leaf=lambda spec: isinstance(spec, PartitionSpec)
     )
     # An agent without logical shards would mix what lies on several devices in each minibatch.
-    shards = algorithm.num_shards or getattr(config.agent, "num_shards", None)
+    shards = algorithm.num_shards
     if config.devices > 1 and (shards is None or all(spec == REPLICATED for spec in specs)):
         raise UserError(f"'{config.algorithm}' runs on one device; devices is {config.devices}.")
     if shards is not None and shards % config.devices:

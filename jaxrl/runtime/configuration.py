@@ -157,13 +157,21 @@ def _looked_for(name: str, folder: Path) -> str:
 def experiment(data: dict[str, Any], base: Experiment | None = None) -> Experiment:
     """An Experiment from nested dicts: `base` (defaults if None) with `data` over it.
 
-    Raises `UserError` for a name that does not exist, naming the nearest, and a value of the wrong
-    type or outside its range.
+    Raises `UserError` for a name that does not exist, naming the nearest, a value of the wrong type
+    or outside its range, and another algorithm than `base`'s where that has settings that it lacks.
     """
     name = data.get("algorithm", base.algorithm if base else Experiment.algorithm)
     if base is None or base.algorithm != name:
         agent = algorithms.default_config(name)
-        base = Experiment(agent) if base is None else dataclasses.replace(base, agent=agent)
+        if base is None:
+            base = Experiment(agent)
+        elif type(agent) is not type(base.agent):
+            if base.agent != type(base.agent)():
+                raise UserError(
+                    f"The settings under agent are those of '{base.algorithm}', and '{name}' has "
+                    "others; write a configuration of its own."
+                )
+            base = dataclasses.replace(base, agent=agent)
     result = override(base, data)
     _check(result)
     return result

@@ -91,7 +91,7 @@ def test_the_command_line_wins_over_the_file(tmp_path):
 
 def test_another_algorithm(tmp_path):
     path = tmp_path / "c.yaml"
-    path.write_text("steps: 5\nagent: {clip: 0.5}\n")
+    path.write_text("steps: 5\n")
     config = parse(str(path), "--algorithm", "a2c")
     assert config.steps == 5 and isinstance(config.agent, registry.builder("a2c")[1])
 

@@ -57,11 +57,19 @@ def test_settings_of_this_invocation_are_not_written():
 
 
 def test_another_algorithm_has_its_own_defaults_and_keeps_the_rest():
-    base = configuration.experiment({"steps": 7, "agent": {"rollouts": {"num_envs": 5}}})
-    other = configuration.experiment({"algorithm": "a2c"}, base)
+    other = configuration.experiment({"algorithm": "a2c"}, configuration.experiment({"steps": 7}))
     assert other.steps == 7 and other.agent == type(other.agent)()
+
+
+def test_another_algorithm_keeps_settings_or_refuses_them():
+    base = configuration.experiment({"agent": {"rollouts": {"num_envs": 5}}})
     same = configuration.experiment({"algorithm": "ppo"}, base)
     assert same.agent.rollouts.num_envs == 5
+    with pytest.raises(UserError, match="under agent are those of 'ppo', and 'a2c' has others"):
+        configuration.experiment({"algorithm": "a2c"}, base)
+    dqn = configuration.experiment({"algorithm": "dqn", "agent": {"discount": 0.5}})
+    alike = configuration.experiment({"algorithm": "double_dqn"}, dqn)  # the same class
+    assert alike.algorithm == "double_dqn" and alike.agent.discount == 0.5
 
 
 @pytest.mark.parametrize(
