@@ -12,7 +12,6 @@ ARCHIVE = {"descriptor": ["observation.0"], "low": [-1.0], "high": [1.0], "cells
     ("algorithm", "agent"),
     [
         ("ppga", {**ARCHIVE, "ppo": {"rollouts": {"num_envs": 8, "num_shards": 8}}}),
-        ("reinforce", {}),
         ("evolution_strategy", {}),
     ],
 )
