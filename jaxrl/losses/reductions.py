@@ -94,17 +94,19 @@ def boltzmann_weights(
 
     Args:
       score: [..., K]: rewards of K answers (reward-weighted regression), dynamics rewards of K
-        candidates for a next state (MoReC's filter), values of actions (a Boltzmann policy).
+        candidates for a next state (MoReC's filter), values of actions (a Boltzmann policy), soft
+        values of K draws of a denoising step, to resample them (SVDD). -inf excludes one.
       temperature: positive, broadcasts to [..., 1].
       mask: broadcasts to [..., K], true where there is a candidate; None: everywhere.
     Returns: [..., K]; 0 where the mask is false, and everywhere if nothing counts.
     Gradients: none is stopped.
     Source: Peters and Schaal, 2007, "Reinforcement learning by reward-weighted regression"; Luo et
       al., 2024, "Reward-consistent dynamics models are strongly generalizable for offline
-      reinforcement learning" (temperature 0.1).
+      reinforcement learning" (temperature 0.1); Li et al., 2024, "Derivative-free guidance in
+      continuous and discrete diffusion models with soft value-based decoding", algorithm 1.
     Example: `losses.boltzmann_weights(score, temperature=0.1)`
     """
-    allowed = _allowed(score, mask)
+    allowed = _allowed(score, mask) & (score != -jnp.inf)
     some = allowed.any(-1, keepdims=True)
     scaled = jnp.where(allowed, score, 0) / temperature
     return jnp.where(allowed, jax.nn.softmax(jnp.where(allowed | ~some, scaled, -jnp.inf)), 0)

@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from jaxrl import losses
+from jaxrl import gradients, losses
 from jaxrl.agents.planning.search import SEARCHES, ModelOutput, RootOutput, Searched, search
 from jaxrl.agents.planning.unrolled import targets
 from jaxrl.core.errors import UserError
@@ -202,7 +202,7 @@ def agent(env: Environment, config: Config) -> Agent:
         root = represent(params, timestep)
 
         def step(latent, action):
-            latent, reward = dynamics(params, losses.scale_gradient(latent, 0.5), action)
+            latent, reward = dynamics(params, gradients.scale_gradient(latent, 0.5), action)
             return latent, (latent, reward)
 
         _, (latents, reward) = jax.lax.scan(step, root, actions)

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.core.types import Array
+from jaxrl.losses.reductions import at_action
 
 __all__ = [
     "binary_cross_entropy",
@@ -20,6 +21,7 @@ __all__ = [
     "kl_k1",
     "kl_k2",
     "kl_k3",
+    "proper_score",
     "sparsemax",
     "tanh_gaussian_log_prob",
 ]
@@ -253,3 +255,29 @@ def kl_k3(log_prob: Array, other_log_prob: Array) -> Array:
     """
     log_ratio = other_log_prob - log_prob
     return _curvature_of_exp(log_ratio)
+
+
+def proper_score(prob: Array, outcome: Array, rule: str = "quadratic") -> Array:
+    """Reward of a probability forecast that is highest, in expectation, for the honest one.
+
+    quadratic: 2 p_o - sum_a p_a^2; log: log p_o; spherical: p_o / |p|
+
+    Args:
+      prob: [..., A], the forecast.
+      outcome: o, [...], integers from 0 to A - 1.
+      rule: "quadratic" (Brier), "log" or "spherical".
+    Returns: [...], to be maximised; -inf for a log score of what was held impossible.
+    Gradients: none is stopped.
+    Source: Gneiting and Raftery, 2007, "Strictly proper scoring rules, prediction, and
+      estimation".
+    Example: `losses.proper_score(prob, outcome)`
+    """
+    happened = at_action(prob, outcome)
+    if rule == "log":
+        return jnp.log(happened)
+    square = jnp.square(prob).sum(-1)
+    if rule == "quadratic":
+        return 2 * happened - square
+    if rule != "spherical":
+        raise ValueError(f"rule is 'quadratic', 'log' or 'spherical', not {rule!r}")
+    return happened / jnp.sqrt(square)

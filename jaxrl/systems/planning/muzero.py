@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from jaxrl import losses
+from jaxrl import gradients, losses
 from jaxrl.agents.planning.search import SEARCHES, ModelOutput, RootOutput, Searched, search
 from jaxrl.agents.planning.unrolled import Targets, targets
 from jaxrl.core.errors import UserError
@@ -175,7 +175,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
         root = net.model(x.timestep, method="represent")
 
         def step(latent, action):
-            latent = losses.scale_gradient(latent, 0.5)
+            latent = gradients.scale_gradient(latent, 0.5)
             latent, reward = net.model(latent, action, method="dynamics")
             return latent, (latent, reward)
 

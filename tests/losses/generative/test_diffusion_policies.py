@@ -4,7 +4,7 @@ import numpy as np
 import scipy.stats
 
 from tests.losses.compiled import losses
-from tests.losses.contract import Case, contract
+from tests.losses.contract import Case, contract, example
 
 SHAPE = (5, 3)
 
@@ -78,7 +78,7 @@ test_contract = contract(CASES)
 
 
 def test_step_likelihood_has_a_floor():
-    x = {k: jnp.float32(v) for k, v in CASES[0].example().items()}
+    x = {k: jnp.float32(v) for k, v in example(CASES, losses.denoising_log_prob).items()}
     x["scale"] = jnp.float32([0.01, 0.2, 0.3, 0.0, 1.0])
     floor = np.maximum(x["scale"], 0.15)[:, None]
     expected = scipy.stats.norm.logpdf(x["sample"], x["mean"], floor).sum(-1)
@@ -132,7 +132,7 @@ def test_discount_and_clip_grow_towards_the_clean_sample():
 
 
 def test_divergence_equals_the_gaussian_one():
-    x = {k: jnp.float32(v) for k, v in CASES[4].example().items()}
+    x = {k: jnp.float32(v) for k, v in example(CASES, losses.denoising_kl).items()}
     scale = jnp.broadcast_to(x["scale"][:, None], SHAPE)
     theirs = losses.gaussian_kl(x["mean"], scale, x["base_mean"], scale)
     np.testing.assert_allclose(losses.denoising_kl(**x), theirs, rtol=1e-4)

@@ -5,7 +5,7 @@ import optax
 import pytest
 
 from tests.losses.compiled import losses
-from tests.losses.contract import Case, contract
+from tests.losses.contract import Case, contract, example
 
 B, D, M = 6, 3, 5
 HUGE = np.full(B, 1e6)
@@ -201,8 +201,7 @@ def test_rewards_of_a_discriminator():
 
 
 def test_airl_discriminator_is_exp_f_over_exp_f_plus_pi():
-    case = next(case for case in CASES if case.function is losses.airl_logits)
-    x = case.example()
+    x = example(CASES, losses.airl_logits)
     future = np.where(x["terminated"], 0, 0.9 * x["next_potential"])
     f = x["reward"] + future - x["potential"]
     d = np.exp(f) / (np.exp(f) + np.exp(x["log_prob"]))

@@ -6,7 +6,7 @@ import scipy.special
 
 from tests.losses import tabular
 from tests.losses.compiled import losses
-from tests.losses.contract import Case, contract
+from tests.losses.contract import Case, contract, example
 
 IMPOSSIBLE = np.tile([1.0, -np.inf, 2.0, -np.inf], (5, 1))
 CASES = [
@@ -101,7 +101,7 @@ def test_icq_weighs_the_next_values_of_those_that_go_on():
 
 
 def test_cql_is_not_negative_and_lowers_what_the_data_lacks():
-    x = CASES[0].example()
+    x = example(CASES, losses.cql)
     ours = losses.cql(**x)
     expected = 0.5 * scipy.special.logsumexp(x["q_values"] / 0.5, axis=-1)
     expected -= x["q_values"][np.arange(5), x["action"]]
@@ -114,7 +114,7 @@ def test_cql_is_not_negative_and_lowers_what_the_data_lacks():
 
 def test_samples_of_every_action_give_the_exact_penalty():
     """Each of four actions once, of probability 1 / 4: the mean over samples is the sum."""
-    x = CASES[0].example()
+    x = example(CASES, losses.cql)
     data = x["q_values"][np.arange(5), x["action"]]
     ours = losses.cql_sampled(data, x["q_values"], np.full((5, 4), -np.log(4)), 0.5)
     np.testing.assert_allclose(ours, losses.cql(**x), rtol=1e-5, atol=1e-6)
