@@ -6,14 +6,8 @@ import scipy.optimize
 
 from tests.losses.compiled import losses, solvers
 from tests.losses.contract import Case, contract, example
-
-ROCK = np.array([[0.0, -1, 1], [1, 0, -1], [-1, 1, 0]])
-BIASED = np.array([[0.0, -1, 2], [1, 0, -1], [-2, 1, 0]])  # equilibrium (1, 2, 1) / 4
-
-
-def simplex(rng, *shape):
-    p = rng.uniform(0.2, 1, shape)
-    return p / p.sum(-1, keepdims=True)
+from tests.losses.games.test_equilibria import BIASED, simplex
+from tests.solvers.test_equilibria import ROCK
 
 
 def values(rng, *names):

@@ -7,19 +7,10 @@ import pytest
 
 from tests.losses.compiled import losses, solvers
 from tests.losses.contract import Case, contract
+from tests.losses.games.test_equilibria import BIASED, HUGE, PURE, game, simplex, zero_sum
 
 ROCK = np.array([[0.0, -1, 1], [1, 0, -1], [-1, 1, 0]])
-BIASED = np.array([[0.0, -1, 2], [1, 0, -1], [-2, 1, 0]])  # equilibrium (1, 2, 1) / 4
 PENNIES = np.array([[1.0, -1], [-1, 1]])
-
-
-def simplex(rng, *shape):
-    p = rng.uniform(0.2, 1, shape)
-    return p / p.sum(-1, keepdims=True)
-
-
-def game(rng):
-    return {"payoff": rng.normal(size=(3, 2, 2, 2)), "policy": simplex(rng, 3, 2)}
 
 
 def plan(rng):
@@ -28,8 +19,6 @@ def plan(rng):
     return {"payoff": payoff, "joint": joint / joint.sum(), "players": 2}
 
 
-PURE = np.array([[1.0, 0], [0, 1], [1, 0]])
-HUGE = {"payoff": np.full((3, 2, 2, 2), 1e6)}
 CASES = [
     Case(
         solvers.nash_conv,
@@ -75,10 +64,6 @@ CASES = [
     ),
 ]
 test_contract = contract(CASES)
-
-
-def zero_sum(matrix):
-    return jnp.asarray(np.stack([matrix, -matrix]), jnp.float32)
 
 
 @pytest.mark.parametrize(

@@ -2,32 +2,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tests.diffusion.test_flows import SHAPE, at, gaussian_velocity, inputs
 from tests.losses.compiled import diffusion, losses
 from tests.losses.contract import Case, contract
 
-SHAPE = (5, 3)
 HUGE = np.full(SHAPE, 1e15)
-
-
-def inputs(*names, **constants):
-    """Samples [5, 3], times, step sizes and scales [5] between 0.2 and 0.8."""
-
-    def make(rng):
-        x = {
-            name: rng.uniform(0.2, 0.8, 5)
-            if name in ("time", "step_size", "scale", "weight")
-            else rng.normal(size=SHAPE)
-            for name in names
-        }
-        return {**x, **constants}
-
-    return make
-
-
-def at(*times):
-    return lambda rng: [{"time": np.full(5, time)} for time in times]
-
-
 CASES = [
     Case(
         losses.flow_matching,
@@ -57,11 +36,6 @@ CASES = [
     ),
 ]
 test_contract = contract(CASES)
-
-
-def gaussian_velocity(x, time, scale):
-    """E[clean - noise | x] for clean ~ N(0, scale^2): the exact velocity of the flow."""
-    return (time * scale**2 - (1 - time)) / (time**2 * scale**2 + (1 - time) ** 2) * x
 
 
 def test_flow_matching_finds_the_exact_velocity():

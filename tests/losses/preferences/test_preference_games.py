@@ -5,6 +5,7 @@ import pytest
 
 from tests.losses.compiled import losses, solvers
 from tests.losses.contract import Case, contract
+from tests.solvers.test_preference_games import cyclic
 
 PAIR = ("chosen_log_prob", "rejected_log_prob")
 FROZEN = tuple(f"{x}_{y}_log_prob" for x in ("chosen", "rejected") for y in ("old", "reference"))
@@ -55,37 +56,6 @@ CASES = [
     ),
 ]
 test_contract = contract(CASES)
-
-
-def cyclic(n=10, strength=0.4):
-    """Each response beats those a little ahead of it on a circle: no response is the best."""
-    ahead = (np.arange(n)[None] - np.arange(n)[:, None]) % n
-    return jnp.asarray(0.5 + strength * np.sin(2 * np.pi * ahead / n))
-
-
-def after(function, steps, *more):
-    """The gap of the last iterate, in float64."""
-    with jax.enable_x64(True):
-        rng = np.random.default_rng(0)
-        preference, logits = cyclic(), jnp.asarray(rng.normal(size=10))
-        reference = jnp.asarray(rng.normal(size=10))
-        eta, beta = more or (2.0, 0.05)
-        run = jax.lax.fori_loop(
-            0, steps, lambda _, x: function(preference, x, reference, eta, beta), logits
-        )
-        return float(solvers.preference_gap(preference, run, reference, beta))
-
-
-def mirror_descent(preference, logits, reference, eta, beta):
-    return solvers.preference_mirror_step(preference, logits, logits, reference, eta, beta)
-
-
-def test_looking_ahead_converges_where_plain_mirror_descent_goes_round():
-    """Ten responses, beta 0.05, eta 2, 100 iterations."""
-    assert after(mirror_descent, 100) > 1e-4
-    assert after(solvers.egpo, 100) < 1e-10
-    assert after(solvers.nash_mirror_prox, 100) < 1e-9
-    assert 1e-3 < after(solvers.nash_mirror_prox, 10) < 1e-1
 
 
 def test_inpo_is_ipo_without_old_policy():
