@@ -14,6 +14,7 @@ __all__ = [
     "binary_cross_entropy",
     "categorical_entropy",
     "categorical_kl",
+    "categorical_nll",
     "cross_entropy",
     "gaussian_entropy",
     "gaussian_kl",
@@ -98,9 +99,11 @@ def binary_cross_entropy(
       logits: [...], log-odds of label 1.
       label: [...], bool, or float in [0, 1]: soft labels, such as a preference's probability.
       positive_weight: broadcasts to [...]; above 1 where label 1 is rare.
-    Returns: [...].
+    Returns: [...]. With label 1 for an expert's steps and 0 for a policy's it is GAIL's loss of the
+      discriminator (labels as in most later work).
     Gradients: none flows into `label`.
-    Source: common usage, e.g. Cox, 1958, "The regression analysis of binary sequences".
+    Source: common usage, e.g. Cox, 1958, "The regression analysis of binary sequences"; Ho and
+      Ermon, 2016, "Generative adversarial imitation learning", eq. 17.
     Example: `losses.binary_cross_entropy(logits, label).mean()`
     """
     label = jax.lax.stop_gradient(jnp.asarray(label, logits.dtype))
@@ -124,6 +127,27 @@ def gaussian_log_prob(x: Array, mean: Array, scale: Array) -> Array:
     """
     z = (x - mean) / scale
     return (-0.5 * jnp.square(z) - jnp.log(scale) - 0.5 * math.log(2 * math.pi)).sum(-1)
+
+
+def categorical_nll(logits: Array, label: Array) -> Array:
+    """Negative log-likelihood of integer labels, from logits: the loss of classifiers.
+
+    -log softmax(logits)[label]
+
+    Of the action between two observations it is an inverse model's loss; of the skill that led to a
+    state, DIAYN's discriminator's.
+
+    Args:
+      logits: [..., A], unnormalised; -inf for what is impossible.
+      label: [...], integers from 0 to A - 1.
+    Returns: [...].
+    Gradients: none is stopped.
+    Source: common usage; Pathak et al., 2017, "Curiosity-driven exploration by self-supervised
+      prediction", eq. 3; Eysenbach et al., 2019, "Diversity is all you need: Learning skills
+      without a reward function", algorithm 1.
+    Example: `losses.categorical_nll(logits, label).mean()`
+    """
+    return -at_action(jax.nn.log_softmax(logits), label)
 
 
 def gaussian_entropy(scale: Array) -> Array:

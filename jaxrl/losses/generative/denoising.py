@@ -10,31 +10,15 @@ import jax.numpy as jnp
 
 from jaxrl.core.types import Array
 from jaxrl.losses.reductions import masked_mean
-from jaxrl.losses.representations.self_supervised import latent_prediction
+from jaxrl.losses.values.errors_and_targets import prediction_error
 
 __all__ = [
     "consistency",
-    "denoising_error",
     "denoising_score_matching",
     "diffusion_forcing",
     "edm_weight",
     "pseudo_huber",
 ]
-
-
-def denoising_error(prediction: Array, target: Array) -> Array:
-    """Loss of one denoising prediction (DDPM): the mean squared error over a sample's features.
-
-    mean_d (prediction_d - target_d)^2
-
-    Args: prediction, target: [..., D]; the target is the noise, the clean sample, `v_target` or a
-      flow's velocity, as the network predicts.
-    Returns: [...], a mean over features as in published code (the paper writes the sum).
-    Gradients: none flows into `target`.
-    Source: Ho et al., 2020, "Denoising diffusion probabilistic models", eq. 14.
-    Example: `losses.denoising_error(prediction, target).mean()`
-    """
-    return latent_prediction(prediction, target, order=2)
 
 
 def denoising_score_matching(score: Array, noise: Array, sigma: Array) -> Array:
@@ -64,7 +48,7 @@ def edm_weight(sigma: Array, data_scale: Array | float = 0.5) -> Array:
     Args:
       sigma: [...], positive.
       data_scale: the data's standard deviation.
-    Returns: [...], to multiply `denoising_error(denoised, clean)` with.
+    Returns: [...], to multiply `prediction_error(denoised, clean)` with.
     Gradients: none is stopped.
     Source: Karras et al., 2022, "Elucidating the design space of diffusion-based generative
       models", table 1 and eq. 8.
@@ -127,7 +111,7 @@ def diffusion_forcing(
     mean over allowed frames t of weight_t mean_d (prediction_td - target_td)^2
 
     Args:
-      prediction, target: [T, ..., D], the target as in `denoising_error`; the frames are noised
+      prediction, target: [T, ..., D], the target as in `prediction_error`; the frames are noised
         with levels [T, ...] by `add_noise` or `flow_interpolant`.
       weight: of each level, broadcasts to [T, ...].
       mask: broadcasts to [T, ...], true where a frame counts; None: everywhere.
@@ -141,4 +125,4 @@ def diffusion_forcing(
         mask = jnp.broadcast_to(mask, prediction.shape[:-1])
         prediction, target = (jnp.where(mask[..., None], x, 0) for x in (prediction, target))
         weight = jnp.where(mask, weight, 0)
-    return masked_mean(weight * denoising_error(prediction, target), mask, axis=0)
+    return masked_mean(weight * prediction_error(prediction, target), mask, axis=0)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from jaxrl.core.types import Array
 from jaxrl.diffusion.flows import flow_velocity
-from jaxrl.losses.generative.denoising import denoising_error
+from jaxrl.losses.values.errors_and_targets import prediction_error
 
 __all__ = [
     "adjoint_matching",
@@ -38,7 +38,7 @@ def flow_matching(
       data with rectified flow", eq. 1.
     Example: `losses.flow_matching(velocity, noise, clean).mean()`
     """
-    return denoising_error(velocity, flow_velocity(noise, clean, least_noise))
+    return prediction_error(velocity, flow_velocity(noise, clean, least_noise))
 
 
 def shortcut_velocity(velocity: Array, next_velocity: Array) -> Array:
@@ -76,7 +76,7 @@ def shortcut_forcing(prediction: Array, target: Array, time: Array) -> Array:
     Source: Hafner et al., 2025, "Training agents inside of scalable world models" (Dreamer 4).
     Example: `losses.shortcut_forcing(prediction, target, time).mean()`
     """
-    return (0.9 * jax.lax.stop_gradient(time) + 0.1) * denoising_error(prediction, target)
+    return (0.9 * jax.lax.stop_gradient(time) + 0.1) * prediction_error(prediction, target)
 
 
 def adjoint_matching(velocity: Array, base_velocity: Array, adjoint: Array, scale: Array) -> Array:

@@ -144,6 +144,16 @@ CASES = [
         )
         for rule in ("quadratic", "log", "spherical")
     ),
+    Case(
+        losses.categorical_nll,
+        lambda rng: {"logits": rng.normal(size=(5, 4)), "label": np.array([0, 3, 1, 2, 2])},
+        gradient=("logits",),
+        extremes=lambda rng: [
+            {"logits": np.tile([0.0, 1.0, 2.0, -np.inf], (5, 1)), "label": np.zeros(5, int)},
+            {"logits": 1e6 * rng.normal(size=(5, 4))},
+        ],
+        diverging=lambda rng: [{"logits": np.tile([-np.inf, 1.0, 2.0, 0.0], (5, 1))}],
+    ),
 ]
 test_contract = contract(CASES)
 
@@ -273,3 +283,10 @@ def test_scores_by_hand():
     np.testing.assert_allclose(losses.proper_score(prob, outcome, "spherical"), 0.8, rtol=1e-6)
     with pytest.raises(ValueError, match="rule is"):
         losses.proper_score(prob, outcome, "linear")
+
+
+def test_the_loss_of_a_classifier_is_the_cross_entropy():
+    logits = jnp.float32(np.random.default_rng(0).normal(size=(5, 4)))
+    action = jnp.array([0, 3, 1, 2, 2])
+    theirs = optax.losses.softmax_cross_entropy_with_integer_labels(logits, action)
+    np.testing.assert_allclose(losses.categorical_nll(logits, action), theirs, rtol=1e-5)

@@ -28,13 +28,6 @@ def inputs(*names, **constants):
 
 CASES = [
     Case(
-        losses.denoising_error,
-        inputs("prediction", "target"),
-        gradient=("prediction",),
-        stopped=("target",),
-        extremes=lambda rng: [{"target": HUGE}, {"prediction": -HUGE}],
-    ),
-    Case(
         losses.denoising_score_matching,
         inputs("score", "noise", "sigma"),
         gradient=("score",),
@@ -101,10 +94,6 @@ def test_score_matching_finds_the_score():
     assert jax.grad(loss)(-0.9) > 0.01
     # By hand: |0.5 * 2 + 3|^2 / 2 + |0.5 * -2 + 1|^2 / 2
     assert losses.denoising_score_matching(jnp.float32([2, -2]), jnp.float32([3, 1]), 0.5) == 8
-
-
-def test_denoising_error_is_a_mean():
-    assert losses.denoising_error(jnp.float32([1, 2, 3]), jnp.float32([1, 0, 1])) == 8 / 3
 
 
 def test_pseudo_huber_near_and_far():

@@ -34,16 +34,6 @@ CASES = [
         extremes=lambda rng: [{"scale": np.zeros(5)}, {"sample": HUGE}],
     ),
     Case(
-        losses.chain_log_prob,
-        lambda rng: {"log_prob": rng.normal(size=(5, 2)), "mask": MASK[:, None]},
-        gradient=("log_prob",),
-        time=("log_prob", "mask"),
-        extremes=lambda rng: [
-            {"mask": np.zeros((5, 1), bool)},
-            {"log_prob": np.where(MASK, -500, np.nan)[:, None] * np.ones((5, 2))},
-        ],
-    ),
-    Case(
         losses.denoising_advantage,
         lambda rng: {
             "advantage": rng.normal(size=5),
@@ -96,8 +86,8 @@ def test_sum_over_the_chain_is_its_joint_density():
     )
     covariance = [[1, 0.5], [0.5, 0.5**2 + 0.25]]
     expected = scipy.stats.multivariate_normal([0, 0], covariance).logpdf([x1, x0])
-    np.testing.assert_allclose(losses.chain_log_prob(steps), expected, rtol=1e-5)
-    last = losses.chain_log_prob(steps, jnp.array([False, True]))
+    np.testing.assert_allclose(losses.masked_sum(steps, axis=0), expected, rtol=1e-5)
+    last = losses.masked_sum(steps, jnp.array([False, True]), axis=0)
     np.testing.assert_allclose(last, scipy.stats.norm.logpdf(x0, x1 / 2, 0.5), rtol=1e-5)
 
 

@@ -1,7 +1,6 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 import scipy.special
 
 from tests.losses import tabular
@@ -38,17 +37,6 @@ CASES = [
             {"sampled_log_prob": np.full((5, 6), -500.0)},
             {"sampled_q_values": np.full((5, 6), 1e6)},
         ],
-    ),
-    Case(
-        losses.cql_multiplier,
-        lambda rng: {
-            "multiplier": rng.uniform(size=()),
-            "gap": rng.normal(size=5),
-            "threshold": 1.0,
-        },
-        gradient=("multiplier",),
-        stopped=("gap",),
-        extremes=lambda rng: [{"gap": np.full(5, 1e6)}],
     ),
     Case(
         losses.bcq_mask,
@@ -128,13 +116,6 @@ def test_importance_weights_undo_the_density_of_the_samples():
     exact = np.log((3 * np.exp(2) + np.exp(-2)) / 4)
     ours = losses.cql_sampled(np.zeros(()), q, np.log((action + 1) / 2))
     np.testing.assert_allclose(ours, exact, atol=0.02)
-
-
-@pytest.mark.parametrize("gap,sign", [(3.0, 1), (0.5, -1)])
-def test_the_multiplier_rises_while_the_gap_exceeds_its_threshold(gap, sign):
-    slope = jax.grad(losses.cql_multiplier)(1.0, gap, 1.0)
-    np.testing.assert_allclose(-slope, gap - 1, rtol=1e-6)
-    assert np.sign(-slope) == sign
 
 
 def implicit_q_learning(world, policy, expectile):
