@@ -16,8 +16,8 @@ from types import ModuleType
 from jaxrl import diffusion, gradients, losses, solvers
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-LOSSES = DOCS / "losses.md"
-PAGES = {LOSSES: [losses], DOCS / "parts.md": [diffusion, gradients, solvers]}
+LOSSES, PARTS = DOCS / "losses.md", DOCS / "parts.md"
+PAGES = {LOSSES: [losses], PARTS: [diffusion, gradients, solvers]}
 MARKER = "<!-- The rest is written by experiments/document_losses.py from the docstrings. -->\n"
 
 

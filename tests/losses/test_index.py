@@ -60,16 +60,28 @@ def test_a_page_is_what_the_docstrings_say(page):
     assert page.read_text() == document_losses.written(page), "run experiments/document_losses.py"
 
 
-def test_the_pages_example_needs_nothing_else_of_jaxrl_and_learns():
-    blocks = re.findall(r"```python\n(.*?)```", document_losses.LOSSES.read_text(), re.DOTALL)
-    code = max(blocks, key=len)
+def example(page):
+    """What the page's longest example defines; it needs nothing else of jaxrl."""
+    code = max(re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL), key=len)
     assert len([line for line in code.splitlines() if line.strip()]) < 30
     assert set(re.findall(r"^(?:from|import) (jaxrl\S*)", code, re.MULTILINE)) == {"jaxrl"}
     found = {}
     exec(code, found)
+    return found
+
+
+def test_the_example_of_the_losses_learns():
+    found = example(document_losses.LOSSES)
     np.testing.assert_allclose(found["quantiles"], [-1.28, 0, 1.28], atol=0.1)
     assert found["policy"][0] < 0.05
     np.testing.assert_allclose(found["corridor"], 0.9 ** np.arange(4, -1, -1), atol=1e-3)
+
+
+def test_the_example_of_the_parts_samples_projects_and_solves():
+    found = example(document_losses.PARTS)
+    np.testing.assert_allclose(found["x"], [3], rtol=1e-6)
+    np.testing.assert_allclose(found["update"], [1, 0])
+    np.testing.assert_allclose(found["policy"], [1 / 3] * 3, atol=0.05)
 
 
 def test_importing_the_functions_imports_no_other_room():
