@@ -89,9 +89,10 @@ def consistency(
     pseudo_huber(f(x_sigma), stop(f(x_lower)), threshold) / (sigma - lower_sigma)
 
     Args:
-      prediction: [..., D], f of the noisier sample, by `consistency_output`.
+      prediction: [..., D], f of the noisier sample, by `diffusion.consistency_output`.
       target: [..., D], f of the less noisy one: clean + lower_sigma * the same noise (training),
-        or a teacher's `edm_euler_step` or `edm_heun_step` from the noisier sample (distillation).
+        or a teacher's step from the noisier sample (distillation), `diffusion.edm_euler_step` or
+        `diffusion.edm_heun_step`.
       sigma, lower_sigma: [...], sigma the larger.
       threshold: of `pseudo_huber`.
     Returns: [...].
@@ -112,7 +113,7 @@ def diffusion_forcing(
 
     Args:
       prediction, target: [T, ..., D], the target as in `prediction_error`; the frames are noised
-        with levels [T, ...] by `add_noise` or `flow_interpolant`.
+        with levels [T, ...] by `diffusion.add_noise` or `diffusion.flow_interpolant`.
       weight: of each level, broadcasts to [T, ...].
       mask: broadcasts to [T, ...], true where a frame counts; None: everywhere.
     Returns: [...], 0 where no frame counts.

@@ -31,8 +31,8 @@ def denoising_log_prob(
 
     Args:
       sample: [..., D], the drawn next sample of the chain.
-      mean: [..., D], of the step: `ddim_step` at eta = 1 or `denoising_posterior` of a diffusion
-        model's, or f(x) alpha of a consistency model's prediction.
+      mean: [..., D], of the step: a diffusion model's by `diffusion.ddim_step` at eta = 1 or
+        `diffusion.denoising_posterior`, or f(x) alpha of a consistency model's prediction.
       scale: [...], of the step's noise.
       least_scale: the floor; that of the sampler explores, this one keeps the ratio tame.
     Returns: [...], summed over features (published code averages them).

@@ -28,9 +28,9 @@ def flow_matching(
     mean_d (velocity_d - flow_velocity(noise, clean)_d)^2
 
     Args:
-      velocity: [..., D], predicted at `flow_interpolant(noise, clean, time)`.
+      velocity: [..., D], predicted at `diffusion.flow_interpolant(noise, clean, time)`.
       noise, clean: [..., D].
-      least_noise: sigma_min, as in `flow_interpolant`.
+      least_noise: sigma_min, as in `diffusion.flow_interpolant`.
     Returns: [...], a mean over features.
     Gradients: none flows into `noise` and `clean`.
     Source: Lipman et al., 2023, "Flow matching for generative modeling", eq. 23; with
@@ -51,7 +51,7 @@ def shortcut_velocity(velocity: Array, next_velocity: Array) -> Array:
       next_velocity: [..., D], predicted after it: at (flow_step(noisy, velocity, half),
         time + half, half the step).
     Returns: [..., D], the target of the velocity at (noisy, time, the step); the smallest step's
-      target is `flow_velocity`.
+      target is `diffusion.flow_velocity`.
     Gradients: none flows: this is a target.
     Source: Frans et al., 2025, "One step diffusion via shortcut models".
     Example: `losses.shortcut_velocity(velocity, next_velocity)`
@@ -68,8 +68,8 @@ def shortcut_forcing(prediction: Array, target: Array, time: Array) -> Array:
       prediction: [..., D], the predicted clean sample.
       target: [..., D]; for the smallest step the clean sample, else
         flow_clean(noisy, shortcut_velocity(v, next_v), time), where v and next_v are
-        `velocity_from_clean` of the half steps: the paper's (1 - time)^2 times the squared error of
-        velocities, without its division.
+        `diffusion.velocity_from_clean` of the half steps: the paper's (1 - time)^2 times the
+        squared error of velocities, without its division.
       time: [...], the signal level, one for each frame.
     Returns: [...], a mean over features.
     Gradients: none flows into `target` and `time`.
@@ -86,11 +86,12 @@ def adjoint_matching(velocity: Array, base_velocity: Array, adjoint: Array, scal
 
     Args:
       velocity, base_velocity: [..., D], of the fine-tuned and of the frozen model, at samples drawn
-        with the fine-tuned model and `memoryless_scale` noise.
+        with the fine-tuned model and `diffusion.memoryless_scale` noise.
       adjoint: [..., D], the lean adjoint along the same path: at time 1 the negative gradient of
         the reward, and back in time flow_step(adjoint, pullback, step_size), the pullback jax.vjp
-        of the base model's drift (`memoryless_drift`) at the earlier sample, applied to `adjoint`.
-      scale: [...], `memoryless_scale`, positive.
+        of the base model's drift (`diffusion.memoryless_drift`) at the earlier sample, applied to
+        `adjoint`.
+      scale: [...], `diffusion.memoryless_scale`, positive.
     Returns: [...], summed over features; the paper sums over steps.
     Gradients: flow into `velocity` only.
     Source: Domingo-Enrich et al., 2025, "Adjoint matching: fine-tuning flow and diffusion
