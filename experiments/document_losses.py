@@ -1,8 +1,8 @@
-"""Rewrite the index in docs/losses.md from the docstrings of `jaxrl.losses`.
+"""Rewrite the indices of the functions in docs/losses.md and docs/parts.md from their docstrings.
 
     python experiments/document_losses.py
 
-Everything above the marker line is written by hand; a test holds the page to what this would write.
+Everything above the marker line is written by hand; a test holds the pages to what this writes.
 """
 
 from __future__ import annotations
@@ -13,15 +13,17 @@ import pkgutil
 from pathlib import Path
 from types import ModuleType
 
-from jaxrl import losses
+from jaxrl import diffusion, gradients, losses, solvers
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "losses.md"
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+LOSSES, PARTS = DOCS / "losses.md", DOCS / "parts.md"
+PAGES = {LOSSES: [losses], PARTS: [diffusion, gradients, solvers]}
 MARKER = "<!-- The rest is written by experiments/document_losses.py from the docstrings. -->\n"
 
 
-def modules() -> list[ModuleType]:
-    """The files that define functions, in the order of their names."""
-    found = pkgutil.walk_packages(losses.__path__, "jaxrl.losses.")
+def modules(room: ModuleType) -> list[ModuleType]:
+    """The files of a room that define functions, in the order of their names."""
+    found = pkgutil.walk_packages(room.__path__, f"{room.__name__}.")
     return [importlib.import_module(name) for name in sorted(m.name for m in found if not m.ispkg)]
 
 
@@ -44,25 +46,27 @@ def table(module: ModuleType) -> str:
     return "\n".join(rows)
 
 
-def index() -> str:
-    sections, group = [], ""
-    for module in modules():
-        *folder, name = module.__name__.split(".")[2:]
-        if folder and folder[0] != group:
-            group = folder[0]
-            package = importlib.import_module(f"jaxrl.losses.{group}")
-            sections.append(f"## {group}\n\n{package.__doc__}")
-        path = "/".join((*folder, name)) + ".py"
-        sections.append(
-            f"### [{name}](../jaxrl/losses/{path})\n\n{first_sentence(module.__doc__ or '')}."
-        )
+def index(rooms: list[ModuleType]) -> str:
+    """A section for each folder, and in it for each of its files."""
+    sections, last = [], ""
+    for module in (module for room in rooms for module in modules(room)):
+        folder, _, name = module.__name__.rpartition(".")
+        alone = folder == losses.__name__  # a file of the losses that is in no folder
+        if folder != last and not alone:
+            package = importlib.import_module(folder)
+            sections.append(f"## {folder.rpartition('.')[2]}\n\n{(package.__doc__ or '').strip()}")
+        last = folder
+        path = module.__name__.replace(".", "/") + ".py"
+        level = "##" if alone else "###"
+        sections.append(f"{level} [{name}](../{path})\n\n{first_sentence(module.__doc__ or '')}.")
         sections.append(table(module))
     return "\n\n".join(sections) + "\n"
 
 
-def page() -> str:
-    return PAGE.read_text().split(MARKER)[0] + MARKER + "\n" + index()
+def written(page: Path) -> str:
+    return page.read_text().split(MARKER)[0] + MARKER + "\n" + index(PAGES[page])
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page())
+    for page in PAGES:
+        page.write_text(written(page))

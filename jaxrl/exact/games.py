@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl import losses
+from jaxrl import solvers
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Array, Policy, TimeStep, Tree
@@ -156,12 +156,12 @@ def matrix_nash(payoff: Array, mask: Array | None = None, iterations: int = 1000
 
     def step(carry, t):
         regret, other_regret, total = carry
-        policy = losses.regret_matching(regret, masks[0])
+        policy = solvers.regret_matching(regret, masks[0])
         gain = -(policy @ payoff)
-        other = losses.regret_matching(other_regret, masks[1])
-        other_regret = losses.regret_matching_plus(other_regret, gain - gain @ other)
-        gain = payoff @ losses.regret_matching(other_regret, masks[1])
-        regret = losses.regret_matching_plus(regret, gain - gain @ policy)
+        other = solvers.regret_matching(other_regret, masks[1])
+        other_regret = solvers.regret_matching_plus(other_regret, gain - gain @ other)
+        gain = payoff @ solvers.regret_matching(other_regret, masks[1])
+        regret = solvers.regret_matching_plus(regret, gain - gain @ policy)
         return (regret, other_regret, total + t * policy), None
 
     zero = jnp.zeros(rows), jnp.zeros(columns), jnp.zeros(rows)

@@ -12,8 +12,7 @@ from jaxrl.losses.advantages.off_policy_returns import *  # noqa: F403
 from jaxrl.losses.advantages.recurrences import *  # noqa: F403
 from jaxrl.losses.advantages.returns import *  # noqa: F403
 from jaxrl.losses.advantages.segments import *  # noqa: F403
-from jaxrl.losses.continual.continual import *  # noqa: F403
-from jaxrl.losses.continual.gradients import *  # noqa: F403
+from jaxrl.losses.continual import *  # noqa: F403
 from jaxrl.losses.distances import *  # noqa: F403
 from jaxrl.losses.distributions.distortions import *  # noqa: F403
 from jaxrl.losses.distributions.distributional import *  # noqa: F403
@@ -27,16 +26,12 @@ from jaxrl.losses.exploration.diversity import *  # noqa: F403
 from jaxrl.losses.exploration.evolution import *  # noqa: F403
 from jaxrl.losses.exploration.information import *  # noqa: F403
 from jaxrl.losses.exploration.shaping import *  # noqa: F403
-from jaxrl.losses.games.dynamics import *  # noqa: F403
 from jaxrl.losses.games.equilibria import *  # noqa: F403
-from jaxrl.losses.games.markets import *  # noqa: F403
 from jaxrl.losses.games.self_play import *  # noqa: F403
-from jaxrl.losses.generative.diffusion import *  # noqa: F403
+from jaxrl.losses.generative.denoising import *  # noqa: F403
 from jaxrl.losses.generative.diffusion_policies import *  # noqa: F403
 from jaxrl.losses.generative.discrete_diffusion import *  # noqa: F403
-from jaxrl.losses.generative.edm import *  # noqa: F403
 from jaxrl.losses.generative.flows import *  # noqa: F403
-from jaxrl.losses.generative.guidance import *  # noqa: F403
 from jaxrl.losses.imitation.adversarial import *  # noqa: F403
 from jaxrl.losses.imitation.inverse_rl import *  # noqa: F403
 from jaxrl.losses.imitation.transport import *  # noqa: F403

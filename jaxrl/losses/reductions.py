@@ -22,6 +22,9 @@ def masked_sum(x: Array, mask: Array | None = None, axis: Axis = None) -> Array:
 
     sum(mask * x)
 
+    Of the log-likelihoods of all steps of a denoising chain, and of its first noise, it is the
+    joint density of the chain, not the density of its last sample.
+
     Args:
       x: [...].
       mask: broadcasts to [...], true where an element counts; None: everywhere. What stands at
@@ -30,7 +33,8 @@ def masked_sum(x: Array, mask: Array | None = None, axis: Axis = None) -> Array:
     Returns: x's shape without `axis`.
     Gradients: flow into `x` where the mask is true.
     Source: common usage, as in Ouyang et al., 2022, "Training language models to follow
-      instructions with human feedback".
+      instructions with human feedback"; of denoising steps Black et al., 2024, "Training diffusion
+      models with reinforcement learning", section 4.
     Example: `losses.masked_sum(x, mask, axis=0)`
     """
     return (x if mask is None else jnp.where(mask, x, 0)).sum(axis)
@@ -94,17 +98,21 @@ def boltzmann_weights(
 
     Args:
       score: [..., K]: rewards of K answers (reward-weighted regression), dynamics rewards of K
-        candidates for a next state (MoReC's filter), values of actions (a Boltzmann policy).
+        candidates for a next state (MoReC's filter), values of actions (a Boltzmann policy), soft
+        values of K draws of a denoising step, to resample them (SVDD), or logarithms of
+        importance ratios (self-normalised weights). -inf excludes one.
       temperature: positive, broadcasts to [..., 1].
       mask: broadcasts to [..., K], true where there is a candidate; None: everywhere.
     Returns: [..., K]; 0 where the mask is false, and everywhere if nothing counts.
     Gradients: none is stopped.
     Source: Peters and Schaal, 2007, "Reinforcement learning by reward-weighted regression"; Luo et
       al., 2024, "Reward-consistent dynamics models are strongly generalizable for offline
-      reinforcement learning" (temperature 0.1).
+      reinforcement learning" (temperature 0.1); Li et al., 2024, "Derivative-free guidance in
+      continuous and discrete diffusion models with soft value-based decoding", algorithm 1;
+      Owen, 2013, "Monte Carlo theory, methods and examples", section 9.2 (self-normalised weights).
     Example: `losses.boltzmann_weights(score, temperature=0.1)`
     """
-    allowed = _allowed(score, mask)
+    allowed = _allowed(score, mask) & (score != -jnp.inf)
     some = allowed.any(-1, keepdims=True)
     scaled = jnp.where(allowed, score, 0) / temperature
     return jnp.where(allowed, jax.nn.softmax(jnp.where(allowed | ~some, scaled, -jnp.inf)), 0)

@@ -8,7 +8,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from jaxrl import losses
+from jaxrl import gradients, losses
 from jaxrl.core.spaces import Space
 from jaxrl.core.types import Array, TimeStep
 from jaxrl.networks import encoders
@@ -42,7 +42,7 @@ class _Streams(nn.Module):
 
     def _outputs(self, x: Array) -> Array:
         if self.dueling:  # both streams' gradients meet here (Wang et al., section 4.2)
-            x = losses.scale_gradient(x, math.sqrt(0.5))
+            x = gradients.scale_gradient(x, math.sqrt(0.5))
         advantage = self._stream(x, self.num_actions)
         if not self.dueling:
             return advantage

@@ -9,7 +9,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from jaxrl import losses
+from jaxrl import diffusion, losses
 from jaxrl.core.types import Array, Key, struct
 from jaxrl.networks.dense import dense
 from jaxrl.networks.initialisers import initialiser
@@ -91,7 +91,7 @@ class ShortcutWorldModel(nn.Module):
         """Frames [..., D] that are looked back at: a little noisy."""
         level = jnp.full(action.shape, self.context, jnp.int32)
         noise = jax.random.normal(key, frame.shape)
-        noisy = losses.flow_interpolant(noise, frame, level / self.levels)
+        noisy = diffusion.flow_interpolant(noise, frame, level / self.levels)
         return Token(noisy, action, level, jnp.zeros_like(level))
 
     def initial(self, n: int) -> Cache:
@@ -128,13 +128,15 @@ def shortcut_target(predict, noisy: Array, clean: Array, level: Array, step: Arr
     """
     half = jnp.maximum(step - 1, 0)
     time, size = level / levels, 2.0**half / levels
-    velocity = losses.velocity_from_clean(noisy, predict(noisy, level, half), time)
-    between = losses.flow_step(noisy, velocity, size)
+    velocity = diffusion.velocity_from_clean(noisy, predict(noisy, level, half), time)
+    between = diffusion.flow_step(noisy, velocity, size)
     # Where there is no half step, the time may be 1; what comes of it is not used.
     later = jnp.minimum(time + size, 1 - 1 / levels)
     next_level = jnp.minimum(level + 2**half, levels - 1)
-    next_velocity = losses.velocity_from_clean(between, predict(between, next_level, half), later)
-    both = losses.flow_clean(noisy, losses.shortcut_velocity(velocity, next_velocity), time)
+    next_velocity = diffusion.velocity_from_clean(
+        between, predict(between, next_level, half), later
+    )
+    both = diffusion.flow_clean(noisy, losses.shortcut_velocity(velocity, next_velocity), time)
     return jax.lax.stop_gradient(jnp.where((step == 0)[..., None], clean, both))
 
 
@@ -156,7 +158,7 @@ def frame_loss(
     level_key, noise_key, context_key = jax.random.split(key, 3)
     level, step = draw_levels(level_key, action.shape, model.levels)
     time = level / model.levels
-    noisy = losses.flow_interpolant(jax.random.normal(noise_key, frames.shape), frames, time)
+    noisy = diffusion.flow_interpolant(jax.random.normal(noise_key, frames.shape), frames, time)
 
     contexts = model.as_context(frames, action, context_key)
     features, after = apply(contexts, method="unroll")
@@ -203,7 +205,7 @@ def imagine_frame(denoise, noise: Array, steps: int, levels: int) -> Array:
     def closer(frame, i):
         level = jnp.full(noise.shape[:-1], i * size, jnp.int32)
         time = level / levels
-        velocity = losses.velocity_from_clean(frame, denoise(frame, level, step), time)
-        return losses.flow_step(frame, velocity, jnp.full_like(time, 1 / steps)), None
+        velocity = diffusion.velocity_from_clean(frame, denoise(frame, level, step), time)
+        return diffusion.flow_step(frame, velocity, jnp.full_like(time, 1 / steps)), None
 
     return jax.lax.scan(closer, noise, jnp.arange(steps, dtype=jnp.int32))[0]

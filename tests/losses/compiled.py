@@ -1,4 +1,4 @@
-"""`jaxrl.losses`, each function as one program.
+"""`jaxrl.losses`, `diffusion`, `gradients` and `solvers`, each function as one program.
 
 Called as it is, a function compiles every operation in it for itself, which is most of what its
 tests would take: `from tests.losses.compiled import losses`. Inside another program (`jax.jit`,
@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxrl import losses as plain
+from tests.losses.contract import ROOMS
 
 
 def is_array(x: Any) -> bool:
@@ -48,10 +48,13 @@ def one_program(function: Callable) -> Callable:
 
 
 ARRAY = "array"
-losses = SimpleNamespace(
-    **{
-        name: one_program(value) if inspect.isfunction(value) else value
-        for name, value in vars(plain).items()
-        if not name.startswith("_")
-    }
+losses, diffusion, gradients, solvers = (
+    SimpleNamespace(
+        **{
+            name: one_program(value) if inspect.isfunction(value) else value
+            for name, value in vars(room).items()
+            if not name.startswith("_")
+        }
+    )
+    for room in ROOMS.values()
 )

@@ -1,4 +1,4 @@
-"""What every function of `jaxrl.losses` must keep; a test file lists its functions as `CASES`.
+"""What every function of `ROOMS` must keep; a test file lists its functions as `CASES`.
 
     CASES = [Case(losses.policy_gradient, lambda rng: {"log_prob": ..., "advantage": ...},
                   gradient=("log_prob",), stopped=("advantage",))]
@@ -25,9 +25,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl import losses
+from jaxrl import diffusion, gradients, losses, solvers
 
 Inputs = Mapping[str, Any]
+ROOMS = {"losses": losses, "diffusion": diffusion, "gradients": gradients, "solvers": solvers}
 SECTIONS = ("Args:", "Returns:", "Gradients:", "Source:", "Example:")
 
 
@@ -132,7 +133,8 @@ def close(ours: Any, theirs: Any, rtol: float, atol: float) -> None:
 def examples(function: Callable) -> list[str]:
     """The expressions in a docstring's last section; the first is of the function itself."""
     section = (inspect.getdoc(function) or "").partition("Example:")[2]
-    return [" ".join(code.split()) for code in re.findall(r"`(losses\.[^`]+)`", section)]
+    expression = rf"`((?:{'|'.join(ROOMS)})\.[^`]+)`"
+    return [" ".join(code.split()) for code in re.findall(expression, section)]
 
 
 def has_a_docstring_to_use(case: Case) -> None:
@@ -145,10 +147,11 @@ def has_a_docstring_to_use(case: Case) -> None:
     assert first.endswith("."), f"{case}: the first line is one sentence"
     assert re.search(r"(19|20)\d\d|common usage", source), f"{case}: a source has a year"
     codes = examples(case.function)
-    assert codes, f"{case}: the example is one expression in backticks: `losses...`"
-    assert f"losses.{case.function.__name__}" in codes[0]
+    assert codes, f"{case}: the example is one expression in backticks: `room.name(...)`"
+    room = case.function.__module__.split(".")[1]
+    assert f"{room}.{case.function.__name__}" in codes[0]
     arrays, static = split(cast(case.example(), jnp.float32))
-    names = {"losses": losses, "jnp": jnp, "jax": jax, **static}
+    names = {**ROOMS, "jnp": jnp, "jax": jax, **static}
     for code in codes:
         ast.parse(code, mode="eval")
         jax.eval_shape(lambda arrays, code=code: eval(code, {**names, **arrays}), arrays)
@@ -266,6 +269,11 @@ CHECKS = (
     survives_extremes,
     takes_any_length,
 )
+
+
+def example(cases: Sequence[Case], function: Callable, seed: int = 0) -> dict[str, Any]:
+    """The inputs of a function's first case."""
+    return next(case for case in cases if case.function is function).example(seed)
 
 
 def contract(cases: Sequence[Case]) -> Callable:

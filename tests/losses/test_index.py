@@ -1,4 +1,4 @@
-"""All of `jaxrl.losses` together: nothing untested, nothing shadowed, the page up to date."""
+"""All rooms of functions together: nothing untested, nothing shadowed, the pages up to date."""
 
 import importlib
 import inspect
@@ -11,12 +11,16 @@ import numpy as np
 import pytest
 
 from experiments import document_losses
-from jaxrl import losses
+from tests.losses.contract import ROOMS
 
-MODULES = {m.__name__.removeprefix("jaxrl.losses."): m for m in document_losses.modules()}
-HERE = pathlib.Path(__file__).parent
-TESTS = sorted(HERE.rglob("test_*.py"))
-PUBLIC = [(name, function) for name, m in MODULES.items() for function in m.__all__]
+MODULES = {
+    m.__name__.removeprefix("jaxrl."): m
+    for room in ROOMS.values()
+    for m in document_losses.modules(room)
+}
+HERE = pathlib.Path(__file__).parents[1]
+TESTS = sorted(path for room in ROOMS for path in (HERE / room).rglob("test_*.py"))
+PUBLIC = [(m, function) for m in MODULES.values() for function in m.__all__]
 
 
 def test_every_public_function_has_a_case_under_the_contract():
@@ -24,20 +28,16 @@ def test_every_public_function_has_a_case_under_the_contract():
     for path in TESTS:
         if path.stem != "test_index":
             name = ".".join(path.relative_to(HERE).with_suffix("").parts)
-            module = importlib.import_module(f"tests.losses.{name}")
+            module = importlib.import_module(f"tests.{name}")
             tested |= {case.function.__name__ for case in module.CASES}
-    functions = {name for name in exported() if inspect.isfunction(getattr(losses, name))}
+    functions = {name for m, name in PUBLIC if inspect.isfunction(getattr(m, name))}
     assert functions - tested == set()
-
-
-def exported():
-    return {function for _, function in PUBLIC}
 
 
 def test_names_are_unique_and_shadow_no_file():
     names = [function for _, function in PUBLIC]
     assert sorted(names) == sorted(set(names))
-    assert not set(names) & {name.split(".")[0] for name in MODULES}
+    assert not set(names) & {part for name in MODULES for part in name.split(".")[:2]}
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -51,30 +51,42 @@ def test_what_a_file_defines_is_in_its_list_and_in_the_package(name):
     assert own <= set(module.__all__)
     group = importlib.import_module(module.__name__.rsplit(".", 1)[0])
     for function in module.__all__:
-        assert getattr(losses, function) is getattr(module, function)
+        assert getattr(ROOMS[name.split(".")[0]], function) is getattr(module, function)
         assert getattr(group, function) is getattr(module, function)
 
 
-def test_the_page_is_what_the_docstrings_say():
-    page = document_losses.PAGE.read_text()
-    assert page == document_losses.page(), "run experiments/document_losses.py"
+@pytest.mark.parametrize("page", document_losses.PAGES, ids=lambda page: page.stem)
+def test_a_page_is_what_the_docstrings_say(page):
+    assert page.read_text() == document_losses.written(page), "run experiments/document_losses.py"
 
 
-def test_the_pages_example_needs_nothing_else_of_jaxrl_and_learns():
-    blocks = re.findall(r"```python\n(.*?)```", document_losses.PAGE.read_text(), re.DOTALL)
-    code = max(blocks, key=len)
+def example(page):
+    """What the page's longest example defines; it needs nothing else of jaxrl."""
+    code = max(re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL), key=len)
     assert len([line for line in code.splitlines() if line.strip()]) < 30
     assert set(re.findall(r"^(?:from|import) (jaxrl\S*)", code, re.MULTILINE)) == {"jaxrl"}
     found = {}
     exec(code, found)
+    return found
+
+
+def test_the_example_of_the_losses_learns():
+    found = example(document_losses.LOSSES)
     np.testing.assert_allclose(found["quantiles"], [-1.28, 0, 1.28], atol=0.1)
     assert found["policy"][0] < 0.05
     np.testing.assert_allclose(found["corridor"], 0.9 ** np.arange(4, -1, -1), atol=1e-3)
 
 
-def test_importing_the_losses_imports_no_other_room():
+def test_the_example_of_the_parts_samples_projects_and_solves():
+    found = example(document_losses.PARTS)
+    np.testing.assert_allclose(found["x"], [3], rtol=1e-6)
+    np.testing.assert_allclose(found["update"], [1, 0])
+    np.testing.assert_allclose(found["policy"], [1 / 3] * 3, atol=0.05)
+
+
+def test_importing_the_functions_imports_no_other_room():
     code = (
-        "import sys; from jaxrl import losses; "
+        f"import sys; from jaxrl import {', '.join(ROOMS)}; "
         "print([m for m in sys.modules if m.startswith(('flax', 'optax', 'distrax', 'orbax', "
         "'jaxrl.networks', 'jaxrl.systems', 'jaxrl.envs', 'jaxrl.runtime'))])"
     )

@@ -44,6 +44,7 @@ CASES = [
         extremes=lambda rng: [
             {"score": 1e6 * rng.normal(size=(4, 3))},
             {"score": np.where(MASK, 1.0, np.nan)},
+            {"score": np.array([[0, -np.inf, 1]] * 4)},
             {"mask": np.zeros(3, bool)},
         ],
     ),
@@ -100,4 +101,16 @@ def test_sums_are_of_what_counts():
     x = np.random.default_rng(0).normal(size=(4, 3))
     np.testing.assert_allclose(
         losses.masked_sum(jnp.float32(x), MASK, axis=0), (x * MASK).sum(0), rtol=1e-5
+    )
+
+
+def test_soft_values_tilt_a_base_distribution():
+    """Resampling every outcome of a base p by p exp(v / a) gives the tilted distribution."""
+    p, reward, temperature = np.array([0.2, 0.5, 0.3]), np.array([1.0, 0.0, -2.0]), 0.7
+    value = reward + temperature * np.log(p)  # each candidate as often as p says
+    expected = p * np.exp(reward / temperature)
+    np.testing.assert_allclose(
+        losses.boltzmann_weights(jnp.float32(value), temperature),
+        expected / expected.sum(),
+        rtol=1e-5,
     )

@@ -8,11 +8,13 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.core.types import Array
+from jaxrl.losses.reductions import at_action
 
 __all__ = [
     "binary_cross_entropy",
     "categorical_entropy",
     "categorical_kl",
+    "categorical_nll",
     "cross_entropy",
     "gaussian_entropy",
     "gaussian_kl",
@@ -20,6 +22,7 @@ __all__ = [
     "kl_k1",
     "kl_k2",
     "kl_k3",
+    "proper_score",
     "sparsemax",
     "tanh_gaussian_log_prob",
 ]
@@ -96,9 +99,11 @@ def binary_cross_entropy(
       logits: [...], log-odds of label 1.
       label: [...], bool, or float in [0, 1]: soft labels, such as a preference's probability.
       positive_weight: broadcasts to [...]; above 1 where label 1 is rare.
-    Returns: [...].
+    Returns: [...]. With label 1 for an expert's steps and 0 for a policy's it is GAIL's loss of the
+      discriminator (labels as in most later work).
     Gradients: none flows into `label`.
-    Source: common usage, e.g. Cox, 1958, "The regression analysis of binary sequences".
+    Source: common usage, e.g. Cox, 1958, "The regression analysis of binary sequences"; Ho and
+      Ermon, 2016, "Generative adversarial imitation learning", eq. 17.
     Example: `losses.binary_cross_entropy(logits, label).mean()`
     """
     label = jax.lax.stop_gradient(jnp.asarray(label, logits.dtype))
@@ -122,6 +127,27 @@ def gaussian_log_prob(x: Array, mean: Array, scale: Array) -> Array:
     """
     z = (x - mean) / scale
     return (-0.5 * jnp.square(z) - jnp.log(scale) - 0.5 * math.log(2 * math.pi)).sum(-1)
+
+
+def categorical_nll(logits: Array, label: Array) -> Array:
+    """Negative log-likelihood of integer labels, from logits: the loss of classifiers.
+
+    -log softmax(logits)[label]
+
+    Of the action between two observations it is an inverse model's loss; of the skill that led to a
+    state, DIAYN's discriminator's.
+
+    Args:
+      logits: [..., A], unnormalised; -inf for what is impossible.
+      label: [...], integers from 0 to A - 1.
+    Returns: [...].
+    Gradients: none is stopped.
+    Source: common usage; Pathak et al., 2017, "Curiosity-driven exploration by self-supervised
+      prediction", eq. 3; Eysenbach et al., 2019, "Diversity is all you need: Learning skills
+      without a reward function", algorithm 1.
+    Example: `losses.categorical_nll(logits, label).mean()`
+    """
+    return -at_action(jax.nn.log_softmax(logits), label)
 
 
 def gaussian_entropy(scale: Array) -> Array:
@@ -253,3 +279,29 @@ def kl_k3(log_prob: Array, other_log_prob: Array) -> Array:
     """
     log_ratio = other_log_prob - log_prob
     return _curvature_of_exp(log_ratio)
+
+
+def proper_score(prob: Array, outcome: Array, rule: str = "quadratic") -> Array:
+    """Reward of a probability forecast that is highest, in expectation, for the honest one.
+
+    quadratic: 2 p_o - sum_a p_a^2; log: log p_o; spherical: p_o / |p|
+
+    Args:
+      prob: [..., A], the forecast.
+      outcome: o, [...], integers from 0 to A - 1.
+      rule: "quadratic" (Brier), "log" or "spherical".
+    Returns: [...], to be maximised; -inf for a log score of what was held impossible.
+    Gradients: none is stopped.
+    Source: Gneiting and Raftery, 2007, "Strictly proper scoring rules, prediction, and
+      estimation".
+    Example: `losses.proper_score(prob, outcome)`
+    """
+    happened = at_action(prob, outcome)
+    if rule == "log":
+        return jnp.log(happened)
+    square = jnp.square(prob).sum(-1)
+    if rule == "quadratic":
+        return 2 * happened - square
+    if rule != "spherical":
+        raise ValueError(f"rule is 'quadratic', 'log' or 'spherical', not {rule!r}")
+    return happened / jnp.sqrt(square)

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 
 from jaxrl.core.types import Array
 from jaxrl.losses.distances import euclidean_distance
+from jaxrl.losses.divergences.entropy_and_kl import categorical_nll
 from jaxrl.losses.reductions import masked_mean
-from jaxrl.losses.representations.self_supervised import inverse_dynamics, latent_prediction
 
 __all__ = [
     "action_distance",
@@ -24,7 +24,6 @@ __all__ = [
     "particle_bonus",
     "prediction_gain",
     "pseudo_count",
-    "rnd",
     "surprisal",
     "ucb_bonus",
     "whiten",
@@ -54,20 +53,6 @@ def whiten(
     return jnp.clip((x - mean) / jnp.maximum(scale, 1e-8), -clip, clip)
 
 
-def rnd(prediction: Array, target: Array) -> Array:
-    """Random network distillation (RND): the predictor's loss, which is the bonus too.
-
-    mean_d (prediction_d - stop(target_d))^2
-
-    Args: prediction, target: [..., D], of the trained and of the fixed random network.
-    Returns: [...].
-    Gradients: none flows into `target`; stop the result where it is used as a bonus.
-    Source: Burda et al., 2019, "Exploration by random network distillation", section 2.2.
-    Example: `losses.rnd(prediction, target)`
-    """
-    return latent_prediction(prediction, target, order=2)
-
-
 def forward_error(prediction: Array, next_features: Array) -> Array:
     """Forward model's error in feature space: a loss, and curiosity's bonus.
 
@@ -92,7 +77,7 @@ def icm(
 ) -> Array:
     """Intrinsic curiosity module's (ICM) loss: features that tell the action, and their prediction.
 
-    (1 - beta) inverse_dynamics(logits, action) + beta forward_error(prediction, phi(s'))
+    (1 - beta) categorical_nll(logits, action) + beta forward_error(prediction, phi(s'))
 
     Args:
       prediction, next_features: [..., D], the forward model's and the true next features.
@@ -105,7 +90,7 @@ def icm(
       eq. 7.
     Example: `losses.icm(prediction, next_features, logits, action, beta=0.2).mean()`
     """
-    inverse = inverse_dynamics(logits, action)
+    inverse = categorical_nll(logits, action)
     return (1 - beta) * inverse + beta * forward_error(prediction, next_features)
 
 
@@ -114,10 +99,13 @@ def ensemble_disagreement(prediction: Array) -> Array:
 
     mean_e (f_e - mean_e f_e)^2
 
-    Args: prediction: [..., E], members last; average the result over features.
+    Args: prediction: [..., E], members last; average the result over features. Of the members'
+      log-probabilities of one next state it says how differently they judge it (LL Var).
     Returns: [...].
     Gradients: none is stopped (a policy may follow it through a differentiable model).
-    Source: Pathak et al., 2019, "Self-supervised exploration via disagreement", eq. 1.
+    Source: Pathak et al., 2019, "Self-supervised exploration via disagreement", eq. 1; of
+      log-probabilities Lu et al., 2022, "Revisiting design choices in offline model-based
+      reinforcement learning".
     Example: `losses.ensemble_disagreement(prediction).mean(-1)`
     """
     return jnp.square(prediction - prediction.mean(-1, keepdims=True)).mean(-1)

@@ -9,38 +9,18 @@ import jax.numpy as jnp
 
 from jaxrl.core.types import Array
 from jaxrl.losses.distances import euclidean_distance, rbf_kernel
+from jaxrl.losses.divergences.entropy_and_kl import categorical_nll
 from jaxrl.losses.exploration.information import barber_agakov
 from jaxrl.losses.reductions import at_action
-from jaxrl.losses.representations.self_supervised import inverse_dynamics
 
 __all__ = [
     "gated_diversity",
     "median_bandwidth",
     "population_log_volume",
     "population_volume",
-    "skill_discrimination",
     "skill_reward",
     "svgd",
 ]
-
-
-def skill_discrimination(logits: Array, skill: Array) -> Array:
-    """DIAYN's discriminator loss: which skill led to a state.
-
-    -log q(skill | s)
-
-    The same cross-entropy as `inverse_dynamics`, of skills.
-
-    Args:
-      logits: [..., K], the discriminator's, of the state.
-      skill: [...], integers, the one that was followed.
-    Returns: [...].
-    Gradients: none is stopped.
-    Source: Eysenbach et al., 2019, "Diversity is all you need: Learning skills without a reward
-      function", algorithm 1.
-    Example: `losses.skill_discrimination(logits, skill).mean()`
-    """
-    return inverse_dynamics(logits, skill)
 
 
 def skill_reward(logits: Array, skill: Array, prior_logits: Array) -> Array:
@@ -60,7 +40,7 @@ def skill_reward(logits: Array, skill: Array, prior_logits: Array) -> Array:
     Example: `losses.skill_reward(logits, skill, prior_logits)`
     """
     prior = jnp.broadcast_to(jax.nn.log_softmax(prior_logits), logits.shape)
-    log_prob = -skill_discrimination(logits, skill)
+    log_prob = -categorical_nll(logits, skill)
     return jax.lax.stop_gradient(barber_agakov(log_prob, at_action(prior, skill)))
 
 

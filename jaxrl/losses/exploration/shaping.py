@@ -178,12 +178,13 @@ def lagrangian_dual(violation: Array, multiplier: Array) -> Array:
     -multiplier * violation
 
     Args:
-      violation: [...], what should be at most 0: a cost minus its limit.
+      violation: [...], what should be at most 0: a cost minus its limit, `cql` minus a threshold.
       multiplier: at least 0, broadcasts to [...]: a softplus of a parameter, say.
     Returns: [...].
     Gradients: flow into `multiplier` only.
     Source: Altman, 1999, "Constrained Markov decision processes"; Tessler et al., 2019, "Reward
-      constrained policy optimization".
+      constrained policy optimization"; for conservative Q-learning's weight Kumar et al., 2020,
+      appendix F.
     Example: `losses.lagrangian_dual(violation, multiplier).mean()`
     """
     return -multiplier * jax.lax.stop_gradient(violation)

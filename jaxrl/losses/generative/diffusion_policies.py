@@ -12,10 +12,8 @@ import jax.numpy as jnp
 
 from jaxrl.core.types import Array
 from jaxrl.losses.divergences.entropy_and_kl import gaussian_log_prob
-from jaxrl.losses.reductions import masked_sum
 
 __all__ = [
-    "chain_log_prob",
     "denoising_advantage",
     "denoising_clip",
     "denoising_kl",
@@ -33,8 +31,8 @@ def denoising_log_prob(
 
     Args:
       sample: [..., D], the drawn next sample of the chain.
-      mean: [..., D], of the step: `ddim_step` at eta = 1 or `denoising_posterior` of a diffusion
-        model's, or f(x) alpha of a consistency model's prediction.
+      mean: [..., D], of the step: a diffusion model's by `diffusion.ddim_step` at eta = 1 or
+        `diffusion.denoising_posterior`, or f(x) alpha of a consistency model's prediction.
       scale: [...], of the step's noise.
       least_scale: the floor; that of the sampler explores, this one keeps the ratio tame.
     Returns: [...], summed over features (published code averages them).
@@ -46,24 +44,6 @@ def denoising_log_prob(
     """
     scale = jnp.expand_dims(jnp.maximum(scale, least_scale), -1)
     return gaussian_log_prob(sample, mean, jnp.broadcast_to(scale, mean.shape))
-
-
-def chain_log_prob(log_prob: Array, mask: Array | None = None) -> Array:
-    """Log-likelihood of a whole denoising chain, or of those steps that are fine-tuned.
-
-    sum over allowed steps k of log_prob_k
-
-    Args:
-      log_prob: [K, ...], of each denoising step.
-      mask: broadcasts to [K, ...], true where a step counts; None: everywhere.
-    Returns: [...]; of all steps and of the first noise together it is the joint density of the
-      chain, not the density of its last sample.
-    Gradients: flow where the mask is true.
-    Source: Black et al., 2024, "Training diffusion models with reinforcement learning", section 4;
-      Ren et al., 2024, "Diffusion policy policy optimization".
-    Example: `losses.chain_log_prob(log_prob, mask)`
-    """
-    return masked_sum(log_prob, mask, axis=0)
 
 
 def denoising_advantage(

@@ -1,4 +1,4 @@
-"""Diffusion of tokens: masked diffusion, its reverse step, and fine-tuning on rewards."""
+"""Diffusion of tokens: masked diffusion, and fine-tuning on rewards."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from jaxrl.losses.policies.policy_gradients import importance_ratio
 
 __all__ = [
     "ctmc_kl",
-    "gumbel_softmax",
     "masked_diffusion",
     "masked_diffusion_weight",
     "sepo",
-    "unmasking_probs",
 ]
 
 
@@ -52,26 +50,6 @@ def masked_diffusion(log_prob: Array, masked: Array, weight: Array) -> Array:
     Example: `losses.masked_diffusion(log_prob, masked, weight).mean()`
     """
     return -jax.lax.stop_gradient(weight) * jnp.where(masked, log_prob, 0).sum(-1)
-
-
-def unmasking_probs(logits: Array, alpha: Array, next_alpha: Array) -> Array:
-    """What a masked token becomes in one reverse step: which token, or still masked.
-
-    (next_alpha - alpha) / (1 - alpha) softmax(logits), and (1 - next_alpha) / (1 - alpha) for mask
-
-    Args:
-      logits: [..., V], of the clean token; -inf where impossible.
-      alpha: [...], the probability of no mask now, below 1.
-      next_alpha: [...], that at the less noisy time, at least `alpha`.
-    Returns: [..., V + 1], probabilities, the mask last. Tokens without a mask stay as they are.
-    Gradients: none is stopped.
-    Source: Sahoo et al., 2024, "Simple and effective masked diffusion language models",
-      section 3.
-    Example: `losses.unmasking_probs(logits, alpha, next_alpha)`
-    """
-    reveal = jnp.expand_dims((next_alpha - alpha) / (1 - alpha), -1)
-    prob = reveal * jax.nn.softmax(logits)
-    return jnp.concatenate([prob, jnp.broadcast_to(1 - reveal, (*prob.shape[:-1], 1))], -1)
 
 
 def sepo(
@@ -146,22 +124,3 @@ def ctmc_kl(
     # Where the rate is 0 the first term is 0, whatever the frozen rate is.
     ratio = log_rate - jnp.where(possible, base_log_rate, 0)
     return (duration * (rate * ratio - rate + jnp.exp(base_log_rate)).sum(-1)).sum(0)
-
-
-def gumbel_softmax(logits: Array, gumbel: Array, temperature: Array | float) -> Array:
-    """A relaxed draw of a token, through which a reward's gradient can flow.
-
-    softmax((logits + gumbel) / temperature)
-
-    Args:
-      logits: [..., A]; -inf where impossible.
-      gumbel: [..., A], noise -log(-log(uniform)); the largest entry is an exact draw.
-      temperature: positive, broadcasts to [...]; towards 0 the result is one-hot.
-    Returns: [..., A], probabilities.
-    Gradients: none flows into `gumbel`.
-    Source: Jang et al., 2017, "Categorical reparameterization with Gumbel-softmax", eq. 2; Maddison
-      et al., 2017, "The concrete distribution".
-    Example: `losses.gumbel_softmax(logits, gumbel, temperature=0.5)`
-    """
-    noisy = logits + jax.lax.stop_gradient(gumbel)
-    return jax.nn.softmax(noisy / jnp.expand_dims(temperature, -1))

@@ -11,7 +11,6 @@ import jax.numpy as jnp
 
 from jaxrl.core.types import Array
 from jaxrl.losses.distances import safe_norm
-from jaxrl.losses.divergences.entropy_and_kl import binary_cross_entropy
 from jaxrl.losses.policies.policy_gradients import importance_ratio
 from jaxrl.losses.reductions import _allowed, masked_mean
 
@@ -23,7 +22,6 @@ __all__ = [
     "density_ratio",
     "drail_logits",
     "feature_gap",
-    "gail_discriminator",
     "gradient_penalty",
     "kernel_reward",
     "lipschitz_preconditioner",
@@ -32,23 +30,6 @@ __all__ = [
     "reward_gap",
     "skill_boundaries",
 ]
-
-
-def gail_discriminator(logits: Array, expert: Array) -> Array:
-    """Loss of a discriminator between an expert's steps and a policy's: binary cross-entropy.
-
-    -log D where expert, else -log(1 - D), D = sigmoid(logits)
-
-    Args:
-      logits: [...], log-odds that a step is the expert's.
-      expert: [...], bool: true where it is.
-    Returns: [...].
-    Gradients: none is stopped.
-    Source: Ho and Ermon, 2016, "Generative adversarial imitation learning", eq. 17, with the
-      labels exchanged, as in most later work.
-    Example: `losses.gail_discriminator(logits, expert).mean()`
-    """
-    return binary_cross_entropy(logits, expert)
 
 
 def adversarial_reward(logits: Array, form: str = "positive") -> Array:
@@ -95,7 +76,7 @@ def airl_logits(
       log_prob: [...], of the action under the current policy, also for the expert's actions.
       terminated: [...], bool.
       discount: broadcasts to [...].
-    Returns: [...], for `gail_discriminator` and `adversarial_reward`.
+    Returns: [...], for `binary_cross_entropy` and `adversarial_reward`.
     Gradients: none flows into `log_prob`.
     Source: Fu et al., 2018, "Learning robust rewards with adversarial inverse reinforcement
       learning", eq. 4.
@@ -113,7 +94,7 @@ def drail_logits(expert_error: Array, agent_error: Array) -> Array:
 
     Args: expert_error, agent_error: [...], the model's squared error of the noise in (s, a) when
       told that it is the expert's and the agent's.
-    Returns: [...], for `gail_discriminator` and `adversarial_reward(logits, "logit")`.
+    Returns: [...], for `binary_cross_entropy` and `adversarial_reward(logits, "logit")`.
     Gradients: none is stopped.
     Source: Lai et al., 2024, "Diffusion-reward adversarial imitation learning", eq. 4.
     Example: `losses.drail_logits(expert_error, agent_error)`

@@ -17,7 +17,7 @@ from jaxrl.losses.reductions import _allowed, at_action
 from jaxrl.losses.values.errors_and_targets import td_target
 from jaxrl.losses.values.soft_q import soft_value
 
-__all__ = ["bcq_mask", "cql", "cql_multiplier", "cql_sampled", "icq_target"]
+__all__ = ["bcq_mask", "cql", "cql_sampled", "icq_target"]
 
 
 def cql(q_values: Array, action: Array, temperature: Array | float = 1.0) -> Array:
@@ -54,7 +54,7 @@ def cql_sampled(
       temperature: a positive scalar.
     Returns: [...].
     Gradients: none flows into `sampled_log_prob`. Published code sums over samples where this
-      takes their mean: a constant, which matters only to `cql_multiplier`.
+      takes their mean: a constant, which matters only to a multiplier's threshold.
     Source: Kumar et al., 2020, "Conservative Q-learning for offline reinforcement learning",
       appendix F.
     Example: `losses.cql_sampled(q_value, sampled_q_values, sampled_log_prob).mean()`
@@ -62,25 +62,6 @@ def cql_sampled(
     sampled_log_prob = jax.lax.stop_gradient(sampled_log_prob)
     total = jax.nn.logsumexp(sampled_q_values / temperature - sampled_log_prob, axis=-1)
     return temperature * (total - math.log(sampled_q_values.shape[-1])) - q_value
-
-
-def cql_multiplier(multiplier: Array, gap: Array, threshold: Array | float) -> Array:
-    """Loss of the penalty's weight: it grows while the penalty exceeds a threshold.
-
-    -multiplier * (gap - threshold); the critic's loss has the other part, multiplier * gap with
-    the multiplier's gradient stopped
-
-    Args:
-      multiplier: not negative (e.g. the exponential of a parameter), broadcasts to [...].
-      gap: [...], `cql` or `cql_sampled`.
-      threshold: tau, broadcasts to [...].
-    Returns: [...].
-    Gradients: flow into `multiplier` only.
-    Source: Kumar et al., 2020, "Conservative Q-learning for offline reinforcement learning",
-      appendix F (Lagrange version).
-    Example: `losses.cql_multiplier(multiplier, gap, threshold=5.0).mean()`
-    """
-    return -multiplier * jax.lax.stop_gradient(gap - threshold)
 
 
 def bcq_mask(logits: Array, threshold: Array | float = 0.3) -> Array:

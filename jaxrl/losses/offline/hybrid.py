@@ -1,7 +1,7 @@
 """Losses for real data together with those of an imperfect simulator.
 
 Two classifiers tell real from simulated: one sees (s, a), one sees (s, a, s'). Their logits are
-log-odds that what they see is real; `gail_discriminator` trains them, real being true.
+log-odds that what they see is real; `binary_cross_entropy` trains them, real being true.
 """
 
 from __future__ import annotations

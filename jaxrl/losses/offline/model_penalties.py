@@ -17,7 +17,6 @@ __all__ = [
     "ensemble_deviation",
     "ensemble_variance",
     "leave_one_out_kl",
-    "log_likelihood_variance",
     "max_aleatoric",
     "max_pairwise_difference",
     "pessimistic_reward",
@@ -84,21 +83,6 @@ def ensemble_deviation(mean: Array, scale: Array) -> Array:
     variance = ensemble_variance(mean, scale)
     positive = variance > 0
     return jnp.where(positive, jnp.sqrt(jnp.where(positive, variance, 1)), 0)
-
-
-def log_likelihood_variance(log_prob: Array) -> Array:
-    """How differently the members of an ensemble judge one predicted transition.
-
-    Var_n(log p_n(s' | s, a)), s' sampled from one of the members
-
-    Args: log_prob: [..., N], of one next state under each member.
-    Returns: [...], the population's variance.
-    Gradients: none is stopped.
-    Source: Lu et al., 2022, "Revisiting design choices in offline model-based reinforcement
-      learning" (LL Var).
-    Example: `losses.log_likelihood_variance(log_prob)`
-    """
-    return ensemble_disagreement(log_prob)
 
 
 def leave_one_out_kl(mean: Array, scale: Array) -> Array:

@@ -23,7 +23,6 @@ __all__ = [
     "inverse_gap_weighting",
     "inverse_propensity",
     "pois",
-    "self_normalized_weights",
     "truncated_ratio",
     "truncation_schedule",
 ]
@@ -68,22 +67,6 @@ def cumulative_ratio(log_prob: Array, old_log_prob: Array, mask: Array | None = 
     return importance_ratio(*_log_likelihoods(log_prob, old_log_prob, mask))
 
 
-def self_normalized_weights(log_weight: Array, mask: Array | None = None) -> Array:
-    """Importance weights divided by their sum: a bounded, consistent estimator's weights.
-
-    exp(l_i) / sum_j exp(l_j), over the last axis
-
-    Args:
-      log_weight: [..., N], logarithms of importance ratios, in any unit.
-      mask: broadcasts to [..., N], true where a sample counts; None: everywhere.
-    Returns: [..., N], sums to 1; 0 where the mask is false, and everywhere if nothing counts.
-    Gradients: none is stopped.
-    Source: Owen, 2013, "Monte Carlo theory, methods and examples", section 9.2.
-    Example: `losses.self_normalized_weights(log_weight)`
-    """
-    return boltzmann_weights(log_weight, mask=mask)
-
-
 def effective_sample_size(log_weight: Array, mask: Array | None = None) -> Array:
     """How many equally weighted samples a set of importance weights is worth.
 
@@ -98,7 +81,7 @@ def effective_sample_size(log_weight: Array, mask: Array | None = None) -> Array
       "Monte Carlo theory, methods and examples", section 9.3.
     Example: `losses.effective_sample_size(log_weight)`
     """
-    squares = jnp.square(self_normalized_weights(log_weight, mask)).sum(-1)
+    squares = jnp.square(boltzmann_weights(log_weight, mask=mask)).sum(-1)
     some = squares > 0
     return jnp.where(some, 1 / jnp.where(some, squares, 1), 0)
 
@@ -134,7 +117,7 @@ def importance_sampling(
     if not per_decision:
         likelihoods = [jnp.broadcast_to(x[-1:], x.shape) for x in likelihoods]
     if weighted:  # from logarithms: of a long trajectory the ratio itself is soon 0 in floats
-        weight = self_normalized_weights(likelihoods[0] - likelihoods[1]) * reward.shape[-1]
+        weight = boltzmann_weights(likelihoods[0] - likelihoods[1]) * reward.shape[-1]
     else:
         weight = importance_ratio(*likelihoods)
     if mask is not None:

@@ -180,6 +180,11 @@ def clipped_surrogate(
 
     -min(r A, clip(r, 1 - clip, 1 + clip_high) A), r = importance_ratio(log_prob, old_log_prob)
 
+    DAPO's loss of tokens has more room upwards (clip_high), so that unlikely tokens can become
+    likely. A token beyond its clip learns nothing. CISPO (MiniMax, 2025, "MiniMax-M1: scaling
+    test-time compute efficiently with lightning attention") lets it learn with a limited weight: a
+    policy gradient whose advantage carries the truncated ratio, as in the second example.
+
     Args:
       log_prob, old_log_prob, advantage: [...].
       clip: epsilon, broadcasts to [...].
@@ -187,8 +192,10 @@ def clipped_surrogate(
     Returns: [...].
     Gradients: none flows into `old_log_prob` and `advantage`.
     Source: Schulman et al., 2017, "Proximal policy optimization algorithms", eq. 7; Yu et al.,
-      2025, "DAPO: an open-source LLM reinforcement learning system at scale" (two epsilons).
-    Example: `losses.clipped_surrogate(log_prob, old_log_prob, advantage, clip=0.2).mean()`
+      2025, "DAPO: an open-source LLM reinforcement learning system at scale", section 3.1.
+    Example: `losses.clipped_surrogate(log_prob, old_log_prob, advantage, clip=0.2).mean()`; CISPO:
+      `losses.policy_gradient(
+      log_prob, losses.truncated_ratio(log_prob, old_log_prob, 1 + clip) * advantage)`
     """
     old_log_prob, advantage = jax.lax.stop_gradient((old_log_prob, advantage))
     ratio = importance_ratio(log_prob, old_log_prob)

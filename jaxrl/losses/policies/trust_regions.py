@@ -1,11 +1,9 @@
-"""How far a policy may move: natural gradients, mirror descent, MPO and its kin, step sizes."""
+"""How far a policy may move: mirror descent, MPO and its kin."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
-import chex
 import jax
 import jax.numpy as jnp
 
@@ -16,82 +14,14 @@ from jaxrl.losses.reductions import _allowed, boltzmann_weights
 __all__ = [
     "decoupled_gaussian_kl",
     "mdpo",
-    "mirror_descent",
     "mpo",
     "mpo_temperature",
     "mpo_weights",
-    "natural_gradient_step",
     "pmpo",
-    "polyak_step_size",
     "vmpo",
     "vmpo_temperature",
     "vmpo_weights",
 ]
-
-
-def natural_gradient_step(
-    fisher_vector_product: Callable[[chex.ArrayTree], chex.ArrayTree],
-    gradient: chex.ArrayTree,
-    max_kl: Array | float,
-    iterations: int = 10,
-    damping: float = 0.0,
-) -> chex.ArrayTree:
-    """TRPO's step: along the natural gradient, as far as a divergence allows.
-
-    -sqrt(2 max_kl / (x^T F x)) x, F x = gradient, solved by conjugate gradients
-
-    Args:
-      fisher_vector_product: v -> F v, F the Fisher matrix or the Hessian of the mean divergence
-        to the old policy at that policy; linear, on trees like `gradient`.
-      gradient: any tree of arrays, the loss's gradient for the parameters.
-      max_kl: delta, the divergence that the step makes, to second order.
-      iterations: of conjugate gradients, at most.
-      damping: added to F's diagonal.
-    Returns: a tree like `gradient`, to be added to the parameters; 0 where the gradient is 0.
-    Gradients: none flows through the step.
-    Source: Schulman et al., 2015, "Trust region policy optimization", appendix C; Kakade, 2001,
-      "A natural policy gradient".
-    Example: `losses.natural_gradient_step(fisher_vector_product, gradient, max_kl=0.01)`
-    """
-
-    def damped(v):
-        return jax.tree.map(lambda f, v: f + damping * v, fisher_vector_product(v), v)
-
-    gradient = jax.lax.stop_gradient(gradient)
-    direction, _ = jax.scipy.sparse.linalg.cg(damped, gradient, maxiter=iterations)
-    products = jax.tree.map(lambda x, f: (x * f).sum(), direction, damped(direction))
-    curvature = sum(jax.tree.leaves(products))
-    curved = curvature > 0
-    size = jnp.where(curved, jnp.sqrt(2 * max_kl / jnp.where(curved, curvature, 1)), 0)
-    return jax.lax.stop_gradient(jax.tree.map(lambda x: -size.astype(x.dtype) * x, direction))
-
-
-def mirror_descent(
-    logits: Array, q_values: Array, step_size: Array | float, temperature: Array | float = 0.0
-) -> Array:
-    """Policy mirror descent, in closed form: the best policy near the old one.
-
-    argmax_p <p, Q> + temperature H(p) - KL(p || old) / step_size
-      = softmax((log old + step_size Q) / (1 + step_size temperature))
-
-    Without temperature it is the natural policy gradient's step for a tabular softmax policy, and
-    exponential weights (Hedge). With it, iterated, it is entropy-regularised policy mirror ascent.
-
-    Args:
-      logits: [..., A], the old policy's, unnormalised; -inf where an action cannot be taken.
-      q_values: [..., A], finite.
-      step_size: eta, positive.
-      temperature: of the entropy, at least 0.
-    Returns: [..., A], logarithms of the new policy's probabilities.
-    Gradients: none is stopped.
-    Source: Agarwal et al., 2021, "On the theory of policy gradient methods", section 5;
-      Yardim et al., 2023, "Policy mirror ascent for efficient and independent learning in mean
-      field games" (the idea); the closed form is derived here from the objective's stationary
-      point.
-    Example: `losses.mirror_descent(logits, q_values, step_size=0.5)`
-    """
-    sum_of_both = jax.nn.log_softmax(logits) + step_size * q_values
-    return jax.nn.log_softmax(sum_of_both / (1 + step_size * temperature))
 
 
 def mdpo(logits: Array, old_logits: Array, q_values: Array, step_size: Array | float) -> Array:
@@ -310,32 +240,3 @@ def pmpo(
 
     liked, disliked = terms(allowed & good), terms(allowed & ~good)
     return (1 - alpha) * disliked - alpha * liked + beta * jnp.where(allowed, kl, 0)
-
-
-def polyak_step_size(
-    value: Array,
-    best_value: Array,
-    squared_norm: Array,
-    maximum: Array | float,
-    scale: Array | float = 1.0,
-) -> Array:
-    """Polyak's step size for a policy gradient: long when much is to be gained, no tuning.
-
-    min((best_value - value) / (scale * squared_norm), maximum), not below 0
-
-    Args:
-      value: [...], the policy's return.
-      best_value: [...], the optimum, or an estimate such as a twin policy's return. Where it is
-        below `value` the step is 0 (our choice: the ratio alone would step downhill).
-      squared_norm: [...], the squared norm of the return's gradient.
-      maximum: the longest step, also where the gradient is 0.
-      scale: c.
-    Returns: [...], the step to take along the gradient.
-    Gradients: none flows into any argument.
-    Source: Li et al., 2024, "Enhancing policy gradient with the Polyak step-size adaption".
-    Example: `losses.polyak_step_size(value, best_value, squared_norm, maximum=1.0)`
-    """
-    gap, squared_norm = jax.lax.stop_gradient((jnp.maximum(best_value - value, 0), squared_norm))
-    slope = scale * squared_norm
-    sloped = slope > 0
-    return jnp.where(sloped, jnp.minimum(gap / jnp.where(sloped, slope, 1), maximum), maximum)

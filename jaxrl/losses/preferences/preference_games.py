@@ -1,7 +1,4 @@
-"""Games of preferences: each policy is judged by how often its samples beat another policy's.
-
-preference[..., i, j] is the probability that i is preferred to j; preference + transpose = 1.
-"""
+"""Losses of preference games: a policy is judged by how often its samples beat another's."""
 
 from __future__ import annotations
 
@@ -9,19 +6,11 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.core.types import Array
-from jaxrl.losses.divergences.entropy_and_kl import categorical_kl
 from jaxrl.losses.preferences.pairs import implicit_reward, ipo
 
 __all__ = [
-    "egpo",
-    "geometric_mixture",
     "inpo",
-    "nash_md",
-    "nash_mirror_prox",
     "online_ipo",
-    "preference_gap",
-    "preference_mirror_step",
-    "regularized_best_response",
     "sppo",
 ]
 
@@ -111,165 +100,3 @@ def online_ipo(
     other = implicit_reward(other_log_prob, other_reference_log_prob, 1)
     target = jax.lax.stop_gradient(win_rate - other_win_rate) / beta
     return jnp.square(ratio - other - target)
-
-
-def geometric_mixture(logits: Array, reference_logits: Array, weight: Array | float) -> Array:
-    """Policy between two others: the mean of their log-probabilities, normalised.
-
-    p(y) proportional to pi(y)^(1 - weight) pi_ref(y)^weight
-
-    Args:
-      logits, reference_logits: [..., A], unnormalised, finite.
-      weight: in [0, 1], of the reference; broadcasts to [..., A].
-    Returns: [..., A], log-probabilities.
-    Gradients: none is stopped.
-    Source: Munos et al., 2024, "Nash learning from human feedback", Nash-MD's regularised
-      policy.
-    Example: `losses.geometric_mixture(logits, reference_logits, weight=0.125)`
-    """
-    policy, reference = jax.nn.log_softmax(logits), jax.nn.log_softmax(reference_logits)
-    return jax.nn.log_softmax((1 - weight) * policy + weight * reference)
-
-
-def regularized_best_response(values: Array, reference_logits: Array, beta: Array | float) -> Array:
-    """Policy with the best trade-off between values and divergence from a reference.
-
-    argmax_p <p, values> - beta KL(p || pi_ref) = pi_ref exp(values / beta) / Z
-
-    Args:
-      values: [..., A], rewards, or win rates against an opponent.
-      reference_logits: [..., A], unnormalised, finite.
-      beta: positive.
-    Returns: [..., A], log-probabilities.
-    Gradients: none is stopped.
-    Source: Rafailov et al., 2023, "Direct preference optimization", eq. 4.
-    Example: `losses.regularized_best_response(values, reference_logits, beta=0.1)`
-    """
-    return jax.nn.log_softmax(jax.nn.log_softmax(reference_logits) + values / beta)
-
-
-def _win_rates(preference: Array, logits: Array) -> Array:
-    return jnp.einsum("...ij,...j->...i", preference, jax.nn.softmax(logits))
-
-
-def preference_gap(
-    preference: Array, logits: Array, reference_logits: Array, beta: Array | float
-) -> Array:
-    """Distance of a policy from the Nash equilibrium of a preference game with a reference.
-
-    2 (max_p J(p, pi) - 1/2), J(p, q) = P(p > q) - beta KL(p || pi_ref) + beta KL(q || pi_ref)
-
-    Args:
-      preference: [..., A, A].
-      logits, reference_logits: [..., A], unnormalised, finite.
-      beta: strength of the pull to the reference, positive; for none at all use `duality_gap`.
-    Returns: [...], the duality gap of the policy against itself; 0 only at the equilibrium.
-    Gradients: none is stopped.
-    Source: Munos et al., 2024, "Nash learning from human feedback"; Zhou et al., 2025,
-      "Extragradient preference optimization (EGPO)".
-    Example: `losses.preference_gap(preference, logits, reference_logits, beta=0.1)`
-    """
-    values, reference = _win_rates(preference, logits), jax.nn.log_softmax(reference_logits)
-    best = beta * jax.nn.logsumexp(reference + values / beta, -1)
-    return 2 * (best + beta * categorical_kl(logits, reference_logits) - 0.5)
-
-
-def preference_mirror_step(
-    preference: Array,
-    logits: Array,
-    opponent_logits: Array,
-    reference_logits: Array,
-    eta: Array | float,
-    beta: Array | float,
-) -> Array:
-    """Mirror descent on a preference game with a reference, against a given opponent.
-
-    pi_next proportional to pi^(1 - eta beta) pi_ref^(eta beta) exp(eta P(. > opponent))
-
-    Args:
-      preference: [..., A, A].
-      logits, opponent_logits, reference_logits: [..., A], unnormalised, finite.
-      eta: step size, at most 1 / beta; beta: strength of the pull to the reference.
-    Returns: [..., A], log-probabilities. With the policy as its own opponent this is plain mirror
-      descent in self-play.
-    Gradients: none is stopped.
-    Source: Zhou et al., 2025, "Extragradient preference optimization (EGPO)" (tabular softmax).
-    Example: `losses.preference_mirror_step(preference, logits, logits, reference_logits, eta=1.0,
-      beta=0.1)`
-    """
-    mixture = geometric_mixture(logits, reference_logits, eta * beta)
-    return jax.nn.log_softmax(mixture + eta * _win_rates(preference, opponent_logits))
-
-
-def nash_md(
-    preference: Array,
-    logits: Array,
-    reference_logits: Array,
-    eta: Array | float,
-    beta: Array | float,
-) -> Array:
-    """Nash mirror descent: a step against a mixture of the policy and the reference.
-
-    pi_next proportional to m exp(eta P(. > m)), m = geometric_mixture(pi, pi_ref, eta beta)
-
-    Args:
-      preference: [..., A, A].
-      logits, reference_logits: [..., A], unnormalised, finite.
-      eta: step size, at most 1 / beta; beta: strength of the pull to the reference (tau).
-    Returns: [..., A], log-probabilities.
-    Gradients: none is stopped.
-    Source: Munos et al., 2024, "Nash learning from human feedback" (Nash-MD).
-    Example: `losses.nash_md(preference, logits, reference_logits, eta=0.5, beta=0.1)`
-    """
-    mixture = geometric_mixture(logits, reference_logits, eta * beta)
-    return preference_mirror_step(preference, logits, mixture, reference_logits, eta, beta)
-
-
-def egpo(
-    preference: Array,
-    logits: Array,
-    reference_logits: Array,
-    eta: Array | float,
-    beta: Array | float,
-) -> Array:
-    """Extragradient preference optimisation: look a step ahead, then step against what was seen.
-
-    half = step(pi, opponent=pi), pi_next = step(pi, opponent=half), step = preference_mirror_step
-
-    Args:
-      preference: [..., A, A].
-      logits, reference_logits: [..., A], unnormalised, finite.
-      eta: step size, at most 1 / beta; beta: strength of the pull to the reference.
-    Returns: [..., A], log-probabilities. The last iterate converges to the equilibrium.
-    Gradients: none is stopped.
-    Source: Zhou et al., 2025, "Extragradient preference optimization (EGPO): beyond last-iterate
-      convergence for Nash learning from human feedback".
-    Example: `losses.egpo(preference, logits, reference_logits, eta=1.0, beta=0.1)`
-    """
-    half = preference_mirror_step(preference, logits, logits, reference_logits, eta, beta)
-    return preference_mirror_step(preference, logits, half, reference_logits, eta, beta)
-
-
-def nash_mirror_prox(
-    preference: Array,
-    logits: Array,
-    reference_logits: Array,
-    eta: Array | float,
-    beta: Array | float,
-) -> Array:
-    """Mirror prox on a preference game: both steps solve a proximal problem exactly.
-
-    half = prox(pi, opponent=pi), pi_next = prox(pi, opponent=half),
-    prox(pi, q) = argmax_p eta (P(p > q) - beta KL(p || pi_ref)) - KL(p || pi)
-
-    Args:
-      preference: [..., A, A].
-      logits, reference_logits: [..., A], unnormalised, finite.
-      eta: step size, positive; beta: strength of the pull to the reference.
-    Returns: [..., A], log-probabilities. The last iterate converges to the equilibrium.
-    Gradients: none is stopped.
-    Source: Tiapkin et al., 2025, "Accelerating Nash learning from human feedback via mirror prox".
-    Example: `losses.nash_mirror_prox(preference, logits, reference_logits, eta=1.0, beta=0.1)`
-    """
-    # The proximal problem's solution is a mirror step of a smaller size.
-    return egpo(preference, logits, reference_logits, eta / (1 + eta * beta), beta)

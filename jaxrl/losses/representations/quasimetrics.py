@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.core.types import Array
-from jaxrl.losses.continual.gradients import scale_gradient
+from jaxrl.gradients.estimators import scale_gradient
 from jaxrl.losses.distances import euclidean_distance
 
 __all__ = [

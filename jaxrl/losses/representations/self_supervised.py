@@ -7,14 +7,11 @@ import jax.numpy as jnp
 
 from jaxrl.core.types import Array
 from jaxrl.losses.distances import cosine_similarity, euclidean_distance
-from jaxrl.losses.reductions import at_action
 from jaxrl.losses.values.errors_and_targets import squared_error
 
 __all__ = [
     "bisimulation",
     "info_nce",
-    "inverse_dynamics",
-    "latent_prediction",
     "reward_regression",
     "self_prediction",
     "successor_target",
@@ -82,47 +79,6 @@ def self_prediction(prediction: Array, target: Array, done: Array) -> Array:
     prediction = jnp.where(alive[..., None], prediction, 0)
     target = jnp.where(alive[..., None], jax.lax.stop_gradient(target), 0)
     return jnp.where(alive, -cosine_similarity(prediction, target), 0)
-
-
-def latent_prediction(prediction: Array, target: Array, order: int = 2) -> Array:
-    """Error of a predicted latent (or of a reconstructed observation), averaged over features.
-
-    mean_d |prediction_d - stop(target_d)|^order
-
-    With a target encoder's latents this is a joint-embedding predictive loss (JEPA); with the next
-    latent, forward modelling; with observations, an autoencoder's reconstruction error.
-
-    Args:
-      prediction, target: [..., D].
-      order: 1 (absolute) or 2 (squared).
-    Returns: [...].
-    Gradients: none flows into `target`; 0 where it is met.
-    Source: Assran et al., 2023, "Self-supervised learning from images with a joint-embedding
-      predictive architecture" (order 2); Bardes et al., 2024, "Revisiting feature prediction for
-      learning visual representations from video" (order 1).
-    Example: `losses.latent_prediction(prediction, target, order=1).mean()`
-    """
-    if order not in (1, 2):
-        raise ValueError(f"order is 1 or 2, not {order}")
-    difference = prediction - jax.lax.stop_gradient(target)
-    return (jnp.abs(difference) if order == 1 else jnp.square(difference)).mean(-1)
-
-
-def inverse_dynamics(logits: Array, action: Array) -> Array:
-    """Inverse model's loss: which action led from one observation to the next.
-
-    -log p(action | phi(s), phi(s'))
-
-    Args:
-      logits: [..., A], the model's, from both observations' latents; -inf for impossible actions.
-      action: [...], integers, the action taken.
-    Returns: [...].
-    Gradients: none is stopped.
-    Source: Pathak et al., 2017, "Curiosity-driven exploration by self-supervised prediction",
-      eq. 3.
-    Example: `losses.inverse_dynamics(logits, action).mean()`
-    """
-    return -at_action(jax.nn.log_softmax(logits), action)
 
 
 def bisimulation(

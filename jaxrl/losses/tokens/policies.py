@@ -24,7 +24,6 @@ from jaxrl.losses.reductions import _allowed, masked_mean
 __all__ = [
     "aggregate_tokens",
     "crpg",
-    "dapo",
     "grpo",
     "gspo",
     "gspo_token",
@@ -119,36 +118,6 @@ def grpo(
     return clipped_surrogate(log_prob, old_log_prob, advantage, clip) + beta * penalty
 
 
-def dapo(
-    log_prob: Array,
-    old_log_prob: Array,
-    advantage: Array,
-    clip_low: Array | float,
-    clip_high: Array | float,
-) -> Array:
-    """DAPO's loss: PPO's with more room upwards, so that unlikely tokens can become likely.
-
-    -min(r A, clip(r, 1 - clip_low, 1 + clip_high) A)
-
-    A token beyond its clip learns nothing. CISPO (MiniMax, 2025, "MiniMax-M1: scaling test-time
-    compute efficiently with lightning attention") lets it learn with a limited weight: a policy
-    gradient whose advantage carries the truncated ratio, as in the second example.
-
-    Args:
-      log_prob, old_log_prob: [...].
-      advantage: [...], or what broadcasts to it.
-      clip_low, clip_high: broadcast to [...]; equal: `clipped_surrogate`.
-    Returns: [...], for `aggregate_tokens` over "token".
-    Gradients: flow into `log_prob` alone.
-    Source: Yu et al., 2025, "DAPO: an open-source LLM reinforcement learning system at scale",
-      section 3.1.
-    Example: `losses.dapo(log_prob, old_log_prob, advantage, clip_low, clip_high)`; CISPO:
-      `losses.policy_gradient(
-      log_prob, losses.truncated_ratio(log_prob, old_log_prob, 1 + clip_high) * advantage)`
-    """
-    return clipped_surrogate(log_prob, old_log_prob, advantage, clip_low, clip_high)
-
-
 def gspo(
     log_prob: Array,
     old_log_prob: Array,
@@ -172,7 +141,7 @@ def gspo(
     Example: `losses.gspo(log_prob, old_log_prob, advantage, clip_low, clip_high, mask)`
     """
     ours, theirs = (sequence_log_prob(x, mask, normalize=True) for x in (log_prob, old_log_prob))
-    return dapo(ours, theirs, advantage, clip_low, clip_high)
+    return clipped_surrogate(ours, theirs, advantage, clip_low, clip_high)
 
 
 def gspo_token(
@@ -205,7 +174,7 @@ def gspo_token(
         log_prob, advantage = (jnp.where(mask, x, 0) for x in (log_prob, advantage))
     ours, theirs = (sequence_log_prob(x, mask, normalize=True) for x in (log_prob, old_log_prob))
     own = jax.lax.stop_gradient(ours) + (log_prob - jax.lax.stop_gradient(log_prob))
-    return dapo(own, theirs, advantage, clip_low, clip_high)
+    return clipped_surrogate(own, theirs, advantage, clip_low, clip_high)
 
 
 def crpg(

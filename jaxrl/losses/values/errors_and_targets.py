@@ -15,6 +15,7 @@ __all__ = [
     "explained_variance",
     "huber",
     "hybrid_critic",
+    "prediction_error",
     "reward_rate",
     "squared_error",
     "td_target",
@@ -54,6 +55,35 @@ def clipped_squared_error(
     old_value = jax.lax.stop_gradient(old_value)
     near = jnp.clip(value, old_value - clip, old_value + clip)
     return jnp.maximum(squared_error(value, target), squared_error(near, target))
+
+
+def prediction_error(prediction: Array, target: Array, order: int = 2) -> Array:
+    """Error of a predicted vector, averaged over its features: of latents, observations, noise.
+
+    mean_d |prediction_d - stop(target_d)|^order
+
+    With a target encoder's latents this is a joint-embedding predictive loss (JEPA); with the next
+    latent, forward modelling; with observations, an autoencoder's reconstruction error; with noise,
+    a clean sample, `diffusion.v_target` or a flow's velocity, the loss of one denoising prediction
+    (DDPM, which writes the sum); with a fixed random network's output, random network distillation
+    (RND), whose bonus is the same error with its gradient stopped.
+
+    Args:
+      prediction, target: [..., D].
+      order: 1 (absolute) or 2 (squared).
+    Returns: [...].
+    Gradients: none flows into `target`; 0 where it is met.
+    Source: Assran et al., 2023, "Self-supervised learning from images with a joint-embedding
+      predictive architecture" (order 2); Bardes et al., 2024, "Revisiting feature prediction for
+      learning visual representations from video" (order 1); Ho et al., 2020, "Denoising diffusion
+      probabilistic models", eq. 14; Burda et al., 2019, "Exploration by random network
+      distillation", section 2.2.
+    Example: `losses.prediction_error(prediction, target, order=1).mean()`
+    """
+    if order not in (1, 2):
+        raise ValueError(f"order is 1 or 2, not {order}")
+    difference = prediction - jax.lax.stop_gradient(target)
+    return (jnp.abs(difference) if order == 1 else jnp.square(difference)).mean(-1)
 
 
 def huber(value: Array, target: Array, threshold: Array | float = 1.0) -> Array:

@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from jaxrl import losses
+from jaxrl import gradients, losses
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.hyper import WIDE, hyper, static
@@ -180,7 +180,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
         root = net.model(x.timestep, method="represent")
 
         def step(latent, action):
-            latent = losses.scale_gradient(latent, 0.5)
+            latent = gradients.scale_gradient(latent, 0.5)
             latent, reward = net.model(latent, action, method="dynamics")
             return latent, (latent, reward)
 

@@ -109,7 +109,7 @@ def clipped(net: Net, config: Any, log_prob: Array, x: Sample) -> Array:
 def clipped_higher(net: Net, config: Any, log_prob: Array, x: Sample) -> Array:
     """DAPO's, of the settings `ClippedHigher`."""
     h = net.hyper
-    return losses.dapo(log_prob, x.log_prob, x.advantage, h.clip, h.clip_high)
+    return losses.clipped_surrogate(log_prob, x.log_prob, x.advantage, h.clip, h.clip_high)
 
 
 def penalized(token_loss: TokenLoss) -> TokenLoss:

@@ -3,6 +3,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,6 +28,13 @@ def two_gaussians(rng, *names):
 
 IMPOSSIBLE = np.array([0.0, -np.inf, 1.0, -np.inf])
 CERTAIN = np.array([0.0, -np.inf, -np.inf, -np.inf])
+
+
+def forecast(rng, rule):
+    p = rng.uniform(0.2, 1, (5, 3))
+    return {"prob": p / p.sum(-1, keepdims=True), "outcome": rng.integers(0, 3, 5), "rule": rule}
+
+
 CASES = [
     Case(
         losses.categorical_entropy,
@@ -124,6 +132,27 @@ CASES = [
             ],
         )
         for function in (losses.kl_k1, losses.kl_k2, losses.kl_k3)
+    ),
+    *(
+        Case(
+            losses.proper_score,
+            lambda rng, rule=rule: forecast(rng, rule),
+            gradient=("prob",),
+            extremes=lambda rng, rule=rule: [] if rule == "log" else [{"prob": np.eye(3)[[0] * 5]}],
+            diverging=lambda rng: [{"prob": np.eye(3)[[0] * 5]}],
+            name=f"proper_score_{rule}",
+        )
+        for rule in ("quadratic", "log", "spherical")
+    ),
+    Case(
+        losses.categorical_nll,
+        lambda rng: {"logits": rng.normal(size=(5, 4)), "label": np.array([0, 3, 1, 2, 2])},
+        gradient=("logits",),
+        extremes=lambda rng: [
+            {"logits": np.tile([0.0, 1.0, 2.0, -np.inf], (5, 1)), "label": np.zeros(5, int)},
+            {"logits": 1e6 * rng.normal(size=(5, 4))},
+        ],
+        diverging=lambda rng: [{"logits": np.tile([-np.inf, 1.0, 2.0, 0.0], (5, 1))}],
     ),
 ]
 test_contract = contract(CASES)
@@ -231,3 +260,33 @@ def test_sparsemax_is_the_nearest_point_of_the_simplex():
     np.testing.assert_allclose(ours, theirs, atol=1e-6)
     assert (ours == 0).any() and (ours >= 0).all()
     np.testing.assert_allclose(ours.sum(-1), 1, rtol=1e-6)
+
+
+@pytest.mark.parametrize("rule", ["quadratic", "log", "spherical"])
+def test_honest_forecasts_score_best(rule):
+    truth = jnp.array([0.5, 0.2, 0.3])
+    outcomes = jnp.arange(3)
+
+    def expected(logits):
+        prob = jnp.broadcast_to(jax.nn.softmax(logits), (3, 3))
+        return (truth * losses.proper_score(prob, outcomes, rule)).sum()
+
+    np.testing.assert_allclose(jax.grad(expected)(jnp.log(truth)), 0, atol=1e-6)
+    assert expected(jnp.log(truth)) > expected(jnp.log(truth) + jnp.array([0.3, 0, 0]))
+
+
+def test_scores_by_hand():
+    prob, outcome = jnp.array([0.6, 0.8]) / 1.4, jnp.array(1)
+    p = np.array([0.6, 0.8]) / 1.4
+    np.testing.assert_allclose(losses.proper_score(prob, outcome), 2 * p[1] - (p**2).sum())
+    np.testing.assert_allclose(losses.proper_score(prob, outcome, "log"), np.log(p[1]), rtol=1e-6)
+    np.testing.assert_allclose(losses.proper_score(prob, outcome, "spherical"), 0.8, rtol=1e-6)
+    with pytest.raises(ValueError, match="rule is"):
+        losses.proper_score(prob, outcome, "linear")
+
+
+def test_the_loss_of_a_classifier_is_the_cross_entropy():
+    logits = jnp.float32(np.random.default_rng(0).normal(size=(5, 4)))
+    action = jnp.array([0, 3, 1, 2, 2])
+    theirs = optax.losses.softmax_cross_entropy_with_integer_labels(logits, action)
+    np.testing.assert_allclose(losses.categorical_nll(logits, action), theirs, rtol=1e-5)

@@ -55,13 +55,6 @@ CASES = [
         extremes=lambda rng: [{"scale": np.zeros((5, 3))}, {"x": np.full((5, 3), 1e15)}],
     ),
     Case(
-        losses.rnd,
-        lambda rng: numbers(rng, "prediction", "target"),
-        gradient=("prediction",),
-        stopped=("target",),
-        extremes=lambda rng: [{"target": np.full((5, 3), 1e15)}],
-    ),
-    Case(
         losses.forward_error,
         lambda rng: numbers(rng, "prediction", "next_features"),
         gradient=("prediction", "next_features"),
@@ -187,12 +180,10 @@ def test_rnd_forgets_what_the_predictor_has_learned():
     target = jnp.float32(rng.normal(size=(4, 3)))
     table = jnp.zeros((4, 3))
     visited = jnp.array([0, 1])
-    step = lambda table, _: (
-        table - jax.grad(lambda t: losses.rnd(t[visited], target[visited]).sum())(table),
-        None,
-    )
+    loss = lambda table: losses.prediction_error(table[visited], target[visited]).sum()
+    step = lambda table, _: (table - jax.grad(loss)(table), None)
     learned = jax.lax.scan(step, table, length=30)[0]
-    bonus = losses.rnd(learned, target)
+    bonus = losses.prediction_error(learned, target)
     np.testing.assert_allclose(bonus[:2], 0, atol=1e-5)
     np.testing.assert_allclose(bonus[2:], np.square(target[2:]).mean(-1), rtol=1e-5)
 

@@ -19,16 +19,6 @@ def kernel_of(x, bandwidth=1.0):
 IMPOSSIBLE = np.tile([-np.inf, 0.0, 1.0, 0.0], (5, 1))
 CASES = [
     Case(
-        losses.skill_discrimination,
-        skills,
-        gradient=("logits",),
-        extremes=lambda rng: [
-            {"logits": IMPOSSIBLE, "skill": np.ones(5, int)},
-            {"logits": 1e6 * rng.normal(size=(5, 4))},
-        ],
-        diverging=lambda rng: [{"logits": IMPOSSIBLE}],
-    ),
-    Case(
         losses.skill_reward,
         lambda rng: {**skills(rng), "prior_logits": rng.normal(size=4)},
         stopped=("logits", "prior_logits"),
@@ -104,7 +94,7 @@ def test_skill_rewards_bound_the_information_of_skills_and_states():
 
 def test_the_discriminator_learns_the_posterior():
     state, skill = jnp.array([0, 0, 0, 1, 1]), jnp.array([0, 0, 1, 1, 1])
-    loss = lambda logits: losses.skill_discrimination(logits[state], skill).mean()
+    loss = lambda logits: losses.categorical_nll(logits[state], skill).mean()
     best = jnp.log(jnp.array([[2 / 3, 1 / 3], [1e-9, 1.0]]))
     np.testing.assert_allclose(jax.grad(loss)(best), 0, atol=1e-6)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import rlax
 
-from tests.losses.compiled import losses
+from tests.losses.compiled import losses, solvers
 from tests.losses.contract import Case, contract
 
 
@@ -75,7 +75,7 @@ def test_neurd_makes_the_step_of_hedge_whatever_the_policy():
     np.testing.assert_allclose(gradient, -advantage, rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(
         jax.nn.log_softmax(INPUTS["logits"] - 0.5 * gradient),
-        losses.hedge(INPUTS["logits"], INPUTS["q_values"], 0.5),
+        solvers.mirror_descent(INPUTS["logits"], INPUTS["q_values"], 0.5),
         rtol=1e-4,
         atol=1e-5,
     )

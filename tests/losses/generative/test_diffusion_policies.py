@@ -4,7 +4,7 @@ import numpy as np
 import scipy.stats
 
 from tests.losses.compiled import losses
-from tests.losses.contract import Case, contract
+from tests.losses.contract import Case, contract, example
 
 SHAPE = (5, 3)
 
@@ -32,16 +32,6 @@ CASES = [
         inputs("sample", "mean", "scale", least_scale=0.1),
         gradient=("sample", "mean", "scale"),
         extremes=lambda rng: [{"scale": np.zeros(5)}, {"sample": HUGE}],
-    ),
-    Case(
-        losses.chain_log_prob,
-        lambda rng: {"log_prob": rng.normal(size=(5, 2)), "mask": MASK[:, None]},
-        gradient=("log_prob",),
-        time=("log_prob", "mask"),
-        extremes=lambda rng: [
-            {"mask": np.zeros((5, 1), bool)},
-            {"log_prob": np.where(MASK, -500, np.nan)[:, None] * np.ones((5, 2))},
-        ],
     ),
     Case(
         losses.denoising_advantage,
@@ -78,7 +68,7 @@ test_contract = contract(CASES)
 
 
 def test_step_likelihood_has_a_floor():
-    x = {k: jnp.float32(v) for k, v in CASES[0].example().items()}
+    x = {k: jnp.float32(v) for k, v in example(CASES, losses.denoising_log_prob).items()}
     x["scale"] = jnp.float32([0.01, 0.2, 0.3, 0.0, 1.0])
     floor = np.maximum(x["scale"], 0.15)[:, None]
     expected = scipy.stats.norm.logpdf(x["sample"], x["mean"], floor).sum(-1)
@@ -96,8 +86,8 @@ def test_sum_over_the_chain_is_its_joint_density():
     )
     covariance = [[1, 0.5], [0.5, 0.5**2 + 0.25]]
     expected = scipy.stats.multivariate_normal([0, 0], covariance).logpdf([x1, x0])
-    np.testing.assert_allclose(losses.chain_log_prob(steps), expected, rtol=1e-5)
-    last = losses.chain_log_prob(steps, jnp.array([False, True]))
+    np.testing.assert_allclose(losses.masked_sum(steps, axis=0), expected, rtol=1e-5)
+    last = losses.masked_sum(steps, jnp.array([False, True]), axis=0)
     np.testing.assert_allclose(last, scipy.stats.norm.logpdf(x0, x1 / 2, 0.5), rtol=1e-5)
 
 
@@ -132,7 +122,7 @@ def test_discount_and_clip_grow_towards_the_clean_sample():
 
 
 def test_divergence_equals_the_gaussian_one():
-    x = {k: jnp.float32(v) for k, v in CASES[4].example().items()}
+    x = {k: jnp.float32(v) for k, v in example(CASES, losses.denoising_kl).items()}
     scale = jnp.broadcast_to(x["scale"][:, None], SHAPE)
     theirs = losses.gaussian_kl(x["mean"], scale, x["base_mean"], scale)
     np.testing.assert_allclose(losses.denoising_kl(**x), theirs, rtol=1e-4)

@@ -6,7 +6,7 @@ import numpy as np
 import scipy.stats
 
 from tests.losses.compiled import losses
-from tests.losses.contract import Case, contract
+from tests.losses.contract import Case, contract, example
 
 MASKED = np.array([[True, False, True, False], [False, True, True, False], [False] * 4])
 STAYS = np.array([True, False, True])
@@ -31,19 +31,6 @@ CASES = [
             {"log_prob": np.where(MASKED, -500, np.nan)},
             {"masked": np.zeros((3, 4), bool)},
             {"log_prob": np.where(MASKED, -1, -np.inf)},
-        ],
-    ),
-    Case(
-        losses.unmasking_probs,
-        lambda rng: {
-            "logits": rng.normal(size=(3, 4)),
-            "alpha": rng.uniform(0.1, 0.4, 3),
-            "next_alpha": rng.uniform(0.5, 0.9, 3),
-        },
-        gradient=("logits", "alpha", "next_alpha"),
-        extremes=lambda rng: [
-            {"logits": np.array([[0, -np.inf, 1, -np.inf]] * 3)},
-            {"alpha": np.zeros(3), "next_alpha": np.ones(3)},
         ],
     ),
     Case(
@@ -85,20 +72,6 @@ CASES = [
         ],
         diverging=lambda rng: [{"base_log_rate": np.full((3, 2, 4), -np.inf)}],
     ),
-    Case(
-        losses.gumbel_softmax,
-        lambda rng: {
-            "logits": rng.normal(size=(3, 4)),
-            "gumbel": rng.gumbel(size=(3, 4)),
-            "temperature": 0.5,
-        },
-        gradient=("logits",),
-        stopped=("gumbel",),
-        extremes=lambda rng: [
-            {"logits": np.array([[0, -np.inf, 1, -np.inf]] * 3)},
-            {"temperature": 1e-3},
-        ],
-    ),
 ]
 test_contract = contract(CASES)
 
@@ -124,18 +97,6 @@ def test_the_exact_model_attains_the_log_likelihood():
             )
             total += (weights * chance * np.array(loss)).sum()
         np.testing.assert_allclose(total, -np.log(p[a, b]), rtol=1e-4)
-
-
-def test_reverse_step_is_bayes_rule():
-    """q(x_s | x_t = mask) = q(mask | x_s) q(x_s) / q(x_t = mask), summed over the clean token."""
-    clean, alpha, cleaner = np.array([0.5, 0.3, 0.2]), 0.3, 0.7
-    before = np.append(cleaner * clean, 1 - cleaner)  # x_s: a token or the mask
-    stays_masked = np.append(np.full(3, 1 - alpha / cleaner), 1.0)
-    expected = before * stays_masked / (1 - alpha)
-    ours = losses.unmasking_probs(
-        jnp.log(jnp.float32(clean)), jnp.float32(alpha), jnp.float32(cleaner)
-    )
-    np.testing.assert_allclose(ours, expected, rtol=1e-5)
 
 
 @jax.jit
@@ -205,17 +166,8 @@ def test_divergence_of_jump_processes():
 
 
 def test_masked_steps_and_equal_rates_cost_nothing():
-    x = {k: jnp.array(v) for k, v in CASES[4].example().items()}
+    x = {k: jnp.array(v) for k, v in example(CASES, losses.ctmc_kl).items()}
     alone = jax.jit(losses.ctmc_kl)(**{k: v[np.array([0, 2])] for k, v in x.items()})
     np.testing.assert_allclose(jax.jit(losses.ctmc_kl)(**x), alone, rtol=1e-5)
     same = jax.jit(losses.ctmc_kl)(x["log_rate"], x["log_rate"], x["duration"])
     np.testing.assert_allclose(same, 0, atol=1e-6)
-
-
-def test_gumbel_softmax_approaches_an_exact_draw():
-    rng = np.random.default_rng(0)
-    logits, gumbel = jnp.float32([0.0, 1.0, -1.0]), jnp.float32(rng.gumbel(size=(4000, 3)))
-    soft = losses.gumbel_softmax(jnp.broadcast_to(logits, gumbel.shape), gumbel, 0.01)
-    np.testing.assert_allclose(soft.mean(0), jax.nn.softmax(logits), atol=0.02)
-    even = losses.gumbel_softmax(logits, jnp.zeros(3), 1.0)
-    np.testing.assert_allclose(even, jax.nn.softmax(logits), rtol=1e-6)

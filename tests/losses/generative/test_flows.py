@@ -2,39 +2,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tests.losses.compiled import losses
+from tests.diffusion.test_flows import SHAPE, at, gaussian_velocity, inputs
+from tests.losses.compiled import diffusion, losses
 from tests.losses.contract import Case, contract
 
-SHAPE = (5, 3)
 HUGE = np.full(SHAPE, 1e15)
-
-
-def inputs(*names, **constants):
-    """Samples [5, 3], times, step sizes and scales [5] between 0.2 and 0.8."""
-
-    def make(rng):
-        x = {
-            name: rng.uniform(0.2, 0.8, 5)
-            if name in ("time", "step_size", "scale", "weight")
-            else rng.normal(size=SHAPE)
-            for name in names
-        }
-        return {**x, **constants}
-
-    return make
-
-
-def simple(function, *names, extremes=lambda rng: [], **constants):
-    return Case(function, inputs(*names, **constants), gradient=names, extremes=extremes)
-
-
-def at(*times):
-    return lambda rng: [{"time": np.full(5, time)} for time in times]
-
-
 CASES = [
-    simple(losses.flow_interpolant, "noise", "clean", "time", extremes=at(0.0, 1.0)),
-    simple(losses.flow_velocity, "noise", "clean", least_noise=0.1),
     Case(
         losses.flow_matching,
         inputs("velocity", "noise", "clean"),
@@ -42,12 +15,6 @@ CASES = [
         stopped=("noise", "clean"),
         extremes=lambda rng: [{"velocity": HUGE}, {"clean": HUGE}],
     ),
-    simple(losses.flow_step, "noisy", "velocity", "step_size"),
-    simple(losses.flow_clean, "noisy", "velocity", "time", extremes=at(0.0, 1.0)),
-    simple(losses.flow_noise, "noisy", "velocity", "time", extremes=at(0.0, 1.0)),
-    simple(losses.flow_score, "noisy", "velocity", "time", extremes=at(0.0)),
-    simple(losses.velocity_from_clean, "noisy", "clean", "time", extremes=at(0.0)),
-    simple(losses.velocity_from_score, "noisy", "score", "time", extremes=at(1.0)),
     Case(
         losses.shortcut_velocity,
         inputs("velocity", "next_velocity"),
@@ -61,25 +28,6 @@ CASES = [
         extremes=lambda rng: [{"prediction": HUGE}, *at(0.0, 1.0)(rng)],
     ),
     Case(
-        losses.diffusion_forcing,
-        lambda rng: {
-            **inputs("prediction", "target", "weight")(rng),
-            "mask": np.array([True, False, True, True, False]),
-        },
-        gradient=("prediction", "weight"),
-        stopped=("target",),
-        time=("prediction", "target", "weight", "mask"),
-        extremes=lambda rng: [
-            {"mask": np.zeros(5, bool)},
-            {"prediction": np.where(np.arange(5) == 1, np.nan, 1.0)[:, None] * np.ones(SHAPE)},
-            {"target": np.where(np.arange(5) == 1, np.nan, 1.0)[:, None] * np.ones(SHAPE)},
-            {"weight": np.where(np.arange(5) == 1, np.nan, 1.0)},
-        ],
-    ),
-    simple(losses.memoryless_scale, "time", offset=0.1, extremes=at(0.0, 1.0)),
-    simple(losses.memoryless_drift, "noisy", "velocity", "time", offset=0.1, extremes=at(0.0, 1.0)),
-    simple(losses.lean_adjoint_step, "adjoint", "pullback", "step_size"),
-    Case(
         losses.adjoint_matching,
         inputs("velocity", "base_velocity", "adjoint", "scale"),
         gradient=("velocity",),
@@ -90,49 +38,12 @@ CASES = [
 test_contract = contract(CASES)
 
 
-def test_conversions_return_what_the_path_took():
-    x = {k: jnp.float32(v) for k, v in CASES[0].example().items()}
-    noise, clean, time = x["noise"], x["clean"], x["time"]
-    noisy, velocity = losses.flow_interpolant(**x), losses.flow_velocity(noise, clean)
-    for ours, theirs in [
-        (losses.flow_clean(noisy, velocity, time), clean),
-        (losses.flow_noise(noisy, velocity, time), noise),
-        (losses.velocity_from_clean(noisy, clean, time), velocity),
-        (
-            losses.velocity_from_score(noisy, losses.flow_score(noisy, velocity, time), time),
-            velocity,
-        ),
-    ]:
-        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
-    # The score of N(time clean, (1 - time)^2), by differentiating its log-density.
-    density = lambda x: losses.gaussian_log_prob(x, time[:, None] * clean, 1 - time[:, None]).sum()
-    np.testing.assert_allclose(
-        losses.flow_score(noisy, velocity, time), jax.grad(density)(noisy), rtol=1e-3, atol=1e-4
-    )
-
-
-def test_path_with_noise_left_has_its_velocity():
-    noise, clean = jnp.float32([1.0, -2.0]), jnp.float32([3.0, 0.5])
-    path = lambda t: losses.flow_interpolant(noise, clean, t, 0.1)
-    np.testing.assert_allclose(path(1.0), clean + 0.1 * noise, rtol=1e-6)
-    np.testing.assert_allclose(path(0.0), noise)
-    np.testing.assert_allclose(
-        jax.jacfwd(path)(0.3), losses.flow_velocity(noise, clean, 0.1), rtol=1e-5
-    )
-    assert losses.flow_matching(losses.flow_velocity(noise, clean), noise, clean) == 0
-
-
-def gaussian_velocity(x, time, scale):
-    """E[clean - noise | x] for clean ~ N(0, scale^2): the exact velocity of the flow."""
-    return (time * scale**2 - (1 - time)) / (time**2 * scale**2 + (1 - time) ** 2) * x
-
-
 def test_flow_matching_finds_the_exact_velocity():
     points, weights = np.polynomial.hermite_e.hermegauss(6)
     noise, clean = (jnp.float32(x).ravel()[:, None] for x in np.meshgrid(points, 0.5 * points))
     weight = jnp.float32(np.outer(weights, weights).ravel() / weights.sum() ** 2)
     time = jnp.full(36, 0.6)
-    noisy = losses.flow_interpolant(noise, clean, time)
+    noisy = diffusion.flow_interpolant(noise, clean, time)
     loss = lambda slope: (weight * losses.flow_matching(slope * noisy, noise, clean)).sum()
     best = gaussian_velocity(1.0, 0.6, 0.5)
     np.testing.assert_allclose(jax.grad(loss)(best), 0, atol=1e-5)
@@ -141,9 +52,9 @@ def test_flow_matching_finds_the_exact_velocity():
 
 def test_shortcut_of_two_exact_half_steps_is_one_exact_step():
     noisy, velocity, next_velocity = (jnp.float32(x) for x in ([1.0, 2], [0.5, -1], [0.25, 3]))
-    half = flow = losses.flow_step(noisy, velocity, 0.125)
-    flow = losses.flow_step(half, next_velocity, 0.125)
-    whole = losses.flow_step(noisy, losses.shortcut_velocity(velocity, next_velocity), 0.25)
+    half = flow = diffusion.flow_step(noisy, velocity, 0.125)
+    flow = diffusion.flow_step(half, next_velocity, 0.125)
+    whole = diffusion.flow_step(noisy, losses.shortcut_velocity(velocity, next_velocity), 0.25)
     np.testing.assert_allclose(whole, flow, rtol=1e-6)
 
 
@@ -161,41 +72,13 @@ def test_shortcut_forcing_is_the_weighted_error_of_velocities():
     noisy, prediction, half_clean, next_clean, time = map(
         jnp.float32, (noisy, prediction, half_clean, next_clean, time)
     )
-    v = losses.velocity_from_clean(noisy, half_clean, time)
-    next_noisy = losses.flow_step(noisy, v, jnp.full(5, half))
-    next_v = losses.velocity_from_clean(next_noisy, next_clean, time + half)
-    target = losses.flow_clean(noisy, losses.shortcut_velocity(v, next_v), time)
+    v = diffusion.velocity_from_clean(noisy, half_clean, time)
+    next_noisy = diffusion.flow_step(noisy, v, jnp.full(5, half))
+    next_v = diffusion.velocity_from_clean(next_noisy, next_clean, time + half)
+    target = diffusion.flow_clean(noisy, losses.shortcut_velocity(v, next_v), time)
     np.testing.assert_allclose(
         losses.shortcut_forcing(prediction, target, time), expected, rtol=1e-4
     )
-
-
-def test_diffusion_forcing_counts_allowed_frames():
-    prediction, target = jnp.float32([[1.0], [5.0], [3.0]]), jnp.zeros((3, 1))
-    weight = jnp.float32([1.0, jnp.nan, 2.0])
-    mask = jnp.array([True, False, True])
-    assert losses.diffusion_forcing(prediction, target, weight, mask) == (1 + 18) / 2
-    assert losses.diffusion_forcing(prediction, target) == 35 / 3
-
-
-def test_memoryless_sampling_keeps_the_marginals_and_forgets_the_noise():
-    """Moments of the linear SDE for data N(0, 0.5^2): variance 0.25, no memory of the start."""
-    with jax.enable_x64(True):
-        number = 2000
-        times = (jnp.arange(number) + 0.0) / number
-
-        def step(moments, time):
-            variance, memory = moments
-            slope = losses.memoryless_drift(
-                jnp.ones(1), gaussian_velocity(jnp.ones(1), time, 0.5), time, 1 / number
-            )[0]
-            growth = 1 + slope / number
-            noise = losses.memoryless_scale(time, 1 / number) ** 2 / number
-            return (growth**2 * variance + noise, growth * memory), None
-
-        variance, memory = jax.lax.scan(step, (1.0, 1.0), times)[0]
-    np.testing.assert_allclose(variance, 0.25, rtol=1e-2)
-    assert abs(float(memory)) < 1e-2
 
 
 def test_adjoint_matching_by_hand():
@@ -214,18 +97,18 @@ def test_adjoint_matching_reaches_the_tilted_density():
 
         def drift(x, time, velocity_change=0.0):
             velocity = gaussian_velocity(x, time, 0.5) + velocity_change
-            return losses.memoryless_drift(x, velocity, time, h)
+            return diffusion.memoryless_drift(x, velocity, time, h)
 
         def back(adjoint, time):
             pullback = jax.vjp(lambda x: drift(x, time), jnp.zeros(1))[1](adjoint)[0]
-            earlier = losses.lean_adjoint_step(adjoint, pullback, jnp.asarray(h))
+            earlier = diffusion.flow_step(adjoint, pullback, jnp.asarray(h))
             return earlier, earlier
 
         _, adjoints = jax.lax.scan(back, jnp.array([-reward_slope]), times, reverse=True)
 
         def minimiser(adjoint, time):
             """One Newton step: the loss is quadratic in the velocity."""
-            scale = losses.memoryless_scale(time, h)
+            scale = diffusion.memoryless_scale(time, h)
             loss = lambda v: losses.adjoint_matching(v, jnp.zeros(1), adjoint, scale)
             gradient, curvature = jax.grad(loss)(jnp.zeros(1)), jax.hessian(loss)(jnp.zeros(1))
             return -gradient / curvature[0]

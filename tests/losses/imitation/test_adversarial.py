@@ -5,7 +5,7 @@ import optax
 import pytest
 
 from tests.losses.compiled import losses
-from tests.losses.contract import Case, contract
+from tests.losses.contract import Case, contract, example
 
 B, D, M = 6, 3, 5
 HUGE = np.full(B, 1e6)
@@ -18,12 +18,6 @@ def logits(rng):
 
 BOTH_WAYS = [{"logits": HUGE}, {"logits": -HUGE}]
 CASES = [
-    Case(
-        losses.gail_discriminator,
-        lambda rng: {**logits(rng), "expert": MASK},
-        gradient=("logits",),
-        extremes=lambda rng: BOTH_WAYS,
-    ),
     *(
         Case(
             losses.adversarial_reward,
@@ -168,7 +162,7 @@ test_contract = contract(CASES)
 def test_discriminator_is_cross_entropy_and_its_optimum_the_ratio_of_densities():
     x = jnp.float32(np.random.default_rng(0).normal(size=B))
     np.testing.assert_allclose(
-        losses.gail_discriminator(x, MASK),
+        losses.binary_cross_entropy(x, MASK),
         optax.losses.sigmoid_binary_cross_entropy(x, jnp.float32(MASK)),
         rtol=1e-5,
     )
@@ -177,8 +171,8 @@ def test_discriminator_is_cross_entropy_and_its_optimum_the_ratio_of_densities()
 
         def loss(logits, prior):
             return (
-                prior * expert * losses.gail_discriminator(logits, True)
-                + (1 - prior) * policy * losses.gail_discriminator(logits, False)
+                prior * expert * losses.binary_cross_entropy(logits, True)
+                + (1 - prior) * policy * losses.binary_cross_entropy(logits, False)
             ).sum()
 
         for prior in (0.5, 0.2):
@@ -201,8 +195,7 @@ def test_rewards_of_a_discriminator():
 
 
 def test_airl_discriminator_is_exp_f_over_exp_f_plus_pi():
-    case = next(case for case in CASES if case.function is losses.airl_logits)
-    x = case.example()
+    x = example(CASES, losses.airl_logits)
     future = np.where(x["terminated"], 0, 0.9 * x["next_potential"])
     f = x["reward"] + future - x["potential"]
     d = np.exp(f) / (np.exp(f) + np.exp(x["log_prob"]))

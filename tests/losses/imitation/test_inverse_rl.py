@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tests.losses.compiled import losses
-from tests.losses.contract import Case, contract
+from tests.losses.contract import Case, contract, example
 
 B, S, A = 6, 4, 3
 HUGE = np.full(B, 1e6)
@@ -93,7 +93,7 @@ def x64(inputs):
 
 def test_iq_learn_by_hand():
     with jax.enable_x64(True):
-        x = CASES[1].example()
+        x = example(CASES, losses.iq_learn)
         terms = []
         for i in np.flatnonzero(x["mask"]):
             future = 0 if x["terminated"][i] else 0.9 * x["next_value"][i]
@@ -175,7 +175,7 @@ def test_iq_learn_regulariser_moves_the_optimum_of_a_bandit():
 
 
 def test_marginal_q():
-    x = CASES[2].example()
+    x = example(CASES, losses.marginal_q)
     expected = [
         [sum(x["q_values"][b, a, o] * x["other_probs"][b, o] for o in range(4)) for a in range(A)]
         for b in range(B)

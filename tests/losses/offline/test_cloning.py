@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tests.losses.compiled import losses
-from tests.losses.contract import Case, contract
+from tests.losses.contract import Case, contract, example
 
 B, D, K = 6, 3, 4
 
@@ -136,10 +136,6 @@ def x64(inputs):
     }
 
 
-def example(function, seed=0):
-    return next(case for case in CASES if case.function is function).example(seed)
-
-
 def descend(loss, x, steps=400, rate=1.0):
     return jax.lax.fori_loop(0, steps, lambda _, x: x - rate * jax.grad(loss)(x), x)
 
@@ -180,7 +176,7 @@ def test_the_optimum_of_weighted_regression_is_the_tilted_data():
 def test_td3_bc():
     """Value and gradients by hand, and what is masked has no influence."""
     with jax.enable_x64(True):
-        x = x64(example(losses.td3_bc))
+        x = x64(example(CASES, losses.td3_bc))
         scale = 2.5 / np.abs(x["q_value"]).mean()
         expected = [
             -scale * q + ((a - b) ** 2).mean()
@@ -251,7 +247,7 @@ def test_estimate_of_a_rollout_counts_steps_up_to_the_end():
 
 
 def test_multi_objective_sequence_loss():
-    x = example(losses.modt)
+    x = example(CASES, losses.modt)
     expected = (
         ((x["predicted_action"] - x["action"]) ** 2).mean(-1)
         + 0.5 * ((x["predicted_state"] - x["next_state"]) ** 2).mean(-1)

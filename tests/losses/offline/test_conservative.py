@@ -1,12 +1,11 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 import scipy.special
 
 from tests.losses import tabular
 from tests.losses.compiled import losses
-from tests.losses.contract import Case, contract
+from tests.losses.contract import Case, contract, example
 
 IMPOSSIBLE = np.tile([1.0, -np.inf, 2.0, -np.inf], (5, 1))
 CASES = [
@@ -38,17 +37,6 @@ CASES = [
             {"sampled_log_prob": np.full((5, 6), -500.0)},
             {"sampled_q_values": np.full((5, 6), 1e6)},
         ],
-    ),
-    Case(
-        losses.cql_multiplier,
-        lambda rng: {
-            "multiplier": rng.uniform(size=()),
-            "gap": rng.normal(size=5),
-            "threshold": 1.0,
-        },
-        gradient=("multiplier",),
-        stopped=("gap",),
-        extremes=lambda rng: [{"gap": np.full(5, 1e6)}],
     ),
     Case(
         losses.bcq_mask,
@@ -101,7 +89,7 @@ def test_icq_weighs_the_next_values_of_those_that_go_on():
 
 
 def test_cql_is_not_negative_and_lowers_what_the_data_lacks():
-    x = CASES[0].example()
+    x = example(CASES, losses.cql)
     ours = losses.cql(**x)
     expected = 0.5 * scipy.special.logsumexp(x["q_values"] / 0.5, axis=-1)
     expected -= x["q_values"][np.arange(5), x["action"]]
@@ -114,7 +102,7 @@ def test_cql_is_not_negative_and_lowers_what_the_data_lacks():
 
 def test_samples_of_every_action_give_the_exact_penalty():
     """Each of four actions once, of probability 1 / 4: the mean over samples is the sum."""
-    x = CASES[0].example()
+    x = example(CASES, losses.cql)
     data = x["q_values"][np.arange(5), x["action"]]
     ours = losses.cql_sampled(data, x["q_values"], np.full((5, 4), -np.log(4)), 0.5)
     np.testing.assert_allclose(ours, losses.cql(**x), rtol=1e-5, atol=1e-6)
@@ -128,13 +116,6 @@ def test_importance_weights_undo_the_density_of_the_samples():
     exact = np.log((3 * np.exp(2) + np.exp(-2)) / 4)
     ours = losses.cql_sampled(np.zeros(()), q, np.log((action + 1) / 2))
     np.testing.assert_allclose(ours, exact, atol=0.02)
-
-
-@pytest.mark.parametrize("gap,sign", [(3.0, 1), (0.5, -1)])
-def test_the_multiplier_rises_while_the_gap_exceeds_its_threshold(gap, sign):
-    slope = jax.grad(losses.cql_multiplier)(1.0, gap, 1.0)
-    np.testing.assert_allclose(-slope, gap - 1, rtol=1e-6)
-    assert np.sign(-slope) == sign
 
 
 def implicit_q_learning(world, policy, expectile):

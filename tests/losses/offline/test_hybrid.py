@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tests.losses.compiled import losses
-from tests.losses.contract import Case, contract
+from tests.losses.contract import Case, contract, example
 
 B = 6
 HUGE = np.full(B, 1e6)
@@ -66,7 +66,7 @@ def test_ratio_and_gap_of_the_exact_classifiers():
 
 def test_regularizer_by_hand_and_masks():
     with jax.enable_x64(True):
-        x = CASES[-1].example()
+        x = example(CASES, losses.dynamics_gap_regularizer)
         kept, data_kept = np.flatnonzero(MASK), np.array([0, 1, 3])
         expected = []
         for q, gap, data in zip(x["q_value"], x["gap"], x["data_q_value"], strict=True):

@@ -37,12 +37,6 @@ CASES = [
         extremes=lambda rng: [FAR, {**SAME, "scale": np.zeros((B, D, N))}],
     ),
     Case(
-        losses.log_likelihood_variance,
-        lambda rng: {"log_prob": -rng.uniform(1, 2, (B, N))},
-        gradient=("log_prob",),
-        extremes=lambda rng: [{"log_prob": np.full((B, N), -500.0)}],
-    ),
-    Case(
         losses.leave_one_out_kl,
         ensemble,
         gradient=("mean", "scale"),
@@ -85,7 +79,7 @@ def test_penalties_by_loops_over_members():
             np.sqrt(mean.var(-1).sum(-1)),
         )
         np.testing.assert_allclose(
-            losses.log_likelihood_variance(jnp.asarray(mean[:, 0])), mean[:, 0].var(-1)
+            losses.ensemble_disagreement(jnp.asarray(mean[:, 0])), mean[:, 0].var(-1)
         )
 
 

@@ -57,16 +57,6 @@ CASES = [
         extremes=lambda rng: [*far_ratios(), masked("log_prob"), masked("old_log_prob")],
     ),
     Case(
-        losses.self_normalized_weights,
-        lambda rng: {"log_weight": rng.normal(size=(5, 4)), "mask": AVAILABLE},
-        gradient=("log_weight",),
-        extremes=lambda rng: [
-            {"log_weight": 1e4 * rng.normal(size=(5, 4))},
-            {"mask": np.zeros((5, 4), bool)},
-            {"log_weight": np.where(AVAILABLE, 0.0, np.nan)},
-        ],
-    ),
-    Case(
         losses.effective_sample_size,
         lambda rng: {"log_weight": rng.normal(size=(5, 4)), "mask": AVAILABLE},
         gradient=("log_weight",),
@@ -279,7 +269,7 @@ def test_a_weighted_estimate_lies_among_the_returns():
     ours = losses.importance_sampling(log_prob, old, reward, 1.0, per_decision=False, weighted=True)
     returns = reward.sum(0)
     assert returns.min() <= ours <= returns.max()
-    weights = losses.self_normalized_weights((log_prob - old).sum(0))
+    weights = losses.boltzmann_weights((log_prob - old).sum(0))
     np.testing.assert_allclose(ours, weights @ returns, rtol=1e-4)
     unlikely = losses.importance_sampling(
         log_prob - 100, old, reward, 1.0, per_decision=False, weighted=True

@@ -2,19 +2,13 @@ import distrax
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 import rlax
 
 from tests.losses.compiled import losses
 from tests.losses.contract import Case, contract
 from tests.losses.divergences.test_entropy_and_kl import IMPOSSIBLE, two_gaussians
 
-FISHER = np.array([[2.0, 0.3, 0], [0.3, 1.0, 0.2], [0, 0.2, 0.5]])
 GAUSSIANS = ("mean", "scale", "old_mean", "old_scale")
-
-
-def fisher_vector_product(v):
-    return jnp.asarray(FISHER, v.dtype) @ v
 
 
 def policies(rng, *names):
@@ -26,24 +20,6 @@ HUGE = np.full((5, 4), 1e6) * np.arange(4)
 HALF = np.arange(20).reshape(5, 4) % 3 > 0
 BATCH = {"mask": HALF}
 CASES = [
-    Case(
-        losses.natural_gradient_step,
-        lambda rng: {
-            "fisher_vector_product": fisher_vector_product,
-            "gradient": rng.normal(size=3),
-            "max_kl": 0.01,
-            "damping": 0.1,
-        },
-        stopped=("gradient",),
-        extremes=lambda rng: [{"gradient": np.zeros(3)}, {"gradient": np.full(3, 1e6)}],
-    ),
-    Case(
-        losses.mirror_descent,
-        lambda rng: {**policies(rng, "logits", "q_values"), "step_size": 0.5, "temperature": 0.3},
-        gradient=("logits", "q_values"),
-        extremes=lambda rng: [{"q_values": HUGE}],
-        diverging=lambda rng: [{"logits": IMPOSSIBLE_LOGITS}],
-    ),
     Case(
         losses.mdpo,
         lambda rng: {
@@ -149,104 +125,8 @@ CASES = [
             {"mask": np.zeros((5, 4), bool)},
         ],
     ),
-    Case(
-        losses.polyak_step_size,
-        lambda rng: {
-            "value": rng.normal(size=4),
-            "best_value": rng.normal(size=4) + 2,
-            "squared_norm": rng.uniform(1, 2, 4),
-            "maximum": 1.0,
-        },
-        stopped=("value", "best_value", "squared_norm"),
-        extremes=lambda rng: [
-            {"squared_norm": np.zeros(4)},
-            {"squared_norm": np.full(4, 1e-30)},
-            {"value": np.full(4, 1e6)},
-        ],
-    ),
 ]
 test_contract = contract(CASES)
-
-
-@pytest.fixture(scope="module")
-def softmax_policy():
-    """Logits of two states, advantages, and the exact Fisher matrix of their mean divergence."""
-    rng = np.random.default_rng(0)
-    logits, advantage = rng.normal(size=(2, 2, 3))
-    policy = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
-    advantage -= (policy * advantage).sum(-1, keepdims=True)
-    fisher = np.zeros((6, 6))
-    for state in range(2):
-        part = slice(3 * state, 3 * state + 3)
-        fisher[part, part] = (np.diag(policy[state]) - np.outer(policy[state], policy[state])) / 2
-    return logits, policy, advantage, fisher
-
-
-def test_natural_gradient_step_is_the_explicit_one(softmax_policy):
-    logits, policy, advantage, fisher = softmax_policy
-    with jax.enable_x64(True):
-        logits = jnp.asarray(logits)
-
-        def divergence(x):
-            return losses.categorical_kl(logits, x).mean()
-
-        def loss(x):
-            log_prob = jax.nn.log_softmax(x)
-            taken = losses.surrogate(log_prob, jax.nn.log_softmax(logits), advantage)
-            return (policy * taken).sum(-1).mean()
-
-        def product(v):
-            return jax.jvp(jax.grad(divergence), (logits,), (v,))[1]
-
-        gradient = jax.jit(jax.grad(loss))(logits)
-        step = jax.jit(lambda g: losses.natural_gradient_step(product, g, 1e-4))(gradient)
-        direction = np.linalg.pinv(fisher) @ gradient.ravel()
-        size = np.sqrt(2e-4 / (direction @ fisher @ direction))
-        np.testing.assert_allclose(step.ravel(), -size * direction, rtol=1e-6)
-        np.testing.assert_allclose(divergence(logits + step), 1e-4, rtol=0.02)
-        assert loss(logits + step) < loss(logits)
-        # For a tabular softmax policy it is mirror descent: the logits change by the advantages.
-        moved = losses.mirror_descent(logits, jnp.asarray(advantage), size)
-        np.testing.assert_allclose(moved, jax.nn.log_softmax(logits + step), atol=1e-9)
-        tree = jax.jit(
-            lambda g: losses.natural_gradient_step(lambda v: {"a": product(v["a"])}, g, 1e-4)
-        )({"a": gradient})
-        np.testing.assert_allclose(tree["a"], step)
-
-
-def test_natural_gradient_step_takes_damping():
-    gradient = np.array([1.0, -2.0, 0.5])
-    step = losses.natural_gradient_step(
-        fisher_vector_product, jnp.float32(gradient), 0.01, damping=0.5
-    )
-    direction = np.linalg.solve(FISHER + 0.5 * np.eye(3), gradient)
-    expected = -np.sqrt(0.02 / (direction @ gradient)) * direction
-    np.testing.assert_allclose(step, expected, rtol=1e-4)
-    assert (losses.natural_gradient_step(fisher_vector_product, jnp.zeros(3), 0.01) == 0).all()
-
-
-@pytest.mark.parametrize("temperature", [0.0, 0.4])
-def test_mirror_descent_is_the_best_of_its_objective(temperature):
-    rng = np.random.default_rng(1)
-    with jax.enable_x64(True):
-        old, q_values = jnp.asarray(rng.normal(size=(2, 4)))
-
-        def loss(logits):
-            entropy = losses.categorical_entropy(logits)
-            return losses.mdpo(logits, old, q_values, 0.5) - temperature * entropy
-
-        best = losses.mirror_descent(old, q_values, 0.5, temperature)
-        np.testing.assert_allclose(jnp.exp(best).sum(), 1)
-        np.testing.assert_allclose(jax.grad(loss)(best), 0, atol=1e-12)
-        for noise in 0.1 * rng.normal(size=(5, 4)):
-            assert loss(best + noise) > loss(best)
-
-
-def test_mirror_ascent_with_entropy_converges_to_the_regularised_best_policy():
-    q_values, log_prob = jnp.array([1.0, 0.5, -0.2]), jnp.log(jnp.array([0.1, 0.1, 0.8]))
-    for _ in range(100):
-        log_prob = losses.mirror_descent(log_prob, q_values, 0.5, 0.3)
-    np.testing.assert_allclose(log_prob, jax.nn.log_softmax(q_values / 0.3), atol=1e-5)
 
 
 def test_mpo_equals_rlax():
@@ -361,17 +241,3 @@ def test_decoupled_divergences_equal_distrax():
     np.testing.assert_allclose(of_mean, old.kl_divergence(moved), rtol=1e-4)
     widened = distrax.MultivariateNormalDiag(x["old_mean"], x["scale"])
     np.testing.assert_allclose(of_scale, old.kl_divergence(widened), rtol=1e-4)
-
-
-def test_polyak_steps_reach_the_optimum_of_a_cone_and_are_bounded():
-    """Of f = -|x| the step lands on the optimum at once, from anywhere."""
-    x = jnp.array([3.0, -4.0])
-    gradient = -x / jnp.linalg.norm(x)
-    step = losses.polyak_step_size(-jnp.linalg.norm(x), 0.0, gradient @ gradient, 100.0)
-    np.testing.assert_allclose(x + step * gradient, 0, atol=1e-5)
-    args = jnp.float32(1.0), jnp.float32(3.0), jnp.float32(0.5)
-    assert losses.polyak_step_size(*args, 10.0) == 4
-    assert losses.polyak_step_size(*args, 10.0, scale=2.0) == 2
-    assert losses.polyak_step_size(*args, 3.0) == 3
-    assert losses.polyak_step_size(args[1], args[0], args[2], 3.0) == 0
-    assert losses.polyak_step_size(args[0], args[1], jnp.float32(0), 3.0) == 3

@@ -3,8 +3,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.losses.compiled import losses
+from tests.losses.compiled import losses, solvers
 from tests.losses.contract import Case, contract
+from tests.solvers.test_preference_games import cyclic
 
 PAIR = ("chosen_log_prob", "rejected_log_prob")
 FROZEN = tuple(f"{x}_{y}_log_prob" for x in ("chosen", "rejected") for y in ("old", "reference"))
@@ -18,21 +19,6 @@ def win_rates(rng, *names):
     return {name: rng.uniform(size=5) for name in names}
 
 
-def game(rng, *names):
-    score = rng.normal(size=(4, 4))
-    x = {name: rng.normal(size=4) for name in names}
-    return {"preference": 1 / (1 + np.exp(score.T - score)), **x}
-
-
-def step(rng):
-    return game(rng, "logits", "reference_logits") | {"eta": 0.5, "beta": 0.1}
-
-
-def peaked(rng):
-    return [{"logits": np.array([1e3, 0, 0, 0])}, {"reference_logits": np.array([1e3, 0, 0, 0])}]
-
-
-EVERY = ("preference", "logits", "reference_logits")
 CASES = [
     Case(
         losses.sppo,
@@ -68,143 +54,8 @@ CASES = [
         ),
         extremes=lambda rng: [{"log_prob": np.full(5, -500.0)}],
     ),
-    Case(
-        losses.geometric_mixture,
-        lambda rng: {
-            "logits": rng.normal(size=4),
-            "reference_logits": rng.normal(size=4),
-            "weight": 0.3,
-        },
-        gradient=("logits", "reference_logits"),
-        extremes=peaked,
-    ),
-    Case(
-        losses.regularized_best_response,
-        lambda rng: {
-            "values": rng.normal(size=4),
-            "reference_logits": rng.normal(size=4),
-            "beta": 0.5,
-        },
-        gradient=("values", "reference_logits"),
-        extremes=lambda rng: [{"values": np.array([1e6, 0, 0, 0])}],
-    ),
-    Case(
-        losses.preference_gap,
-        lambda rng: game(rng, "logits", "reference_logits") | {"beta": 0.5},
-        gradient=EVERY,
-        extremes=peaked,
-    ),
-    Case(
-        losses.preference_mirror_step,
-        lambda rng: (
-            game(rng, "logits", "opponent_logits", "reference_logits") | {"eta": 0.5, "beta": 0.1}
-        ),
-        gradient=(*EVERY, "opponent_logits"),
-        extremes=peaked,
-    ),
-    *(
-        Case(function, step, gradient=EVERY, extremes=peaked)
-        for function in (losses.nash_md, losses.egpo, losses.nash_mirror_prox)
-    ),
 ]
 test_contract = contract(CASES)
-
-
-def cyclic(n=10, strength=0.4):
-    """Each response beats those a little ahead of it on a circle: no response is the best."""
-    ahead = (np.arange(n)[None] - np.arange(n)[:, None]) % n
-    return jnp.asarray(0.5 + strength * np.sin(2 * np.pi * ahead / n))
-
-
-def after(function, steps, *more):
-    """The gap of the last iterate, in float64."""
-    with jax.enable_x64(True):
-        rng = np.random.default_rng(0)
-        preference, logits = cyclic(), jnp.asarray(rng.normal(size=10))
-        reference = jnp.asarray(rng.normal(size=10))
-        eta, beta = more or (2.0, 0.05)
-        run = jax.lax.fori_loop(
-            0, steps, lambda _, x: function(preference, x, reference, eta, beta), logits
-        )
-        return float(losses.preference_gap(preference, run, reference, beta))
-
-
-def mirror_descent(preference, logits, reference, eta, beta):
-    return losses.preference_mirror_step(preference, logits, logits, reference, eta, beta)
-
-
-def test_looking_ahead_converges_where_plain_mirror_descent_goes_round():
-    """Ten responses, beta 0.05, eta 2, 100 iterations."""
-    assert after(mirror_descent, 100) > 1e-4
-    assert after(losses.egpo, 100) < 1e-10
-    assert after(losses.nash_mirror_prox, 100) < 1e-9
-    assert 1e-3 < after(losses.nash_mirror_prox, 10) < 1e-1
-
-
-def test_nash_mirror_descent_nears_the_equilibrium_with_smaller_steps():
-    coarse, fine = after(losses.nash_md, 300, 1.0, 0.2), after(losses.nash_md, 3000, 0.1, 0.2)
-    assert fine < 3e-5 and fine < coarse / 30
-
-
-def test_nash_mirror_descent_by_hand():
-    x = {k: np.asarray(v) for k, v in step(np.random.default_rng(0)).items()}
-    policy, reference = (np.exp(x[k]) / np.exp(x[k]).sum() for k in EVERY[1:])
-    mixture = policy**0.95 * reference**0.05
-    mixture /= mixture.sum()
-    expected = mixture * np.exp(0.5 * x["preference"] @ mixture)
-    np.testing.assert_allclose(jnp.exp(losses.nash_md(**x)), expected / expected.sum(), rtol=1e-5)
-
-
-def test_mirror_prox_solves_its_proximal_problem():
-    x = {k: jnp.asarray(v) for k, v in step(np.random.default_rng(0)).items()}
-    preference, beta, eta = x["preference"], 0.3, 2.0
-
-    def objective(logits, opponent):
-        p = jax.nn.softmax(logits)
-        wins = p @ preference @ jax.nn.softmax(opponent)
-        near = losses.categorical_kl(logits, x["reference_logits"])
-        return eta * (wins - beta * near) - losses.categorical_kl(logits, x["logits"])
-
-    # An egpo step of this size is the same as two proximal steps; the first against itself.
-    half = losses.preference_mirror_step(
-        preference, x["logits"], x["logits"], x["reference_logits"], eta / (1 + eta * beta), beta
-    )
-    np.testing.assert_allclose(jax.grad(objective)(half, x["logits"]), 0, atol=1e-5)
-    full = losses.nash_mirror_prox(preference, x["logits"], x["reference_logits"], eta, beta)
-    np.testing.assert_allclose(jax.grad(objective)(full, half), 0, atol=1e-5)
-
-
-def test_the_gap_is_that_of_the_best_response():
-    x = {k: jnp.asarray(v) for k, v in step(np.random.default_rng(1)).items()}
-    preference, logits, reference = (x[name] for name in EVERY)
-    values = preference @ jax.nn.softmax(logits)
-    best = losses.regularized_best_response(values, reference, 0.3)
-
-    def payoff(p, q):
-        wins = jax.nn.softmax(p) @ preference @ jax.nn.softmax(q)
-        return wins - 0.3 * (
-            losses.categorical_kl(p, reference) - losses.categorical_kl(q, reference)
-        )
-
-    gap = payoff(best, logits) - payoff(logits, best)
-    np.testing.assert_allclose(losses.preference_gap(*(x[n] for n in EVERY), 0.3), gap, rtol=1e-4)
-    np.testing.assert_allclose(jax.grad(payoff)(best, logits), 0, atol=1e-6)
-
-
-def test_the_gap_nears_the_game_without_a_reference():
-    x = {k: jnp.asarray(v) for k, v in step(np.random.default_rng(1)).items()}
-    policy = jax.nn.softmax(x["logits"])
-    free = losses.duality_gap(x["preference"] - 0.5, policy, policy)
-    gap = losses.preference_gap(x["preference"], x["logits"], x["reference_logits"], 1e-4)
-    np.testing.assert_allclose(gap, free, rtol=1e-2)
-
-
-def test_a_geometric_mixture_lies_between():
-    a, b = jnp.array([1.0, 0.0, -2.0]), jnp.array([0.0, 3.0, 1.0])
-    p, q = jax.nn.softmax(a), jax.nn.softmax(b)
-    expected = p**0.7 * q**0.3
-    ours = jnp.exp(losses.geometric_mixture(a, b, 0.3))
-    np.testing.assert_allclose(ours, expected / expected.sum(), rtol=1e-5)
 
 
 def test_inpo_is_ipo_without_old_policy():
@@ -230,7 +81,7 @@ def test_inpo_makes_a_step_of_mirror_descent_from_labelled_pairs_alone():
         pairs = (x[i] for x in (p, OLD, REFERENCE) for i in (FIRST, SECOND))
         return (weight * losses.inpo(*pairs, 0.5, 0.2)).sum()
 
-    best = losses.preference_mirror_step(PREFERENCE, OLD, OLD, REFERENCE, 2.0, 0.2)
+    best = solvers.preference_mirror_step(PREFERENCE, OLD, OLD, REFERENCE, 2.0, 0.2)
     np.testing.assert_allclose(jax.grad(loss)(best), 0, atol=1e-5)
     assert abs(jax.grad(loss)(OLD)).max() > 1e-2
 
@@ -247,7 +98,7 @@ def test_a_gradient_step_on_online_ipo_is_a_step_of_the_game():
     logits = jnp.array([0.3, -0.2, 0.5, 0.0])
     gradient = jax.grad(lambda x: online(x, wins[FIRST], wins[SECOND]).mean())(logits)
     ours = jax.nn.log_softmax(logits - 1.5 * 0.2 * 4 / 4 * gradient)
-    expected = losses.preference_mirror_step(PREFERENCE, logits, OLD, REFERENCE, 1.5, 0.2)
+    expected = solvers.preference_mirror_step(PREFERENCE, logits, OLD, REFERENCE, 1.5, 0.2)
     np.testing.assert_allclose(ours, expected, rtol=1e-4)
 
 
@@ -255,7 +106,7 @@ def test_online_ipo_on_its_own_pairs_rests_at_the_equilibrium():
     """Pairs of the policy, preference against 1/2: no gradient at the regularised Nash point."""
     logits = REFERENCE
     for _ in range(300):
-        logits = losses.egpo(PREFERENCE, logits, REFERENCE, 1.0, 0.2)
+        logits = solvers.egpo(PREFERENCE, logits, REFERENCE, 1.0, 0.2)
     policy = jnp.exp(logits)
     weight = policy[FIRST] * policy[SECOND]
 

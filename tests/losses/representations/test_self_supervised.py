@@ -52,30 +52,6 @@ CASES = [
             {"done": np.ones((5, 2), bool), "target": np.full((5, 2, 3), np.nan)},
         ],
     ),
-    *(
-        Case(
-            losses.latent_prediction,
-            lambda rng, order=order: {**numbers(rng, "prediction", "target"), "order": order},
-            gradient=("prediction",),
-            stopped=("target",),
-            extremes=lambda rng: [
-                {"target": np.full((5, 3), 1e15)},
-                {"prediction": ZERO, "target": ZERO},
-            ],
-            name=f"latent_prediction_{order}",
-        )
-        for order in (1, 2)
-    ),
-    Case(
-        losses.inverse_dynamics,
-        lambda rng: {"logits": rng.normal(size=(5, 4)), "action": np.array([0, 3, 1, 2, 2])},
-        gradient=("logits",),
-        extremes=lambda rng: [
-            {"logits": np.tile([0.0, 1.0, 2.0, -np.inf], (5, 1)), "action": np.zeros(5, int)},
-            {"logits": 1e6 * rng.normal(size=(5, 4))},
-        ],
-        diverging=lambda rng: [{"logits": np.tile([-np.inf, 1.0, 2.0, 0.0], (5, 1))}],
-    ),
     Case(
         losses.bisimulation,
         bisimulation_inputs,
@@ -156,21 +132,6 @@ def test_self_prediction_is_least_where_it_points_at_the_target():
     p = jnp.array([[1.0, 0.0, 0.0]])
     step = losses.cosine_similarity(p - 0.1 * jax.grad(loss)(p), target)
     assert step[0] > losses.cosine_similarity(p, target)[0]
-
-
-def test_latent_prediction_by_hand():
-    prediction, target = jnp.array([1.0, -2.0, 0.0]), jnp.array([3.0, -1.0, 0.0])
-    np.testing.assert_allclose(losses.latent_prediction(prediction, target, 1), 1, rtol=1e-6)
-    np.testing.assert_allclose(losses.latent_prediction(prediction, target, 2), 5 / 3, rtol=1e-6)
-    with pytest.raises(ValueError, match="order"):
-        losses.latent_prediction(prediction, target, 3)
-
-
-def test_inverse_dynamics_is_the_cross_entropy():
-    logits = jnp.float32(np.random.default_rng(0).normal(size=(5, 4)))
-    action = jnp.array([0, 3, 1, 2, 2])
-    theirs = optax.losses.softmax_cross_entropy_with_integer_labels(logits, action)
-    np.testing.assert_allclose(losses.inverse_dynamics(logits, action), theirs, rtol=1e-5)
 
 
 def test_bisimulation_by_hand():

@@ -81,14 +81,6 @@ CASES = [
         extremes=unlikely_reference,
     ),
     Case(
-        losses.dapo,
-        lambda rng: {**two(rng), "clip_low": 0.2, "clip_high": 0.28},
-        gradient=("log_prob",),
-        stopped=("old_log_prob", "advantage"),
-        time=("log_prob", "old_log_prob"),
-        extremes=far,
-    ),
-    Case(
         losses.gspo,
         lambda rng: {**two(rng), "clip_low": 0.3, "clip_high": 0.4, "mask": MASK},
         gradient=("log_prob",),
@@ -263,7 +255,7 @@ def test_on_policy_all_have_the_policy_gradient():
     expected = -jnp.broadcast_to(advantage, (T, G))
     for loss in (
         lambda x: losses.grpo(x, log_prob, log_prob, advantage, 0.2, 0.5),
-        lambda x: losses.dapo(x, log_prob, advantage, 0.2, 0.3),
+        lambda x: losses.clipped_surrogate(x, log_prob, advantage, 0.2, 0.3),
         lambda x: losses.policy_gradient(x, advantage),
     ):
         ours = jax.grad(lambda x, loss=loss: loss(x).sum())(log_prob)
@@ -278,18 +270,8 @@ def test_on_policy_all_have_the_policy_gradient():
     [(1.25, 1, True), (1.29, 1, False), (0.7, 1, True), (0.79, -1, False), (1.9, -1, True)],
 )
 def test_dapo_clips_later_upwards(ratio, advantage, moves):
-    gradient = jax.grad(losses.dapo)(jnp.log(ratio), 0.0, 1.0 * advantage, 0.2, 0.28)
+    gradient = jax.grad(losses.clipped_surrogate)(jnp.log(ratio), 0.0, 1.0 * advantage, 0.2, 0.28)
     np.testing.assert_allclose(gradient, -advantage * ratio * moves, rtol=1e-5)
-
-
-def test_dapo_with_one_clip_is_ppo():
-    rng = np.random.default_rng(0)
-    p, old = jnp.float32(rng.normal(size=(2, 50)))
-    advantage = jnp.float32(rng.normal(size=50))
-    np.testing.assert_array_equal(
-        losses.dapo(p, old, advantage, 0.2, 0.2),
-        losses.clipped_surrogate(p, old, advantage, 0.2),
-    )
 
 
 def test_gspo_clips_whole_sequences():
@@ -440,12 +422,12 @@ def test_hinted_answers_are_off_policy():
 
 
 def test_cispo_of_the_docstring_keeps_a_bounded_gradient_for_every_token():
-    code = next(x for x in examples(losses.dapo) if "policy_gradient" in x)
+    code = next(x for x in examples(losses.clipped_surrogate) if "policy_gradient" in x)
     ratio, advantage, high = np.array([0.1, 1.0, 1.2, 5.0]), np.array([1.0, -2.0, 3.0, -1.0]), 0.3
 
     def loss(log_prob):
         names = {"old_log_prob": jnp.zeros(4), "advantage": jnp.float32(advantage)}
-        names |= {"log_prob": log_prob, "clip_high": high, "losses": losses}
+        names |= {"log_prob": log_prob, "clip": high, "losses": losses}
         return eval(code, names).sum()
 
     ours = jax.grad(loss)(jnp.log(jnp.float32(ratio)))

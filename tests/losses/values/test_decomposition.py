@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tests.losses.compiled import losses
-from tests.losses.contract import Case, contract
+from tests.losses.contract import Case, contract, example
 
 
 def mixing(rng):
@@ -79,7 +79,7 @@ def test_each_agents_best_action_is_the_teams():
 
 
 def test_dueling_advantages_are_centred():
-    x = CASES[2].example()
+    x = example(CASES, losses.dueling_q_values)
     q_values = losses.dueling_q_values(**x)
     np.testing.assert_allclose(q_values.mean(-1), x["value"], rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(

@@ -107,6 +107,20 @@ CASES = [
             {"offline_mask": np.zeros(4, bool), "offline_target": np.full(4, np.inf)},
         ],
     ),
+    *(
+        Case(
+            losses.prediction_error,
+            lambda rng, order=order: {**numbers(rng, "prediction", "target"), "order": order},
+            gradient=("prediction",),
+            stopped=("target",),
+            extremes=lambda rng: [
+                {"target": HUGE},
+                {"prediction": 0 * HUGE, "target": 0 * HUGE},
+            ],
+            name=f"prediction_error_{order}",
+        )
+        for order in (1, 2)
+    ),
 ]
 test_contract = contract(CASES)
 
@@ -245,3 +259,11 @@ def test_hybrid_critic_weighs_the_on_policy_part():
         mask=jnp.array([True, False]),
     )
     np.testing.assert_allclose(ours, 10 * 4.5 + 1.0)
+
+
+def test_prediction_error_by_hand():
+    prediction, target = jnp.array([1.0, -2.0, 0.0]), jnp.array([3.0, -1.0, 0.0])
+    np.testing.assert_allclose(losses.prediction_error(prediction, target, 1), 1, rtol=1e-6)
+    np.testing.assert_allclose(losses.prediction_error(prediction, target, 2), 5 / 3, rtol=1e-6)
+    with pytest.raises(ValueError, match="order"):
+        losses.prediction_error(prediction, target, 3)

@@ -1,4 +1,4 @@
-"""Guidance of generative samplers by conditions, gradients, policies, values, choice, inpainting.
+"""Guidance of generative samplers by conditions, gradients, policies, choice, inpainting.
 
 Samples are [..., D], features last. What networks, rewards and their gradients give are arguments.
 """
@@ -11,7 +11,6 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.core.types import Array
-from jaxrl.losses.reductions import boltzmann_weights
 
 __all__ = [
     "classifier_free_guidance",
@@ -22,7 +21,6 @@ __all__ = [
     "policy_guidance",
     "policy_guidance_weight",
     "select_best",
-    "soft_value_weights",
 ]
 
 
@@ -41,7 +39,7 @@ def compose_scores(unconditional: Array, conditional: Array, weight: Array | flo
     Source: Ajay et al., 2023, "Is conditional generative modeling all you need for
       decision-making?"; Liu et al., 2022, "Compositional visual generation with composable
       diffusion models".
-    Example: `losses.compose_scores(unconditional, conditional, weight)`
+    Example: `diffusion.compose_scores(unconditional, conditional, weight)`
     """
     return unconditional + (weight * (conditional - unconditional[..., None])).sum(-1)
 
@@ -62,7 +60,7 @@ def classifier_free_guidance(
     Gradients: none is stopped.
     Source: Ho and Salimans, 2021, "Classifier-free diffusion guidance", eq. 6; Frans et al., 2025,
       "Diffusion guidance is a controllable policy improvement operator" (velocities of policies).
-    Example: `losses.classifier_free_guidance(conditional, unconditional, weight=3.0)`
+    Example: `diffusion.classifier_free_guidance(conditional, unconditional, weight=3.0)`
     """
     return compose_scores(unconditional, conditional[..., None], jnp.expand_dims(weight, -1))
 
@@ -84,7 +82,7 @@ def classifier_guidance(
     Source: Dhariwal and Nichol, 2021, "Diffusion models beat GANs on image synthesis",
       algorithm 1; Janner et al., 2022, "Planning with diffusion for flexible behavior synthesis",
       algorithm 1.
-    Example: `losses.classifier_guidance(mean, gradient, variance, scale=2.0)`
+    Example: `diffusion.classifier_guidance(mean, gradient, variance, scale=2.0)`
     """
     return mean + scale * jnp.expand_dims(variance, -1) * gradient
 
@@ -105,7 +103,7 @@ def guided_noise(
     Gradients: none is stopped.
     Source: Dhariwal and Nichol, 2021, "Diffusion models beat GANs on image synthesis",
       algorithm 2 and eq. 14.
-    Example: `losses.guided_noise(noise, gradient, alpha_bar, scale=2.0)`
+    Example: `diffusion.guided_noise(noise, gradient, alpha_bar, scale=2.0)`
     """
     return noise - scale * jnp.expand_dims(jnp.sqrt(1 - alpha_bar), -1) * gradient
 
@@ -128,7 +126,7 @@ def policy_guidance(
     Returns: [..., D]; `action` where the gradient is 0.
     Gradients: none flows into `gradient`.
     Source: Jackson et al., 2024, "Policy-guided diffusion" and its published code.
-    Example: `losses.policy_guidance(action, gradient, weight=0.1)`
+    Example: `diffusion.policy_guidance(action, gradient, weight=0.1)`
     """
     gradient = jax.lax.stop_gradient(gradient)
     # The largest entry first, so that squares neither overflow nor vanish.
@@ -153,7 +151,7 @@ def policy_guidance_weight(
     Returns: [...].
     Gradients: none is stopped.
     Source: Jackson et al., 2024, "Policy-guided diffusion", its published code.
-    Example: `losses.policy_guidance_weight(step, steps=10)`
+    Example: `diffusion.policy_guidance_weight(step, steps=10)`
     """
     weight = 1 - step / steps + bump * jnp.sin(math.pi * (step + 1) / steps)
     return jnp.where(step < steps - 1, strength * weight, 0)
@@ -172,28 +170,10 @@ def select_best(candidates: Array, score: Array) -> Array:
     Gradients: flow into the chosen candidate; none flows into `score`.
     Source: Huang et al., 2024, "Symbolic music generation with non-differentiable rule guided
       diffusion", algorithm 1.
-    Example: `losses.select_best(candidates, score)`
+    Example: `diffusion.select_best(candidates, score)`
     """
     best = jnp.argmax(score, -1)[..., None, None]
     return jnp.take_along_axis(candidates, best, axis=-2)[..., 0, :]
-
-
-def soft_value_weights(value: Array, temperature: Array | float) -> Array:
-    """SVDD's probabilities to resample candidates with, to tilt samples towards reward.
-
-    softmax_m(value_m / temperature)
-
-    Args:
-      value: [..., M], soft values of M draws of the base model's next denoising step; the reward of
-        the clean sample that each implies is the simplest estimate. -inf excludes one.
-      temperature: alpha, positive, broadcasts to [...]: the target is p(x) exp(reward / alpha).
-    Returns: [..., M].
-    Gradients: none is stopped.
-    Source: Li et al., 2024, "Derivative-free guidance in continuous and discrete diffusion models
-      with soft value-based decoding", algorithm 1.
-    Example: `losses.soft_value_weights(value, temperature=0.5)`
-    """
-    return boltzmann_weights(value, jnp.expand_dims(temperature, -1))
 
 
 def inpaint(noisy: Array, known: Array, mask: Array) -> Array:
@@ -209,6 +189,6 @@ def inpaint(noisy: Array, known: Array, mask: Array) -> Array:
     Gradients: flow into `noisy` and `known` where each is taken.
     Source: Janner et al., 2022, "Planning with diffusion for flexible behavior synthesis",
       section 3.3.
-    Example: `losses.inpaint(noisy, known, mask)`
+    Example: `diffusion.inpaint(noisy, known, mask)`
     """
     return jnp.where(mask, known, noisy)

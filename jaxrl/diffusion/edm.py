@@ -1,27 +1,23 @@
-"""Diffusion over continuous noise levels: EDM's preconditioning and steps, consistency models.
+"""Continuous noise levels: EDM's preconditioning and steps, the output of consistency models.
 
 Samples are [..., D], features last: noisy = clean + sigma * noise; sigma is [...].
 """
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 
 from jaxrl.core.types import Array
-from jaxrl.losses.generative.diffusion import _root
+from jaxrl.diffusion.variance_preserving import _root
 
 __all__ = [
-    "consistency",
     "consistency_output",
     "edm_churn",
     "edm_denoised",
     "edm_euler_step",
     "edm_heun_step",
     "edm_preconditioning",
-    "edm_weight",
     "karras_sigmas",
-    "pseudo_huber",
 ]
 
 
@@ -40,7 +36,7 @@ def karras_sigmas(
     Gradients: none is stopped.
     Source: Karras et al., 2022, "Elucidating the design space of diffusion-based generative
       models", eq. 5.
-    Example: `losses.karras_sigmas(fraction)`
+    Example: `diffusion.karras_sigmas(fraction)`
     """
     start, end = largest ** (1 / rho), smallest ** (1 / rho)
     return (start + fraction * (end - start)) ** rho
@@ -61,7 +57,7 @@ def edm_preconditioning(
     Gradients: none is stopped.
     Source: Karras et al., 2022, "Elucidating the design space of diffusion-based generative
       models", table 1.
-    Example: `losses.edm_preconditioning(sigma, data_scale=0.5)`
+    Example: `diffusion.edm_preconditioning(sigma, data_scale=0.5)`
     """
     total = jnp.square(sigma) + data_scale**2
     size = jnp.sqrt(total)
@@ -83,27 +79,10 @@ def edm_denoised(
     Gradients: none is stopped.
     Source: Karras et al., 2022, "Elucidating the design space of diffusion-based generative
       models", eq. 7.
-    Example: `losses.edm_denoised(noisy, output, sigma, data_scale=0.5)`
+    Example: `diffusion.edm_denoised(noisy, output, sigma, data_scale=0.5)`
     """
     skip, out, _, _ = edm_preconditioning(sigma, data_scale)
     return jnp.expand_dims(skip, -1) * noisy + jnp.expand_dims(out, -1) * output
-
-
-def edm_weight(sigma: Array, data_scale: Array | float = 0.5) -> Array:
-    """Weight of EDM's denoising loss: every noise level's loss starts at 1.
-
-    (sigma^2 + d^2) / (sigma d)^2 = 1 / c_out^2, d = data_scale
-
-    Args:
-      sigma: [...], positive.
-      data_scale: the data's standard deviation.
-    Returns: [...], to multiply `denoising_error(denoised, clean)` with.
-    Gradients: none is stopped.
-    Source: Karras et al., 2022, "Elucidating the design space of diffusion-based generative
-      models", table 1 and eq. 8.
-    Example: `losses.edm_weight(sigma, data_scale=0.5)`
-    """
-    return 1 / jnp.square(data_scale) + 1 / jnp.square(sigma)
 
 
 def edm_churn(
@@ -121,7 +100,7 @@ def edm_churn(
     Gradients: none is stopped.
     Source: Karras et al., 2022, "Elucidating the design space of diffusion-based generative
       models", algorithm 2, lines 4 to 6.
-    Example: `losses.edm_churn(noisy, noise, sigma, amount=0.2)`
+    Example: `diffusion.edm_churn(noisy, noise, sigma, amount=0.2)`
     """
     growth = jnp.square(amount) + 2 * amount
     return noisy + jnp.expand_dims(sigma * _root(growth), -1) * noise, sigma * (1 + amount)
@@ -139,7 +118,7 @@ def edm_euler_step(noisy: Array, denoised: Array, sigma: Array, next_sigma: Arra
     Gradients: none is stopped.
     Source: Karras et al., 2022, "Elucidating the design space of diffusion-based generative
       models", algorithm 1, lines 4 and 5.
-    Example: `losses.edm_euler_step(noisy, denoised, sigma, next_sigma)`
+    Example: `diffusion.edm_euler_step(noisy, denoised, sigma, next_sigma)`
     """
     ratio = jnp.expand_dims(next_sigma / sigma, -1)
     return ratio * noisy + (1 - ratio) * denoised
@@ -161,7 +140,7 @@ def edm_heun_step(
     Gradients: none is stopped.
     Source: Karras et al., 2022, "Elucidating the design space of diffusion-based generative
       models", algorithm 1.
-    Example: `losses.edm_heun_step(noisy, denoised, next_denoised, sigma, next_sigma)`
+    Example: `diffusion.edm_heun_step(noisy, denoised, next_denoised, sigma, next_sigma)`
     """
     euler = edm_euler_step(noisy, denoised, sigma, next_sigma)
     sigma, next_sigma = jnp.expand_dims(sigma, -1), jnp.expand_dims(next_sigma, -1)
@@ -191,55 +170,9 @@ def consistency_output(
     Returns: [..., D].
     Gradients: none is stopped.
     Source: Song et al., 2023, "Consistency models", appendix C.
-    Example: `losses.consistency_output(noisy, output, sigma)`
+    Example: `diffusion.consistency_output(noisy, output, sigma)`
     """
     above = sigma - smallest
     skip = data_scale**2 / (jnp.square(above) + data_scale**2)
     out = data_scale * above / jnp.sqrt(jnp.square(sigma) + data_scale**2)
     return jnp.expand_dims(skip, -1) * noisy + jnp.expand_dims(out, -1) * output
-
-
-def pseudo_huber(prediction: Array, target: Array, threshold: Array | float) -> Array:
-    """Distance that is squared when small and grows like the length when large, smooth everywhere.
-
-    sqrt(|prediction - target|^2 + threshold^2) - threshold
-
-    Args:
-      prediction, target: [..., D].
-      threshold: c, positive; 0.00054 sqrt(D) in the paper on consistency models.
-    Returns: [...].
-    Gradients: none flows into `target`.
-    Source: Song and Dhariwal, 2024, "Improved techniques for training consistency models".
-    Example: `losses.pseudo_huber(prediction, target, threshold=0.1).mean()`
-    """
-    # In units of the threshold and as d^2 / (sqrt(d^2 + 1) + 1): a difference of nearly equal
-    # numbers would lose all digits.
-    difference = (prediction - jax.lax.stop_gradient(target)) / jnp.expand_dims(threshold, -1)
-    size = jnp.square(difference).sum(-1)
-    return threshold * size / (jnp.sqrt(size + 1) + 1)
-
-
-def consistency(
-    prediction: Array,
-    target: Array,
-    sigma: Array,
-    lower_sigma: Array,
-    threshold: Array | float,
-) -> Array:
-    """Loss of a consistency model: neighbours on a noise path are to give the same clean sample.
-
-    pseudo_huber(f(x_sigma), stop(f(x_lower)), threshold) / (sigma - lower_sigma)
-
-    Args:
-      prediction: [..., D], f of the noisier sample, by `consistency_output`.
-      target: [..., D], f of the less noisy one: clean + lower_sigma * the same noise (training),
-        or a teacher's `edm_euler_step` or `edm_heun_step` from the noisier sample (distillation).
-      sigma, lower_sigma: [...], sigma the larger.
-      threshold: of `pseudo_huber`.
-    Returns: [...].
-    Gradients: none flows into `target`.
-    Source: Song et al., 2023, "Consistency models", eq. 7 and 10; the distance and the weight of
-      Song and Dhariwal, 2024, "Improved techniques for training consistency models".
-    Example: `losses.consistency(prediction, target, sigma, lower_sigma, threshold=0.1).mean()`
-    """
-    return pseudo_huber(prediction, target, threshold) / (sigma - lower_sigma)

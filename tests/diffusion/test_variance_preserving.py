@@ -2,11 +2,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tests.losses.compiled import losses
-from tests.losses.contract import Case, contract
+from tests.losses.compiled import diffusion, losses
+from tests.losses.contract import Case, contract, example
 
 SHAPE = (5, 3)
-LEVEL = {"alpha_bar"}
 HUGE = np.full(SHAPE, 1e15)
 
 
@@ -36,24 +35,24 @@ def simple(function, *names, **more):
 
 CASES = [
     simple(
-        losses.cosine_alpha_bar,
+        diffusion.cosine_alpha_bar,
         "time",
         extremes=lambda rng: [{"time": np.zeros(5)}, {"time": np.ones(5)}],
     ),
     simple(
-        losses.linear_alpha_bar,
+        diffusion.linear_alpha_bar,
         "time",
         extremes=lambda rng: [{"time": np.zeros(5)}, {"time": np.ones(5)}],
     ),
     Case(
-        losses.alpha_bar_from_beta,
+        diffusion.alpha_bar_from_beta,
         lambda rng: {"beta": rng.uniform(0.1, 0.3, 4)},
         gradient=("beta",),
         time=("beta",),
         extremes=lambda rng: [{"beta": np.zeros(4)}, {"beta": np.ones(4)}],
     ),
     Case(
-        losses.beta_from_alpha_bar,
+        diffusion.beta_from_alpha_bar,
         lambda rng: {"alpha_bar": np.array([0.9, 0.6, 0.3, 0.1])},
         gradient=("alpha_bar",),
         time=("alpha_bar",),
@@ -62,46 +61,32 @@ CASES = [
             {"alpha_bar": np.ones(4)},
         ],
     ),
-    simple(losses.add_noise, "clean", "noise", "alpha_bar", extremes=ends),
+    simple(diffusion.add_noise, "clean", "noise", "alpha_bar", extremes=ends),
     simple(
-        losses.clean_from_noise,
+        diffusion.clean_from_noise,
         "noisy",
         "noise",
         "alpha_bar",
         extremes=lambda rng: [{"alpha_bar": np.ones(5)}, {"noisy": HUGE}],
     ),
     simple(
-        losses.noise_from_clean,
+        diffusion.noise_from_clean,
         "noisy",
         "clean",
         "alpha_bar",
         extremes=lambda rng: [{"alpha_bar": np.zeros(5)}, {"noisy": HUGE}],
     ),
-    simple(losses.v_target, "clean", "noise", "alpha_bar", extremes=ends),
-    simple(losses.clean_from_v, "noisy", "v", "alpha_bar", extremes=ends),
-    simple(losses.noise_from_v, "noisy", "v", "alpha_bar", extremes=ends),
+    simple(diffusion.v_target, "clean", "noise", "alpha_bar", extremes=ends),
+    simple(diffusion.clean_from_v, "noisy", "v", "alpha_bar", extremes=ends),
+    simple(diffusion.noise_from_v, "noisy", "v", "alpha_bar", extremes=ends),
     simple(
-        losses.score_from_noise,
+        diffusion.score_from_noise,
         "noise",
         "alpha_bar",
         extremes=lambda rng: [{"alpha_bar": np.zeros(5)}],
     ),
-    Case(
-        losses.denoising_error,
-        inputs("prediction", "target"),
-        gradient=("prediction",),
-        stopped=("target",),
-        extremes=lambda rng: [{"target": HUGE}, {"prediction": -HUGE}],
-    ),
-    Case(
-        losses.denoising_score_matching,
-        inputs("score", "noise", "sigma"),
-        gradient=("score",),
-        stopped=("noise", "sigma"),
-        extremes=lambda rng: [{"score": HUGE}, {"sigma": np.zeros(5)}],
-    ),
     simple(
-        losses.denoising_posterior,
+        diffusion.denoising_posterior,
         "noisy",
         "clean",
         "alpha_bar",
@@ -113,7 +98,7 @@ CASES = [
         ],
     ),
     Case(
-        losses.ddim_step,
+        diffusion.ddim_step,
         lambda rng: {
             **inputs("noisy", "clean", "alpha_bar", "previous_alpha_bar")(rng),
             "eta": 0.7,
@@ -137,12 +122,12 @@ def test_conversions_return_what_noising_took():
         for k, v in inputs("clean", "noise", "alpha_bar")(np.random.default_rng(0)).items()
     }
     clean, noise, level = x["clean"], x["noise"], x["alpha_bar"]
-    noisy, v = losses.add_noise(clean, noise, level), losses.v_target(clean, noise, level)
+    noisy, v = diffusion.add_noise(clean, noise, level), diffusion.v_target(clean, noise, level)
     for ours, theirs in [
-        (losses.clean_from_noise(noisy, noise, level), clean),
-        (losses.noise_from_clean(noisy, clean, level), noise),
-        (losses.clean_from_v(noisy, v, level), clean),
-        (losses.noise_from_v(noisy, v, level), noise),
+        (diffusion.clean_from_noise(noisy, noise, level), clean),
+        (diffusion.noise_from_clean(noisy, clean, level), noise),
+        (diffusion.clean_from_v(noisy, v, level), clean),
+        (diffusion.noise_from_v(noisy, v, level), noise),
     ]:
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(
@@ -156,35 +141,36 @@ def test_conversions_return_what_noising_took():
         x, jnp.sqrt(level)[:, None] * clean, jnp.sqrt(1 - level)[:, None]
     ).sum()
     np.testing.assert_allclose(
-        losses.score_from_noise(noise, level), jax.grad(density)(noisy), rtol=1e-3, atol=1e-4
+        diffusion.score_from_noise(noise, level), jax.grad(density)(noisy), rtol=1e-3, atol=1e-4
     )
 
 
 def test_schedules():
     time = np.linspace(0, 1, 1001)
     cosine, linear = (
-        np.array(f(jnp.float32(time))) for f in (losses.cosine_alpha_bar, losses.linear_alpha_bar)
+        np.array(f(jnp.float32(time)))
+        for f in (diffusion.cosine_alpha_bar, diffusion.linear_alpha_bar)
     )
     f = lambda t: np.cos((t + 0.008) / 1.008 * np.pi / 2) ** 2
     np.testing.assert_allclose(cosine, f(time) / f(0), atol=1e-6)
     wide = lambda t: np.cos((t + 0.3) / 1.3 * np.pi / 2) ** 2
     np.testing.assert_allclose(
-        losses.cosine_alpha_bar(jnp.float32(time), 0.3), wide(time) / wide(0), atol=1e-6
+        diffusion.cosine_alpha_bar(jnp.float32(time), 0.3), wide(time) / wide(0), atol=1e-6
     )
     np.testing.assert_allclose(
-        losses.linear_alpha_bar(jnp.float32(time), 2.0, 3.0),
+        diffusion.linear_alpha_bar(jnp.float32(time), 2.0, 3.0),
         np.exp(-2 * time - 0.5 * time**2),
         rtol=1e-5,
     )
     # A thousand steps of Ho et al. approach the continuous schedule.
-    steps = losses.alpha_bar_from_beta(jnp.linspace(1e-4, 0.02, 1000))
+    steps = diffusion.alpha_bar_from_beta(jnp.linspace(1e-4, 0.02, 1000))
     np.testing.assert_allclose(steps, np.cumprod(1 - np.linspace(1e-4, 0.02, 1000)), rtol=1e-3)
     np.testing.assert_allclose(steps, linear[1:], atol=5e-3)
     for alpha_bar in (cosine, linear):
         assert alpha_bar[0] == 1 and (np.diff(alpha_bar) < 0).all()
-    beta = losses.beta_from_alpha_bar(jnp.float32(cosine[1:]))
+    beta = diffusion.beta_from_alpha_bar(jnp.float32(cosine[1:]))
     assert beta.max() == np.float32(0.999) and beta.min() > 0
-    np.testing.assert_allclose(losses.alpha_bar_from_beta(beta)[:-1], cosine[1:-1], atol=1e-4)
+    np.testing.assert_allclose(diffusion.alpha_bar_from_beta(beta)[:-1], cosine[1:-1], atol=1e-4)
 
 
 def test_posterior_is_bayes_rule():
@@ -197,7 +183,7 @@ def test_posterior_is_bayes_rule():
     )
     expected = mean[0] + covariance[0, 1] / covariance[1, 1] * (noisy - mean[1])
     variance = covariance[0, 0] - covariance[0, 1] ** 2 / covariance[1, 1]
-    ours = losses.denoising_posterior(
+    ours = diffusion.denoising_posterior(
         *(jnp.float32([x]) for x in (noisy, clean)), *map(jnp.float32, (b, previous))
     )
     np.testing.assert_allclose(ours[0], [expected], rtol=1e-5)
@@ -205,46 +191,23 @@ def test_posterior_is_bayes_rule():
 
 
 def test_ddim_with_all_its_noise_is_ddpm():
-    x = {k: jnp.float32(v) for k, v in CASES[-2].example().items()}
-    mean, variance = losses.denoising_posterior(**x)
-    ours, scale = losses.ddim_step(**x, eta=1.0)
+    x = {k: jnp.float32(v) for k, v in example(CASES, diffusion.denoising_posterior).items()}
+    mean, variance = diffusion.denoising_posterior(**x)
+    ours, scale = diffusion.ddim_step(**x, eta=1.0)
     np.testing.assert_allclose(ours, mean, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(scale**2, variance, rtol=1e-4)
-    assert (losses.ddim_step(**x)[1] == 0).all()
+    assert (diffusion.ddim_step(**x)[1] == 0).all()
 
 
 def test_ddim_carries_noise_to_data():
     """With the exact denoiser of N(0, 0.5^2) and small steps, x = z becomes 0.5 z."""
-    level = losses.cosine_alpha_bar(jnp.linspace(1, 0, 400)).at[0].set(1e-5)
+    level = diffusion.cosine_alpha_bar(jnp.linspace(1, 0, 400)).at[0].set(1e-5)
 
     def step(x, levels):
         b, cleaner = levels
         clean = jnp.sqrt(b) * 0.25 / (b * 0.25 + 1 - b) * x
-        return losses.ddim_step(x, clean, b, cleaner)[0], None
+        return diffusion.ddim_step(x, clean, b, cleaner)[0], None
 
     start = jnp.array([-1.0, 0.5, 2.0])
     end = jax.lax.scan(step, start, (level[:-1], level[1:]))[0]
     np.testing.assert_allclose(end, 0.5 * start, rtol=2e-2)
-
-
-def test_score_matching_finds_the_score():
-    """Data N(0, 0.8^2), noise 0.6: the best linear score has slope -1 / (0.64 + 0.36)."""
-    points, weights = np.polynomial.hermite_e.hermegauss(6)
-    clean, noise = (x.ravel() for x in np.meshgrid(0.8 * points, points))
-    weight = np.outer(weights, weights).ravel() / weights.sum() ** 2
-
-    def loss(slope):
-        noisy = jnp.float32(clean + 0.6 * noise)[:, None]
-        each = losses.denoising_score_matching(
-            slope * noisy, jnp.float32(noise)[:, None], jnp.full(36, 0.6)
-        )
-        return (weight * each).sum()
-
-    np.testing.assert_allclose(jax.grad(loss)(-1.0), 0, atol=1e-5)
-    assert jax.grad(loss)(-0.9) > 0.01
-    # By hand: |0.5 * 2 + 3|^2 / 2 + |0.5 * -2 + 1|^2 / 2
-    assert losses.denoising_score_matching(jnp.float32([2, -2]), jnp.float32([3, 1]), 0.5) == 8
-
-
-def test_denoising_error_is_a_mean():
-    assert losses.denoising_error(jnp.float32([1, 2, 3]), jnp.float32([1, 0, 1])) == 8 / 3

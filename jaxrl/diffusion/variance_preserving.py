@@ -1,4 +1,4 @@
-"""Diffusion in steps that keep the variance: schedules, noising, conversions, losses, steps.
+"""Diffusion in steps that keep the variance: schedules, noising, conversions, steps.
 
 Samples are [..., D], features last; alpha_bar, the share of the variance that is signal, is [...]:
 1 is clean, 0 is noise. Noise and what networks predict are arguments.
@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import math
 
-import jax
 import jax.numpy as jnp
 
 from jaxrl.core.types import Array
-from jaxrl.losses.representations.self_supervised import latent_prediction
 
 __all__ = [
     "add_noise",
@@ -22,9 +20,7 @@ __all__ = [
     "clean_from_v",
     "cosine_alpha_bar",
     "ddim_step",
-    "denoising_error",
     "denoising_posterior",
-    "denoising_score_matching",
     "linear_alpha_bar",
     "noise_from_clean",
     "noise_from_v",
@@ -57,7 +53,7 @@ def cosine_alpha_bar(time: Array, offset: float = 0.008) -> Array:
       last step finite.
     Gradients: none is stopped.
     Source: Nichol and Dhariwal, 2021, "Improved denoising diffusion probabilistic models", eq. 17.
-    Example: `losses.cosine_alpha_bar(time)`
+    Example: `diffusion.cosine_alpha_bar(time)`
     """
     first = math.cos(0.5 * math.pi * offset / (1 + offset)) ** 2
     return jnp.square(jnp.cos(0.5 * math.pi * (time + offset) / (1 + offset))) / first
@@ -75,7 +71,7 @@ def linear_alpha_bar(time: Array, first: float = 0.1, last: float = 20.0) -> Arr
     Gradients: none is stopped.
     Source: Song et al., 2021, "Score-based generative modeling through stochastic differential
       equations", appendix C (VP SDE); the limit of the betas of Ho et al., 2020.
-    Example: `losses.linear_alpha_bar(time)`
+    Example: `diffusion.linear_alpha_bar(time)`
     """
     return jnp.exp(-time * (first + 0.5 * time * (last - first)))
 
@@ -89,7 +85,7 @@ def alpha_bar_from_beta(beta: Array) -> Array:
     Returns: [T, ...].
     Gradients: none is stopped.
     Source: Ho et al., 2020, "Denoising diffusion probabilistic models", section 2.
-    Example: `losses.alpha_bar_from_beta(beta)`
+    Example: `diffusion.alpha_bar_from_beta(beta)`
     """
     return jnp.cumprod(1 - beta, axis=0)
 
@@ -106,7 +102,7 @@ def beta_from_alpha_bar(alpha_bar: Array, largest: float = 0.999) -> Array:
     Gradients: none is stopped; 0 where the limit holds.
     Source: Nichol and Dhariwal, 2021, "Improved denoising diffusion probabilistic models",
       section 3.2.
-    Example: `losses.beta_from_alpha_bar(alpha_bar)`
+    Example: `diffusion.beta_from_alpha_bar(alpha_bar)`
     """
     previous = jnp.concatenate([jnp.ones_like(alpha_bar[:1]), alpha_bar[:-1]])
     return jnp.minimum(1 - alpha_bar / previous, largest)
@@ -123,7 +119,7 @@ def add_noise(clean: Array, noise: Array, alpha_bar: Array) -> Array:
     Returns: [..., D].
     Gradients: none is stopped; 0 into `alpha_bar` through a root at 0.
     Source: Ho et al., 2020, "Denoising diffusion probabilistic models", eq. 4.
-    Example: `losses.add_noise(clean, noise, alpha_bar)`
+    Example: `diffusion.add_noise(clean, noise, alpha_bar)`
     """
     signal, spread = _amounts(alpha_bar)
     return signal * clean + spread * noise
@@ -140,7 +136,7 @@ def clean_from_noise(noisy: Array, noise: Array, alpha_bar: Array) -> Array:
     Returns: [..., D].
     Gradients: none is stopped.
     Source: Ho et al., 2020, "Denoising diffusion probabilistic models", eq. 15.
-    Example: `losses.clean_from_noise(noisy, noise, alpha_bar)`
+    Example: `diffusion.clean_from_noise(noisy, noise, alpha_bar)`
     """
     signal, spread = _amounts(alpha_bar)
     return (noisy - spread * noise) / signal
@@ -157,7 +153,7 @@ def noise_from_clean(noisy: Array, clean: Array, alpha_bar: Array) -> Array:
     Returns: [..., D].
     Gradients: none is stopped.
     Source: Song et al., 2021, "Denoising diffusion implicit models", eq. 9 solved for the noise.
-    Example: `losses.noise_from_clean(noisy, clean, alpha_bar)`
+    Example: `diffusion.noise_from_clean(noisy, clean, alpha_bar)`
     """
     signal, spread = _amounts(alpha_bar)
     return (noisy - signal * clean) / spread
@@ -175,7 +171,7 @@ def v_target(clean: Array, noise: Array, alpha_bar: Array) -> Array:
     Gradients: none is stopped.
     Source: Salimans and Ho, 2022, "Progressive distillation for fast sampling of diffusion models",
       section 4 and appendix D.
-    Example: `losses.v_target(clean, noise, alpha_bar)`
+    Example: `diffusion.v_target(clean, noise, alpha_bar)`
     """
     signal, spread = _amounts(alpha_bar)
     return signal * noise - spread * clean
@@ -193,7 +189,7 @@ def clean_from_v(noisy: Array, v: Array, alpha_bar: Array) -> Array:
     Gradients: none is stopped.
     Source: Salimans and Ho, 2022, "Progressive distillation for fast sampling of diffusion models",
       appendix D.
-    Example: `losses.clean_from_v(noisy, v, alpha_bar)`
+    Example: `diffusion.clean_from_v(noisy, v, alpha_bar)`
     """
     signal, spread = _amounts(alpha_bar)
     return signal * noisy - spread * v
@@ -211,7 +207,7 @@ def noise_from_v(noisy: Array, v: Array, alpha_bar: Array) -> Array:
     Gradients: none is stopped.
     Source: Salimans and Ho, 2022, "Progressive distillation for fast sampling of diffusion models",
       appendix D.
-    Example: `losses.noise_from_v(noisy, v, alpha_bar)`
+    Example: `diffusion.noise_from_v(noisy, v, alpha_bar)`
     """
     signal, spread = _amounts(alpha_bar)
     return spread * noisy + signal * v
@@ -230,43 +226,9 @@ def score_from_noise(noise: Array, alpha_bar: Array) -> Array:
     Source: Song et al., 2021, "Score-based generative modeling through stochastic differential
       equations"; Vincent, 2011, "A connection between score matching and denoising
       autoencoders".
-    Example: `losses.score_from_noise(noise, alpha_bar)`
+    Example: `diffusion.score_from_noise(noise, alpha_bar)`
     """
     return -noise / _amounts(alpha_bar)[1]
-
-
-def denoising_error(prediction: Array, target: Array) -> Array:
-    """Loss of one denoising prediction (DDPM): the mean squared error over a sample's features.
-
-    mean_d (prediction_d - target_d)^2
-
-    Args: prediction, target: [..., D]; the target is the noise, the clean sample, `v_target` or a
-      flow's velocity, as the network predicts.
-    Returns: [...], a mean over features as in published code (the paper writes the sum).
-    Gradients: none flows into `target`.
-    Source: Ho et al., 2020, "Denoising diffusion probabilistic models", eq. 14.
-    Example: `losses.denoising_error(prediction, target).mean()`
-    """
-    return latent_prediction(prediction, target, order=2)
-
-
-def denoising_score_matching(score: Array, noise: Array, sigma: Array) -> Array:
-    """Loss that fits the gradient of the log-density of samples with added noise.
-
-    sigma^2 |score + noise / sigma|^2 / 2 = |sigma score + noise|^2 / 2, at x = clean + sigma noise
-
-    Args:
-      score: [..., D], predicted at clean + sigma * noise.
-      noise: [..., D], standard normal.
-      sigma: [...], the noise's scale.
-    Returns: [...], summed over features, weighted with sigma^2 so that all levels count alike.
-    Gradients: none flows into `noise` and `sigma`.
-    Source: Song and Ermon, 2019, "Generative modeling by estimating gradients of the data
-      distribution", eq. 5 and 6; Vincent, 2011.
-    Example: `losses.denoising_score_matching(score, noise, sigma).mean()`
-    """
-    noise, sigma = jax.lax.stop_gradient((noise, sigma))
-    return 0.5 * jnp.square(jnp.expand_dims(sigma, -1) * score + noise).sum(-1)
 
 
 def denoising_posterior(
@@ -285,7 +247,7 @@ def denoising_posterior(
     Returns: the mean [..., D] and the variance [...], the same for each feature.
     Gradients: none is stopped.
     Source: Ho et al., 2020, "Denoising diffusion probabilistic models", eq. 6 and 7.
-    Example: `losses.denoising_posterior(noisy, clean, alpha_bar, previous_alpha_bar)`
+    Example: `diffusion.denoising_posterior(noisy, clean, alpha_bar, previous_alpha_bar)`
     """
     alpha = alpha_bar / previous_alpha_bar
     share = (1 - previous_alpha_bar) / (1 - alpha_bar)
@@ -315,7 +277,7 @@ def ddim_step(
     Returns: the mean [..., D] and the standard deviation [...]: the sample is mean + scale * noise.
     Gradients: none is stopped; 0 through a root at 0.
     Source: Song et al., 2021, "Denoising diffusion implicit models", eq. 12 and 16.
-    Example: `losses.ddim_step(noisy, clean, alpha_bar, previous_alpha_bar, eta=1.0)`
+    Example: `diffusion.ddim_step(noisy, clean, alpha_bar, previous_alpha_bar, eta=1.0)`
     """
     share = (1 - previous_alpha_bar) / (1 - alpha_bar)
     scale = eta * _root(share * (1 - alpha_bar / previous_alpha_bar))

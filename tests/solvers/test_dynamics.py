@@ -4,16 +4,10 @@ import numpy as np
 import pytest
 import scipy.optimize
 
-from tests.losses.compiled import losses
-from tests.losses.contract import Case, contract
-
-ROCK = np.array([[0.0, -1, 1], [1, 0, -1], [-1, 1, 0]])
-BIASED = np.array([[0.0, -1, 2], [1, 0, -1], [-2, 1, 0]])  # equilibrium (1, 2, 1) / 4
-
-
-def simplex(rng, *shape):
-    p = rng.uniform(0.2, 1, shape)
-    return p / p.sum(-1, keepdims=True)
+from tests.losses.compiled import losses, solvers
+from tests.losses.contract import Case, contract, example
+from tests.losses.games.test_equilibria import BIASED, simplex
+from tests.solvers.test_equilibria import ROCK
 
 
 def values(rng, *names):
@@ -23,7 +17,7 @@ def values(rng, *names):
 IMPOSSIBLE = np.array([0.0, -np.inf, 1.0, -np.inf]) * np.ones((5, 1))
 CASES = [
     Case(
-        losses.regret_matching,
+        solvers.regret_matching,
         lambda rng: {"regret": rng.normal(size=(5, 4)), "mask": np.arange(4) < np.full((5, 1), 3)},
         gradient=("regret",),
         extremes=lambda rng: [
@@ -34,12 +28,12 @@ CASES = [
         ],
     ),
     Case(
-        losses.regret_matching_plus,
+        solvers.regret_matching_plus,
         lambda rng: values(rng, "regret", "new_regret"),
         gradient=("regret", "new_regret"),
     ),
     Case(
-        losses.counterfactual_regret,
+        solvers.counterfactual_regret,
         lambda rng: (
             values(rng, "q_values")
             | {"policy": simplex(rng, 5, 4), "opponent_reach": rng.uniform(size=5)}
@@ -48,14 +42,7 @@ CASES = [
         extremes=lambda rng: [{"opponent_reach": np.zeros(5)}],
     ),
     Case(
-        losses.hedge,
-        lambda rng: values(rng, "logits", "payoff") | {"step_size": 0.5},
-        gradient=("logits", "payoff"),
-        extremes=lambda rng: [{"payoff": np.array([[1e6, 0, 0, -1e6]] * 5)}],
-        diverging=lambda rng: [{"logits": IMPOSSIBLE}],
-    ),
-    Case(
-        losses.optimistic_hedge,
+        solvers.optimistic_hedge,
         lambda rng: values(rng, "logits", "payoff", "old_payoff") | {"step_size": 0.5},
         gradient=("logits", "payoff", "old_payoff"),
         extremes=lambda rng: [{"payoff": np.array([[1e6, 0, 0, -1e6]] * 5)}],
@@ -63,7 +50,7 @@ CASES = [
     ),
     *(
         Case(
-            losses.ftrl,
+            solvers.ftrl,
             lambda rng, kind=kind: (
                 values(rng, "total_payoff") | {"step_size": 0.5, "regularizer": kind}
             ),
@@ -77,7 +64,7 @@ CASES = [
         for kind in ("entropy", "euclidean")
     ),
     Case(
-        losses.dilated_entropy_response,
+        solvers.dilated_entropy_response,
         lambda rng: values(rng, "payoff") | {"weight": rng.uniform(0.5, 2, (5, 1))},
         gradient=("payoff", "weight"),
         extremes=lambda rng: [
@@ -86,18 +73,18 @@ CASES = [
         ],
     ),
     Case(
-        losses.replicator,
+        solvers.replicator,
         lambda rng: values(rng, "payoff") | {"policy": simplex(rng, 5, 4)},
         gradient=("payoff", "policy"),
     ),
     Case(
-        losses.fictitious_play,
+        solvers.fictitious_play,
         lambda rng: {"policy": simplex(rng, 5, 4), "response": simplex(rng, 5, 4), "step": 3},
         gradient=("policy", "response"),
         extremes=lambda rng: [{"step": 0}, {"step": np.array(10**6)}],
     ),
     Case(
-        losses.aog,
+        solvers.aog,
         lambda rng: {
             "policy": simplex(rng, 5, 4),
             "anchor": simplex(rng, 5, 4),
@@ -109,12 +96,12 @@ CASES = [
         extremes=lambda rng: [{"gradient": np.full((5, 4), 1e6)}, {"step": np.array(10**6)}],
     ),
     Case(
-        losses.optimistic_gradient,
+        solvers.optimistic_gradient,
         lambda rng: values(rng, "x", "gradient") | {"step_size": 0.1, "extrapolation": 0.2},
         gradient=("x", "gradient"),
     ),
     Case(
-        losses.cgo,
+        solvers.cgo,
         lambda rng: {
             "x_gradient": rng.normal(size=(2, 3)),
             "y_gradient": rng.normal(size=(2, 4)),
@@ -125,7 +112,7 @@ CASES = [
         extremes=lambda rng: [{"cross_hessian": np.zeros((2, 3, 4))}, {"interaction": 0.0}],
     ),
     Case(
-        losses.complex_momentum,
+        solvers.complex_momentum,
         lambda rng: {
             "momentum": rng.normal(size=(5, 2)),
             "gradient": rng.normal(size=5),
@@ -134,6 +121,13 @@ CASES = [
             "step_size": 0.1,
         },
         gradient=("momentum", "gradient"),
+    ),
+    Case(
+        solvers.mirror_descent,
+        lambda rng: values(rng, "logits", "q_values") | {"step_size": 0.5, "temperature": 0.3},
+        gradient=("logits", "q_values"),
+        extremes=lambda rng: [{"q_values": np.full((5, 4), 1e6) * np.arange(4)}],
+        diverging=lambda rng: [{"logits": IMPOSSIBLE}],
     ),
 ]
 test_contract = contract(CASES)
@@ -156,8 +150,8 @@ def self_play(matrix, strategy, update, start, steps):
 
 def regrets(plus):
     def update(regret, policy, payoff):
-        new = losses.counterfactual_regret(payoff, policy, jnp.ones(()))
-        return losses.regret_matching_plus(regret, new) if plus else regret + new
+        new = solvers.counterfactual_regret(payoff, policy, jnp.ones(()))
+        return solvers.regret_matching_plus(regret, new) if plus else regret + new
 
     return update
 
@@ -167,24 +161,24 @@ START = (jnp.array([1.0, 0, 0]), jnp.array([0, 0.5, 1.0]))
 
 @pytest.mark.parametrize("plus", [False, True])
 def test_average_strategies_of_regret_matching_near_the_equilibrium(plus):
-    matrix, average, _ = self_play(BIASED, losses.regret_matching, regrets(plus), START, 2000)
-    assert losses.duality_gap(matrix, *average) < 0.1
+    matrix, average, _ = self_play(BIASED, solvers.regret_matching, regrets(plus), START, 2000)
+    assert solvers.duality_gap(matrix, *average) < 0.1
     np.testing.assert_allclose(average[0], [0.25, 0.5, 0.25], atol=0.05)
 
 
 def test_regret_matching_by_hand():
-    ours = losses.regret_matching(jnp.array([[3.0, -5, 1], [-1, -2, 0]]))
+    ours = solvers.regret_matching(jnp.array([[3.0, -5, 1], [-1, -2, 0]]))
     np.testing.assert_allclose(ours, [[0.75, 0, 0.25], [1 / 3] * 3])
     mask = jnp.array([True, True, False])
-    clipped = losses.regret_matching_plus(jnp.array([1.0, 2.0]), jnp.array([0.5, -3.0]))
+    clipped = solvers.regret_matching_plus(jnp.array([1.0, 2.0]), jnp.array([0.5, -3.0]))
     np.testing.assert_allclose(clipped, [1.5, 0])
-    legal = losses.regret_matching(jnp.array([[1.0, 1, 7], [-1, -1, 7]]), mask)
+    legal = solvers.regret_matching(jnp.array([[1.0, 1, 7], [-1, -1, 7]]), mask)
     np.testing.assert_allclose(legal, [[0.5, 0.5, 0]] * 2)
 
 
 def test_regret_is_against_the_value_of_the_strategy():
     q_values, policy = jnp.array([1.0, 0.0, 5.0]), jnp.array([0.5, 0.5, 0.0])
-    ours = losses.counterfactual_regret(q_values, policy, jnp.array(0.2))
+    ours = solvers.counterfactual_regret(q_values, policy, jnp.array(0.2))
     np.testing.assert_allclose(ours, [0.1, -0.1, 0.9], rtol=1e-6)
     np.testing.assert_allclose((policy * ours).sum(), 0, atol=1e-7)
 
@@ -193,8 +187,8 @@ def test_hedge_is_follow_the_regularised_leader():
     payoffs = np.random.default_rng(0).normal(size=(6, 4))
     logits = jnp.zeros(4)
     for payoff in payoffs:
-        logits = losses.hedge(logits, jnp.float32(payoff), 0.3)
-    expected = losses.ftrl(jnp.float32(payoffs.sum(0)), 0.3)
+        logits = solvers.mirror_descent(logits, jnp.float32(payoff), 0.3)
+    expected = solvers.ftrl(jnp.float32(payoffs.sum(0)), 0.3)
     np.testing.assert_allclose(jnp.exp(logits), expected, rtol=1e-5)
 
 
@@ -213,30 +207,30 @@ def test_ftrl_maximises_its_objective(kind):
         constraints={"type": "eq", "fun": lambda p: p.sum() - 1},
         tol=1e-12,
     )
-    np.testing.assert_allclose(losses.ftrl(jnp.float32(payoff), 0.7, kind), found.x, atol=1e-4)
+    np.testing.assert_allclose(solvers.ftrl(jnp.float32(payoff), 0.7, kind), found.x, atol=1e-4)
 
 
 def test_optimism_makes_the_last_iterate_converge_where_hedge_moves_away():
     def hedge(state, policy, payoff):
-        return losses.hedge(state, payoff, 0.1)
+        return solvers.mirror_descent(state, payoff, 0.1)
 
     def optimistic(state, policy, payoff):
-        return losses.optimistic_hedge(state[0], payoff, state[1], 0.1), payoff
+        return solvers.optimistic_hedge(state[0], payoff, state[1], 0.1), payoff
 
     start = jnp.array([0.5, 0, 0]), jnp.array([0, 0.5, 0])
     matrix, _, last = self_play(BIASED, jax.nn.softmax, hedge, start, 3000)
-    assert losses.duality_gap(matrix, *last) > 0.5
+    assert solvers.duality_gap(matrix, *last) > 0.5
     both = tuple((x, jnp.zeros(3)) for x in start)
     _, _, last = self_play(BIASED, lambda s: jax.nn.softmax(s[0]), optimistic, both, 3000)
-    assert losses.duality_gap(matrix, *last) < 1e-2
+    assert solvers.duality_gap(matrix, *last) < 1e-2
 
 
 def test_dilated_entropy_from_leaves_to_root_maximises_over_the_whole_tree():
     """Two actions at the root; after the first one, three more at a second place."""
     root, leaf = np.array([0.2, 0.6]), np.array([1.0, -0.5, 0.7])
-    policy, value = losses.dilated_entropy_response(jnp.float32(leaf), 0.4)
+    policy, value = solvers.dilated_entropy_response(jnp.float32(leaf), 0.4)
     above = jnp.float32(root) + jnp.array([1.0, 0.0]) * value
-    first, total = losses.dilated_entropy_response(above, 0.8)
+    first, total = solvers.dilated_entropy_response(above, 0.8)
 
     def objective(x):
         p, q = jax.nn.softmax(x[:2]), jax.nn.softmax(x[2:])
@@ -251,9 +245,9 @@ def test_dilated_entropy_from_leaves_to_root_maximises_over_the_whole_tree():
 def test_replicator_is_hedge_with_small_steps():
     with jax.enable_x64(True):
         p, u = jnp.array([0.2, 0.5, 0.3]), jnp.array([1.0, -0.5, 0.3])
-        change = (jnp.exp(losses.hedge(jnp.log(p), u, 1e-6)) - p) / 1e-6
-        np.testing.assert_allclose(losses.replicator(p, u), change, atol=1e-5)
-        np.testing.assert_allclose(losses.replicator(p, u).sum(), 0, atol=1e-12)
+        change = (jnp.exp(solvers.mirror_descent(jnp.log(p), u, 1e-6)) - p) / 1e-6
+        np.testing.assert_allclose(solvers.replicator(p, u), change, atol=1e-5)
+        np.testing.assert_allclose(solvers.replicator(p, u).sum(), 0, atol=1e-12)
 
 
 def test_fictitious_play_averages_best_responses_to_the_equilibrium():
@@ -262,14 +256,14 @@ def test_fictitious_play_averages_best_responses_to_the_equilibrium():
     def step(t, policies):
         x, y = policies
         best = jax.nn.one_hot(jnp.argmax(matrix @ y), 3), jax.nn.one_hot(jnp.argmin(x @ matrix), 3)
-        return tuple(losses.fictitious_play(p, b, t) for p, b in zip(policies, best, strict=True))
+        return tuple(solvers.fictitious_play(p, b, t) for p, b in zip(policies, best, strict=True))
 
     x, y = jax.lax.fori_loop(1, 3000, step, (jnp.array([1.0, 0, 0]), jnp.array([0, 1.0, 0])))
-    assert losses.duality_gap(matrix, x, y) < 0.1
+    assert solvers.duality_gap(matrix, x, y) < 0.1
     responses = np.eye(3)[[0, 2, 1, 1]]
     average = jnp.zeros(3)
     for t, response in enumerate(responses):
-        average = losses.fictitious_play(average, jnp.float32(response), t)
+        average = solvers.fictitious_play(average, jnp.float32(response), t)
     np.testing.assert_allclose(average, responses.mean(0), rtol=1e-6)
 
 
@@ -284,11 +278,11 @@ def test_the_gap_of_accelerated_optimistic_gradient_falls_like_one_over_t():
 
         def step(t, carry):
             z, half = carry
-            half = losses.aog(z, anchor, field(half), t, 0.1)
-            return losses.aog(z, anchor, field(half), t, 0.1), half
+            half = solvers.aog(z, anchor, field(half), t, 0.1)
+            return solvers.aog(z, anchor, field(half), t, 0.1), half
 
         gaps = [
-            t * losses.duality_gap(matrix, *jax.lax.fori_loop(1, t, step, (anchor, anchor))[0])
+            t * solvers.duality_gap(matrix, *jax.lax.fori_loop(1, t, step, (anchor, anchor))[0])
             for t in (1000, 10000)
         ]
     np.testing.assert_allclose(gaps[0], gaps[1], rtol=0.02)
@@ -304,7 +298,7 @@ def bilinear(update, x, y, steps):
 
 def test_competitive_gradients_converge_where_descent_ascent_diverges():
     def update(matrix, x, y, a):
-        dx, dy = losses.cgo(matrix @ y, x @ matrix, matrix, a)
+        dx, dy = solvers.cgo(matrix @ y, x @ matrix, matrix, a)
         return x - 0.1 * dx, y + 0.1 * dy
 
     one = jnp.ones(3)
@@ -313,8 +307,8 @@ def test_competitive_gradients_converge_where_descent_ascent_diverges():
 
 
 def test_competitive_gradients_by_their_definition():
-    x = CASES[-2].example()
-    dx, dy = losses.cgo(**x)
+    x = example(CASES, solvers.cgo)
+    dx, dy = solvers.cgo(**x)
     for k in range(2):
         cross, a = x["cross_hessian"][k], 0.5
         left = (np.eye(3) + a**2 * cross @ cross.T) @ dx[k]
@@ -328,8 +322,8 @@ def test_competitive_gradients_by_their_definition():
 def test_optimistic_gradients_converge_on_a_bilinear_game():
     def update(x, y, ahead_x, ahead_y):
         g_x, g_y = ahead_y, -ahead_x  # of the players' losses: xy and -xy
-        x, next_x = losses.optimistic_gradient(x, g_x, 0.1, 0.2)
-        y, next_y = losses.optimistic_gradient(y, g_y, 0.1, 0.2)
+        x, next_x = solvers.optimistic_gradient(x, g_x, 0.1, 0.2)
+        y, next_y = solvers.optimistic_gradient(y, g_y, 0.1, 0.2)
         return x, y, next_x, next_y
 
     start = tuple(jnp.ones(()) for _ in range(4))
@@ -343,8 +337,8 @@ def test_a_turning_momentum_converges_on_a_simultaneous_bilinear_game(phase, con
 
     def update(_, carry):
         x, y, m_x, m_y = carry
-        m_x, u_x = losses.complex_momentum(m_x, y, 0.9, phase, 0.05)
-        m_y, u_y = losses.complex_momentum(m_y, -x, 0.9, phase, 0.05)
+        m_x, u_x = solvers.complex_momentum(m_x, y, 0.9, phase, 0.05)
+        m_y, u_y = solvers.complex_momentum(m_y, -x, 0.9, phase, 0.05)
         return x + u_x, y + u_y, m_x, m_y
 
     start = jnp.ones(()), jnp.ones(()), jnp.zeros(2), jnp.zeros(2)
@@ -356,8 +350,32 @@ def test_a_turning_momentum_converges_on_a_simultaneous_bilinear_game(phase, con
 def test_complex_momentum_by_complex_numbers():
     momentum, gradient, beta = 0.3 - 0.7j, 0.4, 0.8 * np.exp(0.5j)
     expected = beta * momentum - gradient
-    ours, update = losses.complex_momentum(
+    ours, update = solvers.complex_momentum(
         jnp.array([0.3, -0.7]), jnp.array(gradient), 0.8, 0.5, 0.1
     )
     np.testing.assert_allclose(ours, [expected.real, expected.imag], rtol=1e-5)
     np.testing.assert_allclose(update, 0.1 * expected.real, rtol=1e-5)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.4])
+def test_mirror_descent_is_the_best_of_its_objective(temperature):
+    rng = np.random.default_rng(1)
+    with jax.enable_x64(True):
+        old, q_values = jnp.asarray(rng.normal(size=(2, 4)))
+
+        def loss(logits):
+            entropy = losses.categorical_entropy(logits)
+            return losses.mdpo(logits, old, q_values, 0.5) - temperature * entropy
+
+        best = solvers.mirror_descent(old, q_values, 0.5, temperature)
+        np.testing.assert_allclose(jnp.exp(best).sum(), 1)
+        np.testing.assert_allclose(jax.grad(loss)(best), 0, atol=1e-12)
+        for noise in 0.1 * rng.normal(size=(5, 4)):
+            assert loss(best + noise) > loss(best)
+
+
+def test_mirror_ascent_with_entropy_converges_to_the_regularised_best_policy():
+    q_values, log_prob = jnp.array([1.0, 0.5, -0.2]), jnp.log(jnp.array([0.1, 0.1, 0.8]))
+    for _ in range(100):
+        log_prob = solvers.mirror_descent(log_prob, q_values, 0.5, 0.3)
+    np.testing.assert_allclose(log_prob, jax.nn.log_softmax(q_values / 0.3), atol=1e-5)

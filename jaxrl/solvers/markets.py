@@ -1,4 +1,4 @@
-"""Auctions, forecasts and portfolios."""
+"""Auctions and portfolios."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.core.types import Array
-from jaxrl.losses.reductions import at_action
 
-__all__ = ["proper_score", "smoothed_auction", "universal_portfolio"]
+__all__ = [
+    "smoothed_auction",
+    "universal_portfolio",
+]
 
 
 def smoothed_auction(
@@ -26,7 +28,7 @@ def smoothed_auction(
     Gradients: none is stopped.
     Source: Kohring et al., 2023, "Enabling first-order gradient-based learning for equilibrium
       computation in markets".
-    Example: `losses.smoothed_auction(bid, temperature=0.1)`
+    Example: `solvers.smoothed_auction(bid, temperature=0.1)`
     """
     allocation = jax.nn.softmax(bid / temperature)
     if price == "first":
@@ -35,32 +37,6 @@ def smoothed_auction(
         raise ValueError(f"price is 'first' or 'second', not {price!r}")
     itself = jnp.eye(bid.shape[-1], dtype=bool)
     return allocation, allocation * jnp.where(itself, 0, bid[..., None, :]).max(-1)
-
-
-def proper_score(prob: Array, outcome: Array, rule: str = "quadratic") -> Array:
-    """Reward of a probability forecast that is highest, in expectation, for the honest one.
-
-    quadratic: 2 p_o - sum_a p_a^2; log: log p_o; spherical: p_o / |p|
-
-    Args:
-      prob: [..., A], the forecast.
-      outcome: o, [...], integers from 0 to A - 1.
-      rule: "quadratic" (Brier), "log" or "spherical".
-    Returns: [...], to be maximised; -inf for a log score of what was held impossible.
-    Gradients: none is stopped.
-    Source: Gneiting and Raftery, 2007, "Strictly proper scoring rules, prediction, and
-      estimation".
-    Example: `losses.proper_score(prob, outcome)`
-    """
-    happened = at_action(prob, outcome)
-    if rule == "log":
-        return jnp.log(happened)
-    square = jnp.square(prob).sum(-1)
-    if rule == "quadratic":
-        return 2 * happened - square
-    if rule != "spherical":
-        raise ValueError(f"rule is 'quadratic', 'log' or 'spherical', not {rule!r}")
-    return happened / jnp.sqrt(square)
 
 
 def universal_portfolio(portfolio: Array, log_wealth: Array) -> Array:
@@ -74,6 +50,6 @@ def universal_portfolio(portfolio: Array, log_wealth: Array) -> Array:
     Returns: [..., D]. Its wealth is the strategies' mean, so its growth nears the best one's.
     Gradients: none is stopped.
     Source: Cover, 1991, "Universal portfolios" (for a finite set of strategies).
-    Example: `losses.universal_portfolio(portfolio, log_wealth)`
+    Example: `solvers.universal_portfolio(portfolio, log_wealth)`
     """
     return (portfolio * jax.nn.softmax(log_wealth)[..., None, :]).sum(-1)

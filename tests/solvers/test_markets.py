@@ -3,20 +3,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.losses.compiled import losses
+from tests.losses.compiled import solvers
 from tests.losses.contract import Case, contract
 
-
-def forecast(rng, rule):
-    p = rng.uniform(0.2, 1, (5, 3))
-    return {"prob": p / p.sum(-1, keepdims=True), "outcome": rng.integers(0, 3, 5), "rule": rule}
-
-
-CERTAIN = np.array([[1.0, 0, 0]] * 5)
 CASES = [
     *(
         Case(
-            losses.smoothed_auction,
+            solvers.smoothed_auction,
             lambda rng, price=price: {
                 "bid": rng.uniform(size=(4, 3)),
                 "temperature": 0.2,
@@ -32,19 +25,8 @@ CASES = [
         )
         for price in ("first", "second")
     ),
-    *(
-        Case(
-            losses.proper_score,
-            lambda rng, rule=rule: forecast(rng, rule),
-            gradient=("prob",),
-            extremes=lambda rng, rule=rule: [] if rule == "log" else [{"prob": CERTAIN}],
-            diverging=lambda rng: [{"prob": CERTAIN}],
-            name=f"proper_score_{rule}",
-        )
-        for rule in ("quadratic", "log", "spherical")
-    ),
     Case(
-        losses.universal_portfolio,
+        solvers.universal_portfolio,
         lambda rng: {"portfolio": rng.uniform(size=(2, 3)), "log_wealth": rng.normal(size=3)},
         gradient=("portfolio", "log_wealth"),
         extremes=lambda rng: [{"log_wealth": np.array([1e4, 0, -1e4])}],
@@ -53,37 +35,14 @@ CASES = [
 test_contract = contract(CASES)
 
 
-@pytest.mark.parametrize("rule", ["quadratic", "log", "spherical"])
-def test_honest_forecasts_score_best(rule):
-    truth = jnp.array([0.5, 0.2, 0.3])
-    outcomes = jnp.arange(3)
-
-    def expected(logits):
-        prob = jnp.broadcast_to(jax.nn.softmax(logits), (3, 3))
-        return (truth * losses.proper_score(prob, outcomes, rule)).sum()
-
-    np.testing.assert_allclose(jax.grad(expected)(jnp.log(truth)), 0, atol=1e-6)
-    assert expected(jnp.log(truth)) > expected(jnp.log(truth) + jnp.array([0.3, 0, 0]))
-
-
-def test_scores_by_hand():
-    prob, outcome = jnp.array([0.6, 0.8]) / 1.4, jnp.array(1)
-    p = np.array([0.6, 0.8]) / 1.4
-    np.testing.assert_allclose(losses.proper_score(prob, outcome), 2 * p[1] - (p**2).sum())
-    np.testing.assert_allclose(losses.proper_score(prob, outcome, "log"), np.log(p[1]), rtol=1e-6)
-    np.testing.assert_allclose(losses.proper_score(prob, outcome, "spherical"), 0.8, rtol=1e-6)
-    with pytest.raises(ValueError, match="rule is"):
-        losses.proper_score(prob, outcome, "linear")
-
-
 def test_a_cold_auction_is_the_real_one():
     bid = jnp.array([0.3, 0.9, 0.6])
-    first = losses.smoothed_auction(bid, 1e-3)
-    second = losses.smoothed_auction(bid, 1e-3, "second")
+    first = solvers.smoothed_auction(bid, 1e-3)
+    second = solvers.smoothed_auction(bid, 1e-3, "second")
     np.testing.assert_allclose(first, [[0, 1, 0], [0, 0.9, 0]], atol=1e-6)
     np.testing.assert_allclose(second, [[0, 1, 0], [0, 0.6, 0]], atol=1e-6)
     with pytest.raises(ValueError, match="price is"):
-        losses.smoothed_auction(bid, 1.0, "third")
+        solvers.smoothed_auction(bid, 1.0, "third")
 
 
 def test_pathwise_gradients_of_a_smoothed_auction_find_the_equilibrium_bids():
@@ -96,7 +55,7 @@ def test_pathwise_gradients_of_a_smoothed_auction_find_the_equilibrium_bids():
 
     def gain(slope, rival, temperature):
         bids = jnp.stack([mine * slope, other * rival], -1)
-        allocation, payment = losses.smoothed_auction(bids, temperature)
+        allocation, payment = solvers.smoothed_auction(bids, temperature)
         return (mine * allocation[..., 0] - payment[..., 0]).mean()
 
     gradient = jax.jit(jax.grad(gain))
@@ -114,7 +73,7 @@ def test_wealth_of_the_universal_portfolio_is_the_mean_of_its_strategies():
     wealth, log_wealth = 1.0, jnp.zeros(21)
     for t in range(60):
         growth = jnp.array([1.0, 0.5 if t % 2 else 2.0])
-        wealth = wealth * growth @ losses.universal_portfolio(portfolio, log_wealth)
+        wealth = wealth * growth @ solvers.universal_portfolio(portfolio, log_wealth)
         log_wealth = log_wealth + jnp.log(growth @ portfolio)
     np.testing.assert_allclose(wealth, jnp.exp(log_wealth).mean(), rtol=1e-4)
     assert wealth > 5 and log_wealth[0] == log_wealth[-1] == 0  # either asset alone gains nothing

@@ -1,4 +1,4 @@
-"""One step of learning in games, as functions of arrays: regret, mirror descent, optimism.
+"""One step of learning in games: regret, mirror descent, optimism.
 
 Payoffs are what a player gains (maximised); gradients are those of losses (minimised).
 """
@@ -20,7 +20,7 @@ __all__ = [
     "dilated_entropy_response",
     "fictitious_play",
     "ftrl",
-    "hedge",
+    "mirror_descent",
     "optimistic_gradient",
     "optimistic_hedge",
     "regret_matching",
@@ -42,7 +42,7 @@ def regret_matching(regret: Array, mask: Array | None = None) -> Array:
     Source: Hart and Mas-Colell, 2000, "A simple adaptive procedure leading to correlated
       equilibrium"; Zinkevich et al., 2007, "Regret minimization in games with incomplete
       information", eq. 8.
-    Example: `losses.regret_matching(regret, mask)`
+    Example: `solvers.regret_matching(regret, mask)`
     """
     legal = _allowed(regret, mask)
     positive = jnp.where(legal, jnp.maximum(regret, 0), 0)
@@ -60,7 +60,7 @@ def regret_matching_plus(regret: Array, new_regret: Array) -> Array:
     Returns: [..., A].
     Gradients: none is stopped.
     Source: Tammelin, 2014, "Solving large imperfect information games using CFR+".
-    Example: `losses.regret_matching_plus(regret, new_regret)`
+    Example: `solvers.regret_matching_plus(regret, new_regret)`
     """
     return jnp.maximum(regret + new_regret, 0)
 
@@ -78,28 +78,42 @@ def counterfactual_regret(q_values: Array, policy: Array, opponent_reach: Array)
     Gradients: none is stopped.
     Source: Zinkevich et al., 2007, "Regret minimization in games with incomplete information",
       eq. 7.
-    Example: `losses.counterfactual_regret(q_values, policy, opponent_reach)`
+    Example: `solvers.counterfactual_regret(q_values, policy, opponent_reach)`
     """
     value = (policy * q_values).sum(-1, keepdims=True)
     return opponent_reach[..., None] * (q_values - value)
 
 
-def hedge(logits: Array, payoff: Array, step_size: Array | float) -> Array:
-    """Multiplicative weights: actions that paid become likelier; mirror descent with entropy.
+def mirror_descent(
+    logits: Array, q_values: Array, step_size: Array | float, temperature: Array | float = 0.0
+) -> Array:
+    """Mirror descent with entropy, in closed form: the best policy near an old one, or Hedge.
 
-    policy_next proportional to policy exp(step_size * payoff)
+    argmax_p <p, Q> + temperature H(p) - KL(p || old) / step_size
+      = softmax((log old + step_size Q) / (1 + step_size temperature))
+
+    Without temperature it is the natural policy gradient's step for a tabular softmax policy, and
+    exponential weights (Hedge): old exp(step_size Q). With a reference for the old policy it is the
+    best trade-off between values and divergence from it: step_size is 1 / beta. With temperature,
+    iterated, it is entropy-regularised policy mirror ascent.
 
     Args:
-      logits: [..., A], unnormalised; -inf for illegal actions.
-      payoff: [..., A], of this iteration.
-      step_size: positive, broadcasts to [..., A].
-    Returns: [..., A], log-probabilities.
+      logits: [..., A], the old policy's, unnormalised; -inf where an action cannot be taken.
+      q_values: [..., A], finite: payoffs, values, win rates against an opponent.
+      step_size: eta, positive, broadcasts to [..., A].
+      temperature: of the entropy, at least 0.
+    Returns: [..., A], logarithms of the new policy's probabilities.
     Gradients: none is stopped.
-    Source: Freund and Schapire, 1997, "A decision-theoretic generalization of on-line learning
-      and an application to boosting".
-    Example: `losses.hedge(logits, payoff, step_size=0.1)`
+    Source: Agarwal et al., 2021, "On the theory of policy gradient methods", section 5; Freund and
+      Schapire, 1997, "A decision-theoretic generalization of on-line learning and an application to
+      boosting" (Hedge); Rafailov et al., 2023, "Direct preference optimization", eq. 4;
+      Yardim et al., 2023, "Policy mirror ascent for efficient and independent learning in mean
+      field games" (the idea); the closed form is derived here from the objective's stationary
+      point.
+    Example: `solvers.mirror_descent(logits, q_values, step_size=0.5)`
     """
-    return jax.nn.log_softmax(logits + step_size * payoff)
+    sum_of_both = jax.nn.log_softmax(logits) + step_size * q_values
+    return jax.nn.log_softmax(sum_of_both / (1 + step_size * temperature))
 
 
 def optimistic_hedge(
@@ -118,9 +132,9 @@ def optimistic_hedge(
     Source: Syrgkanis et al., 2015, "Fast convergence of regularized learning in games";
       Daskalakis and Panageas, 2019, "Last-iterate convergence: zero-sum games and constrained
       min-max optimization".
-    Example: `losses.optimistic_hedge(logits, payoff, old_payoff, step_size=0.1)`
+    Example: `solvers.optimistic_hedge(logits, payoff, old_payoff, step_size=0.1)`
     """
-    return hedge(logits, 2 * payoff - old_payoff, step_size)
+    return mirror_descent(logits, 2 * payoff - old_payoff, step_size)
 
 
 def ftrl(total_payoff: Array, step_size: Array | float, regularizer: str = "entropy") -> Array:
@@ -135,7 +149,7 @@ def ftrl(total_payoff: Array, step_size: Array | float, regularizer: str = "entr
     Returns: [..., A], probabilities.
     Gradients: none is stopped.
     Source: Shalev-Shwartz, 2012, "Online learning and online convex optimization", section 2.
-    Example: `losses.ftrl(total_payoff, step_size=0.1)`
+    Example: `solvers.ftrl(total_payoff, step_size=0.1)`
     """
     project = {"entropy": jax.nn.softmax, "euclidean": sparsemax}[regularizer]
     return project(step_size * total_payoff)
@@ -156,7 +170,7 @@ def dilated_entropy_response(payoff: Array, weight: Array | float) -> tuple[Arra
     Source: Hoda et al., 2010, "Smoothing techniques for computing Nash equilibria of sequential
       games"; Fiegel et al., 2023, "Adapting to game trees in zero-sum imperfect information
       games".
-    Example: `losses.dilated_entropy_response(payoff, weight=0.5)`
+    Example: `solvers.dilated_entropy_response(payoff, weight=0.5)`
     """
     weight = jnp.asarray(weight, payoff.dtype)
     scaled = payoff / weight
@@ -173,7 +187,7 @@ def replicator(policy: Array, payoff: Array) -> Array:
     Returns: [..., A], with sum 0.
     Gradients: none is stopped.
     Source: Taylor and Jonker, 1978, "Evolutionary stable strategies and game dynamics".
-    Example: `losses.replicator(policy, payoff)`
+    Example: `solvers.replicator(policy, payoff)`
     """
     return policy * (payoff - (policy * payoff).sum(-1, keepdims=True))
 
@@ -190,7 +204,7 @@ def fictitious_play(policy: Array, response: Array, step: Array | int) -> Array:
     Returns: [..., A].
     Gradients: none is stopped.
     Source: Brown, 1951, "Iterative solution of games by fictitious play".
-    Example: `losses.fictitious_play(policy, response, step=3)`
+    Example: `solvers.fictitious_play(policy, response, step=3)`
     """
     share = 1 / (jnp.asarray(step) + 1)
     return policy + (response - policy) * share.astype(policy.dtype)
@@ -213,7 +227,7 @@ def aog(
     Returns: [..., A], probabilities.
     Gradients: none is stopped.
     Source: Cai and Zheng, 2023, "Doubly optimal no-regret learning in monotone games".
-    Example: `losses.aog(policy, anchor, gradient, step=1, step_size=0.1)`
+    Example: `solvers.aog(policy, anchor, gradient, step=1, step_size=0.1)`
     """
     share = (1 / (jnp.asarray(step) + 1)).astype(policy.dtype)
     return sparsemax(policy - step_size * gradient + share * (anchor - policy))
@@ -236,7 +250,7 @@ def optimistic_gradient(
     Source: Popov, 1980, "A modification of the Arrow-Hurwicz method for search of saddle points";
       Hsieh et al., 2022, "No-regret learning in games with noisy feedback: faster rates and
       adaptivity via learning rate separation".
-    Example: `losses.optimistic_gradient(x, gradient, step_size=0.1, extrapolation=0.1)`
+    Example: `solvers.optimistic_gradient(x, gradient, step_size=0.1, extrapolation=0.1)`
     """
     following = x - step_size * gradient
     return following, following - extrapolation * gradient
@@ -257,7 +271,7 @@ def cgo(
     Gradients: none is stopped.
     Source: Vyas et al., 2023, "Competitive gradient optimization"; Schaefer and Anandkumar,
       2019, "Competitive gradient descent".
-    Example: `losses.cgo(x_gradient, y_gradient, cross_hessian, interaction=1.0)`
+    Example: `solvers.cgo(x_gradient, y_gradient, cross_hessian, interaction=1.0)`
     """
     dtype = x_gradient.dtype
     precise = jnp.promote_types(dtype, jnp.float32)  # there is no solver in half precision
@@ -293,7 +307,7 @@ def complex_momentum(
     Returns: the next momentum [..., 2] and the update [...], to be added to the parameters.
     Gradients: none is stopped.
     Source: Lorraine et al., 2022, "Complex momentum for optimization in games".
-    Example: `losses.complex_momentum(momentum, gradient, magnitude=0.8, phase=0.4, step_size=0.1)`
+    Example: `solvers.complex_momentum(momentum, gradient, magnitude=0.8, phase=0.4, step_size=0.1)`
     """
     real, imaginary = momentum[..., 0], momentum[..., 1]
     cosine, sine = (jnp.asarray(magnitude * f(phase), momentum.dtype) for f in (jnp.cos, jnp.sin))

@@ -1,0 +1,32 @@
+"""Masked diffusion of tokens: its reverse step."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl.core.types import Array
+
+__all__ = [
+    "unmasking_probs",
+]
+
+
+def unmasking_probs(logits: Array, alpha: Array, next_alpha: Array) -> Array:
+    """What a masked token becomes in one reverse step: which token, or still masked.
+
+    (next_alpha - alpha) / (1 - alpha) softmax(logits), and (1 - next_alpha) / (1 - alpha) for mask
+
+    Args:
+      logits: [..., V], of the clean token; -inf where impossible.
+      alpha: [...], the probability of no mask now, below 1.
+      next_alpha: [...], that at the less noisy time, at least `alpha`.
+    Returns: [..., V + 1], probabilities, the mask last. Tokens without a mask stay as they are.
+    Gradients: none is stopped.
+    Source: Sahoo et al., 2024, "Simple and effective masked diffusion language models",
+      section 3.
+    Example: `diffusion.unmasking_probs(logits, alpha, next_alpha)`
+    """
+    reveal = jnp.expand_dims((next_alpha - alpha) / (1 - alpha), -1)
+    prob = reveal * jax.nn.softmax(logits)
+    return jnp.concatenate([prob, jnp.broadcast_to(1 - reveal, (*prob.shape[:-1], 1))], -1)

@@ -1,0 +1,155 @@
+"""Gradients that are not plain derivatives: scaled, passed through, corrected, of inner optima."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl.core.types import Array
+
+__all__ = [
+    "gumbel_softmax",
+    "neumann_inverse",
+    "recursive_momentum",
+    "reptile_gradient",
+    "scale_gradient",
+    "straight_through",
+]
+
+
+def _zero(x: Array) -> Array:
+    """Exactly 0, with the derivative of x, where that is finite."""
+    return jnp.where(jnp.isfinite(x), x - jax.lax.stop_gradient(x), 0)
+
+
+def scale_gradient(x: Array, scale: Array | float) -> Array:
+    """The same value with a scaled gradient: how strongly a loss reaches what made it.
+
+    x, with d/dx = scale
+
+    Args:
+      x: [...].
+      scale: broadcasts to [...]; 0 stops the gradient, -1 reverses it.
+    Returns: [...], `x`.
+    Gradients: flow into `x` where it is finite, times `scale`; none flows into `scale`.
+    Source: Schrittwieser et al., 2020, "Mastering Atari, Go, chess and shogi by planning with a
+      learned model", appendix G.
+    Example: `gradients.scale_gradient(x, scale=0.5)`
+    """
+    return jax.lax.stop_gradient(x) + jax.lax.stop_gradient(scale) * _zero(x)
+
+
+def straight_through(value: Array, surrogate: Array) -> Array:
+    """Straight-through estimator: one array's value, with the gradient of a smooth other.
+
+    value, with the derivative of surrogate: stop(value - surrogate) + surrogate
+
+    Args:
+      value: [...], what the loss is to see: a one-hot draw, a rounded latent.
+      surrogate: [...], its smooth relative, such as the probabilities.
+    Returns: [...], exactly `value`.
+    Gradients: flow into `surrogate` only, where it is finite.
+    Source: Bengio et al., 2013, "Estimating or propagating gradients through stochastic neurons
+      for conditional computation"; Hafner et al., 2021, "Mastering Atari with discrete world
+      models", algorithm 1 (one-hot latents).
+    Example: `gradients.straight_through(value, surrogate)`
+    """
+    return jax.lax.stop_gradient(value) + _zero(surrogate)  # in this order it is not rounded
+
+
+def recursive_momentum(
+    momentum: Array,
+    gradient: Array,
+    old_gradient: Array,
+    rate: Array | float,
+    weight: Array | float = 1.0,
+) -> Array:
+    """STORM's estimate of a gradient: momentum, corrected for the step that the parameters made.
+
+    gradient + (1 - rate) (momentum - weight old_gradient)
+
+    Args:
+      momentum: [..., P], the last estimate, at the old parameters.
+      gradient: [..., P], of a new sample at the new parameters.
+      old_gradient: [..., P], of the same sample at the old parameters.
+      rate: in [0, 1], broadcasts to [...]; 1: the new gradient alone.
+      weight: broadcasts to [...], old over new policy's probability of the sample, which the new
+        policy drew; 1 where the parameters do not change what is drawn.
+    Returns: [..., P], the next estimate; without bias if `momentum` had none.
+    Gradients: none flows: this is an estimate.
+    Source: Cutkosky and Orabona, 2019, "Momentum-based variance reduction in non-convex SGD",
+      algorithm 1; in reinforcement learning Yuan et al., 2020, "Stochastic recursive momentum for
+      policy gradient methods", Barakat et al., 2023, "Reinforcement learning with general
+      utilities".
+    Example: `gradients.recursive_momentum(momentum, gradient, old_gradient, rate=0.1)`
+    """
+    rate, weight = jnp.expand_dims(rate, -1), jnp.expand_dims(weight, -1)
+    return jax.lax.stop_gradient(gradient + (1 - rate) * (momentum - weight * old_gradient))
+
+
+def neumann_inverse(
+    hessian_vector_product: Callable[[Array], Array], vector: Array, step: float, terms: int
+) -> Array:
+    """Inverse Hessian times a vector by Neumann's series: gradients through an inner optimum.
+
+    step sum_(j < terms) (1 - step H)^j vector, which tends to H^-1 vector
+
+    Implicit differentiation of an outer loss F of w*(h) = argmin_w L(w, h), as in BARFI:
+    dF/dh = partial_h F - (d^2 L / dh dw) H^-1 partial_w F, H the Hessian of L in w at w*.
+
+    Args:
+      hessian_vector_product: v -> H v, linear; by jax.jvp of jax.grad(L).
+      vector: [...], what H takes, such as the outer loss's gradient.
+      step: positive, below 2 / (H's largest eigenvalue); H's eigenvalues are to be positive.
+      terms: of the series; the error falls like (1 - step * eigenvalue)^terms.
+    Returns: [...].
+    Gradients: none is stopped.
+    Source: Lorraine et al., 2020, "Optimizing millions of hyperparameters by implicit
+      differentiation", algorithm 3; Gupta et al., 2023, "Behavior alignment via reward function
+      optimization" (BARFI).
+    Example: `gradients.neumann_inverse(hessian_vector_product, vector, step=0.1, terms=20)`
+    """
+
+    def add(_: int, state: tuple[Array, Array]) -> tuple[Array, Array]:
+        total, term = state
+        return total + term, term - step * hessian_vector_product(term)
+
+    total, _ = jax.lax.fori_loop(0, terms, add, (jnp.zeros_like(vector), vector))
+    return step * total
+
+
+def reptile_gradient(parameter: Array, adapted: Array) -> Array:
+    """Reptile: meta-learning by the gradient towards the parameters at which tasks end.
+
+    parameter - mean_n adapted_n
+
+    Args:
+      parameter: [...], the initialisation; for jax.tree.map.
+      adapted: [..., N], after training from it on each of N tasks.
+    Returns: [...], for an optimiser: with learning rate e, parameter + e (mean - parameter).
+    Gradients: none flows: this is a gradient.
+    Source: Nichol et al., 2018, "On first-order meta-learning algorithms", algorithms 1 and 2.
+    Example: `gradients.reptile_gradient(parameter, adapted)`
+    """
+    return jax.lax.stop_gradient(parameter - adapted.mean(-1))
+
+
+def gumbel_softmax(logits: Array, gumbel: Array, temperature: Array | float) -> Array:
+    """A relaxed draw of a token, through which a reward's gradient can flow.
+
+    softmax((logits + gumbel) / temperature)
+
+    Args:
+      logits: [..., A]; -inf where impossible.
+      gumbel: [..., A], noise -log(-log(uniform)); the largest entry is an exact draw.
+      temperature: positive, broadcasts to [...]; towards 0 the result is one-hot.
+    Returns: [..., A], probabilities.
+    Gradients: none flows into `gumbel`.
+    Source: Jang et al., 2017, "Categorical reparameterization with Gumbel-softmax", eq. 2; Maddison
+      et al., 2017, "The concrete distribution".
+    Example: `gradients.gumbel_softmax(logits, gumbel, temperature=0.5)`
+    """
+    noisy = logits + jax.lax.stop_gradient(gumbel)
+    return jax.nn.softmax(noisy / jnp.expand_dims(temperature, -1))
