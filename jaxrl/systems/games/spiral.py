@@ -112,4 +112,4 @@ def check(env: Environment, config: Config, name: str) -> None:
 
 spiral = System("spiral", Config, recipe, check=check)
 
-TINY = {"env": "kuhn_poker", "num_envs": 4, "hidden": (8,)}
+TINY = {"env": "kuhn_poker", "num_envs": 4, "num_shards": 4, "hidden": (8,)}

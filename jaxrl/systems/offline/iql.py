@@ -115,6 +115,7 @@ TINY = {
     "data.size": 256,
     "data.batch_size": 8,
     "data.updates": 2,
+    "data.num_shards": 4,
     "hidden": (8,),
     "normalization.observation": True,
     "actor.learning_rate_steps": 4.0,

@@ -134,6 +134,7 @@ TINY = {
     "data.size": 256,
     "data.batch_size": 8,
     "data.updates": 2,
+    "data.num_shards": 4,
     "data.num_envs": 4,
     "data.capacity": 64,
     "data.warmup": 16,

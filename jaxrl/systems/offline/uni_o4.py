@@ -214,6 +214,7 @@ TINY = {
     "data.size": 256,
     "data.batch_size": 8,
     "data.updates": 2,
+    "data.num_shards": 4,
     "torso.hidden": (8,),
     "model_hidden": (8,),
     "num_policies": 2,

@@ -60,6 +60,8 @@ class Data:
     half ask an expert every second time."""
     labelled: float = hyper(0.1, low=0, high=1)
     """The share of the episodes that tell their actions."""
+    num_shards: int = static(1, low=1)
+    """Logical shards of a batch: how many devices can share a run at most."""
 
     def source(self, env: Environment, path: str = "data.") -> Source:
         """These episodes; the settings are at `path`. Raises `UserError` for a world without an
@@ -67,7 +69,7 @@ class Data:
         advised = expert_channel(env)
         players = mixed_skill(advised, self.skills)
         sizes = self.episodes, self.batch_size
-        return recorded(advised, players, *sizes, self.labelled, path)
+        return recorded(advised, players, *sizes, self.labelled, path, num_shards=self.num_shards)
 
 
 @group

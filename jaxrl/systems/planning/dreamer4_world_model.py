@@ -89,4 +89,4 @@ dreamer4_world_model = System("dreamer4_world_model", Config, recipe, check=drea
 
 TINY = {"env": "catch", "env_params": {"rows": 4, "columns": 3}, "episodes": 8}
 TINY |= {"data.batch_size": 4, "width": 8, "layers": 1, "hidden": (4,), "levels": 4, "context": 3}
-TINY |= {"horizon": 2, "bins": 5}
+TINY |= {"horizon": 2, "bins": 5, "num_shards": 4}

@@ -119,4 +119,10 @@ def check(env: Environment, config: Config, name: str) -> None:
 
 reinforce = System("reinforce", Config, recipe, check=check)
 
-TINY = {"env": "pendulum", "num_envs": 4, "hidden": (8,), "normalization.observation": True}
+TINY = {
+    "env": "pendulum",
+    "num_envs": 4,
+    "num_shards": 4,
+    "hidden": (8,),
+    "normalization.observation": True,
+}

@@ -69,4 +69,4 @@ def check(env: Environment, config: Config, name: str) -> None:
 
 token_supervised = System("token_supervised", Config, recipe, source, check=check)
 
-TINY = SMALL | {"num_envs": 8}
+TINY = SMALL | {"num_envs": 8, "num_shards": 4}
