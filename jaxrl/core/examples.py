@@ -1,4 +1,4 @@
-"""What an environment's time steps look like, for networks to be initialised by."""
+"""What an environment's time steps look like, for networks to be initialized by."""
 
 from __future__ import annotations
 

@@ -126,9 +126,9 @@ def reptile_gradient(parameter: Array, adapted: Array) -> Array:
     parameter - mean_n adapted_n
 
     Args:
-      parameter: [...], the initialisation; for jax.tree.map.
+      parameter: [...], the initialization; for jax.tree.map.
       adapted: [..., N], after training from it on each of N tasks.
-    Returns: [...], for an optimiser: with learning rate e, parameter + e (mean - parameter).
+    Returns: [...], for an optimizer: with learning rate e, parameter + e (mean - parameter).
     Gradients: none flows: this is a gradient.
     Source: Nichol et al., 2018, "On first-order meta-learning algorithms", algorithms 1 and 2.
     Example: `gradients.reptile_gradient(parameter, adapted)`

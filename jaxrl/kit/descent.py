@@ -17,7 +17,7 @@ from jaxrl.core.errors import UserError
 from jaxrl.core.settings import Values
 from jaxrl.core.types import Array, Tree, struct
 from jaxrl.kit.groups import Optimizer, transformation
-from jaxrl.kit.optimisation import as_one, bounded, stepped
+from jaxrl.kit.optimization import as_one, bounded, stepped
 
 
 @struct

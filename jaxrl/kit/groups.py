@@ -14,7 +14,7 @@ from jaxrl.core.schedules import SCHEDULES
 from jaxrl.core.settings import group
 from jaxrl.core.types import Environment, Source, Tasks
 from jaxrl.kit import minibatches
-from jaxrl.networks.initialisers import INITIALISERS
+from jaxrl.networks.initializers import INITIALIZERS
 from jaxrl.networks.torsos import ACTIVATIONS
 from jaxrl.sources.episodes import episodes
 from jaxrl.sources.replay import replay
@@ -96,7 +96,7 @@ class Torso:
     """Widths of the hidden layers."""
     activation: str = static("relu", choices=ACTIVATIONS)
     """What follows each layer."""
-    initialiser: str = static("lecun", choices=INITIALISERS)
+    initializer: str = static("lecun", choices=INITIALIZERS)
     """Initial weights: lecun (normal), or orthogonal."""
 
 

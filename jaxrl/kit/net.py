@@ -24,7 +24,7 @@ from jaxrl.core.types import Array, Batch, Key, Tree
 from jaxrl.kit import minibatches
 from jaxrl.kit.descent import Descent, Trained, descend, each, follow
 from jaxrl.kit.groups import Passes
-from jaxrl.kit.optimisation import accumulated_gradient, as_one
+from jaxrl.kit.optimization import accumulated_gradient, as_one
 from jaxrl.kit.recipe import Recipe, Said
 
 
@@ -119,7 +119,7 @@ class Net:
         if name not in self.kit.recipe.losses:
             raise unknown("loss", name, self.kit.recipe.losses)
         loss = self.kit.recipe.losses[name]
-        mask, weight = _normalised(batch.mask, batch.weight)
+        mask, weight = _normalized(batch.mask, batch.weight)
         axis, chunk = self.rows
 
         def objective(params, data):
@@ -263,7 +263,7 @@ def _parts_of(said: Said) -> tuple[Array, dict[str, Array], Tree]:
     return said if len(said) == 3 else (*said, None)
 
 
-def _normalised(mask: Array | None, weight: Array | None) -> tuple[Array | None, Array | None]:
+def _normalized(mask: Array | None, weight: Array | None) -> tuple[Array | None, Array | None]:
     """Mask and weight by which plain means, over all or over equal parts, are the masked ones."""
     if mask is not None:
         mask = mask * (mask.size / jnp.maximum(mask.sum(), 1.0))

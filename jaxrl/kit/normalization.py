@@ -1,4 +1,4 @@
-"""Normalisations as agent transformations: their statistics are part of the agent's state, so they
+"""Normalizations as agent transformations: their statistics are part of the agent's state, so they
 are saved, loaded and used in evaluation with it.
 
 Both apply the old statistics and then update them: otherwise what is learnt from would not be what

@@ -69,7 +69,7 @@ class System:
         networks: Mapping[str, Any] = {},
         optimizers: Mapping[str, optax.GradientTransformation] = {},
     ) -> Agent:
-        """Its agent alone, without normalisations."""
+        """Its agent alone, without normalizations."""
         config = self.Config() if config is None else config
         hyper.check(config)
         self.check(env, config, self.name)

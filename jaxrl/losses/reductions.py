@@ -73,7 +73,7 @@ def standardize(
     Returns: [...], 0 where the mask is false and where all that counts is equal.
     Gradients: none is stopped; that of equal elements is 0.
     Source: Andrychowicz et al., 2021, "What matters for on-policy deep actor-critic methods?",
-      section 3.5 (per-minibatch advantage normalisation).
+      section 3.5 (per-minibatch advantage normalization).
     Example: `losses.standardize(x, mask)`
     """
     allowed = _allowed(x, mask)
@@ -100,7 +100,7 @@ def boltzmann_weights(
       score: [..., K]: rewards of K answers (reward-weighted regression), dynamics rewards of K
         candidates for a next state (MoReC's filter), values of actions (a Boltzmann policy), soft
         values of K draws of a denoising step, to resample them (SVDD), or logarithms of
-        importance ratios (self-normalised weights). -inf excludes one.
+        importance ratios (self-normalized weights). -inf excludes one.
       temperature: positive, broadcasts to [..., 1].
       mask: broadcasts to [..., K], true where there is a candidate; None: everywhere.
     Returns: [..., K]; 0 where the mask is false, and everywhere if nothing counts.
@@ -109,7 +109,7 @@ def boltzmann_weights(
       al., 2024, "Reward-consistent dynamics models are strongly generalizable for offline
       reinforcement learning" (temperature 0.1); Li et al., 2024, "Derivative-free guidance in
       continuous and discrete diffusion models with soft value-based decoding", algorithm 1;
-      Owen, 2013, "Monte Carlo theory, methods and examples", section 9.2 (self-normalised weights).
+      Owen, 2013, "Monte Carlo theory, methods and examples", section 9.2 (self-normalized weights).
     Example: `losses.boltzmann_weights(score, temperature=0.1)`
     """
     allowed = _allowed(score, mask) & (score != -jnp.inf)

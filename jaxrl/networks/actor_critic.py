@@ -14,7 +14,7 @@ from jaxrl.core.types import Array, Environment, TimeStep, Transition, Tree, str
 from jaxrl.networks import encoders
 from jaxrl.networks.dense import dense
 from jaxrl.networks.heads import Distribution, PolicyHead, SquashedHead
-from jaxrl.networks.initialisers import initialiser
+from jaxrl.networks.initializers import initializer
 from jaxrl.networks.recurrent import GRU
 from jaxrl.networks.torsos import MLP
 from jaxrl.networks.transformer import Transformer
@@ -35,7 +35,7 @@ class ActorCritic(nn.Module):
     widths: tuple[int, ...] = (64, 64)
     activation: str = "tanh"
     recurrent: int = 0
-    initialiser: str = "lecun"
+    initializer: str = "lecun"
     heads: int = 0
     layers: int = 0
     attention_heads: int = 2
@@ -43,12 +43,12 @@ class ActorCritic(nn.Module):
 
     def setup(self):
         if self.recurrent:
-            self.embedding = MLP((self.recurrent,), self.activation, self.initialiser)
+            self.embedding = MLP((self.recurrent,), self.activation, self.initializer)
             self.core = self._core()
-        self.actor = MLP(self.widths, self.activation, self.initialiser)
-        self.critic = MLP(self.widths, self.activation, self.initialiser)
-        self.head = PolicyHead(self.action_space, self.initialiser)
-        self.value_head = dense(1, initialiser(self.initialiser, 1.0))
+        self.actor = MLP(self.widths, self.activation, self.initializer)
+        self.critic = MLP(self.widths, self.activation, self.initializer)
+        self.head = PolicyHead(self.action_space, self.initializer)
+        self.value_head = dense(1, initializer(self.initializer, 1.0))
 
     def __call__(self, timestep: TimeStep, memory: Tree) -> tuple[Distribution, Array, Tree]:
         """One step: time step [B], memory [B] -> policy [B], value [B], memory [B]."""
@@ -149,14 +149,14 @@ class Actor(nn.Module):
     action_space: Space
     widths: tuple[int, ...]
     activation: str = "relu"
-    initialiser: str = "lecun"
+    initializer: str = "lecun"
     squashed: bool = False
 
     @nn.compact
     def __call__(self, timestep: TimeStep) -> Distribution:
         x = encoders.features(self.observation_space, timestep)
-        x = MLP(self.widths, self.activation, self.initialiser)(x)
+        x = MLP(self.widths, self.activation, self.initializer)(x)
         if self.squashed:
-            return SquashedHead(self.action_space, self.initialiser)(x)
-        head = PolicyHead(self.action_space, self.initialiser, bounded_mean=True)
+            return SquashedHead(self.action_space, self.initializer)(x)
+        head = PolicyHead(self.action_space, self.initializer, bounded_mean=True)
         return head(x, timestep.legal_actions)

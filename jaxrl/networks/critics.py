@@ -10,7 +10,7 @@ from jaxrl.core.types import Array, TimeStep, Tree
 from jaxrl.networks import encoders
 from jaxrl.networks.dense import dense
 from jaxrl.networks.heads import scale
-from jaxrl.networks.initialisers import initialiser
+from jaxrl.networks.initializers import initializer
 from jaxrl.networks.torsos import MLP
 
 
@@ -20,24 +20,24 @@ class Value(nn.Module):
     observation_space: Space
     widths: tuple[int, ...]
     activation: str = "relu"
-    initialiser: str = "lecun"
+    initializer: str = "lecun"
 
     @nn.compact
     def __call__(self, timestep: TimeStep) -> Array:
         x = encoders.features(self.observation_space, timestep)
-        x = MLP(self.widths, self.activation, self.initialiser)(x)
-        return dense(1, initialiser(self.initialiser, 1.0))(x)[..., 0]
+        x = MLP(self.widths, self.activation, self.initializer)(x)
+        return dense(1, initializer(self.initializer, 1.0))(x)[..., 0]
 
 
 class _ActionValue(nn.Module):
     widths: tuple[int, ...]
     activation: str
-    initialiser: str
+    initializer: str
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        x = MLP(self.widths, self.activation, self.initialiser)(x)
-        return dense(1, initialiser(self.initialiser, 1.0))(x)[..., 0]
+        x = MLP(self.widths, self.activation, self.initializer)(x)
+        return dense(1, initializer(self.initializer, 1.0))(x)[..., 0]
 
 
 class ActionValues(nn.Module):
@@ -52,7 +52,7 @@ class ActionValues(nn.Module):
     widths: tuple[int, ...]
     members: int = 2
     activation: str = "relu"
-    initialiser: str = "lecun"
+    initializer: str = "lecun"
 
     @nn.compact
     def __call__(self, timestep: TimeStep, action: Tree) -> Array:
@@ -65,7 +65,7 @@ class ActionValues(nn.Module):
             out_axes=-1,
             axis_size=self.members,
         )
-        critic = ensemble(self.widths, self.activation, self.initialiser)
+        critic = ensemble(self.widths, self.activation, self.initializer)
         return critic(x)
 
 
@@ -76,13 +76,13 @@ class DeterministicActor(nn.Module):
     action_space: Box
     widths: tuple[int, ...]
     activation: str = "relu"
-    initialiser: str = "lecun"
+    initializer: str = "lecun"
 
     @nn.compact
     def __call__(self, timestep: TimeStep) -> Array:
         centre, half_width = scale(self.action_space)
         x = encoders.features(self.observation_space, timestep)
-        x = MLP(self.widths, self.activation, self.initialiser)(x)
-        x = dense(centre.size, initialiser(self.initialiser, 0.01))(x)
+        x = MLP(self.widths, self.activation, self.initializer)(x)
+        x = dense(centre.size, initializer(self.initializer, 0.01))(x)
         squashed = jnp.tanh(x).reshape(*x.shape[:-1], *centre.shape)
         return jnp.asarray(centre) + half_width * squashed

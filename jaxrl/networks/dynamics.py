@@ -14,7 +14,7 @@ from jaxrl.core.spaces import Box, Space
 from jaxrl.core.types import Array, Key, TimeStep, Tree, struct
 from jaxrl.networks import encoders
 from jaxrl.networks.dense import dense
-from jaxrl.networks.initialisers import initialiser
+from jaxrl.networks.initializers import initializer
 from jaxrl.networks.torsos import MLP
 
 LOG_VARIANCE = (-10.0, 0.5)  # softly between these, where those of Chua et al. start
@@ -36,7 +36,7 @@ class _Member(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        return dense(self.outputs, initialiser("lecun", 1.0))(MLP(self.widths, self.activation)(x))
+        return dense(self.outputs, initializer("lecun", 1.0))(MLP(self.widths, self.activation)(x))
 
 
 class Dynamics(nn.Module):

@@ -12,7 +12,7 @@ from jaxrl.core.errors import UserError
 from jaxrl.core.spaces import Box, Discrete, MultiDiscrete, Space, bounds
 from jaxrl.core.types import Array
 from jaxrl.networks.dense import dense
-from jaxrl.networks.initialisers import initialiser
+from jaxrl.networks.initializers import initializer
 
 Distribution = distrax.Distribution
 
@@ -27,7 +27,7 @@ class Categorical(distrax.Categorical):
     every log-probability that the value exists. They take as long as a small network does. NaN
     logits give an arbitrary action here, and an action outside 0 .. n - 1 a meaningless number.
 
-    `logits` are normalised log-probabilities and finite, as `ILLEGAL` is.
+    `logits` are normalized log-probabilities and finite, as `ILLEGAL` is.
     """
 
     def _sample_n(self, key, n):
@@ -54,7 +54,7 @@ class PolicyHead(nn.Module):
     """
 
     space: Space
-    initialiser: str = "lecun"
+    initializer: str = "lecun"
     log_std: float = 0.0
     bounded_mean: bool = False
 
@@ -85,7 +85,7 @@ class PolicyHead(nn.Module):
 
     def _linear(self, size: int) -> nn.Dense:
         # With orthogonal weights the first policy is close to uniform.
-        return dense(size, initialiser(self.initialiser, 0.01), name="linear")
+        return dense(size, initializer(self.initializer, 0.01), name="linear")
 
 
 class Squashed(distrax.Transformed):
@@ -103,12 +103,12 @@ class SquashedHead(nn.Module):
     arXiv:1812.05905, appendix C; the authors' code bounds the logarithm as here)."""
 
     space: Box
-    initialiser: str = "lecun"
+    initializer: str = "lecun"
 
     @nn.compact
     def __call__(self, features: Array) -> Squashed:
         centre, half_width = scale(self.space)
-        layer = dense(2 * centre.size, initialiser(self.initialiser, 0.01), name="linear")
+        layer = dense(2 * centre.size, initializer(self.initializer, 0.01), name="linear")
         mean, log_std = jnp.split(layer(features), 2, -1)
         shaped = lambda x: x.reshape(*x.shape[:-1], *centre.shape)
         normal = distrax.Normal(shaped(mean), jnp.exp(shaped(jnp.clip(log_std, -20.0, 2.0))))

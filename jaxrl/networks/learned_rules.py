@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxrl.core import trees
 from jaxrl.core.types import Array
 from jaxrl.networks.dense import dense
-from jaxrl.networks.initialisers import initialiser
+from jaxrl.networks.initializers import initializer
 from jaxrl.networks.torsos import MLP
 
 
@@ -25,7 +25,7 @@ class BackwardRule(nn.Module):
     embedding: int = 16
 
     def setup(self):
-        init = initialiser("lecun", 1.0)
+        init = initializer("lecun", 1.0)
         self.embed = MLP((self.embedding,), "relu")
         self.embedded = dense(1, init)
         self.cell = nn.OptimizedLSTMCell(self.width)

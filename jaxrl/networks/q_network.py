@@ -13,7 +13,7 @@ from jaxrl.core.spaces import Space
 from jaxrl.core.types import Array, TimeStep
 from jaxrl.networks import encoders
 from jaxrl.networks.dense import dense
-from jaxrl.networks.initialisers import initialiser
+from jaxrl.networks.initializers import initializer
 from jaxrl.networks.noisy import NoisyDense
 from jaxrl.networks.recurrent import GRU
 from jaxrl.networks.torsos import MLP, Convolution, activation
@@ -30,7 +30,7 @@ class _Streams(nn.Module):
     activation: str = "relu"
     dueling: bool = False
     noisy: bool = False
-    initialiser: str = "lecun"
+    initializer: str = "lecun"
 
     def _features(self, timestep: TimeStep) -> Array:
         if self.channels:
@@ -38,7 +38,7 @@ class _Streams(nn.Module):
             x = encoders.beside_goal(x, timestep)
         else:
             x = encoders.features(self.observation_space, timestep)
-        return MLP(self.widths[:-1], self.activation, self.initialiser)(x)
+        return MLP(self.widths[:-1], self.activation, self.initializer)(x)
 
     def _outputs(self, x: Array) -> Array:
         if self.dueling:  # both streams' gradients meet here (Wang et al., section 4.2)
@@ -56,7 +56,7 @@ class _Streams(nn.Module):
     def _layer(self, width: int) -> nn.Module:
         if self.noisy:
             return NoisyDense(width)
-        return dense(width, initialiser(self.initialiser, math.sqrt(2)))
+        return dense(width, initializer(self.initializer, math.sqrt(2)))
 
 
 class QNetwork(_Streams):

@@ -17,7 +17,7 @@ from jaxrl.core.spaces import Box, Space, is_space
 from jaxrl.core.types import Array, Key, TimeStep, Transition, Tree, struct
 from jaxrl.networks import encoders
 from jaxrl.networks.dense import dense
-from jaxrl.networks.initialisers import initialiser
+from jaxrl.networks.initializers import initializer
 from jaxrl.networks.recurrent import GRU
 from jaxrl.networks.torsos import MLP
 
@@ -64,7 +64,7 @@ class RecurrentWorldModel(nn.Module):
 
     Reward and end belong to where an action leads, and the windows of replay hold that true
     successor, so that the model learns the last time step of every episode. Networks are small
-    perceptrons without the paper's normalisation layers and block-diagonal GRU.
+    perceptrons without the paper's normalization layers and block-diagonal GRU.
     """
 
     observation_space: Space
@@ -78,7 +78,7 @@ class RecurrentWorldModel(nn.Module):
 
     def setup(self):
         perceptron = lambda: MLP(self.hidden, "silu")
-        init = initialiser("lecun", 1.0)
+        init = initializer("lecun", 1.0)
         zeros = nn.initializers.zeros
         logits = self.groups * self.classes
         self.encoder = perceptron()

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxrl import diffusion, losses
 from jaxrl.core.types import Array, Key, struct
 from jaxrl.networks.dense import dense
-from jaxrl.networks.initialisers import initialiser
+from jaxrl.networks.initializers import initializer
 from jaxrl.networks.torsos import MLP
 from jaxrl.networks.transformer import Cache, Transformer
 
@@ -49,11 +49,11 @@ class ShortcutWorldModel(nn.Module):
     bins: int = 41
 
     def setup(self):
-        init = initialiser("lecun", 1.0)
+        init = initializer("lecun", 1.0)
         zeros = nn.initializers.zeros
         # All as large as positions are at first: a frame's noise would drown the action.
         embed = lambda n: nn.Embed(n, self.width, embedding_init=nn.initializers.normal(0.1))
-        self.embed_frame = dense(self.width, initialiser("orthogonal", 0.1))
+        self.embed_frame = dense(self.width, initializer("orthogonal", 0.1))
         self.embed_action = embed(self.num_actions + 1)
         self.embed_level = embed(self.levels + 1)
         self.embed_step = embed(self.levels.bit_length())

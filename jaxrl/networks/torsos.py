@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxrl.core.errors import unknown
 from jaxrl.core.types import Array
 from jaxrl.networks.dense import dense
-from jaxrl.networks.initialisers import initialiser
+from jaxrl.networks.initializers import initializer
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "tanh": jnp.tanh,
@@ -34,13 +34,13 @@ class MLP(nn.Module):
 
     widths: tuple[int, ...]
     activation: str = "tanh"
-    initialiser: str = "lecun"
+    initializer: str = "lecun"
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
         for width in self.widths:
             x = activation(self.activation)(
-                dense(width, initialiser(self.initialiser, math.sqrt(2)))(x)
+                dense(width, initializer(self.initializer, math.sqrt(2)))(x)
             )
         return x
 

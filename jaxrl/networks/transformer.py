@@ -26,7 +26,7 @@ class Cache:
 
 
 class Block(nn.Module):
-    """Causal attention and a two-layer perceptron, each added to its input, which is normalised
+    """Causal attention and a two-layer perceptron, each added to its input, which is normalized
     before (Xiong et al., 2020, "On layer normalization in the transformer architecture")."""
 
     width: int

@@ -97,7 +97,7 @@ class Experiment(Generic[C]):
     fork: str = ""
     """Go on from this folder's last checkpoint under a changed configuration, as a new run."""
     warm_start: str = ""
-    """Start a new run with the agent state (parameters, optimiser, statistics) of this folder, or
+    """Start a new run with the agent state (parameters, optimizer, statistics) of this folder, or
     of this YAML file, which is trained first, with the same seeds, unless it was before. In a file
     it is looked for beside that file, then from the current folder."""
     trust: bool = unsaved(False)

@@ -98,7 +98,7 @@ def mirror_descent(
     iterated, it is entropy-regularised policy mirror ascent.
 
     Args:
-      logits: [..., A], the old policy's, unnormalised; -inf where an action cannot be taken.
+      logits: [..., A], the old policy's, unnormalized; -inf where an action cannot be taken.
       q_values: [..., A], finite: payoffs, values, win rates against an opponent.
       step_size: eta, positive, broadcasts to [..., A].
       temperature: of the entropy, at least 0.
@@ -124,7 +124,7 @@ def optimistic_hedge(
     policy_next proportional to policy exp(step_size (2 payoff - old_payoff))
 
     Args:
-      logits: [..., A], unnormalised; -inf for illegal actions.
+      logits: [..., A], unnormalized; -inf for illegal actions.
       payoff, old_payoff: [..., A], of this iteration and of the one before (0 in the first).
       step_size: positive, broadcasts to [..., A].
     Returns: [..., A], log-probabilities.

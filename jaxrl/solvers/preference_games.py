@@ -23,12 +23,12 @@ __all__ = [
 
 
 def geometric_mixture(logits: Array, reference_logits: Array, weight: Array | float) -> Array:
-    """Policy between two others: the mean of their log-probabilities, normalised.
+    """Policy between two others: the mean of their log-probabilities, normalized.
 
     p(y) proportional to pi(y)^(1 - weight) pi_ref(y)^weight
 
     Args:
-      logits, reference_logits: [..., A], unnormalised, finite.
+      logits, reference_logits: [..., A], unnormalized, finite.
       weight: in [0, 1], of the reference; broadcasts to [..., A].
     Returns: [..., A], log-probabilities.
     Gradients: none is stopped.
@@ -53,7 +53,7 @@ def preference_gap(
 
     Args:
       preference: [..., A, A].
-      logits, reference_logits: [..., A], unnormalised, finite.
+      logits, reference_logits: [..., A], unnormalized, finite.
       beta: strength of the pull to the reference, positive; for none at all use `duality_gap`.
     Returns: [...], the duality gap of the policy against itself; 0 only at the equilibrium.
     Gradients: none is stopped.
@@ -80,7 +80,7 @@ def preference_mirror_step(
 
     Args:
       preference: [..., A, A].
-      logits, opponent_logits, reference_logits: [..., A], unnormalised, finite.
+      logits, opponent_logits, reference_logits: [..., A], unnormalized, finite.
       eta: step size, at most 1 / beta; beta: strength of the pull to the reference.
     Returns: [..., A], log-probabilities. With the policy as its own opponent this is plain mirror
       descent in self-play.
@@ -106,7 +106,7 @@ def nash_md(
 
     Args:
       preference: [..., A, A].
-      logits, reference_logits: [..., A], unnormalised, finite.
+      logits, reference_logits: [..., A], unnormalized, finite.
       eta: step size, at most 1 / beta; beta: strength of the pull to the reference (tau).
     Returns: [..., A], log-probabilities.
     Gradients: none is stopped.
@@ -124,13 +124,13 @@ def egpo(
     eta: Array | float,
     beta: Array | float,
 ) -> Array:
-    """Extragradient preference optimisation: look a step ahead, then step against what was seen.
+    """Extragradient preference optimization: look a step ahead, then step against what was seen.
 
     half = step(pi, opponent=pi), pi_next = step(pi, opponent=half), step = preference_mirror_step
 
     Args:
       preference: [..., A, A].
-      logits, reference_logits: [..., A], unnormalised, finite.
+      logits, reference_logits: [..., A], unnormalized, finite.
       eta: step size, at most 1 / beta; beta: strength of the pull to the reference.
     Returns: [..., A], log-probabilities. The last iterate converges to the equilibrium.
     Gradients: none is stopped.
@@ -156,7 +156,7 @@ def nash_mirror_prox(
 
     Args:
       preference: [..., A, A].
-      logits, reference_logits: [..., A], unnormalised, finite.
+      logits, reference_logits: [..., A], unnormalized, finite.
       eta: step size, positive; beta: strength of the pull to the reference.
     Returns: [..., A], log-probabilities. The last iterate converges to the equilibrium.
     Gradients: none is stopped.

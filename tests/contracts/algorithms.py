@@ -92,7 +92,7 @@ ALGORITHMS: dict[str, Entry] = {
     "ppo": Entry(_ppo(), value=actor_critic_value),
     "ppo continuous": Entry(_ppo(), continuous=True, value=actor_critic_value),
     "ppo recurrent": Entry(_ppo(recurrent=8), value=actor_critic_value, steps=500),
-    "ppo normalised": Entry(_ppo(**NORMALIZED)),
+    "ppo normalized": Entry(_ppo(**NORMALIZED)),
     "a2c": Entry(_system(a2c, **ON_POLICY, **ADAM), value=actor_critic_value, steps=300),
     "reinforce": Entry(_system(reinforce, **EPISODES, **ADAM), sharded=False),
     "dqn": Entry(_dqn, steps=500),

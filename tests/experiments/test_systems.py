@@ -155,7 +155,7 @@ def test_curves_refuse_unequal_budgets():
 def test_world_configures_what_a_config_has():
     from jaxrl.systems.policy_gradient.reinforce import reinforce
 
-    config = compare.PENDULUM.configure(reinforce.Config())  # it normalises no rewards
+    config = compare.PENDULUM.configure(reinforce.Config())  # it normalizes no rewards
     seen = Normalization(observation=True)
     assert config == reinforce.Config(discount=0.9, normalization=seen)
     np.testing.assert_allclose(compare.PENDULUM.score(np.array([-1250.0, -150.0])), [0, 1])

@@ -21,8 +21,8 @@ SPACES = {
 }
 
 
-def policy(space, features=FEATURES, legal=None, scale=1.0, initialiser="orthogonal", **kw):
-    head = PolicyHead(space, initialiser, **kw)
+def policy(space, features=FEATURES, legal=None, scale=1.0, initializer="orthogonal", **kw):
+    head = PolicyHead(space, initializer, **kw)
     params = head.init(random.key(1), features)
     params = jax.tree.map(lambda x: x * scale if x.ndim > 1 else x, params)
     return head.apply(params, features, legal)

@@ -82,7 +82,7 @@ REFUSED = [
     ("ppo", "rollouts.num_steps", 0, "is 0; it must be at least 1."),
     ("ppo", "torso.activation", "sine", "is 'sine'; it must be one of tanh, relu, elu, "
      "gelu, silu."),
-    ("ppo", "torso.initialiser", "zeros", "is 'zeros'; it must be one of lecun, orthogonal."),
+    ("ppo", "torso.initializer", "zeros", "is 'zeros'; it must be one of lecun, orthogonal."),
     ("ppo", "optimizer.name", "lion", "is 'lion'; it must be one of adam, rmsprop, "
      "centered_rmsprop, sgd."),
     ("ppo", "optimizer.schedule", "x", "is 'x'; it must be one of linear, cosine, "

@@ -37,7 +37,7 @@ PARTS = (
     "jaxrl/systems/offline/td3_bc.py",
 )
 
-METRIC = "gain of IQL over cloning, in points of D4RL's normalised score (0 random, 100 expert)"
+METRIC = "gain of IQL over cloning, in points of D4RL's normalized score (0 random, 100 expert)"
 MARGIN = 10.0
 SIZE = 20_000
 UPDATES = 50
@@ -90,7 +90,7 @@ def check(key: jax.Array, budget: Budget) -> Check:
 
 
 def _scores(env, kind: str, keys: jax.Array, budget: Budget) -> dict[str, np.ndarray]:
-    """Each algorithm's normalised score [seeds] on one kind of data."""
+    """Each algorithm's normalized score [seeds] on one kind of data."""
     size = budget.choose(1_000, SIZE)
     common = COMMON | {"data.name": kind, "data.size": size}
     references = cache.load(env, kind, size).references

@@ -45,7 +45,7 @@ PARTS = (
 )
 
 METRIC = (
-    "D4RL's normalised score (0 random, 100 expert) of the greedy policy after offline learning"
+    "D4RL's normalized score (0 random, 100 expert) of the greedy policy after offline learning"
 )
 MARGIN = 10.0
 KIND, SIZE = "medium-replay", 20_000

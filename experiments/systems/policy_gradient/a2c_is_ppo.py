@@ -52,7 +52,7 @@ def as_ppo(config: Config, epochs: int = 1) -> Any:
 @struct
 class State:
     params: Tree
-    optimiser: Tree
+    optimizer: Tree
 
 
 def plain_a2c(env: Environment, config: Config) -> Agent:
@@ -60,7 +60,7 @@ def plain_a2c(env: Environment, config: Config) -> Agent:
     and its first weights with ours and nothing of its update."""
     ours = a2c.agent(env, config)
     network: Any = ActorCritic(env.observation_space, env.action_space, config.torso.hidden)
-    optimiser = optax.chain(
+    optimizer = optax.chain(
         optax.clip_by_global_norm(config.optimizer.max_grad_norm),
         optax.scale_by_rms(decay=0.99, eps=1e-5),
         optax.scale(-config.optimizer.learning_rate),
@@ -68,7 +68,7 @@ def plain_a2c(env: Environment, config: Config) -> Agent:
 
     def init(key, hyper):
         params = params_of(ours.init(key, ours.hyper))["actor_critic"]
-        return State(params, optimiser.init(params))
+        return State(params, optimizer.init(params))
 
     def act(state, timestep, memory, key, greedy):
         policy, _, _ = network.apply(state.params, timestep, ())
@@ -96,8 +96,8 @@ def plain_a2c(env: Environment, config: Config) -> Agent:
         target = returns(state.params, transitions)
         advantage = target - value_of(state.params, transitions.timestep)
         gradient = jax.grad(loss)(state.params, transitions, target, advantage)
-        updates, optimiser_state = optimiser.update(gradient, state.optimiser)
-        return State(optax.apply_updates(state.params, updates), optimiser_state), Info({})
+        updates, optimizer_state = optimizer.update(gradient, state.optimizer)
+        return State(optax.apply_updates(state.params, updates), optimizer_state), Info({})
 
     return Agent("plain A2C", init, act, update)
 

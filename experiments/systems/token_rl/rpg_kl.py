@@ -43,7 +43,7 @@ TRAINING |= {"learning_rate": 1e-3, "kl.weight": 0.05}
 NOTES = (
     "Exact part: answers of 3 tokens out of 5 by a tabular autoregressive softmax, the expectation "
     "over all 125 answers of the policy that acted, which differs from the one that is learnt and "
-    "from the reference; the worst of the 8 losses (forward or reverse, normalised or not, "
+    "from the reference; the worst of the 8 losses (forward or reverse, normalized or not, "
     "differentiable or REINFORCE's style). Holds if all agree on every seed and GRPO's k3 penalty, "
     "which lacks the importance weight, with the gradient of its own divergence on none. Baseline "
     "and mechanism switched off: GRPO's. Details: from 300 supervised updates on two-digit sums, "
@@ -92,7 +92,7 @@ def errors(key: Key) -> dict[str, Array]:
         return worst(jax.grad(expected(loss))(ours), exact)
 
     found = {
-        f"{kl}, {'' if normalized else 'un'}normalised{', REINFORCE' * reinforce}": error(
+        f"{kl}, {'' if normalized else 'un'}normalized{', REINFORCE' * reinforce}": error(
             kl, normalized, reinforce
         )
         for kl, normalized, reinforce in LOSSES

@@ -46,7 +46,7 @@ def group_relative(
       mask: broadcasts to [..., G], true where an answer counts; None: all.
       normalize: divide by the group's standard deviation; without it is Dr. GRPO's advantage.
       epsilon: added to the deviation, above 0.
-    Returns: [..., G]; 0 where the mask is false, and (up to rounding, if not normalised) where all
+    Returns: [..., G]; 0 where the mask is false, and (up to rounding, if not normalized) where all
       rewards of a group are equal.
     Gradients: none is stopped.
     Source: Shao et al., 2024, "DeepSeekMath", section 4.1.2; Liu et al., 2025, "Understanding

@@ -83,7 +83,7 @@ def categorical_cross_entropy(logits: Array, target_probs: Array) -> Array:
     -sum_k target_k log softmax(logits)_k
 
     Args:
-      logits: [..., K], unnormalised; -inf where something is impossible.
+      logits: [..., K], unnormalized; -inf where something is impossible.
       target_probs: [..., K]. Search's visit counts divided by their sum make this AlphaZero's
         and expert iteration's loss of the policy; rows of zeros give 0.
     Returns: [...]; infinite where the prediction excludes what the target allows.

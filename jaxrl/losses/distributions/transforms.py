@@ -135,7 +135,7 @@ def logarithmic_inverse(x: Array, resolution: float, scale: float = 1.0) -> Arra
 
 
 def symlog_squared_error(prediction: Array, target: Array) -> Array:
-    """Squared error in symlog space: large targets do not dominate, without any normalisation.
+    """Squared error in symlog space: large targets do not dominate, without any normalization.
 
     (prediction - symlog(target))^2 / 2; symexp(prediction) is the predicted quantity
 

@@ -40,7 +40,7 @@ def categorical_entropy(logits: Array) -> Array:
 
     H = -sum_a p(a) log p(a), p = softmax(logits)
 
-    Args: logits: [..., A], unnormalised; -inf where an action cannot be taken.
+    Args: logits: [..., A], unnormalized; -inf where an action cannot be taken.
     Returns: [...].
     Gradients: none is stopped.
     Source: Williams and Peng, 1991, "Function optimization using connectionist reinforcement
@@ -57,7 +57,7 @@ def categorical_kl(logits: Array, other_logits: Array) -> Array:
 
     KL(p || q) = sum_a p(a) (log p(a) - log q(a)), p = softmax(logits), q = softmax(other_logits)
 
-    Args: logits, other_logits: [..., A], unnormalised; -inf where an action cannot be taken.
+    Args: logits, other_logits: [..., A], unnormalized; -inf where an action cannot be taken.
     Returns: [...]; infinite where q excludes what p allows.
     Gradients: none is stopped.
     Source: Schulman et al., 2015, "Trust region policy optimization", section 3.
@@ -75,7 +75,7 @@ def cross_entropy(logits: Array, target: Array) -> Array:
     -sum_a target_a log p(a), p = softmax(logits)
 
     Args:
-      logits: [..., A], unnormalised; -inf where an action cannot be taken.
+      logits: [..., A], unnormalized; -inf where an action cannot be taken.
       target: [..., A], probabilities: of a teacher, a search, or 1 at a label and 0 elsewhere.
     Returns: [...]; infinite where p excludes what the target allows.
     Gradients: none flows into `target`.
@@ -138,7 +138,7 @@ def categorical_nll(logits: Array, label: Array) -> Array:
     state, DIAYN's discriminator's.
 
     Args:
-      logits: [..., A], unnormalised; -inf for what is impossible.
+      logits: [..., A], unnormalized; -inf for what is impossible.
       label: [...], integers from 0 to A - 1.
     Returns: [...].
     Gradients: none is stopped.

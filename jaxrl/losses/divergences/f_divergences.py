@@ -29,7 +29,7 @@ def total_variation(logits: Array, other_logits: Array) -> Array:
 
     sum_a |p(a) - q(a)| / 2, p = softmax(logits), q = softmax(other_logits)
 
-    Args: logits, other_logits: [..., A], unnormalised; -inf where an action cannot be taken.
+    Args: logits, other_logits: [..., A], unnormalized; -inf where an action cannot be taken.
     Returns: [...].
     Gradients: none is stopped; 0 where the probabilities are equal.
     Source: Schulman et al., 2015, "Trust region policy optimization", section 3.
@@ -43,7 +43,7 @@ def squared_hellinger(logits: Array, other_logits: Array) -> Array:
 
     sum_a (sqrt(p(a)) - sqrt(q(a)))^2 / 2, p = softmax(logits), q = softmax(other_logits)
 
-    Args: logits, other_logits: [..., A], unnormalised; -inf where an action cannot be taken.
+    Args: logits, other_logits: [..., A], unnormalized; -inf where an action cannot be taken.
     Returns: [...].
     Gradients: none is stopped.
     Source: common usage, e.g. Liese and Vajda, 2006, "On divergences and informations in
@@ -63,7 +63,7 @@ def jensen_shannon(logits: Array, other_logits: Array) -> Array:
 
     KL(p || m) / 2 + KL(q || m) / 2, m = (p + q) / 2, p, q = softmax(logits), softmax(other_logits)
 
-    Args: logits, other_logits: [..., A], unnormalised; -inf where an action cannot be taken.
+    Args: logits, other_logits: [..., A], unnormalized; -inf where an action cannot be taken.
     Returns: [...], in nats.
     Gradients: none is stopped.
     Source: Lin, 1991, "Divergence measures based on the Shannon entropy", section 4.
@@ -82,7 +82,7 @@ def chi_square(logits: Array, other_logits: Array) -> Array:
 
     chi^2(p || q) = sum_a (p(a) - q(a))^2 / q(a), p, q = softmax(logits), softmax(other_logits)
 
-    Args: logits, other_logits: [..., A], unnormalised; -inf where an action cannot be taken.
+    Args: logits, other_logits: [..., A], unnormalized; -inf where an action cannot be taken.
     Returns: [...], not below 0. The ratio p / q is kept below exp(60) so that nothing overflows.
     Gradients: none is stopped; 0 through a ratio beyond its bound.
     Source: Laidlaw et al., 2025, "Correlated proxies: a new definition and improved mitigation for
@@ -101,7 +101,7 @@ def categorical_renyi(logits: Array, other_logits: Array, order: float) -> Array
     log(sum_a p(a)^order q(a)^(1 - order)) / (order - 1)
 
     Args:
-      logits, other_logits (of p and q): [..., A], unnormalised; -inf where an action is impossible.
+      logits, other_logits (of p and q): [..., A], unnormalized; -inf where an action is impossible.
       order: positive and not 1, which would be `categorical_kl`, the limit.
     Returns: [...]; infinite where no action is possible under both, and, for an order above 1,
       where q excludes what p allows.

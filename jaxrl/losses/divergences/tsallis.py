@@ -62,7 +62,7 @@ def tsallis_entropy(logits: Array, q: float) -> Array:
     (1 - sum_a p(a)^q) / (q - 1), p = softmax(logits)
 
     Args:
-      logits: [..., A], unnormalised; -inf where an action cannot be taken.
+      logits: [..., A], unnormalized; -inf where an action cannot be taken.
       q: the index, a positive Python number.
     Returns: [...].
     Gradients: none is stopped.
@@ -84,7 +84,7 @@ def tsallis_kl(logits: Array, other_logits: Array, q: float) -> Array:
     -sum_a p(a) log_q(r(a) / p(a)) = (sum_a p(a)^q r(a)^(1 - q) - 1) / (q - 1)
 
     Args:
-      logits, other_logits (of p and r): [..., A], unnormalised; -inf where an action is impossible.
+      logits, other_logits (of p and r): [..., A], unnormalized; -inf where an action is impossible.
       q: the index, a positive Python number.
     Returns: [...]. Its exponent is kept below 80 so that nothing overflows.
     Gradients: none is stopped; 0 beyond the bound.

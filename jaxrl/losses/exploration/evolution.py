@@ -121,7 +121,7 @@ def annealed_threshold(threshold: Array, objective: Array, rate: Array | float) 
       threshold: [...], the cell's, at first the objective's minimum.
       objective: [...], of the solution that falls into the cell.
       rate: in [0, 1], broadcasts to [...]; 1: the best objective so far (MAP-Elites); 0: plain
-        optimisation.
+        optimization.
     Returns: [...].
     Gradients: none flows.
     Source: Fontaine and Nikolaidis, 2023, "Covariance matrix adaptation MAP-annealing", section 4.

@@ -53,8 +53,8 @@ def donsker_varadhan(joint_score: Array, marginal_score: Array) -> Array:
       Varadhan, 1983.
     Example: `losses.donsker_varadhan(joint_score, marginal_score)`
     """
-    normaliser = jax.nn.logsumexp(marginal_score, axis=-1) - math.log(marginal_score.shape[-1])
-    return joint_score.mean(-1) - normaliser
+    normalizer = jax.nn.logsumexp(marginal_score, axis=-1) - math.log(marginal_score.shape[-1])
+    return joint_score.mean(-1) - normalizer
 
 
 def nwj(joint_score: Array, marginal_score: Array) -> Array:

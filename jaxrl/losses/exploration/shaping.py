@@ -126,7 +126,7 @@ def occupancy_regularized_reward(
     Returns: [...]; where `divergence` is not positive, the reward itself.
     Gradients: none flows into any argument: a reward is no path to what produced it.
     Source: Laidlaw et al., 2025, "Correlated proxies: a new definition and improved mitigation for
-      reward hacking" (occupancy-regularised policy optimisation).
+      reward hacking" (occupancy-regularised policy optimization).
     Example: `losses.occupancy_regularized_reward(reward, log_ratio, divergence, strength=0.1)`
     """
     reward, log_ratio, divergence = jax.lax.stop_gradient((reward, log_ratio, divergence))

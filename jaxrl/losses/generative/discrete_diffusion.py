@@ -73,7 +73,7 @@ def sepo(
     Args:
       log_score, old_log_score: [..., Y], log s(x)_y of the sample x against each y, of the model
         and of the one that drew x.
-      log_prob, old_log_prob: [..., Y], estimates of log q(y) of both models (self-normalised
+      log_prob, old_log_prob: [..., Y], estimates of log q(y) of both models (self-normalized
         importance sampling in the paper).
       advantage: [...], of x.
       clip: broadcasts to [..., Y].

@@ -106,7 +106,7 @@ def importance_sampling(
       discount: gamma, a scalar.
       mask: [T, ..., N], false after an episode's end; None: all steps count.
       per_decision: weigh a reward by the actions before it only: less variance, still unbiased.
-      weighted: self-normalised: biased, consistent, and of much less variance.
+      weighted: self-normalized: biased, consistent, and of much less variance.
     Returns: [...].
     Gradients: none is stopped.
     Source: Precup et al., 2000, "Eligibility traces for off-policy policy evaluation"; Thomas,
@@ -248,7 +248,7 @@ def doubly_robust_bandit(
     sum_a p(a) Q(a) + p(action) / exp(old_log_prob) (reward - Q(action)), p = softmax(logits)
 
     Args:
-      logits: [..., A], the policy's, unnormalised; -inf where an action cannot be taken.
+      logits: [..., A], the policy's, unnormalized; -inf where an action cannot be taken.
       old_log_prob, reward: [...]; of the logged actions, under the policy that took them.
       action: [...], integers from 0 to A - 1.
       q_values: [..., A], modelled rewards, finite.

@@ -76,7 +76,7 @@ def expected_policy_gradient(logits: Array, q_values: Array) -> Array:
     -sum_a p(a) (Q(a) - V), V = sum_b p(b) Q(b), p = softmax(logits)
 
     Args:
-      logits: [..., A], unnormalised; -inf where an action cannot be taken.
+      logits: [..., A], unnormalized; -inf where an action cannot be taken.
       q_values: [..., A]; what stands at impossible actions, NaN too, has no influence.
     Returns: [...]; its value is 0, its gradient that of the expected value, negated. With values
       against a best response this is exploitability descent.
@@ -96,7 +96,7 @@ def counterfactual_advantage(logits: Array, q_values: Array, action: Array) -> A
     Q(action) - sum_a p(a) Q(a), p = softmax(logits), the other agents' actions held fixed
 
     Args:
-      logits: [..., A], one agent's policy, unnormalised; -inf where an action cannot be taken.
+      logits: [..., A], one agent's policy, unnormalized; -inf where an action cannot be taken.
       q_values: [..., A], the joint action's value for each action of this agent; what stands at
         impossible actions has no influence.
       action: [...], integers from 0 to A - 1.
@@ -134,7 +134,7 @@ def kl_penalty_surrogate(
     Args:
       log_prob, old_log_prob, advantage: [...].
       kl: [...], KL(old || new) in PPO (`categorical_kl(old_logits, logits)`); KL(new || old) makes
-        it the on-policy loss of mirror descent policy optimisation with step size 1 / beta, and
+        it the on-policy loss of mirror descent policy optimization with step size 1 / beta, and
         KL(prior || new) the fine-tuning of a pretrained prior.
       beta: the penalty's weight, e.g. of `adaptive_kl_coefficient`.
     Returns: [...].
@@ -243,11 +243,11 @@ def drift_surrogate(log_prob: Array, old_log_prob: Array, advantage: Array, drif
       log_prob, old_log_prob, advantage: [...].
       drift: [...], at least 0, and 0 with gradient 0 at ratio 1: `clip_drift`, `discovered_drift`,
         or a network's function of ratio, advantage and training progress (learned policy
-        optimisation, LPO, and its temporally aware form).
+        optimization, LPO, and its temporally aware form).
     Returns: [...].
     Gradients: none flows into `old_log_prob` and `advantage`.
-    Source: Kuba et al., 2022, "Mirror learning: a unifying framework of policy optimisation"; Lu et
-      al., 2022, "Discovered policy optimisation".
+    Source: Kuba et al., 2022, "Mirror learning: a unifying framework of policy optimization"; Lu et
+      al., 2022, "Discovered policy optimization".
     Example: `losses.drift_surrogate(log_prob, old_log_prob, advantage, drift).mean()`
     """
     return surrogate(log_prob, old_log_prob, advantage) + drift
@@ -263,7 +263,7 @@ def clip_drift(ratio: Array, advantage: Array, clip: Array | float) -> Array:
       clip: epsilon, broadcasts to [...].
     Returns: [...].
     Gradients: none flows into `advantage`.
-    Source: Lu et al., 2022, "Discovered policy optimisation".
+    Source: Lu et al., 2022, "Discovered policy optimization".
     Example: `losses.clip_drift(ratio, advantage, clip=0.2)`
     """
     advantage = jax.lax.stop_gradient(advantage)
@@ -277,7 +277,7 @@ def discovered_drift(
     alpha: float = 2.0,
     beta: float = 0.6,
 ) -> Array:
-    """The drift that meta-learning found, in closed form: discovered policy optimisation (DPO).
+    """The drift that meta-learning found, in closed form: discovered policy optimization (DPO).
 
     max(x - alpha tanh(x / alpha), 0), x = (r - 1) A, where A >= 0
     max(x - beta tanh(x / beta), 0), x = A log r, where A < 0
@@ -287,7 +287,7 @@ def discovered_drift(
       alpha, beta: how far the ratio goes freely.
     Returns: [...], the drift of `drift_surrogate`.
     Gradients: none flows into `old_log_prob` and `advantage`.
-    Source: Lu et al., 2022, "Discovered policy optimisation".
+    Source: Lu et al., 2022, "Discovered policy optimization".
     Example: `losses.discovered_drift(log_prob, old_log_prob, advantage)`
     """
     old_log_prob, advantage = jax.lax.stop_gradient((old_log_prob, advantage))

@@ -25,14 +25,14 @@ __all__ = [
 
 
 def mdpo(logits: Array, old_logits: Array, q_values: Array, step_size: Array | float) -> Array:
-    """Mirror descent policy optimisation's loss over all actions: its minimiser is the descent's.
+    """Mirror descent policy optimization's loss over all actions: its minimiser is the descent's.
 
     -sum_a p(a) Q(a) + KL(p || old) / step_size, p = softmax(logits)
 
     For sampled actions take `kl_penalty_surrogate` with `beta` 1 / step_size.
 
     Args:
-      logits, old_logits: [..., A], unnormalised; -inf where an action cannot be taken.
+      logits, old_logits: [..., A], unnormalized; -inf where an action cannot be taken.
       q_values: [..., A], values or advantages, finite.
       step_size: how far to move, positive.
     Returns: [...].
@@ -62,7 +62,7 @@ def mpo_weights(q_values: Array, temperature: Array | float) -> Array:
       temperature: positive, broadcasts to [..., 1].
     Returns: [..., N].
     Gradients: none flows into any argument.
-    Source: Abdolmaleki et al., 2018, "Maximum a posteriori policy optimisation".
+    Source: Abdolmaleki et al., 2018, "Maximum a posteriori policy optimization".
     Example: `losses.mpo_weights(q_values, temperature=1.0)`
     """
     return boltzmann_weights(*jax.lax.stop_gradient((q_values, temperature)))
@@ -78,7 +78,7 @@ def mpo(log_prob: Array, q_values: Array, temperature: Array | float) -> Array:
       temperature: positive, broadcasts to [..., 1]; learned with `mpo_temperature`.
     Returns: [...]. Add `lagrangian_penalty` of the divergence to the old policy.
     Gradients: flow into `log_prob` only.
-    Source: Abdolmaleki et al., 2018, "Maximum a posteriori policy optimisation".
+    Source: Abdolmaleki et al., 2018, "Maximum a posteriori policy optimization".
     Example: `losses.mpo(log_prob, q_values, temperature=1.0).mean()`
     """
     return -(mpo_weights(q_values, temperature) * log_prob).sum(-1)
@@ -96,7 +96,7 @@ def mpo_temperature(q_values: Array, temperature: Array, bound: Array | float) -
     Returns: [...].
     Gradients: flow into `temperature` only. At its minimum the weights' divergence from uniform
       is the bound (or the best weights are nearer than that).
-    Source: Abdolmaleki et al., 2018, "Maximum a posteriori policy optimisation".
+    Source: Abdolmaleki et al., 2018, "Maximum a posteriori policy optimization".
     Example: `losses.mpo_temperature(q_values, temperature, bound=0.1).mean()`
     """
     scaled = jax.lax.stop_gradient(q_values) / jnp.expand_dims(temperature, -1)

@@ -49,7 +49,7 @@ def dpo(
     beta: Array | float,
     label_smoothing: Array | float = 0.0,
 ) -> Array:
-    """Direct preference optimisation: a policy learnt as the reward model of its own pairs.
+    """Direct preference optimization: a policy learnt as the reward model of its own pairs.
 
     bradley_terry(implicit_reward(chosen), implicit_reward(rejected))
 
@@ -77,7 +77,7 @@ def ipo(
     rejected_reference_log_prob: Array,
     beta: Array | float,
 ) -> Array:
-    """Identity preference optimisation: DPO with a bounded target, safe with certain labels.
+    """Identity preference optimization: DPO with a bounded target, safe with certain labels.
 
     (h - 1 / (2 beta))^2, h = log(pi(yw) / pi_ref(yw)) - log(pi(yl) / pi_ref(yl))
 
@@ -111,7 +111,7 @@ def kto(
     desirable_weight: float = 1.0,
     undesirable_weight: float = 1.0,
 ) -> Array:
-    """Kahneman-Tversky optimisation: learns from single good or bad sequences, without pairs.
+    """Kahneman-Tversky optimization: learns from single good or bad sequences, without pairs.
 
     w (1 - sigmoid(s * beta * (log(pi(y) / pi_ref(y)) - z))), z = max(kl, 0), s = +1 for desirable
     and -1 for undesirable sequences
@@ -134,7 +134,7 @@ def kto(
 
 
 def orpo(chosen_log_prob: Array, rejected_log_prob: Array, beta: Array | float) -> Array:
-    """Odds ratio preference optimisation (ORPO): cloning, and a penalty on the rejected one's odds.
+    """Odds ratio preference optimization (ORPO): cloning, and a penalty on the rejected one's odds.
 
     -log P(yw) - beta log sigmoid(log odds(yw) - log odds(yl)), odds(y) = P(y) / (1 - P(y))
 
@@ -268,7 +268,7 @@ def seppo(
     sample_reference_log_prob: Array,
     beta: Array | float,
 ) -> Array:
-    """Semi-policy preference optimisation: a good sequence against a sample of the reference.
+    """Semi-policy preference optimization: a good sequence against a sample of the reference.
 
     -log sigmoid(a - s b), a and b the implicit rewards of the good sequence and of the sample,
     s = 1 where a >= 0, else -1: where the reference is nearer to the good sequence than the policy,

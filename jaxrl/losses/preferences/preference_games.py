@@ -16,7 +16,7 @@ __all__ = [
 
 
 def sppo(log_prob: Array, old_log_prob: Array, win_rate: Array, eta: Array | float) -> Array:
-    """Self-play preference optimisation: a policy's log-ratio regressed on its win rate.
+    """Self-play preference optimization: a policy's log-ratio regressed on its win rate.
 
     (log(pi(y) / pi_old(y)) - eta (win_rate - 1/2))^2
 
@@ -43,7 +43,7 @@ def inpo(
     eta: Array | float,
     beta: Array | float,
 ) -> Array:
-    """Iterative Nash policy optimisation: one step of self-play from preferred pairs alone.
+    """Iterative Nash policy optimization: one step of self-play from preferred pairs alone.
 
     (h(pi) - (beta / eta) h(pi_ref) - (1 - beta / eta) h(pi_old) - 1 / (2 eta))^2,
     h(p) = log p(yw) - log p(yl)
@@ -91,7 +91,7 @@ def online_ipo(
     Returns: [...].
     Gradients: none flows into the reference's log-probabilities and the win rates.
     Source: Calandriello et al., 2024, "Human alignment of large language models through online
-      preference optimisation"; in this form Zhou et al., 2025, "Extragradient preference
+      preference optimization"; in this form Zhou et al., 2025, "Extragradient preference
       optimization (EGPO)", and its published code.
     Example: `losses.online_ipo(log_prob, other_log_prob, reference_log_prob,
       other_reference_log_prob, win_rate, other_win_rate, beta=0.1).mean()`

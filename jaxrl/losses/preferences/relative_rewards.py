@@ -25,7 +25,7 @@ def rebel(
     other_reward: Array,
     eta: Array | float,
 ) -> Array:
-    """Policy optimisation as regression of reward differences on log-ratio differences.
+    """Policy optimization as regression of reward differences on log-ratio differences.
 
     ((log(pi(y) / pi_old(y)) - log(pi(y') / pi_old(y'))) / eta - (r(y) - r(y')))^2
 

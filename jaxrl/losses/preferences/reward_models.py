@@ -96,9 +96,9 @@ def plackett_luce(reward: Array, mask: Array | None = None) -> Array:
 
 
 def uncertainty_weighted_reward(reward: Array, penalty: Array | float) -> Array:
-    """Mean of an ensemble's rewards less their disagreement, to resist over-optimisation (UWO).
+    """Mean of an ensemble's rewards less their disagreement, to resist over-optimization (UWO).
 
-    mean_i r_i - penalty * var_i r_i: uncertainty-weighted optimisation
+    mean_i r_i - penalty * var_i r_i: uncertainty-weighted optimization
 
     Args:
       reward: [..., M], one for each member of the ensemble.
@@ -115,12 +115,12 @@ def uncertainty_weighted_reward(reward: Array, penalty: Array | float) -> Array:
 def robust_reward(nominal_reward: Array, reward: Array, weight: Array | float) -> Array:
     """Trade-off between a nominal reward and the worst one of an ensemble (WCO).
 
-    weight * nominal + (1 - weight) * min_i r_i; weight 0: worst-case optimisation
+    weight * nominal + (1 - weight) * min_i r_i; weight 0: worst-case optimization
 
     Args:
       nominal_reward: [...], e.g. the ensemble's mean, or its most certain member.
       reward: [..., M], one for each member of the ensemble.
-      weight: in [0, 1], broadcasts to [...]; 0 is worst-case optimisation.
+      weight: in [0, 1], broadcasts to [...]; 0 is worst-case optimization.
     Returns: [...].
     Gradients: none is stopped; that of the minimum flows into the smallest member.
     Source: Yan et al., 2024, "Reward-robust RLHF in LLMs"; with weight 0 Coste et al., 2024,
@@ -142,7 +142,7 @@ def reward_smoothness(reward: Array, mask: Array | None = None) -> Array:
     Gradients: none is stopped.
     Source: Zhang et al., 2024, "Multi-agent reinforcement learning from human feedback: data
       coverage and algorithmic techniques" (mean squared error along the time axis); the mean over
-      pairs of steps is our normalisation.
+      pairs of steps is our normalization.
     Example: `losses.reward_smoothness(reward, mask).mean()`
     """
     allowed = _allowed(reward, mask)

@@ -62,7 +62,7 @@ def direct_pref_po(
     chosen_mask: Array | None = None,
     rejected_mask: Array | None = None,
 ) -> Array:
-    """Preference-based policy optimisation: act nearer to the preferred one of two segments.
+    """Preference-based policy optimization: act nearer to the preferred one of two segments.
 
     -log(exp(-d_w / T) / (exp(-d_w / T) + exp(-bias d_l / T))), d = mean over a segment's steps
 

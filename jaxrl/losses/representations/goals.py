@@ -170,5 +170,5 @@ def goal_difficulty(success: Array, alpha: Array | float = 2.0, beta: Array | fl
     epsilon = float(jnp.finfo(success.dtype).eps)
     p = jnp.clip(success, epsilon, 1 - epsilon)
     alpha, beta = jnp.asarray(alpha, p.dtype), jnp.asarray(beta, p.dtype)
-    normaliser = jax.scipy.special.betaln(alpha, beta)
-    return (alpha - 1) * jnp.log(p) + (beta - 1) * jnp.log1p(-p) - normaliser
+    normalizer = jax.scipy.special.betaln(alpha, beta)
+    return (alpha - 1) * jnp.log(p) + (beta - 1) * jnp.log1p(-p) - normalizer

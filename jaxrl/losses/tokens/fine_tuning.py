@@ -40,7 +40,7 @@ def iw_sft(
     -stop(clip(p / p_ref, low, high)) log p
 
     Args:
-      log_prob, reference_log_prob: [...], of sequences by `sequence_log_prob` (normalised, the
+      log_prob, reference_log_prob: [...], of sequences by `sequence_log_prob` (normalized, the
         ratio is per token), or of tokens with a narrow clip.
       low, high: broadcast to [...].
     Returns: [...].

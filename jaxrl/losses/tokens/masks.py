@@ -24,7 +24,7 @@ __all__ = [
 def critical_token_weight(reference_logits: Array, exponent: Array | float) -> Array:
     """Weight of a token's KL penalty: none where the reference policy does not know what to say.
 
-    (1 - H(p_ref) / log A)^exponent, the normalised negentropy
+    (1 - H(p_ref) / log A)^exponent, the normalized negentropy
 
     Args:
       reference_logits: [..., A], of the frozen reference policy; -inf where impossible.

@@ -46,7 +46,7 @@ def sequence_log_prob(log_prob: Array, mask: Array | None = None, normalize: boo
       normalize: the mean instead of the sum.
     Returns: [...]; 0 for sequences without a token.
     Gradients: flow into `log_prob` where the mask is true.
-    Source: common usage; normalised as in Zheng et al., 2025, "Group sequence policy optimization".
+    Source: common usage; normalized as in Zheng et al., 2025, "Group sequence policy optimization".
     Example: `losses.sequence_log_prob(log_prob, mask)`
     """
     log_prob = log_prob if mask is None else jnp.where(mask, log_prob, 0)
@@ -234,9 +234,9 @@ def rpg_advantage(
 
     stop(A - (beta / w) dD/dlog p), w and D as in `rpg`, which is
     A + beta p_ref / p                   forward, KL(p_ref || p)
-    A + beta (p_ref / p - 1)             forward, unnormalised
+    A + beta (p_ref / p - 1)             forward, unnormalized
     A - beta (log(p / p_ref) + 1)        reverse, KL(p || p_ref)
-    A - beta log(p / p_ref)              reverse, unnormalised
+    A - beta log(p / p_ref)              reverse, unnormalized
 
     `surrogate` with this advantage has the gradient of `rpg`; `clipped_surrogate` and
     `dual_clipped_surrogate` with it are its clipped forms.
@@ -274,9 +274,9 @@ def rpg(
 
     -w A + beta * D, w = p / p_old, v = p_ref / p_old (1 if the old policy is the reference), and
     D = v log(p_ref / p)                 forward, KL(p_ref || p)
-    D = v log(p_ref / p) + w - v         forward, unnormalised
+    D = v log(p_ref / p) + w - v         forward, unnormalized
     D = w log(p / p_ref)                 reverse, KL(p || p_ref)
-    D = w log(p / p_ref) - w + v         reverse, unnormalised;
+    D = w log(p / p_ref) - w + v         reverse, unnormalized;
     or, in REINFORCE's style, -stop(w A - beta * dD/dlog p) log p, with the same gradient
 
     Args:

@@ -58,7 +58,7 @@ def kl_penalized_reward(
 def clipped_reward(
     reward: Array, mean: Array | float, deviation: Array | float, clip: Array | float
 ) -> Array:
-    """A reward model's score on a known scale: normalised by running statistics, then clipped.
+    """A reward model's score on a known scale: normalized by running statistics, then clipped.
 
     clip((r - mean) / deviation, -clip, clip)
 

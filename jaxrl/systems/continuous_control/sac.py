@@ -1,6 +1,6 @@
 """Soft actor-critic (Haarnoja et al., 2018, "Soft actor-critic algorithms and applications",
 arXiv:1812.05905): maximise return and entropy, with a temperature that holds the entropy at a
-target. Actions count in half-widths of their bounds, as in the authors' normalised worlds.
+target. Actions count in half-widths of their bounds, as in the authors' normalized worlds.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
         return loss, {"temperature": temperature}
 
     sizes = (env.observation_space, space, hidden)
-    more = (config.torso.activation, config.torso.initialiser)
+    more = (config.torso.activation, config.torso.initializer)
     critics = ActionValues(*sizes, config.num_critics, *more)
     inputs = (timestep, spaces.example(space)[None])
     return Recipe(

@@ -18,7 +18,7 @@ from jaxrl.core import trees
 from jaxrl.core.divergence import guarded
 from jaxrl.core.hyper import MANY, WIDE, hyper, hypers, select, static
 from jaxrl.core.types import Algorithm, Array, Environment, Tree, struct
-from jaxrl.kit.optimisation import TRANSFORMS
+from jaxrl.kit.optimization import TRANSFORMS
 from jaxrl.networks.torsos import ACTIVATIONS
 from jaxrl.systems.evolution import scoring
 from jaxrl.systems.evolution.policies import policies
@@ -41,7 +41,7 @@ class Config:
     """Widths of the hidden layers; none for linear policies."""
     activation: str = static("tanh", choices=ACTIVATIONS)
     """tanh, relu, elu, gelu or silu."""
-    optimiser: str = static("adam", choices=TRANSFORMS)
+    optimizer: str = static("adam", choices=TRANSFORMS)
     """Of openai: adam, rmsprop or sgd."""
     sigma: float = hyper(0.5, above=0)
     """Standard deviation of the first generation; with openai, of all."""
@@ -75,7 +75,7 @@ def _build(env: Environment, config: Config) -> Algorithm:
     own = hypers(config)
     scoring.check_env(env, "evolution_strategy")
     space = policies(env, config.hidden, config.activation)
-    search = strategy(config.strategy, space.size, config.population, config.optimiser)
+    search = strategy(config.strategy, space.size, config.population, config.optimizer)
 
     def init(key, hyper):
         hyper = select(config, hyper)

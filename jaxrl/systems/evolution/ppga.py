@@ -3,7 +3,7 @@
 Quality-diversity with the gradients of PPO. One step, around a search policy theta:
 
 1. `gradient_updates` (N1) updates of PPO for the objective and for each measure, from theta, all
-   side by side, give the normalised directions J (their differentiable PPO).
+   side by side, give the normalized directions J (their differentiable PPO).
 2. xNES draws coefficients c; the branched policies theta + c J are played and offered to the
 archive,
    whose thresholds are annealed softly (CMA-MAE), and xNES learns from how much each improved on
@@ -17,7 +17,7 @@ A measure's reward is what each step adds to the descriptor of the episode so fa
 return is the descriptor at the end; the paper sums a measure of each step. The elites of the
 archive are the best so far, whatever the thresholds (their result archive). The critics, one for
 each reward and one for the walk, and the environments' streams go on from one step to the next.
-Left out of the paper's system: observation and return normalisation, and the standard deviation of
+Left out of the paper's system: observation and return normalization, and the standard deviation of
 the actions, which starts anew in each step, is not part of a genotype.
 """
 
@@ -50,7 +50,7 @@ from jaxrl.systems.policy_gradient.ppo import ppo
 
 @group
 class Config:
-    """Settings of PPGA: its PPO, without normalisations or memory, and the archive."""
+    """Settings of PPGA: its PPO, without normalizations or memory, and the archive."""
 
     ppo: PPOConfig = PPOConfig()
     """How each direction and the walk are descended."""

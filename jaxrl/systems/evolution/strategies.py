@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jaxrl import losses
 from jaxrl.core.errors import UserError, unknown
 from jaxrl.core.types import Array, Hyper, Key, Tree, struct
-from jaxrl.kit.optimisation import descend, transform
+from jaxrl.kit.optimization import descend, transform
 from jaxrl.systems.evolution import cma
 
 
@@ -39,11 +39,11 @@ class Strategy:
 NAMES = ("openai", "csa", "sep_cma", "cma")
 
 
-def strategy(name: str, dimension: int, population: int, optimiser: str = "adam") -> Strategy:
+def strategy(name: str, dimension: int, population: int, optimizer: str = "adam") -> Strategy:
     """The strategy of that name. Raises `UserError` for an unknown one, for a population it cannot
     work with, and for a full covariance of more than `cma.LARGEST` dimensions."""
     if name == "openai":
-        return openai(population, optimiser)
+        return openai(population, optimizer)
     if name not in NAMES:
         raise unknown("strategy", name, NAMES)
     return Strategy(*cma.functions(name, dimension, population))
@@ -56,16 +56,16 @@ def strategy(name: str, dimension: int, population: int, optimiser: str = "adam"
 class OpenAIState:
     mean: Array  # [D]
     sigma: Array
-    optimiser: Tree
+    optimizer: Tree
 
 
-def openai(population: int, optimiser: str = "adam") -> Strategy:
+def openai(population: int, optimizer: str = "adam") -> Strategy:
     """Evolution strategies as of Salimans et al. (2017, arXiv:1703.03864): antithetic pairs,
-    centred ranks, weight decay, and any optimiser. Here, equal fitness gets equal ranks. Its
+    centred ranks, weight decay, and any optimizer. Here, equal fitness gets equal ranks. Its
     `hyper`: `sigma`, `learning_rate`, `weight_decay`. Raises `UserError` for an odd population."""
     if population < 2 or population % 2:
         raise UserError(f"population is {population}; antithetic pairs need an even number.")
-    rule = transform(optimiser)
+    rule = transform(optimizer)
 
     def init(mean, hyper):
         return OpenAIState(mean, jnp.asarray(hyper["sigma"]), rule.init(mean))
@@ -78,9 +78,9 @@ def openai(population: int, optimiser: str = "adam") -> Strategy:
         noise = (genotypes - state.mean) / state.sigma
         up = losses.es_gradient(losses.centred_ranks(fitness), noise, state.sigma)
         down = hyper["weight_decay"] * state.mean - up
-        mean, optimiser_state, _ = descend(
-            rule, down, state.optimiser, state.mean, hyper["learning_rate"]
+        mean, optimizer_state, _ = descend(
+            rule, down, state.optimizer, state.mean, hyper["learning_rate"]
         )
-        return OpenAIState(mean, jnp.asarray(hyper["sigma"]), optimiser_state)
+        return OpenAIState(mean, jnp.asarray(hyper["sigma"]), optimizer_state)
 
     return Strategy(init, ask, tell)

@@ -53,7 +53,7 @@ def league(env: Environment, config: Config = Config()) -> Algorithm:
     """PPO against past selves in `env`, a game for two. The same arguments give the same object.
 
     The policy plays both sides. Raises `UserError` where PPO does, for a game that is not for two,
-    and for normalised or recurrent agents, whose snapshot would be more than weights.
+    and for normalized or recurrent agents, whose snapshot would be more than weights.
     """
     return _build(env, config)
 

@@ -16,7 +16,7 @@ import jax
 from jaxrl import losses
 from jaxrl.core.settings import Values
 from jaxrl.core.types import Agent, Batch, Info
-from jaxrl.kit.optimisation import descend, transform
+from jaxrl.kit.optimization import descend, transform
 from jaxrl.kit.wrapping import params_of, with_params, wrap
 
 
@@ -37,7 +37,7 @@ def clone(
         it began an episode, so policies with memory are not served well.
     path: what the names of the hyper-parameters `rate` and `value_weight` begin with.
     """
-    optimiser = transform("adam")
+    optimizer = transform("adam")
 
     def update(state, batch, key):
         hyper = Values(state.hyper, path)
@@ -54,21 +54,21 @@ def clone(
             return policy + hyper.value_weight * value, policy
 
         def step(carry, _):
-            params, optimiser_state = carry
+            params, optimizer_state = carry
             gradient, policy = jax.grad(loss, has_aux=True)(params)
-            *carry, _ = descend(optimiser, gradient, optimiser_state, params, hyper.rate, 1.0)
+            *carry, _ = descend(optimizer, gradient, optimizer_state, params, hyper.rate, 1.0)
             return tuple(carry), policy
 
-        (params, optimiser_state), policy = jax.lax.scan(
+        (params, optimizer_state), policy = jax.lax.scan(
             step, (params_of(inner), state.own), None, steps
         )
         metrics = info.metrics | {"clone_divergence": policy[0]}
-        return with_params(inner, params), optimiser_state, Info(metrics, info.feedback)
+        return with_params(inner, params), optimizer_state, Info(metrics, info.feedback)
 
     return wrap(
         agent,
         "clone",
-        lambda state: optimiser.init(params_of(state)),
+        lambda state: optimizer.init(params_of(state)),
         update,
         hyper={f"{path}rate": rate, f"{path}value_weight": value_weight},
         needs=("transitions.extras.logits", "transitions.extras.value"),

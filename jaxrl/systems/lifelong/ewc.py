@@ -8,7 +8,7 @@ et al., 2021), only what the policy depends on is held; the value's own paramete
 
 Where it differs: the penalty is not part of the agent's loss. After each of the agent's updates it
 is descended by its proximal operator, theta <- (theta + weight F theta*) / (1 + weight F), which is
-exact for a quadratic. So it works with any agent and optimiser, is stable however large F is, and
+exact for a quadratic. So it works with any agent and optimizer, is stable however large F is, and
 is not rescaled by Adam (as weight decay is decoupled in AdamW, Loshchilov and Hutter, 2019). The
 Fisher information is a running mean over the task's windows, weighted to the last ones, because a
 task's end is only known when the next has begun.

@@ -179,7 +179,7 @@ def _build(env: Environment, config: Config) -> Algorithm:
     check(config)
     check_action_space(env.action_space, "lifelong")
     wrong = ("ppo.normalization.observation", "ppo.normalization.reward")
-    why = "a life has no normalisation, whose statistics would change with the task"
+    why = "a life has no normalization, whose statistics would change with the task"
     settings.refuse(config, wrong, why)
     params = envs.vary(env, config.vary, _whole(config.values))
     source = config.ppo.rollouts.source(env, schedule(params, config.windows * config.periods))

@@ -15,10 +15,10 @@ from jaxrl import losses
 from jaxrl.core import metrics as m
 from jaxrl.core import trees
 from jaxrl.core.types import Algorithm, Array, Environment, Hyper, Key, Tree, struct
-from jaxrl.kit.optimisation import descend, transform
+from jaxrl.kit.optimization import descend, transform
 from jaxrl.networks import encoders
 from jaxrl.networks.dense import dense
-from jaxrl.networks.initialisers import initialiser
+from jaxrl.networks.initializers import initializer
 from jaxrl.networks.torsos import MLP
 from jaxrl.systems.meta.lifetimes import Life, begin, live, over, renew
 
@@ -44,7 +44,7 @@ class Baseline(nn.Module):
     @nn.compact
     def __call__(self, timestep):
         x = MLP(self.widths)(encoders.features(self.env.observation_space, timestep))
-        return dense(1, initialiser("lecun", 1.0))(x)[..., 0]
+        return dense(1, initializer("lecun", 1.0))(x)[..., 0]
 
 
 @struct
@@ -53,7 +53,7 @@ class Learner:
 
     life: Life
     baseline: Tree
-    optimiser: Tree
+    optimizer: Tree
 
 
 def objective(
@@ -124,13 +124,13 @@ def meta_gradient(
     learner's baseline is fitted to the fresh window after it was used. A learner whose life is over
     begins anew.
     """
-    optimiser = transform("adam")
+    optimizer = transform("adam")
     own = [horizons[i % len(horizons)] for i in range(learners)]
 
     def newborn(rule, key, hyper, horizon):
         life_key, key = jax.random.split(key)
         params = baseline.init(key, example)
-        return Learner(begin(inner, rule, life_key, hyper, horizon), params, optimiser.init(params))
+        return Learner(begin(inner, rule, life_key, hyper, horizon), params, optimizer.init(params))
 
     def init(rule, key, hyper):
         keys = jax.random.split(key, learners)
@@ -146,10 +146,10 @@ def meta_gradient(
         def step(_, carry):
             params, state = carry
             gradient = jax.grad(loss)(params)
-            params, state, _ = descend(optimiser, gradient, state, params, rate)
+            params, state, _ = descend(optimizer, gradient, state, params, rate)
             return params, state
 
-        return jax.lax.fori_loop(0, baseline_updates, step, (learner.baseline, learner.optimiser))
+        return jax.lax.fori_loop(0, baseline_updates, step, (learner.baseline, learner.optimizer))
 
     def one(rule, learner, keys, hyper, inner_hyper):
         gradient, (life, row, final, transitions, target) = jax.grad(outer, has_aux=True)(

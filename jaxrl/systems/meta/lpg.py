@@ -41,11 +41,11 @@ from jaxrl.core.hyper import MANY, WIDE, check, hyper, hypers, select, static
 from jaxrl.core.learn import learn
 from jaxrl.core.spaces import Space
 from jaxrl.core.types import Agent, Algorithm, Array, Environment, Info, TimeStep, Tree, struct
-from jaxrl.kit.optimisation import TRANSFORMS, descend, transform
+from jaxrl.kit.optimization import TRANSFORMS, descend, transform
 from jaxrl.networks import encoders
 from jaxrl.networks.dense import dense
 from jaxrl.networks.heads import Distribution, PolicyHead, check_discrete
-from jaxrl.networks.initialisers import initialiser
+from jaxrl.networks.initializers import initializer
 from jaxrl.networks.learned_rules import BackwardRule
 from jaxrl.networks.torsos import ACTIVATIONS, MLP
 from jaxrl.sources.rollouts import rollouts
@@ -66,7 +66,7 @@ class Config:
     """Widths of the hidden layers of policy and prediction, each; none for a table."""
     activation: str = static("tanh", choices=ACTIVATIONS)
     """tanh, relu, elu, gelu or silu."""
-    optimiser: str = static("sgd", choices=TRANSFORMS)
+    optimizer: str = static("sgd", choices=TRANSFORMS)
     """Of the learner: adam, rmsprop or sgd."""
     bootstrap: int = static(8, low=1, high=WIDE)
     """Entries of the learner's prediction (m)."""
@@ -100,7 +100,7 @@ class Learner(nn.Module):
         self.actor = MLP(self.widths, self.activation)
         self.predictor = MLP(self.widths, self.activation)
         self.head = PolicyHead(self.action_space)
-        self.prediction = dense(self.bootstrap, initialiser("lecun", 1.0))
+        self.prediction = dense(self.bootstrap, initializer("lecun", 1.0))
 
     def __call__(self, timestep: TimeStep) -> tuple[Distribution, Array]:
         """Time step [...] -> policy [...], and the prediction's logits [..., m]."""
@@ -113,7 +113,7 @@ class Learner(nn.Module):
 class State:
     rule: Tree  # eta
     params: Tree
-    optimiser: Tree
+    optimizer: Tree
     hyper: Tree
 
 
@@ -136,7 +136,7 @@ def agent(env: Environment, config: Config) -> Agent:
     _check(env, config)
     learner = network(env, config)
     rule_network: Any = BackwardRule(config.bootstrap, config.rule_width)
-    optimiser = transform(config.optimiser)
+    optimizer = transform(config.optimizer)
     window = config.num_envs * config.num_steps
 
     def init(key, hyper):
@@ -148,7 +148,7 @@ def agent(env: Environment, config: Config) -> Agent:
         rule = rule_network.init(rule_key, *numbers)
         if config.rule:
             rule = load_rule(config.rule, rule)
-        return State(rule, params, optimiser.init(params), select(config, hyper))
+        return State(rule, params, optimizer.init(params), select(config, hyper))
 
     def act(state, timestep, memory, key, greedy):
         policy, _ = learner.apply(state.params, timestep)
@@ -180,10 +180,10 @@ def agent(env: Environment, config: Config) -> Agent:
             return policy_loss + hyper["prediction_weight"] * divergence, info
 
         gradient, info = jax.grad(loss, has_aux=True)(state.params)
-        params, optimiser_state, norm = descend(
-            optimiser,
+        params, optimizer_state, norm = descend(
+            optimizer,
             gradient,
-            state.optimiser,
+            state.optimizer,
             state.params,
             hyper["learning_rate"],
             hyper["max_grad_norm"],
@@ -195,7 +195,7 @@ def agent(env: Environment, config: Config) -> Agent:
             "grad_norm": norm,
             "weight_norm": optax.tree.norm(params),
         }
-        return State(state.rule, params, optimiser_state, hyper), Info(info)
+        return State(state.rule, params, optimizer_state, hyper), Info(info)
 
     return Agent("lpg", init, act, update, hyper=hypers(config), config=config)
 

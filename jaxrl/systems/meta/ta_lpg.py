@@ -28,7 +28,7 @@ from jaxrl.core.examples import example_timestep
 from jaxrl.core.hyper import MANY, WIDE, check, hyper, hypers, select, static
 from jaxrl.core.train import train
 from jaxrl.core.types import Algorithm, Array, Environment, Key, Tree, struct
-from jaxrl.kit.optimisation import TRANSFORMS, descend, transform
+from jaxrl.kit.optimization import TRANSFORMS, descend, transform
 from jaxrl.networks.heads import check_discrete
 from jaxrl.systems.meta import lpg, worlds
 from jaxrl.systems.meta.estimators import Baseline, Estimator, evolution, meta_gradient
@@ -68,7 +68,7 @@ class Config:
     """Entries of the learners' prediction (m)."""
     rule_width: int = static(16, low=1, high=WIDE)
     """Width of the rule's LSTM."""
-    optimiser: str = static("sgd", choices=TRANSFORMS)
+    optimizer: str = static("sgd", choices=TRANSFORMS)
     """Of the learners: adam, rmsprop or sgd."""
 
     learning_rate: float = hyper(1.0, low=0)
@@ -103,7 +103,7 @@ class Config:
 @struct
 class State:
     rule: Tree  # eta
-    optimiser: Tree
+    optimizer: Tree
     learners: Tree  # what the estimator keeps
     key: Key  # of the learner whose policy stands for the rule
     steps: Array  # int32
@@ -151,7 +151,7 @@ def _build(env: Environment, config: Config) -> Algorithm:
     assert home.agent is not None
     draw_rule = home.agent.init
     estimate = estimator(env, config)
-    optimiser = transform("adam")
+    optimizer = transform("adam")
     defaults = hypers(config)
     inner_names = [name for name in home.hyper if name in defaults]
 
@@ -162,7 +162,7 @@ def _build(env: Environment, config: Config) -> Algorithm:
         rule = draw_rule(rule_key, home.hyper).rule
         learners = estimate.init(rule, learner_key, inner_hyper)
         counters = jnp.int32(0), jnp.int32(m.NEVER)
-        return State(rule, optimiser.init(rule), learners, key, *counters, values)
+        return State(rule, optimizer.init(rule), learners, key, *counters, values)
 
     def step(state, key):
         hyper = state.hyper
@@ -170,20 +170,20 @@ def _build(env: Environment, config: Config) -> Algorithm:
         gradient, learners, metrics = estimate.estimate(
             state.rule, state.learners, key, hyper, inner_hyper
         )
-        rule, optimiser_state, norm = descend(
-            optimiser,
+        rule, optimizer_state, norm = descend(
+            optimizer,
             gradient,
-            state.optimiser,
+            state.optimizer,
             state.rule,
             hyper["meta_learning_rate"],
             hyper["meta_max_grad_norm"],
         )
         metrics |= {"meta_grad_norm": m.mean(norm), "rule_norm": m.mean(optax.tree.norm(rule))}
-        new = dataclasses.replace(state, rule=rule, optimiser=optimiser_state, learners=learners)
+        new = dataclasses.replace(state, rule=rule, optimizer=optimizer_state, learners=learners)
         return new, metrics
 
     def finite(state, metrics):
-        return trees.all_finite((state.rule, state.optimiser))
+        return trees.all_finite((state.rule, state.optimizer))
 
     @jax.jit
     def grown_up(state):

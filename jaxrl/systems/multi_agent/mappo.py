@@ -6,7 +6,7 @@ actions are dicts by agent. Each agent has a policy of its own, of any spaces, t
 than the agent does; one critic sees the world's state (`privileged["state"]`), and gives all of
 them the same advantages. Each policy descends PPO's clipped surrogate and an entropy bonus; the
 critic a clipped Huber loss to targets that are standardised by running statistics (their section
-5.1). Where all agents are alike the authors let them share one policy, and have layer normalisation
+5.1). Where all agents are alike the authors let them share one policy, and have layer normalization
 and, in some worlds, GRUs.
 """
 
@@ -47,7 +47,7 @@ class Config:
 
     rollouts: Rollouts = Rollouts(num_envs=128, num_steps=25)
     passes: Passes = Passes(epochs=15, minibatches=1)
-    torso: Torso = Torso(hidden=(64, 64), activation="relu", initialiser="orthogonal")
+    torso: Torso = Torso(hidden=(64, 64), activation="relu", initializer="orthogonal")
     """Of each policy and of the critic."""
     actor: Optimizer = ADAM
     """Of each policy."""
@@ -153,7 +153,7 @@ def on_agents(
     """Policies of all agents and some critics: of each, what it sees, and by agent whose advantages
     it follows."""
     agents, example = tuple(env.action_space), example_timestep(env)
-    torso = config.torso.hidden, config.torso.activation, config.torso.initialiser
+    torso = config.torso.hidden, config.torso.activation, config.torso.initializer
     views = {name: view for name, (_, view) in critics.items()}
     parts, all_losses = {}, {}
     for agent in agents:

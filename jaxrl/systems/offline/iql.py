@@ -85,7 +85,7 @@ def actor_loss(net: Net, x: Transition) -> tuple[Array, dict[str, Array]]:
 def recipe(env: Environment, config: Config) -> Recipe:
     torso, timestep = config.torso, example_timestep(env)
     action = spaces.example(env.action_space)[None]
-    more: Any = (torso.hidden, torso.activation, torso.initialiser)
+    more: Any = (torso.hidden, torso.activation, torso.initializer)
     sizes = (env.observation_space, env.action_space, torso.hidden)
     critics = ActionValues(*sizes, config.num_critics, *more[1:])
     return Recipe(

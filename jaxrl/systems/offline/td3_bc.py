@@ -99,7 +99,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
         return net.follow(every=config.delay)
 
     sizes = (env.observation_space, space, torso.hidden)
-    more = (torso.activation, torso.initialiser)
+    more = (torso.activation, torso.initializer)
     critics = ActionValues(*sizes, config.num_critics, *more)
     inputs = (timestep, spaces.example(space)[None])
     return Recipe(

@@ -142,7 +142,7 @@ def on_data(
         torso.hidden,
         config.num_critics,
         torso.activation,
-        torso.initialiser,
+        torso.initializer,
     )
     space: Any = env.observation_space
     model = Dynamics(space, env.action_space, config.model_hidden, config.num_models)

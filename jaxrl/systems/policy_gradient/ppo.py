@@ -1,4 +1,4 @@
-"""Proximal policy optimisation (Schulman et al., 2017, arXiv:1707.06347).
+"""Proximal policy optimization (Schulman et al., 2017, arXiv:1707.06347).
 
 Act for a window of steps; then, for several epochs over shuffled minibatches of it, descend the
 clipped surrogate of the policy, a value loss and an entropy bonus (their equation 9), with
@@ -212,7 +212,7 @@ def policy_network(env: Environment, config: Any) -> Any:
         torso.hidden,
         torso.activation,
         memory.recurrent,
-        torso.initialiser,
+        torso.initializer,
         getattr(config, "heads", 0),
         layers=memory.transformer,
         attention_heads=memory.attention_heads,

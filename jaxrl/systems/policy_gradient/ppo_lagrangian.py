@@ -140,7 +140,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
         return ppo.report(net, batch).passes(config.passes, batch, turn, too_far)
 
     plain = on_rollouts(env, config, Loss(ppo.loss, ("actor_critic",)), update)
-    torso = config.torso.hidden, config.torso.activation, config.torso.initialiser
+    torso = config.torso.hidden, config.torso.activation, config.torso.initializer
     critic = Value(env.observation_space, *torso)
     return dataclasses.replace(
         plain,

@@ -93,7 +93,7 @@ def on_episodes(
         env.action_space,
         torso.hidden,
         torso.activation,
-        initialiser=torso.initialiser,
+        initializer=torso.initializer,
     )
 
     def update(net, batch):

@@ -79,7 +79,7 @@ def recipe(
         config.torso.activation,
         dueling,
         noisy,
-        config.torso.initialiser,
+        config.torso.initializer,
     )
 
     def outputs(q: Any, timestep, key=None):

@@ -83,7 +83,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
         widths=config.torso.hidden,
         activation=config.torso.activation,
         dueling=True,
-        initialiser=config.torso.initialiser,
+        initializer=config.torso.initializer,
         recurrent=config.recurrent,
     )
 

@@ -66,7 +66,7 @@ test_contract = contract(CASES)
 
 def test_bcq_allows_what_the_data_makes_likely():
     probs = np.array([[0.5, 0.3, 0.2, 0.0], [0.25, 0.25, 0.25, 0.25]])
-    logits = jnp.log(jnp.float32(probs)) + 7  # not normalised
+    logits = jnp.log(jnp.float32(probs)) + 7  # not normalized
     for threshold, first in ((0.0, [1, 1, 1, 0]), (0.5, [1, 1, 0, 0]), (0.7, [1, 0, 0, 0])):
         ours = losses.bcq_mask(logits, threshold)
         np.testing.assert_array_equal(ours, [np.array(first, bool), np.ones(4, bool)])

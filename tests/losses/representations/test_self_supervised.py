@@ -112,7 +112,7 @@ def test_info_nce_with_a_mask_is_that_of_the_smaller_batch(symmetric):
     assert ours[2] == 0
 
 
-def test_self_prediction_is_the_normalised_square_and_ends_with_the_episode():
+def test_self_prediction_is_the_normalized_square_and_ends_with_the_episode():
     """|p/|p| - t/|t||^2 = 2 - 2 cos, as in Grill et al., eq. 2."""
     rng = np.random.default_rng(0)
     p, t = rng.normal(size=(2, 5, 2, 3))

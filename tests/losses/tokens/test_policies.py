@@ -372,7 +372,7 @@ def test_rpg_refuses_another_divergence():
         losses.rpg_advantage(x, x, x, 0.1, "jeffreys")  # type: ignore[arg-type]
 
 
-def test_the_unnormalised_forward_divergence_is_k3():
+def test_the_unnormalized_forward_divergence_is_k3():
     p, q, a = jnp.float32(np.random.default_rng(0).normal(size=(3, 5)))
     ours = losses.rpg(p, q, q, a, 1.0, "forward", normalized=False) + jnp.exp(p - q) * a
     np.testing.assert_allclose(ours, losses.kl_k3(q, p), rtol=1e-4, atol=1e-5)

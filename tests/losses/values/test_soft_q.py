@@ -225,7 +225,7 @@ def test_the_gap_and_the_logarithm_differ_by_a_constant_of_the_state(index):
     np.testing.assert_allclose(np.nanmax(constant, -1), np.nanmin(constant, -1), atol=1e-9)
 
 
-def test_tsallis_policy_by_a_general_optimiser():
+def test_tsallis_policy_by_a_general_optimizer():
     q = np.array([0.3, 1.0, -0.5])
 
     def loss(logits):

@@ -178,7 +178,7 @@ def test_what_cannot_be():
         life("ewc", "ewc")
     with pytest.raises(UserError, match="must be a Component"):
         life("tests.systems.test_lifelong:counting")
-    with pytest.raises(UserError, match="no normalisation"):
+    with pytest.raises(UserError, match="no normalization"):
         life(ppo=settings.replace(SMALL.ppo, {"normalization.reward": True}))
     with pytest.raises(UserError, match="did you mean 'task'"):
         life(vary="tusk")

@@ -53,7 +53,7 @@ def test_a_run_can_be_differentiated_by_its_learning_rate(monkeypatch):
 
 
 def test_the_ratio_is_1_before_the_first_update():
-    """In each of several windows, which begin amid episodes, with memory and normalisations: no
+    """In each of several windows, which begin amid episodes, with memory and normalizations: no
     ratio is further from 1 than a clip that no more than rounding fits into."""
     normalized = {"normalization.observation": True, "normalization.reward": True}
     config = replace(TINY, {"num_steps": 42, "recurrent": 6} | normalized)
@@ -140,7 +140,7 @@ def test_the_same_arguments_give_the_same_object():
         ({"chunk_rows": 5}, "chunk"),
         ({"schedule": "exponential"}, "an exponential schedule needs a positive"),
         ({"hidden": (8, 0)}, r"hidden is \[8, 0\]; each entry must be at least 1"),
-        ({"initialiser": "lecum"}, "did you mean 'lecun'"),
+        ({"initializer": "lecum"}, "did you mean 'lecun'"),
         ({"recurrent": 5, "transformer": 1}, "2 heads cannot be 5 wide"),
     ],
 )

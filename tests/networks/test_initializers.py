@@ -10,7 +10,7 @@ from jax import lax
 from scipy import stats
 
 from jaxrl.core import errors, random
-from jaxrl.networks import initialisers
+from jaxrl.networks import initializers
 
 
 def gram_error(weights, scale):
@@ -30,7 +30,7 @@ def custom_calls(program):
 )
 @pytest.mark.parametrize("scale", [1.0, 2**0.5, 0.01])
 def test_weights_are_orthogonal(shape, scale):
-    weights = initialisers.orthogonal(scale)(random.key(0), shape)
+    weights = initializers.orthogonal(scale)(random.key(0), shape)
     assert weights.shape == shape and weights.dtype == jnp.float32
     assert gram_error(weights, scale) < 1e-5
 
@@ -38,22 +38,22 @@ def test_weights_are_orthogonal(shape, scale):
 def test_nearly_dependent_rows_are_orthogonal_too():
     """Square matrices are the worst conditioned of all: many of them."""
     keys = jax.random.split(random.key(1), 200)
-    weights = jax.vmap(lambda key: initialisers.orthogonal()(key, (48, 48)))(keys)
+    weights = jax.vmap(lambda key: initializers.orthogonal()(key, (48, 48)))(keys)
     assert max(gram_error(w, 1.0) for w in weights) < 1e-5
 
 
-def test_dtype_and_signature_are_those_of_jax_initialisers():
-    weights = initialisers.orthogonal(1.0)(random.key(0), (8, 4), jnp.bfloat16)
+def test_dtype_and_signature_are_those_of_jax_initializers():
+    weights = initializers.orthogonal(1.0)(random.key(0), (8, 4), jnp.bfloat16)
     assert weights.dtype == jnp.bfloat16
     assert gram_error(weights.astype(jnp.float32), 1.0) < 0.05
     with pytest.raises(errors.UserError, match=r"two axes or more, not the shape \(3,\)"):
-        initialisers.orthogonal()(random.key(0), (3,))
-    assert initialisers.orthogonal()(random.key(0), (0, 3)).shape == (0, 3)
+        initializers.orthogonal()(random.key(0), (3,))
+    assert initializers.orthogonal()(random.key(0), (0, 3)).shape == (0, 3)
 
 
 def test_vmapped_over_keys():
     keys = jax.random.split(random.key(2, "pcg"), 32)
-    init = lambda key: initialisers.orthogonal(2.0)(key, (24, 16))
+    init = lambda key: initializers.orthogonal(2.0)(key, (24, 16))
     weights = jax.jit(jax.vmap(init))(keys)
     assert weights.shape == (32, 24, 16)
     assert max(gram_error(w, 2.0) for w in weights) < 1e-5
@@ -68,7 +68,7 @@ def test_distribution_is_haar(shape):
     mean 0 and variance 1: Diaconis & Shahshahani 1994)."""
     count, n = 4096, max(shape)
     keys = jax.random.split(random.key(3, "pcg"), count)
-    weights = jax.jit(jax.vmap(lambda key: initialisers.orthogonal()(key, shape)))(keys)
+    weights = jax.jit(jax.vmap(lambda key: initializers.orthogonal()(key, shape)))(keys)
     weights = np.asarray(weights, np.float64)
     assert np.abs(weights.mean(0)).max() < 5 / np.sqrt(n * count)
     variance_error = np.sqrt(3 * (n - 1) / (n + 2) * 2 / 3) / n  # of one squared entry
@@ -87,12 +87,12 @@ def test_distribution_is_haar(shape):
 
 
 def test_no_lapack_in_a_vmapped_training_program():
-    """As a sweep runs it: 32 seeds, initialised and trained inside one jitted scan."""
+    """As a sweep runs it: 32 seeds, initialized and trained inside one jitted scan."""
 
     def train(key):
         def layers(key):
             first, second = jax.random.split(key)
-            init = initialisers.orthogonal(2**0.5)
+            init = initializers.orthogonal(2**0.5)
             return init(first, (4, 16)), init(second, (16, 2))
 
         def step(params, _):
@@ -115,12 +115,12 @@ def test_no_lapack_in_a_vmapped_training_program():
 
 
 def test_lecun_has_the_variance_of_its_inputs():
-    weights = initialisers.initialiser("lecun", 7.0)(random.key(0), (64, 512))
+    weights = initializers.initializer("lecun", 7.0)(random.key(0), (64, 512))
     assert np.var(weights) == pytest.approx(1 / 64, rel=0.03)
 
 
-def test_initialisers_by_name():
-    weights = initialisers.initialiser("orthogonal", 0.5)(random.key(0), (8, 8))
+def test_initializers_by_name():
+    weights = initializers.initializer("orthogonal", 0.5)(random.key(0), (8, 8))
     assert gram_error(weights, 0.5) < 1e-5
     with pytest.raises(errors.UserError, match="'lecum'; did you mean 'lecun'"):
-        initialisers.initialiser("lecum", 1.0)
+        initializers.initializer("lecum", 1.0)

@@ -14,20 +14,20 @@ from jax import lax
 from jaxrl.core import errors
 
 
-def initialiser(name: str, scale: float):
-    """The initialiser of that name: `orthogonal` times `scale`, or `lecun`, normal with variance
+def initializer(name: str, scale: float):
+    """The initializer of that name: `orthogonal` times `scale`, or `lecun`, normal with variance
     1 / inputs (LeCun et al., 1998, "Efficient BackProp"), which has no scale to choose.
 
     With lecun PPO learnt faster at first and as well at last on CartPole (README). Raises
     `UserError` for other names.
     """
-    if name not in INITIALISERS:
-        raise errors.unknown("initialiser", name, INITIALISERS)
-    return INITIALISERS[name](scale)
+    if name not in INITIALIZERS:
+        raise errors.unknown("initializer", name, INITIALIZERS)
+    return INITIALIZERS[name](scale)
 
 
 def orthogonal(scale: float = 1.0):
-    """An initialiser of orthogonal weights: the last axis is the output, the axes before it are
+    """An initializer of orthogonal weights: the last axis is the output, the axes before it are
     flattened to the input, and whichever of the two is smaller gets orthonormal vectors, of Haar
     distribution, times `scale` (Saxe, McClelland & Ganguli 2014, "Exact solutions to the nonlinear
     dynamics of learning in deep linear neural networks").
@@ -56,7 +56,7 @@ def orthogonal(scale: float = 1.0):
     return init
 
 
-INITIALISERS: dict[str, Callable[[float], Any]] = {
+INITIALIZERS: dict[str, Callable[[float], Any]] = {
     "lecun": lambda scale: jax.nn.initializers.lecun_normal(),
     "orthogonal": orthogonal,
 }

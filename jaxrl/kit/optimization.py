@@ -24,9 +24,9 @@ TRANSFORMS: dict[str, Callable[[], optax.GradientTransformation]] = {
 
 
 def transform(name: str) -> optax.GradientTransformation:
-    """The optimiser of that name. Raises `UserError` where there is none."""
+    """The optimizer of that name. Raises `UserError` where there is none."""
     if name not in TRANSFORMS:
-        raise unknown("optimiser", name, TRANSFORMS)
+        raise unknown("optimizer", name, TRANSFORMS)
     return TRANSFORMS[name]()
 
 
@@ -40,30 +40,30 @@ def bounded(gradient: Tree, max_norm: Array | float) -> tuple[Tree, Array]:
 
 
 def stepped(
-    optimiser: optax.GradientTransformation,
+    optimizer: optax.GradientTransformation,
     gradient: Tree,
-    optimiser_state: Tree,
+    optimizer_state: Tree,
     params: Tree,
     learning_rate: Array,
 ) -> tuple[Tree, Tree]:
-    """params - learning_rate * optimiser(gradient), and the optimiser's state."""
-    updates, optimiser_state = optimiser.update(gradient, optimiser_state, params)
+    """params - learning_rate * optimizer(gradient), and the optimizer's state."""
+    updates, optimizer_state = optimizer.update(gradient, optimizer_state, params)
     params = jax.tree.map(lambda p, u: p - learning_rate * u, params, updates)
-    return params, optimiser_state
+    return params, optimizer_state
 
 
 def descend(
-    optimiser: optax.GradientTransformation,
+    optimizer: optax.GradientTransformation,
     gradient: Tree,
-    optimiser_state: Tree,
+    optimizer_state: Tree,
     params: Tree,
     learning_rate: Array,
     max_norm: Array | float = jnp.inf,
 ) -> tuple[Tree, Tree, Array]:
-    """`stepped` along the gradient, `bounded` first. Returns params, optimiser state, and the norm
+    """`stepped` along the gradient, `bounded` first. Returns params, optimizer state, and the norm
     before scaling."""
     gradient, norm = bounded(gradient, max_norm)
-    return *stepped(optimiser, gradient, optimiser_state, params, learning_rate), norm
+    return *stepped(optimizer, gradient, optimizer_state, params, learning_rate), norm
 
 
 def as_one(tree: Tree) -> Array:

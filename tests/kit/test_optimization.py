@@ -6,7 +6,7 @@ import pytest
 
 from jaxrl.core.errors import UserError
 from jaxrl.kit.groups import Optimizer, transformation
-from jaxrl.kit.optimisation import TRANSFORMS, accumulated_gradient, descend, stepped, transform
+from jaxrl.kit.optimization import TRANSFORMS, accumulated_gradient, descend, stepped, transform
 
 PARAMS = {"w": jnp.array([1.0, -2.0, 3.0]), "b": jnp.float32(0.5)}
 GRADIENT = {"w": jnp.array([3.0, 0.0, 4.0]), "b": jnp.float32(12.0)}  # norm 13
@@ -61,7 +61,7 @@ def test_descending_can_be_differentiated(max_norm):
 
 
 def test_names():
-    with pytest.raises(UserError, match=r"Unknown optimiser 'adm'; did you mean 'adam'\?"):
+    with pytest.raises(UserError, match=r"Unknown optimizer 'adm'; did you mean 'adam'\?"):
         transform("adm")
 
 
