@@ -168,21 +168,21 @@ RECURSIONS = (WINDOW, *LONG)
 PAIRS: dict[str, Pair] = {
     "gae": Pair(
         window,
-        lambda **x: losses.gae(**x, discount=0.99, trace=0.95),
+        lambda **x: losses.gae(**x, discount=0.99, lambda_=0.95),
         peers_gae,
         RECURSIONS,
         peers_window,
     ),
     "vtrace": Pair(
         off_policy,
-        lambda **x: losses.vtrace(**x, discount=0.99, trace=0.95),
+        lambda **x: losses.vtrace(**x, discount=0.99, lambda_=0.95),
         peers_vtrace,
         RECURSIONS,
         peers_window,
     ),
     "lambda_returns": Pair(
         window,
-        lambda value, **x: losses.lambda_returns(**x, discount=0.99, trace=0.95),
+        lambda value, **x: losses.lambda_returns(**x, discount=0.99, lambda_=0.95),
         peers_lambda_returns,
         RECURSIONS,
         peers_window,

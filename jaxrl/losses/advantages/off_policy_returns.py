@@ -46,26 +46,26 @@ def vtrace(
     terminated: Array,
     done: Array,
     discount: Array | float,
-    trace: Array | float = 1.0,
+    lambda_: Array | float = 1.0,
     clip_ratio: float = 1.0,
     clip_trace: float = 1.0,
 ) -> VTrace:
     """Value targets and advantages for a policy that another one acted for.
 
     target[t] = value[t] + error[t],
-    advantage[t] = rho[t] * (delta[t] + discount * trace * error[t + 1]),
+    advantage[t] = rho[t] * (delta[t] + discount * lambda_ * error[t + 1]),
     error[t] = rho[t] * delta[t] + discount * c[t] * error[t + 1], error 0 after done steps,
-    rho = min(ratio, clip_ratio), c = trace * min(ratio, clip_trace), delta = td_error
+    rho = min(ratio, clip_ratio), c = lambda_ * min(ratio, clip_trace), delta = td_error
 
     Args:
       ratio: [T, ...], probability of the action under the learner over that under the actor, as
         `importance_ratio` gives it.
       reward, value, next_value, terminated, done: [T, ...]. next_value[t] is value[t + 1] inside
         an episode: what follows is corrected as a change of that value.
-      discount, trace: gamma and lambda, scalars, [...] or [T, ...].
+      discount, lambda_: gamma and lambda, scalars, [...] or [T, ...].
       clip_ratio: rho-bar; decides which policy's values these are. Infinite: the learner's.
       clip_trace: c-bar; decides the variance.
-    Returns: targets and advantages, [T, ...] each. On-policy with trace 1 the targets are n-step
+    Returns: targets and advantages, [T, ...] each. On-policy with lambda 1 the targets are n-step
       returns to the end of the window or the episode.
     Gradients: none is stopped; IMPALA takes none through targets, advantages and ratios.
     Source: Espeholt et al., 2018, "IMPALA: scalable distributed deep-RL with importance weighted
@@ -74,16 +74,16 @@ def vtrace(
     """
     chex.assert_equal_shape([ratio, reward, value, next_value, terminated, done])
 
-    def step(ratio, reward, value, next_value, terminated, discount, trace):
+    def step(ratio, reward, value, next_value, terminated, discount, lambda_):
         error = td_error(value, reward, terminated, discount, next_value)
-        decay = discount * trace * jnp.minimum(ratio, clip_trace)
+        decay = discount * lambda_ * jnp.minimum(ratio, clip_trace)
         return decay, jnp.minimum(ratio, clip_ratio) * error
 
-    inputs = (ratio, reward, value, next_value, terminated, discount, trace)
+    inputs = (ratio, reward, value, next_value, terminated, discount, lambda_)
     error = reverse_recurrence(step, 0, done, *inputs)
     later = jnp.where(done, 0, _next(error))
     one_step = td_error(value, reward, terminated, discount, next_value)
-    advantage = jnp.minimum(ratio, clip_ratio) * (one_step + discount * trace * later)
+    advantage = jnp.minimum(ratio, clip_ratio) * (one_step + discount * lambda_ * later)
     return VTrace(value + error, advantage)
 
 
@@ -139,11 +139,11 @@ def retrace_returns(
     terminated: Array,
     done: Array,
     discount: Array | float,
-    trace: Array | float = 1.0,
+    lambda_: Array | float = 1.0,
 ) -> Array:
     """Retrace(lambda): targets of action values, safe for any policy that acted.
 
-    corrected_returns with coefficient[t] = trace * min(1, ratio[t])
+    corrected_returns with coefficient[t] = lambda_ * min(1, ratio[t])
 
     Args:
       ratio: [T, ...], pi(a_t|s_t) / mu(a_t|s_t), of the evaluated over the acting policy.
@@ -151,13 +151,13 @@ def retrace_returns(
       value: [T, ...], Q(s_t, a_t).
       next_value: [T, ...], the expectation of Q(s_{t+1}, .) under pi.
       discount: a scalar, [...] or [T, ...].
-      trace: lambda, broadcasts to [T, ...]; 0: one-step targets.
+      lambda_: lambda, broadcasts to [T, ...]; 0: one-step targets.
     Returns: [T, ...].
     Gradients: none is stopped.
     Source: Munos et al., 2016, "Safe and efficient off-policy reinforcement learning", eq. 4.
     Example: `losses.retrace_returns(ratio, reward, value, next_value, terminated, done, 0.99)`
     """
-    coefficient = trace * jnp.minimum(ratio, 1)
+    coefficient = lambda_ * jnp.minimum(ratio, 1)
     return corrected_returns(coefficient, reward, value, next_value, terminated, done, discount)
 
 
@@ -167,7 +167,7 @@ def q_lambda_returns(
     terminated: Array,
     done: Array,
     discount: Array | float,
-    trace: Array | float,
+    lambda_: Array | float,
     next_action: Array | None = None,
 ) -> Array:
     """Q(lambda): lambda-returns that bootstrap from the best action.
@@ -178,19 +178,19 @@ def q_lambda_returns(
     Args:
       reward, terminated, done: [T, ...].
       next_q_values: [T, ..., A], of the true successor of each step.
-      discount, trace: gamma and lambda, broadcast to [T, ...].
+      discount, lambda_: gamma and lambda, broadcast to [T, ...].
       next_action: [T, ...], taken in the successor; None: Peng's.
     Returns: [T, ...].
     Gradients: none is stopped.
     Source: Watkins, 1989, "Learning from delayed rewards"; Peng and Williams, 1996,
       "Incremental multi-step Q-learning".
-    Example: `losses.q_lambda_returns(reward, next_q_values, terminated, done, 0.99, trace=0.9)`
+    Example: `losses.q_lambda_returns(reward, next_q_values, terminated, done, 0.99, lambda_=0.9)`
     """
     best = next_q_values.max(-1)
     if next_action is not None:
         taken = jnp.take_along_axis(next_q_values, next_action[..., None], -1)[..., 0]
-        trace = jnp.where(taken == best, trace, 0).astype(reward.dtype)
-    return lambda_returns(reward, best, terminated, done, discount, trace)
+        lambda_ = jnp.where(taken == best, lambda_, 0).astype(reward.dtype)
+    return lambda_returns(reward, best, terminated, done, discount, lambda_)
 
 
 def upgo_returns(

@@ -3,8 +3,8 @@
 Time is axis 0. `next_value[t]` is the value of the true successor of step t, also where the episode
 was cut. `terminated[t]` ends the value, `done[t]` (terminated or truncated) ends the trace: a
 truncated step bootstraps from `next_value`, and nothing flows over it from later steps. The last
-step of a window bootstraps too, unless it terminated. `discount` and `trace` are scalars, [...], or
-[T, ...] where each step has its own (options, macro-actions, learnt discounts).
+step of a window bootstraps too, unless it terminated. `discount` and `lambda_` are scalars, [...],
+or [T, ...] where each step has its own (options, macro-actions, learnt discounts).
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ def gae(
     terminated: Array,
     done: Array,
     discount: Array | float,
-    trace: Array | float,
+    lambda_: Array | float,
 ) -> Array:
     """Generalised advantage estimation: decaying sums of TD errors, TD(lambda)'s error.
 
-    A[t] = delta[t] + discount * trace * A[t + 1], the last term 0 where done[t], with
+    A[t] = delta[t] + discount * lambda_ * A[t + 1], the last term 0 where done[t], with
     delta[t] = reward[t] + discount * next_value[t] - value[t], next_value 0 where terminated[t]
 
     Args:
       reward, value, next_value, terminated, done: [T, ...].
-      discount, trace: gamma and lambda, scalars, [...] or [T, ...].
+      discount, lambda_: gamma and lambda, scalars, [...] or [T, ...].
     Returns: advantages [T, ...]; add `value` for the lambda-return.
     Gradients: none is stopped.
     Source: Schulman et al., 2016, "High-dimensional continuous control using generalized advantage
       estimation", eq. 16.
-    Example: `losses.gae(reward, value, next_value, terminated, done, discount=0.99, trace=0.95)`
+    Example: `losses.gae(reward, value, next_value, terminated, done, discount=0.99, lambda_=0.95)`
     """
     chex.assert_equal_shape([reward, value, next_value, terminated, done])
 
-    def step(reward, value, next_value, terminated, discount, trace):
-        return discount * trace, td_error(value, reward, terminated, discount, next_value)
+    def step(reward, value, next_value, terminated, discount, lambda_):
+        return discount * lambda_, td_error(value, reward, terminated, discount, next_value)
 
-    inputs = (reward, value, next_value, terminated, discount, trace)
+    inputs = (reward, value, next_value, terminated, discount, lambda_)
     return reverse_recurrence(step, 0, done, *inputs)
 
 
@@ -58,7 +58,7 @@ def differential_gae(
     terminated: Array,
     done: Array,
     reward_rate: Array | float,
-    trace: Array | float,
+    lambda_: Array | float,
 ) -> Array:
     """Advantages where the average reward per step is maximised, without a discount.
 
@@ -68,15 +68,15 @@ def differential_gae(
     Args:
       reward, value, next_value, terminated, done: [T, ...]; a continuing task terminates never.
       reward_rate: estimate of the average reward per step, a scalar or [...].
-      trace: lambda, a scalar or [...].
+      lambda_: lambda, a scalar or [...].
     Returns: advantages [T, ...]; their mean times a step size updates `reward_rate`.
     Gradients: none is stopped.
     Source: Sutton and Barto, 2018, "Reinforcement learning", eq. 10.10; Zhang and Ross, 2021,
       "On-policy deep reinforcement learning for the average-reward criterion".
     Example: `losses.differential_gae(
-      reward, value, next_value, terminated, done, reward_rate, trace=0.9)`
+      reward, value, next_value, terminated, done, reward_rate, lambda_=0.9)`
     """
-    return gae(reward - reward_rate, value, next_value, terminated, done, 1.0, trace)
+    return gae(reward - reward_rate, value, next_value, terminated, done, 1.0, lambda_)
 
 
 def discounted_returns(
@@ -107,31 +107,31 @@ def lambda_returns(
     terminated: Array,
     done: Array,
     discount: Array | float,
-    trace: Array | float,
+    lambda_: Array | float,
 ) -> Array:
     """TD(lambda)'s target: n-step returns of all lengths, longer ones with less weight.
 
-    G[t] = reward[t] + discount * ((1 - trace) * next_value[t] + trace * G[t + 1]);
+    G[t] = reward[t] + discount * ((1 - lambda_) * next_value[t] + lambda_ * G[t + 1]);
     after a done step, and after the last one, next_value[t] alone, 0 where terminated[t]
 
     Args:
       reward, next_value, terminated, done: [T, ...].
-      discount, trace: gamma and lambda, scalars, [...] or [T, ...]; trace 0: one step; trace 1:
+      discount, lambda_: gamma and lambda, scalars, [...] or [T, ...]; lambda 0: one step; lambda 1:
         to the episode's or the window's end.
     Returns: [T, ...].
     Gradients: none is stopped; the losses stop their targets' gradients.
     Source: Sutton and Barto, 2018, "Reinforcement learning", eq. 12.18.
-    Example: `losses.lambda_returns(reward, next_value, terminated, done, 0.99, trace=0.95)`
+    Example: `losses.lambda_returns(reward, next_value, terminated, done, 0.99, lambda_=0.95)`
     """
     chex.assert_equal_shape([reward, next_value, terminated, done])
 
-    def step(reward, next_value, terminated, done, discount, trace):
-        share = jnp.where(done, 1, 1 - trace)  # of the bootstrap
-        return discount * trace, reward + discount * jnp.where(terminated, 0, share * next_value)
+    def step(reward, next_value, terminated, done, discount, lambda_):
+        share = jnp.where(done, 1, 1 - lambda_)  # of the bootstrap
+        return discount * lambda_, reward + discount * jnp.where(terminated, 0, share * next_value)
 
     # After the last step the return is taken to be its bootstrap: the two shares add up to 1.
     final = next_value[-1] if len(reward) else 0
-    inputs = (reward, next_value, terminated, done, discount, trace)
+    inputs = (reward, next_value, terminated, done, discount, lambda_)
     return reverse_recurrence(step, final, done, *inputs)
 
 

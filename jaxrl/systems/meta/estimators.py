@@ -94,7 +94,7 @@ def objective(
             transitions.terminated,
             transitions.done,
             discount,
-            hyper["trace"],
+            hyper["gae_lambda"],
         )
         log_prob = policy.log_prob(transitions.action)
         prediction_entropy = -(jax.nn.softmax(y) * jax.nn.log_softmax(y)).sum(-1).mean()

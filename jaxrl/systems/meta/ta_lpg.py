@@ -86,7 +86,7 @@ class Config:
     """Longer gradients of the rule are scaled down to this global norm; infinite for none."""
     sigma: float = hyper(0.1, above=0)
     """Standard deviation of the rule's perturbations (evolution)."""
-    trace: float = hyper(0.95, low=0, high=1)
+    gae_lambda: float = hyper(0.95, low=0, high=1)
     """Lambda of the outer advantages (gradient)."""
     baseline_learning_rate: float = hyper(0.05, low=0)
     """Step size of Adam on the baselines (gradient)."""

@@ -33,10 +33,10 @@ test_contract = contract(CASES)
 n_step = jax.jit(losses.n_step_returns, static_argnames="n")
 
 
-def brute_force_vtrace(data, ratio, discount, trace, clip_ratio, clip_trace):
+def brute_force_vtrace(data, ratio, discount, lambda_, clip_ratio, clip_trace):
     """IMPALA's equation 1 as a sum of products, and its policy gradient's bracket."""
     steps = len(ratio)
-    rho, c = np.minimum(ratio, clip_ratio), trace * np.minimum(ratio, clip_trace)
+    rho, c = np.minimum(ratio, clip_ratio), lambda_ * np.minimum(ratio, clip_trace)
     after = np.where(data["terminated"], 0, data["next_value"])
     delta = data["reward"] + discount * after - data["value"]
     error = np.zeros(steps)
@@ -48,7 +48,7 @@ def brute_force_vtrace(data, ratio, discount, trace, clip_ratio, clip_trace):
     for t in range(steps):
         follows = t + 1 < steps and not data["done"][t]
         beyond = target[t + 1] - data["value"][t + 1] if follows else 0
-        advantage[t] = rho[t] * (delta[t] + discount * trace * beyond)
+        advantage[t] = rho[t] * (delta[t] + discount * lambda_ * beyond)
     return target, advantage
 
 
@@ -56,10 +56,10 @@ vtrace = jax.jit(losses.vtrace)
 
 
 @given(st.integers(0, 10**6), UNIT, UNIT, st.floats(0.1, 3), st.floats(0.1, 3))
-def test_vtrace_is_its_definition(seed, discount, trace, clip_ratio, clip_trace):
+def test_vtrace_is_its_definition(seed, discount, lambda_, clip_ratio, clip_trace):
     data = window(seed)
     ratio = np.exp(np.random.default_rng(seed).normal(size=20))
-    settings = {"discount": discount, "trace": trace}
+    settings = {"discount": discount, "lambda_": lambda_}
     clips = {"clip_ratio": clip_ratio, "clip_trace": clip_trace}
     ours = vtrace(jnp.float32(ratio), **float32(data), **settings, **clips)
     theirs = brute_force_vtrace(data, ratio, **settings, **clips)
@@ -71,7 +71,7 @@ rlax_vtrace = jax.jit(rlax.vtrace_td_error_and_advantage)
 
 
 @given(st.integers(0, 10**6), UNIT, UNIT)
-def test_vtrace_equals_rlax(seed, discount, trace):
+def test_vtrace_equals_rlax(seed, discount, lambda_):
     data = consistent(seed, truncated=False)  # all that rlax can express
     x = float32(data)
     ratio = jnp.float32(np.exp(np.random.default_rng(seed).normal(size=20)))
@@ -81,9 +81,9 @@ def test_vtrace_equals_rlax(seed, discount, trace):
         x["reward"],
         discount * (1.0 - x["terminated"]),
         ratio,
-        trace,
+        lambda_,
     )
-    ours = vtrace(ratio, **x, discount=discount, trace=trace)
+    ours = vtrace(ratio, **x, discount=discount, lambda_=lambda_)
     np.testing.assert_allclose(ours.target - x["value"], theirs.errors, rtol=1e-3, atol=1e-4)
     np.testing.assert_allclose(ours.advantage, theirs.pg_advantage, rtol=1e-3, atol=1e-4)
 
@@ -100,17 +100,17 @@ retrace = jax.jit(losses.retrace_returns)
 
 
 @given(st.integers(0, 10**6), UNIT, UNIT)
-def test_retrace_is_its_definition(seed, discount, trace):
+def test_retrace_is_its_definition(seed, discount, lambda_):
     data = window(seed)
     ratio = np.exp(np.random.default_rng(seed).normal(size=20))
-    c = trace * np.minimum(1, ratio)
+    c = lambda_ * np.minimum(1, ratio)
     after = np.where(data["terminated"], 0, data["next_value"])
     delta = data["reward"] + discount * after - data["value"]
     expected = data["value"].copy()
     for t, steps in episodes(data):
         for s in steps:
             expected[t] += discount ** (s - t) * np.prod(c[t + 1 : s + 1]) * delta[s]
-    ours = retrace(jnp.float32(ratio), **float32(data), discount=discount, trace=trace)
+    ours = retrace(jnp.float32(ratio), **float32(data), discount=discount, lambda_=lambda_)
     np.testing.assert_allclose(ours, expected, rtol=1e-3, atol=1e-3)
 
 
@@ -118,7 +118,9 @@ def test_retrace_without_a_trace_is_one_step_and_ignores_the_first_ratio():
     data = float32(window(2))
     ratio = jnp.exp(data["value"])
     one_step = n_step(**without_value(data), discount=0.9, n=1)
-    np.testing.assert_allclose(retrace(ratio, **data, discount=0.9, trace=0.0), one_step, rtol=1e-5)
+    np.testing.assert_allclose(
+        retrace(ratio, **data, discount=0.9, lambda_=0.0), one_step, rtol=1e-5
+    )
     changed = retrace(ratio.at[0].set(1e-3), **data, discount=0.9)
     np.testing.assert_allclose(changed, retrace(ratio, **data, discount=0.9), rtol=1e-6)
 
@@ -151,11 +153,11 @@ def test_q_lambda_equals_rlax_and_watkins_stops_at_other_actions():
     x = float32({"reward": rng.normal(size=9), "next_q_values": rng.normal(size=(9, 3))})
     no = jnp.zeros(9, bool)
     theirs = rlax.lambda_returns(x["reward"], jnp.full(9, 0.9), x["next_q_values"].max(-1), 0.8)
-    peng = losses.q_lambda_returns(**x, terminated=no, done=no, discount=0.9, trace=0.8)
+    peng = losses.q_lambda_returns(**x, terminated=no, done=no, discount=0.9, lambda_=0.8)
     np.testing.assert_allclose(peng, theirs, rtol=1e-5)
     action = x["next_q_values"].argmax(-1).at[4].add(1) % 3
     cut = losses.q_lambda_returns(
-        **x, terminated=no, done=no, discount=0.9, trace=0.8, next_action=action
+        **x, terminated=no, done=no, discount=0.9, lambda_=0.8, next_action=action
     )
     np.testing.assert_allclose(cut[5:], peng[5:], rtol=1e-5)
     best = x["next_q_values"][4].max()

@@ -30,7 +30,7 @@ from tests.losses.contract import Case, contract
 
 CASES = [
     case(losses.gae, *STEP, **SOME),
-    case(losses.differential_gae, *STEP, trace=0.8, reward_rate=0.3),
+    case(losses.differential_gae, *STEP, lambda_=0.8, reward_rate=0.3),
     Case(
         losses.discounted_returns,
         lambda rng: {
@@ -52,11 +52,11 @@ jitted = jax.jit(gae)
 
 
 @given(st.integers(0, 10**6), UNIT, UNIT)
-def test_gae_is_the_sum_of_td_errors(seed, discount, trace):
+def test_gae_is_the_sum_of_td_errors(seed, discount, lambda_):
     data = window(seed)
     np.testing.assert_allclose(
-        jitted(**float32(data), discount=discount, trace=trace),
-        brute_force_gae(**data, discount=discount, trace=trace),
+        jitted(**float32(data), discount=discount, lambda_=lambda_),
+        brute_force_gae(**data, discount=discount, lambda_=lambda_),
         rtol=2e-4,
         atol=2e-4,
     )
@@ -79,7 +79,7 @@ def test_returns_are_the_discounted_sums(seed, discount):
 def test_trace_0_is_the_td_error_and_trace_1_the_return_minus_the_value(seed, discount):
     data = consistent(seed)
     alive = np.where(data["terminated"], 0, data["next_value"])
-    zero = jitted(**float32(data), discount=discount, trace=0.0)
+    zero = jitted(**float32(data), discount=discount, lambda_=0.0)
     td_error = data["reward"] + discount * alive - data["value"]
     np.testing.assert_allclose(zero, td_error, rtol=1e-5, atol=1e-5)
     # A cut step's bootstrap is worth as much as a reward there.
@@ -87,7 +87,7 @@ def test_trace_0_is_the_td_error_and_trace_1_the_return_minus_the_value(seed, di
     cut[-1] = True
     reward = data["reward"] + np.where(cut, discount * alive, 0)
     returns = brute_force_returns(reward, cut, 0.0, discount)
-    one = jitted(**float32(data), discount=discount, trace=1.0)
+    one = jitted(**float32(data), discount=discount, lambda_=1.0)
     np.testing.assert_allclose(one + data["value"], returns, rtol=1e-4, atol=1e-4)
 
 
@@ -98,7 +98,7 @@ def test_nothing_leaks_over_an_episodes_end(seed, end):
     changed = {k: v.copy() for k, v in data.items()}
     for name in ("reward", "value", "next_value"):
         changed[name][end + 1 :] += 100.0
-    a, b = (np.array(jitted(**float32(d), discount=0.9, trace=0.8)) for d in (data, changed))
+    a, b = (np.array(jitted(**float32(d), discount=0.9, lambda_=0.8)) for d in (data, changed))
     np.testing.assert_array_equal(a[: end + 1], b[: end + 1])
     assert (a[end + 1 :] != b[end + 1 :]).any()
 
@@ -108,20 +108,20 @@ def test_not_even_nan_leaks_over_an_episodes_end(poison):
     data = window(0)
     data["done"][7] = True
     data["reward"][8:] = poison
-    result = jitted(**float32(data), discount=0.9, trace=0.8)
+    result = jitted(**float32(data), discount=0.9, lambda_=0.8)
     assert np.isfinite(result[:8]).all()
 
 
 def test_a_terminated_steps_next_value_is_never_read():
     data = window(0)
-    clean = jitted(**float32(data), discount=0.9, trace=0.8)
+    clean = jitted(**float32(data), discount=0.9, lambda_=0.8)
     data["next_value"] = np.where(data["terminated"], np.nan, data["next_value"])
-    np.testing.assert_array_equal(clean, jitted(**float32(data), discount=0.9, trace=0.8))
+    np.testing.assert_array_equal(clean, jitted(**float32(data), discount=0.9, lambda_=0.8))
 
 
 def test_truncation_bootstraps_and_termination_does_not():
     ones, no, yes = jnp.ones(1), jnp.array([False]), jnp.array([True])
-    args = {"discount": 0.5, "trace": 0.9}
+    args = {"discount": 0.5, "lambda_": 0.9}
     assert gae(ones, 3 * ones, 10 * ones, no, yes, **args)[0] == 1 + 5 - 3
     assert gae(ones, 3 * ones, 10 * ones, yes, yes, **args)[0] == 1 - 3
     assert gae(ones, 3 * ones, 10 * ones, no, no, **args)[0] == 1 + 5 - 3  # the window's end
@@ -129,13 +129,13 @@ def test_truncation_bootstraps_and_termination_does_not():
 
 def test_time_has_a_direction():
     data = float32(window(5))
-    forwards = jitted(**data, discount=0.9, trace=0.8)
-    backwards = jitted(**{k: v[::-1] for k, v in data.items()}, discount=0.9, trace=0.8)[::-1]
+    forwards = jitted(**data, discount=0.9, lambda_=0.8)
+    backwards = jitted(**{k: v[::-1] for k, v in data.items()}, discount=0.9, lambda_=0.8)[::-1]
     assert not np.allclose(forwards, backwards, atol=0.1)
 
 
 @given(st.integers(0, 10**6), UNIT, UNIT)
-def test_gae_equals_rlax(seed, discount, trace):
+def test_gae_equals_rlax(seed, discount, lambda_):
     data = window(seed)
     data["done"] = data["terminated"]  # all that rlax can express
     data["next_value"][:-1] = data["value"][1:]
@@ -143,10 +143,10 @@ def test_gae_equals_rlax(seed, discount, trace):
     theirs = rlax_gae(
         x["reward"],
         discount * (1.0 - x["terminated"]),
-        trace,
+        lambda_,
         jnp.append(x["value"], x["next_value"][-1]),
     )
-    ours = jitted(**x, discount=discount, trace=trace)
+    ours = jitted(**x, discount=discount, lambda_=lambda_)
     np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)
 
 
@@ -163,12 +163,14 @@ def test_returns_equal_rlax():
 def test_trailing_axes_are_independent_and_take_their_own_discounts():
     data = window(4, steps=7, shape=(3, 2))
     discount = np.array([[0.9, 0.5], [1.0, 0.0], [0.3, 0.7]])
-    trace = np.array([0.9, 0.4])
-    ours = gae(**float32(data), discount=jnp.float32(discount), trace=jnp.float32(trace))
+    lambda_ = np.array([0.9, 0.4])
+    ours = gae(**float32(data), discount=jnp.float32(discount), lambda_=jnp.float32(lambda_))
     for i in range(3):
         for j in range(2):
             expected = brute_force_gae(
-                **{k: v[:, i, j] for k, v in data.items()}, discount=discount[i, j], trace=trace[j]
+                **{k: v[:, i, j] for k, v in data.items()},
+                discount=discount[i, j],
+                lambda_=lambda_[j],
             )
             np.testing.assert_allclose(ours[:, i, j], expected, rtol=1e-4, atol=1e-5)
 
@@ -177,8 +179,8 @@ def test_gradients_flow_and_equal_finite_differences():
     data = float32(window(6, steps=5))
     flags = {k: data.pop(k) for k in ("terminated", "done")}
 
-    def f(reward, value, next_value, discount, trace):
-        return gae(reward, value, next_value, **flags, discount=discount, trace=trace)[0]
+    def f(reward, value, next_value, discount, lambda_):
+        return gae(reward, value, next_value, **flags, discount=discount, lambda_=lambda_)[0]
 
     jax.test_util.check_grads(f, (*data.values(), 0.9, 0.8), order=1, modes=["rev"], rtol=2e-2)
 
@@ -190,7 +192,7 @@ def test_extremes_stay_finite(steps, dtype):
         k: v.astype(dtype) if v.dtype != bool else v for k, v in float32(window(1, steps)).items()
     }
     data["reward"] = data["reward"] * 1e30
-    assert jnp.isfinite(gae(**data, discount=1.0, trace=1.0)).all()
+    assert jnp.isfinite(gae(**data, discount=1.0, lambda_=1.0)).all()
     returns = discounted_returns(data["reward"], data["done"], jnp.zeros((), dtype), 1.0)
     assert jnp.isfinite(returns).all()
     assert returns.dtype == dtype
@@ -199,14 +201,14 @@ def test_extremes_stay_finite(steps, dtype):
 def test_shapes_must_be_equal():
     data = float32(window(0))
     with pytest.raises(AssertionError):
-        gae(**(data | {"value": jnp.zeros((20, 1))}), discount=0.9, trace=0.9)
+        gae(**(data | {"value": jnp.zeros((20, 1))}), discount=0.9, lambda_=0.9)
     with pytest.raises(AssertionError):
         discounted_returns(data["reward"], data["done"][1:], jnp.float32(0), 0.9)
 
 
 def test_it_composes_with_vmap():
     data = float32(window(2, steps=6, shape=(4,)))
-    one = functools.partial(gae, discount=0.9, trace=0.8)
+    one = functools.partial(gae, discount=0.9, lambda_=0.8)
     mapped = jax.vmap(lambda d: one(**d), in_axes=1, out_axes=1)(data)
     np.testing.assert_allclose(mapped, one(**data), rtol=1e-6)
 
@@ -227,25 +229,25 @@ def test_n_step_returns_are_their_definition(seed, discount, n):
 
 
 @given(st.integers(0, 10**6), UNIT, UNIT)
-def test_lambda_returns_mix_the_n_step_returns(seed, discount, trace):
+def test_lambda_returns_mix_the_n_step_returns(seed, discount, lambda_):
     """By definition: (1 - lambda) lambda^(n - 1) of the n-step return, the rest of the last."""
     data = window(seed)
     longest = [brute_force_n_step(data, discount, n + 1) for n in range(20)]
     expected = np.zeros(20)
     for t, steps in episodes(data):
         for n in range(len(steps) - 1):
-            expected[t] += (1 - trace) * trace**n * longest[n][t]
-        expected[t] += trace ** (len(steps) - 1) * longest[-1][t]
-    ours = lambda_returns(**float32(without_value(data)), discount=discount, trace=trace)
+            expected[t] += (1 - lambda_) * lambda_**n * longest[n][t]
+        expected[t] += lambda_ ** (len(steps) - 1) * longest[-1][t]
+    ours = lambda_returns(**float32(without_value(data)), discount=discount, lambda_=lambda_)
     np.testing.assert_allclose(ours, expected, rtol=1e-4, atol=1e-4)
 
 
 @given(st.integers(0, 10**6), UNIT)
 def test_lambda_0_and_1_are_one_step_and_all_steps(seed, discount):
     x = float32(without_value(window(seed)))
-    for trace, n in ((0.0, 1), (1.0, 20)):
+    for lambda_, n in ((0.0, 1), (1.0, 20)):
         np.testing.assert_allclose(
-            lambda_returns(**x, discount=discount, trace=trace),
+            lambda_returns(**x, discount=discount, lambda_=lambda_),
             n_step(**x, discount=discount, n=n),
             rtol=1e-4,
             atol=1e-4,
@@ -253,11 +255,11 @@ def test_lambda_0_and_1_are_one_step_and_all_steps(seed, discount):
 
 
 @given(st.integers(0, 10**6), UNIT, UNIT)
-def test_gae_plus_value_is_the_lambda_return(seed, discount, trace):
+def test_gae_plus_value_is_the_lambda_return(seed, discount, lambda_):
     data = float32(consistent(seed))
     np.testing.assert_allclose(
-        jitted(**data, discount=discount, trace=trace) + data["value"],
-        lambda_returns(**without_value(data), discount=discount, trace=trace),
+        jitted(**data, discount=discount, lambda_=lambda_) + data["value"],
+        lambda_returns(**without_value(data), discount=discount, lambda_=lambda_),
         rtol=1e-4,
         atol=1e-4,
     )
@@ -265,6 +267,6 @@ def test_gae_plus_value_is_the_lambda_return(seed, discount, trace):
 
 def test_differential_advantages_are_undiscounted_of_what_exceeds_the_rate():
     data = window(3)
-    expected = brute_force_gae(**{**data, "reward": data["reward"] - 0.4}, discount=1, trace=0.7)
-    ours = losses.differential_gae(**float32(data), reward_rate=0.4, trace=0.7)
+    expected = brute_force_gae(**{**data, "reward": data["reward"] - 0.4}, discount=1, lambda_=0.7)
+    ours = losses.differential_gae(**float32(data), reward_rate=0.4, lambda_=0.7)
     np.testing.assert_allclose(ours, expected, rtol=1e-4, atol=1e-4)

@@ -153,12 +153,12 @@ def test_sums_and_means_over_segments():
     np.testing.assert_allclose(losses.segment_mean(*given), total / np.maximum(count, 1), rtol=1e-5)
 
 
-def macro_gae(reward, value, segment, number, discount, trace):
+def macro_gae(reward, value, segment, number, discount, lambda_):
     reward = losses.segment_sum(reward, segment, number)
     value = losses.segment_mean(value, segment, number)
     next_value = jnp.concatenate([value[1:], jnp.zeros_like(value[:1])])
     ends = jnp.zeros(reward.shape, bool).at[-1].set(True)
-    advantage = losses.gae(reward, value, next_value, ends, ends, discount, trace)
+    advantage = losses.gae(reward, value, next_value, ends, ends, discount, lambda_)
     return losses.segment_to_tokens(advantage, segment)
 
 

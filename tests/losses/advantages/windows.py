@@ -9,7 +9,7 @@ from tests.losses.contract import Case
 UNIT = st.floats(0, 1)
 
 
-def brute_force_gae(reward, value, next_value, terminated, done, discount, trace):
+def brute_force_gae(reward, value, next_value, terminated, done, discount, lambda_):
     """The definition: a sum of TD errors up to the episode's end, each step on its own."""
     steps = len(reward)
     delta = reward + discount * np.where(terminated, 0, next_value) - value
@@ -20,7 +20,7 @@ def brute_force_gae(reward, value, next_value, terminated, done, discount, trace
             result[t] += weight * delta[k]
             if done[k]:
                 break
-            weight *= discount * trace
+            weight *= discount * lambda_
     return result
 
 
@@ -57,7 +57,7 @@ STEP = ("reward", "value", "next_value", "terminated", "done")
 
 def case(function, *names, **more):
     """A window of 6 steps of 2 streams, with one episode's end and one truncation."""
-    settings = {k: more.pop(k) for k in ("discount", "trace", "n", "reward_rate") if k in more}
+    settings = {k: more.pop(k) for k in ("discount", "lambda_", "n", "reward_rate") if k in more}
 
     def inputs(rng):
         x = {k: v for k, v in window(rng.integers(100), 6, (2,)).items() if k in names}
@@ -98,7 +98,7 @@ def case(function, *names, **more):
     )
 
 
-SOME = {"discount": 0.9, "trace": 0.8}
+SOME = {"discount": 0.9, "lambda_": 0.8}
 
 
 def float32(data):

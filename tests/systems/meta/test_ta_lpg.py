@@ -72,7 +72,7 @@ def meta_gradient(algorithm):
         life = lifetimes.Life(run, jnp.int32(8))
         learner = estimators.Learner(life, float64(value), ())
         vector, unravel = ravel_pytree(agent.rule)
-        hyper = {"trace": 0.9, "entropy_weight": 0.3, "prediction_entropy_weight": 0.2,
+        hyper = {"gae_lambda": 0.9, "entropy_weight": 0.3, "prediction_entropy_weight": 0.2,
                  "signal_weight": 0.0, "target_weight": 0.0}  # fmt: skip
 
         @jax.jit
