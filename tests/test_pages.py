@@ -172,5 +172,5 @@ def test_there_are_command_lines_to_test():
 
 
 def test_the_tests_run_by_make():
-    assert "`make test` runs the suite" in README
-    assert "make test-all" in (ROOT / ".ci" / "run").read_text()
+    assert "`make test` runs shapes" in README and "`make test-ci`, as CI," in README
+    assert "make test-ci" in (ROOT / ".ci" / "run").read_text()
