@@ -136,6 +136,13 @@ def check_discrete(space: Space, agent: str) -> None:
     raise UserError(f"{agent} cannot act in {space!r}; it needs Discrete actions{way}.")
 
 
+def check_bounded(space: Space, agent: str) -> None:
+    """Raises `UserError`, which says that it is `agent` who cannot act in `space`, unless that is
+    one box of numbers within bounds."""
+    if not isinstance(space, Box) or not np.isfinite(bounds(space)).all():
+        raise UserError(f"{agent} cannot act in {space!r}; it needs a bounded Box.")
+
+
 def _unsupported(space: Space, agent: str = "PolicyHead") -> UserError:
     return UserError(
         f"{agent} cannot act in {space!r}; it needs a Discrete, MultiDiscrete or Box action space."

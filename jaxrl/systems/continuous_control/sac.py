@@ -21,9 +21,8 @@ from jaxrl.kit.recipe import Loss, Part, Recipe
 from jaxrl.kit.system import System
 from jaxrl.networks.actor_critic import Actor
 from jaxrl.networks.critics import ActionValues
-from jaxrl.networks.heads import scale
+from jaxrl.networks.heads import check_bounded, scale
 from jaxrl.networks.scalars import Positive
-from jaxrl.systems.offline.td3_bc import check
 
 
 @group
@@ -96,6 +95,11 @@ def recipe(env: Environment, config: Config) -> Recipe:
             "temperature_loss": Loss(temperature_loss, ("temperature",)),
         },
     )
+
+
+def check(env: Environment, config: Config, name: str) -> None:
+    """Raises `UserError` unless actions are one bounded box."""
+    check_bounded(env.action_space, name)
 
 
 sac = System("sac", Config, recipe, check=check)

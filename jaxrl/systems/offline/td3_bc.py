@@ -11,11 +11,9 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jaxrl import losses
 from jaxrl.core import spaces
-from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.hyper import hyper, static
 from jaxrl.core.settings import group
@@ -26,7 +24,7 @@ from jaxrl.kit.net import Net
 from jaxrl.kit.recipe import Loss, Part, Recipe
 from jaxrl.kit.system import System
 from jaxrl.networks.critics import ActionValues, DeterministicActor
-from jaxrl.networks.heads import scale
+from jaxrl.networks.heads import check_bounded, scale
 from jaxrl.systems.offline.data import Data
 
 
@@ -118,12 +116,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
 def check(env: Environment, config: Config, name: str) -> None:
     """Raises `UserError` unless actions are one bounded box."""
-    space = env.action_space
-    if not isinstance(space, spaces.Box) or not np.isfinite(spaces.bounds(space)).all():
-        raise UserError(
-            f"{name} cannot act in {space!r}; it needs a bounded Box (iql learns offline with any "
-            "actions)."
-        )
+    check_bounded(env.action_space, name)
 
 
 td3_bc = System("td3_bc", Config, recipe, check=check)
