@@ -12,8 +12,9 @@ import pytest
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
 from jaxrl.core.hyper import hyper
-from jaxrl.core.settings import group
+from jaxrl.core.settings import Values, group
 from jaxrl.core.types import Batch, TimeStep, Transition
+from jaxrl.kit.descent import Descent
 from jaxrl.kit.groups import Optimizer, Passes, Target
 from jaxrl.kit.learner import learner
 from jaxrl.kit.net import Net
@@ -329,3 +330,18 @@ def test_parts_and_copies_that_are_not_there():
     with pytest.raises(AttributeError, match="Unknown copy of a part 'a'"):
         _ = net_of["net"].target.a
     assert isinstance(net_of["net"], Net) and agent.name == "tiny"
+
+
+@pytest.mark.parametrize(
+    ("schedule", "halfway", "end"),
+    [("linear", 0.6, 0.2), ("cosine", 0.6, 0.2), ("exponential", 0.2**0.5, 0.2)],
+)
+def test_the_step_size_follows_its_schedule(schedule, halfway, end):
+    settings = Optimizer(learning_rate_end=0.2, schedule=schedule)
+    descent = Descent.of(settings, "actor")
+    start = {"actor.learning_rate": 1.0, "actor.learning_rate_end": 0.2}
+    hyper = Values(
+        {k: jnp.float32(v) for k, v in start.items()} | {"actor.learning_rate_steps": 100.0}
+    )
+    at = [descent.learning_rate(hyper, jnp.float32(n)) for n in (0, 50, 100, 1e6)]
+    np.testing.assert_allclose(at, [1.0, halfway, end, end], rtol=1e-5)

@@ -80,3 +80,27 @@ def test_what_does_not_divide():
         mb.check(8, 6, 5, 1, False)
     with pytest.raises(UserError, match=r"4 sequences .* minibatches=3"):
         mb.check(8, 6, 3, 2, True)
+
+
+@pytest.mark.parametrize(
+    ("chunk_rows", "rows", "steps", "expected"),
+    [
+        (0, 9999, 1, 0),  # all
+        (-1, 2048, 1, 0),  # within a CPU's cache
+        (-1, 8192, 1, 2048),
+        (-1, 6000, 1, 2000),  # the largest divisor
+        (-1, 4 * 1009, 1, 1009),
+        (-1, 4099, 1, 0),  # a prime: as one
+        (-1, 96, 64, 32),  # 2048 steps of sequences of 64
+        (100, 300, 1, 100),
+        (100, 300, 50, 2),
+        (100, 50, 1, 0),
+    ],
+)
+def test_how_many_rows_a_gradient_takes_at_once(chunk_rows, rows, steps, expected):
+    assert mb.chunk(chunk_rows, rows, steps) == expected
+
+
+def test_a_number_of_rows_that_does_not_divide():
+    with pytest.raises(UserError, match="chunk_rows=7 does not divide a minibatch of 20 rows"):
+        mb.chunk(7, 20)
