@@ -89,7 +89,7 @@ def test_what_does_not_divide():
         (-1, 2048, 1, 0),  # within a CPU's cache
         (-1, 8192, 1, 2048),
         (-1, 6000, 1, 2000),  # the largest divisor
-        (-1, 4 * 1009, 1, 1009),
+        (-1, 4 * 1009, 1, 2018),
         (-1, 4099, 1, 0),  # a prime: as one
         (-1, 96, 64, 32),  # 2048 steps of sequences of 64
         (100, 300, 1, 100),
