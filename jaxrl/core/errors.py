@@ -48,7 +48,8 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
             a, b = a[len(place) :], b[len(place) :]
         return max(_likeness(a, x) for x in (b, b.rpartition(".")[2]))
 
-    best = max(known, key=score, default=None)
+    # Of equals the shortest: who types a letter too many is nearer to it.
+    best = max(known, key=lambda x: (score(x), -len(x)), default=None)
     return best if best is not None and score(best) >= NEAR else None
 
 

@@ -50,7 +50,10 @@ def episodes(
         start_key, key = jax.random.split(key)
         streams = stream.start(env, tasks, state.tasks, policy, start_key, num_envs)
         # All streams are new, so it is their numbers that say which device has which.
+        # (Not their memories, which are alike: XLA would compute a gather from a constant.)
+        memory, streams = streams.memory, dataclasses.replace(streams, memory=None)
         streams = jax.tree.map(lambda x: x[state.order], streams)
+        streams = dataclasses.replace(streams, memory=memory)
 
         def body(carry, turn):
             streams, running = carry

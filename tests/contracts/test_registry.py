@@ -62,6 +62,10 @@ def tiny(name):
     return env, registry.builder(name)[0](env, config)
 
 
+# Data sets are a few random steps.
+pytestmark = pytest.mark.usefixtures("no_training")
+
+
 def test_the_rota_comes_round():
     assert rota(("a", "b", "c"), core=("a",), size=5) == {"b", "c"}
     assert len(rota()) == min(ROTA, len(NAMES) - len(CORE))

@@ -28,7 +28,6 @@ SUITE = ("suite/CartPole-v1", "suite/Acrobot-v1", "suite/Pong-v1")
         ("--sede", FLAGS, "--seed"),
         ("suite/CartPole-v2", SUITE, "suite/CartPole-v1"),
         ("suite/cartpole", SUITE, "suite/CartPole-v1"),
-        ("sac", algorithms.names(), None),  # no slip of a2c
         ("td3", algorithms.names(), None),
         ("acktr", algorithms.names(), None),
         ("alphazero", algorithms.names(), None),

@@ -386,11 +386,12 @@ def test_a_wrapped_environment_passes():
 def test_rewards_of_several_agents_pass():
     def reset(key, params):
         state, timestep = _reset(key, params)
-        return state, dataclasses.replace(timestep, reward=jnp.zeros(2))
+        return state, dataclasses.replace(timestep, reward=jnp.zeros(2), legal_actions=None)
 
     def step(key, state, action, params):
         state, timestep = _step(key, state, action["left"], params)
-        return state, dataclasses.replace(timestep, reward=timestep.reward * jnp.array([1.0, -1.0]))
+        reward = timestep.reward * jnp.array([1.0, -1.0])
+        return state, dataclasses.replace(timestep, reward=reward, legal_actions=None)
 
     space = {"left": Discrete(2), "right": MultiDiscrete((2, 3))}
     check_environment(_replace(reset=reset, step=step, action_space=space), STEPS)

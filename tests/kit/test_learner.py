@@ -299,7 +299,7 @@ def test_one_part_more_changes_no_other_weights():
         ({"losses": {"loss": Loss(lambda net, x: square(net, x).mean(), ("a",))}},
          r"The loss 'loss' gave values \[\]; it must give one for each element"),
         ({"losses": {"loss": Loss(square, ("b",))}}, "Unknown part of the loss 'loss' 'b'"),
-        ({"parts": {"a": Part(Table([0.0]), (), "optimizer")}}, "Unknown setting of Config"),
+        ({"parts": {"a": Part(Table([0.0]), (), "optimzer")}}, "Unknown setting of Config"),
         ({"parts": {"hyper": Part(Table([0.0]), ())}}, "cannot be called 'hyper'"),
         ({"update": lambda net, data: net.descend("los", data)}, "Unknown loss 'los'"),
     ],

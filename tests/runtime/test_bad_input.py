@@ -35,8 +35,7 @@ TRAIN = {
     "number that a "
     "32-bit float holds.",
     "--agent.hidden": "agent.torso.hidden is []; it must have at least one entry.",
-    "--algorithm dqn --env pendulum": "dqn cannot act in Box",
-    "--algorithm reinforce --devices 2": "'reinforce' runs on one device; devices is 2.",
+    "--algorithm a2c": "The settings under agent are those of 'ppo', and 'a2c' has others",
     "--agent.activation rely": "did you mean 'relu'?",
     "--agent.optimizer.name adan": "did you mean 'adam'?",
     "--agent.hidden 8,x": "agent.torso.hidden is 'x'; it must be a whole number",
@@ -45,8 +44,6 @@ TRAIN = {
     "--algorithm tests.runtime.worlds:endless": "must be a function build(env, config: Config)",
     "--env cartpool": "did you mean 'cartpole'?",
     "--algorithm timeit:timeit": "must be a function build(env, config: Config) -> Algorithm",
-    "--algorithm dreamer4_imagination --env catch": "cannot begin with new weights; it goes on "
-    "from dreamer4_world_model",
     "--env no.such.module:env": "cannot be imported",
     "--env timeit:timeit --env-params number=1": "not declared to return an Environment",
     "--env tests.runtime.worlds:odd_actions": "cannot act in",
@@ -74,6 +71,14 @@ TRAIN = {
     "--quiet more.yaml": "One configuration file is expected, got ",
     "--seeds 2 more.yaml": "One configuration file is expected, got ",
     "more.yaml": "One configuration file is expected",
+}
+# Without a file, whose settings would be those of another algorithm.
+ALGORITHMS = {
+    "--algorithm dqn --env pendulum": "dqn cannot act in Box",
+    "--algorithm evolution_strategy --devices 2": "'evolution_strategy' runs on one device; "
+    "devices is 2.",
+    "--algorithm dreamer4_imagination --env catch": "cannot begin with new weights; it goes on "
+    "from dreamer4_world_model",
 }
 SWEEP = {
     "": "Say what to vary, such as --vary agent.learning-rate=1e-4,1e-3",
@@ -118,6 +123,13 @@ def test_train(words, tmp_path, capsys):
     argv = words.format(tmp_path).split()
     check(tiny.call("train", tmp_path, *argv), TRAIN[words], capsys)
     assert [p.name for p in tmp_path.iterdir()] == ["tiny.yaml"]
+
+
+@pytest.mark.parametrize("words", ALGORITHMS)
+def test_another_algorithm(words, tmp_path, capsys):
+    argv = ["--out", str(tmp_path), *words.split()]
+    check(tiny.command_line.call(tiny.train_script.main, argv), ALGORITHMS[words], capsys)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("words", SWEEP)

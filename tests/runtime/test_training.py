@@ -218,7 +218,7 @@ def test_a_first_phase_that_was_stopped_goes_on(finished, tmp_path):
     [
         (["--agent.hidden", "5"], "does not fit"),
         (["--agent.normalization.observation"], "other parts"),
-        (["--algorithm", "a2c"], "other parts"),
+        (["--algorithm", "a2c"], "are those of 'ppo'"),
     ],
 )
 def test_warm_starts_that_do_not_fit(finished, tmp_path, capsys, words, said):

@@ -52,7 +52,7 @@ class Config:
         momentum=0.9,
         learning_rate=0.05,
         learning_rate_end=7e-5,
-        learning_rate_steps=4_000_000,
+        learning_rate_steps=4_000_000.0,
         schedule="exponential",
     )
     """Momentum 0.9, and a step size of 0.05 that falls to a tenth in every 350,000 of a million

@@ -43,7 +43,7 @@ def test_data_a_world_or_both(settings, name, frames, no_training):
 
 
 def test_a_share_is_from_the_data_set(no_training, monkeypatch):
-    monkeypatch.setattr(data, "mixed", lambda offline, online: (offline, online))
+    monkeypatch.setattr(data, "mixed", lambda offline, online, num_shards: (offline, online))
     settings = data.Data(**SET, **WORLD, offline_share=0.25)
     assert [rows(source) for source in settings.source(ENV)] == [(2,), (6,)]
 

@@ -1,0 +1,3 @@
+from tests.datasets.stand_in import no_training
+
+__all__ = ["no_training"]
