@@ -30,12 +30,20 @@ jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 hypothesis.settings.register_profile("jaxrl", deadline=None, derandomize=True, max_examples=50)
 hypothesis.settings.load_profile("jaxrl")
 
-# Tests that compile whole algorithms, most of them large: `make test-ci` has them, `make test` not.
+# Tests that compile whole algorithms, most of them large, and those that start, kill and resume
+# processes: `make test-ci` has them, `make test` not.
 SLOW = (
     "datasets",
+    "experiments/test_sweep",
+    "learning",
     "networks/test_recurrent_world",
     "networks/test_shortcut_world",
-    "runtime/test_resume_slices",
+    "notebooks",
+    "runtime/test_host",
+    "runtime/test_resume",
+    "runtime/test_stopping",
+    "runtime/test_sweeping",
+    "runtime/test_tracking",
     "systems/evolution",
     "systems/games/test_populations",
     "systems/lifelong",
