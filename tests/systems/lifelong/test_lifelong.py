@@ -43,7 +43,7 @@ def counting(agent, env, config):
 
 
 COUNTING = Component("counting", agent=counting)
-MINE = "tests.systems.test_lifelong:COUNTING"
+MINE = "tests.systems.lifelong.test_lifelong:COUNTING"
 
 
 def life(*names, **changes):
@@ -177,7 +177,7 @@ def test_what_cannot_be():
     with pytest.raises(UserError, match="is there twice"):
         life("ewc", "ewc")
     with pytest.raises(UserError, match="must be a Component"):
-        life("tests.systems.test_lifelong:counting")
+        life("tests.systems.lifelong.test_lifelong:counting")
     with pytest.raises(UserError, match="no normalization"):
         life(ppo=settings.replace(SMALL.ppo, {"normalization.reward": True}))
     with pytest.raises(UserError, match="did you mean 'task'"):
