@@ -2,8 +2,10 @@
 
 One checkpoint is one folder, `step_000000001234/`:
 
-    arrays/         the leaves, written by orbax as a flat dictionary "00000", "00001"...
-    meta.json       what the caller said of it, and each leaf's path, shape, dtype and generator
+    arrays/         the leaves, written by orbax as a flat dictionary "00000", "00001"..., and the
+                    small ones behind each other as the bytes "packed": a file's cost is its making
+    meta.json       what the caller said of it, each leaf's path, shape, dtype and generator, and
+                    what is packed
     checksums.json  size and sha256 of every other file; written last
 
 It is written under a hidden temporary name, flushed to the disk and then renamed, so that under
@@ -20,16 +22,18 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import math
 import os
 import re
 import shutil
 import uuid
 import warnings
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.core.errors import UserError
@@ -43,8 +47,10 @@ try:
 except ImportError:  # not a Unix: two processes must then not save into one folder at once
     fcntl = None
 
-_FORMAT = 1
-_ARRAYS, _META = "arrays", "meta.json"
+_FORMAT = 2
+_READABLE = (1, 2)  # format 1 packs nothing
+_ARRAYS, _META, _PACKED = "arrays", "meta.json", "packed"
+_SMALL = 2**16  # bytes
 _NAME = re.compile(r"step_(\d{12,})")
 _REPLACED = re.compile(r"\.(step_(\d{12,}))\.replaced")
 
@@ -101,7 +107,7 @@ def save(
     folder = Path(folder).absolute()
     copy = tree if isinstance(tree, Copy) else copied(tree)
     leaves, arrays = copy.leaves, copy.arrays
-    text = _to_json(meta, step, leaves)
+    text = _to_json(meta, step, leaves, [(i, x.dtype.name, x.shape) for i, x in _small(arrays)])
     final = folder / _name(step)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -124,12 +130,20 @@ def save(
     return final
 
 
-def _to_json(meta: dict[str, Any], step: int, leaves: list[Leaf]) -> str:
+def _small(arrays: list[np.ndarray]) -> list[tuple[int, np.ndarray]]:
+    """What is packed, and its place among the leaves."""
+    return [(i, x) for i, x in enumerate(arrays) if 0 < x.nbytes <= _SMALL]
+
+
+def _to_json(
+    meta: dict[str, Any], step: int, leaves: list[Leaf], packed: Sequence[tuple] = ()
+) -> str:
     content = {
         "format": _FORMAT,
         "step": int(step),
         "meta": meta,
         "leaves": [dataclasses.asdict(leaf) for leaf in leaves],
+        "packed": packed,
     }
     try:
         return json.dumps(content, indent=1)
@@ -142,7 +156,10 @@ def _to_json(meta: dict[str, Any], step: int, leaves: list[Leaf]) -> str:
 def _write(folder: Path, arrays: list[np.ndarray], meta: str) -> None:
     """A whole checkpoint in the new `folder`, on the disk when this returns."""
     folder.mkdir()
-    stored = {f"{i:05d}": array for i, array in enumerate(arrays) if array.size}
+    stored = {f"{i:05d}": array for i, array in enumerate(arrays) if array.nbytes > _SMALL}
+    small = [np.frombuffer(array.tobytes(), np.uint8) for _, array in _small(arrays)]
+    if small:
+        stored[_PACKED] = np.concatenate(small)
     if stored:
         with quiet_orbax() as checkpointer:
             checkpointer.save(folder / _ARRAYS, stored)
@@ -240,7 +257,7 @@ def restore(path: Path | str, like: Tree) -> tuple[Tree, dict[str, Any]]:
         raise CheckpointError(
             f"The checkpoint {path} has another structure than what it is restored into: {differs}."
         )
-    arrays = _read(path, leaves)
+    arrays = _read(path, leaves, content)
     restored = []
     for i, leaf in enumerate(leaves):
         restored.append(to_jax(arrays[i], leaf.generator))
@@ -259,7 +276,7 @@ def restore_raw(path: Path | str) -> tuple[dict[str, np.ndarray], dict[str, Any]
     """
     path, content, leaves = _open(path)
     names = [leaf.path for leaf in leaves]
-    return dict(zip(names, _read(path, leaves), strict=True)), content["meta"]
+    return dict(zip(names, _read(path, leaves, content), strict=True)), content["meta"]
 
 
 def read_meta(path: Path | str) -> dict[str, Any]:
@@ -324,16 +341,16 @@ def _open(path: Path | str) -> tuple[Path, dict[str, Any], list[Leaf]]:
     verify(path)
     path = Path(path).absolute()
     content = json.loads((path / _META).read_text(encoding="utf-8"))
-    if content["format"] != _FORMAT:
+    if content["format"] not in _READABLE:
         raise CheckpointError(
             f"The checkpoint {path} has format {content['format']}; this version of jaxrl reads "
-            f"format {_FORMAT}."
+            f"formats {' and '.join(map(str, _READABLE))}."
         )
     leaves = [Leaf(**{**leaf, "shape": tuple(leaf["shape"])}) for leaf in content["leaves"]]
     return path, content, leaves
 
 
-def _read(path: Path, leaves: list[Leaf]) -> list[Any]:
+def _read(path: Path, leaves: list[Leaf], content: dict[str, Any]) -> list[Any]:
     """The numbers of every leaf, as NumPy arrays."""
     stored = {}
     if (path / _ARRAYS).is_dir():
@@ -344,6 +361,11 @@ def _read(path: Path, leaves: list[Leaf]) -> list[Any]:
             raise CheckpointError(
                 f"The checkpoint {path} cannot be read: {first_line(error)}"
             ) from error
+    packed, at = stored.pop(_PACKED, None), 0
+    for i, name, shape in content.get("packed", ()):
+        end = at + math.prod(shape) * jnp.dtype(name).itemsize
+        stored[f"{i:05d}"] = np.asarray(packed)[at:end].view(jnp.dtype(name)).reshape(shape)
+        at = end
     return [
         stored.pop(f"{i:05d}") if f"{i:05d}" in stored else nothing(leaf)
         for i, leaf in enumerate(leaves)

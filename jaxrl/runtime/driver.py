@@ -12,7 +12,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +27,8 @@ from jaxrl.evaluation.evaluate import evaluate
 from jaxrl.runtime.command_line import Stopped
 from jaxrl.sources.rollouts import SHARDS
 
-CHUNK_SECONDS = 0.5  # how long the host may be deaf to an interrupt
+CHUNK_SECONDS = 0.25  # half of how long the host may be deaf to an interrupt
+EVENTS = ("log", "evaluate", "checkpoint")  # in the order in which they happen
 
 
 @struct
@@ -95,23 +96,25 @@ class Program:
         return m.empty(jax.eval_shape(lambda run: self._advance(run)[1], run))
 
     def compile(self, progress: Progress) -> Callable[[Progress, int], Progress]:
-        """The chunk function `(progress, steps) -> progress`; its argument's buffers are reused."""
+        """The chunk function `(progress, steps) -> progress`; the buffers of its argument's run are
+        reused, those of the row are not."""
 
-        def chunk(progress, steps):
+        def chunk(run, row, steps):
             def body(_, progress):
                 run, metrics = self._advance(progress.run)
                 return Progress(run, m.merge(progress.row, metrics))
 
-            return jax.lax.fori_loop(0, steps, body, progress)
+            return jax.lax.fori_loop(0, steps, body, Progress(run, row))
 
         if self.debug:
-            return _checked(chunk, progress)
-        shardings = None
-        if self.devices > 1:
-            shardings = jax.tree.map(lambda x: x.sharding, progress)
-        program = jax.jit(chunk, donate_argnums=0, out_shardings=shardings)
-        compiled = program.lower(progress, jnp.int32(1)).compile()
-        return lambda progress, steps: compiled(progress, jnp.int32(steps))
+            compiled = _checked(chunk, progress)
+        else:
+            shardings = None
+            if self.devices > 1:
+                shardings = jax.tree.map(lambda x: x.sharding, progress)
+            program = jax.jit(chunk, donate_argnums=0, out_shardings=shardings)
+            compiled = program.lower(progress.run, progress.row, jnp.int32(1)).compile()
+        return lambda progress, steps: compiled(progress.run, progress.row, jnp.int32(steps))
 
     def evaluation(self, env: Environment, episodes: int, greedy: bool) -> Callable:
         """Complete episodes with a run's policy, still to be compiled: run -> {name: mean over
@@ -212,23 +215,46 @@ def drive(
     """Run from `step` to the end of the plan, or until `stop` gives a reason.
 
     happen(name, step, progress): called for log, evaluate and checkpoint, in this order, when due;
-        the row is emptied after log. It reads what it needs, and returns what the host is still to
-        do with it, in the same order.
+        the row is emptied after log. It reads what it needs of the run, and returns what the host
+        is still to do with that and with the row, in the same order.
     tick(step, progress): after every chunk.
+    tick, stop: may read the row, and no more.
     pending: names of what is still to happen at the first step.
-    ahead: the next chunk runs while the host does that (writes, that is). What a checkpoint holds
-        was copied before, so whether it does changes no bit.
+    ahead: a chunk is begun before that one is looked at which ended last, unless what happens there
+        reads the run; the host works meanwhile. So a reason to stop is seen a chunk later. What a
+        checkpoint holds was copied before, so whether a chunk runs ahead changes no bit.
 
     Returns progress, the step reached, and the reason or None at the end. Where a chunk or `happen`
     raises `Halted`, that is the reason, unless `stop` has one.
     """
     size, reason = 1, stop(step, progress)
     left: list[Callable[[], None]] = []  # what the host is still to do
-    emptied: Callable[[], dict[str, Any]] | None = None
+    last: _Ended | None = None  # not looked at yet
+    empty: dict[str, Any] | None = None
+    known = 0.0  # when the chunk before it was known to be done
 
     def finish() -> None:
         while left:
             left.pop(0)()
+
+    def look() -> None:
+        """Wait for the chunk that ended last, and do what is due there."""
+        nonlocal last, size, reason, known
+        if last is None:
+            return
+        ended, last = last, None
+        came = time.perf_counter()
+        jax.block_until_ready(ended.ready)
+        now = time.perf_counter()
+        if now - came > 1e-4:  # else it was done before the host came, nobody knows when
+            seconds = now - max(ended.began, known)
+            size = max(1, min(2 * size, math.ceil(ended.count * CHUNK_SECONDS / seconds)))
+        known = now
+        tick(ended.step, ended.progress)
+        reason = reason or stop(ended.step, ended.progress)
+        for name in ended.due:
+            # The row that was folded is the log's; the others see the empty one.
+            left.append(happen(name, ended.step, ended.progress if name == "log" else progress))
 
     try:
         for name in () if reason else pending:
@@ -237,24 +263,24 @@ def drive(
             count = min(size, plan.next_stop(step) - step)
             if not ahead:
                 finish()
-            busy, began = bool(left), time.perf_counter()
+            began = time.perf_counter()
             try:
                 begun = chunk(progress, count)
             finally:
                 finish()
-            progress = jax.block_until_ready(begun)
-            seconds = time.perf_counter() - began
-            step += count
-            if not busy:  # else the time may be the host's
-                size = max(1, min(2 * size, math.ceil(count * CHUNK_SECONDS / max(seconds, 1e-9))))
-            tick(step, progress)
-            reason = stop(step, progress)
-            for name in ("log", "evaluate", "checkpoint"):
-                if plan.due(name, step):
-                    left.append(happen(name, step, progress))
-                    if name == "log":
-                        emptied = emptied or _emptying(progress.row)
-                        progress = Progress(progress.run, emptied())
+                look()
+                finish()
+            progress, step = begun, step + count
+            due = tuple(name for name in EVENTS if plan.due(name, step))
+            wait = not ahead or step == plan.total or due not in ((), ("log",))
+            ready = progress if wait else progress.row
+            last = _Ended(step, progress, due, ready, count, began)
+            if "log" in due:
+                empty = _empty(progress.row) if empty is None else empty
+                progress = Progress(progress.run, empty)
+            if wait:
+                look()
+        look()
     except Halted as halted:
         if halted.progress is not None:
             progress, step = halted.progress, step + halted.steps
@@ -263,10 +289,21 @@ def drive(
     return progress, step, reason
 
 
-def _emptying(row: dict[str, Any]) -> Callable[[], dict[str, Any]]:
-    """What makes an empty row like this one: one program, not some for each metric."""
+class _Ended(NamedTuple):
+    """A chunk that was begun and is not looked at yet."""
+
+    step: int  # where it ends
+    progress: Progress  # there; the buffers of its run may be another chunk's by now
+    due: tuple[str, ...]
+    ready: Any  # what to wait for
+    count: int
+    began: float
+
+
+def _empty(row: dict[str, Any]) -> dict[str, Any]:
+    """An empty row like this one, by one program, not some for each metric."""
     shapes, shardings = jax.eval_shape(lambda: row), jax.tree.map(lambda x: x.sharding, row)
-    return jax.jit(lambda: m.empty(shapes), out_shardings=shardings)
+    return jax.jit(lambda: m.empty(shapes), out_shardings=shardings)()
 
 
 def diverged(row: dict[str, Any]) -> np.ndarray:
@@ -287,7 +324,7 @@ def _checked(chunk, progress: Progress):
 
     def compile(checks):
         checked = jax.jit(checkify.checkify(chunk, errors=checks))
-        return checked.lower(progress, jnp.int32(1)).compile()
+        return checked.lower(progress.run, progress.row, jnp.int32(1)).compile()
 
     try:
         compiled = compile(checkify.nan_checks | checkify.index_checks)
@@ -298,8 +335,8 @@ def _checked(chunk, progress: Progress):
         )
         compiled = compile(checkify.nan_checks)
 
-    def run(progress: Progress, steps: int) -> Progress:
-        error, progress = compiled(progress, jnp.int32(steps))
+    def run(*args: Any) -> Progress:
+        error, progress = compiled(*args)
         failure = error.get_exception()
         if failure is not None:
             raise CheckFailed(f"{failure} {_where(failure)}".strip())

@@ -7,7 +7,8 @@ import dataclasses
 import json
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,7 @@ class Session:
         if isinstance(self.program, HostProgram):
             self.program.stopping = lambda: self.interrupt.reason is not None
         self.diverged = np.full(len(self.members), m.NEVER)  # the update at which it began
+        self.writing: Future | None = None  # the last checkpoint, which may still be on its way
 
     def check(self, keys: jax.Array) -> None:
         """Raises `UserError` for what would only be found while the run goes on."""
@@ -78,7 +80,7 @@ class Session:
             self.pending = [] if evaluated == [first] else list(meta.get("pending", ()))
             with contextlib.closing(self.log):
                 self.tracker = tracking.start(self.config, folder, self.members, self.display)
-                with contextlib.closing(self.tracker):
+                with contextlib.closing(self.tracker), ThreadPoolExecutor(1) as self.writer:
                     progress, step, reason = self._drive(progress, first)
             stopping.check_there(folder)
             rows = logs.read(self._rows, warn=self.display.warn)
@@ -114,6 +116,7 @@ class Session:
             reason = None  # too late to interrupt anything
         if end != self.saved:
             self._checkpoint(end, progress)()
+        self._written()
         return progress, end, reason
 
     @property
@@ -127,8 +130,8 @@ class Session:
     def _happen(self, name: str, step: int, progress: driver.Progress) -> Callable[[], None]:
         """Read what is due from `progress`; returns what the host is to do with it."""
         if name == "log":
-            row = m.values(jax.device_get(progress.row))
-            return lambda: self._write("train", step, row)
+            row = progress.row
+            return lambda: self._write("train", step, m.values(jax.device_get(row)))
         if name == "checkpoint":
             return self._checkpoint(step, progress)
         self.pending = [name]
@@ -182,19 +185,35 @@ class Session:
             if score is not None:
                 self.display.score(np.atleast_1d(np.asarray(score.value())))
         self.display.tick(self.env_steps(step))
+        if self.writing is not None and self.writing.done():
+            self._written()
 
     def _checkpoint(self, step: int, progress: driver.Progress) -> Callable[[], None]:
-        """Copy what is to be saved; returns what writes it."""
-        copy, diverged = checkpoints.copied(shared.bare(progress)), self.diverged.tolist()
+        """Copy what is to be saved; returns what has it written while the run goes on. There is one
+        copy at a time: the next checkpoint waits for this one."""
+        self._written()
+        copy = checkpoints.copied(shared.bare(progress))
+        diverged, pending = self.diverged.tolist(), self.pending
 
         def write() -> None:
             stopping.check_there(self.folder)
-            self.save(self.folder, copy, step, self.log.size(), diverged)
+            size = self.log.size()  # the rows until now
+            self.writing = self.writer.submit(
+                self.save, self.folder, copy, step, size, diverged, pending
+            )
             self.saved = step
+            if not self.program.ahead:
+                self._written()
             if time.monotonic() - self.drawn > DRAW_SECONDS:
                 self._draw(logs.read(self._rows, warn=lambda said: None))  # it is said at the end
 
         return write
+
+    def _written(self) -> None:
+        """Until the last checkpoint is on the disk. Raises what kept it from there."""
+        if self.writing is not None:
+            writing, self.writing = self.writing, None
+            writing.result()
 
     def save(
         self,
@@ -202,16 +221,17 @@ class Session:
         progress: Tree,
         step: int,
         log_size: int,
-        diverged: list[int] | None = None,
+        diverged: list[int],
+        pending: Sequence[str] = (),
     ) -> dict[str, Any]:
         """Write a checkpoint of `progress` (`shared.bare`, perhaps copied before); returns what it
-        says of itself. `diverged` is as of now unless said."""
+        says of itself."""
         meta = {
             "step": step,
             "log_size": log_size,
             "members": len(self.members),
-            "diverged": self.diverged.tolist() if diverged is None else diverged,
-            "pending": self.pending,
+            "diverged": diverged,
+            "pending": list(pending),
             "settings": configuration.to_dict(self.config),
             "jaxrl": jaxrl.__version__,
             "jax": jax.__version__,

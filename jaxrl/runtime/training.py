@@ -51,7 +51,8 @@ def train(config: Experiment, members: Members | None = None) -> Path:
                 progress, step = parent or (session.program.start(keys, own), 0)
                 configuration.write(config, draft / "config.yaml")
                 session.members.write(draft / "members.json")
-                meta = session.save(draft, shared.bare(progress), step, log_size=0)
+                diverged = session.diverged.tolist()
+                meta = session.save(draft, shared.bare(progress), step, 0, diverged)
             stem = f"{run_folder.slug(config.algorithm)}-{run_folder.slug(env.name)}"
             folder = run_folder.publish(draft, config.name, stem)
             session.run(folder, progress, meta)

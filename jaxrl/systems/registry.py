@@ -14,7 +14,7 @@ from jaxrl import envs
 from jaxrl.core import plugins, settings
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Algorithm, Environment
-from jaxrl.kit.system import System
+from jaxrl.kit import System
 
 
 @functools.cache

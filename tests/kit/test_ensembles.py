@@ -11,11 +11,10 @@ import pytest
 
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
-from jaxrl.core.settings import group
 from jaxrl.core.types import Batch
+from jaxrl.kit import Loss, Part, Recipe, group
 from jaxrl.kit.groups import Optimizer, Target
 from jaxrl.kit.learner import learner
-from jaxrl.kit.recipe import Loss, Part, Recipe
 
 LINE = types.SimpleNamespace(
     init=lambda key, x: {"a": jax.random.normal(key, ()), "b": jnp.float32(0)},

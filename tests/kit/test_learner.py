@@ -11,14 +11,12 @@ import pytest
 
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
-from jaxrl.core.hyper import hyper
-from jaxrl.core.settings import Values, group
+from jaxrl.core.settings import Values
 from jaxrl.core.types import Batch, TimeStep, Transition
+from jaxrl.kit import Loss, Net, Part, Recipe, group, hyper
 from jaxrl.kit.descent import Descent
 from jaxrl.kit.groups import Optimizer, Passes, Target
 from jaxrl.kit.learner import learner
-from jaxrl.kit.net import Net
-from jaxrl.kit.recipe import Loss, Part, Recipe
 
 SGD = Optimizer("sgd", learning_rate=0.5)
 

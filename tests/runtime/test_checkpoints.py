@@ -260,11 +260,26 @@ def test_a_missing_arrays_folder_and_no_checkpoint_at_all(tmp_path):
 
 
 def test_a_checkpoint_of_another_format(tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoints, "_FORMAT", 2)
+    monkeypatch.setattr(checkpoints, "_FORMAT", 3)
     path = checkpoints.save(tmp_path, 1, {}, {})
     monkeypatch.undo()
-    with pytest.raises(CheckpointError, match=r"has format 2; .* reads format 1"):
+    with pytest.raises(CheckpointError, match=r"has format 3; .* reads formats 1 and 2"):
         checkpoints.restore(path, {})
+
+
+def test_small_leaves_are_packed_and_a_checkpoint_without_is_read_too(tmp_path, monkeypatch):
+    tree = {"byte": np.uint8(3), "large": np.ones((2, 9000)), "wide": np.arange(5.0)}  # unaligned
+    new = checkpoints.save(tmp_path, 2, tree, {})
+    monkeypatch.setattr(checkpoints, "_FORMAT", 1)
+    monkeypatch.setattr(checkpoints, "_SMALL", 0)
+    old = checkpoints.save(tmp_path, 1, tree, {})
+    monkeypatch.undo()
+    assert "packed" in (new / "meta.json").read_text()
+    assert json.loads((old / "meta.json").read_text())["packed"] == []
+    for path in (old, new):
+        raw, _ = checkpoints.restore_raw(path)
+        for name, value in tree.items():
+            np.testing.assert_array_equal(raw[f"['{name}']"], value)
 
 
 def test_latest_falls_back_and_says_so(tmp_path):

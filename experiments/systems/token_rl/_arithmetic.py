@@ -18,7 +18,7 @@ from jaxrl.core.settings import replace
 from jaxrl.core.train import Run, start, train
 from jaxrl.core.types import Algorithm, Key, Tree
 from jaxrl.evaluation.pass_at_k import pass_at_k
-from jaxrl.kit.system import System
+from jaxrl.kit import System
 from jaxrl.systems.tokens.token_supervised import token_supervised
 
 ENV = envs.make("addition", digits=2)  # 10,000 prompts

@@ -12,13 +12,10 @@ import numpy as np
 from jaxrl import losses
 from jaxrl.core import spaces
 from jaxrl.core.examples import example_timestep
-from jaxrl.core.hyper import hyper, static
-from jaxrl.core.settings import group
 from jaxrl.core.types import Environment
+from jaxrl.kit import Loss, Part, Recipe, System, group, hyper, static
 from jaxrl.kit.acting import sampled
 from jaxrl.kit.groups import Optimizer, Replay, Target, Torso
-from jaxrl.kit.recipe import Loss, Part, Recipe
-from jaxrl.kit.system import System
 from jaxrl.networks.actor_critic import Actor
 from jaxrl.networks.critics import ActionValues
 from jaxrl.networks.heads import check_bounded, scale

@@ -16,8 +16,9 @@ import jax.numpy as jnp
 from jaxrl.core import metrics as m
 from jaxrl.core import trees
 from jaxrl.core.divergence import guarded
-from jaxrl.core.hyper import MANY, WIDE, hyper, hypers, select, static
+from jaxrl.core.hyper import MANY, WIDE, hypers, select
 from jaxrl.core.types import Algorithm, Array, Environment, Tree, struct
+from jaxrl.kit import hyper, static
 from jaxrl.kit.optimization import TRANSFORMS
 from jaxrl.networks.torsos import ACTIVATIONS
 from jaxrl.systems.evolution import scoring

@@ -18,8 +18,9 @@ from jaxrl.core import metrics as m
 from jaxrl.core import trees
 from jaxrl.core.divergence import guarded
 from jaxrl.core.errors import UserError
-from jaxrl.core.hyper import MANY, WIDE, check, hyper, hypers, select, static
+from jaxrl.core.hyper import MANY, WIDE, check, hypers, select
 from jaxrl.core.types import Algorithm, Array, Environment, Key, Tree, struct
+from jaxrl.kit import hyper, static
 from jaxrl.networks.torsos import ACTIVATIONS
 from jaxrl.systems.evolution import novelty, scoring
 from jaxrl.systems.evolution.descriptors import descriptor

@@ -32,11 +32,11 @@ import jax.numpy as jnp
 from jaxrl.core import metrics as m
 from jaxrl.core import settings, trees
 from jaxrl.core.divergence import guarded
-from jaxrl.core.hyper import MANY, hyper, hypers, select, static
+from jaxrl.core.hyper import MANY, hypers, select
 from jaxrl.core.learn import LearnerState, learn
-from jaxrl.core.settings import group
 from jaxrl.core.types import Algorithm, Array, Environment, Tree, struct
 from jaxrl.envs.wrappers import reward_components
+from jaxrl.kit import group, hyper, static
 from jaxrl.kit.learner import State as AgentState
 from jaxrl.kit.wrapping import params_of, with_params, within
 from jaxrl.systems.evolution import archive as archives

@@ -19,12 +19,12 @@ import jax
 import numpy as np
 
 from jaxrl.core import random, settings
-from jaxrl.core.hyper import MANY, check, static
+from jaxrl.core.hyper import MANY, check
 from jaxrl.core.learn import learn
-from jaxrl.core.settings import group
 from jaxrl.core.types import Agent, Algorithm, Environment, Policy
 from jaxrl.envs.games.opponents import Params, against
 from jaxrl.envs.policies import random_policy
+from jaxrl.kit import group, static
 from jaxrl.kit.learner import acting_state
 from jaxrl.kit.wrapping import params_of, within
 from jaxrl.networks.heads import check_action_space

@@ -23,13 +23,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.core.hyper import MANY, check, static
+from jaxrl.core.hyper import MANY, check
 from jaxrl.core.learn import learn
-from jaxrl.core.settings import group
 from jaxrl.core.spaces import sample_legal
 from jaxrl.core.types import Algorithm, Array, Environment, Policy, TimeStep, struct
 from jaxrl.envs.games.rules import PLAYERS
 from jaxrl.exact.games import Game, matrix_nash
+from jaxrl.kit import group, static
 from jaxrl.kit.wrapping import params_of
 from jaxrl.networks.heads import check_discrete
 from jaxrl.systems.games.league import self_play

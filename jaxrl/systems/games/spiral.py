@@ -18,12 +18,9 @@ import numpy as np
 from jaxrl import losses
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
-from jaxrl.core.hyper import hyper, static
-from jaxrl.core.settings import group
 from jaxrl.core.types import Array, Environment, Transition
+from jaxrl.kit import Recipe, System, group, hyper, static
 from jaxrl.kit.groups import Episodes, Optimizer, Torso
-from jaxrl.kit.recipe import Recipe
-from jaxrl.kit.system import System
 from jaxrl.networks.heads import check_action_space
 from jaxrl.systems.policy_gradient.reinforce import on_episodes
 

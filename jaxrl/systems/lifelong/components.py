@@ -15,9 +15,9 @@ from typing import Any
 
 from jaxrl.core import plugins
 from jaxrl.core.errors import UserError
-from jaxrl.core.hyper import MANY, hyper, static
-from jaxrl.core.settings import group
+from jaxrl.core.hyper import MANY
 from jaxrl.core.types import Agent, Environment, Source
+from jaxrl.kit import group, hyper, static
 from jaxrl.sources.rehearsal import rehearsal
 from jaxrl.systems.lifelong.clone import clone
 from jaxrl.systems.lifelong.ewc import ewc

@@ -20,13 +20,13 @@ import jax.numpy as jnp
 from jaxrl.core import metrics as m
 from jaxrl.core import settings
 from jaxrl.core.errors import UserError, unknown
-from jaxrl.core.hyper import MANY, check, static
+from jaxrl.core.hyper import MANY, check
 from jaxrl.core.learn import learn
-from jaxrl.core.settings import group
 from jaxrl.core.types import REPLICATED, Algorithm, Array, Environment, Key, Policy, Tree, struct
 from jaxrl.envs import registry as envs
 from jaxrl.evaluation import lifelong as worth
 from jaxrl.evaluation.evaluate import evaluate
+from jaxrl.kit import group, static
 from jaxrl.kit.wrapping import within
 from jaxrl.networks.heads import check_action_space
 from jaxrl.systems.lifelong.components import Consolidation, Inference, Rehearsal, find, plug

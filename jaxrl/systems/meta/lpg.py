@@ -37,10 +37,11 @@ import optax
 from jaxrl import losses
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
-from jaxrl.core.hyper import MANY, WIDE, check, hyper, hypers, select, static
+from jaxrl.core.hyper import MANY, WIDE, check, hypers, select
 from jaxrl.core.learn import learn
 from jaxrl.core.spaces import Space
 from jaxrl.core.types import Agent, Algorithm, Array, Environment, Info, TimeStep, Tree, struct
+from jaxrl.kit import hyper, static
 from jaxrl.kit.optimization import TRANSFORMS, descend, transform
 from jaxrl.networks import encoders
 from jaxrl.networks.dense import dense

@@ -25,9 +25,10 @@ from jaxrl.core import trees
 from jaxrl.core.divergence import guarded
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
-from jaxrl.core.hyper import MANY, WIDE, check, hyper, hypers, select, static
+from jaxrl.core.hyper import MANY, WIDE, check, hypers, select
 from jaxrl.core.train import train
 from jaxrl.core.types import Algorithm, Array, Environment, Key, Tree, struct
+from jaxrl.kit import hyper, static
 from jaxrl.kit.optimization import TRANSFORMS, descend, transform
 from jaxrl.networks.heads import check_discrete
 from jaxrl.systems.meta import lpg, worlds

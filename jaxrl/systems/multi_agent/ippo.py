@@ -8,7 +8,7 @@ import dataclasses
 import functools
 
 from jaxrl.core.types import Environment
-from jaxrl.kit.recipe import Recipe
+from jaxrl.kit import Recipe
 from jaxrl.systems.multi_agent.mappo import TINY as TINY
 from jaxrl.systems.multi_agent.mappo import Config, check_agents, mappo, on_agents, own
 

@@ -23,15 +23,11 @@ import jax.numpy as jnp
 from jaxrl import losses
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
-from jaxrl.core.hyper import hyper
-from jaxrl.core.settings import group
 from jaxrl.core.spaces import Box, Space
 from jaxrl.core.types import Array, Environment, TimeStep, Tree, struct
+from jaxrl.kit import Loss, Net, Part, Recipe, System, group, hyper
 from jaxrl.kit.groups import INF, Optimizer, Passes, Rollouts, Torso
-from jaxrl.kit.net import Net
 from jaxrl.kit.normalization import Moments, add, no_moments
-from jaxrl.kit.recipe import Loss, Part, Recipe
-from jaxrl.kit.system import System
 from jaxrl.networks.actor_critic import Actor
 from jaxrl.networks.critics import Value
 from jaxrl.networks.heads import check_action_space

@@ -4,10 +4,10 @@ what was learnt offline goes on online (`--warm-start`), with its optimizers' st
 from __future__ import annotations
 
 from jaxrl.core.errors import UserError
-from jaxrl.core.hyper import MANY, static
-from jaxrl.core.settings import group
+from jaxrl.core.hyper import MANY
 from jaxrl.core.types import Environment, Source
 from jaxrl.datasets import cache
+from jaxrl.kit import group, static
 from jaxrl.sources.dataset import dataset, mixed
 from jaxrl.sources.replay import replay
 from jaxrl.sources.rollouts import rollouts

@@ -15,14 +15,10 @@ import jax.numpy as jnp
 from jaxrl import losses
 from jaxrl.core import spaces
 from jaxrl.core.examples import example_timestep
-from jaxrl.core.hyper import hyper, static
-from jaxrl.core.settings import group
 from jaxrl.core.types import Array, Environment
+from jaxrl.kit import Loss, Net, Part, Recipe, System, group, hyper, static
 from jaxrl.kit.acting import with_noise
 from jaxrl.kit.groups import INF, Normalization, Optimizer, Target, Torso
-from jaxrl.kit.net import Net
-from jaxrl.kit.recipe import Loss, Part, Recipe
-from jaxrl.kit.system import System
 from jaxrl.networks.critics import ActionValues, DeterministicActor
 from jaxrl.networks.heads import check_bounded, scale
 from jaxrl.systems.offline.data import Data

@@ -23,14 +23,11 @@ from jaxrl import losses
 from jaxrl.core import spaces
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
-from jaxrl.core.hyper import MANY, WIDE, hyper, static
-from jaxrl.core.settings import group
+from jaxrl.core.hyper import MANY, WIDE
 from jaxrl.core.spaces import Box
 from jaxrl.core.types import Array, Environment, Key, Source, TimeStep, Transition, Tree
+from jaxrl.kit import Loss, Net, Part, Recipe, System, group, hyper, in_order, static
 from jaxrl.kit.groups import Normalization, Optimizer, Target, Torso
-from jaxrl.kit.net import Net
-from jaxrl.kit.recipe import Loss, Part, Recipe, in_order
-from jaxrl.kit.system import System
 from jaxrl.networks.critics import ActionValues
 from jaxrl.networks.dynamics import Dynamics, dynamics_loss
 from jaxrl.networks.heads import Distribution, check_action_space

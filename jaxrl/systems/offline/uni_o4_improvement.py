@@ -21,16 +21,13 @@ import jax.numpy as jnp
 from jaxrl import losses
 from jaxrl.core import schedules, spaces, trees
 from jaxrl.core.errors import UserError
-from jaxrl.core.hyper import MANY, hyper, static
-from jaxrl.core.settings import group
+from jaxrl.core.hyper import MANY
 from jaxrl.core.spaces import Space
 from jaxrl.core.types import Array, Batch, Environment, Key, TimeStep, Tree, struct
+from jaxrl.kit import Loss, Net, Recipe, System, group, hyper, static
 from jaxrl.kit.descent import Descent
 from jaxrl.kit.groups import INF
 from jaxrl.kit.learner import State
-from jaxrl.kit.net import Net
-from jaxrl.kit.recipe import Loss, Recipe
-from jaxrl.kit.system import System
 from jaxrl.networks.dynamics import draw_next
 from jaxrl.systems.offline import uni_o4
 from jaxrl.systems.policy_gradient import ppo

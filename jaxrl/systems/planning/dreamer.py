@@ -27,13 +27,10 @@ from jaxrl import losses
 from jaxrl.core import spaces
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
-from jaxrl.core.hyper import WIDE, hyper, static
-from jaxrl.core.settings import group
+from jaxrl.core.hyper import WIDE
 from jaxrl.core.types import Array, Environment, Transition, Tree, struct
+from jaxrl.kit import Loss, Net, Part, Recipe, System, group, hyper, static
 from jaxrl.kit.groups import Optimizer, Replay, Target
-from jaxrl.kit.net import Net
-from jaxrl.kit.recipe import Loss, Part, Recipe
-from jaxrl.kit.system import System
 from jaxrl.networks import encoders, recurrent_world_model
 from jaxrl.networks.heads import check_action_space
 from jaxrl.networks.imagination import Actor, Critic, symexp_atoms

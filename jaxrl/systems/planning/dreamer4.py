@@ -28,14 +28,12 @@ import jax.numpy as jnp
 
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
-from jaxrl.core.hyper import MANY, WIDE, hyper, static
-from jaxrl.core.settings import group
+from jaxrl.core.hyper import MANY, WIDE
 from jaxrl.core.types import Array, Batch, Environment, Source, TimeStep, struct
 from jaxrl.envs.policies import mixed_skill
 from jaxrl.envs.wrappers import expert_channel
+from jaxrl.kit import Loss, Net, Part, Recipe, group, hyper, static
 from jaxrl.kit.groups import Optimizer
-from jaxrl.kit.net import Net
-from jaxrl.kit.recipe import Loss, Part, Recipe
 from jaxrl.networks import encoders
 from jaxrl.networks.heads import check_discrete
 from jaxrl.networks.imagination import Actor, Critic

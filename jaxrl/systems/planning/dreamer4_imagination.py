@@ -12,12 +12,9 @@ import jax.numpy as jnp
 
 from jaxrl import losses
 from jaxrl.core.errors import UserError
-from jaxrl.core.hyper import WIDE, hyper, static
-from jaxrl.core.settings import group
+from jaxrl.core.hyper import WIDE
 from jaxrl.core.types import Array, Batch, Environment
-from jaxrl.kit.net import Net
-from jaxrl.kit.recipe import Loss, Recipe
-from jaxrl.kit.system import System
+from jaxrl.kit import Loss, Net, Recipe, System, group, hyper, static
 from jaxrl.networks.imagination import symexp_atoms
 from jaxrl.networks.shortcut_world_model import next_frame
 from jaxrl.systems.planning import dreamer4, dreamer4_world_model

@@ -8,12 +8,8 @@ import functools
 import jax.numpy as jnp
 
 from jaxrl import losses
-from jaxrl.core.hyper import hyper
-from jaxrl.core.settings import group
 from jaxrl.core.types import Array, Batch, Environment, Transition, struct
-from jaxrl.kit.net import Net
-from jaxrl.kit.recipe import Loss, Recipe
-from jaxrl.kit.system import System
+from jaxrl.kit import Loss, Net, Recipe, System, group, hyper
 from jaxrl.networks.imagination import symexp_atoms
 from jaxrl.networks.shortcut_world_model import ShortcutWorldModel, frame_loss
 from jaxrl.systems.planning import dreamer4

@@ -23,12 +23,10 @@ import optax
 from jaxrl import gradients, losses
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
-from jaxrl.core.hyper import WIDE, hyper, static
-from jaxrl.core.settings import group
+from jaxrl.core.hyper import WIDE
 from jaxrl.core.types import Array, Environment, TimeStep, Transition, struct
+from jaxrl.kit import Loss, Part, Recipe, System, group, hyper, static
 from jaxrl.kit.groups import Optimizer, Priorities, Replay, Target, Torso
-from jaxrl.kit.recipe import Loss, Part, Recipe
-from jaxrl.kit.system import System
 from jaxrl.networks.heads import check_discrete
 from jaxrl.networks.world_models import ValueEquivalentModel
 from jaxrl.systems.planning.search import SEARCHES, ModelOutput, RootOutput, Searched, search

@@ -7,13 +7,9 @@ epoch of one minibatch has the same gradient (Huang et al., 2022, arXiv:2205.091
 from __future__ import annotations
 
 from jaxrl import losses
-from jaxrl.core.hyper import hyper
-from jaxrl.core.settings import group
 from jaxrl.core.types import Array, Environment
+from jaxrl.kit import Loss, Net, Recipe, System, group, hyper
 from jaxrl.kit.groups import LinearTorso, Memory, Optimizer, RolloutNormalization, Rollouts
-from jaxrl.kit.net import Net
-from jaxrl.kit.recipe import Loss, Recipe
-from jaxrl.kit.system import System
 from jaxrl.systems.policy_gradient.ppo import (
     Sample,
     advantages,

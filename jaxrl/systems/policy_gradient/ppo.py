@@ -17,15 +17,11 @@ import jax.numpy as jnp
 from jaxrl import losses
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
-from jaxrl.core.hyper import hyper, static
-from jaxrl.core.settings import group
 from jaxrl.core.spaces import Discrete
 from jaxrl.core.types import Array, Batch, Environment, TimeStep, Tree, struct
+from jaxrl.kit import Loss, Net, Part, Recipe, System, group, hyper, static
 from jaxrl.kit.acting import Act
 from jaxrl.kit.groups import INF, Memory, Optimizer, Passes, RolloutNormalization, Rollouts, Torso
-from jaxrl.kit.net import Net
-from jaxrl.kit.recipe import Loss, Part, Recipe
-from jaxrl.kit.system import System
 from jaxrl.networks.actor_critic import ActorCritic, check_transformer, context
 from jaxrl.networks.heads import check_action_space
 

@@ -23,13 +23,9 @@ import numpy as np
 from jaxrl import losses
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
-from jaxrl.core.hyper import hyper, static
-from jaxrl.core.settings import group
 from jaxrl.core.types import Array, Batch, Environment, struct
+from jaxrl.kit import Loss, Net, Part, Recipe, System, group, hyper, static
 from jaxrl.kit.groups import INF, Optimizer, Passes, Rollouts, Torso
-from jaxrl.kit.net import Net
-from jaxrl.kit.recipe import Loss, Part, Recipe
-from jaxrl.kit.system import System
 from jaxrl.networks.critics import Value
 from jaxrl.networks.heads import check_action_space
 from jaxrl.systems.policy_gradient import ppo

@@ -11,13 +11,9 @@ import jax.numpy as jnp
 
 from jaxrl import losses
 from jaxrl.core.examples import example_timestep
-from jaxrl.core.hyper import hyper
-from jaxrl.core.settings import group
 from jaxrl.core.types import Array, Batch, Environment, TimeStep, Tree, struct
+from jaxrl.kit import Loss, Net, Part, Recipe, System, group, hyper
 from jaxrl.kit.groups import Episodes, Normalization, Optimizer, Torso
-from jaxrl.kit.net import Net
-from jaxrl.kit.recipe import Loss, Part, Recipe
-from jaxrl.kit.system import System
 from jaxrl.networks.actor_critic import ActorCritic
 from jaxrl.networks.heads import check_action_space
 from jaxrl.systems.policy_gradient.ppo import sampled

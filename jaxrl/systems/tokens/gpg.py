@@ -6,8 +6,7 @@ penalty for leaving a reference."""
 from __future__ import annotations
 
 from jaxrl import losses
-from jaxrl.core.settings import group
-from jaxrl.kit.system import System
+from jaxrl.kit import System, group
 from jaxrl.systems.tokens.recipe import by_groups, check, penalized, policy_gradient
 from jaxrl.systems.tokens.settings import SMALL_GROUPS, Grouped, Penalty
 

@@ -5,10 +5,8 @@ policy, in means over the tokens of each answer (equation 3)."""
 from __future__ import annotations
 
 from jaxrl import losses
-from jaxrl.core.hyper import static
-from jaxrl.core.settings import group
+from jaxrl.kit import System, group, static
 from jaxrl.kit.groups import Optimizer
-from jaxrl.kit.system import System
 from jaxrl.systems.tokens.recipe import by_groups, check, clipped, penalized
 from jaxrl.systems.tokens.settings import AVERAGES, SMALL_GROUPS, Clipped, Penalty
 

@@ -8,12 +8,9 @@ from typing import Any
 
 from jaxrl import losses
 from jaxrl.core.errors import UserError
-from jaxrl.core.hyper import static
-from jaxrl.core.settings import group
 from jaxrl.core.types import Environment
+from jaxrl.kit import Recipe, System, group, static
 from jaxrl.kit.groups import Optimizer
-from jaxrl.kit.recipe import Recipe
-from jaxrl.kit.system import System
 from jaxrl.systems.tokens import recipe as tokens
 from jaxrl.systems.tokens.recipe import by_groups, clipped_higher, penalized
 from jaxrl.systems.tokens.settings import SMALL_GROUPS, ClippedHigher, Penalty

@@ -39,8 +39,7 @@ import jax.numpy as jnp
 from jaxrl import losses
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.types import Array, Batch, Environment, TimeStep, Tree, struct
-from jaxrl.kit.net import Net
-from jaxrl.kit.recipe import Loss, Part, Recipe
+from jaxrl.kit import Loss, Net, Part, Recipe
 from jaxrl.kit.system import source_group
 from jaxrl.systems.policy_gradient.ppo import (
     check_policy,

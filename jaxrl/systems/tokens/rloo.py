@@ -6,7 +6,7 @@ costs is taken off its reward (section 3)."""
 from __future__ import annotations
 
 from jaxrl import losses
-from jaxrl.kit.system import System
+from jaxrl.kit import System
 from jaxrl.systems.tokens.recipe import by_groups, check, policy_gradient
 from jaxrl.systems.tokens.settings import SMALL_GROUPS
 from jaxrl.systems.tokens.token_reinforce import Config

@@ -8,12 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from jaxrl import losses
-from jaxrl.core.hyper import static
-from jaxrl.core.settings import group
 from jaxrl.core.types import Array
+from jaxrl.kit import Net, System, group, static
 from jaxrl.kit.groups import Optimizer
-from jaxrl.kit.net import Net
-from jaxrl.kit.system import System
 from jaxrl.systems.tokens.recipe import Sample, by_groups, check
 from jaxrl.systems.tokens.settings import SMALL_GROUPS, Divergence, Grouped
 

@@ -8,11 +8,9 @@ import dataclasses
 from typing import Any
 
 from jaxrl import losses
-from jaxrl.core.settings import group
 from jaxrl.core.types import Array
+from jaxrl.kit import Net, System, group
 from jaxrl.kit.groups import Optimizer
-from jaxrl.kit.net import Net
-from jaxrl.kit.system import System
 from jaxrl.systems.tokens.recipe import Sample, by_groups, check, clipped_higher
 from jaxrl.systems.tokens.rpg import Direction
 from jaxrl.systems.tokens.settings import SMALL_GROUPS, ClippedHigher

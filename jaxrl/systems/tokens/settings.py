@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from jaxrl import losses
-from jaxrl.core.hyper import MANY, hyper, static
-from jaxrl.core.settings import group
+from jaxrl.core.hyper import MANY
 from jaxrl.core.types import Environment, Source
 from jaxrl.envs.wrappers import start_key
 from jaxrl.envs.wrappers.start_key import Params as Start
+from jaxrl.kit import group, hyper, static
 from jaxrl.kit.groups import INF, LinearTorso, Memory, Optimizer, Passes, Target
 from jaxrl.sources import episodes
 from jaxrl.sources.rollouts import check_shards

@@ -8,13 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from jaxrl import losses
-from jaxrl.core.hyper import hyper
-from jaxrl.core.settings import group
 from jaxrl.core.types import Array, Batch, Environment
+from jaxrl.kit import Net, Recipe, System, group, hyper
 from jaxrl.kit.groups import Optimizer
-from jaxrl.kit.net import Net
-from jaxrl.kit.recipe import Recipe
-from jaxrl.kit.system import System
 from jaxrl.systems.policy_gradient.ppo import advantages
 from jaxrl.systems.tokens.recipe import check, clipped, on_answers
 from jaxrl.systems.tokens.settings import SMALL_GROUPS, Clipped, Divergence

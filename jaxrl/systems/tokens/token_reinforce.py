@@ -5,9 +5,7 @@ reward."""
 
 from __future__ import annotations
 
-from jaxrl.core.hyper import static
-from jaxrl.core.settings import group
-from jaxrl.kit.system import System
+from jaxrl.kit import System, group, static
 from jaxrl.systems.tokens.recipe import by_groups, check, policy_gradient
 from jaxrl.systems.tokens.settings import AVERAGES, SMALL_GROUPS, Divergence, Grouped
 

@@ -5,14 +5,11 @@ from __future__ import annotations
 
 from jaxrl import losses
 from jaxrl.core.errors import UserError
-from jaxrl.core.settings import group
 from jaxrl.core.types import Array, Environment, Source
 from jaxrl.envs.policies import expert_policy
 from jaxrl.envs.wrappers import expert_channel
+from jaxrl.kit import Net, Recipe, System, group
 from jaxrl.kit.groups import Episodes, Optimizer, Target
-from jaxrl.kit.net import Net
-from jaxrl.kit.recipe import Recipe
-from jaxrl.kit.system import System
 from jaxrl.sources import played_by
 from jaxrl.systems.tokens import recipe as tokens
 from jaxrl.systems.tokens.recipe import Sample, on_episodes, unrolled

@@ -7,9 +7,8 @@ import dataclasses
 from typing import Any
 
 from jaxrl.core.errors import UserError
-from jaxrl.core.hyper import hyper, static
-from jaxrl.core.settings import group
 from jaxrl.core.types import Environment
+from jaxrl.kit import group, hyper, static
 from jaxrl.kit.groups import EpsilonGreedy, Optimizer
 from jaxrl.systems.value import dqn as dqn_
 from jaxrl.systems.value.heads import categorical

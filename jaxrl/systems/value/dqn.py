@@ -12,14 +12,11 @@ import jax
 
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
-from jaxrl.core.hyper import hyper
-from jaxrl.core.settings import group
 from jaxrl.core.spaces import Box
 from jaxrl.core.types import Environment
+from jaxrl.kit import Loss, Part, Recipe, System, group, hyper
 from jaxrl.kit.acting import epsilon, epsilon_greedy
 from jaxrl.kit.groups import EpsilonGreedy, ImageTorso, Optimizer, Replay, Target
-from jaxrl.kit.recipe import Loss, Part, Recipe
-from jaxrl.kit.system import System
 from jaxrl.networks.heads import check_discrete
 from jaxrl.networks.q_network import QNetwork
 from jaxrl.systems.value.heads import MEAN, Head

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 from jaxrl import losses
 from jaxrl.core import schedules
 from jaxrl.core.types import Array, TimeStep, Transition
+from jaxrl.kit import Net
 from jaxrl.kit.acting import legal
-from jaxrl.kit.net import Net
 from jaxrl.networks.heads import ILLEGAL
 
 

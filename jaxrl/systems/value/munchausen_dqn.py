@@ -7,11 +7,9 @@ from __future__ import annotations
 import dataclasses
 
 from jaxrl import losses
-from jaxrl.core.hyper import hyper
-from jaxrl.core.settings import group
 from jaxrl.core.types import Array, Transition
+from jaxrl.kit import Net, group, hyper
 from jaxrl.kit.groups import Optimizer
-from jaxrl.kit.net import Net
 from jaxrl.systems.value import dqn as dqn_
 from jaxrl.systems.value.heads import MEAN
 

@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from jaxrl.core.hyper import static
-from jaxrl.core.settings import group
+from jaxrl.kit import group, static
 from jaxrl.systems.value import dqn as dqn_
 
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 
-from jaxrl.core.hyper import hyper
-from jaxrl.core.settings import group
+from jaxrl.kit import group, hyper
 from jaxrl.systems.value import dqn as dqn_
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 
-from jaxrl.core.settings import group
+from jaxrl.kit import group
 from jaxrl.kit.groups import Optimizer, Priorities
 from jaxrl.systems.value import dqn as dqn_
 

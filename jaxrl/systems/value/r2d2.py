@@ -16,14 +16,10 @@ import jax.numpy as jnp
 
 from jaxrl import losses
 from jaxrl.core.examples import example_timestep
-from jaxrl.core.hyper import hyper, static
-from jaxrl.core.settings import group
 from jaxrl.core.types import Array, Environment, Transition, Tree, struct
+from jaxrl.kit import Loss, Net, Part, Recipe, System, group, hyper, static
 from jaxrl.kit.acting import explored, legal
 from jaxrl.kit.groups import ImageTorso, Optimizer, Priorities, Replay, Target
-from jaxrl.kit.net import Net
-from jaxrl.kit.recipe import Loss, Part, Recipe
-from jaxrl.kit.system import System
 from jaxrl.networks.q_network import RecurrentQNetwork
 from jaxrl.systems.value.dqn import check
 

@@ -6,11 +6,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from jaxrl.core.hyper import static
-from jaxrl.core.settings import group
 from jaxrl.core.types import Environment
+from jaxrl.kit import Recipe, group, static
 from jaxrl.kit.groups import Optimizer, Priorities
-from jaxrl.kit.recipe import Recipe
 from jaxrl.systems.value import c51 as c51_
 from jaxrl.systems.value import dqn as dqn_
 from jaxrl.systems.value.heads import categorical
