@@ -14,7 +14,7 @@ from jaxrl.core.errors import UserError
 Record = Mapping[str, Any]
 VERDICTS = ("holds", "does not hold", "inconclusive", "untestable", "not run")
 MARKS = {
-    "possible": "cannot hold",
+    "possible": "one outcome",
     "ceiling": "ceiling",
     "floor": "floor",
     "power": "too few seeds",

@@ -44,7 +44,7 @@ MEANING = """
 | unfinished | a later attempt began and has not ended |
 | edge | a tuned value lies at the end of its grid |
 | ceiling, floor | a side has nothing left to gain, or is no better than untrained |
-| cannot hold | the margin leaves the range of the metric |
+| one outcome | the margin and the range of the metric leave room for no other |
 | too few seeds | an effect as large as the margin, or as was seen in tuning, may go unseen |
 | two modes | seeds end in one of two ways, so that a mean misleads |
 | over its minutes | it took longer than declared |

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 NOTE = "<!-- Written by experiments/evidence/pages.py from the records; do not edit. -->\n"
+NAMES = {"token-rl": "Token RL", "multi-agent": "Multi-agent"}  # not said by rule
 LETTER = 12  # the height of letters in pictures
 
 
@@ -35,7 +36,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:
 
 def name_of(track: str) -> str:
     """A track or a verdict as a heading."""
-    return track[:1].upper() + track[1:].replace("-", " ")
+    return NAMES.get(track, track[:1].upper() + track[1:].replace("-", " "))
 
 
 def number(x: float | None) -> str:

@@ -84,7 +84,7 @@ def test_the_verdict_comes_first_and_the_claim_is_cut(folder):
         ("few", "0.3 (no interval), needed above 0.05 (nearest of 4 clauses) · 10 seeds · *large*"),
         ("open", "*too few seeds*"),
         ("two-modes", "*two modes*"),
-        ("no-room", "so that… · *ceiling, floor, cannot hold*"),
+        ("no-room", "so that… · *ceiling, floor, one outcome*"),
         ("over", "*stale, over its minutes*"),
         ("waiting", "*run before the harness only*"),
     ],
@@ -208,8 +208,10 @@ def boxes(svg: ElementTree.Element) -> list[tuple[str, float, float, float, floa
 
 
 def test_no_text_leaves_its_picture_or_covers_another(folder):
-    assert len(svgs(folder)) == 10
-    for name, svg in svgs(folder):
+    wide_numbers = pictures.dots("A", [pictures.Panel("A", {"a": [-98765.0, 98765.0]})])
+    drawn = [*svgs(folder), ("wide numbers", ElementTree.fromstring(wide_numbers))]
+    assert len(drawn) == 11
+    for name, svg in drawn:
         wide, tall = map(float, svg.get("viewBox", "").split()[2:])
         texts = boxes(svg)
         assert texts and wide == pictures.WIDTH
@@ -262,6 +264,15 @@ def test_every_finite_seed_is_a_dot_and_the_others_are_counted():
     assert svg.count('class="before"') == 1 and svg.count('class="mean"') == 1
 
 
+def test_a_dot_lies_where_the_axis_says():
+    svg = pictures.dots("A", [pictures.Panel("A", {"a": [0.0, 9.0, 10.0]})])
+    dot, tick = (
+        re.search(r'class="seed" cx="([\d.]+)"', svg),
+        re.search(r'x="([\d.]+)"[^>]*>0<', svg),
+    )
+    assert dot and tick and dot[1] == tick[1]
+
+
 def test_a_picture_of_one_value_or_of_none_has_an_axis():
     for row in ([0.0], [None], [-3e6, -3e6]):
         assert 'class="grid"' in pictures.dots("A", [pictures.Panel("A", {"a": row})])
@@ -278,6 +289,10 @@ def test_numbers_have_three_digits_and_lines_are_broken():
     broken = words.wrap("a very_long_word_that_must_be_broken here", 80)
     assert max(map(words.text_width, broken)) <= 80
     assert "".join(broken).replace(" ", "") == "avery_long_word_that_must_be_brokenhere"
+    assert [words.name_of(t) for t in ("token-rl", "policy-gradient")] == [
+        "Token RL",
+        "Policy gradient",
+    ]
     assert words.clip("one two three", 9) == "one two…" and words.clip("one", 3) == "one"
 
 
