@@ -76,9 +76,9 @@ def judge(
 
 
 def _disagree(claim: Claim, clause: Clause, worlds, values: Values, level: float) -> str:
-    """What a mean over worlds hides, in a sentence without its end: that effects have opposite
-    signs, or that in a world the opposite of the clause is true (one is worse, or not within the
-    margin). The error is split among the worlds."""
+    """What a mean over worlds hides, in a sentence without its end: that in some of them the
+    opposite of the clause is true (`one` is worse, or the difference is beyond the margin), and not
+    in all of them alike. The error is split among the worlds."""
     level = 1 - (1 - level) / len(worlds)
     effects = {}
     for world in worlds:
@@ -91,9 +91,9 @@ def _disagree(claim: Claim, clause: Clause, worlds, values: Values, level: float
             return i.high < 0
         return decide(clause.kind, clause.margin, i.low, i.high) == FAILS
 
-    found = effects.values()
-    opposite = any(i.low > 0 for i in found) and any(i.high < 0 for i in found)
-    if not opposite and not any(map(contrary, found)):
+    against = [contrary(i) for i in effects.values()]
+    alike = all(against) and len({i.estimate > 0 for i in effects.values()}) == 1
+    if alike or not any(against):
         return ""
     each = ", ".join(f"{shown(*i)} in {label}" for label, i in effects.items())
     return f"the mean over worlds hides that they disagree about '{clause}': {each}"

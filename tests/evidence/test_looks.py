@@ -82,8 +82,10 @@ def test_saturated_metric():
     assert wrong["ceiling"] == "All sides are at the ceiling of 1 in X: A 0.98, B 0.96."
     assert wrong["ceiling"] in untestable
     assert "ceiling" not in looked(check, A=0.98 + NOISE, B=0.7 - NOISE)[0]
-    less = looks.ceiling("X", {"A": [0.01], "B": [0.04]}, top=0, span=1)
-    assert less.stops and not less.ok
+    less = claim(better("A", "B", 0.01, "X"), more_is_better=False)
+    wrong, untestable = looked(less, untrained=0.9, A=0.02 + NOISE, B=0.04 - NOISE / 10)
+    assert wrong["ceiling"] == "All sides are at the ceiling of 0 in X: A 0.02, B 0.04."
+    assert wrong["ceiling"] in untestable
 
 
 def test_side_that_never_learns():
@@ -105,6 +107,7 @@ def test_floor_is_not_called_learning_by_chance():
     assert np.mean(still) < 0.06
     assert np.mean(slow) > 0.9
     assert looks.floor("A", "X", [0.5], 1.0, True).ok  # one tuning seed
+    assert not looks.floor("A", "X", [0.001, 0.001, 0.0011], 1.0, True).ok  # sure, but nothing
 
 
 def test_too_few_seeds_for_the_effect():
@@ -121,6 +124,8 @@ def test_too_few_seeds_for_the_effect():
     assert "it takes about" in wrong["power"]
     assert untestable == ""
     assert looked(check, seeds=30, A=0.62 + apart, B=0.5 + NOISE) == ({}, "")
+    several = claim(better("A", "B", 0.0, "X", "Y"), better("A", "B", of_mechanism=True))
+    assert "10 seeds find a distance of 0.21 " in looked(several, A=0.52 + apart, B=0.5 + NOISE)[1]
     none = looks.power(check.clauses[0], "X", apart, 10, LEVEL)
     assert none.said.endswith("it takes more than 10,000 seeds.")
 
