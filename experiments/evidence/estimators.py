@@ -52,12 +52,14 @@ def modes(values: ArrayLike) -> Modes | None:
 
 
 def estimator_for(one: ArrayLike, other: ArrayLike) -> str:
-    """SHARE where the values of both sides are yes or no (at most two different ones), or where
-    one side has two modes and all values belong to one or the other of two; else MEAN. Which side
-    a value is from plays no part in the groups, so that the choice favours neither."""
-    both = np.concatenate([np.asarray(one, np.float64), np.asarray(other, np.float64)])
-    two = len(np.unique(both)) <= 2 or ((modes(one) or modes(other)) and modes(both))
-    return SHARE if two else MEAN
+    """SHARE where all values are yes or no (at most two different ones), or have two modes and a
+    side is in both of them (else it is the effect that parts them); if not, MEAN. The modes are
+    found without regard to the sides, so that the choice favours neither."""
+    sides = np.asarray(one, np.float64), np.asarray(other, np.float64)
+    both = np.concatenate(sides)
+    found = modes(both)
+    mixed = found and any(x.min() < found.threshold < x.max() for x in sides)
+    return SHARE if mixed or len(np.unique(both)) <= 2 else MEAN
 
 
 def difference(

@@ -4,6 +4,7 @@ Also the estimators and the history that they rest on.
 """
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
@@ -59,7 +60,9 @@ def claim(*clauses, worlds=("X",), **metric):
 def judged(check, values, number=1, **more):
     """`values`: {world: {side: score [seeds]}}."""
     values = {w: {s: {"score": x} for s, x in sides.items()} for w, sides in values.items()}
-    return judge(check, check.clauses, check.worlds, values, confidence(number), **more)
+    found = judge(check, check.clauses, check.worlds, values, confidence(number), **more)
+    json.dumps(dataclasses.asdict(found))  # as a record has it
+    return found
 
 
 # -------------------------------------------------------------------------------------- one clause
@@ -160,6 +163,7 @@ def test_estimator_is_chosen_by_the_values():
     assert estimator_for([1] * 5, [1] * 5) == SHARE
     two = np.array([0.1, 0.11, 0.12, 0.72, 0.74])
     assert estimator_for(two, two[::-1] + 0.001) == SHARE
+    assert estimator_for(np.append(0.9 + 0.01 * Z, 0.1), np.append(0.1 + 0.01 * Z, 0.1)) == SHARE
     # What makes two groups of all values is the effect, or one side lies between the groups.
     assert estimator_for(0.9 + 0.01 * Z, 0.1 + 0.01 * Z) == MEAN
     assert estimator_for(np.where(Z > 0, 0.9, 0.1) + 0.01 * Z, 0.5 + 0.1 * Z) == MEAN

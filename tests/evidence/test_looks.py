@@ -1,5 +1,7 @@
 """Looks at tuning seeds: what would waste the reported ones is seen, and said in a sentence."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -32,6 +34,7 @@ def looked(check, seeds=10, untrained=0.1, **scores):
     sides = {name: side(x) for name, x in scores.items()}
     values = {world.label: sides for world in check.worlds}
     found, untestable = looks.look(check, check.clauses, check.worlds, values, seeds, LEVEL)
+    json.dumps(found)  # as a record has it
     assert {"possible", "power", "ceiling", "floor"} <= {one["name"] for one in found}
     return {one["name"]: one["said"] for one in found if not one["ok"]}, untestable
 
