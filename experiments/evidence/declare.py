@@ -31,12 +31,23 @@ class Paper:
 @dataclasses.dataclass(frozen=True)
 class Metric:
     """What clauses are about: its name, the lowest and the highest value that can be reached (in a
-    world that has no range of its own), and whether more is better."""
+    world that has no range of its own), and whether more is better.
+
+    estimator: "interquartile mean" if the claim is about the middle half of the seeds, not about
+        all; unless said the mean, or shares of seeds where these end in two groups.
+    """
 
     name: str
     low: float
     high: float
     more_is_better: bool = True
+    estimator: str = ""
+
+    def __post_init__(self):
+        if self.estimator not in ("", "interquartile mean"):
+            raise UserError(
+                f"An estimator is 'interquartile mean' or left out, not '{self.estimator}'."
+            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,8 +121,8 @@ class Clause:
             raise UserError(f"A clause is better, not worse or equal, not '{self.kind}'.")
         if self.margin < 0 or (self.kind != "better" and self.margin == 0):
             raise UserError(
-                f"The margin of '{self.one}' {self.kind} '{self.other}' is {self.margin:g}; it must "
-                f"be {'at least' if self.kind == 'better' else 'above'} 0."
+                f"The margin of '{self.one}' {self.kind} '{self.other}' is {self.margin:g}; it "
+                f"must be {'at least' if self.kind == 'better' else 'above'} 0."
             )
 
     def __str__(self) -> str:

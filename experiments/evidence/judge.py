@@ -1,0 +1,156 @@
+"""From the results of clauses to the verdict of an attempt."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from experiments.evidence.clauses import Result, Values, clause_result, decide, shown, sides
+from experiments.evidence.declare import Claim, Clause, Exact, World
+from experiments.evidence.estimators import MIN_SEEDS, difference, estimator_for
+from experiments.evidence.history import FAILS, HOLDS, INCONCLUSIVE, next_confidence
+from jaxrl.core.errors import UserError
+from jaxrl.evaluation.statistics import Interval
+
+
+@dataclasses.dataclass(frozen=True)
+class Judgement:
+    """A verdict, why in one sentence, and the results of the clauses (of an `Exact` none)."""
+
+    verdict: str
+    why: str
+    clauses: tuple[Result, ...] = ()
+
+
+def judge(
+    claim: Claim,
+    clauses: Sequence[Clause],
+    worlds: Sequence[World],
+    values: Values,
+    level: float,
+    hours_per_seed: float = 0.0,
+) -> Judgement:
+    """The verdict of `clauses`, of a claim, in `worlds`, from the values of reported seeds.
+
+    Every clause must hold in every one of its worlds, and one that does not hold is enough against
+    the claim; the error 1 - `level` is split among them evenly (Bonferroni). A clause about the
+    mechanism can only make inconclusive what holds, so it takes no part in the split. A pooled
+    clause that holds though its worlds disagree (`_disagree`) is inconclusive as well: its mean
+    tells nothing of any.
+
+    level: `history.confidence` of the try. hours_per_seed: what one seed of all sides took.
+    Raises `UserError` if no clause but of the mechanism is left, or a metric was not measured.
+    """
+    places = {world.label: world for world in worlds}
+    split = sum(max(1, len(c.worlds)) for c in clauses if not c.of_mechanism)
+    if not split:
+        raise UserError(f"No clause of the claim is about {', '.join(places)}.")
+    results, warnings = [], []
+    for clause in clauses:
+        share = 1 if clause.of_mechanism else split
+        at, after = (1 - (1 - x) / share for x in (level, next_confidence(level)))
+        for label in clause.worlds or ("",):
+            where = [places[label]] if label else worlds
+            one, other = sides(claim, values, where, clause, scaled=not label)
+            result = clause_result(
+                clause,
+                one,
+                other,
+                at,
+                claim.metric.estimator,
+                span=places[label].high - places[label].low if label else 1.0,
+                next_level=after,
+                hours_per_seed=hours_per_seed,
+            )
+            if not label and (hidden := _disagree(claim, clause, worlds, values, at)):
+                warnings.append(hidden)
+                if result.verdict == HOLDS:
+                    result = dataclasses.replace(result, verdict=INCONCLUSIVE)
+            metric = clause.metric or claim.metric.name
+            results.append(dataclasses.replace(result, world=label, metric=metric))
+    verdict, why = _together(results, len(one))
+    return Judgement(verdict, "; ".join([why, *warnings]) + ".", tuple(results))
+
+
+def _disagree(claim: Claim, clause: Clause, worlds, values: Values, level: float) -> str:
+    """What a mean over worlds hides, in a sentence without its end: that in some of them the
+    opposite of the clause is true (`one` is worse, or the difference is beyond the margin), and not
+    in all of them alike. The error is split among the worlds."""
+    level = 1 - (1 - level) / len(worlds)
+    effects = {}
+    for world in worlds:
+        one, other = sides(claim, values, [world], clause, scaled=True)
+        estimator = claim.metric.estimator or estimator_for(one, other)
+        effects[world.label] = difference(one, other, level, estimator)
+
+    def contrary(i: Interval) -> bool:
+        if clause.kind == "better":
+            return i.high < 0
+        return decide(clause.kind, clause.margin, i.low, i.high) == FAILS
+
+    against = [contrary(i) for i in effects.values()]
+    alike = all(against) and len({i.estimate > 0 for i in effects.values()}) == 1
+    if alike or not any(against):
+        return ""
+    each = ", ".join(f"{shown(*i)} in {label}" for label, i in effects.items())
+    return f"the mean over worlds hides that they disagree about '{clause}': {each}"
+
+
+def _together(results: Sequence[Result], seeds: int) -> tuple[str, str]:
+    """The verdict of all clauses, and why, without the end of the sentence."""
+    main = [r for r in results if not r.of_mechanism]
+    failed = [r for r in main if r.verdict == FAILS]
+    if failed:
+        return FAILS, str(failed[0])
+    if seeds < MIN_SEEDS:
+        return INCONCLUSIVE, f"{seeds} seeds give no verdict, it takes at least {MIN_SEEDS}"
+    undecided = [r for r in main if r.verdict != HOLDS]
+    if undecided:
+        longest = max(undecided, key=lambda r: r.seeds_needed or 0)
+        return INCONCLUSIVE, f"{longest}{_settled(longest)}"
+    costless = [r for r in results if r.verdict != HOLDS]
+    if costless:
+        return INCONCLUSIVE, (
+            f"The claim holds, but its effect may not be due to the mechanism, as {costless[0]}"
+            f"{_settled(costless[0])}"
+        )
+    return HOLDS, "; ".join(map(str, results))
+
+
+def _settled(result: Result) -> str:
+    """How many seeds would decide, as the end of a sentence."""
+    if result.seeds_needed is None:
+        return ""
+    hours = f" in about {result.hours_needed:.1f} hours" if result.hours_needed else ""
+    return f"; {result.seeds_needed} seeds{hours} would probably decide it"
+
+
+def judge_exact(
+    check: Exact, errors: Mapping[str, ArrayLike], planted: Mapping[str, ArrayLike]
+) -> Judgement:
+    """The verdict of an equality: it does not hold if one of `errors`, {name: [seeds]}, exceeds the
+    tolerance on one seed (or is no number), and is inconclusive if one of the `planted` mistakes,
+    {name: largest error [seeds]}, stays unseen on a seed, or with fewer than 5 seeds."""
+    for name, x in errors.items():
+        wrong = np.flatnonzero(~(np.asarray(x, np.float64) <= check.tolerance))
+        if len(wrong):
+            return Judgement(
+                FAILS,
+                f"'{name}' is off by {np.asarray(x)[wrong[0]]:.3g} on {len(wrong)} of {np.size(x)} "
+                f"seeds (the first of them), where {check.tolerance:g} is tolerated.",
+            )
+    for name, x in planted.items():
+        if not np.all(np.asarray(x) > check.effect):
+            return Judgement(
+                INCONCLUSIVE,
+                f"The planted mistake '{name}' is not seen: it changes a seed by {np.min(x):.3g} "
+                f"only, not by more than {check.effect:g}.",
+            )
+    seeds = min(map(np.size, errors.values()))
+    if seeds < MIN_SEEDS:
+        return Judgement(INCONCLUSIVE, f"{seeds} seeds give no verdict, it takes {MIN_SEEDS}.")
+    largest = max(np.max(x) for x in errors.values())
+    return Judgement(HOLDS, f"No error exceeds {largest:.1g}, and every planted mistake is seen.")

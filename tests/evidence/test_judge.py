@@ -1,0 +1,390 @@
+"""Verdicts: their error rates by exact sums and seeded simulation, and results planted to mislead.
+
+Also the estimators and the history that they rest on.
+"""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from experiments.evidence import declare
+from experiments.evidence.clauses import clause_result
+from experiments.evidence.declare import better, equal, not_worse
+from experiments.evidence.estimators import (
+    MEAN,
+    MIDDLE,
+    SHARE,
+    difference,
+    estimator_for,
+    modes,
+    needed,
+    share_interval,
+)
+from experiments.evidence.history import (
+    FAILS,
+    HOLDS,
+    INCONCLUSIVE,
+    UNTESTABLE,
+    confidence,
+    history,
+    next_confidence,
+    spend,
+    tries,
+)
+from experiments.evidence.judge import judge, judge_exact
+from jaxrl.core.errors import UserError
+
+PAPER = declare.Paper("Title", "Authors", 2020, "", "It says.")
+Z = scipy.stats.norm.ppf(np.arange(0.5, 10) / 10)  # ten seeds, as normal as ten numbers can be
+
+
+def claim(*clauses, worlds=("X",), **metric):
+    sides = {name: declare.Side(None) for name in ("A", "B", "A without")}
+    return declare.Claim(
+        paper=PAPER,
+        claim="A is better.",
+        left_out="",
+        parts=(),
+        metric=declare.Metric("score", 0, 1, **metric),
+        worlds=tuple(declare.World("Env", 10, 0, 1, name=name) for name in worlds),
+        sides=sides,
+        clauses=clauses,
+        seeds=10,
+        minutes=1,
+    )
+
+
+def judged(check, values, number=1, **more):
+    """`values`: {world: {side: score [seeds]}}."""
+    values = {w: {s: {"score": x} for s, x in sides.items()} for w, sides in values.items()}
+    found = judge(check, check.clauses, check.worlds, values, confidence(number), **more)
+    json.dumps(dataclasses.asdict(found))  # as a record has it
+    return found
+
+
+# -------------------------------------------------------------------------------------- one clause
+
+
+@pytest.mark.parametrize(
+    ("clause", "effect", "expected"),
+    [
+        (better("A", "B", 0.1), 0.2, HOLDS),
+        (better("A", "B", 0.1), 0.11, INCONCLUSIVE),
+        (better("A", "B", 0.1), 0.0, FAILS),
+        (better("A", "B"), -0.2, FAILS),
+        (not_worse("A", "B", 0.1), 0.0, HOLDS),
+        (not_worse("A", "B", 0.1), -0.11, INCONCLUSIVE),
+        (not_worse("A", "B", 0.1), -0.2, FAILS),
+        (equal("A", "B", 0.1), 0.0, HOLDS),
+        (equal("A", "B", 0.1), 0.11, INCONCLUSIVE),
+        (equal("A", "B", 0.1), 0.2, FAILS),
+        (equal("A", "B", 0.1), -0.2, FAILS),
+    ],
+)
+def test_clause_is_read_off_its_interval(clause, effect, expected):
+    base = np.linspace(0.2, 0.6, 10)
+    result = clause_result(clause, base + effect + 0.05 * Z, base, 0.95)
+    assert result.verdict == expected
+    assert result.estimator == MEAN
+    half = scipy.stats.t.ppf(0.975, 9) * (0.05 * Z).std(ddof=1) / np.sqrt(10)
+    np.testing.assert_allclose([result.low, result.high], [effect - half, effect + half])
+    assert (result.seeds_needed is not None) == (expected == INCONCLUSIVE)
+    few = clause_result(clause, (base + effect)[:4], base[:4], 0.95)
+    assert few.verdict == INCONCLUSIVE
+
+
+def test_needed_seeds_find_the_effect_four_times_of_five():
+    differences, level = 0.1 + 0.2 * Z, 0.95
+    n = needed(differences, 0.0, level)
+    rng = np.random.default_rng(0)
+    draws = rng.normal(differences.mean(), differences.std(ddof=1), (4000, n))
+    half = scipy.stats.t.ppf(0.975, n - 1) * draws.std(1, ddof=1) / np.sqrt(n)
+    assert np.mean(draws.mean(1) > half) == pytest.approx(0.8, abs=0.03)
+    assert needed(differences, differences.mean(), level) is None
+    assert needed(np.full(5, 0.1), 0.0, level) == 5
+
+
+# -------------------------------------------------------------------------------------- estimators
+
+
+def test_interval_of_shares_holds_the_truth_as_often_as_it_says():
+    # Exactly: a sum over all outcomes of 8 pairs.
+    n, level = 8, 0.95
+    outcomes = [(b, c) for b in range(n + 1) for c in range(n + 1 - b)]
+    bounds = np.array([share_interval(b, c, n, level)[1:] for b, c in outcomes])
+    p, q = (x.ravel() for x in np.meshgrid(np.linspace(0, 1, 33), np.linspace(0, 1, 33)))
+    p, q = p[p + q <= 1], q[p + q <= 1]
+    cells = np.stack([p, q, 1 - p - q], -1)[:, None]
+    counts = np.array([(b, c, n - b - c) for b, c in outcomes])
+    pmf = scipy.stats.multinomial.pmf(counts, n, cells)  # [truths, outcomes]
+    true = (p - q)[:, None]
+    over = (pmf * (bounds[:, 0] > true + 1e-5)).sum(1)
+    under = (pmf * (bounds[:, 1] < true - 1e-5)).sum(1)
+    assert max(over.max(), under.max()) <= 0.0251
+    # And it is not wasteful: six pairs that disagree, all one way, are significant by McNemar's
+    # exact test (1 / 64), five are not (1 / 32).
+    assert share_interval(6, 0, 6, level).low > 0 > share_interval(5, 0, 5, level).low
+    assert share_interval(6, 0, 20, level).low > 0
+    assert share_interval(2, 5, 9, level).low == -share_interval(5, 2, 9, level).high
+
+
+def test_interval_of_the_interquartile_mean_holds_the_truth():
+    rng = np.random.default_rng(0)
+    for n in (5, 10):
+        for draw in (rng.normal, lambda size: rng.standard_t(2, size=size)):
+            bounds = [difference(x, 0 * x, 0.95, MIDDLE)[1:] for x in draw(size=(1000, n))]
+            low, high = np.transpose(bounds)
+            assert np.mean((low <= 0) & (high >= 0)) >= 0.935
+    # One seed of ten that is lost leaves it where it was, and the mean not.
+    x = np.append(1 + 0.01 * Z[:9], -50.0)
+    assert difference(x, 0 * x, 0.95, MIDDLE).low > 0.9
+    assert difference(x, 0 * x, 0.95, MEAN).low < 0
+
+
+@pytest.mark.parametrize("n", [5, 10, 30])
+def test_modes_sees_two_and_no_more_than_there_are(n):
+    rng = np.random.default_rng(n)
+    for draw in (rng.normal, rng.uniform, rng.exponential, rng.lognormal):
+        assert np.mean([modes(x) is not None for x in draw(size=(1000, n))]) < 0.05
+    x = 0.02 * rng.normal(size=n)
+    x[: n // 2] += 0.7
+    found = modes(rng.permutation(x))
+    assert found.above == n // 2
+    assert 0.1 < found.threshold < 0.6
+    assert modes(np.full(n, 0.3)) is None
+    assert modes([0, 0, 1, 1]) is None  # four seeds tell nothing
+
+
+def test_estimator_is_chosen_by_the_values():
+    assert estimator_for([0, 1, 1, 0, 1], [0, 0, 0, 0, 0]) == SHARE
+    assert estimator_for([1] * 5, [1] * 5) == SHARE
+    two = np.array([0.1, 0.11, 0.12, 0.72, 0.74])
+    assert estimator_for(two, two[::-1] + 0.001) == SHARE
+    assert estimator_for(np.append(0.9 + 0.01 * Z, 0.1), np.append(0.1 + 0.01 * Z, 0.1)) == SHARE
+    # What makes two groups of all values is the effect, or one side lies between the groups.
+    assert estimator_for(0.9 + 0.01 * Z, 0.1 + 0.01 * Z) == MEAN
+    assert estimator_for(np.where(Z > 0, 0.9, 0.1) + 0.01 * Z, 0.5 + 0.1 * Z) == MEAN
+    with pytest.raises(UserError, match="median"):
+        difference(Z, Z, 0.95, "median")
+
+
+# -------------------------------------------------------------------------------- planted results
+
+
+def test_bimodal_result_is_compared_by_shares():
+    low, high = 0.1 + 0.01 * Z, 0.74 + 0.01 * Z
+    a = np.where(np.arange(10) < 9, high, low)
+    b = np.where(np.arange(10) < 2, high, low)
+    result = judged(claim(better("A", "B", 0.05)), {"X": {"A": a, "B": b}})
+    (clause,) = result.clauses
+    assert clause.estimator == SHARE
+    assert clause.value == pytest.approx(0.7 * 0.64, rel=0.02)  # in the units of the metric
+    assert result.verdict == HOLDS
+    assert result.why.endswith("in shares of seeds, which end in two groups.")
+
+
+def test_too_few_seeds_say_how_many_it_takes():
+    b = np.linspace(0.2, 0.6, 10)
+    values = {"X": {"A": b + 0.02 + 0.1 * Z, "B": b}}
+    result = judged(claim(better("A", "B")), values, hours_per_seed=0.01)
+    assert result.verdict == INCONCLUSIVE
+    (clause,) = result.clauses
+    assert clause.seeds_needed == needed(0.02 + 0.1 * Z, 0, confidence(2)) > 200
+    assert clause.hours_needed == pytest.approx(clause.seeds_needed / 100)
+    assert result.why == (
+        f"'A better than B' stays open: 0.02 (-0.0507 to 0.0907); "
+        f"{clause.seeds_needed} seeds in about {clause.hours_needed:.1f} hours would probably "
+        "decide it."
+    )
+    few = judged(claim(better("A", "B")), {"X": {"A": b[:3] + 1, "B": b[:3]}})
+    assert few.why == "3 seeds give no verdict, it takes at least 5."
+
+
+def test_opposite_effects_do_not_average_to_nothing():
+    b = np.linspace(0.3, 0.5, 10)
+    values = {"X": {"A": b + 0.3 + 0.01 * Z, "B": b}, "Y": {"A": b - 0.3 + 0.01 * Z, "B": b}}
+    same = judged(claim(equal("A", "B", 0.1), worlds="XY"), values)
+    assert (same.verdict, same.clauses[0].verdict) == (INCONCLUSIVE, INCONCLUSIVE)
+    assert "the mean over worlds hides that they disagree" in same.why
+    assert "0.3 (0.292 to 0.308) in X, -0.3 (-0.308 to -0.292) in Y" in same.why
+    more = judged(claim(better("A", "B", 0.1), worlds="XY"), values)
+    assert more.verdict == FAILS
+    assert "disagree" in more.why
+    # A world that contradicts the claim is not made good by another.
+    values["X"]["A"] = b + 0.5 + 0.01 * Z
+    assert judged(claim(better("A", "B"), worlds="XY"), values).verdict == INCONCLUSIVE
+    values["Y"]["A"] = b + 0.05 + 0.01 * Z
+    agreed = judged(claim(better("A", "B"), worlds="XY"), values)
+    assert agreed.verdict == HOLDS
+    assert "disagree" not in agreed.why
+    # Nor is there anything to hide where all worlds contradict it, or differ within the margin.
+    assert "disagree" not in judged(claim(better("B", "A"), worlds="XY"), values).why
+    values = {"X": {"A": b + 0.03 + 0.01 * Z, "B": b}, "Y": {"A": b - 0.03 + 0.01 * Z, "B": b}}
+    assert judged(claim(equal("A", "B", 0.1), worlds="XY"), values).verdict == HOLDS
+
+
+def test_every_world_counts_and_shares_the_error():
+    b = np.linspace(0.3, 0.5, 10)
+    values = {"X": {"A": b + 0.3 + 0.01 * Z, "B": b}, "Y": {"A": b - 0.1 + 0.01 * Z, "B": b}}
+    result = judged(claim(better("A", "B", 0.1, "X", "Y"), worlds="XY"), values)
+    assert [r.verdict for r in result.clauses] == [HOLDS, FAILS]
+    assert result.verdict == FAILS
+    assert result.why.startswith("'A better than B by 0.1' in Y does not hold: -0.1 (")
+    half = scipy.stats.t.ppf(1 - 0.025 / 2, 9) * (0.01 * Z).std(ddof=1) / np.sqrt(10)
+    assert result.clauses[0].low == pytest.approx(0.3 - half)
+
+
+def test_less_may_be_better_and_worlds_have_scales_of_their_own():
+    b = np.linspace(0.3, 0.5, 10)
+    less = claim(better("A", "B", 0.1, "X"), more_is_better=False)
+    assert judged(less, {"X": {"A": b - 0.2 + 0.01 * Z, "B": b}}).verdict == HOLDS
+    check = claim(better("A", "B", 0.15), worlds="XY")
+    wide = dataclasses.replace(check.worlds[1], low=-100, high=100)
+    check = dataclasses.replace(check, worlds=(check.worlds[0], wide))
+    values = {"X": {"A": b + 0.1, "B": b}, "Y": {"A": b + 60 + 0.01 * Z, "B": b}}
+    assert judged(check, values).clauses[0].value == pytest.approx((0.1 + 60 / 200) / 2)
+
+
+def test_mechanism_that_costs_nothing_leaves_the_claim_open():
+    b = np.linspace(0.3, 0.5, 10)
+    check = claim(better("A", "B"), better("A", "A without", of_mechanism=True))
+    values = {"X": {"A": b + 0.3 + 0.01 * Z, "B": b, "A without": b + 0.3}}
+    result = judged(check, values)
+    assert result.verdict == INCONCLUSIVE
+    assert result.why.startswith("The claim holds, but its effect may not be due to the mechanism")
+    values["X"]["A without"] = b + 0.1
+    assert judged(check, values).verdict == HOLDS
+    values["X"]["B"] = b + 0.5
+    assert judged(check, values).verdict == FAILS
+    with pytest.raises(UserError, match="about X"):
+        judge(check, check.clauses[1:], check.worlds, {}, 0.95)
+    with pytest.raises(UserError, match="score"):
+        judge(check, check.clauses, check.worlds, {"X": {s: {} for s in values["X"]}}, 0.95)
+
+
+def test_claim_may_be_about_the_middle_half_of_the_seeds():
+    b = np.linspace(0.3, 0.5, 10)
+    lost = np.append((b + 0.2 + 0.01 * Z)[:9], 0.0)
+    values = {"X": {"A": lost, "B": b}}
+    assert judged(claim(better("A", "B", 0.1)), values).verdict == INCONCLUSIVE
+    middle = judged(claim(better("A", "B", 0.1), estimator=MIDDLE), values)
+    assert (middle.verdict, middle.clauses[0].estimator) == (HOLDS, MIDDLE)
+    with pytest.raises(UserError, match="median"):
+        claim(better("A", "B"), estimator="median")
+
+
+def test_exact_claims():
+    check = declare.Exact(
+        paper=PAPER, claim="", left_out="", parts=(), errors=dict, planted={"sign": dict}
+    )
+    tiny, large = np.full(5, 1e-12), np.full(5, 0.5)
+    assert judge_exact(check, {"x": tiny}, {"sign": large}).verdict == HOLDS
+    unseen = judge_exact(check, {"x": tiny}, {"sign": np.append(large, 1e-9)})
+    assert (unseen.verdict, unseen.why) == (
+        INCONCLUSIVE,
+        "The planted mistake 'sign' is not seen: it changes a seed by 1e-09 only, not by more "
+        "than 0.001.",
+    )
+    for wrong in (0.1, np.nan):
+        off = judge_exact(check, {"x": np.append(tiny, wrong)}, {"sign": large})
+        assert off.verdict == FAILS
+        assert off.why.startswith(f"'x' is off by {wrong:.3g} on 1 of 6 seeds")
+    assert judge_exact(check, {"x": tiny[:4]}, {"sign": large}).verdict == INCONCLUSIVE
+
+
+# --------------------------------------------------------------------------------- all attempts
+
+
+def record(attempt, verdict, digest="a", programs=(), **more):
+    event = "ended" if verdict else "begun"
+    return {
+        "format": 2, "event": event, "attempt": attempt, "verdict": verdict, "digest": digest,
+        "programs": dict.fromkeys(programs), "kind": "claim", "budget": "full",
+        "why": f"Why {attempt}.",
+    } | more  # fmt: skip
+
+
+def test_errors_of_all_tries_add_up():
+    assert confidence(1) == 0.95
+    assert sum(map(spend, range(1, 1000))) == pytest.approx(0.05, rel=1e-2)
+    assert sum(map(spend, range(1, 1000))) < 0.05
+    assert [next_confidence(confidence(k)) for k in (1, 2, 7)] == [confidence(k) for k in (2, 3, 8)]
+    with pytest.raises(UserError):
+        spend(0)
+
+
+def test_only_tries_that_could_have_held_spend():
+    records = [
+        record(1, ""), record(1, FAILS), record(2, UNTESTABLE), record(3, ""), record(4, HOLDS),
+        record(5, INCONCLUSIVE), {"verdict": FAILS}, record(6, FAILS, budget="tiny"),
+    ]  # fmt: skip
+    assert tries(records, 1) == 1
+    assert tries(records, 2) == tries(records, 3) == 2  # the second stopped on tuning seeds
+    assert tries(records, 4) == tries(records, 5) == 3  # the third was begun and given up
+    assert tries(records, 7) == 4
+
+
+def test_trying_again_draws_no_better_odds():
+    # The effect is exactly the margin, so a claim that "holds" is wrong; its author stops at the
+    # first that does, after revising whatever did not. Estimators are chosen as in any attempt, for
+    # values that are normal, yes or no, or in two groups.
+    rng = np.random.default_rng(0)
+    clause, times, n = better("A", "B"), 400, 8
+    draws = {
+        "normal": lambda: rng.normal(size=(2, n)),
+        "yes or no": lambda: 1.0 * (rng.uniform(size=(2, n)) < 0.5),
+        "two groups": lambda: (rng.uniform(size=(2, n)) < 0.5) + 0.02 * rng.normal(size=(2, n)),
+    }
+    for name, draw in draws.items():
+        wrong = 0
+        for _ in range(times):
+            records = []
+            for attempt in range(1, 6):
+                level = confidence(tries(records, attempt))
+                verdict = clause_result(clause, *draw(), level).verdict
+                records.append(record(attempt, verdict, digest=str(attempt)))
+                if history(records).verdict == HOLDS:
+                    wrong += 1
+                    break
+        assert wrong / times <= 0.05, name
+        assert wrong or name != "normal"
+
+
+def test_history_is_of_the_last_design_and_forgets_no_failure():
+    def verdict(*records):
+        return history(records).verdict
+
+    assert verdict(record(1, ""), record(1, HOLDS)) == HOLDS
+    assert verdict(record(1, HOLDS), record(2, INCONCLUSIVE)) == HOLDS
+    assert verdict(record(1, INCONCLUSIVE), record(2, HOLDS, "b")) == HOLDS
+    assert verdict(record(1, HOLDS), record(2, INCONCLUSIVE, "b")) == INCONCLUSIVE
+    assert verdict(record(1, FAILS), record(2, INCONCLUSIVE, "b")) == FAILS
+    assert verdict(record(1, FAILS), record(2, UNTESTABLE, "b")) == FAILS
+    assert verdict(record(1, FAILS), record(2, HOLDS, "b")) == HOLDS
+    assert verdict(record(1, HOLDS), record(2, FAILS)) == INCONCLUSIVE
+    assert verdict(record(1, FAILS), record(2, HOLDS)) == INCONCLUSIVE
+    assert verdict(record(1, FAILS), record(2, HOLDS, programs=("new",))) == HOLDS
+    assert verdict(record(1, HOLDS, kind="exact"), record(2, FAILS, kind="exact")) == FAILS
+    assert history([record(1, FAILS), record(2, UNTESTABLE, "b")]).why == (
+        "Attempt 1 did not hold, and none since has decided: Why 1."
+    )
+    with pytest.raises(UserError):
+        history([record(1, ""), record(2, HOLDS, budget="tiny"), {"verdict": HOLDS}])
+
+
+def test_untestable_takes_two_designs():
+    first = record(1, UNTESTABLE)
+    assert history([first]).verdict == INCONCLUSIVE
+    assert history([first]).why.endswith("which a second declaration has to confirm: Why 1.")
+    assert history([first, record(2, UNTESTABLE)]).verdict == INCONCLUSIVE
+    assert history([first, record(2, UNTESTABLE, "b")]).verdict == UNTESTABLE
+
+
+def test_replicated_is_what_held_twice_without_a_revision():
+    assert not history([record(1, HOLDS)]).replicated
+    assert not history([record(1, HOLDS), record(2, HOLDS, "b")]).replicated
+    assert history([record(1, HOLDS), record(2, HOLDS)]).replicated
+    assert history([record(1, HOLDS), record(2, HOLDS, programs=("new",))]).replicated
