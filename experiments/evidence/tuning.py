@@ -101,7 +101,7 @@ def beyond(values: list[float], best: float) -> float | None:
         return None
     end, before = (values[0], values[1]) if best == values[0] else (values[-1], values[-2])
     further = end * end / before if end > 0 and before > 0 else 2 * end - before
-    return float(f"{further:.6g}")  # 0.03, not 0.029999999999999995
+    return float(f"{further:.4g}")  # as one writes it
 
 
 def _edge(trial, name, best, grid, wrong: str) -> tuple[bool, str]:
