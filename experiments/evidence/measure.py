@@ -57,15 +57,13 @@ def built(trial: Trial) -> tuple[Environment, Algorithm]:
 def parts(trial: Trial, algorithm: Algorithm) -> tuple[int, int]:
     """How often a run is evaluated after its beginning, and how many steps of the algorithm it
     learns before each: all of the trial's environment steps, a warm-up among them, and not one
-    more. A tiny trial takes one step, whatever it costs.
+    more.
 
     Raises `UserError` where that does not come out even, since budgets would differ.
     """
     if algorithm.frames == 0:
         raise UserError(f"'{trial.name}' takes no environment steps; such a claim has a measuring "
                         "function of its own.")  # fmt: skip
-    if trial.tiny:
-        return 1, 1
     points = trial.world.points
     steps, rest = divmod(trial.env_steps - algorithm.initial_frames, algorithm.frames * points)
     if rest or steps < 1:
@@ -85,11 +83,13 @@ def curve(trial: Trial, keys: Key, hyper: Mapping[str, Any]) -> dict[str, jax.Ar
     Returns, each [runs]: mean returns at the beginning, `untrained`, and at the end, `final`, and
     their mean over all points but the beginning, `score`; `env_steps`; and `gradient_steps`, those
     on batches or minibatches (at most, where passes may stop early), which are reported and not
-    made equal. Run i and its evaluations depend on key i alone, so that sides are paired. It can be
-    traced. Raises `UserError` as `configured` and `parts` do.
+    made equal. A tiny trial takes one step of its algorithm, whatever that costs.
+
+    Run i and its evaluations depend on key i alone, so that sides are paired. It can be traced.
+    Raises `UserError` as `configured` and `parts` do.
     """
     env, algorithm = built(trial)
-    points, steps = parts(trial, algorithm)
+    points, steps = (1, 1) if trial.tiny else parts(trial, algorithm)
     episodes = 2 if trial.tiny else trial.world.episodes
     returns = _curves(env, algorithm, keys, dict(hyper), steps, points, episodes)
     everywhere = lambda x: jnp.full(len(keys), x, jnp.float32)
@@ -162,7 +162,9 @@ def measured(
     `hyper` (numbers, or [runs]): {metric: [runs]}, float64.
 
     Runs share a program, as many as fit: at most `AT_ONCE`, and half as many again and again where
-    the device has no memory for them. Raises `UserError` for a metric of another shape.
+    the device has no memory for them. As many runs as before are the same program: a claim that
+    reports as many seeds as it tunes runs (points times tuning seeds) compiles each side once.
+    Raises `UserError` for a metric of another shape.
     """
     runs = len(keys)
     spread = {k: np.broadcast_to(np.float32(v), runs) for k, v in hyper.items()}

@@ -1,5 +1,6 @@
 """Trials: what side is run with which settings, how much it spends, and how it is tuned."""
 
+import dataclasses
 import math
 from types import SimpleNamespace
 
@@ -65,27 +66,24 @@ def test_what_cannot_be_tuned_is_said_before_anything_is_spent(grid, said):
 
 
 def test_sides_that_cannot_spend_the_same_are_refused():
-    def check(env_steps):
+    def check(env_steps, tiny=False):
         where = World("cartpole", env_steps, 0.0, 500.0, points=2)
         sides = {"dqn": Side(dqn, TINY_DQN), "ppo": Side(ppo, TINY_PPO)}  # 8 and 32 at once
-        measure.check([Trial(name, side, where, env_steps) for name, side in sides.items()])
+        measure.check(Trial(n, side, where, env_steps, tiny) for n, side in sides.items())
 
     check(16 + 2 * 24)
-    with pytest.raises(
-        UserError, match=r"cartpole, 80 .* in 2 parts .* the 32 that 'ppo' takes"
-    ):
+    with pytest.raises(UserError, match=r"cartpole, 80 .* in 2 parts .* the 32 that 'ppo' takes"):
         check(16 + 2 * 32)
     with pytest.raises(UserError, match=r"136 .* less 16 at the start.* the 8 that 'dqn' takes"):
-        check(136)
+        check(136, tiny=True)
 
 
 def test_steps_are_spent_to_the_last_one():
     algorithm = SimpleNamespace(frames=8, initial_frames=16)
-    steps = lambda total, **more: measure.parts(
-        Trial("a", Side(dqn), World("w", total, 0.0, 1.0, points=2), total, **more), algorithm
+    steps = lambda total: measure.parts(
+        Trial("a", Side(dqn), World("w", total, 0.0, 1.0, points=2), total), algorithm
     )
     assert steps(16 + 2 * 3 * 8) == (2, 3)
-    assert steps(3, tiny=True) == (1, 1)
     for total in (16 + 2 * 3 * 8 + 1, 16 + 8, 16):
         with pytest.raises(UserError, match="no multiple of the 8"):
             steps(total)
@@ -119,6 +117,16 @@ def test_a_real_curve():
     order = np.array([3, 2, 0, 1])
     again = measure.measured(measure.curve, told, keys[order], {"learning_rate": rates[order]})
     assert again == {name: [x[i] for i in order] for name, x in found.items()}
+
+
+def test_a_tiny_curve_takes_one_step_and_can_be_traced():
+    where = World("cartpole", 10**6 + 1, 0.0, 500.0)
+    told = Trial("ppo", Side(ppo, TINY_PPO), where, where.env_steps, tiny=True)
+    found = jax.eval_shape(lambda keys: measure.curve(told, keys, {}), KEYS)
+    assert {x.shape for x in found.values()} == {(3,)}
+    full = dataclasses.replace(told, tiny=False)
+    with pytest.raises(UserError, match="no multiple of the 32"):
+        jax.eval_shape(lambda keys: measure.curve(full, keys, {}), KEYS)
 
 
 # ------------------------------------------------------------------------------- many runs
