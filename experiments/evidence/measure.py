@@ -1,0 +1,195 @@
+"""Trials: what a side of a claim reaches in a world, by so many environment steps."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.evidence.declare import Measured, Trial
+from jaxrl import envs
+from jaxrl.core import hyper as hypers
+from jaxrl.core import settings
+from jaxrl.core.errors import UserError, unknown
+from jaxrl.core.train import start, train
+from jaxrl.core.types import Algorithm, Environment, Key
+from jaxrl.evaluation.evaluate import evaluate
+
+AT_ONCE = 64  # runs in one program; more make two cores no faster and need memory
+
+Measure = Callable[[Trial, Key, Mapping[str, Any]], Measured]
+
+
+# ------------------------------------------------------------------------------- what is run
+
+
+def configured(trial: Trial, values: Mapping[str, float] = {}) -> Any:
+    """The Config of a side: its world's settings as far as it has them, over them its own, over
+    them `values`, all by unique endings of their names.
+
+    Raises `UserError` for a setting of the side that does not exist, and for a value out of range.
+    """
+    config = trial.side.system.Config()
+    known = [f".{name}" for name, _, _ in settings.walk(config)]
+    there = {
+        name: value
+        for name, value in trial.world.settings.items()
+        if any(k.endswith(f".{name}") for k in known)
+    }
+    for changes in (there, trial.side.settings, values):
+        config = settings.replace(config, changes)
+    hypers.check(config)
+    return config
+
+
+def built(trial: Trial) -> tuple[Environment, Algorithm]:
+    """The world of a trial, and its side as an algorithm there."""
+    env = envs.make(trial.world.env, **trial.world.params)
+    return env, trial.side.system(env, configured(trial))
+
+
+def parts(trial: Trial, algorithm: Algorithm) -> tuple[int, int]:
+    """How often a run is evaluated after its beginning, and how many steps of the algorithm it
+    learns before each: all of the trial's environment steps, a warm-up among them, and not one
+    more.
+
+    Raises `UserError` where that does not come out even, since budgets would differ.
+    """
+    if algorithm.frames == 0:
+        raise UserError(f"'{trial.name}' takes no environment steps; such a claim has a measuring "
+                        "function of its own.")  # fmt: skip
+    points = trial.world.points
+    steps, rest = divmod(trial.env_steps - algorithm.initial_frames, algorithm.frames * points)
+    if rest or steps < 1:
+        raise UserError(
+            f"In {trial.world.label}, {trial.env_steps} environment steps, less "
+            f"{algorithm.initial_frames} at the start, in {points} parts are no multiple of the "
+            f"{algorithm.frames} that '{trial.name}' takes at once."
+        )
+    return points, steps
+
+
+def curve(trial: Trial, keys: Key, hyper: Mapping[str, Any]) -> dict[str, jax.Array]:
+    """Learning curves of runs, each with its key of `keys` [runs] and its value of each of `hyper`
+    [runs], in one program. Complete greedy episodes are played before learning begins and at the
+    world's `points`, evenly spaced, of which the last is the end.
+
+    Returns, each [runs]: mean returns at the beginning, `untrained`, and at the end, `final`, and
+    their mean over all points but the beginning, `score`; `env_steps`; and `gradient_steps`, those
+    on batches or minibatches (at most, where passes may stop early), which are reported and not
+    made equal. A tiny trial takes one step of its algorithm, whatever that costs.
+
+    Run i and its evaluations depend on key i alone, so that sides are paired. It can be traced.
+    Raises `UserError` as `configured` and `parts` do.
+    """
+    env, algorithm = built(trial)
+    points, steps = (1, 1) if trial.tiny else parts(trial, algorithm)
+    episodes = 2 if trial.tiny else trial.world.episodes
+    returns = _curves(env, algorithm, keys, dict(hyper), steps, points, episodes)
+    everywhere = lambda x: jnp.full(len(keys), x, jnp.float32)
+    total = points * steps
+    return {
+        "score": returns[:, 1:].mean(1),
+        "final": returns[:, -1],
+        "untrained": returns[:, 0],
+        "env_steps": everywhere(algorithm.initial_frames + total * algorithm.frames),
+        "gradient_steps": everywhere(total * gradient_steps(trial)),
+    }
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 4, 5, 6))
+def _curves(env, algorithm, keys, hyper, steps, points, episodes):
+    def one(key, hyper):
+        train_key, evaluation_key = jax.random.split(key)
+
+        def part(run, now):
+            number, key = now
+            learn = lambda run: train(algorithm, run, steps)[0]
+            run = jax.lax.cond(number > 0, learn, lambda run: run, run)
+            return run, evaluate(env, algorithm.policy(run.state), key, episodes).returns.mean()
+
+        run = start(algorithm, train_key, hyper)
+        moments = jnp.arange(points + 1), jax.random.split(evaluation_key, points + 1)
+        return jax.lax.scan(part, run, moments)[1]
+
+    return jax.vmap(one)(keys, hyper)
+
+
+def gradient_steps(trial: Trial) -> int:
+    """Batches, or minibatches, that a side descends in one step of its algorithm."""
+    config = configured(trial)
+    passes = getattr(config, "passes", None)
+    each = passes.epochs * passes.minibatches if passes else 1
+    return each * getattr(trial.side.system, "updates", lambda config: 1)(config)
+
+
+def check(trials: Iterable[Trial]) -> None:
+    """Raises `UserError`, before anything is spent, where a trial of `curve` cannot be run: its
+    budget does not come out even, a setting of its world is one of no side, or a value of its grid
+    is out of range or no hyper-parameter's."""
+    trials = list(trials)
+    for trial in trials:
+        _, algorithm = built(trial)
+        parts(trial, algorithm)
+        for values in grid_points(trial.side.grid):
+            configured(trial, values)
+            hypers.override(algorithm.hyper, values)
+        for name in trial.world.settings:
+            sides = [t for t in trials if t.world == trial.world]
+            known = {k for t in sides for k, _, _ in settings.walk(t.side.system.Config())}
+            if not any(f".{k}".endswith(f".{name}") for k in known):
+                raise unknown(f"setting of any side in {trial.world.label}", name, known)
+
+
+def grid_points(grid: Mapping[str, Iterable[float]]) -> list[dict[str, float]]:
+    """All combinations of a grid's values; one without any for no grid."""
+    return [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+
+
+# ------------------------------------------------------------------------------- many runs
+
+
+def measured(
+    measure: Measure, trial: Trial, keys: Key, hyper: Mapping[str, Any]
+) -> dict[str, list[float]]:
+    """What `measure` says of runs, each with its key of `keys` [runs] and its value of each of
+    `hyper` (numbers, or [runs]): {metric: [runs]}, float64.
+
+    Runs share a program, as many as fit: at most `AT_ONCE`, and half as many again and again where
+    the device has no memory for them. As many runs as before are the same program: a claim that
+    reports as many seeds as it tunes runs (points times tuning seeds) compiles each side once.
+    Raises `UserError` for a metric of another shape.
+    """
+    runs = len(keys)
+    spread = {k: np.broadcast_to(np.float32(v), runs) for k, v in hyper.items()}
+    size = math.ceil(runs / math.ceil(runs / AT_ONCE))
+    while True:
+        # All chunks are as large, so that one program serves: the last run fills the last of them.
+        rows = np.minimum(np.arange(math.ceil(runs / size) * size), runs - 1).reshape(-1, size)
+        try:
+            found = [
+                _as_arrays(measure(trial, keys[row], {k: v[row] for k, v in spread.items()}))
+                for row in rows
+            ]
+            break
+        except jax.errors.JaxRuntimeError as error:
+            if "RESOURCE_EXHAUSTED" not in str(error) or size == 1:
+                raise
+            size = math.ceil(size / 2)
+    for name, values in found[0].items():
+        if values.shape != (size,):
+            raise UserError(
+                f"'{name}' of '{trial.name}' in {trial.world.label} is {list(values.shape)}; it "
+                f"must be a number for each of {size} runs."
+            )
+    return {name: np.concatenate([x[name] for x in found])[:runs].tolist() for name in found[0]}
+
+
+def _as_arrays(found: Measured) -> dict[str, np.ndarray]:
+    return {name: np.asarray(values, np.float64) for name, values in found.items()}
