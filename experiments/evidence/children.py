@@ -26,8 +26,12 @@ def side_by_side(said: str | None, large: bool) -> int:
         return int(said)
     if large:
         return 1
-    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return max(1, min(len(records.cores()) // 2, free // NEEDS))
+    return max(1, min(len(records.cores()) // 2, memory() // NEEDS))
+
+
+def memory() -> int:
+    """Bytes that this machine has."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 class Children:

@@ -80,18 +80,15 @@ def prepared(check: Listed, budget: str, recorded: bool) -> Iterator[dict[str, A
             records.append(RESULTS, begun)
         # One that goes on keeps the commit that it began with, as its programs are still the same.
         begun |= {name: fact for name, fact in facts.items() if name != "commit"}
-        yield (
-            begun,
-            {
-                "check": declared,
-                "begun": begun,
-                "number": history.tries(known, begun["attempt"]),
-                "tuning_root": digests.seed_roots(check.id, digest, 0)[0],
-                "store": store,
-                "readers": attempt.Readers(looks.look, judge.judge),
-                "tell": functools.partial(print, flush=True),
-            },
-        )
+        yield {
+            "check": declared,
+            "begun": begun,
+            "number": history.tries(known, begun["attempt"]),
+            "tuning_root": digests.seed_roots(check.id, digest, 0)[0],
+            "store": store,
+            "readers": attempt.Readers(looks.look, judge.judge),
+            "tell": functools.partial(print, flush=True),
+        }
 
 
 def attempted(check: Listed, budget: str) -> str:
