@@ -12,6 +12,7 @@ from experiments.evidence.declare import Claim, Metric, Mutation, Paper, Side, W
 from experiments.systems.{TRACK}._values import DISCOUNT
 
 NOTES = "Of no account."
+PAPER = Paper("On planting", "A. Author", 2020, "2001.00001", "It grows.")
 
 
 def measure(trial, keys, hyper):
@@ -24,7 +25,7 @@ def unused():
 
 
 CHECK = Claim(
-    paper=Paper("On planting", "A. Author", 2020, "2001.00001", "It grows."),
+    paper=PAPER,
     claim="New is better than old.",
     left_out="All else.",
     parts=("jaxrl/part.py",),
