@@ -95,6 +95,12 @@ def pending(check: Listed, known: Records, budget: str) -> bool:
     return now not in [(record["digest"], record["budget"]) for record in ended]
 
 
+def revised(check: Listed, known: Records) -> bool:
+    """Whether its latest result is that of an earlier declaration."""
+    ended = records.of(known, check.id, "ended")
+    return bool(ended) and ended[-1]["digest"] != digests.digest(check.path)
+
+
 def line(check: Listed, known: Records, verdict: str) -> str:
     """Track, id, verdict and marks."""
     ended = records.of(known, check.id, "ended")
@@ -108,6 +114,6 @@ def line(check: Listed, known: Records, verdict: str) -> str:
         verdict = "before the harness"
     elif ended:
         marks += [look["name"] for look in ended[-1]["looks"] if not look["ok"]]
-        if ended[-1]["digest"] != digests.digest(check.path):
+        if revised(check, known):
             marks.append("revised since")
     return f"{check.track:<28} {check.id:<32} {verdict:<18} {', '.join(marks)}".rstrip()

@@ -180,7 +180,7 @@ def programs(check: Check, budget: str, root: Path) -> dict[str, str]:
     """
     import jax
 
-    from experiments.evidence import attempt, measure
+    from experiments.evidence import measure, sides
     from jaxrl.core import random
     from jaxrl.core.train import advance, start
 
@@ -193,7 +193,7 @@ def programs(check: Check, budget: str, root: Path) -> dict[str, str]:
         except jax.errors.JAXTypeError:
             return parts()
     found = parts() if check.measure else {}
-    for (world, side), trial in attempt.trials(check, budget).items():
+    for (world, side), trial in sides.trials(check, budget).items():
         hyper = {name: jax.ShapeDtypeStruct((1,), "float32") for name in trial.side.grid}
         run = lambda keys, hyper, trial=trial: measure.curve(trial, keys, hyper)
         if check.measure:

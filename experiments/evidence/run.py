@@ -34,7 +34,7 @@ if str(ROOT) not in sys.path:  # run as a script, only this file's folder is the
 
 from experiments.evidence import children, digests, records  # noqa: E402
 from experiments.evidence.children import duration  # noqa: E402
-from experiments.evidence.listing import Listed, choose, discover, line, pending  # noqa: E402
+from experiments.evidence.listing import Listed, choose, discover, line, pending, revised  # noqa: E402
 from jaxrl.core.errors import UserError, unknown  # noqa: E402
 from jaxrl.runtime import command_line, run_folder  # noqa: E402
 
@@ -83,10 +83,9 @@ def prepared(check: Listed, budget: str, recorded: bool) -> Iterator[dict[str, A
         yield {
             "check": declared,
             "begun": begun,
-            "number": history.tries(known, begun["attempt"]),
             "tuning_root": digests.seed_roots(check.id, digest, 0)[0],
             "store": store,
-            "readers": attempt.Readers(looks.look, judge.judge),
+            "readers": attempt.Readers(looks.look, judge.judge, judge.judge_exact),
             "tell": functools.partial(print, flush=True),
         }
 
@@ -116,12 +115,12 @@ def mutated(check: Listed, budget: str) -> bool:
     return all(mutation["seen"] for mutation in found)
 
 
-def write_pages(checks: Iterable[Listed], known: Records) -> None:
-    """Write what a reader sees."""
+def write_pages(checks: Iterable[Listed], known: Records, old: Mapping[str, str]) -> None:
+    """Write what a reader sees, with the ids of those that are known to be stale, and how."""
     from experiments.evidence import pages
 
     declared = [(check.id, check.track, check.load()) for check in checks if check.kind]
-    pages.write(ROOT, declared, known, judged=judged)
+    pages.write(ROOT, declared, known, judged=judged, stale=old)
 
 
 def stale(check: Listed, known: Records) -> list[str]:
@@ -191,6 +190,7 @@ def main(argv: Sequence[str]) -> int:
             if not check.kind:
                 raise UserError(f"'{check.id}' is from before the harness: it declares no CHECK.")
     new = [check for check in chosen if check.kind]
+    found: dict[str, list[str]] = {}
     if "stale" in options:
         found = {check.id: stale(check, known) for check in new}
         for id, sentences in found.items():
@@ -217,14 +217,22 @@ def main(argv: Sequence[str]) -> int:
               f"with {jobs} side by side.")  # fmt: skip
         return 0
     passed = [f"--{name}" for name in ("tiny", "large", "mutate") if name in options]
-    if not {"tiny", "mutate"} & set(options):
+    recorded = not {"tiny", "mutate"} & set(options)
+    if recorded:
         for check in new:  # all of them, before anything is spent
             records.registered(check.path, ROOT)
     script = str(Path(__file__).resolve())
-    codes = set(children.run_all([c.id for c in new], script, passed, jobs, seconds).values())
-    if not {"tiny", "mutate"} & set(options):
-        write_pages(checks.values(), records.read(RESULTS))
-    return 1 if codes - {0, 2} else max(codes, default=0)
+    codes = children.run_all([check.id for check in new], script, passed, jobs, seconds)
+    if recorded:
+        known = records.read(RESULTS)
+        old = {id: " ".join(sentences) for id, sentences in found.items() if codes.get(id)}
+        old |= {
+            check.id: "Its declaration was revised since."
+            for check in checks.values()
+            if revised(check, known)
+        }
+        write_pages(checks.values(), known, old)
+    return 1 if set(codes.values()) - {0, 2} else max(codes.values(), default=0)
 
 
 def child(check: Listed, budget: str, options: Mapping[str, str]) -> int:

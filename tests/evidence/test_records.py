@@ -286,7 +286,7 @@ def lowered(monkeypatch):
         stub = types.SimpleNamespace(curve=space["curve"], built=space.get("built"))
         monkeypatch.setattr(experiments.evidence, "measure", stub, raising=False)
         monkeypatch.setattr(
-            experiments.evidence, "attempt", types.SimpleNamespace(trials=trials), raising=False
+            experiments.evidence, "sides", types.SimpleNamespace(trials=trials), raising=False
         )
         return records.programs(check, "full", root)
 

@@ -32,13 +32,10 @@ STUBS = {
 
         Readers = lambda *readers: readers
 
-        def trials(check, budget):
-            return {}
-
         def plan(check, digest, ended, budget, cores):
             return 60 * check.minutes
 
-        def run(check, begun, number, tuning_root, store, readers, tell):
+        def run(check, begun, tuning_root, store, readers, tell):
             flags = Path(store)
             (flags / f"began-{begun['id']}").touch()
             together = flags / "together"
@@ -49,12 +46,13 @@ STUBS = {
             while (flags / f"wait-{begun['id']}").exists():
                 time.sleep(0.01)
             look = {"name": "edge", "ok": False, "said": "At the edge."}
-            return begun | {"event": "ended", "verdict": "holds", "why": f"Try {number}.",
+            return begun | {"event": "ended", "verdict": "holds", "why": f"Level {begun['level']}.",
                             "looks": [look], "seconds": 1.0}
         """,
     "measure": "",
+    "sides": "trials = lambda check, budget: {}",
     "looks": "look = None",
-    "judge": "judge = None",
+    "judge": "judge = judge_exact = None",
     "history": """
         import types
 
@@ -68,8 +66,9 @@ STUBS = {
                     for m in check.mutations]
         """,
     "pages": """
-        def write(root, checks, records, judged):
-            (root / "SYSTEMS.md").write_text(" ".join(id for id, _, _ in checks))
+        def write(root, checks, records, judged, stale):
+            said = [f"{id} {stale.get(id, '')}".strip() for id, _, _ in checks]
+            (root / "SYSTEMS.md").write_text("; ".join(said))
         """,
 }
 
@@ -175,7 +174,7 @@ def test_help(capsys):
 
 def test_a_run_is_recorded_and_shown(planted, capsys, tmp_path):
     code, out, _ = called(capsys)
-    assert code == 0 and "tuned from True" in out and "holds: Try 1." in out
+    assert code == 0 and "tuned from True" in out and "holds: Level 0.95." in out
     assert recorded(planted) == [("ppo", "begun", 1), ("ppo", "ended", 1),
                                  ("two-words", "begun", 1), ("two-words", "ended", 1)]  # fmt: skip
     begun, ended = records.read(run.RESULTS)[:2]
@@ -183,7 +182,7 @@ def test_a_run_is_recorded_and_shown(planted, capsys, tmp_path):
     wanted += "commit date jax jaxrl generator cores device seconds budget programs"
     assert set(begun) == set(wanted.split())
     assert ended["declared"] == begun["declared"] and ended["seed_root"] == begun["seed_root"]
-    assert (tmp_path / "SYSTEMS.md").read_text() == "ppo two-words"
+    assert (tmp_path / "SYSTEMS.md").read_text() == "ppo; two-words"
 
     code, out, _ = called(capsys)  # all have what they declare now
     assert code == 0 and "nothing to run" in out and len(recorded(planted)) == 4
@@ -210,8 +209,11 @@ def test_a_revision_after_a_run_is_run_and_marked(planted, capsys):
     code, _, error = called(capsys)
     assert code == 2 and "is not what was committed" in error and len(recorded(planted)) == 4
     again(planted)
-    assert called(capsys)[0] == 0
-    assert recorded(planted)[4:] == [("ppo", "begun", 2), ("ppo", "ended", 2)]
+    assert called(capsys, "two-words")[0] == 0
+    page = run.ROOT / "SYSTEMS.md"
+    assert page.read_text() == "ppo Its declaration was revised since.; two-words"
+    assert called(capsys)[0] == 0 and page.read_text() == "ppo; two-words"
+    assert recorded(planted)[6:] == [("ppo", "begun", 2), ("ppo", "ended", 2)]
     changed = ["clauses, new better than old, margin was 0.1 and is 0.2."]
     assert records.read(run.RESULTS)[-1]["changed"] == changed
     assert "2 attempts, revised, edge" in called(capsys, "ppo", "--list")[1]
@@ -372,12 +374,12 @@ def test_an_interruption_ends_all_and_leaves_them_resumable(tmp_path):
         process.send_signal(signal.SIGINT)
         out = process.communicate()[0]
     assert process.returncode == 130, out
-    assert "The same command goes on from here." in out and "two-words: holds: Try 1." in out
+    assert "The same command goes on from here." in out and "two-words: holds: Level 0.95." in out
     assert ("ppo", "begun", 1) in recorded(folder) and ("ppo", "ended", 1) not in recorded(folder)
     (flags / "wait-ppo").unlink()
     with start() as process:
         out = process.communicate()[0]
     assert process.returncode == 0, out
-    assert "ppo: holds: Try 1." in out and "two-words" not in out
+    assert "ppo: holds: Level 0.95." in out and "two-words" not in out
     assert len(recorded(folder)) == 4 and recorded(folder)[-1] == ("ppo", "ended", 1)
-    assert (tmp_path / "SYSTEMS.md").read_text() == "ppo two-words"
+    assert (tmp_path / "SYSTEMS.md").read_text() == "ppo; two-words"
