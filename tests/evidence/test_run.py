@@ -345,6 +345,7 @@ def test_how_many_side_by_side(monkeypatch, said, cores, memory, large, expected
     assert children.side_by_side(said, large) == expected
 
 
+@pytest.mark.slow  # it imports JAX five times
 def test_an_interruption_ends_all_and_leaves_them_resumable(tmp_path):
     """The whole, in processes: two at once, of which one is interrupted and goes on."""
     folder = repository(tmp_path, "ppo", "two-words")
