@@ -139,8 +139,9 @@ def as_json(value: Any) -> Any:
     if isinstance(value, list | tuple | set | frozenset):
         return [as_json(x) for x in (sorted(value) if isinstance(value, set) else value)]
     if callable(value):
-        name = getattr(value, "__qualname__", getattr(value, "name", type(value).__qualname__))
-        return f"{getattr(value, '__module__', '')}:{name}"
+        if hasattr(value, "__qualname__"):
+            return f"{value.__module__}:{value.__qualname__}"
+        return getattr(value, "name", type(value).__qualname__)
     if dataclasses.is_dataclass(value):
         names = [field.name for field in dataclasses.fields(value)]
         return {name: as_json(getattr(value, name)) for name in names}

@@ -17,6 +17,7 @@ import experiments.evidence
 from experiments.evidence import digests, records
 from experiments.evidence.declare import Claim, Exact, Metric, Paper, Side, Trial, World, better
 from jaxrl.core.errors import UserError
+from jaxrl.kit import System
 from tests.evidence.planted import CHECK, VALUES, change, commit, repository
 
 PAPER = Paper("On planting", "A. Author", 2020, "", "It grows.")
@@ -127,6 +128,7 @@ def test_a_declaration_is_strict_json():
     said = digests.as_json(claim(measure=np.mean, seeds=np.int64(5)))
     assert json.loads(json.dumps(said, allow_nan=False)) == said
     assert said["sides"]["new"]["settings"] == {"discount": 0.9}
+    assert digests.as_json(System("ppo", Side, lambda env, config: None)) == "ppo"
     assert said["worlds"][0]["env"] == "cartpole" and said["measure"] == "numpy:mean"
     assert digests.as_json([jnp.float32(0.5), float("inf"), np.ones(2)]) == [0.5, None, [1.0, 1.0]]
 
