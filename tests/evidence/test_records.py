@@ -7,6 +7,7 @@ import json
 import threading
 import types
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -128,7 +129,8 @@ def test_a_declaration_is_strict_json():
     said = digests.as_json(claim(measure=np.mean, seeds=np.int64(5)))
     assert json.loads(json.dumps(said, allow_nan=False)) == said
     assert said["sides"]["new"]["settings"] == {"discount": 0.9}
-    assert digests.as_json(System("ppo", Side, lambda env, config: None)) == "ppo"
+    recipe: Any = None
+    assert digests.as_json(System("ppo", Side, recipe)) == "ppo"
     assert said["worlds"][0]["env"] == "cartpole" and said["measure"] == "numpy:mean"
     assert digests.as_json([jnp.float32(0.5), float("inf"), np.ones(2)]) == [0.5, None, [1.0, 1.0]]
 
