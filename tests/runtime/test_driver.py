@@ -46,6 +46,7 @@ def bits(tree):
     return {jax.tree_util.keystr(path): np.asarray(raw(x)).tobytes() for path, x in leaves}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunks", [[1] * STEPS, [5, 3, 4], [STEPS]], ids=str)
 def test_pure_and_driven_bits_are_equal(case, chunks):
     program, keys, pure, chunk = case
@@ -57,6 +58,7 @@ def test_pure_and_driven_bits_are_equal(case, chunks):
     assert bits(progress.row) == bits(row)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ahead", [False, True])
 @pytest.mark.parametrize("seconds", [0.0, 0.003, 10.0])
 def test_the_clock_changes_no_bit_and_no_row(case, monkeypatch, seconds, ahead):
@@ -173,6 +175,7 @@ def test_the_chunk_is_compiled_once(caplog):
     assert len(compiled) == 1
 
 
+@pytest.mark.slow
 def test_members_of_one_width_do_not_touch_each_other():
     """Of several seeds each has the numbers that it would have beside any others."""
     program, keys = setup(2)
