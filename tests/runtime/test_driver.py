@@ -150,6 +150,28 @@ def test_the_device_works_while_the_host_writes(ahead):
     assert order == ["begin", *(["begin", "write 1"] if ahead else ["write 1", "begin"]), "write 2"]
 
 
+def test_a_chunk_begins_before_the_row_of_the_last_is_looked_at(case):
+    program, keys, _, chunk = case
+    order = []
+
+    def begin(progress, steps):
+        order.append("begin")
+        return chunk(progress, steps)
+
+    def happen(name, step, progress):
+        order.append(f"{name} {step}")
+        return lambda: order.append(f"wrote {step}")
+
+    stop = lambda step, progress: "enough" if step >= 3 else None
+    plan = driver.Plan(total=STEPS, log=1, evaluate=0, checkpoint=2)
+    args = program.start(keys), 0, plan, happen, stop
+    _, step, reason = driver.drive(begin, *args, ahead=True)
+    assert (step, reason) == (4, "enough")  # seen at 3, when the next had begun
+    after_2 = ["log 2", "checkpoint 2", "begin", "wrote 2", "wrote 2"]
+    after_3 = ["begin", "log 3", "wrote 3", "log 4", "checkpoint 4", "wrote 4", "wrote 4"]
+    assert order == ["begin", "begin", "log 1", "wrote 1", *after_2, *after_3]
+
+
 def test_what_is_left_is_written_though_the_next_chunk_fails():
     def chunk(progress, steps):
         if progress:
