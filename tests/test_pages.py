@@ -103,6 +103,7 @@ def project(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", ["README.md", "docs/guide.md"])
 def test_the_snippets_run_from_top_to_bottom(page, project):
     pytest.importorskip("gymnasium")

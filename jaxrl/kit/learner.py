@@ -9,7 +9,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import optax
 
 from jaxrl.core import settings
 from jaxrl.core.errors import UserError, unknown
@@ -18,6 +17,7 @@ from jaxrl.core.settings import Values
 from jaxrl.core.types import Agent, Array, Batch, Info, Key, TimeStep, Tree, struct
 from jaxrl.kit.descent import Descent, Trained
 from jaxrl.kit.net import Kit, Net
+from jaxrl.kit.optimization import as_one
 from jaxrl.kit.recipe import Part, Recipe
 
 
@@ -82,8 +82,10 @@ def learner(name: str, config: Any, recipe: Recipe) -> Agent:
 
     def update(state: State, batch: Batch, key: Key):
         net = recipe.update(net_of(state, key), batch)
-        # After every select, so that they are those of what is kept.
-        net = net.report(**{f"{n}_norm": optax.tree.norm(p.params) for n, p in net.parts.items()})
+        # After every select, so that they are those of what is kept; of one vector, so that one
+        # reduction is compiled and not one for each leaf.
+        norms = {f"{n}_norm": jnp.linalg.norm(as_one(p.params)) for n, p in net.parts.items()}
+        net = net.report(**norms)
         state = State(net.parts, net.extra, state.updates + 1, batch.frames, state.hyper)
         return state, Info(net.metrics, net.feedback)
 

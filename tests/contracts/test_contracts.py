@@ -36,6 +36,7 @@ def shapes(tree):
     return jax.tree.map(lambda x: (x.shape, x.dtype), tree)
 
 
+@pytest.mark.slow
 @everyone
 def test_structure(name):
     a = algorithm(name)
@@ -60,6 +61,7 @@ def swept(name):
     return hyper, after, rows
 
 
+@pytest.mark.slow
 @everyone
 def test_every_hyper_parameter_takes_a_value_for_each_member(name):
     hyper, after, rows = swept(name)
@@ -91,6 +93,7 @@ def test_seeds_differ_and_their_runs_stay_finite(name):
     ).all()
 
 
+@pytest.mark.slow
 @everyone
 def test_the_policy_acts_greedily_and_not(name):
     env = environment(ALGORITHMS[name].continuous)
@@ -116,6 +119,7 @@ def test_the_policy_acts_greedily_and_not(name):
         assert jax.vmap(lambda a: spaces.contains(env.action_space, a))(action).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [n for n in NAMES if ALGORITHMS[n].sharded and n not in ("a2c", "ppo continuous")]
 )

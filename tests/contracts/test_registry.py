@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import tempfile
-import zlib
 from pathlib import Path
 
 import jax
@@ -19,7 +18,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import jaxrl
 from jaxrl.core import metrics as m
 from jaxrl.core import random, shared, spaces
 from jaxrl.core.hyper import hypers, read_hyper
@@ -29,6 +27,7 @@ from jaxrl.runtime.driver import Program, Progress
 from jaxrl.systems import registry
 from jaxrl.systems.meta import lpg
 from tests.contracts.structure import check_structure
+from tests.rota import state
 
 NAMES = registry.names()
 CORE = ("dqn", "iql", "muzero", "ppo")
@@ -36,11 +35,9 @@ ROTA = 6
 
 
 def rota(names=NAMES, core=CORE, size=ROTA) -> set[str]:
-    """`size` of the other names, by what all files of the package hold."""
-    files = sorted(Path(jaxrl.__file__).parent.rglob("*.py"))
-    state = functools.reduce(lambda crc, path: zlib.crc32(path.read_bytes(), crc), files, 0)
+    """`size` of the other names."""
     others = [name for name in names if name not in core]
-    return {others[(state + i) % len(others)] for i in range(min(size, len(others)))}
+    return {others[(state() + i) % len(others)] for i in range(min(size, len(others)))}
 
 
 TODAY = rota() | set(CORE)

@@ -36,6 +36,7 @@ def test_merge_is_associative_and_commutative_with_an_identity(a, b, c):
     same(m.merge(m.empty(a), a), a)
 
 
+@pytest.mark.slow
 @given(st.lists(ROWS, min_size=1, max_size=6))
 def test_reduce_is_the_fold_of_merge(rows):
     stacked = jax.tree.map(lambda *x: jnp.stack(x), *rows)

@@ -245,11 +245,13 @@ STREAMS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stream", STREAMS)
 def test_streams_pass_the_battery(stream):
     assert failures(jax.jit(stream)()) == {}
 
 
+@pytest.mark.slow
 def test_second_word_and_narrow_widths_pass_the_battery():
     key = jax.random.key_data(random.key(6, "pcg"))
     second = jax.jit(lambda: random._hash(*key, jnp.arange(N, dtype=jnp.uint32), random._BITS)[1])
@@ -290,6 +292,7 @@ def xorshift(x):
     return x ^ (x << 5)
 
 
+@pytest.mark.slow
 def test_the_battery_fails_bad_generators():
     """Each of its tests is failed by one of them, so that each can fail."""
     congruential = failures(iterate(lambda x: x * np.uint32(1664525) + np.uint32(1013904223)))
@@ -343,6 +346,7 @@ def test_avalanche_of_keys_and_counters(domain, word, structured):
     assert np.abs(rates - 0.5).max() < TOLERANCE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("word", [0, 1])
 def test_avalanche_of_seeds(word):
     def seeded(high, low):
@@ -354,6 +358,7 @@ def test_avalanche_of_seeds(word):
         assert np.abs(flip_rates(seeded, words, word) - 0.5).max() < TOLERANCE
 
 
+@pytest.mark.slow
 def test_the_published_two_rounds_do_not_avalanche():
     """Why there is a third round: bit 31 of an input never reaches the low 15 output bits."""
 
@@ -379,6 +384,7 @@ def as_64_bit(words):
     return np.ascontiguousarray(words, np.uint32).reshape(-1, 2).view(np.uint64).reshape(-1)
 
 
+@pytest.mark.slow
 def test_no_two_seeds_steps_or_environments_share_numbers():
     words = jax.jit(training_words, static_argnums=(0, 1, 2))(64, 64, 256)
     drawn = as_64_bit(words)
@@ -489,6 +495,7 @@ def test_vmapped_is_looped_and_jitted_is_eager(width):
         assert same(scanned, looped[0])
 
 
+@pytest.mark.slow
 def test_derived_keys_vmapped_are_looped():
     keys = jax.random.split(random.key(12, "pcg"), 5)
     split = lambda key: jax.random.split(key, (2, 3))
@@ -509,6 +516,7 @@ def test_derived_keys_vmapped_are_looped():
             assert same(make(jnp.uint64(2**63 + 3)), make(2**63 + 3))
 
 
+@pytest.mark.slow
 def test_the_distributions_of_jax_random_run():
     key = random.key(13, "pcg")
     assert abs(jax.random.normal(key, (4096,)).std() - 1) < 0.05
@@ -581,6 +589,7 @@ for a, b in zip(sharded(key), jax.jit(draw)(key)):
 """
 
 
+@pytest.mark.slow
 def test_sharded_numbers_are_the_same_and_nothing_is_gathered():
     environment = {
         **os.environ,

@@ -175,6 +175,7 @@ def test_episode_statistics(window):
         )
 
 
+@pytest.mark.slow
 def test_no_episodes_no_mean():
     env = counting(terminates_after=NEVER)
     policy = counting_policy()
@@ -212,6 +213,7 @@ def test_an_overflowing_pool_repeats():
     assert pool.used == transitions.done.sum() > 4
 
 
+@pytest.mark.slow
 def test_copies_do_not_touch_each_other():
     """One copy's episode changes, the others' numbers stay."""
     env, tasks, policy = counting(), lengths(), counting_policy()

@@ -121,6 +121,7 @@ def test_vmap_over_keys():
         assert_close(member(rows, i), row, 1e-5)
 
 
+@pytest.mark.slow
 def test_vmap_over_every_hyper():
     sweep = {"rate": jnp.array([0.1, 0.2, 0.3]), "breaks_at": jnp.array([NOT, 3.0, NOT])}
     for name, values in sweep.items():

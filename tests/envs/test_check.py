@@ -403,6 +403,7 @@ def test_an_endless_environment_passes_and_a_long_limit_is_not_tried():
     check_environment(dataclasses.replace(endless, max_steps=10_000), 4)
 
 
+@pytest.mark.slow
 def test_illegal_actions_are_not_tried():
     """The third action of `line` terminates; a roll-out of legal ones must not."""
 

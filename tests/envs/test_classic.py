@@ -291,6 +291,7 @@ def test_spaces_are_gymnasiums(pair):
         np.testing.assert_array_equal(high, action.high)
 
 
+@pytest.mark.slow
 def test_the_environment_keeps_every_rule(pair):
     envs.check_environment(pair.env)
 

@@ -111,6 +111,7 @@ def test_overrides_change_those_parameters_and_the_physics():
     assert abs(speeds[0] - speeds[1]) > 0.01
 
 
+@pytest.mark.slow
 def test_names_are_imported_only_when_asked_for():
     code = (
         "import sys; from jaxrl import envs; envs.names(); "

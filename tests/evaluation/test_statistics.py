@@ -120,6 +120,7 @@ def test_mean_intervals_hold_the_truth_as_often_as_they_say(runs, confidence):
     assert abs(share - confidence) < 0.03
 
 
+@pytest.mark.slow
 def test_a_bootstrap_of_five_runs_is_too_narrow():
     """The reason why means have Student's interval."""
     rng = np.random.default_rng(0)
@@ -225,6 +226,7 @@ def test_bootstrap_agrees_with_scipys():
     np.testing.assert_allclose((iqm.low, iqm.high), scipys, atol=0.1 * width)
 
 
+@pytest.mark.slow
 def test_bootstrapped_interquartile_means_hold_the_truth_about_as_often_as_they_say():
     """10 runs on 6 tasks of one symmetric distribution, whose interquartile mean is its centre."""
     rng = np.random.default_rng(2)

@@ -1,6 +1,7 @@
 """Tic-tac-toe's solution against what is known of the game."""
 
 import numpy as np
+import pytest
 
 from jaxrl import envs
 from jaxrl.core import random
@@ -26,6 +27,7 @@ def test_every_position_and_known_moves():
     assert np.all(tic_tac_toe.positions().sum(1) < 9)
 
 
+@pytest.mark.slow
 def test_the_perfect_player_never_loses_and_chance_does():
     """Both sides, as the perfect player and as its opponent."""
     playing = against_random("tic_tac_toe")

@@ -23,6 +23,7 @@ def evaluate(run, out, *words):
     return json.loads((out / "evaluation.json").read_text(), parse_constant=pytest.fail)
 
 
+@pytest.mark.slow
 def test_both_ways_of_acting_with_intervals_and_a_gif(finished, tmp_path, capsys):
     before = sorted(finished.rglob("*"))
     result = evaluate(finished, tmp_path / "new" / "folder")
@@ -50,6 +51,7 @@ def test_the_same_seed_gives_the_same_numbers(finished, tmp_path):
     assert not (tmp_path / "a" / "episode.gif").exists()
 
 
+@pytest.mark.slow
 def test_several_seeds_are_what_the_interval_is_over(finished_pair, tmp_path, capsys):
     result = evaluate(finished_pair, tmp_path, "--render", "png", "--member", "1")
     assert result["greedy"]["return"]["seeds"] == 2
@@ -58,6 +60,7 @@ def test_several_seeds_are_what_the_interval_is_over(finished_pair, tmp_path, ca
         assert picture.format == "PNG"
 
 
+@pytest.mark.slow
 def test_intervals_of_rates_stay_between_0_and_1(finished, tmp_path):
     """Of one seed they are over its episodes, each a success or none."""
     result = evaluate(finished, tmp_path, "--max-steps", "15", "--render", "none", "--episodes=20")

@@ -130,6 +130,7 @@ def test_the_text_alone_can_be_written_anew(tmp_path, monkeypatch):
     assert page.read_text() == committed
 
 
+@pytest.mark.slow
 def test_a_picture_has_a_row_for_each_player(tmp_path, monkeypatch):
     monkeypatch.setattr(gallery, "LONGEST", 20)
     gallery.draw(["cartpole"], tmp_path, episodes=4)

@@ -354,6 +354,7 @@ def test_a_tiny_budget_gives_finite_figures(system, no_training):
 # ------------------------------------------------------------------------------- A2C is PPO
 
 
+@pytest.mark.slow
 def test_a2c_is_ppo_as_long_as_there_is_one_epoch():
     module = run.importlib.import_module("experiments.systems.policy_gradient.a2c_is_ppo")
     found = module.differences(jax.random.split(random.key(1), 2), 4)

@@ -52,6 +52,7 @@ def same(a, b):
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-6), a, b)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flat", [False, True])
 @pytest.mark.parametrize("in_slices", [False, True])
 def test_each_member_descends_as_it_would_alone(flat, in_slices):

@@ -108,6 +108,7 @@ def test_mask_and_weight_together():
     np.testing.assert_allclose(weights(state), 0.5 * (2 * 1 + 3) / 2)
 
 
+@pytest.mark.slow
 def test_a_hyper_parameter_is_read_from_the_state():
     agent = made()
     values = jax.vmap(lambda s: agent.init(random.key(0), {**agent.hyper, "scale": s}))
@@ -226,6 +227,7 @@ def test_stopping_early_keeps_what_was_before():
     assert info.metrics["stopped_early"] == 1
 
 
+@pytest.mark.slow
 def test_keys_differ_by_name_by_loss_by_turn_and_by_update():
     found = []
 

@@ -10,6 +10,7 @@ from jaxrl.systems.policy_gradient.ppo import ppo
 from tests.learning.probes import probe
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recurrent", [0, 4])
 def test_what_is_first_built_in_a_trace_is_of_use_outside(recurrent):
     """The same arguments give the same object, so it may hold no tracer."""

@@ -26,6 +26,7 @@ import numpy as np
 import pytest
 
 from jaxrl import diffusion, gradients, losses, solvers
+from tests import rota
 
 Inputs = Mapping[str, Any]
 ROOMS = {"losses": losses, "diffusion": diffusion, "gradients": gradients, "solvers": solvers}
@@ -259,16 +260,8 @@ def takes_any_length(case: Case) -> None:
             assert not np.isnan(leaf).any(), f"{case}: {leaf} with {length} steps"
 
 
-CHECKS = (
-    has_a_docstring_to_use,
-    says_what_flows,
-    is_the_same_vmapped,
-    takes_numpy_arrays,
-    has_the_gradients_it_says,
-    keeps_precision,
-    survives_extremes,
-    takes_any_length,
-)
+AT_ONCE = (has_a_docstring_to_use, says_what_flows, takes_numpy_arrays)
+COMPILED = (is_the_same_vmapped, keeps_precision, survives_extremes, takes_any_length)
 
 
 def example(cases: Sequence[Case], function: Callable, seed: int = 0) -> dict[str, Any]:
@@ -277,10 +270,21 @@ def example(cases: Sequence[Case], function: Callable, seed: int = 0) -> dict[st
 
 
 def contract(cases: Sequence[Case]) -> Callable:
-    """A test of all checks for all cases: assign it to a name that starts with `test_`."""
+    """A test of all checks for all cases: assign it to a name that starts with `test_`. CI has the
+    gradients of all, and `COMPILED` of a third in turn."""
+    slow, turn = pytest.mark.slow, lambda case: getattr(pytest.mark, rota.mark(str(case), 3))
+    marks = lambda case: [
+        *((check, ()) for check in AT_ONCE),
+        (has_the_gradients_it_says, slow),
+        *((check, turn(case)) for check in COMPILED),
+    ]
+    params = [
+        pytest.param(case, check, marks=mark, id=f"{case}-{check.__name__}")
+        for case in cases
+        for check, mark in marks(case)
+    ]
 
-    @pytest.mark.parametrize("check", CHECKS, ids=lambda f: f.__name__)
-    @pytest.mark.parametrize("case", cases, ids=str)
+    @pytest.mark.parametrize(("case", "check"), params)
     def test(case: Case, check: Callable) -> None:
         check(case)
 

@@ -1,6 +1,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from tests.losses.compiled import losses
 from tests.losses.contract import Case, contract
@@ -80,6 +81,7 @@ def test_means_and_deviations_are_those_of_what_counts():
     np.testing.assert_allclose(rows, [r[m].mean() for r, m in zip(x, MASK, strict=True)], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_what_is_masked_has_no_gradient():
     gradient = jax.grad(lambda x: losses.standardize(x, MASK)[0, 0])(jnp.arange(12.0).reshape(4, 3))
     assert (gradient[~MASK] == 0).all() and (gradient[MASK] != 0).any()

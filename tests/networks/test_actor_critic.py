@@ -51,6 +51,7 @@ def case(request):
     )
 
 
+@pytest.mark.slow
 def test_unrolling_equals_stepping(case):
     net, params, window, memory, unrolled = case
     step = jax.jit(net.apply)
@@ -88,6 +89,7 @@ def test_masks_reach_the_head(case):
     assert (policy.mode() == 2).all()
 
 
+@pytest.mark.slow
 def test_policy_and_value_share_no_torso():
     net = network(0)
     window = transitions(jnp.zeros((T, B), bool))

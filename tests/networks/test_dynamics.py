@@ -5,6 +5,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from jaxrl.core import random
 from jaxrl.core.examples import example_timestep
@@ -24,6 +25,7 @@ def at(observation, terminated):
     )
 
 
+@pytest.mark.slow
 def test_members_differ_and_their_variances_are_bounded():
     model = Dynamics(ENV.observation_space, ENV.action_space, (8,), members=3)
     timestep, action = at(np.ones((2, 3)) * 50, [False, False]), jnp.full((2, 1), 2.0)
@@ -53,6 +55,7 @@ def test_the_loss_is_the_likelihood_of_what_came_next():
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_each_step_is_drawn_by_a_random_member():
     count, means = 6000, np.array([-3.0, 1.0])
     prediction = Prediction(

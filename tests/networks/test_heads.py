@@ -28,6 +28,7 @@ def policy(space, features=FEATURES, legal=None, scale=1.0, initializer="orthogo
     return head.apply(params, features, legal)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("space", SPACES.values(), ids=list(SPACES))
 def test_shapes_and_dtypes(space):
     for features in (FEATURES, jnp.stack([FEATURES] * 2)):
@@ -137,6 +138,7 @@ def test_who_needs_discrete_actions_says_what_makes_them(space, way):
         policy((Discrete(2),))
 
 
+@pytest.mark.slow
 def test_a_squashed_normal_knows_its_density_up_to_the_bounds():
     """Against float64, where the slope of tanh(u) is 1 / cosh(u)^2."""
     head, features = SquashedHead(Box(-2.0, 4.0, (2,))), jnp.asarray([[0.0], [3.0], [-30.0]])

@@ -5,6 +5,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from jaxrl import envs
 from jaxrl.core import random
@@ -13,6 +14,7 @@ from jaxrl.networks.noisy import NoisyDense
 from jaxrl.networks.q_network import QNetwork
 
 
+@pytest.mark.slow
 def test_a_dueling_head_adds_a_value_to_advantages_of_mean_zero_and_rescales_their_gradient():
     env = envs.make("cartpole")
     network = QNetwork(env.observation_space, 3, 4, (), (6, 5), dueling=True)

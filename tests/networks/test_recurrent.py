@@ -1,6 +1,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from jaxrl.core import random
 from jaxrl.networks.recurrent import GRU
@@ -17,6 +18,7 @@ def setup():
     return gru, params, x, first, memory
 
 
+@pytest.mark.slow
 def test_unrolling_is_stepping_with_a_reset_memory_at_first_steps():
     gru, params, x, first, memory = setup()
     assert first[1:].any() and not first.all()
@@ -31,6 +33,7 @@ def test_unrolling_is_stepping_with_a_reset_memory_at_first_steps():
         np.testing.assert_allclose(memories[t], memory, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_nothing_flows_over_a_first_step():
     gru, params, x, first, memory = setup()
     first = first.at[5].set(True)

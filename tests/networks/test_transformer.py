@@ -4,6 +4,7 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from jaxrl.core import random, trees
 from jaxrl.networks.transformer import Transformer
@@ -35,6 +36,7 @@ def unroll(params, x, first, memory):
     return NETWORK.apply(params, x, first, memory, method="unroll")
 
 
+@pytest.mark.slow
 def test_decoding_step_by_step_is_the_whole_window_at_once_with_resets_in_the_middle():
     params, x, first, memory = setup()
     features, memories = unroll(params, x, first, memory)
@@ -71,6 +73,7 @@ def test_position_zero_hides_an_old_episode_in_the_cache():
     assert (again[0] != unroll(params, x, first, memory)[0][0]).any(-1).tolist() == [1, 1, 0, 1]
 
 
+@pytest.mark.slow
 def test_the_future_does_not_leak():
     params, x, first, memory = setup()
     features = unroll(params, x, first, memory)[0]

@@ -159,6 +159,7 @@ def test_a_name_that_is_taken(finished, capsys):
     assert (finished / "metrics.jsonl").read_bytes() == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "words", "said"),
     [

@@ -69,6 +69,7 @@ def there_and_back(folder: Path, tree: Tree, like: Tree | None = None) -> Tree:
 # ---------------------------------------------------------------------------- what comes back
 
 
+@pytest.mark.slow
 def test_every_dtype_comes_back_bit_for_bit(tmp_path):
     rng = np.random.default_rng(0)
     tree = {d: jnp.asarray(rng.integers(0, 2, (2, 5)) * 3 % 8, jnp.dtype(d)) for d in DTYPES} | {
@@ -440,6 +441,7 @@ def test_bad_input_is_said_and_writes_nothing(tmp_path, arguments, sentence):
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.slow
 def test_orbax_is_imported_late_and_quiet(tmp_path):
     program = f"""
 import logging, sys
@@ -482,6 +484,7 @@ for step in itertools.count(first):
 """
 
 
+@pytest.mark.slow
 def test_kill_9_at_any_moment_leaves_a_whole_checkpoint(tmp_path):
     moments = pyrandom.Random(0)
     first, like = 1, {"a": np.zeros((300, 300), int), "b": 0.0, "key": random.key(0)}

@@ -216,6 +216,7 @@ def test_another_error_of_a_device_is_a_bug():
         command_line.call(main, [])
 
 
+@pytest.mark.slow
 def test_modules_in_the_current_folder_can_be_named(tmp_path):
     (tmp_path / "own_worlds.py").write_text("from tests.runtime.worlds import odd_actions\n")
     run = tiny.process("train", "--env", "own_worlds:odd_actions", cwd=tmp_path)

@@ -108,6 +108,7 @@ def test_a_name_is_no_code(copy):
     assert run_folder.read_config(copy).name == "rate:small"
 
 
+@pytest.mark.slow
 def test_code_that_is_trusted_is_used(copy, capsys):
     edit(copy, env=OWN)
     as_of_an_earlier_version(copy)

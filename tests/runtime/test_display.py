@@ -85,6 +85,7 @@ def test_messages_are_printed_as_they_are(capsys):
     assert capsys.readouterr().err == "Saved in runs/[red]x[/red] at 'a' " + "x" * 200 + "\n"
 
 
+@pytest.mark.slow
 def test_a_bar_on_a_terminal():
     code = (
         "import numpy as np\nfrom jaxrl.runtime.display import Display\n"

@@ -46,6 +46,7 @@ def bits(tree):
     return {jax.tree_util.keystr(path): np.asarray(raw(x)).tobytes() for path, x in leaves}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunks", [[1] * STEPS, [5, 3, 4], [STEPS]], ids=str)
 def test_pure_and_driven_bits_are_equal(case, chunks):
     program, keys, pure, chunk = case
@@ -57,6 +58,7 @@ def test_pure_and_driven_bits_are_equal(case, chunks):
     assert bits(progress.row) == bits(row)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ahead", [False, True])
 @pytest.mark.parametrize("seconds", [0.0, 0.003, 10.0])
 def test_the_clock_changes_no_bit_and_no_row(case, monkeypatch, seconds, ahead):
@@ -148,6 +150,28 @@ def test_the_device_works_while_the_host_writes(ahead):
     assert order == ["begin", *(["begin", "write 1"] if ahead else ["write 1", "begin"]), "write 2"]
 
 
+def test_a_chunk_begins_before_the_row_of_the_last_is_looked_at(case):
+    program, keys, _, chunk = case
+    order = []
+
+    def begin(progress, steps):
+        order.append("begin")
+        return chunk(progress, steps)
+
+    def happen(name, step, progress):
+        order.append(f"{name} {step}")
+        return lambda: order.append(f"wrote {step}")
+
+    stop = lambda step, progress: "enough" if step >= 3 else None
+    plan = driver.Plan(total=STEPS, log=1, evaluate=0, checkpoint=2)
+    args = program.start(keys), 0, plan, happen, stop
+    _, step, reason = driver.drive(begin, *args, ahead=True)
+    assert (step, reason) == (4, "enough")  # seen at 3, when the next had begun
+    after_2 = ["log 2", "checkpoint 2", "begin", "wrote 2", "wrote 2"]
+    after_3 = ["begin", "log 3", "wrote 3", "log 4", "checkpoint 4", "wrote 4", "wrote 4"]
+    assert order == ["begin", "begin", "log 1", "wrote 1", *after_2, *after_3]
+
+
 def test_what_is_left_is_written_though_the_next_chunk_fails():
     def chunk(progress, steps):
         if progress:
@@ -173,6 +197,7 @@ def test_the_chunk_is_compiled_once(caplog):
     assert len(compiled) == 1
 
 
+@pytest.mark.slow
 def test_members_of_one_width_do_not_touch_each_other():
     """Of several seeds each has the numbers that it would have beside any others."""
     program, keys = setup(2)

@@ -64,6 +64,7 @@ def leave_a_draft(out: Path, hold: bool) -> tuple[subprocess.Popen, Path]:
     return process, draft
 
 
+@pytest.mark.slow
 def test_what_a_killed_start_left_goes_at_the_next_one(tmp_path):
     _, left = leave_a_draft(tmp_path, hold=False)
     living, held = leave_a_draft(tmp_path, hold=True)

@@ -63,6 +63,7 @@ def alone(algorithm):
     return lambda seed, rate: go(start(algorithm, random.key(seed), {"rate": rate}))[0]
 
 
+@pytest.mark.slow
 def test_members_share_one_copy(algorithm, alone):
     """Seeds and rates differ: each learns what it would alone."""
     program, rates = Program(algorithm, SEEDS), np.linspace(0.1, 0.9, SEEDS, dtype=np.float32)
@@ -106,6 +107,7 @@ def test_no_program_captures_the_arrays(algorithm):
     assert all(len(text) < HELD / 4 for text in texts)
 
 
+@pytest.mark.slow
 def test_plain_vmap_copies_and_axes_do_not(algorithm):
     keys = jax.random.split(random.key(0), 3)
     begin = lambda key: start(algorithm, key)
@@ -148,6 +150,7 @@ WORLD = ["--agent.data.num_envs=2", "--agent.data.num_steps=2", "--agent.data.wa
 WORLD += ["--agent.data.capacity=64"]
 
 
+@pytest.mark.slow
 def test_a_checkpoint_holds_no_data_and_goes_on_to_the_same_bits(tmp_path, capsys):
     """Two seeds on data and in a world."""
     pytest.importorskip("h5py")

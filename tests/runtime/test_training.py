@@ -18,6 +18,7 @@ from tests.runtime import tiny
 PNG = b"\x89PNG"
 
 
+@pytest.mark.slow
 def test_a_folder_holds_all_of_it(finished_pair):
     names = {p.name for p in finished_pair.iterdir()} - {".lock"}
     assert names == {
@@ -63,6 +64,7 @@ def test_python_gives_the_same_run(finished, tmp_path):
     tiny.assert_same_run(folder, finished)
 
 
+@pytest.mark.slow
 def test_a_trained_policy_loads_in_three_lines(finished_pair):
     from jaxrl.evaluation.evaluate import evaluate
 
@@ -86,6 +88,7 @@ def call(*words):
     return tiny.command_line.call(tiny.train_script.main, [*words, "--quiet"])
 
 
+@pytest.mark.slow
 def test_a_fork_keeps_the_state_and_changes_hypers_alone(finished_pair, tmp_path):
     code = call("--fork", str(finished_pair), "--out", str(tmp_path), "--steps", "736",
                 "--agent.learning-rate", "0.01", "--name", "fork")  # fmt: skip
@@ -126,6 +129,7 @@ def test_forks_that_do_not_fit(finished, tmp_path, capsys, words, said):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_warm_start_takes_the_agent_with_new_hypers_to_any_number_of_seeds(finished, tmp_path):
     folder = tiny.train(
         tmp_path, "warm", "--warm-start", str(finished), "--seeds", "2", "--agent.clip", "0.1",
@@ -145,6 +149,7 @@ def test_a_warm_start_takes_the_agent_with_new_hypers_to_any_number_of_seeds(fin
     assert any(last[k][0].tobytes() != last[k][1].tobytes() for k in params)
 
 
+@pytest.mark.slow
 def test_a_warm_start_from_a_configuration_trains_it_first_and_once(finished, tmp_path):
     first = tmp_path / "first.yaml"
     configuration.write(tiny.config(), first)
@@ -162,6 +167,7 @@ def test_a_warm_start_from_a_configuration_trains_it_first_and_once(finished, tm
     assert len(list(tmp_path.glob("ppo-cartpole-*"))) == 2
 
 
+@pytest.mark.slow
 def test_code_of_ones_own_names_folders_and_is_named_for_a_warm_start(finished, tmp_path):
     """Who writes the first phase's file consents to what it names, also where its run is read."""
     own = {"env": "tests.runtime.worlds:own_cartpole", "algorithm": "tests.runtime.worlds:own_ppo"}
@@ -180,6 +186,7 @@ def test_code_of_ones_own_names_folders_and_is_named_for_a_warm_start(finished, 
     assert (tmp_path / "tests_runtime_worlds_own_ppo-own_cartpole-0001").is_dir()
 
 
+@pytest.mark.slow
 def test_a_warm_start_beside_its_file_from_another_folder(tmp_path, monkeypatch):
     """And the run's own configuration says where that was, so it goes on from anywhere."""
     for folder in ("configs", "here"):
@@ -200,6 +207,7 @@ def test_a_warm_start_beside_its_file_from_another_folder(tmp_path, monkeypatch)
     tiny.assert_same_arrays(tiny.arrays(tiny.resume(folder)), complete)
 
 
+@pytest.mark.slow
 def test_a_first_phase_that_was_stopped_goes_on(finished, tmp_path):
     first = tmp_path / "first.yaml"
     configuration.write(tiny.config(), first)
@@ -244,6 +252,7 @@ def test_evaluation_in_another_environment(tmp_path):
     assert row["metrics"]["length"] == [3.0] and row["metrics"]["finished"] == [1.0]
 
 
+@pytest.mark.slow
 def test_evaluation_under_other_settings(tmp_path):
     """Without another environment it is the one that is trained in, changed."""
     heavy = ("--evaluate-env-params", "gravity=1e5", "--steps", "256")
@@ -252,6 +261,7 @@ def test_evaluation_under_other_settings(tmp_path):
     assert row["metrics"]["length"][0] < 5  # gravity has it at once
 
 
+@pytest.mark.slow
 def test_a_run_of_a_game_reports_the_first_players_return(tmp_path):
     path = tmp_path / "game.yaml"
     settings = {
@@ -286,6 +296,7 @@ def test_an_evaluation_that_cannot_be_is_refused_at_once(tmp_path, capsys, env, 
     assert [p.name for p in tmp_path.iterdir()] == ["tiny.yaml"]
 
 
+@pytest.mark.slow
 def test_losses_that_are_not_finite_stop_a_run_with_its_state_saved(tmp_path, capsys):
     code = tiny.call("train", tmp_path, "--name", "run", "--agent.learning-rate", "1e30")
     assert code == 1
@@ -303,6 +314,7 @@ def test_losses_that_are_not_finite_stop_a_run_with_its_state_saved(tmp_path, ca
     assert tiny.summary(tmp_path / "better")["diverged"] == {}
 
 
+@pytest.mark.slow
 def test_debug_says_where_a_nan_came_from(tmp_path, capsys):
     code = tiny.call("train", tmp_path, "--debug", "--agent.learning-rate", "1e30")
     said = capsys.readouterr().err

@@ -126,6 +126,7 @@ def test_plan_is_the_optimum():
         np.testing.assert_allclose(z, 0, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_rows_and_columns_without_mass_are_left_out():
     with jax.enable_x64(True):
         x = absent(np.random.default_rng(0))
@@ -179,6 +180,7 @@ def test_implicit_gradient_equals_the_unrolled():
                 np.testing.assert_allclose(*along, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_implicit_gradient_in_float32_at_small_regularization():
     """The plan is almost a permutation there, and the linear system almost singular."""
     cost = jnp.float32(np.random.default_rng(3).uniform(0, 1, (6, 6)))
@@ -205,6 +207,7 @@ def test_directions_that_do_not_change_the_plan_get_no_gradient():
     np.testing.assert_allclose((row * mass).sum(), (column * mass).sum(), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_gradient_of_the_optimal_value_is_the_plan():
     with jax.enable_x64(True):
         cost = jnp.asarray(problem(np.random.default_rng(0))["cost"][0])

@@ -53,6 +53,7 @@ def test_windows_stay_inside_the_set_and_say_where_episodes_end():
     assert x.first[1:].any()
 
 
+@pytest.mark.slow
 def test_priorities():
     source = dataset(counted().transitions, N, sampler=proportional(1.0, 1.0))
     state, batch = drawn(source)
@@ -73,6 +74,7 @@ def acting(n):
     return Policy(act, lambda n: (), ())
 
 
+@pytest.mark.slow
 def test_two_sources_share_each_batch():
     data = counted().transitions
     offline = dataset(data, 6)
@@ -87,6 +89,7 @@ def test_two_sources_share_each_batch():
     np.testing.assert_array_equal(x.next_observation[:, 0], x.observation[:, 0] + 1)
 
 
+@pytest.mark.slow
 def test_what_only_one_source_has_is_left_out():
     data = counted().transitions
     bare = lambda timestep: dataclasses.replace(timestep, metrics=None)

@@ -32,6 +32,7 @@ def drawn(data, **hyper):
     return jax.tree.map(np.asarray, run(random.key(0)))
 
 
+@pytest.mark.slow
 def test_batches_are_whole_episodes_half_of_them_told():
     state, batch = drawn(Data(COUNT, BATCH, labelled=0.1))
     t = batch.transitions

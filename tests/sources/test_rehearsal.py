@@ -45,6 +45,7 @@ def policy(window):
     return Policy(act, lambda n: jnp.zeros((n, 1)), jnp.float32(window))
 
 
+@pytest.mark.slow
 def test_fresh_columns_come_first_and_old_ones_are_whole_windows():
     source = rehearsal(rollouts(make("corners"), 4, 3), capacity=8, replays=5)
     plain = rollouts(make("corners"), 4, 3)

@@ -68,6 +68,7 @@ def places(batch, whole, upto):
     return np.asarray([lookup[float(x)] for x in begin])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shards", [1, 2])
 def test_items_are_uniform_over_what_is_held(shards):
     first, _, fresh, batch = played(shards=shards)
@@ -88,6 +89,7 @@ def test_items_are_uniform_over_what_is_held(shards):
         assert shards == 1 or (shard == N / shards).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [1, 2, 5, HELD * T])
 def test_windows_are_consecutive_steps_of_one_stream_and_never_cross_the_seam(length):
     source = replay(inner(), HELD * T * B, N, length, warmup=length * B)
@@ -109,6 +111,7 @@ def test_windows_are_consecutive_steps_of_one_stream_and_never_cross_the_seam(le
     assert len(seen) == HELD * T - length + 1  # every start that there is
 
 
+@pytest.mark.slow
 def test_ends_of_episodes_inside_a_window():
     """The last step's successor is the true one; the row after it is the next episode's first."""
     _, _, _, batch = play(replay(inner(), HELD * T * B, N, 6, warmup=6 * B))
@@ -136,6 +139,7 @@ def test_memory_is_the_one_before_the_window():
     assert slots.max() == HELD - 1 and slots.min() == 0
 
 
+@pytest.mark.slow
 def test_masks_of_whole_episodes_are_kept():
     env = counting(terminates_after=2)
     limited = env.__class__(**{**env.__dict__, "max_steps": 4})
@@ -175,6 +179,7 @@ def filled(source, windows):
     return state, fresh
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shards", [1, 2])
 def test_draws_follow_the_priorities_and_weights_undo_them(shards):
     source = prioritised(shards=shards)
@@ -201,6 +206,7 @@ def test_draws_follow_the_priorities_and_weights_undo_them(shards):
     np.testing.assert_allclose(drawn.weight[0], w / w.max(), rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_what_is_overwritten_loses_its_priority():
     """A slot's new item must not inherit the priority that an update gave the old one."""
     source = prioritised()
@@ -221,6 +227,7 @@ def test_what_is_overwritten_loses_its_priority():
     np.testing.assert_allclose(state.sampler.row_mass[0], state.sampler.mass[0].sum(1), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_windows_by_priority_never_cross_the_seam():
     source = prioritised(length=4, warmup=4 * B)
     state, fresh = filled(source, HELD + 2)

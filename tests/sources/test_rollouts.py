@@ -120,6 +120,7 @@ def test_tasks_learn_from_every_window():
         assert (ids[1:][batch.transitions.first[window, 1:]] == window).all()
 
 
+@pytest.mark.slow
 def test_the_default_task_is_the_environments_params():
     a = go(rollouts(counting(terminates_after=5), B, T))[1][0]
     b = go(rollouts(counting(), B, T, fixed(counting(terminates_after=5).params)))[1][0]

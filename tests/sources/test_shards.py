@@ -74,6 +74,7 @@ def ran():
     return on(1), on(SHARDED)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ALL)
 def test_batches_are_split_and_the_same(ran, name):
     (one, _), (four, _) = ran

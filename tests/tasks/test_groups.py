@@ -10,6 +10,7 @@ from jaxrl.envs.wrappers.start_key import Params, start_key
 from jaxrl.tasks import repeated, starts
 
 
+@pytest.mark.slow
 def test_each_prompt_is_given_exactly_g_times_side_by_side():
     env = envs.make("addition", digits=2)
     groups, world = repeated(starts(env.params, Params), 4), start_key(env)

@@ -84,6 +84,7 @@ def test_settings_that_make_no_league():
         population(lambda *x: x, lambda x: x, lambda p, m: m, 1)
 
 
+@pytest.mark.slow
 def test_a_population_estimates_payoffs_and_draws_its_graph_below_the_diagonal():
     latest = lambda payoff, mask: (jnp.arange(mask.size) == mask.sum() - 1) * 1.0
     tasks = population(lambda *x: x, lambda s: s["w"], latest, 3, exploration=0.2, memory=0.5)

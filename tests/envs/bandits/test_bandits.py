@@ -163,6 +163,7 @@ def test_bad_structure_is_one_sentence(name, settings, match):
         envs.make(name, **settings)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["bandit", "contextual_bandit"])
 def test_the_environment_keeps_every_rule(name):
     envs.check_environment(envs.make(name, pulls=PULLS), steps=16)

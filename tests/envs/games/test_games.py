@@ -165,6 +165,7 @@ def test_the_medley_tells_games_apart_by_role_and_reward():
         assert not timesteps.legal_actions[b, 0, (9, 2, 10)[g] :].any()
 
 
+@pytest.mark.slow
 def test_an_action_that_a_game_of_the_medley_lacks_forfeits_it():
     env = envs.make("three_games")
     step = jax.jit(env.step)
@@ -177,6 +178,7 @@ def test_an_action_that_a_game_of_the_medley_lacks_forfeits_it():
     assert timestep.terminated and timestep.reward.tolist() == [0, 0, -1, 1, 0, 0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["kuhn_poker", "three_games"])
 def test_games_keep_the_rules_of_environments(name):
     envs.check_environment(envs.make(name), steps=16)

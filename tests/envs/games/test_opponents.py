@@ -95,6 +95,7 @@ def test_what_is_no_game_has_no_opponent():
         against(envs.make("cartpole"), CALLER)
 
 
+@pytest.mark.slow
 def test_a_game_against_random_moves_by_its_name():
     env = envs.make("jaxrl.envs.games.opponents:against_random", game="negotiation")
     assert env.name == "against(negotiation)"

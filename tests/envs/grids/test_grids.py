@@ -98,11 +98,13 @@ def _laid_out(name: str, states: Any) -> Any:
 
 
 # One of each kind of program; the rest is made by the same functions from another generator.
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["empty", "door_key", "memory", "t_maze", "goal_maze", "hazards"])
 def test_it_keeps_the_rules(name):
     check_environment(_world(name), steps=8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WORLDS)
 def test_observations_lie_in_their_space(name):
     space = _world(name).observation_space
@@ -256,6 +258,7 @@ def test_what_was_achieved_is_the_goal_when_it_is_reached(name, observe):
 # ------------------------------------------------------------------------- single worlds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [{"full": True}, {"see_through": False}])
 def test_views_that_are_looked_up_are_those_that_are_computed(settings, monkeypatch):
     settings = {"size": 6, "random_start": True} | settings

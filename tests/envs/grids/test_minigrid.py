@@ -136,6 +136,7 @@ def _levels(name: str) -> Any:
     return states, inner, first
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WORLDS)
 def test_a_transition_is_minigrids(name):
     states, inner, first = jax.tree.map(lambda x: x[:LEVELS], _levels(name))

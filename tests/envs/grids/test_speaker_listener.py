@@ -41,6 +41,7 @@ def played():
     return states.inner, timesteps, actions
 
 
+@pytest.mark.slow
 def test_it_keeps_the_rules():
     check_environment(ENV, steps=8)
 

@@ -43,6 +43,7 @@ def _draws(name, rng, n):
     return draws, jax.tree.map(np.asarray, draws)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", GAMES)
 def test_every_transition_is_the_packages(name):
     """From random positions, with every number that the package asks for being what ours drew."""
@@ -185,6 +186,7 @@ def test_time_limits():
         registry.make("minatar_asterix", time_limit=-1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", GAMES)
 def test_the_expert_beats_random_actions(name):
     env = registry.make(f"minatar_{name}")

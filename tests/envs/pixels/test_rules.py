@@ -14,6 +14,7 @@ from jaxrl.envs.check_structure import check_structure
 GAMES = [n for n in registry.names() if n.startswith("minatar_")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["catch", "minatar_breakout"])
 def test_the_environment_keeps_every_rule(name):
     envs.check_environment(registry.make(name), steps=24)

@@ -69,6 +69,7 @@ def _episodes(name: str) -> dict[str, Any]:
     return {k: (v[:COPIES], v[COPIES:]) for k, v in result.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["cartpole_swingup", "double_pendulum", "hopper", "reacher"])
 def test_the_environment_keeps_the_rules(name):
     check_environment(envs.make(name), steps=16)
@@ -89,6 +90,7 @@ def test_the_hoppers_siblings_keep_one_structure(name):
     assert frame.shape == (260, 400, 3) and frame.dtype == np.uint8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_nothing_blows_up_under_random_actions_and_parameters(name):
     outcome = _episodes(name)

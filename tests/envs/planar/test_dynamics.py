@@ -457,6 +457,7 @@ def test_the_implicit_step_approaches_the_explicit_one():
 # -------------------------------------------------------------------------------- gradients
 
 
+@pytest.mark.slow
 def test_gradients_through_the_steps_are_finite_differences():
     """Of state, action and parameters, with springs, an end stop and the ground."""
     physics = _touching()

@@ -92,10 +92,12 @@ def _rollout(steps: int, expert: bool):
     return roll
 
 
+@pytest.mark.slow
 def test_it_keeps_every_rule():
     check_environment(make("point_maze"))
 
 
+@pytest.mark.slow
 def test_no_ball_is_ever_inside_a_wall():
     """In all mazes, as published, ten thousand times as strong, and bouncing."""
     copies, cases = 3, []
@@ -134,6 +136,7 @@ def test_free_flight_is_mujocos():
     np.testing.assert_allclose(step(MUJOCO), MUJOCO[:, 6:], atol=2e-6)
 
 
+@pytest.mark.slow
 def test_the_expert_reaches_every_goal_in_time():
     copies = 4
     names = [name for name in ROUTES for _ in range(copies)]

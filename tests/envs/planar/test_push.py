@@ -56,10 +56,12 @@ def _between(observation, params):
     return np.hypot(*outside) - params.posts[:, 2]
 
 
+@pytest.mark.slow
 def test_it_keeps_every_rule():
     check_environment(make("push"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("task", "shape"), [("push", "disc"), ("gap", "box")])
 def test_the_expert_succeeds_and_nothing_leaves_the_table(task, shape):
     env, roll = _rollout(task, shape)

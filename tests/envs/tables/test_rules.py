@@ -20,6 +20,7 @@ PROGRAMS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_the_environment_keeps_every_rule(program):
     name, settings = PROGRAMS[program]

@@ -150,6 +150,7 @@ NESTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NESTS)
 def test_nested_wrappers_keep_every_rule(name):
     env = NESTS[name]()

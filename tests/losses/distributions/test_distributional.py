@@ -334,6 +334,7 @@ def test_quantile_huber_equals_a_loop_and_rlax():
     np.testing.assert_allclose(losses.quantile_huber(*args, 0.3)[0], total, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_quantile_huber_has_higher_derivatives():
     """For meta-gradients: it has a derivative rule of its own."""
     with jax.enable_x64(True):

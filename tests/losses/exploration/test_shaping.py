@@ -1,6 +1,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 import scipy.stats
 
 from tests.losses.compiled import losses
@@ -216,6 +217,7 @@ def policy_gradient_of(reward, logits, transition, start):
     return -loss(logits)
 
 
+@pytest.mark.slow
 def test_the_policy_gradient_of_a_utility_s_reward_is_the_utility_s():
     rng = np.random.default_rng(0)
     solve, visits = jax.jit(policy_gradient_of), jax.jit(occupancy_of)

@@ -1,6 +1,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from tests.losses.compiled import diffusion, losses
 from tests.losses.contract import Case, contract
@@ -77,6 +78,7 @@ CASES = [
 test_contract = contract(CASES)
 
 
+@pytest.mark.slow
 def test_score_matching_finds_the_score():
     """Data N(0, 0.8^2), noise 0.6: the best linear score has slope -1 / (0.64 + 0.36)."""
     points, weights = np.polynomial.hermite_e.hermegauss(6)

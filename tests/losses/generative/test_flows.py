@@ -1,6 +1,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from tests.diffusion.test_flows import SHAPE, at, gaussian_velocity, inputs
 from tests.losses.compiled import diffusion, losses
@@ -87,6 +88,7 @@ def test_adjoint_matching_by_hand():
     assert ours == (2 / 0.5 + 0.5 * 4) ** 2 + (-6 / 0.5 + 0.5 * 5) ** 2
 
 
+@pytest.mark.slow
 def test_adjoint_matching_reaches_the_tilted_density():
     """N(0, 0.5^2) exp(c x) is N(c 0.5^2, 0.5^2). A linear reward's lean adjoint does not depend on
     the path, so the loss's minimiser is known at each time and the mean of the samples follows."""

@@ -1,6 +1,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from tests.losses.compiled import losses
 from tests.losses.contract import Case, contract, example
@@ -123,6 +124,7 @@ def soft(q):
     return jax.nn.logsumexp(q, -1)
 
 
+@pytest.mark.slow
 def test_iq_learn_recovers_the_expert_and_its_reward():
     """Tabular, with exact expectations under the expert's discounted occupancy."""
     with jax.enable_x64(True):

@@ -2,6 +2,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pytest
 
 from tests.losses.compiled import losses
 from tests.losses.contract import Case, contract
@@ -120,6 +121,7 @@ def test_muzero_by_its_parts():
             np.testing.assert_allclose(ours[k, b], loss, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_muzero_scales_the_gradients_of_the_unroll():
     x = arrays(unroll(np.random.default_rng(0)))
     all_gradients = jax.jit(jax.grad(lambda x: losses.muzero(**x).sum()))(x)

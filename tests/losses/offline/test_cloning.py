@@ -1,6 +1,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from tests.losses.compiled import losses
 from tests.losses.contract import Case, contract, example
@@ -173,6 +174,7 @@ def test_the_optimum_of_weighted_regression_is_the_tilted_data():
     np.testing.assert_allclose(cloned, data, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_td3_bc():
     """Value and gradients by hand, and what is masked has no influence."""
     with jax.enable_x64(True):

@@ -347,6 +347,7 @@ def path_log_probs(theta):
     return jnp.stack([log_policy[0][PATHS[:, 0]], log_policy[1 + PATHS[:, 0], PATHS[:, 1]]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("baseline", [False, True])
 def test_dice_has_the_exact_derivatives_of_first_and_second_order(baseline):
     """Averaged over all paths; a good baseline leaves both as they are, and less to chance."""

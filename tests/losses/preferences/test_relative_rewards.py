@@ -3,6 +3,7 @@ import itertools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from tests.losses.compiled import losses
 from tests.losses.contract import Case, contract
@@ -100,6 +101,7 @@ def test_refuel_judges_turns_by_the_rewards_that_follow():
     np.testing.assert_allclose(ours, losses.rebel(*rest, *to_go, 0.5), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_refuel_is_exact_in_a_tabular_conversation_of_two_turns():
     """First turn a of 4; then the old policy answers: its mean reward-to-go is what counts."""
     later = jnp.array([[1.0, 0.0], [0.0, 2.0], [0.5, 0.5], [3.0, 1.0]])  # by first and second turn

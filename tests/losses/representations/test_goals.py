@@ -112,6 +112,7 @@ def test_action_free_expectile():
     np.testing.assert_allclose(ours, expected, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_direction_rewards_add_up_and_favour_the_goal():
     path = jnp.float32(np.random.default_rng(0).normal(size=(7, 3)))
     z = losses.goal_direction(path[0], path[-1])

@@ -1,6 +1,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from tests.losses.compiled import losses
 from tests.losses.contract import Case, contract
@@ -87,6 +88,7 @@ def test_the_projection_of_all_functions_is_the_operators_spectrum():
         np.testing.assert_allclose(mixed, ours, atol=1e-6)  # only the span matters
 
 
+@pytest.mark.slow
 def test_learned_features_find_the_leading_spectrum():
     """Two features of four states: gradient descent reaches the two largest singular values."""
     number = jnp.array(PAIRS)

@@ -176,6 +176,7 @@ def test_which_way_the_constraint_moves_distance_and_multiplier():
     np.testing.assert_allclose(losses.quasimetric_constraint(3.0, 1.0, 0.7, 0.5), 0.7 * 3.75)
 
 
+@pytest.mark.slow
 def test_push_and_constraint_find_shortest_paths_of_a_directed_ring():
     """Six states in a ring with steps in one direction only; latents are a table."""
     number = 6

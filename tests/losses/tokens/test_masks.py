@@ -116,6 +116,7 @@ def test_the_covariance_is_how_the_entropy_falls():
         np.testing.assert_allclose(change / step, -covariance, rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_some_of_the_costly_tokens_lose_their_gradient():
     rng = np.random.default_rng(0)
     x = {k: jnp.asarray(v) for k, v in tokens(rng).items()}
@@ -156,6 +157,7 @@ def test_kl_cov(share, number):
     np.testing.assert_allclose(ours, expected, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(st.lists(st.floats(-5, 5), min_size=6, max_size=6), st.floats(0.05, 1.0))
 def test_nlpo_keeps_the_smallest_set_that_is_likely_enough(logits, top_p):

@@ -247,6 +247,7 @@ def test_grpo_is_ppo_and_k3():
     np.testing.assert_allclose(ours, -surrogate + 0.3 * k3, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_on_policy_all_have_the_policy_gradient():
     """At the old policy and the reference, the gradients are -A, by token or by sequence."""
     log_prob = jnp.float32(-np.random.default_rng(0).uniform(0.5, 1.5, (T, G)))

@@ -162,6 +162,7 @@ def test_the_bonus_is_for_getting_better():
     np.testing.assert_allclose(ours, [[0, 1, 1, 0], [11, -10, 1, 0]])
 
 
+@pytest.mark.slow
 def test_the_first_stage_is_regularised_exactly():
     """Enumerated over two attempts of three answers each: REINFORCE with this reward has the
     gradient of E[r_2] - beta KL(first attempt)."""

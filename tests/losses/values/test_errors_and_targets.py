@@ -125,6 +125,7 @@ CASES = [
 test_contract = contract(CASES)
 
 
+@pytest.mark.slow
 @given(NUMBER, NUMBER, st.floats(0.1, 10))
 def test_huber_equals_optax(value, target, threshold):
     args = [*map(jnp.float32, (value, target, threshold))]

@@ -109,6 +109,7 @@ def test_targets_that_are_all_alike_are_not_blown_up():
     assert m._real(jnp.float32(1.0), alike) == np.float32(m.LEAST_DEVIATION)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("system", [mappo, ippo], ids=["mappo", "ippo"])
 def test_actors_see_their_own_and_only_mappos_critic_the_state(system):
     """What a part reads of a time step: a change of what makes another output."""

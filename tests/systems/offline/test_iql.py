@@ -7,6 +7,7 @@ import types
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from jaxrl.core import random
 from jaxrl.core.settings import Static, replace
@@ -79,6 +80,7 @@ def part(name, params):
     return functools.partial(iql.recipe(ENV, Static(CONFIG)).parts[name].apply, params)
 
 
+@pytest.mark.slow
 def test_what_each_step_sees():
     """The critics regress on the new value; the policy is weighed by the copies from before and the
     new value; then the copies follow."""
@@ -107,6 +109,7 @@ def test_what_each_step_sees():
     )
 
 
+@pytest.mark.slow
 def test_fixed_point_in_a_bandit():
     """Each action as often as the others: V is the expectile of their rewards, and the policy is
     proportional to exp(reward / temperature)."""

@@ -73,6 +73,7 @@ def test_an_infinite_alpha_is_td3_and_0_is_cloning():
     assert (gradient(action, near, 2.5) != 0).all()
 
 
+@pytest.mark.slow
 def test_policy_and_copies_wait():
     agent = td3_bc.td3_bc.agent(ENV, CONFIG)
     no = jnp.zeros(3, bool)

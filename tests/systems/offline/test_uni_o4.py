@@ -178,6 +178,7 @@ def test_the_improvement_is_ppos_with_a_clip_that_falls(frames, clip):
     )
 
 
+@pytest.mark.slow
 def test_amq_in_a_world_made_by_hand():
     """x' = x + a, which ends beyond 2; Q(x, a) = 10 x + a."""
     timestep = example_timestep(ENV)
@@ -198,6 +199,7 @@ def test_amq_in_a_world_made_by_hand():
 # ------------------------------------------------------------------------------- the phases
 
 
+@pytest.mark.slow
 def test_clones_are_pushed_apart():
     _, update = learner(uni_o4)
 
@@ -249,6 +251,7 @@ def by_hand(**hyper):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("margin,replaced", [(0.0, [0, 2]), (0.5, [0]), (np.inf, [])])
 def test_a_better_policy_replaces_its_behaviour_policy_and_a_worse_one_does_not(margin, replaced):
     agent, update = learner(uni_o4_improvement)
@@ -270,6 +273,7 @@ def test_a_better_policy_replaces_its_behaviour_policy_and_a_worse_one_does_not(
     np.testing.assert_allclose(action, 1.0)
 
 
+@pytest.mark.slow
 def test_the_datas_actions_have_no_say_in_the_improvement():
     _, update = learner(uni_o4_improvement)
     old, x, key = state(uni_o4_improvement), batch(), random.key(7)
@@ -285,6 +289,7 @@ def test_the_datas_actions_have_no_say_in_the_improvement():
 # ------------------------------------------------------------------------------- what goes on
 
 
+@pytest.mark.slow
 def test_the_improvement_goes_on_with_all_that_was_learnt(no_training):
     first, second = (system(ENV, config) for system, config in CONFIGS.items())
     assert first.frames == second.frames == UPDATES  # a round at once
@@ -300,6 +305,7 @@ def test_the_improvement_goes_on_with_all_that_was_learnt(no_training):
     assert (inner.frames, taken.frames) == (UPDATES, 0)
 
 
+@pytest.mark.slow
 def test_ppo_goes_on_with_the_best_member_and_the_value_bit_for_bit(no_training):
     offline, online = uni_o4_improvement(ENV, CONFIGS[uni_o4_improvement]), ppo(ENV, PPO)
     old, new = (a.init(random.key(i), a.hyper) for i, a in enumerate((offline, online)))

@@ -159,6 +159,7 @@ def test_binary_features_are_known_by_their_kind():
     np.testing.assert_array_equal(world.binary_features(space, 10), expected)
 
 
+@pytest.mark.slow
 def test_settings_that_do_not_fit():
     for changes, what in (
         ({"bins": 4}, "bins is 4; it must be odd"),
@@ -172,6 +173,7 @@ def table(rng, *shape):
     return rng.normal(size=shape).astype(np.float32)
 
 
+@pytest.mark.slow
 def test_the_behaviours_loss_weighs_what_is_likely_to_be_reached():
     rng, atoms, (horizon, places) = np.random.default_rng(0), jnp.linspace(-2, 2, 5), (4, 3)
     returns, action = table(rng, horizon, places), rng.integers(0, 3, (horizon, places))

@@ -222,6 +222,7 @@ def policy_of(logits):
     return SimpleNamespace(logits=logits, log_prob=lambda a: losses.at_action(logits, a))
 
 
+@pytest.mark.slow
 def test_the_mean_of_the_world_models_loss_is_the_sum_of_means_over_frames_steps_and_labels(
     monkeypatch,
 ):

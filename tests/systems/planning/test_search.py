@@ -82,6 +82,7 @@ def test_a_leaf_is_worth_what_a_random_rollout_brings():
     np.testing.assert_allclose(output.reward, 1)
 
 
+@pytest.mark.slow
 def test_a_rollout_counts_for_the_mover_and_stops_at_the_end():
     """Where two fields are free and the mover loses whatever he does, by the other's last move, a
     rollout of any length brings him minus one, discounted once."""

@@ -52,6 +52,7 @@ def test_a_run_can_be_differentiated_by_its_learning_rate(monkeypatch):
     np.testing.assert_allclose(slopes[1], numeric, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_ratio_is_1_before_the_first_update():
     """In each of several windows, which begin amid episodes, with memory and normalizations: no
     ratio is further from 1 than a clip that no more than rounding fits into."""
@@ -94,6 +95,7 @@ def masked(sizes):
     return dataclasses.replace(base, reset=reset, step=step, action_space=space)
 
 
+@pytest.mark.slow
 def test_illegal_actions_are_never_taken_nor_learnt():
     algorithm = ppo(masked((2, 3)), replace(TINY, {"epochs": 2, "entropy_weight": 0.1}))
     run, row = jax.jit(lambda key: train(algorithm, start(algorithm, key), 5))(random.key(0))

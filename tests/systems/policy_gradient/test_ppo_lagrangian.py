@@ -80,6 +80,7 @@ def test_the_costs_value_regresses_on_its_targets():
     np.testing.assert_allclose(ratio, ratio[0], rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_lambda_rises_with_episodes_that_cost_too_much_and_falls_with_others():
     """In one program: what an update makes of windows whose episodes cost that much, and of one in
     which none ended."""

@@ -160,6 +160,7 @@ def test_pass_at_k_judges_by_its_k():
     assert not np.allclose(expected, judge(jnp.asarray(RETURNS.reshape(3, 4) > 0), 3).reshape(-1))
 
 
+@pytest.mark.slow
 def test_a_critic_judges_tokens_of_all_answers_together():
     """Undiscounted, with lambda 1: the return to go, less the value."""
     x = updated(token_ppo).batch.transitions
@@ -333,6 +334,7 @@ def test_a_policy_without_memory():
     check_structure(grpo(ENV, config))
 
 
+@pytest.mark.slow
 def test_no_minibatch_is_taken_from_a_constant_cache():
     """XLA would compute the gather while it compiles: on an episode of 500 steps for minutes."""
     config, _ = built(grpo, transformer=1, epochs=2)
@@ -378,6 +380,7 @@ def test_any_method_goes_on_from_a_warm_up(system):
     assert shapes(system) == shapes(token_supervised)
 
 
+@pytest.mark.slow
 def test_the_reference_is_the_cloned_policy_and_stays_it():
     before, after = (x.parts["actor_critic"] for x in cloned())
     assert same(before.target, before.params)

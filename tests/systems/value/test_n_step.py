@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from jaxrl.core import random
 from jaxrl.core.types import Batch, TimeStep, Transition
@@ -23,6 +24,7 @@ def window(key):
     return Transition(before, jax.random.randint(keys[4], (N, B), 0, 2), after, (), {})
 
 
+@pytest.mark.slow
 def test_n_step_transitions_are_those_of_a_loop():
     x = window(random.key(0))
     transition = n_step(Batch(x, jnp.float32(0)), jnp.float32(GAMMA)).transitions

@@ -105,6 +105,7 @@ def loss_of(x, weight, copy, burn_in=BURN_IN):
     return recipe.losses["q_loss"].function(net, x)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("burn_in", [BURN_IN, 0])
 def test_the_loss_is_that_of_a_loop(burn_in):
     memory = RNG.normal(size=B).astype(np.float32), RNG.integers(-1, 2, B).astype(np.int32)
@@ -120,6 +121,7 @@ def test_the_loss_is_that_of_a_loop(burn_in):
     assert late.first.any() and late.terminated.any() and late.truncated.any()
 
 
+@pytest.mark.slow
 def test_no_gradient_flows_into_the_burn_in():
     x = window()
     unbroken = dataclasses.replace(
