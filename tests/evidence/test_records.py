@@ -255,7 +255,7 @@ def test_large_budgets_have_their_own_seeds():
 def test_records_are_lines(tmp_path):
     path = tmp_path / "results.jsonl"
     assert records.read(path) == []
-    words = "x" * 100_000  # more than is written at once
+    words = "x" * 100_000  # more than a buffer holds
     threads = [threading.Thread(target=records.append, args=(path, {"id": i, "why": words}))
                for i in range(8)]  # fmt: skip
     for thread in threads:
