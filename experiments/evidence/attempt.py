@@ -20,6 +20,7 @@ import numpy as np
 
 from experiments.evidence import sides
 from experiments.evidence.declare import Check, Claim, Exact
+from experiments.evidence.digests import as_json
 from experiments.evidence.parts import Parts
 from experiments.evidence.sides import TINY_SEEDS, Looks, Values, keys_of, look
 from jaxrl.core import random
@@ -101,7 +102,7 @@ def run(
     found["looks"] += _spent(check, begun, parts.seconds)
     if begun["budget"] == "tiny":
         found |= {"verdict": INCONCLUSIVE, "why": "A tiny attempt only tests that the check runs."}
-    return {**begun, "event": "ended", "seconds": round(parts.seconds, 1), **_plain(found)}
+    return {**begun, "event": "ended", "seconds": round(parts.seconds, 1), **as_json(found)}
 
 
 def parts_of(begun, store: Path, name: str, clock, tell) -> Parts:
@@ -131,15 +132,6 @@ def _spent(check: Check, begun: Mapping[str, Any], seconds: float) -> Looks:
     return [look("budget", seconds <= most, said)]
 
 
-def _plain(x: Any) -> Any:
-    """As strict JSON has it: numbers that are not finite are null."""
-    if isinstance(x, Mapping):
-        return {k: _plain(v) for k, v in x.items()}
-    if isinstance(x, list | tuple):
-        return [_plain(v) for v in x]
-    return None if isinstance(x, float) and not math.isfinite(x) else x
-
-
 def _count(n: int, what: str) -> str:
     return f"{n} {what}{'s' * (n != 1)}"
 
@@ -152,7 +144,7 @@ def _claim(claim: Claim, begun, tuning_root, parts, readers: Readers) -> dict[st
     pilot = each("at_best")
     sides.check_metrics(claim, pilot)
     looks = sides.same_steps(tried, pilot)
-    looks += [look("edge", ok, said) for t in tuned.values() for ok, said in t["edges"]]
+    looks += [edge for t in tuned.values() for edge in t["edges"]]
     found = {"tuned": each("best"), "grids": sides.grids(tuned), "looks": looks}
     found |= {"values": {}, "clauses": []}
     if not tiny:

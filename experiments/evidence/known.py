@@ -3,10 +3,11 @@ is written from. Also how a clause and its effect are said."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from experiments.evidence.digests import as_json
+from experiments.evidence.history import Standing
 from experiments.evidence.pictures import Effect, Panel
 from experiments.evidence.words import number
 from jaxrl.core.errors import UserError
@@ -22,15 +23,6 @@ MARKS = {
     "modes": "two modes",
     "budget": "over its minutes",
 }
-
-
-class Standing(NamedTuple):
-    """What all attempts at a claim say together: the verdict, why, and whether it held a second
-    time on fresh seeds, unrevised."""
-
-    verdict: str
-    why: str
-    replicated: bool
 
 
 class System(NamedTuple):
@@ -79,24 +71,13 @@ def gather(
         mine = [r for r in records if r["id"] == id]
         new = [r for r in mine if r.get("format") and r["budget"] != "tiny"]
         ended = [r for r in new if r["event"] == "ended"]
-        standing = judged(ended) if ended else Standing("not run", "", False)
+        standing = judged(ended) if ended else Standing("not run", "")
         old = [r for r in mine if not r.get("format")]
         latest = ended[-1] if ended else None
         systems.append(
-            System(id, track, plain(check), standing, latest, new, old, stale.get(id, ""))
+            System(id, track, as_json(check), standing, latest, new, old, stale.get(id, ""))
         )
     return systems
-
-
-def plain(value: Any) -> Any:
-    """A declaration as plain data: dataclasses as dicts, functions and classes by their names."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {k: plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(v) for v in value]
-    return getattr(value, "__qualname__", value)
 
 
 # ------------------------------------------------------------------------------- what came out

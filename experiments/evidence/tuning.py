@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
 
+from experiments.evidence import looks
 from experiments.evidence.declare import Trial
 from experiments.evidence.measure import Measure, configured, grid_points, measured
 from jaxrl.core import settings
@@ -20,12 +22,12 @@ def tune(
     mean of `metric`; runs that are not finite are the worst, of equals the first is taken. A side
     without a grid has one point.
 
-    A best value at an end of its values widens them there once, by the ratio of the last two (by
-    their difference where they are not positive), with all else at its best.
+    A best value at an end of its values widens them there once (`looks.beyond`), with all else at
+    its best.
 
     Returns, as JSON can hold: `best` {hyper: value}, `at_best` {metric: [seeds]}, `grid` {hyper:
-    values tried}, `points` [{hyper: value}], `scores` [points][seeds], and `edges`: [whether all is
-    well, sentence] for each value that was at an end. Raises `UserError` where nothing is finite
+    values tried}, `points` [{hyper: value}], `scores` [points][seeds], and `edges`: a look for each
+    value that was at an end. Raises `UserError` where nothing is finite
     and where `metric` is not measured.
     """
     grid = {name: sorted(values) for name, values in trial.side.grid.items()}
@@ -60,7 +62,18 @@ def tune(
         "grid": grid,
         "points": points,
         "scores": [x[metric] for x in found],
-        "edges": [_edge(trial, name, points[chosen], grid, wrong) for name, wrong in edges],
+        "edges": [
+            dataclasses.asdict(
+                looks.edge(
+                    f"{name} of '{trial.name}' in {trial.world.label}",
+                    trial.side.grid[name],
+                    grid[name],
+                    points[chosen][name],
+                    wrong,
+                )
+            )
+            for name, wrong in edges
+        ],
     }
 
 
@@ -69,7 +82,7 @@ def _widen(trial, grid, best, try_out) -> list[tuple[str, str]]:
     each with why that was not possible."""
     edges, new = [], []
     for name, values in grid.items():
-        further = beyond(values, best[name])
+        further = looks.beyond(values, best[name])
         if further is None:
             continue
         wrong = _out_of_range(trial, name, further)
@@ -92,28 +105,3 @@ def _out_of_range(trial: Trial, name: str, value: float) -> str:
     except UserError as error:
         return str(error)
     return ""
-
-
-def beyond(values: list[float], best: float) -> float | None:
-    """The value that comes after `best` at an end of `values`, which rise; None inside of them, and
-    where there is one only."""
-    if len(values) < 2 or best not in (values[0], values[-1]):
-        return None
-    end, before = (values[0], values[1]) if best == values[0] else (values[-1], values[-2])
-    further = end * end / before if end > 0 and before > 0 else 2 * end - before
-    return float(f"{further:.4g}")  # as one writes it
-
-
-def _edge(trial, name, best, grid, wrong: str) -> tuple[bool, str]:
-    """Whether a widened grid has its best value inside, and that in a sentence."""
-    where = f"{name} of '{trial.name}' in {trial.world.label}"
-    value, values = best[name], grid[name]
-    if wrong:
-        return False, f"{where} is best at {value:g}, the end of what was tried, and goes no " \
-                      f"further: {wrong}"  # fmt: skip
-    tried = ", ".join(f"{x:g}" for x in values)
-    if value in (values[0], values[-1]):
-        return False, f"{where} is best at {value:g}, the end of its values after these were " \
-                      f"widened: {tried}."  # fmt: skip
-    return True, f"{where} was best at the end of its values; they were widened to {tried}, and " \
-                 f"{value:g} is best."  # fmt: skip

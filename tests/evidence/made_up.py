@@ -7,7 +7,7 @@ import json
 
 import numpy as np
 
-from experiments.evidence import declare, known
+from experiments.evidence import declare, digests, history
 
 PAPER = declare.Paper(
     "On Made-up Claims", "Doe and Roe", 2026, "2601.00001", "It is better <everywhere>."
@@ -94,7 +94,7 @@ def begun(id, check, attempt=1, changed=(), **more):
     """The record with which an attempt begins."""
     return {
         "format": 2, "event": "begun", "id": id, "track": "value", "kind": "claim",
-        "attempt": attempt, "digest": f"{attempt:012x}", "declared": known.plain(check),
+        "attempt": attempt, "digest": f"{attempt:012x}", "declared": digests.as_json(check),
         "changed": list(changed), "level": 0.975, "seeds": 10, "seed_root": 7, "jax": "0.12.0",
         "jaxrl": "0.1.0", "generator": "pcg", "cores": 2, "device": "cpu x 1", "seconds": 0.0,
         "commit": "0123456789ab", "date": f"2026-12-0{attempt}T10:00:00+00:00", "budget": "full",
@@ -137,7 +137,7 @@ def judged(records):
     """The verdict of the latest; replicated if it held before, unrevised."""
     last = records[-1]
     twice = [r["verdict"] for r in records[-2:]] == ["holds"] * 2
-    return known.Standing(last["verdict"], last["why"], twice and not last["changed"])
+    return history.Standing(last["verdict"], last["why"], twice and not last["changed"])
 
 
 def old(id):

@@ -199,21 +199,24 @@ def test_an_edge_is_widened_once():
     found = tuned(8.0)
     assert found["best"] == {"rate": 10.0}
     assert found["grid"] == {"rate": [0.01, 0.1, 1.0, 10.0]}
-    ((ok, said),) = found["edges"]
-    assert not ok and "is best at 10, the end of its values after these were widened" in said
+    (look,) = found["edges"]
+    assert (
+        not look["ok"] and "is best at 10, at an end of 0.01, 0.1, 1, 10, although" in look["said"]
+    )
     found = tuned(3.0)  # from 1 as far as from 10: 3 is nearer to 10 on no scale
-    ((ok, said),) = found["edges"]
-    assert found["best"] == {"rate": 1.0} and ok
-    assert "widened to 0.01, 0.1, 1, 10, and 1 is best" in said
+    (look,) = found["edges"]
+    assert found["best"] == {"rate": 1.0} and look["ok"]
+    assert "is best at 1, of 0.01, 0.1, 1, 10" in look["said"]
     found = tuned(1e-4)
-    assert found["best"] == {"rate": 0.001} and not found["edges"][0][0]
+    assert found["best"] == {"rate": 0.001} and not found["edges"][0]["ok"]
 
 
 def test_an_edge_that_cannot_be_widened_is_said():
     found = tuned(40.0, {"rate": (1.0, 9.0)})
     assert found["grid"] == {"rate": [1.0, 9.0]} and found["best"] == {"rate": 9.0}
-    ((ok, said),) = found["edges"]
-    assert not ok and "goes no further: optimizer.rate is 81.0; it must be between 0 and 50" in said
+    (look,) = found["edges"]
+    assert not look["ok"]
+    assert "at an end of 1, 9: optimizer.rate is 81.0; it must be between 0 and 50" in look["said"]
 
 
 def test_several_hyper_parameters_are_one_product_and_widen_from_the_best():
@@ -260,12 +263,3 @@ def test_what_is_not_finite_is_never_best():
 def test_what_is_tuned_by_must_be_measured():
     with pytest.raises(UserError, match="Unknown metric of 'one' 'scores'; did you mean 'score'"):
         tuning.tune(stubs.measure, stubs.trial(), KEYS, "scores")
-
-
-def test_the_value_beyond_an_end():
-    assert tuning.beyond([1e-3, 3e-3, 1e-2], 1e-2) == 0.03333
-    assert tuning.beyond([1e-3, 3e-3, 1e-2], 1e-3) == 0.0003333
-    assert tuning.beyond([1e-3, 3e-3, 1e-2], 3e-3) is None
-    assert tuning.beyond([0.0, 0.5, 1.0], 0.0) == -0.5
-    assert tuning.beyond([0.0, 0.5, 1.0], 1.0) == 2.0
-    assert tuning.beyond([0.5], 0.5) is None
