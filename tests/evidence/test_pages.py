@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.evidence import known, pages, pictures, words
+from experiments.evidence import digests, known, pages, pictures, words
 from jaxrl.core.errors import UserError
 from tests.evidence import made_up
 
@@ -156,7 +156,7 @@ def test_records_before_the_harness_are_folded_away(folder):
 
 
 def test_another_metric_and_a_world_are_named():
-    latest = {"values": {"a": {}, "b": {}}, "declared": known.plain(made_up.claim())}
+    latest = {"values": {"a": {}, "b": {}}, "declared": digests.as_json(made_up.claim())}
     system = SYSTEMS["held"]._replace(latest=latest)
     found = made_up.clause("X better than Y by 0.1 in a, b", "better", "b", 0.1, 0.2, 0.05, "holds")
     assert known.said(system, found | {"metric": "final"}) == (
@@ -294,10 +294,3 @@ def test_numbers_have_three_digits_and_lines_are_broken():
         "Policy gradient",
     ]
     assert words.clip("one two three", 9) == "one two…" and words.clip("one", 3) == "one"
-
-
-def test_a_declaration_is_plain_data():
-    said = known.plain(made_up.claim())
-    assert said["sides"]["IQN"]["system"] == "object" and said["worlds"][0]["env"] == "catch"
-    assert said["clauses"][0]["kind"] == "better"
-    assert known.plain(made_up.exact())["tolerance"] == made_up.exact().tolerance
