@@ -79,29 +79,33 @@ def _text(statements: Iterable[ast.stmt]) -> str:
 
 
 def digest(path: Path, read: Read = lambda path: path.read_text(encoding="utf-8")) -> str:
-    """12 hex digits for what the check in `path` computes, with the `_*.py` of its folder that it
-    imports. They change with settings, worlds, clauses and code; not with prose (`PROSE` and the
-    paper), comments, formatting, mutations, and what the check does not use. `read` gives the text
-    of a file, and raises `FileNotFoundError`."""
+    """12 hex digits for what the check in `path` computes, with the `_*.py` that it imports, of its
+    folder or of one beside that. They change with settings, worlds, clauses and code; not with
+    prose (`PROSE` and the paper), comments, formatting, mutations, and what the check does not use.
+    `read` gives the text of a file, and raises `FileNotFoundError`."""
     texts: dict[str, str] = {}
+    own = path.parent.name
+    known = lambda name, folder: name if folder == own else f"{folder}/{name}"
 
-    def add(name: str, root: str = "") -> None:
+    def add(name: str, folder: str = own, root: str = "") -> None:
         try:
-            statements = _statements(read(path.with_name(f"{name}.py")))
+            statements = _statements(read(path.parents[1] / folder / f"{name}.py"))
         except FileNotFoundError:
             if root:
                 raise
             return  # a private name of some other module
         statements = _used(statements, root) if root else statements
-        texts[name] = _text(statements)
+        texts[known(name, folder)] = _text(statements)
         for node in (part for statement in statements for part in ast.walk(statement)):
             if isinstance(node, ast.Import | ast.ImportFrom):
-                modules = [getattr(node, "module", None) or "", *(n.name for n in node.names)]
-                for module in (module.rpartition(".")[2] for module in modules):
-                    if module.startswith("_") and module not in texts:
-                        add(module)
+                package = getattr(node, "module", None) or ""
+                for module in (package, *(f"{package}.{n.name}" for n in node.names)):
+                    *outer, last = module.split(".")
+                    beside = outer[-1] if outer and outer[-1] else folder
+                    if last.startswith("_") and known(last, beside) not in texts:
+                        add(last, beside)
 
-    add(path.stem, "CHECK")
+    add(path.stem, root="CHECK")
     return hashed(texts.pop(path.stem), *(f"{name}\n{texts[name]}" for name in sorted(texts)))
 
 

@@ -44,8 +44,10 @@ def claim(**more):
 
 
 def digest(tmp_path, check=CHECK, values=VALUES):
-    (tmp_path / "_values.py").write_text(values)
-    path = tmp_path / "check.py"
+    folder = tmp_path / "planted_track"
+    folder.mkdir(exist_ok=True)
+    (folder / "_values.py").write_text(values)
+    path = folder / "check.py"
     path.write_text(check)
     return digests.digest(path)
 
@@ -108,12 +110,18 @@ def test_a_helper_counts(tmp_path):
     before = digest(tmp_path)
     assert digest(tmp_path, values=VALUES.replace("Shared.", "Of all.") + "# a note") == before
     assert digest(tmp_path, values=VALUES.replace("0.9", "0.8")) != before
-    imported = VALUES + "from experiments.systems.planted_track import _more\n"
-    (tmp_path / "_more.py").write_text("X = 1")
-    one = digest(tmp_path, values=imported)
-    (tmp_path / "_more.py").write_text("X = 2")
-    assert one != digest(tmp_path, values=imported)
     assert len(before) == 12
+
+
+@pytest.mark.parametrize("track", ["planted_track", "another_track"])
+@pytest.mark.parametrize("line", ["from {} import _more", "from {}._more import X"])
+def test_a_helper_of_a_helper_counts_and_one_of_another_track(tmp_path, track, line):
+    (tmp_path / track).mkdir()
+    imported = VALUES + line.format(f"experiments.systems.{track}") + "\n"
+    (tmp_path / track / "_more.py").write_text("X = 1")
+    one = digest(tmp_path, values=imported)
+    (tmp_path / track / "_more.py").write_text("X = 2")
+    assert one != digest(tmp_path, values=imported)
 
 
 def test_seeds_come_from_the_declaration():

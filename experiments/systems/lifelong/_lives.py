@@ -1,116 +1,122 @@
-"""The lives that the checks of this track compare: three corners to go to, one after the other.
-
-Two components are there in every life and switched by their strength, which at 0 is exactly none:
-so all combinations of them, and all seeds, are one program."""
+"""The life that the checks of lifelong learning compare: four corners of a room to go to, one after
+the other, each of which is the wrong one in all other tasks."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
+from experiments.evidence.declare import Trial, World
+from experiments.evidence.measure import configured
 from jaxrl import envs
-from jaxrl.core import settings
-from jaxrl.core.train import Run, start, train
-from jaxrl.core.types import Algorithm, Key
-from jaxrl.evaluation.lifelong import History
-from jaxrl.systems.lifelong.lifelong import Config, lifelong
-from jaxrl.tasks.basic import Schedule
+from jaxrl.core import trees
+from jaxrl.core.train import start, train
+from jaxrl.core.types import Algorithm, Array, Environment, Key
+from jaxrl.evaluation import lifelong as worth
+from jaxrl.systems.lifelong import lifelong
 
-SWITCHED = ("replay", "ewc")
-STRENGTH = {"replay": ("replay.clone.rate", 3e-3), "ewc": ("ewc.weight", 100.0)}
-TASKS = (0, 2, 1)
-CONFIG = settings.replace(
-    Config(
-        values=TASKS,
-        windows=10,
-        periods=3,
-        episodes=32,
-        measure="success",
-        components=SWITCHED,
-    ),
-    {
-        "ppo.rollouts.num_envs": 32,
-        "ppo.rollouts.num_steps": 32,
-        "ppo.passes.minibatches": 2,
-        "ppo.torso.hidden": (32, 32),
-        "ppo.optimizer.learning_rate": 3e-3,
-        "ppo.discount": 0.95,
-        "ppo.entropy_weight": 0.02,
-    },
-)
-TINY = settings.replace(
-    CONFIG,
-    {
-        "ppo.rollouts.num_envs": 4,
-        "ppo.rollouts.num_steps": 8,
-        "ppo.passes.minibatches": 1,
-        "ppo.passes.epochs": 1,
-        "ppo.torso.hidden": (4,),
-        "windows": 1,
-        "periods": 2,
-        "episodes": 2,
-        "ewc.samples": 2,
-        "replay.capacity": 8,
-        "replay.replays": 2,
-        "replay.clone.steps": 1,
-    },
-)
+TASKS, PERIODS, WINDOWS, ENVS, STEPS = (0, 2, 1, 3), 3, 12, 16, 32
+LIFE = len(TASKS) * PERIODS * WINDOWS * ENVS * STEPS  # environment steps
+SETTINGS = {
+    "values": TASKS,
+    "periods": PERIODS,
+    "windows": WINDOWS,
+    "episodes": 16,
+    "measure": "success",
+    "max_tasks": len(TASKS),
+    "ppo.rollouts.num_envs": ENVS,
+    "ppo.rollouts.num_steps": STEPS,
+    "ppo.passes.minibatches": 2,
+    "ppo.torso.hidden": (32, 32),
+    "ppo.optimizer.learning_rate": 3e-3,
+    "ppo.discount": 0.95,
+    "ppo.entropy_weight": 0.02,
+    "replay.replays": ENVS,
+    "replay.clone.rate": 1e-3,
+    "ewc.weight": 30.0,
+}
+TINY = {
+    "periods": 2,
+    "windows": 1,
+    "episodes": 2,
+    "ppo.rollouts.num_envs": 4,
+    "ppo.rollouts.num_steps": 8,
+    "ppo.passes.minibatches": 1,
+    "ppo.passes.epochs": 1,
+    "ppo.torso.hidden": (4,),
+    "ewc.samples": 2,
+    "replay.capacity": 8,
+    "replay.replays": 2,
+    "replay.clone.steps": 1,
+}
 
 
-def life(config: Config, *more: str) -> Algorithm:
-    """The life with both switched components and `more`."""
-    return lifelong(
-        envs.make("corners"), dataclasses.replace(config, components=(*SWITCHED, *more))
-    )
+def corners(low: float, high: float) -> World:
+    """The life as a world, whose metric lies between `low` and `high`."""
+    return World("corners", LIFE, low, high, params={"size": 7}, settings=SETTINGS)
 
 
-def strengths(on: Sequence[str]) -> dict[str, float]:
-    """The hyper-parameters that switch the components `on`, and the others off."""
-    return {field: value * (name in on) for name, (field, value) in STRENGTH.items()}
+class Life:
+    """PPO in a life of tasks, as a side of a claim."""
 
+    name = "lifelong"
+    Config = lifelong.Config
 
-def only(run: Run, task: jax.Array) -> Run:
-    """`run`, all of whose tasks are the one of number `task`: an expert's."""
-
-    def repeat(x):
-        if not isinstance(x, Schedule):
-            return x
-        same = lambda p: jnp.broadcast_to(p[jnp.maximum(task, 0)], p.shape)
-        params = jax.tree.map(lambda p: jnp.where(task < 0, p, same(p)), x.params)
-        return Schedule(params, x.windows)
-
-    return jax.tree.map(repeat, run, is_leaf=lambda x: isinstance(x, Schedule))
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def _histories(algorithm: Algorithm, steps: int, keys: Key, hyper, task) -> History:
-    def one(key, hyper, task):
-        run = only(start(algorithm, key, hyper), task)
-        return train(algorithm, run, steps)[0].state.history
-
-    return jax.vmap(one)(keys, hyper, task)
+    def __call__(self, env: Environment, config: lifelong.Config) -> Algorithm:
+        return lifelong.lifelong(env, config)
 
 
 def histories(
-    config: Config, more: Sequence[str], variants: Mapping[str, Sequence[str]], keys: Key
-) -> dict[str, History]:
-    """Lives of the `variants` (name -> the switched components that are on; `expert 0` and so on:
-    that task alone), each with every one of `keys` [seeds], all in one program: [seeds] each."""
-    members = [(keys[i], name) for name in variants for i in range(len(keys))]
-    hyper = [strengths(variants[name]) for _, name in members]
-    hyper = {k: jnp.float32([h[k] for h in hyper]) for k in hyper[0]}
-    expert = lambda name: int(name.split()[1]) if name.startswith("expert ") else -1
-    task = jnp.int32([expert(name) for _, name in members])
-    steps = len(config.values) * config.periods * config.rounds
-    stacked = _histories(
-        life(config, *more), steps, jnp.stack([k for k, _ in members]), hyper, task
-    )
-    part = lambda i: jax.tree.map(
-        lambda x: np.asarray(x[i * len(keys) : (i + 1) * len(keys)]), stacked
-    )
-    return {name: part(i) for i, name in enumerate(variants)}
+    trial: Trial, keys: Key, hyper: Mapping[str, Any], reborn: Array
+) -> tuple[worth.History, Array]:
+    """What was evaluated in lives, each with its key of `keys` [runs] and its value of each of
+    `hyper` [runs], in one program; and the environment steps that each of them took, [runs].
+
+    reborn: bool [runs]: whether the agent is as it was at first before each task, so that each is
+        learnt by an expert that knows no other.
+    """
+    config = configured(trial, TINY if trial.tiny else {})
+    env = envs.make(trial.world.env, **trial.world.params)
+    algorithm = trial.side.system(env, config)
+    tasks = len(config.values) * config.rounds
+    found = _histories(algorithm, tasks, config.periods, keys, dict(hyper), reborn)
+    return found, jnp.full(len(keys), tasks * config.periods * algorithm.frames, jnp.float32)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def _histories(algorithm, tasks, periods, keys, hyper, reborn):
+    def one(key, hyper, reborn):
+        first = start(algorithm, key, hyper)
+
+        def task(run, _):
+            inner = run.state.inner
+            agent = trees.where(reborn, first.state.inner.agent, inner.agent)
+            inner = dataclasses.replace(inner, agent=agent)
+            run = dataclasses.replace(run, state=dataclasses.replace(run.state, inner=inner))
+            return train(algorithm, run, periods)[0], None
+
+        return jax.lax.scan(task, first, None, tasks)[0].state.history
+
+    return jax.vmap(one)(keys, hyper, reborn)
+
+
+@jax.jit
+@jax.vmap
+def scores(history: worth.History) -> dict[str, Array]:
+    """Of each life [runs], means over its tasks: `performance`, how it ends; `kept`, 1 less what is
+    forgotten; `maintenance`; `final`, what each task reached when it was last learnt; and
+    `untrained`, what all had before."""
+    lost, last = worth.forgetting(history), worth.performance(history)
+    learnt = worth.per_task(last.value + lost.value, last.exists)
+    return {
+        "performance": last.mean().value(),
+        "kept": 1.0 - lost.mean().value(),
+        "maintenance": worth.performance_maintenance(history).mean().value(),
+        "final": learnt.mean().value(),
+        "untrained": history.returns[0].mean(),
+    }
