@@ -163,8 +163,10 @@ CHECK = Exact(
         Mutation(
             "advantages reach past the ends of episodes",
             "jaxrl.losses:gae",
-            lambda gae: lambda reward, value, after, terminated, done, *rest: gae(
-                reward, value, after, terminated, jnp.zeros_like(done), *rest
+            lambda gae: (
+                lambda reward, value, after, terminated, done, *rest: gae(
+                    reward, value, after, terminated, jnp.zeros_like(done), *rest
+                )
             ),
         ),
         Mutation(
