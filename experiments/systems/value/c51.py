@@ -16,7 +16,7 @@ SETTINGS |= {"hidden": (64,), "optimizer.name": "adam", "optimizer.eps": 0.01 / 
 
 def game(name: str, high: float) -> World:
     return World(
-        f"minatar_{name}", 16_512, 0.0, high, params={"time_limit": 500}, episodes=8, name=name
+        f"minatar_{name}", 24_832, 0.0, high, params={"time_limit": 500}, episodes=8, name=name
     )
 
 
@@ -30,7 +30,8 @@ CHECK = Claim(
         "far higher mean and median scores than DQN, and more atoms are better.",
     ),
     claim="Learning the distribution of returns instead of their mean makes DQN learn better.",
-    left_out="Atari and its 200 million frames; numbers of atoms between 2 and 51.",
+    left_out="Atari and its 200 million frames; numbers of atoms between 2 and 51; the "
+    "games of MinAtar that DQN does not begin to learn in 25 thousand steps.",
     parts=(
         "jaxrl/systems/value/c51.py",
         "jaxrl/systems/value/dqn.py",
@@ -39,7 +40,7 @@ CHECK = Claim(
         "jaxrl/losses/distributions/distributional.py",
     ),
     metric=Metric("score", 0.0, 20.0),
-    worlds=(game("asterix", 10.0), game("breakout", 10.0), game("space_invaders", 20.0)),
+    worlds=(game("breakout", 10.0), game("space_invaders", 20.0)),
     sides={
         "C51": Side(c51, SETTINGS, GRID),
         "DQN": Side(dqn, SETTINGS, GRID, "It descends by Adam, as C51 does."),
