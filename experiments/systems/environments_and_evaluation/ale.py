@@ -117,8 +117,8 @@ CHECK = Claim(
     claim="With one setting for both games, tuned on none, agents that learn (DQN, PPO) or plan "
     "(UCT) beat random and constant actions.",
     left_out="Atari; tuning on training games; Asterix, Freeway and Seaquest, which take DQN "
-    "more steps to learn; linear Sarsa and its features; breadth-first search; the baseline that perturbs a "
-    "constant action.",
+    "more steps to learn; linear Sarsa and its features; breadth-first search; the baseline "
+    "that perturbs a constant action.",
     parts=(
         "jaxrl/envs/pixels/",
         "jaxrl/systems/policy_gradient/ppo.py",
