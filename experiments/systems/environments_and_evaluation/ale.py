@@ -66,7 +66,7 @@ def measure(trial: Trial, keys: Key, hyper: Mapping[str, Any]) -> Measured:
     """Mean returns at the end [runs], and of who learns at the beginning."""
     if trial.name == "UCT":
         env = envs.make(trial.world.env, **trial.world.params)
-        steps = 3 if trial.tiny else env.max_steps
+        steps: Any = 3 if trial.tiny else env.max_steps
         plan = jax.vmap(lambda key: planned(env, key, 1 if trial.tiny else 4, steps))
         return {"final": jax.jit(plan)(keys)}
     if trial.name == BASELINE:
