@@ -349,15 +349,3 @@ def test_a_tiny_budget_gives_finite_figures(system, no_training):
     ):
         assert len(figure["per_seed"]) == record["seeds"] > 0
         assert np.isfinite(figure["per_seed"]).all(), figure["name"]
-
-
-# ------------------------------------------------------------------------------- A2C is PPO
-
-
-@pytest.mark.slow
-def test_a2c_is_ppo_as_long_as_there_is_one_epoch():
-    module = run.importlib.import_module("experiments.systems.policy_gradient.a2c_is_ppo")
-    found = module.differences(jax.random.split(random.key(1), 2), 4)
-    assert np.max(found["PPO with matched settings"]) <= 1e-6
-    assert np.max(found["A2C of jaxrl"]) <= 1e-6
-    assert np.min(found["PPO with two epochs"]) > 1e-3
