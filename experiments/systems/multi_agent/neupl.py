@@ -122,7 +122,7 @@ CHECK = Claim(
     measure=measure,
     tuning_seeds=4,
     seeds=12,
-    minutes=9,
+    minutes=10,
     mutations=(
         Mutation(
             "payoffs have the wrong sign",
