@@ -76,4 +76,6 @@ def test_a_population_is_as_close_as_its_own_equilibrium():
     best = np.stack([1 - bet, bet], -1)
     found = neupl.equilibrium(game, jnp.asarray(np.stack([game.uniform, best])))
     np.testing.assert_allclose(found, 1, atol=0.01)
-    np.testing.assert_allclose(neupl.equilibrium(game, game.uniform[None]), 0, atol=1e-5)
+    np.testing.assert_allclose(
+        neupl.equilibrium(game, jnp.asarray(game.uniform)[None]), 0, atol=1e-5
+    )
