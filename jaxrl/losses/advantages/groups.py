@@ -222,7 +222,8 @@ def role_conditioned_advantage(reward: Array, role: Array, baseline: Array) -> A
     Args:
       reward: [...], an episode's return for one player.
       role: [...], integers from 0 to R - 1: which role of which game.
-      baseline: [R], kept by `role_baseline_update`. The paper updates it before it is used.
+      baseline: [R], kept by `role_baseline_update`. The authors' code updates it after it was used,
+        the paper's algorithm 1 before.
     Returns: [...].
     Gradients: none flows into `baseline`.
     Source: Liu et al., 2025, "SPIRAL: self-play on zero-sum games incentivizes reasoning via

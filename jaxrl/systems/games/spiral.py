@@ -2,9 +2,14 @@
 zero-sum game, and learns by REINFORCE with an advantage for each role.
 
 Every move of player p in an episode with outcome R is reinforced by A = R_p - b[role], where b is a
-moving average of what this role of this game gets, updated first (their role-conditioned advantage
-estimation, RAE). The paper trains a language model with Adam on whole answers; here a move is one
-action of a small network, an entropy bonus may be added, and there is no format penalty.
+moving average of what this role of this game got before (their role-conditioned advantage
+estimation, RAE). As in the authors' code, the average sees a game after it has served that game's
+advantage, which so stays unbiased; their algorithm 1 has it the other way round. One step of the
+average is taken for the mean of an update's games, where theirs takes one for each game. A baseline
+that both roles share would be none: in a zero-sum game what they get averages to 0.
+
+The paper trains a language model with Adam on whole answers; here a move is one action of a small
+network, an entropy bonus may be added, and there is no format penalty.
 """
 
 from __future__ import annotations
@@ -34,9 +39,8 @@ class Config:
     optimizer: Optimizer = Optimizer(learning_rate=1e-6, max_grad_norm=1.0, beta2=0.95)
     """Adam, constant 1e-6, for a language model: the authors' run script; beta 2 and the norm are
     the defaults of their trainer (Oat). A small network needs a step size about 1e-3."""
-    baseline: str = static("role", choices=("role", "shared", "none"))
-    """What is subtracted from an outcome: the moving average of its role, one shared by both roles
-    of a game, or none."""
+    baseline: str = static("role", choices=("role", "none"))
+    """What is subtracted from an outcome: the moving average of its role, or nothing."""
     decay: float = hyper(0.95, low=0, high=1)
     """How much of a baseline stays after one more update's games (their alpha)."""
     entropy_weight: float = hyper(0.01, low=0)
@@ -63,30 +67,25 @@ def played(role: Array, mask: Array, num_roles: int) -> Array:
 
 def recipe(env: Environment, config: Config) -> Recipe:
     num_roles = example_timestep(env, agents=True).reward.shape[1]
-    # Where roles share a baseline, both players of one game do: roles 2 g and 2 g + 1.
-    roles = np.arange(num_roles)  # not a JAX array: the builder may be called while tracing
-    pool = roles // 2 * 2 if config.baseline == "shared" else roles
 
     def judge(net, batch):
-        """R_p - b[role], of baselines that saw this update's games (algorithm 1)."""
+        """R_p - b[role], of baselines that have not seen this update's games."""
         mask, role = batch.mask, batch.transitions.timestep.role
         total, mine = outcomes(batch.transitions, mask)
-        baseline = net.extra
-        if config.baseline != "none":
-            # One step for the mean of all games of an update, which came from one policy.
-            took_part = played(role, mask, num_roles)
-            members = jax.nn.one_hot(pool, num_roles)
-            count = took_part.sum(0) @ members
-            average = (total * took_part).sum(0) @ members / jnp.maximum(count, 1)
-            baseline = losses.role_baseline_update(
-                baseline, average, jnp.arange(num_roles), net.hyper.decay, count > 0
-            )
-        advantage = losses.role_conditioned_advantage(mine, jnp.asarray(pool)[role], baseline)
-        net = net.replace(extra=baseline).report(
+        advantage = losses.role_conditioned_advantage(mine, role, net.extra)
+        net = net.report(
             advantage_square=losses.masked_mean(jnp.square(advantage), mask),
-            **{f"baseline_{i}": baseline[pool[i]] for i in range(num_roles)},
+            **{f"baseline_{i}": net.extra[i] for i in range(num_roles)},
         )
-        return net, advantage
+        if config.baseline == "none":
+            return net, advantage
+        # One step for the mean of all games of an update, which came from one policy.
+        took_part = played(role, mask, num_roles)
+        average = losses.masked_mean(total, took_part, axis=0)
+        baseline = losses.role_baseline_update(
+            net.extra, average, jnp.arange(num_roles), net.hyper.decay, took_part.any(0)
+        )
+        return net.replace(extra=baseline), advantage
 
     return dataclasses.replace(
         on_episodes(env, config, judge, record=("logits",)),
