@@ -73,8 +73,8 @@ CHECK = Claim(
         not_worse("GPG", "GRPO", 0.05),
         better("GPG", "neither", of_mechanism=True),
     ),
-    seeds=32,
-    tuning_seeds=8,
+    seeds=24,
+    tuning_seeds=6,
     minutes=8.0,
     measure=learn,
     notes="Each seed has a warm-up of its own, supervised until a fifth of its answers are right, "
