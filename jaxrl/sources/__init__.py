@@ -3,6 +3,7 @@
 from jaxrl.sources.dataset import dataset, mixed
 from jaxrl.sources.demonstrations import played_by
 from jaxrl.sources.episodes import episodes
+from jaxrl.sources.kept_groups import kept_groups
 from jaxrl.sources.recorded import recorded
 from jaxrl.sources.rehearsal import rehearsal
 from jaxrl.sources.replay import replay
@@ -12,6 +13,7 @@ from jaxrl.sources.samplers import proportional
 __all__ = [
     "dataset",
     "episodes",
+    "kept_groups",
     "mixed",
     "played_by",
     "proportional",

@@ -1,79 +1,99 @@
-"""What the checks of token methods share: a transformer that was warmed up on sums and is not yet
-sure of them, from which every method goes on."""
+"""What the checks of token methods share: a small transformer that learns sums from an expert until
+it gives one right answer in `HALFWAY`, from where every method goes on. Each seed has a warm-up of
+its own, the same for all sides."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Mapping
 from typing import Any
 
 import jax
-import numpy as np
+import jax.numpy as jnp
 
-from experiments.systems.check import Budget, Figure, figure
+from experiments.evidence.declare import Measured, Trial
+from experiments.evidence.measure import configured
 from jaxrl import envs
-from jaxrl.core import metrics as m
+from jaxrl.core import trees
+from jaxrl.core.errors import UserError
 from jaxrl.core.learn import take_over
 from jaxrl.core.settings import replace
 from jaxrl.core.train import Run, start, train
-from jaxrl.core.types import Algorithm, Key, Tree
-from jaxrl.evaluation.pass_at_k import pass_at_k
-from jaxrl.kit import System
+from jaxrl.core.types import Algorithm, Environment, Key, Tree
+from jaxrl.evaluation.pass_at_k import correct_answers, pass_at_k
 from jaxrl.systems.tokens.token_supervised import token_supervised
 
-ENV = envs.make("addition", digits=2)  # 10,000 prompts
-SIZES = {"recurrent": 32, "transformer": 2, "attention_heads": 2}
-WARM_UP = {"num_envs": 128, "learning_rate": 3e-3}
-WARM_UP_UPDATES = 600
+SIZES = {"recurrent": 32, "transformer": 1, "attention_heads": 2}
+WARM_UP = SIZES | {"num_envs": 64, "optimizer.learning_rate": 3e-3}
+HALFWAY, PARTS, UPDATES = 0.2, 15, 10  # a warm-up's goal, and how often it is looked at
 KS = (1, 8)
-REPORTED = ("episode_return", "entropy", "kl_to_reference")
 
 
-def built(system: System, settings: Mapping[str, Any]) -> Algorithm:
-    """A token policy of the checks' size with these settings, by unique endings of their names."""
-    return system(ENV, replace(system.Config(), SIZES | dict(settings)))
+def pieces(trial: Trial, *changes: Mapping[str, Any]) -> tuple[Environment, Algorithm, Any, int]:
+    """The world of a trial; a warm-up there; its side, with each of `changes` for an equal part of
+    the steps; and how many updates are a part. Raises `UserError` where steps are left over."""
+    env = envs.make(trial.world.env, **trial.world.params)
+    warm_up = token_supervised(env, replace(token_supervised.Config(), WARM_UP))
+    config = configured(trial)
+    sides = tuple(trial.side.system(env, replace(config, change)) for change in changes or ({},))
+    updates, rest = divmod(trial.env_steps, len(sides) * sides[0].frames)
+    if rest:
+        raise UserError(f"{trial.env_steps} environment steps are no whole updates.")
+    return env, warm_up, sides, 1 if trial.tiny else updates
 
 
-@functools.partial(jax.jit, static_argnums=(1, 2))
-def _warmed_up(keys: Key, algorithm: Algorithm, updates: int) -> Tree:
-    one = lambda key: train(algorithm, start(algorithm, key), updates)[0].state.agent
-    return jax.vmap(one)(keys)
+def learn(
+    trial: Trial, keys: Key, hyper: Mapping[str, Any], *changes: Mapping[str, Any]
+) -> Measured:
+    """Of each run pass@1 and pass@8 after the trial's environment steps (those of the warm-up are
+    not counted) by the side, with each of `changes` for an equal part of them; pass@1 before and
+    after is `untrained` and `final`. Estimated from `episodes` prompts, 16 answers each."""
+    env, warm_up, sides, updates = pieces(trial, *changes)
+    prompts, parts = (4, 1) if trial.tiny else (trial.world.episodes, PARTS)
+    found = dict(_learnt(env, warm_up, sides, updates, prompts, parts, keys, dict(hyper)))
+    frames = sum(side.frames for side in sides) * updates
+    return found | {"env_steps": jnp.full(len(keys), frames, jnp.float32)}
 
 
-@functools.partial(jax.jit, static_argnums=(2, 3, 4, 5))
-def _went_on(keys, agents, algorithm, updates, prompts, samples):
-    def one(key, agent):
-        key, test_key = jax.random.split(key)
-        run = start(algorithm, key)
-        run = Run(take_over(run.state, agent), run.key, run.step)
-        run, row = train(algorithm, run, updates)
-        found = pass_at_k(ENV, algorithm.policy(run.state), test_key, KS, prompts, samples)
-        values = m.values(row)
-        return run.state.agent, {f"pass@{k}": x for k, x in found.items()} | {
-            name: values[name] for name in REPORTED
-        }
+@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3, 4, 5))
+def _learnt(env, warm_up, sides, updates, prompts, parts, keys, hyper):
+    def one(key, hyper):
+        key, warm_up_key, before_key, after_key = jax.random.split(key, 4)
+        agent = _warmed_up(env, warm_up, parts, prompts, warm_up_key)
+        runs = [start(side, jax.random.fold_in(key, i), hyper) for i, side in enumerate(sides)]
+        agent = gone_on(runs[0].state.agent, agent)
+        policy = sides[0].policy(take_over(runs[0].state, agent))
+        before = pass_at_k(env, policy, before_key, KS, prompts, 16)
+        for side, run in zip(sides, runs, strict=True):
+            run, _ = train(side, Run(take_over(run.state, agent), run.key, run.step), updates)
+            agent = run.state.agent
+        after = pass_at_k(env, sides[-1].policy(run.state), after_key, KS, prompts, 16)
+        found = {f"pass@{k}": x for k, x in after.items()}
+        return found | {"untrained": before[1], "final": after[1], "untrained pass@8": before[8]}
 
-    return jax.vmap(one)(keys, agents)
-
-
-def warmed_up(keys: Key, budget: Budget) -> Tree:
-    """Agent states after supervised learning, [seeds]."""
-    return _warmed_up(keys, built(token_supervised, WARM_UP), budget.choose(2, WARM_UP_UPDATES))
+    return jax.vmap(one)(keys, hyper)
 
 
-def went_on(
-    keys: Key, agents: Tree, algorithm: Algorithm, updates: int, budget: Budget
-) -> tuple[Tree, dict[str, np.ndarray]]:
-    """Agent states [seeds] after `updates` more of `algorithm`, and by name, [seeds]: pass@1 and
-    pass@8 at the end, and means over the training of what an update reports. Seed i has the same
-    keys whatever the method, so that methods are paired."""
-    prompts, samples = budget.choose((4, 8), (256, 16))
-    agents, found = _went_on(keys, agents, algorithm, updates, prompts, samples)
-    return agents, {name: np.asarray(x, np.float64) for name, x in found.items()}
+def gone_on(agent: Any, before: Any) -> Any:
+    """An agent's state with the policy and the reference of another's, whose optimizer may be
+    another one."""
+    old, new = before.parts["actor_critic"], agent.parts["actor_critic"]
+    new = dataclasses.replace(new, params=old.params, target=old.target)
+    return dataclasses.replace(agent, parts=agent.parts | {"actor_critic": new})
 
 
-def warm_up_details(keys: Key, agents: Tree, algorithm: Algorithm, budget: Budget) -> list[Figure]:
-    """pass@1 and pass@8 [seeds] of the agents that all methods go on from, `algorithm` among
-    them."""
-    found = went_on(keys, agents, algorithm, 0, budget)[1]
-    return [figure(f"pass@{k}: warm-up", found[f"pass@{k}"], rate=True) for k in KS]
+def _warmed_up(env: Environment, warm_up: Algorithm, parts: int, prompts: int, key: Key) -> Tree:
+    """The agent's state as it is when first so many answers are right."""
+    key, train_key = jax.random.split(key)
+
+    def part(carry, key):
+        run, agent, enough = carry
+        run, _ = train(warm_up, run, UPDATES)
+        agent = trees.where(enough, agent, run.state.agent)
+        right = correct_answers(env, warm_up.policy(run.state), key, prompts, 4).mean()
+        return (run, agent, enough | (right >= HALFWAY)), right
+
+    run = start(warm_up, train_key)
+    begun = run, run.state.agent, jnp.bool_(False)
+    return jax.lax.scan(part, begun, jax.random.split(key, parts))[0][1]

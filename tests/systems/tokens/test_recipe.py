@@ -59,6 +59,7 @@ def table(seed):
     return np.random.default_rng(seed).normal(-1.0, 0.4, (T, B)).astype(np.float32)
 
 
+BEGUN, LEARNT = {"weight": jnp.zeros(2)}, {"weight": jnp.ones(2)}
 NOW, ACTED, REFERENCE, ENTROPY = map(table, range(4))
 VALUE = np.broadcast_to(table(4)[0], (T, B))
 
@@ -106,13 +107,22 @@ def updated(system, **changes):
     found = types.SimpleNamespace(followed=False, recipe=recipe)
 
     def follow():
-        found.followed = True
+        found.followed, found.parts = True, LEARNT
+        return types.SimpleNamespace(parts=LEARNT, replace=put)
+
+    def put(parts):
+        found.parts = parts
+        return types.SimpleNamespace(report=lambda **reports: types.SimpleNamespace(feed=feed))
+
+    def feed(waits):
+        found.waits = waits
 
     def passes(settings, batch, turn, stop=None):
         found.batch, found.turn, found.stop = batch, turn, stop
         return types.SimpleNamespace(follow=follow)
 
     found.net = types.SimpleNamespace(
+        parts=BEGUN,
         hyper=Values({n: jnp.asarray(v) for n, v in hypers(config).items()}),
         target=types.SimpleNamespace(actor_critic=speaks(REFERENCE)),
         actor_critic=speaks(NOW),
@@ -158,6 +168,15 @@ def test_pass_at_k_judges_by_its_k():
     expected = np.asarray(judge(jnp.asarray(RETURNS.reshape(3, 4) > 0), 2)).reshape(-1)
     np.testing.assert_allclose(x.advantage, np.broadcast_to(expected, (T, B)), rtol=1e-6)
     assert not np.allclose(expected, judge(jnp.asarray(RETURNS.reshape(3, 4) > 0), 3).reshape(-1))
+
+
+@pytest.mark.parametrize(("threshold", "waits"), [(0.0, False), (0.66, False), (0.67, True)])
+def test_gpg_waits_for_enough_groups_with_a_signal(threshold, waits):
+    """Two of three have one; what comes after their ends is none."""
+    found = updated(gpg, informative=threshold)
+    assert bool(found.waits) == waits
+    expected = BEGUN if waits else LEARNT
+    np.testing.assert_array_equal(found.parts["weight"], expected["weight"])
 
 
 @pytest.mark.slow
