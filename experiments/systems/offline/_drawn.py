@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrl import losses
 from jaxrl.core import hyper as hypers
 from jaxrl.core import metrics, spaces, trees
 from jaxrl.core.learn import LearnerState, learn
@@ -68,10 +69,11 @@ class OnDrawn:
 def _built(system: Any, env: Environment, config: Any) -> Algorithm:
     agent = normalized(system.agent(env, config), env, config)
     updates, data = system.updates(config), config.data
-    return learn(agent, source(env, data, data.updates * data.batch_size // updates), updates)
+    size = data.updates * data.batch_size // updates
+    return learn(agent, source(env, data, config.discount, size), updates)
 
 
-def source(env: Environment, data: Any, size: int) -> Source:
+def source(env: Environment, data: Any, discount: float, size: int) -> Source:
     """Batches of `size` from a drawn set less what is held out. Steps are gradient steps."""
 
     def collect(state: Drawn, policy, key):
@@ -84,13 +86,14 @@ def source(env: Environment, data: Any, size: int) -> Source:
         column = jax.random.randint(keys[1], (size,), 0, STREAMS - HELD_OUT)
         return Batch(jax.tree.map(lambda x: x[row, column], state.transitions), frames=fresh)
 
-    init = lambda key, hyper, policy: draw(env, data.name, key)
+    init = lambda key, hyper, policy: draw(env, data.name, discount, key)
     return Source(f"drawn({data.name})", init, collect, sample, frames=data.updates)
 
 
-def draw(env: Environment, kind: str, key: Key, tiny: bool = False) -> Drawn:
+def draw(env: Environment, kind: str, discount: float, key: Key, tiny: bool = False) -> Drawn:
     """A set as `datasets.making` makes them, all of it from `key`: medium-replay, medium, expert,
-    or mixed, the last two together. A tiny one is of a training run that is too short."""
+    or mixed, the last two together. Its extras are what came of each action, which
+    Uni-O4 learns from. A tiny one is of a training run that is too short."""
     how = making.recipe(env)
     algorithm = ppo(env, how.agent)
     assert algorithm.agent is not None and algorithm.source is not None
@@ -131,20 +134,25 @@ def draw(env: Environment, kind: str, key: Key, tiny: bool = False) -> Drawn:
         x = jax.tree.map(lambda *x: jnp.concatenate(x), *parts)
         rows = jnp.int32(len(x.reward))
     action = spaces.clip(env.action_space, x.action)  # as a world does
-    x = dataclasses.replace(x, action=action, task=(), extras={})
+    nothing = jnp.zeros(STREAMS)
+    came = {
+        "next_action": jax.tree.map(lambda x: jnp.roll(x, -1, 0), action),
+        "return": losses.discounted_returns(x.reward, x.done, nothing, discount),
+    }
+    x = dataclasses.replace(x, action=action, task=(), extras=came)
     # Episodes of all streams begin and end together, unless one terminates.
     rows = jnp.maximum(1, rows // env.max_steps) * env.max_steps
     return Drawn(x, rows, jnp.float32(0))
 
 
-def drawn(env: Environment, kind: str, keys: Key, tiny: bool = False) -> Drawn:
+def drawn(env: Environment, kind: str, discount: float, keys: Key, tiny: bool = False) -> Drawn:
     """The sets of `keys` [runs]."""
-    return once(_draw, keys, env, kind, tiny)
+    return once(_draw, keys, env, kind, discount, tiny)
 
 
-@functools.partial(jax.jit, static_argnums=(1, 2, 3))
-def _draw(keys, env, kind, tiny):
-    return jax.vmap(lambda key: draw(env, kind, key, tiny))(keys)
+@functools.partial(jax.jit, static_argnums=(1, 2, 3, 4))
+def _draw(keys, env, kind, discount, tiny):
+    return jax.vmap(lambda key: draw(env, kind, discount, key, tiny))(keys)
 
 
 def once(compute: Callable[..., Any], keys: Key, *more: Hashable) -> Any:

@@ -30,7 +30,8 @@ def learned(trial: Trial, keys, hyper) -> Measured:
     """Mean greedy returns [runs] at the end, of cloning where it errs least on the actions of
     episodes that were held out, and at the beginning."""
     env, algorithm = measure.built(trial)
-    data = _drawn.drawn(env, measure.configured(trial).data.name, keys, trial.tiny)
+    config = measure.configured(trial)
+    data = _drawn.drawn(env, config.data.name, config.discount, keys, trial.tiny)
     points, steps = (1, 1) if trial.tiny else measure.parts(trial, algorithm)
     episodes = 2 if trial.tiny else trial.world.episodes
     stopped = trial.name == "cloning"

@@ -57,9 +57,9 @@ def improved(trial: Trial, keys, hyper) -> Measured:
     first = measure.built(dataclasses.replace(trial, side=Side(FIRST)))[1]
     config = measure.configured(trial)
     points, steps = (1, 1) if trial.tiny else measure.parts(trial, first)
-    what = env, config.data.name, trial.tiny
-    agents = _drawn.once(_supervised, keys, first, *what, points, steps)
-    data = _drawn.drawn(env, config.data.name, keys, trial.tiny)
+    kind, discount = config.data.name, config.discount
+    agents = _drawn.once(_supervised, keys, first, env, kind, discount, trial.tiny, points, steps)
+    data = _drawn.drawn(env, kind, discount, keys, trial.tiny)
     # Clones that do not improve need one round, in which AM-Q judges them.
     rounds = 1 if trial.tiny or trial.name == "cloning" else IMPROVEMENT // second.frames
     after = (1 if trial.tiny else AFTER) if trial.name == "after the switch" else 0
@@ -67,8 +67,8 @@ def improved(trial: Trial, keys, hyper) -> Measured:
     return _improved(second, env, keys, agents, data, dict(hyper), rounds, after, episodes)
 
 
-def _supervised(keys, first, env, kind, tiny, points, steps) -> Any:
-    return _cloned(first, keys, _drawn.drawn(env, kind, keys, tiny), points, steps)
+def _supervised(keys, first, env, kind, discount, tiny, points, steps) -> Any:
+    return _cloned(first, keys, _drawn.drawn(env, kind, discount, keys, tiny), points, steps)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 3, 4))
