@@ -9,57 +9,32 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from experiments.systems.check import Budget, Check, compare, figure
-from jaxrl import envs
+from experiments.evidence import measure
+from experiments.evidence.declare import (
+    Claim,
+    Measured,
+    Metric,
+    Mutation,
+    Paper,
+    Side,
+    Trial,
+    World,
+    better,
+    not_worse,
+)
+from experiments.systems.offline import _drawn
 from jaxrl.core.learn import take_over
 from jaxrl.core.settings import replace
 from jaxrl.core.train import Run, start, train
-from jaxrl.core.types import Algorithm, Environment, Policy
-from jaxrl.datasets import cache
-from jaxrl.datasets.data import score
+from jaxrl.core.types import Algorithm, Policy
 from jaxrl.evaluation.evaluate import evaluate
 from jaxrl.systems.offline.uni_o4 import uni_o4
 from jaxrl.systems.offline.uni_o4_improvement import uni_o4_improvement
 from jaxrl.systems.policy_gradient.ppo import ppo
 
-PAPER = {
-    "title": "Uni-O4: Unifying Online and Offline Deep Reinforcement Learning with Multi-Step "
-    "On-Policy Optimization",
-    "authors": "Lei, He, Lu, Hu, Gao and Xu",
-    "year": 2023,
-    "arxiv": "2311.03351",
-}
-CLAIM = (
-    "PPO on a data set whose behaviour policies are replaced when offline evaluation says so is "
-    "better than cloning and than PPO of one step."
-)
-PARTS = (
-    "jaxrl/systems/offline/uni_o4.py",
-    "jaxrl/systems/offline/uni_o4_improvement.py",
-    "jaxrl/systems/offline/iql.py",
-    "jaxrl/networks/dynamics.py",
-    "jaxrl/sources/dataset.py",
-    "jaxrl/systems/policy_gradient/ppo.py",
-)
-
-METRIC = (
-    "D4RL's normalized score (0 random, 100 expert) of the greedy policy after offline learning"
-)
-MARGIN = 10.0
-KIND, SIZE = "medium-replay", 20_000
-UPDATES = 50
-AGENT: dict[str, Any] = {
-    "data.name": KIND,
-    "torso.hidden": (64, 64),
-    "model_hidden": (64, 64),
-    "optimizer.learning_rate": 1e-3,
-    "model.learning_rate": 1e-3,
-    "target.rate": 0.02,
-    "discount": 0.95,
-}
-RATE = 1e-3  # of improvement
+IMPROVEMENT = 2_000  # gradient steps
+AFTER = 4  # updates of PPO online, of which the worst counts: 8,192 steps
 ONLINE = replace(
     ppo.Config(),
     {
@@ -73,161 +48,174 @@ ONLINE = replace(
         "normalization.observation": True,
     },
 )
-# What is switched off: the replacement of behaviour policies; then all improvement.
-VARIANTS = {
-    "Uni-O4": (0.0, RATE),
-    "one step": (np.inf, RATE),
-    "cloning": (0.0, 0.0),
+
+
+def improved(trial: Trial, keys, hyper) -> Measured:
+    """Mean greedy returns [runs] after offline learning, `offline`, and of new policies,
+    `untrained`; `final` is the first, but of what goes on online the worst of its first updates."""
+    env, second = measure.built(trial)
+    first = measure.built(dataclasses.replace(trial, side=Side(FIRST)))[1]
+    config = measure.configured(trial)
+    points, steps = (1, 1) if trial.tiny else measure.parts(trial, first)
+    kind, discount = config.data.name, config.discount
+    agents = _drawn.once(_supervised, keys, first, env, kind, discount, trial.tiny, points, steps)
+    data = _drawn.drawn(env, kind, discount, keys, trial.tiny)
+    # Clones that do not improve need one round, in which AM-Q judges them.
+    rounds = 1 if trial.tiny or trial.name == "cloning" else IMPROVEMENT // second.frames
+    after = (1 if trial.tiny else AFTER) if trial.name == "after the switch" else 0
+    episodes = 2 if trial.tiny else trial.world.episodes
+    return _improved(second, env, keys, agents, data, dict(hyper), rounds, after, episodes)
+
+
+def _supervised(keys, first, env, kind, discount, tiny, points, steps) -> Any:
+    return _cloned(first, keys, _drawn.drawn(env, kind, discount, keys, tiny), points, steps)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 3, 4))
+def _cloned(first: Algorithm, keys, data, points, steps):
+    """What the supervised phase hands over, [seeds]. Each clone stops at that of `points` moments
+    at which it errs least on the actions of episodes that were held out; all else learns on."""
+    assert first.agent is not None
+    play, hand_over = first.agent.act, first.agent.hand_over
+
+    def one(key, data):
+        key, *keys = jax.random.split(jax.random.fold_in(key, 0), 1 + points)
+
+        def part(carry, key):
+            run, kept, least = carry
+            run, _ = train(first, run, steps)
+            agent = run.state.agent  # with its normalization around it
+
+            def error(choice):
+                inner = dataclasses.replace(agent.agent, extra={"scores": choice})
+                policy = Policy(play, lambda n: (), dataclasses.replace(agent, agent=inner))
+                return _drawn.held_out_error(policy, data, key)
+
+            errors = jax.vmap(error)(jnp.eye(len(least)))
+            new = agent.agent.parts["behaviours"].params
+            return (run, *jax.vmap(_drawn.better)(new, errors, kept, least)), None
+
+        run = _drawn.begin(first, key, data)
+        members = run.state.agent.agent.parts["behaviours"].params
+        least = jnp.full(len(run.state.agent.agent.extra["scores"]), jnp.inf)
+        (run, kept, _), _ = jax.lax.scan(part, (run, members, least), jnp.stack(keys))
+        agent = run.state.agent
+        put = {
+            name: dataclasses.replace(agent.agent.parts[name], params=kept)
+            for name in ("behaviours", "policies")
+        }
+        inner = dataclasses.replace(agent.agent, parts=agent.agent.parts | put)
+        return hand_over(dataclasses.replace(agent, agent=inner))
+
+    return jax.vmap(one)(keys, data)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 6, 7, 8))
+def _improved(second: Algorithm, env, keys, agents, data, hyper, rounds, after, episodes):
+    assert second.agent is not None
+    hand_over, online = second.agent.hand_over, ppo(env, ONLINE)
+
+    def one(key, agent, data, hyper):
+        key, run_key, online_key = (jax.random.fold_in(key, i) for i in range(1, 4))
+        # The same episodes before and after the switch.
+        reached = lambda policy: evaluate(env, policy, key, episodes).returns.mean()
+        new = _drawn.begin(second, run_key, data, hyper)
+        run = Run(take_over(new.state, agent), new.key, new.step)
+        run, _ = train(second, run, rounds)
+        offline = reached(second.policy(run.state))
+        found = {"offline": offline, "untrained": reached(second.policy(new.state))}
+        if not after:
+            return found | {"final": offline}
+        on = start(online, online_key)
+        on = Run(take_over(on.state, hand_over(run.state.agent)), on.key, on.step)
+
+        def step(on, _):
+            on, _ = train(online, on, 1)
+            return on, reached(online.policy(on.state))
+
+        return found | {"final": jax.lax.scan(step, on, None, after)[1].min()}
+
+    return jax.vmap(one)(keys, agents, data, hyper)
+
+
+FIRST, SECOND = _drawn.OnDrawn(uni_o4), _drawn.OnDrawn(uni_o4_improvement)
+RATE = {"improvement.learning_rate": (3e-4, 1e-3, 3e-3)}
+COMMON = {
+    "data.name": "medium-replay",
+    "data.batch_size": 64,
+    "data.updates": 50,
+    "torso.hidden": (64, 64),
+    "model_hidden": (64, 64),
+    "optimizer.learning_rate": 1e-3,
+    "improvement.learning_rate_steps": float(IMPROVEMENT),
+    "target.rate": 0.02,
+    "discount": 0.95,
+    "starts": 128,
+    "horizon": 50,
 }
-NOTES = (
-    "Paper: D4RL's worlds, 2M steps of supervision; here Pendulum, 20k steps of PPO's learning, "
-    "10k gradient steps of supervision and 2k of improvement, then 20 updates of PPO (41k steps). "
-    "All three share every setting and the supervised phase, and act with the member that AM-Q "
-    "says is best. Between the first recorded attempt and the second the policies' step size (of "
-    "3e-4 and 1e-3) and the number of steps were chosen on 4 other seeds; one step was better with "
-    "1e-3 too, and with no other number of steps by more than it varies. The switch to PPO is in "
-    "the details: its policy is the same, so what is measured is its first updates. CQL to SAC, "
-    "which the paper compares the switch with, is not here."
+DEVIATES = (
+    "AM-Q compares a member with its behaviour policy on the same states, and is asked after every "
+    "50 gradient steps, not 100."
 )
 
-
-def check(key: jax.Array, budget: Budget) -> Check:
-    """Returns offline and in the first updates online, seed by seed."""
-    found = measure(key, budget)
-    scores = found["score"]
-    return compare(
-        CLAIM,
-        METRIC,
-        figure("Uni-O4", scores["Uni-O4"]),
-        figure("best of the clones by AM-Q", scores["cloning"]),
-        budget,
-        MARGIN,
-        figure("one step (behaviour policies never replaced)", scores["one step"]),
-        [figure(name, x) for name, x in found["details"].items()],
-        NOTES,
-    )
-
-
-def measure(key: jax.Array, budget: Budget) -> dict[str, Any]:
-    env = envs.make("pendulum")
-    keys = jax.random.split(key, budget.num_seeds(2, 5, 10))
-    size, batch = budget.choose(400, SIZE), budget.choose(8, 64)
-    updates = budget.choose(2, UPDATES)
-    references = cache.load(env, KIND, size).references
-    assert references is not None
-    data = {"data.size": size, "data.batch_size": batch, "data.updates": updates}
-    rollouts = {"starts": budget.choose(8, 128), "horizon": budget.choose(2, 50)}
-    first = uni_o4(env, replace(uni_o4.Config(), AGENT | data))
-    second = uni_o4_improvement(env, replace(uni_o4_improvement.Config(), AGENT | data | rollouts))
-    rounds = budget.choose((2, 2), (200, 40), (400, 100))
-    cloned = _cloned(first, keys, rounds[0])
-    margins, rates = (jnp.asarray(x, jnp.float32) for x in zip(*VARIANTS.values(), strict=True))
-    steps = float(rounds[1] * updates)
-    parts = budget.choose(1, 5)
-    returns, estimates, truths, states = _improved(
-        env, second, cloned, keys, margins, rates, steps, rounds[1] // parts, parts
-    )
-    online = ppo(env, ONLINE)
-    curve = _online(env, second, online, states, keys, budget.choose(2, 20))
-    to_score = lambda x: score(np.asarray(x, np.float64), references)
-    scores = dict(zip(VARIANTS, to_score(returns).T, strict=True))
-    curve = to_score(curve)
-    early = max(1, (curve.shape[1] - 1) // 10)
-    lowest = curve[:, 1 : 1 + early].min(1)
-    details = {
-        "score at the switch": curve[:, 0],
-        "lowest score in the first tenth of fine-tuning": lowest,
-        "that, as a share of the score at the switch": lowest / curve[:, 0],
-        "score after fine-tuning": curve[:, -1],
-        "rank correlation of AM-Q with the true return": [
-            _spearman(a, b) for a, b in zip(np.asarray(estimates), np.asarray(truths), strict=True)
-        ],
-    }
-    return {"score": scores, "details": details, "curve": curve}
-
-
-@functools.partial(jax.jit, static_argnums=(0, 2))
-def _cloned(algorithm: Algorithm, keys: jax.Array, rounds: int) -> Any:
-    """What the supervised phase hands over, [seeds]."""
-    assert algorithm.agent is not None
-    hand_over = algorithm.agent.hand_over
-
-    def one(key):
-        run, _ = train(algorithm, start(algorithm, jax.random.fold_in(key, 0)), rounds)
-        return hand_over(run.state.agent)
-
-    return jax.vmap(one)(keys)
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1, 7, 8))
-def _improved(
-    env: Environment,
-    algorithm: Algorithm,
-    agents: Any,
-    keys: jax.Array,
-    margins: jax.Array,
-    rates: jax.Array,
-    steps: float,
-    rounds: int,
-    parts: int,
-):
-    """Returns [seeds, variants] after `parts` times `rounds` of improvement; of the first variant
-    AM-Q and true returns of all members after each part [seeds, parts * members], and agents."""
-    assert algorithm.agent is not None
-    play = algorithm.agent.act
-
-    def one(key, agent, margin, rate):
-        plan = {"improvement.learning_rate": rate, "improvement.learning_rate_steps": steps}
-        hyper = {"margin": margin} | plan
-        run = start(algorithm, jax.random.fold_in(key, 1), hyper)
-        run = Run(take_over(run.state, agent), run.key, run.step)
-
-        def part(run, key):
-            run, _ = train(algorithm, run, rounds)
-            state = run.state.agent
-            scores = state.agent.extra["scores"]
-
-            def returns(choice):
-                inner = dataclasses.replace(state.agent, extra={"scores": choice})
-                policy = Policy(play, lambda n: (), dataclasses.replace(state, agent=inner))
-                return evaluate(env, policy, key, 32).returns.mean()
-
-            return run, (scores, jax.vmap(returns)(jnp.eye(len(scores))))
-
-        run, (estimates, truths) = jax.lax.scan(part, run, jax.random.split(key, parts))
-        best = truths[-1][estimates[-1].argmax()]
-        return best, estimates.reshape(-1), truths.reshape(-1), run.state.agent
-
-    over_variants = jax.vmap(one, (None, None, 0, 0))
-    returns, estimates, truths, agents = jax.vmap(over_variants, (0, 0, None, None))(
-        keys, agents, margins, rates
-    )
-    return returns, estimates[:, 0], truths[:, 0], jax.tree.map(lambda x: x[:, 0], agents)
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1, 2, 5))
-def _online(env, offline: Algorithm, online: Algorithm, agents, keys, updates: int):
-    """Greedy returns [seeds, 1 + updates]: at the switch, and after each update of PPO."""
-    assert offline.agent is not None
-    hand_over = offline.agent.hand_over
-
-    def one(key, agent):
-        run_key, key = jax.random.split(jax.random.fold_in(key, 2))
-        run = start(online, run_key)
-        run = Run(take_over(run.state, hand_over(agent)), run.key, run.step)
-        returns = lambda run: evaluate(env, online.policy(run.state), key, 32).returns.mean()
-
-        def step(run, _):
-            run, _ = train(online, run, 1)
-            return run, returns(run)
-
-        _, curve = jax.lax.scan(step, run, None, updates)
-        return jnp.append(returns(run)[None], curve)
-
-    return jax.vmap(one)(keys, agents)
-
-
-def _spearman(a: np.ndarray, b: np.ndarray) -> float:
-    """Correlation of the ranks of `a` and `b` [n]."""
-    rank = lambda x: np.argsort(np.argsort(x))
-    return float(np.corrcoef(rank(a), rank(b))[0, 1])
+CHECK = Claim(
+    paper=Paper(
+        "Uni-O4: Unifying Online and Offline Deep Reinforcement Learning with Multi-Step "
+        "On-Policy Optimization",
+        "Lei, He, Lu, Hu, Gao and Xu",
+        2023,
+        "2311.03351",
+        "PPO's objective offline, on an ensemble of clones whose behaviour policies are replaced "
+        "when offline evaluation says so, reaches the state of the art on D4RL, and goes on online "
+        "without a loss at the switch.",
+    ),
+    claim="Replacing behaviour policies as AM-Q says beats one step of PPO and cloning, and going "
+    "on online costs nothing at the switch.",
+    left_out="D4RL's worlds and 2M supervised gradient steps (here Pendulum and 10k), other "
+    "algorithms offline, and CQL to SAC, with which the paper compares the switch.",
+    parts=(
+        "experiments/systems/offline/_drawn.py",
+        "jaxrl/datasets/making.py",
+        "jaxrl/systems/offline/uni_o4.py",
+        "jaxrl/systems/offline/uni_o4_improvement.py",
+        "jaxrl/networks/dynamics.py",
+        "jaxrl/systems/policy_gradient/ppo.py",
+    ),
+    metric=Metric("final", -1_700.0, 0.0),
+    # No steps are played offline: these are the gradient steps of the supervised phase.
+    worlds=(World("pendulum", 10_000, -1_700.0, 0.0, settings=COMMON, points=10, episodes=32),),
+    sides={
+        "Uni-O4": Side(SECOND, grid=RATE, deviates=DEVIATES),
+        "one step": Side(SECOND, {"margin": float("inf")}, RATE),
+        "cloning": Side(SECOND, {"improvement.learning_rate": 0.0}),
+        "after the switch": Side(SECOND, grid=RATE, deviates=DEVIATES),
+    },
+    clauses=(
+        better("Uni-O4", "cloning", 100.0, "pendulum"),
+        better("Uni-O4", "one step", 50.0, "pendulum"),
+        not_worse("after the switch", "Uni-O4", 100.0, "pendulum"),
+        better("Uni-O4", "one step", 0.0, "pendulum", of_mechanism=True),
+    ),
+    seeds=12,
+    minutes=10.0,
+    measure=improved,
+    tuned_by="offline",
+    tuning_seeds=3,
+    notes="Every run has its own data set, from its own run of PPO, and its own supervised phase, "
+    "which all sides share; each clone stops where its error on held-out episodes is least, and "
+    "what acts is the member that AM-Q says is best. After the switch the worst evaluation after "
+    f"each of the first {AFTER} updates counts. One step is Uni-O4 whose behaviour policies are "
+    "never replaced.",
+    mutations=(
+        Mutation(
+            "AM-Q says the opposite",
+            "jaxrl.losses:amq_estimate",
+            lambda f: lambda *x: -f(*x),
+        ),
+        Mutation(
+            "the surrogate changes sign",
+            "jaxrl.losses:clipped_surrogate",
+            lambda f: lambda new, old, advantage, clip: f(new, old, -advantage, clip),
+        ),
+    ),
+)

@@ -1,9 +1,14 @@
 """Uni-O4 (Lei et al., 2024, "Uni-O4: Unifying online and offline deep reinforcement learning with
 multi-step on-policy optimization", arXiv:2311.03351): PPO's objective offline and online.
 
-Here its supervised phase, in which all that PPO needs offline is learnt from the data: Q and V
-in-sample by implicit Q-learning, a model of the dynamics, and an ensemble of clones that disagree.
+Here its supervised phase, in which all that PPO needs offline is learnt from the data: Q and V of
+the policies that made them, a model of the dynamics, and an ensemble of clones that disagree.
 `uni_o4_improvement` goes on from it, and PPO online from that (`--warm-start`).
+
+The authors' code has two ways to learn Q and V, of which the first is its default: Sarsa and the
+returns of the data, or implicit Q-learning, which most of its scripts ask for (not those for
+medium-expert data of HalfCheetah and Hopper). Where a time limit ends an episode it goes on to the
+next one as if that followed; here a return ends there, and V stands in for the action that is none.
 
 A member is pushed from that other one which finds the data's action likeliest, by their divergence,
 as in the authors' code with `kl_type=distribution`. (Their `heuristic`, `losses.diverse_cloning`,
@@ -25,7 +30,17 @@ from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.hyper import MANY, WIDE
 from jaxrl.core.spaces import Box
-from jaxrl.core.types import Array, Environment, Key, Source, TimeStep, Transition, Tree
+from jaxrl.core.types import (
+    REPLICATED,
+    Array,
+    Environment,
+    Key,
+    Source,
+    TimeStep,
+    Transition,
+    Tree,
+    struct,
+)
 from jaxrl.kit import Loss, Net, Part, Recipe, System, group, hyper, in_order, static
 from jaxrl.kit.groups import Normalization, Optimizer, Target, Torso
 from jaxrl.networks.critics import ActionValues
@@ -60,8 +75,11 @@ class Config:
 
     num_policies: int = static(4, low=1, high=MANY)
     """Members of the ensemble of policies."""
-    num_critics: int = static(2, low=1, high=MANY)
-    """Critics, of which the most cautious counts."""
+    values: str = static("sarsa", choices=("sarsa", "iql"))
+    """How Q and V are learnt: by Sarsa and from returns, or by implicit Q-learning."""
+    num_critics: int = static(1, low=1, high=MANY)
+    """Critics, of which the most cautious counts. Authors' code: 1, and 2 with implicit
+    Q-learning."""
     num_models: int = static(3, low=1, high=MANY)
     """Models, of which a random one draws each step."""
     model_hidden: tuple[int, ...] = static((256, 256), low=1, high=WIDE, least_length=1)
@@ -72,7 +90,8 @@ class Config:
     reward_scale: float = hyper(1.0, above=0)
     """What rewards are multiplied by offline; the same in both phases."""
     expectile: float = hyper(0.7, above=0, below=1)
-    """0.5 is the mean over the data's actions, towards 1 their best."""
+    """Implicit Q-learning: 0.5 is the mean over the data's actions, towards 1 their best. Sarsa:
+    what advantages above 0 are multiplied by in the improvement; the others by 1 less it."""
     alpha: float = hyper(0.1, low=0)
     """Weight of the clones' disagreement."""
 
@@ -89,6 +108,28 @@ class Half:
 
     def apply(self, params: Tree, timestep: TimeStep) -> Any:
         return self.network.apply(params, timestep, method=self.method)
+
+
+def sarsa_loss(net: Net, x: Transition) -> Array:
+    """Q regresses on r + gamma Q(s', a') of the data's next action, each critic on its own copy.
+    Where an episode was cut off there is no next action, and V(s') stands in."""
+    h = net.hyper
+    after = net.target.critic(x.next_timestep, x.extras["next_action"])
+    after = jnp.where(x.truncated[..., None], net.value(x.next_timestep)[..., None], after)
+    reward, terminated = h.reward_scale * x.reward[..., None], x.terminated[..., None]
+    target = losses.td_target(reward, terminated, h.discount, after)
+    return losses.squared_error(net.critic(x.timestep, x.action), target).sum(-1)
+
+
+def return_loss(net: Net, x: Transition) -> tuple[Array, dict[str, Array]]:
+    """V regresses on the discounted rewards that the data still had in the episode."""
+    value = net.value(x.timestep)
+    target = net.hyper.reward_scale * x.extras["return"]
+    return losses.squared_error(value, target), {"mean_value": value}
+
+
+# Of V and of Q, by `Config.values`.
+LOSSES = {"sarsa": (return_loss, sarsa_loss), "iql": (value_loss, critic_loss)}
 
 
 def disagreement(policies: Distribution, action: Tree) -> Array:
@@ -172,16 +213,19 @@ def recipe(env: Environment, config: Config) -> Recipe:
         # Until improvement begins the policies are their own behaviour policies.
         return net.put(policies=net.parts["behaviours"].params)
 
+    of_value, of_critic = LOSSES[config.values]
     descended = {
-        "value_loss": Loss(value_loss, ("value",)),
-        "critic_loss": Loss(critic_loss, ("critic",)),
+        "value_loss": Loss(of_value, ("value",)),
+        "critic_loss": Loss(of_critic, ("critic",)),
         "behaviours_loss": Loss(behaviours_loss, ("behaviours",)),
         "model_loss": Loss(model_loss, ("model",)),
     }
-    return on_data(env, config, descended, update)
+    extras = ("next_action", "return") if config.values == "sarsa" else ()
+    needs = tuple(f"transitions.extras.{name}" for name in extras)
+    return on_data(env, config, descended, update, needs=needs)
 
 
-def source(env: Environment, config: Config) -> Source:
+def data_alone(env: Environment, config: Config) -> Source:
     """A round's transitions [updates * batch_size] at once. Raises `UserError` for a world."""
     data = config.data
     if data.num_envs or not data.name:
@@ -190,6 +234,58 @@ def source(env: Environment, config: Config) -> Source:
             "from it (warm_start)."
         )
     return data.set(env, data.updates * data.batch_size)
+
+
+@struct
+class Outcomes:
+    source: Tree
+    returns: Array  # float32 [N], by the discount of this run
+
+
+def with_outcomes(source: Source) -> Source:
+    """`source`, a data set, whose transitions also say in their extras what came of them:
+    `next_action`, of the row after (no matter at an episode's end), and `return`, the discounted
+    sum of the rewards from here to that."""
+
+    def init(key, hyper, policy):
+        state = source.init(key, hyper, policy)
+        x = state.transitions.value
+        nothing = jnp.zeros(x.reward.shape[1])
+        returns = losses.discounted_returns(x.reward, x.done, nothing, hyper["discount"])
+        return Outcomes(state, returns[:, 0])
+
+    def collect(state, policy, key):
+        inner, fresh, metrics = source.collect(state.source, policy, key)
+        return Outcomes(inner, state.returns), fresh, metrics
+
+    def sample(state, fresh, key):
+        batch = source.sample(state.source, fresh, key)
+        row = batch.index[0].reshape(-1)
+        after = (row + 1) % len(state.returns)
+        action = jax.tree.map(lambda x: x[after, 0], state.source.transitions.value.action)
+        came = {"next_action": action, "return": state.returns[row]}
+        extras = batch.transitions.extras | came
+        return dataclasses.replace(
+            batch, transitions=dataclasses.replace(batch.transitions, extras=extras)
+        )
+
+    return dataclasses.replace(
+        source,
+        init=init,
+        collect=collect,
+        sample=sample,
+        feedback=lambda state, batch, feedback: dataclasses.replace(
+            state, source=source.feedback(state.source, batch, feedback)
+        ),
+        partition=Outcomes(source.partition, REPLICATED),
+    )
+
+
+def source(env: Environment, config: Config) -> Source:
+    """The data, with what came of each action where that is learnt from. Raises `UserError` as
+    `data_alone`."""
+    data = data_alone(env, config)
+    return with_outcomes(data) if config.values == "sarsa" else data
 
 
 def check(env: Environment, config: Config, name: str) -> None:

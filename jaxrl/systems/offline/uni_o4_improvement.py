@@ -62,8 +62,9 @@ class Sample:
     advantage: Array  # [n, B]
 
 
-def sampled(net: Net, batch: Batch, space: Space) -> Batch:
-    """Actions in `space` of the behaviour policies at a batch's states, judged by Q - V."""
+def sampled(net: Net, batch: Batch, space: Space, weighted: bool) -> Batch:
+    """Actions in `space` of the behaviour policies at a batch's states, judged by Q - V,
+    standardised; `weighted`, those that are better than V count as the expectile says."""
     timestep = batch.transitions.timestep
     behaviours = net.behaviours(timestep)
     action = behaviours.sample(seed=net.key("actions"))
@@ -73,6 +74,9 @@ def sampled(net: Net, batch: Batch, space: Space) -> Batch:
     advantage = q - net.value(timestep)
     advantage = advantage - advantage.mean(-1, keepdims=True)
     advantage = advantage / (advantage.std(-1, keepdims=True) + 1e-8)
+    if weighted:
+        share = net.hyper.expectile
+        advantage = jnp.where(advantage > 0, share, 1 - share) * advantage
     sample: Any = Sample(timestep, action, behaviours.log_prob(action), advantage)
     return dataclasses.replace(batch, transitions=sample)
 
@@ -124,7 +128,8 @@ def recipe(env: Environment, config: Config) -> Recipe:
         return jax.vmap(one)(policies)
 
     def turn(net, batch):
-        return net.descend("policies_loss", sampled(net, batch, space))
+        weighted = config.values == "sarsa"  # as in the authors' code
+        return net.descend("policies_loss", sampled(net, batch, space, weighted))
 
     def update(net, batch):
         net = net.slices(config.data.updates, batch, turn)
@@ -169,7 +174,7 @@ def check(env: Environment, config: Config, name: str) -> None:
 
 
 uni_o4_improvement = System(
-    "uni_o4_improvement", Config, recipe, uni_o4.source, lambda config: 1, check
+    "uni_o4_improvement", Config, recipe, uni_o4.data_alone, lambda config: 1, check
 )
 
 TINY = uni_o4.TINY | {"starts": 4, "horizon": 2, "improvement.learning_rate_steps": 8.0}

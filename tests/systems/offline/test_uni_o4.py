@@ -20,6 +20,7 @@ from jaxrl.core.types import Batch
 from jaxrl.datasets.transitions import from_episodes
 from jaxrl.envs import make
 from jaxrl.runtime import command_line, continuing
+from jaxrl.systems.offline import uni_o4 as uni_o4_module
 from jaxrl.systems.offline import uni_o4_improvement as improvement
 from jaxrl.systems.offline.uni_o4 import Half, behaviours_loss, disagreement, uni_o4
 from jaxrl.systems.offline.uni_o4_improvement import uni_o4_improvement
@@ -74,7 +75,9 @@ def batch():
         "terminations": flags[0],
         "truncations": flags[1],
     }
-    return Batch(jax.tree.map(jnp.asarray, from_episodes([episode])), jnp.float32(UPDATES))
+    x = jax.tree.map(jnp.asarray, from_episodes([episode]))
+    came = {"next_action": jnp.roll(x.action, -1, 0), "return": jnp.cumsum(x.reward[::-1])[::-1]}
+    return Batch(dataclasses.replace(x, extras=came), jnp.float32(UPDATES))
 
 
 # ------------------------------------------------------------------------------- the losses
@@ -119,6 +122,69 @@ def test_behaviours_imitate_and_are_pushed_apart():
     np.testing.assert_allclose(loss, (cloning - 0.3 * apart()).sum(0), rtol=1e-5)
 
 
+def test_q_goes_by_the_datas_next_action_and_v_by_its_returns():
+    """Three steps: one goes on, one terminates, one is cut off; two critics."""
+    own, copy, v = np.array([[1.0, 2.0]] * 3), np.array([[10.0, 20.0]] * 3), np.array([3.0, 4, 5])
+    net = SimpleNamespace(
+        critic=lambda t, a: jnp.asarray(own) * a,
+        target=SimpleNamespace(critic=lambda t, a: jnp.asarray(copy) * a),
+        value=lambda t: t * jnp.asarray(v),
+        hyper=SimpleNamespace(discount=0.5, reward_scale=2.0),
+    )
+    action, after, reward = np.array([1.0, -1.0, 2.0]), np.array([7.0, 8.0, 9.0]), np.ones(3)
+    x = SimpleNamespace(
+        timestep=1.0,
+        next_timestep=-1.0,
+        action=jnp.asarray(action)[:, None],
+        reward=jnp.asarray(reward),
+        terminated=jnp.array([False, True, False]),
+        truncated=jnp.array([False, False, True]),
+        extras={"next_action": jnp.asarray(after)[:, None], "return": jnp.array([1.0, 2.0, 3.0])},
+    )
+    follows = np.stack([copy[0] * 7, np.zeros(2), -v[2:].repeat(2)])
+    error = 2 * reward[:, None] + 0.5 * follows - own * action[:, None]
+    np.testing.assert_allclose(uni_o4_module.sarsa_loss(net, x), (error**2).sum(1) / 2, rtol=1e-6)
+    loss, _ = uni_o4_module.return_loss(net, x)
+    np.testing.assert_allclose(loss, (2 * np.array([1.0, 2.0, 3.0]) - v) ** 2 / 2, rtol=1e-6)
+
+
+def test_the_data_say_what_came_of_each_action(no_training):
+    """With the discount of the run, to the end of the episode and not beyond."""
+    source = uni_o4_module.source(ENV, replace(CONFIGS[uni_o4], {"data.size": 400}))
+    state = source.init(random.key(0), {"discount": 0.9}, None)
+    x = jax.tree.map(lambda x: np.asarray(x)[:, 0], state.source.transitions.value)
+    batch = source.sample(state, jnp.float32(0), random.key(1))
+    assert set(batch.transitions.extras) == {"next_action", "return"}
+    ends = np.flatnonzero(x.done)
+    for i in range(ROWS):
+        seen = jax.tree.map(lambda leaf, i=i: np.asarray(leaf)[i], batch.transitions)
+        row = int(np.flatnonzero((x.observation == seen.observation).all(-1))[0])
+        rest = x.reward[row : ends[ends >= row][0] + 1]
+        total = (0.9 ** np.arange(len(rest)) * rest).sum()
+        np.testing.assert_allclose(seen.extras["return"], total, rtol=1e-4)
+        if not seen.done:
+            np.testing.assert_array_equal(seen.extras["next_action"], x.action[row + 1])
+
+
+@pytest.mark.parametrize("values", ["sarsa", "iql"])
+def test_q_and_v_are_learnt_as_the_settings_say(values):
+    config = replace(CONFIGS[uni_o4], {"values": values})
+    descended = uni_o4_module.recipe(ENV, config).losses
+    found = tuple(descended[name].function for name in ("value_loss", "critic_loss"))
+    iql = uni_o4_module.value_loss, uni_o4_module.critic_loss
+    sarsa = uni_o4_module.return_loss, uni_o4_module.sarsa_loss
+    assert found == {"sarsa": sarsa, "iql": iql}[values]
+
+
+@pytest.mark.slow
+def test_implicit_q_learning_needs_no_outcomes(no_training):
+    config = replace(CONFIGS[uni_o4], {"values": "iql", "data.size": 400})
+    algorithm = uni_o4(ENV, config)
+    state = jax.eval_shape(lambda key: algorithm.init(key, algorithm.hyper), random.key(0))
+    assert not hasattr(state.source, "returns")
+    jax.eval_shape(algorithm.step, state, random.key(0))
+
+
 def test_whom_a_member_is_pushed_from_does_not_move():
     action = jnp.asarray(ACTION, jnp.float32)[:, None]
     first = lambda mean: disagreement(normals(mean, STD), action)[0].sum()
@@ -127,7 +193,8 @@ def test_whom_a_member_is_pushed_from_does_not_move():
     assert first(MEAN + 0.01 * gradient) > first(MEAN)
 
 
-def test_the_advantage_is_that_of_the_action_that_the_behaviour_policy_samples():
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_advantage_is_that_of_the_action_that_the_behaviour_policy_samples(weighted):
     """Two policies at three states; some actions are beyond the bounds."""
     action = jnp.float32([[1.0, 3.0, -1.0], [-4.0, 0.0, 2.0]])[..., None]
     behaviours = SimpleNamespace(
@@ -139,16 +206,19 @@ def test_the_advantage_is_that_of_the_action_that_the_behaviour_policy_samples()
         target=SimpleNamespace(critic=critic),
         value=lambda t: 0.5 * t,
         key=lambda name: None,
+        hyper=SimpleNamespace(expectile=0.7),
     )
     t = jnp.float32([1.0, 2.0, 3.0])
     x = SimpleNamespace(timestep=t, action=None)
-    x = improvement.sampled(net, Batch(x, jnp.float32(0)), ENV.action_space).transitions
+    x = Batch(x, jnp.float32(0))
+    x = improvement.sampled(net, x, ENV.action_space, weighted).transitions
     t, action = np.array([1.0, 2.0, 3.0]), np.array([[1.0, 2.0, -1.0], [-2.0, 0.0, 2.0]])
     advantage = t * action + np.minimum(0, 1 - t) - 0.5 * t
     advantage -= advantage.mean(1, keepdims=True)
-    np.testing.assert_allclose(
-        x.advantage, advantage / advantage.std(1, keepdims=True), rtol=1e-5, atol=1e-6
-    )
+    advantage /= advantage.std(1, keepdims=True)
+    if weighted:
+        advantage *= np.where(advantage > 0, 0.7, 0.3)
+    np.testing.assert_allclose(x.advantage, advantage, rtol=1e-5, atol=1e-6)
     # The ratio is that of what was sampled, not of what the world clips it to.
     np.testing.assert_array_equal(x.log_prob, [[1.0, 3.0, -1.0], [-4.0, 0.0, 2.0]])
 
