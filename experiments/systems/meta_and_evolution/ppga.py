@@ -143,9 +143,10 @@ CHECK = Claim(
         "Batra, Tjanaka, Fontaine, Petrenko, Nikolaidis and Sukhatme",
         2023,
         "2305.13795",
-        "Quality diversity with the gradients of PPO reaches higher QD-scores and best returns "
-        "than other quality-diversity algorithms in locomotion, with a best return four times "
-        "that of the best of them on a humanoid.",
+        "PPGA outperforms other quality-diversity algorithms for reinforcement learning in best "
+        "return and QD-score (but for the QD-score of an ant), on a humanoid more than four times, "
+        "and is the first of them whose best return equals that of standard reinforcement "
+        "learning.",
     ),
     claim="PPGA fills an archive with better policies than MAP-Elites does, and its best is no "
     "worse than that of PPO with random restarts.",
