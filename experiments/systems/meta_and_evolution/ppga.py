@@ -165,7 +165,7 @@ CHECK = Claim(
         "MAP-Elites": Side(
             Within("map_elites", swung),
             WHERE | {"population": 64, "hidden": HIDDEN},
-            {"mutation": (0.03, 0.1, 0.3)},
+            {"mutation": (0.01, 0.03, 0.1)},
         ),
         "PPO restarts": Side(Within("ppo", swung), PPO, {"learning_rate": RATE}),
     },
