@@ -5,20 +5,22 @@ Quality-diversity with the gradients of PPO. One step, around a search policy th
 1. `gradient_updates` (N1) updates of PPO for the objective and for each measure, from theta, all
    side by side, give the normalized directions J (their differentiable PPO).
 2. xNES draws coefficients c; the branched policies theta + c J are played and offered to the
-archive,
-   whose thresholds are annealed softly (CMA-MAE), and xNES learns from how much each improved on
-   them.
+   archive, whose thresholds are annealed softly (CMA-MAE), and xNES learns from how much each
+   improved on them.
 3. `walk_updates` (N2) updates of PPO on the reward c_0 f + sum_k c_k m_k, with xNES' new mean as c,
    walk theta along.
 
-Where no branch improved, theta restarts from an elite drawn at random and xNES anew.
+Where no branch improved, theta restarts from an elite drawn at random, and xNES from a mean of 0
+(the paper's algorithm 1, by which it starts here too; its authors' code draws that mean uniformly
+from [0, 2] for the objective and from [-2, 2] for a measure).
 
 A measure's reward is what each step adds to the descriptor of the episode so far, so that its
 return is the descriptor at the end; the paper sums a measure of each step. The elites of the
 archive are the best so far, whatever the thresholds (their result archive). The critics, one for
 each reward and one for the walk, and the environments' streams go on from one step to the next.
-Left out of the paper's system: observation and return normalization, and the standard deviation of
-the actions, which starts anew in each step, is not part of a genotype.
+Left out of the paper's system: observation and return normalization; theta itself is not offered to
+the archive; and the standard deviation of the actions, which starts anew in each step, is not part
+of a genotype.
 """
 
 from __future__ import annotations
@@ -160,13 +162,11 @@ def _build(env: Environment, config: Config) -> Algorithm:
         state, metrics = jax.lax.scan(inner.step, state, jax.random.split(key, updates))
         return state, space.vector(network(state.agent)), m.reduce(metrics)
 
-    def new_coefficients(key, hyper):
-        # The objective's coefficient starts in [0, 2], a measure's in [-2, 2].
-        mean = jax.random.uniform(key, (rewards,), minval=-2.0, maxval=2.0)
-        return xnes.init(mean.at[0].set(jnp.abs(mean[0])), hyper["branch_sigma"])
+    def no_coefficients(hyper):
+        return xnes.init(jnp.zeros(rewards), hyper["branch_sigma"])
 
     def init(key, hyper):
-        theta_key, direction_key, walk_key, xnes_key = jax.random.split(key, 4)
+        theta_key, direction_key, walk_key = jax.random.split(key, 3)
         own = select(config, hyper)
         theta = space.init(theta_key)
         weights = jnp.eye(rewards)
@@ -177,7 +177,7 @@ def _build(env: Environment, config: Config) -> Algorithm:
             theta,
             directions,
             pay(inner.init(walk_key, hyper), weights[0]),
-            new_coefficients(xnes_key, own),
+            no_coefficients(own),
             archives.empty(count, space.size, len(config.descriptor)),
             jnp.full(count, own["floor"]),
             jnp.int32(0),
@@ -186,9 +186,7 @@ def _build(env: Environment, config: Config) -> Algorithm:
         )
 
     def step(state, key):
-        gradient_key, draw_key, play_key, walk_key, elite_key, xnes_key, fresh_key = (
-            jax.random.split(key, 7)
-        )
+        gradient_key, draw_key, play_key, walk_key, elite_key, fresh_key = jax.random.split(key, 6)
         hyper, theta = state.hyper, state.theta
         fresh = learner.init(fresh_key, hyper)
 
@@ -217,7 +215,7 @@ def _build(env: Environment, config: Config) -> Algorithm:
         restart = ~jnp.any(improvement > 0)
         elite = archive.genotypes[archives.sample(archive, elite_key, 1)[0]]
         walked = jnp.where(restart & archive.occupied.any(), elite, walked)
-        coefficients = trees.where(restart, new_coefficients(xnes_key, hyper), coefficients)
+        coefficients = trees.where(restart, no_coefficients(hyper), coefficients)
         new = dataclasses.replace(
             state,
             theta=walked,

@@ -130,6 +130,20 @@ def test_a_measure_is_paid_as_it_grows():
     assert last.true_reward == 1.0
 
 
+def test_ppga_draws_around_0_at_first_and_again_where_no_branch_improves():
+    """Its search then goes on from an elite."""
+    a = ALGORITHMS["ppga"]()
+    at_first = start(a, random.key(0), {"floor": 1e9})  # which no branch exceeds
+    after, row = jitted(a, at_first, 1)
+    assert row["restarts"].value() == 1
+    for state in (at_first.state, after.state):
+        coefficients = state.coefficients
+        np.testing.assert_array_equal(coefficients.mean, np.zeros(2))
+        assert coefficients.sigma == 1 and (coefficients.shape == np.eye(2)).all()
+    elites = after.state.archive.genotypes[after.state.archive.occupied]
+    assert (elites == after.state.theta).all(1).any()
+
+
 def test_what_cannot_work_is_refused():
     for build, config in (
         (genetic.genetic, dataclasses.replace(GENETIC, parents=7)),
