@@ -1,5 +1,6 @@
 """Compilation is what these tests pay for: cheap code generation, and one cache for all workers."""
 
+import gc
 import os
 import pathlib
 import platform
@@ -60,3 +61,14 @@ def pytest_collection_modifyitems(items):
         marked = item.get_closest_marker("rest") or path == "contracts/test_registry.py"
         if path.startswith(SLOW) or (entry in SLOW_ENTRIES and not marked):
             item.add_marker(pytest.mark.slow)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def room_for_programs():
+    """Every compiled program takes memory maps, of which Linux gives a process 65,530: beyond these
+    XLA crashes."""
+    yield
+    maps = pathlib.Path("/proc/self/maps")
+    if maps.exists() and maps.read_bytes().count(b"\n") > 30_000:
+        jax.clear_caches()
+        gc.collect()

@@ -77,8 +77,13 @@ def explained(folder: Path | None) -> Iterator[None]:
 def check_there(folder: Path) -> None:
     """Raises `FileNotFoundError` if `folder` is gone; writing into it would make it anew, with
     nothing else in it."""
-    if not folder.is_dir():
+    if _gone(folder):
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder))
+
+
+def _gone(folder: Path) -> bool:
+    """Also where a checkpoint that was being written has made the folder anew."""
+    return not (folder / "config.yaml").is_file()
 
 
 def _cause(error: Exception, folder: Path | None) -> str | None:
@@ -91,7 +96,7 @@ def _cause(error: Exception, folder: Path | None) -> str | None:
         )
     if not isinstance(error, OSError | CheckpointError):
         return None
-    if folder is not None and not folder.is_dir():
+    if folder is not None and _gone(folder):
         return f"The run's folder '{folder}' is gone, and with it all that was saved."
     if isinstance(error, CheckpointError):
         return str(error) if folder else None  # to be said as bad input where nothing ran yet
@@ -105,7 +110,7 @@ def _left(folder: Path | None) -> str:
     """A sentence on what is left of a run that ended early; none if its folder is gone."""
     if folder is None:
         return "Nothing new was saved."
-    if not folder.is_dir():
+    if _gone(folder):
         return ""
     try:
         newest = checkpoints.latest(run_folder.checkpoints(folder), lambda broken: None)

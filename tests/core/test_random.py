@@ -394,6 +394,7 @@ def test_no_two_seeds_steps_or_environments_share_numbers():
     assert abs(flat.size - np.unique(flat).size - expected) < 5 * np.sqrt(expected)
 
 
+@pytest.mark.slow
 def test_keys_of_a_training_run_are_distinct_at_every_level():
     seeds = jax.vmap(lambda seed: random.key(seed, "pcg"))(jnp.arange(64))
     steps = jax.vmap(jax.vmap(jax.random.fold_in, (None, 0)), (0, None))(seeds, jnp.arange(64))

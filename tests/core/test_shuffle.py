@@ -43,6 +43,7 @@ def test_auto_chooses_by_the_size():
         assert (auto == named).all()
 
 
+@pytest.mark.slow
 def test_keys_give_different_orders(both):
     assert len(np.unique(both["bijection"], axis=0)) == KEYS
     small = permutations("bijection", 4, 4096)

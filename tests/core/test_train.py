@@ -156,6 +156,7 @@ def test_a_new_hyper_or_key_or_state_compiles_nothing():
     assert len(traces) == 1 and go._cache_size() == 1
 
 
+@pytest.mark.slow
 def test_gradient_of_the_end_by_a_hyper_parameter():
     def end(rate):
         def one(key):

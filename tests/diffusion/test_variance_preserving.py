@@ -1,6 +1,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from tests.losses.compiled import diffusion, losses
 from tests.losses.contract import Case, contract, example
@@ -116,6 +117,7 @@ CASES = [
 test_contract = contract(CASES)
 
 
+@pytest.mark.slow
 def test_conversions_return_what_noising_took():
     x = {
         k: jnp.float32(v)

@@ -120,6 +120,7 @@ def frames():
     return record(env, BALANCE, jax.random.key(0), max_steps=12).frames
 
 
+@pytest.mark.slow
 def test_an_episode_stops_at_the_step_that_ends_it(frames):
     assert len(frames) == 13  # the first state, and one after each step
     falls = record(envs.make("cartpole"), BALANCE, jax.random.key(0), greedy=False).frames
@@ -174,6 +175,7 @@ def test_worlds_with_a_time_step_say_it(name):
     assert slow.step_seconds(state, slow.params) == pytest.approx(2 * STEP_SECONDS[name])
 
 
+@pytest.mark.slow
 def test_a_recording_plays_at_the_speed_of_its_world():
     short = lambda env: record(env, BALANCE, jax.random.key(0), max_steps=2).fps
     env = envs.make("cartpole", dt=0.04)

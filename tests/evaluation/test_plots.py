@@ -182,6 +182,7 @@ def test_bad_input_is_said(tmp_path):
     assert not path.exists()
 
 
+@pytest.mark.slow
 def test_matplotlib_is_imported_late_and_pyplot_never(tmp_path):
     program = f"""
 import sys

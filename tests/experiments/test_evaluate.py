@@ -71,11 +71,13 @@ def test_intervals_of_rates_stay_between_0_and_1(finished, tmp_path):
     np.testing.assert_allclose(found["interval"], expected)
 
 
+@pytest.mark.slow
 def test_one_episode_has_no_interval(finished, tmp_path, capsys):
     result = evaluate(finished, tmp_path, "--episodes=1", "--render", "none")
     assert result["greedy"]["return"]["interval"] is None
 
 
+@pytest.mark.slow
 def test_another_environment_and_its_metrics(finished, tmp_path, capsys):
     env = "tests.runtime.worlds:cartpole_with_success"
     result = evaluate(finished, tmp_path, "--env", env, "--render", "none")
@@ -83,6 +85,7 @@ def test_another_environment_and_its_metrics(finished, tmp_path, capsys):
     assert "success" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_other_settings_of_the_environment(finished, tmp_path, capsys):
     """Without a name it is the one that was trained in, under other settings."""
     usual = evaluate(finished, tmp_path, "--render", "none")

@@ -1,6 +1,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from tests.losses.compiled import gradients
 from tests.losses.contract import Case, contract
@@ -81,6 +82,7 @@ def test_scaled_gradients():
     np.testing.assert_allclose(gradient, 0.3 * 2 * x, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_straight_through_is_exact_and_passes_the_surrogate_s_gradient():
     """The loss's gradient at the draw, through the softmax's Jacobian."""
     logits, weight = jnp.float32([0.3, -1.0, 0.7]), jnp.float32([1.0, 4.0, -2.0])

@@ -88,6 +88,7 @@ def softmax_policy():
     return logits, policy, advantage, fisher
 
 
+@pytest.mark.slow
 def test_natural_gradient_step_is_the_explicit_one(softmax_policy):
     logits, policy, advantage, fisher = softmax_policy
     with jax.enable_x64(True):

@@ -146,6 +146,7 @@ def test_nash_weights_of_gradients_that_cancel_are_finite_and_fair():
     )
 
 
+@pytest.mark.slow
 def test_nash_weights_differentiate_their_solution():
     """The hypergradient of the powers against differences of converged solutions."""
     with jax.enable_x64(True):

@@ -60,6 +60,7 @@ def batch(seed):
     )
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=4), st.floats(-1e3, 1e3))
 def test_moments_are_those_of_all_values(sizes, offset):
     rng = np.random.default_rng(len(sizes))

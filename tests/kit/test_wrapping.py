@@ -5,6 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from jaxrl.core import random
 from jaxrl.core.examples import example_timestep
@@ -83,6 +84,7 @@ def test_groups_nest():
         assert state.total == 4 and set(state.hyper) == {"player.ppo.rate"}
 
 
+@pytest.mark.slow
 def test_a_learner_in_a_group_is_swept_by_its_dotted_name():
     env = probe()
     config = replace(ppo.Config(), {"hidden": (4,), "learning_rate": 1.0})
@@ -94,6 +96,7 @@ def test_a_learner_in_a_group_is_swept_by_its_dotted_name():
     np.testing.assert_array_equal(swept(keys, rates).hyper["ppo.clip"], jnp.array([0.1, 0.2]))
 
 
+@pytest.mark.slow
 def test_parameters_alone_are_enough_to_act():
     env = probe()
     agent = ppo.agent(env, replace(ppo.Config(), {"hidden": (4,)}))

@@ -1,6 +1,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from tests.losses.compiled import losses
 from tests.losses.contract import Case, contract
@@ -167,6 +168,7 @@ def test_path_integral_is_the_fall_of_the_loss():
     np.testing.assert_allclose(ours, 1 + 6 / 4.5, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_distillation():
     rng = np.random.default_rng(0)
     logits, teacher = jnp.float32(rng.normal(size=(2, 4, 3)))

@@ -84,6 +84,7 @@ def test_the_example_of_the_parts_samples_projects_and_solves():
     np.testing.assert_allclose(found["policy"], [1 / 3] * 3, atol=0.05)
 
 
+@pytest.mark.slow
 def test_importing_the_functions_imports_no_other_room():
     code = (
         f"import sys; from jaxrl import {', '.join(ROOMS)}; "

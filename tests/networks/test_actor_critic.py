@@ -79,6 +79,7 @@ def test_successors_values_are_the_next_values_within_an_episode(case):
     assert (np.abs(unrolled.next_value[:-1][cut] - unrolled.value[1:][cut]) > 1e-3).all()
 
 
+@pytest.mark.slow
 def test_masks_reach_the_head(case):
     net, params, window, memory, _ = case
     legal = jnp.zeros((T, B, 3), bool).at[..., 2].set(True)

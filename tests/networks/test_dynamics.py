@@ -40,6 +40,7 @@ def test_members_differ_and_their_variances_are_bounded():
     assert variance.min() >= low and variance.max() <= high + 0.01 and variance.ptp() > 1
 
 
+@pytest.mark.slow
 def test_the_loss_is_the_likelihood_of_what_came_next():
     rng = np.random.default_rng(0)
     change, log_variance = rng.normal(size=(2, 3, 4, 3))

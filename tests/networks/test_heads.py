@@ -48,6 +48,7 @@ def test_the_first_policy_is_close_to_uniform(space):
     np.testing.assert_allclose(policy(space).entropy(), np.log(sizes).sum(), atol=1e-3)
 
 
+@pytest.mark.slow
 def test_illegal_actions_are_never_chosen():
     legal = jnp.array([[True, False, True]] * 3 + [[False, True, False]] * 2)
     p = policy(Discrete(3), legal=legal, scale=100.0)
@@ -59,6 +60,7 @@ def test_illegal_actions_are_never_chosen():
     np.testing.assert_allclose(p.log_prob(jnp.array([0, 0, 0, 1, 1]))[3:], 0, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_masked_gradients_are_finite():
     legal = jnp.array([[True, False, True]] * 4 + [[False, True, False]])
     head = PolicyHead(Discrete(3))

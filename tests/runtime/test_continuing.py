@@ -244,6 +244,7 @@ def test_a_setting_that_a_later_version_added_had_its_default(copy):
         )
 
 
+@pytest.mark.slow
 def test_a_run_of_an_earlier_version_goes_on(finished, copy):
     as_of_an_earlier_version(unfinished(copy))
     shutil.rmtree(run_folder.checkpoints(copy) / "step_000000000020")

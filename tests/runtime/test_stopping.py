@@ -215,12 +215,13 @@ def test_a_real_limit_of_memory_does_not_hang(tmp_path):
 
 def test_a_run_whose_folder_is_deleted(tmp_path, capsys, before_update):
     folder = tmp_path / "run"
-    before_update(10, lambda: shutil.rmtree(folder))
+    # At one blow: the run goes on while its folder is removed.
+    before_update(10, lambda: shutil.rmtree(folder.rename(tmp_path / "removed")))
     assert tiny.call("train", tmp_path, "--name", "run", "--quiet") == 1
     assert said_in_a_line(capsys) == (
         f"error: The run's folder '{folder}' is gone, and with it all that was saved."
     )
-    assert not folder.exists()  # nor was it made anew
+    assert not (folder / "config.yaml").exists()  # but for what was being written just then
 
 
 def test_a_run_whose_folder_is_deleted_after_its_last_checkpoint(tmp_path, capsys, monkeypatch):
@@ -317,6 +318,7 @@ def test_a_summary_that_cannot_be_written(finished, tmp_path, capsys, before_upd
 def test_what_the_program_did_is_not_explained_away(tmp_path):
     folder = tmp_path / "run"
     folder.mkdir()
+    (folder / "config.yaml").touch()
     for error in (
         RuntimeError("INTERNAL: a bug"),
         ConnectionError(104, "Connection reset by peer"),

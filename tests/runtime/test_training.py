@@ -58,6 +58,7 @@ def test_a_seed_alone_has_an_interval_of_its_own_kind(finished):
     json.loads((finished / "summary.json").read_text(), parse_constant=pytest.fail)
 
 
+@pytest.mark.slow
 def test_python_gives_the_same_run(finished, tmp_path):
     folder = runtime.train(tiny.config(out=str(tmp_path), quiet=True))
     assert folder == tmp_path / "ppo-cartpole-0001"
@@ -244,6 +245,7 @@ def test_a_warm_start_from_several_members_needs_as_many(finished_pair, tmp_path
     assert "has 2 members; a run of 1 can be" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_evaluation_in_another_environment(tmp_path):
     """The first evaluation, after equally much training, is played elsewhere."""
     elsewhere = "tests.runtime.worlds:short_cartpole"

@@ -225,6 +225,7 @@ def test_optimism_makes_the_last_iterate_converge_where_hedge_moves_away():
     assert solvers.duality_gap(matrix, *last) < 1e-2
 
 
+@pytest.mark.slow
 def test_dilated_entropy_from_leaves_to_root_maximises_over_the_whole_tree():
     """Two actions at the root; after the first one, three more at a second place."""
     root, leaf = np.array([0.2, 0.6]), np.array([1.0, -0.5, 0.7])

@@ -1,6 +1,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from tests.losses.compiled import losses, solvers
 from tests.losses.contract import Case, contract
@@ -99,6 +100,7 @@ def test_nash_mirror_descent_by_hand():
     np.testing.assert_allclose(jnp.exp(solvers.nash_md(**x)), expected / expected.sum(), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_mirror_prox_solves_its_proximal_problem():
     x = {k: jnp.asarray(v) for k, v in step(np.random.default_rng(0)).items()}
     preference, beta, eta = x["preference"], 0.3, 2.0

@@ -110,6 +110,7 @@ def test_plan_towards_the_linear_programme(plan):
         np.testing.assert_allclose(ours.sum(-2), x["column_mass"], rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_plan_is_the_optimum():
     """log P is cost / -regularization up to one number for each row and column."""
     with jax.enable_x64(True):
@@ -220,6 +221,7 @@ def test_gradient_of_the_optimal_value_is_the_plan():
         np.testing.assert_allclose(jax.grad(value)(cost), plan, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_matching_is_the_assignment():
     rng = np.random.default_rng(0)
     for n, m in ((4, 4), (3, 6), (6, 3)):

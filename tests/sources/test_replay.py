@@ -126,6 +126,7 @@ def test_ends_of_episodes_inside_a_window():
     assert x.terminated.any()
 
 
+@pytest.mark.slow
 def test_memory_is_the_one_before_the_window():
     _, _, _, batch = play(
         replay(inner(), HELD * T * B, N, 2 * T, warmup=2 * T * B, keep_memory=True)
@@ -238,6 +239,7 @@ def test_windows_by_priority_never_cross_the_seam():
     assert (np.delete(empirical, last, 0) > 0).all()
 
 
+@pytest.mark.slow
 def test_an_item_without_mass_is_never_drawn():
     source = prioritised(exponent=1.0)
     state = source.init(random.key(0), source.hyper, policy())

@@ -86,6 +86,7 @@ def test_statistics_of_all_windows_add_up(collected):
     assert row["episode_return"] == 10 * (1 + 2 + 3 + 4) + (0 + 1 + 2 + 0)
 
 
+@pytest.mark.slow
 def test_a_pool_serves_the_same_episodes_and_counts_what_it_reuses():
     with_pool = go(rollouts(counting(terminates_after=2), B, T, reset_pool=4))
     without = go(rollouts(counting(terminates_after=2), B, T))

@@ -72,6 +72,7 @@ def test_an_edited_state_is_another_world():
     assert counts._cache_size() == 1
 
 
+@pytest.mark.slow
 def test_randomise_ids_reproduce_their_params():
     draw = lambda key: world(jax.random.randint(key, (), 1, 8))
     tasks = randomise(draw)

@@ -27,6 +27,7 @@ def test_each_prompt_is_given_exactly_g_times_side_by_side():
     assert (jax.random.key_data(again) != jax.random.key_data(ids)).any()
 
 
+@pytest.mark.slow
 def test_other_parts_of_an_episode_still_differ_in_a_group():
     env = envs.make("river_swim")
     world = start_key(env)

@@ -59,6 +59,7 @@ def test_settings_are_refused_where_there_are_none():
         envs.make("gymnasium/CartPole-v1", gravity=1.0)
 
 
+@pytest.mark.slow
 def test_the_suites_are_not_imported_with_the_environments():
     import subprocess
 

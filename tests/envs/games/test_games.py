@@ -115,6 +115,7 @@ def test_rock_paper_scissors_hides_the_first_choice():
     np.testing.assert_array_equal(timesteps.reward[:, 2], np.stack([expected, -expected], 1))
 
 
+@pytest.mark.slow
 def test_negotiation_trades_and_pays_whoever_gained_more():
     states, timesteps, actions = played("negotiation")
     accepted = 0
@@ -152,6 +153,7 @@ def test_an_illegal_move_forfeits_the_game(mover):
     assert timestep.terminated and timestep.reward.tolist() == ([-1, 1] if loser == 0 else [1, -1])
 
 
+@pytest.mark.slow
 def test_the_medley_tells_games_apart_by_role_and_reward():
     states, timesteps, _ = played("three_games")
     number = states.number[:, 0]

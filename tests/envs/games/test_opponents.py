@@ -54,6 +54,7 @@ def played():
     return jax.device_get(jax.jit(games)(keys, jnp.arange(2), jnp.asarray([0.0, 1.0])))
 
 
+@pytest.mark.slow
 def test_the_agent_that_always_passes_gets_what_the_rules_say_on_either_side():
     _, _, (game, moves, timestep, role, _) = played()
     cards = game.cards[..., 0, :]

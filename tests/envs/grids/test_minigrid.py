@@ -218,6 +218,7 @@ def _clutter_roll(state, actions):
     return jax.lax.scan(body, state, actions)[1]
 
 
+@pytest.mark.slow
 def test_any_grid_is_seen_and_handled_as_minigrid_does():
     """Random clutter of every object and colour, random actions; also the hidden parts."""
     rng = np.random.default_rng(0)

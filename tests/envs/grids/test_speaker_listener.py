@@ -46,6 +46,7 @@ def test_it_keeps_the_rules():
     check_environment(ENV, steps=8)
 
 
+@pytest.mark.slow
 def test_the_expert_arrives_at_the_one_that_is_asked_for(played):
     states, timesteps, _ = played
     end = timesteps.terminated.argmax(0)

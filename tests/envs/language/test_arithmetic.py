@@ -90,6 +90,7 @@ def test_prompts_are_forced_and_the_expert_is_right():
     assert np.asarray(legal)[:, 4:].all()
 
 
+@pytest.mark.slow
 def test_a_number_is_split_by_whatever_adds_up_to_it():
     env, sizes = envs.make("splitting"), (3, 6)
     pairs = [(a, b) for a in range(100) for b in range(100)]

@@ -151,6 +151,7 @@ def _placed(state: Any, **fields: Any) -> Any:
     return dataclasses.replace(state, inner=dataclasses.replace(state.inner, **fields))
 
 
+@pytest.mark.slow
 def test_the_hopper_is_paid_and_ended_as_in_gymnasium():
     env, step, state = _stepping("hopper")
     action = jnp.array([0.5, -0.25, 2.0])  # the last is clipped

@@ -182,6 +182,7 @@ def _states(skeleton: Skeleton, n: int = 10) -> tuple[np.ndarray, np.ndarray, np
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["fixed", "floating", "cheetah"])
 def test_accelerations_are_those_of_the_dense_equations(name):
     skeleton, physics = _body(name)
@@ -308,6 +309,7 @@ def test_a_passive_chain_keeps_its_energy_to_first_order_in_the_step():
 # ------------------------------------------------------------------ springs, stops, the ground
 
 
+@pytest.mark.slow
 def test_momenta_drift_in_flight_to_first_order_in_the_step():
     """Without weight both would be kept exactly in continuous time."""
     physics = dataclasses.replace(_random(FLOATING, seed=3), gravity=0.0, armature=np.zeros(5))

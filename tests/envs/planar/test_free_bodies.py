@@ -7,6 +7,7 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from jaxrl.envs.planar import free_bodies, shapes
 from jaxrl.envs.planar.free_bodies import Body
@@ -173,6 +174,7 @@ def _relative(first, second, contact):
     return ((at_contact(second) - at_contact(first)) * contact.normal).sum(-1)
 
 
+@pytest.mark.slow
 def test_elastic_collisions_keep_momentum_and_energy():
     first, second, contact = _random_pairs(np.random.default_rng(4))
     one, zero = np.ones(N, np.float32), np.zeros(N, np.float32)

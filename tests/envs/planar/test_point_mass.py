@@ -52,6 +52,7 @@ def _return(env, steps: int = 1000):
     return play
 
 
+@pytest.mark.slow
 def test_it_keeps_every_rule():
     check_environment(make("point_mass"))
 

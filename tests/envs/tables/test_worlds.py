@@ -319,6 +319,7 @@ def test_rich_observations_hide_kind_and_step_behind_noise_and_a_rotation():
         np.testing.assert_allclose(noise.std(0), combination_lock.RICH_NOISE, rtol=0.1)
 
 
+@pytest.mark.slow
 def test_the_expert_brings_the_passenger_and_chance_does_not():
     env = envs.make("taxi")
 

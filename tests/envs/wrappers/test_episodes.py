@@ -119,6 +119,7 @@ def _told_and_played(experience, actions, goal):
     return told, jax.vmap(lambda a: play(worlds.asked(goal), a)[1])(actions)
 
 
+@pytest.mark.slow
 def test_relabelled_experience_is_that_of_an_environment_asked_for_the_goal():
     actions, experience = _transitions()
     goals = jnp.arange(1.0, 5.0)[:, None]

@@ -7,6 +7,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from jaxrl import tasks
 from jaxrl.core import stream
@@ -18,6 +19,7 @@ from tests.envs.wrappers.worlds import correlation, timesteps_of
 N = 6000
 
 
+@pytest.mark.slow
 def test_a_stack_holds_the_last_frames_and_starts_anew_with_the_episode():
     env = frame_stack(worlds.walk(observe="vector"), 3)
     two = Policy(lambda state, timestep, memory, key, greedy: (jnp.full(2, 2), memory, {}), tuple)
@@ -48,6 +50,7 @@ def test_a_stack_holds_the_last_frames_and_starts_anew_with_the_episode():
         np.testing.assert_array_equal(got.first[:, copy], [1, 0, 0, 1, 0, 0, 1])
 
 
+@pytest.mark.slow
 def test_every_kind_of_leaf_is_stacked_along_its_last_axis():
     walk, env = worlds.walk(), frame_stack(worlds.walk(), 2)
     seen = timesteps_of(env, jnp.ones(4, jnp.int32)).observation
@@ -60,6 +63,7 @@ def test_every_kind_of_leaf_is_stacked_along_its_last_axis():
     assert shapes == {name: x.shape[1:] for name, x in seen.items()}
 
 
+@pytest.mark.slow
 def test_distractors_are_ar1_processes_that_leave_the_rest_alone():
     walk = worlds.walk(observe="vector")
     env = distractors(walk, 3, correlation=(0.0, 0.5, 0.9), scale=(1.0, 2.0, 0.1))

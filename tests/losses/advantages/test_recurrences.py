@@ -50,6 +50,7 @@ def solve(final, cut, increment, decay, parallel):
     )
 
 
+@pytest.mark.slow
 @given(st.integers(0, 10**6), st.sampled_from([1, 2, 7, 40]))
 def test_the_parallel_scan_equals_the_loop(seed, length):
     rng = np.random.default_rng(seed)

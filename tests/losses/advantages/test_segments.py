@@ -1,6 +1,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from tests.losses.compiled import losses
 from tests.losses.contract import Case, contract
@@ -162,6 +163,7 @@ def macro_gae(reward, value, segment, number, discount, lambda_):
     return losses.segment_to_tokens(advantage, segment)
 
 
+@pytest.mark.slow
 def test_macro_actions_of_one_token_are_tokens():
     rng = np.random.default_rng(0)
     reward, value, log_prob, old = jnp.float32(rng.normal(size=(4, T, 2)))

@@ -241,6 +241,7 @@ def test_cross_entropy_equals_rlax_and_is_least_at_the_target():
     np.testing.assert_allclose(gradient(logits), jax.nn.softmax(logits) - target, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_two_hot_cross_entropy_learns_the_mean():
     """Of targets that vary: the minimiser's mean is the targets' mean."""
     target = jnp.array([-1.3, 0.4, 1.9, 0.2])

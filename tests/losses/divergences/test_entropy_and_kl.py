@@ -168,6 +168,7 @@ def test_entropy_and_divergence_equal_distrax():
     )
 
 
+@pytest.mark.slow
 @given(st.floats(-20, 20))
 def test_k3_is_never_negative(log_ratio):
     ours = losses.kl_k3(jnp.float32(0), jnp.float32(log_ratio))
@@ -176,6 +177,7 @@ def test_k3_is_never_negative(log_ratio):
     np.testing.assert_allclose(ours, np.expm1(x) - x, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_which_estimates_and_which_gradients_are_unbiased():
     """Enumerated over three actions, with the sampling distribution p held fixed."""
     with jax.enable_x64(True):
@@ -199,6 +201,7 @@ def test_which_estimates_and_which_gradients_are_unbiased():
         assert abs(gradient(losses.kl_k3) - truth).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_gaussians_equal_distrax():
     x = {
         k: jnp.float32(v)

@@ -181,6 +181,7 @@ def test_gaussian_divergences_equal_integrals():
     assert losses.gaussian_renyi(*[jnp.array([x]) for x in (0.0, 2.0, 0.0, 1.0)], 2.0) == jnp.inf
 
 
+@pytest.mark.slow
 def test_renyi_approaches_kl_and_grows_with_its_order():
     rng = np.random.default_rng(1)
     with jax.enable_x64(True):

@@ -1,6 +1,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 import scipy.spatial
 
 from tests.losses.compiled import losses
@@ -132,6 +133,7 @@ def test_svgd_by_its_definition():
     np.testing.assert_allclose(far, near, atol=5e-4)
 
 
+@pytest.mark.slow
 def test_svgd_finds_the_moments_of_a_gaussian():
     mean, covariance = np.array([2.0, -1.0]), np.array([[1.0, 0.6], [0.6, 2.0]])
     precision = jnp.float32(np.linalg.inv(covariance))

@@ -3,6 +3,7 @@ import itertools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from tests.losses.compiled import losses, solvers
 from tests.losses.contract import Case, contract
@@ -83,6 +84,7 @@ def logit_equilibrium(matrix, temperature):
     return jnp.float32(policy)
 
 
+@pytest.mark.slow
 def test_the_nash_loss_is_at_rest_at_the_logit_equilibrium():
     """Biased rock-paper-scissors with a bonus for rock, at temperature 0.7."""
     matrix = BIASED + np.array([[0.5], [0], [0]])

@@ -3,6 +3,7 @@ import itertools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 import scipy.stats
 
 from tests.losses.compiled import losses
@@ -123,6 +124,7 @@ def enumerated_sepo(logits, old_logits, reward, clip, neighbours=None):
     return jax.grad(loss)(logits)
 
 
+@pytest.mark.slow
 def test_sepo_is_the_policy_gradient_where_the_ratios_are_exact():
     """Three tokens of two kinds, enumerated: on policy and, with importance weights, off policy."""
     rng = np.random.default_rng(0)

@@ -186,6 +186,7 @@ def test_marginal_q():
     np.testing.assert_allclose(ours, expected, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_optimality_margin():
     q_values, action = jnp.float32([[3.0, 2.5, 1.0], [0.0, 2.0, -5.0]]), jnp.array([0, 0])
     np.testing.assert_allclose(losses.optimality_margin(q_values, action), [0.5, 3.0])

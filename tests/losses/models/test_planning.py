@@ -148,6 +148,7 @@ def test_completed_q_values_in_a_loop():
         np.testing.assert_allclose(ours[i], expected, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_gumbel_improved_policy_improves():
     """Its expected Q-value is not below the policy's, for any logits and values."""
     rng = np.random.default_rng(0)

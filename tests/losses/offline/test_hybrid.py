@@ -1,6 +1,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from tests.losses.compiled import losses
 from tests.losses.contract import Case, contract, example
@@ -81,6 +82,7 @@ def test_regularizer_by_hand_and_masks():
         np.testing.assert_allclose(losses.dynamics_gap_regularizer(**arrays), ours, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_regularizer_pushes_most_where_the_gap_is_large():
     q_value, data = jnp.zeros(3), jnp.zeros(2)
     gradient = jax.grad(losses.dynamics_gap_regularizer, argnums=(0, 2))(

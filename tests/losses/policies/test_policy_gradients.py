@@ -198,6 +198,7 @@ def brute_force_surrogate(log_prob, old_log_prob, advantage, low, high):
     return -max(ratio, 1 - low) * advantage
 
 
+@pytest.mark.slow
 @given(NUMBER, NUMBER, NUMBER, st.floats(0, 0.9), st.floats(0, 0.9))
 def test_clipped_surrogate(log_prob, old, advantage, low, high):
     args = [*map(jnp.float32, (log_prob, old, advantage))]
@@ -255,6 +256,7 @@ def test_at_ratio_1_every_surrogate_is_the_policy_gradient():
             assert jax.grad(policy_gradient)(-1.3, advantage) == -advantage
 
 
+@pytest.mark.slow
 def test_the_clip_is_a_drift():
     rng = np.random.default_rng(1)
     log_prob, old, advantage = jnp.float32(rng.normal(size=(3, 200)))

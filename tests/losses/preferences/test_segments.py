@@ -3,6 +3,7 @@ import itertools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from tests.losses.compiled import losses
 from tests.losses.contract import Case, contract
@@ -96,6 +97,7 @@ def test_cpl_of_single_steps_is_dpo_with_a_uniform_reference():
     )
 
 
+@pytest.mark.slow
 def test_cpl_recovers_the_maximum_entropy_policy():
     """Labels by the optimal advantages of a bandit, which are temperature * log pi."""
     logits = jnp.array([0.5, -1.0, 1.0])
@@ -133,6 +135,7 @@ def test_direct_preferences_by_hand():
     assert (closer < losses.direct_pref_po(x["chosen_distance"], x["rejected_distance"])).all()
 
 
+@pytest.mark.slow
 def test_t_reg_is_dpo_plus_a_weighted_likelihood_of_tokens():
     x = segments(np.random.default_rng(0), *TOKENS, sign=-1)
     sums = [

@@ -154,6 +154,7 @@ def test_task_vector_recovers_a_linear_reward():
     np.testing.assert_allclose(ridge, expected, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_collapse_figures():
     rng, rank = np.random.default_rng(0), jax.jit(losses.effective_rank)
     x = rng.normal(size=(400, 4)) * [1.0, 1.0, 0.0, 0.0] + 7

@@ -144,6 +144,7 @@ def test_on_policy_nft_is_grpo(right):
         np.testing.assert_allclose(ours, theirs, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_nfts_optimum_is_the_policy_of_correct_answers():
     """Answers are correct with chance c(a): p_old c / q is where the expected gradient is 0."""
     with jax.enable_x64(True):

@@ -88,6 +88,7 @@ def test_only_certain_tokens_are_held():
     np.testing.assert_allclose(losses.critical_token_weight(jnp.log(jnp.float32(prob)), 0.0), 1)
 
 
+@pytest.mark.slow
 def test_the_covariances_mean_is_the_covariance():
     rng = np.random.default_rng(0)
     x = tokens(rng)

@@ -302,6 +302,7 @@ def test_gspo_token_is_gspo_where_advantages_are_equal():
     assert moved.any() and not moved[:3].all()  # some sequences are clipped, as a whole
 
 
+@pytest.mark.slow
 def test_gspo_token_gives_each_token_its_own_advantage():
     rng = np.random.default_rng(1)
     p, old, advantage = rng.uniform(-1.5, -0.5, (3, T))

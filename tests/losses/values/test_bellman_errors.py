@@ -218,6 +218,7 @@ def tdc(theta, dual, features, next_features, reward):
     return loss, delta
 
 
+@pytest.mark.slow
 def test_both_terms_are_the_update_of_tdc():
     rng = np.random.default_rng(2)
     features, next_features = rng.normal(size=(2, 8, FEATURES))

@@ -41,6 +41,7 @@ def batch() -> Batch:
     return Batch(Transition(now, action, after, (), {}), jnp.float32(9), mask=mask)
 
 
+@pytest.mark.slow
 def test_the_outcome_goes_to_the_player_who_moved_whoever_moved_last():
     found = batch()
     total, mine = outcomes(found.transitions, found.mask)

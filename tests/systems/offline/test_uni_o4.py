@@ -110,6 +110,7 @@ def apart():
     return found
 
 
+@pytest.mark.slow
 def test_behaviours_imitate_and_are_pushed_apart():
     net = SimpleNamespace(
         behaviours=lambda x: normals(MEAN, STD), hyper=SimpleNamespace(alpha=jnp.float32(0.3))

@@ -196,6 +196,7 @@ def test_imagination_takes_the_state_of_the_world_model_over():
         jax.eval_shape(lambda new, old: take_over(new, old.agent), wider, old)
 
 
+@pytest.mark.slow
 def test_both_phases_learn_from_the_same_episodes():
     key, hyper = random.key(0), {"data.labelled": jnp.float32(0.5)}
     algorithms = (
@@ -262,6 +263,7 @@ def test_the_mean_of_the_world_models_loss_is_the_sum_of_means_over_frames_steps
     np.testing.assert_allclose(np.asarray(values)[there].mean(), sum(expected.values()), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_policy_follows_signs_of_advantages_near_the_prior_before_an_imagined_end():
     rng, atoms = np.random.default_rng(1), jnp.linspace(-2, 2, 5)
     dreams = Dreams(

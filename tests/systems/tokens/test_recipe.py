@@ -162,6 +162,7 @@ def test_answers_are_judged_by_their_group_before_any_gradient_step(system):
     np.testing.assert_allclose(x.advantage, expected, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_pass_at_k_judges_by_its_k():
     x = updated(pass_at_k, k=2).batch.transitions
     judge = losses.pass_at_k_advantage
