@@ -65,8 +65,8 @@ RATES = (1e-3, 3e-3, 1e-2)
 CHECK = Claim(
     paper=Paper(
         **_dreamer4.PAPER,
-        says="Learning in imagination, from offline data alone, improves on the cloned policy of the "
-        "same world model (WM+BC), which is cloned on relevant sequences, in success and speed.",
+        says="Learning in imagination, from offline data alone, improves on the policy that was "
+        "cloned from relevant sequences on the same world model (WM+BC), in success and speed.",
     ),
     claim="From data alone, imagination beats cloning of the episodes in it that succeeded.",
     left_out="Minecraft and video, for which Catch on 5 x 3 cells stands, one token a frame and no "
@@ -119,8 +119,8 @@ CHECK = Claim(
             lambda f: lambda net, action, nobody_said: jnp.full_like(action, nobody_said),
         ),
     ),
-    notes="2048 episodes a seed, half by players who never do what an expert would and half by some "
-    "who ask one every second time; a twentieth tells its actions. Only episodes that end with a "
-    "catch are cloned, and half of every batch are labelled. The frames and outcomes of all are "
-    "learnt. Cloning is what imagination begins with.",
+    notes="2048 episodes a seed, half by players who never do what an expert would, half by some who "
+    "ask one every second time; a twentieth tells its actions. Only episodes that end with a catch "
+    "are cloned; frames and outcomes are learnt from all. Half of every batch are labelled. Cloning "
+    "is what imagination begins with.",
 )

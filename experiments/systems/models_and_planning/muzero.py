@@ -35,8 +35,8 @@ CHECK = Claim(
         "Schrittwieser et al.",
         2020,
         "1911.08265",
-        "MuZero outperforms the model-free state of the art on 57 Atari games, and reanalysing also "
-        "at 200 million frames; training with more simulations in a search learns faster.",
+        "MuZero outperforms the model-free state of the art on 57 Atari games, with reanalysis "
+        "also at 200 million frames; training with more simulations in a search learns faster.",
     ),
     claim="Of as many environment steps of CartPole, MuZero with reanalysis learns more than DQN.",
     left_out="Atari, images, board games; model-free agents other than DQN; large networks.",
@@ -54,8 +54,8 @@ CHECK = Claim(
             muzero,
             MUZERO,
             RATES,
-            deviates="Adam, as in MuZero Unplugged; half of all sequences are reanalysed, policy and "
-            "value together; values bootstrap after 20 steps.",
+            deviates="Adam, as in MuZero Unplugged; half of all sequences are reanalysed, policy "
+            "and value together; values bootstrap after 20 steps, not 5.",
         ),
         "DQN": Side(dqn, DQN, RATES, deviates="Adam in the place of RMSProp."),
         "MuZero, 2 simulations": Side(muzero, MUZERO | {"simulations": 2}, RATES),

@@ -27,8 +27,9 @@ UPDATES, HELD = 1500, 256  # gradient steps; episodes that were never learnt fro
 
 
 def energy_score(one, other, truth):
-    """E |X - y| - E |X - X'| / 2 of two independent samples X, X' [..., D] for an outcome y [..., D]:
-    [...], least on average for the true distribution (Gneiting and Raftery, 2007, equation 22)."""
+    """|X - y| - |X - X'| / 2 of independent samples X, X' [..., D] for an outcome y [..., D]: [...],
+    whose expectation is least for the true distribution (Gneiting and Raftery, 2007, section 4.3).
+    """
     far = lambda x, y: jnp.linalg.norm(x - y, axis=-1)
     return 0.5 * (far(one, truth) + far(other, truth)) - 0.5 * far(one, other)
 
@@ -82,8 +83,8 @@ CHECK = Claim(
         "videos; a shortcut model nearly recovers their quality (section 4.4, table 2, figure 8).",
     ),
     claim="A shortcut-forced model imagines frames in a few steps as well as one without in many.",
-    left_out="Minecraft and video, for which Catch on 5 x 3 cells stands, whose next frame is random "
-    "as nobody says the action; long generations, by their Frechet distance; speed.",
+    left_out="Minecraft and video, for which Catch on 5 x 3 cells stands, whose next frame is "
+    "random since nobody says the action; long generations, by their Frechet distance; speed.",
     parts=(
         "jaxrl/systems/planning/dreamer4.py",
         "jaxrl/systems/planning/dreamer4_world_model.py",
