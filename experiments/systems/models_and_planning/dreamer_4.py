@@ -29,9 +29,8 @@ def measure(trial, keys, hyper):
     if trial.side.system is dreamer4_imagination:
         _, second, _ = _dreamer4.phase(trial, dreamer4_imagination)
     sizes = (2, 2, 2) if trial.tiny else (WORLD, IMAGINED, EPISODES)
-    return _runs(env, first, second, sizes, keys, hyper) | {
-        "env_steps": _dreamer4.taken(keys, trial)
-    }
+    found = _runs(env, first, second, sizes, keys, hyper)
+    return found | {"env_steps": _dreamer4.taken(keys, trial)}
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
@@ -119,8 +118,8 @@ CHECK = Claim(
             lambda f: lambda net, action, nobody_said: jnp.full_like(action, nobody_said),
         ),
     ),
-    notes="2048 episodes a seed, half by players who never do what an expert would, half by some who "
-    "ask one every second time; a twentieth tells its actions. Only episodes that end with a catch "
-    "are cloned; frames and outcomes are learnt from all. Half of every batch are labelled. Cloning "
-    "is what imagination begins with.",
+    notes="2048 episodes a seed, half by players who never do what an expert would, half by some "
+    "who ask one every second time; a twentieth tells its actions. Only episodes that end with a "
+    "catch are cloned; frames and outcomes are learnt from all. Half of every batch are labelled. "
+    "Cloning is what imagination begins with.",
 )

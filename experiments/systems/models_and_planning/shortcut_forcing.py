@@ -27,8 +27,9 @@ UPDATES, HELD = 1500, 256  # gradient steps; episodes that were never learnt fro
 
 
 def energy_score(one, other, truth):
-    """|X - y| - |X - X'| / 2 of independent samples X, X' [..., D] for an outcome y [..., D]: [...],
-    whose expectation is least for the true distribution (Gneiting and Raftery, 2007, section 4.3).
+    """|X - y| - |X - X'| / 2, of independent samples X, X' [..., D] for an outcome y [..., D].
+
+    [...]; its expectation is least for the true distribution (Gneiting and Raftery, 2007).
     """
     far = lambda x, y: jnp.linalg.norm(x - y, axis=-1)
     return 0.5 * (far(one, truth) + far(other, truth)) - 0.5 * far(one, other)
