@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from experiments.evidence import measure
 from experiments.evidence.declare import Side, Trial, World
@@ -42,6 +43,6 @@ def phase(
     return env, system(env, config), config
 
 
-def taken(keys: jax.Array, trial: Trial) -> jax.Array:
+def taken(keys: jax.Array, config: Any) -> jax.Array:
     """The environment steps of a run's data, [runs]."""
-    return jax.numpy.full(len(keys), float(trial.env_steps))
+    return jnp.full(len(keys), float(config.data.episodes * STEPS))

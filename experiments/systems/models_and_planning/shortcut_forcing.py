@@ -42,7 +42,7 @@ def measure(trial, keys, hyper):
     steps = LEVELS if trial.name.endswith("many steps") else FEW
     updates, held = (1, 4) if trial.tiny else (UPDATES, HELD)
     scores = _scores(env, algorithm, config, steps, updates, held, keys, hyper)
-    return scores | {"env_steps": _dreamer4.taken(keys, trial)}
+    return scores | {"env_steps": _dreamer4.taken(keys, config)}
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2, 3, 4, 5))
