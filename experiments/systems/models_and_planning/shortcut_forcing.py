@@ -22,7 +22,7 @@ from jaxrl.networks.shortcut_world_model import next_frame
 from jaxrl.systems.planning import dreamer4
 from jaxrl.systems.planning.dreamer4_world_model import dreamer4_world_model
 
-LEVELS, FEW = 16, 1  # of noise, as many as the steps of "many"; and the steps of "few"
+LEVELS, FEW = 16, 2  # of noise, as many as the steps of "many"; and the steps of "few"
 UPDATES, HELD = 1500, 256  # gradient steps; episodes that were never learnt from
 
 
