@@ -20,16 +20,16 @@ PAPER = {
     "arxiv": "2509.24527",
 }
 ROWS, COLUMNS = 5, 3
-STEPS = ROWS - 1  # of an episode
+STEPS = ROWS - 1  # in which a ball comes down
 SIZES = {"data.batch_size": 48, "width": 32, "hidden": (32,), "scale": 4.0, "horizon": STEPS}
 SIZES |= {"bins": 21, "symlog_range": 1.0}
 
 
-def catch(episodes: int, low: float, high: float, **settings: Any) -> World:
-    """Catch, of which all sides have `episodes` in their data."""
+def catch(episodes: int, low: float, high: float, balls: int = 1, **settings: Any) -> World:
+    """Catch of so many balls, of which all sides have `episodes` in their data."""
     sizes = SIZES | {"data.episodes": episodes} | settings
-    board = {"rows": ROWS, "columns": COLUMNS}
-    return World("catch", episodes * STEPS, low, high, board, sizes)
+    board = {"rows": ROWS, "columns": COLUMNS, "balls": balls}
+    return World("catch", episodes * STEPS * balls, low, high, board, sizes)
 
 
 def phase(
@@ -43,6 +43,6 @@ def phase(
     return env, system(env, config), config
 
 
-def taken(keys: jax.Array, config: Any) -> jax.Array:
+def taken(keys: jax.Array, env: Environment, config: Any) -> jax.Array:
     """The environment steps of a run's data, [runs]."""
-    return jnp.full(len(keys), float(config.data.episodes * STEPS))
+    return jnp.full(len(keys), float(config.data.episodes * env.max_steps))
