@@ -68,8 +68,8 @@ CHECK = Claim(
         "cloned from relevant sequences on the same world model (WM+BC), in success and speed.",
     ),
     claim="From data alone, imagination beats cloning of the episodes in it that succeeded.",
-    left_out="Minecraft and video, for which Catch of two balls on 5 x 3 cells stands, one token a frame and no "
-    "tokenizer; many tasks; speed, as all episodes are equally long.",
+    left_out="Minecraft and video, for which Catch of two balls on 5 x 3 cells stands, one token a "
+    "frame and no tokenizer; many tasks; speed, as all episodes are equally long.",
     parts=(
         "jaxrl/systems/planning/dreamer4.py",
         "jaxrl/systems/planning/dreamer4_world_model.py",
@@ -121,7 +121,7 @@ CHECK = Claim(
     notes="2048 episodes a seed, half by players who never do what an expert would, half by some "
     "who ask one every second time; a fiftieth tells its actions. Only episodes with both balls "
     "caught are cloned; frames and outcomes are learnt from all. Half of every batch are labelled. "
-    "Cloning is what imagination begins with. With one ball (on tuning seeds, and a twentieth that "
-    "tells its actions) cloning is perfect: in a world that only its start makes random, what those "
-    "did who succeeded succeeds.",
+    "Cloning is what imagination begins with. With one ball (on two other seeds, and a twentieth "
+    "that tells its actions) cloning is perfect: where only the start is random, what was done by "
+    "those who succeeded succeeds.",
 )
