@@ -26,7 +26,6 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
@@ -223,7 +222,7 @@ def on_recorded(
         act=act,
         losses=losses,
         update=update,
-        extra=Squares(np.zeros(len(TERMS), np.float32), np.float32(0)),
+        extra=Squares(jnp.zeros(len(TERMS)), jnp.float32(0)),
         memory=memory,
         needs=("mask", "transitions.extras.labelled"),
         goes_on_from=goes_on_from,

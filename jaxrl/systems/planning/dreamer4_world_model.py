@@ -47,7 +47,8 @@ def prepared(
     frames, led, exists = dreamer4.told_episodes(net, env, batch, scale)
     cloned = batch.mask & batch.transitions.extras["labelled"]
     if relevant is not None:
-        cloned &= jnp.where(batch.mask, batch.transitions.reward, 0.0).sum(0) >= relevant
+        reward = batch.mask * batch.transitions.reward  # type: ignore[reportOptionalOperand]
+        cloned &= reward.sum(0) >= relevant
     steps = batch.mask.sum()  # type: ignore[union-attr]
     cloning_weight = cloned * (steps / jnp.maximum(cloned.sum(), 1))
     x = Episodes(frames, led, batch.transitions, steps / exists.sum(), cloning_weight)
