@@ -15,7 +15,8 @@ each: this is for small observations, not for video. What else differs: a frame 
 contexts, as it will be in imagination, and not after frames of any noise (diffusion forcing); half
 of the denoising steps are the finest; the heads read the contexts' own tokens instead of agent
 tokens, and predict the next action and reward only, not the next eight; world model and cloning are
-one phase, with equal weights of the losses.
+one phase. Its losses are divided by their running root mean squares (section 3), those of
+imagination are not: its two train separate heads, and policies' are "all measured in nats".
 """
 
 from __future__ import annotations
@@ -68,6 +69,28 @@ class Data:
         players = mixed_skill(advised, self.skills)
         sizes = self.episodes, self.batch_size
         return recorded(advised, players, *sizes, self.labelled, path, num_shards=self.num_shards)
+
+
+TERMS = ("frame_loss", "reward_loss", "continue_loss", "cloning_loss")
+
+
+@struct
+class Squares:
+    """A running mean of the squares of each of `TERMS`, [4], and how much has entered it."""
+
+    mean: Array
+    weight: Array
+
+    @property
+    def root(self) -> Array:
+        """Root mean squares [4], 1 before anything was counted."""
+        known = self.mean / jnp.maximum(self.weight, jnp.finfo(jnp.float32).tiny)
+        return jnp.where(self.weight > 0, jnp.sqrt(jnp.maximum(known, 1e-12)), 1.0)
+
+    def add(self, terms: Array, decay: Array) -> Squares:
+        """With `terms` [4] counted, and what was counted before times `decay`."""
+        mean = decay * self.mean + (1 - decay) * jnp.square(terms)
+        return Squares(mean, decay * self.weight + (1 - decay))
 
 
 @group
@@ -199,6 +222,7 @@ def on_recorded(
         act=act,
         losses=losses,
         update=update,
+        extra=Squares(jnp.zeros(len(TERMS)), jnp.float32(0)),
         memory=memory,
         needs=("mask", "transitions.extras.labelled"),
         goes_on_from=goes_on_from,

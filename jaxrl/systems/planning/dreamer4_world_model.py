@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from jaxrl import losses
 from jaxrl.core.types import Array, Batch, Environment, Transition, struct
-from jaxrl.kit import Loss, Net, Recipe, System, group, hyper
+from jaxrl.kit import Loss, Net, Recipe, System, group, hyper, static
 from jaxrl.networks.imagination import symexp_atoms
 from jaxrl.networks.shortcut_world_model import ShortcutWorldModel, frame_loss
 from jaxrl.systems.planning import dreamer4
@@ -21,6 +21,12 @@ class Config(dreamer4.Config):
 
     bootstrap: float = hyper(1.0, low=0, high=1)
     """1: shortcut forcing. 0: steps of every size learn the clean frame (an ablation)."""
+    relevant: float | None = static(None)
+    """Return from which an episode is cloned; None for all. (The paper clones those that accomplish
+    a task, and learns frames from all.)"""
+    loss_decay: float = hyper(0.99, low=0, below=1)
+    """Of the running mean squares by whose roots losses are divided, per update (ours: the paper
+    does not say)."""
 
 
 @struct
@@ -31,15 +37,20 @@ class Episodes:
     led: Array  # int32 [T + 1, B]: the action that led to each, as far as the model is told
     transitions: Transition  # [T, B]
     frame_weight: Array  # scalar: steps for each frame
-    cloning_weight: Array  # [T, B]: steps for each labelled one, 0 where an action is not told
+    cloning_weight: Array  # [T, B]: steps for each that is cloned, 0 where none is
 
 
-def prepared(net: Net, batch: Batch, env: Environment, scale: float) -> Batch:
+def prepared(
+    net: Net, batch: Batch, env: Environment, scale: float, relevant: float | None = None
+) -> Batch:
     """The whole episodes of a batch. Each has a first step."""
     frames, led, exists = dreamer4.told_episodes(net, env, batch, scale)
-    labelled = batch.mask & batch.transitions.extras["labelled"]
+    cloned = batch.mask & batch.transitions.extras["labelled"]
+    if relevant is not None:
+        reward = batch.mask * batch.transitions.reward  # type: ignore[reportOptionalOperand]
+        cloned &= reward.sum(0) >= relevant
     steps = batch.mask.sum()  # type: ignore[union-attr]
-    cloning_weight = labelled * (steps / jnp.maximum(labelled.sum(), 1))
+    cloning_weight = cloned * (steps / jnp.maximum(cloned.sum(), 1))
     x = Episodes(frames, led, batch.transitions, steps / exists.sum(), cloning_weight)
     return dataclasses.replace(batch, transitions=x)
 
@@ -50,8 +61,9 @@ def model_loss(
     """Of each step [T, B]: shortcut forcing (equation 7) of the frame that it led to (and of
     the frame before an episode's first); the reward and the end there; and cloning of its action.
 
-    Frames count as much as steps in total, and so do labelled steps: the weights make their means
-    terms of the mean over steps.
+    Frames count as much as steps in total, and so do steps that are cloned: the weights make their
+    means terms of the mean over steps. Each is divided by its running root mean square, and
+    reported as it is.
     """
     t = x.transitions
     error, features = frame_loss(
@@ -59,18 +71,25 @@ def model_loss(
     )
     reward, continue_logit = net.model(features[1:], method="outcome")
     cloning = -net.prior(features[:-1]).log_prob(t.action)
-    parts = {
-        "frame_loss": x.frame_weight * error[1:].at[0].add(error[0]),
-        "reward_loss": losses.two_hot_cross_entropy(reward, t.reward, atoms),
-        "continue_loss": losses.binary_cross_entropy(continue_logit, ~t.terminated),
-        "cloning_loss": x.cloning_weight * cloning,
-    }
-    return sum(parts.values()), parts  # type: ignore[return-value]
+    terms = jnp.stack(
+        [
+            x.frame_weight * error[1:].at[0].add(error[0]),
+            losses.two_hot_cross_entropy(reward, t.reward, atoms),
+            losses.binary_cross_entropy(continue_logit, ~t.terminated),
+            x.cloning_weight * cloning,
+        ],
+        -1,
+    )
+    reports = {name: terms[..., i] for i, name in enumerate(dreamer4.TERMS)}
+    return (terms / net.extra.root).sum(-1), reports
 
 
 def recipe(env: Environment, config: Config) -> Recipe:
     def update(net, batch):
-        net = net.descend("model_loss", prepared(net, batch, env, config.scale))
+        x = prepared(net, batch, env, config.scale, config.relevant)
+        net = net.descend("model_loss", x)
+        terms = jnp.stack([net.metrics[name] for name in dreamer4.TERMS])
+        net = net.replace(extra=net.extra.add(terms, net.hyper.loss_decay))
         # The policy that acts is the one that was cloned.
         policy = dataclasses.replace(net.parts["policy"], params=net.parts["prior"].params)
         return net.replace(parts=net.parts | {"policy": policy})

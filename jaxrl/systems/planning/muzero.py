@@ -9,7 +9,8 @@ values are then those of whoever is to move, and change their sign with every st
 What differs: values and rewards are categorical in games too, where the paper regresses scalars;
 priorities are the error of the value network at its latest parameters (ours); reanalysed are
 sequences, policy and value together, where the paper renews the policy in 80 % of the updates; the
-temperature of acting is a constant, where the paper lowers it.
+temperature of acting is lowered in games too by what has been learnt (as in Atari), where the paper
+lowers it after the thirtieth move.
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ from jaxrl import gradients, losses
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.hyper import WIDE
+from jaxrl.core.schedules import progress
 from jaxrl.core.types import Array, Environment, TimeStep, Transition, struct
 from jaxrl.kit import Loss, Part, Recipe, System, group, hyper, static
-from jaxrl.kit.groups import Optimizer, Priorities, Replay, Target, Torso
+from jaxrl.kit.groups import INF, Optimizer, Priorities, Replay, Target, Torso
 from jaxrl.networks.heads import check_discrete
 from jaxrl.networks.world_models import ValueEquivalentModel
 from jaxrl.systems.planning.search import SEARCHES, ModelOutput, RootOutput, Searched, search
@@ -84,7 +86,10 @@ class Config:
     value_weight: float = hyper(1.0, low=0)
     """Weight of the value's loss (the paper has 1/4 where it reanalyses)."""
     temperature: float = hyper(1.0, above=0)
-    """Of acting by visits (puct)."""
+    """Of acting by visits at first (puct); see `annealed`."""
+    temperature_steps: float = hyper(4_000_000.0, above=0, high=INF)
+    """Environment steps of which it is halved after a half and after three quarters (the paper's
+    million gradient steps, of four environment steps each, here); infinite for a constant one."""
     dirichlet_alpha: float = hyper(0.3, above=0)
     """Concentration of the noise on the root's prior (puct)."""
     dirichlet_fraction: float = hyper(0.25, low=0, high=1)
@@ -101,6 +106,12 @@ class Sample:
     weight: Array | float  # [B]
 
 
+def annealed(temperature: Array, fraction: Array) -> Array:
+    """The temperature of acting when this `fraction` of training has passed: 1, 0.5 and 0.25 times
+    `temperature`, in the first half, the third and the last quarter (the pseudocode's Atari)."""
+    return temperature * jnp.where(fraction < 0.5, 1.0, jnp.where(fraction < 0.75, 0.5, 0.25))
+
+
 def recipe(env: Environment, config: Config) -> Recipe:
     timestep, space = example_timestep(env, agents=True), env.action_space
     turn = -1.0 if timestep.reward.ndim > 1 else 1.0  # whether it passes on with every step
@@ -115,6 +126,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
     def searched(net, apply, timestep: TimeStep, key, greedy: bool) -> Searched:
         """A search from each of `timestep` [B] in the model `apply`."""
         h = net.hyper
+        temperature = annealed(h.temperature, progress(net.frames, h.temperature_steps))
 
         def model(params, key, action, latent):
             latent, reward = apply(latent, action, method="dynamics")
@@ -129,7 +141,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
         root = RootOutput(prior_logits=policy, value=scalar(value), embedding=latent)
         return search(
             config.search, model, (), root, timestep.legal_actions, key,
-            config.simulations, greedy, h.temperature, h.dirichlet_alpha, h.dirichlet_fraction,
+            config.simulations, greedy, temperature, h.dirichlet_alpha, h.dirichlet_fraction,
         )  # fmt: skip
 
     def act(net, timestep, memory, key, greedy):

@@ -18,6 +18,7 @@ from jaxrl.core.types import Batch, TimeStep, Transition
 from jaxrl.envs.classic import pendulum
 from jaxrl.envs.pixels.catch import catch
 from jaxrl.kit.wrapping import Wrapped, params_of
+from jaxrl.systems.planning import dreamer4
 from jaxrl.systems.planning import dreamer4_imagination as imagination
 from jaxrl.systems.planning import dreamer4_world_model as world
 from jaxrl.systems.planning.imagination import Dreams
@@ -87,6 +88,8 @@ def test_each_phase_learns_its_own():
     assert not same(before["model"], after["model"])
     assert not same(before["policy"], after["policy"])
     assert same(before["value"], after["value"]) and same(after["prior"], after["policy"])
+    terms = [abs(float(info.metrics[name])) for name in dreamer4.TERMS]
+    np.testing.assert_allclose(learnt.extra.root, terms, rtol=1e-4)
     assert all(np.isfinite(x) for x in info.metrics.values())
     improved, info = improve(learnt, batch(), random.key(3))
     before, after = after, params_of(improved)
@@ -224,9 +227,10 @@ def policy_of(logits):
 
 
 @pytest.mark.slow
-def test_the_mean_of_the_world_models_loss_is_the_sum_of_means_over_frames_steps_and_labels(
+def test_the_mean_of_the_world_models_loss_is_the_sum_of_means_over_frames_steps_and_clones(
     monkeypatch,
 ):
+    """Each divided by its running root mean square; cloned are relevant episodes alone."""
     rng = np.random.default_rng(0)
     error, features = table(rng, T + 1, B) ** 2, table(rng, T + 1, B, 3)
     monkeypatch.setattr(world, "frame_loss", lambda *_: (jnp.asarray(error), features))
@@ -236,17 +240,22 @@ def test_the_mean_of_the_world_models_loss_is_the_sum_of_means_over_frames_steps
         assert method == "outcome" and (x == features[1:]).all()
         return reward, ends
 
+    mean = np.array([4.0, 9.0, 0.25, 1.0], np.float32)
     net = stub(
         hyper={"conditioned": 1.0, "bootstrap": 1.0},
         key=lambda: None,
         model=outcome,
         prior=policy_of,
+        extra=dreamer4.Squares(0.5 * mean, np.float32(0.5)),
     )
-    prepared = world.prepared(net, batch(), ENV, 1.0)
+    returns = np.where(batch().mask, batch().transitions.reward, 0).sum(0)
+    told_returns = np.sort(returns[:2])
+    assert told_returns[0] < told_returns[1]
+    prepared = world.prepared(net, batch(), ENV, 1.0, float(told_returns.mean()))
     values, reports = world.model_loss(net, prepared.transitions, None, atoms)
     t, there = batch().transitions, np.asarray(batch().mask)
     frames = np.concatenate([np.ones((1, B), bool), there])
-    told = there & np.asarray(t.extras["labelled"])
+    told = there & np.asarray(t.extras["labelled"]) & (returns >= told_returns.mean())
     cloning = -np.asarray(policy_of(features[:-1]).log_prob(t.action))
     expected = {
         "frame_loss": error[frames].mean(),
@@ -256,11 +265,23 @@ def test_the_mean_of_the_world_models_loss_is_the_sum_of_means_over_frames_steps
         "continue_loss": np.logaddexp(0, np.where(t.terminated, ends, -ends))[there].mean(),
         "cloning_loss": cloning[told].mean(),
     }
-    assert frames.sum() == T * B + B - 1 and told.sum() == 2 * T - 1
+    assert frames.sum() == T * B + B - 1 and told.any(0).sum() == 1
     assert values.shape == there.shape and set(reports) == set(expected)
     for name, x in expected.items():
         np.testing.assert_allclose(np.asarray(reports[name])[there].mean(), x, rtol=1e-5)
-    np.testing.assert_allclose(np.asarray(values)[there].mean(), sum(expected.values()), rtol=1e-5)
+    total = sum(x / root for x, root in zip(expected.values(), np.sqrt(mean), strict=True))
+    np.testing.assert_allclose(np.asarray(values)[there].mean(), total, rtol=1e-5)
+
+
+def test_losses_are_divided_by_what_their_squares_were_of_late():
+    seen = [np.float32([1, 2, 3, 4]), np.float32([5, 0, 1, 2])]
+    squares = dreamer4.Squares(np.zeros(4, np.float32), np.float32(0))
+    np.testing.assert_array_equal(squares.root, 1)
+    for terms in seen:
+        squares = squares.add(terms, 0.9)
+    weights = np.array([0.9, 1.0])  # of the older and of the newer
+    expected = np.sqrt(weights @ np.square(seen) / weights.sum())
+    np.testing.assert_allclose(squares.root, expected, rtol=1e-5)
 
 
 @pytest.mark.slow

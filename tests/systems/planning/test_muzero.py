@@ -18,7 +18,9 @@ from jaxrl.core.settings import replace
 from jaxrl.core.types import Policy, TimeStep, Transition
 from jaxrl.networks.world_models import ValueEquivalentModel, scaled
 from jaxrl.sources import replay, rollouts
+from jaxrl.systems.planning import muzero as muzero_file
 from jaxrl.systems.planning.muzero import Config, muzero
+from jaxrl.systems.planning.search import search
 from jaxrl.systems.planning.unrolled import targets
 
 K, N, BATCH = 3, 4, 6
@@ -315,6 +317,25 @@ def test_in_a_game_the_update_changes_the_sign_with_every_step():
 def test_latents_fill_zero_to_one():
     x = jnp.asarray([[-3.0, 1.0, 5.0], [2.0, 2.0, 2.0]])
     np.testing.assert_allclose(scaled(x), [[0, 0.5, 1], [0, 0, 0]])
+
+
+def test_acting_becomes_colder_as_training_goes_on(monkeypatch):
+    """As the pseudocode's Atari: 1, 0.5 from half of it on, 0.25 from three quarters."""
+    seen = []
+
+    def told(*args):
+        seen.append(float(args[8]))
+        return search(*args)
+
+    monkeypatch.setattr(muzero_file, "search", told)
+    _, state, batch = sampled("cartpole")
+    agent = muzero.agent(envs.make("cartpole"), SMALL)
+    first = jax.tree.map(lambda x: x[0], batch.transitions.timestep)
+    for frames in (0, 499, 500, 749, 750, 5000):
+        hyper = {**state.hyper, "temperature": jnp.float32(2), "temperature_steps": 1000.0}
+        now = dataclasses.replace(state, frames=jnp.float32(frames), hyper=hyper)
+        agent.act(now, first, (), random.key(0), False)
+    assert seen == [2.0, 2.0, 1.0, 1.0, 0.5, 0.5]
 
 
 def test_what_does_not_fit_is_refused():
