@@ -110,7 +110,7 @@ def save(
     text = _to_json(meta, step, leaves, [(i, x.dtype.name, x.shape) for i, x in _small(arrays)])
     final = folder / _name(step)
     try:
-        folder.mkdir(exist_ok=True)  # its parent has to be there: a deleted run stays deleted
+        folder.mkdir(parents=True, exist_ok=True)
         with _writing(folder):
             temporary = folder / f".{final.name}.{os.getpid()}-{uuid.uuid4().hex[:8]}.tmp"
             try:
