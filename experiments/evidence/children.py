@@ -70,7 +70,7 @@ class Children:
 
     def stop(self) -> None:
         for process in list(self.running.values()):
-            process.send_signal(signal.SIGINT)
+            process.send_signal(signal.SIGTERM)  # which a process in the background does not ignore
         for process in list(self.running.values()):
             try:
                 process.wait(PATIENCE)

@@ -372,7 +372,7 @@ def test_an_interruption_ends_all_and_leaves_them_resumable(tmp_path):
         deadline = time.monotonic() + 120
         while ("two-words", "ended", 1) not in recorded(folder) and time.monotonic() < deadline:
             time.sleep(0.05)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGTERM)  # SIGINT is ignored where tests run in the background
         out = process.communicate()[0]
     assert process.returncode == 130, out
     assert "The same command goes on from here." in out and "two-words: holds: Level 0.95." in out
