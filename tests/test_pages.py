@@ -15,6 +15,8 @@ import pytest
 
 from experiments import document_losses, gallery
 from experiments.bench import report
+from experiments.evidence import records, run
+from experiments.evidence.listing import discover
 from jaxrl import envs, losses
 from jaxrl.runtime import configuration
 from jaxrl.systems import registry
@@ -62,6 +64,18 @@ def test_the_readme_counts_what_there_is():
         assert cell and cell[1] == count, row
     claims = len([p for p in ROOT.glob("experiments/systems/*/*.py") if p.name[0] != "_"])
     assert f"{claims} claims of papers" in README
+
+
+def test_the_pages_of_systems_are_those_of_the_records(tmp_path):
+    """`python experiments/evidence/run.py --pages` writes them."""
+    run.write_pages(tmp_path, discover(ROOT).values(), records.read(run.RESULTS))
+    written = [path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file()]
+    folder = ROOT / "docs" / "systems"
+    assert {ROOT / path for path in written} == {
+        ROOT / "SYSTEMS.md", *folder.glob("*.md"), *folder.glob("pictures/*")
+    }  # fmt: skip
+    for path in written:
+        assert (ROOT / path).read_text() == (tmp_path / path).read_text(), path
 
 
 def test_every_algorithm_is_in_the_readme():
@@ -148,9 +162,9 @@ def strangers(project, monkeypatch):
 def test_command_lines_are_understood(page, command, project, strangers, monkeypatch):
     script, *argv = shlex.split(command)[1:]
     done = []
-    for run in re.findall(r"runs/[\w-]+", command):  # what an earlier command leaves
-        (project / run).mkdir(parents=True)
-        configuration.write(configuration.experiment({}), project / run / "config.yaml")
+    for name in re.findall(r"runs/[\w-]+", command):  # what an earlier command leaves
+        (project / name).mkdir(parents=True)
+        configuration.write(configuration.experiment({}), project / name / "config.yaml")
     monkeypatch.setattr("jaxrl.runtime.training.train", lambda config: done.append(config))
     monkeypatch.setattr("jaxrl.runtime.sweeping.sweep", lambda *sweep: done.append(sweep))
     monkeypatch.setattr("experiments.evaluate.evaluate", lambda *options: done.append(options))

@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from experiments.evidence import records
+from experiments.evidence.words import duration
 from jaxrl.core.errors import UserError
 
 NEEDS = 4 * 2**30  # bytes that a check may need beside others
@@ -109,7 +110,3 @@ def run_all(
         print("The same command goes on from here.", flush=True)
         raise
     return codes
-
-
-def duration(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"

@@ -185,13 +185,15 @@ class Claim:
     minutes: of two CPU cores, tuning included, in which all of it is done.
     left_out: what of the paper is not tested, in words.
     notes: anything else that a reader must know.
+    diagnosis: said afterwards, of what came out otherwise than the paper has it: why, as far as is
+        known, and what was tried.
     large: worlds in the place of `worlds` on an accelerator; none if they are the same.
     """
 
     paper: Paper
     claim: str
     left_out: str
-    parts: tuple[str, ...]
+    parts: tuple[str, ...]  # files
     metric: Metric
     worlds: tuple[World, ...]
     sides: Mapping[str, Side]
@@ -203,6 +205,7 @@ class Claim:
     tuning_seeds: int = 3
     shared: str = ""
     notes: str = ""
+    diagnosis: str = ""
     mutations: tuple[Mutation, ...] = ()
     large: tuple[World, ...] = ()
     large_seeds: int = 0
@@ -242,6 +245,7 @@ class Exact:
     seeds: int = 10
     minutes: float = 2.0
     notes: str = ""
+    diagnosis: str = ""
     mutations: tuple[Mutation, ...] = ()
 
     def __post_init__(self):

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 # What a reader is told, which may be said better at any time.
-PROSE = {"paper", "claim", "left_out", "notes", "shared", "deviates", "parts", "minutes"}
+PROSE = {"paper", "claim", "left_out", "notes", "diagnosis", "shared", "deviates"}
+PROSE |= {"parts", "minutes"}
 NOT_COMPUTED = PROSE | {"mutations"}  # in a run that is recorded
 Read = Callable[[Path], str]
 

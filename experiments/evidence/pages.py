@@ -195,8 +195,7 @@ def failures(systems: Sequence[System]) -> str:
             lines += [f"- {escape(k['said'])}" for k in s.latest["looks"] if not k["ok"]]
             lines += [f"- Revised: {escape(' '.join(r['changed']))}" for r in s.records
                       if r["changed"] and r["event"] == "ended"]  # fmt: skip
-            if s.check.get("notes"):
-                lines += ["", escape(s.check["notes"])]
+            lines += ["", escape(text)] if (text := s.check.get("diagnosis")) else []
     if len(lines) == 6:
         lines += ["", "Nothing so far."]
     return "\n".join([*lines, ""])

@@ -1,7 +1,7 @@
 """Put the claims of papers to the test:
 
 python experiments/evidence/run.py [id ...] [--track T] [--stale] [--large] [--tiny] [--jobs N]
-                                   [--list] [--plan] [--mutate]
+                                   [--list] [--plan] [--mutate] [--pages]
 
 Without ids, all checks that have no result of what they declare now; one that is named is tried
 once more, on fresh seeds. A check is a file `experiments/systems/<track>/<id>.py` (with _ for -)
@@ -13,7 +13,8 @@ written.
 --large: the budget of an accelerator. --tiny: a trial of the check itself, not recorded.
 --jobs: how many side by side; as many as there is memory for, with two cores each, unless said.
 --list: what there is, and what came out. --plan: what it would take. --mutate: break the mechanism
-in the ways that a check names, and say which of them its verdict sees.
+in the ways that a check names, and say which of them its verdict sees. --pages: write them anew,
+and run nothing.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ if str(ROOT) not in sys.path:  # run as a script, only this file's folder is the
     sys.path.insert(0, str(ROOT))
 
 from experiments.evidence import children, digests, records  # noqa: E402
-from experiments.evidence.children import duration  # noqa: E402
 from experiments.evidence.listing import Listed, choose, discover, line, pending, revised  # noqa: E402
+from experiments.evidence.words import duration  # noqa: E402
 from jaxrl.core.errors import UserError, unknown  # noqa: E402
 from jaxrl.runtime import command_line, run_folder  # noqa: E402
 
 RESULTS = ROOT / records.RESULTS
 STORE = ROOT / "runs" / "evidence"
-FLAGS = ("list", "plan", "stale", "mutate", "tiny", "large", "child")
+FLAGS = ("list", "plan", "stale", "mutate", "tiny", "large", "pages", "child")
 VALUES = ("track", "jobs", "cores")
 Records = Sequence[Mapping[str, Any]]
 
@@ -115,12 +116,17 @@ def mutated(check: Listed, budget: str) -> bool:
     return all(mutation["seen"] for mutation in found)
 
 
-def write_pages(checks: Iterable[Listed], known: Records, old: Mapping[str, str]) -> None:
-    """Write what a reader sees, with the ids of those that are known to be stale, and how."""
+def write_pages(
+    root: Path, checks: Iterable[Listed], known: Records, old: Mapping[str, str] = {}
+) -> None:
+    """Write what a reader sees below `root`. old: how results are stale, as far as that is known;
+    that a declaration was revised is always known."""
     from experiments.evidence import pages
 
-    declared = [(check.id, check.track, check.load()) for check in checks if check.kind]
-    pages.write(ROOT, declared, known, judged=judged, stale=old)
+    checks = [check for check in checks if check.kind]
+    since = {c.id: "Its declaration was revised since." for c in checks if revised(c, known)}
+    declared = [(check.id, check.track, check.load()) for check in checks]
+    pages.write(root, declared, known, judged=judged, stale={**old, **since})
 
 
 def stale(check: Listed, known: Records) -> list[str]:
@@ -204,7 +210,9 @@ def main(argv: Sequence[str]) -> int:
             ended = records.of(known, check.id, "ended")
             print(line(check, known, judged(ended).verdict if ended else "not run"))
         return 0
-    if not new:
+    if "pages" in options:
+        new = []
+    elif not new:
         print("There is nothing to run: all that is meant has its result.")
     cores = max(1, len(records.cores()) // jobs)
     seconds = {
@@ -226,12 +234,7 @@ def main(argv: Sequence[str]) -> int:
     if recorded:
         known = records.read(RESULTS)
         old = {id: " ".join(sentences) for id, sentences in found.items() if codes.get(id)}
-        old |= {
-            check.id: "Its declaration was revised since."
-            for check in checks.values()
-            if revised(check, known)
-        }
-        write_pages(checks.values(), known, old)
+        write_pages(ROOT, checks.values(), known, old)
     return 1 if set(codes.values()) - {0, 2} else max(codes.values(), default=0)
 
 

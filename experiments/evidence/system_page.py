@@ -78,6 +78,8 @@ def _outcome(system: System) -> Iterator[str]:
         for c in system.clauses:
             yield f"- **{c['verdict']}**: {escape(known.said(system, c))}{_to_settle(c)}"
         yield ""
+        if system.check.get("diagnosis"):
+            yield from (f"**Diagnosis:** {escape(system.check['diagnosis'])}", "")
         yield (f"Effects are taken seed by seed, over {latest['seeds']} seeds. Together the "
                f"intervals have a confidence of {100 * latest['level']:.4g} %.")  # fmt: skip
     if known.panels(system):

@@ -205,12 +205,14 @@ def test_a_revision_after_a_run_is_run_and_marked(planted, capsys):
     again(planted)
     assert "nothing to run" in called(capsys)[1]
     change(planted / "ppo.py", "0.1", "0.2")
+    page = run.ROOT / "SYSTEMS.md"
+    assert called(capsys, "--pages")[0] == 0
+    assert page.read_text() == "ppo Its declaration was revised since.; two-words"
     assert "revised since" in called(capsys, "ppo", "--list")[1]
     code, _, error = called(capsys)
     assert code == 2 and "is not what was committed" in error and len(recorded(planted)) == 4
     again(planted)
     assert called(capsys, "two-words")[0] == 0
-    page = run.ROOT / "SYSTEMS.md"
     assert page.read_text() == "ppo Its declaration was revised since.; two-words"
     assert called(capsys)[0] == 0 and page.read_text() == "ppo; two-words"
     assert recorded(planted)[6:] == [("ppo", "begun", 2), ("ppo", "ended", 2)]
@@ -351,7 +353,7 @@ def test_an_interruption_ends_all_and_leaves_them_resumable(tmp_path):
     folder = repository(tmp_path, "ppo", "two-words")
     evidence = tmp_path / "experiments" / "evidence"
     evidence.mkdir()
-    for name in ("children", "declare", "digests", "listing", "records", "run"):
+    for name in ("children", "declare", "digests", "listing", "records", "run", "words"):
         shutil.copy(ROOT / "experiments" / "evidence" / f"{name}.py", evidence)
     for name, text in STUBS.items():
         (evidence / f"{name}.py").write_text(textwrap.dedent(text))

@@ -120,7 +120,9 @@ CHECK = Claim(
     "more steps to learn; linear Sarsa and its features; breadth-first search; the baseline "
     "that perturbs a constant action.",
     parts=(
-        "jaxrl/envs/pixels/",
+        "jaxrl/envs/pixels/minatar.py",
+        "jaxrl/envs/pixels/minatar_breakout.py",
+        "jaxrl/envs/pixels/minatar_space_invaders.py",
         "jaxrl/systems/policy_gradient/ppo.py",
         "jaxrl/systems/value/dqn.py",
         "jaxrl/systems/planning/search.py",

@@ -101,7 +101,7 @@ CHECK = Claim(
         equal("EWC", "PPO", 0.15, "corners", metric="performance"),
     ),
     measure=measure,
-    seeds=32,
+    seeds=160,
     tuning_seeds=32,  # so that all runs are one program
     minutes=9.0,
     notes="No side is tuned: what they differ in is known beforehand, and the question is whether "

@@ -103,7 +103,7 @@ CHECK = Claim(
     measure=measure,
     tuning_seeds=8,
     seeds=24,
-    minutes=7,
+    minutes=2,
     mutations=(
         Mutation(
             "the baselines never move",

@@ -37,7 +37,7 @@ CHECK = Claim(
     ),
     seeds=24,
     tuning_seeds=4,
-    minutes=5.0,
+    minutes=9.0,
     notes="Every side is tuned by itself, also PPO without its clip (an infinite one).",
     mutations=(
         Mutation(

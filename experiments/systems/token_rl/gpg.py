@@ -37,7 +37,11 @@ CHECK = Claim(
     left_out="Language models; computing time; clips, which do nothing in the one gradient step on "
     "each batch that all take.",
     parts=(
-        "jaxrl/systems/tokens/",
+        "jaxrl/systems/tokens/gpg.py",
+        "jaxrl/systems/tokens/grpo.py",
+        "jaxrl/systems/tokens/rloo.py",
+        "jaxrl/systems/tokens/recipe.py",
+        "jaxrl/systems/tokens/token_supervised.py",
         "jaxrl/losses/advantages/groups.py",
         "jaxrl/sources/kept_groups.py",
     ),

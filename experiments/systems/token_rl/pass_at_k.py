@@ -32,7 +32,9 @@ CHECK = Claim(
     left_out="Language models; reward designs beyond the analytical advantage; the warm-up of the "
     "learning rate.",
     parts=(
-        "jaxrl/systems/tokens/",
+        "jaxrl/systems/tokens/pass_at_k.py",
+        "jaxrl/systems/tokens/recipe.py",
+        "jaxrl/systems/tokens/token_supervised.py",
         "jaxrl/losses/advantages/groups.py",
         "jaxrl/evaluation/pass_at_k.py",
     ),
