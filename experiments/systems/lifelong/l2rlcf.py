@@ -97,7 +97,7 @@ CHECK = Claim(
         )
     ),
     measure=measure,
-    seeds=24,
+    seeds=240,
     tuning_seeds=8,  # times three rates, as many runs as are reported
     minutes=9.0,
     notes="PPO is every side with its components switched off. `kept` is 1 less the success rate "
