@@ -31,19 +31,21 @@ def mutate(
     readers: attempt.Readers,
     clock: Callable[[], float] = time.perf_counter,
     tell: Callable[[str], None] = lambda line: None,
+    best: Mapping[str, Mapping[str, Any]] = {},
 ) -> list[dict[str, Any]]:
     """Of each mutation of a check: {name, before, after (verdicts), seen, said (in a sentence)}.
 
     Takes what `attempt.run` takes, and goes on from an interruption as that does. Runs have seeds
     of their own, so that none is seen that an attempt may report, and the settings that are best
-    while nothing is broken.
+    while nothing is broken: `best` [world][side], as a record has them, and tuned anew without.
     """
     parts = attempt.parts_of(begun, store, f"mutations-{begun['budget']}", clock, tell)
     hashed = hashlib.sha256(f"mutations of {tuning_root}".encode()).digest()
     root, seeds = int.from_bytes(hashed[:4]), attempt.seeds_of(begun)
     if not isinstance(check, Exact):
         tried = sides.trials(check, begun["budget"])
-        tuned = sides.tune(check, tried, tuning_root, parts)
+        known = {(world, side): {"best": best[world][side]} for world, side in tried if best}
+        tuned = known or sides.tune(check, tried, tuning_root, parts)
 
     def verdict(phase: str) -> str:
         if isinstance(check, Exact):

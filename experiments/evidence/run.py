@@ -108,7 +108,10 @@ def mutated(check: Listed, budget: str) -> bool:
     from experiments.evidence import mutate
 
     with prepared(check, budget, recorded=False) as arguments:
-        found = mutate.mutate(**arguments)
+        now = digests.digest(check.path), budget
+        ended = records.of(records.read(RESULTS), check.id, "ended")
+        tuned = [r["tuned"] for r in ended if (r["digest"], r["budget"]) == now]
+        found = mutate.mutate(**arguments, best=tuned[-1] if tuned else {})
     for mutation in found:
         print(mutation["said"], flush=True)
     if not found:

@@ -328,6 +328,11 @@ def test_mutations_of_a_claim(tmp_path):
     # It goes on where it was.
     assert mutate(check, stubs.BEGUN, 3, tmp_path, stubs.READERS) == [seen, unseen]
     assert len(calls.asked) == 16
+    # With the settings of a record nothing is tuned, and the runs are the same.
+    known = attempt.run(check, stubs.BEGUN, 3, tmp_path / "record", stubs.READERS)["tuned"]
+    calls.asked.clear()
+    found = mutate(check, stubs.BEGUN, 3, tmp_path / "new", stubs.READERS, best=known)
+    assert found == [seen, unseen] and [len(x) for _, _, x in calls.asked] == [6] * 4 * 3
 
 
 def test_mutations_of_an_equality(tmp_path):

@@ -61,7 +61,7 @@ STUBS = {
         history = lambda ended: types.SimpleNamespace(verdict=ended[-1]["verdict"])
         """,
     "mutate": """
-        def mutate(check, **arguments):
+        def mutate(check, best, **arguments):
             return [{"said": f"It sees '{m.name}'.", "seen": m.name != "unseen"}
                     for m in check.mutations]
         """,
