@@ -116,12 +116,12 @@ CHECK = Claim(
         "chain": Side(POPULATION, LEARNER | {"rows": SIZE, "solver": "latest"}, GRID),
     },
     clauses=(
-        not_worse("NeuPL", "self-play", 0.1),
-        better("NeuPL", "chain", 0.05),
+        not_worse("NeuPL", "self-play", 0.1, GAME),
+        better("NeuPL", "chain", 0.0, GAME),
     ),
     measure=measure,
     tuning_seeds=4,
-    seeds=12,
+    seeds=64,
     minutes=10,
     mutations=(
         Mutation(

@@ -32,7 +32,7 @@ CHECK = Claim(
         "jaxrl/losses/policies/policy_gradients.py",
         "jaxrl/kit/normalization.py",
     ),
-    metric=Metric("final", -1250.0, 0.0),
+    metric=Metric("final", -1250.0, 0.0, estimator="interquartile mean"),
     worlds=(
         pendulum(204_800, points=1, episodes=32),
         World("reacher", 204_800, -15.0, 0.0, settings=NORMALIZED, points=1, episodes=32),
@@ -46,8 +46,9 @@ CHECK = Claim(
     seeds=24,
     tuning_seeds=4,
     minutes=16.0,
-    notes="Every side is tuned by itself. REINFORCE pays for all steps that are simulated, also "
-    "after the end of an episode; its baseline is the mean return of the other episodes.",
+    notes="Every side is tuned by itself. Of differences the middle half counts, since in Reacher a "
+    "seed or two of A2C end far below all others. REINFORCE pays for all steps that are simulated, "
+    "also after the end of an episode; its baseline is the mean return of the other episodes.",
     mutations=(
         Mutation(
             "the clipped surrogate has the wrong sign",
