@@ -155,25 +155,38 @@ def as_json(value: Any) -> Any:
 
 def changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """What differs between two declarations (as `as_json` gives them) that are not computed alike,
-    a sentence each."""
-    old, new = (dict(_leaves(x, "")) for x in (before, now))
-    show = lambda x: json.dumps(x)
-    sentences = [f"{name} was {show(old[name])} and is {show(new[name])}."
-                 for name in old if name in new and old[name] != new[name]]  # fmt: skip
-    sentences += [f"{name} ({show(old[name])}) is gone." for name in old if name not in new]
-    sentences += [f"{name} ({show(new[name])}) is new." for name in new if name not in old]
+    a sentence each; of a side or a clause that came or went, that it did."""
+    sentences = list(_differences(before, now, ""))
     return sentences or ["No setting changed, but the code that computes the result did."]
 
 
-def _leaves(value: Any, name: str) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, list) and value and all(isinstance(x, dict) for x in value):
-        labels = [x.get("name") or x.get("env") or f"{x.get('one')} {x.get('kind')} than "
-                  f"{x.get('other')}" for x in value]  # fmt: skip
-        value = {x if labels.count(x) == 1 else f"{x} ({i})": value[i - 1]
-                 for i, x in enumerate(labels, 1)}  # fmt: skip
-    if isinstance(value, dict):
-        for key, x in value.items():
-            if key not in NOT_COMPUTED:
-                yield from _leaves(x, f"{name}, {key}" if name else key)
-    else:
-        yield name, value
+def _differences(before: Any, now: Any, name: str) -> Iterator[str]:
+    old, new = _by_name(before), _by_name(now)
+    if not (isinstance(old, Mapping) and isinstance(new, Mapping)):
+        if old != new:
+            yield f"{name} was {json.dumps(before)} and is {json.dumps(now)}."
+        return
+    for key in {**old, **new}:
+        where = f"{name}, {key}" if name else key
+        if key in NOT_COMPUTED:
+            continue
+        if key in old and key in new:
+            yield from _differences(old[key], new[key], where)
+        else:
+            value = old.get(key, new.get(key))
+            shown = "" if isinstance(_by_name(value), Mapping) else f" ({json.dumps(value)})"
+            yield f"{where}{shown} is {'gone' if key in old else 'new'}."
+
+
+def _by_name(value: Any) -> Any:
+    """A list of mappings as a mapping by what they are called; anything else as it is."""
+    if not (isinstance(value, list) and value and all(isinstance(x, dict) for x in value)):
+        return value
+    labels = [
+        x.get("name") or x.get("env") or f"{x.get('one')} {x.get('kind')} than {x.get('other')}"
+        for x in value
+    ]
+    return {
+        label if labels.count(label) == 1 else f"{label} ({i})": x
+        for i, (label, x) in enumerate(zip(labels, value, strict=True), 1)
+    }

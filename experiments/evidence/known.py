@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from experiments.evidence.digests import as_json
+from experiments.evidence.digests import as_json, changed
 from experiments.evidence.history import Standing
 from experiments.evidence.pictures import Effect, Panel
 from experiments.evidence.words import number
@@ -109,6 +109,14 @@ def unfinished(system: System) -> Record | None:
     return latest if latest and latest["event"] == "begun" else None
 
 
+def revisions(system: System, record: Record) -> list[str]:
+    """What was revised for this attempt, in sentences; none if nothing was."""
+    before = [r for r in system.records if r["attempt"] < record["attempt"]]
+    if not record["changed"] or not before:
+        return list(record["changed"])
+    return changed(before[-1]["declared"], record["declared"])
+
+
 def deciding(system: System) -> Record | None:
     """The clause that comes nearest to failing, among those with the worst outcome."""
 
@@ -146,8 +154,8 @@ def effects(system: System) -> list[Effect]:
         error, tolerance = largest(system), system.check["tolerance"]
         verdict = system.latest["verdict"]
         return [Effect("largest error", "equal", verdict, tolerance, error, error, error)]
-    return [as_effect(c, f"{c['kind']}{_after_kind(c)}, {where(system, c)}".strip(", "))
-            for c in system.clauses]  # fmt: skip
+    several = len({_before_kind(c) for c in system.clauses}) > 1
+    return [as_effect(c, _short(system, c, several)) for c in system.clauses]
 
 
 def panels(system: System) -> list[Panel]:
@@ -184,6 +192,17 @@ def worlds(record: Record) -> Sequence[Record]:
     return (record["budget"] == "large" and declared["large"]) or declared["worlds"]
 
 
+def _short(system: System, clause: Record, named: bool) -> str:
+    """A clause for a picture, with the side that it is about where it has to be `named`."""
+    side = f"{_before_kind(clause)}: " if named else ""
+    parts = [f"{side}{clause['kind']}{_after_kind(clause)}", other_metric(system, clause)]
+    return ", ".join(part for part in (*parts, where(system, clause)) if part)
+
+
+def _before_kind(clause: Record) -> str:
+    return clause["text"].partition(f" {clause['kind']} ")[0]
+
+
 def _after_kind(clause: Record) -> str:
     """What a clause says of the other side, such as " than DQN", without margin and worlds."""
     said = clause["text"].partition(f" {clause['kind']} ")[2]
@@ -197,6 +216,12 @@ def where(system: System, clause: Record) -> str:
     return (clause["world"] or "all worlds") if many else ""
 
 
+def other_metric(system: System, clause: Record) -> str:
+    """What a result is measured by where that is not the claim's own metric."""
+    own = system.latest["declared"]["metric"]["name"] if system.latest else ""
+    return "" if clause["metric"] == own else clause["metric"]
+
+
 def said(system: System, clause: Record) -> str:
     """A clause's result: what it says, where, what came out, and where it should lie."""
     what, _, tail = clause["text"].rpartition(" in ")
@@ -204,8 +229,8 @@ def said(system: System, clause: Record) -> str:
     text = what if what and set(tail.split(", ")) <= set(names) else clause["text"]
     if place := where(system, clause):
         text += f" in {place}" if clause["world"] else f" over {place}"
-    if system.latest and clause["metric"] not in ("", system.latest["declared"]["metric"]["name"]):
-        text += f", by {clause['metric']}"
+    if metric := other_metric(system, clause):
+        text += f", by {metric}"
     if clause.get("of_mechanism"):
         text += " (is it the mechanism?)"
     return f"{text}: {interval(clause)}, needed {needed(clause)}"

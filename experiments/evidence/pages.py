@@ -190,12 +190,13 @@ def failures(systems: Sequence[System]) -> str:
             lines += ["", f"### [{s.id}]({s.id}.md)", "", f"[{name_of(s.track)}]({s.track}.md). "
                       f"{escape(s.check['claim'])}", "",
                       f"**Why:** {escape(s.standing.why)}", ""]  # fmt: skip
+            if text := s.check.get("diagnosis"):
+                lines += [f"**Diagnosis:** {escape(text)}", ""]
             lines += [f"- {c['verdict'].capitalize()}: {escape(known.said(s, c))}"
                       for c in s.clauses if c["verdict"] != "holds"]  # fmt: skip
             lines += [f"- {escape(k['said'])}" for k in s.latest["looks"] if not k["ok"]]
-            lines += [f"- Revised: {escape(' '.join(r['changed']))}" for r in s.records
+            lines += [f"- Revised: {escape(' '.join(known.revisions(s, r)))}" for r in s.records
                       if r["changed"] and r["event"] == "ended"]  # fmt: skip
-            lines += ["", escape(text)] if (text := s.check.get("diagnosis")) else []
     if len(lines) == 6:
         lines += ["", "Nothing so far."]
     return "\n".join([*lines, ""])

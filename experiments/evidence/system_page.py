@@ -140,7 +140,7 @@ def _attempts(system: System) -> Iterator[str]:
                f"{spent}, {_machine(r)}, jax {r['jax']}, commit {r['commit'][:7]}. "
                f"{escape(r.get('why', ''))}".rstrip())  # fmt: skip
         if r["changed"]:
-            yield f"  - Revised: {escape(' '.join(r['changed']))}"
+            yield f"  - Revised: {escape(' '.join(known.revisions(system, r)))}"
     yield ""
 
 

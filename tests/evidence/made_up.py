@@ -45,6 +45,7 @@ def claim():
         seeds=10,
         minutes=5.0,
         notes="A | in a note.",
+        diagnosis="Too few | episodes.",
         mutations=(declare.Mutation("the sign is flipped", "jaxrl.losses:gae", lambda f: f),),
     )
 
@@ -94,7 +95,8 @@ def begun(id, check, attempt=1, changed=(), **more):
     """The record with which an attempt begins."""
     return {
         "format": 2, "event": "begun", "id": id, "track": "value", "kind": "claim",
-        "attempt": attempt, "digest": f"{attempt:012x}", "declared": digests.as_json(check),
+        "attempt": attempt, "digest": f"{attempt:012x}",
+        "declared": digests.as_json(check) | {"seeds": 10 * attempt},
         "changed": list(changed), "level": 0.975, "seeds": 10, "seed_root": 7, "jax": "0.12.0",
         "jaxrl": "0.1.0", "generator": "pcg", "cores": 2, "device": "cpu x 1", "seconds": 0.0,
         "commit": "0123456789ab", "date": f"2026-12-0{attempt}T10:00:00+00:00", "budget": "full",

@@ -122,7 +122,9 @@ def test_failures_come_with_their_diagnosis(folder):
     listed = re.findall(r"^### \[([\w-]+)\]", text, re.MULTILINE)
     assert listed == ["far-off", "few", "open", "two-modes", "no-room"]
     part = text.partition("### [two-modes]")[2].partition("### ")[0]
-    assert "**Why:** Seeds end at 0 or at 1." in part and "A | in a note." in part
+    assert (
+        "**Why:** Seeds end at 0 or at 1." in part and "**Diagnosis:** Too few | episodes." in part
+    )
     assert "- Seeds of DQN end near 0 or near 1." in part
 
 
@@ -130,7 +132,7 @@ def test_a_system_shows_all_its_attempts(folder):
     text = page(folder, "revised")
     attempts = re.findall(r"^- \*\*(\d: .+?)\*\*", text, re.MULTILINE)
     assert attempts == ["1: does not hold", "2: holds", "3: has not ended"]
-    assert "  - Revised: The learning rate of the method was 0.001 and is tuned now." in text
+    assert "  - Revised: seeds was 10 and is 20." in text
     assert "**Unfinished.** Attempt 3 began on 2026-12-03." in text
     assert "Tiny." not in page(folder, "held")  # a tiny run is no attempt
     assert "**Stale.** DQN in catch lowers to another program." in page(folder, "over")

@@ -153,6 +153,14 @@ def test_what_changed_is_said_in_sentences():
         "sides, new, settings, discount (0.9) is gone.",
         "sides, new, settings, clip (0.2) is new.",
     ]
+    sides = {"new": Side(None, {"discount": 0.9}), "third": Side(None)}
+    more = digests.as_json(claim(sides=sides, clauses=(better("new", "third"),)))
+    assert digests.changed(before, more) == [
+        "sides, old is gone.",
+        "sides, third is new.",
+        "clauses, new better than old is gone.",
+        "clauses, new better than third is new.",
+    ]
     assert "but the code" in digests.changed(before, before)[0]
 
 
