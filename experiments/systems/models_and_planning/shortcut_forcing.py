@@ -52,7 +52,7 @@ def _scores(env, algorithm, config, steps, updates, held, keys, hyper):
 
     def one(key, hyper):
         train_key, held_key, key = jax.random.split(key, 3)
-        whole = fresh.init(held_key, {"data.labelled": 0.0}, ()).whole
+        whole = fresh.init(held_key, {"data.labelled": 0.0}, ()).whole  # type: ignore[reportArgumentType]
         frames, untold, _ = dreamer4.whole_episodes(env, whole, False, config.scale)
         before = train.start(algorithm, train_key, hyper)
         after = train.train(algorithm, before, updates)[0]
@@ -67,7 +67,7 @@ def _scores(env, algorithm, config, steps, updates, held, keys, hyper):
             action = untold[1:].reshape(-1)
             draw = lambda k: next_frame(model, apply, flat, action, k, steps)[0]
             truth = frames[1:].reshape(-1, frames.shape[-1])
-            return energy_score(*map(draw, sample_keys), truth).mean() / config.scale
+            return energy_score(*map(draw, sample_keys), truth).mean() / config.scale  # type: ignore[reportCallIssue]
 
         params = [run.state.agent.parts["model"].params for run in (before, after)]
         untrained, learnt = jax.vmap(score)(jax.tree.map(lambda *x: jnp.stack(x), *params))

@@ -327,9 +327,9 @@ def test_acting_becomes_colder_as_training_goes_on(monkeypatch):
         seen.append(float(args[8]))
         return search(*args)
 
-    monkeypatch.setattr(muzero_file, "search", told)
     _, state, batch = sampled("cartpole")
     agent = muzero.agent(envs.make("cartpole"), SMALL)
+    monkeypatch.setattr(muzero_file, "search", told)
     first = jax.tree.map(lambda x: x[0], batch.transitions.timestep)
     for frames in (0, 499, 500, 749, 750, 5000):
         hyper = {**state.hyper, "temperature": jnp.float32(2), "temperature_steps": 1000.0}
