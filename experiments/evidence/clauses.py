@@ -122,6 +122,14 @@ def nearest(clause: Clause, value: float) -> float:
     return clause.margin if clause.kind == "better" else -clause.margin
 
 
+def places(clause: Clause, worlds: Sequence[World]) -> list[tuple[str, list[World]]]:
+    """Where a clause is judged: in each of its worlds or in the only one that there is, in the
+    units of its metric; else under the name "" in all of them, pooled on their common scale."""
+    known = {world.label: world for world in worlds}
+    named = clause.worlds or (tuple(known) if len(known) == 1 else ())
+    return [(label, [known[label]]) for label in named] or [("", list(worlds))]
+
+
 def sides(
     claim: Claim, values: Values, worlds: Sequence[World], clause: Clause, scaled: bool
 ) -> tuple[np.ndarray, np.ndarray]:

@@ -98,11 +98,11 @@ class Side:
 
 @dataclasses.dataclass(frozen=True)
 class Clause:
-    """What must be true of two sides, in every one of `worlds` (of all, pooled on their common
-    scale, where there are none): with `kind` "better" `one` exceeds `other` by more than `margin`,
-    with "not worse" it falls short by less, with "equal" it differs by less. Margins are in the
-    metric's units in a world, on the scale from 0 to 1 where pooled. `metric`: the claim's own
-    unless said.
+    """What must be true of two sides, in every one of `worlds` (where none are named, in the only
+    one, or in all, pooled on their common scale): with `kind` "better" `one` exceeds `other` by
+    more than `margin`, with "not worse" it falls short by less, with "equal" it differs by less.
+    Margins are in the metric's units in a world, on the scale from 0 to 1 where pooled. `metric`:
+    the claim's own unless said.
 
     of_mechanism: `other` is `one` with its mechanism switched off; where it costs nothing, a claim
     that holds is inconclusive, since the effect may be due to something else.

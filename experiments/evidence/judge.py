@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from experiments.evidence.clauses import Result, Values, clause_result, decide, shown, sides
+from experiments.evidence.clauses import Result, Values, clause_result, decide, places, shown, sides
 from experiments.evidence.declare import Claim, Clause, Exact, World
 from experiments.evidence.estimators import MIN_SEEDS, difference, estimator_for
 from experiments.evidence.history import FAILS, HOLDS, INCONCLUSIVE, next_confidence
@@ -44,16 +44,15 @@ def judge(
     level: `history.confidence` of the try. hours_per_seed: what one seed of all sides took.
     Raises `UserError` if no clause but of the mechanism is left, or a metric was not measured.
     """
-    places = {world.label: world for world in worlds}
     split = sum(max(1, len(c.worlds)) for c in clauses if not c.of_mechanism)
     if not split:
-        raise UserError(f"No clause of the claim is about {', '.join(places)}.")
+        named = ", ".join(world.label for world in worlds)
+        raise UserError(f"No clause of the claim is about {named}.")
     results, warnings = [], []
     for clause in clauses:
         share = 1 if clause.of_mechanism else split
         at, after = (1 - (1 - x) / share for x in (level, next_confidence(level)))
-        for label in clause.worlds or ("",):
-            where = [places[label]] if label else worlds
+        for label, where in places(clause, worlds):
             one, other = sides(claim, values, where, clause, scaled=not label)
             result = clause_result(
                 clause,
@@ -61,7 +60,7 @@ def judge(
                 other,
                 at,
                 claim.metric.estimator,
-                span=places[label].high - places[label].low if label else 1.0,
+                span=where[0].high - where[0].low if label else 1.0,
                 next_level=after,
                 hours_per_seed=hours_per_seed,
             )

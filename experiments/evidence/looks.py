@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from experiments.evidence.clauses import Values, nearest, sides
+from experiments.evidence.clauses import Values, nearest, places, sides
 from experiments.evidence.declare import Claim, Clause, World
 from experiments.evidence.estimators import MIN_SEEDS, MOST_SEEDS, effects, modes, needed
 from jaxrl.evaluation.statistics import mean_interval
@@ -53,11 +53,10 @@ def look(
     split = sum(max(1, len(c.worlds)) for c in clauses if not c.of_mechanism)
     for clause in clauses:
         at = 1 - (1 - level) / (1 if clause.of_mechanism else split)
-        for where in [[w] for w in worlds if w.label in clause.worlds] or [worlds]:
-            scaled = not clause.worlds
-            one, other = sides(claim, values, where, clause, scaled)
-            name = where[0].label if clause.worlds else "the mean over worlds"
-            low, high = (0.0, 1.0) if scaled else (where[0].low, where[0].high)
+        for label, where in places(clause, worlds):
+            one, other = sides(claim, values, where, clause, scaled=not label)
+            low, high = (where[0].low, where[0].high) if label else (0.0, 1.0)
+            name = label or "the mean over worlds"
             more = claim.metric.more_is_better
             looks.append(possible(clause, name, other if more else -other, low, high, more))
             looks.append(power(clause, name, one - other, seeds, at))

@@ -195,7 +195,7 @@ def test_too_few_seeds_say_how_many_it_takes():
     assert clause.seeds_needed == needed(0.02 + 0.1 * Z, 0, confidence(2)) > 200
     assert clause.hours_needed == pytest.approx(clause.seeds_needed / 100)
     assert result.why == (
-        f"'A better than B' stays open: 0.02 (-0.0507 to 0.0907); "
+        f"'A better than B' in X stays open: 0.02 (-0.0507 to 0.0907); "
         f"{clause.seeds_needed} seeds in about {clause.hours_needed:.1f} hours would probably "
         "decide it."
     )
@@ -246,6 +246,17 @@ def test_less_may_be_better_and_worlds_have_scales_of_their_own():
     check = dataclasses.replace(check, worlds=(check.worlds[0], wide))
     values = {"X": {"A": b + 0.1, "B": b}, "Y": {"A": b + 60 + 0.01 * Z, "B": b}}
     assert judged(check, values).clauses[0].value == pytest.approx((0.1 + 60 / 200) / 2)
+
+
+def test_the_only_world_is_judged_in_its_own_units():
+    """A margin of 0.2 returns is no fifth of a range of 40."""
+    check = dataclasses.replace(
+        claim(better("A", "B", 0.2)), worlds=(declare.World("Env", 10, -20, 20, name="X"),)
+    )
+    b = np.linspace(3.0, 5.0, 10)
+    (clause,) = judged(check, {"X": {"A": b + 0.5 + 0.1 * Z, "B": b}}).clauses
+    assert clause.verdict == HOLDS and clause.value == pytest.approx(0.5, abs=0.1)
+    assert clause.world == "X"
 
 
 def test_mechanism_that_costs_nothing_leaves_the_claim_open():

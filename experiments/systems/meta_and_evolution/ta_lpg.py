@@ -131,7 +131,7 @@ CHECK = Claim(
     clauses=(better("TA-LPG", "LPG", 0.2),),
     measure=lived,
     tuning_seeds=2,
-    seeds=10,
+    seeds=64,
     minutes=12.0,
     notes="The returns are of 16 steps, in the last 2 updates of lives of 6, 12 and 24 updates of "
     "128 steps; rules are found on 2, 4, 8 and 16 updates in random MDPs of 10 states and lead "
