@@ -15,7 +15,7 @@ from jaxrl.runtime import configuration
 from jaxrl.runtime.configuration import Experiment
 from jaxrl.systems import registry
 
-ANY_NUMBER = {"lowest_return", "highest_return", "floor", "low", "high", "values"}
+ANY_NUMBER = {"lowest_return", "highest_return", "relevant", "floor", "low", "high", "values"}
 ANY_TEXT = {"rule", "name", "vary", "measure", "components", "descriptor"}
 # Of a run: names of things that are looked up elsewhere, and places.
 RUN_TEXT = {"algorithm", "env", "evaluate_env", "out", "name", "resume", "fork", "warm_start"}
@@ -115,7 +115,7 @@ REFUSED = [
     ("grpo", "kl.estimate", "k1", "is 'k1'; it must be one of k2, k3."),
     ("token_ppo", "average", "mean", "is 'mean'; it must be one of sequence, token, constant."),
     ("rpg", "kl.direction", "both", "is 'both'; it must be one of forward, reverse."),
-    ("spiral", "baseline", "both", "is 'both'; it must be one of role, shared, none."),
+    ("spiral", "baseline", "both", "is 'both'; it must be one of role, none."),
     ("league", "matching", "best", "is 'best'; it must be one of uniform, hard, even."),
     ("neupl", "exploration", 0.0, "is 0.0; it must be above 0 and at most 1."),
     ("neupl", "rows", 1, "is 1; it must be at least 2."),
