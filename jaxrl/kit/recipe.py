@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from jaxrl.kit.learner import State
     from jaxrl.kit.net import Net
 
-Said = Any  # of a loss: values [...], (values, reports), or (values, reports, what is kept aside)
+# Of a loss: values [...], or with up to three more: (values, reports, what is laid aside, state).
+Said = Any
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -52,18 +53,28 @@ class Part:
         return each(lambda key: self.network.init(key, *self.inputs), self.members)(keys)
 
     def apply(self, params: Tree, *args: Any, **options: Any) -> Any:
-        return each(lambda p: self.network.apply(p, *args, **options), self.members)(params)
+        return each(lambda p: self.network.apply(_fixed(p), *args, **options), self.members)(params)
+
+
+def _fixed(variables: Tree) -> Tree:
+    """Collections of a flax network beside its parameters (`params`) are state, and no gradient is
+    theirs: what is descended leaves them alone."""
+    if not isinstance(variables, Mapping) or "params" not in variables:
+        return variables
+    return {n: x if n == "params" else jax.lax.stop_gradient(x) for n, x in variables.items()}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Loss:
     """function(net, x) -> values [...], one for each element of `x`, the transitions of a batch; or
-    (values, reports), or (values, reports, aside).
+    (values, reports), (values, reports, aside) or (values, reports, aside, state).
 
     The mean of the values, weighted and masked as the batch is, is what `parts` descend. (Where the
     mask is False they must be finite too: a gradient of 0 times infinity is NaN.) Reports,
     name -> [...], are averaged over the mask; `priority` is also what the source is told. What is
     laid aside, any tree, is in `net.aside` under the loss's name once it was descended.
+    State, name of a part -> collections of its flax network beside its parameters, such as
+    `batch_stats`, is kept by the part where it is descended. No gradient flows into them.
     """
 
     function: Callable[..., Said]
