@@ -25,7 +25,7 @@ from jaxrl.kit import minibatches
 from jaxrl.kit.descent import Descent, Trained, descend, each, follow
 from jaxrl.kit.groups import Passes
 from jaxrl.kit.optimization import accumulated_gradient, as_one
-from jaxrl.kit.recipe import Recipe, Said
+from jaxrl.kit.recipe import Recipe, Said, state_of
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -138,8 +138,9 @@ class Net:
         )
         priority, aside, state = kept or (None, None, None)
         new, norms = descend(self.kit.descents, self.parts, gradient, self.hyper, self.frames)
-        for part, held in (state or {}).items():
-            new[part] = dataclasses.replace(new[part], params=new[part].params | held)
+        for part in loss.parts:
+            if held := state_of(self.parts[part].params) | (state or {}).get(part, {}):
+                new[part] = dataclasses.replace(new[part], params={**new[part].params, **held})
         net = self.replace(parts=self._every(every, new, self.parts))
         net = net.report(**means, **{f"{n}_grad_norm": norm for n, norm in norms.items()})
         net = net if aside is None else net.replace(aside=self.aside | {name: aside})

@@ -53,15 +53,20 @@ class Part:
         return each(lambda key: self.network.init(key, *self.inputs), self.members)(keys)
 
     def apply(self, params: Tree, *args: Any, **options: Any) -> Any:
-        return each(lambda p: self.network.apply(_fixed(p), *args, **options), self.members)(params)
+        def one(params):
+            if state := state_of(params):
+                params = {**params, **jax.lax.stop_gradient(state)}
+            return self.network.apply(params, *args, **options)
+
+        return each(one, self.members)(params)
 
 
-def _fixed(variables: Tree) -> Tree:
-    """Collections of a flax network beside its parameters (`params`) are state, and no gradient is
-    theirs: what is descended leaves them alone."""
+def state_of(variables: Tree) -> dict[str, Tree]:
+    """Collections of a flax network beside its parameters (`params`), such as running moments: what
+    no descent changes. Of other networks none."""
     if not isinstance(variables, Mapping) or "params" not in variables:
-        return variables
-    return {n: x if n == "params" else jax.lax.stop_gradient(x) for n, x in variables.items()}
+        return {}
+    return {n: x for n, x in variables.items() if n != "params"}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
