@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxrl.core import schedules, spaces
+from jaxrl.core import schedules, spaces, trees
 from jaxrl.core.spaces import Space
 from jaxrl.core.types import Array, Key, TimeStep
 from jaxrl.kit.net import Net
@@ -71,3 +71,35 @@ def with_noise(part: str, space: Space, half_width: Any, scale: str = "explorati
         return action, memory, {}
 
     return act
+
+
+def drifting(part: str, space: Space, half_width: Any, path: str = "noise") -> Act:
+    """The action of `part` with noise that drifts, by the `OrnsteinUhlenbeck` at `path`, within
+    bounds. What is remembered is the noise [B, *shape], in half-widths, 0 at an episode's start."""
+
+    def act(net, timestep, memory, key, greedy):
+        action = getattr(net, part)(timestep)
+        if not greedy:
+            h = net.hyper[path]
+            begun = trees.where(timestep.first, jnp.zeros_like(memory), memory)
+            drawn = jax.random.normal(key, action.shape)
+            memory = (1 - h.reversion) * begun + h.deviation * drawn
+            action = spaces.clip(space, action + half_width * memory)
+        return action, memory, {}
+
+    return act
+
+
+def random_at_first(act: Act, space: Space) -> Act:
+    """`act`, but any action of `space` as likely until the first update: while a replay warms up
+    and in the one window that is collected after it."""
+
+    def random_or_not(net, timestep, memory, key, greedy):
+        action, memory, extras = act(net, timestep, memory, key, greedy)
+        if not greedy:
+            keys = jax.random.split(jax.random.fold_in(key, 1), timestep.reward.shape[0])
+            random = jax.vmap(lambda key: spaces.sample(space, key))(keys)
+            action = trees.where(net.updates == 0, random, action)
+        return action, memory, extras
+
+    return random_or_not

@@ -276,3 +276,13 @@ class EpsilonGreedy:
     """The probability after `steps`."""
     steps: float = hyper(10_000.0, above=0, high=INF)
     """Environment steps over which it falls."""
+
+
+@group
+class OrnsteinUhlenbeck:
+    """Noise that drifts: x' = (1 - reversion) x + deviation * normal, from 0 in each episode."""
+
+    reversion: float = hyper(0.15, low=0, high=1)
+    """Theta, the share of the noise that a step takes off."""
+    deviation: float = hyper(0.2, low=0)
+    """Sigma, the standard deviation of what a step adds, in half-widths of the actions."""

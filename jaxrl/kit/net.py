@@ -25,7 +25,7 @@ from jaxrl.kit import minibatches
 from jaxrl.kit.descent import Descent, Trained, descend, each, follow
 from jaxrl.kit.groups import Passes
 from jaxrl.kit.optimization import accumulated_gradient, as_one
-from jaxrl.kit.recipe import Recipe, Said
+from jaxrl.kit.recipe import Recipe, Said, state_of
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -126,8 +126,8 @@ class Net:
             x, mask, weight = data
             net = self.put(**params).replace(seed=lambda: self.key(name))
             said = loss.function(net, x)
-            values, reports, aside = _parts_of(said)
-            kept = None if chunk else (reports.get("priority"), aside)
+            values, reports, aside, state = _parts_of(said)
+            kept = None if chunk else (reports.get("priority"), aside, state)
             _check(name, values, mask if mask is not None else weight)
             means = _means({name: values} | reports, mask, weight)
             return means[name], (means, kept)
@@ -136,10 +136,13 @@ class Net:
         gradient, (means, kept) = accumulated_gradient(
             objective, params, (batch.transitions, mask, weight), axis, chunk
         )
+        priority, aside, state = kept or (None, None, None)
         new, norms = descend(self.kit.descents, self.parts, gradient, self.hyper, self.frames)
+        for part in loss.parts:
+            if held := state_of(self.parts[part].params) | (state or {}).get(part, {}):
+                new[part] = dataclasses.replace(new[part], params={**new[part].params, **held})
         net = self.replace(parts=self._every(every, new, self.parts))
         net = net.report(**means, **{f"{n}_grad_norm": norm for n, norm in norms.items()})
-        priority, aside = kept or (None, None)
         net = net if aside is None else net.replace(aside=self.aside | {name: aside})
         return net if priority is None else net.feed(priority)
 
@@ -256,11 +259,10 @@ class Net:
         return {n: _reshaped(p, back[n]) if n in back else p for n, p in parts.items()}
 
 
-def _parts_of(said: Said) -> tuple[Array, dict[str, Array], Tree]:
-    """What a loss gave: values, reports, what is kept aside."""
-    if not isinstance(said, tuple):
-        return said, {}, None
-    return said if len(said) == 3 else (*said, None)
+def _parts_of(said: Said) -> tuple[Array, dict[str, Array], Tree, Tree]:
+    """What a loss gave: values, reports, what is laid aside, state of parts."""
+    given = said if isinstance(said, tuple) else (said, {})
+    return (*given, *(None,) * (4 - len(given)))  # pyright: ignore[reportReturnType]
 
 
 def _normalized(mask: Array | None, weight: Array | None) -> tuple[Array | None, Array | None]:

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from jaxrl.kit.learner import State
     from jaxrl.kit.net import Net
 
-Said = Any  # of a loss: values [...], (values, reports), or (values, reports, what is kept aside)
+# Of a loss: values [...], or with up to three more: (values, reports, what is laid aside, state).
+Said = Any
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -52,18 +53,33 @@ class Part:
         return each(lambda key: self.network.init(key, *self.inputs), self.members)(keys)
 
     def apply(self, params: Tree, *args: Any, **options: Any) -> Any:
-        return each(lambda p: self.network.apply(p, *args, **options), self.members)(params)
+        def one(params):
+            if state := state_of(params):
+                params = {**params, **jax.lax.stop_gradient(state)}
+            return self.network.apply(params, *args, **options)
+
+        return each(one, self.members)(params)
+
+
+def state_of(variables: Tree) -> dict[str, Tree]:
+    """Collections of a flax network beside its parameters (`params`), such as running moments: what
+    no descent changes. Of other networks none."""
+    if not isinstance(variables, Mapping) or "params" not in variables:
+        return {}
+    return {n: x for n, x in variables.items() if n != "params"}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Loss:
     """function(net, x) -> values [...], one for each element of `x`, the transitions of a batch; or
-    (values, reports), or (values, reports, aside).
+    (values, reports), (values, reports, aside) or (values, reports, aside, state).
 
     The mean of the values, weighted and masked as the batch is, is what `parts` descend. (Where the
     mask is False they must be finite too: a gradient of 0 times infinity is NaN.) Reports,
     name -> [...], are averaged over the mask; `priority` is also what the source is told. What is
     laid aside, any tree, is in `net.aside` under the loss's name once it was descended.
+    State, name of a part -> collections of its flax network beside its parameters, such as
+    `batch_stats`, is kept by the part where it is descended. No gradient flows into them.
     """
 
     function: Callable[..., Said]

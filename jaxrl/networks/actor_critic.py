@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
@@ -143,7 +144,8 @@ def unroll(network: Any, params: Tree, transitions: Transition, memory: Tree) ->
 
 class Actor(nn.Module):
     """A policy alone, without memory: time step [...] -> distribution over actions [...]. The mean
-    of a Gaussian lies within the action space's bounds; `squashed`, all of it does."""
+    of a Gaussian lies within the action space's bounds; `squashed`, all of it does.
+    `normalization` is that of `MLP`."""
 
     observation_space: Space
     action_space: Space
@@ -151,11 +153,12 @@ class Actor(nn.Module):
     activation: str = "relu"
     initializer: str = "lecun"
     squashed: bool = False
+    normalization: Callable[[], nn.Module] | None = None
 
     @nn.compact
-    def __call__(self, timestep: TimeStep) -> Distribution:
+    def __call__(self, timestep: TimeStep, train: bool = False) -> Distribution:
         x = encoders.features(self.observation_space, timestep)
-        x = MLP(self.widths, self.activation, self.initializer)(x)
+        x = MLP(self.widths, self.activation, self.initializer, self.normalization)(x, train)
         if self.squashed:
             return SquashedHead(self.action_space, self.initializer)(x)
         head = PolicyHead(self.action_space, self.initializer, bounded_mean=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import flax.linen as nn
 import jax.numpy as jnp
 
@@ -12,6 +14,8 @@ from jaxrl.networks.dense import dense
 from jaxrl.networks.heads import scale
 from jaxrl.networks.initializers import initializer
 from jaxrl.networks.torsos import MLP
+
+Normalization = Callable[[], nn.Module] | None
 
 
 class Value(nn.Module):
@@ -33,16 +37,20 @@ class _ActionValue(nn.Module):
     widths: tuple[int, ...]
     activation: str
     initializer: str
+    outputs: int
+    normalization: Normalization
 
     @nn.compact
-    def __call__(self, x: Array) -> Array:
-        x = MLP(self.widths, self.activation, self.initializer)(x)
-        return dense(1, initializer(self.initializer, 1.0))(x)[..., 0]
+    def __call__(self, x: Array, train: bool) -> Array:
+        x = MLP(self.widths, self.activation, self.initializer, self.normalization)(x, train)
+        x = dense(self.outputs or 1, initializer(self.initializer, 1.0))(x)
+        return x if self.outputs else x[..., 0]
 
 
 class ActionValues(nn.Module):
     """The values of one action at a time step, by `members` (E) networks that share no weights:
-    time step [...], action [..., *shape] -> [..., E].
+    time step [...], action [..., *shape] -> [..., E]; or with `outputs` (K) as many numbers in the
+    place of each value, [..., K, E]. `normalization` is that of `MLP`.
 
     Actions are an input, so that those of any space have a value.
     """
@@ -53,20 +61,24 @@ class ActionValues(nn.Module):
     members: int = 2
     activation: str = "relu"
     initializer: str = "lecun"
+    outputs: int = 0
+    normalization: Normalization = None
 
     @nn.compact
-    def __call__(self, timestep: TimeStep, action: Tree) -> Array:
+    def __call__(self, timestep: TimeStep, action: Tree, train: bool = False) -> Array:
         x = encoders.with_action(self.observation_space, self.action_space, timestep, action)
         ensemble = nn.vmap(
             _ActionValue,
-            variable_axes={"params": 0},
+            variable_axes={"params": 0, "batch_stats": 0},
             split_rngs={"params": True},
             in_axes=None,  # pyright: ignore[reportArgumentType]
             out_axes=-1,
             axis_size=self.members,
         )
-        critic = ensemble(self.widths, self.activation, self.initializer)
-        return critic(x)
+        critic = ensemble(
+            self.widths, self.activation, self.initializer, self.outputs, self.normalization
+        )
+        return critic(x, train)
 
 
 class DeterministicActor(nn.Module):

@@ -30,19 +30,29 @@ def activation(name: str) -> Callable[[Array], Array]:
 
 
 class MLP(nn.Module):
-    """Dense layers of the given widths, each followed by the activation: [..., D] -> [..., H]."""
+    """Dense layers of the given widths, each followed by the activation: [..., D] -> [..., H].
+
+    normalization: makes a layer, called with features and whether to `train`, that stands before
+        the first and after each activation; None for none.
+    """
 
     widths: tuple[int, ...]
     activation: str = "tanh"
     initializer: str = "lecun"
+    normalization: Callable[[], nn.Module] | None = None
 
     @nn.compact
-    def __call__(self, x: Array) -> Array:
+    def __call__(self, x: Array, train: bool = False) -> Array:
+        x = self._normalized(x, train)
         for width in self.widths:
             x = activation(self.activation)(
                 dense(width, initializer(self.initializer, math.sqrt(2)))(x)
             )
+            x = self._normalized(x, train)
         return x
+
+    def _normalized(self, x: Array, train: bool) -> Array:
+        return x if self.normalization is None else self.normalization()(x, train)
 
 
 class Convolution(nn.Module):

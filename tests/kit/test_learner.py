@@ -345,3 +345,40 @@ def test_the_step_size_follows_its_schedule(schedule, halfway, end):
     )
     at = [descent.learning_rate(hyper, jnp.float32(n)) for n in (0, 50, 100, 1e6)]
     np.testing.assert_allclose(at, [1.0, halfway, end, end], rtol=1e-5)
+
+
+class Stateful:
+    """f(x) = (w + mean) x, and the running mean of what it saw when it was trained."""
+
+    def init(self, key):
+        return {"params": {"w": jnp.float32([1.0])}, "batch_stats": {"mean": jnp.float32([2.0])}}
+
+    def apply(self, variables, x, train=False):
+        w, mean = variables["params"]["w"], variables["batch_stats"]["mean"]
+        y = (w + mean) * x
+        return (y, {"batch_stats": {"mean": 0.5 * (mean + x.mean())}}) if train else y
+
+
+def test_state_of_a_part_moves_with_it_and_is_no_parameter():
+    def loss(net, x):
+        y, state = net.a(x.reward, train=True)
+        return 0.5 * y, {}, None, {"a": state}
+
+    agent = made(
+        Config(dataclasses.replace(SGD, weight_decay=0.1)),
+        {"a": Part(Stateful(), ())},
+        {"loss": Loss(loss, ("a",))},
+        update=lambda net, data: net.descend("loss", data, every=2),
+    )
+    before = updated(agent, batch([4.0, 8.0]))[0].parts["a"].params
+    state, info = updated(agent, batch([4.0, 8.0]), times=2)
+    after = state.parts["a"].params
+    np.testing.assert_allclose(info.metrics["a_grad_norm"], 0.5 * 6.0)  # of `w` alone
+    np.testing.assert_allclose(before["batch_stats"]["mean"], 2.0)
+    np.testing.assert_allclose(after["batch_stats"]["mean"], 0.5 * (2.0 + 6.0))
+    np.testing.assert_allclose(after["params"]["w"], 1.0 - 0.5 * (0.5 * 6.0 + 0.1), rtol=1e-6)
+    # Nor does a loss that tells no state, and a decay of weights, move it.
+    silent = {"loss": Loss(lambda net, x: 0.5 * net.a(x.reward), ("a",))}
+    config = Config(dataclasses.replace(SGD, weight_decay=0.1))
+    kept = updated(made(config, {"a": Part(Stateful(), ())}, silent), batch([4.0]))[0]
+    np.testing.assert_array_equal(kept.parts["a"].params["batch_stats"]["mean"], 2.0)

@@ -38,7 +38,7 @@ def loss_of(name):
 
 
 def test_critics_regress_on_the_soft_value_of_the_next_action():
-    x, (loss, _) = loss_of("critic_loss")
+    x, (loss, *_) = loss_of("critic_loss")
     following = (COPIES[N:] + DRAWN[N:, None]).min(-1) - TEMPERATURE * IN_HALF_WIDTHS[N:]
     # Terminated steps are worth their reward; truncated ones go on.
     target = x.reward + 0.9 * ~x.terminated * following
@@ -48,7 +48,7 @@ def test_critics_regress_on_the_soft_value_of_the_next_action():
 
 
 def test_the_actor_climbs_the_cautious_value_and_its_entropy():
-    _, (loss, report, log_prob) = loss_of("actor_loss")
+    _, (loss, report, log_prob, _) = loss_of("actor_loss")
     value = (CRITICS[:N] + DRAWN[:N, None]).min(-1)
     np.testing.assert_allclose(loss, TEMPERATURE * IN_HALF_WIDTHS[:N] - value, rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(log_prob, IN_HALF_WIDTHS[:N], rtol=1e-5)

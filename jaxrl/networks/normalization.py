@@ -1,0 +1,53 @@
+"""Layers that normalize their inputs."""
+
+from __future__ import annotations
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from jaxrl.core.types import Array
+
+
+class BatchRenorm(nn.Module):
+    """Features [..., D] less their mean, divided by their standard deviation, then scaled and
+    shifted by parameters (Ioffe, 2017, "Batch renormalization", arXiv:1702.03275, algorithm 1).
+
+    To `train` the moments are the batch's: alone during the first `warmup` batches, which is batch
+    normalization, and then corrected towards the running ones, by a factor of at most
+    `largest_scale` and a shift of at most `largest_shift`. Otherwise they are the running ones,
+    which lie in the collection `batch_stats` and move by a share 1 - `momentum` with each batch.
+    """
+
+    momentum: float = 0.99
+    warmup: int = 100_000
+    largest_scale: float = 3.0
+    largest_shift: float = 5.0
+    epsilon: float = 1e-3
+
+    @nn.compact
+    def __call__(self, x: Array, train: bool = False) -> Array:
+        size = x.shape[-1:]
+        mean = self.variable("batch_stats", "mean", jnp.zeros, size)
+        variance = self.variable("batch_stats", "variance", jnp.ones, size)
+        batches = self.variable("batch_stats", "batches", jnp.zeros, ())
+        scale = self.param("scale", nn.initializers.ones, size)
+        bias = self.param("bias", nn.initializers.zeros, size)
+        deviation = jnp.sqrt(variance.value + self.epsilon)
+        if not train:
+            return (x - mean.value) / deviation * scale + bias
+        axes = tuple(range(x.ndim - 1))
+        own_mean, own_variance = x.mean(axes), x.var(axes)
+        own_deviation = jnp.sqrt(own_variance + self.epsilon)
+        factor = jnp.clip(own_deviation / deviation, 1 / self.largest_scale, self.largest_scale)
+        shift = jnp.clip(
+            (own_mean - mean.value) / deviation, -self.largest_shift, self.largest_shift
+        )
+        warm = batches.value >= self.warmup
+        factor, shift = jax.lax.stop_gradient(
+            (jnp.where(warm, factor, 1.0), jnp.where(warm, shift, 0.0))
+        )
+        mean.value = self.momentum * mean.value + (1 - self.momentum) * own_mean
+        variance.value = self.momentum * variance.value + (1 - self.momentum) * own_variance
+        batches.value += 1
+        return ((x - own_mean) / own_deviation * factor + shift) * scale + bias
