@@ -19,7 +19,7 @@ from jaxrl.kit.acting import epsilon, epsilon_greedy
 from jaxrl.kit.groups import EpsilonGreedy, ImageTorso, Optimizer, Replay, Target
 from jaxrl.networks.heads import check_discrete
 from jaxrl.networks.q_network import QNetwork
-from jaxrl.systems.value.heads import MEAN, Head
+from jaxrl.systems.value.heads import MEAN, Head, of_action
 from jaxrl.systems.value.n_step import n_step
 
 NATURE = Optimizer("centered_rmsprop", learning_rate=2.5e-4, decay=0.95, eps=0.01 / 32**2)
@@ -91,9 +91,8 @@ def recipe(
         if double:
             selector = outputs(net.q, x.next_timestep, lambda: net.key("choose"))
         goal = jax.lax.stop_gradient(head.target(net, x, discount, evaluated, selector))
-        taken = jax.vmap(lambda row, action: row[action])
-        predicted = taken(outputs(net.q, x.timestep, lambda: net.key("predict")), x.action)
-        loss, priority = head.error(net, predicted, goal)
+        now = outputs(net.q, x.timestep, lambda: net.key("predict"))
+        loss, priority = head.error(net, of_action(now, x.action), goal)
         return loss, {"priority": priority}
 
     def update(net, batch):
