@@ -72,6 +72,36 @@ class QNetwork(_Streams):
         return self._outputs(self._features(timestep))
 
 
+class ImplicitQuantiles(_Streams):
+    """From a time step [...] and fractions [..., N] to the quantiles there of each action's return
+    [..., actions, N]: the head sees features times the embedding of a fraction (Dabney et al.,
+    2018, arXiv:1806.06923, section 3.1). Without fractions: the features alone [..., D]."""
+
+    num_cosines: int = 64
+
+    @nn.compact
+    def __call__(self, timestep: TimeStep, tau: Array | None = None) -> Array:
+        x = self._features(timestep)
+        if tau is None:
+            return x
+        layer = dense(x.shape[-1], initializer(self.initializer, math.sqrt(2)))
+        embedding = nn.relu(layer(losses.cosine_features(tau, self.num_cosines)))  # equation 4
+        return jnp.moveaxis(self._outputs(x[..., None, :] * embedding)[..., 0], -1, -2)
+
+
+class FractionProposal(nn.Module):
+    """From features [..., D] to fractions that increase from 0 to 1, [..., num_fractions + 1]: sums
+    of a softmax that begins almost uniform (Yang et al., 2019, arXiv:1911.02140, section 3.4)."""
+
+    num_fractions: int
+
+    @nn.compact
+    def __call__(self, features: Array) -> Array:
+        small = nn.initializers.variance_scaling(1e-4, "fan_avg", "uniform")
+        share = nn.softmax(dense(self.num_fractions, small)(features))
+        return jnp.concatenate([jnp.zeros_like(share[..., :1]), jnp.cumsum(share, -1)], -1)
+
+
 class RecurrentQNetwork(_Streams):
     """A `QNetwork` with a GRU of width `recurrent` before its head, which also sees the last action
     and its reward (Kapturowski et al., 2019, as in SEED's `DuelingLSTMDQNNet`)."""

@@ -13,8 +13,8 @@ import jax
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.spaces import Box
-from jaxrl.core.types import Environment
-from jaxrl.kit import Loss, Part, Recipe, System, group, hyper
+from jaxrl.core.types import Batch, Environment
+from jaxrl.kit import Loss, Net, Part, Recipe, System, group, hyper, in_order
 from jaxrl.kit.acting import epsilon, epsilon_greedy
 from jaxrl.kit.groups import EpsilonGreedy, ImageTorso, Optimizer, Replay, Target
 from jaxrl.networks.heads import check_discrete
@@ -98,8 +98,7 @@ def recipe(
     def update(net, batch):
         if steps > 1:
             batch = n_step(batch, net.hyper.discount)
-        net = net.descend("q_loss", batch).follow()
-        return net if noisy else net.report(epsilon=epsilon(net))
+        return in_order(net, batch) if noisy else explorer_in_order(net, batch)
 
     def values(net, timestep, key=None):
         return head.values(net, outputs(net.q, timestep, key), timestep)
@@ -114,6 +113,11 @@ def recipe(
         losses={"q_loss": Loss(q_loss, ("q",))},
         update=update,
     )
+
+
+def explorer_in_order(net: Net, batch: Batch) -> Net:
+    """The update of who explores by epsilon, which is reported."""
+    return in_order(net, batch).report(epsilon=epsilon(net))
 
 
 def check(env: Environment, config: Any, name: str) -> None:
