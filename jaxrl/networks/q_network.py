@@ -16,7 +16,7 @@ from jaxrl.networks.dense import dense
 from jaxrl.networks.initializers import initializer
 from jaxrl.networks.noisy import NoisyDense
 from jaxrl.networks.recurrent import GRU
-from jaxrl.networks.torsos import MLP, Convolution, activation
+from jaxrl.networks.torsos import MLP, Convolution, activation, normalized
 
 
 class _Streams(nn.Module):
@@ -31,14 +31,15 @@ class _Streams(nn.Module):
     dueling: bool = False
     noisy: bool = False
     initializer: str = "lecun"
+    layer_norm: bool = False
 
     def _features(self, timestep: TimeStep) -> Array:
         if self.channels:
-            x = Convolution(self.channels, self.activation)(timestep.observation)
+            x = Convolution(self.channels, self.activation, self.layer_norm)(timestep.observation)
             x = encoders.beside_goal(x, timestep)
         else:
             x = encoders.features(self.observation_space, timestep)
-        return MLP(self.widths[:-1], self.activation, self.initializer)(x)
+        return MLP(self.widths[:-1], self.activation, self.initializer, self.layer_norm)(x)
 
     def _outputs(self, x: Array) -> Array:
         if self.dueling:  # both streams' gradients meet here (Wang et al., section 4.2)
@@ -50,7 +51,8 @@ class _Streams(nn.Module):
         return jnp.moveaxis(losses.dueling_q_values(value, jnp.moveaxis(advantage, -2, -1)), -1, -2)
 
     def _stream(self, x: Array, rows: int) -> Array:
-        x = activation(self.activation)(self._layer(self.widths[-1])(x))
+        x = normalized(self._layer(self.widths[-1])(x), self.layer_norm)
+        x = activation(self.activation)(x)
         return self._layer(rows * self.num_outputs)(x).reshape(*x.shape[:-1], rows, -1)
 
     def _layer(self, width: int) -> nn.Module:

@@ -67,17 +67,8 @@ def recipe(
     steps: rewards in a target before the value that it bootstraps from; batches are windows, which
         begin with the transitions that are learnt.
     """
-    network = QNetwork(
-        env.observation_space,
-        env.action_space.n,  # type: ignore[union-attr]
-        head.num_outputs,
-        config.torso.channels,
-        config.torso.hidden,
-        config.torso.activation,
-        dueling,
-        noisy,
-        config.torso.initializer,
-    )
+    more = {"num_outputs": head.num_outputs, "dueling": dueling, "noisy": noisy}
+    network = q_network(env, config.torso, **more)
 
     def outputs(q: Any, timestep, key=None):
         """[B, actions, num_outputs]; by mean weights unless there is a `key`."""
@@ -112,6 +103,19 @@ def recipe(
         act=by_noise if noisy else epsilon_greedy(values, env.action_space),
         losses={"q_loss": Loss(q_loss, ("q",))},
         update=update,
+    )
+
+
+def q_network(env: Environment, torso: ImageTorso, kind: Any = QNetwork, **more: Any) -> Any:
+    """A network of the values of the actions of `env`, of that `kind`."""
+    return kind(
+        env.observation_space,
+        env.action_space.n,  # type: ignore[union-attr]
+        channels=torso.channels,
+        widths=torso.hidden,
+        activation=torso.activation,
+        initializer=torso.initializer,
+        **more,
     )
 
 

@@ -65,15 +65,8 @@ class Config(Implicit):
 
 def implicit_quantiles(env: Environment, config: Any) -> Part:
     """The network of IQN and FQF, with its copy."""
-    network = ImplicitQuantiles(
-        env.observation_space,
-        env.action_space.n,  # type: ignore[union-attr]
-        channels=config.torso.channels,
-        widths=config.torso.hidden,
-        activation=config.torso.activation,
-        initializer=config.torso.initializer,
-        num_cosines=config.num_cosines,
-    )
+    cosines = config.num_cosines
+    network = dqn_.q_network(env, config.torso, ImplicitQuantiles, num_cosines=cosines)
     return Part(network, (example_timestep(env), jnp.zeros((1, 1))), target="target")
 
 
