@@ -12,7 +12,7 @@ import jax
 from jaxrl import losses
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.types import Batch, Environment
-from jaxrl.kit import Loss, Net, Part, Recipe, System, group, hyper, static
+from jaxrl.kit import Loss, Net, Part, Recipe, System, group, hyper
 from jaxrl.kit.acting import epsilon, epsilon_greedy, legal
 from jaxrl.kit.groups import Epochs, EpsilonGreedy, ImageTorso, Optimizer, Rollouts
 from jaxrl.systems.value import dqn as dqn_
@@ -30,7 +30,7 @@ class Config:
     (`learning_rate_steps`)."""
     exploration: EpsilonGreedy = EpsilonGreedy(steps=1_000_000.0)
     """Over a tenth of their 10 million steps."""
-    layer_norm: bool = static(True)
+    layer_norm: bool = True
     """Normalize what each layer gives before its activation, as their section 4 asks for."""
     discount: float = hyper(0.99, low=0, high=1)
     """Gamma, per step."""
