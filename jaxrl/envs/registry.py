@@ -53,6 +53,7 @@ BUILT_IN = {
     "corners": "jaxrl.envs.grids.corners:corners",
     "door_key": "jaxrl.envs.grids.door_key:door_key",
     "empty": "jaxrl.envs.grids.empty:empty",
+    "fruit_collection": "jaxrl.envs.grids.fruit_collection:fruit_collection",
     "goal_maze": "jaxrl.envs.grids.goal_maze:goal_maze",
     "hazards": "jaxrl.envs.grids.hazards:hazards",
     "key_corridor": "jaxrl.envs.grids.key_corridor:key_corridor",

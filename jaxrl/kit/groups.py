@@ -27,6 +27,7 @@ INF = math.inf
 TRANSFORMATIONS = {
     # The root of 0 has no gradient: eps_root keeps meta-gradients through Adam finite.
     "adam": lambda x: optax.scale_by_adam(x.beta1, x.beta2, x.eps, eps_root=1e-16),
+    "radam": lambda x: optax.scale_by_radam(x.beta1, x.beta2, x.eps, eps_root=1e-16),
     "rmsprop": lambda x: optax.scale_by_rms(x.decay, x.eps),
     "centered_rmsprop": lambda x: optax.scale_by_stddev(x.decay, x.eps),
     "sgd": lambda x: optax.trace(x.momentum) if x.momentum else optax.identity(),
@@ -218,7 +219,7 @@ class Priorities:
 
 
 @group
-class Passes:
+class Epochs:
     """Several passes over a window of experience in shuffled minibatches."""
 
     epochs: int = static(4, low=1)
@@ -231,11 +232,6 @@ class Passes:
     chunk_rows: int = static(-1, low=-1)
     """Rows of a minibatch that the gradient is computed on at once; 0 for all, -1 for what suits
     the device (2048 on a CPU, all elsewhere)."""
-    early_stop: bool = False
-    """Take no more gradient steps on a window once a minibatch's estimated KL to the policy that
-    collected it exceeds target_kl."""
-    target_kl: float = hyper(0.02, above=0, high=INF)
-    """See early_stop; infinite for never."""
 
     def check(
         self, num_envs: int, num_steps: int, num_shards: int = 1, sequences: bool = False
@@ -248,6 +244,17 @@ class Passes:
         minibatches.chunk(self.chunk_rows, rows * num_shards // self.minibatches, steps)
         order = lambda key: shuffle.permutation(key, rows, self.shuffle)
         jax.eval_shape(order, jax.random.key(0))
+
+
+@group
+class Passes(Epochs):
+    """Several passes over a window of experience, of a policy that may go too far."""
+
+    early_stop: bool = False
+    """Take no more gradient steps on a window once a minibatch's estimated KL to the policy that
+    collected it exceeds target_kl."""
+    target_kl: float = hyper(0.02, above=0, high=INF)
+    """See early_stop; infinite for never."""
 
 
 @group

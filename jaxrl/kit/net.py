@@ -23,7 +23,7 @@ from jaxrl.core.settings import Values
 from jaxrl.core.types import Array, Batch, Key, Tree
 from jaxrl.kit import minibatches
 from jaxrl.kit.descent import Descent, Trained, descend, each, follow
-from jaxrl.kit.groups import Passes
+from jaxrl.kit.groups import Epochs
 from jaxrl.kit.optimization import accumulated_gradient, as_one
 from jaxrl.kit.recipe import Recipe, Said, state_of
 
@@ -159,7 +159,7 @@ class Net:
 
     def passes(
         self,
-        passes: Passes,
+        passes: Epochs,
         batch: Batch,
         turn: Callable[[Net, Batch], Net],
         stop: Callable[[Net], Array] | None = None,
@@ -168,7 +168,8 @@ class Net:
 
         A minibatch holds steps [n], or sequences [T, n] where the recipe says so. What is a
         statistic of a minibatch belongs in `turn`: losses may see it in chunks.
-        stop: after which turn no more are taken, where `passes.early_stop`.
+        stop: after which turn no more are taken, where the settings have an `early_stop` that is
+            on.
         """
         shards, sequences = self.kit.recipe.num_shards, self.kit.recipe.sequences
         rows = minibatches.to_rows((batch.transitions, batch.mask, batch.weight), shards, sequences)
@@ -184,7 +185,8 @@ class Net:
             self.key("order"), size, shards, passes.epochs, passes.minibatches, passes.shuffle
         )
         begun = self.replace(rows=(int(sequences), chunk))
-        net, stopped = begun._turns(turn, minibatch, index, stop if passes.early_stop else None)
+        stop = stop if getattr(passes, "early_stop", False) else None
+        net, stopped = begun._turns(turn, minibatch, index, stop)
         return net.replace(rows=self.rows).report(stopped_early=stopped.astype(jnp.float32))
 
     def slices(self, count: int, batch: Batch, turn: Callable[[Net, Batch], Net]) -> Net:

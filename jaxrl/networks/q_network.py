@@ -16,7 +16,7 @@ from jaxrl.networks.dense import dense
 from jaxrl.networks.initializers import initializer
 from jaxrl.networks.noisy import NoisyDense
 from jaxrl.networks.recurrent import GRU
-from jaxrl.networks.torsos import MLP, Convolution, activation
+from jaxrl.networks.torsos import MLP, Convolution, activation, normalized
 
 
 class _Streams(nn.Module):
@@ -31,14 +31,15 @@ class _Streams(nn.Module):
     dueling: bool = False
     noisy: bool = False
     initializer: str = "lecun"
+    layer_norm: bool = False
 
     def _features(self, timestep: TimeStep) -> Array:
         if self.channels:
-            x = Convolution(self.channels, self.activation)(timestep.observation)
+            x = Convolution(self.channels, self.activation, self.layer_norm)(timestep.observation)
             x = encoders.beside_goal(x, timestep)
         else:
             x = encoders.features(self.observation_space, timestep)
-        return MLP(self.widths[:-1], self.activation, self.initializer)(x)
+        return MLP(self.widths[:-1], self.activation, self.initializer, self.layer_norm)(x)
 
     def _outputs(self, x: Array) -> Array:
         if self.dueling:  # both streams' gradients meet here (Wang et al., section 4.2)
@@ -50,7 +51,8 @@ class _Streams(nn.Module):
         return jnp.moveaxis(losses.dueling_q_values(value, jnp.moveaxis(advantage, -2, -1)), -1, -2)
 
     def _stream(self, x: Array, rows: int) -> Array:
-        x = activation(self.activation)(self._layer(self.widths[-1])(x))
+        x = normalized(self._layer(self.widths[-1])(x), self.layer_norm)
+        x = activation(self.activation)(x)
         return self._layer(rows * self.num_outputs)(x).reshape(*x.shape[:-1], rows, -1)
 
     def _layer(self, width: int) -> nn.Module:
@@ -70,6 +72,36 @@ class QNetwork(_Streams):
     @nn.compact
     def __call__(self, timestep: TimeStep) -> Array:
         return self._outputs(self._features(timestep))
+
+
+class ImplicitQuantiles(_Streams):
+    """From a time step [...] and fractions [..., N] to the quantiles there of each action's return
+    [..., actions, N]: the head sees features times the embedding of a fraction (Dabney et al.,
+    2018, arXiv:1806.06923, section 3.1). Without fractions: the features alone [..., D]."""
+
+    num_cosines: int = 64
+
+    @nn.compact
+    def __call__(self, timestep: TimeStep, tau: Array | None = None) -> Array:
+        x = self._features(timestep)
+        if tau is None:
+            return x
+        layer = dense(x.shape[-1], initializer(self.initializer, math.sqrt(2)))
+        embedding = nn.relu(layer(losses.cosine_features(tau, self.num_cosines)))  # equation 4
+        return jnp.moveaxis(self._outputs(x[..., None, :] * embedding)[..., 0], -1, -2)
+
+
+class FractionProposal(nn.Module):
+    """From features [..., D] to fractions that increase from 0 to 1, [..., num_fractions + 1]: sums
+    of a softmax that begins almost uniform (Yang et al., 2019, arXiv:1911.02140, section 3.4)."""
+
+    num_fractions: int
+
+    @nn.compact
+    def __call__(self, features: Array) -> Array:
+        small = nn.initializers.variance_scaling(1e-4, "fan_avg", "uniform")
+        share = nn.softmax(dense(self.num_fractions, small)(features))
+        return jnp.concatenate([jnp.zeros_like(share[..., :1]), jnp.cumsum(share, -1)], -1)
 
 
 class RecurrentQNetwork(_Streams):

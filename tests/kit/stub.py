@@ -1,5 +1,6 @@
 """For losses of systems against a few lines of NumPy: tables in the networks' place."""
 
+import dataclasses
 import types
 
 import numpy as np
@@ -25,3 +26,18 @@ def transitions(n, actions=2, seed=0, **extras):
     before = TimeStep(np.arange(n), np.zeros(n, np.float32), no, no, no)
     after = TimeStep(n + np.arange(n), rng.normal(size=n).astype(np.float32), ended, cut, no)
     return Transition(before, action, after, (), extras)
+
+
+def masked(x, actions=2, seed=1):
+    """`x` where some actions are illegal, before and after; one at least is legal."""
+    legal = np.random.default_rng(seed).random((2, len(x.reward), actions)) < 0.6
+    legal[..., 0] |= ~legal.any(-1)
+    before = dataclasses.replace(x.timestep, legal_actions=legal[0])
+    after = dataclasses.replace(x.next_timestep, legal_actions=legal[1])
+    return dataclasses.replace(x, timestep=before, next_timestep=after)
+
+
+def huber(error, size):
+    """Huber's error, by NumPy."""
+    error = np.abs(error)
+    return np.where(error < size, error**2 / 2, size * (error - size / 2))

@@ -98,6 +98,7 @@ def test_chunks_that_do_not_divide():
         ),
         ({"name": "sgd", "momentum": 0.9}, optax.sgd(0.01, momentum=0.9)),
         ({"name": "sgd"}, optax.sgd(0.01)),
+        ({"name": "radam", "eps": 1e-5}, optax.radam(0.01, eps=1e-5)),
         ({"name": "rmsprop", "decay": 0.9, "eps": 1e-3}, optax.rmsprop(0.01, decay=0.9, eps=1e-3)),
         (
             {"name": "centered_rmsprop", "decay": 0.95, "eps": 0.01},

@@ -83,7 +83,7 @@ REFUSED = [
     ("ppo", "torso.activation", "sine", "is 'sine'; it must be one of tanh, relu, elu, "
      "gelu, silu."),
     ("ppo", "torso.initializer", "zeros", "is 'zeros'; it must be one of lecun, orthogonal."),
-    ("ppo", "optimizer.name", "lion", "is 'lion'; it must be one of adam, rmsprop, "
+    ("ppo", "optimizer.name", "lion", "is 'lion'; it must be one of adam, radam, rmsprop, "
      "centered_rmsprop, sgd."),
     ("ppo", "optimizer.schedule", "x", "is 'x'; it must be one of linear, cosine, "
      "exponential."),

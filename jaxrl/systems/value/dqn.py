@@ -13,13 +13,13 @@ import jax
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.spaces import Box
-from jaxrl.core.types import Environment
-from jaxrl.kit import Loss, Part, Recipe, System, group, hyper
+from jaxrl.core.types import Batch, Environment
+from jaxrl.kit import Loss, Net, Part, Recipe, System, group, hyper, in_order
 from jaxrl.kit.acting import epsilon, epsilon_greedy
 from jaxrl.kit.groups import EpsilonGreedy, ImageTorso, Optimizer, Replay, Target
 from jaxrl.networks.heads import check_discrete
 from jaxrl.networks.q_network import QNetwork
-from jaxrl.systems.value.heads import MEAN, Head
+from jaxrl.systems.value.heads import MEAN, Head, of_action
 from jaxrl.systems.value.n_step import n_step
 
 NATURE = Optimizer("centered_rmsprop", learning_rate=2.5e-4, decay=0.95, eps=0.01 / 32**2)
@@ -67,17 +67,8 @@ def recipe(
     steps: rewards in a target before the value that it bootstraps from; batches are windows, which
         begin with the transitions that are learnt.
     """
-    network = QNetwork(
-        env.observation_space,
-        env.action_space.n,  # type: ignore[union-attr]
-        head.num_outputs,
-        config.torso.channels,
-        config.torso.hidden,
-        config.torso.activation,
-        dueling,
-        noisy,
-        config.torso.initializer,
-    )
+    more = {"num_outputs": head.num_outputs, "dueling": dueling, "noisy": noisy}
+    network = q_network(env, config.torso, **more)
 
     def outputs(q: Any, timestep, key=None):
         """[B, actions, num_outputs]; by mean weights unless there is a `key`."""
@@ -91,16 +82,14 @@ def recipe(
         if double:
             selector = outputs(net.q, x.next_timestep, lambda: net.key("choose"))
         goal = jax.lax.stop_gradient(head.target(net, x, discount, evaluated, selector))
-        taken = jax.vmap(lambda row, action: row[action])
-        predicted = taken(outputs(net.q, x.timestep, lambda: net.key("predict")), x.action)
-        loss, priority = head.error(net, predicted, goal)
+        now = outputs(net.q, x.timestep, lambda: net.key("predict"))
+        loss, priority = head.error(net, of_action(now, x.action), goal)
         return loss, {"priority": priority}
 
     def update(net, batch):
         if steps > 1:
             batch = n_step(batch, net.hyper.discount)
-        net = net.descend("q_loss", batch).follow()
-        return net if noisy else net.report(epsilon=epsilon(net))
+        return in_order(net, batch) if noisy else explorer_in_order(net, batch)
 
     def values(net, timestep, key=None):
         return head.values(net, outputs(net.q, timestep, key), timestep)
@@ -115,6 +104,24 @@ def recipe(
         losses={"q_loss": Loss(q_loss, ("q",))},
         update=update,
     )
+
+
+def q_network(env: Environment, torso: ImageTorso, kind: Any = QNetwork, **more: Any) -> Any:
+    """A network of the values of the actions of `env`, of that `kind`."""
+    return kind(
+        env.observation_space,
+        env.action_space.n,  # type: ignore[union-attr]
+        channels=torso.channels,
+        widths=torso.hidden,
+        activation=torso.activation,
+        initializer=torso.initializer,
+        **more,
+    )
+
+
+def explorer_in_order(net: Net, batch: Batch) -> Net:
+    """The update of who explores by epsilon, which is reported."""
+    return in_order(net, batch).report(epsilon=epsilon(net))
 
 
 def check(env: Environment, config: Any, name: str) -> None:

@@ -78,6 +78,37 @@ def categorical(num_atoms: int) -> Head:
     return Head(num_atoms, values, target, error)
 
 
+def quantile(num_quantiles: int) -> Head:
+    """The quantiles at the middles of as many equal parts of [0, 1] (Dabney et al., 2018,
+    arXiv:1710.10044, algorithm 1), with their loss as the priority."""
+    middles = (jnp.arange(num_quantiles) + 0.5) / num_quantiles
+
+    def values(net, quantiles, timestep):
+        return legal(quantiles.mean(-1), timestep)
+
+    def target(net, x, discount, evaluated, selector):
+        best = values(net, selector, x.next_timestep).argmax(-1)
+        return quantile_target(x, discount, evaluated, best)
+
+    def error(net, quantiles, target):
+        size = net.hyper.huber
+        loss = size * losses.quantile_huber(quantiles, middles, target, size)
+        return loss, loss
+
+    return Head(num_quantiles, values, target, error)
+
+
+def quantile_target(x: Transition, discount: Array, quantiles: Array, best: Array) -> Array:
+    """r + gamma Z(s', best) [B, N], from the quantiles [B, A, N] of all next actions."""
+    backup = jax.vmap(losses.td_target, in_axes=(None, None, None, -1), out_axes=-1)
+    return backup(x.reward, x.terminated, discount, of_action(quantiles, best))
+
+
+def of_action(outputs: Array, action: Array) -> Array:
+    """The row of an action: [B, A, N], [B] -> [B, N]."""
+    return jax.vmap(lambda row, action: row[action])(outputs, action)
+
+
 def _lowest(logits: Array, legal_actions: Array | None) -> Array:
     """Logits [..., actions, atoms], those of an illegal action all at the first atom."""
     if legal_actions is None:

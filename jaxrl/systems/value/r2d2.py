@@ -21,7 +21,7 @@ from jaxrl.kit import Loss, Net, Part, Recipe, System, group, hyper, static
 from jaxrl.kit.acting import explored, legal
 from jaxrl.kit.groups import ImageTorso, Optimizer, Priorities, Replay, Target
 from jaxrl.networks.q_network import RecurrentQNetwork
-from jaxrl.systems.value.dqn import check
+from jaxrl.systems.value.dqn import check, q_network
 
 
 @group
@@ -72,16 +72,8 @@ def epsilons(net: Net, n: int) -> Array:
 
 
 def recipe(env: Environment, config: Config) -> Recipe:
-    network = RecurrentQNetwork(
-        env.observation_space,
-        env.action_space.n,  # type: ignore[union-attr]
-        channels=config.torso.channels,
-        widths=config.torso.hidden,
-        activation=config.torso.activation,
-        dueling=True,
-        initializer=config.torso.initializer,
-        recurrent=config.recurrent,
-    )
+    more = {"dueling": True, "recurrent": config.recurrent}
+    network = q_network(env, config.torso, RecurrentQNetwork, **more)
 
     def memory(n: int):
         """The GRU's, and the last action: none."""

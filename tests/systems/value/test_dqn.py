@@ -18,14 +18,12 @@ from jaxrl.systems.value.n_step_dqn import n_step_dqn
 from jaxrl.systems.value.noisy_dqn import noisy_dqn
 from jaxrl.systems.value.prioritized_dqn import prioritized_dqn
 from jaxrl.systems.value.rainbow import rainbow
-from tests.kit.stub import stub, transitions
+from tests.kit.stub import huber, masked, stub, transitions
 
 N, ATOMS, LOW, HIGH = 64, 7, -3.0, 4.0
 RNG = np.random.default_rng(1)
 TABLE, COPY = RNG.normal(size=(2, 2 * N, 2, ATOMS)).astype(np.float32)
 NOISE = dict(zip(("evaluate", "choose", "predict"), RNG.normal(size=(3, 2, ATOMS)), strict=True))
-LEGAL = RNG.random((2, N, 2)) < 0.6
-LEGAL[..., 0] |= ~LEGAL[..., 1]  # one at least
 HYPER = {"discount": 0.9, "huber": 0.5, "lowest_return": LOW, "highest_return": HIGH}
 HYPER |= {"exploration.start": 1.0, "exploration.end": 0.2, "exploration.steps": 100.0}
 
@@ -86,7 +84,7 @@ def expected(does, x):
         taken, following = now[b, x.action[b]], evaluated[b, best]
         if "atoms" not in does:
             error = abs(taken[0] - reward - gamma * following[0])
-            losses.append(error**2 / 2 if error < 0.5 else 0.5 * (error - 0.25))
+            losses.append(huber(error, 0.5))
             priorities.append(error)
             continue
         goal = np.zeros(ATOMS)  # Bellemare et al., 2017, algorithm 1
@@ -103,11 +101,7 @@ def expected(does, x):
 
 def experience(legal):
     x = transitions(N, discount=np.full(N, 0.7, np.float32))
-    if not legal:
-        return x
-    before = dataclasses.replace(x.timestep, legal_actions=LEGAL[0])
-    after = dataclasses.replace(x.next_timestep, legal_actions=LEGAL[1])
-    return dataclasses.replace(x, timestep=before, next_timestep=after)
+    return masked(x) if legal else x
 
 
 @pytest.mark.parametrize("legal", [False, True], ids=["", "masked"])
