@@ -143,7 +143,8 @@ def unroll(network: Any, params: Tree, transitions: Transition, memory: Tree) ->
 
 class Actor(nn.Module):
     """A policy alone, without memory: time step [...] -> distribution over actions [...]. The mean
-    of a Gaussian lies within the action space's bounds; `squashed`, all of it does."""
+    of a Gaussian lies within the action space's bounds, unless it is told not to; `squashed`, all
+    of it does. `deviation` and `log_std` are `PolicyHead`'s."""
 
     observation_space: Space
     action_space: Space
@@ -151,6 +152,9 @@ class Actor(nn.Module):
     activation: str = "relu"
     initializer: str = "lecun"
     squashed: bool = False
+    bounded_mean: bool = True
+    deviation: str = "learnt"
+    log_std: float = 0.0
 
     @nn.compact
     def __call__(self, timestep: TimeStep) -> Distribution:
@@ -158,5 +162,7 @@ class Actor(nn.Module):
         x = MLP(self.widths, self.activation, self.initializer)(x)
         if self.squashed:
             return SquashedHead(self.action_space, self.initializer)(x)
-        head = PolicyHead(self.action_space, self.initializer, bounded_mean=True)
+        head = PolicyHead(
+            self.action_space, self.initializer, self.log_std, self.bounded_mean, self.deviation
+        )
         return head(x, timestep.legal_actions)

@@ -87,15 +87,15 @@ def advantages(net: Net, batch: Batch) -> Batch:
     _, value, memories = net.actor_critic(x.timestep, batch.memory, method="unroll")
     # Mapped over time, not reshaped to rows: that would gather what is split over devices.
     after = jax.vmap(lambda timestep, memory: net.actor_critic(timestep, memory)[1])
-    next_value = after(x.next_timestep, memories)
+    return judged(net, batch, value, after(x.next_timestep, memories))
+
+
+def judged(net: Net, batch: Batch, value: Array, next_value: Array) -> Batch:
+    """The window with generalised advantages, by the values [T, B] of its steps and of their true
+    successors."""
+    x, h = batch.transitions, net.hyper
     advantage = losses.gae(
-        x.reward,
-        value,
-        next_value,
-        x.terminated,
-        x.done,
-        net.hyper.discount,
-        net.hyper.gae_lambda,
+        x.reward, value, next_value, x.terminated, x.done, h.discount, h.gae_lambda
     )
     memory = jax.tree.map(lambda m: m[None], batch.memory)
     log_prob, target = x.extras["log_prob"], advantage + value
