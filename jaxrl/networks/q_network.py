@@ -33,11 +33,8 @@ class _Streams(nn.Module):
     initializer: str = "lecun"
 
     def _features(self, timestep: TimeStep) -> Array:
-        if self.channels:
-            x = Convolution(self.channels, self.activation)(timestep.observation)
-            x = encoders.beside_goal(x, timestep)
-        else:
-            x = encoders.features(self.observation_space, timestep)
+        convolution = Convolution(self.channels, self.activation) if self.channels else None
+        x = encoders.features(self.observation_space, timestep, convolution)
         return MLP(self.widths[:-1], self.activation, self.initializer)(x)
 
     def _outputs(self, x: Array) -> Array:

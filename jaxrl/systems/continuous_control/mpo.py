@@ -13,6 +13,8 @@ divergence of each dimension of an action where the papers, and this, bound thei
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import jax
 import jax.numpy as jnp
 
@@ -66,6 +68,21 @@ class Config:
     """Lambda of Retrace; 1: the paper's equation 13."""
 
 
+def lagrangian(net: Net, divergences: Mapping[str, Array]) -> tuple[Array, dict[str, Array]]:
+    """What bounds cost a policy and their multipliers, and reports, [...]: the divergence `name`
+    has the multiplier `name_multiplier` among the parts, and the bound `name_bound`."""
+    total, said = jnp.zeros(()), {}
+    for name, kl in divergences.items():
+        multiplier, violation = (
+            getattr(net, f"{name}_multiplier")(),
+            kl - net.hyper[f"{name}_bound"],
+        )
+        total = total + losses.lagrangian_penalty(violation, multiplier)
+        total = total + losses.lagrangian_dual(violation, multiplier)
+        said |= {f"{name}_kl": kl, f"{name}_multiplier": multiplier}
+    return total, said
+
+
 def recipe(env: Environment, config: Config) -> Recipe:
     space, timestep, torso = env.action_space, example_timestep(env), config.torso
 
@@ -109,16 +126,11 @@ def recipe(env: Environment, config: Config) -> Recipe:
             log_prob = losses.gaussian_log_prob(flat, mean, deviation)
             return losses.mpo(jnp.moveaxis(log_prob, 0, -1), q, temperature)
 
-        divergences = losses.decoupled_gaussian_kl(mean, deviation, old_mean, old_deviation)
+        moved, changed = losses.decoupled_gaussian_kl(mean, deviation, old_mean, old_deviation)
         total = losses.mpo_temperature(q, temperature, h.bound)
         total = total + likely(mean, old_deviation) + likely(old_mean, deviation)
-        said = {"temperature": temperature}
-        for name, kl in zip(("mean", "deviation"), divergences, strict=True):
-            multiplier, violation = getattr(net, f"{name}_multiplier")(), kl - h[f"{name}_bound"]
-            total = total + losses.lagrangian_penalty(violation, multiplier)
-            total = total + losses.lagrangian_dual(violation, multiplier)
-            said |= {f"{name}_kl": kl, f"{name}_multiplier": multiplier}
-        return total, said
+        penalty, said = lagrangian(net, {"mean": moved, "deviation": changed})
+        return total + penalty, said | {"temperature": temperature}
 
     sizes = env.observation_space, space, torso.hidden
     more = torso.activation, torso.initializer
