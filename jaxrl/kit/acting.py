@@ -60,6 +60,19 @@ def sampled(part: str, space: Space) -> Act:
     return act
 
 
+def told(part: str) -> Act:
+    """A sample of the policy `part`, or its mode, as it is drawn: the environment clips it. The
+    policy says its log-probability."""
+
+    def act(net, timestep, memory, key, greedy):
+        policy = getattr(net, part)(timestep)
+        # Stopped, so that the gradient of the log-probability is the score, also of a normal.
+        action = jax.lax.stop_gradient(policy.mode() if greedy else policy.sample(seed=key))
+        return action, memory, {"log_prob": policy.log_prob(action)}
+
+    return act
+
+
 def with_noise(part: str, space: Space, half_width: Any, scale: str = "exploration_noise") -> Act:
     """The action of `part` with Gaussian noise of `scale` half-widths, within bounds."""
 

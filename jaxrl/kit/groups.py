@@ -118,6 +118,14 @@ class ImageTorso(Torso):
 
 
 @group
+class LinearImageTorso(ImageTorso):
+    """The layers before a head, of which there may be none but convolutions."""
+
+    hidden: tuple[int, ...] = static((), low=1, high=WIDE)
+    """Widths of the hidden layers; none for linear heads."""
+
+
+@group
 class Memory:
     """What a policy remembers."""
 

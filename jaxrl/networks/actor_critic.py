@@ -17,13 +17,14 @@ from jaxrl.networks.dense import dense
 from jaxrl.networks.heads import Distribution, PolicyHead, SquashedHead
 from jaxrl.networks.initializers import initializer
 from jaxrl.networks.recurrent import GRU
-from jaxrl.networks.torsos import MLP
+from jaxrl.networks.torsos import MLP, Convolution
 from jaxrl.networks.transformer import Transformer
 
 
 class ActorCritic(nn.Module):
     """Separate torsos for policy and value; with `recurrent` > 0 a GRU of that width before both,
     or with `layers` > 0 a transformer of that width, for episodes of less than `context` steps.
+    Before all of these, with `channels`, convolutions of an image, which policy and value share.
 
     With `heads` > 0 a linear head of its own for each task, of policy and of value: the one that
     the time step asks for by a one-hot [heads] in its goal (the last leaf of that channel).
@@ -41,19 +42,23 @@ class ActorCritic(nn.Module):
     layers: int = 0
     attention_heads: int = 2
     context: int = 0
+    channels: tuple[int, ...] = ()
+    deviation: str = "learnt"  # as in `PolicyHead`
 
     def setup(self):
+        if self.channels:
+            self.convolution = Convolution(self.channels, self.activation)
         if self.recurrent:
             self.embedding = MLP((self.recurrent,), self.activation, self.initializer)
             self.core = self._core()
         self.actor = MLP(self.widths, self.activation, self.initializer)
         self.critic = MLP(self.widths, self.activation, self.initializer)
-        self.head = PolicyHead(self.action_space, self.initializer)
+        self.head = PolicyHead(self.action_space, self.initializer, deviation=self.deviation)
         self.value_head = dense(1, initializer(self.initializer, 1.0))
 
     def __call__(self, timestep: TimeStep, memory: Tree) -> tuple[Distribution, Array, Tree]:
         """One step: time step [B], memory [B] -> policy [B], value [B], memory [B]."""
-        x = encoders.features(self.observation_space, timestep)
+        x = self._features(timestep)
         if self.recurrent:
             x, memory = self.core(self.embedding(x), memory)
         return self._policy(x, timestep), self._value(x, timestep), memory
@@ -61,20 +66,24 @@ class ActorCritic(nn.Module):
     def unroll(self, timestep: TimeStep, memory: Tree) -> tuple[Distribution, Array, Tree]:
         """A window: time step [T, B], memory [B] before it -> policy and value [T, B], and the
         memory after each step [T, B]. The memory is reset where `timestep.first`."""
-        x = encoders.features(self.observation_space, timestep)
+        x = self._features(timestep)
         if self.recurrent:
             x, memory = self.core.unroll(self.embedding(x), timestep.first, memory)
         return self._policy(x, timestep), self._value(x, timestep), memory
 
     def policy_alone(self, timestep: TimeStep) -> Distribution:
         """The policy [...] at a time step [...], of a network without memory; reads no
-        weights of the value."""
-        return self._policy(encoders.features(self.observation_space, timestep), timestep)
+        weights of the value but the convolutions'."""
+        return self._policy(self._features(timestep), timestep)
 
     def value_alone(self, timestep: TimeStep) -> Array:
         """The value [...] at a time step [...], likewise; reads no weights of
-        the policy."""
-        return self._value(encoders.features(self.observation_space, timestep), timestep)
+        the policy but the convolutions'."""
+        return self._value(self._features(timestep), timestep)
+
+    def _features(self, timestep: TimeStep) -> Array:
+        convolution = self.convolution if self.channels else None
+        return encoders.features(self.observation_space, timestep, convolution)
 
     def _policy(self, x: Array, timestep: TimeStep) -> Distribution:
         return self.head(self._of_task(self.actor(x), timestep), timestep.legal_actions)
@@ -144,8 +153,8 @@ def unroll(network: Any, params: Tree, transitions: Transition, memory: Tree) ->
 
 class Actor(nn.Module):
     """A policy alone, without memory: time step [...] -> distribution over actions [...]. The mean
-    of a Gaussian lies within the action space's bounds; `squashed`, all of it does.
-    `normalization` is that of `MLP`."""
+    of a Gaussian lies within the action space's bounds, unless it is told not to; `squashed`, all
+    of it does. `deviation` and `log_std` are `PolicyHead`'s, `normalization` is that of `MLP`."""
 
     observation_space: Space
     action_space: Space
@@ -153,6 +162,9 @@ class Actor(nn.Module):
     activation: str = "relu"
     initializer: str = "lecun"
     squashed: bool = False
+    bounded_mean: bool = True
+    deviation: str = "learnt"
+    log_std: float = 0.0
     normalization: Callable[[], nn.Module] | None = None
 
     @nn.compact
@@ -161,5 +173,7 @@ class Actor(nn.Module):
         x = MLP(self.widths, self.activation, self.initializer, self.normalization)(x, train)
         if self.squashed:
             return SquashedHead(self.action_space, self.initializer)(x)
-        head = PolicyHead(self.action_space, self.initializer, bounded_mean=True)
+        head = PolicyHead(
+            self.action_space, self.initializer, self.log_std, self.bounded_mean, self.deviation
+        )
         return head(x, timestep.legal_actions)

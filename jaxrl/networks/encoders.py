@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core.errors import UserError
 from jaxrl.core.spaces import Box, Discrete, MultiDiscrete, Space, is_space
-from jaxrl.core.types import Array, TimeStep, Tree
+from jaxrl.core.types import Array, Environment, TimeStep, Tree
 from jaxrl.networks.heads import scale
 
 
@@ -18,9 +21,23 @@ def flatten(space: Space, observation: Tree) -> Array:
     return parts[0] if len(parts) == 1 else jnp.concatenate(parts, -1)
 
 
-def features(space: Space, timestep: TimeStep) -> Array:
-    """`flatten` of a time step's observation, followed by its goal where there is one."""
-    return beside_goal(flatten(space, timestep.observation), timestep)
+def features(
+    space: Space, timestep: TimeStep, convolution: Callable[[Array], Array] | None = None
+) -> Array:
+    """`flatten` of a time step's observation, or what a `convolution` makes of it, followed by its
+    goal where there is one."""
+    x = timestep.observation
+    return beside_goal(convolution(x) if convolution else flatten(space, x), timestep)
+
+
+def check_image(env: Environment, channels: tuple[int, ...]) -> None:
+    """Raises `UserError` where there are `channels` of convolutions, but no image to convolve."""
+    space = env.observation_space
+    if channels and not (isinstance(space, Box) and len(space.shape) == 3):
+        raise UserError(
+            f"channels is {list(channels)}, but '{env.name}' observes {space!r}; convolutions need "
+            "images [height, width, channels]."
+        )
 
 
 def beside_goal(x: Array, timestep: TimeStep) -> Array:

@@ -48,15 +48,18 @@ class PolicyHead(nn.Module):
 
     Discrete: a categorical, over `legal_actions` only where given (bool [..., num_actions]).
     MultiDiscrete: independent categoricals, `legal_actions` [..., components, largest size].
-    Box: a normal whose mean is linear in the features and whose standard deviation is a parameter
-        that starts at `exp(log_std)`; both in units of the box's half-width around its centre (of
-        1 around 0 where it is unbounded). Actions outside the box are the environment's to clip.
+    Box: a normal whose mean is linear in the features, or the tanh of that where `bounded_mean`.
+        Its standard deviation is a parameter that starts at `exp(log_std)`; with `deviation`
+        "fixed" it stays there, "of_state" it is that times a softplus of what is linear in the
+        features. Both are in units of the box's half-width around its centre (of 1 around 0 where
+        it is unbounded). Actions outside the box are the environment's to clip.
     """
 
     space: Space
     initializer: str = "lecun"
     log_std: float = 0.0
     bounded_mean: bool = False
+    deviation: str = "learnt"
 
     @nn.compact
     def __call__(self, features: Array, legal_actions: Array | None = None) -> Distribution:
@@ -75,17 +78,27 @@ class PolicyHead(nn.Module):
                 size = int(np.prod(shape))
                 mean = self._linear(size)(features).reshape(*features.shape[:-1], *shape)
                 mean = jnp.tanh(mean) if self.bounded_mean else mean
-                log_std = self.param("log_std", nn.initializers.constant(self.log_std), shape)
-                normal = distrax.Normal(
-                    centre + half_width * mean,
-                    jnp.broadcast_to(half_width * jnp.exp(log_std), mean.shape),
+                deviation = jnp.broadcast_to(
+                    half_width * self._deviation(features, shape), mean.shape
                 )
+                normal = distrax.Normal(centre + half_width * mean, deviation)
                 return distrax.Independent(normal, len(shape))
         raise _unsupported(self.space)
 
-    def _linear(self, size: int) -> nn.Dense:
+    def _deviation(self, features: Array, shape: tuple[int, ...]) -> Array | float:
+        """The standard deviation in half-widths, [..., *shape] or less."""
+        if self.deviation == "fixed":
+            return np.exp(self.log_std)
+        if self.deviation == "learnt":
+            start = nn.initializers.constant(self.log_std)
+            return jnp.exp(self.param("log_std", start, shape))
+        raw = self._linear(int(np.prod(shape)), "deviation")(features)
+        relative = jax.nn.softplus(raw) / np.log(2) + 1e-6  # 1 where the layer says 0
+        return np.exp(self.log_std) * relative.reshape(*raw.shape[:-1], *shape)
+
+    def _linear(self, size: int, name: str = "linear") -> nn.Dense:
         # With orthogonal weights the first policy is close to uniform.
-        return dense(size, initializer(self.initializer, 0.01), name="linear")
+        return dense(size, initializer(self.initializer, 0.01), name=name)
 
 
 class Squashed(distrax.Transformed):
@@ -95,6 +108,16 @@ class Squashed(distrax.Transformed):
     def mode(self):
         """The mean, squashed, which is the median."""
         return self.bijector.forward(self.distribution.mode())
+
+
+def gaussian(policy: Distribution) -> tuple[Array, Array] | None:
+    """Mean and standard deviation [..., D] of a policy [...] in a box, all of an action's numbers
+    on one axis; None of another policy."""
+    normal = getattr(policy, "distribution", None)
+    if not isinstance(normal, distrax.Normal):
+        return None
+    flat = lambda x: x.reshape(*policy.batch_shape, -1)
+    return flat(normal.loc), flat(normal.scale)
 
 
 class SquashedHead(nn.Module):

@@ -34,12 +34,13 @@ class _Streams(nn.Module):
     layer_norm: bool = False
 
     def _features(self, timestep: TimeStep) -> Array:
+        convolution = None
         if self.channels:
-            x = Convolution(self.channels, self.activation, self.layer_norm)(timestep.observation)
-            x = encoders.beside_goal(x, timestep)
-        else:
-            x = encoders.features(self.observation_space, timestep)
-        return MLP(self.widths[:-1], self.activation, self.initializer, self.layer_norm)(x)
+            convolution = Convolution(self.channels, self.activation, self.layer_norm)
+        x = encoders.features(self.observation_space, timestep, convolution)
+        return MLP(self.widths[:-1], self.activation, self.initializer, layer_norm=self.layer_norm)(
+            x
+        )
 
     def _outputs(self, x: Array) -> Array:
         if self.dueling:  # both streams' gradients meet here (Wang et al., section 4.2)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 
 from jaxrl.core.types import Array
@@ -23,3 +26,15 @@ class Positive(nn.Module):
     @nn.compact
     def __call__(self) -> Array:
         return jnp.exp(self.param("log", nn.initializers.zeros, ()))
+
+
+class Softplus(nn.Module):
+    """A positive number, such as a Lagrange multiplier: the softplus of its one parameter, `start`
+    at first. Far above 1 it moves as much as the parameter does, whatever its size."""
+
+    start: float = 1.0
+
+    @nn.compact
+    def __call__(self) -> Array:
+        raw = self.start + math.log(-math.expm1(-self.start))  # also where exp(start) overflows
+        return jax.nn.softplus(self.param("raw", nn.initializers.constant(raw), ()))

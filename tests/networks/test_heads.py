@@ -7,7 +7,13 @@ import scipy.stats
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
 from jaxrl.core.spaces import Box, Discrete, MultiDiscrete
-from jaxrl.networks.heads import PolicyHead, SquashedHead, check_action_space, check_discrete
+from jaxrl.networks.heads import (
+    PolicyHead,
+    SquashedHead,
+    check_action_space,
+    check_discrete,
+    gaussian,
+)
 
 INF = float("inf")
 FEATURES = jax.random.normal(jax.random.key(0), (5, 4))
@@ -160,3 +166,23 @@ def test_a_squashed_normal_knows_its_density_up_to_the_bounds():
     total = lambda features: of(features).sample_and_log_prob(**draw)[1].sum()
     expected = 2 * np.tanh(u).sum((0, 2))  # as the noise stays when the mean moves
     np.testing.assert_allclose(jax.grad(total)(features)[:, 0], expected, rtol=1e-3)
+
+
+def test_a_deviation_of_the_state_a_fixed_one_and_one_that_is_learnt():
+    space, log_std = Box(-2.0, 2.0, (2,)), np.log(0.3)
+    of = lambda deviation: gaussian(policy(space, log_std=log_std, deviation=deviation))[1]
+    for kind in ("learnt", "fixed"):
+        np.testing.assert_allclose(of(kind), np.full((5, 2), 0.6), rtol=1e-5)
+    near = np.asarray(of("of_state"))
+    np.testing.assert_allclose(near, 0.6, rtol=0.05)  # in half-widths, before it has learnt
+    assert len(np.unique(near)) == near.size
+    wide = gaussian(policy(space, scale=100.0, deviation="of_state"))[1]
+    assert (np.asarray(wide) > 0).all() and wide.max() > 2 * wide.min()
+    assert "log_std" not in str(PolicyHead(space, deviation="fixed").init(random.key(0), FEATURES))
+
+
+def test_only_a_policy_in_a_box_is_gaussian():
+    mean, deviation = gaussian(policy(Box(-1.0, 1.0, (2, 3))))
+    assert mean.shape == deviation.shape == (5, 6)
+    assert gaussian(policy(Box(0.0, 1.0, ())))[0].shape == (5, 1)
+    assert gaussian(policy(Discrete(3))) is None and gaussian(policy(MultiDiscrete((2, 4)))) is None

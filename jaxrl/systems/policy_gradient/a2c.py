@@ -9,7 +9,7 @@ from __future__ import annotations
 from jaxrl import losses
 from jaxrl.core.types import Array, Environment
 from jaxrl.kit import Loss, Net, Recipe, System, group, hyper
-from jaxrl.kit.groups import LinearTorso, Memory, Optimizer, RolloutNormalization, Rollouts
+from jaxrl.kit.groups import LinearImageTorso, Memory, Optimizer, RolloutNormalization, Rollouts
 from jaxrl.systems.policy_gradient.ppo import (
     Sample,
     advantages,
@@ -25,7 +25,7 @@ class Config:
     """Settings of A2C."""
 
     rollouts: Rollouts = Rollouts(num_envs=16, num_steps=5)
-    torso: LinearTorso = LinearTorso(hidden=(64, 64), activation="tanh")
+    torso: LinearImageTorso = LinearImageTorso(hidden=(64, 64), activation="tanh")
     memory: Memory = Memory()
     optimizer: Optimizer = Optimizer(
         "rmsprop", learning_rate=7e-4, decay=0.99, max_grad_norm=0.5, eps=1e-5, flat=True

@@ -21,8 +21,17 @@ from jaxrl.core.spaces import Discrete
 from jaxrl.core.types import Array, Batch, Environment, TimeStep, Tree, struct
 from jaxrl.kit import Loss, Net, Part, Recipe, System, group, hyper, static
 from jaxrl.kit.acting import Act
-from jaxrl.kit.groups import INF, Memory, Optimizer, Passes, RolloutNormalization, Rollouts, Torso
+from jaxrl.kit.groups import (
+    INF,
+    ImageTorso,
+    Memory,
+    Optimizer,
+    Passes,
+    RolloutNormalization,
+    Rollouts,
+)
 from jaxrl.networks.actor_critic import ActorCritic, check_transformer, context
+from jaxrl.networks.encoders import check_image
 from jaxrl.networks.heads import check_action_space
 
 
@@ -32,7 +41,7 @@ class Config:
 
     rollouts: Rollouts = Rollouts(num_envs=64, num_steps=128)
     passes: Passes = Passes(epochs=4, minibatches=4)
-    torso: Torso = Torso(hidden=(64, 64), activation="tanh")
+    torso: ImageTorso = ImageTorso(hidden=(64, 64), activation="tanh")
     memory: Memory = Memory()
     optimizer: Optimizer = Optimizer(learning_rate=3e-4, max_grad_norm=0.5, eps=1e-5, flat=True)
     """Adam, constant 3e-4: their table 3 (MuJoCo; in table 5, Atari, 2.5e-4 falls linearly to 0).
@@ -87,15 +96,15 @@ def advantages(net: Net, batch: Batch) -> Batch:
     _, value, memories = net.actor_critic(x.timestep, batch.memory, method="unroll")
     # Mapped over time, not reshaped to rows: that would gather what is split over devices.
     after = jax.vmap(lambda timestep, memory: net.actor_critic(timestep, memory)[1])
-    next_value = after(x.next_timestep, memories)
+    return judged(net, batch, value, after(x.next_timestep, memories))
+
+
+def judged(net: Net, batch: Batch, value: Array, next_value: Array) -> Batch:
+    """The window with generalised advantages, by the values [T, B] of its steps and of their true
+    successors."""
+    x, h = batch.transitions, net.hyper
     advantage = losses.gae(
-        x.reward,
-        value,
-        next_value,
-        x.terminated,
-        x.done,
-        net.hyper.discount,
-        net.hyper.gae_lambda,
+        x.reward, value, next_value, x.terminated, x.done, h.discount, h.gae_lambda
     )
     memory = jax.tree.map(lambda m: m[None], batch.memory)
     log_prob, target = x.extras["log_prob"], advantage + value
@@ -213,12 +222,15 @@ def policy_network(env: Environment, config: Any) -> Any:
         layers=memory.transformer,
         attention_heads=memory.attention_heads,
         context=context(env) if memory.transformer else 0,
+        channels=getattr(torso, "channels", ()),
+        deviation=getattr(config, "deviation", "learnt"),
     )
 
 
 def check_policy(env: Environment, config: Any, name: str) -> None:
     """Raises `UserError` where no policy of these settings can act in `env`."""
     check_action_space(env.action_space, name)
+    check_image(env, getattr(config.torso, "channels", ()))
     memory = config.memory
     check_transformer(memory.recurrent, memory.transformer, memory.attention_heads)
 

@@ -10,13 +10,12 @@ from typing import Any
 
 import jax
 
-from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
-from jaxrl.core.spaces import Box
 from jaxrl.core.types import Batch, Environment
 from jaxrl.kit import Loss, Net, Part, Recipe, System, group, hyper, in_order
 from jaxrl.kit.acting import epsilon, epsilon_greedy
 from jaxrl.kit.groups import EpsilonGreedy, ImageTorso, Optimizer, Replay, Target
+from jaxrl.networks.encoders import check_image
 from jaxrl.networks.heads import check_discrete
 from jaxrl.networks.q_network import QNetwork
 from jaxrl.systems.value.heads import MEAN, Head, of_action
@@ -127,12 +126,7 @@ def explorer_in_order(net: Net, batch: Batch) -> Net:
 def check(env: Environment, config: Any, name: str) -> None:
     """Raises `UserError` for actions that are not Discrete, and channels for what is no image."""
     check_discrete(env.action_space, name)
-    space, channels = env.observation_space, config.torso.channels
-    if channels and not (isinstance(space, Box) and len(space.shape) == 3):
-        raise UserError(
-            f"channels is {channels}, but '{env.name}' observes {space!r}; convolutions need "
-            "images [height, width, channels]."
-        )
+    check_image(env, config.torso.channels)
 
 
 dqn = System("dqn", Config, recipe, check=check)

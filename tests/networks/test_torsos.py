@@ -1,0 +1,31 @@
+"""Both forms of a convolution."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl.core import random
+from jaxrl.networks.torsos import Convolution
+
+
+def test_both_forms_of_a_convolution_agree_and_the_first_is_what_it_says():
+    x = jax.random.uniform(random.key(0), (2, 3, 6, 5, 4)) < 0.3  # [T, B, H, W, C]
+    of = lambda form: Convolution((3, 2), "tanh", form)
+    params = of("direct").init(random.key(1), x)
+    params = jax.tree.map(lambda p: p + 0.1, params)  # biases too
+    assert jax.tree.structure(params) == jax.tree.structure(of("slices").init(random.key(1), x))
+
+    def both(form):
+        loss = lambda params, x: jnp.sin(of(form).apply(params, x)).sum()
+        return of(form).apply(params, x), jax.grad(loss, (0, 1))(params, x.astype(jnp.float32))
+
+    direct, sliced = (jax.jit(both, static_argnums=0)(form) for form in ("direct", "slices"))
+    close = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+    jax.tree.map(close, direct, sliced)
+
+    y = np.asarray(x, np.float64)
+    for name in ("Conv_0", "Conv_1"):
+        p = params["params"][name]
+        windows = np.lib.stride_tricks.sliding_window_view(y, (3, 3), (2, 3))
+        y = np.tanh(np.einsum("tbhwcij,ijcf->tbhwf", windows, p["kernel"]) + p["bias"])
+    close(direct[0], y.reshape(2, 3, -1))
