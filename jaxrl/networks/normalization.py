@@ -11,12 +11,16 @@ from jaxrl.core.types import Array
 
 class BatchRenorm(nn.Module):
     """Features [..., D] less their mean, divided by their standard deviation, then scaled and
-    shifted by parameters (Ioffe, 2017, "Batch renormalization", arXiv:1702.03275, algorithm 1).
+    shifted by parameters (Ioffe, 2017, "Batch renormalization", arXiv:1702.03275).
 
     To `train` the moments are the batch's: alone during the first `warmup` batches, which is batch
     normalization, and then corrected towards the running ones, by a factor of at most
     `largest_scale` and a shift of at most `largest_shift`. Otherwise they are the running ones,
     which lie in the collection `batch_stats` and move by a share 1 - `momentum` with each batch.
+
+    All defaults, the biased running variance, and bounds that hold at once (in the paper they widen
+    from batch 5,000 to 40,000) are those of the code of Bhatt et al., 2024, "CrossQ"; but `epsilon`
+    counts in every deviation, there only after the correction.
     """
 
     momentum: float = 0.99

@@ -78,7 +78,7 @@ class QNetwork(_Streams):
 class ImplicitQuantiles(_Streams):
     """From a time step [...] and fractions [..., N] to the quantiles there of each action's return
     [..., actions, N]: the head sees features times the embedding of a fraction (Dabney et al.,
-    2018, arXiv:1806.06923, section 3.1). Without fractions: the features alone [..., D]."""
+    2018, arXiv:1806.06923, equation 4). Without fractions: the features alone [..., D]."""
 
     num_cosines: int = 64
 
@@ -88,13 +88,14 @@ class ImplicitQuantiles(_Streams):
         if tau is None:
             return x
         layer = dense(x.shape[-1], initializer(self.initializer, math.sqrt(2)))
-        embedding = nn.relu(layer(losses.cosine_features(tau, self.num_cosines)))  # equation 4
+        embedding = nn.relu(layer(losses.cosine_features(tau, self.num_cosines)))
         return jnp.moveaxis(self._outputs(x[..., None, :] * embedding)[..., 0], -1, -2)
 
 
 class FractionProposal(nn.Module):
     """From features [..., D] to fractions that increase from 0 to 1, [..., num_fractions + 1]: sums
-    of a softmax that begins almost uniform (Yang et al., 2019, arXiv:1911.02140, section 3.4)."""
+    of a softmax that begins almost uniform (Yang et al., 2019, arXiv:1911.02140; the initial
+    weights are those of toshikwa's PyTorch code)."""
 
     num_fractions: int
 

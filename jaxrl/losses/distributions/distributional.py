@@ -329,7 +329,8 @@ def fraction_proposal(tau: Array, quantiles: Array, quantiles_at_midpoints: Arra
 def cosine_features(tau: Array, number: int = 64) -> Array:
     """Features of quantile fractions, from which IQN's network makes their embedding.
 
-    cos(pi i tau), i = 0, ..., number - 1
+    cos(pi i tau), i = 1, ..., number; the paper prints 0, ..., number - 1, the first of which is
+    constant (an error, by its authors: ChainerRL)
 
     Args:
       tau: [...], in [0, 1].
@@ -340,4 +341,4 @@ def cosine_features(tau: Array, number: int = 64) -> Array:
       learning", eq. 4.
     Example: `losses.cosine_features(tau, number=64)`
     """
-    return jnp.cos(math.pi * tau[..., None] * jnp.arange(number, dtype=tau.dtype))
+    return jnp.cos(math.pi * tau[..., None] * jnp.arange(1, number + 1, dtype=tau.dtype))

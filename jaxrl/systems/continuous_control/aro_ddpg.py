@@ -2,10 +2,11 @@
 actor-critic with deterministic policy search", arXiv:2305.12239): DDPG that maximises the average
 reward of a step, which is learnt beside its critics, in the place of a discounted sum.
 
-The smaller of two critics counts, for target and policy, and policy and copies wait, as in the
-authors' code; there as here the average has no copy. Noise begins anew with an episode. The world
-should go on for ever: a time limit is looked past, and what follows a termination is worth 0, as
-much as the average.
+As in the authors' code the smaller of two critics counts, for target and policy, policy and copies
+wait, and the average has no copy (the paper's has one). Unlike there noise begins anew with an
+episode, and no update is made in the warm-up. The world should go on for ever: a time limit is
+looked past (there it is an end), and what follows a termination is worth 0, as much as the average.
+Equations are numbered as in the paper's submission to ICLR 2023.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ def recipe(env: Environment, config: Config) -> Recipe:
         return losses.average_reward_target(x.reward, net.rate(), following(net, x))
 
     def critic_loss(net, x):
-        """Also equation 25, in the same step: rho descends the same errors."""
+        """Also the average's, in the same step: rho descends the same errors, as in the authors'
+        code (in equation 25 those of the smaller copy)."""
         error, report = plain.losses["critic_loss"].function(net, x)
         rate, q = net.rate(), net.critic(x.timestep, x.action)
         left = losses.reward_rate(rate, x.reward[..., None], q, following(net, x)[..., None])

@@ -2,8 +2,9 @@
 greater sample efficiency and simplicity", arXiv:1902.05605): SAC without copies of its critics,
 whose wide layers are normalized by the batch, of (s, a) and (s', a') together.
 
-The normalization is batch renormalization with a warm-up, as in the authors' code. The warm-up of
-the replay acts by the first policy (theirs at random).
+The normalization is batch renormalization with a warm-up, as in the authors' code. Unlike there
+the temperature's Adam has a short memory too (beta1 0.9 there), and the warm-up of the replay acts
+by the first policy (theirs at random).
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from jaxrl.systems.continuous_control import sac as sac_
 
 @group
 class Config(sac_.Common):
-    """Settings of CrossQ. The defaults are those of the authors' code."""
+    """Settings of CrossQ. The defaults are those of the authors' code, but for the replay's
+    capacity, a million there."""
 
     replay: Replay = Replay(num_envs=1, num_steps=1, updates=1, batch_size=256, warmup=5000)
     critic: Torso = Torso(hidden=(2048, 2048))
@@ -39,7 +41,7 @@ class Config(sac_.Common):
 
 
 def together(net: Net, x: Transition, action: Array) -> tuple[Array, Array, dict]:
-    """Equation 2 and figure 2: one batch of both, so that its moments are those of both."""
+    """Figure 3: one batch of both, so that its moments are those of both."""
     now, after = (x.timestep, x.action), (x.next_timestep, action)
     both = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), now, after)
     q, state = net.critic(*both, train=True, mutable="batch_stats")

@@ -4,7 +4,7 @@ the maximum over actions, slow copies of both, and exploration by noise that dri
 
 Unlike the paper's networks these normalize no batches, critics see the action from their first
 layer on, and last layers begin as others do; L2 decay is apart from the gradient (as in AdamW). The
-replay keeps fewer than the paper's million unless told.
+replay keeps fewer than the paper's million unless told, and learning begins after its warm-up.
 """
 
 from __future__ import annotations

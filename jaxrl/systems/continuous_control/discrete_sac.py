@@ -1,8 +1,9 @@
 """SAC for discrete actions (Christodoulou, 2019, "Soft actor-critic for discrete action settings",
 arXiv:1910.07207): critics value every action, so that expectations over the policy are sums.
 
-The paper's convolutions are those of `torso.channels`; its warm-up acts at random, here by the
-first policy. The share of the entropy is of what the legal actions of a state can have.
+For the paper's convolutions there are those of `torso.channels`, and for its replay of a million a
+smaller one; its warm-up acts at random, here by the first policy. The share of the entropy is of
+what the legal actions of a state can have.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from jaxrl.systems.value import dqn as dqn_
 
 @group
 class Config:
-    """Settings of SAC for discrete actions. The defaults are those of the paper's appendix B."""
+    """Settings of SAC for discrete actions. The defaults are those of the paper's table 2."""
 
     replay: Replay = Replay(num_envs=1, num_steps=4, updates=1, batch_size=64, warmup=20_000)
     """A gradient step for each 4 of the world."""
@@ -33,12 +34,13 @@ class Config:
     optimizer: Optimizer = Optimizer(learning_rate=3e-4)
     """Of actor, critics and temperature, each. Adam, 3e-4."""
     target: Target = Target(rate=1.0, period=8000)
-    """Copied whole each 8,000 updates."""
+    """Copied whole each 8,000 updates. The paper does not say of what its 8,000 are; if of steps,
+    as in Dopamine, 2,000 updates."""
     normalization: Normalization = Normalization()
     num_critics: int = static(2, low=1)
     """Critics, of which the most cautious counts."""
     target_entropy: float = hyper(0.98, low=0, high=1)
-    """Share of the entropy of the uniform policy: the paper's is 0.98."""
+    """Share of the entropy of the uniform policy."""
     discount: float = hyper(0.99, low=0, high=1)
     """Gamma, per step."""
 
@@ -64,7 +66,7 @@ def recipe(env: Environment, config: Any) -> Recipe:
         return critics(timestep)[..., 0].min(0)
 
     def critic_loss(net, x):
-        """Equations 5 and 10, with the mean over next actions for a sample."""
+        """Squared errors, with the mean over next actions for a sample."""
         target = losses.discrete_sac_target(
             x.reward,
             x.terminated,
@@ -77,14 +79,14 @@ def recipe(env: Environment, config: Any) -> Recipe:
         return losses.squared_error(q, target).sum(0), {"value": q.mean(0)}
 
     def actor_loss(net, x):
-        """Equation 12."""
+        """The mean over actions of alpha log pi - min Q."""
         said, q = logits(net, x.timestep), cautious(net.critic, x.timestep)
         loss = losses.discrete_sac_actor(said, q, net.temperature())
         entropy = losses.categorical_entropy(said)
         return loss, {"entropy": entropy}, entropy
 
     def temperature_loss(net, x):
-        """Equation 11, of the policy that the actor's loss has seen."""
+        """As in SAC, of the policy that the actor's loss has seen."""
         allowed = x.timestep.legal_actions
         most = jnp.log(count if allowed is None else jnp.maximum(allowed.sum(-1), 1))
         target = net.hyper.target_entropy * most

@@ -6,9 +6,11 @@ deviation each within a bound of its own from what they were (Abdolmaleki et al.
 entropy regularized policy iteration", arXiv:1812.02256). Temperature and both Lagrange multipliers
 descend their duals beside it. Q regresses on Retrace's returns of replayed windows.
 
-The covariance is diagonal, as in the second paper's experiments; multipliers are softpluses of what
-is learnt, and Q sees actions within their bounds, as in the authors' code (Acme), which bounds the
-divergence of each dimension of an action where the papers, and this, bound their sum.
+As in DeepMind's code (Acme), the covariance is diagonal (the first paper's is full), multipliers
+are softpluses of what is learnt, and Q sees actions within their bounds. Unlike here, Acme bounds
+the divergence of each dimension of an action, not their sum as the papers do, penalises actions out
+of bounds, acts by the policy's copy, and has for Q a mixture of Gaussians that learns five-step
+returns, with Retrace as an option.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ class Config:
     replay: Replay = Replay(num_envs=1, num_steps=8, updates=1, batch_size=32, capacity=1_000_000)
     """`batch_size` counts windows. 256 steps in a batch, 32 of them for each that is taken."""
     torso: Torso = Torso(hidden=(256, 256), activation="elu")
-    """Of policy and critic, each; ELU as in the papers."""
+    """Of policy and critic, each; ELU as in Acme, whose networks are larger, with layer norm."""
     optimizer: Optimizer = Optimizer(learning_rate=1e-4, max_grad_norm=40.0)
     """Of policy and critic. Adam, 1e-4, the norm 40."""
     dual: Optimizer = Optimizer(learning_rate=1e-2, max_grad_norm=40.0)
@@ -46,9 +48,9 @@ class Config:
     target: Target = Target(rate=1.0, period=100)
     """Of the policy and the critic that E-step and Retrace read."""
     unroll: int = static(8, low=1)
-    """Steps of a window, over which Retrace corrects."""
+    """Steps of a window, over which Retrace corrects; our choice."""
     samples: int = static(20, low=1)
-    """Actions drawn at each state: 20 in all of them."""
+    """Actions drawn at each state."""
     temperature: float = static(10.0, above=0)
     """Of the E-step, at the start; it is learnt, as both multipliers."""
     mean_multiplier: float = static(10.0, above=0)
@@ -57,7 +59,8 @@ class Config:
     """Of the bound on the deviation, at the start."""
 
     bound: float = hyper(0.1, above=0)
-    """Epsilon: divergence of the E-step's weights from equal ones. 0.1 in all of them."""
+    """Epsilon: divergence of the E-step's weights from equal ones. 0.1: also table 2 of the first
+    paper."""
     mean_bound: float = hyper(0.0025, above=0)
     """Divergence that the policy's mean may make."""
     deviation_bound: float = hyper(1e-6, above=0)
@@ -65,7 +68,7 @@ class Config:
     discount: float = hyper(0.99, low=0, high=1)
     """Gamma, per step."""
     retrace_lambda: float = hyper(1.0, low=0, high=1)
-    """Lambda of Retrace; 1: the paper's equation 13."""
+    """Lambda of Retrace; 1: the paper's equation 13. Acme has 0.95."""
 
 
 def lagrangian(net: Net, divergences: Mapping[str, Array]) -> tuple[Array, dict[str, Array]]:
@@ -114,8 +117,8 @@ def recipe(env: Environment, config: Config) -> Recipe:
         return losses.squared_error(q, returns), {"value": q}
 
     def policy_loss(net: Net, x: Transition):
-        """Temperature (equation 8 of the first paper), weighted likelihood of the actions for mean
-        and deviation apart, and the Lagrangian of their bounds (section 4 of the second)."""
+        """Temperature (equation 9 of the first paper), weighted likelihood of the actions for mean
+        and deviation apart, and the Lagrangian of their bounds (section 4.2 of the second)."""
         h, temperature = net.hyper, net.temperature()
         action, value = drawn(net, x.timestep)
         flat, q = action.reshape(*value.shape, -1), jnp.moveaxis(value, 0, -1)

@@ -3,8 +3,8 @@ double Q-learning: learning fast without a model", arXiv:2101.05982): SAC with m
 updates for each step of the world, targets by a random few of the critics, and a policy that climbs
 the mean of all.
 
-Targets of the entropy are SAC's (the authors' differ by world), and the warm-up acts by the first
-policy (theirs at random).
+Targets of the entropy are SAC's (the authors' differ by world), as is the temperature's loss (of
+its logarithm in their code), and the warm-up acts by the first policy (theirs at random).
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from jaxrl.systems.continuous_control import sac as sac_
 
 @group
 class Config(sac_.Config):
-    """Settings of REDQ."""
+    """Settings of REDQ. The defaults are those of the authors' code, but for the replay's capacity,
+    a million there."""
 
     replay: Replay = Replay(num_envs=1, num_steps=1, updates=20, batch_size=256, warmup=5000)
-    """G of the paper is `updates` by `num_envs` and `num_steps`: 20 (section 2, and the warm-up in
-    the authors' code)."""
+    """G of the paper is `updates` by `num_envs` and `num_steps`: 20."""
     num_critics: int = static(10, low=1)
-    """N, of the ensemble: section 2."""
+    """N, of the ensemble."""
     subset: int = static(2, low=1)
-    """M, of the critics of a target: section 2."""
+    """M, of the critics of a target."""
     delay: int = static(20, low=1)
     """Updates of the critics for one of policy and temperature: as many as there are for a step of
-    the world (algorithm 1, and the authors' code)."""
+    the world (algorithm 1)."""
 
 
 def recipe(env: Environment, config: Config) -> Recipe:

@@ -27,16 +27,18 @@ from jaxrl.networks.scalars import Positive
 
 @group
 class Common:
-    """Settings that SAC and its kin have."""
+    """Settings that SAC and its kin have. The defaults are those of Haarnoja et al., table 1, but
+    for the replay's capacity, a million there."""
 
     replay: Replay = Replay(num_envs=1, num_steps=1, updates=1, batch_size=256)
     """One gradient step for each step of the world: with more worlds or steps in a window, as many
-    more `updates` keep the papers' ratio. Actions of the warm-up are the first policy's."""
+    more `updates` keep the papers' ratio. The warm-up is as long as in the authors' code, but its
+    actions are the first policy's (theirs are random)."""
     torso: Torso = Torso(hidden=(256, 256))
     optimizer: Optimizer = Optimizer(learning_rate=3e-4)
-    """Of actor, critics and temperature, each. Adam, 3e-4: Haarnoja et al., table 1."""
+    """Of actor, critics and temperature, each."""
     num_critics: int = static(2, low=1)
-    """Critics, of which the most cautious counts."""
+    """Critics, of which the most cautious counts: section 6."""
 
     target_entropy: float = hyper(-1.0, below=math.log(2))
     """Nats of the policy's entropy for each dimension of an action in half-widths; log 2, all that

@@ -2,7 +2,8 @@
 methods", arXiv:1802.09477): DDPG that believes the more cautious of two critics, of a target action
 that is smeared by noise, and updates the policy and all copies less often than the critics.
 
-The replay keeps fewer than the paper's million unless told.
+The replay keeps fewer than the authors' million unless told, and layers are 256 wide as in their
+code (400 and 300 in section 6.1).
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from jaxrl.systems.continuous_control import deterministic
 
 @group
 class Cautious:
-    """Settings of what makes DDPG TD3. The defaults are the paper's (section 6.1) and those of the
-    authors' code."""
+    """Settings of what makes DDPG TD3. The defaults are those of the authors' code and of the
+    paper's section 6.1, which leaves out gamma."""
 
     num_critics: int = static(2, low=1)
     """Critics, of which the most cautious counts."""

@@ -2,6 +2,9 @@
 overestimation bias with truncated mixture of continuous distributional quantile critics",
 arXiv:2005.04269): SAC whose critics predict quantiles of the return, pool those of the next action,
 and leave out the largest.
+
+Errors of the critics are added up (averaged in the authors' code), and the temperature's loss is
+SAC's (of its logarithm there).
 """
 
 from __future__ import annotations
@@ -21,8 +24,8 @@ from jaxrl.systems.continuous_control import sac as sac_
 
 @group
 class Config(sac_.Config):
-    """Settings of TQC. The defaults are those of the paper's table of hyper-parameters and of the
-    authors' code."""
+    """Settings of TQC. The defaults are those of the authors' code (PyTorch), but for the replay's
+    capacity and warm-up, a million and 256 there."""
 
     critic: Torso = Torso(hidden=(512, 512, 512))
     """Of each critic."""
@@ -31,7 +34,8 @@ class Config(sac_.Config):
     num_quantiles: int = static(25, low=1)
     """M, that each critic predicts."""
     dropped: int = static(2, low=0)
-    """Of the largest in the pool, for each critic."""
+    """Of the largest in the pool, for each critic. The authors' README has 2 for most worlds, 5 for
+    Hopper and 0 for HalfCheetah."""
 
 
 def recipe(env: Environment, config: Config) -> Recipe:
@@ -40,7 +44,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
     fractions = (jnp.arange(quantiles) + 0.5) / quantiles
 
     def target(net: Net, x: Transition, next_z: Array, log_prob: Array) -> Array:
-        """Equations 10 and 11: r + gamma (z - alpha log pi(a'|s')) of the least of the pool."""
+        """r + gamma (z - alpha log pi(a'|s')), z the least of the pool."""
         pool = jnp.sort(next_z.reshape(*next_z.shape[:-2], -1))[..., :kept]
         soft = pool - net.temperature() * log_prob[..., None]
         return losses.td_target(
@@ -48,7 +52,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
         )
 
     def error(z: Array, target: Array) -> Array:
-        """Equation 12: quantile regression with Huber's error, of each critic."""
+        """Quantile regression with Huber's error, of each critic."""
         rows = jnp.moveaxis(z, -1, -2)
         return losses.quantile_huber(rows, fractions, target[..., None, :]).sum(-1) / quantiles
 

@@ -45,14 +45,15 @@ class Config:
     optimizer: Optimizer = Optimizer(learning_rate=1e-3)
     """Of the value. Adam, 1e-3."""
     normalization: RolloutNormalization = RolloutNormalization()
+    """Off here; Baselines standardises observations."""
     iterations: int = static(10, low=1)
-    """Of conjugate gradients."""
+    """Of conjugate gradients. 10: also the paper's appendix C.1."""
     backtracks: int = static(10, low=1)
     """Steps that are tried, each half as long as the one before."""
 
     max_kl: float = hyper(0.01, above=0)
-    """Delta: the largest mean divergence of the policy from the one that acted. 0.01: the paper's
-    table 2."""
+    """Delta: the largest mean divergence of the policy from the one that acted. 0.01: also the
+    paper's table 2. Baselines accepts 1.5 times as much."""
     damping: float = hyper(0.1, low=0)
     """What is added to the diagonal of the Fisher matrix."""
     discount: float = hyper(0.99, low=0, high=1)

@@ -8,7 +8,8 @@ beside it (equations 4 and 5); a policy in a box has one bound for its mean and 
 deviation.
 
 Temperature and multipliers are softpluses of what is learnt, where the paper cuts them off above 0;
-rewards may be divided by a running deviation (`normalization`), where it has PopArt.
+rewards may be divided by a running deviation (`normalization`), where it has PopArt; policy and
+value share convolutions and memory, but no hidden layers.
 """
 
 from __future__ import annotations
@@ -44,18 +45,18 @@ from jaxrl.systems.policy_gradient.ppo import (
 
 @group
 class Config:
-    """Settings of V-MPO. Bounds and first values are those of public implementations that agree;
-    they were not compared with the paper's tables."""
+    """Settings of V-MPO. Bounds, first values and the target's period are those that public
+    implementations quote from the paper's appendix F, whose tables were not compared."""
 
     rollouts: Rollouts = Rollouts(num_envs=64, num_steps=20)
     torso: LinearImageTorso = LinearImageTorso(hidden=(256, 256), activation="elu")
     memory: Memory = Memory()
     optimizer: Optimizer = Optimizer(learning_rate=1e-4)
-    """Of policy and value. Adam, 1e-4."""
+    """Of policy and value. Adam, 1e-4: section 4."""
     dual: Optimizer = Optimizer(learning_rate=1e-4)
-    """Of temperature and multipliers: as the rest, in the paper."""
+    """Of temperature and multipliers: as the rest, section 4."""
     target: Target = Target(rate=1.0, period=100)
-    """Of the policy that acts: it is replaced every 100 gradient steps."""
+    """Of the policy that acts: it is replaced every 100 gradient steps, as for Gym."""
     normalization: RolloutNormalization = RolloutNormalization()
     deviation: str = static("of_state", choices=("of_state", "learnt", "fixed"))
     """Of a Gaussian policy; see `PolicyHead`."""
@@ -66,14 +67,15 @@ class Config:
     box_multiplier: float = static(1.0, above=0)
     """Of both bounds on a Gaussian, at the start."""
 
-    bound: float = hyper(0.02, above=0)
-    """Epsilon of the temperature: divergence of the weights from equal ones."""
-    policy_bound: float = hyper(0.1, above=0)
-    """Divergence that a policy over choices may make."""
+    bound: float = hyper(0.1, above=0)
+    """Epsilon of the temperature: divergence of the weights from equal ones. 0.1 for images, 0.01
+    for Gym."""
+    policy_bound: float = hyper(0.01, above=0)
+    """Divergence that a policy over choices may make. It was drawn from 0.001 to 0.01."""
     mean_bound: float = hyper(0.01, above=0)
-    """Divergence that a Gaussian's mean may make."""
+    """Divergence that a Gaussian's mean may make. It was drawn from 0.005 to 0.01 for Gym."""
     deviation_bound: float = hyper(5e-5, above=0)
-    """Divergence that its deviation may make."""
+    """Divergence that its deviation may make. It was drawn from 5e-6 to 5e-5 for Gym."""
     discount: float = hyper(0.99, low=0, high=1)
     """Gamma, per step."""
     gae_lambda: float = hyper(1.0, low=0, high=1)
@@ -92,7 +94,7 @@ def divergences(old: Any, new: Any) -> dict[str, Array]:
 
 
 def loss(net: Net, x: Sample) -> tuple[Array, dict[str, Array]]:
-    """Equation 2: the losses of policy, temperature, multipliers and value. The first two are of
+    """Equation 1: the losses of policy, temperature, multipliers and value. The first two are of
     the window as one, which is descended whole: each element has its share of the sum."""
     h, temperature = net.hyper, net.temperature()
     policy, value = looked(net, x)

@@ -1,7 +1,9 @@
 """Hybrid reward architecture (van Seijen et al., 2017, "Hybrid reward architecture for
 reinforcement learning", arXiv:1706.04208): DQN with a head for each component of the reward, each
-with a target of its own; actions are chosen by their sum. All heads see all features: the paper's
-domain knowledge (features of one head alone, its terminal states) has no setting here."""
+with a target of its own; actions are chosen by their sum. Here the heads share all layers but the
+last, and errors are Huber's; in the authors' code each has a network of its own, and errors are
+squared. The paper's domain knowledge (section 3.2: features of one head alone, its terminal states)
+has no setting."""
 
 from __future__ import annotations
 
@@ -27,9 +29,10 @@ class Config(dqn_.Config):
 
     weights: tuple[float, ...] = static(())
     """Of the components in the sum, in the order of their names; empty for 1 each."""
-    valued: str = static("greedy", choices=("greedy", "random"))
-    """What a head values: acting as is best for its component (section 3.2), or any legal action
-    with the same probability, by which the heads' sum is the value of the summed reward."""
+    valued: str = static("random", choices=("random", "greedy"))
+    """What a head values (section 3.1): any legal action with the same probability, by which the
+    heads' sum is the value of the summed reward, as in the authors' code; or acting as is best for
+    its component."""
 
 
 def components(env: Environment) -> int:
@@ -88,4 +91,4 @@ def check(env: Environment, config: Any, name: str) -> None:
 
 hra = dataclasses.replace(dqn_.dqn, name="hra", Config=Config, recipe=recipe, check=check)
 
-TINY = dqn_.TINY | {"env": "fruit_collection", "valued": "random"}
+TINY = dqn_.TINY | {"env": "fruit_collection", "valued": "greedy"}

@@ -4,7 +4,8 @@ regresses on the Bellman target of the one before it, so that a gradient step is
 at once. Then the window of iterations moves by one. With K = 1 it is DQN.
 
 Member k of the part `q` is their Q_{k+1}; its copy is what its target is made of, of Q_k. What
-differs: the networks share no layers (theirs the convolutions); errors are Huber's, as DQN's.
+differs from the authors' code: the networks share no layers (there the convolutions); errors are
+Huber's, as DQN's (there squared).
 """
 
 from __future__ import annotations
@@ -29,13 +30,15 @@ class Config(dqn_.Config):
     """Settings of i-QN."""
 
     optimizer: Optimizer = Optimizer(learning_rate=6.25e-5, eps=1.5e-4)
-    """Adam, 6.25e-5, epsilon 1.5e-4: Vincent et al., table of hyper-parameters, and Dopamine."""
+    """Adam, 6.25e-5, epsilon 1.5e-4: the authors' published settings for Atari, as Dopamine's."""
     target: Target = Target(rate=1.0, period=500)
-    """`period` is their T: updates between two moves of the window."""
+    """`period` is their T, updates between two moves of the window: 1500 in theirs, which are 6000
+    steps with an update in every fourth."""
     iterations: int = static(5, low=1)
-    """K, networks in the chain: 5 in their figures of Atari."""
-    chain_period: int = static(30, low=1)
-    """D, updates after which a network's target follows the network before it: 30, as theirs."""
+    """K, networks in the chain: 5, as in theirs."""
+    chain_period: int = static(8, low=1)
+    """D, updates after which a network's target follows the network before it: 7.5 in theirs, which
+    are 30 steps."""
 
 
 def chained(net: Net, period: int) -> Net:
@@ -72,7 +75,7 @@ def q_loss(net, x):
 
 def recipe(env: Environment, config: Config) -> Recipe:
     def values(net, timestep):
-        """Of one of the networks, drawn anew for each step."""
+        """Of one of the networks, drawn uniformly anew for each step."""
         q = q_values(net.q, timestep)
         drawn = jax.random.randint(net.key("network"), q.shape[1:2], 0, config.iterations)
         return q[drawn, jnp.arange(q.shape[1])]

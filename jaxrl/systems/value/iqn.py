@@ -22,7 +22,7 @@ from jaxrl.systems.value import dqn as dqn_
 from jaxrl.systems.value.heads import of_action, quantile_target
 from jaxrl.systems.value.qr_dqn import ADAM
 
-# What fractions tau, uniform in [0, 1], become by which actions are chosen (section 3.2).
+# What fractions tau, uniform in [0, 1], become by which actions are chosen.
 DISTORTIONS = {
     "neutral": lambda tau, risk: tau,
     "cvar": losses.cvar_distortion,
@@ -38,9 +38,10 @@ class Implicit(dqn_.Config):
     """Settings of who asks a network for quantiles. `huber` is kappa, 1 as theirs."""
 
     optimizer: Optimizer = ADAM
-    """Adam, 5e-5, epsilon 0.01 over the batch size 32: as QR-DQN's, Dabney et al., section 4."""
+    """Adam, 5e-5, epsilon 0.01 over the batch size 32: as QR-DQN's, and as in Dopamine's and DQN
+    Zoo's IQN and the authors' FQF."""
     num_cosines: int = static(64, low=1)
-    """Cosines that a fraction is embedded by (n of equation 4): their section 3.1."""
+    """Cosines that a fraction is embedded by (n of equation 4): 64, as in DQN Zoo."""
 
 
 @group
@@ -48,9 +49,10 @@ class Config(Implicit):
     """Settings of IQN."""
 
     num_fractions: int = static(64, low=1)
-    """N, fractions of the prediction: 64 in their section 4."""
+    """N of equation 3, fractions of the prediction: 64, as in Dopamine's settings of the paper
+    (`implicit_quantile_icml.gin`)."""
     num_target_fractions: int = static(64, low=1)
-    """N', fractions of the target, likewise."""
+    """N' of equation 3, fractions of the target, likewise."""
     num_action_fractions: int = static(32, low=1)
     """K, fractions by whose mean actions are chosen, likewise 32."""
     distortion: str = static("neutral", choices=DISTORTIONS)
@@ -78,7 +80,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
         return jax.random.uniform(net.key(name), (*timestep.reward.shape, *sizes))
 
     def values(net: Net, timestep: TimeStep, q: Any = None) -> Array:
-        """Section 3.2: means over K quantiles at distorted fractions."""
+        """Means over K quantiles at distorted fractions."""
         tau = drawn(net, "choose", timestep, config.num_action_fractions, draws).mean(-1)
         quantiles = (q or net.q)(timestep, distort(tau, net.hyper.risk))
         return legal(quantiles.mean(-1), timestep)

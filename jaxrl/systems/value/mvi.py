@@ -1,8 +1,9 @@
 """Munchausen value iteration with Tsallis statistics, MVI(q) (Zhu, Chen, Schlegel and White, 2023,
 "General Munchausen reinforcement learning with Tsallis Kullback-Leibler divergence",
-arXiv:2301.11476): Munchausen DQN whose logarithm, entropy and policy are those of an index q. At 1
-it is Munchausen DQN; at 2 the policy is the sparsemax, which excludes actions. The policy's
-normalization is found by bisection, not by their approximation."""
+arXiv:2301.11476): Munchausen DQN whose logarithm, entropy and policy are those of an index q. At 1,
+with the bonus `logarithm`, it is Munchausen DQN; at 2 the policy is the sparsemax, which excludes
+actions. What differs: the policy's normalization is found by bisection, not by their approximation;
+theirs predicts quantiles (QR-DQN)."""
 
 from __future__ import annotations
 
@@ -16,18 +17,18 @@ from jaxrl.systems.value import dqn as dqn_
 from jaxrl.systems.value import munchausen_dqn as munchausen
 from jaxrl.systems.value.heads import MEAN, Head
 
-BONUSES = ("logarithm", "advantage")
+BONUSES = ("advantage", "logarithm")
 
 
 @group
 class Config(munchausen.Config):
-    """Settings of MVI(q), the rest as those of Munchausen DQN."""
+    """Settings of MVI(q), the rest as those of Munchausen DQN (the paper tunes alpha and tau)."""
 
     index: float = static(2.0, low=1, high=10)
     """q, the entropic index: 2 in their experiments."""
-    bonus: str = static("logarithm", choices=BONUSES)
-    """What of the action taken is added to the reward: tau log_q pi(a), or the advantage over pi,
-    as in their experiments. Where pi is positive the two differ by a constant of the state."""
+    bonus: str = static("advantage", choices=BONUSES)
+    """What of the action taken is added to the reward: its advantage over pi, as in their section
+    4.2, or tau log_q pi(a). Where pi is positive the two differ by a constant of the state."""
 
 
 def head(index: float, bonus: str) -> Head:
@@ -56,4 +57,4 @@ def recipe(env: Environment, config: Any) -> Recipe:
 
 mvi = dataclasses.replace(dqn_.dqn, name="mvi", Config=Config, recipe=recipe)
 
-TINY = dqn_.TINY | {"bonus": "advantage"}
+TINY = dqn_.TINY | {"bonus": "logarithm"}

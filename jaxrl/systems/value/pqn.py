@@ -20,7 +20,8 @@ from jaxrl.systems.value import dqn as dqn_
 
 @group
 class Config:
-    """Settings of PQN: those of the authors' code for MinAtar (`pqn_minatar.yaml`)."""
+    """Settings of PQN: those of the authors' code for MinAtar (`pqn_minatar.yaml`), but for the
+    torso: there a convolution of 16 channels and one layer of 128."""
 
     rollouts: Rollouts = Rollouts(num_envs=128, num_steps=32)
     passes: Epochs = Epochs(epochs=2, minibatches=32)
@@ -31,7 +32,7 @@ class Config:
     exploration: EpsilonGreedy = EpsilonGreedy(steps=1_000_000.0)
     """Over a tenth of their 10 million steps."""
     layer_norm: bool = True
-    """Normalize what each layer gives before its activation, as their section 4 asks for."""
+    """Normalize what each layer gives before its activation, as in theirs."""
     discount: float = hyper(0.99, low=0, high=1)
     """Gamma, per step."""
     q_lambda: float = hyper(0.65, low=0, high=1)
@@ -40,8 +41,8 @@ class Config:
 
 def with_targets(net: Net, batch: Batch) -> Batch:
     """The window [T, B] with its Q(lambda) returns, in `extras["target"]`: from the greedy values
-    of true successors, so that an episode, a time limit and the window may end anywhere. No trace
-    is cut where an action was not greedy (Peng's)."""
+    of true successors, so that an episode, a time limit (an end in theirs) and the window may end
+    anywhere. No trace is cut where an action was not greedy (Peng's)."""
     x = batch.transitions
     # Mapped over time, not reshaped to rows: that would gather what is split over devices.
     following = legal(jax.vmap(net.q)(x.next_timestep)[..., 0], x.next_timestep)
@@ -54,7 +55,7 @@ def with_targets(net: Net, batch: Batch) -> Batch:
 
 
 def q_loss(net, x):
-    """Algorithm 1: half the squared distance from the returns."""
+    """Half the squared distance from the returns."""
     q = losses.at_action(net.q(x.timestep)[..., 0], x.action)
     return losses.squared_error(q, x.extras["target"]), {"value": q}
 

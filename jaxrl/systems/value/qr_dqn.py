@@ -19,9 +19,9 @@ class Config(dqn_.Config):
     """Settings of QR-DQN. `huber` is kappa, 1 as theirs (QR-DQN-1)."""
 
     optimizer: Optimizer = ADAM
-    """Adam, 5e-5, epsilon 0.01 over the batch size 32: Dabney et al., section 5.2."""
+    """Adam, 5e-5, epsilon 0.01 over the batch size 32: as in DQN Zoo and Coach."""
     num_quantiles: int = static(200, low=1)
-    """Quantiles of a return: 200 in their section 5.2."""
+    """Quantiles of a return: 200, as in Dopamine (201 in DQN Zoo)."""
 
 
 qr_dqn = dataclasses.replace(

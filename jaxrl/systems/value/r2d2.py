@@ -26,7 +26,8 @@ from jaxrl.systems.value.dqn import check, q_network
 
 @group
 class Config:
-    """Settings of R2D2."""
+    """Settings of R2D2: those of its section 2.3 and table 2, but for the replay's capacity and how
+    it is filled (there by 256 environments, some 13,000 steps for an update)."""
 
     replay: Replay = Replay(num_envs=64, num_steps=40, updates=1, batch_size=64)
     """A sequence begins every `num_steps`; `batch_size` counts sequences."""

@@ -424,7 +424,7 @@ def test_fraction_proposal_has_the_gradient_of_the_wasserstein_distance():
 
 def test_cosine_features():
     ours = losses.cosine_features(jnp.array([0.0, 0.5, 1.0]), 4)
-    np.testing.assert_allclose(ours, [[1, 1, 1, 1], [1, 0, -1, 0], [1, -1, 1, -1]], atol=1e-6)
+    np.testing.assert_allclose(ours, [[1, 1, 1, 1], [0, -1, 0, 1], [-1, 1, -1, 1]], atol=1e-6)
 
 
 @pytest.mark.parametrize("platform,loops", [("cpu", True), ("gpu", False)])
