@@ -4,6 +4,7 @@ from jaxrl.sources.dataset import dataset, mixed
 from jaxrl.sources.demonstrations import played_by
 from jaxrl.sources.episodes import episodes
 from jaxrl.sources.kept_groups import kept_groups
+from jaxrl.sources.recent import recent
 from jaxrl.sources.recorded import recorded
 from jaxrl.sources.rehearsal import rehearsal
 from jaxrl.sources.replay import replay
@@ -17,6 +18,7 @@ __all__ = [
     "mixed",
     "played_by",
     "proportional",
+    "recent",
     "recorded",
     "rehearsal",
     "replay",

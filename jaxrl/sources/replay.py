@@ -12,12 +12,13 @@ from jax.sharding import PartitionSpec
 from jaxrl.core import hyper as hyperparameters
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import REPLICATED, Batch, Policy, Source, Tree
-from jaxrl.sources import ring
+from jaxrl.sources import frames, ring
 from jaxrl.sources.ring import Ring
 from jaxrl.sources.rollouts import SHARDS, check_shards
 from jaxrl.sources.samplers import UNIFORM, Sampler
 
 SPLIT: Any = PartitionSpec(None, SHARDS)
+ENDS = 8  # for so many rows there is room for one end of an episode, of large observations
 
 
 def replay(
@@ -36,6 +37,10 @@ def replay(
     steps of one stream: they may start anywhere and go on across ends of episodes, where `first`
     is set at the next one's first step, but never across the place where the newest experience
     meets the oldest. n-step returns are made of windows by the agent, which discounts.
+
+    Large observations are held once, in their own dtype, though each belongs to two transitions
+    (`jaxrl.sources.frames`). Where a stream's episodes have fewer than 8 steps on average, fewer
+    than `capacity` transitions are kept of these.
 
     sampler: which ones are drawn; an update's feedback, priorities [n], goes to it.
     warmup: environment steps that are collected before the first update, in `init`, where they
@@ -63,23 +68,27 @@ def replay(
         fresh = jax.eval_shape(source.collect, inner, policy, key)[1]
         time, batch = fresh.transitions.reward.shape[:2]
         held = _windows_held(source, capacity, span, windows, num_shards, time, batch)
-        slots = held if keep_memory else held * time
+        rows = held * time
+        slots = held if keep_memory else rows
+        paths = frames.large(fresh)
+        ends = min(rows, max(rows // ENDS, span + time))
         begin = lambda: sampler.init(slots, batch // num_shards)
         state = Ring(
             inner,
-            _empty(fresh.transitions, held * time),
-            _empty(fresh.mask, held * time),
+            _empty(frames.cut(fresh.transitions, paths), rows),
+            _empty(fresh.mask, rows),
             _empty(jax.eval_shape(_framed, fresh.memory), held) if keep_memory else None,
             jnp.int32(0),
             jnp.int32(0),
             jax.vmap(begin, axis_size=num_shards)(),
             {name: jnp.asarray(hyper[name], jnp.float32) for name in sampler.hyper},
+            frames.empty(fresh, paths, rows, ends) if paths else None,
         )
         more = lambda state, key: (collect(state, policy, key)[0], None)
         return jax.lax.scan(more, state, jax.random.split(key, windows))[0]
 
     def write(state: Ring, inner: Tree, fresh: Batch) -> Ring:
-        rows, time = state.transitions.reward.shape[0], fresh.transitions.reward.shape[0]
+        rows, time = state.transitions.first.shape[0], fresh.transitions.first.shape[0]
         put = lambda old, new, at: jax.tree.map(
             lambda x, y: jax.lax.dynamic_update_slice_in_dim(x, y, at, 0), old, new
         )
@@ -89,15 +98,20 @@ def replay(
             slot, count = state.head // time, 1
             memory = put(memory, _framed(fresh.memory), slot)
         written = lambda state: sampler.written(state, slot, count)
+        held, paths, filled = state.frames, frames.large(fresh), state.filled + time
+        if held is not None:
+            held, whole = frames.written(held, fresh, paths, state.head)
+            filled = jnp.minimum(filled, whole // time * time)
         return Ring(
             inner,
-            put(state.transitions, fresh.transitions, state.head),
+            put(state.transitions, frames.cut(fresh.transitions, paths), state.head),
             put(state.mask, fresh.mask, state.head),
             memory,
             (state.head + time) % rows,
-            jnp.minimum(state.filled + time, rows),
+            jnp.minimum(filled, rows),
             jax.vmap(written, axis_size=num_shards)(state.sampler),
             state.hyper,
+            held,
         )
 
     def collect(state: Ring, policy: Policy, key):
@@ -129,6 +143,7 @@ def replay(
             REPLICATED,
             PartitionSpec(SHARDS),
             REPLICATED,
+            SPLIT,
         ),
     )
 

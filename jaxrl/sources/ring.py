@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.core.types import Array, Batch, Key, Tree, struct
+from jaxrl.sources.frames import Frames, successors
 from jaxrl.sources.samplers import Sampler
 
 
@@ -23,6 +24,7 @@ class Ring:
     filled: Array  # int32: rows written, at most L
     sampler: Tree  # leading axis [shards]
     hyper: dict[str, Any]
+    frames: Frames | None = None  # of large observations, of which `transitions` lack the second
 
 
 def draw(
@@ -40,7 +42,7 @@ def draw(
 
     order: int32 [n], the items' numbers, of which each device holds some: for a ring that is not
         split itself. It has one shard then."""
-    rows, columns = ring.transitions.reward.shape[:2]
+    rows, columns = ring.transitions.first.shape
     # A slot is where an item can start: at every row, or only where memory was kept.
     kept = ring.memory is not None
     stride = rows // jax.tree.leaves(ring.memory)[0].shape[0] if kept else 1
@@ -56,11 +58,15 @@ def draw(
         row = (row + jnp.arange(length)[:, None, None]) % rows
     weight = None
     if probability is not None:
-        items = starts * (columns // num_shards)
-        weight = sampler.weight(probability.reshape(-1), items, frames, ring.hyper)
+        number = starts * (columns // num_shards)
+        weight = sampler.weight(probability.reshape(-1), number, frames, ring.hyper)
         weight = weight / weight.max()
+    items = take(ring.transitions, row, column)
+    if ring.frames is not None:
+        at = lambda tree, row: take(tree, row, column)
+        items = successors(ring.frames, ring.transitions, items, row, ring.head, at)
     return Batch(
-        take(ring.transitions, row, column),
+        items,
         frames=frames,
         memory=take(ring.memory, slot, column) if kept else None,
         mask=take(ring.mask, row, column),

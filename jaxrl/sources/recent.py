@@ -1,0 +1,57 @@
+"""The newest windows of a source as one, for who learns from a whole history again and again."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl.core.errors import UserError
+from jaxrl.core.types import Array, Source, Tree, struct
+from jaxrl.sources.replay import SPLIT
+
+
+@struct
+class Recent:
+    source: Tree
+    transitions: Tree  # [windows * T, B], the oldest first
+    mask: Array  # bool [windows * T, B]: whether a step was collected
+
+
+def recent(source: Source, windows: int) -> Source:
+    """`source`, whose batches are its last `windows` windows [T, B] as one [windows * T, B], the
+    oldest first, without memory and tail. The mask is False where there is none yet: in the first
+    rows, as many for each stream. Raises `UserError` for less than one window."""
+    if windows < 1:
+        raise UserError(f"windows must be at least 1, got {windows}.")
+
+    def collected(state, policy, key):
+        state, fresh, metrics = source.collect(state, policy, key)
+        batch = source.sample(state, fresh, key)
+        return state, dataclasses.replace(batch, memory=None, tail=None), metrics
+
+    def init(key, hyper, policy):
+        state = source.init(key, hyper, policy)
+        shapes = jax.eval_shape(collected, state, policy, key)[1].transitions
+        room = lambda x: jnp.zeros((windows * x.shape[0], *x.shape[1:]), x.dtype)
+        transitions = jax.tree.map(room, shapes)
+        return Recent(state, transitions, jnp.zeros(transitions.reward.shape, bool))
+
+    def collect(state, policy, key):
+        inner, batch, metrics = collected(state.source, policy, key)
+        append = lambda old, new: jnp.concatenate([old[new.shape[0] :], new])
+        fresh = jnp.ones(batch.transitions.reward.shape, bool)
+        new = jax.tree.map(append, (state.transitions, state.mask), (batch.transitions, fresh))
+        batch = dataclasses.replace(batch, transitions=new[0], mask=new[1])
+        return Recent(inner, *new), batch, metrics
+
+    return dataclasses.replace(
+        source,
+        name=f"recent({source.name})",
+        init=init,
+        collect=collect,
+        sample=lambda state, fresh, key: fresh,
+        feedback=lambda state, batch, feedback: state,
+        partition=Recent(source.partition, SPLIT, SPLIT),
+    )

@@ -1,0 +1,85 @@
+"""Large observations that a replay holds once, held against those that it holds twice."""
+
+import jax
+import numpy as np
+import pytest
+
+from jaxrl import envs
+from jaxrl.core import random
+from jaxrl.envs.policies import random_policy
+from jaxrl.sources import episodes, frames, replay, rollouts
+from tests.counting import counting
+from tests.sources.test_replay import HELD, B, N, T, places, play
+
+CAPACITY = HELD * T * B
+
+
+@pytest.fixture
+def once(monkeypatch):
+    """Holds every observation once, small as it is."""
+    return lambda size=1: monkeypatch.setattr(frames, "LARGE", size)
+
+
+@pytest.mark.parametrize(
+    ("length", "memory", "shards"), [(None, False, 1), (5, False, 2), (2 * T, True, 2)]
+)
+def test_batches_are_the_same(once, length, memory, shards):
+    """Of episodes that terminate and that a clock ends, also when the ring has gone round."""
+
+    def batches():
+        world = counting(terminates_after=5, truncates_after=4)
+        warmup = B * (length or 1)
+        source = replay(
+            rollouts(world, B, T), CAPACITY, N, length, warmup=warmup, keep_memory=memory,
+            num_shards=shards,
+        )  # fmt: skip
+        return play(source)
+
+    (twice, _, _, expected), _ = batches(), once()
+    (held, state, _, found) = batches()
+    assert held.transitions.next_timestep.observation is None and twice.frames is None
+    jax.tree.map(np.testing.assert_array_equal, found, expected)
+    assert (found.transitions.truncated & ~found.transitions.terminated).any()
+    assert state.filled[-1] == HELD * T
+
+
+@pytest.mark.parametrize("length", [None, 2])
+def test_where_episodes_are_short_less_is_kept_and_nothing_is_wrong(once, length):
+    once()
+    world = counting(terminates_after=1)
+    first, state, fresh, batch = play(
+        replay(rollouts(world, B, T), CAPACITY, N, length, warmup=2 * B)
+    )
+    join = lambda x: x.reshape(-1, *x.shape[2:])
+    whole, span = jax.tree.map(join, fresh.transitions), length or 1
+    room = len(first.frames.number)
+    assert room == span + T < HELD * T
+    assert span <= state.filled.min() and (state.filled <= room).all()
+    for window in range(2, len(state.filled)):  # what `init` collected is no longer there
+        x = jax.tree.map(lambda x: x[window], batch.transitions)  # noqa: B023
+        at = places(x, whole, (window + 1) * T)
+        rows = at[:, 0] + np.arange(span)[:, None]
+        rows = rows if length else rows[0]
+        found, expected = x.next_observation, whole.next_observation
+        np.testing.assert_array_equal(found, expected[rows, at[:, 1]])
+
+
+def test_what_is_held_once():
+    """Frames of Breakout, as bits of bytes; not CartPole's four numbers, and no windows that do not
+    go on from one another."""
+
+    def begun(source, world):
+        return jax.eval_shape(
+            lambda: source.init(random.key(0), source.hyper, random_policy(world))
+        )
+
+    frame = envs.make("minatar_breakout")
+    state = begun(replay(rollouts(frame, 4, 2), 64, 4), frame)
+    size = lambda tree: sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
+    observation = state.transitions.timestep.observation
+    assert observation.dtype == bool and state.transitions.next_timestep.observation is None
+    assert size(state.frames) < 0.3 * size(observation)
+    small = envs.make("cartpole")
+    assert begun(replay(rollouts(small, 4, 2), 64, 4), small).frames is None
+    game = envs.make("minatar_breakout", time_limit=5)
+    assert begun(replay(episodes(game, 4), 64, 4), game).frames is None
