@@ -10,7 +10,7 @@ from jaxrl.networks.torsos import Convolution
 
 def test_both_forms_of_a_convolution_agree_and_the_first_is_what_it_says():
     x = jax.random.uniform(random.key(0), (2, 3, 6, 5, 4)) < 0.3  # [T, B, H, W, C]
-    of = lambda form: Convolution((3, 2), "tanh", form)
+    of = lambda form: Convolution((3, 2), "tanh", form=form)
     params = of("direct").init(random.key(1), x)
     params = jax.tree.map(lambda p: p + 0.1, params)  # biases too
     assert jax.tree.structure(params) == jax.tree.structure(of("slices").init(random.key(1), x))

@@ -15,7 +15,17 @@ from jaxrl.runtime import configuration
 from jaxrl.runtime.configuration import Experiment
 from jaxrl.systems import registry
 
-ANY_NUMBER = {"lowest_return", "highest_return", "relevant", "floor", "low", "high", "values"}
+ANY_NUMBER = {
+    "lowest_return",
+    "highest_return",
+    "relevant",
+    "floor",
+    "low",
+    "high",
+    "values",
+    "risk",
+}
+ANY_NUMBER |= {"weights"}
 ANY_TEXT = {"rule", "name", "vary", "measure", "components", "descriptor"}
 # Of a run: names of things that are looked up elsewhere, and places.
 RUN_TEXT = {"algorithm", "env", "evaluate_env", "out", "name", "resume", "fork", "warm_start"}

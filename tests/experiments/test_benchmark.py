@@ -1,0 +1,106 @@
+"""A suite from its file to its page, on the smallest runs."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from experiments import benchmark
+from jaxrl.core.errors import UserError
+
+SUITE = """
+title: Two worlds
+text: Tiny.
+episodes: 2
+worlds:
+  catch: {env: catch, low: -1, high: 1}
+  bandit: {env: bandit, low: 0, high: 1}
+agents:
+  DQN:
+    algorithm: dqn
+    steps: 400
+    seeds: 2
+    minutes: 60
+    agent:
+      replay: {num_envs: 2, num_steps: 2, updates: 1, batch_size: 4, capacity: 64, warmup: 8}
+      torso: {hidden: [4]}
+    worlds: [catch]
+  PPO:
+    algorithm: ppo
+    steps: 400
+    seeds: 3
+    minutes: 30
+    agent:
+      rollouts: {num_envs: 4, num_steps: 10}
+      passes: {epochs: 1, minibatches: 1}
+      torso: {hidden: [4]}
+published:
+  - {who: somebody, steps: 10, returns: {bandit: 0.5}}
+"""
+
+
+@pytest.fixture
+def suite(tmp_path, monkeypatch):
+    monkeypatch.setattr(benchmark, "PAGES", tmp_path / "pages")
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "two.yaml"
+    path.write_text(SUITE)
+    return str(path)
+
+
+def test_a_plan_says_runs_and_hours(suite, capsys):
+    assert benchmark.main([suite, "--plan"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in said[:-1]] == [
+        ["DQN", "catch"], ["PPO", "catch"], ["PPO", "bandit"]
+    ]  # fmt: skip
+    assert said[-1] == "2.0 hours on two cores are left."
+    benchmark.main([suite, "--plan", "--agents", "PPO", "--seeds", "6"])
+    assert "2.0 hours" in capsys.readouterr().out  # twice the seeds, half of the runs
+
+
+@pytest.mark.slow
+def test_runs_make_records_and_a_page_and_are_not_run_twice(suite, tmp_path, capsys):
+    benchmark.main([suite, "--agents", "PPO", "--worlds", "bandit"])
+    benchmark.main([suite, "--agents", "DQN"])
+    page = (tmp_path / "pages" / "two.md").read_text()
+    found = json.loads((tmp_path / "pages" / "two.json").read_text())
+    assert [(x["agent"], x["world"]) for x in found] == [("PPO", "bandit"), ("DQN", "catch")]
+    returns = np.asarray(found[0]["returns"])
+    assert returns.shape == (3, len(found[0]["steps"])) and found[0]["steps"][-1] >= 400
+    line = next(line for line in page.splitlines() if line.startswith("| PPO"))
+    middle = float(re.findall(r"[-\d.]+", line.split("|")[5])[0])
+    np.testing.assert_allclose(middle, returns[:, -1].mean(), atol=0.01)  # 3 seeds: none is cut
+    assert "| *somebody* | 10 | |  | 0.5 | |" in page and "two-bandit.svg" in page
+    assert (tmp_path / "pages" / "two-catch.svg").exists()
+    capsys.readouterr()
+    benchmark.main([suite, "--plan"])
+    assert capsys.readouterr().out.count("done") == 2
+    before = (tmp_path / "runs/benchmarks/two/DQN-catch/metrics.jsonl").read_bytes()
+    benchmark.main([suite, "--agents", "DQN"])
+    assert (tmp_path / "runs/benchmarks/two/DQN-catch/metrics.jsonl").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("--agents", "SAC"), "agent of the suite"),
+        (("--worlds", "pong"), "world of the suite"),
+    ],
+)
+def test_names_that_are_not_in_it(suite, change, message):
+    with pytest.raises(UserError, match=message):
+        benchmark.main([suite, "--plan", *change])
+
+
+def test_a_suite_that_says_too_little_or_too_much(suite, tmp_path):
+    path = tmp_path / "two.yaml"
+    path.write_text(SUITE.replace("    minutes: 60\n", ""))
+    with pytest.raises(UserError, match=r"the agent 'DQN' of .* something is missing"):
+        benchmark.main([suite, "--plan"])
+    path.write_text(SUITE.replace("minutes: 60", "minutes: 60\n    budget: 3"))
+    with pytest.raises(UserError, match="budget"):
+        benchmark.main([suite, "--plan"])
+    with pytest.raises(UserError, match="suite"):
+        benchmark.main(["nowhere", "--plan"])
