@@ -38,22 +38,31 @@ def no_moments(shape: tuple[int, ...]) -> Moments:
     return Moments(jnp.zeros(shape), jnp.zeros(shape), jnp.float32(0))
 
 
-def add(moments: Moments, values: Array) -> Moments:
-    """Moments of what was counted and of `values` [..., *shape] together (Chan et al., 1983)."""
+def add(moments: Moments, values: Array, mask: Array | None = None) -> Moments:
+    """Moments of what was counted and of `values` [..., *shape], where `mask` [...], together (Chan
+    et al., 1983)."""
     axes = tuple(range(values.ndim - moments.mean.ndim))
-    count = jnp.float32(values.size / max(moments.mean.size, 1))
-    mean, squares = values.mean(axes), values.var(axes) * count
+    if mask is None:
+        count = jnp.float32(values.size / max(moments.mean.size, 1))
+        mean, squares = values.mean(axes), values.var(axes) * count
+    else:
+        held = mask.reshape(*mask.shape, *(1,) * moments.mean.ndim)
+        count = mask.sum().astype(jnp.float32)
+        mean = jnp.where(held, values, 0).sum(axes) / jnp.maximum(count, 1)
+        squares = jnp.where(held, jnp.square(values - mean), 0).sum(axes)
     total = moments.count + count
+    total = total if mask is None else jnp.maximum(total, 1.0)
     delta = mean - moments.mean
     return Moments(
         moments.mean + delta * count / total,
         moments.squares + squares + delta**2 * moments.count * count / total,
-        total,
+        moments.count + count,
     )
 
 
 def normalize_observation(agent: Agent, env: Environment, clip: float = 10.0) -> Agent:
-    """`agent`, seeing observations standardised with running statistics and clipped to +-`clip`.
+    """`agent`, seeing observations standardised with running statistics and clipped to +-`clip`:
+    the statistics of the batches that it learnt from, but for padding.
 
     Real-valued boxes are standardised feature by feature; integers are left as they are. What is
     held is a `Moments` for each part of the observation, None for those.
@@ -82,7 +91,9 @@ def normalize_observation(agent: Agent, env: Environment, clip: float = 10.0) ->
         seen = dataclasses.replace(batch, transitions=transitions, tail=tail)
         inner, info = agent.update(state.agent, seen, key)
         parts = treedef.flatten_up_to(batch.transitions.observation)
-        moments = [m if m is None else add(m, x) for m, x in zip(state.own, parts, strict=True)]
+        moments = [
+            m if m is None else add(m, x, batch.mask) for m, x in zip(state.own, parts, strict=True)
+        ]
         return inner, moments, info
 
     return wrap(agent, "normalize_observation", nothing, update, see)

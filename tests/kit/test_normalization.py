@@ -81,6 +81,19 @@ def test_moments_of_scalars_and_of_one_value():
     np.testing.assert_allclose(add(moments, jnp.array([4.0])).deviation, 1, rtol=1e-5)
 
 
+def test_padding_is_not_counted():
+    rng = np.random.default_rng(3)
+    values, mask = rng.normal(size=(4, 5, 3)).astype(np.float32), rng.random((4, 5)) < 0.6
+    garbage = np.where(mask[..., None], values, np.inf).astype(np.float32)
+    moments = add(add(no_moments((3,)), jnp.asarray(values[:2])), garbage[2:], mask[2:])
+    expected = np.concatenate([values[:2].reshape(-1, 3), values[2:][mask[2:]]])
+    assert moments.count == len(expected)
+    np.testing.assert_allclose(moments.mean, expected.mean(0), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(moments.deviation, expected.std(0), rtol=1e-3)
+    nothing = add(no_moments((3,)), garbage, np.zeros((4, 5), bool))
+    assert nothing.count == 0 and np.isfinite(nothing.mean).all()
+
+
 def standardised(x, seen):
     if len(seen) == 0:
         return np.clip(x, -10, 10)

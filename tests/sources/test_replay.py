@@ -208,6 +208,17 @@ def test_draws_follow_the_priorities_and_weights_undo_them(shards):
 
 
 @pytest.mark.slow
+def test_equal_priorities_are_no_priorities():
+    """Uniform draws, and weights of 1."""
+    source = prioritised(exponent=0.6, importance=0.4)
+    state, fresh = filled(source, HELD)
+    empirical, batch = probabilities(state, 200, source, fresh)
+    np.testing.assert_allclose(batch.weight, 1, rtol=1e-5)
+    expected = 1 / empirical.size
+    np.testing.assert_allclose(empirical, expected, atol=4 * np.sqrt(expected / (200 * N)))
+
+
+@pytest.mark.slow
 def test_what_is_overwritten_loses_its_priority():
     """A slot's new item must not inherit the priority that an update gave the old one."""
     source = prioritised()
