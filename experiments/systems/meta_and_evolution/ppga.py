@@ -171,7 +171,7 @@ CHECK = Claim(
     },
     clauses=(
         better("PPGA", "MAP-Elites", 0.02),
-        not_worse("PPGA", "PPO restarts", 0.05, metric="best"),
+        not_worse("PPGA", "PPO restarts", 0.1, metric="best"),
         better("PPGA", "PPO restarts", 0.02, of_mechanism=True),
     ),
     measure=filled,
