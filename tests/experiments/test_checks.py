@@ -16,7 +16,8 @@ def test_sides_can_be_built_and_tuned(id):
     tried = sides.trials(check, "full").values() if isinstance(check, Claim) else ()
     if tried and check.measure is None:
         measure.check(tried)
-    assert all(measure.built(trial)[1].frames >= 0 for trial in tried)
+    for trial in tried:
+        measure.built(trial)  # raises what does not fit
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,7 @@ CHECK = Claim(
     "seeds end far below the others.",
     diagnosis="That evolution finds linear policies as good as those of networks held. But linear "
     "policies of PPO are nearly as good in these two worlds: in the middle half of seeds 489 and "
-    "-86, beside 500 and -86 of CMA-ES. What the paper saw in larger worlds takes larger worlds.",
+    "-86, beside 500 and -86 of CMA-ES. The paper compares them in larger worlds.",
     mutations=(
         Mutation("the worst are followed", "jaxrl.systems.evolution.ranking:places", reverse),
     ),

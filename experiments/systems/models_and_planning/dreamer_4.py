@@ -10,9 +10,11 @@ import jax.numpy as jnp
 
 from experiments.evidence.declare import Claim, Metric, Mutation, Paper, Side, better
 from experiments.systems.models_and_planning import _dreamer4
+from jaxrl import envs
 from jaxrl.core import train
 from jaxrl.core.learn import take_over
-from jaxrl.core.types import Policy
+from jaxrl.core.types import Environment, Policy
+from jaxrl.envs.wrappers import random_actions
 from jaxrl.evaluation.evaluate import evaluate
 from jaxrl.systems.planning.dreamer4_imagination import dreamer4_imagination
 from jaxrl.systems.planning.dreamer4_world_model import dreamer4_world_model
@@ -60,7 +62,28 @@ def _runs(env, first, second, sizes, keys, hyper):
     return jax.vmap(one)(keys, hyper)
 
 
-RATES = (1e-3, 3e-3, 1e-2)
+def slippery(rows: int = 5, columns: int = 3, slip: float = 0.25) -> Environment:
+    """Catch whose paddle does something random in a share `slip` of its steps."""
+    return random_actions(envs.make("catch", rows=rows, columns=columns), slip)
+
+
+RATES = (3e-3, 1e-2, 3e-2)
+CATCH = dataclasses.replace(
+    _dreamer4.catch(
+        2048,
+        -1.0,
+        1.0,
+        relevant=1.0,
+        levels=4,
+        context=3,
+        steps=4,
+        skills=(-0.5,),
+        **{"model.learning_rate": 3e-3, "behaviour.learning_rate": 3e-3},
+    ),
+    env=f"{__name__}:slippery",
+    params={},
+    name="catch with a slippery paddle",
+)
 CHECK = Claim(
     paper=Paper(
         **_dreamer4.PAPER,
@@ -68,8 +91,8 @@ CHECK = Claim(
         "cloned from relevant sequences on the same world model (WM+BC), in success and speed.",
     ),
     claim="From data alone, imagination beats cloning of the episodes in it that succeeded.",
-    left_out="Minecraft and video, for which Catch of two balls on 5 x 3 cells stands, one token a "
-    "frame and no tokenizer; many tasks; speed, as all episodes are equally long.",
+    left_out="Minecraft and video, for which Catch on 5 x 3 cells stands, one token a frame and no "
+    "tokenizer; many tasks; speed, as all episodes are equally long.",
     parts=(
         "jaxrl/systems/planning/dreamer4.py",
         "jaxrl/systems/planning/dreamer4_world_model.py",
@@ -78,21 +101,8 @@ CHECK = Claim(
         "jaxrl/networks/shortcut_world_model.py",
         "jaxrl/losses/policies/trust_regions.py",
     ),
-    metric=Metric("score", -2.0, 2.0),
-    worlds=(
-        _dreamer4.catch(
-            2048,
-            -2.0,
-            2.0,
-            balls=2,
-            relevant=2.0,
-            symlog_range=1.2,
-            levels=4,
-            context=3,
-            steps=2,
-            **{"data.labelled": 0.02, "model.learning_rate": 3e-3, "behaviour.learning_rate": 3e-3},
-        ),
-    ),
+    metric=Metric("score", -1.0, 1.0),
+    worlds=(CATCH,),
     sides={
         "imagination": Side(dreamer4_imagination, grid={"behaviour.learning_rate": RATES}),
         "cloning": Side(dreamer4_world_model, grid={"model.learning_rate": RATES}),
@@ -103,7 +113,7 @@ CHECK = Claim(
         better("imagination", "cloning", metric="greedy"),
         better("imagination", "imagination, actions untold", 0.2, of_mechanism=True),
     ),
-    seeds=9,
+    seeds=12,
     minutes=16.0,
     measure=measure,
     mutations=(
@@ -118,10 +128,12 @@ CHECK = Claim(
             lambda f: lambda net, action, nobody_said: jnp.full_like(action, nobody_said),
         ),
     ),
-    notes="2048 episodes a seed, half by players who never do what an expert would, half by some "
-    "who ask one every second time; a fiftieth tells its actions. Only episodes with both balls "
-    "caught are cloned; frames and outcomes are learnt from all. Half of every batch are labelled. "
-    "Cloning is what imagination begins with. With one ball (on two other seeds, and a twentieth "
-    "that tells its actions) cloning is perfect: where only the start is random, what was done by "
-    "those who succeeded succeeds.",
+    notes="2048 episodes a seed, by players who every second time do what an expert would not, and "
+    "else anything; a tenth tells its actions. Only episodes with the ball caught are cloned; "
+    "frames and outcomes are learnt from all. Half of every batch are labelled. Cloning is what "
+    "imagination begins with. The paddle does something random in a quarter of its steps: where "
+    "only the start is random, what was done by those who succeeded succeeds, and cloning of it is "
+    "perfect (1.87 of 2 in the design before, with two balls). Here some were lucky. Worked out "
+    "exactly on the table of states, players get -0.62, what they did before a catch 0.16 (0.60 if "
+    "always the likeliest of it), and the best policy 0.75.",
 )

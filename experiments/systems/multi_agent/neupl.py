@@ -125,8 +125,8 @@ CHECK = Claim(
     minutes=4,
     diagnosis="Rows that answer to the row before them lack nothing here: judged by the mixture of "
     "its rows that is an equilibrium among them, a chain is as good as NeuPL (0.87 and 0.87 on "
-    "tuning seeds), as it passes through all strategies that matter in so small a game. A design "
-    "with a margin on the scale of the metric's range left no room to hold.",
+    "tuning seeds), presumably as it passes through all strategies that matter in so small a game. "
+    "A design with a margin on the scale of the metric's range left no room to hold.",
     mutations=(
         Mutation(
             "payoffs have the wrong sign",

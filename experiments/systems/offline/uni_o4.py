@@ -205,8 +205,8 @@ CHECK = Claim(
     "which all sides share; each clone stops where its error on held-out episodes is least, and "
     "what acts is the member that AM-Q says is best. After the switch the worst evaluation after "
     f"each of the first {AFTER} updates counts. One step is Uni-O4 whose behaviour policies are "
-    "never replaced. Of differences the middle half counts, since a run of PPO that does not learn "
-    "leaves data from which nobody can, as one of three tuning seeds of a first design did.",
+    "never replaced. Of differences the middle half counts, since from some "
+    "data nobody learns: on one of the three tuning seeds of a first design no side did.",
     mutations=(
         Mutation(
             "AM-Q says the opposite",

@@ -56,6 +56,10 @@ CHECK = Claim(
     notes="Atoms lie between -10 and 10, as in the paper, whatever the game; networks have one "
     "hidden layer of 64 and no convolutions. Two atoms say no more than a mean, but are learnt by "
     "the same loss, so that they tell what the distribution adds from what the loss does.",
+    diagnosis="In Breakout C51 is as good as DQN, in Space Invaders it earns 3 points less. What a "
+    "distribution adds to two atoms is there in both. A guess, not tested: 49,152 steps are less "
+    "than a thousandth of the paper's, and the 306 outputs of a network this small, with atoms 0.4 "
+    "apart, take longer to learn than 6 means.",
     mutations=(
         Mutation(
             "the target distribution forgets the reward",
