@@ -137,7 +137,7 @@ CHECK = Claim(
     },
     clauses=tuple(better(agent, BASELINE, 0.0, *GAMES) for agent in ("DQN", "PPO", "UCT")),
     seeds=12,
-    minutes=6.0,
+    minutes=4.0,
     measure=measure,
     notes="MinAtar's games with sticky actions (0.25) and at most 500 steps. Settings are those "
     "that were chosen first, and alike in both games. UCT has the game itself, 32 simulations a "

@@ -118,7 +118,7 @@ CHECK = Claim(
     tuned_by="approach",
     tuning_seeds=2,
     seeds=16,
-    minutes=11.0,
+    minutes=4.0,
     notes="The hard maze of Lehman and Stanley, for 400 steps; the reward is what a step takes off "
     "the distance to the goal. What is played in the end is the policy with the largest return so "
     "far (which novelty search does not see), rebuilt from its list of seeds. Behaviour is where "

@@ -110,7 +110,7 @@ CHECK = Claim(
     ),
     measure=learned,
     seeds=48,
-    minutes=5.0,
+    minutes=4.0,
     notes="Steps are those that were played: a generation costs 16 episodes, each to its own end, "
     "and the one during which the budget ends is played and not learned from. The margins of "
     '"not worse" are a twentieth of the range. Of differences the middle half counts, since single '

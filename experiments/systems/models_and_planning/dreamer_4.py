@@ -114,7 +114,7 @@ CHECK = Claim(
         better("imagination", "imagination, actions untold", 0.2, of_mechanism=True),
     ),
     seeds=12,
-    minutes=16.0,
+    minutes=10.0,
     measure=measure,
     mutations=(
         Mutation(

@@ -65,7 +65,7 @@ CHECK = Claim(
     ),
     seeds=36,
     tuning_seeds=5,
-    minutes=12.0,
+    minutes=9.0,
     mutations=(
         Mutation(
             "the model does not see actions",

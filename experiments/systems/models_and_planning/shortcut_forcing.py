@@ -112,7 +112,7 @@ CHECK = Claim(
         not_worse("shortcuts, few steps", "no shortcuts, many steps", 0.02),
     ),
     seeds=9,
-    minutes=8.0,
+    minutes=6.0,
     measure=measure,
     mutations=(
         Mutation(

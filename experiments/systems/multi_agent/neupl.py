@@ -122,7 +122,7 @@ CHECK = Claim(
     measure=measure,
     tuning_seeds=4,
     seeds=64,
-    minutes=4,
+    minutes=2.0,
     diagnosis="Rows that answer to the row before them lack nothing here: judged by the mixture of "
     "its rows that is an equilibrium among them, a chain is as good as NeuPL (0.87 and 0.87 on "
     "tuning seeds), presumably as it passes through all strategies that matter in so small a game. "

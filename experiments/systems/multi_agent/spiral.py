@@ -103,7 +103,7 @@ CHECK = Claim(
     measure=measure,
     tuning_seeds=8,
     seeds=24,
-    minutes=2,
+    minutes=1.0,
     mutations=(
         Mutation(
             "the baselines never move",

@@ -155,7 +155,7 @@ CHECK = Exact(
         for name in ("two epochs", "standardised advantages", "lambda of 0.95")
     },
     seeds=10,
-    minutes=2.0,
+    minutes=1.0,
     notes="An error is the largest difference of a parameter, relative to the largest parameter, "
     "from A2C written out by itself (its n-step returns, losses and RMSprop by optax), after 100 "
     "updates of 80 steps in CartPole, from the same keys.",

@@ -45,7 +45,7 @@ CHECK = Claim(
     ),
     seeds=24,
     tuning_seeds=4,
-    minutes=16.0,
+    minutes=9.0,
     notes="Every side is tuned by itself. Of differences the middle half counts, since a seed "
     "or two of A2C in Reacher end far below others. REINFORCE pays for all steps that are "
     "simulated, also after the end of an episode; its baseline is the mean return of the other "

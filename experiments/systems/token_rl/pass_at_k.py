@@ -58,7 +58,7 @@ CHECK = Claim(
     seeds=24,
     tuning_seeds=6,
     tuned_by="both",
-    minutes=8.0,
+    minutes=5.0,
     measure=measure,
     notes="Each seed has a warm-up of its own, supervised until a fifth of its answers are right, "
     "which all sides share and whose steps are not counted. Tuned by the mean of pass@1 and "

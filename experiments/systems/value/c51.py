@@ -52,7 +52,7 @@ CHECK = Claim(
     ),
     seeds=20,
     tuning_seeds=4,
-    minutes=14.0,
+    minutes=10.0,
     notes="Atoms lie between -10 and 10, as in the paper, whatever the game; networks have one "
     "hidden layer of 64 and no convolutions. Two atoms say no more than a mean, but are learnt by "
     "the same loss, so that they tell what the distribution adds from what the loss does.",
