@@ -28,7 +28,7 @@ SUITE = ("suite/CartPole-v1", "suite/Acrobot-v1", "suite/Pong-v1")
         ("--sede", FLAGS, "--seed"),
         ("suite/CartPole-v2", SUITE, "suite/CartPole-v1"),
         ("suite/cartpole", SUITE, "suite/CartPole-v1"),
-        ("td3", algorithms.names(), None),
+        ("dyna", algorithms.names(), None),
         ("acktr", algorithms.names(), None),
         ("alphazero", algorithms.names(), None),
         ("impala", algorithms.names(), None),
