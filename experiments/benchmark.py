@@ -187,7 +187,7 @@ def runs(
                     "evaluate_every": entry.steps // EVALUATIONS,
                     "evaluate_episodes": suite.episodes,
                     "out": str(Path("runs") / "benchmarks" / suite.name),
-                    "name": run_folder.slug(f"{agent}-{world}{more}"),
+                    "name": f"{run_folder.slug(agent)}-{run_folder.slug(world)}{more}",
                     "agent": entry.agent,
                 }
             )

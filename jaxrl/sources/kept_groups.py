@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 
 import jax
@@ -12,6 +13,7 @@ from jaxrl.core import trees
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Array, Source, Tree, struct
 from jaxrl.sources.replay import SPLIT
+from jaxrl.sources.rollouts import window
 
 
 @struct
@@ -38,18 +40,13 @@ def kept_groups(
             f"{source.num_envs} episodes are no whole groups of {size} in {num_shards} shards."
         )
 
-    def window(state, policy, key):
-        state, fresh, metrics = source.collect(state, policy, key)
-        batch = source.sample(state, fresh, key)
-        return state, dataclasses.replace(batch, memory=None, tail=None), metrics
-
     def init(key, hyper, policy):
         state = source.init(key, hyper, policy)
-        shapes = jax.eval_shape(window, state, policy, key)[1]
+        shapes = jax.eval_shape(functools.partial(window, source), state, policy, key)[1]
         return Kept(state, *trees.zeros((shapes.transitions, shapes.mask)))
 
     def collect(state, policy, key):
-        inner, batch, metrics = window(state.source, policy, key)
+        inner, batch, metrics = window(source, state.source, policy, key)
         by_shard = lambda x: x.reshape(x.shape[0], num_shards, -1, size, *x.shape[2:])
         beside = lambda x, y: jnp.concatenate([by_shard(x), by_shard(y)], 2)
         fresh, old = (batch.transitions, batch.mask), (state.transitions, state.mask)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +11,7 @@ import jax.numpy as jnp
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Array, Source, Tree, struct
 from jaxrl.sources.replay import SPLIT
+from jaxrl.sources.rollouts import window
 
 
 @struct
@@ -26,20 +28,17 @@ def recent(source: Source, windows: int) -> Source:
     if windows < 1:
         raise UserError(f"windows must be at least 1, got {windows}.")
 
-    def collected(state, policy, key):
-        state, fresh, metrics = source.collect(state, policy, key)
-        batch = source.sample(state, fresh, key)
-        return state, dataclasses.replace(batch, memory=None, tail=None), metrics
-
     def init(key, hyper, policy):
         state = source.init(key, hyper, policy)
-        shapes = jax.eval_shape(collected, state, policy, key)[1].transitions
+        shapes = jax.eval_shape(functools.partial(window, source), state, policy, key)[
+            1
+        ].transitions
         room = lambda x: jnp.zeros((windows * x.shape[0], *x.shape[1:]), x.dtype)
         transitions = jax.tree.map(room, shapes)
         return Recent(state, transitions, jnp.zeros(transitions.reward.shape, bool))
 
     def collect(state, policy, key):
-        inner, batch, metrics = collected(state.source, policy, key)
+        inner, batch, metrics = window(source, state.source, policy, key)
         append = lambda old, new: jnp.concatenate([old[new.shape[0] :], new])
         fresh = jnp.ones(batch.transitions.reward.shape, bool)
         new = jax.tree.map(append, (state.transitions, state.mask), (batch.transitions, fresh))

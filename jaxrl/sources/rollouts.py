@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -11,7 +12,18 @@ from jax.sharding import PartitionSpec
 from jaxrl.core import metrics as m
 from jaxrl.core import stream
 from jaxrl.core.errors import UserError
-from jaxrl.core.types import REPLICATED, Array, Batch, Environment, Source, Tasks, Tree, struct
+from jaxrl.core.types import (
+    REPLICATED,
+    Array,
+    Batch,
+    Environment,
+    Key,
+    Policy,
+    Source,
+    Tasks,
+    Tree,
+    struct,
+)
 from jaxrl.tasks.basic import fixed
 
 SHARDS = "shards"  # the mesh axis over which environments are split
@@ -23,6 +35,14 @@ def check_shards(num_shards: int, **sizes: int) -> None:
     for name, size in sizes.items():
         if size % num_shards:
             raise UserError(f"{name}={size} does not divide into num_shards={num_shards}.")
+
+
+def window(source: Source, state: Tree, policy: Policy, key: Key) -> tuple[Tree, Batch, dict]:
+    """One window of `source` and its metrics, as a batch without memory and tail: for who hands out
+    old windows beside it."""
+    state, fresh, metrics = source.collect(state, policy, key)
+    batch = source.sample(state, fresh, key)
+    return state, dataclasses.replace(batch, memory=None, tail=None), metrics
 
 
 @struct
