@@ -78,7 +78,7 @@ CATCH = dataclasses.replace(
         context=3,
         steps=4,
         skills=(-0.5,),
-        **{"model.learning_rate": 3e-3, "behaviour.learning_rate": 3e-3},
+        **{"model.learning_rate": 3e-3, "behaviour.learning_rate": 3e-3},  # type: ignore[arg-type]
     ),
     env=f"{__name__}:slippery",
     params={},
