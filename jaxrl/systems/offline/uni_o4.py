@@ -172,7 +172,7 @@ def on_data(
     V, Q and the model; and AM-Q of the policies after the last round, 0 before."""
     torso, timestep = config.torso, example_timestep(env)
     action = spaces.example(env.action_space)[None]
-    network = ppo.policy_network(env, ppo.Config(torso=torso))
+    network = ppo.policy_network(env, ppo.Config(torso=torso))  # type: ignore[arg-type]
     policy, value = Half(network, "policy_alone"), Half(network, "value_alone")
     critics = ActionValues(
         env.observation_space,
