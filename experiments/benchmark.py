@@ -18,7 +18,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,11 +26,15 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl.core.errors import UserError, unknown
-from jaxrl.runtime import command_line, configuration, run_folder
-from jaxrl.runtime.configuration import Experiment
-
 ROOT = Path(__file__).resolve().parents[1]
+if str(ROOT) not in sys.path:  # run as a script, only this file's folder is there
+    sys.path.insert(0, str(ROOT))
+
+from experiments.evidence.records import commit  # noqa: E402
+from jaxrl.core.errors import UserError, unknown  # noqa: E402
+from jaxrl.runtime import command_line, configuration, run_folder  # noqa: E402
+from jaxrl.runtime.configuration import Experiment  # noqa: E402
+
 SUITES, PAGES = ROOT / "experiments" / "suites", ROOT / "docs" / "benchmarks"
 EVALUATIONS = 20  # of a run, evenly spaced
 
@@ -69,6 +73,8 @@ class Published:
 
 @dataclasses.dataclass(frozen=True)
 class Suite:
+    """Agents and worlds of a benchmark. `episodes`: of each evaluation."""
+
     name: str
     title: str
     text: str
@@ -80,6 +86,8 @@ class Suite:
 
 @dataclasses.dataclass(frozen=True)
 class Run:
+    """An agent in a world, with all of its seeds: one run folder."""
+
     agent: str
     world: str
     config: Experiment
@@ -240,7 +248,7 @@ def record(suite: Suite, run: Run) -> None:
         "versions": summary["versions"],
         "device": summary["device"],
         "generator": summary["generator"],
-        "commit": commit(),
+        "commit": commit(ROOT),
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
     }
     same = lambda old: (old["agent"], old["world"]) == (run.agent, run.world)
@@ -254,14 +262,6 @@ def record(suite: Suite, run: Run) -> None:
 def records(suite: Suite) -> list[dict[str, Any]]:
     path = PAGES / f"{suite.name}.json"
     return json.loads(path.read_text()) if path.exists() else []
-
-
-def commit() -> str:
-    """The commit that is checked out, with a + where files differ from it."""
-    git = lambda *words: subprocess.run(
-        ["git", "-C", str(ROOT), *words], capture_output=True, text=True
-    ).stdout.strip()
-    return git("rev-parse", "--short=12", "HEAD") + ("+" if git("status", "--porcelain") else "")
 
 
 def curve(found: dict[str, Any]) -> np.ndarray:

@@ -62,6 +62,20 @@ def _git(root: Path, *words: str) -> str:
     return subprocess.run(command, cwd=root, check=True, capture_output=True, text=True).stdout
 
 
+def _changes(root: Path) -> str:
+    """Files of the code that differ from the commit, a line each."""
+    return _git(root, "status", "--porcelain", "--", "jaxrl", "experiments", f":!{RESULTS}")
+
+
+def commit(root: Path) -> str:
+    """The commit that is checked out, with a + where code differs from it; "?" without git."""
+    try:
+        head = _git(root, "rev-parse", "--short=12", "HEAD").strip()
+        return head + ("+" if _changes(root) else "")
+    except (OSError, subprocess.CalledProcessError):
+        return "?"
+
+
 def registered(path: Path, root: Path) -> str:
     """The digest of a check that may be run for the record. Raises `UserError` unless the commit
     that is checked out holds it, and nothing else that may change a result differs from it."""
@@ -74,7 +88,7 @@ def registered(path: Path, root: Path) -> str:
 
     name, now = path.relative_to(root).as_posix(), digest(path)
     try:
-        changes = _git(root, "status", "--porcelain", "--", "jaxrl", "experiments", f":!{RESULTS}")
+        changes = _changes(root)
     except (OSError, subprocess.CalledProcessError):
         raise UserError(
             f"A check is registered by a commit, and git knows none at {root}."
@@ -145,18 +159,14 @@ def cores() -> list[int]:
 
 
 def circumstances(root: Path) -> dict[str, Any]:
-    """When, where, and by which code something is run. The commit is "?" without git."""
+    """When, where, and by which code something is run."""
     import jax
 
     import jaxrl
     from jaxrl.core import random
 
-    try:
-        commit = _git(root, "rev-parse", "--short=12", "HEAD").strip()
-    except (OSError, subprocess.CalledProcessError):
-        commit = "?"
     return {
-        "commit": commit,
+        "commit": commit(root),
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "jax": jax.__version__,
         "jaxrl": jaxrl.__version__,

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from jaxrl import losses
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.spaces import Box
-from jaxrl.core.types import Array, Batch, Environment, TimeStep, Tree, struct
+from jaxrl.core.types import Array, Batch, Environment, Key, TimeStep, Tree, struct
 from jaxrl.kit import Loss, Net, Part, Recipe, System, group, hyper, static
 from jaxrl.kit.acting import told
 from jaxrl.kit.groups import Normalization, Optimizer, Rollouts, Torso
@@ -105,7 +105,7 @@ def judged(net: Net, batch: Batch) -> Batch:
     return dataclasses.replace(batch, transitions=Sample(x.timestep, x.action, returned, advantage))
 
 
-def drawn(batch: Batch, key: jax.Array, number: int, num_shards: int) -> Batch:
+def drawn(batch: Batch, key: Key, number: int, num_shards: int) -> Batch:
     """`number` of the transitions that the history [L, B] holds, as `Net.slices` wants them."""
     rows, columns = batch.mask.shape  # type: ignore[union-attr]
     row_key, column_key = jax.random.split(key)
