@@ -37,16 +37,23 @@ from jaxrl.runtime.configuration import Experiment  # noqa: E402
 
 SUITES, PAGES = ROOT / "experiments" / "suites", ROOT / "docs" / "benchmarks"
 EVALUATIONS = 20  # of a run, evenly spaced
+FRAMES, HEIGHT = 8, 120  # of a strip: how many, and in pixels
 
 
 @dataclasses.dataclass(frozen=True)
 class World:
-    """Where agents are trained. Scores from 0 at `low` to 1 at `high` are pooled over worlds."""
+    """Where agents are trained. Scores from 0 at `low` to 1 at `high` are pooled over worlds.
+
+    metrics: what else the world says of an episode that the page reports.
+    strip: steps between two frames of a policy at work, of which the page shows a row; 0 for none.
+    """
 
     env: str
     low: float
     high: float
     env_params: dict[str, Any] = dataclasses.field(default_factory=dict)
+    metrics: tuple[str, ...] = ()
+    strip: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -237,6 +244,7 @@ def record(suite: Suite, run: Run) -> None:
 
     rows = log.read(run.folder / "metrics.jsonl", "evaluation", print)
     steps, returns = log.series(rows, "return")
+    world = suite.worlds[run.world]
     summary = json.loads((run.folder / "summary.json").read_text())
     found = {
         "agent": run.agent,
@@ -244,6 +252,7 @@ def record(suite: Suite, run: Run) -> None:
         "config": configuration.to_dict(run.config),
         "steps": steps.astype(int),
         "returns": returns,
+        "metrics": {name: log.series(rows, name)[1][:, -1] for name in world.metrics},
         "seconds": summary["seconds"],
         "versions": summary["versions"],
         "device": summary["device"],
@@ -257,6 +266,28 @@ def record(suite: Suite, run: Run) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = ",\n".join(json.dumps(log.jsonable(x)) for x in [*kept, found])
     path.write_text(f"[\n{lines}\n]\n")
+    if world.strip:
+        draw(run, world.strip, PAGES / strip_of(suite, run.agent, run.world))
+
+
+def strip_of(suite: Suite, agent: str, world: str) -> str:
+    return f"{suite.name}-{world}-{run_folder.slug(agent)}.png"
+
+
+def draw(run: Run, every: int, path: Path) -> None:
+    """Write a strip of the policy of the seed with the median return, from the middle of a greedy
+    episode on; from earlier where it ends too soon."""
+    from jaxrl.core import random
+    from jaxrl.evaluation import render
+    from jaxrl.runtime import continuing
+
+    summary = json.loads((run.folder / "summary.json").read_text())
+    middle = np.argsort(summary["returns"])[len(summary["returns"]) // 2]
+    trained, policies = continuing.load_all(run.folder)
+    frames = render.record(trained.env, policies[middle], random.key(0)).frames
+    start = max(0, min(len(frames) // 2, len(frames) - FRAMES * every))
+    shown = frames[start::every][:FRAMES]
+    render.write_png(render.side_by_side(shown, HEIGHT), path)
 
 
 def records(suite: Suite) -> list[dict[str, Any]]:
@@ -311,8 +342,26 @@ def write_page(suite: Suite) -> None:
             picture = f"{suite.name}-{world}.svg"
             learning_curves(curves, PAGES / picture, title=world, ylabel="greedy return")
             lines += ["", f"## {world}", "", f"![Learning curves in {world}]({picture})"]
+            lines += behaviour(suite, world, [x for x in known.values() if x["world"] == world])
     lines += ["", "## What made them", "", *made_by(known.values())]
     (PAGES / f"{suite.name}.md").write_text("\n".join(lines) + "\n")
+
+
+def behaviour(suite: Suite, world: str, found: Sequence[dict[str, Any]]) -> list[str]:
+    """What a world says of its last episodes, a row for each agent, and a strip of each."""
+    place, lines = suite.worlds[world], []
+    if place.metrics:
+        lines += ["", "| agent | " + " | ".join(place.metrics) + " |"]
+        lines += ["| --- |" + " ---: |" * len(place.metrics)]
+        for one in found:
+            values = [np.asarray(one["metrics"][name], np.float64) for name in place.metrics]
+            cells = " | ".join(estimate(x, "{:.2f}") for x in values)
+            lines.append(f"| {one['agent']} | {cells} |")
+    for one in found if place.strip else []:
+        picture = strip_of(suite, one["agent"], world)
+        lines += ["", f"{one['agent']}, every {place.strip} steps:", ""]
+        lines += [f"![{one['agent']} in {world}]({picture})"]
+    return lines
 
 
 def row(suite: Suite, agent: str, mine: dict[str, dict[str, Any]]) -> str:

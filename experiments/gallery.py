@@ -36,7 +36,7 @@ from jaxrl.envs import registry
 from jaxrl.envs.policies import expert_policy, random_policy
 from jaxrl.envs.wrappers import expert_channel
 from jaxrl.evaluation.evaluate import evaluate
-from jaxrl.evaluation.render import write_png
+from jaxrl.evaluation.render import joined, side_by_side, write_png
 from jaxrl.evaluation.statistics import mean_interval, rate_interval
 from jaxrl.runtime import command_line
 
@@ -47,7 +47,6 @@ FIGURES = "returns.json"
 
 FRAMES = 6  # in a row, evenly spaced over the episode
 HEIGHT = 120  # pixels of a frame
-GAP = 4
 EPISODES = 256
 LONGEST = 1000  # steps, where an environment has no limit of its own, or a longer one
 
@@ -114,16 +113,12 @@ def limit(env: Environment) -> int:
 
 def strip(env: Environment, policy: Policy) -> np.ndarray:
     """`FRAMES` frames of one episode side by side, its first and its last among them."""
-    from PIL import Image
-
-    assert env.render is not None
+    render = env.render
+    assert render is not None
     states, length = jax.device_get(episode(env, policy, random.key(0)))
-    row = []
-    for step in np.linspace(0, length, FRAMES).round().astype(int):
-        frame = env.render(jax.tree.map(lambda x, step=step: x[step], states), env.params)
-        width = round(frame.shape[1] * HEIGHT / frame.shape[0])
-        row.append(np.asarray(Image.fromarray(frame).resize((width, HEIGHT), Image.Resampling.BOX)))
-    return joined(row, axis=1)
+    at = lambda step: render(jax.tree.map(lambda x: x[step], states), env.params)
+    steps = np.linspace(0, length, FRAMES).round().astype(int)
+    return side_by_side([at(step) for step in steps], HEIGHT)
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -146,14 +141,6 @@ def episode(env: Environment, policy: Policy, key: Key) -> tuple[Tree, Array]:
     _, (states, done) = jax.lax.scan(body, (state, timestep, memory), keys)
     length = jnp.where(done.any(), jnp.argmax(done) + 1, limit(env))
     return jax.tree.map(lambda x, rest: jnp.concatenate([x[None], rest]), state, states), length
-
-
-def joined(pictures: Sequence[np.ndarray], axis: int) -> np.ndarray:
-    """The pictures in a row (axis 1) or a column (axis 0), with gaps."""
-    shape = list(pictures[0].shape)
-    shape[axis] = GAP
-    gap = np.full(shape, 255, np.uint8)
-    return np.concatenate([x for picture in pictures for x in (picture, gap)][:-1], axis)
 
 
 def returns(env: Environment, policy: Policy, episodes: int) -> list[float]:

@@ -17,6 +17,7 @@ from jaxrl.core.types import Environment, Key, Policy, TimeStep, Tree
 UNTIMED_FPS = 8.0  # steps that are shown in a second where the world has no time of its own
 GIF_TICKS = 100  # a GIF counts time in hundredths of a second,
 SHORTEST_TICKS = 2  # and viewers slow down frames that are shorter than two
+GAP = 4  # pixels between pictures that are joined
 
 
 class Recording(NamedTuple):
@@ -145,6 +146,26 @@ def write_png(frame: np.ndarray, path: str | os.PathLike[str]) -> None:
     from PIL import Image
 
     Image.fromarray(_checked(frame, "write_png")).save(_ready(path), format="PNG")
+
+
+def side_by_side(frames: Sequence[np.ndarray], height: int) -> np.ndarray:
+    """Frames, uint8 `[H, W, 3]`, scaled to one height, in a row `[height, W', 3]`."""
+    from PIL import Image
+
+    sizes = [(round(x.shape[1] * height / x.shape[0]), height) for x in frames]
+    scaled = [
+        np.asarray(Image.fromarray(_checked(x, "side_by_side")).resize(size, Image.Resampling.BOX))
+        for x, size in zip(frames, sizes, strict=True)
+    ]
+    return joined(scaled, axis=1)
+
+
+def joined(pictures: Sequence[np.ndarray], axis: int) -> np.ndarray:
+    """The pictures in a row (axis 1) or a column (axis 0), with white gaps."""
+    shape = list(pictures[0].shape)
+    shape[axis] = GAP
+    gap = np.full(shape, 255, np.uint8)
+    return np.concatenate([x for picture in pictures for x in (picture, gap)][:-1], axis)
 
 
 def _checked(frame: np.ndarray, name: str) -> np.ndarray:

@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike
 from jaxrl.core.errors import UserError
 
 # Names under which episodes report a yes or no, or a share of the episode.
-RATES = ("finished", "success", "won", "lost")
+RATES = ("finished", "success", "won", "lost", "flight", "alternation")
 
 _ROUNDING = 1e-6  # of a mean in float32
 

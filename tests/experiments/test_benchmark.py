@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from experiments import benchmark
 from jaxrl.core.errors import UserError
@@ -14,7 +15,7 @@ title: Two worlds
 text: Tiny.
 episodes: 2
 worlds:
-  catch: {env: catch, low: -1, high: 1}
+  catch: {env: catch, low: -1, high: 1, metrics: [length], strip: 1}
   bandit: {env: bandit, low: 0, high: 1}
 agents:
   DQN:
@@ -74,6 +75,11 @@ def test_runs_make_records_and_a_page_and_are_not_run_twice(suite, tmp_path, cap
     np.testing.assert_allclose(middle, returns[:, -1].mean(), atol=0.01)  # 3 seeds: none is cut
     assert "| *somebody* | 10 | |  | 0.5 | |" in page and "two-bandit.svg" in page
     assert (tmp_path / "pages" / "two-catch.svg").exists()
+    length = np.asarray(found[1]["metrics"]["length"])
+    assert length.shape == (2,) and f"| DQN | {length.mean():.2f} [" in page
+    picture = Image.open(tmp_path / "pages" / "two-catch-DQN.png")
+    assert picture.height == benchmark.HEIGHT and picture.width > 4 * picture.height
+    assert "![DQN in catch](two-catch-DQN.png)" in page
     capsys.readouterr()
     benchmark.main([suite, "--plan"])
     assert capsys.readouterr().out.count("done") == 2

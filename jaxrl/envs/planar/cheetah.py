@@ -5,13 +5,14 @@ and down), the angles of thigh, shin and foot of the back and of the front leg (
 velocities of x, z, the torso's angle and the six joints. Action: float32 [6], clipped to [-1, 1],
 times 120, 90, 60, 120, 60 and 30 N m at the joints in the same order. Reward: forward velocity
 (m/s) - 0.1 |action|^2 (`reward_components`: forward, control; healthy is 0). Never terminates; time
-limit 1,000 steps of 0.05 s. `metrics`: the distance covered (m) and, for each foot, the part of the
-episode that it was on the ground. Modelled on Gymnasium's `HalfCheetah-v5` (Wawrzynski, 2009, "A
-cat-like robot real-time learning to run"); `locomotion` says what differs from MuJoCo, whose step
-is the same 0.01 s. The expert is a gait found by random search for the default body, a sine for
-each joint and feedback of the torso's angle: it runs at 3.6 m/s, but one episode in eight ends on
-the back. The step is differentiable, but through contacts the gradients grow quickly with the
-number of steps and say little about the return; in flight they are exact.
+limit 1,000 steps of 0.05 s. `metrics`: the distance covered (m) and speed (m/s), the parts of the
+episode in flight and with each foot on the ground, and the part of all landings that were of
+another foot than the last (alternation). Modelled on Gymnasium's `HalfCheetah-v5` (Wawrzynski,
+2009, "A cat-like robot real-time learning to run"); `locomotion` says what differs from MuJoCo,
+whose step is the same 0.01 s. The expert is a gait found by random search for the default body, a
+sine for each joint and feedback of the torso's angle: it runs at 3.6 m/s, but one episode in eight
+ends on the back. The step is differentiable, but through contacts the gradients grow quickly with
+the number of steps and say little about the return; in flight they are exact.
 """
 
 from __future__ import annotations

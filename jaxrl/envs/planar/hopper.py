@@ -6,11 +6,12 @@ clipped to [-10, 10]. Action: float32 [3], clipped to [-1, 1], times 200 N m at 
 Reward: forward velocity (m/s) + 1 while healthy - 0.001 |action|^2 (`reward_components`: forward,
 healthy, control). Terminates when unhealthy: torso at 0.7 m or below, tilted by 0.2 rad or more, or
 any other number of the state at 100 or beyond; time limit 1,000 steps of 0.008 s. `metrics`: the
-distance covered (m) and the part of the episode with the foot on the ground. Modelled on
-Gymnasium's `Hopper-v5` (Erez, Tassa and Todorov, 2011, "Infinite-horizon model predictive control
-for periodic tasks with contacts"); `locomotion` says what differs from MuJoCo, whose integrator is
-Runge-Kutta at the same 0.002 s. The step is differentiable, but through contacts the gradients grow
-quickly with the number of steps and say little about the return; in flight they are exact.
+distance covered (m) and speed (m/s), the parts of the episode in flight and with the foot on the
+ground. Modelled on Gymnasium's `Hopper-v5` (Erez, Tassa and Todorov, 2011, "Infinite-horizon model
+predictive control for periodic tasks with contacts"); `locomotion` says what differs from MuJoCo,
+whose integrator is Runge-Kutta at the same 0.002 s. The step is differentiable, but through
+contacts the gradients grow quickly with the number of steps and say little about the return; in
+flight they are exact.
 """
 
 from __future__ import annotations

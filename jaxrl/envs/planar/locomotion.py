@@ -50,10 +50,23 @@ class Params(Physics):
 
 
 @struct
+class Gait:
+    """How the feet went in this episode. A foot lands where a step ends with it on the ground and
+    the step before did not."""
+
+    down: Array  # [F]: 1 for a foot that is on the ground
+    landed: Array  # [F]: 1 for the feet that landed last, 0 for all before the first landing
+    touched: Array  # [F]: steps that ended with the foot on the ground
+    flown: Array  # steps that ended with none there
+    landings: Array
+    alternations: Array  # of these, those of another foot than landed before
+
+
+@struct
 class State:
     q: Array  # [D]
     velocity: Array  # [D]
-    touched: Array  # [F]: steps of this episode that ended with the foot on the ground
+    gait: Gait
     steps: Array  # float32
     action: Array  # [M]: the one before
 
@@ -100,14 +113,14 @@ def _reset(body: Body, key: Key, params: Params) -> tuple[State, TimeStep]:
     position, velocity = noise[:size], noise[size:]
     if body.normal_velocities:
         velocity = tasks.normal(velocity)
+    zero, feet = jnp.zeros((), jnp.float32), jnp.zeros(len(body.feet), jnp.float32)
     state = State(
         q=params.start + params.start_noise * position,
         velocity=params.start_noise * velocity,
-        touched=jnp.zeros(len(body.feet), jnp.float32),
-        steps=jnp.zeros((), jnp.float32),
+        gait=Gait(feet, feet, feet, zero, zero, zero),
+        steps=zero,
         action=jnp.zeros(len(body.skeleton.motors), jnp.float32),
     )
-    zero = jnp.zeros((), jnp.float32)
     return state, timesteps.first(
         _observation(body, state),
         reward_components={"forward": zero, "control": zero, "healthy": zero},
@@ -125,8 +138,8 @@ def _step(
     q, velocity = articulated.advance(
         body.skeleton, params, state.q, state.velocity, acting, params.dt, body.substeps
     )
-    touched = state.touched + _contacts(body, params, q)
-    state = State(q, velocity, touched, state.steps + 1.0, action)
+    gait = _walked(state.gait, _contacts(body, params, q))
+    state = State(q, velocity, gait, state.steps + 1.0, action)
     healthy = _healthy(body, state, params)
     components = {
         "forward": params.forward_weight * (q[0] - before) / (body.substeps * params.dt),
@@ -150,6 +163,19 @@ def _contacts(body: Body, params: Params, q: Array) -> Array:
     return (jnp.stack(feet) > 0.0).astype(jnp.float32)
 
 
+def _walked(gait: Gait, down: Array) -> Gait:
+    """The gait after a step that ended with the feet `down`."""
+    landing = down * (1.0 - gait.down)
+    return Gait(
+        down=down,
+        landed=jnp.where(landing.any(), landing, gait.landed),
+        touched=gait.touched + down,
+        flown=gait.flown + ~down.any(),
+        landings=gait.landings + landing.sum(),
+        alternations=gait.alternations + gait.landed.any() * (landing * (1 - gait.landed)).sum(),
+    )
+
+
 def _healthy(body: Body, state: State, params: Params) -> Array:
     if not body.terminates:
         return jnp.ones((), bool)
@@ -165,10 +191,16 @@ def _observation(body: Body, state: State) -> Array:
 
 
 def _metrics(body: Body, state: State, params: Params) -> dict[str, Array]:
-    """How far the body came, and for each foot the part of the episode that it touched."""
-    share = state.touched / jnp.maximum(state.steps, 1.0)
-    return {"distance": state.q[0] - params.start[0]} | {
-        f"contact_{name}": share[i] for i, (name, _) in enumerate(body.feet)
+    """How far and how fast (m/s) the body came; the parts of the episode that it flew and that each
+    foot touched; of bodies with more than one foot, the part of the landings that alternated."""
+    distance, gait = state.q[0] - params.start[0], state.gait
+    steps = jnp.maximum(state.steps, 1.0)
+    found = {"distance": distance, "speed": distance / (steps * body.substeps * params.dt)}
+    found["flight"] = gait.flown / steps
+    if len(body.feet) > 1:
+        found["alternation"] = gait.alternations / jnp.maximum(gait.landings, 1.0)
+    return found | {
+        f"contact_{name}": gait.touched[i] / steps for i, (name, _) in enumerate(body.feet)
     }
 
 

@@ -6,11 +6,12 @@ angle and the six joints, each clipped to [-10, 10]. Action: float32 [6], clippe
 100 N m at the joints in the same order. Reward: forward velocity (m/s) + 1 while healthy - 0.001
 |action|^2 (`reward_components`: forward, healthy, control). Terminates when unhealthy: torso at 0.8
 m or below, at 2 m or above, or tilted by 1 rad or more; time limit 1,000 steps of 0.008 s.
-`metrics`: the distance covered (m) and, for each foot, the part of the episode that it was on the
-ground. Modelled on Gymnasium's `Walker2d-v5`; `locomotion` says what differs from MuJoCo, whose
-integrator is Runge-Kutta at the same 0.002 s. The step is differentiable, but through contacts the
-gradients grow quickly with the number of steps and say little about the return; in flight they are
-exact.
+`metrics`: the distance covered (m) and speed (m/s), the parts of the episode in flight and with
+each foot on the ground, and the part of all landings that were of another foot than the last
+(alternation). Modelled on Gymnasium's `Walker2d-v5`; `locomotion` says what differs from MuJoCo,
+whose integrator is Runge-Kutta at the same 0.002 s. The step is differentiable, but through
+contacts the gradients grow quickly with the number of steps and say little about the return; in
+flight they are exact.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import pytest
 from jaxrl import envs
 from jaxrl.core import random, spaces
 from jaxrl.envs.check import check_environment
-from jaxrl.envs.planar import tasks
+from jaxrl.envs.planar import locomotion, tasks
 
 NAMES = ("cartpole_swingup", "cheetah", "double_pendulum", "hopper", "reacher", "walker")
 COPIES, EXPERTS = 64, 16
@@ -190,6 +190,32 @@ def test_the_foot_is_on_the_ground_for_the_reported_part_of_the_episode():
     landed = next(i for i, share in enumerate(shares) if share > 0)
     assert 10 <= landed <= 12
     np.testing.assert_allclose(shares[-1], (30 - landed) / 30, rtol=1e-5)
+    np.testing.assert_allclose(timestep.metrics["flight"], landed / 30, rtol=1e-5)
+    assert "alternation" not in timestep.metrics  # of one foot
+    distance, seconds = timestep.metrics["distance"], 30 * 0.008
+    np.testing.assert_allclose(timestep.metrics["speed"], distance / seconds, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "landings", "alternations"),
+    [
+        ("1100110011", "0011001100", 5, 4),  # a walk
+        ("1111111111", "1111111111", 2, 0),  # standing: both landed at once
+        ("1010101010", "0000000000", 5, 0),  # on one leg
+        ("0100010001", "0001000100", 5, 4),  # a run
+        ("0110011001", "0110011001", 6, 0),  # jumps
+        ("0111111111", "0010101000", 4, 1),  # one foot stamps
+    ],
+)
+def test_landings_alternate_where_the_feet_take_turns(left, right, landings, alternations):
+    rows = np.array([list(left), list(right)], np.float32).T
+    zero = jnp.zeros(())
+    gait = locomotion.Gait(*[jnp.zeros(2)] * 3, zero, zero, zero)
+    for row in rows:
+        gait = locomotion._walked(gait, jnp.asarray(row))
+    assert (float(gait.landings), float(gait.alternations)) == (landings, alternations)
+    np.testing.assert_array_equal(gait.touched, rows.sum(0))
+    assert float(gait.flown) == (rows.sum(1) == 0).sum()
 
 
 def test_a_delayed_action_lets_the_one_before_act_for_its_part_of_the_step():
