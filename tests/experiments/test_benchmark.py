@@ -3,12 +3,16 @@
 import json
 import re
 
+import jax
 import numpy as np
 import pytest
 from PIL import Image
 
 from experiments import benchmark
+from jaxrl import envs
+from jaxrl.core import random
 from jaxrl.core.errors import UserError
+from jaxrl.runtime import building
 
 SUITE = """
 title: Two worlds
@@ -110,3 +114,18 @@ def test_a_suite_that_says_too_little_or_too_much(suite, tmp_path):
         benchmark.main([suite, "--plan"])
     with pytest.raises(UserError, match="suite"):
         benchmark.main(["nowhere", "--plan"])
+
+
+@pytest.mark.parametrize("path", sorted(benchmark.SUITES.glob("*.yaml")), ids=lambda x: x.stem)
+def test_every_suite_can_be_trained(path):
+    """Its worlds exist and say what is asked of them; its agents can be built."""
+    suite = benchmark.read(str(path))
+    chosen = benchmark.runs(suite)
+    for world in {run.world: run for run in chosen}.values():
+        place = suite.worlds[world.world]
+        env = envs.make(place.env, **place.env_params)
+        timestep = jax.eval_shape(env.reset, random.key(0), env.params)[1]
+        assert all(name in timestep.metrics for name in place.metrics)
+        assert env.render is not None or not place.strip
+    for run in {run.agent: run for run in chosen}.values():
+        building.build(run.config)

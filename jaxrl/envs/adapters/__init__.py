@@ -12,7 +12,14 @@ from jaxrl.core import errors, plugins
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Environment
 
-SUITES = ("brax", "gymnasium", "gymnax", "jumanji", "pgx")  # each a module here with a `build`
+SUITES = (
+    "brax",
+    "gymnasium",
+    "gymnax",
+    "jumanji",
+    "navix",
+    "pgx",
+)  # each a module here with a `build`
 
 
 @functools.cache

@@ -19,7 +19,14 @@ def fresh():
 
 
 @pytest.mark.parametrize(
-    "name", ["gymnax/CartPole-v1", "brax/ant", "pgx/tic_tac_toe", "jumanji/Snake-v1"]
+    "name",
+    [
+        "gymnax/CartPole-v1",
+        "brax/ant",
+        "pgx/tic_tac_toe",
+        "jumanji/Snake-v1",
+        "navix/Navix-Empty-5x5-v0",
+    ],
 )
 def test_a_missing_package_is_one_sentence(name, fresh, monkeypatch):
     suite = name.partition("/")[0]
