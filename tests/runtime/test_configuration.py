@@ -141,6 +141,8 @@ def test_every_configuration_that_comes_along_is_read(path, no_training):
 
     config = configuration.experiment(configuration.load(path))
     assert config.algorithm.startswith(path.parent.name)  # phases are algorithms of their own
+    if "LunarLander" in config.env:
+        pytest.importorskip("Box2D", reason="gymnasium[box2d] is not installed")
     building.build(config)
 
 
