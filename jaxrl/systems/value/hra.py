@@ -19,6 +19,7 @@ from jaxrl.core.examples import example_timestep
 from jaxrl.core.types import Environment
 from jaxrl.kit import Recipe, group, static
 from jaxrl.kit.acting import legal
+from jaxrl.kit.groups import Optimizer, Target
 from jaxrl.systems.value import dqn as dqn_
 from jaxrl.systems.value.heads import Head
 
@@ -27,6 +28,12 @@ from jaxrl.systems.value.heads import Head
 class Config(dqn_.Config):
     """Settings of HRA."""
 
+    optimizer: Optimizer = Optimizer("rmsprop", learning_rate=1e-3, decay=0.95, eps=1e-14)
+    """RMSProp, 1e-3, decay 0.95: the authors' code. Its epsilon, 1e-7 beside the root, is here
+    squared and below it. It must be far below the gradients: with DQN's the values of rare rewards
+    hardly move."""
+    target: Target = Target(rate=1.0, period=100)
+    """The authors' code."""
     weights: tuple[float, ...] = static(())
     """Of the components in the sum, in the order of their names; empty for 1 each."""
     valued: str = static("random", choices=("random", "greedy"))

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from jaxrl import envs
 from jaxrl.core import random, settings
 from jaxrl.core.errors import UserError
+from jaxrl.envs.grids.fruit_collection import MOVES
+from jaxrl.kit.groups import transformation
 from jaxrl.systems.value.hra import hra
 from tests.kit.stub import huber, masked, stub, transitions
 
@@ -75,3 +78,49 @@ def test_it_acts_by_the_weighted_sum_on_what_is_legal(weights):
 def test_what_does_not_fit_is_one_sentence(env, changes, sentence):
     with pytest.raises(UserError, match=sentence):
         hra(env, settings.replace(hra.Config(), changes))
+
+
+def values_of_random_play(cells, discount=0.99):
+    """Q [places, 10, 10, A] of a fruit in each of `cells`, by dynamic programming: random play's
+    chance to come there, discounted."""
+    at = np.stack(np.mgrid[:10, :10], -1)
+    after = np.clip(at[:, :, None] + np.array(MOVES), 0, 9) @ (10, 1)  # [10, 10, A]
+    moves = np.eye(100)[after].mean(2).reshape(100, 100)
+    q = []
+    for cell in cells @ (10, 1):
+        on = moves * (np.arange(100) != cell)  # the fruit is gone once it is reached
+        value = np.linalg.solve(np.eye(100) - discount * on, moves[:, cell])
+        q.append(np.where(after == cell, 1.0, discount * value[after]))
+    return np.stack(q)
+
+
+def test_the_best_action_by_values_of_random_play_gathers_all():
+    """So a policy that goes to and fro between fruits has not learnt these values."""
+    env = envs.make("fruit_collection")
+    act = hra.recipe(env, settings.replace(hra.Config(), {})).act
+    state, timestep = jax.vmap(env.reset, (0, None))(jax.random.split(random.key(3), N), env.params)
+    cells = np.argwhere(timestep.observation[..., 1].any(0))
+    tables = jnp.asarray(values_of_random_play(cells))
+
+    def q(s):
+        """[N, A, places], 0 of a fruit that is not there."""
+        row, column = jnp.divmod(s.observation[..., 0].reshape(N, -1).argmax(-1), 10)
+        there = s.observation[:, cells[:, 0], cells[:, 1], 1]
+        return jnp.einsum("pna,np->nap", tables[:, row, column], there)
+
+    def turn(_, now):
+        state, timestep, total = now
+        action = act(stub(q=q, hyper=HYPER), timestep, (), random.key(0), True)[0]
+        after = jax.vmap(env.step, (0, 0, 0, None))
+        state, following = after(jax.random.split(random.key(0), N), state, action, env.params)
+        return state, following, total + following.reward
+
+    total = jax.lax.fori_loop(0, 60, turn, (state, timestep, jnp.zeros(N)))[2]
+    np.testing.assert_array_equal(total, 5.0)
+
+
+def test_small_gradients_are_not_lost_in_the_optimizer():
+    """Values of rare rewards have gradients of a thousandth and less."""
+    descent = transformation(hra.Config().optimizer)
+    step = lambda size: descent.update(jnp.float32(size), descent.init(jnp.float32(0)))[0]
+    np.testing.assert_allclose(step(1e-5), step(1.0), rtol=1e-3)
