@@ -1,5 +1,7 @@
 """Large observations that a replay holds once, held against those that it holds twice."""
 
+import math
+
 import jax
 import numpy as np
 import pytest
@@ -37,7 +39,7 @@ def test_batches_are_the_same(once, length, memory, shards):
 
     (twice, _, _, expected), _ = batches(), once()
     (held, state, _, found) = batches()
-    assert held.transitions.next_timestep.observation is None and twice.frames is None
+    assert held.frames is not None and twice.frames is None
     jax.tree.map(np.testing.assert_array_equal, found, expected)
     assert (found.transitions.truncated & ~found.transitions.terminated).any()
     assert state.filled[-1] == HELD * T
@@ -52,7 +54,7 @@ def test_where_episodes_are_short_less_is_kept_and_nothing_is_wrong(once, length
     )
     join = lambda x: x.reshape(-1, *x.shape[2:])
     whole, span = jax.tree.map(join, fresh.transitions), length or 1
-    room = len(first.frames.number)
+    room = first.frames.number.shape[1]
     assert room == span + T < HELD * T
     assert span <= state.filled.min() and (state.filled <= room).all()
     for window in range(2, len(state.filled)):  # what `init` collected is no longer there
@@ -65,7 +67,7 @@ def test_where_episodes_are_short_less_is_kept_and_nothing_is_wrong(once, length
 
 
 def test_what_is_held_once():
-    """Frames of Breakout, as bits of bytes; not CartPole's four numbers, and no windows that do not
+    """Frames of Breakout, a bit each; not CartPole's four numbers, and no windows that do not
     go on from one another."""
 
     def begun(source, world):
@@ -76,9 +78,9 @@ def test_what_is_held_once():
     frame = envs.make("minatar_breakout")
     state = begun(replay(rollouts(frame, 4, 2), 64, 4), frame)
     size = lambda tree: sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
-    observation = state.transitions.timestep.observation
-    assert observation.dtype == bool and state.transitions.next_timestep.observation is None
-    assert size(state.frames) < 0.3 * size(observation)
+    steps = math.prod(state.transitions.words.shape[:2])
+    assert size(state.frames.before) == steps * 4 * math.ceil(10 * 10 * 4 / 32)
+    assert size(state.frames) < 1.5 * size(state.frames.before)
     small = envs.make("cartpole")
     assert begun(replay(rollouts(small, 4, 2), 64, 4), small).frames is None
     game = envs.make("minatar_breakout", time_limit=5)
