@@ -26,9 +26,9 @@ class Frames:
 
     before: Packed  # [L, B]: of each row's own time step
     live: Packed  # [1, B]: after the newest row
-    ends: Packed  # [B, E]: after steps that ended an episode, a ring for each stream
+    ends: Packed  # [1, B, E]: after steps that ended an episode, a ring for each stream
     place: Array  # int32 [L, B]: where the end of a row's step is in `ends`; -1 if it is none
-    number: Array  # int32 [B, E]: of the row, counted from the first ever, that an end belongs to
+    number: Array  # int32 [1, B, E]: of the row, counted from the first ever, that an end belongs to
     next_end: Array  # int32 [1, B]: where in `ends` the next one is written
     rows: Array  # int32 [1, B]: written so far
     lost: Array  # int32 [1, B]: number of the newest row whose end was overwritten; -1 for none
@@ -70,9 +70,9 @@ def empty(window: Batch, paths: list[str], rows: int, ends: int) -> Frames:
     return Frames(
         room(rows, streams),
         room(1, streams),
-        room(streams, ends),
+        room(1, streams, ends),
         full(-1, rows, streams),
-        full(-1, streams, ends),
+        full(-1, 1, streams, ends),
         full(0, 1, streams),
         full(0, 1, streams),
         full(-1, 1, streams),
@@ -82,14 +82,14 @@ def empty(window: Batch, paths: list[str], rows: int, ends: int) -> Frames:
 def written(frames: Frames, fresh: Batch, paths: list[str], head: Array) -> tuple[Frames, Array]:
     """After a window was written to the rows from `head` on; and how many of the newest rows have
     all that belongs to them."""
-    done, capacity = fresh.transitions.done, frames.number.shape[1]
+    done, capacity = fresh.transitions.done, frames.number.shape[2]
     time = done.shape[0]
     place = (frames.next_end + jnp.cumsum(done, 0) - 1) % capacity
     to = jnp.where(done, place, capacity).T  # beyond the ring: not written
     # Mapped over streams, so that what is split over devices stays where it is.
     put = jax.vmap(lambda ring, at, new: ring.at[at].set(new, mode="drop"))
     gone = jax.vmap(lambda ring, at: ring.at[at].get(mode="fill", fill_value=-1))
-    gone = staged(head >= 0, gone, frames.number, to)
+    gone = staged(head >= 0, gone, frames.number[0], to)
     # The larger of both is the new one. That it needs the old one first saves a copy of the ring.
     number = jnp.maximum(frames.rows.T + jnp.arange(time, dtype=jnp.int32), gone)
     after = _of(fresh.transitions.next_timestep, paths).words.swapaxes(0, 1)
@@ -100,9 +100,9 @@ def written(frames: Frames, fresh: Batch, paths: list[str], head: Array) -> tupl
     new = Frames(
         jax.tree.map(over, frames.before, _of(fresh.transitions.timestep, paths)),
         live,
-        dataclasses.replace(frames.ends, words=put(frames.ends.words, to, after)),
+        dataclasses.replace(frames.ends, words=put(frames.ends.words[0], to, after)[None]),
         over(frames.place, jnp.where(done, place, -1)),
-        put(frames.number, to, number),
+        put(frames.number[0], to, number)[None],
         (frames.next_end + done.sum(0)) % capacity,
         rows,
         lost,
@@ -122,7 +122,7 @@ def taken(frames: Frames, row: Array, column: Array, head: Array, take) -> tuple
     beyond = take(frames.before.words, following, column)
     beyond = jnp.where(newest, take(frames.live.words, jnp.zeros_like(following), column), beyond)
     after = jnp.concatenate([before.words[1:], beyond[None]]) if window else beyond
-    end = take(frames.ends.words, jnp.maximum(place, 0).reshape(row.shape), column, 0)
+    end = take(frames.ends.words[0], jnp.maximum(place, 0).reshape(row.shape), column, 0)
     after = jnp.where(place[..., None] >= 0, end, after)
     return before, dataclasses.replace(before, words=after)
 

@@ -13,13 +13,11 @@ from jaxrl.core import hyper as hyperparameters
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import REPLICATED, Batch, Policy, Source, Transition, Tree
 from jaxrl.sources import frames, packing, ring
-from jaxrl.sources.frames import Frames
 from jaxrl.sources.ring import Ring
 from jaxrl.sources.rollouts import SHARDS, check_shards
 from jaxrl.sources.samplers import UNIFORM, Sampler
 
 SPLIT: Any = PartitionSpec(None, SHARDS)
-SPLIT_FIRST: Any = PartitionSpec(SHARDS)
 ENDS = 8  # for so many rows there is room for one end of an episode, of large observations
 
 
@@ -143,9 +141,9 @@ def replay(
             SPLIT,
             REPLICATED,
             REPLICATED,
-            SPLIT_FIRST,
+            PartitionSpec(SHARDS),
             REPLICATED,
-            Frames(SPLIT, SPLIT, SPLIT_FIRST, SPLIT, SPLIT_FIRST, SPLIT, SPLIT, SPLIT),
+            SPLIT,
         ),
     )
 

@@ -112,18 +112,17 @@ def _items(ring: Ring, row: Array, column: Array) -> Transition:
 def take(ring: Tree, row: Array, column: Array, columns_axis: int = 1) -> Tree:
     """What lies in a ring [L, B], or [B, L] with `columns_axis` 0, at `row` [..., shards,
     n / shards] and `column` [shards, n / shards] of each shard: [..., n]."""
-    shards = column.shape[0]
+    shards, window = column.shape[0], row.shape[:-2]
 
     def taken(x):
         before, after = x.shape[:columns_axis], x.shape[columns_axis + 1 :]
         x = x.reshape(*before, shards, -1, *after)
-        if columns_axis:
-            along = lambda x, row, column: x[row, column]
-        else:
-            along = lambda x, row, column: x[column, row]
-        found = jax.vmap(along, in_axes=(columns_axis, -2, 0), out_axes=row.ndim - 2)(
-            x, row, column
-        )
-        return found.reshape(*row.shape[:-2], -1, *x.shape[3:])
+        x = jnp.moveaxis(x, columns_axis, 0)
+        # One index: two would be put together again for every word.
+        place = row * x.shape[2] + column if columns_axis else column * x.shape[2] + row
+        x = x.reshape(shards, -1, *x.shape[3:])
+        along = lambda x, at: x.at[at].get(mode="promise_in_bounds", wrap_negative_indices=False)
+        found = jax.vmap(along, in_axes=(0, -2), out_axes=len(window))(x, place)
+        return found.reshape(*window, -1, *x.shape[2:])
 
     return jax.tree.map(taken, ring)

@@ -54,7 +54,7 @@ def test_where_episodes_are_short_less_is_kept_and_nothing_is_wrong(once, length
     )
     join = lambda x: x.reshape(-1, *x.shape[2:])
     whole, span = jax.tree.map(join, fresh.transitions), length or 1
-    room = first.frames.number.shape[1]
+    room = first.frames.number.shape[2]
     assert room == span + T < HELD * T
     assert span <= state.filled.min() and (state.filled <= room).all()
     for window in range(2, len(state.filled)):  # what `init` collected is no longer there

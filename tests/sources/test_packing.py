@@ -25,7 +25,9 @@ def anything(dtype, shape):
 
 
 def tree():
-    found = {f"{d}{s}": anything(jnp.dtype(d), s) for d in NUMBERS for s in [(), (3,), (2, 0), (2, 3)]}
+    found = {
+        f"{d}{s}": anything(jnp.dtype(d), s) for d in NUMBERS for s in [(), (3,), (2, 0), (2, 3)]
+    }
     noise = np.random.default_rng(1).random
     found |= {f"bool{s}": jnp.asarray(noise((*ITEMS, *s)) < 0.5) for s in [(), (7,), (4, 9)]}
     for generator in (random.PCG, random.THREEFRY):
