@@ -1,6 +1,7 @@
 """Large observations that a replay holds once, held against those that it holds twice."""
 
 import math
+import re
 
 import jax
 import numpy as np
@@ -9,9 +10,9 @@ import pytest
 from jaxrl import envs
 from jaxrl.core import random
 from jaxrl.envs.policies import random_policy
-from jaxrl.sources import episodes, frames, replay, rollouts
+from jaxrl.sources import episodes, frames, proportional, replay, rollouts
 from tests.counting import counting
-from tests.sources.test_replay import HELD, B, N, T, places, play
+from tests.sources.test_replay import HELD, B, N, T, places, play, policy
 
 CAPACITY = HELD * T * B
 
@@ -64,6 +65,29 @@ def test_where_episodes_are_short_less_is_kept_and_nothing_is_wrong(once, length
         rows = rows if length else rows[0]
         found, expected = x.next_observation, whole.next_observation
         np.testing.assert_array_equal(found, expected[rows, at[:, 1]])
+
+
+def test_a_loop_copies_no_ring(once):
+    """Of a ring only what is written moves: a copy at each step is slower by its whole length."""
+    once()
+    world = counting(terminates_after=5)
+    source = replay(rollouts(world, B, T), 60 * CAPACITY, N, 5, proportional(), warmup=5 * B)
+
+    def run(state, keys):
+        def body(state, key):
+            state, fresh, _ = source.collect(state, policy(), key)
+            batch = source.sample(state, fresh, key)
+            return source.feedback(state, batch, batch.weight), batch.transitions.reward.sum()
+
+        return jax.lax.scan(body, state, keys)
+
+    key = random.key(0)
+    state = jax.eval_shape(lambda: source.init(key, source.hyper, policy()))
+    program = jax.jit(run, donate_argnums=0).lower(state, jax.random.split(key, 3)).compile()
+    rings = [x.shape for x in jax.tree.leaves(state) if x.size >= 60 * CAPACITY / 8]
+    assert len(rings) == 7  # of ends there is an eighth
+    copied = re.findall(r"\w+\[([\d,]+)\]\S* copy\(", program.as_text())
+    assert not {",".join(map(str, shape)) for shape in rings} & set(copied)
 
 
 def test_what_is_held_once():
