@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
-import os
 import sys
 import time
 from pathlib import Path
@@ -174,7 +172,6 @@ def table(records: list[dict[str, Any]]) -> str:
 
 
 def save(arguments: argparse.Namespace, sentences: list[str], records: list[dict]) -> None:
-    """All so far, in place of what was there, so that an interruption loses nothing."""
     pairs = {name: dataclasses.asdict(PAIRS[name]) for name in arguments.only}
     found = {
         "benchmark": "random steps of environments",
@@ -185,11 +182,7 @@ def save(arguments: argparse.Namespace, sentences: list[str], records: list[dict
         "peers": sentences,
         "records": records,
     }
-    path = arguments.output
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(path.name + ".part")
-    beside.write_text(json.dumps(found, indent=1) + "\n")
-    os.replace(beside, path)
+    processes.save(arguments.output, found)
 
 
 if __name__ == "__main__":

@@ -9,8 +9,6 @@ what is measured, and how the two sides were made to do the same work.
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import subprocess
 import sys
 import time
@@ -191,7 +189,6 @@ def print_report(arguments, settings, sentence: str, records: list[dict[str, Any
 
 
 def save(path: Path, arguments, settings, sentence: str, records: list[dict[str, Any]]) -> None:
-    """All so far, in place of what was there, so that an interruption loses nothing."""
     found = {
         "benchmark": "ppo cartpole against rejax",
         "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -204,10 +201,7 @@ def save(path: Path, arguments, settings, sentence: str, records: list[dict[str,
         "targets": report.targets(records),
         "records": records,
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(path.name + ".part")
-    beside.write_text(json.dumps(found, indent=1) + "\n")
-    os.replace(beside, path)
+    processes.save(path, found)
 
 
 def commit() -> str | None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.custom_batching
 import jax.numpy as jnp
 
 from jaxrl.core import trees
@@ -21,8 +22,7 @@ def staged(always: Array, function: Callable[..., Tree], *arguments: Any) -> Tre
     than it saves, it is a plain call.
 
     always: bool scalar that is true, by a number that the program gets at run time, such as the
-        index of a loop (`index >= 0`). It should be the same under `vmap`, or both branches are
-        computed.
+        index of a loop (`index >= 0`), of every member under `vmap`.
     """
     if jax.default_backend() != "cpu":
         return function(*arguments)
@@ -37,8 +37,19 @@ def staged(always: Array, function: Callable[..., Tree], *arguments: Any) -> Tre
         return treedef.unflatten(leaves)
 
     shapes = jax.eval_shape(data, *arguments)
-    result = jax.lax.cond(always, data, lambda *_: trees.zeros(shapes), *arguments)
+    result = jax.lax.cond(_of_all(always), data, lambda *_: trees.zeros(shapes), *arguments)
     leaves, treedef = jax.tree.flatten(result)
     for place, generator in generators.items():
         leaves[place] = jax.random.wrap_key_data(leaves[place], impl=generator)
     return treedef.unflatten(leaves)
+
+
+@jax.custom_batching.custom_vmap
+def _of_all(always: Array) -> Array:
+    return always
+
+
+@_of_all.def_vmap
+def _of_members(size, batched, always):
+    """One scalar for all members: a branch that each of them chose would be a select, of both."""
+    return _of_all(always.all()), False

@@ -13,20 +13,24 @@ import math
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core.staging import staged
 from jaxrl.core.types import Array, Batch, TimeStep, Transition, Tree, struct
+from jaxrl.sources.packing import Packed, pack
 
 LARGE = 256  # bytes of a leaf of one time step from which on it is held once
 
 
 @struct
 class Frames:
-    """What of the successors is not in the rows themselves. The lists have an entry for each large
-    leaf, in the order in which the tree of a time step has them."""
+    """The large leaves of time steps, which are not in the rows themselves."""
 
-    live: list[Array]  # [1, B]: after the newest row
-    ends: list[Array]  # [E, B]: of steps that ended an episode, a ring for each stream
+    before: Packed  # [L, B]: of each row's own time step
+    live: Packed  # [1, B]: after the newest row
+    ends: Packed  # [1, B, E]: after steps that ended an episode, a ring for each stream
     place: Array  # int32 [L, B]: where the end of a row's step is in `ends`; -1 if it is none
-    number: Array  # int32 [E, B]: of the row, counted from the first ever, that an end belongs to
+    number: (
+        Array  # int32 [1, B, E]: of the row, counted from the first ever, that an end belongs to
+    )
     next_end: Array  # int32 [1, B]: where in `ends` the next one is written
     rows: Array  # int32 [1, B]: written so far
     lost: Array  # int32 [1, B]: number of the newest row whose end was overwritten; -1 for none
@@ -44,44 +48,63 @@ def large(window: Batch) -> list[str]:
 
 
 def cut(transitions: Transition, paths: list[str]) -> Transition:
-    """Transitions whose successors lack the leaves at `paths`."""
-    keep = lambda path, leaf: None if jax.tree_util.keystr(path) in paths else leaf
-    rest = jax.tree_util.tree_map_with_path(keep, transitions.next_timestep)
-    return dataclasses.replace(transitions, next_timestep=rest)
+    """Transitions whose time steps lack the leaves at `paths`."""
+
+    def rest(timestep):
+        keep = lambda path, leaf: None if jax.tree_util.keystr(path) in paths else leaf
+        return jax.tree_util.tree_map_with_path(keep, timestep)
+
+    return dataclasses.replace(
+        transitions,
+        timestep=rest(transitions.timestep),
+        next_timestep=rest(transitions.next_timestep),
+    )
 
 
 def empty(window: Batch, paths: list[str], rows: int, ends: int) -> Frames:
     """For a ring of so many `rows`, of what lies in a window [T, B], given as shapes."""
-    leaves = _leaves(window.transitions.timestep)
+    of = jax.eval_shape(lambda timestep: _of(timestep, paths), window.transitions.timestep)
     streams = window.transitions.reward.shape[1]
-    room = lambda rows: [
-        jnp.zeros((rows, *leaves[path].shape[1:]), leaves[path].dtype) for path in paths
-    ]
-    full = lambda rows, value: jnp.full((rows, streams), value, jnp.int32)
+    room = lambda *size: dataclasses.replace(
+        of, words=jnp.zeros((*size, of.words.shape[-1]), of.words.dtype)
+    )
+    full = lambda value, *size: jnp.full(size, value, jnp.int32)
     return Frames(
-        room(1), room(ends), full(rows, -1), full(ends, -1), full(1, 0), full(1, 0), full(1, -1)
+        room(rows, streams),
+        room(1, streams),
+        room(1, streams, ends),
+        full(-1, rows, streams),
+        full(-1, 1, streams, ends),
+        full(0, 1, streams),
+        full(0, 1, streams),
+        full(-1, 1, streams),
     )
 
 
 def written(frames: Frames, fresh: Batch, paths: list[str], head: Array) -> tuple[Frames, Array]:
     """After a window was written to the rows from `head` on; and how many of the newest rows have
     all that belongs to them."""
-    done, capacity = fresh.transitions.done, len(frames.number)
+    done, capacity = fresh.transitions.done, frames.number.shape[2]
     time = done.shape[0]
     place = (frames.next_end + jnp.cumsum(done, 0) - 1) % capacity
-    to = jnp.where(done, place, capacity)  # beyond the ring: not written
+    to = jnp.where(done, place, capacity).T  # beyond the ring: not written
     # Mapped over streams, so that what is split over devices stays where it is.
-    put = jax.vmap(lambda ring, at, new: ring.at[at].set(new, mode="drop"), 1, 1)
-    gone = jax.vmap(lambda ring, at: ring.at[at].get(mode="fill", fill_value=-1), 1, 1)
-    number = frames.rows + jnp.arange(time, dtype=jnp.int32)[:, None]
-    after, live = _leaves(fresh.transitions.next_timestep), _leaves(fresh.tail[0])  # type: ignore[index]
+    put = jax.vmap(lambda ring, at, new: ring.at[at].set(new, mode="drop"))
+    gone = jax.vmap(lambda ring, at: ring.at[at].get(mode="fill", fill_value=-1))
+    gone = staged(head >= 0, gone, frames.number[0], to)
+    # The larger of both is the new one. That it needs the old one first saves a copy of the ring.
+    number = jnp.maximum(frames.rows.T + jnp.arange(time, dtype=jnp.int32), gone)
+    after = _of(fresh.transitions.next_timestep, paths).words.swapaxes(0, 1)
+    live = _of(jax.tree.map(lambda x: x[None], fresh.tail[0]), paths)  # type: ignore[index]
     rows = frames.rows + time
-    lost = jnp.maximum(frames.lost, gone(frames.number, to).max(0, keepdims=True))
+    lost = jnp.maximum(frames.lost, gone.max(1))
+    over = lambda old, new: jax.lax.dynamic_update_slice_in_dim(old, new, head, 0)
     new = Frames(
-        [live[path][None] for path in paths],
-        [put(ring, to, after[path]) for ring, path in zip(frames.ends, paths, strict=True)],
-        jax.lax.dynamic_update_slice_in_dim(frames.place, jnp.where(done, place, -1), head, 0),
-        put(frames.number, to, number),
+        jax.tree.map(over, frames.before, _of(fresh.transitions.timestep, paths)),
+        live,
+        dataclasses.replace(frames.ends, words=put(frames.ends.words[0], to, after)[None]),
+        over(frames.place, jnp.where(done, place, -1)),
+        put(frames.number[0], to, number)[None],
         (frames.next_end + done.sum(0)) % capacity,
         rows,
         lost,
@@ -89,31 +112,33 @@ def written(frames: Frames, fresh: Batch, paths: list[str], head: Array) -> tupl
     return new, (rows - 1 - lost).min()
 
 
-def successors(
-    frames: Frames, rows: Transition, taken: Transition, row: Array, head: Array, take
-) -> Transition:
-    """`taken`, the transitions at `row`, with the leaves that were cut.
-
-    rows: all that the ring holds, whose next row to be written is `head`. `row` and `take` are
-    those of `jaxrl.sources.ring`; the rows of a window follow one another.
-    """
-    held, before, after = (_leaves(x) for x in (rows.timestep, taken.timestep, taken.next_timestep))
-    paths, window = [path for path in before if path not in after], row.ndim > 2
-    place = take(frames.place, row)
-    following = ((row[-1] if window else row) + 1) % len(frames.place)
-    newest = (following == head).reshape(-1)
-    for path, live, ends in zip(paths, frames.live, frames.ends, strict=True):
-        beyond = take(held[path], following)
-        beyond = _where(newest, take(live, jnp.zeros_like(following)), beyond)
-        next_ = jnp.concatenate([before[path][1:], beyond[None]]) if window else beyond
-        end = take(ends, jnp.maximum(place, 0).reshape(row.shape))
-        after[path] = _where(place >= 0, end, next_)
-    whole = jax.tree.structure(taken.timestep).unflatten([after[path] for path in before])
-    return dataclasses.replace(taken, next_timestep=whole)
+def taken(frames: Frames, row: Array, column: Array, head: Array, take) -> tuple[Packed, Packed]:
+    """The large leaves before and after the steps at `row`, of a ring whose next row to be written
+    is `head`. `row`, `column` and `take` are those of `jaxrl.sources.ring`; the rows of a window
+    follow one another."""
+    window = row.ndim > 2
+    following = (row[-1] if window else row) + 1
+    following = jnp.where(following == len(frames.place), 0, following)
+    newest = (following == head).reshape(-1, 1)
+    before, place = take((frames.before, frames.place), row, column)
+    beyond = take(frames.before.words, following, column)
+    beyond = jnp.where(newest, take(frames.live.words, jnp.zeros_like(following), column), beyond)
+    after = jnp.concatenate([before.words[1:], beyond[None]]) if window else beyond
+    end = take(frames.ends.words[0], jnp.maximum(place, 0).reshape(row.shape), column, 0)
+    after = jnp.where(place[..., None] >= 0, end, after)
+    return before, dataclasses.replace(before, words=after)
 
 
-def _where(mask: Array, a: Array, b: Array) -> Array:
-    return jnp.where(mask.reshape(*mask.shape, *(1,) * (a.ndim - mask.ndim)), a, b)
+def joined(timestep: TimeStep, large: dict[str, Array]) -> TimeStep:
+    """A time step that was `cut`, with the leaves by their paths."""
+    put = lambda path, leaf: large.get(jax.tree_util.keystr(path), leaf)
+    return jax.tree_util.tree_map_with_path(put, timestep, is_leaf=lambda x: x is None)
+
+
+def _of(timestep: TimeStep, paths: list[str]) -> Packed:
+    """The leaves at `paths` of time steps [rows, B]."""
+    leaves = _leaves(timestep)
+    return pack({path: leaves[path] for path in paths}, 2)
 
 
 def _leaves(timestep: TimeStep | Tree) -> dict[str, Array]:

@@ -11,8 +11,8 @@ from jax.sharding import PartitionSpec
 
 from jaxrl.core import hyper as hyperparameters
 from jaxrl.core.errors import UserError
-from jaxrl.core.types import REPLICATED, Batch, Policy, Source, Tree
-from jaxrl.sources import frames, ring
+from jaxrl.core.types import REPLICATED, Batch, Policy, Source, Transition, Tree
+from jaxrl.sources import frames, packing, ring
 from jaxrl.sources.ring import Ring
 from jaxrl.sources.rollouts import SHARDS, check_shards
 from jaxrl.sources.samplers import UNIFORM, Sampler
@@ -75,7 +75,7 @@ def replay(
         begin = lambda: sampler.init(slots, batch // num_shards)
         state = Ring(
             inner,
-            _empty(frames.cut(fresh.transitions, paths), rows),
+            _empty(jax.eval_shape(_record, frames.cut(fresh.transitions, paths)), rows),
             _empty(fresh.mask, rows),
             _empty(jax.eval_shape(_framed, fresh.memory), held) if keep_memory else None,
             jnp.int32(0),
@@ -88,7 +88,7 @@ def replay(
         return jax.lax.scan(more, state, jax.random.split(key, windows))[0]
 
     def write(state: Ring, inner: Tree, fresh: Batch) -> Ring:
-        rows, time = state.transitions.first.shape[0], fresh.transitions.first.shape[0]
+        rows, time = state.transitions.words.shape[0], fresh.transitions.first.shape[0]
         put = lambda old, new, at: jax.tree.map(
             lambda x, y: jax.lax.dynamic_update_slice_in_dim(x, y, at, 0), old, new
         )
@@ -104,7 +104,7 @@ def replay(
             filled = jnp.minimum(filled, whole // time * time)
         return Ring(
             inner,
-            put(state.transitions, frames.cut(fresh.transitions, paths), state.head),
+            put(state.transitions, _record(frames.cut(fresh.transitions, paths)), state.head),
             put(state.mask, fresh.mask, state.head),
             memory,
             (state.head + time) % rows,
@@ -146,6 +146,10 @@ def replay(
             SPLIT,
         ),
     )
+
+
+def _record(transitions: Transition) -> packing.Packed:
+    return packing.pack(transitions, 2)
 
 
 def _framed(memory: Tree) -> Tree:

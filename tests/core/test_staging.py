@@ -35,6 +35,15 @@ def test_a_stage_is_its_function_under_jit_vmap_and_scan():
         )
 
 
+def test_a_stage_of_members_is_one_branch():
+    """Also where each of them says that it is taken: not a select, which computes both."""
+    x, numbers = jnp.arange(3.0), jnp.arange(3)
+    stage = jax.jit(jax.vmap(lambda x, number: staged(number >= 0, jnp.sin, x)))
+    program = stage.lower(x, numbers).compile()
+    assert " conditional(" in program.as_text()
+    np.testing.assert_allclose(program(x, numbers), np.sin(x), rtol=1e-6)
+
+
 def test_gradients_pass_through_a_stage():
     def loss(x, number):
         return staged(number >= 0, lambda x: jnp.sin(x) * x, x)

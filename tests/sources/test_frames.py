@@ -1,5 +1,8 @@
 """Large observations that a replay holds once, held against those that it holds twice."""
 
+import math
+import re
+
 import jax
 import numpy as np
 import pytest
@@ -7,9 +10,9 @@ import pytest
 from jaxrl import envs
 from jaxrl.core import random
 from jaxrl.envs.policies import random_policy
-from jaxrl.sources import episodes, frames, replay, rollouts
+from jaxrl.sources import episodes, frames, proportional, replay, rollouts
 from tests.counting import counting
-from tests.sources.test_replay import HELD, B, N, T, places, play
+from tests.sources.test_replay import HELD, B, N, T, places, play, policy
 
 CAPACITY = HELD * T * B
 
@@ -37,7 +40,7 @@ def test_batches_are_the_same(once, length, memory, shards):
 
     (twice, _, _, expected), _ = batches(), once()
     (held, state, _, found) = batches()
-    assert held.transitions.next_timestep.observation is None and twice.frames is None
+    assert held.frames is not None and twice.frames is None
     jax.tree.map(np.testing.assert_array_equal, found, expected)
     assert (found.transitions.truncated & ~found.transitions.terminated).any()
     assert state.filled[-1] == HELD * T
@@ -52,7 +55,7 @@ def test_where_episodes_are_short_less_is_kept_and_nothing_is_wrong(once, length
     )
     join = lambda x: x.reshape(-1, *x.shape[2:])
     whole, span = jax.tree.map(join, fresh.transitions), length or 1
-    room = len(first.frames.number)
+    room = first.frames.number.shape[2]
     assert room == span + T < HELD * T
     assert span <= state.filled.min() and (state.filled <= room).all()
     for window in range(2, len(state.filled)):  # what `init` collected is no longer there
@@ -64,8 +67,31 @@ def test_where_episodes_are_short_less_is_kept_and_nothing_is_wrong(once, length
         np.testing.assert_array_equal(found, expected[rows, at[:, 1]])
 
 
+def test_a_loop_copies_no_ring(once):
+    """Of a ring only what is written moves: a copy at each step is slower by its whole length."""
+    once()
+    world = counting(terminates_after=5)
+    source = replay(rollouts(world, B, T), 60 * CAPACITY, N, 5, proportional(), warmup=5 * B)
+
+    def run(state, keys):
+        def body(state, key):
+            state, fresh, _ = source.collect(state, policy(), key)
+            batch = source.sample(state, fresh, key)
+            return source.feedback(state, batch, batch.weight), batch.transitions.reward.sum()
+
+        return jax.lax.scan(body, state, keys)
+
+    key = random.key(0)
+    state = jax.eval_shape(lambda: source.init(key, source.hyper, policy()))
+    program = jax.jit(run, donate_argnums=0).lower(state, jax.random.split(key, 3)).compile()
+    rings = [x.shape for x in jax.tree.leaves(state) if x.size >= 60 * CAPACITY / 8]
+    assert len(rings) == 7  # of ends there is an eighth
+    copied = re.findall(r"\w+\[([\d,]+)\]\S* copy\(", program.as_text())
+    assert not {",".join(map(str, shape)) for shape in rings} & set(copied)
+
+
 def test_what_is_held_once():
-    """Frames of Breakout, as bits of bytes; not CartPole's four numbers, and no windows that do not
+    """Frames of Breakout, a bit each; not CartPole's four numbers, and no windows that do not
     go on from one another."""
 
     def begun(source, world):
@@ -76,9 +102,9 @@ def test_what_is_held_once():
     frame = envs.make("minatar_breakout")
     state = begun(replay(rollouts(frame, 4, 2), 64, 4), frame)
     size = lambda tree: sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
-    observation = state.transitions.timestep.observation
-    assert observation.dtype == bool and state.transitions.next_timestep.observation is None
-    assert size(state.frames) < 0.3 * size(observation)
+    steps = math.prod(state.transitions.words.shape[:2])
+    assert size(state.frames.before) == steps * 4 * math.ceil(10 * 10 * 4 / 32)
+    assert size(state.frames) < 1.5 * size(state.frames.before)
     small = envs.make("cartpole")
     assert begun(replay(rollouts(small, 4, 2), 64, 4), small).frames is None
     game = envs.make("minatar_breakout", time_limit=5)

@@ -11,6 +11,7 @@ from jaxrl.core import random
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Policy
 from jaxrl.sources import episodes, proportional, replay, rollouts
+from jaxrl.sources.packing import unpack
 from tests.counting import counting
 
 T, B, WINDOWS, N = 3, 4, 9, 256
@@ -48,7 +49,7 @@ def play(source, windows=WINDOWS):
 
 def history(first, fresh):
     """Everything that was collected, in order: [steps, B]. The window of `init` comes first."""
-    begin = jax.tree.map(lambda x: x[:T], first.transitions)
+    begin = jax.tree.map(lambda x: x[:T], unpack(first.transitions))
     join = lambda a, b: np.concatenate([a, b.reshape(-1, *b.shape[2:])])
     return jax.tree.map(join, begin, fresh.transitions)
 
@@ -94,7 +95,7 @@ def test_items_are_uniform_over_what_is_held(shards):
 def test_windows_are_consecutive_steps_of_one_stream_and_never_cross_the_seam(length):
     source = replay(inner(), HELD * T * B, N, length, warmup=length * B)
     first, _, fresh, batch = play(source)
-    begin = jax.tree.map(lambda x: x[: first.filled], first.transitions)
+    begin = jax.tree.map(lambda x: x[: first.filled], unpack(first.transitions))
     join = lambda a, b: np.concatenate([a, b.reshape(-1, *b.shape[2:])])
     whole = jax.tree.map(join, begin, fresh.transitions)
     seen = set()
@@ -166,7 +167,7 @@ def probabilities(state, draws, source, fresh):
     slot, column = np.asarray(batch.index[0]), np.asarray(batch.index[1])
     shards = slot.shape[1]
     column = column + np.arange(shards)[:, None] * (B // shards)
-    rows = state.transitions.reward.shape[0]
+    rows = state.transitions.words.shape[0]
     counts = np.zeros((rows, B))
     np.add.at(counts, (slot.ravel(), column.ravel()), 1)
     return counts / counts.sum(), batch
