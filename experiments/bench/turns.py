@@ -1,0 +1,73 @@
+"""What every bench of processes does: rounds in which the sides take turns, and one file of what
+was measured."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import processes
+import report
+
+WORKERS = Path(__file__).resolve().parent / "workers"
+
+Job = dict[str, Any]
+
+
+def rounds(repeats: int, variants: Sequence[str], **job: Any) -> Iterator[Job]:
+    """One round has each variant once, and every second round goes the other way, so that a drift
+    of the machine favours nobody."""
+    for turn in range(repeats):
+        for variant in ordered(variants, turn):
+            yield job | {"variant": variant, "round": turn}
+
+
+def ordered(variants: Sequence[str], turn: int) -> Sequence[str]:
+    return variants if turn % 2 == 0 else variants[::-1]
+
+
+def measured(
+    jobs: Sequence[Job],
+    measure: Callable[[Job], report.Record],
+    line: Callable[[report.Record], str],
+    write: Callable[[list[report.Record]], None],
+) -> list[report.Record]:
+    """A record of each job, one after the other; after each `write` is given all so far."""
+    records: list[report.Record] = []
+    for count, job in enumerate(jobs, 1):
+        records.append(job | {"result": report.derive(measure(job))})
+        print(f"[{count}/{len(jobs)}] {line(records[-1])}", file=sys.stderr, flush=True)
+        write(records)
+    return records
+
+
+def save(path: Path | None, benchmark: str, found: dict[str, Any]) -> None:
+    """What was `found` so far, in place of what was there, so that an interruption loses nothing;
+    nothing where there is no `path`."""
+    if path is None:
+        return
+    date = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    found = {"benchmark": benchmark, "date": date, "commit": commit(), **found}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(path.name + ".part")
+    beside.write_text(json.dumps(found, indent=1) + "\n")
+    os.replace(beside, path)
+
+
+def commit() -> str | None:
+    """The commit that is checked out, with a + where files differ from it."""
+    git = ["git", "-C", str(processes.REPOSITORY)]
+    try:
+        head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True)
+        changes = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True)
+    except OSError:
+        return None
+    if head.returncode:
+        return None
+    return head.stdout.strip() + ("+" if changes.stdout.strip() else "")
