@@ -11,14 +11,13 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import peer
 import processes
 import report
-from ppo import WORKERS, commit, rounds
+import turns
 
 from jaxrl.envs import registry
 
@@ -80,21 +79,23 @@ def main() -> None:
         job
         for name in known
         for copies in arguments.copies
-        for job in rounds(
+        for job in turns.rounds(
             arguments.repeats, [report.OURS, PAIRS[name].peer.name], pair=name, copies=copies
         )
         if pythons[job["variant"]]
     ]
-    records: list[dict[str, Any]] = []
-    for count, job in enumerate(jobs, 1):
-        record = measure(job, str(pythons[job["variant"]]), arguments)
-        records.append(record)
-        print(f"[{count}/{len(jobs)}] {line(record)}", file=sys.stderr, flush=True)
-        if arguments.output:
-            save(arguments, sentences, records)
+    pairs = {name: dataclasses.asdict(PAIRS[name]) for name in arguments.only}
+    about = {"quick": arguments.quick, "pairs": pairs, "peers": sentences}
+    write = lambda records: turns.save(
+        arguments.output, "random steps of environments", about | {"records": records}
+    )
+    run = lambda job: measure(job, str(pythons[job["variant"]]), arguments)
+    records = turns.measured(jobs, run, line, write)
     if arguments.quick:
         print("QUICK: tiny runs, one round. This shows that it works; it measures nothing.\n")
-    print("\n".join([*sentences, report.device(records), "", table(records)]))
+    table = report.beside(records, ROWS, ("pair", "copies"), NO_RATIO)
+    failures = [line(r) for r in records if report.failed(r)]
+    print("\n".join([*sentences, report.device(records), "", table, *failures]))
 
 
 def parse() -> argparse.Namespace:
@@ -107,13 +108,10 @@ def parse() -> argparse.Namespace:
     add("--repeats", type=int, default=None, help="rounds of interleaved processes; default: 5")
     add("--seconds", type=float, default=0.5, help="of one repetition, at least; three a process")
     add("--quick", action="store_true", help="does it run? Its figures are no measurement")
-    add("--python", nargs="*", default=[], metavar="PEER=PATH", help="interpreters that have it")
+    add("--python", action=peer.Interpreters, help="interpreters that have it")
     add("--timeout", type=float, default=900.0, help="seconds until a worker counts as hung")
     add("--output", type=Path, metavar="FILE.json", help="written after every process")
     arguments = parser.parse_args()
-    if not all("=" in x for x in arguments.python):
-        parser.error("--python takes PEER=PATH, e.g. gymnax=.venv-gymnax/bin/python.")
-    arguments.python = dict(x.split("=", 1) for x in arguments.python)
     if arguments.repeats is None:
         arguments.repeats = 1 if arguments.quick else 5
     if min([*arguments.copies, arguments.repeats]) < 1:
@@ -134,9 +132,8 @@ def measure(job: dict[str, Any], python: str, arguments: argparse.Namespace) -> 
         "seconds": 0.1 if arguments.quick else arguments.seconds,
         "config": config | {"num_steps": 1},
     }
-    script = WORKERS / ("jaxrl_envs.py" if ours else f"{pair.peer.name}_envs.py")
-    result = processes.run(python, script, options, ours, arguments.timeout)
-    return job | {"result": report.derive(result)}
+    script = turns.WORKERS / ("jaxrl_envs.py" if ours else f"{pair.peer.name}_envs.py")
+    return processes.run(python, script, options, ours, arguments.timeout)
 
 
 # ---------------------------------------------------------------------------------- what to say
@@ -150,39 +147,6 @@ def line(record: dict[str, Any]) -> str:
         return f"{name}: {result['failure']}"
     rate = report.number(result["median_steps_per_s"])
     return f"{name}: {rate} steps/s, compile {result['compile_s']:.2f} s"
-
-
-def table(records: list[dict[str, Any]]) -> str:
-    """Both sides and ours / theirs of the same round."""
-    rows = []
-    for name, copies in dict.fromkeys((r["pair"], r["copies"]) for r in records):
-        theirs = PAIRS[name].peer.name
-        for figure, label in ROWS.items():
-            a, b = (
-                report.values(records, figure, pair=name, copies=copies, variant=variant)
-                for variant in (report.OURS, theirs)
-            )
-            if a or b:
-                both = [report.spread(list(x.values())) for x in (a, b)]
-                quotient = "" if figure in NO_RATIO else report.ratio(report.ratios(a, b))
-                rows.append([name, str(copies), theirs, label, *both, quotient])
-    header = ["pair", "copies", "peer", "", report.OURS, "peer", f"{report.OURS} / peer"]
-    failures = [line(r) for r in records if report.failed(r)]
-    return "\n".join([report.table(header, rows), *failures])
-
-
-def save(arguments: argparse.Namespace, sentences: list[str], records: list[dict]) -> None:
-    pairs = {name: dataclasses.asdict(PAIRS[name]) for name in arguments.only}
-    found = {
-        "benchmark": "random steps of environments",
-        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "commit": commit(),
-        "quick": arguments.quick,
-        "pairs": pairs,
-        "peers": sentences,
-        "records": records,
-    }
-    processes.save(arguments.output, found)
 
 
 if __name__ == "__main__":

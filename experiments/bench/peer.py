@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import os
 import shutil
@@ -9,6 +10,7 @@ import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import processes
 
@@ -32,6 +34,7 @@ class Peer:
 
 # gymnax 1.0 returns six values from `step`, and rejax 0.1.3 unpacks five.
 REJAX = Peer("rejax", "0.1.3", ("gymnax<1.0",))
+SB3 = Peer("stable_baselines3", "2.9.2")
 GYMNAX = Peer("gymnax", "1.0.1")
 NAVIX = Peer("navix", "0.7.4")
 XMINIGRID = Peer("xminigrid", "0.9.3")
@@ -42,6 +45,18 @@ EXTRAS = {
     "jax-cuda12-plugin": "cuda12",
     "libtpu": "tpu",
 }
+
+
+class Interpreters(argparse.Action):
+    """An option that takes several PEER=PATH and gives a dict."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options, nargs="*", default={}, metavar="PEER=PATH")
+
+    def __call__(self, parser, namespace, values, option_string=None) -> None:
+        if not all("=" in x for x in values):
+            parser.error(f"{option_string} takes PEER=PATH, e.g. gymnax=.venv-gymnax/bin/python.")
+        setattr(namespace, self.dest, dict(x.split("=", 1) for x in values))
 
 
 def find(

@@ -9,18 +9,16 @@ what is measured, and how the two sides were made to do the same work.
 from __future__ import annotations
 
 import argparse
-import subprocess
 import sys
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import peer
 import processes
 import report
-
-WORKERS = Path(__file__).resolve().parent / "workers"
+import turns
+from turns import Job, ordered, rounds
 
 CONFIG = {
     "num_steps": 128,
@@ -47,8 +45,6 @@ FULL |= {"minimum_updates": 2, "minimum_updates_accelerator": 32, "episodes": 12
 QUICK = FULL | {"steps": 65_536, "sweep_steps": 16_384, "seconds": 0.3, "points": 4}
 QUICK |= {"minimum_updates": 1, "minimum_updates_accelerator": 1, "episodes": 32}
 
-Job = dict[str, Any]
-
 
 def main() -> None:
     arguments = parse()
@@ -59,13 +55,20 @@ def main() -> None:
     if python:
         pythons[report.PEER] = python
     jobs = [job for job in plan(arguments) if job["variant"] in pythons]
-    records: list[dict[str, Any]] = []
-    for count, job in enumerate(jobs, 1):
-        record = measure(job, pythons[job["variant"]], settings, arguments.timeout)
-        records.append(record)
-        print(f"[{count}/{len(jobs)}] {line(record)}", file=sys.stderr, flush=True)
-        if arguments.output:
-            save(arguments.output, arguments, settings, sentence, records)
+    about = {
+        "quick": arguments.quick,
+        "config": CONFIG,
+        "settings": settings,
+        "variants": VARIANTS,
+        "peer": sentence,
+    }
+
+    def write(records: list[report.Record]) -> None:
+        found = about | {"targets": report.targets(records), "records": records}
+        turns.save(arguments.output, "ppo cartpole against rejax", found)
+
+    run = lambda job: measure(job, pythons[job["variant"]], settings, arguments.timeout)
+    records = turns.measured(jobs, run, line, write)
     print_report(arguments, settings, sentence, records)
 
 
@@ -101,8 +104,7 @@ def parse() -> argparse.Namespace:
 
 
 def plan(arguments: argparse.Namespace) -> Iterator[Job]:
-    """Every process in turn: one round of a size has each variant once, and every second round
-    goes the other way, so that a drift of the machine favours nobody."""
+    """Every process in turn."""
     if "speed" in arguments.only:
         for envs in arguments.envs:
             yield from rounds(arguments.repeats, list(VARIANTS), task="speed", envs=envs, seeds=1)
@@ -118,16 +120,6 @@ def plan(arguments: argparse.Namespace) -> Iterator[Job]:
             yield from rounds(
                 1, list(VARIANTS), task="curve", envs=envs, seeds=arguments.curve_seeds
             )
-
-
-def rounds(repeats: int, variants: Sequence[str], **job: Any) -> Iterator[Job]:
-    for turn in range(repeats):
-        for variant in ordered(variants, turn):
-            yield job | {"variant": variant, "round": turn}
-
-
-def ordered(variants: Sequence[str], turn: int) -> Sequence[str]:
-    return variants if turn % 2 == 0 else variants[::-1]
 
 
 def measure(job: Job, python: str, settings: dict[str, Any], timeout: float) -> dict[str, Any]:
@@ -146,9 +138,8 @@ def measure(job: Job, python: str, settings: dict[str, Any], timeout: float) -> 
     if job["task"] == "speed":
         names = ("minimum_updates", "minimum_updates_accelerator")
         options |= {name: settings[name] for name in names}
-    script = WORKERS / ("jaxrl_ppo.py" if ours else "rejax_ppo.py")
-    result = processes.run(python, script, options | VARIANTS[job["variant"]], ours, timeout)
-    return job | {"result": report.derive(result)}
+    script = turns.WORKERS / ("jaxrl_ppo.py" if ours else "rejax_ppo.py")
+    return processes.run(python, script, options | VARIANTS[job["variant"]], ours, timeout)
 
 
 # ---------------------------------------------------------------------------------- what to say
@@ -186,35 +177,6 @@ def print_report(arguments, settings, sentence: str, records: list[dict[str, Any
     if failures:
         print("Failures:\n" + failures + "\n")
     print(report.target_table(report.targets(records)))
-
-
-def save(path: Path, arguments, settings, sentence: str, records: list[dict[str, Any]]) -> None:
-    found = {
-        "benchmark": "ppo cartpole against rejax",
-        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "commit": commit(),
-        "quick": arguments.quick,
-        "config": CONFIG,
-        "settings": settings,
-        "variants": VARIANTS,
-        "peer": sentence,
-        "targets": report.targets(records),
-        "records": records,
-    }
-    processes.save(path, found)
-
-
-def commit() -> str | None:
-    """The commit that is checked out, with a + where files differ from it."""
-    git = ["git", "-C", str(processes.REPOSITORY)]
-    try:
-        head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True)
-        changes = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True)
-    except OSError:
-        return None
-    if head.returncode:
-        return None
-    return head.stdout.strip() + ("+" if changes.stdout.strip() else "")
 
 
 if __name__ == "__main__":

@@ -77,14 +77,6 @@ def parse(out: str) -> dict[str, Any] | None:
     return None
 
 
-def save(path: Path, found: dict[str, Any]) -> None:
-    """All so far, in place of what was there, so that an interruption loses nothing."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(path.name + ".part")
-    beside.write_text(json.dumps(found, indent=1) + "\n")
-    os.replace(beside, path)
-
-
 def end(process: subprocess.Popen[str]) -> None:
     """Ends the worker and what it started."""
     if hasattr(os, "killpg"):

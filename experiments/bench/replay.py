@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import peer
 import processes
 import report
-from ppo import WORKERS, commit, rounds
+import turns
 
 PEER = peer.Peer("flashbax", "0.1.3")
 KINDS = {
@@ -43,19 +42,21 @@ def main() -> None:
         for kind in arguments.only
         for items in arguments.items
         for capacity in arguments.capacities
-        for job in rounds(
+        for job in turns.rounds(
             arguments.repeats, list(pythons), kind=kind, items=items, capacity=capacity
         )
         if pythons[job["variant"]]
     ]
-    records: list[dict[str, Any]] = []
     print(sentence, file=sys.stderr, flush=True)
-    for count, job in enumerate(jobs, 1):
-        record = measure(job, str(pythons[job["variant"]]), arguments)
-        records.append(record)
-        print(f"[{count}/{len(jobs)}] {line(record)}", file=sys.stderr, flush=True)
-        if arguments.output:
-            processes.save(arguments.output, found(arguments, sentence, records))
+    about = {"quick": arguments.quick, "kinds": KINDS, "shared": SHARED, "peer": sentence}
+    records = turns.measured(
+        jobs,
+        lambda job: measure(job, str(pythons[job["variant"]]), arguments),
+        line,
+        lambda records: turns.save(
+            arguments.output, "adding to a replay and drawing from it", about | {"records": records}
+        ),
+    )
     if arguments.quick:
         print("QUICK: small replays, one round. This shows that it works; it measures nothing.\n")
     print("\n".join([sentence, report.device(records), "", table(records)]))
@@ -91,8 +92,8 @@ def measure(job: dict[str, Any], python: str, arguments: argparse.Namespace) -> 
     config |= KINDS[job["kind"]] | SHARED | {"generator": names.get(job["variant"], "")}
     options = {"config": config, "seed": job["round"], "repetitions": arguments.repetitions}
     ours = job["variant"] in names
-    script = WORKERS / f"{'jaxrl' if ours else PEER.name}_replay.py"
-    return job | {"result": processes.run(python, script, options, ours, arguments.timeout)}
+    script = turns.WORKERS / f"{'jaxrl' if ours else PEER.name}_replay.py"
+    return processes.run(python, script, options, ours, arguments.timeout)
 
 
 # ---------------------------------------------------------------------------------- what to say
@@ -128,19 +129,6 @@ def table(records: list[dict[str, Any]]) -> str:
     header += [f"{PEER.name} / {side}" for side in sides]
     failures = [line(r) for r in records if report.failed(r)]
     return "\n".join([report.table(header, rows), *failures])
-
-
-def found(arguments: argparse.Namespace, sentence: str, records: list[dict]) -> dict[str, Any]:
-    return {
-        "benchmark": "adding to a replay and drawing from it",
-        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "commit": commit(),
-        "quick": arguments.quick,
-        "kinds": KINDS,
-        "shared": SHARED,
-        "peer": sentence,
-        "records": records,
-    }
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 Record = dict[str, Any]
@@ -18,6 +18,7 @@ SPEED_ROWS = {
     "median_cpu_us": "CPU us/step",
     "import_s": "import s",
     "compile_s": "trace + compile s",
+    "compile_cpu_s": "trace + compile CPU s",
     "trace_part_s": "- build, trace, lower",
     "xla_s": "- XLA",
     "first_result_s": "first result s",
@@ -164,23 +165,43 @@ def sweep(records: Sequence[Record]) -> str:
     return table(header, rows)
 
 
-def curve(records: Sequence[Record]) -> str:
+def curve(records: Sequence[Record], by: str = "envs") -> str:
+    """Returns at shares of the steps, of the runs that differ in the field `by`."""
     rows = []
     chosen = [r for r in records if r["task"] == "curve" and not failed(r)]
     if not chosen:
         return "No learning curves."
     shares = (0, 0.25, 0.5, 0.75, 1)
-    for r in sorted(chosen, key=lambda r: r["envs"]):
+    for r in sorted(chosen, key=lambda r: r[by]):
         steps, returns = r["result"]["steps"], r["result"]["returns"]
         last = len(steps) - 1
         cells = [spread([c[round(s * last)] for c in returns]) for s in shares]
         area = spread([statistics.mean(c) for c in returns])
-        rows.append(
-            [str(r["envs"]), r["variant"], str(len(returns)), number(steps[-1]), *cells, area]
-        )
-    header = ["envs", "", "seeds", "steps"]
+        rows.append([str(r[by]), r["variant"], str(len(returns)), number(steps[-1]), *cells, area])
+    header = [by, "", "seeds", "steps"]
     header += [f"at {100 * s:.0f} %" for s in shares] + ["mean of curve"]
     return table(header, rows)
+
+
+def beside(
+    records: Sequence[Record],
+    rows: Mapping[str, str],
+    by: Sequence[str],
+    no_ratio: Collection[str] = (),
+) -> str:
+    """Ours and each peer that was measured where the fields `by` are the same, and ours / theirs."""
+    found = []
+    for group in dict.fromkeys(tuple(r[field] for field in by) for r in records):
+        where = dict(zip(by, group, strict=True))
+        peers = dict.fromkeys(r["variant"] for r in records if fits(r, where))
+        for name, label in rows.items():
+            for peer in [p for p in peers if p != OURS] or ["-"]:
+                both = [values(records, name, variant=v, **where) for v in (OURS, peer)]
+                if any(both):
+                    cells = [spread(list(x.values())) for x in both]
+                    quotient = "" if name in no_ratio else ratio(ratios(*both))
+                    found.append([*map(str, group), peer, label, *cells, quotient])
+    return table([*by, "peer", "", OURS, "peer", f"{OURS} / peer"], found)
 
 
 def failures(records: Sequence[Record]) -> str:
@@ -224,8 +245,13 @@ def targets(records: Sequence[Record]) -> list[Record]:
 
 
 def against_peer(records: Sequence[Record], name: str, envs: int) -> list[float]:
-    ours, peer = (values(records, name, task="speed", envs=envs, variant=v) for v in (OURS, PEER))
-    return ratios(ours, peer)
+    return against(records, name, PEER, task="speed", envs=envs)
+
+
+def against(records: Sequence[Record], name: str, peer: str, **where: Any) -> list[float]:
+    """Ours / theirs of the figure `name`, of the same round."""
+    ours, theirs = (values(records, name, variant=v, **where) for v in (OURS, peer))
+    return ratios(ours, theirs)
 
 
 def verdict(label: str, sign: str, target: float, quotients: Sequence[float]) -> Record:

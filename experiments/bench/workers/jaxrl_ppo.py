@@ -1,9 +1,10 @@
-"""PPO on CartPole with jaxrl: what a user of the library would write, and nothing faster."""
+"""PPO on CartPole with jaxrl."""
 
 from __future__ import annotations
 
 import argparse
 
+import jaxrl_side
 import measuring
 
 
@@ -15,12 +16,8 @@ def load() -> None:
 
 
 def work(arguments: argparse.Namespace) -> measuring.Work:
-    import jax
-
     from jaxrl import envs
-    from jaxrl.core import random
     from jaxrl.core.settings import replace
-    from jaxrl.core.train import start, train
     from jaxrl.systems.policy_gradient.ppo import ppo
 
     shared = arguments.config
@@ -33,44 +30,8 @@ def work(arguments: argparse.Namespace) -> measuring.Work:
         "gae_lambda": shared["trace"],
         "value_clip": shared["clip"],  # as rejax always does
     }
-    config = replace(ppo.Config(), settings)
     env = envs.make("cartpole")
-    algorithm = ppo(env, config)
-
-    def keys(seeds):
-        if isinstance(seeds, int):
-            return random.key(seeds, arguments.generator)
-        make = lambda seed: random.key(seed, arguments.generator)
-        return jax.vmap(make)(jax.numpy.asarray(seeds))
-
-    def program(updates):
-        return lambda key: train(algorithm, start(algorithm, key), updates)
-
-    def returns(run, key, episodes):
-        from jaxrl.evaluation.evaluate import evaluate
-
-        policy = algorithm.policy(run.state)
-        return float(evaluate(env, policy, key, episodes, False).returns.mean())
-
-    def evaluate(result, seed, episodes):
-        return returns(result[0], keys(10_000 + seed), episodes)
-
-    def curve(seed, points, updates, episodes):
-        run = jax.jit(lambda key: start(algorithm, key))(keys(seed))
-        found = [returns(run, keys(10_000 + seed), episodes)]
-        for _ in range(points):
-            run, _ = advance(algorithm, run, updates)
-            found.append(returns(run, keys(10_000 + seed), episodes))
-        return found
-
-    advance = jax.jit(train, static_argnums=(0, 2))
-    chosen = arguments.generator
-    about = {
-        "library": "jaxrl",
-        "generator": random.default_generator() if chosen == random.AUTO else chosen,
-        "shuffle": arguments.shuffle,
-    }
-    return measuring.Work(program, keys, evaluate, curve, about)
+    return jaxrl_side.work(arguments, env, ppo(env, replace(ppo.Config(), settings)), greedy=False)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ class Work:
     keys(seeds): what `program` takes, one key or, where `seeds` is a list, a vector of them.
     evaluate(result, seed, episodes): the mean return of the trained policy.
     curve(seed, points, updates, episodes): mean returns before and after each `updates` updates.
+    compiled: whether JAX compiles `program`; else it is called as it is.
     """
 
     program: Callable[[int], Callable[[Any], Any]]
@@ -36,6 +37,7 @@ class Work:
     evaluate: Callable[[Any, int, int], float]
     curve: Callable[[int, int, int, int], list[float]]
     about: dict[str, Any]
+    compiled: bool = True
 
 
 def main(load: Callable[[], None], work: Callable[[argparse.Namespace], Work]) -> None:
@@ -48,13 +50,14 @@ def main(load: Callable[[], None], work: Callable[[argparse.Namespace], Work]) -
 
     load()
     result["device"] = device(jax)  # which starts the backend
-    imported = time.perf_counter()
+    imported, used = time.perf_counter(), time.process_time()
     side = work(arguments)
     result |= {"import_s": imported - clock, "build_s": time.perf_counter() - imported}
     result |= TASKS[arguments.task](jax, side, arguments, started)
     result |= {"about": side.about, "versions": versions(jax)}
     if "xla_s" in result:  # all that is traced and compiled before the first result
         result["compile_s"] = sum(result[k] for k in ("build_s", "keys_s", "trace_s", "xla_s"))
+        result["compile_cpu_s"] = result.pop("compiled_at_cpu_s") - used
     result["load_after"] = load_average()
     print("\n" + json.dumps({"bench": result}), flush=True)
 
@@ -85,7 +88,9 @@ def speed(jax, side: Work, arguments: argparse.Namespace, started: float) -> dic
     """One run after another of one compiled program, each with a seed of its own."""
     updates = number_of_updates(jax, arguments)
     steps = updates * arguments.envs * arguments.config["num_steps"]
-    compiled, key, result = prepare(jax, side.program(updates), lambda: side.keys(arguments.seed))
+    compiled, key, result = prepare(
+        jax, side, side.program(updates), lambda: side.keys(arguments.seed)
+    )
     last, first_s = timed(jax, compiled, key)
     result |= {
         "first_result_at": time.time(),
@@ -113,9 +118,9 @@ def sweep(jax, side: Work, arguments: argparse.Namespace, started: float) -> dic
     seeds = list(range(arguments.seeds))
     program = side.program(updates)
     if arguments.seeds == 1:
-        compiled, keys, result = prepare(jax, program, lambda: side.keys(0))
+        compiled, keys, result = prepare(jax, side, program, lambda: side.keys(0))
     else:
-        compiled, keys, result = prepare(jax, jax.vmap(program), lambda: side.keys(seeds))
+        compiled, keys, result = prepare(jax, side, jax.vmap(program), lambda: side.keys(seeds))
     _, first_s = timed(jax, compiled, keys)
     walls = []
     if first_s <= WARM_ENOUGH:
@@ -161,10 +166,12 @@ def number_of_updates(jax, arguments: argparse.Namespace) -> int:
     return max(-(-arguments.steps // frames), least)
 
 
-def prepare(jax, program, make_keys) -> tuple[Any, Any, dict[str, float]]:
+def prepare(jax, side: Work, program, make_keys) -> tuple[Any, Any, dict[str, float]]:
     """Compile `program` ahead of time: the same work as its first call, in parts."""
     clock = time.perf_counter()
     key = jax.block_until_ready(make_keys())
+    if not side.compiled:
+        return program, key, {}
     made = time.perf_counter()
     lowered = jax.jit(program).lower(key)
     traced = time.perf_counter()
@@ -177,6 +184,7 @@ def prepare(jax, program, make_keys) -> tuple[Any, Any, dict[str, float]]:
             "keys_s": made - clock,
             "trace_s": traced - made,
             "xla_s": done - traced,
+            "compiled_at_cpu_s": time.process_time(),
         },
     )
 
@@ -245,6 +253,7 @@ def versions(jax) -> dict[str, Any]:
             return None
 
     names = ("jax", "jaxlib", "flax", "optax", "distrax", "numpy", "rejax", "gymnax")
+    names += ("stable_baselines3", "torch", "gymnasium")
     return {name: version(name) for name in names} | {
         "python": platform.python_version(),
         "platform": jax.default_backend(),

@@ -1,0 +1,227 @@
+"""DQN, SAC and PQN beside rejax and Stable-Baselines3: speed, compilation, memory and learning.
+
+    python experiments/bench/systems.py [--only dqn sac pqn] [--quick] [--output FILE.json]
+
+Every figure comes from a fresh process, and the sides take turns. experiments/bench/README.md says
+what is measured, and how the sides were made to do the same work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+from pathlib import Path
+from typing import Any
+
+import peer
+import processes
+import report
+import turns
+
+# Settings have our names; the workers of the peers say what they are called there.
+REPLAYED = {
+    "num_steps": 1,
+    "warmup": 1000,
+    "hidden": [64, 64],
+    "activation": "relu",
+    "learning_rate": 1e-3,
+    "discount": 0.99,
+    "rate": 0.02,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class System:
+    """One system and its world on every side.
+
+    steps: of a timed run and of a learning curve, whole windows of num_envs * num_steps.
+    targets: peer -> how many times its env-steps per second ours are to be.
+    """
+
+    world: str
+    their_world: str
+    num_envs: int
+    settings: dict[str, Any]
+    steps: int
+    curve_steps: int
+    targets: dict[str, float]
+    world_settings: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+SYSTEMS = {
+    "dqn": System(
+        "cartpole",
+        "CartPole-v1",
+        10,
+        REPLAYED | {"updates": 5, "batch_size": 100, "capacity": 50_000, "epsilon_steps": 50_000.0},
+        steps=20_000,
+        curve_steps=80_000,
+        targets={peer.REJAX.name: 2.5, peer.SB3.name: 5.0},
+    ),
+    "sac": System(
+        "pendulum",
+        "Pendulum-v1",
+        1,
+        REPLAYED | {"updates": 1, "batch_size": 256, "capacity": 10_000},
+        steps=5_000,
+        curve_steps=10_000,
+        targets={peer.REJAX.name: 1.5, peer.SB3.name: 5.0},
+    ),
+    "pqn": System(
+        "minatar_breakout",
+        "Breakout-MinAtar",
+        128,
+        {
+            "num_steps": 32,
+            "epochs": 2,
+            "minibatches": 32,
+            "channels": [16],
+            "hidden": [128],
+            "activation": "relu",
+            "learning_rate": 5e-4,
+            "discount": 0.99,
+            "q_lambda": 0.65,
+            "epsilon_steps": 1_000_000.0,
+        },
+        steps=65_536,
+        curve_steps=1_048_576,
+        targets={peer.REJAX.name: 1.5},
+        world_settings={"minimal_actions": True, "time_limit": 1000, "sticky_probability": 0.0},
+    ),
+}
+PEERS = (peer.REJAX, peer.SB3)
+SIDES = {report.OURS: "jaxrl", peer.REJAX.name: "rejax", peer.SB3.name: "sb3"}
+# Stable-Baselines3 compiles nothing, and what the clock needs takes memory beside it.
+ROWS_WITHOUT_COMPILER = ("median_steps_per_s", "median_cpu_us", "final_return")
+LEARNING = (report.OURS, peer.REJAX.name)
+POINTS = 8
+EPISODES = 64
+QUICK_SHARE = 4  # of the steps; more than the warm-up
+
+
+def main() -> None:
+    arguments = parse()
+    pythons: dict[str, str | None] = {report.OURS: sys.executable}
+    sentences = []
+    for library in PEERS:
+        if any(library.name in SYSTEMS[name].targets for name in arguments.only):
+            pythons[library.name], said = peer.find(library, arguments.python.get(library.name))
+            sentences.append(said)
+    print("\n".join(sentences), file=sys.stderr, flush=True)
+    jobs = [job for job in plan(arguments) if pythons.get(job["variant"])]
+    systems = {name: dataclasses.asdict(SYSTEMS[name]) for name in arguments.only}
+    about = {"quick": arguments.quick, "systems": systems, "peers": sentences}
+
+    def write(records: list[report.Record]) -> None:
+        found = about | {"targets": targets(records), "records": records}
+        turns.save(arguments.output, "systems beside other libraries", found)
+
+    run = lambda job: measure(job, str(pythons[job["variant"]]), arguments)
+    records = turns.measured(jobs, run, line, write)
+    if arguments.quick:
+        print("QUICK: tiny runs, one round. This shows that it works; it measures nothing.\n")
+    print("\n".join([*sentences, report.device(records), ""]))
+    print_report(records)
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--only", nargs="+", choices=list(SYSTEMS), default=list(SYSTEMS), help="default: all")
+    add("--tasks", nargs="+", choices=["speed", "curve"], default=["speed", "curve"])
+    add("--repeats", type=int, default=None, help="rounds of interleaved processes; default: 5")
+    add("--seeds", type=int, default=None, help="of the learning curves; default: 10")
+    add("--quick", action="store_true", help="does it run? Its figures are no measurement")
+    add("--python", action=peer.Interpreters, help="interpreters that have it")
+    add("--timeout", type=float, default=3600.0, help="seconds until a worker counts as hung")
+    add("--output", type=Path, metavar="FILE.json", help="written after every process")
+    arguments = parser.parse_args()
+    for name, full, quick in (("repeats", 5, 1), ("seeds", 10, 1)):
+        if getattr(arguments, name) is None:
+            setattr(arguments, name, quick if arguments.quick else full)
+    if min(arguments.repeats, arguments.seeds) < 1:
+        parser.error("--repeats and --seeds must be at least 1.")
+    return arguments
+
+
+def plan(arguments: argparse.Namespace):
+    """Every process in turn."""
+    for name in arguments.only:
+        if "speed" in arguments.tasks:
+            sides = [report.OURS, *SYSTEMS[name].targets]
+            yield from turns.rounds(arguments.repeats, sides, task="speed", system=name)
+        if "curve" in arguments.tasks:
+            yield from turns.rounds(1, LEARNING, task="curve", system=name)
+
+
+def measure(job: turns.Job, python: str, arguments: argparse.Namespace) -> report.Record:
+    system = SYSTEMS[job["system"]]
+    curve = job["task"] == "curve"
+    steps = system.curve_steps if curve else system.steps
+    options = {
+        "task": job["task"],
+        "envs": system.num_envs,
+        "seeds": arguments.seeds,
+        "seed": 1000 * job["round"],
+        "steps": steps // QUICK_SHARE if arguments.quick else steps,
+        "repetitions": 1 if arguments.quick else 2,
+        "seconds": 0.1 if arguments.quick else 1.0,
+        "points": 2 if arguments.quick else POINTS,
+        "episodes": EPISODES,
+        "config": dataclasses.asdict(system) | {"system": job["system"]} | system.settings,
+    }
+    script = turns.WORKERS / f"{SIDES[job['variant']]}_systems.py"
+    ours = job["variant"] == report.OURS
+    return processes.run(python, script, options, ours, arguments.timeout)
+
+
+# ---------------------------------------------------------------------------------- what to say
+
+
+def line(record: report.Record) -> str:
+    """One record for the progress display."""
+    result = record["result"]
+    name = f"{record['task']} {record['system']}, {record['variant']}"
+    if report.failed(record):
+        return f"{name}: {result['failure']}"
+    if record["task"] == "curve":
+        return f"{name}: final returns {[round(c[-1]) for c in result['returns']]}"
+    compiled = f", compile {result['compile_s']:.2f} s" if "compile_s" in result else ""
+    return f"{name}: {report.number(result['median_steps_per_s'])} steps/s{compiled}"
+
+
+def targets(records: list[report.Record]) -> list[report.Record]:
+    """Each target, what was measured, and whether it is met; None where it was not measured."""
+    found = []
+    for name, system in SYSTEMS.items():
+        where = {"task": "speed", "system": name}
+        for other, target in system.targets.items():
+            label = f"env-steps/s, {name}, {report.OURS} / {other}"
+            quotients = report.against(records, "median_steps_per_s", other, **where)
+            found.append(report.verdict(label, ">=", target, quotients))
+        label = f"{report.SPEED_ROWS['compile_s']}, {name}, {report.OURS} / {peer.REJAX.name}"
+        quotients = report.against(records, "compile_s", peer.REJAX.name, **where)
+        found.append(report.verdict(label, "<=", 1.0, quotients))
+    return found
+
+
+def print_report(records: list[report.Record]) -> None:
+    speed = [r for r in records if r["task"] == "speed"]
+    for library in PEERS:
+        rows = report.SPEED_ROWS
+        if library == peer.SB3:
+            rows = {name: rows[name] for name in ROWS_WITHOUT_COMPILER}
+        both = [r for r in speed if r["variant"] in (report.OURS, library.name)]
+        print(report.beside(both, rows, ("system",), report.NO_RATIO) + "\n")
+    print("Learning: mean return of complete episodes of the greedy policy, mean over")
+    print(f"{EPISODES} episodes; median (min-max) over seeds.\n")
+    print(report.curve(records, "system") + "\n")
+    failures = [line(r) for r in records if report.failed(r)]
+    print("\n".join([*failures, report.target_table(targets(records))]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,64 @@
+"""What every bench of processes does: rounds in which the sides take turns, and one file of what
+was measured."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import processes
+import report
+
+if str(processes.REPOSITORY) not in sys.path:  # run as a script, only this folder is there
+    sys.path.append(str(processes.REPOSITORY))
+
+from experiments.evidence.records import commit  # noqa: E402
+
+WORKERS = Path(__file__).resolve().parent / "workers"
+
+Job = dict[str, Any]
+
+
+def rounds(repeats: int, variants: Sequence[str], **job: Any) -> Iterator[Job]:
+    """One round has each variant once, and every second round goes the other way, so that a drift
+    of the machine favours nobody."""
+    for turn in range(repeats):
+        for variant in ordered(variants, turn):
+            yield job | {"variant": variant, "round": turn}
+
+
+def ordered(variants: Sequence[str], turn: int) -> Sequence[str]:
+    return variants if turn % 2 == 0 else variants[::-1]
+
+
+def measured(
+    jobs: Sequence[Job],
+    measure: Callable[[Job], report.Record],
+    line: Callable[[report.Record], str],
+    write: Callable[[list[report.Record]], None],
+) -> list[report.Record]:
+    """A record of each job, one after the other; after each `write` is given all so far."""
+    records: list[report.Record] = []
+    for count, job in enumerate(jobs, 1):
+        records.append(job | {"result": report.derive(measure(job))})
+        print(f"[{count}/{len(jobs)}] {line(records[-1])}", file=sys.stderr, flush=True)
+        write(records)
+    return records
+
+
+def save(path: Path | None, benchmark: str, found: dict[str, Any]) -> None:
+    """What was `found` so far, in place of what was there, so that an interruption loses nothing;
+    nothing where there is no `path`."""
+    if path is None:
+        return
+    date = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    found = {"benchmark": benchmark, "date": date, "commit": commit(processes.REPOSITORY), **found}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(path.name + ".part")
+    beside.write_text(json.dumps(found, indent=1) + "\n")
+    os.replace(beside, path)

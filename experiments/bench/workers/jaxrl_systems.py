@@ -1,0 +1,39 @@
+"""DQN, SAC and PQN with jaxrl."""
+
+from __future__ import annotations
+
+import argparse
+
+import jaxrl_side
+import measuring
+
+
+def load() -> None:
+    import jaxrl.core.random
+    import jaxrl.core.train
+    import jaxrl.envs  # noqa: F401
+
+
+def work(arguments: argparse.Namespace) -> measuring.Work:
+    from jaxrl import envs
+    from jaxrl.core.settings import replace
+    from jaxrl.systems import registry
+
+    shared = arguments.config
+    build, Config = registry.builder(shared["system"])
+    settings = {k: tuple(v) if isinstance(v, list) else v for k, v in shared["settings"].items()}
+    settings |= {"num_envs": arguments.envs, "optimizer.name": "adam"}
+    if "epsilon_steps" in settings:
+        settings["exploration.steps"] = settings.pop("epsilon_steps")
+    if shared["system"] == "dqn":
+        settings["huber"] = 1e9  # rejax squares errors of any size
+        settings["period"] = settings["updates"]  # rejax's copy follows once for each window
+    if shared["system"] == "pqn":
+        settings["max_grad_norm"] = float("inf")  # rejax clips elements, not norms: neither clips
+    env = envs.make(shared["world"], **shared["world_settings"])
+    algorithm = build(env, replace(Config(), settings))
+    return jaxrl_side.work(arguments, env, algorithm, greedy=True)
+
+
+if __name__ == "__main__":
+    measuring.main(load, work)
