@@ -127,9 +127,13 @@ def looked(net: Net, x: Any) -> tuple[Any, Array]:
 
 
 def loss(net: Net, x: Sample) -> tuple[Array, dict[str, Array]]:
+    """`objective` of the actor-critic."""
+    return objective(net, x, *looked(net, x))
+
+
+def objective(net: Net, x: Sample, policy: Any, value: Array) -> tuple[Array, dict[str, Array]]:
     """Equation 9, negated: the clipped surrogate (equation 7), a value loss, an entropy bonus."""
     h = net.hyper
-    policy, value = looked(net, x)
     said = surrogate(policy, x.action, x.log_prob, x.advantage, h.clip)
     value_loss = losses.clipped_squared_error(value, x.value, x.target, h.value_clip)
     total = said["policy_loss"] + h.value_weight * value_loss - h.entropy_weight * said["entropy"]

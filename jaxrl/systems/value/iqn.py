@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxrl import losses
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
-from jaxrl.core.types import Array, Environment, TimeStep
+from jaxrl.core.types import Array, Environment, TimeStep, Transition
 from jaxrl.kit import Loss, Net, Part, Recipe, System, group, hyper, static
 from jaxrl.kit.acting import epsilon_greedy, legal
 from jaxrl.kit.groups import Optimizer
@@ -72,12 +72,24 @@ def implicit_quantiles(env: Environment, config: Any) -> Part:
     return Part(network, (example_timestep(env), jnp.zeros((1, 1))), target="target")
 
 
+def drawn(net: Net, name: str, timestep: TimeStep, *sizes: int) -> Array:
+    """Uniform numbers [..., *sizes] for time steps [...]."""
+    return jax.random.uniform(net.key(name), (*timestep.reward.shape, *sizes))
+
+
+def regression(net: Net, x: Transition, best: Array, predicted: int, followed: int) -> Array:
+    """Equation 3 [B]: all pairs of so many predicted quantiles and quantiles of the target, which
+    follows the actions `best` [B]."""
+    following = drawn(net, "evaluate", x.next_timestep, followed)
+    goal = quantile_target(x, net.hyper.discount, net.target.q(x.next_timestep, following), best)
+    tau = drawn(net, "predict", x.timestep, predicted)
+    quantiles = of_action(net.q(x.timestep, tau), x.action)
+    return losses.quantile_huber(quantiles, tau, goal, net.hyper.huber)
+
+
 def recipe(env: Environment, config: Config) -> Recipe:
     distort = DISTORTIONS[config.distortion]
     draws = config.norm_draws if config.distortion == "norm" else 1
-
-    def drawn(net: Net, name: str, timestep: TimeStep, *sizes: int) -> Array:
-        return jax.random.uniform(net.key(name), (*timestep.reward.shape, *sizes))
 
     def values(net: Net, timestep: TimeStep, q: Any = None) -> Array:
         """Means over K quantiles at distorted fractions."""
@@ -86,15 +98,9 @@ def recipe(env: Environment, config: Config) -> Recipe:
         return legal(quantiles.mean(-1), timestep)
 
     def q_loss(net, x):
-        """Equation 3: all pairs of predicted and of target quantiles."""
+        """Equation 3, following what is best for the copy."""
         best = values(net, x.next_timestep, net.target.q).argmax(-1)
-        following = drawn(net, "evaluate", x.next_timestep, config.num_target_fractions)
-        goal = quantile_target(
-            x, net.hyper.discount, net.target.q(x.next_timestep, following), best
-        )
-        tau = drawn(net, "predict", x.timestep, config.num_fractions)
-        quantiles = of_action(net.q(x.timestep, tau), x.action)
-        loss = losses.quantile_huber(quantiles, tau, goal, net.hyper.huber)
+        loss = regression(net, x, best, config.num_fractions, config.num_target_fractions)
         return loss, {"priority": loss}
 
     return Recipe(

@@ -1,0 +1,69 @@
+"""PG-Rainbow against PPO: what quantiles of the return tell a critic."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+
+from experiments.evidence.declare import Claim, Metric, Mutation, Paper, Side, World, better
+from jaxrl.systems.policy_gradient.pg_rainbow import pg_rainbow
+from jaxrl.systems.policy_gradient.ppo import ppo
+
+GRID = {"optimizer.learning_rate": (3e-4, 1e-3, 3e-3)}
+PPO: dict[str, Any] = {"num_envs": 16, "num_steps": 64, "epochs": 4, "minibatches": 4}
+QUANTILES: dict[str, Any] = {"num_fractions": 8, "num_target_fractions": 8, "num_quantiles": 8}
+QUANTILES |= {"target.period": 100, "quantile_optimizer.learning_rate": 1e-3}
+
+CHECK = Claim(
+    paper=Paper(
+        "PG-Rainbow: Using Distributional Reinforcement Learning in Policy Gradient Methods",
+        "Jeon, Lee and Lee",
+        2024,
+        "2407.13146",
+        "An implicit quantile network that tells PPO's critic how returns are distributed makes "
+        "PPO generally better on Atari.",
+    ),
+    claim="A critic that is told the quantiles of the return makes PPO learn better.",
+    left_out="Atari; how many quantiles, how often and in which form they are best told; a replay "
+    "for the quantile network.",
+    parts=(
+        "jaxrl/systems/policy_gradient/pg_rainbow.py",
+        "jaxrl/systems/policy_gradient/ppo.py",
+        "jaxrl/systems/value/iqn.py",
+        "jaxrl/losses/distributions/distributional.py",
+    ),
+    metric=Metric("score", 0.0, 500.0),
+    worlds=(
+        World("cartpole", 40_960, 0.0, 500.0, episodes=8),
+        # Who knows the slippery lake arrives in 0.74 of all episodes.
+        World("frozen_lake", 40_960, 0.0, 0.74, episodes=32),
+    ),
+    sides={
+        "PG-Rainbow": Side(
+            pg_rainbow,
+            PPO | QUANTILES,
+            GRID,
+            "The quantile network learns from PPO's windows alone; which quantiles are told is "
+            "ours.",
+        ),
+        "PPO": Side(ppo, PPO, GRID),
+    },
+    clauses=(better("PG-Rainbow", "PPO", 0.02),),
+    seeds=20,
+    minutes=5.0,
+    notes="Environment steps and the passes of policy and critic are the same; PG-Rainbow has as "
+    "many gradient steps more, of its quantile network.",
+    mutations=(
+        Mutation(
+            "the critic is told quantiles of 0, whatever returns are",
+            "jaxrl.systems.policy_gradient.pg_rainbow:told",
+            lambda told: lambda *arguments: jnp.zeros_like(told(*arguments)),
+        ),
+        Mutation(
+            "the surrogate has the wrong sign",
+            "jaxrl.losses:clipped_surrogate",
+            lambda surrogate: lambda *arguments: -surrogate(*arguments),
+        ),
+    ),
+)
