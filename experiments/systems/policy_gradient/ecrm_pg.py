@@ -37,14 +37,15 @@ from jaxrl.systems.policy_gradient.augmented import space
 from jaxrl.systems.policy_gradient.ecrm_reinforce import ecrm_reinforce
 from jaxrl.systems.policy_gradient.reinforce import reinforce
 
-STEPS, FALL, DISCOUNT, TAIL, WEIGHT = 16, 8.0, 0.95, 0.1, 0.5
+STEPS, FALL, DISCOUNT, TAIL, WEIGHT = 16, 12.0, 0.95, 0.1, 0.5
 COSTS = (1.0, FALL)  # of a step, and so all thresholds that may be best
 
 
 @functools.cache
 def cliff() -> Environment:
-    """A cliff of two cells, below a path of one step each and a safer one above; a step slips to
-    either side with probability 0.05, and costs 1, or into the cliff, back to the start, 8."""
+    """A cliff of two cells, below a path of one step each and a safer one above. A step slips to
+    either side with probability 0.05, and costs 1, or into the cliff, back to the corner, 12.
+    Episodes begin anywhere else: the paper's theorems have every state among the first."""
     grid = gridworld.Grid(("    ", "    ", "SCCG"))
     moved = grid.moved((gridworld.UP, gridworld.RIGHT, gridworld.DOWN, gridworld.LEFT))
     reached, probability = gridworld.slips(moved, gridworld.sideways(0.9))
@@ -53,7 +54,7 @@ def cliff() -> Environment:
         np.where(fallen, begin, reached),
         probability,
         np.where(fallen, -FALL, -COSTS[0]),
-        start=begin,
+        start=np.concatenate((begin, grid.find(" "))),
         terminal=grid.find("G"),
         discount=DISCOUNT,
     )
@@ -61,7 +62,7 @@ def cliff() -> Environment:
 
 
 def risk(choose: Callable[[Array], Array], weight: float = WEIGHT) -> Array:
-    """The expected conditional risk from the start, by nested dynamic programming.
+    """The expected conditional risk, by nested dynamic programming.
 
     choose: from costs to come [S, H + 1, A, H], of which the second axis is the threshold in force
         (the last: none) and the last the next one's, those [S, H + 1] of what a policy chooses.
@@ -72,11 +73,16 @@ def risk(choose: Callable[[Array], Array], weight: float = WEIGHT) -> Array:
     risky = (1 - weight) * cost[:, None] + weight * excess
     now = (chance[:, None] * np.concatenate((risky, cost[:, None]), 1)).sum(-1)  # [S, H + 1, A]
     running = chance * ~table.terminal[table.successor]
-    value, bound = jnp.zeros(now.shape[:2]), 0.0  # nothing follows the last step
-    for _ in range(STEPS):
-        later = (running[..., None] * (value[table.successor, :-1] + bound)).sum(2)  # [S, A, H]
-        value, bound = choose(now[..., None] + DISCOUNT * later[:, None]), weight * thresholds
-    return value[table.start[0], -1]
+    successor = jnp.asarray(table.successor)
+
+    def back(value, bound):
+        later = (running[..., None] * (value[successor, :-1] + bound)).sum(2)  # [S, A, H]
+        return choose(now[..., None] + DISCOUNT * later[:, None]), None
+
+    # Nothing follows the last step.
+    bounds = jnp.broadcast_to(weight * thresholds, (STEPS, len(COSTS))).at[0].set(0.0)
+    value, _ = jax.lax.scan(back, jnp.zeros(now.shape[:2]), bounds)
+    return value[table.start, -1].mean()
 
 
 def measured(trial: Trial, keys: Key, hyper: Mapping[str, Any]) -> Measured:
@@ -125,10 +131,10 @@ def learned(env, algorithm, averse, hidden, steps, episodes, keys, hyper):
     return jax.vmap(one)(keys, hyper)
 
 
-BEST = 7.33  # of `risk(lambda q: q.min((-2, -1)))`
+BEST = 4.292  # of `risk(lambda q: q.min((-2, -1)))`
 SETTINGS = {"num_envs": 32, "hidden": (32,), "optimizer.name": "adam", "optimizer.flat": True}
-SETTINGS |= {"discount": DISCOUNT, "entropy_weight": 0.0}
-GRID = {"optimizer.learning_rate": (3e-3, 1e-2, 3e-2)}
+SETTINGS |= {"discount": DISCOUNT}
+GRID = {"optimizer.learning_rate": (1e-2, 3e-2), "entropy_weight": (0.2, 0.3)}
 AVERSE = {"thresholds": COSTS, "tail": TAIL, "weight": WEIGHT}
 
 CHECK = Claim(
@@ -142,7 +148,7 @@ CHECK = Claim(
         "directly parameterised and as a softmax; risk-averse REINFORCE shows its worth, and that "
         "of controlling risk, on a stochastic cliff walk.",
     ),
-    claim="On a slippery cliff it closes most of the gap between the mean's risk and the exact "
+    claim="On a slippery cliff it closes half of the gap between the mean's risk and the exact "
     "optimum, and its worst tenth costs less.",
     left_out="Rates of convergence; direct parameters; actor-critics and natural gradients.",
     parts=(
@@ -151,18 +157,20 @@ CHECK = Claim(
         "jaxrl/systems/policy_gradient/augmented.py",
         "jaxrl/losses/distributions/risk.py",
     ),
-    metric=Metric("risk", BEST, 60.0, more_is_better=False),
-    worlds=(World(f"{__name__}:cliff", 245_760, BEST, 60.0, episodes=1024, name="slippery cliff"),),
+    metric=Metric("risk", BEST, 50.0, more_is_better=False),
+    worlds=(World(f"{__name__}:cliff", 245_760, BEST, 50.0, episodes=1024, name="slippery cliff"),),
     sides={
         "averse": Side(ecrm_reinforce, SETTINGS | AVERSE, GRID),
         "neutral": Side(reinforce, SETTINGS, GRID),
     },
-    clauses=(better("averse", "neutral", 0.1), better("averse", "neutral", metric="tail")),
+    clauses=(better("averse", "neutral", 0.75), better("averse", "neutral", metric="tail")),
     measure=measured,
     seeds=16,
     minutes=4.0,
-    notes="Risk is exact, from backward induction over states and thresholds; the best is 7.33. Of "
-    "the side that learns the mean it is taken with the best thresholds.",
+    notes="Risk is exact, from backward induction over states and thresholds. The best is 4.29, "
+    "that of the policy with the best mean 5.74. Of the side that learns the mean it is taken with "
+    "the best thresholds. Without an entropy bonus (which some of the paper's theorems have) most "
+    "seeds ended, in a pilot, in a corner that they fear to leave.",
     mutations=(
         Mutation(
             "costs above the threshold do not count",
