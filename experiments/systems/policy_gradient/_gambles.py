@@ -1,0 +1,27 @@
+"""What the checks of risk share: gambles one after the other, whose risks are known exactly."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+
+from jaxrl.core.types import Environment
+from jaxrl.envs.tables import mdp
+
+# What each of three gambles pays, whole numbers, and how probably: more on average, at more risk.
+PAYS = np.array([[0, 0], [1, -1], [2, -4]])
+PROBABILITY = np.array([[1.0, 0.0], [0.8, 0.2], [0.85, 0.15]])
+
+
+@functools.cache
+def gambles(steps: int = 6, level: float = 0.0) -> Environment:
+    """`steps` times one of the gambles, of which the last pays `level` more. Observed is, one-hot,
+    how many were played."""
+    shape = (steps + 1, *PAYS.shape)
+    reward = (
+        np.broadcast_to(PAYS, shape) + level * (np.arange(steps + 1) == steps - 1)[:, None, None]
+    )
+    successor = np.minimum(np.arange(steps + 1) + 1, steps)[:, None, None]
+    table = mdp.build(np.broadcast_to(successor, shape), PROBABILITY, reward, terminal=steps)
+    return mdp.environment("gambles", table, max_steps=steps)
