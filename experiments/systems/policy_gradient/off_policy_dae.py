@@ -107,9 +107,8 @@ def distances(x: World, centre: Centred) -> dict[str, Array]:
     """The largest error of each part, relative to the largest value or advantage."""
     right = exact(x)
     size = jnp.maximum(jnp.abs(right.value).max(), jnp.abs(right.skill).max())
-    return {
-        n: jnp.abs(a - b).max() / size for n, a, b in zip(Parts._fields, found, right, strict=True)
-    }
+    far = jax.tree.map(lambda a, b: jnp.abs(a - b).max() / size, fitted(x, centre), right)
+    return far._asdict()
 
 
 @jax.jit
