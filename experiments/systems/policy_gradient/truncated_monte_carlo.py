@@ -32,16 +32,18 @@ class World(NamedTuple):
     discount: float
 
 
+@jax.jit
 def world(key: Key) -> World:
     keys = jax.random.split(key, 3)
     found = mdp.tensors(random_mdp.draw(keys[0], STATES, ACTIONS, 3))
     policy = jax.random.dirichlet(keys[1], jnp.ones(ACTIONS), (STATES,))
     chain = jnp.einsum("sat,tb->satb", found.transition, policy).reshape(STATES * ACTIONS, -1)
     initial = (found.initial[:, None] * policy).ravel()
-    discount = float(jax.random.uniform(keys[2], minval=0.5, maxval=0.95))
+    discount = jax.random.uniform(keys[2], minval=0.5, maxval=0.95)
     return World(chain, found.reward.ravel(), initial, discount)
 
 
+@jax.jit
 def width(reach: Array, discount: float) -> Array:
     """The squared width of Hoeffding's interval, by definition: the sum over trajectories of the
     squared range of what each adds. reach: [T], how many end after each step."""
@@ -99,7 +101,8 @@ def alike(horizon: int, discount: float) -> np.ndarray:
 
 def errors(key: Key, shares: Shares | None = None) -> dict[str, Array | float]:
     """Of the schedule of jaxrl, or of other `shares`, rounded."""
-    x = world(key)
+    x = World(*map(np.asarray, world(key)))
+    x = x._replace(discount=float(x.discount))
     given = (shares or truncation.shares)(HORIZON, x.discount)
     if shares is None:
         few, many = (
