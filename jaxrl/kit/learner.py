@@ -48,14 +48,15 @@ def learner(name: str, config: Any, recipe: Recipe) -> Agent:
     for part in recipe.parts:
         if hasattr(Net, part) or part in Net.__dataclass_fields__:
             raise UserError(f"A part cannot be called '{part}', which means something else.")
-    for loss_name, loss in recipe.losses.items():
-        for part in loss.parts:
-            if part not in recipe.parts:
-                raise unknown(f"part of the loss '{loss_name}'", part, recipe.parts)
     descents = {
         n: Descent.of(settings.lookup(config, p.optimizer), p.optimizer, p.transform, p.members)
         for n, p in recipe.parts.items()
+        if p.optimizer
     }
+    for loss_name, loss in recipe.losses.items():
+        for part in loss.parts:
+            if part not in descents:
+                raise unknown(f"part of the loss '{loss_name}'", part, descents)
     targets = {n: settings.lookup(config, p.target) for n, p in recipe.parts.items() if p.target}
     kit = Kit(recipe, descents, targets)
 
@@ -63,7 +64,10 @@ def learner(name: str, config: Any, recipe: Recipe) -> Agent:
         def begin(n: str, part: Part) -> Trained:
             # Named, so that one part more changes no other's weights.
             own_key = jax.random.fold_in(key, zlib.crc32(n.encode()))
-            return descents[n].begin(part.init(own_key), n in targets)
+            params = part.init(own_key)
+            if n in descents:
+                return descents[n].begin(params, n in targets)
+            return Trained(params, (), jax.tree.map(jnp.copy, params) if n in targets else None)
 
         parts = {n: begin(n, part) for n, part in recipe.parts.items()}
         values = {n: jnp.asarray(hyper[n]) for n in own}

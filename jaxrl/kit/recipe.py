@@ -32,7 +32,8 @@ class Part:
     network: has `init(key, *inputs)` and `apply(params, ...)`, as a flax module.
     inputs: an example of each of its inputs.
     optimizer: where the Config has its `Optimizer`; parts that share one, descending one loss, are
-        bounded by `max_grad_norm` together.
+        bounded by `max_grad_norm` together. Empty for what no loss descends: the update puts new
+        parameters in place (`Net.put`), as where they are inferred in closed form.
     target: where the Config has the `Target` of its copy; empty for none.
     transform: an optax transformation in the place of the one that the settings name.
     members: so many copies of the network, an ensemble: each with initial weights, an optimizer
