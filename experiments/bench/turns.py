@@ -17,7 +17,7 @@ import report
 if str(processes.REPOSITORY) not in sys.path:  # run as a script, only this folder is there
     sys.path.append(str(processes.REPOSITORY))
 
-from experiments.evidence.records import commit  # noqa: E402
+from experiments.evidence.records import commit
 
 WORKERS = Path(__file__).resolve().parent / "workers"
 
