@@ -140,7 +140,7 @@ CHECK = Exact(
             name: distance(key, name, never_mapped_back) for name in list(VARIANTS)[1:2]
         },
     },
-    tolerance=1e-9,
+    tolerance=1e-8,
     seeds=10,
     minutes=1.0,
     notes="An error is the largest difference from Q* by value iteration, relative to the largest "
