@@ -3,7 +3,7 @@ reinforcement learning", arXiv:2203.07171), on DQN: a head for each channel of t
 learns its values in a space of its own, such as a logarithm. Actions are chosen by the weighted sum
 of the values that the heads stand for; all heads follow the action that is best for it. With
 `logarithmic` heads for what is gained and what is lost it is Log-DQN (van Seijen, Fatemi and
-Tavakoli, 2019, arXiv:1906.00572), with one head without a mapping DQN.
+Tavakoli, 2019, arXiv:1906.00572), with one head without a mapping, and `averaging` 1, DQN.
 
 What differs from the authors' code: mappings are shifted so that f(0) = 0, by which values begin
 near 0; neither rewards nor values are bounded from above; the heads share all layers but the last;
