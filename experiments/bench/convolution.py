@@ -2,9 +2,9 @@
 
     python experiments/bench/convolution.py [--rounds 5] [--output FILE.json]
 
-Milliseconds of one call within a loop (`jax.lax.scan`), where training runs it: outside of one XLA's
-CPU back-end takes a path of several threads, which says nothing about training. Images of 10 x 10;
-the forms take turns in one process, and a ratio above 1 means that "slices" is faster.
+Milliseconds of one call within a loop (`jax.lax.scan`), where training runs it: outside of one,
+XLA's CPU back-end takes a path of several threads, which says nothing about training. Images of
+10 x 10; the forms take turns in one process. A ratio above 1 means that "slices" is faster.
 """
 
 from __future__ import annotations
