@@ -13,6 +13,7 @@ import argparse
 import json
 import statistics
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +30,10 @@ def looped(form: str, gradient: bool, repeats: int):
     """A function of weights and images that runs the convolution `repeats` times; each round's
     weights come from the round before, so that none is left out."""
     conv = Conv(WIDTH, form)
-    loss = lambda weights, images: jnp.square(conv.apply(weights, images)).mean()
+
+    def loss(weights, images):
+        outputs: Any = conv.apply(weights, images)
+        return jnp.square(outputs).mean()
 
     def run(weights, images):
         def step(weights, _):
