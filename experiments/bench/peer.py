@@ -53,7 +53,7 @@ class Interpreters(argparse.Action):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options, nargs="*", default={}, metavar="PEER=PATH")
 
-    def __call__(self, parser, namespace, values, option_string=None) -> None:
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string=None) -> None:
         if not all("=" in x for x in values):
             parser.error(f"{option_string} takes PEER=PATH, e.g. gymnax=.venv-gymnax/bin/python.")
         setattr(namespace, self.dest, dict(x.split("=", 1) for x in values))

@@ -189,7 +189,7 @@ def beside(
     by: Sequence[str],
     no_ratio: Collection[str] = (),
 ) -> str:
-    """Ours and each peer where the fields `by` are the same, and ours / theirs."""
+    """Ours and each peer that was measured, where the fields `by` are the same, and their ratio."""
     found = []
     for group in dict.fromkeys(tuple(r[field] for field in by) for r in records):
         where = dict(zip(by, group, strict=True))

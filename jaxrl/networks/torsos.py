@@ -66,8 +66,9 @@ class MLP(nn.Module):
 class Conv(nn.Module):
     """A 3 x 3 convolution, stride 1, no padding: [N, H, W, C] -> [N, H - 2, W - 2, width].
 
-    As one matrix product of nine slices side by side ("slices"), or as XLA's own ("direct"), which
-    is slow on a CPU for few and small channels; "auto" is what suits the device.
+    As one matrix product of nine slices side by side ("slices"), or as XLA's own ("direct"); "auto"
+    is what suits the device. On a CPU that is "slices", since in a loop, as training is one, the
+    gradients of "direct" are several times slower (experiments/bench/convolution.py).
     """
 
     width: int
