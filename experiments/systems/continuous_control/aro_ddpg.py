@@ -118,7 +118,7 @@ CHECK = Claim(
         not_worse("ARO-DDPG", "discounted", 5.0),
         better("ARO-DDPG", "without the average", 0.0, of_mechanism=True),
     ),
-    seeds=16,
+    seeds=12,
     minutes=5.0,
     notes="Rewards are moved and scaled to lie between 0 and 1, as in the paper's worlds. The "
     "score is the return of 200 steps, so 200 times what a step earns; learning looks past that "

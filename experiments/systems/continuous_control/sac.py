@@ -91,7 +91,8 @@ CHECK = Claim(
         better("SAC", "DDPG", 0.0, metric="steadiness"),
     ),
     measure=in_pairs,
-    seeds=16,
+    seeds=10,
+    tuning_seeds=2,
     minutes=5.0,
     notes="Each reported seed is two runs: the score is their mean, and steadiness minus the "
     "difference of their final returns.",
