@@ -28,9 +28,7 @@ class Frames:
     live: Packed  # [1, B]: after the newest row
     ends: Packed  # [1, B, E]: after steps that ended an episode, a ring for each stream
     place: Array  # int32 [L, B]: where the end of a row's step is in `ends`; -1 if it is none
-    number: (
-        Array  # int32 [1, B, E]: of the row, counted from the first ever, that an end belongs to
-    )
+    number: Array  # int32 [1, B, E]: of each end's row, counted from the first ever
     next_end: Array  # int32 [1, B]: where in `ends` the next one is written
     rows: Array  # int32 [1, B]: written so far
     lost: Array  # int32 [1, B]: number of the newest row whose end was overwritten; -1 for none

@@ -40,8 +40,8 @@ class Leaf:
     @property
     def count(self) -> int:
         """How many of these an item has."""
-        size = math.prod(self.shape) * (1 if self.width == 1 else self.dtype.itemsize)
-        return size if self.width == 1 else size * 8 // self.width
+        bits = 1 if self.width == 1 else 8 * self.dtype.itemsize
+        return math.prod(self.shape) * bits // self.width
 
 
 @dataclasses.dataclass(frozen=True)

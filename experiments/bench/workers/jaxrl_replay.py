@@ -13,6 +13,7 @@ def work(config: dict[str, Any]) -> replaying.Buffer:
     from jaxrl.core import random
     from jaxrl.core.types import Batch, Source, TimeStep, Transition
     from jaxrl.sources import proportional, replay
+    from jaxrl.sources.samplers import UNIFORM
 
     steps, streams, length = config["steps"], config["streams"], config["length"]
 
@@ -34,9 +35,9 @@ def work(config: dict[str, Any]) -> replaying.Buffer:
         num_envs=streams,
     )
     by_priority = config["kind"] == "priority"
-    options = {"sampler": proportional(exponent=0.6)} if by_priority else {}
+    sampler = proportional(exponent=0.6) if by_priority else UNIFORM
     warmup = (length or 1) * streams
-    held = replay(source, config["capacity"], config["batch"], length, warmup=warmup, **options)
+    held = replay(source, config["capacity"], config["batch"], length, sampler, warmup)
 
     return replaying.Buffer(
         empty=lambda window: held.init(random.key(0), held.hyper, window),

@@ -97,11 +97,13 @@ def measured(jax, side: Buffer, arguments: argparse.Namespace) -> dict[str, Any]
         return jax.lax.scan(lambda batch, key: (draw(key), None), blank, keys)[0]
 
     def feedback(state, given, keys):
+        give = side.feedback
+        assert give is not None
         batch = side.sample(state, one, keys[0])
 
         def body(state, key):
             priority = jax.random.uniform(key, (config["batch"],))
-            return side.feedback(state, batch, priority), None
+            return give(state, batch, priority), None
 
         return jax.lax.scan(body, state, keys)[0]
 
