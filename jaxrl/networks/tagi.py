@@ -53,7 +53,7 @@ class Tagi:
     def init(self, key: Key, timestep: TimeStep) -> Layers:
         sizes = [self._inputs(timestep).shape[-1], *self.widths, self.outputs]
         return tuple(
-            prior(jax.random.fold_in(key, i), *sizes[i : i + 2], self.gain)
+            prior(jax.random.fold_in(key, i), sizes[i], sizes[i + 1], self.gain)
             for i in range(len(sizes) - 1)
         )
 

@@ -102,10 +102,11 @@ def recipe(env: Environment, config: Config, utility: Utility = state_entropy) -
     nothing = jnp.zeros((states, actions))
 
     def update(net: Net, batch: Batch) -> Net:
-        x, mask, h = batch.transitions, batch.mask, net.hyper
+        x, h = batch.transitions, net.hyper
+        mask: Any = batch.mask  # [T, B]
         logits, old = net.parts["policy"].params, net.extra
         eta = jnp.where(net.updates == 0, 1.0, h.momentum)
-        played = mask.astype(logits.dtype)  # [T, B]
+        played = mask.astype(logits.dtype)
         before = jnp.where(mask, ratios(old["logits"], logits, x), 0.0)
 
         def moving(estimate: Array, now: Array, then: Array) -> Array:
