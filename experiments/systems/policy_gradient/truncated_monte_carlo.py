@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,10 +26,10 @@ Shares = Callable[[int, float], np.ndarray]  # (horizon, discount) -> [horizon],
 class World(NamedTuple):
     """A random MDP under a random policy: a chain over pairs X of state and action."""
 
-    chain: Array  # [X, X]
-    reward: Array  # [X]
-    initial: Array  # [X]
-    discount: float
+    chain: Any  # [X, X]
+    reward: Any  # [X]
+    initial: Any  # [X]
+    discount: Any
 
 
 @jax.jit
