@@ -154,10 +154,10 @@ CHECK = Claim(
     minutes=5.0,
     notes="The share is of what can be gained over the uniform policy, in exact utility; the best "
     "is found by conditional gradients on occupancies with exact policy iteration, to 0.001. "
-    "Plain estimates are those of the same system whose weight of the newest is 1. Steps have a "
-    "fixed length, so that policies circle the optimum as far off as their noise has it. World, momentum, length "
-    "of episodes and budget were chosen in four pilots with two seeds; in the first two, of 40,000 "
-    "steps, plain estimates were better in most worlds.",
+    "Plain estimates are those of the same system whose weight of the newest is 1. Steps have"
+    " a fixed length, so that policies circle the optimum as far off as their noise has it. "
+    "World, momentum, length of episodes and budget were chosen in four pilots with two "
+    "seeds; in the first two, of 40,000 steps, plain estimates were better in most worlds.",
     mutations=(
         Mutation(
             "the reward is the utility's slope turned round",

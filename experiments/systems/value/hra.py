@@ -71,11 +71,12 @@ CHECK = Claim(
     ),
     seeds=12,
     minutes=5.0,
-    notes="HRA values random play, as in the authors' code, and so does HRA of one component, "
-    "which tells what the division of the reward adds. All sides act at random while they learn, "
-    "as there. (Before that, with exploration that falls and two seeds, DQN gathered 3.2 to 3.6 "
-    "fruits and HRA 2.4 to 2.7: this claim is about random behaviour only.) The discount is tuned, since the authors' differ: 0.99 for HRA, 0.85 for DQN. That "
-    "the best action by exact values of random play gathers all fruits is tested in "
+    notes="HRA values random play, as in the authors' code, and so does HRA of one component, which"
+    " tells what the division of the reward adds. All sides act at random while they learn, "
+    "as there. (Before that, with exploration that falls and two seeds, DQN gathered 3.2 to "
+    "3.6 fruits and HRA 2.4 to 2.7: this claim is about random behaviour only.) The discount "
+    "is tuned, since the authors' differ: 0.99 for HRA, 0.85 for DQN. That the best action by"
+    " exact values of random play gathers all fruits is tested in "
     "tests/systems/value/test_hra.py.",
     mutations=(
         Mutation(
