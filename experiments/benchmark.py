@@ -340,7 +340,8 @@ def write_page(suite: Suite) -> None:
         }
         if curves:
             picture = f"{suite.name}-{world}.svg"
-            learning_curves(curves, PAGES / picture, title=world, ylabel="greedy return")
+            where = PAGES / picture
+            learning_curves(curves, where, title=world, ylabel="greedy return", robust=True)
             lines += ["", f"## {world}", "", f"![Learning curves in {world}]({picture})"]
             lines += behaviour(suite, world, [x for x in known.values() if x["world"] == world])
     lines += ["", "## What made them", "", *made_by(known.values())]

@@ -2,7 +2,7 @@
 
 Drawn on `Figure` objects of their own, without pyplot's global state, so that they can be made in
 threads and beside a notebook's figures. matplotlib is imported late: training does not need it.
-Every shaded band and bar is the 95 % interval of `statistics.mean_interval`.
+Every shaded band and bar is the 95 % interval of `statistics.mean_interval`, unless said otherwise.
 """
 
 from __future__ import annotations
@@ -16,7 +16,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from jaxrl.core.errors import UserError
-from jaxrl.evaluation.statistics import Interval, mean_interval
+from jaxrl.evaluation.statistics import (
+    Interval,
+    interquartile_mean,
+    mean_interval,
+    stratified_bootstrap,
+)
 
 # Okabe & Ito (2008), "Color Universal Design": told apart by colour-blind readers too.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -29,6 +34,7 @@ def learning_curves(
     title: str | None = None,
     ylabel: str = "episode return",
     xlabel: str = "environment steps",
+    robust: bool = False,
 ):
     """Draw one curve a label: the mean over seeds, its 95 % interval and, up to six labels, a thin
     line for each seed.
@@ -39,6 +45,7 @@ def learning_curves(
         curves: label -> (steps [K], values [seeds, K]); NaN (or infinite, from a run that diverged)
             where a seed has no value.
         path: where to write; its suffix says the format (.png, .pdf, .svg). Folders are made.
+        robust: draw the interquartile mean with its stratified bootstrap interval instead.
 
     Returns:
         The matplotlib `Figure`, which is also written to `path`.
@@ -54,7 +61,7 @@ def learning_curves(
     for colour, (label, (steps, values)) in zip(
         _palette(len(checked)), checked.items(), strict=True
     ):
-        mean, low, high = column_intervals(values)
+        mean, low, high = column_intervals(values, robust)
         if few and len(values) > 1:
             axes.plot(steps, values.T, color=colour, alpha=0.3, linewidth=0.7, zorder=2)
             bounds.data(values)
@@ -75,7 +82,7 @@ def learning_curves(
         bounds.interval(low, high)
     bounds.apply(axes)
     _engineering(axes)
-    _legend(figure, axes, "mean, 95 % interval")
+    _legend(figure, axes, f"{'interquartile ' if robust else ''}mean, 95 % interval")
     return _write(figure, path)
 
 
@@ -126,11 +133,12 @@ def sweep_picture(
     return _write(figure, path)
 
 
-def column_intervals(values: np.ndarray) -> Interval:
+def column_intervals(values: np.ndarray, robust: bool = False) -> Interval:
     """`mean_interval` of each column over the seeds that have a value there.
 
     Args:
         values: [seeds, K], not finite where there is none.
+        robust: the bootstrap's interval of the interquartile mean instead.
 
     Returns:
         Interval of float64 [K] each: NaN where no seed has a value, and `low` and `high` also where
@@ -139,7 +147,9 @@ def column_intervals(values: np.ndarray) -> Interval:
     columns = np.full((3, values.shape[1]), np.nan)
     for k, column in enumerate(values.T):
         present = column[np.isfinite(column)]
-        if present.size:
+        if robust and present.size > 1:
+            columns[:, k] = stratified_bootstrap(interquartile_mean, present, resamples=1000)
+        elif present.size:
             columns[:, k] = mean_interval(present)
     columns[~np.isfinite(columns)] = np.nan
     return Interval(*columns)

@@ -70,6 +70,10 @@ def test_column_intervals():
     values = RNG.normal(size=(6, 4))
     for got, expected in zip(plots.column_intervals(values), mean_interval(values), strict=True):
         np.testing.assert_allclose(got, expected)
+    many = np.append(np.arange(8.0), np.nan)[:, None] ** 2
+    robust = plots.column_intervals(many, robust=True)
+    assert robust.estimate == np.mean([4, 9, 16, 25])  # of 8, the two at each end are left out
+    assert 0 < robust.low[0] < robust.estimate < robust.high[0] < 49
     nothing = plots.column_intervals(np.array([[1.0, np.inf], [-np.inf, np.nan]]))
     np.testing.assert_array_equal(nothing, [[1, np.nan], [np.nan, np.nan], [np.nan, np.nan]])
 

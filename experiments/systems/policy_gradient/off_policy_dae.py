@@ -180,9 +180,9 @@ CHECK = Exact(
     seeds=20,
     minutes=2.0,
     notes="Errors are relative to the largest value or advantage of dynamic programming. That luck "
-    "may be left out on-policy is among the equalities: it is uncorrelated with skill there. The "
-    "first attempt drew chances of any size; on one of 20 seeds some were so small that the fit was "
-    "off by 6e-8, where 1e-8 is tolerated. Now none is below 0.06.",
+    "may be left out on-policy is among the equalities: it is uncorrelated with skill there. "
+    "The first attempt drew chances of any size; on one of 20 seeds some were so small that "
+    "the fit was off by 6e-8, where 1e-8 is tolerated. Now none is below 0.06.",
     mutations=(
         Mutation("luck is not discounted", "jaxrl.losses:return_decomposition_error", undiscounted),
         Mutation(
