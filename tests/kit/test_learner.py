@@ -300,6 +300,7 @@ def test_one_part_more_changes_no_other_weights():
          r"The loss 'loss' gave values \[\]; it must give one for each element"),
         ({"losses": {"loss": Loss(square, ("b",))}}, "Unknown part of the loss 'loss' 'b'"),
         ({"parts": {"a": Part(Table([0.0]), (), "optimzer")}}, "Unknown setting of Config"),
+        ({"parts": {"a": Part(Table([0.0]), (), "")}}, "Unknown part of the loss 'loss' 'a'"),
         ({"parts": {"hyper": Part(Table([0.0]), ())}}, "cannot be called 'hyper'"),
         ({"update": lambda net, data: net.descend("los", data)}, "Unknown loss 'los'"),
     ],

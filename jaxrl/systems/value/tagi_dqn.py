@@ -34,7 +34,7 @@ class Config:
     hidden: tuple[int, ...] = static((64, 64), low=1, high=MANY)
     """Widths of the hidden layers; none for values that are linear in what is observed."""
     gain: float = static(1.0, above=0)
-    """Of the weights' standard deviations at first, as in cuTAGI."""
+    """Of the weights' standard deviations at first."""
     noise: float = hyper(1.0, above=0)
     """Sigma_V, standard deviation of what is observed of a value besides what is uncertain in it:
     the one number that is tuned."""
