@@ -14,6 +14,7 @@ from jaxrl import envs
 from jaxrl.core import random
 from jaxrl.core.settings import Static, replace
 from jaxrl.core.train import advance, start
+from jaxrl.sources.packing import unpack
 from jaxrl.systems.continuous_control import td3
 from tests.kit.stub import stub, transitions
 
@@ -79,7 +80,7 @@ def test_four_worlds_three_updates_and_a_delay_of_two():
             part.target,
         )
     # The replay holds observations as they are; what is learnt from them is standardised anew.
-    held = np.asarray(ring.transitions.observation)[: int(ring.filled)]
+    held = np.asarray(unpack(ring.transitions).observation)[: int(ring.filled)]
     assert int(ring.filled) == 5
     np.testing.assert_allclose(np.square(held[..., :2]).sum(-1), 1.0, rtol=1e-5)
     (moments,) = wrapped.own
