@@ -22,7 +22,6 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -31,78 +30,13 @@ if str(ROOT) not in sys.path:  # run as a script, only this file's folder is the
     sys.path.insert(0, str(ROOT))
 
 from experiments.evidence.records import commit  # noqa: E402
-from jaxrl.core.errors import UserError, unknown  # noqa: E402
+from experiments.suites import page  # noqa: E402
+from experiments.suites.page import Record  # noqa: E402
+from experiments.suites.suite import Run, Suite, read, runs  # noqa: E402
 from jaxrl.runtime import command_line, configuration, run_folder  # noqa: E402
-from jaxrl.runtime.configuration import Experiment  # noqa: E402
 
-SUITES, PAGES = ROOT / "experiments" / "suites", ROOT / "docs" / "benchmarks"
-EVALUATIONS = 20  # of a run, evenly spaced
+PAGES = ROOT / "docs" / "benchmarks"
 FRAMES, HEIGHT = 8, 120  # of a strip: how many, and in pixels
-
-
-@dataclasses.dataclass(frozen=True)
-class World:
-    """Where agents are trained. Scores from 0 at `low` to 1 at `high` are pooled over worlds.
-
-    metrics: what else the world says of an episode that the page reports.
-    strip: steps between two frames of a policy at work, of which the page shows a row; 0 for none.
-    """
-
-    env: str
-    low: float
-    high: float
-    env_params: dict[str, Any] = dataclasses.field(default_factory=dict)
-    metrics: tuple[str, ...] = ()
-    strip: int = 0
-
-
-@dataclasses.dataclass(frozen=True)
-class Entry:
-    """An agent of a suite: how long it is trained, and where, if not everywhere. `minutes`: what a
-    world took on two cores of a common machine, for the plan."""
-
-    algorithm: str
-    steps: int
-    seeds: int
-    minutes: float
-    agent: dict[str, Any] = dataclasses.field(default_factory=dict)
-    worlds: tuple[str, ...] = ()
-
-
-@dataclasses.dataclass(frozen=True)
-class Published:
-    """What others report, with their own budget."""
-
-    who: str
-    steps: int
-    returns: dict[str, float]
-
-
-@dataclasses.dataclass(frozen=True)
-class Suite:
-    """Agents and worlds of a benchmark. `episodes`: of each evaluation."""
-
-    name: str
-    title: str
-    text: str
-    episodes: int
-    worlds: dict[str, World]
-    agents: dict[str, Entry]
-    published: tuple[Published, ...] = ()
-
-
-@dataclasses.dataclass(frozen=True)
-class Run:
-    """An agent in a world, with all of its seeds: one run folder."""
-
-    agent: str
-    world: str
-    config: Experiment
-    minutes: float
-
-    @property
-    def folder(self) -> Path:
-        return Path(self.config.out) / self.config.name
 
 
 def main(argv: Sequence[str]) -> int:
@@ -114,11 +48,13 @@ def main(argv: Sequence[str]) -> int:
         if options.plan:
             return 0
         for run in chosen:
+            code = commit(ROOT)
+            known = finished(run) and (run.agent, run.world) in map(place, records(suite))
             train(run)
-            if not options.seeds:
-                record(suite, run)
-                write_page(suite)
-    write_page(suite)
+            if not options.seeds and not known:  # what is known keeps its commit and its date
+                record(suite, run, code)
+                page.write(suite, records(suite), PAGES)
+    page.write(suite, records(suite), PAGES)
     return 0
 
 
@@ -135,111 +71,39 @@ def parsed(argv: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-# --------------------------------------------------------------------------------- what to run
-
-
-def read(name: str) -> Suite:
-    """The suite of a file, or of that name. Raises `UserError` for what is none."""
-    path = Path(name) if configuration.is_file(name) else SUITES / f"{name}.yaml"
-    if not path.exists():
-        raise unknown("suite", name, sorted(x.stem for x in SUITES.glob("*.yaml")))
-    data = configuration.load(path)
-    fields = {x.name for x in dataclasses.fields(Suite)} - {"name"}
-    for key in data:
-        if key not in fields:
-            raise unknown(f"key of the suite '{path}'", key, fields)
-    make = lambda kind, what, values: {
-        key: _made(kind, f"{what} '{key}' of '{path}'", value) for key, value in values.items()
-    }
-    published = [
-        _made(Published, f"a published result of '{path}'", x) for x in data.pop("published", [])
-    ]
-    data["worlds"] = make(World, "the world", data.get("worlds", {}))
-    data["agents"] = make(Entry, "the agent", data.get("agents", {}))
-    return _made(
-        Suite, f"the suite '{path}'", data | {"name": path.stem, "published": tuple(published)}
-    )
-
-
-def _made(kind: type, what: str, values: Any) -> Any:
-    known = {x.name: x for x in dataclasses.fields(kind)}
-    for key in values:
-        if key not in known:
-            raise unknown(f"setting of {what}", key, known)
-    try:
-        return kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
-    except TypeError as error:
-        raise UserError(f"Of {what} something is missing: {error}.") from None
-
-
-def runs(
-    suite: Suite, agents: Sequence[str] = (), worlds: Sequence[str] = (), seeds: int = 0
-) -> list[Run]:
-    """What is trained, in the order of the suite. Raises `UserError` for names that are not in
-    it."""
-    for what, names, known in (("agent", agents, suite.agents), ("world", worlds, suite.worlds)):
-        for name in names:
-            if name not in known:
-                raise unknown(f"{what} of the suite '{suite.name}'", name, known)
-    found = []
-    for agent, entry in suite.agents.items():
-        for world in entry.worlds or suite.worlds:
-            if world not in suite.worlds:
-                raise unknown(
-                    f"world of '{agent}' in the suite '{suite.name}'", world, suite.worlds
-                )
-            if (agents and agent not in agents) or (worlds and world not in worlds):
-                continue
-            number = seeds or entry.seeds
-            place, more = suite.worlds[world], f"-{seeds}-seeds" if seeds else ""
-            config = configuration.experiment(
-                {
-                    "algorithm": entry.algorithm,
-                    "env": place.env,
-                    "env_params": place.env_params,
-                    "steps": entry.steps,
-                    "seeds": number,
-                    "evaluate_every": entry.steps // EVALUATIONS,
-                    "evaluate_episodes": suite.episodes,
-                    "out": str(Path("runs") / "benchmarks" / suite.name),
-                    "name": f"{run_folder.slug(agent)}-{run_folder.slug(world)}{more}",
-                    "agent": entry.agent,
-                }
-            )
-            found.append(Run(agent, world, config, entry.minutes * number / entry.seeds))
-    return found
-
-
 def plan(chosen: Sequence[Run]) -> str:
     """What is still to be trained, a line each, and how long it takes."""
-    from jaxrl.runtime import continuing
-
     lines, left = [], 0.0
     for run in chosen:
-        finished = run.folder.exists() and continuing.is_finished(run.folder)
-        left += 0 if finished else run.minutes
-        state = "done" if finished else f"{run.minutes:.0f} min"
+        done = finished(run)
+        left += 0 if done else run.minutes
+        state = "done" if done else f"{run.minutes:.0f} min"
         steps = f"{run.config.steps:,} steps, {run.config.seeds} seeds"
         lines.append(f"{run.agent:16} {run.world:20} {steps:30} {state}")
     return "\n".join([*lines, f"{left / 60:.1f} hours on two cores are left."])
 
 
+def finished(run: Run) -> bool:
+    from jaxrl.runtime import continuing
+
+    return run.folder.exists() and continuing.is_finished(run.folder)
+
+
 def train(run: Run) -> None:
-    """Train, or go on with, what is not finished."""
+    """Train, or go on with, what is not finished. Raises `UserError` where its folder is of other
+    settings."""
     from jaxrl.runtime import training
 
     config = run.config
     if run.folder.exists():
-        config = dataclasses.replace(run_folder.read_config(run.folder), resume=str(run.folder))
+        generator = run_folder.read_config(run.folder).generator
+        config = dataclasses.replace(config, resume=str(run.folder), generator=generator)
     training.train(config)
 
 
-# --------------------------------------------------------------------------------- what came out
-
-
-def record(suite: Suite, run: Run) -> None:
-    """Put a finished run's curve and what made it into the suite's records, in place of an older
-    one."""
+def record(suite: Suite, run: Run, code: str) -> None:
+    """Put a finished run's curve and what made it, the commit `code` among it, into the suite's
+    records, in place of an older one."""
     from jaxrl.runtime import log
 
     rows = log.read(run.folder / "metrics.jsonl", "evaluation", print)
@@ -257,32 +121,30 @@ def record(suite: Suite, run: Run) -> None:
         "versions": summary["versions"],
         "device": summary["device"],
         "generator": summary["generator"],
-        "commit": commit(ROOT),
+        "commit": code,
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
     }
-    same = lambda old: (old["agent"], old["world"]) == (run.agent, run.world)
-    kept = [old for old in records(suite) if not same(old)]
+    kept = [old for old in records(suite) if place(old) != place(found)]
     path = PAGES / f"{suite.name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = ",\n".join(json.dumps(log.jsonable(x)) for x in [*kept, found])
     path.write_text(f"[\n{lines}\n]\n")
     if world.strip:
-        draw(run, world.strip, PAGES / strip_of(suite, run.agent, run.world))
+        draw(run, found, world.strip, PAGES / page.strip_of(suite, run.agent, run.world))
 
 
-def strip_of(suite: Suite, agent: str, world: str) -> str:
-    return f"{suite.name}-{world}-{run_folder.slug(agent)}.png"
+def place(found: Record) -> tuple[str, str]:
+    return found["agent"], found["world"]
 
 
-def draw(run: Run, every: int, path: Path) -> None:
+def draw(run: Run, found: Record, every: int, path: Path) -> None:
     """Write a strip of the policy of the seed with the median return, from the middle of a greedy
     episode on; from earlier where it ends too soon."""
     from jaxrl.core import random
     from jaxrl.evaluation import render
     from jaxrl.runtime import continuing
 
-    summary = json.loads((run.folder / "summary.json").read_text())
-    middle = np.argsort(summary["returns"])[len(summary["returns"]) // 2]
+    middle = np.argsort(page.finals(found))[run.config.seeds // 2]
     trained, policies = continuing.load_all(run.folder)
     frames = render.record(trained.env, policies[middle], random.key(0)).frames
     start = max(0, min(len(frames) // 2, len(frames) - FRAMES * every))
@@ -290,119 +152,9 @@ def draw(run: Run, every: int, path: Path) -> None:
     render.write_png(render.side_by_side(shown, HEIGHT), path)
 
 
-def records(suite: Suite) -> list[dict[str, Any]]:
+def records(suite: Suite) -> list[Record]:
     path = PAGES / f"{suite.name}.json"
     return json.loads(path.read_text()) if path.exists() else []
-
-
-def curve(found: dict[str, Any]) -> np.ndarray:
-    """The returns of a record [seeds, evaluations], NaN from where on a seed diverged."""
-    return np.asarray(found["returns"], np.float64)
-
-
-def finals(found: dict[str, Any]) -> np.ndarray:
-    """The last evaluation's return of each seed; the lowest of all where a seed diverged."""
-    last = curve(found)[:, -1]
-    return np.where(np.isfinite(last), last, np.nanmin(curve(found)))
-
-
-def write_page(suite: Suite) -> None:
-    """The suite's page, and a picture of each world's learning curves beside it."""
-    from jaxrl.evaluation.plots import learning_curves
-
-    known = {(x["agent"], x["world"]): x for x in records(suite)}
-    if not known:
-        return
-    lines = [
-        "<!-- Written by experiments/benchmark.py from the records; do not edit. -->",
-        "",
-        f"# {suite.title}",
-        "",
-        suite.text.strip(),
-        "",
-        f"Greedy returns of {suite.episodes} episodes after the last step: the interquartile mean "
-        "over seeds and its 95 % interval (stratified bootstrap; with so few seeds it is too "
-        "narrow).",
-        "",
-        "| agent | steps | seeds | " + " | ".join(suite.worlds) + " | all |",
-        "| --- |" + " ---: |" * (len(suite.worlds) + 3),
-    ]
-    for agent in suite.agents:
-        mine = {world: x for (who, world), x in known.items() if who == agent}
-        if mine:
-            lines.append(row(suite, agent, mine))
-    for one in suite.published:
-        cells = [f"{one.returns[w]:g}" if w in one.returns else "" for w in suite.worlds]
-        lines.append(f"| *{one.who}* | {one.steps:,} | | " + " | ".join(cells) + " | |")
-    for world in suite.worlds:
-        curves = {
-            agent: (x["steps"], curve(x)) for (agent, place), x in known.items() if place == world
-        }
-        if curves:
-            picture = f"{suite.name}-{world}.svg"
-            where = PAGES / picture
-            learning_curves(curves, where, title=world, ylabel="greedy return", robust=True)
-            lines += ["", f"## {world}", "", f"![Learning curves in {world}]({picture})"]
-            lines += behaviour(suite, world, [x for x in known.values() if x["world"] == world])
-    lines += ["", "## What made them", "", *made_by(known.values())]
-    (PAGES / f"{suite.name}.md").write_text("\n".join(lines) + "\n")
-
-
-def behaviour(suite: Suite, world: str, found: Sequence[dict[str, Any]]) -> list[str]:
-    """What a world says of its last episodes, a row for each agent, and a strip of each."""
-    place, lines = suite.worlds[world], []
-    if place.metrics:
-        lines += ["", "| agent | " + " | ".join(place.metrics) + " |"]
-        lines += ["| --- |" + " ---: |" * len(place.metrics)]
-        for one in found:
-            values = [np.asarray(one["metrics"][name], np.float64) for name in place.metrics]
-            cells = " | ".join(estimate(x, "{:.2f}") for x in values)
-            lines.append(f"| {one['agent']} | {cells} |")
-    for one in found if place.strip else []:
-        picture = strip_of(suite, one["agent"], world)
-        lines += ["", f"{one['agent']}, every {place.strip} steps:", ""]
-        lines += [f"![{one['agent']} in {world}]({picture})"]
-    return lines
-
-
-def row(suite: Suite, agent: str, mine: dict[str, dict[str, Any]]) -> str:
-    """A line of the table: one world each, and all of them on their common scale."""
-    cells, scores = [], []
-    for world, place in suite.worlds.items():
-        if world not in mine:
-            cells.append("")
-            continue
-        values = finals(mine[world])
-        cells.append(estimate(values, "{:.3g}"))
-        scores.append((values - place.low) / (place.high - place.low))
-    first = next(iter(mine.values()))
-    whole = len(scores) == len(suite.worlds) and len({len(x) for x in scores}) == 1
-    together = estimate(np.stack(scores, -1), "{:.2f}") if whole and len(scores) > 1 else ""
-    steps, seeds = first["config"]["steps"], first["config"]["seeds"]
-    return f"| {agent} | {steps:,} | {seeds} | " + " | ".join(cells) + f" | {together} |"
-
-
-def estimate(scores: np.ndarray, form: str) -> str:
-    """The interquartile mean of scores [seeds] or [seeds, worlds] with its interval."""
-    from jaxrl.evaluation.statistics import interquartile_mean, stratified_bootstrap
-
-    if len(scores) < 2:
-        return form.format(float(scores.mean()))
-    found = stratified_bootstrap(interquartile_mean, scores)
-    return f"{form} [{form}, {form}]".format(found.estimate, found.low, found.high)
-
-
-def made_by(found: Any) -> list[str]:
-    """The command, versions and hours of the records."""
-    found = list(found)
-    hours = sum(x["seconds"]["training"] + x["seconds"]["compiling"] for x in found) / 3600
-    versions = sorted({f"jax {x['versions']['jax']}" for x in found})
-    commits = sorted({x["commit"] for x in found})
-    return [
-        f"{len(found)} runs, {hours:.1f} hours, {', '.join(versions)}, commits "
-        f"{', '.join(commits)}. Settings and every seed's curve are in the file of the same name "
-        "that ends in `.json`.",
-    ]
 
 
 if __name__ == "__main__":

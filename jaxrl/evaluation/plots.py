@@ -333,7 +333,11 @@ def _curve(label: str, steps: ArrayLike, values: ArrayLike) -> tuple[np.ndarray,
 
 
 def _write(figure, path: Path | str):
+    import matplotlib
+
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
+    # The same picture is the same file: an SVG has a date and names by chance otherwise.
+    with matplotlib.rc_context({"svg.hashsalt": "jaxrl"}):
+        figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
     return figure

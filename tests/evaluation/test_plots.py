@@ -196,3 +196,9 @@ plots.learning_curves(dict(a=([0, 1], [[0, 1]])), {str(tmp_path / "a.png")!r})
 assert "matplotlib" in sys.modules and "matplotlib.pyplot" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_the_same_picture_is_the_same_svg(tmp_path):
+    for name in ("a.svg", "b.svg"):
+        plots.learning_curves({"a": (STEPS, np.ones((2, len(STEPS))))}, tmp_path / name)
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()

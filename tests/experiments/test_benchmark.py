@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 from experiments import benchmark
+from experiments.suites.suite import SUITES
 from jaxrl import envs
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
@@ -88,8 +89,15 @@ def test_runs_make_records_and_a_page_and_are_not_run_twice(suite, tmp_path, cap
     benchmark.main([suite, "--plan"])
     assert capsys.readouterr().out.count("done") == 2
     before = (tmp_path / "runs/benchmarks/two/DQN-catch/metrics.jsonl").read_bytes()
+    records = tmp_path / "pages" / "two.json"
+    records.write_text(records.read_text().replace(found[1]["commit"], "of then"))
     benchmark.main([suite, "--agents", "DQN"])
     assert (tmp_path / "runs/benchmarks/two/DQN-catch/metrics.jsonl").read_bytes() == before
+    assert json.loads(records.read_text())[1]["commit"] == "of then"  # not of now
+    path = tmp_path / "two.yaml"
+    path.write_text(path.read_text().replace("batch_size: 4", "batch_size: 8"))
+    with pytest.raises(UserError, match="batch_size is 8 here and 4"):
+        benchmark.main([suite, "--agents", "DQN"])
 
 
 @pytest.mark.parametrize(
@@ -116,7 +124,7 @@ def test_a_suite_that_says_too_little_or_too_much(suite, tmp_path):
         benchmark.main(["nowhere", "--plan"])
 
 
-@pytest.mark.parametrize("path", sorted(benchmark.SUITES.glob("*.yaml")), ids=lambda x: x.stem)
+@pytest.mark.parametrize("path", sorted(SUITES.glob("*.yaml")), ids=lambda x: x.stem)
 def test_every_suite_can_be_trained(path):
     """Its worlds exist and say what is asked of them; its agents can be built."""
     suite = benchmark.read(str(path))
