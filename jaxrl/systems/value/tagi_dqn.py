@@ -16,14 +16,14 @@ import jax.numpy as jnp
 
 from jaxrl import losses
 from jaxrl.core.examples import example_timestep
+from jaxrl.core.hyper import WIDE
 from jaxrl.core.types import Batch, Environment
 from jaxrl.kit import Net, Part, Recipe, System, group, hyper, static
 from jaxrl.kit.acting import legal
 from jaxrl.kit.groups import Replay
 from jaxrl.networks.heads import check_discrete
 from jaxrl.networks.tagi import Normal, Tagi
-
-MANY = 2**14
+from jaxrl.systems.value import dqn as dqn_
 
 
 @group
@@ -31,7 +31,7 @@ class Config:
     """Settings of TAGI-DQN. Where no source is named, the default is ours."""
 
     replay: Replay = Replay(batch_size=32)
-    hidden: tuple[int, ...] = static((64, 64), low=1, high=MANY)
+    hidden: tuple[int, ...] = static((64, 64), low=1, high=WIDE)
     """Widths of the hidden layers; none for values that are linear in what is observed."""
     gain: float = static(1.0, above=0)
     """Of the weights' standard deviations at first."""
@@ -97,14 +97,4 @@ def check(env: Environment, config: Config, name: str) -> None:
 
 tagi_dqn = System("tagi_dqn", Config, recipe, check=check)
 
-TINY = {
-    "env": "cartpole",
-    "num_envs": 4,
-    "num_steps": 2,
-    "updates": 2,
-    "batch_size": 8,
-    "capacity": 64,
-    "warmup": 16,
-    "num_shards": 4,
-    "hidden": (5, 4),
-}
+TINY = {name: value for name, value in dqn_.TINY.items() if name != "period"}
