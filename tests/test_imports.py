@@ -30,6 +30,8 @@ ALLOWED = {
     "datasets": LOW | {"evaluation", "systems.policy_gradient"},
     "systems": LOW | {"exact", "evaluation", "datasets"},
     "runtime": {"*"},
+    "benchmarks": {"*"},
+    "commands": {"*"},
 }
 
 

@@ -14,10 +14,7 @@ from typing import Any
 import processes
 import report
 
-if str(processes.REPOSITORY) not in sys.path:  # run as a script, only this folder is there
-    sys.path.append(str(processes.REPOSITORY))
-
-from experiments.evidence.records import commit
+from jaxrl.runtime.git import commit
 
 WORKERS = Path(__file__).resolve().parent / "workers"
 

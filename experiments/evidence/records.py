@@ -16,6 +16,7 @@ from experiments.evidence import digests
 from experiments.evidence.declare import Check, Claim, Exact
 from experiments.evidence.digests import as_json, changed, digest, hashed, seed_roots
 from jaxrl.core.errors import UserError
+from jaxrl.runtime import git
 
 FORMAT = 2  # of a record; those from before the harness have none
 RESULTS = "experiments/systems/results.jsonl"
@@ -57,38 +58,19 @@ def interrupted(records: Sequence[Mapping[str, Any]], id: str) -> dict[str, Any]
 # ------------------------------------------------------------------------------- registration
 
 
-def _git(root: Path, *words: str) -> str:
-    command = ("git", *words)
-    return subprocess.run(command, cwd=root, check=True, capture_output=True, text=True).stdout
-
-
-def _changes(root: Path) -> str:
-    """Files of the code that differ from the commit, a line each."""
-    return _git(root, "status", "--porcelain", "--", "jaxrl", "experiments", f":!{RESULTS}")
-
-
-def commit(root: Path) -> str:
-    """The commit that is checked out, with a + where code differs from it; "?" without git."""
-    try:
-        head = _git(root, "rev-parse", "--short=12", "HEAD").strip()
-        return head + ("+" if _changes(root) else "")
-    except (OSError, subprocess.CalledProcessError):
-        return "?"
-
-
 def registered(path: Path, root: Path) -> str:
     """The digest of a check that may be run for the record. Raises `UserError` unless the commit
     that is checked out holds it, and nothing else that may change a result differs from it."""
 
     def committed(path: Path) -> str:
         try:
-            return _git(root, "show", f"HEAD:{path.relative_to(root).as_posix()}")
+            return git.git(root, "show", f"HEAD:{path.relative_to(root).as_posix()}")
         except subprocess.CalledProcessError:
             raise FileNotFoundError(path) from None
 
     name, now = path.relative_to(root).as_posix(), digest(path)
     try:
-        changes = _changes(root)
+        changes = git.changes(root, RESULTS)
     except (OSError, subprocess.CalledProcessError):
         raise UserError(
             f"A check is registered by a commit, and git knows none at {root}."
@@ -166,7 +148,7 @@ def circumstances(root: Path) -> dict[str, Any]:
     from jaxrl.core import random
 
     return {
-        "commit": commit(root),
+        "commit": git.commit(root, RESULTS),
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "jax": jax.__version__,
         "jaxrl": jaxrl.__version__,

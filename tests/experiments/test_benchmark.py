@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from experiments import benchmark
-from experiments.suites.suite import SUITES
 from jaxrl import envs
+from jaxrl.benchmarks.suite import SUITES
+from jaxrl.commands import benchmark
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
 from jaxrl.runtime import building
@@ -48,7 +48,6 @@ published:
 
 @pytest.fixture
 def suite(tmp_path, monkeypatch):
-    monkeypatch.setattr(benchmark, "PAGES", tmp_path / "pages")
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "two.yaml"
     path.write_text(SUITE)
@@ -70,8 +69,8 @@ def test_a_plan_says_runs_and_hours(suite, capsys):
 def test_runs_make_records_and_a_page_and_are_not_run_twice(suite, tmp_path, capsys):
     benchmark.main([suite, "--agents", "PPO", "--worlds", "bandit"])
     benchmark.main([suite, "--agents", "DQN"])
-    page = (tmp_path / "pages" / "two.md").read_text()
-    found = json.loads((tmp_path / "pages" / "two.json").read_text())
+    page = (tmp_path / "docs" / "benchmarks" / "two.md").read_text()
+    found = json.loads((tmp_path / "docs" / "benchmarks" / "two.json").read_text())
     assert [(x["agent"], x["world"]) for x in found] == [("PPO", "bandit"), ("DQN", "catch")]
     returns = np.asarray(found[0]["returns"])
     assert returns.shape == (3, len(found[0]["steps"])) and found[0]["steps"][-1] >= 400
@@ -79,17 +78,17 @@ def test_runs_make_records_and_a_page_and_are_not_run_twice(suite, tmp_path, cap
     middle = float(re.findall(r"[-\d.]+", line.split("|")[5])[0])
     np.testing.assert_allclose(middle, returns[:, -1].mean(), atol=0.01)  # 3 seeds: none is cut
     assert "| *somebody* | 10 | |  | 0.5 | |" in page and "two-bandit.svg" in page
-    assert (tmp_path / "pages" / "two-catch.svg").exists()
+    assert (tmp_path / "docs" / "benchmarks" / "two-catch.svg").exists()
     length = np.asarray(found[1]["metrics"]["length"])
     assert length.shape == (2,) and f"| DQN | {length.mean():.2f} [" in page
-    picture = Image.open(tmp_path / "pages" / "two-catch-DQN.png")
+    picture = Image.open(tmp_path / "docs" / "benchmarks" / "two-catch-DQN.png")
     assert picture.height == benchmark.HEIGHT and picture.width > 4 * picture.height
     assert "![DQN in catch](two-catch-DQN.png)" in page
     capsys.readouterr()
     benchmark.main([suite, "--plan"])
     assert capsys.readouterr().out.count("done") == 2
     before = (tmp_path / "runs/benchmarks/two/DQN-catch/metrics.jsonl").read_bytes()
-    records = tmp_path / "pages" / "two.json"
+    records = tmp_path / "docs" / "benchmarks" / "two.json"
     records.write_text(records.read_text().replace(found[1]["commit"], "of then"))
     benchmark.main([suite, "--agents", "DQN"])
     assert (tmp_path / "runs/benchmarks/two/DQN-catch/metrics.jsonl").read_bytes() == before

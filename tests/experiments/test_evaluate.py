@@ -7,7 +7,7 @@ import pytest
 import scipy.stats
 from PIL import Image, ImageSequence
 
-from experiments import evaluate as script
+from jaxrl.commands import evaluate as script
 from jaxrl.runtime import command_line
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from experiments import evaluate as evaluate_script
+from jaxrl.commands import evaluate as evaluate_script
 from jaxrl.runtime import command_line
 from tests.runtime import tiny
 

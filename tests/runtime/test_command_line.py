@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments import evaluate as evaluate_script
-from experiments import sweep as sweep_script
-from experiments import train as train_script
+from jaxrl.commands import evaluate as evaluate_script
+from jaxrl.commands import sweep as sweep_script
+from jaxrl.commands import train as train_script
 from jaxrl.core.errors import UserError
 from jaxrl.runtime import command_line, configuration
 from jaxrl.systems import registry

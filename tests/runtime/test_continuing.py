@@ -8,9 +8,9 @@ import sys
 import pytest
 import yaml
 
-from experiments import evaluate as evaluate_script
 from experiments import export_rule as export_script
 from jaxrl import runtime
+from jaxrl.commands import evaluate as evaluate_script
 from jaxrl.core.errors import UserError
 from jaxrl.runtime import checkpoint_files, command_line, configuration, continuing, run_folder
 from jaxrl.runtime import training as training_module

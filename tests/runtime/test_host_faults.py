@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments import train as train_script
+from jaxrl.commands import train as train_script
 from jaxrl.core import random
 from jaxrl.runtime import command_line, configuration, host, load, run_folder, training
 from tests.runtime import faulty, tiny

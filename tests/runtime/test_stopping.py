@@ -186,7 +186,7 @@ def test_memory_that_runs_out_at_the_start_leaves_nothing(tmp_path, capsys, monk
 HUNGRY = """
 import re, resource, sys
 from pathlib import Path
-from experiments import train
+from jaxrl.commands import train
 from jaxrl.runtime import command_line
 
 settings, out = sys.argv[1:]
@@ -254,7 +254,7 @@ def test_a_run_whose_log_is_deleted(tmp_path, capsys, before_update, monkeypatch
 
 FILES_OF_A_SIZE = """
 import resource, sys
-from experiments import train
+from jaxrl.commands import train
 from jaxrl.runtime import command_line
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (150_000, -1))

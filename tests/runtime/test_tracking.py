@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments import train as train_script
+from jaxrl.commands import train as train_script
 from jaxrl.runtime import command_line, continuing, tracking
 from jaxrl.runtime import log as logs
 from jaxrl.runtime.display import Display

@@ -12,8 +12,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from experiments import sweep as sweep_script
-from experiments import train as train_script
+from jaxrl.commands import sweep as sweep_script
+from jaxrl.commands import train as train_script
 from jaxrl.runtime import checkpoints, command_line, configuration, run_folder
 from jaxrl.runtime.configuration import Experiment
 

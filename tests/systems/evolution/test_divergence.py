@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments import train as train_script
+from jaxrl.commands import train as train_script
 from jaxrl.core import metrics as m
 from jaxrl.core import random
 from jaxrl.core.hyper import replace_hyper, without_hyper

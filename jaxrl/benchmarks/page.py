@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.suites.suite import Suite
+from jaxrl.benchmarks.suite import Suite
 from jaxrl.evaluation.plots import learning_curves
 from jaxrl.evaluation.statistics import interquartile_mean, stratified_bootstrap
 from jaxrl.runtime import run_folder
@@ -33,7 +33,7 @@ def write(suite: Suite, records: Sequence[Record], folder: Path) -> None:
     if not known:
         return
     lines = [
-        "<!-- Written by experiments/benchmark.py from the records; do not edit. -->",
+        "<!-- Written by `jaxrl benchmark` from the records; do not edit. -->",
         "",
         f"# {suite.title}",
         "",

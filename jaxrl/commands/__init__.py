@@ -1,0 +1,1 @@
+"""The commands of `jaxrl`, a file each with a function `main(argv)`."""

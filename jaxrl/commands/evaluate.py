@@ -1,0 +1,129 @@
+"""Evaluate a trained run: `jaxrl evaluate runs/ppo-cartpole-0001`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from jaxrl.core.errors import UserError, unknown
+from jaxrl.runtime import command_line, configuration
+from jaxrl.runtime.configuration import Setting
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """How a run is evaluated."""
+
+    episodes: int = 100
+    """Complete episodes of each seed, for each way of acting."""
+    env: str = ""
+    """An environment other than the one that was trained in."""
+    env_params: dict[str, Setting] = dataclasses.field(default_factory=dict)
+    """Its settings, such as game=tic_tac_toe; without env, what differs from the one that was
+    trained in."""
+    max_steps: int | None = None
+    """Where to cut episodes of an environment without a time limit."""
+    seed: int = 0
+    """Seed of the episodes."""
+    member: int = 0
+    """Which seed's policy is rendered."""
+    render: str = "gif"
+    """gif, png (the last frame) or none: a picture of one greedy episode."""
+    out: str = ""
+    """Where results are written; the run's own folder if empty."""
+    trust: bool = False
+    """Import the code from outside of jaxrl that the run names: importing it runs it."""
+
+
+def main(argv: Sequence[str]) -> int:
+    files, options = command_line.split(argv, command_line.kinds_of(Options), _is_folder)
+    if "help" in options or "h" in options or len(files) != 1:
+        if not options.keys() & {"help", "h"}:
+            raise UserError(f"jaxrl evaluate needs one run folder, got {len(files)}; see --help.")
+        import tyro
+
+        description = "Evaluate a run: jaxrl evaluate RUN [options]"
+        tyro.cli(Options, args=["--help"], description=description)
+    config = configuration.override(Options(), command_line.nest(options, Options()))
+    if config.render not in ("gif", "png", "none"):
+        raise unknown("value of --render", config.render, ("gif", "png", "none"))
+    for name, smallest in {"episodes": 1, "seed": 0, "member": 0}.items():
+        if getattr(config, name) < smallest:
+            raise UserError(f"{name} is {getattr(config, name)}; it must be at least {smallest}.")
+    evaluate(Path(files[0]), config)
+    return 0
+
+
+def _is_folder(word: str) -> bool:
+    """Whether a word on the command line is that of a run's folder, which may not exist."""
+    return Path(word).is_dir() or ("/" in word and "=" not in word)
+
+
+def evaluate(folder: Path, config: Options) -> None:
+    import jax
+    import numpy as np
+
+    from jaxrl.core import metrics as m
+    from jaxrl.core import random
+    from jaxrl.evaluation import render
+    from jaxrl.evaluation.evaluate import evaluate as compiled
+    from jaxrl.evaluation.statistics import metric_interval
+    from jaxrl.runtime import host
+    from jaxrl.runtime.building import elsewhere, prepare
+    from jaxrl.runtime.continuing import load_all
+
+    typed = configuration.foreign({"env": config.env, "env_params": config.env_params})
+    trained, policies = load_all(folder, config.trust or typed)
+    if config.member >= len(policies):
+        raise UserError(f"member is {config.member}; it must be 0 to {len(policies) - 1}.")
+    prepare(trained.config)
+    env = elsewhere(trained.config, trained.env, config.env, config.env_params)
+    play = host.evaluate if host.on_host(env) else compiled
+    out = Path(config.out) if config.out else folder
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"'{out}' cannot be written: {error.strerror}.") from error
+    if not os.access(out, os.W_OK):
+        raise UserError(f"'{out}' cannot be written.")
+    key = random.key(config.seed, trained.config.generator)
+    results: dict[str, dict] = {}
+    for how in ("greedy", "stochastic"):
+        episodes = [
+            play(env, policy, jax.random.fold_in(key, i), config.episodes, how == "greedy",
+                 config.max_steps)
+            for i, policy in enumerate(policies)
+        ]  # fmt: skip
+        measured = {
+            **m.by_agent("return", np.stack([e.returns for e in episodes]), batch=2),
+            "length": [e.lengths for e in episodes],
+            "finished": [e.finished for e in episodes],
+        } | {name: [e.metrics[name] for e in episodes] for name in episodes[0].metrics}
+        results[how] = {}
+        for name, values in measured.items():
+            # Seeds are independent runs, so they are what an interval is over; a single seed's
+            # interval is over its episodes.
+            values = np.asarray(values, float).reshape(len(policies), config.episodes)
+            runs = values.mean(1) if len(policies) > 1 else values[0]
+            mean, low, high = metric_interval(name, runs)
+            known = bool(np.isfinite(low))  # of a single number it is unknown
+            interval = [low, high] if known else None
+            results[how][name] = {"mean": mean, "interval": interval, "seeds": len(policies)}
+            spread = f"   95 % interval {low:.4g} to {high:.4g}" if known else ""
+            print(f"{how:>10} {name:<12} {mean:10.4g}{spread}")
+    record = {"env": env.name, "step": trained.step, "episodes": config.episodes, **results}
+    (out / "evaluation.json").write_text(json.dumps(record, indent=2))
+    over = f"{len(policies)} seeds" if len(policies) > 1 else f"{config.episodes} episodes"
+    print(f"{config.episodes} episodes for each seed; intervals over {over}.")
+    print(f"Written to {out / 'evaluation.json'}")
+    if config.render != "none" and env.render is not None:
+        episode = render.record(env, policies[config.member], key, max_steps=config.max_steps)
+        path = out / f"episode.{config.render}"
+        if config.render == "gif":
+            render.write_gif(episode.frames, path, episode.fps)
+        else:
+            render.write_png(episode.frames[-1], path)
+        print(f"One greedy episode: {path}")
