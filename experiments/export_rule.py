@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jaxrl.core.errors import UserError
-from jaxrl.runtime import command_line, configuration
+from jaxrl.runtime import command_line
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,15 +26,11 @@ class Options:
 
 
 def main(argv: Sequence[str]) -> int:
-    kinds = command_line.kinds_of(Options)
-    files, options = command_line.split(argv, kinds, lambda word: True)
-    if options.keys() & {"help", "h"}:
-        print(__doc__)
-        return 0
-    config = configuration.override(Options(), command_line.nest(options, Options()))
-    if len(files) != 2:
-        raise UserError("export_rule.py needs a run folder and the file to write; see --help.")
-    export(Path(files[0]), Path(files[1]), config)
+    usage = "export_rule.py RUN FILE [options]"
+    (run, file), config = command_line.places_and_options(
+        argv, Options, usage, lambda word: True, places=2
+    )
+    export(Path(run), Path(file), config)
     return 0
 
 

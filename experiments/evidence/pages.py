@@ -15,6 +15,7 @@ from experiments.evidence.system_page import system_page
 from experiments.evidence.words import NOTE, clip, escape, name_of, number, table
 
 FOLDER = "docs/systems"
+CLAIMS = "jaxrl/systems/claims.tsv"  # what `jaxrl list systems` says, also where the pages are not
 CLAIM = 90  # characters of a claim in a list
 READING = (
     "A clause compares two sides, seed by seed: *better* by more than a margin, *not worse* by a "
@@ -80,7 +81,11 @@ def write(
 
 def pages(systems: Sequence[System]) -> dict[str, str]:
     """The text of every page and picture, by its path from the root."""
-    made = {"SYSTEMS.md": summary(systems), f"{FOLDER}/failures.md": failures(systems)}
+    made = {
+        "SYSTEMS.md": summary(systems),
+        f"{FOLDER}/failures.md": failures(systems),
+        CLAIMS: claims(systems),
+    }
     for track, group in by_track(systems).items():
         made[f"{FOLDER}/{track}.md"] = track_page(track, group)
         drawn = {s.id: known.effects(s) for s in group if known.effects(s)}
@@ -174,6 +179,12 @@ def line(system: System) -> str:
     found = known.marks(system)
     parts += [f"*{', '.join(found)}*"] if found else []
     return " · ".join(parts)
+
+
+def claims(systems: Sequence[System]) -> str:
+    """Verdict, name and claim, a line each."""
+    ordered = (system for group in by_track(systems).values() for system in group)
+    return "".join(f"{s.standing.verdict}\t{s.id}\t{s.check['claim']}\n" for s in ordered)
 
 
 def failures(systems: Sequence[System]) -> str:

@@ -39,21 +39,14 @@ class Options:
 
 
 def main(argv: Sequence[str]) -> int:
-    files, options = command_line.split(argv, command_line.kinds_of(Options), _is_folder)
-    if "help" in options or "h" in options or len(files) != 1:
-        if not options.keys() & {"help", "h"}:
-            raise UserError(f"jaxrl evaluate needs one run folder, got {len(files)}; see --help.")
-        import tyro
-
-        description = "Evaluate a run: jaxrl evaluate RUN [options]"
-        tyro.cli(Options, args=["--help"], description=description)
-    config = configuration.override(Options(), command_line.nest(options, Options()))
+    usage = "jaxrl evaluate RUN [options]"
+    (folder,), config = command_line.places_and_options(argv, Options, usage, _is_folder)
     if config.render not in ("gif", "png", "none"):
         raise unknown("value of --render", config.render, ("gif", "png", "none"))
     for name, smallest in {"episodes": 1, "seed": 0, "member": 0}.items():
         if getattr(config, name) < smallest:
             raise UserError(f"{name} is {getattr(config, name)}; it must be at least {smallest}.")
-    evaluate(Path(files[0]), config)
+    evaluate(Path(folder), config)
     return 0
 
 

@@ -11,7 +11,7 @@ from jaxrl.runtime import command_line, configuration
 
 
 def main(argv: Sequence[str]) -> int:
-    vary, rest = command_line.take(argv, "vary", configuration.is_file)
+    vary, rest = command_line.take(argv, "vary", configuration.is_named)
     config = command_line.experiment(
         rest,
         "Sweep: jaxrl sweep [CONFIG] --vary agent.NAME=V1,V2,... [--vary ...] [options]. "

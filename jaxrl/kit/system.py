@@ -1,4 +1,4 @@
-"""From a recipe to what `experiments/train.py` trains."""
+"""From a recipe to what a run trains."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import optax
 from jax.core import Tracer
 
-from jaxrl.core import hyper, learn
+from jaxrl.core import hyper, learn, settings
 from jaxrl.core.errors import unknown
 from jaxrl.core.settings import Static
 from jaxrl.core.types import Agent, Algorithm, Environment, Source
@@ -43,6 +43,12 @@ class System:
     updates: Callable[[Any], int] = lambda config: getattr(source_group(config), "updates", 1)
     check: Callable[[Environment, Any, str], None] = lambda env, config, name: None
 
+    def configured(self, config: Any = None) -> Any:
+        """A `Config`, from one or from what differs from its defaults."""
+        if config is None or isinstance(config, Mapping):
+            return settings.replace(self.Config(), config or {})
+        return config
+
     def __call__(
         self,
         env: Environment,
@@ -52,13 +58,15 @@ class System:
     ) -> Algorithm:
         """The algorithm. The same arguments give the same object.
 
+        config: a `Config`, or what differs from its defaults, by unique endings of names:
+            `{"num_envs": 64, "optimizer.learning_rate": 1e-3}`.
         networks, optimizers: by the names of the agent's parts, flax modules and optax
             transformations in the place of its own. A module takes the inputs of the one that it
             replaces; what a transformation gives is multiplied by the step size.
 
         Raises `UserError` where env and config do not fit, and for parts that do not exist.
         """
-        config = self.Config() if config is None else config
+        config = self.configured(config)
         parts = tuple(sorted(networks.items())), tuple(sorted(optimizers.items()))
         return _build(self, env, config, *parts)
 
@@ -70,7 +78,7 @@ class System:
         optimizers: Mapping[str, optax.GradientTransformation] = {},
     ) -> Agent:
         """Its agent alone, without normalizations."""
-        config = self.Config() if config is None else config
+        config = self.configured(config)
         hyper.check(config)
         self.check(env, config, self.name)
         # What is built is kept, also where a trace asks for it first: its arrays are no tracers.

@@ -1,4 +1,4 @@
-"""Command lines: `[CONFIG.yaml] --name value ...`, errors as one sentence with exit code 2."""
+"""Command lines: `[CONFIG] --name value ...`, errors as one sentence with exit code 2."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 
@@ -17,6 +17,8 @@ from jaxrl.core import plugins
 from jaxrl.core.errors import UserError, unknown
 from jaxrl.runtime import configuration
 from jaxrl.runtime.configuration import Experiment, Trust
+
+T = TypeVar("T")
 
 
 class Stopped(Exception):
@@ -76,7 +78,7 @@ def experiment(argv: Sequence[str], description: str) -> Experiment:
     jaxrl that the run names is trusted if `--trust` is given, or if it is named here or in the
     configuration file as well. Raises `UserError` for whatever is not understood.
     """
-    files, options = split(argv, kinds_of(Experiment), configuration.is_file)
+    files, options = split(argv, kinds_of(Experiment), configuration.is_named)
     if len(files) > 1:
         raise UserError(f"One configuration file is expected, got {', '.join(files)}.")
     data = configuration.read(files[0]) if files else {}
@@ -97,6 +99,22 @@ def experiment(argv: Sequence[str], description: str) -> Experiment:
     if "help" in options or "h" in options:
         show_help(base, description)
     return configuration.experiment(nest(options, base), base)
+
+
+def places_and_options(
+    argv: Sequence[str], kind: type[T], usage: str, is_place: Callable[[str], bool], places: int = 1
+) -> tuple[list[str], T]:
+    """What `argv` names (as many as `places`), and its options as a `kind`, a dataclass whose
+    fields have defaults; prints them and exits on `--help`. is_place: as for `split`.
+
+    Raises `UserError` for whatever is not understood; `usage` says how it is meant.
+    """
+    found, options = split(argv, kinds_of(kind), is_place)
+    if options.keys() & {"help", "h"}:
+        _help(kind, kind(), usage)
+    if len(found) != places:
+        raise UserError(f"Got {len(found)} names ({', '.join(found) or 'none'}); usage: {usage}.")
+    return found, configuration.override(kind(), nest(options, kind()))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -230,12 +248,11 @@ def _value(name: str, words: list[str], kind: Any) -> Any:
 
 def show_help(base: Experiment, description: str) -> typing.NoReturn:
     """Print every option with its default and meaning, and exit with code 0."""
+    _help(Experiment[type(base.agent)], base, description)  # type: ignore[misc]
+
+
+def _help(kind: Any, base: Any, description: str) -> typing.NoReturn:
     import tyro
 
-    tyro.cli(
-        Experiment[type(base.agent)],  # type: ignore[misc]
-        default=base,
-        args=["--help"],
-        description=description,
-    )
+    tyro.cli(kind, default=base, args=["--help"], description=description)
     raise SystemExit(0)

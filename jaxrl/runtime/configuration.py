@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import math
 import types
 import typing
@@ -27,6 +28,9 @@ C = TypeVar("C")
 Trust = bool | frozenset[str]  # all code from outside of jaxrl, none, or what is named here
 LONGEST_NAME = 255  # of a file, in the file systems that there are
 
+PACKAGE = Path(__file__).parents[1]
+# An installed package holds the configurations; in a clone they lie beside it.
+CONFIGS = (PACKAGE if (PACKAGE / "configs").is_dir() else PACKAGE.parent) / "configs"
 STEPS = 10**15  # more than anyone waits for
 TRACKERS = ("none", "tensorboard", "wandb")  # what may show a run while it goes on
 SEEDS = 2**32  # a seed is 32 bits of a key
@@ -120,7 +124,7 @@ def load(path: str | Path) -> dict[str, Any]:
         data = yaml.load(path.read_text(), Loader=_UniqueKeys)
     except FileNotFoundError:
         raise UserError(
-            f"There is no file '{path}'; give a YAML file such as configs/ppo/cartpole.yaml."
+            f"There is no file '{path}'; give a YAML file, or a name such as ppo/cartpole."
         ) from None
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise UserError(f"'{path}' cannot be read: {' '.join(str(error).split())}.") from error
@@ -138,19 +142,40 @@ def is_file(name: str) -> bool:
     return Path(name).suffix in (".yaml", ".yml")
 
 
-def read(path: str | Path) -> dict[str, Any]:
-    """As `load`, for a file that a person wrote: its `warm_start` is looked for beside the file,
-    then from the current folder, then from this repository."""
+@functools.cache
+def shipped() -> dict[str, Path]:
+    """The configurations that come with jaxrl, such as `ppo/cartpole`."""
+    files = sorted(CONFIGS.glob("*/*.yaml"))
+    return {path.relative_to(CONFIGS).with_suffix("").as_posix(): path for path in files}
+
+
+def is_named(word: str) -> bool:
+    """Whether `word` names a configuration: a file, or one that comes with jaxrl."""
+    return is_file(word) or word in shipped()
+
+
+def find(name: str) -> Path:
+    """The file of a configuration, by its path or as one that comes with jaxrl. Raises `UserError`
+    for a name that is neither."""
+    if not is_named(name):
+        raise unknown("configuration", name, shipped())
+    return shipped().get(name, Path(name))
+
+
+def read(name: str | Path) -> dict[str, Any]:
+    """As `load`, for a configuration that `find` finds: its `warm_start` is looked for beside the
+    file, then from the current folder, then where jaxrl's own are."""
+    path = find(str(name))
     data = load(path)
     for name in ("warm_start", "warm-start"):
         if isinstance(data.get(name), str) and data[name]:
-            data[name] = _looked_for(data[name], Path(path).parent)
+            data[name] = _looked_for(data[name], path.parent)
     return data
 
 
 def _looked_for(name: str, folder: Path) -> str:
     """`name` where it is; as it stands if it is nowhere."""
-    places = (folder / name, Path(name), Path(__file__).parents[2] / name)
+    places = (folder / name, Path(name), CONFIGS.parent / name)
     return str(next((place for place in places if place.exists()), name))
 
 

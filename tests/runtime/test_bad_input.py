@@ -95,8 +95,8 @@ SWEEP = {
     "--vary agent.clip=1,2 --seeds 0": "seeds is 0",
 }
 EVALUATE = {
-    "": "needs one run folder, got 0",
-    "a b": "needs one run folder, got 2",
+    "": "Got 0 names (none); usage: jaxrl evaluate RUN",
+    "a b": "Got 2 names (a, b); usage: jaxrl evaluate RUN",
     "nowhere": "There is no run folder 'nowhere'",
     "{run} --episodes 0": "episodes is 0; it must be at least 1",
     "{run} --member 1": "member is 1; it must be 0 to 0",

@@ -1,0 +1,110 @@
+"""What there is: `jaxrl list envs`, `agents`, `configs`, `losses`, `suites` or `systems`."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import inspect
+import itertools
+import re
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from jaxrl.core.errors import UserError, unknown
+
+Line = tuple[str, str]
+
+
+def main(argv: Sequence[str]) -> int:
+    usage = f"jaxrl list {'|'.join(KINDS)} [PART OF A NAME]"
+    if {"-h", "--help"} & set(argv):
+        print(usage)
+        return 0
+    if not 1 <= len(argv) <= 2:
+        raise UserError(f"jaxrl list needs to know what; usage: {usage}.")
+    kind, part = argv[0], "".join(argv[1:])
+    if kind not in KINDS:
+        raise unknown("thing to list", kind, KINDS)
+    lines = [line for line in KINDS[kind]() if part in line[0]]
+    if not lines:
+        raise UserError(f"None of the {kind} has '{part}' in its name.")
+    width = max(len(name) for name, _ in lines)
+    for name, text in lines:
+        print(f"{name:<{width}}  {text}".rstrip())
+    return 0
+
+
+def envs() -> Iterable[Line]:
+    from jaxrl.envs.registry import BUILT_IN
+
+    for name, path in sorted(BUILT_IN.items()):
+        yield name, _sentence(_documented(*path.split(":")))
+
+
+def agents() -> Iterable[Line]:
+    from jaxrl.systems import registry
+
+    for name, path in sorted(registry.built_in().items()):
+        yield name, _sentence(_documented(path.partition(":")[0]))
+
+
+def configs() -> Iterable[Line]:
+    from jaxrl.runtime import configuration
+
+    for name, path in configuration.shipped().items():
+        lines = path.read_text(encoding="utf-8").splitlines()
+        comment = itertools.takewhile(lambda line: line.startswith("#"), lines)
+        yield name, _sentence(" ".join(line.lstrip("# ") for line in comment))
+
+
+def losses() -> Iterable[Line]:
+    from jaxrl import losses as room
+
+    for name in sorted(dir(room)):
+        value = getattr(room, name)
+        if inspect.isfunction(value) and not name.startswith("_"):
+            yield name, _sentence(inspect.getdoc(value) or "")
+
+
+def suites() -> Iterable[Line]:
+    from jaxrl.benchmarks import suite
+
+    for path in sorted(suite.SUITES.glob("*.yaml")):
+        found = suite.read(path.stem)
+        yield path.stem, f"{', '.join(found.agents)} in {', '.join(found.worlds)}"
+
+
+def systems() -> Iterable[Line]:
+    from jaxrl.systems import registry
+
+    claims = Path(registry.__file__).with_name("claims.tsv").read_text(encoding="utf-8")
+    for line in claims.splitlines():
+        verdict, name, claim = line.split("\t")
+        yield name, f"{verdict}: {claim}"
+
+
+KINDS: dict[str, Callable[[], Iterable[Line]]] = {
+    "envs": envs,
+    "agents": agents,
+    "configs": configs,
+    "losses": losses,
+    "suites": suites,
+    "systems": systems,
+}
+
+
+def _documented(module: str, attribute: str = "") -> str:
+    """The docstring of a function in a file, or else of the file: read from its text, since it
+    would take long to import them all."""
+    spec = importlib.util.find_spec(module)
+    assert spec is not None and spec.origin is not None
+    tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
+    functions = [x for x in tree.body if isinstance(x, ast.FunctionDef) and x.name == attribute]
+    found = [ast.get_docstring(node) for node in (*functions, tree)]
+    return next((text for text in found if text), "")
+
+
+def _sentence(text: str) -> str:
+    """The first sentence, in one line."""
+    paragraph = " ".join(text.partition("\n\n")[0].split())
+    return re.split(r"(?<=[a-z0-9)])\. (?=[A-Z])", paragraph)[0].rstrip(".:")

@@ -1,0 +1,129 @@
+"""The command `jaxrl` and what `import jaxrl` shows."""
+
+import importlib
+import pathlib
+import subprocess
+import sys
+
+import jax
+import pytest
+
+import jaxrl
+from jaxrl import commands
+from jaxrl.core import metrics
+from jaxrl.core.errors import UserError
+from jaxrl.runtime import configuration
+from jaxrl.systems import registry
+
+
+def test_every_command_is_a_file_and_every_file_a_command():
+    folder = pathlib.Path(commands.__file__).parent
+    assert {path.stem for path in folder.glob("[a-z]*.py")} == set(commands.COMMANDS)
+    for name in commands.COMMANDS:
+        module = importlib.import_module(f"jaxrl.commands.{name}")
+        assert callable(module.main) and module.__doc__
+
+
+def test_without_a_command_it_says_which_there_are(capsys):
+    assert commands.main([]) == commands.main(["--help"]) == 0
+    said = capsys.readouterr().out
+    assert all(f"  {name} " in said for name in commands.COMMANDS)
+    assert commands.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"jaxrl {jaxrl.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("trian", "did you mean 'train'"),
+        ("train ppo/cartpol", "did you mean 'ppo/cartpole'"),
+        ("resume", "needs the folder of a run"),
+        ("resume --quiet", "needs the folder of a run"),
+        ("list", "needs to know what"),
+        ("list environments", "envs, "),
+        ("check", "usage: jaxrl check ENV"),
+        ("check cartpol", "did you mean 'cartpole'"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(words, said):
+    with pytest.raises(UserError, match=said):
+        commands.main(words.split())
+
+
+def test_an_environment_is_checked(capsys):
+    assert commands.main(["check", "empty", "--env-params", "size=5", "--steps", "4"]) == 0
+    assert capsys.readouterr().out.startswith("empty keeps every rule")
+
+
+def test_a_run_is_resumed_as_training_resumes_it(monkeypatch, tmp_path):
+    (tmp_path / "run").mkdir()
+    configuration.write(configuration.experiment({"steps": 5}), tmp_path / "run" / "config.yaml")
+    told = []
+    monkeypatch.setattr("jaxrl.runtime.training.train", told.append)
+    commands.main(["resume", str(tmp_path / "run"), "--quiet"])
+    (config,) = told
+    assert (config.resume, config.steps, config.quiet) == (str(tmp_path / "run"), 5, True)
+
+
+def test_configurations_are_found_by_name():
+    assert configuration.find("ppo/cartpole").is_file()
+    assert len(configuration.shipped()) == len(list(configuration.CONFIGS.glob("*/*.yaml")))
+
+
+# ------------------------------------------------------------------------------- import jaxrl
+
+
+def test_all_that_it_shows_is_there():
+    assert set(dir(jaxrl)) == set(jaxrl.__all__)
+    assert all(getattr(jaxrl, name) is not None for name in jaxrl.__all__)
+    with pytest.raises(AttributeError, match="pretrained"):
+        _ = jaxrl.pretrained
+
+
+def test_importing_it_imports_nothing_else():
+    code = "import sys, jaxrl; print({'jax', 'numpy', 'jaxrl.core'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+
+
+def test_agents_are_algorithms_by_name():
+    assert dir(jaxrl.agents) == list(registry.names())
+    env = jaxrl.make("cartpole")
+    ppo = jaxrl.agents.ppo
+    assert ppo(env, {"num_envs": 4}) is ppo(env, ppo.configured({"num_envs": 4}))
+    kind = registry.builder("genetic")[1]
+    assert jaxrl.agents.genetic(env).frames == jaxrl.agents.genetic(env, kind()).frames
+    assert jaxrl.agents.genetic.Config is kind
+    with pytest.raises(AttributeError, match="did you mean 'ppo'"):
+        _ = jaxrl.agents.pppo
+
+
+def test_ppo_in_ten_lines():
+    env = jaxrl.make("bandit")
+    tiny = {"num_envs": 4, "num_steps": 4, "epochs": 1, "minibatches": 1, "hidden": (4,)}
+    ppo = jaxrl.agents.ppo(env, tiny)
+    run = jaxrl.start(ppo, jaxrl.key(0))
+    run, row = jax.jit(lambda run: jaxrl.train(ppo, run, 2))(run)
+    assert run.step == 2 and "episode_return" in metrics.values(row)
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("envs", "cartpole "),
+        ("agents", "ppo "),
+        ("configs", "ppo/cartpole "),
+        ("losses", "clipped_surrogate "),
+        ("suites", "minatar "),
+        ("systems", "c51 "),
+    ],
+)
+def test_what_there_is_is_listed_with_a_sentence(kind, said, capsys):
+    commands.main(["list", kind])
+    lines = capsys.readouterr().out.splitlines()
+    (line,) = [line for line in lines if line.startswith(said)]
+    assert len(line.split()) > 3 and all(len(line.split()) > 1 for line in lines)
+    commands.main(["list", kind, said[:3]])
+    assert line.split() in [x.split() for x in capsys.readouterr().out.splitlines()]
+    with pytest.raises(UserError, match="None of the"):
+        commands.main(["list", kind, "there is none"])
