@@ -7,6 +7,7 @@ one shard). What a sampler knows of them is its state.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 
 import jax
@@ -77,6 +78,16 @@ class Masses:
     largest: Array  # float32: the largest mass that an item was ever given
 
 
+def _reached(mass: Array, place: Array) -> tuple[Array, Array]:
+    """Where the running sums of each row of `mass` [n or 1, m] exceed `place` [n], and how far
+    beyond the sum before that the place is. Whatever rounding does, what is reached has mass."""
+    upto = jnp.broadcast_to(jnp.cumsum(mass, 1), (place.shape[0], mass.shape[1]))
+    place = jnp.clip(place, 0, jnp.nextafter(upto[:, -1], jnp.zeros_like(place)))
+    index = (upto <= place[:, None]).sum(1, dtype=jnp.int32)
+    before = jnp.where(index > 0, jnp.take_along_axis(upto, index[:, None] - 1, 1)[:, 0], 0)
+    return index, place - before
+
+
 SMALLEST = 1e-6  # what is added to a priority, so that every item can be drawn again
 
 
@@ -113,18 +124,18 @@ def proportional(
     def draw(state, key, n, oldest, rows):
         size = state.row_mass.shape[0]
         drawable = (jnp.arange(size) - oldest) % size < rows
-        row_mass = jnp.where(drawable, state.row_mass, 0.0)
-        upto = jnp.cumsum(row_mass)
-        total = upto[-1]
+        # Blocks of rows, the rows of a block, the columns of a row: no running sum is long.
+        width = math.isqrt(size - 1) + 1
+        masses = jnp.pad(jnp.where(drawable, state.row_mass, 0.0), (0, -size % width))
+        blocks = masses.reshape(-1, width)
+        total = blocks.sum()
         place = (jnp.arange(n) + jax.random.uniform(key, (n,))) / n * total
-        place = jnp.minimum(place, jnp.nextafter(total, jnp.zeros_like(total)))
-        row = jnp.searchsorted(upto, place, side="right")
-        within = place - (upto[row] - row_mass[row])
+        block, place = _reached(blocks.sum(1)[None], place)
+        within, place = _reached(blocks[block], place)
+        row = block * width + within
         mass = state.mass[row]
-        column = (jnp.cumsum(mass, 1) <= within[:, None]).sum(1)
-        column = jnp.minimum(column, mass.shape[1] - 1)  # by rounding it may be one more
-        mass = jnp.take_along_axis(mass, column[:, None], 1)[:, 0]
-        return row.astype(jnp.int32), column.astype(jnp.int32), mass / total
+        column, _ = _reached(mass, place)
+        return row, column, jnp.take_along_axis(mass, column[:, None], 1)[:, 0] / total
 
     def judged(state, row, column, priority, hyper):
         mass = (priority + SMALLEST) ** hyper[names[0]]
