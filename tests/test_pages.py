@@ -15,7 +15,7 @@ import pytest
 
 from experiments import document_losses, gallery
 from experiments.bench import report
-from experiments.evidence import records, run
+from experiments.evidence import pages, records, run
 from experiments.evidence.listing import discover
 from jaxrl import envs, losses
 from jaxrl.runtime import configuration
@@ -72,7 +72,7 @@ def test_the_pages_of_systems_are_those_of_the_records(tmp_path):
     written = [path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file()]
     folder = ROOT / "docs" / "systems"
     assert {ROOT / path for path in written} == {
-        ROOT / "SYSTEMS.md", *folder.glob("*.md"), *folder.glob("pictures/*")
+        ROOT / "SYSTEMS.md", ROOT / pages.CLAIMS, *folder.glob("*.md"), *folder.glob("pictures/*")
     }  # fmt: skip
     for path in written:
         assert (ROOT / path).read_text() == (tmp_path / path).read_text(), path
