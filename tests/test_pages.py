@@ -17,6 +17,7 @@ from experiments import document_losses, gallery
 from experiments.bench import report
 from experiments.evidence import pages, records, run
 from experiments.evidence.listing import discover
+from jaxrl import commands as commands_of_jaxrl
 from jaxrl import envs, losses
 from jaxrl.runtime import configuration
 from jaxrl.systems import registry
@@ -135,10 +136,11 @@ def test_the_snippets_run_from_top_to_bottom(page, project):
 
 
 def commands() -> Iterator[tuple[str, str]]:
-    """Page and command, of each indented line that calls a script or make."""
+    """Page and command, of each indented line that calls the command, a script or make."""
     for page in PAGES:
         text = re.sub(r"```.*?```", "", (ROOT / page).read_text(), flags=re.DOTALL)
-        for line in re.findall(r"^ {4}(\S*python experiments/.*|make .*)$", text, re.MULTILINE):
+        lines = re.findall(r"^ {4}(jaxrl .*|\S*python experiments/.*|make .*)$", text, re.MULTILINE)
+        for line in lines:
             yield page, line.partition("  #")[0]
 
 
@@ -160,7 +162,7 @@ def strangers(project, monkeypatch):
 
 @pytest.mark.parametrize(("page", "command"), list(commands()))
 def test_command_lines_are_understood(page, command, project, strangers, monkeypatch):
-    script, *argv = shlex.split(command)[1:]
+    program, script, *argv = shlex.split(command)
     done = []
     for name in re.findall(r"runs/[\w-]+", command):  # what an earlier command leaves
         (project / name).mkdir(parents=True)
@@ -170,7 +172,10 @@ def test_command_lines_are_understood(page, command, project, strangers, monkeyp
     monkeypatch.setattr("jaxrl.commands.evaluate.evaluate", lambda *options: done.append(options))
     monkeypatch.setattr("experiments.gallery.draw", lambda names, _: done.append(names))
     monkeypatch.setattr(gallery, "PAGE", project / "environments.md")
-    if command.startswith("make "):
+    if program == "jaxrl":
+        assert commands_of_jaxrl.main([script, *argv]) == 0
+        assert len(done) == (script not in ("list", "show", "check", "benchmark"))
+    elif program == "make":
         targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
         assert script in targets
     elif Path(script).stem in ("train", "sweep", "evaluate", "gallery"):
@@ -182,8 +187,8 @@ def test_command_lines_are_understood(page, command, project, strangers, monkeyp
 
 
 def test_there_are_command_lines_to_test():
-    scripts = {Path(command.split()[1]).stem for page, command in commands() if page == "README.md"}
-    assert {"train", "evaluate", "sweep"} <= scripts
+    called = {Path(command.split()[1]).stem for page, command in commands() if page == "README.md"}
+    assert {"train", "evaluate", "sweep", "resume", "list"} <= called
 
 
 def test_the_tests_run_by_make():
