@@ -168,7 +168,8 @@ def page(folder: Path) -> str:
             contents.append(f"- {title.partition(':')[0].rstrip('.')}:")
         contents[-1] += f" [{name}](#{name}),"
         # A paragraph that several environments share is shown with the first of them.
-        texts = [text for text in describe.texts(name) if text not in said]
+        own, *shared = describe.texts(name)
+        texts = [own, *(text for text in shared if text not in said)]
         said.update(texts)
         sections += section(envs.make(name), name, texts, figures.get(name, {}))
     introduction = INTRODUCTION.format(episodes=EPISODES, longest=LONGEST)
