@@ -11,28 +11,22 @@ where it has one. Returns are means over episodes with their 95 % interval.
 
 from __future__ import annotations
 
-import ast
-import dataclasses
 import functools
 import importlib
 import inspect
-import io
 import json
 import re
-import textwrap
-import tokenize
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxrl import envs
-from jaxrl.core import errors, random, spaces
+from jaxrl.core import errors, random
 from jaxrl.core.types import Array, Environment, Key, Policy, Tree
-from jaxrl.envs import registry
+from jaxrl.envs import describe, registry
 from jaxrl.envs.policies import expert_policy, random_policy
 from jaxrl.envs.wrappers import expert_channel
 from jaxrl.evaluation.evaluate import evaluate
@@ -164,11 +158,9 @@ def page(folder: Path) -> str:
     """The page, from the registry, the docstrings and what `draw` left in `folder`."""
     figures = json.loads((folder / FIGURES).read_text())
     contents, sections = [], []
-    packages, modules = set(), set()
+    packages, said = set(), set()
     for name, path in registry.BUILT_IN.items():
-        module_name, _, attribute = path.partition(":")
-        module = importlib.import_module(module_name)
-        package = importlib.import_module(module_name.rpartition(".")[0])
+        package = importlib.import_module(path.partition(":")[0].rpartition(".")[0])
         if package not in packages:
             packages.add(package)
             title, *rest = inspect.cleandoc(package.__doc__ or "").split("\n\n")
@@ -176,8 +168,9 @@ def page(folder: Path) -> str:
             contents.append(f"- {title.partition(':')[0].rstrip('.')}:")
         contents[-1] += f" [{name}](#{name}),"
         # A paragraph that several environments share is shown with the first of them.
-        texts = [getattr(module, attribute).__doc__, None if module in modules else module.__doc__]
-        modules.add(module)
+        own, *shared = describe.texts(name)
+        texts = [own, *(text for text in shared if text not in said)]
+        said.update(texts)
         sections += section(envs.make(name), name, texts, figures.get(name, {}))
     introduction = INTRODUCTION.format(episodes=EPISODES, longest=LONGEST)
     index = "\n".join(line.rstrip(",") for line in contents)
@@ -185,19 +178,19 @@ def page(folder: Path) -> str:
 
 
 def section(
-    env: Environment, name: str, texts: Sequence[str | None], figures: dict[str, Sequence[float]]
+    env: Environment, name: str, texts: Sequence[str], figures: dict[str, Sequence[float]]
 ) -> list[str]:
     """The paragraphs about one environment."""
     most = env.max_steps
     returned = ", ".join(f"{player} {shown(figure)}" for player, figure in figures.items())
     facts = [
-        f"Actions: {space(env.action_space)}",
+        f"Actions: {describe.space(env.action_space)}",
         f"Time limit: {most} step{'s' * (most != 1)}" if most else "No time limit",
         f"Return: {returned}",
     ]
     return [
         f"### {name}",
-        *(linked(inspect.cleandoc(text)) for text in texts if text),
+        *(linked(text) for text in texts),
         ". ".join(facts) + ".",
         settings_table(name),
         f"![{name}](gallery/{name}.png)",
@@ -214,67 +207,17 @@ def linked(text: str) -> str:
     return re.sub(r"`(jaxrl(?:\.\w+)+)`", link, text)
 
 
-def space(of: spaces.Space) -> str:
-    """`3, discrete`, or `float32 [2] from -1 to 1`."""
-    if isinstance(of, spaces.Discrete):
-        return f"{of.n}, discrete"
-    if isinstance(of, spaces.Box):
-        low, high = spaces.bounds(of)
-        return f"{np.dtype(of.dtype)} {list(of.shape)} from {low.min():g} to {high.max():g}"
-    return f"`{of}`"
-
-
 def settings_table(name: str) -> str:
     """What `envs.make(name)` accepts, folded under a list of the names."""
-    defaults = registry.settings(name)
-    if not defaults:
+    rows = describe.settings(name)
+    if not rows:
         return "No settings."
-    params = envs.make(name).params
-    meanings = meaning(params)
-    rows = [f"<details><summary>Settings: {', '.join(defaults)}</summary>", ""]
-    rows += ["| setting | default | of | meaning |", "|---|---|---|---|"]
-    for setting, default in defaults.items():
-        of = "params" if setting in meanings else "builder"
-        text = meanings.get(setting, "").replace("|", "\\|")
-        rows.append(f"| `{setting}` | {default_text(default)} | {of} | {text} |")
-    return "\n".join([*rows, "", "</details>"])
-
-
-def default_text(default: Any) -> str:
-    """A default as the command line would take it; of an array its dtype and shape."""
-    if isinstance(default, bool):
-        return str(default).lower()
-    if isinstance(default, float):
-        return f"{default:.6g}"
-    return f"{default.dtype} {list(default.shape)}" if hasattr(default, "shape") else str(default)
-
-
-def meaning(params: Any) -> dict[str, str]:
-    """Field -> the comment on its line where a params dataclass declares it, also of the params
-    that a wrapper holds as `inner`."""
-    found: dict[str, str] = {}
-    if not dataclasses.is_dataclass(params):
-        return found
-    for cls in reversed(type(params).__mro__):
-        if dataclasses.is_dataclass(cls):
-            found |= field_comments(cls)
-    inner = found.pop(registry.INNER, None)
-    return found if inner is None else meaning(getattr(params, registry.INNER)) | found
-
-
-@functools.cache
-def field_comments(cls: type) -> dict[str, str]:
-    """Field that `cls` declares -> the comment at the end of its line, "" without one."""
-    source = textwrap.dedent(inspect.getsource(cls))
-    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
-    comments = {t.start[0]: t.string[1:].strip() for t in tokens if t.type == tokenize.COMMENT}
-    (definition,) = ast.parse(source).body
-    assert isinstance(definition, ast.ClassDef)
-    return {
-        line.target.id: comments.get(line.end_lineno or 0, "")
-        for line in definition.body
-        if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name)
-    }
+    lines = [f"<details><summary>Settings: {', '.join(x.name for x in rows)}</summary>", ""]
+    lines += ["| setting | default | of | meaning |", "|---|---|---|---|"]
+    for x in rows:
+        text = x.meaning.replace("|", "\\|")
+        lines.append(f"| `{x.name}` | {x.default} | {x.of} | {text} |")
+    return "\n".join([*lines, "", "</details>"])
 
 
 if __name__ == "__main__":

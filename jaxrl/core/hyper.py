@@ -156,9 +156,15 @@ def _float32(value: float) -> float:
 
 def _described(within: Range, value: float) -> str:
     """The bounds of a number that is not within. A ceiling concerns only who exceeds it."""
+    if within.high is not None and within.high >= WIDE and value > within.high:
+        return f"at most {within.high}"
+    return bounds_text(within)
+
+
+def bounds_text(within: Range) -> str:
+    """`between 0 and 1`, `above 0 and below 1`, `at least 1`; "" for no bounds but such ceilings as
+    only a slip of the finger exceeds."""
     if within.high is not None and within.high >= WIDE:
-        if value > within.high:
-            return f"at most {within.high}"
         within = dataclasses.replace(within, high=None)
     if within.low is not None and within.high is not None:
         return f"between {within.low} and {within.high}"

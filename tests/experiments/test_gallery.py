@@ -17,9 +17,8 @@ from PIL import Image
 
 from experiments import gallery
 from jaxrl import envs
-from jaxrl.core import spaces
+from jaxrl.core.describe import value_text
 from jaxrl.core.errors import UserError
-from jaxrl.core.types import struct
 from jaxrl.envs import registry
 from jaxrl.envs.policies import random_policy
 from jaxrl.evaluation.evaluate import Episodes
@@ -44,7 +43,7 @@ def test_the_page_lists_exactly_the_settings_that_make_accepts(name):
     arguments = {k: p.default for k, p in inspect.signature(builder).parameters.items()}
     candidates = {**dict(fields(envs.make(name).params)), **arguments}
     accepted = {k: v for k, v in candidates.items() if accepts(name, k, v)}
-    assert listed(name) == {k: gallery.default_text(v) for k, v in accepted.items()}
+    assert listed(name) == {k: value_text(v) for k, v in accepted.items()}
 
 
 @pytest.mark.parametrize("name", envs.names())
@@ -80,46 +79,6 @@ def accepts(name: str, setting: str, value: Any) -> bool:
     except UserError:
         return False
     return True
-
-
-@struct
-class Parent:
-    mass: float = 1.0  # kg
-    # A comment on a line of its own is no field's.
-    length: float = 2.0
-
-
-@struct
-class Child(Parent):
-    length: float = 3.0  # m | of the rope
-    shape: tuple[float, ...] = (
-        1.0,
-        2.0,
-    )  # [2]
-
-
-@struct
-class Around:
-    inner: Child
-    noise: float = 0.0  # deviation
-
-
-def test_the_meaning_of_a_parameter_is_the_comment_on_its_line():
-    expected = {"mass": "kg", "length": "m | of the rope", "shape": "[2]"}
-    assert gallery.meaning(Child()) == expected
-    assert gallery.meaning(Around(Child())) == {**expected, "noise": "deviation"}
-    assert gallery.meaning(()) == {}
-
-
-def test_defaults_are_written_as_the_command_line_takes_them():
-    values = [True, 3, 0.5, 1 / 3, float("-inf"), "sparse", np.zeros((2, 3), np.float32)]
-    written = ["true", "3", "0.5", "0.333333", "-inf", "sparse", "float32 [2, 3]"]
-    assert [gallery.default_text(value) for value in values] == written
-
-
-def test_actions_are_described_in_words():
-    assert gallery.space(spaces.Discrete(3)) == "3, discrete"
-    assert gallery.space(spaces.Box(-2.0, 2.0, (1,))) == "float32 [1] from -2 to 2"
 
 
 def test_the_text_alone_can_be_written_anew(tmp_path, monkeypatch):
