@@ -8,7 +8,7 @@ BIN = $(VENV)/bin
 # What JAX is installed for by `make accelerator`: gpu or tpu.
 ACCELERATOR ?= $(if $(shell command -v nvidia-smi),gpu,tpu)
 
-.PHONY: train test test-ci test-all accelerator lint clean
+.PHONY: train test test-ci test-all test-versions test-oldest test-newest accelerator lint clean
 
 train: $(VENV)/.installed
 	$(BIN)/python experiments/train.py configs/ppo/cartpole.yaml --seeds 8
@@ -18,6 +18,17 @@ test: $(VENV)/.installed-test
 
 test-ci: test
 	$(BIN)/python -m pytest -m slow --dist load
+
+# Core and losses with the oldest and the newest dependencies that pyproject.toml allows.
+test-versions: test-oldest test-newest
+
+test-oldest: RESOLUTION = lowest-direct
+test-newest: RESOLUTION = highest
+test-oldest test-newest:
+	$(PYTHON) -m venv --clear $(VENV)-$@
+	$(VENV)-$@/bin/python -m pip install --quiet uv
+	$(VENV)-$@/bin/uv pip install --quiet --python $(VENV)-$@/bin/python --resolution $(RESOLUTION) --editable '.[test]'
+	$(VENV)-$@/bin/python -m pytest tests/core tests/losses
 
 test-all: test-ci
 	$(BIN)/python -m pytest -m rest --dist load

@@ -16,6 +16,7 @@ COMMANDS = {
     "sweep": "train a grid of settings: jaxrl sweep ppo/cartpole --vary learning-rate=1e-4,1e-3",
     "benchmark": "train a suite of agents in many worlds: jaxrl benchmark minatar --plan",
     "list": "what there is: jaxrl list envs, agents, configs, losses, suites or systems",
+    "show": "an environment or an agent, with all settings: jaxrl show cartpole",
     "check": "whether an environment keeps the rules: jaxrl check my_package.worlds:maze",
 }
 

@@ -10,7 +10,7 @@ import pytest
 
 import jaxrl
 from jaxrl import commands
-from jaxrl.core import metrics
+from jaxrl.core import metrics, settings
 from jaxrl.core.errors import UserError
 from jaxrl.runtime import configuration
 from jaxrl.systems import registry
@@ -127,3 +127,27 @@ def test_what_there_is_is_listed_with_a_sentence(kind, said, capsys):
     assert line.split() in [x.split() for x in capsys.readouterr().out.splitlines()]
     with pytest.raises(UserError, match="None of the"):
         commands.main(["list", kind, "there is none"])
+
+
+def test_an_agent_is_shown_with_every_setting_and_its_paper(capsys):
+    commands.main(["show", "dqn"])
+    said = capsys.readouterr().out
+    for name, _, _ in settings.walk(registry.default_config("dqn")):
+        assert f" {name} = " in said
+    assert "Mnih" in said and "* optimizer.learning_rate = " in said and "dqn/" in said
+    assert "between 0 and 1" in said
+
+
+def test_an_environment_is_shown_with_its_spaces_and_settings(capsys):
+    commands.main(["show", "empty"])
+    said = capsys.readouterr().out
+    assert all(f" {name} = " in said for name in jaxrl.envs.settings("empty"))
+    assert "action:" in said and "discrete" in said and "time limit:" in said
+    commands.main(["show", "speaker_listener"])  # dicts by agent
+    assert "speaker: " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["cartpol", "ppoo", "nowhere:there", ""])
+def test_what_cannot_be_shown(name):
+    with pytest.raises(UserError):
+        commands.main(["show", name])

@@ -1,0 +1,87 @@
+"""An environment or an agent, with all settings that it takes: `jaxrl show cartpole`."""
+
+from __future__ import annotations
+
+import shutil
+import textwrap
+from collections.abc import Iterator, Sequence
+
+from jaxrl.core.errors import UserError, unknown
+
+
+def main(argv: Sequence[str]) -> int:
+    usage = "jaxrl show ENV or AGENT"
+    if {"-h", "--help"} & set(argv):
+        print(usage)
+        return 0
+    if len(argv) != 1:
+        raise UserError(f"Got {len(argv)} names; usage: {usage}.")
+    (name,) = argv
+    from jaxrl import envs
+    from jaxrl.systems import registry
+
+    known = [*envs.names(), *registry.names()]
+    if name not in known and not any(mark in name for mark in ":/"):
+        raise unknown("environment or agent", name, known)
+    lines = agent(name) if name in registry.names() else environment(name)
+    print("\n".join(lines))
+    return 0
+
+
+def environment(name: str) -> Iterator[str]:
+    from jaxrl import envs
+    from jaxrl.envs import describe
+
+    env = envs.make(name)
+    yield from (f"{text}\n" for text in describe.texts(name))
+    yield f"observation: {_spaces(env.observation_space)}"
+    yield f"action:      {_spaces(env.action_space)}"
+    yield f"time limit:  {f'{env.max_steps} steps' if env.max_steps else 'none'}"
+    settings = describe.settings(name)
+    if settings:
+        yield "\nSettings (--env-params NAME=VALUE; those marked * may differ between copies):"
+    for setting in settings:
+        mark = "*" if setting.of == "params" else " "
+        yield from _setting(f"{mark} {setting.name} = {setting.default}", setting.meaning)
+
+
+def agent(name: str) -> Iterator[str]:
+    from jaxrl.runtime import configuration
+    from jaxrl.systems import describe, registry
+
+    yield f"{describe.text(name)}\n"
+    config = registry.default_config(name)
+    yield "Settings (--NAME VALUE; those marked * can be swept in one program, by --vary):"
+    for setting in describe.settings(config):
+        mark = "*" if setting.swept else " "
+        between = f"  ({setting.range})" if setting.range else ""
+        first = f"{mark} {setting.name} = {setting.default}{between}"
+        yield from _setting(first, setting.meaning)
+    groups = describe.groups(config)
+    if groups:
+        yield "\nWhy these defaults:"
+        for group, why in groups.items():
+            yield from _setting(f"  {group}", why)
+    found = [
+        shipped
+        for shipped, path in configuration.shipped().items()
+        if configuration.load(path).get("algorithm") == name
+    ]
+    if found:
+        yield f"\nConfigurations: {', '.join(found)}"
+
+
+def _spaces(space: object) -> str:
+    from jaxrl.envs import describe
+
+    if isinstance(space, dict):
+        return "; ".join(f"{name}: {_spaces(part)}" for name, part in space.items())
+    return describe.space(space).strip("`")  # type: ignore[arg-type]
+
+
+def _setting(first: str, meaning: str) -> list[str]:
+    width = min(shutil.get_terminal_size().columns, 100)
+    indented = textwrap.wrap(
+        meaning, width, initial_indent=" " * 6, subsequent_indent=" " * 6, break_on_hyphens=False
+    )
+    return [first, *indented]
