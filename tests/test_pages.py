@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
+import jaxrl
 from experiments import document_losses, gallery
 from experiments.bench import report
 from experiments.evidence import pages, records, run
@@ -194,3 +196,27 @@ def test_there_are_command_lines_to_test():
 def test_the_tests_run_by_make():
     assert "`make test` runs shapes" in README and "`make test-ci`, as CI," in README
     assert "make test-ci" in (ROOT / ".ci" / "run").read_text()
+
+
+# ------------------------------------------------------------------------- an open project's files
+
+
+def test_the_latest_change_is_of_this_version():
+    changes = (ROOT / "CHANGELOG.md").read_text()
+    (latest, *_) = re.findall(r"^## (\S+)", changes, re.MULTILINE)
+    assert latest == jaxrl.__version__
+
+
+@pytest.mark.parametrize(
+    "path", [*(ROOT / ".github").rglob("*.yml"), ROOT / "CITATION.cff"], ids=lambda x: x.name
+)
+def test_forms_and_workflows_can_be_read(path):
+    found = yaml.safe_load(path.read_text())
+    if path.parent.name == "workflows":
+        steps = [step for job in found["jobs"].values() for step in job["steps"]]
+        called = [step["run"] for step in steps if "run" in step]
+        targets = re.findall(r"^([\w -]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+        known = {f"make {name}" for line in targets for name in line.split()} | {".ci/run"}
+        assert called and set(called) <= known
+    else:
+        assert {"name", "description", "body"} <= set(found) or found["title"].startswith("jaxrl")
