@@ -39,7 +39,9 @@ class Options:
 
 
 def main(argv: Sequence[str]) -> int:
-    files, options = command_line.split(argv, command_line.kinds_of(Options), _is_folder)
+    files, options = command_line.split(
+        argv, command_line.kinds_of(Options), command_line.is_folder
+    )
     if "help" in options or "h" in options or len(files) != 1:
         if not options.keys() & {"help", "h"}:
             raise UserError(f"jaxrl evaluate needs one run folder, got {len(files)}; see --help.")
@@ -55,11 +57,6 @@ def main(argv: Sequence[str]) -> int:
             raise UserError(f"{name} is {getattr(config, name)}; it must be at least {smallest}.")
     evaluate(Path(files[0]), config)
     return 0
-
-
-def _is_folder(word: str) -> bool:
-    """Whether a word on the command line is that of a run's folder, which may not exist."""
-    return Path(word).is_dir() or ("/" in word and "=" not in word)
 
 
 def evaluate(folder: Path, config: Options) -> None:

@@ -9,6 +9,7 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -142,6 +143,11 @@ def split(
         else:
             words.append(word)
     return positional, options
+
+
+def is_folder(word: str) -> bool:
+    """Whether a word on the command line is that of a run's folder, which may not exist."""
+    return Path(word).is_dir() or ("/" in word and "=" not in word)
 
 
 def kinds_of(cls: type) -> dict[str, Any]:
