@@ -312,7 +312,8 @@ def _reading(score: str) -> Html:
         "bootstrap (2,000 resamples). A performance profile is the share of runs with a score "
         "above each value. The probability of improvement is the share of pairs of runs that X "
         "wins, ties counting one half. All intervals are of 95 %, over seeds. After Agarwal et "
-        "al. (2021), Deep Reinforcement Learning at the Edge of the Statistical Precipice, arXiv:2108.13264."
+        "al. (2021), Deep Reinforcement Learning at the Edge of the Statistical Precipice, "
+        "arXiv:2108.13264."
     )
     return joined([element("h2", "How to read this"), element("p", text, class_="faint")])
 
