@@ -355,7 +355,7 @@ def _palette(n: int) -> list[Any]:
         return list(_COLOURS[:n])
     import matplotlib
 
-    return list(matplotlib.colormaps["viridis"](np.linspace(0.0, 0.92, n)))
+    return list(matplotlib.colormaps["viridis"](np.linspace(0.0, 0.8, n)))
 
 
 def _legend(figure, axes, title: str, below: bool = False) -> None:

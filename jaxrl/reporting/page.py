@@ -93,13 +93,18 @@ def pooled(places: Mapping[str, Sequence[Group]], bounds: Bounds) -> tuple[list[
 def pairs(scores: Scores) -> list[tuple[str, str, Interval]]:
     """(X, Y, the probability that a run of X beats one of Y): of all pairs, or of the best with
     each other where labels are many. Better ones, by their interquartile means, come first."""
-    order = sorted(scores, key=lambda label: -interquartile_mean(scores[label]))
+    order = [label for label, _ in _ordered(scores)]
     chosen = (
         itertools.combinations(order, 2)
         if len(order) <= MOST_PAIRED
         else ((order[0], other) for other in order[1:])
     )
     return [(x, y, _improvement(scores[x], scores[y])) for x, y in chosen]
+
+
+def _ordered(scores: Scores) -> list[tuple[str, np.ndarray]]:
+    """The best first, by their interquartile means."""
+    return sorted(scores.items(), key=lambda item: -interquartile_mean(item[1]))
 
 
 def _improvement(x: np.ndarray, y: np.ndarray) -> Interval:
@@ -175,7 +180,7 @@ def _together(
     scale = ", ".join("{} ({:g} to {:g})".format(env, *bounds[env]) for env in envs)
     rows = [
         (label, estimate(interquartile_interval(x), "{:.3f}"), len(x))
-        for label, x in scores.items()
+        for label, x in _ordered(scores)
     ]
     return joined(
         [

@@ -129,6 +129,9 @@ def read(folder: str | Path, score: str = "return") -> Run:
     folder = run_folder.check(folder)
     config = configuration.load(folder / "config.yaml")
     kinds = {"algorithm": str, "env": str, "steps": int, "agent": dict}
+    for name in ("env_params", "evaluate_env_params"):
+        kinds[name] = dict
+        config.setdefault(name, {})
     for name, kind in kinds.items():
         if not isinstance(config.get(name), kind):
             raise UserError(
@@ -185,10 +188,10 @@ def place(env: str, parameters: Mapping[str, Any]) -> str:
 
 
 def _evaluated_in(config: dict[str, Any]) -> str:
-    name, parameters = config["env"], config.get("env_params") or {}
+    name, parameters = config["env"], config["env_params"]
     if config.get("evaluate_env"):
         name, parameters = config["evaluate_env"], {}
-    return place(name, parameters | (config.get("evaluate_env_params") or {}))
+    return place(name, parameters | config["evaluate_env_params"])
 
 
 def _settings(run: Run, member: int) -> Settings:
