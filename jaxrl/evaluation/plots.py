@@ -8,6 +8,7 @@ Every shaded band and bar is the 95 % interval of `statistics.mean_interval`, un
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -361,6 +362,9 @@ def _palette(n: int) -> list[Any]:
 def _legend(figure, axes, title: str, below: bool = False) -> None:
     """Beside the axes, or below them, where it covers nothing."""
     handles, labels = axes.get_legend_handles_labels()
+    if below:
+        labels = [textwrap.fill(label, 50) for label in labels]
+        figure.set_figheight(3.3 + 0.2 * "\n".join([*labels, ""]).count("\n"))
     legend = figure.legend(
         handles,
         labels,
@@ -372,8 +376,6 @@ def _legend(figure, axes, title: str, below: bool = False) -> None:
         alignment="left",
         ncols=1 if below else math.ceil(len(labels) / 30),
     )
-    if below:
-        figure.set_figheight(3.3 + 0.2 * len(labels))
     legend.get_title().set_color(_FAINT)
 
 

@@ -96,12 +96,15 @@ def test_profiles_are_exact_steps_with_bands_but_of_one_run():
 
 def test_narrow_pictures_have_their_legend_below_and_grow_with_it():
     few, many = (
-        plots.learning_curves({str(i): ([1, 2], [[i, 2]]) for i in range(n)}, None, narrow=True)
+        plots.learning_curves(
+            {f"{i} " + "words " * n: ([1, 2], [[i, 2]]) for i in range(n)}, None, narrow=True
+        )
         for n in (2, 20)
     )
     many.draw_without_rendering()
     legend, axes = (x.get_window_extent() for x in (many.legends[0], many.axes[0]))
     assert legend.y1 < axes.y0 and axes.height > 1.5 * many.dpi and legend.y0 > 0
+    assert legend.x0 > 0 and legend.x1 < many.bbox.x1
     assert few.get_figwidth() == many.get_figwidth() < 5
     assert many.get_figheight() > few.get_figheight() + 2
 
