@@ -31,6 +31,7 @@ ALLOWED = {
     "systems": LOW | {"exact", "evaluation", "datasets"},
     "runtime": {"*"},
     "benchmarks": {"*"},
+    "reporting": {"*"},
     "commands": {"*"},
 }
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxrl.benchmarks.suite import Suite
 from jaxrl.evaluation.plots import learning_curves
-from jaxrl.evaluation.statistics import interquartile_mean, stratified_bootstrap
+from jaxrl.evaluation.statistics import final_scores, interquartile_interval
 from jaxrl.runtime import run_folder
 
 Record = dict[str, Any]
@@ -23,8 +23,7 @@ def curve(found: Record) -> np.ndarray:
 
 def finals(found: Record) -> np.ndarray:
     """The last evaluation's return of each seed; the lowest of all where a seed diverged."""
-    last = curve(found)[:, -1]
-    return np.where(np.isfinite(last), last, np.nanmin(curve(found)))
+    return final_scores(curve(found))
 
 
 def write(suite: Suite, records: Sequence[Record], folder: Path) -> None:
@@ -110,10 +109,9 @@ def row(suite: Suite, agent: str, mine: dict[str, Record]) -> str:
 
 def estimate(scores: np.ndarray, form: str) -> str:
     """The interquartile mean of scores [seeds] or [seeds, worlds] with its interval."""
-    if len(scores) < 2:
-        return form.format(float(scores.mean()))
-    found = stratified_bootstrap(interquartile_mean, scores)
-    return f"{form} [{form}, {form}]".format(found.estimate, found.low, found.high)
+    found = interquartile_interval(scores)
+    interval = f" [{form}, {form}]" if np.isfinite(found.low) else ""
+    return (form + interval).format(*found)
 
 
 def made_by(found: Any) -> list[str]:

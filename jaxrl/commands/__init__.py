@@ -15,6 +15,7 @@ COMMANDS = {
     "evaluate": "play whole episodes with what was trained: jaxrl evaluate runs/ppo-cartpole-0001",
     "sweep": "train a grid of settings: jaxrl sweep ppo/cartpole --vary learning-rate=1e-4,1e-3",
     "benchmark": "train a suite of agents in many worlds: jaxrl benchmark minatar --plan",
+    "report": "compare runs on one HTML page: jaxrl report runs/*",
     "list": "what there is: jaxrl list envs, agents, configs, losses, suites or systems",
     "show": "an environment or an agent, with all settings: jaxrl show cartpole",
     "check": "whether an environment keeps the rules: jaxrl check my_package.worlds:maze",

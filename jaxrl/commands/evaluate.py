@@ -40,7 +40,9 @@ class Options:
 
 def main(argv: Sequence[str]) -> int:
     usage = "jaxrl evaluate RUN [options]"
-    (folder,), config = command_line.places_and_options(argv, Options, usage, _is_folder)
+    (folder,), config = command_line.places_and_options(
+        argv, Options, usage, command_line.is_folder
+    )
     if config.render not in ("gif", "png", "none"):
         raise unknown("value of --render", config.render, ("gif", "png", "none"))
     for name, smallest in {"episodes": 1, "seed": 0, "member": 0}.items():
@@ -48,11 +50,6 @@ def main(argv: Sequence[str]) -> int:
             raise UserError(f"{name} is {getattr(config, name)}; it must be at least {smallest}.")
     evaluate(Path(folder), config)
     return 0
-
-
-def _is_folder(word: str) -> bool:
-    """Whether a word on the command line is that of a run's folder, which may not exist."""
-    return Path(word).is_dir() or ("/" in word and "=" not in word)
 
 
 def evaluate(folder: Path, config: Options) -> None:

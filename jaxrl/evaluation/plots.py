@@ -8,6 +8,7 @@ Every shaded band and bar is the 95 % interval of `statistics.mean_interval`, un
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,9 @@ from numpy.typing import ArrayLike
 from jaxrl.core.errors import UserError
 from jaxrl.evaluation.statistics import (
     Interval,
-    interquartile_mean,
+    interquartile_interval,
     mean_interval,
+    performance_profile,
     stratified_bootstrap,
 )
 
@@ -30,11 +32,13 @@ _INK, _FAINT = "#222222", "#888888"
 
 def learning_curves(
     curves: Mapping[str, tuple[ArrayLike, ArrayLike]],
-    path: Path | str,
+    path: Path | str | None,
     title: str | None = None,
     ylabel: str = "episode return",
     xlabel: str = "environment steps",
     robust: bool = False,
+    colours: Mapping[str, Any] | None = None,
+    narrow: bool = False,
 ):
     """Draw one curve a label: the mean over seeds, its 95 % interval and, up to six labels, a thin
     line for each seed.
@@ -44,8 +48,11 @@ def learning_curves(
     Args:
         curves: label -> (steps [K], values [seeds, K]); NaN (or infinite, from a run that diverged)
             where a seed has no value.
-        path: where to write; its suffix says the format (.png, .pdf, .svg). Folders are made.
+        path: where to write; its suffix says the format (.png, .pdf, .svg). Folders are made. None
+            for nowhere.
         robust: draw the interquartile mean with its stratified bootstrap interval instead.
+        colours: label -> colour, where several pictures are to agree; else one of `palette`.
+        narrow: of half the width, with the legend below.
 
     Returns:
         The matplotlib `Figure`, which is also written to `path`.
@@ -56,11 +63,11 @@ def learning_curves(
     checked = {str(label): _curve(str(label), *curve) for label, curve in curves.items()}
     if not checked:
         raise UserError("There is no learning curve to draw.")
-    figure, axes = _figure(title, xlabel, ylabel)
+    figure, axes = _figure(title, xlabel, ylabel, narrow)
     bounds, few = _Bounds(), len(checked) <= len(_COLOURS)
-    for colour, (label, (steps, values)) in zip(
-        _palette(len(checked)), checked.items(), strict=True
-    ):
+    colours = colours or palette(checked)
+    for label, (steps, values) in checked.items():
+        colour = colours[label]
         mean, low, high = column_intervals(values, robust)
         if few and len(values) > 1:
             axes.plot(steps, values.T, color=colour, alpha=0.3, linewidth=0.7, zorder=2)
@@ -82,16 +89,61 @@ def learning_curves(
         bounds.interval(low, high)
     bounds.apply(axes)
     _engineering(axes)
-    _legend(figure, axes, f"{'interquartile ' if robust else ''}mean, 95 % interval")
+    _legend(figure, axes, f"{'interquartile ' if robust else ''}mean, 95 % interval", narrow)
+    return _write(figure, path)
+
+
+def performance_profiles(
+    scores: Mapping[str, ArrayLike],
+    path: Path | str | None,
+    title: str | None = None,
+    xlabel: str = "score",
+    colours: Mapping[str, Any] | None = None,
+    narrow: bool = False,
+):
+    """Draw the share of runs above each score, for each label, with its 95 % interval (stratified
+    bootstrap; none of a single run): `statistics.performance_profile`, exactly, as steps.
+
+    Args:
+        scores: label -> [runs] or [runs, tasks].
+        path, colours, narrow: as for `learning_curves`.
+
+    Returns:
+        The matplotlib `Figure`, which is also written to `path`.
+
+    Raises:
+        UserError: if there are no scores, or some are not finite.
+    """
+    if not scores:
+        raise UserError("There are no scores to draw a profile of.")
+    arrays = {label: np.asarray(x, np.float64) for label, x in scores.items()}
+    colours = colours or palette(arrays)
+    levels = np.unique(np.concatenate([x.ravel() for x in arrays.values()]))
+    margin = 0.05 * (levels[-1] - levels[0]) or 1.0
+    levels = np.concatenate([[levels[0] - margin], levels, [levels[-1] + margin]])
+    figure, axes = _figure(title, xlabel, "share of runs above", narrow)
+    profile = lambda x: performance_profile(x, levels)
+    for label, x in arrays.items():
+        axes.step(levels, profile(x), where="post", color=colours[label], linewidth=2, label=label)
+        if len(x) > 1:
+            _, low, high = stratified_bootstrap(profile, x, resamples=1000)
+            shade = 0.15 if len(arrays) <= len(_COLOURS) else 0.05
+            axes.fill_between(
+                levels, low, high, step="post", color=colours[label], alpha=shade, linewidth=0
+            )
+    axes.set_xlim(levels[0], levels[-1])
+    axes.set_ylim(-0.03, 1.03)
+    _legend(figure, axes, "95 % interval", narrow)
     return _write(figure, path)
 
 
 def sweep_picture(
     settings: Mapping[str, Sequence[Any]],
     scores: ArrayLike,
-    path: Path | str,
+    path: Path | str | None,
     title: str | None = None,
     ylabel: str = "final episode return",
+    narrow: bool = False,
 ):
     """Draw the mean final score of each setting of a sweep, with its 95 % interval.
 
@@ -102,7 +154,7 @@ def sweep_picture(
     Args:
         settings: hyper-parameter -> its value in each of the S settings.
         scores: [S, seeds]; NaN (or infinite) where a seed has no score.
-        path: where to write; its suffix says the format. Folders are made.
+        path, narrow: as for `learning_curves`.
 
     Returns:
         The matplotlib `Figure`, which is also written to `path`.
@@ -122,12 +174,12 @@ def sweep_picture(
     varied = {n: list(v) for n, v in settings.items() if len(_distinct(v)) > 1}
     intervals = column_intervals(scores.T)
     axis = _axis(varied)
-    figure, axes = _figure(title, axis or ylabel, ylabel if axis else "")
+    figure, axes = _figure(title, axis or ylabel, ylabel if axis else "", narrow)
     if axis:
         _draw_lines(axes, axis, varied, intervals)
         other = next((n for n in varied if n != axis), None)
         if other:
-            _legend(figure, axes, other)
+            _legend(figure, axes, other, narrow)
     else:
         _draw_bars(figure, axes, varied, intervals)
     return _write(figure, path)
@@ -147,10 +199,12 @@ def column_intervals(values: np.ndarray, robust: bool = False) -> Interval:
     columns = np.full((3, values.shape[1]), np.nan)
     for k, column in enumerate(values.T):
         present = column[np.isfinite(column)]
-        if robust and present.size > 1:
-            columns[:, k] = stratified_bootstrap(interquartile_mean, present, resamples=1000)
-        elif present.size:
-            columns[:, k] = mean_interval(present)
+        if present.size:
+            columns[:, k] = (
+                interquartile_interval(present, resamples=1000)
+                if robust
+                else mean_interval(present)
+            )
     columns[~np.isfinite(columns)] = np.nan
     return Interval(*columns)
 
@@ -193,6 +247,7 @@ def _scale(axes, x: np.ndarray) -> None:
             axes.set_xscale("log")
         else:
             axes.set_xscale("symlog", linthresh=positive.min())
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
 
 
 def _shifted(axes, x: np.ndarray, i: int, n: int) -> np.ndarray:
@@ -222,7 +277,7 @@ def _draw_bars(figure, axes, varied: dict[str, list], intervals: Interval) -> No
     bounds.data(np.append(mean, 0.0))  # a bar starts at 0
     bounds.interval(low, high)
     bounds.apply(axes, vertical=False)
-    figure.set_size_inches(7.5, max(2.5, 1.2 + 0.28 * len(order)))
+    figure.set_figheight(max(2.5, 1.2 + 0.28 * len(order)))
 
 
 def _is_number(value: Any) -> bool:
@@ -272,12 +327,12 @@ class _Bounds:
         set_limits(low - margin, high + margin)
 
 
-def _figure(title: str | None, xlabel: str, ylabel: str):
+def _figure(title: str | None, xlabel: str, ylabel: str, narrow: bool = False):
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     padding = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1)
-    figure = Figure(figsize=(7.5, 4.4), dpi=150, layout=padding)
+    figure = Figure(figsize=(4.6, 3.5) if narrow else (7.5, 4.4), dpi=150, layout=padding)
     axes = figure.add_subplot()
     axes.set_xlabel(xlabel, color=_INK)
     axes.set_ylabel(ylabel, color=_INK)
@@ -289,28 +344,37 @@ def _figure(title: str | None, xlabel: str, ylabel: str):
     return figure, axes
 
 
+def palette(labels: Iterable[str]) -> dict[str, Any]:
+    """A colour for each label."""
+    labels = list(labels)
+    return dict(zip(labels, _palette(len(labels)), strict=True))
+
+
 def _palette(n: int) -> list[Any]:
     """n colours: distinct ones for a few, a sequence from dark to light for more."""
     if n <= len(_COLOURS):
         return list(_COLOURS[:n])
     import matplotlib
 
-    return list(matplotlib.colormaps["viridis"](np.linspace(0.0, 0.92, n)))
+    return list(matplotlib.colormaps["viridis"](np.linspace(0.0, 0.8, n)))
 
 
-def _legend(figure, axes, title: str) -> None:
-    """Beside the axes, where it covers nothing."""
+def _legend(figure, axes, title: str, below: bool = False) -> None:
+    """Beside the axes, or below them, where it covers nothing."""
     handles, labels = axes.get_legend_handles_labels()
+    if below:
+        labels = [textwrap.fill(label, 50) for label in labels]
+        figure.set_figheight(3.3 + 0.2 * "\n".join([*labels, ""]).count("\n"))
     legend = figure.legend(
         handles,
         labels,
         title=title,
-        loc="outside right upper",
+        loc="outside lower left" if below else "outside right upper",
         frameon=False,
         fontsize=9 if len(labels) <= 20 else 7,
         title_fontsize=8,
         alignment="left",
-        ncols=math.ceil(len(labels) / 30),
+        ncols=1 if below else math.ceil(len(labels) / 30),
     )
     legend.get_title().set_color(_FAINT)
 
@@ -332,9 +396,11 @@ def _curve(label: str, steps: ArrayLike, values: ArrayLike) -> tuple[np.ndarray,
     return steps, np.where(np.isfinite(values), values, np.nan)
 
 
-def _write(figure, path: Path | str):
+def _write(figure, path: Path | str | None):
     import matplotlib
 
+    if path is None:
+        return figure
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     # The same picture is the same file: an SVG has a date and names by chance otherwise.

@@ -147,6 +147,37 @@ def interquartile_mean(x: ArrayLike) -> float:
     return float(ordered[cut : ordered.size - cut].mean())
 
 
+def interquartile_interval(
+    x: ArrayLike, confidence: float = 0.95, resamples: int = 2000
+) -> Interval:
+    """`interquartile_mean` with the interval of `stratified_bootstrap`; one run says nothing of the
+    spread, so its interval is (-inf, inf).
+
+    Args:
+        x: scores, [runs] or [runs, tasks].
+
+    Raises:
+        UserError: if `x` is empty or holds numbers that are not finite.
+    """
+    if len(_scores("x", x)) == 1:
+        return Interval(interquartile_mean(x), -math.inf, math.inf)
+    return stratified_bootstrap(interquartile_mean, x, confidence=confidence, resamples=resamples)
+
+
+def final_scores(curves: ArrayLike) -> np.ndarray:
+    """The last score of each run; the lowest of all where it has none, since it diverged.
+
+    Args:
+        curves: [runs, evaluations], NaN from where on a run diverged.
+
+    Returns:
+        float64 [runs].
+    """
+    curves = np.asarray(curves, np.float64)
+    last = curves[:, -1]
+    return np.where(np.isfinite(last), last, np.nanmin(curves))
+
+
 def performance_profile(x: ArrayLike, thresholds: ArrayLike) -> np.ndarray:
     """The share of scores above each threshold, over runs and tasks (section 4.2 of the paper).
 

@@ -9,6 +9,7 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import jax
@@ -104,15 +105,16 @@ def experiment(argv: Sequence[str], description: str) -> Experiment:
 def places_and_options(
     argv: Sequence[str], kind: type[T], usage: str, is_place: Callable[[str], bool], places: int = 1
 ) -> tuple[list[str], T]:
-    """What `argv` names (as many as `places`), and its options as a `kind`, a dataclass whose
-    fields have defaults; prints them and exits on `--help`. is_place: as for `split`.
+    """What `argv` names (as many as `places`; one or more where that is 0), and its options as a
+    `kind`, a dataclass whose fields have defaults; prints them and exits on `--help`. is_place: as
+    for `split`.
 
     Raises `UserError` for whatever is not understood; `usage` says how it is meant.
     """
     found, options = split(argv, kinds_of(kind), is_place)
     if options.keys() & {"help", "h"}:
         _help(kind, kind(), usage)
-    if len(found) != places:
+    if len(found) != (places or max(1, len(found))):
         raise UserError(f"Got {len(found)} names ({', '.join(found) or 'none'}); usage: {usage}.")
     return found, configuration.override(kind(), nest(options, kind()))
 
@@ -160,6 +162,11 @@ def split(
         else:
             words.append(word)
     return positional, options
+
+
+def is_folder(word: str) -> bool:
+    """Whether a word on the command line is that of a run's folder, which may not exist."""
+    return Path(word).is_dir() or ("/" in word and "=" not in word)
 
 
 def kinds_of(cls: type) -> dict[str, Any]:

@@ -48,11 +48,7 @@ def restored(checkpoint: Path, shapes: driver.Progress) -> tuple[driver.Progress
 
 
 def is_finished(folder: Path) -> bool:
-    try:
-        summary = json.loads((folder / "summary.json").read_text())
-    except (OSError, ValueError):
-        return False
-    return isinstance(summary, dict) and summary.get("finished") is True
+    return run_folder.summary(folder).get("finished") is True
 
 
 def check_unchanged(config: Experiment, folder: Path) -> None:

@@ -12,6 +12,7 @@ import shutil
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import jaxrl
 from jaxrl.core.errors import UserError
@@ -152,6 +153,16 @@ def _check_version(folder: str | Path) -> None:
                 f"{jaxrl.__version__}. The last that reads it is `git checkout {BEFORE_OLDEST}`."
             )
         return
+
+
+def summary(folder: Path) -> dict[str, Any]:
+    """What summary.json says of the run in `folder`; nothing where there is none yet, or where it
+    cannot be read."""
+    try:
+        found = json.loads((folder / "summary.json").read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def to_resume(folder: Path) -> str:

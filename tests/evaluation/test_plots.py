@@ -78,6 +78,37 @@ def test_column_intervals():
     np.testing.assert_array_equal(nothing, [[1, np.nan], [np.nan, np.nan], [np.nan, np.nan]])
 
 
+def test_profiles_are_exact_steps_with_bands_but_of_one_run():
+    scores = {"a": np.array([1.0, 2.0, 2.0, 5.0]), "b": np.array([[2.0, 4.0]])}
+    figure = plots.performance_profiles(scores, None, colours={"a": "red", "b": "blue"})
+    (axes,) = figure.axes
+    drawn = {label: line for label, line in thick(axes).items() if label in scores}
+    for label, line in drawn.items():
+        assert line.get_drawstyle() == "steps-post"
+        for x, share in zip(*line.get_data(), strict=True):
+            assert share == np.mean(scores[label] > x)
+    np.testing.assert_allclose(drawn["a"].get_xdata(), [0.8, 1, 2, 4, 5, 5.2])
+    assert len(axes.collections) == 1 and drawn["a"].get_color() == "red"
+    plots.performance_profiles({"a": [3.0, 3.0]}, None)  # of no width
+    with pytest.raises(UserError, match="no scores"):
+        plots.performance_profiles({}, None)
+
+
+def test_narrow_pictures_have_their_legend_below_and_grow_with_it():
+    few, many = (
+        plots.learning_curves(
+            {f"{i} " + "words " * n: ([1, 2], [[i, 2]]) for i in range(n)}, None, narrow=True
+        )
+        for n in (2, 20)
+    )
+    many.draw_without_rendering()
+    legend, axes = (x.get_window_extent() for x in (many.legends[0], many.axes[0]))
+    assert legend.y1 < axes.y0 and axes.height > 1.5 * many.dpi and legend.y0 > 0
+    assert legend.x0 > 0 and legend.x1 < many.bbox.x1
+    assert few.get_figwidth() == many.get_figwidth() < 5
+    assert many.get_figheight() > few.get_figheight() + 2
+
+
 def test_many_labels_have_a_colour_each_and_no_lines_for_seeds(tmp_path):
     curves = {f"rate={i}": (STEPS, RNG.normal(i, 1, (3, 10))) for i in range(40)}
     figure = plots.learning_curves(curves, tmp_path / "many.png")

@@ -160,6 +160,19 @@ def test_interquartile_mean_by_hand():
     assert s.interquartile_mean([[100.0, 1.0], [2.0, -100.0]]) == 1.5
 
 
+def test_interquartile_intervals_are_the_bootstraps_but_of_one_run():
+    x = RNG.normal(size=(5, 3))
+    expected = s.stratified_bootstrap(s.interquartile_mean, x, confidence=0.9, resamples=50)
+    assert s.interquartile_interval(x, confidence=0.9, resamples=50) == expected
+    alone = s.interquartile_interval(np.array([[1.0, 2.0, 3.0, 9.0]]))
+    assert alone == (2.5, -np.inf, np.inf)
+
+
+def test_final_scores_of_runs_that_diverged_are_the_lowest_of_all():
+    curves = [[1, 5, 4], [3, np.nan, np.nan], [2, 2, 2]]
+    np.testing.assert_array_equal(s.final_scores(curves), [4, 1, 2])
+
+
 def test_performance_profile():
     x = np.array([[0.0, 1.0], [1.0, 3.0]])
     got = s.performance_profile(x, [-1.0, 0.0, 0.5, 1.0, 3.0])

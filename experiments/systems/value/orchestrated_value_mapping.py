@@ -145,8 +145,8 @@ CHECK = Exact(
     minutes=1.0,
     notes="An error is the largest difference from Q* by value iteration, relative to the largest "
     "value, after 400 sweeps at a discount of 0.875 over a random deterministic world, whose "
-    "rewards have both signs and sizes from 0.01 to 100. In the first attempt it had 12 states of 2 "
-    "actions, so few that in one of ten the planted choice by mapped values was the right one.",
+    "rewards have both signs and sizes from 0.01 to 100. In the first attempt it had 12 states of "
+    "2 actions, so few that in one of ten the planted choice by mapped values was the right one.",
     mutations=(
         Mutation(
             "what is lost counts as gained",

@@ -1,0 +1,368 @@
+"""The page of some runs: what they reached, how they compare, and what made them.
+
+Estimates and their uncertainty are those of Agarwal et al. (2021), "Deep Reinforcement Learning at
+the Edge of the Statistical Precipice", NeurIPS (arXiv:2108.13264): interquartile means, performance
+profiles and probabilities of improvement, with stratified bootstrap intervals.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxrl.benchmarks import suite
+from jaxrl.core.errors import UserError
+from jaxrl.evaluation import plots
+from jaxrl.evaluation.statistics import (
+    Interval,
+    final_scores,
+    interquartile_interval,
+    interquartile_mean,
+    metric_interval,
+    probability_of_improvement,
+    stratified_bootstrap,
+)
+from jaxrl.reporting.html import Html, drawing, element, joined, listed, page, picture, table
+from jaxrl.reporting.runs import ASIDE, Group, Run, differing, grouped, place, said
+
+ENOUGH = 10  # runs times tasks, for the bootstrap
+MOST_PAIRED = 6  # groups of which all pairs are compared
+FEW_SETTINGS = 12  # rows of the table of settings that are shown at once
+
+NOTHING = "-"
+
+Scores = dict[str, np.ndarray]  # label -> [runs] or [runs, environments]
+Bounds = Mapping[str, Sequence[float]]  # environment -> (low, high)
+
+
+def written(runs: Sequence[Run], score: str = "return", bounds: Bounds | None = None) -> str:
+    """The page, as HTML that needs nothing else.
+
+    Args:
+        score: the name of what the runs' `scores` are.
+        bounds: environment -> (low, high): scores from 0 at `low` to 1 at `high` are pooled over
+            environments. Those of the shipped suites are known, for the return.
+
+    Raises:
+        UserError: for bounds that are none, or of an environment that no run was evaluated in.
+    """
+    groups = grouped(runs)
+    places: dict[str, list[Group]] = {}
+    for group in groups:
+        places.setdefault(group.env, []).append(group)
+    known = (_known_bounds() if score == "return" else {}) | _checked(bounds or {}, places)
+    colours = plots.palette(dict.fromkeys(group.label for group in groups))
+    title = f"{_listed(run.config['algorithm'] for run in runs)} in {_listed(places)}"
+    size = f"{_count(len(runs), 'run')}, {_count(sum(len(run.members) for run in runs), 'member')}"
+    return page(
+        title,
+        element("h1", title),
+        element("p", f"{size}.", class_="faint"),
+        _notes(runs, groups),
+        _together(places, known, colours),
+        *(_environment(env, some, score, colours) for env, some in places.items()),
+        _settings(groups),
+        _runs(runs),
+        _reading(score),
+    )
+
+
+# ------------------------------------------------------------------------------- comparisons
+
+
+def pooled(places: Mapping[str, Sequence[Group]], bounds: Bounds) -> tuple[list[str], Scores]:
+    """The environments with bounds, and the scores [runs, environments] on their common scale of
+    each label that has as many runs in all of them."""
+    envs = [env for env in places if env in bounds]
+    found: dict[str, list[np.ndarray]] = {}
+    for env in envs:
+        low, high = bounds[env]
+        for group in places[env]:
+            found.setdefault(group.label, []).append((group.scores - low) / (high - low))
+    whole = lambda parts: len(parts) == len(envs) and len({len(x) for x in parts}) == 1
+    return envs, {
+        label: np.stack(parts, -1)
+        for label, parts in found.items()
+        if whole(parts) and len(parts[0])
+    }
+
+
+def pairs(scores: Scores) -> list[tuple[str, str, Interval]]:
+    """(X, Y, the probability that a run of X beats one of Y): of all pairs, or of the best with
+    each other where labels are many. Better ones, by their interquartile means, come first."""
+    order = [label for label, _ in _ordered(scores)]
+    chosen = (
+        itertools.combinations(order, 2)
+        if len(order) <= MOST_PAIRED
+        else ((order[0], other) for other in order[1:])
+    )
+    return [(x, y, _improvement(scores[x], scores[y])) for x, y in chosen]
+
+
+def _ordered(scores: Scores) -> list[tuple[str, np.ndarray]]:
+    """The best first, by their interquartile means."""
+    return sorted(scores.items(), key=lambda item: -interquartile_mean(item[1]))
+
+
+def _improvement(x: np.ndarray, y: np.ndarray) -> Interval:
+    if min(len(x), len(y)) > 1:
+        return stratified_bootstrap(probability_of_improvement, x, y)
+    return Interval(probability_of_improvement(x, y), -np.inf, np.inf)
+
+
+def estimate(found: Interval, form: str = "{:.4g}") -> str:
+    """`0.5 [0.4, 0.6]`, without an interval where nothing is known of it."""
+    whole = form if not np.isfinite(found.low) else f"{form} [{form}, {form}]"
+    return whole.format(*found)
+
+
+def _compared(scores: Scores, colours: Mapping[str, Any], what: str, where: str) -> list[Html]:
+    """Profiles and probabilities of improvement, where there is something to compare."""
+    if len(scores) < 2:
+        return []
+    figure = plots.performance_profiles(scores, None, None, what, colours, narrow=True)
+    rows = [(f"{x} over {y}", estimate(p, "{:.2f}")) for x, y, p in pairs(scores)]
+    return [
+        drawing(figure, f"Performance profiles, {where}", "Performance profiles"),
+        element(
+            "div",
+            element("h3", "Probability of improvement"),
+            table(("a run of X over one of Y", "P(X > Y)"), rows),
+        ),
+    ]
+
+
+# ------------------------------------------------------------------------------------ sections
+
+
+def _notes(runs: Sequence[Run], groups: Sequence[Group]) -> Html:
+    """What a reader must know before believing a number."""
+    notes = [
+        f"{run.folder} is {run.state}. Its scores are those of its last evaluation."
+        for run in runs
+        if not run.finished
+    ]
+    notes += [f"{run.folder} has no evaluations." for run in runs if not run.steps.size]
+    notes += [
+        f"{group.diverged} of {_count(len(group.members), 'seed')} of {group.label} in {group.env} "
+        "diverged and were frozen."
+        for group in groups
+        if group.diverged
+    ]
+    if any(len(group.scores) < ENOUGH for group in groups):
+        notes.append(
+            f"With fewer than {ENOUGH} seeds the bootstrap finds too little spread: intervals of "
+            "interquartile means, profiles and probabilities are too narrow. A single seed has "
+            "none."
+        )
+    return element("ul", *(element("li", x, class_="warn") for x in notes)) if notes else Html()
+
+
+def _together(
+    places: Mapping[str, Sequence[Group]], bounds: Bounds, colours: Mapping[str, Any]
+) -> Html:
+    if len(places) < 2:
+        return Html()
+    envs, scores = pooled(places, bounds)
+    head = element("h2", "All environments together")
+    if len(envs) < 2 or not scores:
+        missing = [env for env in places if env not in bounds]
+        why = (
+            f"bounds of the score are known of {', '.join(envs) or 'none'}; give those of "
+            f"{', '.join(missing)} by --bounds ENV=LOW,HIGH"
+            if missing
+            else "no algorithm has as many seeds in each of them"
+        )
+        return joined([head, element("p", f"Scores are not pooled: {why}.", class_="faint")])
+    scale = ", ".join("{} ({:g} to {:g})".format(env, *bounds[env]) for env in envs)
+    rows = [
+        (label, estimate(interquartile_interval(x), "{:.3f}"), len(x))
+        for label, x in _ordered(scores)
+    ]
+    return joined(
+        [
+            head,
+            element("p", f"Scores are from 0 to 1 within the bounds of {scale}.", class_="faint"),
+            table(("", "IQM [95 %]", "seeds"), rows),
+            element("div", *_compared(scores, colours, "score", "all environments"), class_="side"),
+        ]
+    )
+
+
+def _environment(env: str, groups: Sequence[Group], score: str, colours: Mapping[str, Any]) -> Html:
+    scored = [group for group in groups if len(group.scores)]
+    head = element("h2", env)
+    if not scored:
+        return joined([head, element("p", "There are no evaluations.", class_="faint")])
+    rows = [
+        (
+            group.label + ("" if all(run.finished for run in group.runs) else " (unfinished)"),
+            estimate(interquartile_interval(group.scores)),
+            estimate(metric_interval(score, group.scores)),
+            len(group.members),
+            group.diverged,
+            f"{max(run.done for run in group.runs):,}",
+        )
+        for group in sorted(scored, key=lambda group: -interquartile_mean(group.scores))
+    ]
+    curves = plots.learning_curves(
+        {group.label: group.curves for group in scored},
+        None,
+        ylabel=score,
+        colours=colours,
+        narrow=True,
+    )
+    scores = {group.label: group.scores for group in scored}
+    columns = ("", "IQM [95 %]", "mean [95 %]", "seeds", "diverged", "steps")
+    return joined(
+        [
+            head,
+            table(columns, rows),
+            element(
+                "div",
+                drawing(curves, f"Learning curves in {env}", f"Evaluations: {score}"),
+                *_compared(scores, colours, f"final {score}", env),
+                *_sweeps(scored, score),
+                class_="side",
+            ),
+        ]
+    )
+
+
+def _sweeps(groups: Sequence[Group], score: str) -> list[Html]:
+    """The scores of each sweep along what it varied."""
+    drawings = []
+    for run in {run.folder: run for group in groups for run in group.runs}.values():
+        settings = list(run.members.settings().values())
+        if len(settings) > 1 and len({len(members) for members in settings}) == 1:
+            final = final_scores(run.scores)
+            labels = [run.members.labels[members[0]] for members in settings]
+            figure = plots.sweep_picture(
+                {name: [x[name] for x in labels] for name in labels[0] if name != "seed"},
+                [final[members] for members in settings],
+                None,
+                ylabel=f"final {score}",
+                narrow=True,
+            )
+            drawings.append(drawing(figure, f"Scores of {run.folder}", f"Sweep: {run.folder.name}"))
+    return drawings
+
+
+def _settings(groups: Sequence[Group]) -> Html:
+    """The settings that differ: a column for each group, or a row where groups are more."""
+    names = [name for name in differing(groups) if name not in ASIDE]
+    if not names:
+        return Html()
+    value = lambda group, name: said(group.settings[name]) if name in group.settings else NOTHING
+    labels = [f"{group.label} in {group.env}" for group in groups]
+    if len(groups) <= len(names):
+        rows = [(name, *(value(group, name) for group in groups)) for name in names]
+        inside = table(("", *labels), rows)
+    else:
+        rows = [
+            (label, *(value(group, name) for name in names))
+            for label, group in zip(labels, groups, strict=True)
+        ]
+        inside = table(("", *names), rows)
+    if len(names) > FEW_SETTINGS:
+        inside = element("details", element("summary", f"{len(names)} settings"), inside)
+    return joined([element("h2", "Settings that differ"), inside])
+
+
+def _runs(runs: Sequence[Run]) -> Html:
+    head = ("", "steps/s", "training", "compiling", "members", "diverged", "device", "state")
+    rows = []
+    for run in runs:
+        seconds = run.summary.get("seconds") or {}
+        took = (_seconds(seconds.get(name)) for name in ("training", "compiling"))
+        number = (len(run.members), len(run.diverged))
+        speed = _number(run.summary.get("steps_per_second"), "{:,.0f}")
+        rows.append(
+            (run.folder, speed, *took, *number, run.summary.get("device", NOTHING), run.state)
+        )
+    return joined(
+        [
+            element("h2", "Runs"),
+            element(
+                "p",
+                "Steps are those of all members together, evaluations included.",
+                class_="faint",
+            ),
+            table(head, rows),
+            element("div", *map(_run, runs), class_="side"),
+        ]
+    )
+
+
+def _run(run: Run) -> Html:
+    versions = run.summary.get("versions") or {}
+    facts = {
+        "algorithm": run.config["algorithm"],
+        "environment": run.config["env"],
+        "steps": f"{run.done:,} of {run.config['steps']:,}",
+        "versions": ", ".join(f"{name} {version}" for name, version in versions.items()) or NOTHING,
+    }
+    commands = element("pre", "\n".join(run.commands)) if run.commands else ""
+    shown = picture(run.picture, f"An episode of {run.folder}") if run.picture else ""
+    return element("article", element("h3", run.folder), listed(facts.items()), commands, shown)
+
+
+def _reading(score: str) -> Html:
+    text = (
+        f"Scores are each seed's {score} in its last evaluation. Means have Student's interval; "
+        "interquartile means (IQM), the means of the middle half, have that of the stratified "
+        "bootstrap (2,000 resamples). A performance profile is the share of runs with a score "
+        "above each value. The probability of improvement is the share of pairs of runs that X "
+        "wins, ties counting one half. All intervals are of 95 %, over seeds. After Agarwal et "
+        "al. (2021), Deep Reinforcement Learning at the Edge of the Statistical Precipice, "
+        "arXiv:2108.13264."
+    )
+    return joined([element("h2", "How to read this"), element("p", text, class_="faint")])
+
+
+# ---------------------------------------------------------------------------------------- small
+
+
+def _known_bounds() -> dict[str, tuple[float, float]]:
+    """Those of the worlds of the suites that are shipped."""
+    return {
+        place(world.env, world.env_params): (world.low, world.high)
+        for path in sorted(suite.SUITES.glob("*.yaml"))
+        for world in suite.read(path.stem).worlds.values()
+    }
+
+
+def _checked(bounds: Bounds, places: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
+    for env, values in bounds.items():
+        if env not in places:
+            raise UserError(
+                f"--bounds names '{env}'; the runs were evaluated in {', '.join(places)}."
+            )
+        if len(values) != 2 or not np.isfinite(values).all() or values[0] >= values[1]:
+            raise UserError(
+                f"The bounds of {env} are {said(list(values))}; they must be a low and a higher "
+                "number, such as 0,500."
+            )
+    return {env: (low, high) for env, (low, high) in bounds.items()}
+
+
+def _listed(words: Iterable[str]) -> str:
+    *some, last = dict.fromkeys(words)
+    return f"{', '.join(some)} and {last}" if some else last
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n} {what}" + ("" if n == 1 else "s")
+
+
+def _number(value: Any, form: str) -> str:
+    return form.format(value) if isinstance(value, int | float) else NOTHING
+
+
+def _seconds(value: Any) -> str:
+    if isinstance(value, int | float) and value >= 120:
+        return f"{value / 60:.0f} min" if value < 7200 else f"{value / 3600:.1f} h"
+    return _number(value, "{:.1f} s")
