@@ -17,7 +17,7 @@ import yaml
 import jaxrl
 from experiments import document_losses, gallery
 from experiments.bench import report
-from experiments.evidence import pages, records, run
+from experiments.evidence import records, run
 from experiments.evidence.listing import discover
 from jaxrl import commands as commands_of_jaxrl
 from jaxrl import envs, losses
@@ -75,7 +75,7 @@ def test_the_pages_of_systems_are_those_of_the_records(tmp_path):
     written = [path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file()]
     folder = ROOT / "docs" / "systems"
     assert {ROOT / path for path in written} == {
-        ROOT / "SYSTEMS.md", ROOT / pages.CLAIMS, *folder.glob("*.md"), *folder.glob("pictures/*")
+        ROOT / "SYSTEMS.md", ROOT / records.CLAIMS, *folder.glob("*.md"), *folder.glob("pictures/*")
     }  # fmt: skip
     for path in written:
         assert (ROOT / path).read_text() == (tmp_path / path).read_text(), path

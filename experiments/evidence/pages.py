@@ -11,11 +11,11 @@ from typing import Any
 
 from experiments.evidence import known, pictures
 from experiments.evidence.known import VERDICTS, Record, Standing, System
+from experiments.evidence.records import CLAIMS
 from experiments.evidence.system_page import system_page
 from experiments.evidence.words import NOTE, clip, escape, name_of, number, table
 
 FOLDER = "docs/systems"
-CLAIMS = "jaxrl/systems/claims.tsv"  # what `jaxrl list systems` says, also where the pages are not
 CLAIM = 90  # characters of a claim in a list
 READING = (
     "A clause compares two sides, seed by seed: *better* by more than a margin, *not worse* by a "

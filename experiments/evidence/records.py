@@ -20,6 +20,7 @@ from jaxrl.runtime import git
 
 FORMAT = 2  # of a record; those from before the harness have none
 RESULTS = "experiments/systems/results.jsonl"
+CLAIMS = "jaxrl/systems/claims.tsv"  # what `jaxrl list systems` says, also where no page is
 
 # ------------------------------------------------------------------------------- what is recorded
 
@@ -70,7 +71,7 @@ def registered(path: Path, root: Path) -> str:
 
     name, now = path.relative_to(root).as_posix(), digest(path)
     try:
-        changes = git.changes(root, RESULTS)
+        changes = git.changes(root, RESULTS, CLAIMS)
     except (OSError, subprocess.CalledProcessError):
         raise UserError(
             f"A check is registered by a commit, and git knows none at {root}."
@@ -148,7 +149,7 @@ def circumstances(root: Path) -> dict[str, Any]:
     from jaxrl.core import random
 
     return {
-        "commit": git.commit(root, RESULTS),
+        "commit": git.commit(root, RESULTS, CLAIMS),
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "jax": jax.__version__,
         "jaxrl": jaxrl.__version__,
