@@ -29,8 +29,9 @@ def main(argv: Sequence[str]) -> int:
     vary, rest = command_line.take(argv, "vary", configuration.is_file)
     said = {}
     for field in dataclasses.fields(sweeping.Search):
-        words, rest = command_line.take(rest, field.name, configuration.is_file)
-        said |= {field.name: words} if words else {}
+        words, left = command_line.take(rest, field.name, configuration.is_file)
+        said |= {field.name: words} if len(left) < len(rest) else {}
+        rest = left
     search = sweeping.Search()
     search = configuration.override(search, command_line.nest(said, search))
     config = command_line.experiment(rest, HELP)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import jax
@@ -18,18 +20,21 @@ USED = 0.8  # of what is free: evaluations, and what is not known of, need some 
 PLENTY = 1000  # times the states themselves: more than any program needs, so none is compiled
 
 
-def width(config: Experiment, algorithm: Algorithm, members: Members) -> int:
+def width(
+    config: Experiment, algorithm: Algorithm, members: Members, say: Callable[[str], None]
+) -> int:
     """How many of `members` are to be trained side by side: all if they fit.
 
     What the memory has to hold is read from the compiled program, which the run will find in the
-    compilation cache.
+    compilation cache; `say` is told before that is compiled.
     """
-    prog = program(config, algorithm, members)
-    if isinstance(prog, HostProgram):  # has one member
+    prog = program(dataclasses.replace(config, devices=1), algorithm, members)
+    if isinstance(prog, HostProgram):  # which has one member
         return 1
     shapes, free = prog.shapes(members.keys(config.generator)), available()
     if len(members) == 1 or free is None or PLENTY * size(shapes) < free:
         return len(members)
+    say(f"Measuring the memory of {len(members)} members ...")
     copy = size(shapes) if jax.devices()[0].platform == "cpu" else 0  # of a checkpoint
     return fitting(len(members), prog.bytes(shapes) + copy, free)
 

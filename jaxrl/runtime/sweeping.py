@@ -31,6 +31,7 @@ from jaxrl.core.hyper import MANY, check, static
 from jaxrl.runtime import configuration, continuing, memory, run_folder, selection, training
 from jaxrl.runtime import log as logs
 from jaxrl.runtime.building import build, plan, prepare
+from jaxrl.runtime.command_line import Stopped
 from jaxrl.runtime.configuration import STEPS, Experiment
 from jaxrl.runtime.display import Display
 from jaxrl.runtime.host import on_host
@@ -83,8 +84,12 @@ class Sweep:
 
 
 def is_sweep(folder: str | Path) -> bool:
-    """Whether `folder` holds the runs of a sweep, rather than being one run's."""
-    return (Path(folder) / SWEEP).is_file()
+    """Whether `folder` is a sweep's: of several runs, or a run's whose members' hypers differ."""
+    return _of_several(Path(folder)) or bool(members_of(Path(folder)).hyper)
+
+
+def _of_several(folder: Path) -> bool:
+    return (folder / SWEEP).is_file()
 
 
 def sweep(
@@ -109,7 +114,7 @@ def sweep(
         raise UserError(
             "A sweep cannot be forked into another; --warm-start takes one run's agent."
         )
-    new = _planned(config, varied or {}, search)
+    new = _planned(config, varied or {}, search, display)
     parts = _first(config, new)
     if len(parts) == 1 and not (search.halving or search.pbt):
         folder = training.train(_structured(config, new.points[0]), parts[0].members)
@@ -124,7 +129,9 @@ def sweep(
         return _run(run_folder.publish(draft, config.name, stem), config, new, display)
 
 
-def _planned(config: Experiment, varied: Mapping[str, Values], search: Search) -> Sweep:
+def _planned(
+    config: Experiment, varied: Mapping[str, Values], search: Search, display: Display
+) -> Sweep:
     """All that can be known to be wrong before anything runs is refused."""
     check(search)
     if search.halving and search.pbt:
@@ -156,7 +163,10 @@ def _planned(config: Experiment, varied: Mapping[str, Values], search: Search) -
                 "--pbt needs at least 2 members of one program which differ in a hyper-parameter, "
                 "such as --vary agent.learning-rate=1e-4,1e-3."
             )
-        most = 1 if on_host(config.env) else search.chunk or memory.width(own, algorithm, group)
+        if on_host(config.env):
+            most = 1
+        else:
+            most = search.chunk or memory.width(own, algorithm, group, display.say)
         new.chunks.append(min(most, len(group)))
         if search.pbt and new.chunks[-1] < len(group):
             raise UserError(
@@ -217,7 +227,7 @@ def _ends(config: Experiment, new: Sweep) -> list[int]:
 
 def _go_on(config: Experiment, display: Display) -> Path:
     folder = run_folder.check(config.resume)
-    if not is_sweep(folder):
+    if not _of_several(folder):
         training.train(config)
         return _alone(folder, config, display)
     continuing.check_unchanged(config, folder)
@@ -256,7 +266,7 @@ def _run(folder: Path, config: Experiment, new: Sweep, display: Display) -> Path
         for part in parts:
             try:
                 _train(folder, config, new.points[part.points[0]], part, end, display)
-            except SystemExit:
+            except (SystemExit, Stopped):
                 display.warn(f"All of the sweep goes on with {run_folder.to_resume(folder)}")
                 raise
             done.append(part)

@@ -68,9 +68,10 @@ def _go_on(config: Experiment, display: Display) -> Path:
         display.say(f"The run in {folder} is finished; --fork it to train on.")
         return folder
     with run_folder.locked(folder):
+        members = members_of(folder)
         checkpoint = continuing.newest(folder, display.warn)
         continuing.check_as_saved(folder, config, checkpoint)
-        _, session, keys = _session(config, members_of(folder), display)
+        _, session, keys = _session(config, members, display)
         with session.interrupt.noted(), stopping.explained(folder):
             progress, meta = continuing.restored(checkpoint, session.program.shapes(keys))
             display.say(f"Going on from update {meta['step']} of {folder}.")

@@ -89,6 +89,7 @@ SWEEP = {
     "--vary agent.clip=uniform(0.1,0.2)": "is varied over a range; say how many to draw, --samples",
     "--vary agent.clip=0.1,0.2 --samples 3": "--samples needs a range",
     "--vary agent.clip=1,2 --samples x": "samples is 'x'; it must be a whole number",
+    "--vary agent.clip=1,2 --halving": "--halving needs one value, got none",
     "--vary agent.clip=1,2 --chunk -1": "chunk is -1; it must be at least 0",
     "--vary agent.clip=1,2 --halving 1": "halving is 1; it must be at least 2",
     "--vary agent.clip=1,2 --halving 3": "--halving 3 leaves 2 points and 640 steps as they are",

@@ -46,6 +46,8 @@ def test_a_program_is_cut_where_its_members_do_not_fit(monkeypatch):
     assert memory.size(shapes) < needed < 1000 * memory.size(shapes)
     free = lambda count: monkeypatch.setattr(memory, "available", lambda: count)
     copy = memory.size(shapes) if jax.devices()[0].platform == "cpu" else 0
+    said: list[str] = []
     for count, width in ((None, 4), (2**60, 4), ((needed + copy) / memory.USED / 1.9, 2), (1, 1)):
         free(count and int(count))
-        assert memory.width(config, algorithm, members) == width
+        assert memory.width(config, algorithm, members, said.append) == width
+    assert said == ["Measuring the memory of 4 members ..."] * 2

@@ -13,7 +13,7 @@ import pytest
 
 from jaxrl import runtime
 from jaxrl.core.errors import UserError
-from jaxrl.runtime import checkpoints, command_line, run_folder
+from jaxrl.runtime import checkpoints, command_line, memory, run_folder
 from jaxrl.runtime.session import Session
 from tests.runtime import tiny
 
@@ -122,6 +122,31 @@ def test_programs_in_one_table(swept):
     assert runtime.load(folder / "program2", 3).config.agent.torso.hidden == (8,)
     with pytest.raises(UserError, match="holds the runs of a sweep; name one of the folders in it"):
         runtime.load(folder)
+
+
+def test_a_program_is_what_a_sweep_of_its_own_is(swept, tmp_path):
+    words = ["--vary", "learning-rate=1e-3,1e-4", "--agent.hidden", "8", "--seeds", "2"]
+    assert tiny.call("sweep", tmp_path, *words, "--name", "alone", "--quiet") == 0
+    arrays = tiny.arrays(tmp_path / "alone")
+    tiny.assert_same_arrays(arrays, tiny.arrays(swept("programs") / "program2"))
+    assert "program1" not in runs(tmp_path / "alone")
+
+
+def test_chunks_that_fit_are_kept_on_resume(swept, tmp_path, monkeypatch):
+    """They are as those that are asked for; and the program is not measured again."""
+    words = ["--vary", "clip=0.1,0.2,0.3,0.4", "--steps", "160", "--name", "sweep", "--quiet"]
+    monkeypatch.setattr(memory, "width", lambda *_: 2)
+    assert tiny.call("sweep", tmp_path, *words) == 0
+    folder = tmp_path / "sweep"
+    assert runs(folder) == ["program1-chunk1", "program1-chunk2"]
+    assert json.loads((folder / "sweep.json").read_text())["chunks"] == [2]
+    for name in runs(folder):
+        tiny.assert_same_arrays(tiny.arrays(folder / name), tiny.arrays(swept("halving") / name))
+    before = (folder / "sweep.csv").read_text()
+    shutil.rmtree(folder / "program1-chunk2")
+    monkeypatch.setattr(memory, "width", None)
+    assert command_line.call(tiny.sweep_script.main, ["--resume", str(folder), "--quiet"]) == 0
+    assert (folder / "sweep.csv").read_text() == before
 
 
 def test_a_resumed_sweep_is_as_it_was(swept, tmp_path, capsys):
