@@ -246,13 +246,17 @@ def _read(folder: Path, config: Experiment) -> Sweep:
             for name, values in data["varied"].items()
         }
         new = Sweep(varied, Search(**data["search"]), found, [int(n) for n in data["chunks"]])
+        check(new.search)
         if len(_programs(config, new)) != len(new.chunks) or min(new.chunks) < 1:
             raise ValueError("its chunks are not those of its points")
         for point in new.points:
             applied(config, point)
         return new
+    except UserError:
+        raise
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"'{folder / SWEEP}' cannot be read: {error}.") from error
+        said = f"it lacks {error}" if isinstance(error, KeyError) else error
+        raise UserError(f"'{folder / SWEEP}' cannot be read: {said}.") from error
 
 
 def _listed(value: Any) -> Any:
@@ -422,6 +426,15 @@ def _ranked(folder: Path, parts: list[Part]) -> dict[int, list[float]]:
     return {p: scores[p] for p in sorted(scores, key=lambda p: (-reached[p], -mean(p), p))}
 
 
+def _now(found: list[Point], parts: list[Part]) -> dict[int, Point]:
+    """The settings of each point in the last segment that it was in."""
+    return {
+        point: found[point] | {k: v for k, v in label.items() if k != "seed"}
+        for part in parts
+        for point, label in zip(part.points, part.members.labels, strict=True)
+    }
+
+
 def _compare(
     folder: Path, config: Experiment, found: list[Point], parts: list[Part], display: Display
 ) -> None:
@@ -439,9 +452,9 @@ def _compare(
             ]
     columns = ["point", "seed", *found[0], "steps", "return"]
     _table(folder / "sweep.csv", columns, itertools.chain(*rows.values()))
-    seeds = max(map(len, ranked.values()))
+    seeds, points_now = max(map(len, ranked.values())), _now(found, parts)
     sweep_picture(
-        {name: [_cell(found[p][name]) for p in ranked] for name in found[0]},
+        {name: [_cell(points_now[p][name]) for p in ranked] for name in found[0]},
         [[*scores, *[np.nan] * (seeds - len(scores))] for scores in ranked.values()],
         folder / "sweep.png",
         title=f"{config.algorithm} on {config.env}",
@@ -473,7 +486,8 @@ def _cell(value: Any) -> Any:
 
 def _report(folder: Path, found: list[Point], parts: list[Part], display: Display) -> None:
     """Say the final returns, the best first."""
+    points_now = _now(found, parts)
     for point, scores in itertools.islice(_ranked(folder, parts).items(), 10):
-        named = ", ".join(f"{name} {shown(value)}" for name, value in found[point].items())
+        named = ", ".join(f"{name} {shown(value)}" for name, value in points_now[point].items())
         display.say(f"{named or 'all seeds'}: final return {np.mean(scores):.5g}")
     display.say(f"Table and picture: {folder / 'sweep.csv'}, {folder / 'sweep.png'}")

@@ -98,11 +98,12 @@ def test_a_sweep_that_was_killed_goes_on_to_the_same_bits(swept, tmp_path):
     assert tiny.summary(folder)["diverged"] == tiny.summary(swept)["diverged"]
 
 
-def test_a_finished_sweep_resumed_writes_its_table_again(healthy, tmp_path):
+@pytest.mark.parametrize("script", [tiny.sweep_script, tiny.train_script])
+def test_a_finished_sweep_resumed_writes_its_table_again(healthy, tmp_path, script):
     folder = tmp_path / "sweep"
     shutil.copytree(healthy, folder)
     (folder / "sweep.csv").unlink()
-    assert command_line.call(tiny.sweep_script.main, ["--resume", str(folder), "--quiet"]) == 0
+    assert command_line.call(script.main, ["--resume", str(folder), "--quiet"]) == 0
     assert (folder / "sweep.csv").read_text() == (healthy / "sweep.csv").read_text()
 
 

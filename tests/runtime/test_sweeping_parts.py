@@ -163,11 +163,11 @@ def test_a_resumed_sweep_is_as_it_was(swept, tmp_path, capsys):
     for broken in ({**record, "chunks": [4]}, {"points": []}, {**record, "search": {"x": 1}}):
         (folder / "sweep.json").write_text(json.dumps(broken))
         assert resume() == 2
-        assert f"'{folder}/sweep.json' cannot be read: " in capsys.readouterr().err
+        assert f"error: '{folder}/sweep.json' cannot be read: " in capsys.readouterr().err
     record["points"][0]["env_params.opponent"] = "marked:world"
     (folder / "sweep.json").write_text(json.dumps(record))
     assert resume() == 2
-    assert "names code outside of jaxrl, marked:world" in capsys.readouterr().err
+    assert f"error: '{folder}' names code outside of jaxrl, marked:world" in capsys.readouterr().err
 
 
 def test_a_program_that_cannot_learn_costs_nothing_to_the_others(tmp_path, capsys):
