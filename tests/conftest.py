@@ -23,6 +23,11 @@ import hypothesis  # noqa: E402
 import jax  # noqa: E402
 import pytest  # noqa: E402
 
+if not hasattr(jax, "enable_x64"):  # before jax 0.8
+    from jax.experimental import enable_x64
+
+    jax.enable_x64 = enable_x64
+
 CACHE = os.environ.get("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".jax_cache"))
 jax.config.update("jax_compilation_cache_dir", CACHE)
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)

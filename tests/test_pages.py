@@ -22,6 +22,7 @@ from experiments.evidence.listing import discover
 from jaxrl import commands as commands_of_jaxrl
 from jaxrl import envs, losses
 from jaxrl.runtime import configuration
+from jaxrl.runtime.members import seeds
 from jaxrl.systems import registry
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -168,7 +169,9 @@ def test_command_lines_are_understood(page, command, project, strangers, monkeyp
     done = []
     for name in re.findall(r"runs/[\w-]+", command):  # what an earlier command leaves
         (project / name).mkdir(parents=True)
-        configuration.write(configuration.experiment({}), project / name / "config.yaml")
+        config = configuration.experiment({})
+        configuration.write(config, project / name / "config.yaml")
+        seeds(config).write(project / name / "members.json")
     monkeypatch.setattr("jaxrl.runtime.training.train", lambda config: done.append(config))
     monkeypatch.setattr("jaxrl.runtime.sweeping.sweep", lambda *sweep: done.append(sweep))
     monkeypatch.setattr("jaxrl.commands.evaluate.evaluate", lambda *options: done.append(options))

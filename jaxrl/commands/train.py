@@ -9,7 +9,10 @@ from jaxrl.runtime import command_line
 
 def main(argv: Sequence[str]) -> int:
     config = command_line.experiment(argv, "Train an agent: jaxrl train [CONFIG] [options]")
-    from jaxrl.runtime import training
+    from jaxrl.runtime import sweeping, training
 
-    training.train(config)
+    if config.resume and sweeping.is_sweep(config.resume):
+        sweeping.sweep(config)
+    else:
+        training.train(config)
     return 0

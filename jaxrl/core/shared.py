@@ -63,8 +63,8 @@ def axes(state: Tree) -> Tree:
     return jax.tree.map(lambda x: None if is_shared(x) else 0, state, is_leaf=is_shared)
 
 
-def member(state: Tree, i: int) -> Tree:
-    """The state of member `i` of several."""
+def member(state: Tree, i: int | np.ndarray) -> Tree:
+    """The state of member `i` of several, or those of several by an array of their numbers."""
     return jax.tree.map(lambda x: x if is_shared(x) else x[i], state, is_leaf=is_shared)
 
 

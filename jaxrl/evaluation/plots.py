@@ -226,7 +226,7 @@ def _draw_lines(axes, axis: str, varied: dict[str, list], intervals: Interval) -
     x = np.array(varied[axis], np.float64)
     other = next((values for name, values in varied.items() if name != axis), [""] * len(x))
     groups, bounds = _distinct(other), _Bounds()
-    _scale(axes, x)
+    _scale(axes, x[np.isfinite(intervals.estimate)])
     for i, (colour, group) in enumerate(zip(_palette(len(groups)), groups, strict=True)):
         members = [j for j, value in enumerate(other) if value == group]
         order = sorted(members, key=lambda j: x[j])

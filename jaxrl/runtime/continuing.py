@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
 from jaxrl.core import hyper as hyperparameters
 from jaxrl.core import metrics as m
@@ -168,10 +170,14 @@ def _fork(
     folder: Path, session: Session, keys: jax.Array, trust: Trust
 ) -> tuple[driver.Progress, int]:
     """The state of the run in `folder` with the new hyper-parameters, and its step."""
-    prog, algorithm = session.program, session.algorithm
+    prog, algorithm, members = session.program, session.algorithm, session.members
     config, checkpoint = run_folder.read_config(folder, trust), newest(folder, session.display.warn)
     check_as_saved(folder, config, checkpoint)
     _, before = build(dataclasses.replace(config, devices=1))
+    shapes = prog.shapes(keys)
+    if members.parents:
+        others = members_of(folder)
+        shapes = program(config, algorithm, others).shapes(others.keys(config.generator))
     refused = f"'{folder}' cannot be forked under this configuration:"
     if before.frames != algorithm.frames:
         raise UserError(
@@ -179,7 +185,7 @@ def _fork(
             f"{algorithm.frames} here. --warm-start takes over the agent alone."
         )
     try:
-        progress, meta = restored(checkpoint, prog.shapes(keys))
+        progress, meta = restored(checkpoint, shapes)
     except checkpoints.CheckpointError as error:
         raise UserError(f"{refused} {error} --warm-start takes over the agent alone.") from error
     if meta["step"] >= session.plan.total:
@@ -187,9 +193,12 @@ def _fork(
             f"'{folder}' has done {session.env_steps(meta['step'])} environment steps already; "
             "say --steps with more than that, these included."
         )
-    hyper = {**algorithm.hyper, **session.members.own_hyper()}
+    if members.parents and jnp.ndim(progress.run.step):  # of a single one there is no choice
+        chosen = members.parents[0] if len(members) == 1 else np.asarray(members.parents)
+        progress = shared.member(progress, chosen)
+    hyper = {**algorithm.hyper, **members.own_hyper()}
     state = hyperparameters.replace_hyper(progress.run.state, hyper)
-    run = dataclasses.replace(progress.run, state=forgiven(state))
+    run = dataclasses.replace(progress.run, state=forgiven(state), key=keys)
     return prog.place(driver.Progress(run, m.empty(progress.row))), meta["step"]
 
 

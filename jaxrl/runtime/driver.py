@@ -99,22 +99,29 @@ class Program:
         """The chunk function `(progress, steps) -> progress`; the buffers of its argument's run are
         reused, those of the row are not."""
 
-        def chunk(run, row, steps):
-            def body(_, progress):
-                run, metrics = self._advance(progress.run)
-                return Progress(run, m.merge(progress.row, metrics))
-
-            return jax.lax.fori_loop(0, steps, body, Progress(run, row))
-
-        if self.debug:
-            compiled = _checked(chunk, progress)
-        else:
-            shardings = None
-            if self.devices > 1:
-                shardings = jax.tree.map(lambda x: x.sharding, progress)
-            program = jax.jit(chunk, donate_argnums=0, out_shardings=shardings)
-            compiled = program.lower(progress.run, progress.row, jnp.int32(1)).compile()
+        compiled = _checked(self._chunk, progress) if self.debug else self._compiled(progress)
         return lambda progress, steps: compiled(progress.run, progress.row, jnp.int32(steps))
+
+    def bytes(self, progress: Progress) -> int:
+        """What a chunk has in memory, as far as the compiler knows; shapes are enough."""
+        stats: Any = self._compiled(progress).memory_analysis()
+        parts = ("argument_size", "output_size", "temp_size")
+        held = sum(getattr(stats, f"{part}_in_bytes") for part in parts)
+        return held - stats.alias_size_in_bytes
+
+    def _chunk(self, run: train.Run, row: dict[str, Any], steps: jax.Array) -> Progress:
+        def body(_, progress):
+            run, metrics = self._advance(progress.run)
+            return Progress(run, m.merge(progress.row, metrics))
+
+        return jax.lax.fori_loop(0, steps, body, Progress(run, row))
+
+    def _compiled(self, progress: Progress) -> Any:
+        shardings = None
+        if self.devices > 1:
+            shardings = jax.tree.map(lambda x: x.sharding, progress)
+        program = jax.jit(self._chunk, donate_argnums=0, out_shardings=shardings)
+        return program.lower(progress.run, progress.row, jnp.int32(1)).compile()
 
     def evaluation(self, env: Environment, episodes: int, greedy: bool) -> Callable:
         """Complete episodes with a run's policy, still to be compiled: run -> {name: mean over

@@ -14,6 +14,8 @@ from jaxrl.core import random
 from jaxrl.core.errors import UserError
 from jaxrl.runtime.configuration import Experiment
 
+SWEEP = "sweep.json"  # of a folder whose runs together are a sweep
+
 
 @dataclasses.dataclass(frozen=True)
 class Members:
@@ -21,6 +23,8 @@ class Members:
 
     labels: list[dict[str, float]]  # for each member: its seed, and what else sets it apart
     hyper: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)  # name -> [members]
+    # whose state each goes on from, among the members of the run that is forked
+    parents: list[int] = dataclasses.field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -49,14 +53,15 @@ class Members:
 
     def write(self, path: Path) -> None:
         hyper = {name: values.tolist() for name, values in self.hyper.items()}
-        path.write_text(json.dumps({"labels": self.labels, "hyper": hyper}))
+        parents = {"parents": self.parents} if self.parents else {}
+        path.write_text(json.dumps({"labels": self.labels, "hyper": hyper} | parents))
 
     @staticmethod
     def read(path: Path) -> Members:
         data = json.loads(path.read_text())
         _check(data)
         hyper = {name: np.asarray(v, np.float32) for name, v in data["hyper"].items()}
-        return Members(data["labels"], hyper)
+        return Members(data["labels"], hyper, data.get("parents", []))
 
 
 def seeds(config: Experiment) -> Members:
@@ -66,6 +71,8 @@ def seeds(config: Experiment) -> Members:
 
 def members_of(folder: Path) -> Members:
     """The members of the run in `folder`. Raises `UserError` if they cannot be read."""
+    if (folder / SWEEP).is_file():
+        raise UserError(f"'{folder}' holds the runs of a sweep; name one of the folders in it.")
     try:
         return Members.read(folder / "members.json")
     except (OSError, ValueError) as error:
@@ -74,7 +81,7 @@ def members_of(folder: Path) -> Members:
 
 def _check(data: Any) -> None:
     """Raises `ValueError` unless `data` is what `Members.write` writes."""
-    if not isinstance(data, dict) or data.keys() != {"labels", "hyper"}:
+    if not isinstance(data, dict) or data.keys() - {"parents"} != {"labels", "hyper"}:
         raise ValueError("it must hold a mapping of labels and hyper")
     labels, hyper = data["labels"], data["hyper"]
     if not isinstance(labels, list) or not labels or not all(map(_is_label, labels)):

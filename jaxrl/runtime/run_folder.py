@@ -127,15 +127,21 @@ def read_config(folder: str | Path, trust: Trust = False) -> Experiment:
     data = configuration.load(path)
     if not data:
         raise UserError(f"'{path}' is empty; a run's config.yaml holds all of its settings.")
-    if trust is not True:
-        strange = sorted(configuration.foreign(data) - (trust or frozenset()))
-        if strange:
-            raise UserError(
-                f"'{folder}' names code outside of jaxrl, {', '.join(strange)}; importing it runs "
-                "it, so say --trust (trust=True) if you trust it."
-            )
+    check_trust(folder, data, trust)
     _check_version(folder)
     return configuration.experiment(data)
+
+
+def check_trust(folder: str | Path, data: dict[str, Any], trust: Trust) -> None:
+    """Raises `UserError` if `data`, from a file in `folder`, names code that is not trusted."""
+    if trust is True:
+        return
+    strange = sorted(configuration.foreign(data) - (trust or frozenset()))
+    if strange:
+        raise UserError(
+            f"'{folder}' names code outside of jaxrl, {', '.join(strange)}; importing it runs "
+            "it, so say --trust (trust=True) if you trust it."
+        )
 
 
 def _check_version(folder: str | Path) -> None:

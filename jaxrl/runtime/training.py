@@ -20,7 +20,8 @@ from jaxrl.runtime.session import Session
 def train(config: Experiment, members: Members | None = None) -> Path:
     """Train as `config` says, or go on with `config.resume`. Returns the run's folder.
 
-    members: what is trained side by side; the configuration's seeds unless said.
+    members: what is trained side by side; the configuration's seeds unless said. In a fork they are
+        those that are forked, unless they name their `parents` among these.
 
     Raises `UserError` for input that cannot work, `NotFinite` if the losses of all members are no
     longer finite, and `SystemExit` (128 + signal) after an interrupt, when all is saved.
@@ -29,7 +30,7 @@ def train(config: Experiment, members: Members | None = None) -> Path:
     prepare(config)
     if config.resume:
         return _go_on(config, display)
-    if config.fork:
+    if config.fork and not (members and members.parents):
         members = continuing.members_of_fork(config, members)
     # The run's folder says which generator it was, whatever device it is resumed on.
     generator = random.generator_name(random.key(0, config.generator))
@@ -67,9 +68,10 @@ def _go_on(config: Experiment, display: Display) -> Path:
         display.say(f"The run in {folder} is finished; --fork it to train on.")
         return folder
     with run_folder.locked(folder):
+        members = members_of(folder)
         checkpoint = continuing.newest(folder, display.warn)
         continuing.check_as_saved(folder, config, checkpoint)
-        _, session, keys = _session(config, members_of(folder), display)
+        _, session, keys = _session(config, members, display)
         with session.interrupt.noted(), stopping.explained(folder):
             progress, meta = continuing.restored(checkpoint, session.program.shapes(keys))
             display.say(f"Going on from update {meta['step']} of {folder}.")

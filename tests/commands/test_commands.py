@@ -13,6 +13,7 @@ from jaxrl import commands
 from jaxrl.core import metrics, settings
 from jaxrl.core.errors import UserError
 from jaxrl.runtime import configuration
+from jaxrl.runtime.members import seeds
 from jaxrl.systems import registry
 
 
@@ -57,7 +58,9 @@ def test_an_environment_is_checked(capsys):
 
 def test_a_run_is_resumed_as_training_resumes_it(monkeypatch, tmp_path):
     (tmp_path / "run").mkdir()
-    configuration.write(configuration.experiment({"steps": 5}), tmp_path / "run" / "config.yaml")
+    config = configuration.experiment({"steps": 5})
+    configuration.write(config, tmp_path / "run" / "config.yaml")
+    seeds(config).write(tmp_path / "run" / "members.json")
     told = []
     monkeypatch.setattr("jaxrl.runtime.training.train", told.append)
     commands.main(["resume", str(tmp_path / "run"), "--quiet"])

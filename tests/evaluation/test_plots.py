@@ -158,6 +158,13 @@ def test_a_sweep_of_one_hyper_parameter(tmp_path):
     np.testing.assert_allclose(bars(axes)[:, :, 1], [e[1:] for e in expected])
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_setting_without_a_score_does_not_stretch_the_axis(tmp_path):
+    scores = [[9.0, 10.0], [np.nan, np.nan]]
+    figure = plots.sweep_picture({"rate": [1e-3, 1e30]}, scores, tmp_path / "a.png")
+    assert figure.axes[0].get_xscale() == "linear"
+
+
 @pytest.mark.parametrize(
     "values, scale",
     [([1, 2, 10], "linear"), ([1, 2, 11], "log"), ([0, 1, 11], "symlog"), ([-1, 1, 99], "linear")],

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jaxrl import runtime
-from jaxrl.runtime import command_line, run_folder, sweeping
+from jaxrl.runtime import command_line, run_folder
 from tests.runtime import tiny
 
 
@@ -31,12 +31,6 @@ def healthy(tmp_path_factory):
     return sweep(out, "sweep", "--vary", "agent.learning-rate=1e-3,1e-4")
 
 
-def test_parse():
-    config = tiny.config()
-    grid = sweeping.parse(config, ["agent.learning-rate=1e-4,1e-3", "clip=0.1"])
-    assert grid == {"optimizer.learning_rate": [1e-4, 1e-3], "clip": [0.1]}
-
-
 def test_labels_hypers_table_and_picture(healthy):
     labels = tiny.summary(healthy)["members"]
     points = [(x["optimizer.learning_rate"], x["seed"]) for x in labels]
@@ -45,10 +39,13 @@ def test_labels_hypers_table_and_picture(healthy):
     np.testing.assert_array_equal(stored, np.float32([1e-3, 1e-3, 1e-4, 1e-4]))
     with open(healthy / "sweep.csv") as file:
         table = list(csv.DictReader(file))
-    assert list(table[0]) == ["seed", "optimizer.learning_rate", "steps", "return"]
+    assert list(table[0]) == ["point", "seed", "optimizer.learning_rate", "steps", "return"]
     assert len(table) == 4 * 3
-    last = [float(row["return"]) for row in table if row["steps"] == "640"]
-    assert last == tiny.summary(healthy)["returns"]
+    last = {(row["point"], row["seed"]): float(row["return"]) for row in table}
+    returns = [last[point, seed] for point in "01" for seed in "01"]
+    assert returns == tiny.summary(healthy)["returns"]
+    best = "0" if sum(returns[:2]) >= sum(returns[2:]) else "1"
+    assert [row["point"] for row in table] == [best] * 6 + ["10"[int(best)]] * 6
     assert (healthy / "sweep.png").read_bytes().startswith(b"\x89PNG")
     assert tiny.summary(healthy)["return"] is None  # a mean over settings would mean nothing
 
@@ -101,11 +98,12 @@ def test_a_sweep_that_was_killed_goes_on_to_the_same_bits(swept, tmp_path):
     assert tiny.summary(folder)["diverged"] == tiny.summary(swept)["diverged"]
 
 
-def test_a_finished_sweep_resumed_writes_its_table_again(healthy, tmp_path):
+@pytest.mark.parametrize("script", [tiny.sweep_script, tiny.train_script])
+def test_a_finished_sweep_resumed_writes_its_table_again(healthy, tmp_path, script):
     folder = tmp_path / "sweep"
     shutil.copytree(healthy, folder)
     (folder / "sweep.csv").unlink()
-    assert command_line.call(tiny.sweep_script.main, ["--resume", str(folder), "--quiet"]) == 0
+    assert command_line.call(script.main, ["--resume", str(folder), "--quiet"]) == 0
     assert (folder / "sweep.csv").read_text() == (healthy / "sweep.csv").read_text()
 
 

@@ -19,6 +19,7 @@ from tests.losses.compiled import losses
 from tests.losses.contract import Case, contract
 
 NUMBER = st.floats(-100, 100)
+SUBNORMAL = np.finfo(np.float32).tiny  # smaller numbers may be flushed to 0
 
 
 def numbers(rng, *names, shape=(5, 3)):
@@ -171,7 +172,7 @@ def test_without_a_limit_it_is_the_squared_error(value, old, target):
     for f in (lambda f: f, jax.grad):
         ours = f(lambda v: clipped_squared_error(v, old, target, jnp.inf))(value)
         theirs = f(lambda v: squared_error(v, target))(value)
-        assert ours == theirs
+        assert ours == theirs or abs(ours - theirs) <= SUBNORMAL
 
 
 @pytest.mark.parametrize(

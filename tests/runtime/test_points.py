@@ -1,0 +1,82 @@
+"""What a sweep varies: the command line's words, and the points that they make."""
+
+import numpy as np
+import pytest
+
+from jaxrl.core.errors import UserError
+from jaxrl.runtime.points import Values, applied, is_hyper, parse, points
+from tests.runtime import tiny
+
+
+def test_values_of_every_kind():
+    config = tiny.config(env="catch")
+    words = [
+        "learning-rate=1e-4,1e-3", "clip=uniform(0.1,0.3)", "agent.entropy_weight=log(1e-5,1e-2)",
+        "agent.hidden=64,64/32", "agent.num_envs=4,8", "agent.activation=tanh,relu",
+        "env-params.rows=5,7",
+    ]  # fmt: skip
+    varied = parse(config, words)
+    listed = {name: values.listed for name, values in varied.items() if values.listed}
+    assert listed == {
+        "optimizer.learning_rate": (1e-4, 1e-3),
+        "torso.hidden": ((64, 64), (32,)),
+        "rollouts.num_envs": (4, 8),
+        "torso.activation": ("tanh", "relu"),
+        "env_params.rows": (5, 7),
+    }
+    assert varied["clip"] == Values((), 0.1, 0.3)
+    assert [name for name in varied if is_hyper(config, name)] == [*varied][:3]
+    one = applied(config, {"torso.hidden": (32,), "env_params.rows": 7, "clip": 0.3})
+    assert one.agent.torso.hidden == (32,) and one.agent.clip == 0.3
+    assert one.env_params == {"rows": 7}
+
+
+def test_a_list_alone_and_lists_of_one():
+    of = lambda word: parse(tiny.config(), [word])["torso.hidden"].listed
+    assert of("agent.hidden=64,64") == ((64, 64),)
+    assert of("agent.hidden=64/32/16") == ((64,), (32,), (16,))
+
+
+WRONG = {
+    ("agent.hidden=64/64",): "agent.torso.hidden is varied over a value twice",
+    ("agent.num_envs=4,x",): "agent.rollouts.num_envs is 'x'; it must be a whole number",
+    ("agent.num_envs=4,0",): "agent.rollouts.num_envs is 0; it must be at least 1",
+    ("agent.num_envs=uniform(4,8)",): "agent.rollouts.num_envs is part of the program",
+    ("agent.clip=uniform(0.3,0.1)",): "the first must be the smaller one.",
+    ("agent.learning-rate=log(0,1)",): "the first must be the smaller one and above 0.",
+    ("agent.discount=uniform(0.9,1.5)",): "agent.discount is 1.5; it must be between 0 and 1.",
+    ("agent.clip=log(0.1,x)",): "agent.clip is 'x'; it must be a number",
+    ("steps=1,2",): "Unknown setting of a sweep 'steps'",
+}
+
+
+@pytest.mark.parametrize("words", WRONG)
+def test_what_cannot_be_varied(words):
+    with pytest.raises(UserError) as error:
+        parse(tiny.config(), words)
+    assert WRONG[words] in str(error.value)
+
+
+def test_draws_are_the_seeds_and_spread_as_asked():
+    varied = {
+        "a": Values((), 1e-4, 1.0, log=True),
+        "b": Values((), -1.0, 3.0),
+        "c": Values.of("xy"),
+    }
+    drawn = points(varied, 4000, seed=3)
+    assert drawn[:10] == points(varied, 10, seed=3) != points(varied, 10, seed=4)
+    a, b = (np.array([point[name] for point in drawn]) for name in "ab")
+    quarters = np.array([0.25, 0.5, 0.75])
+    np.testing.assert_allclose(np.log10(np.quantile(a, quarters)), [-3, -2, -1], atol=0.1)
+    np.testing.assert_allclose(np.quantile(b, quarters), [0, 1, 2], atol=0.1)
+    assert a.min() >= 1e-4 and a.max() <= 1 and b.min() >= -1 and b.max() <= 3
+    assert abs(np.mean([point["c"] == "x" for point in drawn]) - 0.5) < 0.03
+
+
+def test_a_grid_and_samples_that_do_not_fit():
+    lists, spread = {"a": Values.of([1, 2]), "b": Values.of([3, 4])}, {"c": Values((), 0, 1)}
+    assert points(lists, 0, 0) == [{"a": a, "b": b} for a in (1, 2) for b in (3, 4)]
+    with pytest.raises(UserError, match=r"agent\.c is varied over a range; say how many"):
+        points(lists | spread, 0, 0)
+    with pytest.raises(UserError, match="--samples needs a range"):
+        points(lists, 5, 0)
