@@ -24,13 +24,13 @@ class Options:
 
 
 def main(argv: Sequence[str]) -> int:
-    usage = "jaxrl report RUN [RUN ...] [options]"
+    usage = "jaxrl report RUN or SWEEP [...] [options]"
     folders, config = command_line.places_and_options(
         argv, Options, usage, command_line.is_folder, places=0
     )
     from jaxrl.reporting import page, runs
 
-    places = [Path(folder) for folder in folders]
+    places = [run for folder in folders for run in runs.within(Path(folder))]
     for place in places:
         if sum(place.resolve() == other.resolve() for other in places) > 1:
             raise UserError(f"'{place}' is named twice.")

@@ -16,7 +16,7 @@ from jaxrl.core import metrics as m
 from jaxrl.core.errors import UserError, unknown
 from jaxrl.evaluation.statistics import final_scores
 from jaxrl.runtime import configuration, log, run_folder
-from jaxrl.runtime.members import Members, members_of
+from jaxrl.runtime.members import SWEEP, Members, members_of
 
 # About where and how a run is done, not about what is learnt.
 ASIDE = {"seed", "seeds", "out", "name", "track", "devices", "keep"} | {
@@ -118,6 +118,19 @@ class Group:
         parts = [run.scores[[i for other, i in self.members if other is run]] for run in self.runs]
         kept = [final_scores(x) for x in parts if np.isfinite(x).any()]
         return np.concatenate([np.zeros(0), *kept])
+
+
+def within(folder: Path) -> list[Path]:
+    """The folders of a sweep's runs; of any other the folder itself. Raises `UserError` for a sweep
+    that was cut into segments, whose runs go on from one another."""
+    if not (folder / SWEEP).is_file():
+        return [folder]
+    found = sorted(path.parent for path in folder.glob("*/members.json"))
+    if any(members_of(run).parents for run in found):
+        raise UserError(
+            f"The runs in '{folder}' are segments of one another; name those to be compared."
+        )
+    return found
 
 
 def read(folder: str | Path, score: str = "return") -> Run:

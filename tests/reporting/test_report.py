@@ -16,7 +16,7 @@ from jaxrl.commands import report
 from jaxrl.core.errors import UserError
 from jaxrl.reporting import page, runs
 from jaxrl.runtime import command_line, configuration, sweeping
-from jaxrl.runtime.members import members_of
+from jaxrl.runtime.members import SWEEP, members_of
 
 RNG = np.random.default_rng(0)
 STEPS = [100, 200, 300]
@@ -258,6 +258,18 @@ def test_a_sweep_is_grouped_by_what_it_varies(tmp_path):
     text = reported(tmp_path, sweep, alone)
     assert "Sweep: s" in text
     assert Page(text).row("ppo, rate 0.5 in cartpole", "agent.optimizer.rate") == "0.5"
+
+
+def test_a_folder_of_several_programs_is_all_of_them(tmp_path):
+    folder = tmp_path / "sweep"
+    some = [write_run(folder / f"program{i}", [[1, 2, 3]], agent={"x": i}) for i in range(2)]
+    (folder / SWEEP).write_text("{}")
+    assert runs.within(folder) == some
+    assert Page(reported(tmp_path, folder)).row("ppo, x 1 in cartpole", "agent.x") == "1"
+    members = json.loads((some[1] / "members.json").read_text())
+    (some[1] / "members.json").write_text(json.dumps(members | {"parents": [0]}))
+    with pytest.raises(UserError, match="segments of one another"):
+        runs.within(folder)
 
 
 def test_many_settings_get_short_labels_that_differ(tmp_path):
