@@ -53,37 +53,78 @@ def learning_curves(
     Raises:
         UserError: if there is no curve, or if the shapes of one do not fit.
     """
-    checked = {str(label): _curve(str(label), *curve) for label, curve in curves.items()}
-    if not checked:
-        raise UserError("There is no learning curve to draw.")
-    figure, axes = _figure(title, xlabel, ylabel)
-    bounds, few = _Bounds(), len(checked) <= len(_COLOURS)
-    for colour, (label, (steps, values)) in zip(
-        _palette(len(checked)), checked.items(), strict=True
+    return panels_of_curves({ylabel: {"": curves}}, path, title, xlabel, robust)
+
+
+def panels_of_curves(
+    panels: Mapping[str, Mapping[str, Mapping[str, tuple[ArrayLike, ArrayLike]]]],
+    path: Path | str,
+    title: str | None = None,
+    xlabel: str = "environment steps",
+    robust: bool = False,
+):
+    """Draw `learning_curves` of several measures, one below the other along the same steps.
+
+    Args:
+        panels: name of the measure -> way it was measured -> label -> (steps, values). A label has
+            one colour in all panels, a way one kind of line: the first solid, others dashed.
+        path, title, xlabel, robust: as of `learning_curves`.
+
+    Returns:
+        The matplotlib `Figure`, which is also written to `path`.
+
+    Raises:
+        UserError: if there is no curve, or if the shapes of one do not fit.
+    """
+    checked = {
+        name: {
+            way: {str(label): _curve(str(label), *curve) for label, curve in curves.items()}
+            for way, curves in ways.items()
+        }
+        for name, ways in panels.items()
+    }
+    known: dict[str, bool] = {}  # label -> whether it has a value anywhere
+    for label, (_, values) in (
+        x for ways in checked.values() for y in ways.values() for x in y.items()
     ):
-        mean, low, high = column_intervals(values, robust)
-        if few and len(values) > 1:
-            axes.plot(steps, values.T, color=colour, alpha=0.3, linewidth=0.7, zorder=2)
-            bounds.data(values)
-        note = "" if np.isfinite(mean).any() else " (no value)"
-        alone = "o" if np.isfinite(mean).sum() == 1 else None  # one point makes no line
-        axes.plot(
-            steps,
-            mean,
-            color=colour,
-            linewidth=2 if few else 1.4,
-            label=label + note,
-            marker=alone,
-            zorder=3,
-        )
-        shade = 0.18 if few else 0.07
-        axes.fill_between(steps, low, high, color=colour, alpha=shade, linewidth=0, zorder=1)
-        bounds.data(mean)
-        bounds.interval(low, high)
-    bounds.apply(axes)
-    _engineering(axes)
-    _legend(figure, axes, f"{'interquartile ' if robust else ''}mean, 95 % interval")
+        known[label] = known.get(label, False) or bool(np.isfinite(values).any())
+    if not known:
+        raise UserError("There is no learning curve to draw.")
+    figure, all_axes = _figure(title, xlabel, *checked)
+    colours = dict(zip(known, _palette(len(known)), strict=True))
+    ways = dict.fromkeys(way for measured in checked.values() for way in measured)
+    styles = {way: "--" if i else "-" for i, way in enumerate(ways)}
+    few = len(known) <= len(_COLOURS)
+    for axes, measured in zip(all_axes, checked.values(), strict=True):
+        bounds = _Bounds()
+        for way, curves in measured.items():
+            for label, (steps, values) in curves.items():
+                name = label + ("" if known[label] else " (no value)")
+                line = _draw_curve(axes, bounds, steps, values, colours[label], few, robust)
+                line.set(linestyle=styles[way], label=name)
+        bounds.apply(axes)
+        _engineering(axes)
+    for way in filter(None, ways):
+        all_axes[-1].plot([], [], color=_FAINT, linestyle=styles[way], label=way)
+    _legend(figure, all_axes, f"{'interquartile ' if robust else ''}mean, 95 % interval")
     return _write(figure, path)
+
+
+def _draw_curve(
+    axes, bounds: _Bounds, steps: np.ndarray, values: np.ndarray, colour, few: bool, robust: bool
+):
+    """The line of the mean; its interval is drawn, too, and of `few` curves that of each seed."""
+    mean, low, high = column_intervals(values, robust)
+    if few and len(values) > 1:
+        axes.plot(steps, values.T, color=colour, alpha=0.3, linewidth=0.7, zorder=2)
+        bounds.data(values)
+    alone = "o" if np.isfinite(mean).sum() == 1 else None  # one point makes no line
+    width, shade = (2, 0.18) if few else (1.4, 0.07)
+    (line,) = axes.plot(steps, mean, color=colour, linewidth=width, marker=alone, zorder=3)
+    axes.fill_between(steps, low, high, color=colour, alpha=shade, linewidth=0, zorder=1)
+    bounds.data(mean)
+    bounds.interval(low, high)
+    return line
 
 
 def sweep_picture(
@@ -122,12 +163,12 @@ def sweep_picture(
     varied = {n: list(v) for n, v in settings.items() if len(_distinct(v)) > 1}
     intervals = column_intervals(scores.T)
     axis = _axis(varied)
-    figure, axes = _figure(title, axis or ylabel, ylabel if axis else "")
+    figure, (axes,) = _figure(title, axis or ylabel, ylabel if axis else "")
     if axis:
         _draw_lines(axes, axis, varied, intervals)
         other = next((n for n in varied if n != axis), None)
         if other:
-            _legend(figure, axes, other)
+            _legend(figure, [axes], other)
     else:
         _draw_bars(figure, axes, varied, intervals)
     return _write(figure, path)
@@ -272,21 +313,24 @@ class _Bounds:
         set_limits(low - margin, high + margin)
 
 
-def _figure(title: str | None, xlabel: str, ylabel: str):
+def _figure(title: str | None, xlabel: str, *ylabels: str):
+    """A figure with axes below each other, one for each of `ylabels`, along the same x."""
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     padding = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1)
-    figure = Figure(figsize=(7.5, 4.4), dpi=150, layout=padding)
-    axes = figure.add_subplot()
-    axes.set_xlabel(xlabel, color=_INK)
-    axes.set_ylabel(ylabel, color=_INK)
+    panels = len(ylabels)
+    figure = Figure(figsize=(7.5, 4.4 if panels == 1 else 2.6 * panels), dpi=150, layout=padding)
+    all_axes = figure.subplots(panels, sharex=True, squeeze=False)[:, 0]
+    for axes, ylabel in zip(all_axes, ylabels, strict=True):
+        axes.set_ylabel(ylabel, color=_INK)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(True, color="#e6e6e6", linewidth=0.8)
+        axes.set_axisbelow(True)
+    all_axes[-1].set_xlabel(xlabel, color=_INK)
     if title:
-        axes.set_title(title, loc="left", fontweight="bold", color=_INK)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(True, color="#e6e6e6", linewidth=0.8)
-    axes.set_axisbelow(True)
-    return figure, axes
+        all_axes[0].set_title(title, loc="left", fontweight="bold", color=_INK)
+    return figure, all_axes
 
 
 def _palette(n: int) -> list[Any]:
@@ -298,11 +342,15 @@ def _palette(n: int) -> list[Any]:
     return list(matplotlib.colormaps["viridis"](np.linspace(0.0, 0.92, n)))
 
 
-def _legend(figure, axes, title: str) -> None:
-    """Beside the axes, where it covers nothing."""
-    handles, labels = axes.get_legend_handles_labels()
+def _legend(figure, all_axes, title: str) -> None:
+    """Beside the axes, where it covers nothing; a label that stands in several once."""
+    lines: dict[str, Any] = {}
+    for axes in all_axes:
+        for line, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            lines.setdefault(label, line)
+    labels = list(lines)
     legend = figure.legend(
-        handles,
+        list(lines.values()),
         labels,
         title=title,
         loc="outside right upper",

@@ -162,6 +162,7 @@ def live(
         partition=Life(algorithm.partition, REPLICATED, REPLICATED),
         agent=None,
         source=None,
+        scores={"performance": "performance", "forgetting": "forgetting"},
     )
 
 
