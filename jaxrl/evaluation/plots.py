@@ -67,7 +67,8 @@ def panels_of_curves(
 
     Args:
         panels: name of the measure -> way it was measured -> label -> (steps, values). A label has
-            one colour in all panels, a way one kind of line: the first solid, others dashed.
+            one colour in all panels (of a single label, a way), a way one kind of line: the first
+            solid, others dashed.
         path, title, xlabel, robust: as of `learning_curves`.
 
     Returns:
@@ -76,35 +77,33 @@ def panels_of_curves(
     Raises:
         UserError: if there is no curve, or if the shapes of one do not fit.
     """
-    checked = {
-        name: {
-            way: {str(label): _curve(str(label), *curve) for label, curve in curves.items()}
-            for way, curves in ways.items()
-        }
+    curves = [
+        (name, way, str(label), _curve(str(label), *curve))
         for name, ways in panels.items()
-    }
-    known: dict[str, bool] = {}  # label -> whether it has a value anywhere
-    for label, (_, values) in (
-        x for ways in checked.values() for y in ways.values() for x in y.items()
-    ):
-        known[label] = known.get(label, False) or bool(np.isfinite(values).any())
-    if not known:
+        for way, labels in ways.items()
+        for label, curve in labels.items()
+    ]
+    if not curves:
         raise UserError("There is no learning curve to draw.")
-    figure, all_axes = _figure(title, xlabel, *checked)
-    colours = dict(zip(known, _palette(len(known)), strict=True))
-    ways = dict.fromkeys(way for measured in checked.values() for way in measured)
+    labels = list(dict.fromkeys(label for _, _, label, _ in curves))
+    ways = list(dict.fromkeys(way for _, way, _, _ in curves))
+    known = {label for _, _, label, (_, values) in curves if np.isfinite(values).any()}
+    figure, all_axes = _figure(title, xlabel, *panels)
+    bounds = {name: _Bounds() for name in panels}
+    by_way = len(labels) == 1 and any(ways)  # then colours tell the ways apart, too
+    named = ways if by_way else labels
+    colours, few = dict(zip(named, _palette(len(named)), strict=True)), len(labels) <= len(_COLOURS)
     styles = {way: "--" if i else "-" for i, way in enumerate(ways)}
-    few = len(known) <= len(_COLOURS)
-    for axes, measured in zip(all_axes, checked.values(), strict=True):
-        bounds = _Bounds()
-        for way, curves in measured.items():
-            for label, (steps, values) in curves.items():
-                name = label + ("" if known[label] else " (no value)")
-                line = _draw_curve(axes, bounds, steps, values, colours[label], few, robust)
-                line.set(linestyle=styles[way], label=name)
-        bounds.apply(axes)
+    axes_of = dict(zip(panels, all_axes, strict=True))
+    for name, way, label, (steps, values) in curves:
+        called = way if by_way else label
+        line = _draw_curve(axes_of[name], bounds[name], steps, values, colours[called], few, robust)
+        note = "" if label in known else " (no value)"
+        line.set(linestyle=styles[way], label=called + note)
+    for name, axes in axes_of.items():
+        bounds[name].apply(axes)
         _engineering(axes)
-    for way in filter(None, ways):
+    for way in [] if by_way else filter(None, ways):
         all_axes[-1].plot([], [], color=_FAINT, linestyle=styles[way], label=way)
     _legend(figure, all_axes, f"{'interquartile ' if robust else ''}mean, 95 % interval")
     return _write(figure, path)

@@ -76,7 +76,14 @@ def test_structure(name):
     """A step gives back what it takes, and each hyper-parameter may differ between members."""
     algorithm = tiny(name)[1]
     check_structure(algorithm)
-    assert "diverged" in jax.eval_shape(lambda run: advance(algorithm, run)[1], begun(algorithm))
+    run = begun(algorithm)
+    metrics = jax.eval_shape(lambda run: advance(algorithm, run)[1], run)
+    assert "diverged" in metrics
+    measured = jax.eval_shape(algorithm.measure, run.state)
+    assert all(x.shape == () for x in measured.values()) and measured.keys() <= set(
+        algorithm.scores
+    )
+    assert algorithm.scores.keys() <= metrics.keys() | measured.keys()
 
 
 def begun(algorithm):
