@@ -131,6 +131,8 @@ def evaluate(folder: Path, config: Options) -> None:
                 display.tick((way * len(policies) + i + 1) * config.episodes)
             measured[how] = {name: np.stack([p[name] for p in played]) for name in played[0]}
     results: dict[str, dict] = {}
+    called = {name: f"return{m.whose(name, 'return')}" for name in returns}
+    width = max(12, *map(len, called.values()))
     for how in WAYS:
         results[how] = {}
         for name, values in measured[how].items():
@@ -143,8 +145,7 @@ def evaluate(folder: Path, config: Options) -> None:
             interval = [low, high] if known else None
             results[how][name] = {"mean": mean, "interval": interval, "seeds": len(policies)}
             spread = f"   95 % interval {low:.4g} to {high:.4g}" if known else ""
-            called = f"return{m.whose(name, 'return')}" if name in returns else name
-            print(f"{how:>10} {called:<12} {mean:10.4g}{spread}")
+            print(f"{how:>10} {called.get(name, name):<{width}} {mean:10.4g}{spread}")
     record = {"env": env.name, "step": trained.step, "episodes": config.episodes, **results}
     (out / "evaluation.json").write_text(json.dumps(record, indent=2))
     _write_episodes(out / "evaluation_episodes.csv", trained.members, measured)

@@ -280,7 +280,7 @@ class Session:
             "members": self.members.labels,
             "return": None if self.members.hyper else _final(_last(evaluations, "return")),
             "returns": _last(evaluations, "return"),
-            "scores": None if self.members.hyper else _finals(logs.curves(rows, self.scores)),
+            "scores": None if self.members.hyper else finals(logs.curves(rows, self.scores)),
             "steps_per_second": trained / max(self.seconds["training"], 1e-9),
             "seconds": self.seconds,
             "diverged": {
@@ -336,7 +336,7 @@ def _last(evaluations: list[dict[str, Any]], name: str) -> list[float] | None:
     return values[:, -1].tolist() if values.size else None
 
 
-def _finals(curves: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]]) -> dict[str, Any]:
+def finals(curves: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]]) -> dict[str, Any]:
     """`_final` of the last values of `logs.curves`: of the last evaluation where there is one, else
     of the last row in which an episode ended; with the kind of that row."""
     found = {}
