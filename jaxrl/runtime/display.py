@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
 
 class Display:
@@ -19,7 +20,7 @@ class Display:
     def __init__(self, quiet: bool = False):
         self.console = Console(stderr=True, quiet=quiet, highlight=False, soft_wrap=True)
         self._loud = Console(stderr=True, highlight=False, soft_wrap=True)
-        self._bar: Progress | None = None
+        self._bar: _Bar | None = None
         self._began, self._first, self._last_line = 0.0, 0, 0.0
         self._total, self._members, self._unit = 0, 1, ""
         self._scores: dict[str, dict[bool, str]] = {}  # name -> whether evaluated -> what is shown
@@ -54,7 +55,7 @@ class Display:
         if not self.console.is_terminal:
             yield
             return
-        with Progress(
+        with _Bar(
             BarColumn(None),
             MofNCompleteColumn(),
             TextColumn("{task.fields[said]} ·", markup=False),
@@ -96,13 +97,26 @@ class Display:
         speed = f"{per_second(rate)} {self._unit}/s"
         if self._members > 1:
             speed += f" (all {self._members} together)"
-        said = " · ".join([self._unit, speed, *self._said()])
         if self._bar is not None:
+            self._bar.below = " · ".join(self._said())
+            said = f"{self._unit} · {speed}"
             self._bar.update(self._bar.task_ids[0], completed=steps, said=said)
         elif now - self._last_line > self.LINE_SECONDS or steps >= self._total:
             self._last_line = now
             left = (self._total - steps) * self._members / max(rate, 1e-9)
+            said = " · ".join([self._unit, speed, *self._said()])
             self.say(f"{steps:,} of {self._total:,} {said} · {left:.0f} s left")
+
+
+class _Bar(Progress):
+    """A progress bar with a text below, where it has room."""
+
+    below = ""
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        yield from super().get_renderables()
+        if self.below:
+            yield Text(self.below)
 
 
 def per_second(rate: float) -> str:

@@ -119,4 +119,4 @@ def test_a_bar_on_a_terminal():
     text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.decode())
     assert run.returncode == 0
     assert re.search(r"Compiling: \d+\.\d s", text) and "in between" in text
-    assert re.search(r"1000/1000 steps · \S+ steps/s · return 7 · 0:00:00 left", text)
+    assert re.search(r"1000/1000 steps · \S+ steps/s · 0:00:00 left\s+return 7", text)
