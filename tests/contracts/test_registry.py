@@ -86,6 +86,22 @@ def test_structure(name):
     assert algorithm.scores.keys() <= metrics.keys() | measured.keys()
 
 
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    {
+        "map_elites": ["coverage", "QD-score"],
+        "lifelong": ["performance", "forgetting"],
+        "league": ["won", "exploitability"],
+        "spiral": ["exploitability"],
+        "general_utilities": ["utility"],
+        "grpo": ["pass@1"],
+        "ppo": [],
+    }.items(),
+)
+def test_its_own_scores_have_names(name, shown):
+    assert list(tiny(name)[1].scores.values()) == shown
+
+
 def begun(algorithm):
     return jax.eval_shape(lambda: start(algorithm, random.key(0)))
 

@@ -50,6 +50,9 @@ class Config:
     """How much `hard` prefers those who win."""
 
 
+SCORES = {"won": "won", **games.SCORES}  # against the others, and by the best answer
+
+
 def league(env: Environment, config: Config = Config()) -> Algorithm:
     """PPO against past selves in `env`, a game for two. The same arguments give the same object.
 
@@ -83,7 +86,7 @@ def _build(env: Environment, config: Config) -> Algorithm:
         algorithm,
         config=config,
         num_shards=config.ppo.rollouts.num_shards,
-        scores=games.SCORES,
+        scores=SCORES,
         measure=measure,
     )
 

@@ -33,7 +33,7 @@ from jaxrl.exact.games import Game, matrix_nash
 from jaxrl.kit import group, static
 from jaxrl.kit.wrapping import params_of
 from jaxrl.networks.heads import check_discrete
-from jaxrl.systems.games.league import self_play
+from jaxrl.systems.games.league import SCORES, self_play
 from jaxrl.systems.policy_gradient.ppo import Config as PPOConfig
 from jaxrl.systems.policy_gradient.ppo import policy_network
 from jaxrl.tasks.population import Population, payoff, population
@@ -115,7 +115,7 @@ def _build(env: Environment, config: Config) -> Algorithm:
         policy=lambda state: Policy(act, nobody, mixture(state, config)),
         config=config,
         num_shards=config.ppo.rollouts.num_shards,
-        scores=games.SCORES,
+        scores=SCORES,
         measure=measure,
     )
 
