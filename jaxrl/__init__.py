@@ -23,6 +23,7 @@ _DEFINED = {
     "key": "jaxrl.core.random:key",
     "evaluate": "jaxrl.evaluation.evaluate:evaluate",
     "load": "jaxrl.runtime:load",
+    "read": "jaxrl.runtime:read",
 }
 __all__ = [
     "__version__",
@@ -41,6 +42,7 @@ __all__ = [
     "losses",
     "make",
     "networks",
+    "read",
     "runtime",
     "solvers",
     "sources",
@@ -48,7 +50,7 @@ __all__ = [
     "systems",
     "tasks",
     "train",
-]  # fmt: skip
+]
 
 if TYPE_CHECKING:
     from jaxrl import (
@@ -73,7 +75,7 @@ if TYPE_CHECKING:
     from jaxrl.core.train import start, train
     from jaxrl.envs import make
     from jaxrl.evaluation.evaluate import evaluate
-    from jaxrl.runtime import load
+    from jaxrl.runtime import load, read
 
 
 def __getattr__(name: str) -> Any:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from jaxrl.core.errors import UserError, unknown
 from jaxrl.runtime import command_line, configuration
 from jaxrl.runtime.configuration import Setting
+from jaxrl.runtime.display import Display
+from jaxrl.runtime.members import Members
+
+WAYS = ("greedy", "stochastic")
+Measured = dict[str, dict[str, Any]]  # way of acting -> metric -> [members, episodes]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +59,21 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
+def _write_episodes(path: Path, members: Members, measured: Measured) -> None:
+    """A row for each episode: whose it is (`member` from 0, seed, what else sets it apart), the way
+    of `acting`, its number, and what was measured."""
+    own = list(dict.fromkeys(name for label in members.labels for name in label))
+    names = list(next(iter(measured.values())))
+    with path.open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["member", *own, "acting", "episode", *names])
+        for how, values in measured.items():
+            for i, label in enumerate(members.labels):
+                episodes = zip(*(values[name][i].tolist() for name in names), strict=True)
+                for number, row in enumerate(episodes):
+                    table.writerow([i, *(label.get(n) for n in own), how, number, *row])
+
+
 def evaluate(folder: Path, config: Options) -> None:
     import jax
     import numpy as np
@@ -80,20 +102,30 @@ def evaluate(folder: Path, config: Options) -> None:
     if not os.access(out, os.W_OK):
         raise UserError(f"'{out}' cannot be written.")
     key = random.key(config.seed, trained.config.generator)
+    measured: Measured = {}
+    returns: dict[str, np.ndarray] = {}
+    display, total = Display(), len(WAYS) * len(policies) * config.episodes
+    display.say(f"Evaluating in {env.name}: {total} episodes, the first ones while compiling ...")
+    with display.running(0, total, 1, "episodes"):
+        for way, how in enumerate(WAYS):
+            played: list[dict[str, np.ndarray]] = []
+            for i, policy in enumerate(policies):
+                e = play(env, policy, jax.random.fold_in(key, i), config.episodes,
+                         how == "greedy", config.max_steps)  # fmt: skip
+                returns = m.by_agent("return", np.asarray(e.returns))
+                rest = {"length": e.lengths, "finished": e.finished} | e.metrics
+                played.append(returns | {name: np.asarray(x) for name, x in rest.items()})
+                name = next(iter(returns))
+                means = np.asarray([p[name].mean() for p in played])
+                display.show({f"{how} return{m.whose(name, 'return')}": means})
+                display.tick((way * len(policies) + i + 1) * config.episodes)
+            measured[how] = {name: np.stack([p[name] for p in played]) for name in played[0]}
     results: dict[str, dict] = {}
-    for how in ("greedy", "stochastic"):
-        episodes = [
-            play(env, policy, jax.random.fold_in(key, i), config.episodes, how == "greedy",
-                 config.max_steps)
-            for i, policy in enumerate(policies)
-        ]  # fmt: skip
-        measured = {
-            **m.by_agent("return", np.stack([e.returns for e in episodes]), batch=2),
-            "length": [e.lengths for e in episodes],
-            "finished": [e.finished for e in episodes],
-        } | {name: [e.metrics[name] for e in episodes] for name in episodes[0].metrics}
+    called = {name: f"return{m.whose(name, 'return')}" for name in returns}
+    width = max(12, *map(len, called.values()))
+    for how in WAYS:
         results[how] = {}
-        for name, values in measured.items():
+        for name, values in measured[how].items():
             # Seeds are independent runs, so they are what an interval is over; a single seed's
             # interval is over its episodes.
             values = np.asarray(values, float).reshape(len(policies), config.episodes)
@@ -103,12 +135,15 @@ def evaluate(folder: Path, config: Options) -> None:
             interval = [low, high] if known else None
             results[how][name] = {"mean": mean, "interval": interval, "seeds": len(policies)}
             spread = f"   95 % interval {low:.4g} to {high:.4g}" if known else ""
-            print(f"{how:>10} {name:<12} {mean:10.4g}{spread}")
+            print(f"{how:>10} {called.get(name, name):<{width}} {mean:10.4g}{spread}")
     record = {"env": env.name, "step": trained.step, "episodes": config.episodes, **results}
     (out / "evaluation.json").write_text(json.dumps(record, indent=2))
+    _write_episodes(out / "evaluation_episodes.csv", trained.members, measured)
     over = f"{len(policies)} seeds" if len(policies) > 1 else f"{config.episodes} episodes"
     print(f"{config.episodes} episodes for each seed; intervals over {over}.")
-    print(f"Written to {out / 'evaluation.json'}")
+    print(
+        f"Written to {out / 'evaluation.json'}, each episode to {out / 'evaluation_episodes.csv'}"
+    )
     if config.render != "none" and env.render is not None:
         episode = render.record(env, policies[config.member], key, max_steps=config.max_steps)
         path = out / f"episode.{config.render}"

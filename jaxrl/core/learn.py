@@ -96,6 +96,7 @@ def learn(agent: Agent, source: Source, updates: int = 1) -> Algorithm:
         config=agent.config,
         agent=agent,
         source=source,
+        scores=agent.scores,
     )
 
 

@@ -139,6 +139,12 @@ def score(metrics: Mapping[str, Any], name: str) -> str:
     return name if name in metrics or f"{name}_0" not in metrics else f"{name}_0"
 
 
+def whose(name: str, plain: str) -> str:
+    """Whose the metric is that `by_agent` calls `name` where it was given the name `plain`: such as
+    ` of agent 0`, and nothing where there is one agent."""
+    return name.removeprefix(plain).replace("_", " of agent ")
+
+
 def empty(metrics: Metrics) -> dict[str, Any]:
     """The identity of `merge` for metrics of these kinds; leaves may be ShapeDtypeStructs."""
     return {name: metric.empty() for name, metric in metrics.items()}

@@ -199,6 +199,9 @@ class Environment:
     goals: how to ask for another goal afterwards, where the environment has goals.
     step_seconds(state, params) -> simulated seconds of one step, on the host; None where the world
         has no time but its steps, as boards and grids have not.
+    scores: which of its metrics an episode is judged by, beside its return, and what they are
+        called where a run is watched; names that it does not report count for nothing.
+    rules: of a game that is small enough for `exact.games` to enumerate it.
     """
 
     name: str
@@ -212,6 +215,8 @@ class Environment:
     expert: Callable[[Tree, Tree], Tree] | None = None
     goals: Goals | None = None
     step_seconds: Callable[[Tree, Tree], Any] | None = None
+    scores: Mapping[str, str] = dataclasses.field(default_factory=lambda: {"success": "success"})
+    rules: Any = None
 
     def __post_init__(self):
         # A copy by `dataclasses.replace` checks its own space, and that one only. (An attribute of
@@ -293,6 +298,7 @@ class Agent:
         state as it is unless said.
     goes_on_from: what has to be trained before, for an agent that can learn nothing from new
         weights, such as the name of the algorithm that learns its world model; empty otherwise.
+    scores: see `Algorithm`.
     """
 
     name: str
@@ -305,6 +311,7 @@ class Agent:
     config: Any = None
     hand_over: Callable[[Tree], Tree] = lambda state: state
     goes_on_from: str = ""
+    scores: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -319,6 +326,10 @@ class Algorithm:
     frames: environment steps in one `step`; initial_frames: those spent in `init`.
     agent, source: what it was made from, where that is an agent that meets a source.
     num_shards: logical shards of its environments, which devices may share; None where it has none.
+    scores: which of its metrics it is judged by, beside the return, and what they are called where
+        a run is watched.
+    measure(state) -> name -> scalar: what each evaluation says of a state besides its episodes,
+        such as how far a policy can be exploited.
     """
 
     name: str
@@ -333,3 +344,5 @@ class Algorithm:
     agent: Agent | None = None
     source: Source | None = None
     num_shards: int | None = None
+    scores: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    measure: Callable[[Tree], dict[str, Array]] = lambda state: {}

@@ -96,6 +96,8 @@ def check_structure(env: Environment) -> None:
                 "both must set it, or neither",
             )
         _check_same(env, field.name, first, second)
+    for name in env.scores.keys() - (timestep.metrics or {}).keys() - {"success"}:  # the default
+        fail(env, f"scores names '{name}', which reset does not report; it must be one of metrics")
     _check_legal_actions(env, timestep)
     _check_expert(env, state)
     _check_goals(env, timestep)

@@ -60,36 +60,61 @@ def learning_curves(
     Raises:
         UserError: if there is no curve, or if the shapes of one do not fit.
     """
-    checked = {str(label): _curve(str(label), *curve) for label, curve in curves.items()}
-    if not checked:
+    return panels_of_curves({ylabel: {"": curves}}, path, title, xlabel, robust, colours, narrow)
+
+
+def panels_of_curves(
+    panels: Mapping[str, Mapping[str, Mapping[str, tuple[ArrayLike, ArrayLike]]]],
+    path: Path | str | None,
+    title: str | None = None,
+    xlabel: str = "environment steps",
+    robust: bool = False,
+    colours: Mapping[str, Any] | None = None,
+    narrow: bool = False,
+):
+    """Draw `learning_curves` of several measures, one below the other along the same steps.
+
+    Args:
+        panels: name of the measure -> way it was measured -> label -> (steps, values). A label has
+            one colour in all panels (of a single label, a way), a way one kind of line: the first
+            solid, others dashed.
+        path, title, xlabel, robust, colours, narrow: as of `learning_curves`.
+
+    Returns:
+        The matplotlib `Figure`, which is also written to `path`.
+
+    Raises:
+        UserError: if there is no curve, or if the shapes of one do not fit.
+    """
+    curves = [
+        (name, way, str(label), _curve(str(label), *curve))
+        for name, ways in panels.items()
+        for way, labels in ways.items()
+        for label, curve in labels.items()
+    ]
+    if not curves:
         raise UserError("There is no learning curve to draw.")
-    figure, axes = _figure(title, xlabel, ylabel, narrow)
-    bounds, few = _Bounds(), len(checked) <= len(_COLOURS)
-    colours = colours or palette(checked)
-    for label, (steps, values) in checked.items():
-        colour = colours[label]
-        mean, low, high = column_intervals(values, robust)
-        if few and len(values) > 1:
-            axes.plot(steps, values.T, color=colour, alpha=0.3, linewidth=0.7, zorder=2)
-            bounds.data(values)
-        note = "" if np.isfinite(mean).any() else " (no value)"
-        alone = "o" if np.isfinite(mean).sum() == 1 else None  # one point makes no line
-        axes.plot(
-            steps,
-            mean,
-            color=colour,
-            linewidth=2 if few else 1.4,
-            label=label + note,
-            marker=alone,
-            zorder=3,
-        )
-        shade = 0.18 if few else 0.07
-        axes.fill_between(steps, low, high, color=colour, alpha=shade, linewidth=0, zorder=1)
-        bounds.data(mean)
-        bounds.interval(low, high)
-    bounds.apply(axes)
-    _engineering(axes)
-    _legend(figure, axes, f"{'interquartile ' if robust else ''}mean, 95 % interval", narrow)
+    labels = list(dict.fromkeys(label for _, _, label, _ in curves))
+    ways = list(dict.fromkeys(way for _, way, _, _ in curves))
+    known = {label for _, _, label, (_, values) in curves if np.isfinite(values).any()}
+    figure, all_axes = _figure(title, xlabel, *panels, narrow=narrow)
+    bounds = {name: _Bounds() for name in panels}
+    by_way = len(labels) == 1 and any(ways)  # then colours tell the ways apart, too
+    named = ways if by_way else labels
+    colours, few = colours or palette(named), len(labels) <= len(_COLOURS)
+    styles = {way: "--" if i else "-" for i, way in enumerate(ways)}
+    axes_of = dict(zip(panels, all_axes, strict=True))
+    for name, way, label, (steps, values) in curves:
+        called = way if by_way else label
+        line = _draw_curve(axes_of[name], bounds[name], steps, values, colours[called], few, robust)
+        note = "" if label in known else " (no value)"
+        line.set(linestyle=styles[way], label=called + note)
+    for name, axes in axes_of.items():
+        bounds[name].apply(axes)
+        _engineering(axes)
+    for way in [] if by_way else filter(None, ways):
+        all_axes[-1].plot([], [], color=_FAINT, linestyle=styles[way], label=way)
+    _legend(figure, all_axes, f"{'interquartile ' if robust else ''}mean, 95 % interval", narrow)
     return _write(figure, path)
 
 
@@ -121,7 +146,7 @@ def performance_profiles(
     levels = np.unique(np.concatenate([x.ravel() for x in arrays.values()]))
     margin = 0.05 * (levels[-1] - levels[0]) or 1.0
     levels = np.concatenate([[levels[0] - margin], levels, [levels[-1] + margin]])
-    figure, axes = _figure(title, xlabel, "share of runs above", narrow)
+    figure, (axes,) = _figure(title, xlabel, "share of runs above", narrow=narrow)
     profile = lambda x: performance_profile(x, levels)
     for label, x in arrays.items():
         axes.step(levels, profile(x), where="post", color=colours[label], linewidth=2, label=label)
@@ -133,8 +158,25 @@ def performance_profiles(
             )
     axes.set_xlim(levels[0], levels[-1])
     axes.set_ylim(-0.03, 1.03)
-    _legend(figure, axes, "95 % interval", narrow)
+    _legend(figure, [axes], "95 % interval", narrow)
     return _write(figure, path)
+
+
+def _draw_curve(
+    axes, bounds: _Bounds, steps: np.ndarray, values: np.ndarray, colour, few: bool, robust: bool
+):
+    """The line of the mean; its interval is drawn, too, and of `few` curves that of each seed."""
+    mean, low, high = column_intervals(values, robust)
+    if few and len(values) > 1:
+        axes.plot(steps, values.T, color=colour, alpha=0.3, linewidth=0.7, zorder=2)
+        bounds.data(values)
+    alone = "o" if np.isfinite(mean).sum() == 1 else None  # one point makes no line
+    width, shade = (2, 0.18) if few else (1.4, 0.07)
+    (line,) = axes.plot(steps, mean, color=colour, linewidth=width, marker=alone, zorder=3)
+    axes.fill_between(steps, low, high, color=colour, alpha=shade, linewidth=0, zorder=1)
+    bounds.data(mean)
+    bounds.interval(low, high)
+    return line
 
 
 def sweep_picture(
@@ -174,12 +216,12 @@ def sweep_picture(
     varied = {n: list(v) for n, v in settings.items() if len(_distinct(v)) > 1}
     intervals = column_intervals(scores.T)
     axis = _axis(varied)
-    figure, axes = _figure(title, axis or ylabel, ylabel if axis else "", narrow)
+    figure, (axes,) = _figure(title, axis or ylabel, ylabel if axis else "", narrow=narrow)
     if axis:
         _draw_lines(axes, axis, varied, intervals)
         other = next((n for n in varied if n != axis), None)
         if other:
-            _legend(figure, axes, other, narrow)
+            _legend(figure, [axes], other, narrow)
     else:
         _draw_bars(figure, axes, varied, intervals)
     return _write(figure, path)
@@ -327,21 +369,25 @@ class _Bounds:
         set_limits(low - margin, high + margin)
 
 
-def _figure(title: str | None, xlabel: str, ylabel: str, narrow: bool = False):
+def _figure(title: str | None, xlabel: str, *ylabels: str, narrow: bool = False):
+    """A figure with axes below each other, one for each of `ylabels`, along the same x."""
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     padding = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1)
-    figure = Figure(figsize=(4.6, 3.5) if narrow else (7.5, 4.4), dpi=150, layout=padding)
-    axes = figure.add_subplot()
-    axes.set_xlabel(xlabel, color=_INK)
-    axes.set_ylabel(ylabel, color=_INK)
+    panels = len(ylabels)
+    size = (4.6, 3.5) if narrow else (7.5, 4.4 if panels == 1 else 2.6 * panels)
+    figure = Figure(figsize=size, dpi=150, layout=padding)
+    all_axes = figure.subplots(panels, sharex=True, squeeze=False)[:, 0]
+    for axes, ylabel in zip(all_axes, ylabels, strict=True):
+        axes.set_ylabel(ylabel, color=_INK)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(True, color="#e6e6e6", linewidth=0.8)
+        axes.set_axisbelow(True)
+    all_axes[-1].set_xlabel(xlabel, color=_INK)
     if title:
-        axes.set_title(title, loc="left", fontweight="bold", color=_INK)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(True, color="#e6e6e6", linewidth=0.8)
-    axes.set_axisbelow(True)
-    return figure, axes
+        all_axes[0].set_title(title, loc="left", fontweight="bold", color=_INK)
+    return figure, all_axes
 
 
 def palette(labels: Iterable[str]) -> dict[str, Any]:
@@ -359,14 +405,19 @@ def _palette(n: int) -> list[Any]:
     return list(matplotlib.colormaps["viridis"](np.linspace(0.0, 0.8, n)))
 
 
-def _legend(figure, axes, title: str, below: bool = False) -> None:
-    """Beside the axes, or below them, where it covers nothing."""
-    handles, labels = axes.get_legend_handles_labels()
+def _legend(figure, all_axes, title: str, below: bool = False) -> None:
+    """Beside the axes, or below them, where it covers nothing; a label that stands in several
+    once."""
+    lines: dict[str, Any] = {}
+    for axes in all_axes:
+        for line, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            lines.setdefault(label, line)
+    labels = list(lines)
     if below:
         labels = [textwrap.fill(label, 50) for label in labels]
         figure.set_figheight(3.3 + 0.2 * "\n".join([*labels, ""]).count("\n"))
     legend = figure.legend(
-        handles,
+        list(lines.values()),
         labels,
         title=title,
         loc="outside lower left" if below else "outside right upper",

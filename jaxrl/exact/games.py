@@ -8,6 +8,8 @@ below is a pure function of such tables, for `jit`, `vmap` and `grad`.
 from __future__ import annotations
 
 import dataclasses
+import functools
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +18,7 @@ import numpy as np
 from jaxrl import solvers
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
-from jaxrl.core.types import Array, Policy, TimeStep, Tree
+from jaxrl.core.types import Array, Environment, Policy, TimeStep, Tree
 from jaxrl.envs.games.rules import PLAYERS, Rules
 
 
@@ -134,6 +136,24 @@ def exploitability(game: Game, reaches: Array) -> Array:
     NashConv, 0 at an equilibrium of a zero-sum game."""
     best = jnp.stack([best_response(game, reaches, player)[0] for player in range(PLAYERS)])
     return (best - value(game, reaches)).mean()
+
+
+SCORES = {"exploitability": "exploitability"}  # what a run is told by `measured`
+
+
+def measured(env: Environment, reaches: Callable[[Game], Array]) -> dict[str, Array]:
+    """The `exploitability` of players who play as `reaches(game)` [2, Z] says, by its name; nothing
+    where `env` is no game that can be enumerated (`Environment.rules`)."""
+    if env.rules is None:
+        return {}
+    with jax.ensure_compile_time_eval():  # also where a program that evaluates is traced
+        game = _enumerated(env)
+    return {"exploitability": exploitability(game, reaches(game))}
+
+
+@functools.cache
+def _enumerated(env: Environment) -> Game:
+    return enumerate_game(env.rules, env.params)
 
 
 def mixture(game: Game, tables: Array, weights: Array) -> Array:

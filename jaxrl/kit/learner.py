@@ -109,6 +109,7 @@ def learner(name: str, config: Any, recipe: Recipe) -> Agent:
         config,
         hand_over,
         recipe.goes_on_from,
+        recipe.scores,
     )
 
 

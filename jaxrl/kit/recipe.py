@@ -108,6 +108,7 @@ class Recipe:
     hand_over(state) -> the state of the agent that goes on from this one in a warm start: its own
         unless said
     goes_on_from: what has to be trained before; see `Agent`
+    scores: which of its metrics it is judged by, beside the return; see `Algorithm`
     """
 
     parts: Mapping[str, Part]
@@ -121,3 +122,4 @@ class Recipe:
     sequences: bool = False
     hand_over: Callable[[State], Tree] = lambda state: state
     goes_on_from: str = ""
+    scores: Mapping[str, str] = dataclasses.field(default_factory=dict)

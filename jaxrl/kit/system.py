@@ -16,7 +16,7 @@ from jax.core import Tracer
 from jaxrl.core import hyper, learn, settings
 from jaxrl.core.errors import unknown
 from jaxrl.core.settings import Static
-from jaxrl.core.types import Agent, Algorithm, Environment, Source
+from jaxrl.core.types import Agent, Algorithm, Array, Environment, Policy, Source
 from jaxrl.kit.learner import learner
 from jaxrl.kit.normalization import normalized
 from jaxrl.kit.recipe import Recipe
@@ -32,6 +32,7 @@ class System:
     updates(config) -> updates after each time that the source collects: the group's `updates`, or
         one where it has none, unless said
     check(env, config, name): raises `UserError` where the two do not fit.
+    measure(env, policy) -> name -> scalar: what each evaluation says besides its episodes.
     """
 
     name: str
@@ -42,6 +43,7 @@ class System:
     )
     updates: Callable[[Any], int] = lambda config: getattr(source_group(config), "updates", 1)
     check: Callable[[Environment, Any, str], None] = lambda env, config, name: None
+    measure: Callable[[Environment, Policy], dict[str, Array]] = lambda env, policy: {}
 
     def configured(self, config: Any = None) -> Any:
         """A `Config`, from one or from what differs from its defaults."""
@@ -104,7 +106,11 @@ def _build(
     agent = system.agent(env, config, dict(networks), dict(optimizers))
     source = system.source(env, config)
     algorithm = learn.learn(normalized(agent, env, config), source, system.updates(config))
-    return dataclasses.replace(algorithm, num_shards=num_shards(config))
+    return dataclasses.replace(
+        algorithm,
+        num_shards=num_shards(config),
+        measure=lambda state: system.measure(env, algorithm.policy(state)),
+    )
 
 
 def source_group(config: Any) -> Any:

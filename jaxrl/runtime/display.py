@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
 
 class Display:
@@ -19,9 +20,10 @@ class Display:
     def __init__(self, quiet: bool = False):
         self.console = Console(stderr=True, quiet=quiet, highlight=False, soft_wrap=True)
         self._loud = Console(stderr=True, highlight=False, soft_wrap=True)
-        self._bar: Progress | None = None
+        self._bar: _Bar | None = None
         self._began, self._first, self._last_line = 0.0, 0, 0.0
-        self._total, self._members, self._score = 0, 1, ""
+        self._total, self._members, self._unit = 0, 1, ""
+        self._scores: dict[str, dict[bool, str]] = {}  # name -> whether evaluated -> what is shown
 
     def say(self, message: str) -> None:
         self.console.print(message, markup=False)
@@ -43,50 +45,78 @@ class Display:
         self.say(f"{what}: {log[what.lower()]:.1f} s")
 
     @contextlib.contextmanager
-    def running(self, steps: int, total: int, members: int) -> Iterator[None]:
-        """Show progress in environment steps (of each member) while this is open."""
+    def running(self, steps: int, total: int, members: int, unit: str = "steps") -> Iterator[None]:
+        """Show progress in environment steps, or what `unit` says, of each member while this is
+        open."""
         self._began = self._last_line = time.perf_counter()
         self._first = steps
-        self._total, self._members = total, members
+        self._total, self._members, self._unit = total, members, unit
+        self._scores = {}
         if not self.console.is_terminal:
             yield
             return
-        with Progress(
+        with _Bar(
             BarColumn(None),
             MofNCompleteColumn(),
-            TextColumn("steps · {task.fields[speed]} · return {task.fields[score]} ·"),
+            TextColumn("{task.fields[said]} ·", markup=False),
             TimeRemainingColumn(),
             TextColumn("left"),
             console=self.console,
         ) as self._bar:
-            self._bar.add_task("", total=total, completed=steps, speed="- steps/s", score="-")
+            self._bar.add_task("", total=total, completed=steps, said=unit)
             yield
         self._bar = None
 
-    def score(self, values: np.ndarray) -> None:
-        """The current return of each member, NaN where there is none."""
-        values = values[np.isfinite(values)]
-        if values.size == 0:
-            return
-        spread = f" ({values.min():.5g} to {values.max():.5g})" if values.size > 1 else ""
-        self._score = f"{values.mean():.5g}{spread}"
+    def show(self, scores: Mapping[str, np.ndarray], evaluated: bool = False) -> None:
+        """Show `scores`, name -> the current value of each member, not finite where there is none,
+        beside the progress; what was `evaluated` beside what the run itself says. The first name
+        is shown with its spread over the members."""
+        for name, values in scores.items():
+            said = self._scores.setdefault(name, {})
+            values = values[np.isfinite(values)]
+            if values.size:
+                said[evaluated] = f"{values.mean():.5g}"
+            if values.size > 1 and name == next(iter(self._scores)):
+                said[evaluated] += f" ({values.min():.5g} to {values.max():.5g})"
+
+    def _said(self) -> list[str]:
+        """Such as `return 23 (20 to 27), evaluated 31`, for each name that has a value."""
+        found = []
+        for name, said in self._scores.items():
+            if False in said:
+                also = f", evaluated {said[True]}" if True in said else ""
+                found.append(f"{name} {said[False]}{also}")
+            elif said:
+                found.append(f"evaluated {name} {said[True]}")
+        return found
 
     def tick(self, steps: int) -> None:
-        """Each member has done `steps` environment steps."""
+        """Each member has done `steps` environment steps, or what else is counted."""
         now = time.perf_counter()
         rate = (steps - self._first) * self._members / max(now - self._began, 1e-9)
-        speed = f"{per_second(rate)} steps/s"
+        speed = f"{per_second(rate)} {self._unit}/s"
         if self._members > 1:
             speed += f" (all {self._members} together)"
-        score = self._score or "-"
         if self._bar is not None:
-            self._bar.update(self._bar.task_ids[0], completed=steps, speed=speed, score=score)
+            self._bar.below = " · ".join(self._said())
+            said = f"{self._unit} · {speed}"
+            self._bar.update(self._bar.task_ids[0], completed=steps, said=said)
         elif now - self._last_line > self.LINE_SECONDS or steps >= self._total:
             self._last_line = now
             left = (self._total - steps) * self._members / max(rate, 1e-9)
-            self.say(
-                f"{steps:,} of {self._total:,} steps · {speed} · return {score} · {left:.0f} s left"
-            )
+            said = " · ".join([self._unit, speed, *self._said()])
+            self.say(f"{steps:,} of {self._total:,} {said} · {left:.0f} s left")
+
+
+class _Bar(Progress):
+    """A progress bar with a text below, where it has room."""
+
+    below = ""
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        yield from super().get_renderables()
+        if self.below:
+            yield Text(self.below)
 
 
 def per_second(rate: float) -> str:

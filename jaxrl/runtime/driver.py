@@ -125,7 +125,7 @@ class Program:
 
     def evaluation(self, env: Environment, episodes: int, greedy: bool) -> Callable:
         """Complete episodes with a run's policy, still to be compiled: run -> {name: mean over
-        episodes}, with a leading axis where there are members."""
+        episodes} and what the algorithm measures, with a leading axis where there are members."""
 
         def play(run):
             policy = self.algorithm.policy(run.state)
@@ -134,7 +134,9 @@ class Program:
                 **{k: x.mean(0) for k, x in m.by_agent("return", played.returns).items()},
                 "length": played.lengths.mean(),
                 "finished": played.finished.mean(),
-            } | {name: value.mean(0) for name, value in played.metrics.items()}
+                **{name: value.mean(0) for name, value in played.metrics.items()},
+                **self.algorithm.measure(run.state),
+            }
 
         if self.members is None:
             return jax.jit(play)

@@ -7,7 +7,7 @@ import json
 import math
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +98,33 @@ def series(rows: list[dict[str, Any]], name: str) -> tuple[np.ndarray, np.ndarra
         [np.nan if v is None else v for v in metric] for _, metric in found if metric is not None
     ]
     return np.asarray([row["steps"] for row in rows], float), np.asarray(values, float).T
+
+
+def judged_by(kind: str, metrics: Iterable[str], scores: Mapping[str, str]) -> dict[str, str]:
+    """What a run is judged by among the metrics of a row of this kind: what it is called -> the
+    metric's name. First the return, of several agents the first one's, which its name says; then
+    the own `scores` of algorithm and environment (metric's name -> what it is called)."""
+    metrics = set(metrics)
+    plain = "episode_return" if kind == "train" else "return"
+    name = m.score(dict.fromkeys(metrics), plain)
+    called = {name: f"return{m.whose(name, plain)}"} | dict(scores)
+    return {label: name for name, label in called.items() if name in metrics}
+
+
+def curves(
+    rows: list[dict[str, Any]], scores: Mapping[str, str]
+) -> dict[str, dict[str, tuple[np.ndarray, np.ndarray]]]:
+    """The `series` of all that a run is judged by and that has values: what it is called -> kind of
+    row -> steps [K] and values [members, K]."""
+    found: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]] = {}
+    for kind in ("train", "evaluation"):
+        own = [row for row in rows if row["kind"] == kind]
+        names = (name for row in own for name in row["metrics"])
+        for label, name in judged_by(kind, names, scores).items():
+            steps, values = series(own, name)
+            if np.isfinite(values).any():
+                found.setdefault(label, {})[kind] = steps, values
+    return found
 
 
 def _row(line: bytes) -> dict[str, Any] | None:

@@ -7,7 +7,7 @@ import dataclasses
 import json
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from jaxrl.runtime.host_program import HostProgram
 from jaxrl.runtime.members import Members
 
 DRAW_SECONDS = 30.0  # between two pictures of a run that goes on
+WAYS = {"train": "in training", "evaluation": "evaluated"}  # kind of row -> where a number is from
 
 
 @dataclasses.dataclass
@@ -47,6 +48,7 @@ class Session:
     def __post_init__(self):
         config = self.config
         self.plan = plan(config, self.algorithm)
+        self.scores = {**self.evaluation_env.scores, **self.algorithm.scores}
         self.evaluation = self.program.evaluation(
             self.evaluation_env, config.evaluate_episodes, config.evaluate_greedy
         )
@@ -137,24 +139,14 @@ class Session:
         self.pending = [name]
         played = jax.device_get(jax.block_until_ready(self.evaluation(progress.run)))
         self.pending = []
-        alone = m.score(progress.row, "episode_return") not in progress.row
-
-        def write() -> None:
-            self._write("evaluation", step, played)
-            if alone:  # nothing is played while training on a data set
-                score = played[m.score(played, "return")]
-                self.display.score(np.atleast_1d(np.asarray(score, float)))
-
-        return write
+        return lambda: self._write("evaluation", step, played)
 
     def _write(self, kind: str, step: int, metrics: dict[str, Any]) -> None:
         metrics = {name: np.atleast_1d(x) for name, x in metrics.items()}
         if "diverged" in metrics:
             at = metrics["diverged"]
             metrics["diverged"] = np.where(at == m.NEVER, np.nan, at)
-        score = metrics.get(m.score(metrics, "episode_return"))
-        if score is not None and kind == "train":
-            self.display.score(np.asarray(score, float))
+        self._show(kind, metrics)
         row = {
             "kind": kind,
             "steps": self.env_steps(step),
@@ -164,6 +156,12 @@ class Session:
         }
         self.log.write(row)
         self.tracker.write(row)
+
+    def _show(self, kind: str, metrics: Mapping[str, Any]) -> None:
+        names = logs.judged_by(kind, metrics, self.scores)
+        number = lambda x: np.asarray(x.value() if m.is_metric(x) else x, float)
+        values = {label: np.atleast_1d(number(metrics[name])) for label, name in names.items()}
+        self.display.show(values, kind == "evaluation")
 
     def _stop(self, step: int, progress: driver.Progress) -> str | None:
         if self.interrupt.reason:
@@ -181,9 +179,7 @@ class Session:
 
     def _tick(self, step: int, progress: driver.Progress) -> None:
         if not self.plan.due("log", step):
-            score = progress.row.get(m.score(progress.row, "episode_return"))
-            if score is not None:
-                self.display.score(np.atleast_1d(np.asarray(score.value())))
+            self._show("train", progress.row)
         self.display.tick(self.env_steps(step))
         if self.writing is not None and self.writing.done():
             self._written()
@@ -243,21 +239,24 @@ class Session:
     def _draw(self, rows: list[dict[str, Any]]) -> None:
         """Draw the log's rows. A picture that cannot be written is no reason to stop."""
         self.drawn = time.monotonic()
-        steps, values = logs.series([r for r in rows if r["kind"] == "train"], "episode_return")
-        if values.size == 0:  # no episodes are played while learning from a data set
-            steps, values = logs.series([r for r in rows if r["kind"] == "evaluation"], "return")
-        if values.size == 0:
+        curves = logs.curves(rows, self.scores)
+        if not curves:
             return
-        from jaxrl.evaluation.plots import learning_curves
+        from jaxrl.evaluation.plots import panels_of_curves
 
         groups = self.members.settings()
         path = self.folder / "learning_curve.png"
+        panels = {
+            label: {
+                WAYS[kind]: {
+                    name or self.config.algorithm: (steps, values[i]) for name, i in groups.items()
+                }
+                for kind, (steps, values) in kinds.items()
+            }
+            for label, kinds in curves.items()
+        }
         try:
-            learning_curves(
-                {name or self.config.algorithm: (steps, values[i]) for name, i in groups.items()},
-                path,
-                title=f"{self.config.algorithm} on {self.config.env}",
-            )
+            panels_of_curves(panels, path, title=f"{self.config.algorithm} on {self.config.env}")
         except OSError as error:
             self.display.warn(f"'{path}' cannot be written: {error.strerror}.")
 
@@ -279,8 +278,9 @@ class Session:
             "steps": self.env_steps(step),
             "updates": step,
             "members": self.members.labels,
-            "return": None if self.members.hyper else _final(evaluations, "return"),
+            "return": None if self.members.hyper else _final(_last(evaluations, "return")),
             "returns": _last(evaluations, "return"),
+            "scores": None if self.members.hyper else finals(logs.curves(rows, self.scores)),
             "steps_per_second": trained / max(self.seconds["training"], 1e-9),
             "seconds": self.seconds,
             "diverged": {
@@ -299,11 +299,9 @@ class Session:
 
     def _end(self, reason: str | None) -> None:
         if reason is None:
-            final = self.summary["return"]
-            if final:
-                low, high = final["interval"] or (np.nan, np.nan)
-                spread = f" (95 % interval {low:.5g} to {high:.5g})" if final["interval"] else ""
-                self.display.say(f"Final return {final['mean']:.5g}{spread}.")
+            if scores := self.summary["scores"]:
+                said = [self._final_of(label, final) for label, final in scores.items()]
+                self.display.say(f"Final {' · '.join(said)}.")
             self.display.say(f"Saved in {self.folder}")
         elif reason == "not finite":
             at = int(self.diverged.min())
@@ -324,6 +322,13 @@ class Session:
                 f"{run_folder.to_resume(self.folder)}."
             )
 
+    def _final_of(self, label: str, final: dict[str, Any]) -> str:
+        low, high = final["interval"] or (np.nan, np.nan)
+        spread = f" (95 % interval {low:.5g} to {high:.5g})" if final["interval"] else ""
+        own = label in self.algorithm.scores.values()  # the same wherever it is reported
+        way = "" if own or final["kind"] == "evaluation" else f" {WAYS[final['kind']]}"
+        return f"{label} {final['mean']:.5g}{spread}{way}"
+
 
 def _last(evaluations: list[dict[str, Any]], name: str) -> list[float] | None:
     """Each member's value of a metric in the last evaluation; None without any."""
@@ -331,9 +336,24 @@ def _last(evaluations: list[dict[str, Any]], name: str) -> list[float] | None:
     return values[:, -1].tolist() if values.size else None
 
 
-def _final(evaluations: list[dict[str, Any]], name: str) -> dict[str, Any] | None:
-    """Mean over seeds and its 95 % interval (None for a single one) in the last evaluation."""
-    values = np.asarray(_last(evaluations, name) or [], float)
+def finals(curves: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]]) -> dict[str, Any]:
+    """`_final` of the last values of `logs.curves`: of the last evaluation where there is one, else
+    of the last row in which an episode ended; with the kind of that row."""
+    found = {}
+    for label, kinds in curves.items():
+        kind = "evaluation" if "evaluation" in kinds else "train"
+        values = kinds[kind][1]
+        if kind == "train":
+            values = values[:, np.isfinite(values).any(0)]
+        if final := _final(values[:, -1]):
+            found[label] = final | {"kind": kind}
+    return found
+
+
+def _final(values: Any) -> dict[str, Any] | None:
+    """Mean of the `values` of seeds and its 95 % interval, None for a single one; None where there
+    is no value."""
+    values = np.asarray([] if values is None else values, float)
     values = values[np.isfinite(values)]
     if values.size == 0:
         return None

@@ -76,7 +76,30 @@ def test_structure(name):
     """A step gives back what it takes, and each hyper-parameter may differ between members."""
     algorithm = tiny(name)[1]
     check_structure(algorithm)
-    assert "diverged" in jax.eval_shape(lambda run: advance(algorithm, run)[1], begun(algorithm))
+    run = begun(algorithm)
+    metrics = jax.eval_shape(lambda run: advance(algorithm, run)[1], run)
+    assert "diverged" in metrics
+    measured = jax.eval_shape(algorithm.measure, run.state)
+    assert all(x.shape == () for x in measured.values()) and measured.keys() <= set(
+        algorithm.scores
+    )
+    assert algorithm.scores.keys() <= metrics.keys() | measured.keys()
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    {
+        "map_elites": ["coverage", "QD-score"],
+        "lifelong": ["performance", "forgetting"],
+        "league": ["won", "exploitability"],
+        "spiral": ["exploitability"],
+        "general_utilities": ["utility"],
+        "grpo": ["pass@1"],
+        "ppo": [],
+    }.items(),
+)
+def test_its_own_scores_have_names(name, shown):
+    assert list(tiny(name)[1].scores.values()) == shown
 
 
 def begun(algorithm):

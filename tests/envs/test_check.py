@@ -269,6 +269,10 @@ BROKEN = {
         _with_step(observation={"position": jnp.zeros(1), "side": ZERO}),
         "step returns observation['side'] as float32[]; observation_space says int32[]",
     ),
+    "a score that is no metric": (
+        _replace(scores={"laps": "laps"}),
+        "scores names 'laps', which reset does not report; it must be one of metrics",
+    ),
     "integer reward": (
         _with_step(reward=jnp.int32(1)),
         "step returns a reward as int32[]; it must",

@@ -51,6 +51,32 @@ def test_learning_curves_show_the_mean_its_interval_and_every_seed(tmp_path):
     np.testing.assert_array_equal(thin, [*values["a"], *values["b"]])
 
 
+def test_a_panel_for_each_measure_and_a_line_for_each_way_it_was_measured(tmp_path):
+    numbers = lambda: (STEPS, RNG.normal(size=(1, 10)))
+    panels = {
+        "return": {"in training": {"a": numbers(), "b": numbers()}, "evaluated": {"a": numbers()}},
+        "coverage": {"evaluated": {"b": numbers()}},
+    }
+    figure = plots.panels_of_curves(panels, tmp_path / "a.png", "A title")
+    above, below = figure.axes
+    assert (above.get_ylabel(), below.get_ylabel()) == ("return", "coverage")
+    assert (above.get_xlabel(), below.get_xlabel()) == ("", "environment steps")
+    (drawn,) = [line for line in below.lines if len(line.get_xdata())]
+    np.testing.assert_array_equal(drawn.get_ydata(), panels["coverage"]["evaluated"]["b"][1][0])
+    solid_a, solid_b, dashed_a = above.lines
+    assert [x.get_linestyle() for x in (*above.lines, drawn)] == ["-", "-", "--", "--"]
+    assert solid_a.get_color() == dashed_a.get_color() != solid_b.get_color() == drawn.get_color()
+    legend = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert legend == ["a", "b", "in training", "evaluated"]
+
+    alone = {"return": {way: {"a": numbers()} for way in ("in training", "evaluated")}}
+    figure = plots.panels_of_curves(alone, tmp_path / "alone.png")
+    trained, evaluated = figure.axes[0].lines
+    assert trained.get_color() != evaluated.get_color()
+    legend = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert legend == ["in training", "evaluated"]
+
+
 def test_seeds_without_a_value_are_left_out_of_their_columns(tmp_path):
     values = RNG.normal(size=(4, 10))
     values[0, 5:] = np.nan

@@ -10,7 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxrl import envs
 from jaxrl.envs.games import kuhn_poker, matrix_game
+from jaxrl.envs.games.opponents import against_random
 from jaxrl.exact import games
 
 
@@ -114,6 +116,17 @@ def test_a_mixture_draws_once_a_game():
         expected += p * q * _brute(pair)
     value = (kuhn().chance * np.prod(both, 0)) @ kuhn().payoff
     np.testing.assert_allclose(value[0], expected, atol=1e-6)
+
+
+def test_runs_are_told_what_a_game_that_can_be_enumerated_says_of_them():
+    """Also where a program is traced; and of no other game, nor of one that is wrapped."""
+    play = lambda table: lambda game: games.reach(game, table)
+    measure = jax.jit(lambda table: games.measured(kuhn_poker.kuhn_poker(), play(table)))
+    assert measure(equilibrium(0.2)).keys() == games.SCORES.keys()
+    np.testing.assert_allclose(measure(equilibrium(0.2))["exploitability"], 0, atol=1e-6)
+    np.testing.assert_allclose(measure(kuhn().uniform)["exploitability"], 11 / 24, rtol=1e-5)
+    for env in (envs.make("tic_tac_toe"), against_random("kuhn_poker")):
+        assert games.measured(env, play(kuhn().uniform)) == {}
 
 
 @pytest.mark.parametrize("win, nash", [(1, (1 / 3, 1 / 3, 1 / 3)), (2, (0.25, 0.5, 0.25))])

@@ -1,6 +1,8 @@
 """experiments/evaluate.py on a finished run."""
 
+import csv
 import json
+import re
 
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ import scipy.stats
 from PIL import Image, ImageSequence
 
 from jaxrl.commands import evaluate as script
+from jaxrl.evaluation.evaluate import Episodes
 from jaxrl.runtime import command_line
 
 
@@ -55,9 +58,42 @@ def test_the_same_seed_gives_the_same_numbers(finished, tmp_path):
 def test_several_seeds_are_what_the_interval_is_over(finished_pair, tmp_path, capsys):
     result = evaluate(finished_pair, tmp_path, "--render", "png", "--member", "1")
     assert result["greedy"]["return"]["seeds"] == 2
-    assert "intervals over 2 seeds" in capsys.readouterr().out
+    shown = capsys.readouterr()
+    assert "intervals over 2 seeds" in shown.out
+    spread = r"greedy return \S+ \(\S+ to \S+\) · stochastic return \S+"
+    assert re.search(rf"20 of 20 episodes · \S+ episodes/s · {spread} · 0 s left", shown.err)
+    with (tmp_path / "evaluation_episodes.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    names = ["member", "seed", "acting", "episode", "return", "length", "finished"]
+    assert list(rows[0]) == names
+    whose = [(x["acting"], x["member"], x["seed"], x["episode"]) for x in rows]
+    ways = ("greedy", "stochastic")
+    assert whose == [
+        (how, str(i), str(i), str(n)) for how in ways for i in (0, 1) for n in range(5)
+    ]
+    for how in ways:
+        for name in ("return", "length"):
+            values = [float(x[name]) for x in rows if x["acting"] == how]
+            assert np.mean(values) == pytest.approx(result[how][name]["mean"])
+    assert {x["finished"] for x in rows} == {"True"}
     with Image.open(tmp_path / "episode.png") as picture:
         assert picture.format == "PNG"
+
+
+def test_of_several_agents_it_says_whose_the_return_is(finished, tmp_path, capsys, monkeypatch):
+    """Without playing: the two returns of a game, and a metric of its world."""
+    returns = np.asarray([[1.0, -1.0], [1.0, -1.0], [-2.0, 2.0]])
+    ended = np.ones(3, bool)
+    played = Episodes(returns, 2 * ended, ended, {"returned": 0.5 * ended})  # type: ignore
+    monkeypatch.setattr("jaxrl.evaluation.evaluate.evaluate", lambda *_: played)
+    result = evaluate(finished, tmp_path, "--episodes", "3", "--render", "none")
+    assert result["greedy"].keys() == {"return_0", "return_1", "length", "finished", "returned"}
+    shown = capsys.readouterr()
+    for said in ("return of agent 0          0 ", "return of agent 1          0 ", "returned  "):
+        assert f"    greedy {said}" in shown.out and f"stochastic {said}" in shown.out
+    assert "stochastic return of agent 0 0 ·" in shown.err
+    head = (tmp_path / "evaluation_episodes.csv").read_text().splitlines()[0]
+    assert head == "member,seed,acting,episode,return_0,return_1,length,finished,returned"
 
 
 @pytest.mark.slow

@@ -314,7 +314,8 @@ def test_commands_make_the_run_again(tmp_path):
     configuration.write(config, folder / "config.yaml")
     (said,) = runs.read(folder).commands
     vary, rest = command_line.take(shlex.split(said)[2:], "vary", configuration.is_file)
-    assert sweeping.parse(command_line.experiment(rest, ""), vary) == grid
+    parsed = sweeping.parse(command_line.experiment(rest, ""), vary)
+    assert {name: list(values.listed) for name, values in parsed.items()} == grid
     labels = members_of(folder).labels[:-1]  # no longer all combinations
     half = write_run(tmp_path / "half", np.ones((7, 3)), labels=labels)
     assert runs.read(half).commands == []

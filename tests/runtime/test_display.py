@@ -20,12 +20,15 @@ def test_lines_where_there_is_no_terminal(capsys):
         pass
     with display.running(0, 1000, 2):
         display.tick(500)  # too early for a line
-        display.score(np.array([1.0, np.nan, 3.0]))
+        display.show({"return": np.array([1.0, np.nan, 3.0]), "coverage": np.array([0.25, 0.5])})
+        display.show({"return": np.array([5.0, 7.0])}, evaluated=True)
+        display.show({"exploitability": np.array([0.5])}, evaluated=True)
         display.tick(1000)
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "Compiling ..." and re.fullmatch(r"Compiling: \d+\.\d s", lines[1])
     assert re.fullmatch(
-        r"1,000 of 1,000 steps · \S+ steps/s \(all 2 together\) · return 2 \(1 to 3\) · 0 s left",
+        r"1,000 of 1,000 steps · \S+ steps/s \(all 2 together\) · return 2 \(1 to 3\), "
+        r"evaluated 6 \(5 to 7\) · coverage 0\.375 · evaluated exploitability 0\.5 · 0 s left",
         lines[2],
     )
     assert len(lines) == 3 and seconds.keys() == {"compiling"}
@@ -59,16 +62,24 @@ def test_a_line_now_and_then(capsys, monkeypatch):
     monkeypatch.setattr(Display, "LINE_SECONDS", -1.0)
     with display.running(100, 1000, 1):
         display.tick(550)
-    assert re.match(r"550 of 1,000 steps · .* · return - · \d+ s left", capsys.readouterr().err)
+    # No return yet, so none is named.
+    assert re.match(r"550 of 1,000 steps · \S+ steps/s · \d+ s left", capsys.readouterr().err)
 
 
 def test_returns_that_are_not_there_leave_the_last_one(capsys):
     display = Display()
     with display.running(0, 10, 1):
-        display.score(np.array([5.0]))
-        display.score(np.array([np.nan]))
+        display.show({"return": np.array([5.0])})
+        display.show({"return": np.array([np.nan])})
         display.tick(10)
     assert "return 5 ·" in capsys.readouterr().err
+
+
+def test_what_is_counted_may_be_other_than_steps(capsys):
+    display = Display()
+    with display.running(0, 40, 1, "episodes"):
+        display.tick(40)
+    assert re.match(r"40 of 40 episodes · \S+ episodes/s · 0 s left", capsys.readouterr().err)
 
 
 def test_quiet_silences_all_but_warnings(capsys):
@@ -92,7 +103,7 @@ def test_a_bar_on_a_terminal():
         "d = Display()\n"
         "with d.announced('Compiling', {}): pass\n"
         "with d.running(0, 1000, 1):\n"
-        "    d.score(np.array([7.0]))\n    d.tick(1000)\n    d.say('in between')\n"
+        "    d.show({'return': np.array([7.0])})\n    d.tick(1000)\n    d.say('in between')\n"
     )
     master, slave = pty.openpty()
     env = os.environ | {"PYTHONPATH": str(tiny.ROOT), "TERM": "xterm", "COLUMNS": "120"}
@@ -108,4 +119,4 @@ def test_a_bar_on_a_terminal():
     text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.decode())
     assert run.returncode == 0
     assert re.search(r"Compiling: \d+\.\d s", text) and "in between" in text
-    assert re.search(r"1000/1000 steps · \S+ steps/s · return 7 · 0:00:00 left", text)
+    assert re.search(r"1000/1000 steps · \S+ steps/s · 0:00:00 left\s+return 7", text)

@@ -136,6 +136,34 @@ def test_a_half_written_last_line_is_left_out(tmp_path):
     assert [r["steps"] for r in logs.read(path)] == [1]
 
 
+def test_what_a_run_is_judged_by():
+    scores = {"qd_score": "QD-score", "success": "success"}
+    metrics = ("loss", "episode_return", "qd_score", "coverage")
+    found = logs.judged_by("train", metrics, scores)
+    assert list(found.items()) == [("return", "episode_return"), ("QD-score", "qd_score")]
+    game = ("return_0", "return_1", "success")
+    assert logs.judged_by("evaluation", game, scores) == {
+        "return of agent 0": "return_0",
+        "success": "success",
+    }
+    assert logs.judged_by("train", ("loss",), scores) == {}
+
+
+def test_curves_of_what_a_run_is_judged_by():
+    rows = [
+        row(10, episode_return=[None, None], success=[0.0, 0.5]),
+        row(20, episode_return=[None, None], success=[0.5, None]),
+        row(20, **{"return": [3.0, 4.0]}) | {"kind": "evaluation"},
+    ]
+    found = logs.curves(rows, {"success": "success", "regret": "regret"})
+    assert {label: list(kinds) for label, kinds in found.items()} == {
+        "success": ["train"],  # no episode ended in training
+        "return": ["evaluation"],
+    }
+    np.testing.assert_array_equal(found["success"]["train"][1], [[0, 0.5], [0.5, np.nan]])
+    np.testing.assert_array_equal(found["return"]["evaluation"][0], [20])
+
+
 def test_kinds_and_series(tmp_path):
     path = tmp_path / "m.jsonl"
     log = logs.Log(path)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import shutil
 
 import jax
@@ -10,7 +11,7 @@ import pytest
 
 from jaxrl import runtime
 from jaxrl.core.errors import UserError
-from jaxrl.runtime import building, checkpoints, configuration, continuing, run_folder
+from jaxrl.runtime import building, checkpoints, configuration, continuing, run_folder, session
 from jaxrl.runtime import log as logs
 from jaxrl.runtime.members import Members, members_of
 from tests.runtime import tiny
@@ -37,6 +38,7 @@ def test_a_folder_holds_all_of_it(finished_pair):
     assert summary["members"] == [{"seed": 0}, {"seed": 1}] and summary["diverged"] == {}
     assert len(summary["returns"]) == 2
     assert summary["return"]["mean"] == pytest.approx(np.mean(summary["returns"]))
+    assert summary["scores"] == {"return": summary["return"] | {"kind": "evaluation"}}
     assert {"starting", "compiling", "training"} <= summary["seconds"].keys()
 
 
@@ -51,6 +53,22 @@ def test_rows_and_evaluations_fall_on_their_steps(finished_pair):
     written = (finished_pair / "metrics.jsonl").stat().st_mtime
     assert all(abs(row["time"] - written) < day for row in rows)  # Unix time
     assert rows[0].keys() == {"kind", "steps", "updates", "time", "metrics"}
+
+
+def test_final_numbers_are_of_the_last_evaluation_or_of_the_last_episodes_that_ended():
+    nan, steps = np.nan, np.arange(3)
+    curves = {
+        "return": {
+            "train": (steps, np.asarray([[1.0, 2.0, 3.0]])),
+            "evaluation": (steps, np.asarray([[7.0, 8.0, 9.0]])),
+        },
+        "success": {"train": (steps, np.asarray([[0.1, 0.25, nan], [nan, 0.75, nan]]))},
+        "won": {"evaluation": (steps, np.asarray([[0.5, 0.5, nan]]))},  # it diverged since
+    }
+    found = session.finals(curves)
+    assert found["return"] == {"mean": 9.0, "interval": None, "seeds": 1, "kind": "evaluation"}
+    assert found["success"]["mean"] == 0.5 and found["success"]["kind"] == "train"
+    assert found["success"]["seeds"] == 2 and found.keys() == {"return", "success"}
 
 
 def test_a_seed_alone_has_an_interval_of_its_own_kind(finished):
@@ -264,7 +282,7 @@ def test_evaluation_under_other_settings(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_run_of_a_game_reports_the_first_players_return(tmp_path):
+def test_a_run_of_a_game_says_whose_return_it_is_and_how_far_it_can_be_exploited(tmp_path, capsys):
     path = tmp_path / "game.yaml"
     settings = {
         "algorithm": "spiral",
@@ -272,7 +290,6 @@ def test_a_run_of_a_game_reports_the_first_players_return(tmp_path):
         "agent": {"episodes": {"num_envs": 4}, "torso": {"hidden": [4]}},
         "steps": 100,
         "evaluate_episodes": 3,
-        "quiet": True,
     }
     configuration.write(configuration.experiment(settings | {"out": str(tmp_path)}), path)
     words = [str(path), "--name", "game", "--seeds", "2"]
@@ -281,6 +298,15 @@ def test_a_run_of_a_game_reports_the_first_players_return(tmp_path):
     summary = json.loads((tmp_path / "game" / "summary.json").read_text())
     assert summary["returns"] == last["metrics"]["return_0"]
     assert last["metrics"]["return_0"] == [-x for x in last["metrics"]["return_1"]]
+    exploited = last["metrics"]["exploitability"]
+    assert all(0 < x < 1 for x in exploited)
+    assert list(summary["scores"]) == ["return of agent 0", "exploitability"]
+    assert summary["scores"]["exploitability"]["mean"] == pytest.approx(np.mean(exploited))
+    shown = capsys.readouterr().err
+    progress, final = re.search(r"\d+ of \d+ steps · .*", shown), re.search("Final .*", shown)
+    assert progress and final
+    for said in (progress.group(), final.group()):
+        assert re.search(r" return of agent 0 -?\d.* · .*exploitability 0\.\d", said)
     assert (tmp_path / "game" / "learning_curve.png").exists()
 
 

@@ -89,6 +89,7 @@ def bandit(num_arms: int = 10, arms: str = "bernoulli", pulls: int = 1) -> Envir
         observation_space=Box(low, high, (num_arms + 1,)),
         action_space=Discrete(num_arms),
         max_steps=pulls,
+        scores=pulling.SCORES,
         render=lambda state, params: pulling.bars(state.means),
         expert=lambda state, params: jnp.argmax(state.means).astype(jnp.int32),
     )

@@ -87,6 +87,7 @@ def contextual_bandit(
         observation_space=Box(-math.inf, math.inf, (size,)),
         action_space=Discrete(num_arms),
         max_steps=pulls,
+        scores=pulling.SCORES,
         render=lambda state, params: pulling.bars(_means(state)),
         expert=lambda state, params: jnp.argmax(_means(state)).astype(jnp.int32),
     )

@@ -30,6 +30,9 @@ def last(num_arms: int, action: Array, reward: Array) -> Array:
     return jnp.append(one_hot, reward)
 
 
+SCORES = {"regret": "regret", "success": "success"}
+
+
 def metrics(regret: Array, gap: Array | float) -> dict[str, Array]:
     """What a bandit reports; a pull is a success where its `gap` is 0."""
     # Up to rounding: a compiler may compute the best mean and the pulled one in two ways.

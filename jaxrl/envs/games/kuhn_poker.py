@@ -81,7 +81,7 @@ RULES = Rules(
 @functools.cache
 def kuhn_poker() -> Environment:
     """The game."""
-    return environment("kuhn_poker", RULES, render=_render)
+    return environment("kuhn_poker", RULES, render=_render, small=True)
 
 
 def _render(state: State) -> np.ndarray:

@@ -63,7 +63,7 @@ RULES = Rules(
 def rock_paper_scissors() -> Environment:
     """The game of three choices."""
     params = Params(ROCK_PAPER_SCISSORS)
-    return environment("rock_paper_scissors", RULES, params, _render)
+    return environment("rock_paper_scissors", RULES, params, _render, small=True)
 
 
 def _render(state: State) -> np.ndarray:

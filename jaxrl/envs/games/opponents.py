@@ -124,6 +124,7 @@ def against(env: Environment, opponent: Policy, params: Tree = None) -> Environm
         reset=reset,
         step=step,
         params=params,
+        scores={**env.scores, "won": "won"},
         **lifted(env, state=True, params=True),
     )
 

@@ -54,10 +54,15 @@ class Playing:
 
 
 def environment(
-    name: str, rules: Rules, params: Tree = (), render: Callable[[Any], np.ndarray] | None = None
+    name: str,
+    rules: Rules,
+    params: Tree = (),
+    render: Callable[[Any], np.ndarray] | None = None,
+    small: bool = False,
 ) -> Environment:
     """The game as an `Environment`; `render(game state)` draws it. After an illegal move the game
-    is over: whoever made it gets -1 and the other player 1."""
+    is over: whoever made it gets -1 and the other player 1. `small`: whether `exact.games` can
+    enumerate it, so that runs in it are told how far they can be exploited."""
 
     def channels(game: Tree) -> dict[str, Array]:
         return {"role": rules.mover(game), "legal_actions": rules.legal(game)}
@@ -90,6 +95,7 @@ def environment(
         action_space=Discrete(rules.num_actions),
         max_steps=rules.max_moves,
         render=None if render is None else lambda state, params: render(state.game),
+        rules=rules if small else None,
     )
 
 

@@ -108,6 +108,7 @@ def fruit_collection(places: int = 10) -> Environment:
             action_space=Discrete(4),
             render=render,
             expert=expert,
+            scores={"fruits": "fruits"},
         ),
         300,
     )

@@ -111,6 +111,7 @@ def hazards(size: int = 10) -> Environment:
             action_space=Discrete(4),
             render=render,
             expert=expert,
+            scores={"goals": "goals", "episode_cost": "cost"},
         ),
         100,
     )

@@ -103,6 +103,7 @@ def locomotion(body: Body) -> Environment:
         render=functools.partial(_render, body),
         step_seconds=lambda state, params: body.substeps * params.dt,
         expert=body.expert,
+        scores={"distance": "distance"},
     )
     return time_limit(env, 1000)
 

@@ -31,6 +31,7 @@ def lifted(env: Environment, *, state: bool = False, params: bool = False) -> di
 
     functions = ("render", "expert", "step_seconds")
     fields: dict[str, Any] = {name: lift(getattr(env, name)) for name in functions}
+    fields["rules"] = None  # a game that is wrapped is another one
     if env.goals is not None and params:
         outcome = env.goals.outcome
         goals = dataclasses.replace(

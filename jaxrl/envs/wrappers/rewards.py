@@ -193,6 +193,8 @@ def _cost(
         return CostState(inner, timestep, spent), following
 
     fields = lifted(env, state=True, params=budget is not None)
+    if not shape:
+        fields["scores"] = {**env.scores, "episode_cost": "cost"}
     if budget is not None:
         fields |= {"params": CostBudget(env.params, arguments.as_param(budget)), "expert": None}
     return dataclasses.replace(env, reset=reset, step=step, **fields)

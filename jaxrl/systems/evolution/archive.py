@@ -183,6 +183,9 @@ def best(archive: Archive) -> Array:
     return archive.genotypes[jnp.argmax(archive.fitness)]
 
 
+SCORES = {"coverage": "coverage", "qd_score": "QD-score"}  # what `statistics` is read for
+
+
 def statistics(archive: Archive, floor: Array) -> dict[str, Any]:
     """`coverage`, the part of the cells with an elite; `qd_score`, the sum of the elites' fitness
     less `floor`; `best_elite`. Over a row of several steps the largest of each, as all only grow

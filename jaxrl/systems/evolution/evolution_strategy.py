@@ -102,6 +102,7 @@ def _build(env: Environment, config: Config) -> Algorithm:
         hyper=own,
         frames=config.population * config.episodes * (env.max_steps or 0),
         config=config,
+        scores=scoring.SCORES,
     )
     return guarded(algorithm, finite)
 

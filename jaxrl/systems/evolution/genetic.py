@@ -227,6 +227,7 @@ def _build(env: Environment, config: Config) -> Algorithm:
         hyper=hypers(config),
         frames=plays * (env.max_steps or 0),
         config=config,
+        scores=scoring.SCORES | ({"novelty": "novelty"} if by_novelty else {}),
     )
     return guarded(algorithm, finite)
 

@@ -131,6 +131,7 @@ def _build(env: Environment, config: Config) -> Algorithm:
         hyper=own,
         frames=config.population * config.episodes * (env.max_steps or 0),
         config=config,
+        scores=archives.SCORES,
     )
     # A select would copy the archive, which can take longer than playing.
     return guarded(algorithm, finite, but=("archive",))

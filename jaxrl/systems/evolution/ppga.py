@@ -248,6 +248,7 @@ def _build(env: Environment, config: Config) -> Algorithm:
         hyper=defaults,
         frames=updates * inner.frames + config.population * config.episodes * (env.max_steps or 0),
         config=config,
+        scores=archives.SCORES,
         num_shards=config.ppo.rollouts.num_shards,
     )
     return guarded(algorithm, finite)

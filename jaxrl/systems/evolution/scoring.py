@@ -76,6 +76,9 @@ def check_env(env: Environment, algorithm: str) -> None:
         raise UserError(f"{algorithm} needs complete episodes; '{env.name}' has no time limit.")
 
 
+SCORES = {"best_return": "best return"}  # of a population that searches for one policy
+
+
 def statistics(scores: Scores) -> dict[str, Any]:
     """Of all episodes of a population: `episode_return`, `episode_length`, `episodes`, the steps
     that were played until their ends (`env_steps`), the best policy's mean return (`best_return`,

@@ -24,12 +24,13 @@ from jaxrl.core.learn import learn
 from jaxrl.core.types import Agent, Algorithm, Environment, Policy
 from jaxrl.envs.games.opponents import Params, against
 from jaxrl.envs.policies import random_policy
+from jaxrl.exact import games
 from jaxrl.kit import group, static
 from jaxrl.kit.learner import acting_state
 from jaxrl.kit.wrapping import params_of, within
 from jaxrl.networks.heads import check_action_space
 from jaxrl.systems.policy_gradient.ppo import Config as PPOConfig
-from jaxrl.systems.policy_gradient.ppo import ppo
+from jaxrl.systems.policy_gradient.ppo import policy_network, ppo
 from jaxrl.tasks.league import MATCHING, past_selves
 
 
@@ -47,6 +48,9 @@ class Config:
     """Who is played: uniform; hard, those who win most; or even, those on the agent's level."""
     power: float = static(2.0, low=0)
     """How much `hard` prefers those who win."""
+
+
+SCORES = {"won": "won", **games.SCORES}  # against the others, and by the best answer
 
 
 def league(env: Environment, config: Config = Config()) -> Algorithm:
@@ -72,7 +76,19 @@ def _build(env: Environment, config: Config) -> Algorithm:
         config.power,
     )
     algorithm = learn(learner, config.ppo.rollouts.source(world, tasks))
-    return dataclasses.replace(algorithm, config=config, num_shards=config.ppo.rollouts.num_shards)
+
+    def measure(state):
+        network, params = policy_network(env, config.ppo), params_of(state.agent)["actor_critic"]
+        table = lambda game: network.apply(params, game.timesteps, ())[0].probs
+        return games.measured(env, lambda game: games.reach(game, table(game)))
+
+    return dataclasses.replace(
+        algorithm,
+        config=config,
+        num_shards=config.ppo.rollouts.num_shards,
+        scores=SCORES,
+        measure=measure,
+    )
 
 
 def self_play(

@@ -28,11 +28,12 @@ from jaxrl.core.learn import learn
 from jaxrl.core.spaces import sample_legal
 from jaxrl.core.types import Algorithm, Array, Environment, Policy, TimeStep, struct
 from jaxrl.envs.games.rules import PLAYERS
+from jaxrl.exact import games
 from jaxrl.exact.games import Game, matrix_nash
 from jaxrl.kit import group, static
 from jaxrl.kit.wrapping import params_of
 from jaxrl.networks.heads import check_discrete
-from jaxrl.systems.games.league import self_play
+from jaxrl.systems.games.league import SCORES, self_play
 from jaxrl.systems.policy_gradient.ppo import Config as PPOConfig
 from jaxrl.systems.policy_gradient.ppo import policy_network
 from jaxrl.tasks.population import Population, payoff, population
@@ -103,12 +104,19 @@ def _build(env: Environment, config: Config) -> Algorithm:
         action, _, extras = answers(learner.act)(state.agent, timestep, (), key, greedy)
         return action, memory, extras
 
+    def measure(state):
+        found = mixture(state, config)
+        everybody = lambda game: tables(env, config, found, game)
+        return games.measured(env, lambda game: games.mixture(game, everybody(game), found.weights))
+
     nobody = lambda n: jnp.full((n, PLAYERS), -1, jnp.int32)
     return dataclasses.replace(
         algorithm,
         policy=lambda state: Policy(act, nobody, mixture(state, config)),
         config=config,
         num_shards=config.ppo.rollouts.num_shards,
+        scores=SCORES,
+        measure=measure,
     )
 
 

@@ -23,7 +23,8 @@ import numpy as np
 from jaxrl import losses
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
-from jaxrl.core.types import Array, Environment, Transition
+from jaxrl.core.types import Array, Environment, Policy, Transition
+from jaxrl.exact import games
 from jaxrl.kit import Recipe, System, group, hyper, static
 from jaxrl.kit.groups import Episodes, Optimizer, Torso
 from jaxrl.networks.heads import check_action_space
@@ -91,6 +92,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
         on_episodes(env, config, judge, record=("logits",)),
         extra=np.zeros(num_roles, np.float32),
         needs=("mask", "transitions.timestep.role"),
+        scores=games.SCORES,
     )
 
 
@@ -106,6 +108,11 @@ def check(env: Environment, config: Config, name: str) -> None:
         )
 
 
-spiral = System("spiral", Config, recipe, check=check)
+def measure(env: Environment, policy: Policy) -> dict[str, Array]:
+    """How far it can be exploited, in a game that can be enumerated."""
+    return games.measured(env, lambda game: games.reach(game, games.behaviour(game, policy)))
+
+
+spiral = System("spiral", Config, recipe, check=check, measure=measure)
 
 TINY = {"env": "kuhn_poker", "num_envs": 4, "num_shards": 4, "hidden": (8,)}

@@ -158,10 +158,12 @@ def live(
         init=init,
         step=step,
         policy=lambda state: algorithm.policy(state.inner),
+        measure=lambda state: algorithm.measure(state.inner),
         frames=algorithm.frames * windows,
         partition=Life(algorithm.partition, REPLICATED, REPLICATED),
         agent=None,
         source=None,
+        scores={"performance": "performance", "forgetting": "forgetting"},
     )
 
 

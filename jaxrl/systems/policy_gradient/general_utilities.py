@@ -137,6 +137,7 @@ def recipe(env: Environment, config: Config, utility: Utility = state_entropy) -
         update=update,
         extra=dict.fromkeys(("logits", "occupancy", "reward", "direction"), nothing),
         needs=("mask",),
+        scores={"utility": "utility"},
     )
 
 

@@ -213,6 +213,7 @@ def on_episodes(
         memory=network.initial,
         needs=needs,
         sequences=True,
+        scores={"success": "pass@1"},  # the share of sampled answers that are right
     )
 
 

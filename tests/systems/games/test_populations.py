@@ -14,7 +14,7 @@ from jaxrl import envs
 from jaxrl.core import random, settings
 from jaxrl.core.errors import UserError
 from jaxrl.core.train import start
-from jaxrl.kit.wrapping import params_of
+from jaxrl.kit.wrapping import params_of, with_params
 from jaxrl.systems.games import league as leagues
 from jaxrl.systems.games import neupl as populations
 from tests.contracts.structure import check_structure
@@ -66,6 +66,37 @@ def test_a_step_plays_the_population_and_its_mixture_draws_a_row_for_each_side()
     assert set(rows.ravel()) == {0, 1}
     assert 0.3 < (rows[:, 0] != rows[:, 1]).mean() < 0.7  # each side draws for itself
     np.testing.assert_array_equal(kept, rows)  # and keeps to its row to the end of the game
+
+
+@pytest.mark.slow
+def test_how_far_they_can_be_exploited():
+    """In rock, paper, scissors the policies of new networks, and rows that play one thing, mixed
+    as the state says."""
+    algorithm = leagues.league(game(), LEAGUE)
+    measure = jax.jit(lambda state: algorithm.measure(state)["exploitability"])
+    state = start(algorithm, random.key(0)).state
+    table = lambda logits: dataclasses.replace(
+        state, agent=with_params(state.agent, _always(params_of(state.agent), logits))
+    )
+    assert measure(table([9.0, 0.0, 0.0])) > 0.99 and measure(table([0.0, 0.0, 0.0])) < 1e-5
+
+    algorithm = populations.neupl(game(), POPULATION)
+    state = start(algorithm, random.key(0)).state
+    params = _always(params_of(state.agent), [0.0, 9.0, 0.0])
+    state = dataclasses.replace(state, agent=with_params(state.agent, params))
+    measure = jax.jit(lambda state: algorithm.measure(state)["exploitability"])
+    weights = populations.mixture(state, POPULATION).weights
+    # The share of games in which a side plays paper rather than anything: scissors beat it.
+    np.testing.assert_allclose(measure(state), 1 - weights[0], atol=1e-3)
+
+
+def _always(params, logits):
+    """Parameters of an actor-critic whose policy has these logits everywhere."""
+    nothing = jax.tree.map(jnp.zeros_like, params)
+    is_policy = lambda x: x.shape == (len(logits),)
+    found = [x for x in jax.tree.leaves(nothing) if is_policy(x)]
+    assert len(found) == 1
+    return jax.tree.map(lambda x: jnp.asarray(logits) if is_policy(x) else x, nothing)
 
 
 def test_who_answers_to_nobody_plays_anything_legal():
