@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxrl.core.errors import UserError, unknown
+from jaxrl.core.types import Environment, Key, Policy
 from jaxrl.runtime import command_line, configuration
 from jaxrl.runtime.configuration import Setting
 from jaxrl.runtime.display import Display
@@ -18,6 +19,7 @@ from jaxrl.runtime.members import Members
 
 WAYS = ("greedy", "stochastic")
 Measured = dict[str, dict[str, Any]]  # way of acting -> metric -> [members, episodes]
+Results = dict[str, dict[str, dict[str, Any]]]  # way of acting -> metric -> mean, interval, seeds
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,15 +77,8 @@ def _write_episodes(path: Path, members: Members, measured: Measured) -> None:
 
 
 def evaluate(folder: Path, config: Options) -> None:
-    import jax
-    import numpy as np
-
-    from jaxrl.core import metrics as m
     from jaxrl.core import random
     from jaxrl.evaluation import render
-    from jaxrl.evaluation.evaluate import evaluate as compiled
-    from jaxrl.evaluation.statistics import metric_interval
-    from jaxrl.runtime import host
     from jaxrl.runtime.building import elsewhere, prepare
     from jaxrl.runtime.continuing import load_all
 
@@ -93,7 +88,6 @@ def evaluate(folder: Path, config: Options) -> None:
         raise UserError(f"member is {config.member}; it must be 0 to {len(policies) - 1}.")
     prepare(trained.config)
     env = elsewhere(trained.config, trained.env, config.env, config.env_params)
-    play = host.evaluate if host.on_host(env) else compiled
     out = Path(config.out) if config.out else folder
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -102,44 +96,21 @@ def evaluate(folder: Path, config: Options) -> None:
     if not os.access(out, os.W_OK):
         raise UserError(f"'{out}' cannot be written.")
     key = random.key(config.seed, trained.config.generator)
-    measured: Measured = {}
-    returns: dict[str, np.ndarray] = {}
-    display, total = Display(), len(WAYS) * len(policies) * config.episodes
-    display.say(f"Evaluating in {env.name}: {total} episodes, the first ones while compiling ...")
-    with display.running(0, total, 1, "episodes"):
-        for way, how in enumerate(WAYS):
-            played: list[dict[str, np.ndarray]] = []
-            for i, policy in enumerate(policies):
-                e = play(env, policy, jax.random.fold_in(key, i), config.episodes,
-                         how == "greedy", config.max_steps)  # fmt: skip
-                returns = m.by_agent("return", np.asarray(e.returns))
-                rest = {"length": e.lengths, "finished": e.finished} | e.metrics
-                played.append(returns | {name: np.asarray(x) for name, x in rest.items()})
-                name = next(iter(returns))
-                means = np.asarray([p[name].mean() for p in played])
-                display.show({f"{how} return{m.whose(name, 'return')}": means})
-                display.tick((way * len(policies) + i + 1) * config.episodes)
-            measured[how] = {name: np.stack([p[name] for p in played]) for name in played[0]}
-    results: dict[str, dict] = {}
-    called = {name: f"return{m.whose(name, 'return')}" for name in returns}
-    width = max(12, *map(len, called.values()))
-    for how in WAYS:
-        results[how] = {}
-        for name, values in measured[how].items():
-            # Seeds are independent runs, so they are what an interval is over; a single seed's
-            # interval is over its episodes.
-            values = np.asarray(values, float).reshape(len(policies), config.episodes)
-            runs = values.mean(1) if len(policies) > 1 else values[0]
-            mean, low, high = metric_interval(name, runs)
-            known = bool(np.isfinite(low))  # of a single number it is unknown
-            interval = [low, high] if known else None
-            results[how][name] = {"mean": mean, "interval": interval, "seeds": len(policies)}
-            spread = f"   95 % interval {low:.4g} to {high:.4g}" if known else ""
-            print(f"{how:>10} {called.get(name, name):<{width}} {mean:10.4g}{spread}")
+    measured, called = _played(env, policies, key, config)
+    found = {
+        setting: _summary({how: {k: v[own] for k, v in x.items()} for how, x in measured.items()})
+        for setting, own in trained.members.settings().items()
+    }
+    for setting, summary in found.items():
+        if setting:
+            print(f"{setting}:")
+        _say(summary, called)
+    results = found.get("", found)
     record = {"env": env.name, "step": trained.step, "episodes": config.episodes, **results}
     (out / "evaluation.json").write_text(json.dumps(record, indent=2))
     _write_episodes(out / "evaluation_episodes.csv", trained.members, measured)
-    over = f"{len(policies)} seeds" if len(policies) > 1 else f"{config.episodes} episodes"
+    seeds = len(policies) // len(found)
+    over = f"{seeds} seeds" if seeds > 1 else f"{config.episodes} episodes"
     print(f"{config.episodes} episodes for each seed; intervals over {over}.")
     print(
         f"Written to {out / 'evaluation.json'}, each episode to {out / 'evaluation_episodes.csv'}"
@@ -152,3 +123,69 @@ def evaluate(folder: Path, config: Options) -> None:
         else:
             render.write_png(episode.frames[-1], path)
         print(f"One greedy episode: {path}")
+
+
+def _played(
+    env: Environment, policies: Sequence[Policy], key: Key, config: Options
+) -> tuple[Measured, dict[str, str]]:
+    """What was measured in the episodes of all policies; and what the returns among it are called,
+    which says whose they are."""
+    import jax
+    import numpy as np
+
+    from jaxrl.core import metrics as m
+    from jaxrl.evaluation.evaluate import evaluate as compiled
+    from jaxrl.runtime import host
+
+    play = host.evaluate if host.on_host(env) else compiled
+    measured: Measured = {}
+    called: dict[str, str] = {}
+    display, total = Display(), len(WAYS) * len(policies) * config.episodes
+    display.say(f"Evaluating in {env.name}: {total} episodes, the first ones while compiling ...")
+    with display.running(0, total, 1, "episodes"):
+        for way, how in enumerate(WAYS):
+            played: list[dict[str, np.ndarray]] = []
+            for i, policy in enumerate(policies):
+                key_i = jax.random.fold_in(key, i)
+                e = play(env, policy, key_i, config.episodes, how == "greedy", config.max_steps)
+                returns = m.by_agent("return", np.asarray(e.returns))
+                called = {name: f"return{m.whose(name, 'return')}" for name in returns}
+                rest = {"length": e.lengths, "finished": e.finished} | e.metrics
+                played.append(returns | {name: np.asarray(x) for name, x in rest.items()})
+                name = next(iter(returns))
+                display.show(
+                    {f"{how} {called[name]}": np.asarray([p[name].mean() for p in played])}
+                )
+                display.tick((way * len(policies) + i + 1) * config.episodes)
+            measured[how] = {name: np.stack([p[name] for p in played]) for name in played[0]}
+    return measured, called
+
+
+def _summary(measured: Measured) -> Results:
+    """Mean and interval of what was measured by members that differ in their seeds alone. Seeds are
+    independent runs, so they are what an interval is over; a single seed's is over its episodes."""
+    import numpy as np
+
+    from jaxrl.evaluation.statistics import metric_interval
+
+    results: Results = {}
+    for how, found in measured.items():
+        results[how] = {}
+        for name, values in found.items():
+            values = np.asarray(values, float)
+            runs = values.mean(1) if len(values) > 1 else values[0]
+            mean, low, high = metric_interval(name, runs)
+            interval = [low, high] if np.isfinite(low) else None  # of one number it is unknown
+            results[how][name] = {"mean": mean, "interval": interval, "seeds": len(values)}
+    return results
+
+
+def _say(results: Results, called: dict[str, str]) -> None:
+    width = max(12, *map(len, called.values()))
+    for how, found in results.items():
+        for name, value in found.items():
+            line = f"{how:>10} {called.get(name, name):<{width}} {value['mean']:10.4g}"
+            if value["interval"]:
+                low, high = value["interval"]
+                line += f"   95 % interval {low:.4g} to {high:.4g}"
+            print(line)

@@ -1,8 +1,10 @@
 """experiments/evaluate.py on a finished run."""
 
 import csv
+import itertools
 import json
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from PIL import Image, ImageSequence
 from jaxrl.commands import evaluate as script
 from jaxrl.evaluation.evaluate import Episodes
 from jaxrl.runtime import command_line
+from jaxrl.runtime.members import Members
 
 
 def evaluate(run, out, *words):
@@ -128,3 +131,19 @@ def test_other_settings_of_the_environment(finished, tmp_path, capsys):
     heavy = evaluate(finished, tmp_path, "--env-params", "gravity=1e4", "--render", "none")
     assert heavy["env"] == "cartpole"
     assert heavy["greedy"]["length"]["mean"] < usual["greedy"]["length"]["mean"] < 500
+
+
+def test_members_of_a_sweep_are_not_averaged(finished_pair, tmp_path, capsys, monkeypatch):
+    """Two settings of one seed each: two means, each over its own episodes."""
+    labels = [{"seed": 0, "clip": clip} for clip in (0.1, 0.2)]
+    sweep = tmp_path / "sweep"
+    shutil.copytree(finished_pair, sweep)
+    hyper = {"clip": np.asarray([0.1, 0.2], np.float32)}
+    Members(labels, hyper).write(sweep / "members.json")
+    ended, count = np.ones(3, bool), itertools.count()
+    returns = lambda *_: np.full(3, float(next(count)))
+    play = lambda *_: Episodes(returns(), 2 * ended, ended, {})  # type: ignore
+    monkeypatch.setattr("jaxrl.evaluation.evaluate.evaluate", play)
+    result = evaluate(sweep, tmp_path, "--episodes", "3", "--render", "none")
+    assert [result[f"clip {x}"]["greedy"]["return"]["mean"] for x in (0.1, 0.2)] == [0, 1]
+    assert "intervals over 3 episodes" in capsys.readouterr().out
