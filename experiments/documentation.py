@@ -2,6 +2,7 @@
 
 - A page of agents for each family, from docstrings, settings and configurations.
 - A page of reference for each module (for each folder of losses and environments).
+- The records of speed.
 - ARCHITECTURE.md and its neighbours, and every file of the repository that a page links to.
 
 Pages link to files as they lie in the repository, so that the links also work there; in the site a
@@ -11,10 +12,12 @@ link to a module leads to its reference, one to another file to a page that show
 from __future__ import annotations
 
 import ast
+import json
 import posixpath
 import re
+import statistics
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +28,7 @@ from mkdocs.structure.files import File, Files
 from jaxrl.systems import describe, registry
 
 ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "experiments" / "bench" / "results"
 # Pages that lie elsewhere in the repository -> where they are in the site.
 INCLUDED = {
     "ARCHITECTURE.md": "architecture.md",
@@ -65,6 +69,7 @@ def on_files(files: Files, config: Any) -> Files:
     """Adds the generated pages, and the files that pages link to."""
     pages = {page: (ROOT / file).read_text() for file, page in INCLUDED.items()}
     pages |= {"agents/index.md": agents_index()} | agent_pages()
+    pages["benchmarks/speed.md"] = speed()
     pages |= reference_pages()
     written = {f.src_uri: f.content_string for f in files.documentation_pages()}
     linked = {
@@ -87,6 +92,7 @@ def on_files(files: Files, config: Any) -> Files:
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Links as the site has them, also of what the indices of losses and parts list; what is folded
     is Markdown too."""
+    markdown = re.sub(r"^\s*<!--.*?-->\s*", "", markdown)  # the title has to come first
     if page.file.src_uri in ("losses.md", "parts.md"):
         markdown = indexed(markdown)
     return relinked(markdown, page.file.src_uri).replace("<details>", '<details markdown="1">')
@@ -259,7 +265,7 @@ def block(paragraph: str) -> str:
         return paragraph
     lines = paragraph.splitlines()
     entries = [line for line in lines if not line.startswith(" ")]
-    if len(entries) < len(lines) and all(re.match(ENTRY, line) for line in entries):
+    if len(lines) > 1 and all(re.match(ENTRY, line) for line in entries):
         return listed(paragraph)
     if re.search(r"[=+*/^<>|-]", paragraph) and not re.search(r"[.:;!?`]$", paragraph.strip()):
         return fenced(paragraph, "text")
@@ -274,6 +280,7 @@ def listed(text: str) -> str:
             entries[-1] += f" {line.strip()}"
         else:
             entries.append(line.strip())
+    entries = [re.sub(r"^(\w+) {2,}", r"\1: ", entry) for entry in entries]
     named = (re.sub(r"^([*\w][\w*, ]*?)(:| ->)", r"`\1`\2", entry) for entry in entries)
     return "\n".join(f"- {entry}" for entry in named)
 
@@ -384,3 +391,50 @@ def imported(tree: ast.AST) -> Iterable[str]:
         if isinstance(node, ast.ImportFrom) and node.module:
             found += [node.module, *(f"{node.module}.{name.name}" for name in node.names)]
     return dict.fromkeys(found)
+
+
+# ------------------------------------------------------------------------------- speed
+
+
+def speed() -> str:
+    """Every record of speed, the newest first: of which version, on what, and how fast."""
+    found = {path: json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))}
+    timed = {path: x for path, x in found.items() if isinstance(x, dict) and rates(x)}
+    sections = [
+        "# Records of speed",
+        "Environment steps per second, median [lowest, highest] over rounds, of each version that "
+        "was measured. `python experiments/bench/ppo.py` and `envs.py` beside it measure anew; "
+        "how, and what the variants are, says [the page on measuring](measuring.md).",
+    ]
+    for path, record in sorted(timed.items(), key=lambda x: x[1]["date"], reverse=True):
+        at = record["records"][0]["result"]["versions"]
+        name = path.relative_to(ROOT).as_posix()
+        rows = ["| what | side by side | seeds | variant | steps/s |", "|---|---|---|---|---|"]
+        for key, values in rates(record).items():
+            rows.append(f"| {' | '.join(map(str, key))} | {spread(values)} |")
+        sections += [
+            f"## {path.stem}, {record['date'][:10]}",
+            f"{record['benchmark']}: commit `{record['commit'][:12]}`, jax {at['jax']}, Python "
+            f"{at['python']}, {at['cpus']} cores of {at['cpu']} ({at['platform']}). All of it: "
+            f"[{name}](../../{name}).",
+            "\n".join(rows),
+        ]
+    return "\n\n".join(sections)
+
+
+def rates(record: Mapping[str, Any]) -> dict[tuple, list[float]]:
+    """(what, how many side by side, seeds, variant) -> steps per second, one for each round."""
+    found: dict[tuple, list[float]] = {}
+    for x in record["records"]:
+        result = x["result"]
+        rate = result.get("median_steps_per_s", result.get("steps_per_s"))
+        if isinstance(rate, float):
+            size = x.get("envs", x.get("copies"))
+            key = x.get("pair", x.get("task")), f"{size:,}", x.get("seeds", 1), x["variant"]
+            found.setdefault(key, []).append(rate)
+    return found
+
+
+def spread(values: list[float]) -> str:
+    middle, low, high = (f"{x:,.0f}" for x in (statistics.median(values), min(values), max(values)))
+    return f"{middle} [{low}, {high}]" if len(values) > 1 else middle
