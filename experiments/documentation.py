@@ -98,6 +98,12 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     return relinked(markdown, page.file.src_uri).replace("<details>", '<details markdown="1">')
 
 
+def on_page_content(html: str, **_: Any) -> str:
+    """Code of functions is not searched: it would double the index."""
+    source = '<details class="mkdocstrings-source"'
+    return html.replace(source, f"{source} data-search-exclude")
+
+
 # ------------------------------------------------------------------------------- links
 
 
