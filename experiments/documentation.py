@@ -93,6 +93,8 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Links as the site has them, also of what the indices of losses and parts list; what is folded
     is Markdown too."""
     markdown = re.sub(r"^\s*<!--.*?-->\s*", "", markdown)  # the title has to come first
+    if page.file.src_uri == "losses_by_name.md":
+        page.meta["search"] = {"boost": 5}
     if page.file.src_uri in ("losses.md", "parts.md"):
         markdown = indexed(markdown)
     return relinked(markdown, page.file.src_uri).replace("<details>", '<details markdown="1">')
