@@ -8,7 +8,7 @@ BIN = $(VENV)/bin
 # What JAX is installed for by `make accelerator`: gpu or tpu.
 ACCELERATOR ?= $(if $(shell command -v nvidia-smi),gpu,tpu)
 
-.PHONY: train test test-ci test-all test-versions test-oldest test-newest accelerator lint clean
+.PHONY: train test test-ci test-all test-versions test-oldest test-newest accelerator lint docs clean
 
 train: $(VENV)/.installed
 	$(BIN)/python experiments/train.py configs/ppo/cartpole.yaml --seeds 8
@@ -42,6 +42,10 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
+# The pages, into site/: `python -m http.server -d site` shows them (search needs a server).
+docs: $(VENV)/.installed-docs
+	NO_MKDOCS_2_WARNING=1 JAX_PLATFORMS=cpu $(BIN)/python -m mkdocs build --strict --quiet
+
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "jaxrl needs Python 3.11 or newer; say which: make train PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
@@ -53,9 +57,13 @@ $(VENV)/.installed-test: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --editable '.[test]'
 	touch $@
 
+$(VENV)/.installed-docs: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --editable '.[docs]'
+	touch $@
+
 $(VENV)/.installed-dev: $(VENV)/.installed-test
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	touch $@
 
 clean:
-	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .jax_cache
+	rm -rf $(VENV) build site *.egg-info .pytest_cache .ruff_cache .jax_cache

@@ -1,4 +1,5 @@
-"""Rewrite the indices of the functions in docs/losses.md and docs/parts.md from their docstrings.
+"""Rewrite the indices of the functions in docs/losses.md and docs/parts.md from their docstrings,
+and docs/losses_by_name.md from jaxrl/losses/aliases.yaml.
 
     python experiments/document_losses.py
 
@@ -12,13 +13,27 @@ import inspect
 import pkgutil
 from pathlib import Path
 from types import ModuleType
+from typing import Any
+
+import yaml
 
 from jaxrl import diffusion, gradients, losses, solvers
+from jaxrl.systems import registry
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 LOSSES, PARTS = DOCS / "losses.md", DOCS / "parts.md"
 PAGES = {LOSSES: [losses], PARTS: [diffusion, gradients, solvers]}
+BY_NAME = DOCS / "losses_by_name.md"
+ALIASES = Path(losses.__file__).with_name("aliases.yaml")
 MARKER = "<!-- The rest is written by experiments/document_losses.py from the docstrings. -->\n"
+
+BY_NAME_HEAD = """<!-- Written by experiments/document_losses.py from jaxrl/losses/aliases.yaml. -->
+
+# Losses by the name that people type
+
+What a paper or another library calls something, and what it is here: functions of `jaxrl.losses` or
+of another room (`gradients.`, `solvers.`, `diffusion.`), and `agents.`. What is not here says so.
+"""
 
 
 def modules(room: ModuleType) -> list[ModuleType]:
@@ -67,6 +82,36 @@ def written(page: Path) -> str:
     return page.read_text().split(MARKER)[0] + MARKER + "\n" + index(PAGES[page])
 
 
+def aliases() -> dict[str, list[str] | str]:
+    """Name that people type -> names of what it is here, or a sentence that says it is not."""
+    return yaml.safe_load(ALIASES.read_text())
+
+
+def by_name() -> str:
+    """The page of aliases: a function leads to its file."""
+    rows = ["| name | here |", "|---|---|"]
+    for alias, here in sorted(aliases().items(), key=lambda entry: entry[0].lower()):
+        text = here if isinstance(here, str) else ", ".join(map(link, here))
+        rows.append(f"| {alias} | {text} |")
+    return f"{BY_NAME_HEAD}\n" + "\n".join(rows) + "\n"
+
+
+def link(name: str) -> str:
+    """A function, or an agent, with a link to the file that defines it."""
+    found = find(name)
+    path = found.__module__ if inspect.isfunction(found) else found
+    return f"[`{name}`](../{path.replace('.', '/')}.py)"
+
+
+def find(name: str) -> Any:
+    """The function that an alias names, or the module of the agent. Raises where there is none."""
+    room, _, last = name.rpartition(".")
+    if room == "agents":
+        return registry.built_in()[last].partition(":")[0]
+    return getattr(importlib.import_module(f"jaxrl.{room or 'losses'}"), last)
+
+
 if __name__ == "__main__":
     for page in PAGES:
         page.write_text(written(page))
+    BY_NAME.write_text(by_name())

@@ -93,3 +93,26 @@ def test_importing_the_functions_imports_no_other_room():
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
+
+
+def test_what_people_type_leads_to_what_there_is():
+    """`python experiments/document_losses.py` writes the page."""
+    assert document_losses.BY_NAME.read_text() == document_losses.by_name()  # all are found
+    everything = {function.lower() for _, function in PUBLIC}
+    for alias, here in document_losses.aliases().items():
+        if isinstance(here, str):
+            assert "not here" in here.lower(), alias
+            assert re.sub(r"\W+", "_", alias).lower() not in everything, alias
+    wanted = {
+        "UPGO",
+        "SAC",
+        "CISPO",
+        "SimPO",
+        "DPO",
+        "PPO clip",
+        "GAE",
+        "V-trace",
+        "Retrace",
+        "C51",
+    }
+    assert wanted <= set(document_losses.aliases())

@@ -1,0 +1,448 @@
+"""What the site holds beside the pages in docs/; mkdocs calls these hooks (mkdocs.yml names them).
+
+- A page of agents for each family, from docstrings, settings and configurations.
+- A page of reference for each module (for each folder of losses and environments).
+- The records of speed.
+- ARCHITECTURE.md and its neighbours, and every file of the repository that a page links to.
+
+Pages link to files as they lie in the repository, so that the links also work there; in the site a
+link to a module leads to its reference, one to another file to a page that shows it.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import posixpath
+import re
+import statistics
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import griffe
+import yaml
+from mkdocs.structure.files import File, Files
+
+from jaxrl.systems import describe, registry
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "experiments" / "bench" / "results"
+# Pages that lie elsewhere in the repository -> where they are in the site.
+INCLUDED = {
+    "ARCHITECTURE.md": "architecture.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "SYSTEMS.md": "systems.md",
+    "experiments/bench/README.md": "benchmarks/measuring.md",
+}
+# What else pages link to, that has a page of another name in the site.
+ELSEWHERE = {
+    "README.md": "index.md",
+    "configs": "agents/index.md",
+    "jaxrl/systems": "agents/index.md",
+    "jaxrl/losses": "losses.md",
+}
+ORIGIN = {page: file for file, page in INCLUDED.items()}
+BY_FOLDER = ("envs", "losses", "systems")  # rooms with folders: a page for each of these
+UNSEARCHED = "---\nsearch: {exclude: true}\n---\n\n"
+LARGEST = 100_000  # bytes of a file that is shown on a page rather than handed over
+# Perhaps with the name that is its text, as in [`gae`](...).
+LINK = re.compile(r"(?:\[`([\w.]+)`)?\]\(([^)\s#]+)(#[^)\s]*)?\)|\b(?:src|href)=\"([^\"#:]+)\"")
+
+
+# ------------------------------------------------------------------------------- what mkdocs calls
+
+
+def on_config(config: Any) -> Any:
+    """Adds the generated sections to the navigation."""
+    after = next(i for i, entry in enumerate(config.nav) if "Losses" in entry) + 1
+    config.nav[after:after] = [
+        {"Agents": ["agents/index.md", *agent_pages()]},
+        {"Systems": ["systems.md", *tracks()]},
+    ]
+    config.nav.append({"Reference": ["reference/index.md", *reference_nav()]})
+    return config
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Adds the generated pages, and the files that pages link to."""
+    pages = {page: (ROOT / file).read_text() for file, page in INCLUDED.items()}
+    pages |= {"agents/index.md": agents_index()} | agent_pages()
+    pages["benchmarks/speed.md"] = speed()
+    pages |= reference_pages()
+    written = {f.src_uri: f.content_string for f in files.documentation_pages()}
+    linked = {
+        path
+        for uri, text in (pages | written).items()
+        for path in targets(text, uri)
+        if site_uri(path).startswith("files/")
+    }
+    for path in sorted(linked):
+        uri, source = site_uri(path), ROOT / path
+        if uri.endswith(".md"):
+            pages[uri] = f"{UNSEARCHED}# {path}\n\n{fenced(source.read_text(), source.suffix[1:])}"
+        else:
+            files.append(File.generated(config, uri, abs_src_path=str(source)))
+    for uri, text in pages.items():
+        files.append(File.generated(config, uri, content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Links as the site has them, also of what the indices of losses and parts list; what is folded
+    is Markdown too."""
+    markdown = re.sub(r"^\s*<!--.*?-->\s*", "", markdown)  # the title has to come first
+    if page.file.src_uri == "losses_by_name.md":
+        page.meta["search"] = {"boost": 5}
+    if page.file.src_uri in ("losses.md", "parts.md"):
+        markdown = indexed(markdown)
+    return relinked(markdown, page.file.src_uri).replace("<details>", '<details markdown="1">')
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Code of functions is not searched: it would double the index."""
+    source = '<details class="mkdocstrings-source"'
+    return html.replace(source, f"{source} data-search-exclude")
+
+
+# ------------------------------------------------------------------------------- links
+
+
+def targets(text: str, uri: str) -> Iterator[str]:
+    """The files of the repository that the page `uri` links to, from the repository's root."""
+    for part in parts(text)[::2]:
+        for link in LINK.finditer(part):
+            if path := target(link[2] or link[4], uri):
+                yield path
+
+
+def target(link: str, uri: str) -> str:
+    """What a link of the page `uri` leads to; "" for one that leaves the repository."""
+    if "://" in link or link.startswith("mailto:"):
+        return ""
+    folder = posixpath.dirname(ORIGIN.get(uri, f"docs/{uri}"))
+    return posixpath.normpath(posixpath.join(folder, link))
+
+
+def site_uri(path: str) -> str:
+    """Where the site has a file of the repository."""
+    found = INCLUDED.get(path) or ELSEWHERE.get(path)
+    if found:
+        return found
+    if path.startswith("docs/"):
+        return path.removeprefix("docs/")
+    if path.startswith("jaxrl/") and path.endswith(".py"):
+        return reference_uri(path)
+    text = (ROOT / path).suffix in (".py", ".yaml", ".toml", "") and (ROOT / path).is_file()
+    small = text and (ROOT / path).stat().st_size < LARGEST
+    return f"files/{path}.md" if small else f"files/{path}"
+
+
+def relinked(text: str, uri: str) -> str:
+    """The page `uri` with every link as the site has it."""
+
+    def link(found: re.Match) -> str:
+        name, given, anchor = found[1] or "", found[2] or found[4], found[3] or ""
+        path = target(given, uri)
+        if not path:
+            return found[0]
+        there = site_uri(path)
+        if name.startswith("agents."):
+            there, anchor = f"agents/{path.split('/')[2]}.md", f"#{name.removeprefix('agents.')}"
+        elif path.startswith("jaxrl/") and path.endswith(".py"):
+            last = name.rpartition(".")[2]
+            defines = re.search(rf"^(def|class) {last}\b", (ROOT / path).read_text(), re.MULTILINE)
+            anchor = f"#{dotted(path)}.{last}" if last and defines else f"#{dotted(path)}"
+        there = posixpath.relpath(there, posixpath.dirname(uri) or ".")
+        return found[0].replace(given + (found[3] or ""), there + anchor)
+
+    shown = (x if i % 2 else LINK.sub(link, x) for i, x in enumerate(parts(text)))
+    return "".join(shown)
+
+
+def indexed(text: str) -> str:
+    """An index of functions by files, each function with a link to its file."""
+    path, lines = "", []
+    for line in text.splitlines():
+        if heading := re.match(r"#+ \[\w+\]\((\S+\.py)\)", line):
+            path = heading[1]
+        lines.append(re.sub(r"^\| `(\w+)` \|", rf"| [`\1`]({path}) |", line) if path else line)
+    return "\n".join(lines)
+
+
+def parts(text: str) -> list[str]:
+    """Text, fenced code, text, ... in turn."""
+    return re.split(r"(^```.*?^```$)", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def fenced(text: str, language: str) -> str:
+    return f"````{language}\n{text}\n````"
+
+
+# ------------------------------------------------------------------------------- reference
+
+
+def modules() -> list[str]:
+    """Every file of the package that holds something, by path."""
+    found = (p.relative_to(ROOT).as_posix() for p in sorted((ROOT / "jaxrl").rglob("*.py")))
+    return [path for path in found if not path.endswith(("__init__.py", "__main__.py"))]
+
+
+def dotted(path: str) -> str:
+    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def reference_uri(path: str) -> str:
+    """The page on which a module is described: of its folder, where a room has folders."""
+    _, room, *rest = path.removesuffix(".py").removesuffix("/__init__").split("/")
+    if room in BY_FOLDER:
+        rest = rest[:1]
+    return f"reference/{'/'.join([room, *rest] if rest else [room, 'index'])}.md"
+
+
+def rooms() -> dict[str, dict[str, list[str]]]:
+    """Room -> page -> the modules on it."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for path in modules():
+        room = path.split("/")[1]
+        found.setdefault(room, {}).setdefault(reference_uri(path), []).append(path)
+    return found
+
+
+def reference_nav() -> list[dict[str, list[str]]]:
+    return [{room: [f"reference/{room}/index.md", *pages]} for room, pages in rooms().items()]
+
+
+def reference_pages() -> dict[str, str]:
+    """Page -> Markdown, from which mkdocstrings draws the names with their docstrings."""
+    written, overview = {}, []
+    for room, pages in rooms().items():
+        text = module_docstring(ROOT / "jaxrl" / room / "__init__.py")
+        overview.append(f"- [jaxrl.{room}]({room}/index.md): {first_line(text)}")
+        rows = []
+        for uri, paths in pages.items():
+            plain = uri.removeprefix("reference/").removesuffix(".md")
+            name, place = f"jaxrl.{plain.replace('/', '.')}", ROOT / "jaxrl" / plain
+            source = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+            said = module_docstring(source)
+            rows.append(f"- [{name}]({posixpath.basename(uri)}): {first_line(said)}")
+            intro = [as_markdown(said)] if place.is_dir() else []
+            drawn = (f"::: {dotted(path)}" for path in paths)
+            written[uri] = "\n\n".join([f"# {name}", *intro, *drawn])
+        parts = [f"# jaxrl.{room}", as_markdown(text), "\n".join(rows)]
+        written[f"reference/{room}/index.md"] = "\n\n".join(parts)
+    head = "# Reference\n\nEvery public name, from its docstring.\n\n"
+    return {"reference/index.md": head + "\n".join(overview)} | written
+
+
+def module_docstring(path: Path) -> str:
+    return ast.get_docstring(ast.parse(path.read_text())) or ""
+
+
+def first_line(text: str) -> str:
+    return " ".join(text.split("\n\n")[0].split())
+
+
+class AsMarkdown(griffe.Extension):
+    """Docstrings of this package as Markdown."""
+
+    def on_object(self, *, obj: Any, **_: Any) -> None:
+        if obj.docstring:
+            obj.docstring.value = as_markdown(obj.docstring.value)
+
+
+def as_markdown(docstring: str) -> str:
+    """A docstring as Markdown: sections in bold, what lists names as a list, formulas as code."""
+    docstring = re.sub(r"\]\[(?=[^`]*(?:`[^`]*`[^`]*)*$)", "]&#91;", docstring)  # no reference
+    return "\n\n".join(map(block, re.split(r"\n\s*\n|\n(?=[A-Z]\w+:(?: |$))", docstring)))
+
+
+SECTION = r"(Args|Returns|Raises|Gradients|Source|Example|Yields):(.*)"
+ENTRY = r"[`*\w][\w`*., ()\[\]/-]*(?::| ->|  )"
+
+
+def block(paragraph: str) -> str:
+    """One paragraph or section."""
+    if section := re.match(SECTION, paragraph, re.DOTALL):
+        title, text = section[1], textwrap.dedent(section[2].removeprefix(" ").lstrip("\n"))
+        if title in ("Args", "Raises"):
+            return f"**{title}**\n\n{listed(text)}"
+        return f"**{title}:** {text if title == 'Example' else ' '.join(text.split())}"
+    if paragraph.startswith(("    ", "- ", "|", "#", ">>>")):
+        return paragraph
+    lines = paragraph.splitlines()
+    entries = [line for line in lines if not line.startswith(" ")]
+    if len(lines) > 1 and all(re.match(ENTRY, line) for line in entries):
+        return listed(paragraph)
+    if re.search(r"[=+*/^<>|-]", paragraph) and not re.search(r"[.:;!?`]$", paragraph.strip()):
+        return fenced(paragraph, "text")
+    return paragraph
+
+
+def listed(text: str) -> str:
+    """`name: meaning`, each of which may go on in lines that are further in, as a list."""
+    entries: list[str] = []
+    for line in text.splitlines():
+        if line.startswith(" ") and entries:
+            entries[-1] += f" {line.strip()}"
+        else:
+            entries.append(line.strip())
+    entries = [re.sub(r"^(\w+) {2,}", r"\1: ", entry) for entry in entries]
+    named = (re.sub(r"^([*\w][\w*, ]*?)(:| ->)", r"`\1`\2", entry) for entry in entries)
+    return "\n".join(f"- {entry}" for entry in named)
+
+
+# ------------------------------------------------------------------------------- agents
+
+
+def families() -> dict[str, list[str]]:
+    """Folder of `jaxrl/systems` -> the algorithms in it."""
+    found: dict[str, list[str]] = {}
+    for name, path in registry.built_in().items():
+        found.setdefault(path.split(".")[2], []).append(name)
+    return found
+
+
+def agent_pages() -> dict[str, str]:
+    """Page -> Markdown: the algorithms of a family."""
+    reached, checks = configurations(), checked()
+    return {
+        f"agents/{family}.md": "\n\n".join(
+            [f"# {family.replace('_', ' ').capitalize()}"]
+            + [agent(name, reached.get(name, []), checks) for name in names]
+        )
+        for family, names in families().items()
+    }
+
+
+def agents_index() -> str:
+    head = (
+        "# Agents\n\nEvery algorithm that `--algorithm NAME` and `jaxrl.agents` know: its paper, "
+        "its settings and what its configurations reached. Settings marked *swept* are arrays: a "
+        "sweep of them is one program. A setting's unique ending is enough on a command line."
+    )
+    sections = [head]
+    for family, names in families().items():
+        lines = [f"- [{n}]({family}.md#{n}): {first_line(describe.text(n))}" for n in names]
+        sections.append(f"## {family.replace('_', ' ').capitalize()}\n\n" + "\n".join(lines))
+    return "\n\n".join(sections)
+
+
+def agent(name: str, reached: list[str], checks: dict[str, list[str]]) -> str:
+    """The section about one algorithm."""
+    config = registry.default_config(name)
+    path = registry.built_in()[name].partition(":")[0].replace(".", "/") + ".py"
+    found = [f"[{id}](../systems/{id}.md)" for id in checks.get(path, [])]
+    paragraphs = [
+        f"## {name}",
+        as_markdown(describe.text(name)),
+        f"Code: [{path}](../../{path})"
+        + (f". Put to the test: {', '.join(found)}" if found else "")
+        + ".",
+        "\n".join(reached) or "No configuration is recorded.",
+        "\n".join(f"- `{group}`: {text}" for group, text in describe.groups(config).items()),
+        settings_table(config),
+    ]
+    return "\n\n".join(filter(None, paragraphs))
+
+
+def settings_table(config: Any) -> str:
+    """Every setting, folded under their number."""
+    rows = describe.settings(config)
+    lines = [f"<details><summary>{len(rows)} settings</summary>", ""]
+    lines += ["| setting | default | range | swept | meaning |", "|---|---|---|---|---|"]
+    for x in rows:
+        cells = (f"`{x.name}`", x.default, x.range, "yes" if x.swept else "", x.meaning)
+        lines.append(f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |")
+    return "\n".join([*lines, "", "</details>"])
+
+
+def configurations() -> dict[str, list[str]]:
+    """Algorithm -> a line for each of its configurations: what it reached, as its comment says."""
+    found: dict[str, list[str]] = {}
+    for file in sorted((ROOT / "configs").rglob("*.yaml")):
+        text, name = file.read_text(), file.relative_to(ROOT).as_posix()
+        comment = re.match(r"(?:#.*\n)*", text)
+        said = " ".join(line.strip("# ") for line in comment[0].splitlines()) if comment else ""
+        algorithm = yaml.safe_load(text).get("algorithm", "ppo")
+        found.setdefault(algorithm, []).append(f"- [{name}](../../{name}): {said}")
+    return found
+
+
+# ------------------------------------------------------------------------------- systems
+
+
+def tracks() -> list[str]:
+    """The pages of tracks, and of what did not hold."""
+    folders = sorted((ROOT / "experiments" / "systems").iterdir())
+    names = [folder.name.replace("_", "-") for folder in folders if folder.is_dir()]
+    pages = [f"systems/{name}.md" for name in [*names, "failures"]]
+    return [page for page in pages if (ROOT / "docs" / page).exists()]
+
+
+def checked() -> dict[str, list[str]]:
+    """Module, as a path -> the checks whose declaration imports from it and which have a page."""
+    found: dict[str, list[str]] = {}
+    for file in sorted((ROOT / "experiments" / "systems").glob("*/*.py")):
+        id = file.stem.replace("_", "-")
+        if (ROOT / "docs" / "systems" / f"{id}.md").exists():
+            for name in imported(ast.parse(file.read_text())):
+                found.setdefault(name.replace(".", "/") + ".py", []).append(id)
+    return found
+
+
+def imported(tree: ast.AST) -> Iterable[str]:
+    """Modules that a file imports from, each once."""
+    found: list[str] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found += [node.module, *(f"{node.module}.{name.name}" for name in node.names)]
+    return dict.fromkeys(found)
+
+
+# ------------------------------------------------------------------------------- speed
+
+
+def speed() -> str:
+    """Every record of speed, the newest first: of which version, on what, and how fast."""
+    found = {path: json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))}
+    timed = {path: x for path, x in found.items() if isinstance(x, dict) and rates(x)}
+    sections = [
+        "# Records of speed",
+        "Environment steps per second, median [lowest, highest] over rounds, of each version that "
+        "was measured. `python experiments/bench/ppo.py` and `envs.py` beside it measure anew; "
+        "how, and what the variants are, says [the page on measuring](measuring.md).",
+    ]
+    for path, record in sorted(timed.items(), key=lambda x: x[1]["date"], reverse=True):
+        at = record["records"][0]["result"]["versions"]
+        name = path.relative_to(ROOT).as_posix()
+        rows = ["| what | side by side | seeds | variant | steps/s |", "|---|---|---|---|---|"]
+        for key, values in rates(record).items():
+            rows.append(f"| {' | '.join(map(str, key))} | {spread(values)} |")
+        sections += [
+            f"## {path.stem}, {record['date'][:10]}",
+            f"{record['benchmark']}: commit `{record['commit'][:12]}`, jax {at['jax']}, Python "
+            f"{at['python']}, {at['cpus']} cores of {at['cpu']} ({at['platform']}). All of it: "
+            f"[{name}](../../{name}).",
+            "\n".join(rows),
+        ]
+    return "\n\n".join(sections)
+
+
+def rates(record: Mapping[str, Any]) -> dict[tuple, list[float]]:
+    """(what, how many side by side, seeds, variant) -> steps per second, one for each round."""
+    found: dict[tuple, list[float]] = {}
+    for x in record["records"]:
+        result = x["result"]
+        rate = result.get("median_steps_per_s", result.get("steps_per_s"))
+        if isinstance(rate, float):
+            size = x.get("envs", x.get("copies"))
+            key = x.get("pair", x.get("task")), f"{size:,}", x.get("seeds", 1), x["variant"]
+            found.setdefault(key, []).append(rate)
+    return found
+
+
+def spread(values: list[float]) -> str:
+    middle, low, high = (f"{x:,.0f}" for x in (statistics.median(values), min(values), max(values)))
+    return f"{middle} [{low}, {high}]" if len(values) > 1 else middle

@@ -1,0 +1,157 @@
+"""The built site: whole, strict, and nothing in it is fetched from elsewhere."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("mkdocs")
+pytest.importorskip("mkdocstrings")
+
+from experiments import documentation
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def test_docstrings_become_markdown():
+    docstring = """What it is.
+
+x[t] = a * x[t + 1]
+
+Part     a thing
+Recipe   things, and
+         how
+
+Args:
+  x, y: [T], some of which
+    go on.
+  z: [...].
+Returns: [T], or
+  nothing.
+Example: `f(x)`"""
+    assert documentation.as_markdown(docstring).split("\n\n") == [
+        "What it is.",
+        "````text\nx[t] = a * x[t + 1]\n````",
+        "- `Part`: a thing\n- `Recipe`: things, and how",
+        "**Args**",
+        "- `x, y`: [T], some of which go on.\n- `z`: [...].",
+        "**Returns:** [T], or nothing.",
+        "**Example:** `f(x)`",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("uri", "text", "there"),
+    [
+        ("losses.md", "[a](../SYSTEMS.md#x)", "[a](systems.md#x)"),
+        ("systems/c51.md", "[a](../../README.md)", "[a](../index.md)"),
+        ("systems.md", "[a](docs/systems/c51.md)", "[a](systems/c51.md)"),
+        ("a.md", "[a](../Makefile)", "[a](files/Makefile.md)"),
+        ("a.md", "[a](../jaxrl/kit/net.py)", "[a](reference/kit/net.md#jaxrl.kit.net)"),
+        (
+            "a.md",
+            "[`gae`](../jaxrl/losses/advantages/returns.py)",
+            "[`gae`](reference/losses/advantages.md#jaxrl.losses.advantages.returns.gae)",
+        ),
+        (
+            "a.md",
+            "[`agents.iqn`](../jaxrl/systems/value/iqn.py)",
+            "[`agents.iqn`](agents/value.md#iqn)",
+        ),
+        ("a.md", "[a](https://example.org/x.md)", "[a](https://example.org/x.md)"),
+        ("a.md", "```\n[a](../SYSTEMS.md)\n```", "```\n[a](../SYSTEMS.md)\n```"),
+    ],
+)  # fmt: skip
+def test_links_lead_where_the_site_has_what_they_mean(uri, text, there):
+    assert documentation.relinked(text, uri) == there
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-d", str(folder)]
+    more = {"JAX_PLATFORMS": "cpu", "NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(ROOT)}
+    env = os.environ | more
+    built = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+    return folder
+
+
+class Resources(HTMLParser):
+    """What a browser fetches for a page without being asked to."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.found: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        given = {name: value or "" for name, value in attrs}
+        self.found += [given[x] for x in ("src", "srcset", "poster", "data") if x in given]
+        if tag == "link":
+            self.found.append(given.get("href", ""))
+        if "style" in given:
+            self.found += re.findall(r"url\(([^)]*)\)", given["style"])
+
+
+def fetched(site: Path) -> Iterator[tuple[str, str]]:
+    for page in site.rglob("*.html"):
+        for address in Resources(page.read_text()).found:
+            yield page.name, address
+    for sheet in site.rglob("*.css"):
+        for address in re.findall(r"(?:url\(|@import )[\"']?(?!url)([^)\"';]*)", sheet.read_text()):
+            yield sheet.name, address
+
+
+def away(site: Path) -> list[tuple[str, str]]:
+    return [x for x in fetched(site) if re.match(r"\s*(?:[a-z]+:)?//", x[1])]
+
+
+def test_what_is_fetched_from_elsewhere_is_seen(tmp_path):
+    page = '<a href="//a.b/c"><img src="x.png"><script src="https://a.b/c.js"></script></a>'
+    (tmp_path / "page.html").write_text(page)
+    (tmp_path / "style.css").write_text("@import url(//a.b/c.css); b {background: url('d.png')}")
+    assert away(tmp_path) == [("page.html", "https://a.b/c.js"), ("style.css", "//a.b/c.css")]
+
+
+@pytest.mark.slow
+def test_nothing_is_fetched_from_elsewhere(site):
+    assert len(list(fetched(site))) > 1000
+    assert away(site) == []
+    # The theme's program would fetch these two, where a page asks for them.
+    pages = "".join(page.read_text() for page in site.rglob("*.html"))
+    assert 'class="mermaid"' not in pages and 'data-md-component="source"' not in pages
+
+
+@pytest.mark.slow
+def test_every_public_name_is_in_the_reference(site):
+    missing = []
+    for path in documentation.modules():
+        page = site / documentation.reference_uri(path).replace(".md", ".html")
+        ids = set(re.findall(r'id="([^"]+)"', page.read_text()))
+        defined = [
+            node.name
+            for node in ast.parse((ROOT / path).read_text()).body
+            if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name[0] != "_"
+        ]
+        missing += [x for n in defined if (x := f"{documentation.dotted(path)}.{n}") not in ids]
+    assert missing == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["UPGO", "SAC", "CISPO", "SimPO", "V-trace", "TD(lambda)"])
+def test_the_search_finds_what_people_type(site, name):
+    docs = json.loads((site / "search" / "search_index.json").read_text())["docs"]
+    found = [
+        x for x in docs if x["location"].startswith("losses_by_name.html") and name in x["text"]
+    ]
+    assert found
