@@ -184,9 +184,9 @@ def fenced(text: str, language: str) -> str:
 
 
 def modules() -> list[str]:
-    """Every file of the package that holds something, by path."""
-    found = (p.relative_to(ROOT).as_posix() for p in sorted((ROOT / "jaxrl").rglob("*.py")))
-    return [path for path in found if not path.endswith(("__init__.py", "__main__.py"))]
+    """Every file in a room of the package that holds something, by path."""
+    found = (p.relative_to(ROOT).as_posix() for p in sorted((ROOT / "jaxrl").glob("*/**/*.py")))
+    return [path for path in found if not path.endswith("__init__.py")]
 
 
 def dotted(path: str) -> str:
@@ -232,8 +232,10 @@ def reference_pages() -> dict[str, str]:
             written[uri] = "\n\n".join([f"# {name}", *intro, *drawn])
         parts = [f"# jaxrl.{room}", as_markdown(text), "\n".join(rows)]
         written[f"reference/{room}/index.md"] = "\n\n".join(parts)
-    head = "# Reference\n\nEvery public name, from its docstring.\n\n"
-    return {"reference/index.md": head + "\n".join(overview)} | written
+    short = as_markdown(module_docstring(ROOT / "jaxrl" / "__init__.py"))
+    head = ["# Reference", "Every public name, from its docstring.", "## import jaxrl", short]
+    text = "\n\n".join([*head, "## Rooms", "\n".join(overview)])
+    return {"reference/index.md": text} | written
 
 
 def module_docstring(path: Path) -> str:

@@ -25,7 +25,7 @@ def main(argv: Sequence[str]) -> int:
     kind, part = argv[0], "".join(argv[1:])
     if kind not in KINDS:
         raise unknown("thing to list", kind, KINDS)
-    lines = [line for line in KINDS[kind]() if part in line[0]]
+    lines = [line for line in KINDS[kind]() if part.lower() in line[0].lower()]
     if not lines:
         raise UserError(f"None of the {kind} has '{part}' in its name.")
     width = max(len(name) for name, _ in lines)
@@ -58,12 +58,17 @@ def configs() -> Iterable[Line]:
 
 
 def losses() -> Iterable[Line]:
+    """Also by the names that people type, such as SimPO."""
     from jaxrl import losses as room
+    from jaxrl.runtime import configuration
 
     for name in sorted(dir(room)):
         value = getattr(room, name)
         if inspect.isfunction(value) and not name.startswith("_"):
             yield name, _sentence(inspect.getdoc(value) or "")
+    known = configuration.load(Path(room.__file__).with_name("aliases.yaml"))
+    for name, here in known.items():
+        yield name, here if isinstance(here, str) else f"see {', '.join(here)}"
 
 
 def suites() -> Iterable[Line]:

@@ -2,6 +2,7 @@
 
 import importlib
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -108,6 +109,11 @@ def test_ppo_in_ten_lines():
     run = jaxrl.start(ppo, jaxrl.key(0))
     run, row = jax.jit(lambda run: jaxrl.train(ppo, run, 2))(run)
     assert run.step == 2 and "episode_return" in metrics.values(row)
+
+
+def test_losses_are_found_by_the_names_that_people_type(capsys):
+    commands.main(["list", "losses", "upgo"])
+    assert re.search(r"^UPGO +see \w+", capsys.readouterr().out, re.MULTILINE)
 
 
 @pytest.mark.parametrize(
