@@ -159,7 +159,7 @@ CHECK = Claim(
     "World, momentum, length of episodes and budget were chosen in four pilots with two "
     "seeds; in the first two, of 40,000 steps, plain estimates were better in most worlds.",
     diagnosis="Against the exact gradient (8 seeds, 80,000 steps), recursion halves the size of "
-    "estimates near the end (in safety with steps of 0.05 from 4.6 to 2.3 times the gradient's), so "
+    "estimates near the end (in safety with steps of 0.05 from 4.6 to 2.3 times the gradient's): "
     "they are less noisy, but steps have a fixed length: only the direction counts, which is no "
     "better (cosine 0.25 and 0.26), and whose errors now last over several steps, so that they add "
     "up where those of plain estimates cancel.",
