@@ -134,9 +134,11 @@ def _played(
     import numpy as np
 
     from jaxrl.core import metrics as m
+    from jaxrl.evaluation.evaluate import episode_limit
     from jaxrl.evaluation.evaluate import evaluate as compiled
     from jaxrl.runtime import host
 
+    episode_limit(env, config.max_steps)  # refuses an environment that has none
     play = host.evaluate if host.on_host(env) else compiled
     measured: Measured = {}
     called: dict[str, str] = {}

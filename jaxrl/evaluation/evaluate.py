@@ -47,6 +47,15 @@ class Episodes:
     last: TimeStep | None = None  # the time step at an episode's end
 
 
+def episode_limit(env: Environment, max_steps: int | None = None) -> int:
+    """After how many steps an episode ends at the latest: `max_steps`, or the environment's own
+    limit. Raises `UserError` where there is neither."""
+    limit = max_steps or env.max_steps
+    if limit is None:
+        raise UserError(f"'{env.name}' has no time limit; say max_steps to evaluate in it.")
+    return limit
+
+
 @functools.partial(jax.jit, static_argnums=(0, 3, 4, 5, 6))
 def evaluate(
     env: Environment,
@@ -63,9 +72,7 @@ def evaluate(
     said). A later state of the same policy compiles nothing anew. Raises `UserError` where there
     is no limit at all.
     """
-    max_steps = max_steps or env.max_steps
-    if max_steps is None:
-        raise UserError(f"'{env.name}' has no time limit; say max_steps to evaluate in it.")
+    max_steps = episode_limit(env, max_steps)
     if episodes < 1:
         raise UserError(f"episodes must be at least 1, got {episodes}.")
     tasks = tasks or fixed(env.params)

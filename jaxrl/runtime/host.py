@@ -45,7 +45,7 @@ from jaxrl.core.types import (
 )
 from jaxrl.envs import adapters
 from jaxrl.envs.adapters import gymnasium as conversions
-from jaxrl.evaluation.evaluate import Episodes
+from jaxrl.evaluation.evaluate import Episodes, episode_limit
 from jaxrl.runtime.driver import Halted
 from jaxrl.runtime.worker import Worker
 
@@ -336,17 +336,10 @@ def evaluate(
     return played
 
 
-def episode_limit(env: Environment) -> int:
-    """The longest possible episode. Raises `UserError` where there is no limit."""
-    if env.max_steps is None:
-        raise UserError(f"'{env.name}' has no time limit; say max_steps to evaluate.")
-    return env.max_steps
-
-
 def _play(
     worlds: Worlds, policy: Policy, key: Key, greedy: bool, max_steps: int | None
 ) -> Episodes:
-    max_steps = max_steps or episode_limit(worlds.env)
+    max_steps = episode_limit(worlds.env, max_steps)
     reset_key, key = jax.random.split(key)
     worlds.reset(reset_key)
     memory = policy.memory(worlds.num_envs)

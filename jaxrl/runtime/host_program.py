@@ -12,6 +12,7 @@ import numpy as np
 
 from jaxrl.core.types import Algorithm, Environment, Hyper, Key
 from jaxrl.envs.adapters.gymnasium import PREFIX
+from jaxrl.evaluation.evaluate import episode_limit
 from jaxrl.runtime import driver, host
 
 
@@ -87,7 +88,7 @@ class HostProgram:
     def check_evaluation(self, evaluation: Callable[..., Any], run: Any) -> None:
         """Raises what `evaluation` would raise, as far as it is known before it runs."""
         if isinstance(evaluation, HostEvaluation):
-            host.episode_limit(evaluation.env)
+            episode_limit(evaluation.env)
         else:
             self.learner.check_evaluation(evaluation, run)
 
