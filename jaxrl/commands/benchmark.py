@@ -104,7 +104,7 @@ def record(suite: Suite, run: Run, code: str, out: Path) -> None:
     rows = log.read(run.folder / "metrics.jsonl", "evaluation", print)
     steps, returns = log.series(rows, "return")
     world = suite.worlds[run.world]
-    summary = json.loads((run.folder / "summary.json").read_text())
+    summary = run_folder.summary(run.folder)
     found = {
         "agent": run.agent,
         "world": run.world,

@@ -320,16 +320,8 @@ def _settings(folder: Path, config: Experiment, point: Point, part: Part, end: i
     return dataclasses.replace(config, out=str(folder), name=part.name, steps=end, **every)
 
 
-def _summary(run: Path) -> dict[str, Any]:
-    try:
-        summary = json.loads((run / "summary.json").read_text())
-    except (OSError, ValueError):
-        return {}
-    return summary if isinstance(summary, dict) else {}
-
-
 def _ended(run: Path) -> bool:
-    summary = _summary(run)
+    summary = run_folder.summary(run)
     return bool(summary.get("finished")) or summary.get("stopped_because") == "not finite"
 
 
@@ -388,7 +380,7 @@ def _exchanged(part: Part, scores: np.ndarray, rng: np.random.Generator, new: Sw
 def _scores(folder: Path, part: Part) -> np.ndarray:
     """The last return of each member; NaN for one that diverged, whose run ended early, or whose
     returns are not there."""
-    summary = _summary(folder / part.name)
+    summary = run_folder.summary(folder / part.name)
     returns = summary.get("returns") if summary.get("finished") else None
     scores = np.asarray(returns or [np.nan] * len(part.members), float)
     scores[[int(i) for i in summary.get("diverged", ())]] = np.nan
