@@ -44,7 +44,6 @@ SLOW = (
     "learning",
     "networks/test_recurrent_world",
     "networks/test_shortcut_world",
-    "notebooks",
     "runtime/test_host",
     "runtime/test_resume",
     "runtime/test_stopping",
