@@ -140,8 +140,8 @@ def draw(run: Run, found: Record, every: int, path: Path) -> None:
     from jaxrl.runtime import continuing
 
     middle = np.argsort(page.finals(found))[run.config.seeds // 2]
-    trained, policies = continuing.load_all(run.folder)
-    frames = render.record(trained.env, policies[middle], random.key(0)).frames
+    trained = continuing.load(run.folder, int(middle))
+    frames = render.record(trained.env, trained.policy, random.key(0)).frames
     start = max(0, min(len(frames) // 2, len(frames) - FRAMES * every))
     shown = frames[start::every][:FRAMES]
     render.write_png(render.side_by_side(shown, HEIGHT), path)

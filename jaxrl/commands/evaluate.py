@@ -8,7 +8,7 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jaxrl.core.errors import UserError, unknown
 from jaxrl.core.types import Environment, Key, Policy
@@ -16,6 +16,9 @@ from jaxrl.runtime import command_line, configuration
 from jaxrl.runtime.configuration import Setting
 from jaxrl.runtime.display import Display
 from jaxrl.runtime.members import Members
+
+if TYPE_CHECKING:
+    from jaxrl.runtime.continuing import Trained
 
 WAYS = ("greedy", "stochastic")
 Measured = dict[str, dict[str, Any]]  # way of acting -> metric -> [members, episodes]
@@ -83,9 +86,10 @@ def evaluate(folder: Path, config: Options) -> None:
     from jaxrl.runtime.continuing import load_all
 
     typed = configuration.foreign({"env": config.env, "env_params": config.env_params})
-    trained, policies = load_all(folder, config.trust or typed)
-    if config.member >= len(policies):
-        raise UserError(f"member is {config.member}; it must be 0 to {len(policies) - 1}.")
+    everyone = load_all(folder, config.trust or typed)
+    if config.member >= len(everyone):
+        raise UserError(f"member is {config.member}; it must be 0 to {len(everyone) - 1}.")
+    trained, policies = everyone[0], [member.policy for member in everyone]
     prepare(trained.config)
     env = elsewhere(trained.config, trained.env, config.env, config.env_params)
     out = Path(config.out) if config.out else folder
@@ -97,9 +101,12 @@ def evaluate(folder: Path, config: Options) -> None:
         raise UserError(f"'{out}' cannot be written.")
     key = random.key(config.seed, trained.config.generator)
     measured, called = _played(env, policies, key, config)
+    own = _own(everyone) if env is trained.env else {}
     found = {
-        setting: _summary({how: {k: v[own] for k, v in x.items()} for how, x in measured.items()})
-        for setting, own in trained.members.settings().items()
+        setting: _summary(
+            {how: {k: v[some] for k, v in x.items()} for how, x in (measured | own).items()}
+        )
+        for setting, some in trained.members.settings().items()
     }
     for setting, summary in found.items():
         if setting:
@@ -161,6 +168,16 @@ def _played(
                 display.tick((way * len(policies) + i + 1) * config.episodes)
             measured[how] = {name: np.stack([p[name] for p in played]) for name in played[0]}
     return measured, called
+
+
+def _own(trained: Sequence[Trained]) -> Measured:
+    """What the algorithm measures of each member besides its episodes, where it does."""
+    import numpy as np
+
+    found = [member.algorithm.measure(member.state) for member in trained]
+    names = found[0].keys()
+    own = {name: np.asarray([[float(x[name])] for x in found]) for name in names}
+    return {"measured": own} if own else {}
 
 
 def _summary(measured: Measured) -> Results:

@@ -50,7 +50,8 @@ def call(main: Callable[[Sequence[str]], int | None], argv: Sequence[str]) -> in
             raise
         print(
             f"error: There is not enough memory for what this asks for ({_first_line(error)}); "
-            "fewer environments or seeds, or smaller networks, buffers or data sets, need less.",
+            "fewer environments or seeds, or smaller networks, buffers or data sets, need less; "
+            "jaxrl sweep trains seeds in as many parts as fit.",
             file=sys.stderr,
         )
         return 2

@@ -261,6 +261,7 @@ class Trained:
     policy: Policy
     config: Experiment
     algorithm: Algorithm
+    state: Any  # the algorithm's
     step: int  # of the algorithm
     members: Members
 
@@ -275,14 +276,14 @@ def load(folder: str | Path, member: int = 0, trust: Trust = False) -> Trained:
     Raises `UserError` if `folder` is no run folder, has no whole checkpoint or no such member, if
     it names code that is not trusted, before that is imported, and if its config.yaml was changed.
     """
-    trained, policies = load_all(folder, trust)
-    if not 0 <= member < len(policies):
-        raise UserError(f"member is {member}; '{folder}' has members 0 to {len(policies) - 1}.")
-    return dataclasses.replace(trained, policy=policies[member])
+    trained = load_all(folder, trust)
+    if not 0 <= member < len(trained):
+        raise UserError(f"member is {member}; '{folder}' has members 0 to {len(trained) - 1}.")
+    return trained[member]
 
 
-def load_all(folder: str | Path, trust: Trust = False) -> tuple[Trained, list[Policy]]:
-    """As `load`, and the policies of all members."""
+def load_all(folder: str | Path, trust: Trust = False) -> list[Trained]:
+    """As `load`, of all members."""
     folder = run_folder.check(folder)
     config = run_folder.read_config(folder, trust)
     members = members_of(folder)
@@ -294,5 +295,7 @@ def load_all(folder: str | Path, trust: Trust = False) -> tuple[Trained, list[Po
     states = [progress.run.state]
     if prog.members is not None:
         states = [shared.member(states[0], i) for i in range(prog.members)]
-    policies = [algorithm.policy(state) for state in states]
-    return Trained(env, policies[0], config, algorithm, meta["step"], members), policies
+    return [
+        Trained(env, algorithm.policy(state), config, algorithm, state, meta["step"], members)
+        for state in states
+    ]

@@ -169,7 +169,7 @@ def test_a_checkpoint_holds_no_data_and_goes_on_to_the_same_bits(tmp_path, capsy
     cut()
     assert call("--resume", str(folder), "--trust") == 0
     tiny.assert_same_run(folder, whole)
-    assert len(continuing.load_all(folder, trust=True)[1]) == 2
+    assert len(continuing.load_all(folder, trust=True)) == 2
     write(tmp_path / "data.hdf5", STORED, seed=1)
     cut()
     capsys.readouterr()

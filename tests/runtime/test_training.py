@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from jaxrl import runtime
+from jaxrl.commands import evaluate
 from jaxrl.core.errors import UserError
 from jaxrl.runtime import building, checkpoints, configuration, continuing, run_folder, session
 from jaxrl.runtime import log as logs
@@ -308,6 +309,11 @@ def test_a_run_of_a_game_says_whose_return_it_is_and_how_far_it_can_be_exploited
     for said in (progress.group(), final.group()):
         assert re.search(r" return of agent 0 -?\d.* · .*exploitability 0\.\d", said)
     assert (tmp_path / "game" / "learning_curve.png").exists()
+    words = [str(tmp_path / "game"), "--episodes", "2", "--render", "none"]
+    assert tiny.command_line.call(evaluate.main, words) == 0
+    found = json.loads((tmp_path / "game" / "evaluation.json").read_text())["measured"]
+    assert found["exploitability"]["mean"] == pytest.approx(np.mean(exploited), rel=1e-4)
+    assert "measured exploitability" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -439,11 +439,11 @@ def test_three_runs_one_after_the_other(no_training, tmp_path, monkeypatch):
     for name, algorithm, words in runs:
         words = f"{common} {words} --algorithm {algorithm} --name {name}".split()
         assert command_line.call(train.main, [*words, "--out", "."]) == 0
-    trained, before = continuing.load_all(tmp_path / "second")
-    _, after = continuing.load_all(tmp_path / "third")
+    before = continuing.load_all(tmp_path / "second")
+    after = continuing.load_all(tmp_path / "third")
     for old, new in zip(before, after, strict=True):
-        given = trained.algorithm.agent.hand_over(old.state).agent
-        both = (params(x, "actor_critic") for x in (new.state.agent, given))
+        given = old.algorithm.agent.hand_over(old.policy.state).agent
+        both = (params(x, "actor_critic") for x in (new.policy.state.agent, given))
         jax.tree.map(np.testing.assert_array_equal, *both)
-    first, second = (jax.tree.leaves(params(x.state.agent, "actor_critic")) for x in after)
+    first, second = (jax.tree.leaves(params(x.policy.state.agent, "actor_critic")) for x in after)
     assert any((x != y).any() for x, y in zip(first, second, strict=True))
