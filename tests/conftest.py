@@ -47,7 +47,7 @@ SLOW = (
     "runtime/test_host",
     "runtime/test_resume",
     "runtime/test_stopping",
-    "runtime/test_sweeping",
+    "sweeps/test_sweeping",
     "runtime/test_tracking",
     "systems/evolution",
     "systems/games/test_populations",

@@ -32,6 +32,7 @@ ALLOWED = {
     "runtime": {"*"},
     "benchmarks": {"*"},
     "reporting": {"*"},
+    "sweeps": {"*"},
     "commands": {"*"},
 }
 

@@ -184,7 +184,7 @@ def test_command_lines_are_understood(page, command, project, strangers, monkeyp
         configuration.write(config, project / name / "config.yaml")
         seeds(config).write(project / name / "members.json")
     monkeypatch.setattr("jaxrl.runtime.training.train", lambda config: done.append(config))
-    monkeypatch.setattr("jaxrl.runtime.sweeping.sweep", lambda *sweep: done.append(sweep))
+    monkeypatch.setattr("jaxrl.sweeps.sweep", lambda *sweep: done.append(sweep))
     monkeypatch.setattr("jaxrl.commands.evaluate.evaluate", lambda *options: done.append(options))
     monkeypatch.setattr("experiments.gallery.draw", lambda names, _: done.append(names))
     monkeypatch.setattr(gallery, "PAGE", project / "environments.md")

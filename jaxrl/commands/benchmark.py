@@ -1,7 +1,7 @@
 """Train a suite of agents in the worlds of a benchmark, and write table and learning curves:
 
 jaxrl benchmark SUITE [--agents A ...] [--worlds W ...] [--seeds N] [--out FOLDER]
-                      [--plan] [--pages]
+                      [--missing] [--plan] [--pages]
 
 A suite is one of `jaxrl list suites`, or a YAML file of your own, that says which agents are
 trained where, for how many steps, with one setting for all of its worlds. Each pair of an agent and
@@ -9,6 +9,7 @@ a world is a run folder in `runs/benchmarks/<suite>`: what is finished is not tr
 was interrupted goes on. Every finished run is a record in `docs/benchmarks/<suite>.json` (or
 another folder, by --out), from which the page `<suite>.md` and the pictures beside it are written.
 
+--missing: only what has no record yet, wherever it was trained.
 --plan: what it would take, and nothing else. --pages: write the page anew, and train nothing.
 --seeds: other than the suite says; such a run has a folder of its own, and is not recorded.
 """
@@ -37,6 +38,9 @@ def main(argv: Sequence[str]) -> int:
     options = parsed(argv)
     suite, out = read(options.suite), options.out
     chosen = runs(suite, options.agents, options.worlds, options.seeds)
+    if options.missing:
+        recorded = set(map(place, records(suite, out)))
+        chosen = [run for run in chosen if (run.agent, run.world) not in recorded]
     if not options.pages:
         print(plan(chosen), flush=True)
         if options.plan:
@@ -60,6 +64,7 @@ def parsed(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--agents", nargs="+", default=())
     parser.add_argument("--worlds", nargs="+", default=())
     parser.add_argument("--seeds", type=int, default=0)
+    parser.add_argument("--missing", action="store_true")
     parser.add_argument("--plan", action="store_true")
     parser.add_argument("--pages", action="store_true")
     parser.add_argument("--out", type=Path, default=Path("docs", "benchmarks"))

@@ -24,16 +24,16 @@ agent.hidden=64,64/32,32. Hyper-parameters are vmapped; each choice of anything 
 
 
 def main(argv: Sequence[str]) -> int:
-    from jaxrl.runtime import sweeping
+    from jaxrl import sweeps
 
     vary, rest = command_line.take(argv, "vary", configuration.is_named)
     said = {}
-    for field in dataclasses.fields(sweeping.Search):
+    for field in dataclasses.fields(sweeps.Search):
         words, left = command_line.take(rest, field.name, configuration.is_named)
         said |= {field.name: words} if len(left) < len(rest) else {}
         rest = left
-    search = sweeping.Search()
+    search = sweeps.Search()
     search = configuration.override(search, command_line.nest(said, search))
     config = command_line.experiment(rest, HELP)
-    sweeping.sweep(config, sweeping.parse(config, vary), search)
+    sweeps.sweep(config, sweeps.parse(config, vary), search)
     return 0

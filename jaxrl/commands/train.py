@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 from jaxrl.runtime import command_line
@@ -9,10 +10,15 @@ from jaxrl.runtime import command_line
 
 def main(argv: Sequence[str]) -> int:
     config = command_line.experiment(argv, "Train an agent: jaxrl train [CONFIG] [options]")
-    from jaxrl.runtime import sweeping, training
+    from jaxrl import sweeps
+    from jaxrl.runtime import training
+    from jaxrl.sweeps import memory
 
-    if config.resume and sweeping.is_sweep(config.resume):
-        sweeping.sweep(config)
+    if config.resume:
+        (sweeps.sweep if sweeps.is_sweep(config.resume) else training.train)(config)
+    elif not (config.fork or memory.fits(config)):
+        print("Not all seeds fit side by side; a sweep trains them in parts.", file=sys.stderr)
+        sweeps.sweep(config)
     else:
         training.train(config)
     return 0

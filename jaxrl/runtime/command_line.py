@@ -51,7 +51,7 @@ def call(main: Callable[[Sequence[str]], int | None], argv: Sequence[str]) -> in
         print(
             f"error: There is not enough memory for what this asks for ({_first_line(error)}); "
             "fewer environments or seeds, or smaller networks, buffers or data sets, need less; "
-            "jaxrl sweep trains seeds in as many parts as fit.",
+            "jaxrl sweep --chunk N trains N members side by side.",
             file=sys.stderr,
         )
         return 2

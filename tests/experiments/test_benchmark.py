@@ -87,6 +87,10 @@ def test_runs_make_records_and_a_page_and_are_not_run_twice(suite, tmp_path, cap
     capsys.readouterr()
     benchmark.main([suite, "--plan"])
     assert capsys.readouterr().out.count("done") == 2
+    benchmark.main([suite, "--plan", "--missing"])
+    assert [line.split()[:2] for line in capsys.readouterr().out.splitlines()] == [
+        ["PPO", "catch"], ["0.5", "hours"]
+    ]  # fmt: skip
     before = (tmp_path / "runs/benchmarks/two/DQN-catch/metrics.jsonl").read_bytes()
     records = tmp_path / "docs" / "benchmarks" / "two.json"
     records.write_text(records.read_text().replace(found[1]["commit"], "of then"))

@@ -12,10 +12,11 @@ import pytest
 import yaml
 from PIL import Image
 
+from jaxrl import sweeps
 from jaxrl.commands import report
 from jaxrl.core.errors import UserError
 from jaxrl.reporting import page, runs
-from jaxrl.runtime import command_line, configuration, sweeping
+from jaxrl.runtime import command_line, configuration
 from jaxrl.runtime.members import SWEEP, members_of
 
 RNG = np.random.default_rng(0)
@@ -314,7 +315,7 @@ def test_commands_make_the_run_again(tmp_path):
     configuration.write(config, folder / "config.yaml")
     (said,) = runs.read(folder).commands
     vary, rest = command_line.take(shlex.split(said)[2:], "vary", configuration.is_file)
-    parsed = sweeping.parse(command_line.experiment(rest, ""), vary)
+    parsed = sweeps.parse(command_line.experiment(rest, ""), vary)
     assert {name: list(values.listed) for name, values in parsed.items()} == grid
     labels = members_of(folder).labels[:-1]  # no longer all combinations
     half = write_run(tmp_path / "half", np.ones((7, 3)), labels=labels)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from jaxrl.runtime.points import Values
+from jaxrl.sweeps.points import Values
 
 SHARE = 5  # a fifth of a population copies, a fifth is copied (Jaderberg et al. 2017, 4.1.1)
 FACTORS = (0.8, 1.2)  # of perturbation (4.1.1)

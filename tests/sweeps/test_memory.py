@@ -5,10 +5,10 @@ import math
 import jax
 import pytest
 
-from jaxrl.runtime import memory
 from jaxrl.runtime.building import build, program
 from jaxrl.runtime.driver import Program
 from jaxrl.runtime.members import seeds
+from jaxrl.sweeps import memory
 from tests.runtime import tiny
 
 

@@ -11,13 +11,25 @@ from pathlib import Path
 import jax
 
 from jaxrl.core.types import Algorithm, Tree
-from jaxrl.runtime.building import program
+from jaxrl.runtime.building import build, prepare, program
 from jaxrl.runtime.configuration import Experiment
+from jaxrl.runtime.display import Display
 from jaxrl.runtime.host_program import HostProgram
-from jaxrl.runtime.members import Members
+from jaxrl.runtime.members import Members, seeds
 
 USED = 0.8  # of what is free: evaluations, and what is not known of, need some as well
 PLENTY = 1000  # times the states themselves: more than any program needs, so none is compiled
+
+
+def fits(config: Experiment) -> bool:
+    """Whether all seeds of `config` can be trained side by side. On several devices they are
+    taken to: what each has to hold is not measured."""
+    if config.seeds == 1 or config.devices > 1:
+        return True
+    prepare(config)
+    _, algorithm = build(config)
+    members = seeds(config)
+    return width(config, algorithm, members, Display(config.quiet).say) == len(members)
 
 
 def width(

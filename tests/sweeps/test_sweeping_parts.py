@@ -13,8 +13,10 @@ import pytest
 
 from jaxrl import runtime
 from jaxrl.core.errors import UserError
-from jaxrl.runtime import checkpoints, command_line, memory, run_folder
+from jaxrl.runtime import checkpoints, command_line, run_folder
+from jaxrl.runtime.members import members_of
 from jaxrl.runtime.session import Session
+from jaxrl.sweeps import memory
 from tests.runtime import tiny
 
 SWEEPS = {
@@ -147,6 +149,16 @@ def test_chunks_that_fit_are_kept_on_resume(swept, tmp_path, monkeypatch):
     monkeypatch.setattr(memory, "width", None)
     assert command_line.call(tiny.sweep_script.main, ["--resume", str(folder), "--quiet"]) == 0
     assert (folder / "sweep.csv").read_text() == before
+
+
+def test_seeds_that_do_not_fit_are_trained_as_a_sweep(finished_pair, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(memory, "width", lambda *_: 2)
+    folder = tiny.train(tmp_path, "run", "--seeds", "4")
+    assert "Not all seeds fit side by side" in capsys.readouterr().err
+    assert runs(folder) == ["program1-chunk1", "program1-chunk2"]
+    tiny.assert_same_arrays(tiny.arrays(folder / "program1-chunk1"), tiny.arrays(finished_pair))
+    assert tiny.resume(folder) == folder  # finished
+    assert members_of(tiny.train(tmp_path, "two", "--seeds", "2")) == members_of(finished_pair)
 
 
 def test_a_resumed_sweep_is_as_it_was(swept, tmp_path, capsys):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from jaxrl.core.errors import UserError
-from jaxrl.runtime.points import Values, applied, is_hyper, parse, points
+from jaxrl.sweeps.points import Values, applied, is_hyper, parse, points
 from tests.runtime import tiny
 
 

@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from jaxrl.runtime import selection
-from jaxrl.runtime.points import Values
+from jaxrl.sweeps import selection
+from jaxrl.sweeps.points import Values
 
 VARIED = {"rate": Values((), 0.1, 10.0, log=True), "clip": Values.of([0.1, 0.2, 0.4])}
 

@@ -1,0 +1,3 @@
+from tests.runtime.conftest import finished, finished_pair
+
+__all__ = ["finished", "finished_pair"]
