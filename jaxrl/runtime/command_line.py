@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
+import signal
 import sys
 import types
 import typing
@@ -30,7 +31,15 @@ def run(main: Callable[[Sequence[str]], int | None]) -> typing.NoReturn:
     """Call `main` with the command line's arguments and exit with `call`'s code. Modules of one's
     own in the current folder can be named."""
     sys.path.append(os.getcwd())
-    sys.exit(call(main, sys.argv[1:]))
+    try:
+        code = call(main, sys.argv[1:])
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever reads has seen enough, as in `jaxrl list envs | head`
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # for what is flushed at exit
+        code = 128 + signal.SIGPIPE
+    sys.exit(code)
 
 
 def call(main: Callable[[Sequence[str]], int | None], argv: Sequence[str]) -> int:

@@ -3,6 +3,7 @@
 import importlib
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 
@@ -160,3 +161,12 @@ def test_an_environment_is_shown_with_its_spaces_and_settings(capsys):
 def test_what_cannot_be_shown(name):
     with pytest.raises(UserError):
         commands.main(["show", name])
+
+
+def test_a_reader_may_stop_reading():
+    code = "from jaxrl.commands import run; run()"
+    words = [sys.executable, "-c", code, "list", "losses"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        said = process.stderr.read()
+    assert process.returncode == 128 + signal.SIGPIPE and said == b""
