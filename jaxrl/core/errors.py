@@ -8,6 +8,27 @@ from collections.abc import Iterable
 MOST = 100  # names that are listed; more help nobody
 NEAR = 0.75  # of `difflib`'s ratio: one letter of four is another
 
+# What other libraries call the settings that are here.
+SYNONYMS = {
+    "lr": "learning_rate",
+    "gamma": "discount",
+    "lambda": "gae_lambda",
+    "tau": "target.rate",
+    "ent_coef": "entropy_weight",
+    "vf_coef": "value_weight",
+    "clip_range": "clip",
+    "clip_eps": "clip",
+    "n_envs": "num_envs",
+    "n_steps": "num_steps",
+    "n_epochs": "epochs",
+    "update_epochs": "epochs",
+    "num_minibatches": "minibatches",
+    "total_timesteps": "steps",
+    "buffer_size": "capacity",
+    "learning_starts": "warmup",
+    "net_arch": "hidden",
+}
+
 
 class UserError(ValueError):
     """Bad input: one sentence with the thing, the value, and what would be right. The scripts
@@ -35,13 +56,15 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
     Near is what differs in one letter, or in a letter of four, or in case or - and _ alone, has its
     letters in another order, or lacks the part before a dot, or some of it (`agent.learning_rate`
-    for `agent.optimizer.learning_rate`). Where both lie in the same place (before a / or a dot),
-    that is not compared: it would make all names of one suite near.
+    for `agent.optimizer.learning_rate`), or is what other libraries say (`lr`). Where
+    both lie in the same place (before a / or a dot), that is not compared: it would make all names
+    of one suite near.
     """
 
     def score(option: str) -> float:
         a, b = (x.casefold().replace("-", "_").lstrip("_") for x in (name, option))
-        if b.endswith(f".{a}"):
+        meant = SYNONYMS.get(a.removeprefix("agent."))
+        if b.endswith(f".{a}") or (meant and f".{b}".endswith(f".{meant}")):
             return 2.0
         place = a[: max(a.rfind("/"), a.rfind(".")) + 1]
         if b.startswith(place):

@@ -4,6 +4,7 @@ import pytest
 
 from jaxrl.core import errors
 from jaxrl.envs import registry as envs
+from jaxrl.runtime import configuration
 from jaxrl.systems import registry as algorithms
 
 FLAGS = ("--agent.clip", "--agent.learning-rate", "--env", "--evaluate-every", "--seed", "--steps")
@@ -36,8 +37,15 @@ SUITE = ("suite/CartPole-v1", "suite/Acrobot-v1", "suite/Pong-v1")
         ("humanoid", envs.names(), None),
         ("pong", envs.names(), None),
         ("lunar_lander", envs.names(), None),
-        ("--lr", FLAGS, None),
-        ("--gamma", FLAGS, None),
+        ("--lr", FLAGS, "--agent.learning-rate"),
+        ("--gamma", ("--agent.discount", "--seed"), "--agent.discount"),
+        (
+            "--agent.n-steps",
+            ("--steps", "--agent.rollouts.num-steps"),
+            "--agent.rollouts.num-steps",
+        ),
+        ("--total-timesteps", ("--agent.rollouts.num-steps", "--steps"), "--steps"),
+        ("--vf-coef", FLAGS, None),
         ("--gpu", FLAGS, None),
         ("suite/Doom-v1", SUITE, None),  # like each of them but for what matters
         ("agent.gamma", ("agent.clip", "agent.trace"), None),
@@ -48,6 +56,14 @@ def test_only_what_is_near_is_suggested(name, known, near):
     assert errors.nearest(name, known) == near
     said = str(errors.unknown("thing", name, known))
     assert (f"did you mean '{near}'?" in said) if near else ("did you mean" not in said)
+
+
+def test_what_others_say_is_a_setting_here():
+    known = set(configuration.leaves(configuration.experiment({})))
+    for name in algorithms.names():
+        known |= set(configuration.leaves(algorithms.builder(name)[1]()))
+    for name, meant in errors.SYNONYMS.items():
+        assert any(f".{x}".endswith(f".{meant}") for x in known), (name, meant)
 
 
 @pytest.mark.parametrize(
