@@ -1,4 +1,4 @@
-"""Evaluate a trained run: `jaxrl evaluate runs/ppo-cartpole-0001`."""
+"""Evaluate a trained run, or each run of a sweep: `jaxrl evaluate runs/ppo-cartpole-0001`."""
 
 from __future__ import annotations
 
@@ -60,7 +60,14 @@ def main(argv: Sequence[str]) -> int:
     for name, smallest in {"episodes": 1, "seed": 0, "member": 0}.items():
         if getattr(config, name) < smallest:
             raise UserError(f"{name} is {getattr(config, name)}; it must be at least {smallest}.")
-    evaluate(Path(folder), config)
+    from jaxrl.reporting.runs import within
+
+    runs = within(Path(folder))
+    for run in runs:
+        if len(runs) > 1:
+            print(f"{run}:")
+        out = str(Path(config.out, run.name)) if config.out and len(runs) > 1 else config.out
+        evaluate(run, dataclasses.replace(config, out=out))
     return 0
 
 

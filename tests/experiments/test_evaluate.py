@@ -14,7 +14,7 @@ from PIL import Image, ImageSequence
 from jaxrl.commands import evaluate as script
 from jaxrl.evaluation.evaluate import Episodes
 from jaxrl.runtime import command_line
-from jaxrl.runtime.members import Members
+from jaxrl.runtime.members import SWEEP, Members
 
 
 def evaluate(run, out, *words):
@@ -147,3 +147,19 @@ def test_members_of_a_sweep_are_not_averaged(finished_pair, tmp_path, capsys, mo
     result = evaluate(sweep, tmp_path, "--episodes", "3", "--render", "none")
     assert [result[f"clip {x}"]["greedy"]["return"]["mean"] for x in (0.1, 0.2)] == [0, 1]
     assert "intervals over 3 episodes" in capsys.readouterr().out
+
+
+def test_every_run_of_a_sweep_is_evaluated(finished, finished_pair, tmp_path, capsys, monkeypatch):
+    ended = np.ones(3, bool)
+    play = lambda *_: Episodes(np.arange(3.0), 2 * ended, ended, {})  # type: ignore
+    monkeypatch.setattr("jaxrl.evaluation.evaluate.evaluate", play)
+    (tmp_path / "sweep").mkdir()
+    (tmp_path / "sweep" / SWEEP).write_text("{}")
+    for name, run in {"program1": finished, "program2": finished_pair}.items():
+        shutil.copytree(run, tmp_path / "sweep" / name)
+    words = [str(tmp_path / "sweep"), "--episodes", "3", "--render", "none", "--out"]
+    assert command_line.call(script.main, [*words, str(tmp_path / "out")]) == 0
+    said = capsys.readouterr().out
+    for name in ("program1", "program2"):
+        result = json.loads((tmp_path / "out" / name / "evaluation.json").read_text())
+        assert result["greedy"]["return"]["mean"] == 1.0 and f"sweep/{name}:\n" in said
