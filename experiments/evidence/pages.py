@@ -136,6 +136,8 @@ def summary(systems: Sequence[System]) -> str:
         ),
         "",
     ]
+    if old := sum(bool(s.stale) for s in systems):
+        lines += [f"Of these {old} are results of code that has changed since (stale).", ""]
     if waiting:
         lines += [f"Not run yet: {', '.join(waiting)}.", ""]
     return "\n".join(

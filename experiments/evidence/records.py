@@ -20,6 +20,7 @@ from jaxrl.runtime import git
 
 FORMAT = 2  # of a record; those from before the harness have none
 RESULTS = "experiments/systems/results.jsonl"
+STALE = "experiments/systems/stale.json"  # which results `--stale` last found to be of older code
 CLAIMS = "jaxrl/systems/claims.tsv"  # what `jaxrl list systems` says, also where no page is
 
 # ------------------------------------------------------------------------------- what is recorded
@@ -71,7 +72,7 @@ def registered(path: Path, root: Path) -> str:
 
     name, now = path.relative_to(root).as_posix(), digest(path)
     try:
-        changes = git.changes(root, RESULTS, CLAIMS)
+        changes = git.changes(root, RESULTS, STALE, CLAIMS)
     except (OSError, subprocess.CalledProcessError):
         raise UserError(
             f"A check is registered by a commit, and git knows none at {root}."
@@ -149,7 +150,7 @@ def circumstances(root: Path) -> dict[str, Any]:
     from jaxrl.core import random
 
     return {
-        "commit": git.commit(root, RESULTS, CLAIMS),
+        "commit": git.commit(root, RESULTS, STALE, CLAIMS),
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "jax": jax.__version__,
         "jaxrl": jaxrl.__version__,
@@ -208,11 +209,34 @@ def _lowered(f: Callable, *shapes: Any) -> str:
     return hashed(text)
 
 
-def stale(record: Mapping[str, Any], digest: str, programs: Mapping[str, str]) -> list[str]:
-    """What makes a record one of something else than what would run now, in sentences; none if it
-    is fresh."""
+def stale(record: Mapping[str, Any], digest: str, programs: Mapping[str, str]) -> str:
+    """What makes a record one of something else than what would run now, in a sentence; empty if
+    it is fresh."""
     if record["digest"] != digest:
-        return ["Its declaration was revised since."]
+        return "Its declaration was revised since."
     old = record["programs"]
     names = [name for name in {**old, **programs} if old.get(name) != programs.get(name)]
-    return [f"The program of {name} is another one since." for name in names]
+    if len(names) < 2:
+        return f"The program of {names[0]} is another one since." if names else ""
+    return f"The programs of {', '.join(names[:-1])} and {names[-1]} are others since."
+
+
+def note_stale(path: Path, known: Sequence[Mapping[str, Any]], found: Mapping[str, str]) -> None:
+    """Keep in the file at `path` how the latest results of these checks (id -> a sentence, empty
+    if it is fresh) are stale, since finding out takes minutes."""
+    notes = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    for id, said in found.items():
+        notes.pop(id, None)
+        if said:
+            notes[id] = {"attempt": of(known, id, "ended")[-1]["attempt"], "said": said}
+    path.write_text(json.dumps(dict(sorted(notes.items())), indent=1) + "\n", "utf-8")
+
+
+def noted_stale(path: Path, known: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """What is kept of those results that are still the latest: id -> how they are stale."""
+    notes = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    return {
+        id: note["said"]
+        for id, note in notes.items()
+        if note["attempt"] == of(known, id, "ended")[-1]["attempt"]
+    }

@@ -9,7 +9,8 @@ that declares a CHECK, and is committed before it is run. An interrupted attempt
 was by the same command. Every attempt is two lines of results.jsonl, from which the pages are
 written.
 
---stale: those whose programs are no longer the recorded ones, with what differs.
+--stale: those whose programs are no longer the recorded ones, with what differs, which the pages
+then say, too.
 --large: the budget of an accelerator. --tiny: a trial of the check itself, not recorded.
 --jobs: how many side by side; as many as there is memory for, with two cores each, unless said.
 --list: what there is, and what came out. --plan: what it would take. --mutate: break the mechanism
@@ -39,7 +40,7 @@ from experiments.evidence.words import duration  # noqa: E402
 from jaxrl.core.errors import UserError, unknown  # noqa: E402
 from jaxrl.runtime import command_line, run_folder  # noqa: E402
 
-RESULTS = ROOT / records.RESULTS
+RESULTS, STALE = ROOT / records.RESULTS, ROOT / records.STALE
 STORE = ROOT / "runs" / "evidence"
 FLAGS = ("list", "plan", "stale", "mutate", "tiny", "large", "pages", "child")
 VALUES = ("track", "jobs", "cores")
@@ -119,28 +120,28 @@ def mutated(check: Listed, budget: str) -> bool:
     return all(mutation["seen"] for mutation in found)
 
 
-def write_pages(
-    root: Path, checks: Iterable[Listed], known: Records, old: Mapping[str, str] = {}
-) -> None:
-    """Write what a reader sees below `root`. old: how results are stale, as far as that is known;
+def write_pages(root: Path, checks: Iterable[Listed], known: Records) -> None:
+    """Write what a reader sees below `root`. How results are stale is what `--stale` found last;
     that a declaration was revised is always known."""
     from experiments.evidence import pages
 
     checks = [check for check in checks if check.kind]
     since = {c.id: "Its declaration was revised since." for c in checks if revised(c, known)}
     declared = [(check.id, check.track, check.load()) for check in checks]
-    pages.write(root, declared, known, judged=judged, stale={**old, **since})
+    pages.write(
+        root, declared, known, judged=judged, stale={**records.noted_stale(STALE, known), **since}
+    )
 
 
-def stale(check: Listed, known: Records) -> list[str]:
-    """How its latest result is not what would come out now, in sentences; none without one."""
+def stale(check: Listed, known: Records) -> str:
+    """How its latest result is not what would come out now, in a sentence; empty without one."""
     ended = records.of(known, check.id, "ended")
     if not ended:
-        return []
+        return ""
     try:
         now = records.programs(check.load(), ended[-1]["budget"], ROOT)
     except Exception as error:  # one that is broken must not hide the others
-        return [f"It cannot be built any more ({type(error).__name__}: {error})."]
+        return f"It cannot be built any more ({type(error).__name__}: {error})."
     return records.stale(ended[-1], digests.digest(check.path), now)
 
 
@@ -199,12 +200,12 @@ def main(argv: Sequence[str]) -> int:
             if not check.kind:
                 raise UserError(f"'{check.id}' is from before the harness: it declares no CHECK.")
     new = [check for check in chosen if check.kind]
-    found: dict[str, list[str]] = {}
     if "stale" in options:
         found = {check.id: stale(check, known) for check in new}
-        for id, sentences in found.items():
-            for said in sentences:
+        for id, said in found.items():
+            if said:
                 print(f"{id}: {said}")
+        records.note_stale(STALE, known, found)
         chosen = new = [check for check in new if found[check.id]]
     elif not ids and budget != "tiny" and "mutate" not in options:
         new = [check for check in new if pending(check, known, budget)]
@@ -235,9 +236,7 @@ def main(argv: Sequence[str]) -> int:
     script = str(Path(__file__).resolve())
     codes = children.run_all([check.id for check in new], script, passed, jobs, seconds)
     if recorded:
-        known = records.read(RESULTS)
-        old = {id: " ".join(sentences) for id, sentences in found.items() if codes.get(id)}
-        write_pages(ROOT, checks.values(), known, old)
+        write_pages(ROOT, checks.values(), records.read(RESULTS))
     return 1 if set(codes.values()) - {0, 2} else max(codes.values(), default=0)
 
 

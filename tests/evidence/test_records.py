@@ -332,13 +332,12 @@ def test_a_record_is_stale_where_its_programs_are_others(lowered):
     assert lowered(check, moved) == before
     after = lowered(check, CURVE.replace("0.5", "0.25"))
     record = {"digest": "d1", "programs": before}
-    assert records.stale(record, "d1", before) == []
-    assert records.stale(record, "d1", after) == [
-        "The program of old @ cartpole is another one since."
-    ]
-    assert records.stale(record, "d2", before) == ["Its declaration was revised since."]
-    more = records.stale(record, "d1", before | {"third @ cartpole": "p"})
-    assert more == ["The program of third @ cartpole is another one since."]
+    assert records.stale(record, "d1", before) == ""
+    one = "The program of old @ cartpole is another one since."
+    assert records.stale(record, "d1", after) == one
+    assert records.stale(record, "d2", before) == "Its declaration was revised since."
+    more = records.stale(record, "d1", after | {"third @ cartpole": "p"})
+    assert more == "The programs of old @ cartpole and third @ cartpole are others since."
 
 
 def test_a_tuned_value_is_no_part_of_the_program(lowered):

@@ -84,6 +84,7 @@ def planted(tmp_path, monkeypatch):
         monkeypatch.setattr(experiments.evidence, name, module, raising=False)
     monkeypatch.setattr(run, "ROOT", tmp_path)
     monkeypatch.setattr(run, "RESULTS", tmp_path / records.RESULTS)
+    monkeypatch.setattr(run, "STALE", tmp_path / records.STALE)
     monkeypatch.setattr(run, "STORE", tmp_path / "runs" / "evidence")
 
     def at_once(ids, script, options, jobs, seconds):
@@ -281,6 +282,13 @@ def test_stale_ones_are_named_and_run(planted, capsys, monkeypatch):
     assert records.read(run.RESULTS)[-1]["programs"] == hashes
     out = called(capsys, "--stale", "--plan")[1]
     assert out.startswith("two-words: The program of old") and "2 min in all" in out
+    called(capsys, "--pages")  # they remember it, of the result that is still the latest alone
+    said = "two-words The program of old @ cartpole is another one since."
+    assert (planted.parents[2] / "SYSTEMS.md").read_text() == f"ppo; {said}"
+    hashes["old @ cartpole"] = "a"
+    called(capsys, "two-words", "--stale", "--list")
+    called(capsys, "--pages")
+    assert (planted.parents[2] / "SYSTEMS.md").read_text() == "ppo; two-words"
 
     def broken(check, budget, root):
         raise ImportError("no such part")
