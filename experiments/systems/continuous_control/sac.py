@@ -1,43 +1,31 @@
-"""SAC against DDPG and PPO: how soon they hold a pendulum upright, and how much seeds differ."""
+"""SAC against DDPG and PPO: how well a hopper learns to hop in few steps."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
 from typing import Any
 
-import jax
-import jax.numpy as jnp
-
-from experiments.evidence import measure
-from experiments.evidence.declare import (
-    Claim,
-    Measured,
-    Metric,
-    Mutation,
-    Paper,
-    Side,
-    Trial,
-    World,
-    better,
-)
-from jaxrl.core.types import Key
+from experiments.evidence.declare import Claim, Metric, Mutation, Paper, Side, World, better
+from jaxrl import envs
+from jaxrl.core.types import Environment
+from jaxrl.envs.wrappers.time_limit import time_limit
 from jaxrl.systems.continuous_control.ddpg import ddpg
 from jaxrl.systems.continuous_control.sac import sac
 from jaxrl.systems.policy_gradient.ppo import ppo
 
+HOPPER = "experiments.systems.continuous_control.sac:short_hopper"
 RATES = (3e-4, 1e-3, 3e-3)
 REPLAY: dict[str, Any] = {"num_envs": 4, "updates": 4, "batch_size": 64, "warmup": 640}
 REPLAY |= {"capacity": 10_240, "hidden": (64, 64)}
+ON_POLICY: dict[str, Any] = {"num_envs": 4, "num_steps": 128, "epochs": 10, "minibatches": 8}
+ON_POLICY |= {"normalization.observation": True, "normalization.reward": True}
 
 
-def in_pairs(trial: Trial, keys: Key, hyper: Mapping[str, Any]) -> Measured:
-    """Means of the learning curves of two runs for each key, and `steadiness`: minus by how much
-    their `final` differ."""
-    pairs = jax.vmap(lambda key: jax.random.split(key, 2))(keys).reshape(-1)
-    twice = {name: jnp.repeat(jnp.asarray(values), 2) for name, values in hyper.items()}
-    found = {k: x.reshape(-1, 2) for k, x in measure.curve(trial, pairs, twice).items()}
-    means = {name: x.mean(1) for name, x in found.items()}
-    return means | {"steadiness": -jnp.abs(jnp.diff(found["final"], axis=1)[:, 0])}
+@functools.cache
+def short_hopper() -> Environment:
+    """The hopper, whose episodes end after 250 steps, in which few have not fallen so early in
+    learning."""
+    return time_limit(envs.make("hopper"), 250)
 
 
 CHECK = Claim(
@@ -50,18 +38,18 @@ CHECK = Claim(
         "On continuous control benchmarks SAC outperforms prior on- and off-policy methods, and "
         "unlike other off-policy ones it is very stable, with similar results for all seeds.",
     ),
-    claim="At the same environment steps SAC does better over training than DDPG and PPO, and its "
-    "seeds differ less than DDPG's.",
-    left_out="MuJoCo and millions of steps; TD3 and soft Q-learning; the first version's separate "
-    "value network and fixed temperature (this is that of arXiv:1812.05905).",
+    claim="At the same environment steps SAC does better over training than DDPG and PPO.",
+    left_out="Larger bodies and millions of steps; TD3 and soft Q-learning; the first version's "
+    "separate value network and fixed temperature (this is that of arXiv:1812.05905); that seeds "
+    "are alike.",
     parts=(
         "jaxrl/systems/continuous_control/sac.py",
         "jaxrl/systems/continuous_control/ddpg.py",
         "jaxrl/systems/policy_gradient/ppo.py",
         "jaxrl/losses/values/actor_critics.py",
     ),
-    metric=Metric("score", -1700.0, 0.0),
-    worlds=(World("pendulum", 10_240, -1250.0, -150.0),),
+    metric=Metric("score", 0.0, 750.0),
+    worlds=(World(HOPPER, 10_240, 0.0, 750.0, points=4, episodes=4, name="hopper"),),
     sides={
         "SAC": Side(sac, REPLAY, {"learning_rate": RATES}),
         "DDPG": Side(
@@ -71,31 +59,20 @@ CHECK = Claim(
             "Its copies follow as fast as SAC's, its policy descends ten times as fast as in its "
             "paper.",
         ),
-        "PPO": Side(
-            ppo,
-            {
-                "num_envs": 4,
-                "num_steps": 128,
-                "epochs": 10,
-                "minibatches": 8,
-                "discount": 0.9,
-                "normalization.observation": True,
-                "normalization.reward": True,
-            },
-            {"learning_rate": RATES},
-        ),
+        "PPO": Side(ppo, ON_POLICY, {"learning_rate": RATES}),
     },
-    clauses=(
-        better("SAC", "DDPG", 20.0),
-        better("SAC", "PPO", 55.0),
-        better("SAC", "DDPG", 0.0, metric="steadiness"),
-    ),
-    measure=in_pairs,
-    seeds=10,
-    tuning_seeds=2,
-    minutes=5.0,
-    notes="Each reported seed is two runs: the score is their mean, and steadiness minus the "
-    "difference of their final returns.",
+    clauses=(better("SAC", "DDPG", 20.0), better("SAC", "PPO", 20.0)),
+    seeds=24,
+    tuning_seeds=8,
+    minutes=10.0,
+    notes="The paper finds SAC far ahead where a body is hard to control and comparable elsewhere. "
+    "The first design, a pendulum, is too easy to part it from DDPG: on other seeds (12 each) both "
+    "ended at -180 to -200 after 5,120 steps, DDPG the sooner. It also asked whether the final "
+    "returns of two runs differ less for SAC, which takes more runs than these minutes hold.",
+    diagnosis="On 8 tuning seeds SAC is ahead of DDPG over training, 248 to 184, but hardly of PPO "
+    "with normalized observations and rewards, 211; in the end PPO is at 290, SAC at 270, DDPG at "
+    "241. The spread of the difference from PPO, about 90, is too large for 24 seeds and a margin "
+    "of 20. In the pendulum before, with half the steps, DDPG was ahead of SAC on 12 runs each.",
     mutations=(
         Mutation(
             "the policy descends what it should climb",
