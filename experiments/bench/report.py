@@ -195,11 +195,10 @@ def learning(records: Sequence[Record], by: str) -> str:
         if r["task"] == "curve" and not failed(r) and len(r["result"]["returns"]) > 1
     }
     for name in dict.fromkeys(name for name, _ in curves):
-        both = [curves.get((name, variant)) for variant in (OURS, PEER)]
-        if None in both:
+        if not all((name, variant) in curves for variant in (OURS, PEER)):
             continue
         for label, of in (("end", lambda c: c[-1]), ("mean of curve", statistics.mean)):
-            ours, theirs = ([of(c) for c in side or ()] for side in both)
+            ours, theirs = ([of(c) for c in curves[name, v]] for v in (OURS, PEER))
             above = intervals.stratified_bootstrap(
                 intervals.probability_of_improvement, ours, theirs
             )

@@ -138,9 +138,7 @@ def main() -> None:
     pythons: dict[str, str | None] = {report.OURS: sys.executable}
     sentences = []
     for library in PEERS:
-        if any(
-            library.name in LEARNING or library.name in ALL[name].targets for name in arguments.only
-        ):
+        if any(library.name in (*LEARNING, *ALL[name].targets) for name in arguments.only):
             pythons[library.name], said = peer.find(library, arguments.python.get(library.name))
             sentences.append(said)
     print("\n".join(sentences), file=sys.stderr, flush=True)
@@ -182,6 +180,8 @@ def parse() -> argparse.Namespace:
             setattr(arguments, name, quick if arguments.quick else full)
     if min(arguments.repeats, arguments.seeds) < 1:
         parser.error("--repeats and --seeds must be at least 1.")
+    if not list(plan(arguments)):
+        parser.error(f"{', '.join(arguments.only)}: nothing of it is in --tasks.")
     return arguments
 
 
