@@ -32,11 +32,11 @@ class Peer:
         return processes.REPOSITORY / f".venv-{self.name}"
 
 
-# gymnax 1.0 returns six values from `step`, and rejax 0.1.3 unpacks five.
-REJAX = Peer("rejax", "0.1.3", ("gymnax<1.0",))
 SB3 = Peer("stable_baselines3", "2.9.2")
 GYMNAX = Peer("gymnax", "1.0.1")
 NAVIX = Peer("navix", "0.7.4")
+# gymnax 1.0 returns six values from `step`, and rejax 0.1.3 unpacks five.
+REJAX = Peer("rejax", "0.1.3", ("gymnax<1.0", *NAVIX.requirements))
 XMINIGRID = Peer("xminigrid", "0.9.3")
 BRAX = Peer("brax", "0.14.2")
 

@@ -32,7 +32,9 @@ CONFIG = {
     "clip": 0.2,
     "value_weight": 0.5,
     "entropy_weight": 0.01,
+    "eps": 1e-5,  # of our Adam
 }
+WORLD = {"world": "cartpole", "their_world": "CartPole-v1", "world_settings": {}}
 VARIANTS = {
     report.OURS: {"generator": "auto", "shuffle": "auto"},
     report.PEER: {},
@@ -132,7 +134,7 @@ def measure(job: Job, python: str, settings: dict[str, Any], timeout: float) -> 
         "seed": 1000 * job["round"],
         "steps": settings["sweep_steps" if sweep else "steps"],
         "repetitions": 1 if sweep else settings["repetitions"],
-        "config": CONFIG,
+        "config": CONFIG | WORLD,
     }
     options |= {k: settings[k] for k in ("seconds", "points", "episodes")}
     if job["task"] == "speed":

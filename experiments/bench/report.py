@@ -7,6 +7,8 @@ import statistics
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from jaxrl.evaluation import statistics as intervals
+
 Record = dict[str, Any]
 Number = float | None
 
@@ -181,6 +183,31 @@ def curve(records: Sequence[Record], by: str = "envs") -> str:
     header = [by, "", "seeds", "steps"]
     header += [f"at {100 * s:.0f} %" for s in shares] + ["mean of curve"]
     return table(header, rows)
+
+
+def learning(records: Sequence[Record], by: str) -> str:
+    """Both sides' mean over seeds, at the end and of the whole curve, and how probably ours is
+    above, of the runs that differ in the field `by` and have several seeds."""
+    rows = []
+    curves = {
+        (r[by], r["variant"]): r["result"]["returns"]
+        for r in records
+        if r["task"] == "curve" and not failed(r) and len(r["result"]["returns"]) > 1
+    }
+    for name in dict.fromkeys(name for name, _ in curves):
+        if not all((name, variant) in curves for variant in (OURS, PEER)):
+            continue
+        for label, of in (("end", lambda c: c[-1]), ("mean of curve", statistics.mean)):
+            ours, theirs = ([of(c) for c in curves[name, v]] for v in (OURS, PEER))
+            above = intervals.stratified_bootstrap(
+                intervals.probability_of_improvement, ours, theirs
+            )
+            cells = [
+                f"{number(x.estimate)} [{number(x.low)}, {number(x.high)}]"
+                for x in (*map(intervals.mean_interval, (ours, theirs)), above)
+            ]
+            rows.append([str(name), label, *cells])
+    return table([by, "", OURS, PEER, f"P({OURS} > {PEER})"], rows) if rows else "No pairs."
 
 
 def beside(

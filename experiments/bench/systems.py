@@ -1,6 +1,8 @@
-"""DQN, SAC and PQN beside rejax and Stable-Baselines3: speed, compilation, memory and learning.
+"""DQN, SAC and PQN beside rejax and Stable-Baselines3: speed, compilation, memory and learning; and
+learning beside rejax in worlds of gymnax and navix that both sides play.
 
     python experiments/bench/systems.py [--only dqn sac pqn] [--quick] [--output FILE.json]
+    python experiments/bench/systems.py --tasks worlds --output FILE.json
 
 Every figure comes from a fresh process, and the sides take turns. experiments/bench/README.md says
 what is measured, and how the sides were made to do the same work.
@@ -15,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import peer
+import ppo
 import processes
 import report
 import turns
@@ -29,6 +32,7 @@ REPLAYED = {
     "discount": 0.99,
     "rate": 0.02,
 }
+SAC = REPLAYED | {"updates": 1, "batch_size": 256, "capacity": 10_000}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,6 +41,7 @@ class System:
 
     steps: of a timed run and of a learning curve, whole windows of num_envs * num_steps.
     targets: peer -> how many times its env-steps per second ours are to be.
+    name: of the system, where its entry has another.
     """
 
     world: str
@@ -47,6 +52,7 @@ class System:
     curve_steps: int
     targets: dict[str, float]
     world_settings: dict[str, Any] = dataclasses.field(default_factory=dict)
+    name: str = ""
 
 
 SYSTEMS = {
@@ -63,7 +69,7 @@ SYSTEMS = {
         "pendulum",
         "Pendulum-v1",
         1,
-        REPLAYED | {"updates": 1, "batch_size": 256, "capacity": 10_000},
+        SAC,
         steps=5_000,
         curve_steps=10_000,
         targets={peer.REJAX.name: 1.5, peer.SB3.name: 5.0},
@@ -90,6 +96,33 @@ SYSTEMS = {
         world_settings={"minimal_actions": True, "time_limit": 1000, "sticky_probability": 0.0},
     ),
 }
+
+CARTPOLE = ("gymnax/CartPole-v1", "CartPole-v1")
+PENDULUM = ("gymnax/Pendulum-v1", "Pendulum-v1")
+EMPTY = ("navix/Navix-Empty-Random-6x6-v0", "navix/Navix-Empty-Random-6x6-v0")
+LIMIT = {"max_steps": 144}  # navix's own for a room of this size, which it has in rejax
+PPO = ppo.CONFIG | {"eps": 1e-8}
+DISCRETE = REPLAYED | {"updates": 5, "batch_size": 100, "capacity": 10_000}
+EXPLORING = DISCRETE | {"epsilon_steps": 10_000.0}
+CAUTIOUS = DISCRETE | {"target_entropy": 0.5}
+
+
+def world(name: str, pair: tuple[str, str], num_envs: int, settings: dict, steps: int, **options):
+    """A system that both sides train in the same package's world, for its learning alone."""
+    return System(*pair, num_envs, settings, steps, steps, {}, options, name)
+
+
+# Ours plays them through its adapters, in which the packages' own automatic resets do not run.
+WORLDS = {
+    "ppo-gymnax": world("ppo", CARTPOLE, 16, PPO, 16 * 128 * 80),
+    "dqn-gymnax": world("dqn", CARTPOLE, 10, EXPLORING, 24_000),
+    "discrete-sac-gymnax": world("discrete_sac", CARTPOLE, 10, CAUTIOUS, 12_000),
+    "sac-gymnax": world("sac", PENDULUM, 1, SAC, 10_000),
+    "ppo-navix": world("ppo", EMPTY, 16, PPO, 16 * 128 * 40, **LIMIT),
+    "dqn-navix": world("dqn", EMPTY, 10, EXPLORING, 20_000, **LIMIT),
+    "discrete-sac-navix": world("discrete_sac", EMPTY, 10, CAUTIOUS, 12_000, **LIMIT),
+}
+ALL = SYSTEMS | WORLDS
 PEERS = (peer.REJAX, peer.SB3)
 SIDES = {report.OURS: "jaxrl", peer.REJAX.name: "rejax", peer.SB3.name: "sb3"}
 # Stable-Baselines3 compiles nothing, and what the clock needs takes memory beside it.
@@ -105,12 +138,12 @@ def main() -> None:
     pythons: dict[str, str | None] = {report.OURS: sys.executable}
     sentences = []
     for library in PEERS:
-        if any(library.name in SYSTEMS[name].targets for name in arguments.only):
+        if any(library.name in (*LEARNING, *ALL[name].targets) for name in arguments.only):
             pythons[library.name], said = peer.find(library, arguments.python.get(library.name))
             sentences.append(said)
     print("\n".join(sentences), file=sys.stderr, flush=True)
     jobs = [job for job in plan(arguments) if pythons.get(job["variant"])]
-    systems = {name: dataclasses.asdict(SYSTEMS[name]) for name in arguments.only}
+    systems = {name: dataclasses.asdict(ALL[name]) for name in arguments.only}
     about = {"quick": arguments.quick, "systems": systems, "peers": sentences}
 
     def write(records: list[report.Record]) -> None:
@@ -130,8 +163,8 @@ def parse() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--only", nargs="+", choices=list(SYSTEMS), default=list(SYSTEMS), help="default: all")
-    add("--tasks", nargs="+", choices=["speed", "curve"], default=["speed", "curve"])
+    add("--only", nargs="+", choices=list(ALL), help="default: all of the tasks")
+    add("--tasks", nargs="+", choices=["speed", "curve", "worlds"], default=["speed", "curve"])
     add("--repeats", type=int, default=None, help="rounds of interleaved processes; default: 5")
     add("--seeds", type=int, default=None, help="of the learning curves; default: 10")
     add("--quick", action="store_true", help="does it run? Its figures are no measurement")
@@ -139,26 +172,32 @@ def parse() -> argparse.Namespace:
     add("--timeout", type=float, default=3600.0, help="seconds until a worker counts as hung")
     add("--output", type=Path, metavar="FILE.json", help="written after every process")
     arguments = parser.parse_args()
+    if arguments.only is None:
+        chosen = (SYSTEMS, {"speed", "curve"}), (WORLDS, {"worlds"})
+        arguments.only = [x for table, of in chosen if of & set(arguments.tasks) for x in table]
     for name, full, quick in (("repeats", 5, 1), ("seeds", 10, 1)):
         if getattr(arguments, name) is None:
             setattr(arguments, name, quick if arguments.quick else full)
     if min(arguments.repeats, arguments.seeds) < 1:
         parser.error("--repeats and --seeds must be at least 1.")
+    if not list(plan(arguments)):
+        parser.error(f"{', '.join(arguments.only)}: nothing of it is in --tasks.")
     return arguments
 
 
 def plan(arguments: argparse.Namespace):
     """Every process in turn."""
     for name in arguments.only:
-        if "speed" in arguments.tasks:
+        if "speed" in arguments.tasks and name in SYSTEMS:
             sides = [report.OURS, *SYSTEMS[name].targets]
             yield from turns.rounds(arguments.repeats, sides, task="speed", system=name)
-        if "curve" in arguments.tasks:
+        if ("worlds" if name in WORLDS else "curve") in arguments.tasks:
             yield from turns.rounds(1, LEARNING, task="curve", system=name)
 
 
 def measure(job: turns.Job, python: str, arguments: argparse.Namespace) -> report.Record:
-    system = SYSTEMS[job["system"]]
+    system = ALL[job["system"]]
+    name = system.name or job["system"]
     curve = job["task"] == "curve"
     steps = system.curve_steps if curve else system.steps
     options = {
@@ -171,9 +210,10 @@ def measure(job: turns.Job, python: str, arguments: argparse.Namespace) -> repor
         "seconds": 0.1 if arguments.quick else 1.0,
         "points": 2 if arguments.quick else POINTS,
         "episodes": EPISODES,
-        "config": dataclasses.asdict(system) | {"system": job["system"]} | system.settings,
+        "config": system.settings | dataclasses.asdict(system) | {"system": name},
     }
-    script = turns.WORKERS / f"{SIDES[job['variant']]}_systems.py"
+    kind = "ppo" if name == "ppo" else "systems"
+    script = turns.WORKERS / f"{SIDES[job['variant']]}_{kind}.py"
     ours = job["variant"] == report.OURS
     return processes.run(python, script, options, ours, arguments.timeout)
 
@@ -216,9 +256,12 @@ def print_report(records: list[report.Record]) -> None:
             rows = {name: rows[name] for name in ROWS_WITHOUT_COMPILER}
         both = [r for r in speed if r["variant"] in (report.OURS, library.name)]
         print(report.beside(both, rows, ("system",), report.NO_RATIO) + "\n")
-    print("Learning: mean return of complete episodes of the greedy policy, mean over")
-    print(f"{EPISODES} episodes; median (min-max) over seeds.\n")
+    print("Learning: mean return of complete episodes of the greedy policy (of PPO: the sampling")
+    print(f"one), mean over {EPISODES} episodes; median (min-max) over seeds.\n")
     print(report.curve(records, "system") + "\n")
+    print("Means over seeds [95 % of Student's t], and how probably a seed of ours is above one of")
+    print(f"{peer.REJAX.name} [95 % bootstrap].\n")
+    print(report.learning(records, "system") + "\n")
     failures = [line(r) for r in records if report.failed(r)]
     print("\n".join([*failures, report.target_table(targets(records))]))
 

@@ -1,4 +1,4 @@
-"""PPO on CartPole with jaxrl."""
+"""PPO with jaxrl."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ def work(arguments: argparse.Namespace) -> measuring.Work:
         "num_envs": arguments.envs,
         "shuffle": arguments.shuffle,
         "hidden": tuple(shared["hidden"]),
+        "optimizer.eps": shared["eps"],
         "max_grad_norm": float("inf"),  # rejax clips elements, not norms: neither side clips
         "gae_lambda": shared["trace"],
         "value_clip": shared["clip"],  # as rejax always does
     }
-    env = envs.make("cartpole")
+    env = envs.make(shared["world"], **shared["world_settings"])
     return jaxrl_side.work(arguments, env, ppo(env, replace(ppo.Config(), settings)), greedy=False)
 
 

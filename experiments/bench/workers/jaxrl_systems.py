@@ -1,4 +1,4 @@
-"""DQN, SAC and PQN with jaxrl."""
+"""DQN, SAC of either kind of actions and PQN with jaxrl."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ def work(arguments: argparse.Namespace) -> measuring.Work:
         settings["exploration.steps"] = settings.pop("epsilon_steps")
     if shared["system"] == "dqn":
         settings["huber"] = 1e9  # rejax squares errors of any size
+    if shared["system"] in ("dqn", "discrete_sac"):
         settings["period"] = settings["updates"]  # rejax's copy follows once for each window
     if shared["system"] == "pqn":
         settings["max_grad_norm"] = float("inf")  # rejax clips elements, not norms: neither clips

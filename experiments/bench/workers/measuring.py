@@ -252,7 +252,7 @@ def versions(jax) -> dict[str, Any]:
         except metadata.PackageNotFoundError:
             return None
 
-    names = ("jax", "jaxlib", "flax", "optax", "distrax", "numpy", "rejax", "gymnax")
+    names = ("jax", "jaxlib", "flax", "optax", "distrax", "numpy", "rejax", "gymnax", "navix")
     names += ("stable_baselines3", "torch", "gymnasium")
     return {name: version(name) for name in names} | {
         "python": platform.python_version(),

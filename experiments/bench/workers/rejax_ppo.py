@@ -1,4 +1,4 @@
-"""PPO on CartPole with rejax 0.1.3."""
+"""PPO with rejax 0.1.3."""
 
 # pyright: reportMissingImports=false
 
@@ -18,7 +18,7 @@ def work(arguments: argparse.Namespace) -> measuring.Work:
 
     def create(updates, points):
         return PPO.create(
-            env="CartPole-v1",
+            env=shared["their_world"],
             num_envs=arguments.envs,
             num_steps=shared["num_steps"],
             num_epochs=shared["epochs"],

@@ -1,4 +1,4 @@
-"""DQN, SAC and PQN with rejax 0.1.3."""
+"""DQN, SAC of either kind of actions and PQN with rejax 0.1.3."""
 
 # pyright: reportMissingImports=false
 
@@ -49,7 +49,9 @@ def work(arguments: argparse.Namespace) -> measuring.Work:
             "polyak": 1 - shared["rate"],
             "agent_kwargs": {"activation": shared["activation"]},
         }
-        if system == "sac":
+        if system in ("sac", "discrete_sac"):
+            if "target_entropy" in shared:
+                settings["target_entropy_ratio"] = shared["target_entropy"]
             return rejax.SAC.create(hidden_layer_sizes=hidden, **settings)
         assert hidden == (64, 64), "rejax's DQN has no other widths."
         return rejax.DQN.create(ddqn=False, **settings)
@@ -74,11 +76,13 @@ def work(arguments: argparse.Namespace) -> measuring.Work:
         """Its own `make_act` explores, or samples."""
 
         def act(observation, key):
-            if system != "sac":
+            if system in ("dqn", "pqn"):
                 return algorithm.agent.apply(state.q_ts.params, observation[None]).argmax(-1)[0]
             actor, params = algorithm.actor, state.actor_ts.params
-            mean = actor.apply(params, observation[None], method="_action_dist").loc
-            return jnp.squeeze(actor.action_loc + jnp.tanh(mean) * actor.action_scale)
+            policy = actor.apply(params, observation[None], method="_action_dist")
+            if system == "discrete_sac":
+                return policy.mode()[0]
+            return jnp.squeeze(actor.action_loc + jnp.tanh(policy.loc) * actor.action_scale)
 
         return act
 

@@ -101,8 +101,10 @@ def huber(value: Array, target: Array, threshold: Array | float = 1.0) -> Array:
     Example: `losses.huber(value, target).mean()`
     """
     distance = jnp.abs(value - jax.lax.stop_gradient(target))
-    near = jnp.minimum(distance, threshold)
-    return 0.5 * jnp.square(near) + threshold * (distance - near)
+    near = 0.5 * jnp.square(jnp.minimum(distance, threshold))
+    # Chosen, not added up: in a sum the gradients +threshold and -threshold would cancel, and with
+    # a large threshold the distance would drown in them.
+    return jnp.where(distance < threshold, near, threshold * (distance - 0.5 * threshold))
 
 
 def expectile_error(value: Array, target: Array, expectile: Array | float) -> Array:

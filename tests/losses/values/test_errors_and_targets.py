@@ -269,3 +269,10 @@ def test_prediction_error_by_hand():
     np.testing.assert_allclose(losses.prediction_error(prediction, target, 2), 5 / 3, rtol=1e-6)
     with pytest.raises(ValueError, match="order"):
         losses.prediction_error(prediction, target, 3)
+
+
+@pytest.mark.parametrize("threshold", [0.5, 1.0, 1e3, 1e9])
+def test_the_gradient_of_huber_is_the_clipped_error(threshold):
+    value = jnp.array([-30.0, -1.0, -0.3, 0.5, 2.0])
+    gradient = jax.grad(lambda v: losses.huber(v, jnp.zeros(5), threshold).sum())(value)
+    np.testing.assert_allclose(gradient, jnp.clip(value, -threshold, threshold), rtol=1e-6)

@@ -1,0 +1,48 @@
+"""What the benches of speed and learning say of their records."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from experiments.bench import report
+
+BENCH = Path(report.__file__).parent
+
+
+def record(system, variant, returns):
+    return {"task": "curve", "system": system, "variant": variant, "result": {"returns": returns}}
+
+
+def cells(table):
+    """First column and heading of the row -> the other cells."""
+    rows = [[x.strip() for x in line.strip("|").split("|")] for line in table.splitlines()[2:]]
+    return {(name, what): rest for name, what, *rest in rows}
+
+
+def test_learning_beside_a_peer():
+    records = [
+        record("dqn", report.OURS, [[0, 4, 5], [0, 2, 3], [0, 0, 4]]),
+        record("dqn", report.PEER, [[0, 1, 2], [0, 1, 1], [0, 1, 3]]),
+        record("sac", report.OURS, [[0, 1], [0, 2]]),  # its peer failed
+        {"task": "curve", "system": "sac", "variant": report.PEER, "result": {"failure": "x"}},
+        record("ppo", report.OURS, [[0, 1]]),  # one seed has no interval
+        record("ppo", report.PEER, [[0, 1]]),
+        {"task": "speed", "system": "dqn", "variant": report.OURS, "result": {}},
+    ]
+    found = cells(report.learning(records, "system"))
+    assert list(found) == [("dqn", "end"), ("dqn", "mean of curve")]
+    ours, theirs, above = found["dqn", "end"]
+    # t(2, 0.975) = 4.303; both sides have a standard deviation of 1, 4.303 / sqrt(3) = 2.48.
+    assert ours == "4 [1.52, 6.48]" and theirs == "2 [-0.484, 4.48]"
+    assert above.startswith("0.944 [")  # 8 of 9 pairs, and one tie
+    assert found["dqn", "mean of curve"][0].startswith("2 [")  # of 3, 5/3 and 4/3
+
+
+def test_there_is_nothing_to_say_of_one_side():
+    assert report.learning([record("dqn", report.OURS, [[0, 1], [0, 2]])], "system") == "No pairs."
+
+
+def test_the_learning_in_the_readme_is_what_was_recorded():
+    found = json.loads((BENCH / "results" / "cpu-2-cores-peer-worlds.json").read_text())
+    assert report.learning(found["records"], "system") in (BENCH / "README.md").read_text()
