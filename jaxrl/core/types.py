@@ -296,6 +296,8 @@ class Agent:
         (`memory`, `tail`, `transitions.extras.log_prob`).
     hand_over(state) -> the state of the agent that goes on from this one in a warm start; the
         state as it is unless said.
+    adopt(state, other) -> what the agent takes over of another that has handed over `other`, with
+        what that one lacks from its own first state; `other` as it is unless said.
     goes_on_from: what has to be trained before, for an agent that can learn nothing from new
         weights, such as the name of the algorithm that learns its world model; empty otherwise.
     scores: see `Algorithm`.
@@ -310,6 +312,7 @@ class Agent:
     needs: tuple[str, ...] = ()
     config: Any = None
     hand_over: Callable[[Tree], Tree] = lambda state: state
+    adopt: Callable[[Tree, Tree], Tree] = lambda state, other: other
     goes_on_from: str = ""
     scores: Mapping[str, str] = dataclasses.field(default_factory=dict)
 

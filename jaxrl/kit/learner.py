@@ -108,6 +108,7 @@ def learner(name: str, config: Any, recipe: Recipe) -> Agent:
         recipe.needs,
         config,
         hand_over,
+        recipe.adopt,
         recipe.goes_on_from,
         recipe.scores,
     )

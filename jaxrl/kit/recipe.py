@@ -107,6 +107,7 @@ class Recipe:
         sequences are shuffled rather than steps.
     hand_over(state) -> the state of the agent that goes on from this one in a warm start: its own
         unless said
+    adopt(state, other): what is taken over of another agent; see `Agent`
     goes_on_from: what has to be trained before; see `Agent`
     scores: which of its metrics it is judged by, beside the return; see `Algorithm`
     """
@@ -121,5 +122,6 @@ class Recipe:
     num_shards: int = 1
     sequences: bool = False
     hand_over: Callable[[State], Tree] = lambda state: state
+    adopt: Callable[[State, State], State] = lambda state, other: other
     goes_on_from: str = ""
     scores: Mapping[str, str] = dataclasses.field(default_factory=dict)

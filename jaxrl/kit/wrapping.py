@@ -65,6 +65,11 @@ def wrap(
         inner, mine, info = update(state, batch, key)
         return Wrapped(inner, mine, state.hyper), info
 
+    def adopt(state, other):
+        if not isinstance(other, Wrapped):
+            return other  # which will not fit
+        return dataclasses.replace(other, agent=agent.adopt(state.agent, other.agent))
+
     return dataclasses.replace(
         agent,
         name=f"{name}({agent.name})",
@@ -75,6 +80,7 @@ def wrap(
         hyper={**agent.hyper, **new},
         needs=(*agent.needs, *needs),
         hand_over=lambda state: dataclasses.replace(state, agent=agent.hand_over(state.agent)),
+        adopt=adopt,
     )
 
 
@@ -104,6 +110,7 @@ def within(agent: Agent, group: str) -> Agent:
         update=update,
         hyper={outer(name): value for name, value in agent.hyper.items()},
         hand_over=lambda state: outside(agent.hand_over(inside(state))),
+        adopt=lambda state, other: outside(agent.adopt(inside(state), inside(other))),
     )
 
 

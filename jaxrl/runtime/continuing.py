@@ -211,7 +211,8 @@ def _warm_start(folder: Path, session: Session, keys: jax.Array, trust: Trust) -
     shapes, hand_over = _first(config, others)
     progress, _ = restored(checkpoint, shapes)
     new = session.program.start(keys, session.members.own_hyper())
-    state = _taken_over(progress.run.state, new.run.state, hand_over, f"'{folder}'")
+    take = _taking_over(session, hand_over, f"'{folder}'")
+    state = take(progress.run.state, new.run.state)
     return session.program.place(
         driver.Progress(dataclasses.replace(new.run, state=state), new.row)
     )
@@ -224,8 +225,7 @@ def check_warm_start(config: Experiment, session: Session, keys: jax.Array) -> N
     _check_members(len(others), session, what)
     shapes, hand_over = _first(config, others)
     new = session.program.shapes(keys).run.state
-    take = lambda old, new: _taken_over(old, new, hand_over, what)
-    jax.eval_shape(take, shapes.run.state, new)
+    jax.eval_shape(_taking_over(session, hand_over, what), shapes.run.state, new)
 
 
 def _first(config: Experiment, members: Members) -> tuple[driver.Progress, Callable[[Any], Any]]:
@@ -245,12 +245,19 @@ def _check_members(count: int, session: Session, what: str) -> None:
         )
 
 
-def _taken_over(old: Any, new: Any, hand_over: Callable[[Any], Any], what: str) -> Any:
-    """The algorithm's state `new` with what the agent of `old` hands over in it, but for its
-    hyper-parameters."""
-    if not hasattr(old, "agent") or not hasattr(new, "agent"):
-        raise UserError("Only algorithms that are an agent with a source can be warm-started.")
-    return take_over(new, hand_over(old.agent), f"The agent in {what}")
+def _taking_over(
+    session: Session, hand_over: Callable[[Any], Any], what: str
+) -> Callable[[Any, Any], Any]:
+    """take(old, new): the state `new` of the session's algorithm with what the agent of `old` hands
+    over in it, but for its hyper-parameters."""
+
+    def take(old, new):
+        if not hasattr(old, "agent") or not hasattr(new, "agent"):
+            raise UserError("Only algorithms that are an agent with a source can be warm-started.")
+        adopted = session.algorithm.agent.adopt(new.agent, hand_over(old.agent))
+        return take_over(new, adopted, f"The agent in {what}")
+
+    return take
 
 
 @dataclasses.dataclass(frozen=True)

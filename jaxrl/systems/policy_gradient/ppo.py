@@ -89,13 +89,13 @@ class Sample:
         return self.advantage
 
 
-def advantages(net: Net, batch: Batch) -> Batch:
-    """The window with generalised advantages (equation 11). The successor of each step is the true
-    one, so a window, an episode and a time limit may end anywhere."""
-    x = batch.transitions
-    _, value, memories = net.actor_critic(x.timestep, batch.memory, method="unroll")
+def advantages(net: Net, batch: Batch, part: str = "actor_critic") -> Batch:
+    """The window with generalised advantages (equation 11), by the values of `part`. The successor
+    of each step is the true one, so a window, an episode and a time limit may end anywhere."""
+    x, critic = batch.transitions, getattr(net, part)
+    _, value, memories = critic(x.timestep, batch.memory, method="unroll")
     # Mapped over time, not reshaped to rows: that would gather what is split over devices.
-    after = jax.vmap(lambda timestep, memory: net.actor_critic(timestep, memory)[1])
+    after = jax.vmap(lambda timestep, memory: critic(timestep, memory)[1])
     return judged(net, batch, value, after(x.next_timestep, memories))
 
 

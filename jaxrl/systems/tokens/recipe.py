@@ -16,6 +16,7 @@ count alike.
 | grpo | standardised in its group | clipped surrogate, and the divergence | sequence |
 | pass_at_k | for pass@k | the same | token |
 | token_ppo | of each token, by a critic, less the divergence | clipped surrogate | token |
+| ppo_max | the same, of rewards on a known scale, by a critic of its own | the same | token |
 | rpg | as rloo | its own, with the divergence in it | token |
 | rpg_clipped | as rloo, with the divergence in it | clipped surrogate | token |
 
@@ -49,8 +50,9 @@ from jaxrl.systems.policy_gradient.ppo import (
 )
 from jaxrl.systems.tokens.settings import AVERAGES, KL_ESTIMATES
 
-Judge = Callable[[Net, Batch], tuple[Array, Tree]]  # -> advantage [T, B]; a critic's target or None
+Judge = Callable[[Net, Batch], dict[str, Array]]  # -> fields of the sample, [T, B]: advantage, ...
 TokenLoss = Callable[..., Array]  # (net, config, log-probabilities now, Sample) -> [T, B]
+ValueLoss = Callable[..., Array]  # (net, Sample, values now [T, B]) -> [T, B]
 
 
 @struct
@@ -62,7 +64,8 @@ class Sample:
     log_prob: Tree = None  # when the action was chosen
     reference: Tree = None  # log-probability by the reference policy
     advantage: Tree = None
-    target: Tree = None  # of a critic
+    value: Tree = None  # by a critic, when the answers were judged
+    target: Tree = None  # of that critic
 
     @property
     def reward(self) -> Array:
@@ -131,7 +134,7 @@ def by_groups(
         def judge(net, batch):
             reward = batch.transitions.reward
             each = advantage(reward.sum(0).reshape(-1, config.groups.answers)).reshape(-1)
-            return jnp.broadcast_to(each, reward.shape), None
+            return {"advantage": jnp.broadcast_to(each, reward.shape)}
 
         return on_answers(env, config, judge, token_loss, kl_in_reward)
 
@@ -139,14 +142,21 @@ def by_groups(
 
 
 def on_answers(
-    env: Environment, config: Any, judge: Judge, token_loss: TokenLoss, kl_in_reward: bool = False
+    env: Environment,
+    config: Any,
+    judge: Judge,
+    token_loss: TokenLoss,
+    kl_in_reward: bool = False,
+    score: Callable[[Net, Array], Array] | None = None,
+    value_loss: ValueLoss | None = None,
 ) -> Recipe:
-    """A token policy that learns from its own answers: `token_loss`, less an entropy bonus, and
-    what its critic learns where `judge` has a target for one. What is judged has no reward after an
-    episode, and its mask says which steps are decisions.
+    """A token policy that learns from its own answers: `token_loss`, less an entropy bonus. What is
+    judged has no reward after an episode, and its mask says which steps are decisions.
 
     kl_in_reward: each token is rewarded by -beta log(p / reference) too, p when it was chosen: what
         RLHF maximises (Ouyang et al., 2022, equation 2).
+    score: what an answer's return [B] counts, at its last token, in the place of its rewards.
+    value_loss: what the policy's network learns of values beside.
     """
 
     def seen(net, batch, x):
@@ -155,13 +165,14 @@ def on_answers(
         log_prob, reference = t.extras["log_prob"], policy.log_prob(x.action)
         reward = jnp.where(batch.mask, t.reward, 0.0)
         if kl_in_reward:
-            none, beta = jnp.zeros(reward.shape[1]), net.hyper.kl.weight
-            reward += losses.kl_penalized_reward(none, log_prob, reference, beta, mask)
+            end, beta = jnp.zeros(reward.shape[1]), net.hyper.kl.weight
+            if score is not None:
+                end, reward = score(net, reward.sum(0)), jnp.zeros_like(reward)
+            reward += losses.kl_penalized_reward(end, log_prob, reference, beta, mask)
         after = dataclasses.replace(t.next_timestep, reward=reward)
         t, memory = dataclasses.replace(t, next_timestep=after), blank(net, x.timestep)
         batch = dataclasses.replace(batch, transitions=t, memory=memory, mask=mask)
-        advantage, target = judge(net, batch)
-        return Sample(x.timestep, x.action, log_prob, reference, advantage, target)
+        return Sample(x.timestep, x.action, log_prob, reference, **judge(net, batch))
 
     def loss(net, x):
         policy, value = unrolled(net.actor_critic, net, x.timestep)
@@ -174,10 +185,10 @@ def on_answers(
             "kl_to_reference": losses.kl_k3(log_prob, x.reference),
             "approximate_kl": losses.kl_k3(x.log_prob, log_prob),
         }
-        if x.target is None:
+        if value_loss is None:
             return total, reports
-        value_loss = losses.squared_error(value, x.target)
-        return total + net.hyper.value_weight * value_loss, reports | {"value_loss": value_loss}
+        error = value_loss(net, x, value)
+        return total + net.hyper.value_weight * error, reports | {"value_loss": error}
 
     return on_episodes(env, config, loss, seen, too_far, ("mask", "transitions.extras.log_prob"))
 
@@ -190,13 +201,16 @@ def on_episodes(
     stop: Callable[[Net], Array] | None = None,
     needs: tuple[str, ...] = ("mask",),
 ) -> Recipe:
-    """A token policy that learns `loss(net, x)` from whole episodes; `seen` adds to each sample,
-    before any gradient step, what the loss sees of it."""
+    """A token policy that learns `loss(net, x)`, and what losses are added to the recipe, from
+    whole episodes; `seen` adds to each sample, before any gradient step, what losses see of it."""
     network = policy_network(env, config)
 
     def turn(net, batch):  # weights by the minibatch's own lengths
         weight = token_weights(batch.mask, config.average)
-        return net.descend("loss", dataclasses.replace(batch, weight=weight))
+        batch = dataclasses.replace(batch, weight=weight)
+        for name in net.kit.recipe.losses:
+            net = net.descend(name, batch)
+        return net
 
     def update(net, batch):
         x = Sample(batch.transitions.timestep, batch.transitions.action)

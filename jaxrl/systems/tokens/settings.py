@@ -109,6 +109,6 @@ class Penalty(Divergence):
 
 # What the smallest settings of every system have, and of those that learn in groups.
 SMALL = {"env": "addition", "env_params": {"digits": 1}, "recurrent": 8, "transformer": 1}
-SMALL |= {"epochs": 2, "minibatches": 2, "learning_rate": 0.01}
+SMALL |= {"epochs": 2, "minibatches": 2, "optimizer.learning_rate": 0.01}
 SMALL |= {"optimizer.eps": 0.01}  # smaller ones make much of rounding
 SMALL_GROUPS = SMALL | {"prompts": 4, "answers": 2, "num_shards": 4}

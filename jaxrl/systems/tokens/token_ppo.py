@@ -12,7 +12,7 @@ from jaxrl.core.types import Array, Batch, Environment
 from jaxrl.kit import Net, Recipe, System, group, hyper
 from jaxrl.kit.groups import Optimizer
 from jaxrl.systems.policy_gradient.ppo import advantages
-from jaxrl.systems.tokens.recipe import check, clipped, on_answers
+from jaxrl.systems.tokens.recipe import Sample, check, clipped, on_answers
 from jaxrl.systems.tokens.settings import SMALL_GROUPS, Clipped, Divergence
 
 
@@ -32,14 +32,18 @@ class Config(Clipped):
     """Weight of the value loss."""
 
 
-def judge(net: Net, batch: Batch) -> tuple[Array, Array]:
+def judge(net: Net, batch: Batch) -> dict[str, Array]:
     """Generalised advantages, standardised over all decisions, and what the critic learns."""
     x: Any = advantages(net, batch).transitions
-    return losses.standardize(x.advantage, batch.mask), x.target
+    return {"advantage": losses.standardize(x.advantage, batch.mask), "target": x.target}
+
+
+def value_loss(net: Net, x: Sample, value: Array) -> Array:
+    return losses.squared_error(value, x.target)
 
 
 def recipe(env: Environment, config: Config) -> Recipe:
-    return on_answers(env, config, judge, clipped, kl_in_reward=True)
+    return on_answers(env, config, judge, clipped, kl_in_reward=True, value_loss=value_loss)
 
 
 token_ppo = System("token_ppo", Config, recipe, check=check)

@@ -28,6 +28,7 @@ from jaxrl.systems.policy_gradient.ppo import too_far
 from jaxrl.systems.tokens.gpg import gpg
 from jaxrl.systems.tokens.grpo import grpo
 from jaxrl.systems.tokens.pass_at_k import pass_at_k
+from jaxrl.systems.tokens.ppo_max import ppo_max
 from jaxrl.systems.tokens.recipe import token_weights
 from jaxrl.systems.tokens.rloo import rloo
 from jaxrl.systems.tokens.rpg import rpg
@@ -41,7 +42,7 @@ from tests.contracts.structure import check_structure
 ENV = envs.make("addition", digits=1)
 LONGEST = ENV.max_steps or 0
 FROM_GROUPS = (token_reinforce, rloo, gpg, grpo, pass_at_k, rpg, rpg_clipped)
-ON_ANSWERS = (*FROM_GROUPS, token_ppo)
+ON_ANSWERS = (*FROM_GROUPS, token_ppo, ppo_max)
 SYSTEMS = (token_supervised, *ON_ANSWERS)
 SIZES = {"recurrent": 8, "transformer": 0}
 GROUPS = {"prompts": 3, "answers": 4}
@@ -59,7 +60,7 @@ def table(seed):
     return np.random.default_rng(seed).normal(-1.0, 0.4, (T, B)).astype(np.float32)
 
 
-BEGUN, LEARNT = {"weight": jnp.zeros(2)}, {"weight": jnp.ones(2)}
+BEGUN, LEARNT = {"actor_critic": jnp.zeros(2)}, {"actor_critic": jnp.ones(2)}
 NOW, ACTED, REFERENCE, ENTROPY = map(table, range(4))
 VALUE = np.broadcast_to(table(4)[0], (T, B))
 
@@ -101,10 +102,11 @@ def built(system, **changes):
 
 
 def updated(system, **changes):
-    """What the passes of an update are given: a net (that can be told what to descend), settings,
-    the batch, and the functions `turn` and `stop`; and whether the copies followed afterwards."""
+    """What the passes of an update are given: a net (that notes what it is told to descend),
+    settings, the batch, and the functions `turn` and `stop`; and whether the copies followed
+    afterwards."""
     config, recipe = built(system, **changes)
-    found = types.SimpleNamespace(followed=False, recipe=recipe)
+    found = types.SimpleNamespace(followed=False, recipe=recipe, descended={})
 
     def follow():
         found.followed, found.parts = True, LEARNT
@@ -121,25 +123,47 @@ def updated(system, **changes):
         found.batch, found.turn, found.stop = batch, turn, stop
         return types.SimpleNamespace(follow=follow)
 
+    def descend(name, batch):
+        found.descended[name] = batch
+        return found.net
+
+    def replace_in_net(**changes):
+        vars(found.net).update(changes)
+        return found.net
+
     found.net = types.SimpleNamespace(
         parts=BEGUN,
         hyper=Values({n: jnp.asarray(v) for n, v in hypers(config).items()}),
         target=types.SimpleNamespace(actor_critic=speaks(REFERENCE)),
         actor_critic=speaks(NOW),
+        critic=speaks(NOW),
         network=lambda name: types.SimpleNamespace(initial=lambda n: ()),
+        kit=types.SimpleNamespace(recipe=recipe),
+        extra=recipe.extra,
+        frames=jnp.float32(0),
         passes=passes,
-        descend=lambda name, batch: (name, batch),
+        descend=descend,
+        replace=replace_in_net,
     )
-    recipe.update(found.net, batch())
+    found.learnt = recipe.update(found.net, batch())
     return found
+
+
+def turned(found, batch=None):
+    """The minibatch that all losses descend, of the batch or of a part of it."""
+    found.turn(found.net, batch or found.batch)
+    assert list(found.descended) == list(found.recipe.losses)
+    first, *others = found.descended.values()
+    assert all(other is first for other in others)
+    return first
 
 
 def loss_of(system, **changes):
     """Values [T, B] of the loss of all tokens, its reports, and what it saw."""
     found = updated(system, **changes)
-    name, descended = found.turn(found.net, found.batch)
+    descended = turned(found)
     x = descended.transitions
-    values, reports = found.recipe.losses[name].function(found.net, x)
+    values, reports = found.recipe.losses["loss"].function(found.net, x)
     np.testing.assert_array_equal(descended.mask, MASK)
     return np.where(MASK, values, 0), {n: np.where(MASK, v, 0) for n, v in reports.items()}, x
 
@@ -177,7 +201,7 @@ def test_gpg_waits_for_enough_groups_with_a_signal(threshold, waits):
     found = updated(gpg, informative=threshold)
     assert bool(found.waits) == waits
     expected = BEGUN if waits else LEARNT
-    np.testing.assert_array_equal(found.parts["weight"], expected["weight"])
+    np.testing.assert_array_equal(found.parts["actor_critic"], expected["actor_critic"])
 
 
 @pytest.mark.slow
@@ -190,6 +214,52 @@ def test_a_critic_judges_tokens_of_all_answers_together():
     advantage = (RETURNS - VALUE)[MASK]
     advantage = (advantage - advantage.mean()) / advantage.std()
     np.testing.assert_allclose(np.asarray(x.advantage)[MASK], advantage, rtol=1e-4, atol=1e-5)
+
+
+def on_a_scale(returns, clip):
+    return np.clip((returns - returns.mean()) / returns.std(), -clip, clip)
+
+
+@pytest.mark.parametrize("clip", [10.0, 1.0])
+def test_ppo_max_judges_returns_on_a_known_scale(clip):
+    """That of all returns so far: of one batch its own, later of both. Its own values are kept."""
+    changes = {"gae_lambda": 1.0, "kl.weight": 0.3, "score_clip": clip}
+    found = updated(ppo_max, **changes)
+    x = found.batch.transitions
+    to_go = np.where(MASK, on_a_scale(RETURNS, clip) - COST, 0)
+    np.testing.assert_allclose(np.where(MASK, x.target, 0), to_go, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(x.value, VALUE)
+    np.testing.assert_allclose(x.advantage, x.target - VALUE, rtol=1e-4, atol=1e-5)
+    again = batch()
+    more = dataclasses.replace(again.transitions.timestep, reward=3 * again.transitions.reward)
+    again = dataclasses.replace(
+        again, transitions=dataclasses.replace(again.transitions, next_timestep=more)
+    )
+    found.recipe.update(found.net, again)
+    both = on_a_scale(np.concatenate([RETURNS, 3 * RETURNS]), clip)[B:]
+    x = found.batch.transitions
+    to_go = np.where(MASK, both - COST, 0)
+    np.testing.assert_allclose(np.where(MASK, x.target, 0), to_go, rtol=1e-4, atol=1e-5)
+
+
+def test_the_critic_of_ppo_max_stays_near_its_old_values():
+    found = updated(ppo_max, value_clip=0.1)
+    x = turned(found).transitions
+    loss = found.recipe.losses["critic_loss"]
+    assert loss.parts == ("critic",) and found.recipe.losses["loss"].parts == ("actor_critic",)
+    moved = VALUE + np.linspace(-0.3, 0.3, B, dtype=np.float32)
+    spoken = lambda timestep, memory, method: (None, jnp.asarray(moved), ())
+    found.net.critic = spoken
+    near, target = np.clip(moved, VALUE - 0.1, VALUE + 0.1), np.asarray(x.target)
+    expected = np.maximum(np.square(moved - target), np.square(near - target)) / 2
+    np.testing.assert_allclose(loss.function(found.net, x), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("steps", "stays"), [(0.0, False), (1.0, True)])
+def test_at_first_the_critic_of_ppo_max_learns_alone(steps, stays):
+    found = updated(ppo_max, critic_steps=steps)
+    expected = BEGUN if stays else LEARNT
+    np.testing.assert_array_equal(found.parts["actor_critic"], expected["actor_critic"])
 
 
 def test_a_divergence_in_the_reward_is_judged_with_it():
@@ -238,6 +308,7 @@ LOSSES = {
     grpo: lambda a: surrogate(a, 0.2) + 0.3 * k3(NOW, REFERENCE),
     pass_at_k: lambda a: surrogate(a, 0.2, 0.28) + 0.3 * k3(NOW, REFERENCE),
     token_ppo: lambda a: surrogate(a, 0.2) + 0.5 * np.square(VALUE - RETURNS + COST) / 2,
+    ppo_max: lambda a: surrogate(a, 0.2),
     rpg: lambda a: -RATIO * a + 0.3 * (RATIO * LOG_RATIO - RATIO + np.exp(REFERENCE - ACTED)),
     rpg_clipped: lambda a: surrogate(a - 0.3 * LOG_RATIO, 0.2, 0.28),
 }
@@ -303,7 +374,7 @@ PAPERS |= {token_reinforce: "constant"}
 @pytest.mark.parametrize("system", SYSTEMS, ids=lambda s: s.name)
 def test_what_counts_alike_in_its_paper(system):
     found = updated(system)
-    _, descended = found.turn(found.net, found.batch)
+    descended = turned(found)
     expected = token_weights(jnp.asarray(MASK), PAPERS[system])
     np.testing.assert_array_equal(descended.weight, expected)
 
@@ -313,7 +384,7 @@ def test_the_average_is_that_of_a_minibatch():
     found = updated(grpo, average="sequence")
     whole = found.batch
     x, mask = jax.tree.map(lambda x: x[:, :3], (whole.transitions, whole.mask))
-    _, descended = found.turn(found.net, dataclasses.replace(whole, transitions=x, mask=mask))
+    descended = turned(found, dataclasses.replace(whole, transitions=x, mask=mask))
     np.testing.assert_array_equal(descended.weight, token_weights(mask, "sequence"))
     assert not np.allclose(descended.weight, token_weights(whole.mask, "sequence")[:, :3])
 
@@ -391,13 +462,33 @@ def same(a, b):
 
 @named
 def test_any_method_goes_on_from_a_warm_up(system):
-    def shapes(system):
+    def begun(system):
         config, _ = built(system, transformer=1)
         agent = system.agent(ENV, config)
-        state = jax.eval_shape(agent.init, jax.random.key(0), agent.hyper)
-        return without_hyper(state)
+        return agent, jax.eval_shape(agent.init, jax.random.key(0), agent.hyper)
 
-    assert shapes(system) == shapes(token_supervised)
+    agent, state = begun(system)
+    adopted = jax.eval_shape(agent.adopt, state, begun(token_supervised)[1])
+    assert without_hyper(adopted) == without_hyper(state)
+
+
+@pytest.mark.slow
+def test_the_critic_of_ppo_max_begins_as_the_cloned_policy():
+    """Its own is kept where it goes on from itself. A policy of other weights is refused by a
+    sentence."""
+    config, _ = built(ppo_max, transformer=1)
+    algorithm = ppo_max(ENV, config)
+    state = start(algorithm, random.key(0)).state
+    adopt = algorithm.agent.adopt
+    parts = take_over(state, adopt(state.agent, cloned()[1])).agent.parts
+    policy = cloned()[1].parts["actor_critic"].params
+    assert same(parts["critic"].params, policy) and same(parts["actor_critic"].params, policy)
+    pairs = zip(*(jax.tree.leaves(part.params) for part in parts.values()), strict=True)
+    assert all(a is not b for a, b in pairs)  # one buffer cannot be given away twice
+    assert same(parts["critic"].optimizer, state.agent.parts["critic"].optimizer)
+    assert adopt(state.agent, state.agent) is state.agent
+    with pytest.raises(UserError, match="other parts"):
+        take_over(state, adopt(state.agent, {"params": jnp.zeros(2)}))
 
 
 @pytest.mark.slow
