@@ -152,8 +152,9 @@ CHECK = Claim(
     tuning_seeds=6,
     minutes=4.0,
     notes="Risk is exact, from backward induction over steps and thresholds. The best is -2.1, "
-    "that of the policy with the best mean -0.2, and that of one that draws gambles and thresholds at "
-    "random 4.2. Of the side that learns the mean it is taken with the best thresholds.",
+    "that of the policy with the best mean -0.2, and that of one that draws gambles and "
+    "thresholds at random 4.2. Of the side that learns the mean it is taken with the best "
+    "thresholds.",
     mutations=(
         Mutation(
             "costs above the threshold do not count",

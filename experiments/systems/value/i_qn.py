@@ -46,8 +46,9 @@ CHECK = Claim(
     tuning_seeds=4,
     minutes=14.0,
     notes="Environment steps, gradient steps and the period of the window, 1,000 updates, are "
-    "those of DQN; i-QN has five times its parameters, as in the paper. That the K networks are K steps "
-    "of value iteration, and that one network is DQN to the last bit, is tested beside the agent.",
+    "those of DQN; i-QN has five times its parameters, as in the paper. That the K networks are "
+    "K steps of value iteration, and that one network is DQN to the last bit, is tested "
+    "beside the agent.",
     mutations=(
         Mutation(
             "targets stay where the window began",
