@@ -26,9 +26,9 @@ FORMS = ("slices", "direct")
 WIDTH = 16
 
 
-def looped(form: str, gradient: bool, repeats: int):
-    """A function of weights and images that runs the convolution `repeats` times; each round's
-    weights come from the round before, so that none is left out."""
+def looped(form: str, gradient: bool):
+    """A function of weights and images [repeats, batch, ...] that runs the convolution on one batch
+    after the other; each round's weights come from the round before, so that none is left out."""
     conv = Conv(WIDTH, form)
 
     def loss(weights, images):
@@ -36,12 +36,12 @@ def looped(form: str, gradient: bool, repeats: int):
         return jnp.square(outputs).mean()
 
     def run(weights, images):
-        def step(weights, _):
+        def step(weights, images):
             value = (jax.grad(loss) if gradient else loss)(weights, images)
             change = value if gradient else jax.tree.map(lambda w: value, weights)
             return jax.tree.map(lambda w, c: w - 1e-6 * c, weights, change), None
 
-        return jax.lax.scan(step, weights, None, repeats)[0]
+        return jax.lax.scan(step, weights, images)[0]
 
     return run
 
@@ -61,9 +61,9 @@ def main() -> None:
         (b, c, g) for g in (False, True) for b in arguments.batches for c in arguments.channels
     ]
     for batch, channels, gradient in sizes:
-        images = jax.random.uniform(jax.random.key(0), (batch, 10, 10, channels))
-        arrays = {"weights": Conv(WIDTH).init(jax.random.key(1), images), "images": images}
-        runs = {f: compiled(looped(f, gradient, arguments.repeats), arrays)[0] for f in FORMS}
+        images = jax.random.uniform(jax.random.key(0), (arguments.repeats, batch, 10, 10, channels))
+        arrays = {"weights": Conv(WIDTH).init(jax.random.key(1), images[0]), "images": images}
+        runs = {f: compiled(looped(f, gradient), arrays)[0] for f in FORMS}
         times = [{f: run_time(runs[f], 0.1) for f in FORMS} for _ in range(arguments.rounds)]
         ms = {f: 1e3 * statistics.median(t[f] for t in times) / arguments.repeats for f in FORMS}
         quotients = [t["direct"] / t["slices"] for t in times]

@@ -63,12 +63,16 @@ class MLP(nn.Module):
         return x if self.normalization is None else self.normalization()(x, train)
 
 
+BLOCK = 32  # images whose slices a CPU's cache holds
+
+
 class Conv(nn.Module):
     """A 3 x 3 convolution, stride 1, no padding: [N, H, W, C] -> [N, H - 2, W - 2, width].
 
     As one matrix product of nine slices side by side ("slices"), or as XLA's own ("direct"); "auto"
     is what suits the device. On a CPU that is "slices", since in a loop, as training is one, the
-    gradients of "direct" are several times slower (experiments/bench/convolution.py).
+    gradients of "direct" are several times slower; of many images they are made, and for gradients
+    made again, in blocks that fit the cache (experiments/bench/convolution.py).
     """
 
     width: int
@@ -84,10 +88,17 @@ class Conv(nn.Module):
             return (
                 jax.lax.conv_general_dilated(x, kernel, (1, 1), "VALID", None, None, order) + bias
             )
-        parts = [x[:, i : i + height, j : j + width] for i in range(3) for j in range(3)]
-        rows = jnp.concatenate(parts, -1).reshape(-1, 9 * x.shape[-1])
-        y = matmul(rows, kernel.reshape(-1, self.width)) + bias
-        return y.reshape(-1, height, width, self.width)
+
+        def product(x):
+            parts = [x[:, i : i + height, j : j + width] for i in range(3) for j in range(3)]
+            rows = jnp.concatenate(parts, -1).reshape(-1, 9 * x.shape[-1])
+            y = matmul(rows, kernel.reshape(-1, self.width)) + bias
+            return y.reshape(-1, height, width, self.width)
+
+        if len(x) <= 8 * BLOCK or len(x) % BLOCK:
+            return product(x)
+        y = jax.lax.map(jax.checkpoint(product), x.reshape(-1, BLOCK, *x.shape[1:]))
+        return y.reshape(-1, *y.shape[2:])
 
 
 class Convolution(nn.Module):

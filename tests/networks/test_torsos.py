@@ -3,13 +3,15 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from jaxrl.core import random
-from jaxrl.networks.torsos import Convolution
+from jaxrl.networks.torsos import BLOCK, Convolution
 
 
-def test_both_forms_of_a_convolution_agree_and_the_first_is_what_it_says():
-    x = jax.random.uniform(random.key(0), (2, 3, 6, 5, 4)) < 0.3  # [T, B, H, W, C]
+@pytest.mark.parametrize("batch", [3, 5 * BLOCK])  # images at once; in blocks
+def test_both_forms_of_a_convolution_agree_and_the_first_is_what_it_says(batch):
+    x = jax.random.uniform(random.key(0), (2, batch, 6, 5, 4)) < 0.3  # [T, B, H, W, C]
     of = lambda form: Convolution((3, 2), "tanh", form=form)
     params = of("direct").init(random.key(1), x)
     params = jax.tree.map(lambda p: p + 0.1, params)  # biases too
@@ -28,4 +30,4 @@ def test_both_forms_of_a_convolution_agree_and_the_first_is_what_it_says():
         p = params["params"][name]
         windows = np.lib.stride_tricks.sliding_window_view(y, (3, 3), (2, 3))
         y = np.tanh(np.einsum("tbhwcij,ijcf->tbhwf", windows, p["kernel"]) + p["bias"])
-    close(direct[0], y.reshape(2, 3, -1))
+    close(direct[0], y.reshape(2, batch, -1))
