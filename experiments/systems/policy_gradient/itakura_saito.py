@@ -141,7 +141,7 @@ CHECK = Claim(
         better("Itakura-Saito", "softplus", 0.25, "poor"),
     ),
     measure=measured,
-    seeds=24,
+    seeds=72,
     tuning_seeds=16,
     minutes=6.0,
     notes="The error is the root of the mean squared error of all action values, of which exact "

@@ -24,7 +24,7 @@ CHECK = Claim(
         "An implicit quantile network that tells PPO's critic how returns are distributed makes "
         "PPO generally better on Atari.",
     ),
-    claim="A critic that is told the quantiles of the return makes PPO learn better.",
+    claim="A critic that is told the quantiles of the return makes PPO learn better, in each world.",
     left_out="Atari; how many quantiles, how often and in which form they are best told; a replay "
     "for the quantile network.",
     parts=(
@@ -49,7 +49,10 @@ CHECK = Claim(
         ),
         "PPO": Side(ppo, PPO, GRID),
     },
-    clauses=(better("PG-Rainbow", "PPO", 0.02),),
+    clauses=(
+        better("PG-Rainbow", "PPO", 10.0, "cartpole"),
+        better("PG-Rainbow", "PPO", 0.015, "frozen_lake"),
+    ),
     seeds=32,
     tuning_seeds=6,
     minutes=12.0,
