@@ -24,7 +24,7 @@ CHECK = Claim(
         "An implicit quantile network that tells PPO's critic how returns are distributed makes "
         "PPO generally better on Atari.",
     ),
-    claim="A critic that is told the quantiles of the return makes PPO learn better, in each world.",
+    claim="A critic that is told the quantiles of the return makes PPO learn better in each world.",
     left_out="Atari; how many quantiles, how often and in which form they are best told; a replay "
     "for the quantile network.",
     parts=(
@@ -55,9 +55,13 @@ CHECK = Claim(
     ),
     seeds=32,
     tuning_seeds=6,
-    minutes=12.0,
+    minutes=20.0,
     notes="Environment steps and the passes of policy and critic are the same; PG-Rainbow has as "
     "many gradient steps more, of its quantile network.",
+    diagnosis="In CartPole, where returns of a policy hardly vary, PPO takes three times the step "
+    "size and is ahead, 411 beside 312, perhaps since quantiles that are still learnt are inputs "
+    "that move. In the slippery lake, where they do vary, PG-Rainbow is 0.05 ahead, which 32 seeds "
+    "do not tell from chance.",
     mutations=(
         Mutation(
             "the critic is told quantiles of 0, whatever returns are",

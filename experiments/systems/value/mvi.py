@@ -47,10 +47,12 @@ CHECK = Claim(
     clauses=(better("MVI(2)", "MVI(1)", 0.02),),
     seeds=112,
     tuning_seeds=6,
-    minutes=15.0,
+    minutes=16.0,
     notes="The temperature is tuned with the step size, on each side by itself, since it means "
     "something else at another index. MVI(2) adds the action's advantage to the reward, as the "
     "paper's experiments do, MVI(1) the logarithm of its probability.",
+    diagnosis="At temperatures of their own both learn alike: 178 and 175 in CartPole, 3.40 and "
+    "3.36 in Breakout, 112 seeds each.",
     mutations=(
         Mutation(
             "the advantage of the action has the wrong sign",
