@@ -251,10 +251,12 @@ def _taking_over(
     """take(old, new): the state `new` of the session's algorithm with what the agent of `old` hands
     over in it, but for its hyper-parameters."""
 
+    agent = session.algorithm.agent
+
     def take(old, new):
-        if not hasattr(old, "agent") or not hasattr(new, "agent"):
+        if agent is None or not hasattr(old, "agent"):
             raise UserError("Only algorithms that are an agent with a source can be warm-started.")
-        adopted = session.algorithm.agent.adopt(new.agent, hand_over(old.agent))
+        adopted = agent.adopt(new.agent, hand_over(old.agent))
         return take_over(new, adopted, f"The agent in {what}")
 
     return take
