@@ -71,7 +71,8 @@ def learn(agent: Agent, source: Source, updates: int = 1) -> Algorithm:
             batch = source.sample(source_state, fresh, sample_key)
             agent_state, info = agent.update(agent_state, batch, key)
             source_state = source.feedback(source_state, batch, info.feedback)
-            return (agent_state, source_state), {k: m.mean(v) for k, v in info.metrics.items()}
+            reports = {k: v if m.is_metric(v) else m.mean(v) for k, v in info.metrics.items()}
+            return (agent_state, source_state), reports
 
         (agent_state, source_state), reports = _repeat(
             update, (state.agent, source_state), update_key, updates

@@ -1,4 +1,4 @@
-"""Parts of a program that XLA must not compute more than once."""
+"""Parts of a program that XLA must not compute more than once, or not at all."""
 
 from __future__ import annotations
 
@@ -42,6 +42,26 @@ def staged(always: Array, function: Callable[..., Tree], *arguments: Any) -> Tre
     for place, generator in generators.items():
         leaves[place] = jax.random.wrap_key_data(leaves[place], impl=generator)
     return treedef.unflatten(leaves)
+
+
+def where_due(due: Array, function: Callable[[], Tree], otherwise: Tree) -> Tree:
+    """`function()` where `due` (bool scalar), else `otherwise`, a tree of the same shapes.
+
+    Under `vmap` nothing is computed unless a member is due: a branch that each of them chose would
+    be a select, of both.
+    """
+    chosen = lambda: trees.where(due, function(), otherwise)
+    return jax.lax.cond(_of_any(due), chosen, lambda: otherwise)
+
+
+@jax.custom_batching.custom_vmap
+def _of_any(due: Array) -> Array:
+    return due
+
+
+@_of_any.def_vmap
+def _of_some(size, batched, due):
+    return _of_any(due.any()), False
 
 
 @jax.custom_batching.custom_vmap

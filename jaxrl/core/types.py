@@ -142,13 +142,14 @@ class Batch:
 
 @struct
 class Info:
-    """What an update reports: `metrics` (name -> scalar) and feedback for the source.
+    """What an update reports: `metrics` (name -> scalar, or a `jaxrl.core.metrics.Mean` of what not
+    every update has) and feedback for the source.
 
     All metrics are finite in a healthy run. An update that made the weights infinite must say so by
     one that is not, such as their norm: `learn` undoes it and freezes the agent.
     """
 
-    metrics: dict[str, Array]
+    metrics: dict[str, Any]
     feedback: Tree = None  # e.g. new priorities, shaped as `Batch.index`
 
 

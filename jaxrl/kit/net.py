@@ -17,9 +17,11 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
+from jaxrl.core import metrics as m
 from jaxrl.core import trees
 from jaxrl.core.errors import UserError, unknown
 from jaxrl.core.settings import Values
+from jaxrl.core.staging import where_due
 from jaxrl.core.types import Array, Batch, Key, Tree
 from jaxrl.kit import minibatches
 from jaxrl.kit.descent import Descent, Trained, descend, each, follow
@@ -69,7 +71,7 @@ class Net:
     updates: Array  # made before this one, int32
     frames: Array  # float32: environment steps at the last update
     seed: Callable[[], Key]
-    metrics: dict[str, Array] = dataclasses.field(default_factory=dict)
+    metrics: dict[str, Array | m.Mean] = dataclasses.field(default_factory=dict)
     feedback: Tree = None
     aside: dict[str, Tree] = dataclasses.field(default_factory=dict)
     rows: tuple[int, int] = (0, 0)  # the axis of a batch that is cut into chunks, and their size
@@ -101,7 +103,8 @@ class Net:
         """The network of a part, for parameters of one's own, such as those of one member."""
         return self.kit.recipe.parts[name].network
 
-    def report(self, **metrics: Array) -> Net:
+    def report(self, **metrics: Array | m.Mean) -> Net:
+        """What the log shows of this update: scalars, or means that may be of nothing."""
         return self.replace(metrics=self.metrics | metrics)
 
     def feed(self, priority: Tree) -> Net:
@@ -115,9 +118,30 @@ class Net:
         return self.kit.descents[part].learning_rate(self.hyper, self.frames)
 
     def descend(self, name: str, batch: Batch, every: int = 1) -> Net:
-        """One gradient step of a loss's parts, in every `every`-th update."""
+        """One gradient step of a loss's parts, in every `every`-th update. In the others nothing is
+        computed nor reported, and what is laid aside is zeros."""
         if name not in self.kit.recipe.losses:
             raise unknown("loss", name, self.kit.recipe.losses)
+        step = lambda: self._step(name, batch)
+        if every == 1:
+            new, metrics, priority, aside = step()
+        else:
+            _, *shapes = jax.eval_shape(step)
+            due = (self.updates + 1) % every == 0
+            old = {part: self.parts[part] for part in self.kit.recipe.losses[name].parts}
+            taken = where_due(due, step, (old, *trees.zeros(shapes)))
+            new, metrics, priority, aside = taken
+            metrics = {n: m.mean(value, due) for n, value in metrics.items()}
+            if priority is not None:
+                raise UserError(f"The loss '{name}' has no priority in updates that leave it out.")
+        net = self.replace(parts=self.parts | new).report(**metrics)
+        net = net if aside is None else net.replace(aside=self.aside | {name: aside})
+        return net if priority is None else net.feed(priority)
+
+    def _step(
+        self, name: str, batch: Batch
+    ) -> tuple[dict[str, Trained], dict[str, Array], Tree, Tree]:
+        """A loss's parts after one gradient step, metrics, priority and what is laid aside."""
         loss = self.kit.recipe.losses[name]
         mask, weight = _normalized(batch.mask, batch.weight)
         axis, chunk = self.rows
@@ -141,10 +165,8 @@ class Net:
         for part in loss.parts:
             if held := state_of(self.parts[part].params) | (state or {}).get(part, {}):
                 new[part] = dataclasses.replace(new[part], params={**new[part].params, **held})
-        net = self.replace(parts=self._every(every, new, self.parts))
-        net = net.report(**means, **{f"{n}_grad_norm": norm for n, norm in norms.items()})
-        net = net if aside is None else net.replace(aside=self.aside | {name: aside})
-        return net if priority is None else net.feed(priority)
+        metrics = means | {f"{n}_grad_norm": norm for n, norm in norms.items()}
+        return {n: new[n] for n in loss.parts}, metrics, priority, aside
 
     def follow(self, *names: str, every: int | None = None) -> Net:
         """The copies of some parts, or of all, move towards them in every `every`-th update: as
@@ -237,10 +259,9 @@ class Net:
             step, (begun.parts, self.extra, jnp.bool_(False)), (jnp.arange(count), items)
         )
         net = self.replace(parts=begun._whole(parts), extra=extra)
-        return net.report(**{name: values.mean() for name, values in reports.items()}), stopped
+        return net.report(**{name: _mean(values) for name, values in reports.items()}), stopped
 
     def _every(self, period: int, new: Tree, old: Tree) -> Tree:
-        # A select, since under vmap a branch would be computed anyway.
         return new if period == 1 else trees.where((self.updates + 1) % period == 0, new, old)
 
     def _flat(self) -> Net:
@@ -296,6 +317,11 @@ def _means(rows: Mapping[str, Array], mask: Array | None, weight: Array | None) 
         name: x.mean() if share is None else jnp.where(share == 0, 0.0, share * x).mean()
         for (name, x), share in zip(rows.items(), shares, strict=True)
     }
+
+
+def _mean(values: Array | m.Mean) -> Array | m.Mean:
+    """Of what some turns reported, [turns]."""
+    return m.reduce({"": values})[""] if isinstance(values, m.Mean) else values.mean()
 
 
 def _reshaped(part: Trained, shape: Callable[[Tree], Tree]) -> Trained:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.core import random
-from jaxrl.core.staging import staged
+from jaxrl.core.staging import staged, where_due
 
 
 def _function(x, key):
@@ -50,3 +50,21 @@ def test_gradients_pass_through_a_stage():
 
     slope = jax.jit(jax.grad(loss))(0.7, jnp.int32(0))
     np.testing.assert_allclose(slope, np.sin(0.7) + 0.7 * np.cos(0.7), rtol=1e-6)
+
+
+def test_what_is_due_is_computed_for_those_that_are():
+    def step(due, x):
+        return where_due(due, lambda: {"y": jnp.sin(x)}, {"y": x})
+
+    x = jnp.arange(3.0)
+    for due in ([False] * 3, [False, True, False], [True] * 3):
+        y = jax.vmap(step)(jnp.array(due), x)["y"]
+        np.testing.assert_allclose(y, np.where(due, np.sin(x), x), rtol=1e-6)
+        # Seeds of points, as a sweep has them.
+        nested = jax.vmap(jax.vmap(step))(jnp.array([due, due]), jnp.stack([x, x]))["y"]
+        np.testing.assert_allclose(nested, [y, y], rtol=1e-6)
+        np.testing.assert_allclose(
+            [step(jnp.bool_(d), v)["y"] for d, v in zip(due, x, strict=True)], y
+        )
+    program = jax.jit(jax.vmap(step)).lower(jnp.array([True] * 3), x).compile()
+    assert " conditional(" in program.as_text()

@@ -154,7 +154,37 @@ def test_a_delayed_loss_leaves_its_parts_alone():
     state, info = updated(agent, batch([1.0]))
     np.testing.assert_allclose(weights(state), 0.0)
     np.testing.assert_allclose(info.metrics["a_norm"], 0.0)  # of what was kept
-    np.testing.assert_allclose(weights(updated(agent, batch([1.0]), times=2)[0]), 0.5)
+    assert info.metrics["loss"].weight == 0  # nothing was computed
+    state, info = updated(agent, batch([1.0]), times=2)
+    np.testing.assert_allclose(weights(state), 0.5)
+    np.testing.assert_allclose(info.metrics["loss"].value(), 0.5)
+    np.testing.assert_allclose(info.metrics["a_grad_norm"].value(), 1.0)
+
+
+def test_members_that_are_not_due_are_left_alone_and_one_branch_serves_all():
+    def update(net, data):
+        return net.descend("loss", data, every=2)
+
+    agent = made(update=update)
+    early = agent.init(random.key(0), agent.hyper)
+    both = jax.tree.map(lambda x: jnp.stack([x, x]), early)
+    both = dataclasses.replace(both, updates=jnp.int32([0, 1]))
+    step = jax.jit(jax.vmap(lambda state: agent.update(state, batch([1.0]), random.key(1))))
+    program = step.lower(both).compile()
+    assert " conditional(" in program.as_text()
+    state, info = program(both)
+    np.testing.assert_allclose(weights(state), [[0.0], [0.5]])
+    np.testing.assert_array_equal(info.metrics["loss"].weight, [0.0, 1.0])
+
+
+def test_a_delayed_loss_has_no_priority():
+    loss = lambda net, x: (square(net, x), {"priority": x.reward})
+    agent = made(
+        losses={"loss": Loss(loss, ("a",))},
+        update=lambda net, data: net.descend("loss", data, every=2),
+    )
+    with pytest.raises(UserError, match="no priority in updates that leave it out"):
+        updated(agent, batch([1.0]))
 
 
 def test_parts_of_one_optimizer_are_bounded_together_and_of_two_apart():
@@ -374,7 +404,7 @@ def test_state_of_a_part_moves_with_it_and_is_no_parameter():
     before = updated(agent, batch([4.0, 8.0]))[0].parts["a"].params
     state, info = updated(agent, batch([4.0, 8.0]), times=2)
     after = state.parts["a"].params
-    np.testing.assert_allclose(info.metrics["a_grad_norm"], 0.5 * 6.0)  # of `w` alone
+    np.testing.assert_allclose(info.metrics["a_grad_norm"].value(), 0.5 * 6.0)  # of `w` alone
     np.testing.assert_allclose(before["batch_stats"]["mean"], 2.0)
     np.testing.assert_allclose(after["batch_stats"]["mean"], 0.5 * (2.0 + 6.0))
     np.testing.assert_allclose(after["params"]["w"], 1.0 - 0.5 * (0.5 * 6.0 + 0.1), rtol=1e-6)
