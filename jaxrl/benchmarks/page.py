@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from jaxrl.benchmarks.suite import Suite
+from jaxrl.benchmarks.suite import Suite, runs
 from jaxrl.evaluation.plots import learning_curves
 from jaxrl.evaluation.statistics import final_scores, interquartile_interval
-from jaxrl.runtime import run_folder
+from jaxrl.runtime import configuration, log, run_folder
 
 Record = dict[str, Any]
+
+OLD = "†"
 
 
 def curve(found: Record) -> np.ndarray:
@@ -26,11 +28,33 @@ def finals(found: Record) -> np.ndarray:
     return final_scores(curve(found))
 
 
+def outdated(suite: Suite, records: Sequence[Record]) -> set[tuple[str, str]]:
+    """Agents and worlds whose record is of other settings than the suite has now. A setting that
+    only one of the two knows (the code has changed since) is no difference."""
+    now = {(run.agent, run.world): configuration.to_dict(run.config) for run in runs(suite)}
+    found = set()
+    for x in records:
+        place = x["agent"], x["world"]
+        new, old = _settings(log.jsonable(now.get(place, {}))), _settings(x["config"])
+        if any(new[name] != old[name] for name in new.keys() & old.keys()):
+            found.add(place)
+    return found
+
+
+def _settings(config: Any, prefix: str = "") -> dict[str, Any]:
+    """Dotted name -> value."""
+    if not isinstance(config, dict):
+        return {prefix: config}
+    found = (_settings(value, f"{prefix}.{name}") for name, value in config.items())
+    return {name: value for part in found for name, value in part.items()}
+
+
 def write(suite: Suite, records: Sequence[Record], folder: Path) -> None:
     """The suite's page in `folder`, and a picture of each world's learning curves beside it."""
     known = {(x["agent"], x["world"]): x for x in records}
     if not known:
         return
+    old = outdated(suite, records)
     lines = [
         "<!-- Written by `jaxrl benchmark` from the records; do not edit. -->",
         "",
@@ -50,10 +74,12 @@ def write(suite: Suite, records: Sequence[Record], folder: Path) -> None:
     for agent in suite.agents:
         mine = {world: x for (who, world), x in known.items() if who == agent}
         if mine:
-            lines.append(row(suite, agent, mine))
+            lines.append(row(suite, agent, mine, {world for who, world in old if who == agent}))
     for one in suite.published:
         cells = [f"{one.returns[w]:g}" if w in one.returns else "" for w in suite.worlds]
         lines.append(f"| *{one.who}* | {one.steps:,} | | " + " | ".join(cells) + " | |")
+    if old:
+        lines += ["", f"{OLD} Of settings that the suite no longer has; to be trained again."]
     for world in suite.worlds:
         curves = {
             agent: (x["steps"], curve(x)) for (agent, place), x in known.items() if place == world
@@ -90,17 +116,19 @@ def behaviour(suite: Suite, world: str, found: Sequence[Record]) -> list[str]:
     return lines
 
 
-def row(suite: Suite, agent: str, mine: dict[str, Record]) -> str:
-    """A line of the table: one world each, and all of them on their common scale."""
+def row(suite: Suite, agent: str, mine: dict[str, Record], old: Set[str]) -> str:
+    """A line of the table: one world each, and all of them on their common scale. `old` are the
+    worlds whose settings are no longer the suite's: they are marked, and not pooled."""
     cells, scores = [], []
     for world, place in suite.worlds.items():
         if world not in mine:
             cells.append("")
             continue
         values = finals(mine[world])
-        cells.append(estimate(values, "{:.3g}"))
-        scores.append((values - place.low) / (place.high - place.low))
-    first = next(iter(mine.values()))
+        cells.append(estimate(values, "{:.3g}") + (f" {OLD}" if world in old else ""))
+        if world not in old:
+            scores.append((values - place.low) / (place.high - place.low))
+    first = next((x for world, x in mine.items() if world not in old), next(iter(mine.values())))
     whole = len(scores) == len(suite.worlds) and len({len(x) for x in scores}) == 1
     together = estimate(np.stack(scores, -1), "{:.2f}") if whole and len(scores) > 1 else ""
     steps, seeds = first["config"]["steps"], first["config"]["seeds"]

@@ -9,7 +9,7 @@ a world is a run folder in `runs/benchmarks/<suite>`: what is finished is not tr
 was interrupted goes on. Every finished run is a record in `docs/benchmarks/<suite>.json` (or
 another folder, by --out), from which the page `<suite>.md` and the pictures beside it are written.
 
---missing: only what has no record yet, wherever it was trained.
+--missing: only what has no record of these settings yet, wherever it was trained.
 --plan: what it would take, and nothing else. --pages: write the page anew, and train nothing.
 --seeds: other than the suite says; such a run has a folder of its own, and is not recorded.
 """
@@ -39,7 +39,8 @@ def main(argv: Sequence[str]) -> int:
     suite, out = read(options.suite), options.out
     chosen = runs(suite, options.agents, options.worlds, options.seeds)
     if options.missing:
-        recorded = set(map(place, records(suite, out)))
+        outdated = page.outdated(suite, records(suite, out))
+        recorded = set(map(place, records(suite, out))) - outdated
         chosen = [run for run in chosen if (run.agent, run.world) not in recorded]
     if not options.pages:
         print(plan(chosen), flush=True)
@@ -47,7 +48,9 @@ def main(argv: Sequence[str]) -> int:
             return 0
         for run in chosen:
             code = git.commit(Path(jaxrl.__file__).parents[1])
-            known = finished(run) and (run.agent, run.world) in map(place, records(suite, out))
+            old = records(suite, out)
+            recorded = set(map(place, old)) - page.outdated(suite, old)
+            known = finished(run) and (run.agent, run.world) in recorded
             train(run)
             if not options.seeds and not known:  # what is known keeps its commit and its date
                 record(suite, run, code, out)

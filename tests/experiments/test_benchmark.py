@@ -99,6 +99,12 @@ def test_runs_make_records_and_a_page_and_are_not_run_twice(suite, tmp_path, cap
     assert json.loads(records.read_text())[1]["commit"] == "of then"  # not of now
     path = tmp_path / "two.yaml"
     path.write_text(path.read_text().replace("batch_size: 4", "batch_size: 8"))
+    capsys.readouterr()
+    benchmark.main([suite, "--plan", "--missing"])
+    assert capsys.readouterr().out.split()[:2] == ["DQN", "catch"]  # its settings are others now
+    benchmark.main([suite, "--pages"])
+    page = (tmp_path / "docs" / "benchmarks" / "two.md").read_text()
+    assert [line[:5] for line in page.splitlines() if "†" in line] == ["| DQN", "† Of "]
     with pytest.raises(UserError, match="batch_size is 8 here and 4"):
         benchmark.main([suite, "--agents", "DQN"])
 
