@@ -82,7 +82,9 @@ def write(suite: Suite, records: Sequence[Record], folder: Path) -> None:
         lines += ["", f"{OLD} Of settings that the suite no longer has; to be trained again."]
     for world in suite.worlds:
         curves = {
-            agent: (x["steps"], curve(x)) for (agent, place), x in known.items() if place == world
+            f"{agent} {OLD}" if (agent, place) in old else agent: (x["steps"], curve(x))
+            for (agent, place), x in known.items()
+            if place == world
         }
         if curves:
             picture = f"{suite.name}-{world}.svg"

@@ -39,18 +39,15 @@ def main(argv: Sequence[str]) -> int:
     suite, out = read(options.suite), options.out
     chosen = runs(suite, options.agents, options.worlds, options.seeds)
     if options.missing:
-        outdated = page.outdated(suite, records(suite, out))
-        recorded = set(map(place, records(suite, out))) - outdated
-        chosen = [run for run in chosen if (run.agent, run.world) not in recorded]
+        known = recorded(suite, out)
+        chosen = [run for run in chosen if (run.agent, run.world) not in known]
     if not options.pages:
         print(plan(chosen), flush=True)
         if options.plan:
             return 0
         for run in chosen:
             code = git.commit(Path(jaxrl.__file__).parents[1])
-            old = records(suite, out)
-            recorded = set(map(place, old)) - page.outdated(suite, old)
-            known = finished(run) and (run.agent, run.world) in recorded
+            known = finished(run) and (run.agent, run.world) in recorded(suite, out)
             train(run)
             if not options.seeds and not known:  # what is known keeps its commit and its date
                 record(suite, run, code, out)
@@ -158,3 +155,9 @@ def draw(run: Run, found: Record, every: int, path: Path) -> None:
 def records(suite: Suite, out: Path) -> list[Record]:
     path = out / f"{suite.name}.json"
     return json.loads(path.read_text()) if path.exists() else []
+
+
+def recorded(suite: Suite, out: Path) -> set[tuple[str, str]]:
+    """Agents and worlds that have a record of the settings that the suite has now."""
+    found = records(suite, out)
+    return set(map(place, found)) - page.outdated(suite, found)

@@ -37,7 +37,8 @@ def staged(always: Array, function: Callable[..., Tree], *arguments: Any) -> Tre
         return treedef.unflatten(leaves)
 
     shapes = jax.eval_shape(data, *arguments)
-    result = jax.lax.cond(_of_all(always), data, lambda *_: trees.zeros(shapes), *arguments)
+    all_of_them = ~_of_any(jnp.logical_not(always))
+    result = jax.lax.cond(all_of_them, data, lambda *_: trees.zeros(shapes), *arguments)
     leaves, treedef = jax.tree.flatten(result)
     for place, generator in generators.items():
         leaves[place] = jax.random.wrap_key_data(leaves[place], impl=generator)
@@ -56,20 +57,10 @@ def where_due(due: Array, function: Callable[[], Tree], otherwise: Tree) -> Tree
 
 @jax.custom_batching.custom_vmap
 def _of_any(due: Array) -> Array:
+    """Whether any member under `vmap` is: one scalar for all of them."""
     return due
 
 
 @_of_any.def_vmap
 def _of_some(size, batched, due):
     return _of_any(due.any()), False
-
-
-@jax.custom_batching.custom_vmap
-def _of_all(always: Array) -> Array:
-    return always
-
-
-@_of_all.def_vmap
-def _of_members(size, batched, always):
-    """One scalar for all members: a branch that each of them chose would be a select, of both."""
-    return _of_all(always.all()), False

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -24,7 +26,7 @@ def _matmul_jvp(primals, tangents):
     """
     (x, w), (dx, dw) = primals, tangents
     along = matmul(dx, w)
-    if not _transposed(x.size // x.shape[-1], *w.shape):
+    if not _transposed(math.prod(x.shape[:-1]), *w.shape):
         return matmul(x, w), along + x @ dw
     # The batch, the last axis before the features, leads: it may be split over devices, and merged
     # behind another axis it would be gathered on each.
