@@ -23,6 +23,7 @@ SPEED_ROWS = {
     "compile_cpu_s": "trace + compile CPU s",
     "trace_part_s": "- build, trace, lower",
     "xla_s": "- XLA",
+    "ready_s": "import, trace and compile s",
     "first_result_s": "first result s",
     "peak_mib": "peak memory MiB",
     "device_peak_mib": "device memory MiB",
@@ -44,6 +45,7 @@ def derive(result: Record) -> Record:
         found["median_cpu_us"] = statistics.median(result["cpu_us_per_step"])
     if "xla_s" in result:
         found["trace_part_s"] = result["compile_s"] - result["xla_s"]
+        found["ready_s"] = result["import_s"] + result["compile_s"]
     return found
 
 

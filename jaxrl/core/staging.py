@@ -36,6 +36,7 @@ def staged(always: Array, function: Callable[..., Tree], *arguments: Any) -> Tre
                 leaves[place] = jax.random.key_data(leaf)
         return treedef.unflatten(leaves)
 
+    data = jax.jit(data, inline=True)  # traced once, for its shapes and as a branch
     shapes = jax.eval_shape(data, *arguments)
     all_of_them = ~_of_any(jnp.logical_not(always))
     result = jax.lax.cond(all_of_them, data, lambda *_: trees.zeros(shapes), *arguments)

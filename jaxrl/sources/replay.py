@@ -114,6 +114,7 @@ def replay(
             held,
         )
 
+    @jax.jit  # traced once, for what fills it before the first update and for the loop
     def collect(state: Ring, policy: Policy, key):
         inner, fresh, metrics = source.collect(state.source, policy, key)
         return write(state, inner, fresh), fresh, metrics

@@ -112,7 +112,7 @@ def rollouts(
     return Source(
         f"rollouts({env.name})",
         init,
-        collect,
+        jax.jit(collect),  # traced once, for its shapes, for what fills a replay, and for the loop
         sample=lambda state, fresh, key: fresh,
         frames=frames,
         num_envs=num_envs,

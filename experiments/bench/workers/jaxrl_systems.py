@@ -11,7 +11,11 @@ import measuring
 def load() -> None:
     import jaxrl.core.random
     import jaxrl.core.train
-    import jaxrl.envs  # noqa: F401
+    import jaxrl.envs
+    import jaxrl.systems.continuous_control.discrete_sac
+    import jaxrl.systems.continuous_control.sac
+    import jaxrl.systems.value.dqn
+    import jaxrl.systems.value.pqn  # noqa: F401
 
 
 def work(arguments: argparse.Namespace) -> measuring.Work:
