@@ -29,7 +29,9 @@ import jaxrl
 from jaxrl.benchmarks import page
 from jaxrl.benchmarks.page import Record
 from jaxrl.benchmarks.suite import Run, Suite, read, runs
+from jaxrl.core.errors import UserError
 from jaxrl.runtime import configuration, git, run_folder
+from jaxrl.runtime.configuration import Experiment
 
 FRAMES, HEIGHT = 8, 120  # of a strip: how many, and in pixels
 
@@ -45,6 +47,8 @@ def main(argv: Sequence[str]) -> int:
         print(plan(chosen), flush=True)
         if options.plan:
             return 0
+        for run in chosen:  # before any of them takes its hour
+            check(run)
         for run in chosen:
             code = git.commit(Path(jaxrl.__file__).parents[1])
             known = finished(run) and (run.agent, run.world) in recorded(suite, out)
@@ -84,21 +88,39 @@ def plan(chosen: Sequence[Run]) -> str:
 
 
 def finished(run: Run) -> bool:
+    """Whether it is trained, as the suite has it now."""
     from jaxrl.runtime import continuing
 
+    try:
+        check(run)
+    except UserError:
+        return False
     return run.folder.exists() and continuing.is_finished(run.folder)
 
 
+def resumed(run: Run) -> Experiment:
+    """The configuration by which the run goes on in its folder."""
+    generator = run_folder.read_config(run.folder).generator
+    return dataclasses.replace(run.config, resume=str(run.folder), generator=generator)
+
+
+def check(run: Run) -> None:
+    """Raises `UserError` where the run's folder is of other settings."""
+    from jaxrl.runtime import continuing
+
+    if not run.folder.exists():
+        return
+    try:
+        continuing.check_unchanged(resumed(run), run.folder)
+    except UserError as error:
+        raise UserError(f"{error} To train anew, move '{run.folder}' away.") from None
+
+
 def train(run: Run) -> None:
-    """Train, or go on with, what is not finished. Raises `UserError` where its folder is of other
-    settings."""
+    """Train, or go on with, what is not finished."""
     from jaxrl.runtime import training
 
-    config = run.config
-    if run.folder.exists():
-        generator = run_folder.read_config(run.folder).generator
-        config = dataclasses.replace(config, resume=str(run.folder), generator=generator)
-    training.train(config)
+    training.train(resumed(run) if run.folder.exists() else run.config)
 
 
 def record(suite: Suite, run: Run, code: str, out: Path) -> None:

@@ -101,12 +101,14 @@ def test_runs_make_records_and_a_page_and_are_not_run_twice(suite, tmp_path, cap
     path.write_text(path.read_text().replace("batch_size: 4", "batch_size: 8"))
     capsys.readouterr()
     benchmark.main([suite, "--plan", "--missing"])
-    assert capsys.readouterr().out.split()[:2] == ["DQN", "catch"]  # its settings are others now
+    line = capsys.readouterr().out.splitlines()[0].split()
+    assert line[:2] == ["DQN", "catch"] and "done" not in line  # its settings are others now
     benchmark.main([suite, "--pages"])
     page = (tmp_path / "docs" / "benchmarks" / "two.md").read_text()
     assert [line[:5] for line in page.splitlines() if "†" in line] == ["| DQN", "† Of "]
-    with pytest.raises(UserError, match="batch_size is 8 here and 4"):
-        benchmark.main([suite, "--agents", "DQN"])
+    with pytest.raises(UserError, match=r"batch_size is 8 here and 4.*DQN-catch' away"):
+        benchmark.main([suite])
+    assert not (tmp_path / "runs/benchmarks/two/PPO-catch").exists()  # said before anything is run
 
 
 @pytest.mark.parametrize(
