@@ -60,7 +60,7 @@ def learn(
 def _learnt(env, warm_up, sides, updates, prompts, parts, keys, hyper):
     def one(key, hyper):
         key, warm_up_key, before_key, after_key = jax.random.split(key, 4)
-        agent = _warmed_up(env, warm_up, parts, prompts, warm_up_key)
+        agent = warmed_up(env, warm_up, parts, prompts, warm_up_key)
         runs = [start(side, jax.random.fold_in(key, i), hyper) for i, side in enumerate(sides)]
         agent = gone_on(runs[0].state.agent, agent)
         policy = sides[0].policy(take_over(runs[0].state, agent))
@@ -83,7 +83,7 @@ def gone_on(agent: Any, before: Any) -> Any:
     return dataclasses.replace(agent, parts=agent.parts | {"actor_critic": new})
 
 
-def _warmed_up(env: Environment, warm_up: Algorithm, parts: int, prompts: int, key: Key) -> Tree:
+def warmed_up(env: Environment, warm_up: Algorithm, parts: int, prompts: int, key: Key) -> Tree:
     """The agent's state as it is when first so many answers are right."""
     key, train_key = jax.random.split(key)
 
