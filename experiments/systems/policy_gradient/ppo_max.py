@@ -123,14 +123,16 @@ class Begun:
 
 
 def measured(trial: Trial, keys: Key, hyper: Mapping[str, Any]) -> Measured:
-    """Of each run pass@1 after its updates (none, of the side "before"), what scores have gained,
+    """Of each run what scores have gained, pass@1 after its updates (none, of the side "before"),
     and the divergence from the policy before, a token, over training."""
     env, warm_up, (side,), updates = pieces(trial)
     prompts, parts = (4, 1) if trial.tiny else (trial.world.episodes, PARTS)
     pairs = jax.vmap(jax.random.split)(keys)
     begun = _begun(env, warm_up, prompts, parts, trial.tiny, pairs[:, 0])
     steps = 0 if trial.name == "before" else updates
-    found = _learnt(env, side, steps, prompts, pairs[:, 1], dict(hyper), begun)
+    found = dict(_learnt(env, side, steps, prompts, pairs[:, 1], dict(hyper), begun))
+    if steps:
+        found["untrained"] = jnp.zeros(len(keys))
     return found | {"env_steps": jnp.full(len(keys), side.frames * updates, jnp.float32)}
 
 
@@ -167,12 +169,12 @@ def _learnt(env, side, updates, prompts, keys, hyper, begun):
         judged = learn(rewarded(side.agent, score), side.source)
         run, row = train(judged, Run(take_over(run.state, agent), run.key, run.step), updates)
         policy = judged.policy(run.state)
-        final = correct_answers(env, policy, after_key, prompts, 16).mean()
+        gain = score(*played(env, policy, after_key, prompts, 4)).mean() - begun.score
         return {
-            "pass@1": final,
-            "untrained": begun.right,
-            "final": final,
-            "gain": score(*played(env, policy, after_key, prompts, 4)).mean() - begun.score,
+            "gain": gain,
+            "final": gain,
+            "pass@1": correct_answers(env, policy, after_key, prompts, 16).mean(),
+            "pass@1 before": begun.right,
             "accuracy": begun.accuracy,
             "divergence": m.values(row)["kl_to_reference"] if updates else jnp.float32(0),
         }
@@ -204,13 +206,13 @@ CHECK = Claim(
         "jaxrl/systems/tokens/token_supervised.py",
         "jaxrl/losses/preferences/reward_models.py",
     ),
-    metric=Metric("pass@1", 0.0, 1.0),
+    metric=Metric("gain", -2.0, 12.0),
     worlds=(
         World(
             "addition",
             120 * 16 * 8 * 7,  # updates, prompts, answers, tokens
-            0.0,
-            1.0,
+            -2.0,
+            12.0,
             params={"digits": 1},
             settings=SIZES | {"prompts": 16, "answers": 8, "epochs": 4},
             episodes=128,
@@ -223,18 +225,21 @@ CHECK = Claim(
         "before": Side(ppo_max, MAX, deviates="Not trained: the policy that all begin as."),
     },
     clauses=(
-        better("PPO-max", "PPO"),
-        not_worse("PPO-max", "before", 0.05),
-        better("PPO-max", "before", 0.5, metric="gain"),
-        better("PPO-max", "PPO-max, free", of_mechanism=True),
+        better("PPO-max", "before", 0.5),
+        not_worse("PPO-max", "before", 0.05, metric="pass@1"),
+        better("PPO-max", "PPO", metric="pass@1"),
+        better("PPO-max", "PPO-max, free", metric="pass@1", of_mechanism=True),
     ),
     seeds=32,
-    minutes=15.0,
+    tuning_seeds=12,
+    minutes=20.0,
     measure=measured,
     notes="Each seed has a warm-up and a reward model of its own, which all sides share. The model "
     "is the policy's network, trained on 2,048 pairs of its answers of which one is right and one "
     "is wrong (others do not count). Step sizes are the same on all sides and not tuned: by what "
-    "is seen in training, scores, the largest is best, since nothing then keeps what is right.",
+    "is seen in training, scores, the largest is best. In a pilot with eight seeds PPO lost right "
+    "answers at 1e-4, 3e-4 and 1e-3, the more the larger. A first design looked at three seeds, "
+    "too few to tell whether 32 would do, and took the warm-up for a side that has to learn.",
     mutations=(
         Mutation(
             "leaving the reference is rewarded",
