@@ -7,7 +7,6 @@ one shard). What a sampler knows of them is its state.
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable
 
 import jax
@@ -71,20 +70,52 @@ UNIFORM = Sampler(
 
 @struct
 class Masses:
-    """Probabilities of items, but for a factor that all share."""
+    """Probabilities of items, but for a factor that all share, and their sums: an item is found by
+    going down from these, of which each level is about the cube root of the rows wide."""
 
     mass: Array  # float32 [rows, columns]: priority ** exponent, 0 where nothing was written
-    row_mass: Array  # float32 [rows]: its sums
+    row_mass: Array  # float32 [groups * width * width]: of each row; 0 beyond the last
+    block_mass: Array  # float32 [groups * width]: of each `width` rows
     largest: Array  # float32: the largest mass that an item was ever given
+
+    @property
+    def width(self) -> int:
+        return _width(self.mass.shape[0])
+
+
+def _width(rows: int) -> int:
+    return round(rows ** (1 / 3))
+
+
+def masses(mass: Array) -> Masses:
+    """Those of items of these masses [rows, columns]."""
+    rows, width = mass.shape[0], _width(mass.shape[0])
+    row_mass = jnp.pad(mass.sum(1), (0, -rows % width**2))
+    return Masses(mass, row_mass, row_mass.reshape(-1, width).sum(1), jnp.float32(1))
+
+
+def _summed(state: Masses, mass: Array, row: Array) -> Masses:
+    """The state of items of other masses in the rows `row` [n], which may come more than once."""
+    row_mass = state.row_mass.at[row].set(mass[row].sum(1))
+    block = row // state.width
+    changed = row_mass.reshape(-1, state.width)[block].sum(1)
+    return Masses(mass, row_mass, state.block_mass.at[block].set(changed), state.largest)
 
 
 def _reached(mass: Array, place: Array) -> tuple[Array, Array]:
-    """Where the running sums of each row of `mass` [n or 1, m] exceed `place` [n], and how far
-    beyond the sum before that the place is. Whatever rounding does, what is reached has mass."""
-    upto = jnp.broadcast_to(jnp.cumsum(mass, 1), (place.shape[0], mass.shape[1]))
-    place = jnp.clip(place, 0, jnp.nextafter(upto[:, -1], jnp.zeros_like(place)))
-    index = (upto <= place[:, None]).sum(1, dtype=jnp.int32)
-    before = jnp.where(index > 0, jnp.take_along_axis(upto, index[:, None] - 1, 1)[:, 0], 0)
+    """The item of each row of `mass` [n or 1, m] that covers `place` [n], and how far beyond the
+    sum of those before it that is. Whatever rounding does, it has mass, if any has."""
+
+    def passed(number, found):  # a plain loop: running sums [n, m] would take 4 times as long
+        upto, index, before = found
+        one = turned[number]
+        here = (one > 0) & (upto <= place)
+        return upto + one, jnp.where(here, number, index), jnp.where(here, upto, before)
+
+    place, turned = jnp.maximum(place, 0), mass.T
+    nothing = jnp.zeros_like(place)
+    start = (nothing, nothing.astype(jnp.int32), nothing)
+    _, index, before = jax.lax.fori_loop(0, mass.shape[1], passed, start, unroll=4)
     return index, place - before
 
 
@@ -111,37 +142,44 @@ def proportional(
     hyper = {name: np.float32(value) for name, value in zip(names, values, strict=True)}
 
     def init(rows, columns):
-        return Masses(jnp.zeros((rows, columns)), jnp.zeros(rows), jnp.float32(1.0))
+        return masses(jnp.zeros((rows, columns)))
 
     def written(state, row, count):
-        columns = state.mass.shape[1]
-        new = jnp.full((count, columns), state.largest)
+        new = jnp.full((count, state.mass.shape[1]), state.largest)
         mass = jax.lax.dynamic_update_slice(state.mass, new, (row, jnp.zeros_like(row)))
-        # As the sum of a row is taken where it is judged, so that both are the same to the bit.
-        row_mass = jax.lax.dynamic_update_slice(state.row_mass, new.sum(1), (row,))
-        return Masses(mass, row_mass, state.largest)
+        return _summed(state, mass, row + jnp.arange(count))
 
     def draw(state, key, n, oldest, rows):
-        size = state.row_mass.shape[0]
-        drawable = (jnp.arange(size) - oldest) % size < rows
-        # Blocks of rows, the rows of a block, the columns of a row: no running sum is long.
-        width = math.isqrt(size - 1) + 1
-        masses = jnp.pad(jnp.where(drawable, state.row_mass, 0.0), (0, -size % width))
-        blocks = masses.reshape(-1, width)
+        size, width = state.mass.shape[0], state.width
+
+        def only(row, mass):
+            """`mass` of rows, or of the blocks that begin there, where they may be drawn."""
+            since = jnp.where(row < oldest, row + size, row) - oldest
+            return jnp.where(since < rows, mass, 0)
+
+        def of_rows(block):
+            row = block[:, None] * width + jnp.arange(width)
+            return only(row, state.row_mass.reshape(-1, width)[block])
+
+        # All rows of a block may be drawn or none, but where the first and the last of them lie.
+        blocks = only(jnp.arange(state.block_mass.size) * width, state.block_mass)
+        ends = jnp.stack([oldest, (oldest + rows - 1) % size]) // width
+        blocks = blocks.at[ends].set(of_rows(ends).sum(1)).reshape(-1, width)
         total = blocks.sum()
         place = (jnp.arange(n) + jax.random.uniform(key, (n,))) / n * total
-        block, place = _reached(blocks.sum(1)[None], place)
-        within, place = _reached(blocks[block], place)
-        row = block * width + within
+        group, place = _reached(blocks.sum(1)[None], place)
+        block, place = _reached(blocks[group], place)
+        block = group * width + block
+        row, place = _reached(of_rows(block), place)
+        row = block * width + row
         mass = state.mass[row]
         column, _ = _reached(mass, place)
         return row, column, jnp.take_along_axis(mass, column[:, None], 1)[:, 0] / total
 
     def judged(state, row, column, priority, hyper):
         mass = (priority + SMALLEST) ** hyper[names[0]]
-        masses = state.mass.at[row, column].set(mass)
-        row_mass = state.row_mass.at[row].set(masses[row].sum(1))
-        return Masses(masses, row_mass, jnp.maximum(state.largest, mass.max()))
+        state = _summed(state, state.mass.at[row, column].set(mass), row)
+        return dataclasses.replace(state, largest=jnp.maximum(state.largest, mass.max()))
 
     def weight(probability, items, frames, hyper):
         done = schedules.progress(frames, hyper[names[2]])
