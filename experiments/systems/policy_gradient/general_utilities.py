@@ -185,11 +185,13 @@ CHECK = Claim(
     "a fixed length, so that policies circle the optimum as far off as their noise has it. "
     "Momentum, length of episodes and budget were chosen in four pilots with two seeds of one "
     "MDP; in the first two, of 40,000 steps, plain estimates were better in most worlds.",
-    diagnosis="Against the exact gradient (8 seeds, 80,000 steps), recursion halves the size of "
-    "estimates near the end (in safety with steps of 0.05 from 4.6 to 2.3 times the gradient's): "
-    "they are less noisy, but steps have a fixed length: only the direction counts, which is no "
-    "better (cosine 0.25 and 0.26), and whose errors now last over several steps, so that they add "
-    "up where those of plain estimates cancel.",
+    diagnosis="8.7 % are missing in exploration (plain estimates 15), 2.8 % in imitation (0.8) and "
+    "2.3 % in safety (2.4): recursion helps where most is missing and harms where least is. "
+    "Against the exact gradient of the first attempt's MDP (8 seeds, 80,000 steps), recursion "
+    "halves the size of estimates near the end (in safety with steps of 0.05 from 4.6 to 2.3 times "
+    "the gradient's): they are less noisy, but steps have a fixed length: only the direction "
+    "counts, which is no better (cosine 0.25 and 0.26), and whose errors now last over several "
+    "steps, so that they add up where those of plain estimates cancel.",
     mutations=(
         Mutation(
             "the reward is the utility's slope turned round",
