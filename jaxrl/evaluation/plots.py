@@ -28,6 +28,7 @@ from jaxrl.evaluation.statistics import (
 # Okabe & Ito (2008), "Color Universal Design": told apart by colour-blind readers too.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _INK, _FAINT = "#222222", "#888888"
+_WIDE = 10  # times from which on an axis is logarithmic
 
 
 def learning_curves(
@@ -43,7 +44,8 @@ def learning_curves(
     """Draw one curve a label: the mean over seeds, its 95 % interval and, up to six labels, a thin
     line for each seed.
 
-    The interval of a column is that of the seeds with a value there; a single one has none.
+    The interval of a column is that of the seeds with a value there; a single one has none. Steps
+    are logarithmic, and begin after 0, where one curve is more than 10 times as long as another.
 
     Args:
         curves: label -> (steps [K], values [seeds, K]); NaN (or infinite, from a run that diverged)
@@ -104,7 +106,12 @@ def panels_of_curves(
     colours, few = colours or palette(named), len(labels) <= len(_COLOURS)
     styles = {way: "--" if i else "-" for i, way in enumerate(ways)}
     axes_of = dict(zip(panels, all_axes, strict=True))
+    ends = [steps.max() for *_, (steps, _) in curves]
+    logarithmic = 0 < _WIDE * min(ends) < max(ends)
     for name, way, label, (steps, values) in curves:
+        if logarithmic:
+            steps, values = steps[steps > 0], values[:, steps > 0]
+            axes_of[name].set_xscale("log")
         called = way if by_way else label
         line = _draw_curve(axes_of[name], bounds[name], steps, values, colours[called], few, robust)
         note = "" if label in known else " (no value)"
@@ -284,7 +291,7 @@ def _draw_lines(axes, axis: str, varied: dict[str, list], intervals: Interval) -
 def _scale(axes, x: np.ndarray) -> None:
     """A logarithmic axis for a wide range, with a linear stretch to 0 if that is among `x`."""
     positive = x[x > 0]
-    if positive.size and x.min() >= 0 and positive.max() > 10 * positive.min():
+    if positive.size and x.min() >= 0 and positive.max() > _WIDE * positive.min():
         if positive.size == x.size:
             axes.set_xscale("log")
         else:

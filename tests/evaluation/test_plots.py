@@ -51,6 +51,18 @@ def test_learning_curves_show_the_mean_its_interval_and_every_seed(tmp_path):
     np.testing.assert_array_equal(thin, [*values["a"], *values["b"]])
 
 
+def test_steps_are_logarithmic_where_one_curve_is_much_longer_than_another(tmp_path):
+    def drawn(*ends: float):
+        curves = {str(end): (np.linspace(0, end, 10), RNG.normal(size=(3, 10))) for end in ends}
+        (axes,) = plots.learning_curves(curves, tmp_path / "a.svg").axes
+        return axes
+
+    assert drawn(1e5, 1e6).get_xscale() == "linear"
+    axes = drawn(1e5, 1.1e6)
+    assert axes.get_xscale() == "log" and axes.get_xlim()[0] > 1000
+    assert all(len(line.get_xdata()) == 9 for line in thick(axes).values())
+
+
 def test_a_panel_for_each_measure_and_a_line_for_each_way_it_was_measured(tmp_path):
     numbers = lambda: (STEPS, RNG.normal(size=(1, 10)))
     panels = {

@@ -30,7 +30,8 @@ def work(arguments: argparse.Namespace) -> measuring.Work:
     if "epsilon_steps" in settings:
         settings["exploration.steps"] = settings.pop("epsilon_steps")
     if shared["system"] == "dqn":
-        settings["huber"] = 1e9  # rejax squares errors of any size
+        # rejax squares errors of any size, and its Adam's epsilon is optax's.
+        settings |= {"huber": 1e9, "eps": 1e-8}
     if shared["system"] in ("dqn", "discrete_sac"):
         settings["period"] = settings["updates"]  # rejax's copy follows once for each window
     if shared["system"] == "pqn":
