@@ -17,7 +17,7 @@ from jaxrl.core.settings import Values
 from jaxrl.core.types import Agent, Array, Batch, Info, Key, TimeStep, Tree, struct
 from jaxrl.kit.descent import Descent, Trained
 from jaxrl.kit.net import Kit, Net
-from jaxrl.kit.optimization import as_one
+from jaxrl.kit.optimization import norm
 from jaxrl.kit.recipe import Part, Recipe
 
 
@@ -86,9 +86,8 @@ def learner(name: str, config: Any, recipe: Recipe) -> Agent:
 
     def update(state: State, batch: Batch, key: Key):
         net = recipe.update(net_of(state, key), batch)
-        # After every select, so that they are those of what is kept; of one vector, so that one
-        # reduction is compiled and not one for each leaf.
-        norms = {f"{n}_norm": jnp.linalg.norm(as_one(p.params)) for n, p in net.parts.items()}
+        # After every select, so that they are those of what is kept.
+        norms = {f"{n}_norm": norm(p.params) for n, p in net.parts.items()}
         net = net.report(**norms)
         state = State(net.parts, net.extra, state.updates + 1, batch.frames, state.hyper)
         return state, Info(net.metrics, net.feedback)

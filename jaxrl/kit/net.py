@@ -176,7 +176,9 @@ class Net:
             target = self.kit.targets[name]
             rate = self.hyper[self.kit.recipe.parts[name].target].rate
             period = target.period if every is None else every
-            new[name] = self._every(period, follow(new[name], rate), new[name])
+            moved = functools.partial(follow, new[name], rate)
+            due = (self.updates + 1) % period == 0
+            new[name] = moved() if period == 1 else where_due(due, moved, new[name])
         return self.replace(parts=new)
 
     def passes(
@@ -260,9 +262,6 @@ class Net:
         )
         net = self.replace(parts=begun._whole(parts), extra=extra)
         return net.report(**{name: _mean(values) for name, values in reports.items()}), stopped
-
-    def _every(self, period: int, new: Tree, old: Tree) -> Tree:
-        return new if period == 1 else trees.where((self.updates + 1) % period == 0, new, old)
 
     def _flat(self) -> Net:
         """With the parameters of those parts that descend as one vector, and their copies, as that

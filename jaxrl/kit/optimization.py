@@ -22,6 +22,8 @@ TRANSFORMS: dict[str, Callable[[], optax.GradientTransformation]] = {
     "sgd": optax.identity,
 }
 
+LARGE = 2**14  # numbers, from which on a copy of a leaf takes longer than a kernel of its own
+
 
 def transform(name: str) -> optax.GradientTransformation:
     """The optimizer of that name. Raises `UserError` where there is none."""
@@ -69,6 +71,16 @@ def descend(
 def as_one(tree: Tree) -> Array:
     """All leaves, one after the other, as one vector."""
     return ravel_pytree(tree)[0]
+
+
+def norm(tree: Tree) -> Array:
+    """The root of the sum of the squares of all leaves: of the small ones as one vector, so that
+    one reduction is compiled for them and not one for each, and of the large ones without a copy.
+    """
+    leaves = jax.tree.leaves(tree)
+    small = as_one([leaf for leaf in leaves if leaf.size < LARGE])
+    large = [leaf for leaf in leaves if leaf.size >= LARGE]
+    return optax.tree.norm([small, *large])
 
 
 def accumulated_gradient(

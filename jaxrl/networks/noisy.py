@@ -8,6 +8,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from jaxrl.core.staging import staged
 from jaxrl.core.types import Array
 from jaxrl.networks.dense import matmul
 
@@ -35,8 +36,13 @@ class NoisyDense(nn.Module):
         bias_scale = self.param("bias_scale", constant, (self.width,))
         if self.has_rng("noise"):
             noise = jax.random.normal(self.make_rng("noise"), (size + self.width,))
-            noise = jnp.sign(noise) * jnp.sqrt(jnp.abs(noise))
+            # Else XLA would transform it again for every weight.
+            noise = staged(noise[0] < math.inf, _rooted, noise)
             along, across = noise[:size], noise[size:]
             weight += weight_scale * jnp.outer(along, across)
             bias += bias_scale * across
         return matmul(x, weight) + bias
+
+
+def _rooted(noise: Array) -> Array:
+    return jnp.sign(noise) * jnp.sqrt(jnp.abs(noise))

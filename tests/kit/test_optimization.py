@@ -6,7 +6,15 @@ import pytest
 
 from jaxrl.core.errors import UserError
 from jaxrl.kit.groups import Optimizer, transformation
-from jaxrl.kit.optimization import TRANSFORMS, accumulated_gradient, descend, stepped, transform
+from jaxrl.kit.optimization import (
+    LARGE,
+    TRANSFORMS,
+    accumulated_gradient,
+    descend,
+    norm,
+    stepped,
+    transform,
+)
 
 PARAMS = {"w": jnp.array([1.0, -2.0, 3.0]), "b": jnp.float32(0.5)}
 GRADIENT = {"w": jnp.array([3.0, 0.0, 4.0]), "b": jnp.float32(12.0)}  # norm 13
@@ -33,6 +41,13 @@ def test_equal_to_the_optax_chain(name, max_norm):
         expected = optax.apply_updates(expected, updates)
         np.testing.assert_allclose(norm, 13 * abs(scale), rtol=1e-6)
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), params, expected)
+
+
+@pytest.mark.parametrize("sizes", [(3,), (3, 1, 4), (LARGE,), (2, LARGE, 3 * LARGE)])
+def test_the_norm_of_small_and_large_leaves(sizes):
+    leaves = [np.random.default_rng(n).normal(size=n) for n in sizes]
+    expected = np.linalg.norm(np.concatenate(leaves))
+    np.testing.assert_allclose(norm([jnp.float32(x) for x in leaves]), expected, rtol=1e-5)
 
 
 def test_a_zero_gradient_changes_nothing_and_is_no_nan():
