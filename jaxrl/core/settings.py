@@ -44,20 +44,32 @@ def lookup(config: Any, path: str) -> Any:
 
 
 def replace(config: Any, changes: Mapping[str, Any]) -> Any:
-    """`config` with changed settings, by dotted names or unique endings of them.
+    """`config` with changed settings, by dotted names or unique endings of them, or nested as in a
+    YAML file (`{"optimizer": {"learning_rate": 1e-3}}`); lists become tuples.
 
     Raises `UserError` for a name that does not exist or may mean several.
     """
     known = [name for name, _, _ in walk(config)]
-    for name, value in changes.items():
+    for name, value in _flat(changes):
         config = _replaced(config, full_name(name, known, "setting").split("."), value)
     return config
+
+
+def _flat(changes: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Nested settings by dotted names."""
+    for name, value in changes.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
 
 
 def _replaced(config: Any, path: list[str], value: Any) -> Any:
     name, *rest = path
     if rest:
         value = _replaced(getattr(config, name), rest, value)
+    elif isinstance(value, list):  # which has no hash, as a Config must
+        value = tuple(value)
     return dataclasses.replace(config, **{name: value})
 
 

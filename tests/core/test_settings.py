@@ -58,6 +58,19 @@ def test_replacing_settings_at_any_depth():
         settings.replace(Config(), {"width": 1})
 
 
+def test_replacing_settings_written_as_in_a_yaml_file():
+    @group
+    class Layers:
+        inner: Inner = Inner()
+        hidden: tuple[int, ...] = static((64,), low=1)
+
+    changed = settings.replace(Layers(), {"inner": {"rate": 0.3, "width": 7}, "hidden": [8, 4]})
+    assert changed == Layers(Inner(rate=0.3, width=7), (8, 4))
+    hash(changed)
+    with pytest.raises(UserError, match=r"Unknown setting 'inner\.ratio'.*inner\.rate"):
+        settings.replace(Layers(), {"inner": {"ratio": 0.3}})
+
+
 def test_looking_up_a_path():
     assert lookup(Config(), "second") == Inner(rate=0.2)
     assert lookup(Config(), "second.rate") == 0.2
