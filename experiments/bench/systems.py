@@ -140,8 +140,9 @@ def main() -> None:
     arguments = parse()
     pythons: dict[str, str | None] = {report.OURS: sys.executable}
     sentences = []
+    planned = {job["variant"] for job in plan(arguments)}
     for library in PEERS:
-        if any(library.name in (*LEARNING, *ALL[name].targets) for name in arguments.only):
+        if library.name in planned:
             pythons[library.name], said = peer.find(library, arguments.python.get(library.name))
             sentences.append(said)
     print("\n".join(sentences), file=sys.stderr, flush=True)

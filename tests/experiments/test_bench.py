@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from experiments.bench import report
 
 BENCH = Path(report.__file__).parent
@@ -43,6 +45,7 @@ def test_there_is_nothing_to_say_of_one_side():
     assert report.learning([record("dqn", report.OURS, [[0, 1], [0, 2]])], "system") == "No pairs."
 
 
-def test_the_learning_in_the_readme_is_what_was_recorded():
-    found = json.loads((BENCH / "results" / "cpu-2-cores-peer-worlds.json").read_text())
+@pytest.mark.parametrize("name", ["", "-small", "-longer"])
+def test_the_learning_in_the_readme_is_what_was_recorded(name):
+    found = json.loads((BENCH / "results" / f"cpu-2-cores-peer-worlds{name}.json").read_text())
     assert report.learning(found["records"], "system") in (BENCH / "README.md").read_text()
