@@ -60,8 +60,8 @@ CHECK = Claim(
         "Polyak's step size sets the step of policy gradients without tuning, and gives faster "
         "convergence and more stable policies than Adam.",
     ),
-    claim="Told V*, and untuned, Polyak's step learns better than Adam's with its best rate, and better "
-    "than constant steps.",
+    claim="Told V*, and untuned, Polyak's step learns better than Adam's with its best rate, and "
+    "better than constant steps.",
     left_out="How twin models estimate an unknown V*, which no source that could be read says: V* "
     "is told, that of Acrobot as a bound. How stable the last policies are; LunarLander.",
     parts=(
