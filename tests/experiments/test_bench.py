@@ -45,7 +45,9 @@ def test_there_is_nothing_to_say_of_one_side():
     assert report.learning([record("dqn", report.OURS, [[0, 1], [0, 2]])], "system") == "No pairs."
 
 
-@pytest.mark.parametrize("name", ["", "-small", "-longer"])
+@pytest.mark.parametrize(
+    "name", ["peer-worlds", "peer-worlds-small", "peer-worlds-longer", "systems-curves"]
+)
 def test_the_learning_in_the_readme_is_what_was_recorded(name):
-    found = json.loads((BENCH / "results" / f"cpu-2-cores-peer-worlds{name}.json").read_text())
+    found = json.loads((BENCH / "results" / f"cpu-2-cores-{name}.json").read_text())
     assert report.learning(found["records"], "system") in (BENCH / "README.md").read_text()
