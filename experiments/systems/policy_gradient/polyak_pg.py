@@ -98,10 +98,11 @@ CHECK = Claim(
     "CartPole: with 1 and 0.01, one seed in six ended certain of a bad policy. The first attempt "
     "had 24 seeds and asked for 0.05 above constant steps: untestable; the second had 96 and asked "
     "to be no more than 0.05 below Adam: inconclusive, at -0.046 (-0.061 to -0.032).",
-    diagnosis="Untuned, it is 0.06 of the range behind Adam with the best of its rates, and no better "
-    "than the best constant step. In Acrobot the V* that it is told is a bound, -45, where policies "
-    "that have learnt get about -57, so that its steps stay long. Of c from 0.5 to 4, tried on four "
-    "seeds in CartPole, 1 was best. What twin models would tell it instead was not tried.",
+    diagnosis="Untuned, it is 0.06 of the range behind Adam with the best of its rates, and no "
+    "better than the best constant step. In Acrobot the V* that it is told is a bound, "
+    "-45, where policies that have learnt get about -57, so that its steps stay long. "
+    "Of c from 0.5 to 4, tried on four seeds in CartPole, 1 was best. What twin models "
+    "would tell it instead was not tried.",
     mutations=(
         Mutation(
             "the step ignores how much is to be gained",
