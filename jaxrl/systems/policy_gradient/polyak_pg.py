@@ -12,8 +12,6 @@ known bound on it. The form of the entropy bonus and the defaults are ours.
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import optax
@@ -54,11 +52,12 @@ class Config:
 def objective(net: Net, params: Tree, batch: Batch, advantage: Array) -> Array:
     """What has GPOMDP's gradient (Baxter and Bartlett, 2001) of the mean discounted return, and an
     entropy bonus. advantage: [T, B], of each step's action, in what follows it."""
-    x: Any = batch.transitions
+    x, mask = batch.transitions, batch.mask
+    assert mask is not None
     policy = net.put(actor=params).actor(x.timestep)
     said = advantage * policy.log_prob(x.action) + net.hyper.entropy_weight * policy.entropy()
     discounts = net.hyper.discount ** jnp.arange(len(x.reward))[:, None]
-    return jnp.where(batch.mask, discounts * said, 0.0).sum(0).mean()
+    return jnp.where(mask, discounts * said, 0.0).sum(0).mean()
 
 
 def estimates(net: Net, batch: Batch, baseline: bool) -> tuple[Array, Tree]:
