@@ -104,7 +104,7 @@ def test_the_speed_in_the_readme_is_what_was_recorded():
     default, plain = ratios(report.OURS), ratios(report.PLAIN)
     assert f"**{min(default):.1f} to {max(default):.1f} times rejax**" in README
     text = " ".join(README.split())
-    assert f"it is {min(plain):.2f} to {max(plain):.1f} times rejax's" in text
+    assert f"jaxrl is {min(plain):.2f} to {max(plain):.1f} times as fast" in text
     assert "21 November 2026, rejax 0.1.3" in text
     assert found["date"].startswith("2026-11-21") and found["peer"].startswith("rejax 0.1.3")
 

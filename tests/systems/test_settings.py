@@ -25,7 +25,7 @@ ANY_NUMBER = {
     "values",
     "risk",
 }
-ANY_NUMBER |= {"weights", "thresholds"}
+ANY_NUMBER |= {"weights", "thresholds", "best_return"}
 ANY_TEXT = {"rule", "name", "vary", "measure", "components", "descriptor"}
 # Of a run: names of things that are looked up elsewhere, and places.
 RUN_TEXT = {"algorithm", "env", "evaluate_env", "out", "name", "resume", "fork", "warm_start"}
