@@ -61,7 +61,7 @@ class System:
         """The algorithm. The same arguments give the same object.
 
         config: a `Config`, or what differs from its defaults, by unique endings of names:
-            `{"num_envs": 64, "optimizer.learning_rate": 1e-3}`.
+            `{"num_envs": 64, "optimizer.learning_rate": 1e-3}`, or nested.
         networks, optimizers: by the names of the agent's parts, flax modules and optax
             transformations in the place of its own. A module takes the inputs of the one that it
             replaces; what a transformation gives is multiplied by the step size.

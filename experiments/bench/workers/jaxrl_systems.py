@@ -25,8 +25,7 @@ def work(arguments: argparse.Namespace) -> measuring.Work:
 
     shared = arguments.config
     build, Config = registry.builder(shared["system"])
-    settings = {k: tuple(v) if isinstance(v, list) else v for k, v in shared["settings"].items()}
-    settings |= {"num_envs": arguments.envs, "optimizer.name": "adam"}
+    settings = shared["settings"] | {"num_envs": arguments.envs, "optimizer.name": "adam"}
     if "epsilon_steps" in settings:
         settings["exploration.steps"] = settings.pop("epsilon_steps")
     if shared["system"] == "dqn":

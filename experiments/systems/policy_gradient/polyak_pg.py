@@ -1,4 +1,4 @@
-"""Polyak's step size, untuned, against Adam and constant steps along the same policy gradient."""
+"""Polyak's step size against Adam and constant steps along the same policy gradient."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ CHECK = Claim(
         "Polyak's step size sets the step of policy gradients without tuning, and gives faster "
         "convergence and more stable policies than Adam.",
     ),
-    claim="Told V*, and untuned, Polyak's step learns better than Adam's with its best rate, and "
-    "better than constant steps.",
+    claim="Told V*, with one setting in both worlds, Polyak's step learns better than Adam's "
+    "with its best rate, and than constant steps.",
     left_out="How twin models estimate an unknown V*, which no source that could be read says: V* "
     "is told, that of Acrobot as a bound. How stable the last policies are; LunarLander.",
     parts=(
@@ -91,18 +91,20 @@ CHECK = Claim(
     seeds=48,
     tuning_seeds=4,
     minutes=10.0,
-    notes="All sides estimate the same gradient from the same number of episodes. Discounted by "
-    "0.99, a return of 500 steps in CartPole is 99.34. Adam's and the constant rates are tuned in "
-    "each world, over three of them. Polyak's c is 1; its longest step, 0.1, and the weight of the "
-    "entropy, 0.1, which all sides have, were chosen from nine pairs on six other seeds in "
-    "CartPole: with 1 and 0.01, one seed in six ended certain of a bad policy. The first attempt "
-    "had 24 seeds and asked for 0.05 above constant steps: untestable; the second had 96 and asked "
-    "to be no more than 0.05 below Adam: inconclusive, at -0.046 (-0.061 to -0.032).",
-    diagnosis="Untuned, it is 0.06 of the range behind Adam with the best of its rates, and no "
-    "better than the best constant step. In Acrobot the V* that it is told is a bound, "
-    "-45, where policies that have learnt get about -57, so that its steps stay long. "
-    "Of c from 0.5 to 4, tried on four seeds in CartPole, 1 was best. What twin models "
-    "would tell it instead was not tried.",
+    notes="All sides estimate the same gradient from the same number of episodes. Discounted "
+    "by 0.99, a return of 500 steps in CartPole is 99.34. Adam's and the constant rates"
+    " are tuned in each world, over three of them, and a fourth where the best was at "
+    "an edge. Polyak's c is 1; its longest step, 0.1, and the weight of the entropy, "
+    "0.1, which all sides have, were chosen from nine pairs on six other seeds in "
+    "CartPole: with 1 and 0.01, one seed in six ended certain of a bad policy. The "
+    "first attempt had 24 seeds and asked for 0.05 above constant steps: untestable; "
+    "the second had 96 and asked to be no more than 0.05 below Adam: inconclusive, at "
+    "-0.046 (-0.061 to -0.032).",
+    diagnosis="With one setting it is 0.06 of the range behind Adam with the best of its rates, "
+    "and no better than the best constant step. In Acrobot the V* that it is told is a "
+    "bound, -45, where policies that have learnt get about -57, so that its steps stay "
+    "long. Of c from 0.5 to 4, tried on four seeds in CartPole, 1 was best. What twin "
+    "models would tell it instead was not tried.",
     mutations=(
         Mutation(
             "the step ignores how much is to be gained",

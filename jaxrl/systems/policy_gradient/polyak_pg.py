@@ -23,8 +23,7 @@ from jaxrl.kit import Net, Part, Recipe, System, group, hyper
 from jaxrl.kit.acting import told
 from jaxrl.kit.groups import Episodes, Torso
 from jaxrl.networks.actor_critic import Actor
-from jaxrl.networks.heads import check_action_space
-from jaxrl.systems.policy_gradient.reinforce import leave_one_out
+from jaxrl.systems.policy_gradient.reinforce import check, leave_one_out
 
 
 @group
@@ -61,7 +60,8 @@ def objective(net: Net, params: Tree, batch: Batch, advantage: Array) -> Array:
 
 
 def estimates(net: Net, batch: Batch, baseline: bool) -> tuple[Array, Tree]:
-    """The policy's discounted return, and the direction in which it is to be improved."""
+    """The policy's discounted return, a scalar, and the direction, shaped as its parameters, in
+    which it is to be improved; `baseline` as in `Config`."""
     x, mask = batch.transitions, batch.mask
     assert mask is not None
     reward = jnp.where(mask, x.reward, 0.0)
@@ -93,12 +93,6 @@ def recipe(env: Environment, config: Config) -> Recipe:
         update=update,
         needs=("mask",),
     )
-
-
-def check(env: Environment, config: Config, name: str) -> None:
-    """Raises `UserError` for an action space without a policy head, and several rewards."""
-    check_action_space(env.action_space, name)
-    example_timestep(env)
 
 
 polyak_pg = System("polyak_pg", Config, recipe, check=check)
