@@ -46,7 +46,14 @@ def test_there_is_nothing_to_say_of_one_side():
 
 
 @pytest.mark.parametrize(
-    "name", ["peer-worlds", "peer-worlds-small", "peer-worlds-longer", "systems-curves"]
+    "name",
+    [
+        "peer-worlds",
+        "peer-worlds-small",
+        "peer-worlds-longer",
+        "systems-curves",
+        "systems-curves-pqn",
+    ],
 )
 def test_the_learning_in_the_readme_is_what_was_recorded(name):
     found = json.loads((BENCH / "results" / f"cpu-2-cores-{name}.json").read_text())
