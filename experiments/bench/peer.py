@@ -62,18 +62,19 @@ class Interpreters(argparse.Action):
 def find(
     peer: Peer, python: str | None = None, folder: Path | None = None
 ) -> tuple[str | None, str]:
-    """An interpreter that imports `peer`, or None, and one sentence about it."""
+    """An interpreter that imports `peer`, or None, and one sentence about it, for the record: where
+    there is one, it names no path of this machine."""
     folder, name = folder or peer.folder, peer.name
     if python is not None:
         problem = check(peer, python)
         if problem:
             return None, f"{name} is not measured: {python} does not import it ({problem})."
-        return python, f"{name} runs with {python}."
+        return python, f"{name} runs with the interpreter that --python names."
     if not interpreter(folder).exists() or check(peer, str(interpreter(folder))):
         problem = make(peer, folder)
         if problem:
             return None, f"{name} is not measured: its environment was not made ({problem})."
-    return str(interpreter(folder)), f"{name} runs in the environment {folder}."
+    return str(interpreter(folder)), f"{name} runs in an environment of its own."
 
 
 def interpreter(folder: Path) -> Path:
