@@ -1,6 +1,6 @@
-"""Train a suite of agents in worlds: `python experiments/benchmark.py minatar`."""
+"""Train a suite of agents in environments: `python experiments/benchmark.py minatar`."""
 
-from jaxrl.commands.benchmark import main
+from jaxrl.commands.suite import main
 from jaxrl.runtime import command_line
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What is in a data set: `python experiments/dataset.py pendulum medium-replay`.
+"""What is in a dataset: `python experiments/dataset.py pendulum medium-replay`.
 
 python experiments/dataset.py ENV NAME [--size 50000] [--seed 0] [--write FILE.hdf5] [--run FOLDER]
 
@@ -34,7 +34,7 @@ def main(argv: Sequence[str]) -> int:
         options[name] = following[0]
         places = [*places, *following[1:]]
     if len(places) != 2:
-        raise UserError("Say an environment and a data set, such as: pendulum medium-replay")
+        raise UserError("Say an environment and a dataset, such as: pendulum medium-replay")
     size = configuration.convert("--size", options.get("size", 50_000), int)
     seed = configuration.convert("--seed", options.get("seed", 0), int)
 

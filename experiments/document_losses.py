@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from jaxrl import diffusion, gradients, losses, solvers
-from jaxrl.systems import registry
+from jaxrl.algorithms import registry
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 LOSSES, PARTS = DOCS / "losses.md", DOCS / "parts.md"

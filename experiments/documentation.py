@@ -3,7 +3,7 @@
 - A page of agents for each family, from docstrings, settings and configurations.
 - A page of reference for each module (for each folder of losses and environments).
 - The records of speed.
-- ARCHITECTURE.md and its neighbours, and every file of the repository that a page links to.
+- ARCHITECTURE.md and its neighbors, and every file of the repository that a page links to.
 
 Pages link to files as they lie in the repository, so that the links also work there; in the site a
 link to a module leads to its reference, one to another file to a page that shows it.
@@ -25,7 +25,7 @@ import griffe
 import yaml
 from mkdocs.structure.files import File, Files
 
-from jaxrl.systems import describe, registry
+from jaxrl.algorithms import describe, registry
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "experiments" / "bench" / "results"
@@ -33,14 +33,14 @@ RESULTS = ROOT / "experiments" / "bench" / "results"
 INCLUDED = {
     "ARCHITECTURE.md": "architecture.md",
     "CONTRIBUTING.md": "contributing.md",
-    "SYSTEMS.md": "systems.md",
+    "CLAIMS.md": "systems.md",
     "experiments/bench/README.md": "benchmarks/measuring.md",
 }
 # What else pages link to, that has a page of another name in the site.
 ELSEWHERE = {
     "README.md": "index.md",
     "configs": "agents/index.md",
-    "jaxrl/systems": "agents/index.md",
+    "jaxrl/algorithms": "agents/index.md",
     "jaxrl/losses": "losses.md",
 }
 ORIGIN = {page: file for file, page in INCLUDED.items()}
@@ -299,7 +299,7 @@ def listed(text: str) -> str:
 
 
 def families() -> dict[str, list[str]]:
-    """Folder of `jaxrl/systems` -> the algorithms in it."""
+    """Folder of `jaxrl/algorithms` -> the algorithms in it."""
     found: dict[str, list[str]] = {}
     for name, path in registry.built_in().items():
         found.setdefault(path.split(".")[2], []).append(name)
@@ -320,7 +320,8 @@ def agent_pages() -> dict[str, str]:
 
 def agents_index() -> str:
     head = (
-        "# Agents\n\nEvery algorithm that `--algorithm NAME` and `jaxrl.agents` know: its paper, "
+        "# Agents\n\nEvery algorithm that `--algorithm NAME` and `jaxrl.algorithms` know: its "
+        "paper, "
         "its settings and what its configurations reached. Settings marked *swept* are arrays: a "
         "sweep of them is one program. A setting's unique ending is enough on a command line."
     )

@@ -36,13 +36,13 @@ def main(argv: Sequence[str]) -> int:
 
 def export(folder: Path, path: Path, config: Options) -> None:
     """Write the rule of one member of the run in `folder` to `path`."""
+    from jaxrl.algorithms.meta import lpg
     from jaxrl.runtime import continuing
-    from jaxrl.systems.meta import lpg
 
     # The policy of a search for rules is a learner's, whose state holds the rule.
     state = continuing.load(folder, config.member, config.trust).policy.state
     if not isinstance(state, lpg.State):
-        raise UserError(f"'{folder}' is no run that learnt a rule.")
+        raise UserError(f"'{folder}' is no run that learned a rule.")
     lpg.save_rule(path, state.rule)
     print(f"wrote {path}")
 

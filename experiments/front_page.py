@@ -35,7 +35,7 @@ FRAMES = (
 SOLVED = {"cartpole": 475, "pendulum": -250, "acrobot": -100, "mountain_car_continuous": 90}
 
 WIDTH, GAP = 1800, 8  # pixels
-COLOUR, INK, FAINT = "#0072B2", "#222222", "#888888"
+COLor, INK, FAINT = "#0072B2", "#222222", "#888888"
 
 
 def main(argv: Sequence[str]) -> int:
@@ -109,10 +109,10 @@ def draw(rows: Sequence[np.ndarray], learned: Mapping[str, tuple[np.ndarray, np.
     for i, (name, (steps, returns)) in enumerate(learned.items()):
         box = (left + i * (wide + between), 95 / height, wide, (curve - 85) / height)
         axes = figure.add_axes(box)
-        axes.plot(steps / 1000, returns.T, color=COLOUR, alpha=0.35, linewidth=0.6)
+        axes.plot(steps / 1000, returns.T, color=COLor, alpha=0.35, linewidth=0.6)
         mean, low, high = column_intervals(returns)
-        axes.fill_between(steps / 1000, low, high, color=COLOUR, alpha=0.18, linewidth=0)
-        axes.plot(steps / 1000, mean, color=COLOUR, linewidth=1.6)
+        axes.fill_between(steps / 1000, low, high, color=COLor, alpha=0.18, linewidth=0)
+        axes.plot(steps / 1000, mean, color=COLor, linewidth=1.6)
         axes.axhline(SOLVED[name], color=FAINT, linewidth=0.7, linestyle=(0, (4, 3)))
         axes.set_title(name, fontsize=7.5, color=INK, loc="left", pad=4)
         axes.set_xlabel("thousand environment steps", fontsize=6, color=INK, labelpad=2)

@@ -54,7 +54,7 @@ Settings are given by name: `envs.make("empty", size=16, penalty=0.5)`, or
 `--env empty --env-params size=16 penalty=0.5` on the command line; `envs.settings("empty")`
 returns them with their defaults. Those marked *builder* decide about shapes and rules, and the
 text says what they do. Those marked *params* are fields of `env.params`, the last argument of
-`reset` and `step`: they can differ between the copies in one program, and be randomised, swept or
+`reset` and `step`: they can differ between the copies in one program, and be randomized, swept or
 differentiated with respect to.
 """
 FOOTER = """---
@@ -93,7 +93,8 @@ def draw(names: Sequence[str], folder: Path, episodes: int = EPISODES) -> None:
 
 
 def players(env: Environment) -> dict[str, tuple[Environment, Policy]]:
-    """Who plays: the random policy and, where there is one, the expert, each with its world."""
+    """Who plays: the random policy and, where there is one, the expert, each with its
+    environment."""
     found = {"random": (env, random_policy(env))}
     if env.expert is not None:
         advised = expert_channel(env)

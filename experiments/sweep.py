@@ -1,4 +1,4 @@
-"""Train a grid of hyper-parameters times seeds:
+"""Train a grid of hyperparameters times seeds:
 
 python experiments/sweep.py configs/ppo/cartpole.yaml --seeds 8 --vary agent.learning-rate=1e-4,1e-3
 """

@@ -3,7 +3,7 @@
 What a short program needs is here, and is imported when it is first asked for:
 
     env = jaxrl.make("cartpole")
-    algorithm = jaxrl.agents.ppo(env, {"num_envs": 64})
+    algorithm = jaxrl.algorithms.ppo(env, {"num_envs": 64})
     run = jaxrl.start(algorithm, jaxrl.key(0))
     run, row = jaxrl.train(algorithm, run, 100)
 """
@@ -28,6 +28,7 @@ _DEFINED = {
 __all__ = [
     "__version__",
     "agents",
+    "algorithms",
     "core",
     "datasets",
     "diffusion",
@@ -47,7 +48,6 @@ __all__ = [
     "solvers",
     "sources",
     "start",
-    "systems",
     "tasks",
     "train",
 ]
@@ -55,6 +55,7 @@ __all__ = [
 if TYPE_CHECKING:
     from jaxrl import (
         agents,
+        algorithms,
         core,
         datasets,
         diffusion,
@@ -68,7 +69,6 @@ if TYPE_CHECKING:
         runtime,
         solvers,
         sources,
-        systems,
         tasks,
     )
     from jaxrl.core.random import key

@@ -1,4 +1,4 @@
-"""A world in which every number is known: it counts."""
+"""An environment in which every number is known: it counts."""
 
 from __future__ import annotations
 

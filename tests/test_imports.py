@@ -91,7 +91,7 @@ def modules_after(statement: str) -> set[str]:
             "matplotlib orbax tyro distrax flax optax tensorflow_probability rich",
         ),
         ("import jaxrl.core.train", "matplotlib orbax tyro distrax flax rich"),
-        ("import jaxrl.systems.policy_gradient.ppo", "matplotlib tyro gymnasium"),
+        ("import jaxrl.algorithms.policy_gradient.ppo", "matplotlib tyro gymnasium"),
     ],
 )
 def test_what_is_imported_late(statement, absent):

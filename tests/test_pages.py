@@ -21,16 +21,16 @@ from experiments.evidence import records, run
 from experiments.evidence.listing import discover
 from jaxrl import commands as commands_of_jaxrl
 from jaxrl import envs, losses
+from jaxrl.algorithms import registry
 from jaxrl.runtime import configuration
 from jaxrl.runtime.members import seeds
-from jaxrl.systems import registry
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
-    "SYSTEMS.md",
+    "CLAIMS.md",
     "experiments/bench/README.md",
 ]
 PAGES += sorted(str(p.relative_to(ROOT)) for p in (ROOT / "docs").rglob("*.md"))
@@ -66,7 +66,7 @@ def test_the_readme_counts_what_there_is():
     for row, count in expected.items():
         cell = re.search(rf"^\| {row} \| (\S*?),? ?(?:\w[\w ]*)?\|", README, re.MULTILINE)
         assert cell and cell[1] == count, row
-    claims = len([p for p in ROOT.glob("experiments/systems/*/*.py") if p.name[0] != "_"])
+    claims = len([p for p in ROOT.glob("experiments/claims/*/*.py") if p.name[0] != "_"])
     assert f"{claims} claims of papers" in README
 
 
@@ -76,7 +76,7 @@ def test_the_pages_of_systems_are_those_of_the_records(tmp_path):
     written = [path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file()]
     folder = ROOT / "docs" / "systems"
     assert {ROOT / path for path in written} == {
-        ROOT / "SYSTEMS.md", ROOT / records.CLAIMS, *folder.glob("*.md"), *folder.glob("pictures/*")
+        ROOT / "CLAIMS.md", ROOT / records.CLAIMS, *folder.glob("*.md"), *folder.glob("pictures/*")
     }  # fmt: skip
     for path in written:
         assert (ROOT / path).read_text() == (tmp_path / path).read_text(), path
@@ -164,13 +164,15 @@ def strangers(project, monkeypatch):
     package = project / "my_package"
     package.mkdir()
     (package / "__init__.py").touch()
-    (package / "worlds.py").write_text("from jaxrl import envs\nmaze = envs.make('cartpole')\n")
+    (package / "environments.py").write_text(
+        "from jaxrl import envs\nmaze = envs.make('cartpole')\n"
+    )
     (package / "agents.py").write_text(
-        "from jaxrl.systems.policy_gradient.ppo import ppo as my_ppo\n"
+        "from jaxrl.algorithms.policy_gradient.ppo import ppo as my_ppo\n"
     )
     monkeypatch.syspath_prepend(project)
     yield
-    for name in ("my_package", "my_package.worlds", "my_package.agents"):
+    for name in ("my_package", "my_package.environments", "my_package.agents"):
         sys.modules.pop(name, None)
 
 

@@ -52,9 +52,9 @@ Example: `f(x)`"""
 @pytest.mark.parametrize(
     ("uri", "text", "there"),
     [
-        ("losses.md", "[a](../SYSTEMS.md#x)", "[a](systems.md#x)"),
+        ("losses.md", "[a](../CLAIMS.md#x)", "[a](systems.md#x)"),
         ("systems/c51.md", "[a](../../README.md)", "[a](../index.md)"),
-        ("systems.md", "[a](docs/systems/c51.md)", "[a](systems/c51.md)"),
+        ("systems.md", "[a](docs/claims/c51.md)", "[a](systems/c51.md)"),
         ("a.md", "[a](../Makefile)", "[a](files/Makefile.md)"),
         ("a.md", "[a](../jaxrl/kit/net.py)", "[a](reference/kit/net.md#jaxrl.kit.net)"),
         (
@@ -64,11 +64,11 @@ Example: `f(x)`"""
         ),
         (
             "a.md",
-            "[`agents.iqn`](../jaxrl/systems/value/iqn.py)",
+            "[`agents.iqn`](../jaxrl/algorithms/value/iqn.py)",
             "[`agents.iqn`](agents/value.md#iqn)",
         ),
         ("a.md", "[a](https://example.org/x.md)", "[a](https://example.org/x.md)"),
-        ("a.md", "```\n[a](../SYSTEMS.md)\n```", "```\n[a](../SYSTEMS.md)\n```"),
+        ("a.md", "```\n[a](../CLAIMS.md)\n```", "```\n[a](../CLAIMS.md)\n```"),
     ],
 )  # fmt: skip
 def test_links_lead_where_the_site_has_what_they_mean(uri, text, there):

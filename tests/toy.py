@@ -75,7 +75,7 @@ def toy_source(hyper=None):
         collect,
         sample,
         feedback,
-        frames=1,
+        env_steps=1,
         hyper=hyper or {},
     )
 

@@ -34,12 +34,12 @@ NO_RATIO = {"final_return"}
 
 @dataclasses.dataclass(frozen=True)
 class Pair:
-    """One environment on both sides. frames: steps of one run, all copies together, at least."""
+    """One environment on both sides. env_steps: steps of one run, all copies together, at least."""
 
     ours: str
     peer: peer.Peer
     theirs: str
-    frames: int
+    env_steps: int
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)
     their_settings: dict[str, Any] = dataclasses.field(default_factory=dict)
 
@@ -58,7 +58,7 @@ PAIRS = {
         "cheetah", peer.BRAX, "halfcheetah", 65_536, their_settings={"episode_length": 1000}
     ),
 }
-QUICK_SHARE = 64  # of the frames
+QUICK_SHARE = 64  # of the env_steps
 
 
 def main() -> None:
@@ -127,7 +127,7 @@ def measure(job: dict[str, Any], python: str, arguments: argparse.Namespace) -> 
         "task": "speed",
         "envs": job["copies"],
         "seed": 1000 * job["round"],
-        "steps": pair.frames // (QUICK_SHARE if arguments.quick else 1),
+        "steps": pair.env_steps // (QUICK_SHARE if arguments.quick else 1),
         "repetitions": 3,
         "seconds": 0.1 if arguments.quick else arguments.seconds,
         "config": config | {"num_steps": 1},

@@ -139,7 +139,7 @@ def peers_quantiles(quantiles, tau, target):
 
 
 def answers(rng: np.random.Generator, shape: tuple[int, int]) -> Arrays:
-    """Tokens of answers, GROUP neighbours to each prompt."""
+    """Tokens of answers, GROUP neighbors to each prompt."""
     old = -rng.exponential(size=shape)
     return {
         "log_prob": float32(old + 0.1 * rng.normal(size=shape)),

@@ -34,7 +34,7 @@ CONFIG = {
     "entropy_weight": 0.01,
     "eps": 1e-5,  # of our Adam
 }
-WORLD = {"world": "cartpole", "their_world": "CartPole-v1", "world_settings": {}}
+WORLD = {"environment": "cartpole", "their_environment": "CartPole-v1", "environment_settings": {}}
 VARIANTS = {
     report.OURS: {"generator": "auto", "shuffle": "auto"},
     report.PEER: {},

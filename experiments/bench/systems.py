@@ -1,8 +1,8 @@
 """DQN, SAC and PQN beside rejax and Stable-Baselines3: speed, compilation, memory and learning; and
-learning beside rejax in worlds of gymnax and navix that both sides play.
+learning beside rejax in environments of gymnax and navix that both sides play.
 
     python experiments/bench/systems.py [--only dqn sac pqn] [--quick] [--output FILE.json]
-    python experiments/bench/systems.py --tasks worlds --output FILE.json
+    python experiments/bench/systems.py --tasks environments --output FILE.json
 
 Every figure comes from a fresh process, and the sides take turns. experiments/bench/README.md says
 what is measured, and how the sides were made to do the same work.
@@ -37,21 +37,21 @@ SAC = REPLAYED | {"updates": 1, "batch_size": 256, "capacity": 10_000}
 
 @dataclasses.dataclass(frozen=True)
 class System:
-    """One system and its world on every side.
+    """One system and its environment on every side.
 
     steps: of a timed run and of a learning curve, whole windows of num_envs * num_steps.
     targets: peer -> how many times its env-steps per second ours are to be.
     name: of the system, where its entry has another.
     """
 
-    world: str
-    their_world: str
+    environment: str
+    their_environment: str
     num_envs: int
     settings: dict[str, Any]
     steps: int
     curve_steps: int
     targets: dict[str, float]
-    world_settings: dict[str, Any] = dataclasses.field(default_factory=dict)
+    environment_settings: dict[str, Any] = dataclasses.field(default_factory=dict)
     name: str = ""
 
 
@@ -93,7 +93,11 @@ SYSTEMS = {
         steps=65_536,
         curve_steps=1_048_576,
         targets={peer.REJAX.name: 1.5},
-        world_settings={"minimal_actions": True, "time_limit": 1000, "sticky_probability": 0.0},
+        environment_settings={
+            "minimal_actions": True,
+            "time_limit": 1000,
+            "sticky_probability": 0.0,
+        },
     ),
 }
 
@@ -110,20 +114,22 @@ EXPLORING = DISCRETE | {"epsilon_steps": 10_000.0}
 CAUTIOUS = DISCRETE | {"target_entropy": 0.5}
 
 
-def world(name: str, pair: tuple[str, str], num_envs: int, settings: dict, steps: int, **options):
-    """A system that both sides train in the same package's world, for its learning alone."""
+def environment(
+    name: str, pair: tuple[str, str], num_envs: int, settings: dict, steps: int, **options
+):
+    """A system that both sides train in the same package's environment, for its learning alone."""
     return System(*pair, num_envs, settings, steps, steps, {}, options, name)
 
 
 # Ours plays them through its adapters, in which the packages' own automatic resets do not run.
 WORLDS = {
-    "ppo-gymnax": world("ppo", CARTPOLE, 16, PPO, 16 * 128 * 80),
-    "dqn-gymnax": world("dqn", CARTPOLE, 10, EXPLORING, 24_000),
-    "discrete-sac-gymnax": world("discrete_sac", CARTPOLE, 10, CAUTIOUS, 12_000),
-    "sac-gymnax": world("sac", PENDULUM, 1, SAC, 10_000),
-    "ppo-navix": world("ppo", EMPTY, 16, PPO, 16 * 128 * 40, **LIMIT),
-    "dqn-navix": world("dqn", SMALL, 10, EXPLORING, 80_000, **SMALL_LIMIT),
-    "discrete-sac-navix": world("discrete_sac", SMALL, 10, CAUTIOUS, 48_000, **SMALL_LIMIT),
+    "ppo-gymnax": environment("ppo", CARTPOLE, 16, PPO, 16 * 128 * 80),
+    "dqn-gymnax": environment("dqn", CARTPOLE, 10, EXPLORING, 24_000),
+    "discrete-sac-gymnax": environment("discrete_sac", CARTPOLE, 10, CAUTIOUS, 12_000),
+    "sac-gymnax": environment("sac", PENDULUM, 1, SAC, 10_000),
+    "ppo-navix": environment("ppo", EMPTY, 16, PPO, 16 * 128 * 40, **LIMIT),
+    "dqn-navix": environment("dqn", SMALL, 10, EXPLORING, 80_000, **SMALL_LIMIT),
+    "discrete-sac-navix": environment("discrete_sac", SMALL, 10, CAUTIOUS, 48_000, **SMALL_LIMIT),
 }
 ALL = SYSTEMS | WORLDS
 PEERS = (peer.REJAX, peer.SB3)
@@ -168,7 +174,9 @@ def parse() -> argparse.Namespace:
     )
     add = parser.add_argument
     add("--only", nargs="+", choices=list(ALL), help="default: all of the tasks")
-    add("--tasks", nargs="+", choices=["speed", "curve", "worlds"], default=["speed", "curve"])
+    add(
+        "--tasks", nargs="+", choices=["speed", "curve", "environments"], default=["speed", "curve"]
+    )
     add("--repeats", type=int, default=None, help="rounds of interleaved processes; default: 5")
     add("--seeds", type=int, default=None, help="of the learning curves; default: 10")
     add("--quick", action="store_true", help="does it run? Its figures are no measurement")
@@ -177,7 +185,7 @@ def parse() -> argparse.Namespace:
     add("--output", type=Path, metavar="FILE.json", help="written after every process")
     arguments = parser.parse_args()
     if arguments.only is None:
-        chosen = (SYSTEMS, {"speed", "curve"}), (WORLDS, {"worlds"})
+        chosen = (SYSTEMS, {"speed", "curve"}), (WORLDS, {"environments"})
         arguments.only = [x for table, of in chosen if of & set(arguments.tasks) for x in table]
     for name, full, quick in (("repeats", 5, 1), ("seeds", 10, 1)):
         if getattr(arguments, name) is None:
@@ -195,7 +203,7 @@ def plan(arguments: argparse.Namespace):
         if "speed" in arguments.tasks and name in SYSTEMS:
             sides = [report.OURS, *SYSTEMS[name].targets]
             yield from turns.rounds(arguments.repeats, sides, task="speed", system=name)
-        if ("worlds" if name in WORLDS else "curve") in arguments.tasks:
+        if ("environments" if name in WORLDS else "curve") in arguments.tasks:
             yield from turns.rounds(1, LEARNING, task="curve", system=name)
 
 

@@ -23,7 +23,7 @@ Job = dict[str, Any]
 
 def rounds(repeats: int, variants: Sequence[str], **job: Any) -> Iterator[Job]:
     """One round has each variant once, and every second round goes the other way, so that a drift
-    of the machine favours nobody."""
+    of the machine favors nobody."""
     for turn in range(repeats):
         for variant in ordered(variants, turn):
             yield job | {"variant": variant, "round": turn}

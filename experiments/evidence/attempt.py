@@ -1,7 +1,7 @@
 """One attempt at a check, from its declaration to its record.
 
-What is finished, a side in a world, is kept in a folder, so that an interrupted attempt goes on
-from there and ends with the same numbers.
+What is finished, a side in an environment, is kept in a folder, so that an interrupted attempt goes
+on from there and ends with the same numbers.
 """
 
 from __future__ import annotations
@@ -33,11 +33,12 @@ CORES = 2  # of which `minutes` are
 
 @dataclasses.dataclass(frozen=True)
 class Readers:
-    """How values [world][side][metric][seed] are read.
+    """How values [environment][side][metric][seed] are read.
 
-    look(claim, clauses, worlds, values on the tuning seeds, seeds, level) -> (looks, why the claim
-        is untestable, or nothing): what is to be seen before so many reported seeds are spent.
-    judge(claim, clauses, worlds, values on the reported seeds, level, hours a seed) and
+    look(claim, clauses, environments, values on the tuning seeds, seeds, level) -> (looks, why the
+        claim is untestable, or nothing): what is to be seen before so many reported seeds are
+        spent.
+    judge(claim, clauses, environments, values on the reported seeds, level, hours a seed) and
     judge_exact(check, errors {name: [seeds]}, planted {name: largest error [seeds]}) -> verdict,
         why, and clauses, results that are dataclasses, as attributes.
     """
@@ -91,7 +92,8 @@ def run(
     tell: is given a line about each part that is finished.
 
     Where the looks say that a claim is untestable, no reported seed is spent. What takes longer
-    than allowed is finished, and says so. A tiny attempt has one world, two seeds and no verdict.
+    than allowed is finished, and says so. A tiny attempt has one environment, two seeds and no
+    verdict.
     Raises `UserError` for unequal budgets, and for whatever else in a declaration cannot be.
     """
     parts = parts_of(begun, store, f"{begun['attempt']}-{begun['budget']}", clock, tell)
@@ -138,9 +140,13 @@ def _count(n: int, what: str) -> str:
 
 def _claim(claim: Claim, begun, tuning_root, parts, readers: Readers) -> dict[str, Any]:
     tried = sides.trials(claim, begun["budget"])
-    worlds, seeds, tiny = sides.worlds_of(tried), seeds_of(begun), begun["budget"] == "tiny"
+    environments, seeds, tiny = (
+        sides.environments_of(tried),
+        seeds_of(begun),
+        begun["budget"] == "tiny",
+    )
     tuned = sides.tune(claim, tried, tuning_root, parts)
-    each = lambda name: sides.by_world({where: t[name] for where, t in tuned.items()})
+    each = lambda name: sides.by_environment({where: t[name] for where, t in tuned.items()})
     pilot = each("at_best")
     sides.check_metrics(claim, pilot)
     looks = sides.same_steps(tried, pilot)
@@ -148,7 +154,9 @@ def _claim(claim: Claim, begun, tuning_root, parts, readers: Readers) -> dict[st
     found = {"tuned": each("best"), "grids": sides.grids(tuned), "looks": looks}
     found |= {"values": {}, "clauses": []}
     if not tiny:
-        more, untestable = readers.look(claim, claim.clauses, worlds, pilot, seeds, begun["level"])
+        more, untestable = readers.look(
+            claim, claim.clauses, environments, pilot, seeds, begun["level"]
+        )
         looks += more
         if untestable:
             return found | {"verdict": UNTESTABLE, "why": untestable}
@@ -159,19 +167,19 @@ def _claim(claim: Claim, begun, tuning_root, parts, readers: Readers) -> dict[st
     if tiny:
         return found
     hours = (parts.seconds - before) / 3600 / seeds
-    return found | judged(claim, worlds, values, begun["level"], hours, readers)
+    return found | judged(claim, environments, values, begun["level"], hours, readers)
 
 
-def judged(claim, worlds, values: Values, level, hours, readers: Readers) -> dict[str, Any]:
+def judged(claim, environments, values: Values, level, hours, readers: Readers) -> dict[str, Any]:
     """Verdict, why and clauses, as a record has them. A side that has no finite value on some seed
     leaves nothing to judge."""
     metrics = sorted({clause.metric or claim.metric.name for clause in claim.clauses})
-    for metric, world, side in itertools.product(metrics, values, claim.sides):
-        lost = sum(not math.isfinite(x) for x in values[world][side].get(metric, ()))
+    for metric, environment, side in itertools.product(metrics, values, claim.sides):
+        lost = sum(not math.isfinite(x) for x in values[environment][side].get(metric, ()))
         if lost:
-            why = f"'{side}' has no finite {metric} on {_count(lost, 'seed')} in {world}."
+            why = f"'{side}' has no finite {metric} on {_count(lost, 'seed')} in {environment}."
             return {"verdict": INCONCLUSIVE, "why": why, "clauses": []}
-    return _said(readers.judge(claim, claim.clauses, worlds, values, level, hours))
+    return _said(readers.judge(claim, claim.clauses, environments, values, level, hours))
 
 
 def _said(judgement: Any) -> dict[str, Any]:

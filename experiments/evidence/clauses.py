@@ -18,12 +18,14 @@ from experiments.evidence.estimators import MIN_SEEDS, SHARE, difference, estima
 from experiments.evidence.history import FAILS, HOLDS, INCONCLUSIVE
 from jaxrl.core.errors import unknown
 
-Values = Mapping[str, Mapping[str, Mapping[str, ArrayLike]]]  # world -> side -> metric -> [seeds]
+Values = Mapping[
+    str, Mapping[str, Mapping[str, ArrayLike]]
+]  # environment -> side -> metric -> [seeds]
 
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """What came out of a clause in a `world` ("" where pooled).
+    """What came out of a clause in a `environment` ("" where pooled).
 
     value, low, high: by how much `one` is better than `other`, in the units of `margin` and also
         where less is better.
@@ -34,7 +36,7 @@ class Result:
     text: str
     kind: str
     metric: str
-    world: str
+    environment: str
     margin: float
     value: float
     low: float
@@ -47,7 +49,7 @@ class Result:
 
     def __str__(self) -> str:
         """What was found, as a sentence without its end."""
-        where = f" in {self.world}" if self.world else ""
+        where = f" in {self.environment}" if self.environment else ""
         outcome = "stays open" if self.verdict == INCONCLUSIVE else self.verdict
         shares = " in shares of seeds, which end in two groups" if self.estimator == SHARE else ""
         return f"'{self.text}'{where} {outcome}: {shown(self.value, self.low, self.high)}{shares}"
@@ -99,10 +101,10 @@ def clause_result(
     if verdict == INCONCLUSIVE and len(one) > 1:
         seeds = needed(one - other, nearest(clause, value), next_level or level)
     return Result(
-        text=str(dataclasses.replace(clause, worlds=())),
+        text=str(dataclasses.replace(clause, environments=())),
         kind=clause.kind,
         metric=clause.metric,
-        world="",
+        environment="",
         margin=clause.margin,
         value=value,
         low=low,
@@ -122,31 +124,37 @@ def nearest(clause: Clause, value: float) -> float:
     return clause.margin if clause.kind == "better" else -clause.margin
 
 
-def places(clause: Clause, worlds: Sequence[World]) -> list[tuple[str, list[World]]]:
-    """Where a clause is judged: in each of its worlds or in the only one that there is, in the
-    units of its metric; else under the name "" in all of them, pooled on their common scale."""
-    known = {world.label: world for world in worlds}
-    named = clause.worlds or (tuple(known) if len(known) == 1 else ())
-    return [(label, [known[label]]) for label in named] or [("", list(worlds))]
+def places(clause: Clause, environments: Sequence[World]) -> list[tuple[str, list[World]]]:
+    """Where a clause is judged: in each of its environments or in the only one that there is, in
+    the units of its metric; else under the name "" in all of them, pooled on their common scale."""
+    known = {environment.label: environment for environment in environments}
+    named = clause.environments or (tuple(known) if len(known) == 1 else ())
+    return [(label, [known[label]]) for label in named] or [("", list(environments))]
 
 
 def sides(
-    claim: Claim, values: Values, worlds: Sequence[World], clause: Clause, scaled: bool
+    claim: Claim, values: Values, environments: Sequence[World], clause: Clause, scaled: bool
 ) -> tuple[np.ndarray, np.ndarray]:
     """What both sides of a clause reached, so that more is better, float64 [seeds]: per seed the
-    mean over `worlds`; `scaled`, each on its scale from 0 to 1. Raises `UserError` for what was not
-    measured."""
+    mean over `environments`; `scaled`, each on its scale from 0 to 1. Raises `UserError` for what
+    was not measured."""
     metric = clause.metric or claim.metric.name
 
     def side(name: str) -> np.ndarray:
-        return np.mean([of_world(world, values[world.label][name]) for world in worlds], 0)
+        return np.mean(
+            [
+                of_environment(environment, values[environment.label][name])
+                for environment in environments
+            ],
+            0,
+        )
 
-    def of_world(world: World, measured: Mapping[str, ArrayLike]) -> np.ndarray:
+    def of_environment(environment: World, measured: Mapping[str, ArrayLike]) -> np.ndarray:
         if metric not in measured:
             raise unknown("metric", metric, measured)
         x = np.asarray(measured[metric], np.float64)
         if scaled:
-            x = (x - world.low) / (world.high - world.low)
+            x = (x - environment.low) / (environment.high - environment.low)
         return x if claim.metric.more_is_better else -x
 
     return side(clause.one), side(clause.other)

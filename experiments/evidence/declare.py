@@ -1,6 +1,6 @@
 """What a check states before it runs: a paper's claim, and the test of it.
 
-A check is a file `experiments/systems/<track>/<id>.py` (with _ for -) with one constant `CHECK`, a
+A check is a file `experiments/claims/<track>/<id>.py` (with _ for -) with one constant `CHECK`, a
 `Claim` (sides compared over seeds) or an `Exact` (equalities). It computes nothing when imported.
 The harness does all else: budgets, tuning, seeds, looks before it spends, verdict, record, page.
 """
@@ -31,7 +31,7 @@ class Paper:
 @dataclasses.dataclass(frozen=True)
 class Metric:
     """What clauses are about: its name, the lowest and the highest value that can be reached (in a
-    world that has no range of its own), and whether more is better.
+    environment that has no range of its own), and whether more is better.
 
     estimator: "interquartile mean" if the claim is about the middle half of the seeds, not about
         all; unless said the mean, or shares of seeds where these end in two groups.
@@ -55,8 +55,8 @@ class World:
     """Where sides are compared: an environment by name, with the environment steps that each run of
     each side has there.
 
-    low, high: the lowest and the highest value of the metric there; scores of several worlds are
-        pooled on the scale from 0 at `low` to 1 at `high`.
+    low, high: the lowest and the highest value of the metric there; scores of several environments
+        are pooled on the scale from 0 at `low` to 1 at `high`.
     settings: of all sides there, by endings of their names, as far as a side has them.
     points, episodes: at how many moments, evenly spaced, how many episodes are evaluated.
     """
@@ -78,7 +78,7 @@ class World:
 
 @dataclasses.dataclass(frozen=True)
 class Side:
-    """One of those compared: a system and its settings. `grid`: name of a hyper-parameter (or of
+    """One of those compared: a system and its settings. `grid`: name of a hyperparameter (or of
     several, one product) -> values to tune over, on seeds of their own, each side with as many
     points as the others. `deviates`: how it differs from its paper, in a sentence."""
 
@@ -98,11 +98,11 @@ class Side:
 
 @dataclasses.dataclass(frozen=True)
 class Clause:
-    """What must be true of two sides, in every one of `worlds` (where none are named, in the only
-    one, or in all, pooled on their common scale): with `kind` "better" `one` exceeds `other` by
-    more than `margin`, with "not worse" it falls short by less, with "equal" it differs by less.
-    Margins are in the metric's units in a world, on the scale from 0 to 1 where pooled. `metric`:
-    the claim's own unless said.
+    """What must be true of two sides, in every one of `environments` (where none are named, in the
+    only one, or in all, pooled on their common scale): with `kind` "better" `one` exceeds `other`
+    by more than `margin`, with "not worse" it falls short by less, with "equal" it differs by less.
+    Margins are in the metric's units in an environment, on the scale from 0 to 1 where pooled.
+    `metric`: the claim's own unless said.
 
     of_mechanism: `other` is `one` with its mechanism switched off; where it costs nothing, a claim
     that holds is inconclusive, since the effect may be due to something else.
@@ -112,7 +112,7 @@ class Clause:
     one: str
     other: str
     margin: float = 0.0
-    worlds: tuple[str, ...] = ()
+    environments: tuple[str, ...] = ()
     metric: str = ""
     of_mechanism: bool = False
 
@@ -126,26 +126,26 @@ class Clause:
             )
 
     def __str__(self) -> str:
-        where = f" in {', '.join(self.worlds)}" if self.worlds else ""
+        where = f" in {', '.join(self.environments)}" if self.environments else ""
         margin = f" by {self.margin:g}" if self.margin else ""
         return f"{self.one} {self.kind} than {self.other}{margin}{where}".replace(
             "equal than", "equal to"
         )
 
 
-def better(one: str, other: str, margin: float = 0.0, *worlds: str, **more: Any) -> Clause:
+def better(one: str, other: str, margin: float = 0.0, *environments: str, **more: Any) -> Clause:
     """`one` exceeds `other` by more than `margin`."""
-    return Clause("better", one, other, margin, worlds, **more)
+    return Clause("better", one, other, margin, environments, **more)
 
 
-def not_worse(one: str, other: str, margin: float, *worlds: str, **more: Any) -> Clause:
+def not_worse(one: str, other: str, margin: float, *environments: str, **more: Any) -> Clause:
     """`one` falls short of `other` by less than `margin`."""
-    return Clause("not worse", one, other, margin, worlds, **more)
+    return Clause("not worse", one, other, margin, environments, **more)
 
 
-def equal(one: str, other: str, margin: float, *worlds: str, **more: Any) -> Clause:
+def equal(one: str, other: str, margin: float, *environments: str, **more: Any) -> Clause:
     """`one` and `other` differ by less than `margin`."""
-    return Clause("equal", one, other, margin, worlds, **more)
+    return Clause("equal", one, other, margin, environments, **more)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,21 +165,21 @@ class Trial:
 
     name: str
     side: Side
-    world: World
+    environment: World
     env_steps: int
     tiny: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Claim:
-    """An empirical claim: sides, in worlds, over seeds.
+    """An empirical claim: sides, in environments, over seeds.
 
-    measure(trial, keys [runs], {name of a hyper-parameter: [runs]}) -> {metric: [runs]}, of which
+    measure(trial, keys [runs], {name of a hyperparameter: [runs]}) -> {metric: [runs]}, of which
         run i depends on key i alone; unless said that of the learning curve (`measure.curve`):
         "score" is the mean over training, "final" the end, "untrained" the beginning. It draws per
-        key whatever precedes learning (data sets, warm-ups, levels, opponents).
+        key whatever precedes learning (datasets, warm-ups, levels, opponents).
     shared: what all seeds share on purpose, in words; empty if nothing.
-    tuned_by: the metric that tuning maximises; the claim's own unless said.
+    tuned_by: the metric that tuning maximizes; the claim's own unless said.
     tuning_seeds: how many seeds each point of a grid is tried on.
     seeds, large_seeds: how many are reported, on two CPU cores and on an accelerator.
     minutes: of two CPU cores, tuning included, in which all of it is done.
@@ -187,7 +187,7 @@ class Claim:
     notes: anything else that a reader must know.
     diagnosis: said afterwards, of what came out otherwise than the paper has it: why, as far as is
         known, and what was tried.
-    large: worlds in the place of `worlds` on an accelerator; none if they are the same.
+    large: environments in the place of `environments` on an accelerator; none if they are the same.
     """
 
     paper: Paper
@@ -195,7 +195,7 @@ class Claim:
     left_out: str
     parts: tuple[str, ...]  # files
     metric: Metric
-    worlds: tuple[World, ...]
+    environments: tuple[World, ...]
     sides: Mapping[str, Side]
     clauses: tuple[Clause, ...]
     seeds: int
@@ -213,14 +213,16 @@ class Claim:
     def __post_init__(self):
         if len(self.claim) > 140:
             raise UserError(f"A claim is said in 140 characters, not {len(self.claim)}.")
-        known = {world.label for world in self.worlds}
+        known = {environment.label for environment in self.environments}
         for clause in self.clauses:
             for side in (clause.one, clause.other):
                 if side not in self.sides:
                     raise UserError(f"The clause '{clause}' names '{side}', which is no side.")
-            for world in clause.worlds:
-                if world not in known:
-                    raise UserError(f"The clause '{clause}' names '{world}', which is no world.")
+            for environment in clause.environments:
+                if environment not in known:
+                    raise UserError(
+                        f"The clause '{clause}' names '{environment}', which is no environment."
+                    )
         if not any(not clause.of_mechanism for clause in self.clauses):
             raise UserError("A claim needs a clause that may fail.")
         points = {side.points for side in self.sides.values() if side.grid}

@@ -81,7 +81,8 @@ def _text(statements: Iterable[ast.stmt]) -> str:
 
 def digest(path: Path, read: Read = lambda path: path.read_text(encoding="utf-8")) -> str:
     """12 hex digits for what the check in `path` computes, with the `_*.py` that it imports, of its
-    folder or of one beside that. They change with settings, worlds, clauses and code; not with
+    folder or of one beside that. They change with settings, environments, clauses and code; not
+    with
     prose (`PROSE` and the paper), comments, formatting, mutations, and what the check does not use.
     `read` gives the text of a file, and raises `FileNotFoundError`."""
     texts: dict[str, str] = {}

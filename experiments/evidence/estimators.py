@@ -42,8 +42,8 @@ def modes(values: ArrayLike) -> Modes | None:
     if n < MIN_SEEDS or x[0] == x[-1]:
         return None
     below = np.arange(1, n)
-    centred = x - x.mean()
-    part = np.cumsum(centred)[:-1] ** 2 * (1 / below + 1 / (n - below)) / (centred**2).sum()
+    centered = x - x.mean()
+    part = np.cumsum(centered)[:-1] ** 2 * (1 / below + 1 / (n - below)) / (centered**2).sum()
     part[np.minimum(below, n - below) < max(2, n / 10)] = 0
     k = int(part.argmax()) + 1
     if part[k - 1] <= 0.88 + 0.48 / n:
@@ -54,7 +54,7 @@ def modes(values: ArrayLike) -> Modes | None:
 def estimator_for(one: ArrayLike, other: ArrayLike) -> str:
     """SHARE where all values are yes or no (at most two different ones), or have two modes and a
     side is in both of them (else it is the effect that parts them); if not, MEAN. The modes are
-    found without regard to the sides, so that the choice favours neither."""
+    found without regard to the sides, so that the choice favors neither."""
     sides = np.asarray(one, np.float64), np.asarray(other, np.float64)
     both = np.concatenate(sides)
     found = modes(both)
@@ -70,7 +70,7 @@ def difference(
     MEAN: the mean of paired differences with Student's interval.
     MIDDLE: the mean of the middle half of the paired differences, with the interval of Tukey &
         McLaughlin (1963, "Less vulnerable confidence and significance procedures for location based
-        on a single sample", Sankhya A 25): Student's with winsorised variance. It has one degree of
+        on a single sample", Sankhya A 25): Student's with winsorized variance. It has one degree of
         freedom fewer than theirs, with which its 95 % hold the truth 93 % of the time for 5 to 20
         normal seeds. (A bootstrap of so few pairs would be narrower still.)
     SHARE: the difference of the shares of seeds in the upper of two modes (`share_interval`) times

@@ -28,31 +28,31 @@ class Judgement:
 def judge(
     claim: Claim,
     clauses: Sequence[Clause],
-    worlds: Sequence[World],
+    environments: Sequence[World],
     values: Values,
     level: float,
     hours_per_seed: float = 0.0,
 ) -> Judgement:
-    """The verdict of `clauses`, of a claim, in `worlds`, from the values of reported seeds.
+    """The verdict of `clauses`, of a claim, in `environments`, from the values of reported seeds.
 
-    Every clause must hold in every one of its worlds, and one that does not hold is enough against
-    the claim; the error 1 - `level` is split among them evenly (Bonferroni). A clause about the
-    mechanism can only make inconclusive what holds, so it takes no part in the split. A pooled
-    clause that holds though its worlds disagree (`_disagree`) is inconclusive as well: its mean
-    tells nothing of any.
+    Every clause must hold in every one of its environments, and one that does not hold is enough
+    against the claim; the error 1 - `level` is split among them evenly (Bonferroni). A clause about
+    the mechanism can only make inconclusive what holds, so it takes no part in the split. A pooled
+    clause that holds though its environments disagree (`_disagree`) is inconclusive as well: its
+    mean tells nothing of any.
 
     level: `history.confidence` of the try. hours_per_seed: what one seed of all sides took.
     Raises `UserError` if no clause but of the mechanism is left, or a metric was not measured.
     """
-    split = sum(max(1, len(c.worlds)) for c in clauses if not c.of_mechanism)
+    split = sum(max(1, len(c.environments)) for c in clauses if not c.of_mechanism)
     if not split:
-        named = ", ".join(world.label for world in worlds)
+        named = ", ".join(environment.label for environment in environments)
         raise UserError(f"No clause of the claim is about {named}.")
     results, warnings = [], []
     for clause in clauses:
         share = 1 if clause.of_mechanism else split
         at, after = (1 - (1 - x) / share for x in (level, next_confidence(level)))
-        for label, where in places(clause, worlds):
+        for label, where in places(clause, environments):
             one, other = sides(claim, values, where, clause, scaled=not label)
             result = clause_result(
                 clause,
@@ -64,26 +64,26 @@ def judge(
                 next_level=after,
                 hours_per_seed=hours_per_seed,
             )
-            if not label and (hidden := _disagree(claim, clause, worlds, values, at)):
+            if not label and (hidden := _disagree(claim, clause, environments, values, at)):
                 warnings.append(hidden)
                 if result.verdict == HOLDS:
                     result = dataclasses.replace(result, verdict=INCONCLUSIVE)
             metric = clause.metric or claim.metric.name
-            results.append(dataclasses.replace(result, world=label, metric=metric))
+            results.append(dataclasses.replace(result, environment=label, metric=metric))
     verdict, why = _together(results, len(one))
     return Judgement(verdict, "; ".join([why, *warnings]) + ".", tuple(results))
 
 
-def _disagree(claim: Claim, clause: Clause, worlds, values: Values, level: float) -> str:
-    """What a mean over worlds hides, in a sentence without its end: that in some of them the
+def _disagree(claim: Claim, clause: Clause, environments, values: Values, level: float) -> str:
+    """What a mean over environments hides, in a sentence without its end: that in some of them the
     opposite of the clause is true (`one` is worse, or the difference is beyond the margin), and not
-    in all of them alike. The error is split among the worlds."""
-    level = 1 - (1 - level) / len(worlds)
+    in all of them alike. The error is split among the environments."""
+    level = 1 - (1 - level) / len(environments)
     effects = {}
-    for world in worlds:
-        one, other = sides(claim, values, [world], clause, scaled=True)
+    for environment in environments:
+        one, other = sides(claim, values, [environment], clause, scaled=True)
         estimator = claim.metric.estimator or estimator_for(one, other)
-        effects[world.label] = difference(one, other, level, estimator)
+        effects[environment.label] = difference(one, other, level, estimator)
 
     def contrary(i: Interval) -> bool:
         if clause.kind == "better":
@@ -95,7 +95,7 @@ def _disagree(claim: Claim, clause: Clause, worlds, values: Values, level: float
     if alike or not any(against):
         return ""
     each = ", ".join(f"{shown(*i)} in {label}" for label, i in effects.items())
-    return f"the mean over worlds hides that they disagree about '{clause}': {each}"
+    return f"the mean over environments hides that they disagree about '{clause}': {each}"
 
 
 def _together(results: Sequence[Result], seeds: int) -> tuple[str, str]:

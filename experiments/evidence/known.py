@@ -46,7 +46,7 @@ class System(NamedTuple):
     @property
     def file(self) -> str:
         """The path of the check, from the root."""
-        return f"experiments/systems/{self.track}/{self.id}.py".replace("-", "_")
+        return f"experiments/claims/{self.track}/{self.id}.py".replace("-", "_")
 
     @property
     def clauses(self) -> Sequence[Record]:
@@ -159,8 +159,8 @@ def effects(system: System) -> list[Effect]:
 
 
 def panels(system: System) -> list[Panel]:
-    """Every seed of the latest record: in each world the metrics that clauses are about; of an
-    exact check its errors and the planted ones."""
+    """Every seed of the latest record: in each environment the metrics that clauses are about; of
+    an exact check its errors and the planted ones."""
     record = system.latest
     if not record:
         return []
@@ -171,25 +171,29 @@ def panels(system: System) -> list[Panel]:
         title = "Errors must be left of the first line, planted ones right of the second"
         return [Panel(title, rows, limits=limits, logarithmic=True)]
     own = record["declared"]["metric"]["name"]
-    reaches = {w["name"] or w["env"]: (w["low"], w["high"]) for w in worlds(record)}
+    reaches = {w["name"] or w["env"]: (w["low"], w["high"]) for w in environments(record)}
     drawn = []
-    for world, sides in record["values"].items():
-        asked = [c["metric"] or own for c in record["clauses"] if c["world"] in ("", world)]
+    for environment, sides in record["values"].items():
+        asked = [
+            c["metric"] or own for c in record["clauses"] if c["environment"] in ("", environment)
+        ]
         for metric in dict.fromkeys(asked or [own]):
             rows = {side: of[metric] for side, of in sides.items() if metric in of}
             first = {side: of.get("untrained", [None]) for side, of in sides.items()}
             before = {side: sum(x) / len(x) for side, x in first.items() if None not in x}
-            reach = reaches.get(world) if metric == own else None
+            reach = reaches.get(environment) if metric == own else None
             if rows:
                 learned = metric in ("score", "final")  # of the default measuring function
-                drawn.append(Panel(f"{world}: {metric}", rows, before if learned else {}, reach))
+                drawn.append(
+                    Panel(f"{environment}: {metric}", rows, before if learned else {}, reach)
+                )
     return drawn
 
 
-def worlds(record: Record) -> Sequence[Record]:
-    """The worlds that it was run in."""
+def environments(record: Record) -> Sequence[Record]:
+    """The environments that it was run in."""
     declared = record["declared"]
-    return (record["budget"] == "large" and declared["large"]) or declared["worlds"]
+    return (record["budget"] == "large" and declared["large"]) or declared["environments"]
 
 
 def _short(system: System, clause: Record, named: bool) -> str:
@@ -204,16 +208,17 @@ def _before_kind(clause: Record) -> str:
 
 
 def _after_kind(clause: Record) -> str:
-    """What a clause says of the other side, such as " than DQN", without margin and worlds."""
+    """What a clause says of the other side, such as " than DQN", without margin and
+    environments."""
     said = clause["text"].partition(f" {clause['kind']} ")[2]
     other = said.partition(f" by {clause['margin']:g}")[0].partition(" in ")[0]
     return f" {other}".rstrip()
 
 
 def where(system: System, clause: Record) -> str:
-    """The world that a result is of, or that it is of all; empty if there is but one."""
+    """The environment that a result is of, or that it is of all; empty if there is but one."""
     many = system.latest and len(system.latest["values"]) > 1
-    return (clause["world"] or "all worlds") if many else ""
+    return (clause["environment"] or "all environments") if many else ""
 
 
 def other_metric(system: System, clause: Record) -> str:
@@ -228,7 +233,7 @@ def said(system: System, clause: Record) -> str:
     names = system.latest["values"] if system.latest else ()
     text = what if what and set(tail.split(", ")) <= set(names) else clause["text"]
     if place := where(system, clause):
-        text += f" in {place}" if clause["world"] else f" over {place}"
+        text += f" in {place}" if clause["environment"] else f" over {place}"
     if metric := other_metric(system, clause):
         text += f", by {metric}"
     if clause.get("of_mechanism"):

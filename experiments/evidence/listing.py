@@ -30,7 +30,7 @@ class Listed:
     def load(self) -> Check:
         """What it declares. Raises `UserError` where that is no check."""
         folder = self.path.parent
-        module = importlib.import_module(f"experiments.systems.{folder.name}.{self.path.stem}")
+        module = importlib.import_module(f"experiments.claims.{folder.name}.{self.path.stem}")
         if not isinstance(module.CHECK, Claim | Exact):
             raise UserError(f"CHECK of {folder.name}/{self.path.name} is no Claim and no Exact.")
         return module.CHECK

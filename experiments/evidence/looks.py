@@ -38,7 +38,7 @@ class Look:
 def look(
     claim: Claim,
     clauses: Sequence[Clause],
-    worlds: Sequence[World],
+    environments: Sequence[World],
     values: Values,
     seeds: int,
     level: float,
@@ -46,44 +46,50 @@ def look(
     """All looks at the `values` of tuning seeds, as a record has them, and why the claim is
     untestable, empty if it is not.
 
-    worlds, values: [world][side][metric][seed] of each side at its best setting.
+    environments, values: [environment][side][metric][seed] of each side at its best setting.
     seeds, level: how many are reported, at which confidence (`history.confidence`).
     """
     looks = []
-    split = sum(max(1, len(c.worlds)) for c in clauses if not c.of_mechanism)
+    split = sum(max(1, len(c.environments)) for c in clauses if not c.of_mechanism)
     for clause in clauses:
         at = 1 - (1 - level) / (1 if clause.of_mechanism else split)
-        for label, where in places(clause, worlds):
+        for label, where in places(clause, environments):
             one, other = sides(claim, values, where, clause, scaled=not label)
             low, high = (where[0].low, where[0].high) if label else (0.0, 1.0)
-            name = label or "the mean over worlds"
+            name = label or "the mean over environments"
             more = claim.metric.more_is_better
             looks.append(possible(clause, name, other if more else -other, low, high, more))
             looks.append(power(clause, name, one - other, seeds, at))
-    for world in worlds:
-        here = [c for c in clauses if not c.worlds or world.label in c.worlds]
-        looks += _of_world(claim, here, world, values[world.label])
+    for environment in environments:
+        here = [c for c in clauses if not c.environments or environment.label in c.environments]
+        looks += _of_environment(claim, here, environment, values[environment.label])
     looks = list(dict.fromkeys(looks))
     untestable = " ".join(one.said for one in looks if one.stops and not one.ok)
     return [dataclasses.asdict(one) for one in looks], untestable
 
 
-def _of_world(claim: Claim, clauses: Sequence[Clause], world: World, values) -> list[Look]:
+def _of_environment(
+    claim: Claim, clauses: Sequence[Clause], environment: World, values
+) -> list[Look]:
     sign = 1 if claim.metric.more_is_better else -1
-    top = world.high if claim.metric.more_is_better else world.low
+    top = environment.high if claim.metric.more_is_better else environment.low
     looks = []
     for metric in sorted({c.metric or claim.metric.name for c in clauses}):
         about = [c for c in clauses if (c.metric or claim.metric.name) == metric]
         named = sorted({side for c in about for side in (c.one, c.other)})
         reached = {side: values[side][metric] for side in named}
-        looks.append(ceiling(world.label, reached, top, world.high - world.low))
-        looks += [look for side in named if (look := two_modes(side, world.label, reached[side]))]
+        looks.append(ceiling(environment.label, reached, top, environment.high - environment.low))
+        looks += [
+            look for side in named if (look := two_modes(side, environment.label, reached[side]))
+        ]
     for side in sorted({side for c in clauses for side in (c.one, c.other)}):
         if "untrained" in values[side]:
             end = values[side]["final" if "final" in values[side] else claim.metric.name]
             gain = sign * np.subtract(end, values[side]["untrained"])
             required = any(side in must_learn(c) for c in clauses)
-            looks.append(floor(side, world.label, gain, world.high - world.low, required))
+            looks.append(
+                floor(side, environment.label, gain, environment.high - environment.low, required)
+            )
     return looks
 
 
@@ -103,7 +109,7 @@ def possible(
 ) -> Look:
     """Whether a clause may hold and may fail while `one` lies anywhere between `low` and `high` and
     `other` at the mean of its values [seeds]. A mean outside of the range is a warning."""
-    what = f"'{dataclasses.replace(clause, worlds=())}' in {where}"
+    what = f"'{dataclasses.replace(clause, environments=())}' in {where}"
     mean = float(np.asarray(other, np.float64).mean())
     room = f"{clause.other} is at {mean:.3g} of a range from {low:g} to {high:g}"
     slack = 1e-9 * (high - low)
@@ -149,7 +155,7 @@ def power(clause: Clause, where: str, differences: ArrayLike, seeds: int, level:
     as the spread of few seeds is uncertain, they stop the attempt only if it takes more than four
     times as many, that is if the effect is less than half of what could be found."""
     differences = np.asarray(differences, np.float64)
-    what = f"'{dataclasses.replace(clause, worlds=())}' in {where}"
+    what = f"'{dataclasses.replace(clause, environments=())}' in {where}"
     if len(differences) < 2:
         return Look("power", True, f"A single tuning seed shows no spread for {what}.")
     mean = float(differences.mean())
@@ -186,12 +192,12 @@ def beyond(values: Sequence[float], best: float) -> float | None:
     grid = sorted(values)
     if len(grid) < 2 or best not in (grid[0], grid[-1]) or best <= 0:
         return None
-    neighbour = grid[1] if best == grid[0] else grid[-2]
-    if neighbour <= 0:
+    neighbor = grid[1] if best == grid[0] else grid[-2]
+    if neighbor <= 0:
         return None
-    further = best * best / neighbour
+    further = best * best / neighbor
     if further >= 1 and grid[0] > 0 and grid[-1] < 1:
-        further = 1 - (1 - best) ** 2 / (1 - neighbour)
+        further = 1 - (1 - best) ** 2 / (1 - neighbor)
     if all(isinstance(x, int) for x in grid):
         further = round(further)
     return None if further in (0, *grid) else float(f"{further:.6g}")
@@ -200,7 +206,7 @@ def beyond(values: Sequence[float], best: float) -> float | None:
 def edge(
     what: str, grid: Sequence[float], tried: Sequence[float], best: float, wrong: str = ""
 ) -> Look:
-    """Whether the `best` value of a hyper-parameter (`what`, of which side, where) lies inside of
+    """Whether the `best` value of a hyperparameter (`what`, of which side, where) lies inside of
     all `tried`, of which `grid` were declared; `wrong`: why it could not be widened."""
     values = ", ".join(f"{x:g}" for x in sorted(tried))
     if len(tried) < 2 or best not in (min(tried), max(tried)):

@@ -1,4 +1,4 @@
-"""Trials: what a side of a claim reaches in a world, by so many environment steps."""
+"""Trials: what a side of a claim reaches in an environment, by so many environment steps."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ Measure = Callable[[Trial, Key, Mapping[str, Any]], Measured]
 
 
 def configured(trial: Trial, values: Mapping[str, float] = {}) -> Any:
-    """The Config of a side: its world's settings as far as it has them, over them its own, over
-    them `values`, all by unique endings of their names.
+    """The Config of a side: its environment's settings as far as it has them, over them its own,
+    over them `values`, all by unique endings of their names.
 
     Raises `UserError` for a setting of the side that does not exist, and for a value out of range.
     """
@@ -39,7 +39,7 @@ def configured(trial: Trial, values: Mapping[str, float] = {}) -> Any:
     known = [f".{name}" for name, _, _ in settings.walk(config)]
     there = {
         name: value
-        for name, value in trial.world.settings.items()
+        for name, value in trial.environment.settings.items()
         if any(k.endswith(f".{name}") for k in known)
     }
     for changes in (there, trial.side.settings, values):
@@ -49,8 +49,8 @@ def configured(trial: Trial, values: Mapping[str, float] = {}) -> Any:
 
 
 def built(trial: Trial) -> tuple[Environment, Algorithm]:
-    """The world of a trial, and its side as an algorithm there."""
-    env = envs.make(trial.world.env, **trial.world.params)
+    """The environment of a trial, and its side as an algorithm there."""
+    env = envs.make(trial.environment.env, **trial.environment.params)
     return env, trial.side.system(env, configured(trial))
 
 
@@ -61,16 +61,18 @@ def parts(trial: Trial, algorithm: Algorithm) -> tuple[int, int]:
 
     Raises `UserError` where that does not come out even, since budgets would differ.
     """
-    if algorithm.frames == 0:
+    if algorithm.env_steps == 0:
         raise UserError(f"'{trial.name}' takes no environment steps; such a claim has a measuring "
                         "function of its own.")  # fmt: skip
-    points = trial.world.points
-    steps, rest = divmod(trial.env_steps - algorithm.initial_frames, algorithm.frames * points)
+    points = trial.environment.points
+    steps, rest = divmod(
+        trial.env_steps - algorithm.initial_env_steps, algorithm.env_steps * points
+    )
     if rest or steps < 1:
         raise UserError(
-            f"In {trial.world.label}, {trial.env_steps} environment steps, less "
-            f"{algorithm.initial_frames} at the start, in {points} parts are no multiple of the "
-            f"{algorithm.frames} that '{trial.name}' takes at once."
+            f"In {trial.environment.label}, {trial.env_steps} environment steps, less "
+            f"{algorithm.initial_env_steps} at the start, in {points} parts are no multiple of the "
+            f"{algorithm.env_steps} that '{trial.name}' takes at once."
         )
     return points, steps
 
@@ -78,7 +80,7 @@ def parts(trial: Trial, algorithm: Algorithm) -> tuple[int, int]:
 def curve(trial: Trial, keys: Key, hyper: Mapping[str, Any]) -> dict[str, jax.Array]:
     """Learning curves of runs, each with its key of `keys` [runs] and its value of each of `hyper`
     [runs], in one program. Complete greedy episodes are played before learning begins and at the
-    world's `points`, evenly spaced, of which the last is the end.
+    environment's `points`, evenly spaced, of which the last is the end.
 
     Returns, each [runs]: mean returns at the beginning, `untrained`, and at the end, `final`, and
     their mean over all points but the beginning, `score`; `env_steps`; and `gradient_steps`, those
@@ -90,7 +92,7 @@ def curve(trial: Trial, keys: Key, hyper: Mapping[str, Any]) -> dict[str, jax.Ar
     """
     env, algorithm = built(trial)
     points, steps = (1, 1) if trial.tiny else parts(trial, algorithm)
-    episodes = 2 if trial.tiny else trial.world.episodes
+    episodes = 2 if trial.tiny else trial.environment.episodes
     returns = _curves(env, algorithm, keys, dict(hyper), steps, points, episodes)
     everywhere = lambda x: jnp.full(len(keys), x, jnp.float32)
     total = points * steps
@@ -98,7 +100,7 @@ def curve(trial: Trial, keys: Key, hyper: Mapping[str, Any]) -> dict[str, jax.Ar
         "score": returns[:, 1:].mean(1),
         "final": returns[:, -1],
         "untrained": returns[:, 0],
-        "env_steps": everywhere(algorithm.initial_frames + total * algorithm.frames),
+        "env_steps": everywhere(algorithm.initial_env_steps + total * algorithm.env_steps),
         "gradient_steps": everywhere(total * gradient_steps(trial)),
     }
 
@@ -131,8 +133,8 @@ def gradient_steps(trial: Trial) -> int:
 
 def check(trials: Iterable[Trial]) -> None:
     """Raises `UserError`, before anything is spent, where a trial of `curve` cannot be run: its
-    budget does not come out even, a setting of its world is one of no side, or a value of its grid
-    is out of range or no hyper-parameter's."""
+    budget does not come out even, a setting of its environment is one of no side, or a value of its
+    grid is out of range or no hyperparameter's."""
     trials = list(trials)
     for trial in trials:
         _, algorithm = built(trial)
@@ -140,11 +142,11 @@ def check(trials: Iterable[Trial]) -> None:
         for values in grid_points(trial.side.grid):
             configured(trial, values)
             hypers.override(algorithm.hyper, values)
-        for name in trial.world.settings:
-            sides = [t for t in trials if t.world == trial.world]
+        for name in trial.environment.settings:
+            sides = [t for t in trials if t.environment == trial.environment]
             known = {k for t in sides for k, _, _ in settings.walk(t.side.system.Config())}
             if not any(f".{k}".endswith(f".{name}") for k in known):
-                raise unknown(f"setting of any side in {trial.world.label}", name, known)
+                raise unknown(f"setting of any side in {trial.environment.label}", name, known)
 
 
 def grid_points(grid: Mapping[str, Iterable[float]]) -> list[dict[str, float]]:
@@ -185,7 +187,8 @@ def measured(
     for name, values in found[0].items():
         if values.shape != (size,):
             raise UserError(
-                f"'{name}' of '{trial.name}' in {trial.world.label} is {list(values.shape)}; it "
+                f"'{name}' of '{trial.name}' in {trial.environment.label} is {list(values.shape)}; "
+                f"it "
                 f"must be a number for each of {size} runs."
             )
     return {name: np.concatenate([x[name] for x in found])[:runs].tolist() for name in found[0]}

@@ -37,22 +37,27 @@ def mutate(
 
     Takes what `attempt.run` takes, and goes on from an interruption as that does. Runs have seeds
     of their own, so that none is seen that an attempt may report, and the settings that are best
-    while nothing is broken: `best` [world][side], as a record has them, and tuned anew without.
+    while nothing is broken: `best` [environment][side], as a record has them, and tuned anew
+        without.
     """
     parts = attempt.parts_of(begun, store, f"mutations-{begun['budget']}", clock, tell)
     hashed = hashlib.sha256(f"mutations of {tuning_root}".encode()).digest()
     root, seeds = int.from_bytes(hashed[:4]), attempt.seeds_of(begun)
     if not isinstance(check, Exact):
         tried = sides.trials(check, begun["budget"])
-        known = {(world, side): {"best": best[world][side]} for world, side in tried if best}
+        known = {
+            (environment, side): {"best": best[environment][side]}
+            for environment, side in tried
+            if best
+        }
         tuned = known or sides.tune(check, tried, tuning_root, parts)
 
     def verdict(phase: str) -> str:
         if isinstance(check, Exact):
             return attempt.exact(check, seeds, root, parts, readers, f"{phase}: ")["verdict"]
         values = sides.report(check, tried, tuned, root, seeds, parts, phase)
-        worlds = sides.worlds_of(tried)
-        return attempt.judged(check, worlds, values, begun["level"], 0.0, readers)["verdict"]
+        environments = sides.environments_of(tried)
+        return attempt.judged(check, environments, values, begun["level"], 0.0, readers)["verdict"]
 
     before, found = verdict("unbroken"), []
     for mutation in check.mutations:

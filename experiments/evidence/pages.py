@@ -1,4 +1,4 @@
-"""What a reader sees of the evidence: SYSTEMS.md, a page a track and a system, one of failures.
+"""What a reader sees of the evidence: CLAIMS.md, a page a track and a system, one of failures.
 
 All of it is text made from the declarations and the records alone; nothing is run or computed anew.
 """
@@ -15,7 +15,7 @@ from experiments.evidence.records import CLAIMS
 from experiments.evidence.system_page import system_page
 from experiments.evidence.words import NOTE, clip, escape, name_of, number, table
 
-FOLDER = "docs/systems"
+FOLDER = "docs/claims"
 CLAIM = 90  # characters of a claim in a list
 READING = (
     "A clause compares two sides, seed by seed: *better* by more than a margin, *not worse* by a "
@@ -49,7 +49,7 @@ MEANING = """
 | too few seeds | an effect as large as the margin, or as was seen in tuning, may go unseen |
 | two modes | seeds end in one of two ways, so that a mean misleads |
 | over its minutes | it took longer than declared |
-| large | run on an accelerator, with larger worlds |
+| large | run on an accelerator, with larger environments |
 """
 
 
@@ -82,7 +82,7 @@ def write(
 def pages(systems: Sequence[System]) -> dict[str, str]:
     """The text of every page and picture, by its path from the root."""
     made = {
-        "SYSTEMS.md": summary(systems),
+        "CLAIMS.md": summary(systems),
         f"{FOLDER}/failures.md": failures(systems),
         CLAIMS: claims(systems),
     }
@@ -111,7 +111,7 @@ def by_track(systems: Sequence[System]) -> dict[str, list[System]]:
 
 
 def summary(systems: Sequence[System]) -> str:
-    """SYSTEMS.md: tracks x verdicts."""
+    """CLAIMS.md: tracks x verdicts."""
 
     def count(group: Sequence[System]) -> list[int]:
         return [sum(s.standing.verdict == v for s in group) for v in VERDICTS]
@@ -145,7 +145,7 @@ def summary(systems: Sequence[System]) -> str:
             *lines,
             MEANING.strip(),
             "",
-            "Every attempt, one a line: [results.jsonl](experiments/systems/results.jsonl). Run "
+            "Every attempt, one a line: [results.jsonl](experiments/claims/results.jsonl). Run "
             "one again with `python experiments/evidence/run.py ID`.",
             "",
         ]
@@ -155,7 +155,7 @@ def summary(systems: Sequence[System]) -> str:
 def track_page(track: str, systems: Sequence[System]) -> str:
     """One line a system beside a picture of all effects of the track."""
     lines = [NOTE, f"# {name_of(track)}", ""]
-    lines += ["[All tracks](../../SYSTEMS.md) · [What did not hold](failures.md)", "", READING]
+    lines += ["[All tracks](../../CLAIMS.md) · [What did not hold](failures.md)", "", READING]
     if any(map(known.effects, systems)):
         alt = "All effects of this track in units of their margins"
         lines += ["", f'<img align="right" width="{pictures.WIDTH}" alt="{alt}" '
@@ -191,7 +191,7 @@ def claims(systems: Sequence[System]) -> str:
 
 def failures(systems: Sequence[System]) -> str:
     """Those that do not hold, are inconclusive or untestable, with the diagnosis."""
-    lines = [NOTE, "# What did not hold", "", "[All tracks](../../SYSTEMS.md)", ""]
+    lines = [NOTE, "# What did not hold", "", "[All tracks](../../CLAIMS.md)", ""]
     lines += ["What came out otherwise than its paper would have it, or did not come out, and why. "
               "It was tested at a small scale: no paper is refuted by it."]  # fmt: skip
     for verdict in VERDICTS[1:4]:

@@ -29,7 +29,7 @@ text{font-family:-apple-system,"Segoe UI",Helvetica,Arial,sans-serif}
 .fails{fill:#ff9a4d;stroke:#ff9a4d}.open{fill:#0d1117;stroke:#a7aeb6}.seed{fill:#56b4e9}
 .mean{stroke:#f0f6fc}.before{fill:none;stroke:#9198a1}.limit{stroke:#ff9a4d}
 }"""
-COLOURS = {"holds": "holds", "does not hold": "fails"}
+COLorS = {"holds": "holds", "does not hold": "fails"}
 
 
 class Effect(NamedTuple):
@@ -109,7 +109,7 @@ def effects(title: str, groups: Mapping[str, Sequence[Effect]]) -> str:
 
 
 def dots(title: str, panels: Sequence[Panel]) -> str:
-    """A dot for each seed and a bar at their mean, a row a side and a panel a world."""
+    """A dot for each seed and a bar at their mean, a row a side and a panel an environment."""
     y, rows = PAD, []
     for panel in panels:
         for line in wrap(panel.title, WIDTH - 2 * PAD, bold=True):
@@ -147,7 +147,7 @@ def _interval(effect: Effect, y: float, tall: float, at: Callable) -> Iterator[s
     if three is None:
         yield _text((LEFT + RIGHT) / 2, middle + 4, "no value", "faint", anchor="middle")
         return
-    kind = COLOURS.get(effect.verdict, "open")
+    kind = COLorS.get(effect.verdict, "open")
     value, low, high = (at(x) for x in three)
     yield _line(low, middle, high, middle, kind, 'stroke-width="2"')
     for beyond, tip, base in (
@@ -159,7 +159,7 @@ def _interval(effect: Effect, y: float, tall: float, at: Callable) -> Iterator[s
             yield f'<path class="{kind}" d="{d}"/>'
     if abs(three[0]) > FARTHEST:
         return  # the arrow says it
-    if kind == "fails":  # a square, for those who do not tell the colours apart
+    if kind == "fails":  # a square, for those who do not tell the colors apart
         yield f'<rect class="fails" x="{value - 4:.1f}" y="{middle - 4:.1f}" width="8" height="8"/>'
     else:
         spot = f'cx="{value:.1f}" cy="{middle:.1f}" r="4.2"'

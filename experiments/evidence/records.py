@@ -19,9 +19,9 @@ from jaxrl.core.errors import UserError
 from jaxrl.runtime import git
 
 FORMAT = 2  # of a record; those from before the harness have none
-RESULTS = "experiments/systems/results.jsonl"
-STALE = "experiments/systems/stale.json"  # which results `--stale` last found to be of older code
-CLAIMS = "jaxrl/systems/claims.tsv"  # what `jaxrl list systems` says, also where no page is
+RESULTS = "experiments/claims/results.jsonl"
+STALE = "experiments/claims/stale.json"  # which results `--stale` last found to be of older code
+CLAIMS = "jaxrl/algorithms/claims.tsv"  # what `jaxrl list systems` says, also where no page is
 
 # ------------------------------------------------------------------------------- what is recorded
 
@@ -187,7 +187,7 @@ def programs(check: Check, budget: str, root: Path) -> dict[str, str]:
         except jax.errors.JAXTypeError:
             return parts()
     found = parts() if check.measure else {}
-    for (world, side), trial in sides.trials(check, budget).items():
+    for (environment, side), trial in sides.trials(check, budget).items():
         hyper = {name: jax.ShapeDtypeStruct((1,), "float32") for name in trial.side.grid}
         run = lambda keys, hyper, trial=trial: measure.curve(trial, keys, hyper)
         if check.measure:
@@ -195,7 +195,7 @@ def programs(check: Check, budget: str, root: Path) -> dict[str, str]:
             run = lambda keys, hyper, algorithm=algorithm: advance(
                 algorithm, start(algorithm, keys[0], {k: v[0] for k, v in hyper.items()})
             )
-        found[f"{side} @ {world}"] = _lowered(run, keys, hyper)
+        found[f"{side} @ {environment}"] = _lowered(run, keys, hyper)
     return found
 
 

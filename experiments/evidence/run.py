@@ -4,7 +4,7 @@ python experiments/evidence/run.py [id ...] [--track T] [--stale] [--large] [--t
                                    [--list] [--plan] [--mutate] [--pages]
 
 Without ids, all checks that have no result of what they declare now; one that is named is tried
-once more, on fresh seeds. A check is a file `experiments/systems/<track>/<id>.py` (with _ for -)
+once more, on fresh seeds. A check is a file `experiments/claims/<track>/<id>.py` (with _ for -)
 that declares a CHECK, and is committed before it is run. An interrupted attempt goes on where it
 was by the same command. Every attempt is two lines of results.jsonl, from which the pages are
 written.

@@ -1,4 +1,4 @@
-"""The sides of a claim in its worlds: tuned, and run on the seeds that are reported."""
+"""The sides of a claim in its environments: tuned, and run on the seeds that are reported."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ from jaxrl.core.types import Key
 
 TINY_SEEDS = 2
 
-Tried = Mapping[tuple[str, str], Trial]  # by world and side
-Values = Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]]  # [world][side][metric][seed]
+Tried = Mapping[tuple[str, str], Trial]  # by environment and side
+Values = Mapping[
+    str, Mapping[str, Mapping[str, Sequence[float]]]
+]  # [environment][side][metric][seed]
 Looks = list[dict[str, Any]]  # {name, ok, said} each
 
 
@@ -31,70 +33,74 @@ def look(name: str, ok: bool, said: str) -> dict[str, Any]:
 
 
 def trials(claim: Claim, budget: str) -> dict[tuple[str, str], Trial]:
-    """What a budget runs: a tiny one the first world alone, and two values of each
-    hyper-parameter. Raises `UserError` where a clause is of a world that is not run."""
-    worlds = (claim.large if budget == "large" else ()) or claim.worlds
+    """What a budget runs: a tiny one the first environment alone, and two values of each
+    hyperparameter. Raises `UserError` where a clause is of an environment that is not run."""
+    environments = (claim.large if budget == "large" else ()) or claim.environments
     for clause in claim.clauses:
-        for world in set(clause.worlds) - {world.label for world in worlds}:
-            raise UserError(f"'{clause}' is of '{world}', which a {budget} attempt does not run.")
+        for environment in set(clause.environments) - {
+            environment.label for environment in environments
+        }:
+            raise UserError(
+                f"'{clause}' is of '{environment}', which a {budget} attempt does not run."
+            )
     tiny, found = budget == "tiny", {}
-    for world, (name, side) in itertools.product(
-        worlds[: 1 if tiny else None], claim.sides.items()
+    for environment, (name, side) in itertools.product(
+        environments[: 1 if tiny else None], claim.sides.items()
     ):
         if tiny:
             grid = {k: tuple(values)[:2] for k, values in side.grid.items()}
             side = dataclasses.replace(side, grid=grid)
-        found[world.label, name] = Trial(name, side, world, world.env_steps, tiny)
+        found[environment.label, name] = Trial(name, side, environment, environment.env_steps, tiny)
     return found
 
 
-def worlds_of(tried: Tried) -> list[World]:
-    return list({label: trial.world for (label, _), trial in tried.items()}.values())
+def environments_of(tried: Tried) -> list[World]:
+    return list({label: trial.environment for (label, _), trial in tried.items()}.values())
 
 
-def keys_of(root: int, world: str, count: int) -> Key:
-    """Keys [count] of the seeds of a world, the same for all sides."""
-    key = jax.random.fold_in(random.key(root), zlib.crc32(world.encode()))
+def keys_of(root: int, environment: str, count: int) -> Key:
+    """Keys [count] of the seeds of an environment, the same for all sides."""
+    key = jax.random.fold_in(random.key(root), zlib.crc32(environment.encode()))
     return jax.random.split(key, count)
 
 
 def tune(claim: Claim, tried: Tried, root: int, parts: Parts) -> dict[tuple[str, str], Any]:
-    """Of each world and side, what `tuning.tune` finds on the tuning seeds."""
+    """Of each environment and side, what `tuning.tune` finds on the tuning seeds."""
     if claim.measure is None:
         measure.check(tried.values())
     metric = claim.tuned_by or claim.metric.name
     more_is_better = bool(claim.tuned_by) or claim.metric.more_is_better
     tuned = {}
-    for (world, side), trial in tried.items():
-        keys = keys_of(root, world, 1 if trial.tiny else claim.tuning_seeds)
+    for (environment, side), trial in tried.items():
+        keys = keys_of(root, environment, 1 if trial.tiny else claim.tuning_seeds)
         find = functools.partial(
             tuning.tune, claim.measure or measure.curve, trial, keys, metric, more_is_better
         )
-        tuned[world, side] = parts.get(f"tuned {world} {side}", find)
+        tuned[environment, side] = parts.get(f"tuned {environment} {side}", find)
     return tuned
 
 
 def report(claim: Claim, tried: Tried, tuned, root, seeds, parts: Parts, phase: str) -> Values:
     """Values of all sides at their best settings, on seeds that come from `root`."""
     values = {}
-    for (world, side), trial in tried.items():
-        keys, best = keys_of(root, world, seeds), tuned[world, side]["best"]
+    for (environment, side), trial in tried.items():
+        keys, best = keys_of(root, environment, seeds), tuned[environment, side]["best"]
         find = functools.partial(
             measure.measured, claim.measure or measure.curve, trial, keys, best
         )
-        values[world, side] = parts.get(f"{phase} {world} {side}", find)
-    return by_world(values)
+        values[environment, side] = parts.get(f"{phase} {environment} {side}", find)
+    return by_environment(values)
 
 
-def by_world(found: Mapping[tuple[str, str], Any]) -> dict[str, dict[str, Any]]:
+def by_environment(found: Mapping[tuple[str, str], Any]) -> dict[str, dict[str, Any]]:
     nested: dict[str, dict[str, Any]] = {}
-    for (world, side), value in found.items():
-        nested.setdefault(world, {})[side] = value
+    for (environment, side), value in found.items():
+        nested.setdefault(environment, {})[side] = value
     return nested
 
 
 def grids(tuned: Mapping[tuple[str, str], Any]) -> dict[str, dict[str, list[float]]]:
-    """Of each side that is tuned, all values tried in any world."""
+    """Of each side that is tuned, all values tried in any environment."""
     tried: dict[str, dict[str, list[float]]] = {}
     for (_, side), found in tuned.items():
         for name, values in found["grid"].items():
@@ -104,20 +110,20 @@ def grids(tuned: Mapping[tuple[str, str], Any]) -> dict[str, dict[str, list[floa
 
 
 def same_steps(tried: Tried, values: Values) -> Looks:
-    """Raises `UserError` where a side took other environment steps than its world gives to all.
-    Where no side says how many it took, the look says that. (A tiny run takes what its side takes
-    at once.)"""
+    """Raises `UserError` where a side took other environment steps than its environment gives to
+    all. Where no side says how many it took, the look says that. (A tiny run takes what its side
+    takes at once.)"""
     counted = {where: values[where[0]][where[1]].get("env_steps") for where in tried}
     if not any(counted.values()):
         said = (
             "Environment steps were not counted; that all sides took as many is a matter of trust."
         )
         return [look("budget", True, said)]
-    for (world, side), trial in tried.items():
-        wrong = [x for x in counted[world, side] or [math.nan] if x != trial.env_steps]
+    for (environment, side), trial in tried.items():
+        wrong = [x for x in counted[environment, side] or [math.nan] if x != trial.env_steps]
         if wrong and not trial.tiny:
             raise UserError(
-                f"In {world} '{side}' took {wrong[0]:.0f} environment steps; each side has "
+                f"In {environment} '{side}' took {wrong[0]:.0f} environment steps; each side has "
                 f"{trial.env_steps}."
             )
     return []
@@ -125,8 +131,10 @@ def same_steps(tried: Tried, values: Values) -> Looks:
 
 def check_metrics(claim: Claim, values: Values) -> None:
     """Raises `UserError` where a clause is about what is not measured."""
-    for world, clause in itertools.product(values, claim.clauses):
+    for environment, clause in itertools.product(values, claim.clauses):
         for side in (clause.one, clause.other):
             metric = clause.metric or claim.metric.name
-            if metric not in values[world][side]:
-                raise unknown(f"metric of '{side}' in {world}", metric, values[world][side])
+            if metric not in values[environment][side]:
+                raise unknown(
+                    f"metric of '{side}' in {environment}", metric, values[environment][side]
+                )

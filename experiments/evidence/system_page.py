@@ -32,7 +32,7 @@ def _head(system: System) -> Iterator[str]:
         yield f"**Stale.** {escape(system.stale)}\n"
     if begun:
         yield f"**Unfinished.** Attempt {begun['attempt']} began on {_day(begun)}.\n"
-    tracks = f"[{name_of(system.track)}]({system.track}.md) · [All tracks]({UP}/SYSTEMS.md)"
+    tracks = f"[{name_of(system.track)}]({system.track}.md) · [All tracks]({UP}/CLAIMS.md)"
     yield f"{tracks} · [The check]({UP}/{system.file})"
     yield ""
 
@@ -107,15 +107,15 @@ def _setting(system: System) -> Iterator[str]:
     declared = latest["declared"] if latest else system.check
     if system.exact:
         return
-    worlds = known.worlds(latest) if latest else declared.get("worlds")
-    if worlds:
-        yield from ("## Worlds and settings", "")
+    environments = known.environments(latest) if latest else declared.get("environments")
+    if environments:
+        yield from ("## Environments and settings", "")
         metric = declared["metric"]
         yield f"Measured: {escape(metric['name'])}, {_sense(metric)} is better."
         yield ""
         rows = [[w["name"] or w["env"], f"{w['env_steps']:,}",
-                 f"{number(w['low'])} to {number(w['high'])}"] for w in worlds]  # fmt: skip
-        yield from table(["world", "environment steps", "range"], rows)
+                 f"{number(w['low'])} to {number(w['high'])}"] for w in environments]  # fmt: skip
+        yield from table(["environment", "environment steps", "range"], rows)
         yield ""
     if not latest:
         return
@@ -208,15 +208,16 @@ def _values(tried: Sequence[Any]) -> str:
 
 
 def _chosen(tuned: Mapping[str, Any], side: str, hyper: str, tried: Sequence[Any]) -> str:
-    """What was chosen, in which world where they differ, and whether it is at the grid's end."""
+    """What was chosen, in which environment where they differ, and whether it is at the grid's
+    end."""
     found: dict[Any, list[str]] = {}
-    for world, sides in tuned.items():
+    for environment, sides in tuned.items():
         if hyper in sides.get(side, {}):
-            found.setdefault(sides[side][hyper], []).append(world)
+            found.setdefault(sides[side][hyper], []).append(environment)
     said = []
-    for value, worlds in found.items():
+    for value, environments in found.items():
         end = len(tried) > 1 and value in (min(tried), max(tried))
-        where = f" ({', '.join(worlds)})" if len(found) > 1 else ""
+        where = f" ({', '.join(environments)})" if len(found) > 1 else ""
         said.append(f"{_values([value])}{', at the edge' if end else ''}{where}")
     return "; ".join(said)
 

@@ -1,4 +1,4 @@
-"""Settings: those of a side's grid that do best in a world, on seeds of their own."""
+"""Settings: those of a side's grid that do best in an environment, on seeds of their own."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def tune(
         scores = np.array([x[metric] for x in found]) * (1 if more_is_better else -1)
         means = np.where(np.isfinite(scores), scores, -np.inf).mean(1)
         if not np.isfinite(means).any():
-            raise UserError(f"No setting of '{trial.name}' in {trial.world.label} gives a "
+            raise UserError(f"No setting of '{trial.name}' in {trial.environment.label} gives a "
                             f"'{metric}' that is finite on all tuning seeds.")  # fmt: skip
         return int(np.argmax(means))
 
@@ -65,7 +65,7 @@ def tune(
         "edges": [
             dataclasses.asdict(
                 looks.edge(
-                    f"{name} of '{trial.name}' in {trial.world.label}",
+                    f"{name} of '{trial.name}' in {trial.environment.label}",
                     trial.side.grid[name],
                     grid[name],
                     points[chosen][name],
@@ -78,7 +78,7 @@ def tune(
 
 
 def _widen(trial, grid, best, try_out) -> list[tuple[str, str]]:
-    """Widens `grid` where `best` is at an end, and tries it out: the hyper-parameters concerned,
+    """Widens `grid` where `best` is at an end, and tries it out: the hyperparameters concerned,
     each with why that was not possible."""
     edges, new = [], []
     for name, values in grid.items():

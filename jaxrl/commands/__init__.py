@@ -14,11 +14,11 @@ COMMANDS = {
     "resume": "go on with a run that was stopped: jaxrl resume runs/ppo-cartpole-0001",
     "evaluate": "play whole episodes with what was trained: jaxrl evaluate runs/ppo-cartpole-0001",
     "sweep": "train a grid of settings: jaxrl sweep ppo/cartpole --vary learning-rate=1e-4,1e-3",
-    "benchmark": "train a suite of agents in many worlds: jaxrl benchmark minatar --plan",
+    "suite": "train a suite of agents in many environments: jaxrl suite minatar --plan",
     "report": "compare runs on one HTML page: jaxrl report runs/*",
-    "list": "what there is: jaxrl list envs, agents, configs, losses, suites or systems",
+    "list": "what there is: jaxrl list envs, algorithms, claims, configs, losses or suites",
     "show": "an environment or an agent, with all settings: jaxrl show cartpole",
-    "check": "whether an environment keeps the rules: jaxrl check my_package.worlds:maze",
+    "check": "whether an environment keeps the rules: jaxrl check my_package.environments:maze",
 }
 
 

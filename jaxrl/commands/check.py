@@ -1,4 +1,4 @@
-"""Whether an environment keeps the rules: `jaxrl check my_package.worlds:maze`."""
+"""Whether an environment keeps the rules: `jaxrl check my_package.environments:maze`."""
 
 from __future__ import annotations
 

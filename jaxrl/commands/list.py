@@ -1,4 +1,4 @@
-"""What there is: `jaxrl list envs`, `agents`, `configs`, `losses`, `suites` or `systems`."""
+"""What there is: `jaxrl list envs`, `algorithms`, `configs`, `losses`, `suites` or `claims`."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def envs() -> Iterable[Line]:
         yield name, _sentence(_documented(*path.split(":")))
 
 
-def agents() -> Iterable[Line]:
-    from jaxrl.systems import registry
+def algorithms() -> Iterable[Line]:
+    from jaxrl.algorithms import registry
 
     for name, path in sorted(registry.built_in().items()):
         yield name, _sentence(_documented(path.partition(":")[0]))
@@ -72,29 +72,29 @@ def losses() -> Iterable[Line]:
 
 
 def suites() -> Iterable[Line]:
-    from jaxrl.benchmarks import suite
+    from jaxrl.suites import suite
 
     for path in sorted(suite.SUITES.glob("*.yaml")):
         found = suite.read(path.stem)
-        yield path.stem, f"{', '.join(found.agents)} in {', '.join(found.worlds)}"
+        yield path.stem, f"{', '.join(found.agents)} in {', '.join(found.environments)}"
 
 
-def systems() -> Iterable[Line]:
-    from jaxrl.systems import registry
+def claims() -> Iterable[Line]:
+    from jaxrl.algorithms import registry
 
-    claims = Path(registry.__file__).with_name("claims.tsv").read_text(encoding="utf-8")
-    for line in claims.splitlines():
+    text = Path(registry.__file__).with_name("claims.tsv").read_text(encoding="utf-8")
+    for line in text.splitlines():
         verdict, name, claim = line.split("\t")
         yield name, f"{verdict}: {claim}"
 
 
 KINDS: dict[str, Callable[[], Iterable[Line]]] = {
     "envs": envs,
-    "agents": agents,
+    "algorithms": algorithms,
     "configs": configs,
     "losses": losses,
     "suites": suites,
-    "systems": systems,
+    "claims": claims,
 }
 
 

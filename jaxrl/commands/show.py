@@ -18,7 +18,7 @@ def main(argv: Sequence[str]) -> int:
         raise UserError(f"Got {len(argv)} names; usage: {usage}.")
     (name,) = argv
     from jaxrl import envs
-    from jaxrl.systems import registry
+    from jaxrl.algorithms import registry
 
     known = [*envs.names(), *registry.names()]
     if name not in known and not any(mark in name for mark in ":/"):
@@ -46,8 +46,8 @@ def environment(name: str) -> Iterator[str]:
 
 
 def agent(name: str) -> Iterator[str]:
+    from jaxrl.algorithms import describe, registry
     from jaxrl.runtime import configuration
-    from jaxrl.systems import describe, registry
 
     yield f"{describe.text(name)}\n"
     config = registry.default_config(name)

@@ -14,7 +14,7 @@ HELP = """Sweep: jaxrl sweep [CONFIG] --vary NAME=V1,V2,... [--vary ...] [option
 
 --vary agent.NAME=V1,V2,... or env-params.NAME=...: all combinations are trained, with all seeds.
 Values are separated by commas; those of a list by slashes, and its entries by commas:
-agent.hidden=64,64/32,32. Hyper-parameters are vmapped; each choice of anything else is a program.
+agent.hidden=64,64/32,32. Hyperparameters are vmapped; each choice of anything else is a program.
 --samples N: draw N points, where a setting has a range, 'agent.learning-rate=log(1e-5,1e-2)' or
 'agent.discount=uniform(0.9,0.999)', from --seed; of a list one value is drawn.
 --halving ETA: successive halving; after steps/ETA^k only the best 1/ETA of the points go on.

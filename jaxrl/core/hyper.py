@@ -208,12 +208,12 @@ def _names(config: Any) -> list[str]:
 
 
 def merge(*parts: Hyper) -> dict[str, Any]:
-    """The union of the hyper-parameters of several parts. Raises where two share a name."""
+    """The union of the hyperparameters of several parts. Raises where two share a name."""
     merged: dict[str, Any] = {}
     for part in parts:
         for name, value in part.items():
             if name in merged:
-                raise UserError(f"Two parts of one algorithm call a hyper-parameter '{name}'.")
+                raise UserError(f"Two parts of one algorithm call a hyperparameter '{name}'.")
             merged[name] = value
     return merged
 
@@ -235,7 +235,7 @@ def override(defaults: Hyper, changes: Hyper | None) -> dict[str, Any]:
 
 
 def replace_hyper(state: Tree, changes: Hyper) -> Tree:
-    """`state` with the named hyper-parameters set wherever they are stored.
+    """`state` with the named hyperparameters set wherever they are stored.
 
     A change covers the leading axes of what is stored (a value for each member of a population,
     whatever copies a member has inside) and is broadcast over the others. A unique ending of a
@@ -256,7 +256,7 @@ def replace_hyper(state: Tree, changes: Hyper) -> Tree:
 
 
 def read_hyper(state: Tree) -> dict[str, Any]:
-    """All hyper-parameters that are stored in `state`, by name."""
+    """All hyperparameters that are stored in `state`, by name."""
     leaves = jax.tree_util.tree_flatten_with_path(state)[0]
     return {name: leaf for path, leaf in leaves if (name := _hyper_name(path)) is not None}
 
@@ -268,7 +268,7 @@ def without_hyper(state: Tree) -> dict[str, Any]:
 
 
 def rename_hyper(state: Tree, name: Callable[[str], str]) -> Tree:
-    """`state`, whose hyper-parameters are called `name(old name)` wherever they are stored."""
+    """`state`, whose hyperparameters are called `name(old name)` wherever they are stored."""
     holds = lambda x: isinstance(getattr(x, "hyper", None), Mapping)
 
     def rename(x: Any) -> Any:

@@ -40,7 +40,7 @@ def learn(agent: Agent, source: Source, updates: int = 1) -> Algorithm:
     stays as it was before that step (the source goes on), and the metric `diverged` says when.
 
     Raises `UserError`, before anything compiles, where the source's batches lack what the agent
-    needs, and where both name a hyper-parameter alike.
+    needs, and where both name a hyperparameter alike.
     """
     if updates < 1:
         raise UserError(f"updates must be at least 1, got {updates}.")
@@ -91,8 +91,8 @@ def learn(agent: Agent, source: Source, updates: int = 1) -> Algorithm:
         step,
         policy=lambda state: as_policy(state.agent),
         hyper=hyper,
-        frames=source.frames,
-        initial_frames=source.initial_frames,
+        env_steps=source.env_steps,
+        initial_env_steps=source.initial_env_steps,
         partition=LearnerState(REPLICATED, source.partition, REPLICATED, REPLICATED),
         config=agent.config,
         agent=agent,
@@ -102,9 +102,9 @@ def learn(agent: Agent, source: Source, updates: int = 1) -> Algorithm:
 
 
 def take_over(state: Any, agent: Tree, what: str = "The agent") -> Any:
-    """A `LearnerState` (or any state with an agent) with `agent`, the state of one that learnt
+    """A `LearnerState` (or any state with an agent) with `agent`, the state of one that learned
     elsewhere (in a warm-up, from another source), in the place of its own, but for the
-    hyper-parameters: those stay, and the two may have others.
+    hyperparameters: those stay, and the two may have others.
 
     Leaves are found by their names; each has the same shape, or that of one for each of several.
     Raises `UserError`, naming `what`, where the two have other parts.

@@ -1,4 +1,4 @@
-"""Schedules of a hyper-parameter over environment steps: branch-free, of traced arguments.
+"""Schedules of a hyperparameter over environment steps: branch-free, of traced arguments.
 
 (optax's linear, cosine and exponential schedules test their arguments in Python, so they cannot
 be swept by vmap.)
@@ -11,9 +11,9 @@ import jax.numpy as jnp
 from jaxrl.core.types import Array
 
 
-def progress(frames: Array, duration: Array) -> Array:
+def progress(env_steps: Array, duration: Array) -> Array:
     """The fraction of `duration` that has passed, in [0, 1]; 0 throughout if it is infinite."""
-    return jnp.clip(frames / duration, 0.0, 1.0)
+    return jnp.clip(env_steps / duration, 0.0, 1.0)
 
 
 def linear(start: Array, end: Array, fraction: Array) -> Array:

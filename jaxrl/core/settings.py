@@ -1,8 +1,8 @@
 """Settings in groups: a Config is a frozen dataclass whose fields may be such dataclasses.
 
-What is in a group has a dotted name (`optimizer.learning_rate`). Losses read hyper-parameters from
+What is in a group has a dotted name (`optimizer.learning_rate`). Losses read hyperparameters from
 `Values`, which holds arrays; what they are built from reads the rest from `Static`, which refuses
-hyper-parameters, so that none can be compiled into a program by mistake.
+hyperparameters, so that none can be compiled into a program by mistake.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def refuse(config: Any, names: Iterable[str], why: str) -> None:
             raise UserError(f"{name} is {lookup(config, name)}; {why}.")
 
 
-def full_name(name: str, known: Iterable[str], kind: str = "hyper-parameter") -> str:
+def full_name(name: str, known: Iterable[str], kind: str = "hyperparameter") -> str:
     """The one of `known` that `name` is, or is the ending of (`learning_rate` of
     `optimizer.learning_rate`). Raises `UserError` for none and, listing them, for several."""
     known = list(known)
@@ -96,7 +96,7 @@ def full_name(name: str, known: Iterable[str], kind: str = "hyper-parameter") ->
 
 
 class Values:
-    """Hyper-parameters by attribute: `values.optimizer.learning_rate` is what has that dotted name
+    """Hyperparameters by attribute: `values.optimizer.learning_rate` is what has that dotted name
     in the dictionary that it is made from."""
 
     def __init__(self, values: Mapping[str, Any], prefix: str = ""):
@@ -108,7 +108,7 @@ class Values:
             return self._values[path]
         if any(k.startswith(path + ".") for k in self._values):
             return Values(self._values, path + ".")
-        error = unknown("hyper-parameter", path, self._values)
+        error = unknown("hyperparameter", path, self._values)
         raise AttributeError(str(error))
 
     def __getitem__(self, path: str) -> Any:
@@ -119,7 +119,7 @@ class Values:
 
 
 class Static:
-    """A Config whose hyper-parameters cannot be read: their values are arrays in the state."""
+    """A Config whose hyperparameters cannot be read: their values are arrays in the state."""
 
     def __init__(self, config: Any, prefix: str = ""):
         self._config, self._prefix = config, prefix
@@ -132,6 +132,6 @@ class Static:
         for field in dataclasses.fields(self._config):
             if field.name == name and field.metadata.get("hyper"):
                 raise AttributeError(
-                    f"config.{path} is a hyper-parameter, which may be swept: read net.hyper.{path}"
+                    f"config.{path} is a hyperparameter, which may be swept: read net.hyper.{path}"
                 )
         return value

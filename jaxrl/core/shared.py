@@ -1,4 +1,4 @@
-"""What the members of a run have in common and no step changes, such as a data set.
+"""What the members of a run have in common and no step changes, such as a dataset.
 
 It lies in memory once, however many members there are, and in no checkpoint: that knows it by its
 checksum alone. Whatever wraps a state, a `Shared` in it is found by its type.

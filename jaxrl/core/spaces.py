@@ -110,7 +110,7 @@ def contains(space: Space, value: Any) -> jax.Array:
 def check_member(space: Space, value: Any, what: str) -> None:
     """Raise `UserError`, beginning with `what`, where `value` has another structure, shape or kind
     of number (integer, float) than `space`, or is a known index out of range. Values under a trace,
-    and floats beyond their bounds, pass: a `Box` bounds what is useful, and worlds clip."""
+    and floats beyond their bounds, pass: a `Box` bounds what is useful, and environments clip."""
     leaves, treedef = jax.tree.flatten(space, is_leaf=is_space)
     if jax.tree.structure(value) != treedef:
         raise UserError(

@@ -25,7 +25,7 @@ class Run:
 def start(algorithm: Algorithm, key: Key, hyper: Hyper | None = None) -> Run:
     """A new run. `hyper` overrides some of `algorithm.hyper`; vmap over it to sweep.
 
-    Raises `UserError` for a hyper-parameter that the algorithm does not have.
+    Raises `UserError` for a hyperparameter that the algorithm does not have.
     """
     return _start(algorithm, key, override(algorithm.hyper, hyper))
 
@@ -48,7 +48,7 @@ def train(algorithm: Algorithm, run: Run, num_steps: int) -> tuple[Run, dict[str
     """`num_steps` steps in one scan, their metrics folded into one row.
 
     Pure: jit it (`static_argnums=(0, 2)`), vmap it over runs, differentiate it, put it into
-    another scan. Environment steps: `num_steps * algorithm.frames`.
+    another scan. Environment steps: `num_steps * algorithm.env_steps`.
     """
 
     def body(carry, _):

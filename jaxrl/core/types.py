@@ -1,7 +1,7 @@
 """The five nouns, and what flows between them.
 
-    Environment   one instance of a world; never resets itself, never batched
-    Tasks         which world the next episode is played in; may learn
+    Environment   one instance of an environment; never resets itself, never batched
+    Tasks         which environment the next episode is played in; may learn
     Source        where batches come from: rollouts, replay, a dataset, a model
     Agent         how to act, and what to learn from a batch
     Algorithm     all that the training loop knows
@@ -26,7 +26,7 @@ from jaxrl.core.spaces import Space, check_member
 Array = jax.Array
 Key = jax.Array  # a typed key, as made by jaxrl.random.key
 Tree = Any  # any pytree of arrays
-Hyper = Mapping[str, Any]  # name -> scalar; the hyper-parameters that are arrays, not structure
+Hyper = Mapping[str, Any]  # name -> scalar; the hyperparameters that are arrays, not structure
 
 REPLICATED: Any = PartitionSpec()  # not split: every device holds all of it
 
@@ -71,7 +71,7 @@ class TimeStep:
     cost: Array | None = None  # float32, or [K]: what a constraint limits
     true_reward: Array | None = None  # what is measured where `reward` is a proxy for it
     # what a critic or a teacher may see and the policy may not, by name: `state` (of all that is
-    # true of the world, with several agents), `expert_action`
+    # true of the environment, with several agents), `expert_action`
     privileged: Tree = None
     tokens: Tree = None  # token ids and masks of language tasks
     metrics: dict[str, Array] | None = None  # scalars to report at an episode's end, e.g. success
@@ -132,7 +132,7 @@ class Batch:
     """What a source hands to an agent's update."""
 
     transitions: Transition  # [T, B] from rollouts and sequences, [B] from replay
-    frames: Array  # float32 scalar: environment steps taken in this run so far; drives schedules
+    env_steps: Array  # float32 scalar: environment steps taken in this run so far; drives schedules
     memory: Tree = None  # [B] the agent's memory before transitions[0]; kept at window starts only
     tail: tuple[TimeStep, Tree] | None = None  # live time step and memory [B] after the last step
     mask: Array | None = None  # bool, as transitions: False where a step is padding
@@ -171,7 +171,7 @@ class Goals:
     """How an environment with goals can be asked, afterwards, for another goal (hindsight).
 
     The goal of an episode is in `TimeStep.goal` and not in the observation: what encodes a time
-    step (`networks.encoders.features`) puts it beside the observation, so that relabelling an
+    step (`networks.encoders.features`) puts it beside the observation, so that relabeling an
     experience changes that channel, the reward and `terminated`, and nothing else.
 
     achieved(observation) -> the goal that this observation has reached
@@ -185,21 +185,21 @@ class Goals:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Environment:
-    """One instance of a world, as two pure functions and a description of them.
+    """One instance of an environment, as two pure functions and a description of them.
 
     reset(key, params) -> (state, TimeStep) with `first` set.
     step(key, state, action, params) -> (state, TimeStep); it never resets: what it returns after
         an episode's end is unspecified. An action of another structure, shape or kind of number
         than `action_space` says raises `UserError`, also while it is traced; so does an index out
         of range where its value is known (not under jit).
-    params: everything about the world that may vary without changing shapes: a pytree of numbers
-        or NumPy arrays.
+    params: everything about the environment that may vary without changing shapes: a pytree of
+        numbers or NumPy arrays.
     max_steps: the longest possible episode, None where there is no limit.
     render(state, params) -> uint8 [H, W, 3], on the host.
     expert(state, params) -> a good action, one instance like `step`; it may see all of the state.
     goals: how to ask for another goal afterwards, where the environment has goals.
-    step_seconds(state, params) -> simulated seconds of one step, on the host; None where the world
-        has no time but its steps, as boards and grids have not.
+    step_seconds(state, params) -> simulated seconds of one step, on the host; None where the
+        environment has no time but its steps, as boards and grids have not.
     scores: which of its metrics an episode is judged by, beside its return, and what they are
         called where a run is watched; names that it does not report count for nothing.
     rules: of a game that is small enough for `exact.games` to enumerate it.
@@ -268,7 +268,7 @@ class Source:
     collect(state, policy, key) -> (state, fresh, metrics): gather experience once
     sample(state, fresh, key) -> Batch: one batch to learn from
     feedback(state, batch, feedback) -> state: what the update said of the batch
-    frames: environment steps in one `collect`; initial_frames: those spent in `init`.
+    env_steps: environment steps in one `collect`; initial_env_steps: those spent in `init`.
     num_envs: environments that `collect` steps side by side; 0 where there are none.
     partition: PartitionSpecs as a prefix of the state's tree: what is split over devices.
     """
@@ -278,8 +278,8 @@ class Source:
     collect: Callable[[Tree, Policy, Key], tuple[Tree, Tree, dict[str, Any]]]
     sample: Callable[[Tree, Tree, Key], Batch]
     feedback: Callable[[Tree, Batch, Tree], Tree] = lambda state, batch, feedback: state
-    frames: int = 0
-    initial_frames: int = 0
+    env_steps: int = 0
+    initial_env_steps: int = 0
     num_envs: int = 0
     hyper: Hyper = dataclasses.field(default_factory=dict)
     partition: Tree = REPLICATED
@@ -289,7 +289,7 @@ class Source:
 class Agent:
     """How to act, and what to learn from a batch. Always batched.
 
-    init(key, hyper) -> state; the hyper-parameters it reads live on in the state, under `.hyper`
+    init(key, hyper) -> state; the hyperparameters it reads live on in the state, under `.hyper`
     act(state, timestep [B], memory [B], key, greedy) -> (action [B], memory [B], extras)
     update(state, batch, key) -> (state, Info)
     memory(n) -> what is remembered at an episode's start, leading axis [n]
@@ -327,7 +327,7 @@ class Algorithm:
         says since which step its numbers are not finite, see jaxrl.core.divergence
     policy(state) -> Policy
     hyper: the defaults of everything that `init` takes as an array
-    frames: environment steps in one `step`; initial_frames: those spent in `init`.
+    env_steps: environment steps in one `step`; initial_env_steps: those spent in `init`.
     agent, source: what it was made from, where that is an agent that meets a source.
     num_shards: logical shards of its environments, which devices may share; None where it has none.
     scores: which of its metrics it is judged by, beside the return, and what they are called where
@@ -341,8 +341,8 @@ class Algorithm:
     step: Callable[[Tree, Key], tuple[Tree, dict[str, Any]]]
     policy: Callable[[Tree], Policy]
     hyper: Hyper = dataclasses.field(default_factory=dict)
-    frames: int = 0
-    initial_frames: int = 0
+    env_steps: int = 0
+    initial_env_steps: int = 0
     partition: Tree = REPLICATED
     config: Any = None
     agent: Agent | None = None

@@ -1,4 +1,4 @@
-"""Data sets by name: made once, kept in the user's cache folder, and checked when they are read."""
+"""Datasets by name: made once, kept in the user's cache folder, and checked when they are read."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ DAMAGE += (MemoryError, zipfile.BadZipFile, zlib.error)
 
 
 def load(env: Environment, name: str, size: int = 50_000, seed: int = 0) -> Dataset:
-    """The data set `name` of `env`: one of `NAMES`, made from `seed` with about `size` steps if it
+    """The dataset `name` of `env`: one of `NAMES`, made from `seed` with about `size` steps if it
     is not in the cache yet (which takes a training run), or the path of a file in Minari's format.
 
-    A name stands for the data set also where there is a file of that name (`./medium` is the file).
+    A name stands for the dataset also where there is a file of that name (`./medium` is the file).
 
     Raises `UserError` for another name, a file that is not as it was written, one that is not about
     this environment (see `conform`), and a cache that cannot be written.
@@ -47,7 +47,7 @@ def load(env: Environment, name: str, size: int = 50_000, seed: int = 0) -> Data
             from jaxrl.datasets import minari_format
 
             return conform(minari_format.read(Path(name)), env)
-        raise unknown("data set or file", name, NAMES)
+        raise unknown("dataset or file", name, NAMES)
     if name in ("medium-expert", "mixed"):
         halves = [load(env, kind, size, seed) for kind in ("medium", "expert")]
         return join(name, halves)
@@ -55,13 +55,13 @@ def load(env: Environment, name: str, size: int = 50_000, seed: int = 0) -> Data
     if not os.path.exists(folder):
         with _writing():
             _draft(folder).rmdir()  # before the training, of which nothing would be left
-        print(f"Making the data sets of '{env.name}' (once, in {folder}) ...", file=sys.stderr)
+        print(f"Making the datasets of '{env.name}' (once, in {folder}) ...", file=sys.stderr)
         write(folder, making.make(env, size, seed))
     return read(folder, name, env)
 
 
 def root() -> Path:
-    """The folder of all data sets. Raises `UserError` where the user has no folder."""
+    """The folder of all datasets. Raises `UserError` where the user has no folder."""
     try:
         cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     except RuntimeError:  # no HOME, and nothing is known of this user
@@ -118,7 +118,7 @@ def _writing() -> Iterator[None]:
         yield
     except OSError as error:
         raise UserError(
-            f"Data sets cannot be kept ({error}); set XDG_CACHE_HOME to a folder that can be "
+            f"Datasets cannot be kept ({error}); set XDG_CACHE_HOME to a folder that can be "
             "written."
         ) from error
 

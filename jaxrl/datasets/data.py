@@ -1,11 +1,11 @@
-"""A data set: transitions [N], one episode after the other, as NumPy arrays; and what is in it.
+"""A dataset: transitions [N], one episode after the other, as NumPy arrays; and what is in it.
 
-What a data set may hold, wherever it comes from:
+What a dataset may hold, wherever it comes from:
 
 - Numbers are finite, also as the dtypes that they are used in; the metrics alone may hold NaN.
 - Rounding aside (float64 to float32) no number is changed, so none that would be is accepted.
 - Indices are those of the spaces. Actions that are real numbers may lie beyond their bounds, since
-  worlds clip and a policy's Gaussian has no bounds; beyond `FARTHEST` times the bounds they
+  environments clip and a policy's Gaussian has no bounds; beyond `FARTHEST` times the bounds they
   are no actions.
 """
 
@@ -69,11 +69,11 @@ def check(data: Dataset) -> None:
     """Raises `UserError` unless all arrays have the same number of rows, at least one, numbers are
     finite (but for metrics), no step is both terminated and truncated, episodes are whole, and the
     steps of one fit together: each begins where the one before it ended."""
-    x, where = data.transitions, f"the data set '{data.name}'"
+    x, where = data.transitions, f"the dataset '{data.name}'"
     if np.ndim(x.reward) != 1:
         raise UserError(f"The reward of {where} has the shape {list(np.shape(x.reward))}, not [N].")
     if len(x.reward) == 0:
-        raise UserError(f"The data set '{data.name}' is empty.")
+        raise UserError(f"The dataset '{data.name}' is empty.")
     trees.check_rows(x, len(x.reward), f"the rewards of {where}")
     for name in ("first", "terminated", "truncated"):
         values = np.asarray(getattr(x, name))
@@ -90,7 +90,7 @@ def check(data: Dataset) -> None:
     first, done = np.asarray(x.first), np.asarray(x.done)
     if not (first[0] and done[-1] and np.array_equal(first[1:], done[:-1])):
         raise UserError(
-            f"The episodes of the data set '{data.name}' are not whole: the step after each "
+            f"The episodes of the dataset '{data.name}' are not whole: the step after each "
             "terminated or truncated one, and no other, must be the first of an episode."
         )
     bare = lambda timestep: dataclasses.replace(timestep, metrics=None)
@@ -109,7 +109,7 @@ def check(data: Dataset) -> None:
         jax.tree.leaves(x.observation), jax.tree.leaves(x.next_observation), strict=True
     ):
         if not np.array_equal(here[1:][inside], there[:-1][inside]):
-            raise UserError(f"The steps of the data set '{data.name}' do not follow each other.")
+            raise UserError(f"The steps of the dataset '{data.name}' do not follow each other.")
 
 
 def conform(data: Dataset, env: Environment) -> Dataset:
@@ -129,7 +129,7 @@ def conform(data: Dataset, env: Environment) -> Dataset:
     def cast(what: str, found: Tree, expected: Tree) -> Tree:
         if arrays.form(found, 1) != arrays.form(expected, 0):
             raise UserError(
-                f"The {what}s of the data set '{data.name}' are {arrays.shapes(found, 1)} and "
+                f"The {what}s of the dataset '{data.name}' are {arrays.shapes(found, 1)} and "
                 f"those of '{env.name}' {arrays.shapes(expected, 0)}."
             )
         return jax.tree.map(lambda x, s: arrays.cast(x, s.dtype, what + where), found, expected)
@@ -144,7 +144,7 @@ def conform(data: Dataset, env: Environment) -> Dataset:
             reward=arrays.cast(x.reward, np.float32, "reward" + where),
         )
 
-    x, where = data.transitions, f" of the data set '{data.name}'"
+    x, where = data.transitions, f" of the dataset '{data.name}'"
     taken = cast("action", x.action, action)
     _check_indices(env.action_space, taken, "action" + where)
     _check_distance(env.action_space, taken, "action" + where)
@@ -184,7 +184,7 @@ def join(name: str, parts: Sequence[Dataset]) -> Dataset:
     """The episodes of all `parts`, in their order, with the references of the first. Raises
     `UserError` for no parts, and where one has another structure or shape than the first."""
     if not parts:
-        raise UserError(f"The data set '{name}' has no parts.")
+        raise UserError(f"The dataset '{name}' has no parts.")
     transitions = concatenated([p.transitions for p in parts], [f"'{p.name}'" for p in parts])
     return Dataset(name, transitions, parts[0].references)
 
@@ -193,7 +193,7 @@ def join(name: str, parts: Sequence[Dataset]) -> Dataset:
 
 
 def profile(data: Dataset) -> dict[str, Any]:
-    """What a data set holds, as plain values: numbers of steps, episodes and their endings, returns
+    """What a dataset holds, as plain values: numbers of steps, episodes and their endings, returns
     and lengths (mean, least, most), the range of each action, and where references are known the
     score of the data (`losses.normalized_score` of the mean return)."""
     x = data.transitions

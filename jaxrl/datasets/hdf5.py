@@ -20,13 +20,13 @@ DAMAGE = (OSError, RuntimeError, ValueError, KeyError, TypeError, ArithmeticErro
 
 
 def read(path: Path, wanted: Callable[[tuple[str, ...]], bool]) -> dict[str, Any]:
-    """The file's groups as nested dicts, its data sets as NumPy arrays [rows, ...].
+    """The file's groups as nested dicts, its datasets as NumPy arrays [rows, ...].
 
     wanted: of the names that lead from the root to an object, whether to read it; what is in a
         group that is not wanted is not looked at.
 
     Raises `UserError`, which says what is wrong with the file but not its name, for what is no HDF5
-    file, cannot be opened or is damaged, and, of what is wanted, for links and for data sets that
+    file, cannot be opened or is damaged, and, of what is wanted, for links and for datasets that
     lie in other files (external or virtual), objects with two names, groups more than 16 deep,
     arrays without rows or of anything but numbers, and for arrays that are together over 1032 times
     the size of the file.

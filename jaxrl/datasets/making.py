@@ -1,4 +1,4 @@
-"""Data sets out of one training run, as D4RL's for locomotion were made (Fu et al., 2020,
+"""Datasets out of one training run, as D4RL's for locomotion were made (Fu et al., 2020,
 "D4RL: datasets for deep data-driven reinforcement learning", section 5):
 
     random          a policy that acts by chance
@@ -19,6 +19,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxrl.algorithms.policy_gradient.ppo import Config as PPOConfig
+from jaxrl.algorithms.policy_gradient.ppo import ppo
 from jaxrl.core import random, settings, spaces
 from jaxrl.core.errors import UserError
 from jaxrl.core.learn import learn
@@ -30,8 +32,6 @@ from jaxrl.envs.adapters.gymnasium import PREFIX
 from jaxrl.envs.policies import random_policy
 from jaxrl.evaluation.evaluate import evaluate
 from jaxrl.sources.rollouts import rollouts
-from jaxrl.systems.policy_gradient.ppo import Config as PPOConfig
-from jaxrl.systems.policy_gradient.ppo import ppo
 
 KINDS = ("random", "medium", "expert", "medium-replay")
 PARTS = 40  # moments of the run at which its policy may be taken
@@ -41,7 +41,7 @@ EPISODES = 64  # of an evaluation
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """How a world's policies are trained."""
+    """How an environment's policies are trained."""
 
     steps: int
     agent: PPOConfig
@@ -114,11 +114,11 @@ def make(
     """
     if env.name.startswith(PREFIX):
         raise UserError(
-            f"'{env.name}' runs on the host, where no data sets are made; name a file in Minari's "
+            f"'{env.name}' runs on the host, where no datasets are made; name a file in Minari's "
             "format."
         )
     if env.max_steps is None:
-        raise UserError(f"Data sets need whole episodes; '{env.name}' has no time limit.")
+        raise UserError(f"Datasets need whole episodes; '{env.name}' has no time limit.")
     if not 1 <= size < 2**31:  # a source numbers its rows in int32
         raise UserError(f"size must be at least 1 and below 2**31, got {size}.")
     how = how or recipe(env)
@@ -126,7 +126,7 @@ def make(
     algorithm = ppo(env, how.agent)
     assert algorithm.agent is not None and algorithm.source is not None
     recording = learn(algorithm.agent, with_newest(algorithm.source))
-    steps = max(1, how.steps // recording.frames // PARTS)
+    steps = max(1, how.steps // recording.env_steps // PARTS)
 
     run, windows, policies, scores = start(recording, keys[0]), [], [], []
     for part in range(PARTS):
@@ -146,7 +146,7 @@ def make(
     high = float(played.returns.mean())
     if not high > low:
         raise UserError(
-            f"Training for data sets of '{env.name}' did not get better than a random policy "
+            f"Training for datasets of '{env.name}' did not get better than a random policy "
             f"({high:.4g} and {low:.4g})."
         )
     references = References(low, high)
@@ -193,7 +193,7 @@ def _train(env, algorithm, run, steps):
 
 
 def _plain(env: Environment, transitions: Transition) -> Transition:
-    """Without what the policy and the tasks said, and actions within their bounds, to which a world
-    clips them anyway."""
+    """Without what the policy and the tasks said, and actions within their bounds, to which an
+    environment clips them anyway."""
     action = spaces.clip(env.action_space, transitions.action)
     return dataclasses.replace(transitions, action=action, task=(), extras={})

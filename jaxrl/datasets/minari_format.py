@@ -1,4 +1,4 @@
-"""Minari's HDF5 files (the format of the Farama Foundation's offline data sets, version 0.5).
+"""Minari's HDF5 files (the format of the Farama Foundation's offline datasets, version 0.5).
 
 A file `main_data.hdf5` has a group `episode_I` for each episode, with `observations` [T + 1],
 `actions` [T], `rewards` [T], `terminations` [T] and `truncations` [T]; spaces that are dictionaries
@@ -28,7 +28,7 @@ GOAL = ("observation", "desired_goal", "achieved_goal")  # of Gymnasium-Robotics
 
 
 def read(path: Path) -> Dataset:
-    """The episodes of a Minari data set: the path of its folder, or of its main_data.hdf5. (Data in
+    """The episodes of a Minari dataset: the path of its folder, or of its main_data.hdf5. (Data in
     other formats become a `Dataset` by `data.from_episodes`.)
 
     The observation of a goal environment (a dictionary of observation, desired_goal and
@@ -42,7 +42,7 @@ def read(path: Path) -> Dataset:
         transitions = from_episodes([_episode(name, groups[name]) for name in _in_order(groups)])
         return Dataset(str(path), transitions, _references(path.parent / "metadata.json"))
     except UserError as error:
-        raise UserError(f"'{path}' is no data set in Minari's format: {error}") from error
+        raise UserError(f"'{path}' is no dataset in Minari's format: {error}") from error
 
 
 def _main(path: Path) -> Path:
@@ -96,7 +96,7 @@ def _tuples(node: Any, where: str) -> Any:
 
 def write(path: Path, data: Dataset) -> None:
     """Write `data` as `path`, an HDF5 file that `read` and the minari package read (the latter
-    within a data set's folder, beside metadata.json). A goal is written as goal environments do,
+    within a dataset's folder, beside metadata.json). A goal is written as goal environments do,
     the goal that is achieved left at zero. Written beside and renamed, so that a file that is there
     already is replaced by a whole one or stays. Raises `UserError` where it cannot be written."""
     h5py = hdf5.package()

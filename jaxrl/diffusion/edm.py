@@ -107,7 +107,7 @@ def edm_churn(
 
 
 def edm_euler_step(noisy: Array, denoised: Array, sigma: Array, next_sigma: Array) -> Array:
-    """One first-order step of the sampling equation towards a lower noise level.
+    """One first-order step of the sampling equation toward a lower noise level.
 
     noisy + (next_sigma - sigma) (noisy - denoised) / sigma
 
@@ -127,7 +127,7 @@ def edm_euler_step(noisy: Array, denoised: Array, sigma: Array, next_sigma: Arra
 def edm_heun_step(
     noisy: Array, denoised: Array, next_denoised: Array, sigma: Array, next_sigma: Array
 ) -> Array:
-    """One second-order step of the sampling equation towards a lower noise level.
+    """One second-order step of the sampling equation toward a lower noise level.
 
     noisy + (next_sigma - sigma) (slope + next_slope) / 2, slope = (noisy - denoised) / sigma,
     next_slope = (euler - next_denoised) / next_sigma; euler alone where next_sigma is 0

@@ -47,7 +47,7 @@ def compose_scores(unconditional: Array, conditional: Array, weight: Array | flo
 def classifier_free_guidance(
     conditional: Array, unconditional: Array, weight: Array | float
 ) -> Array:
-    """A prediction pushed towards a condition (CFG): by more than 1, beyond what was trained.
+    """A prediction pushed toward a condition (CFG): by more than 1, beyond what was trained.
 
     unconditional + weight (conditional - unconditional)
 
@@ -114,7 +114,7 @@ def policy_guidance(
     weight: Array | float,
     axis: int | tuple[int, ...] = -1,
 ) -> Array:
-    """Noisy actions of a generated trajectory, moved towards what a policy would do.
+    """Noisy actions of a generated trajectory, moved toward what a policy would do.
 
     action + weight gradient / |gradient|
 

@@ -1,4 +1,4 @@
-"""Worlds to act in: `make` one by its name, with the `settings` that it has, or
+"""Environments to act in: `make` one by its name, with the `settings` that it has, or
 `check_environment` one of your own."""
 
 from jaxrl.envs.check import EnvironmentCheckError, check_environment

@@ -223,16 +223,16 @@ def _check_vmap(env: Environment, step: _RandomSteps, visited: list[_Visit]) -> 
     """A batch of keys, states, actions and parameters gives what a loop over them gives."""
     reset = jax.jit(env.reset)
     chosen = [visited[i * len(visited) // COPIES] for i in range(COPIES)]
-    worlds = [_arrays(env.params, 1.0 + 0.001 * i) for i in range(COPIES)]
+    environments = [_arrays(env.params, 1.0 + 0.001 * i) for i in range(COPIES)]
     keys = list(jax.random.split(jax.random.key(3), COPIES))
-    together = _vmapped(env, "reset", env.reset, keys, worlds)
-    for key, world, one in zip(keys, worlds, together, strict=True):
-        _check_equal(env, "reset", reset(key, world), one, "under vmap and in a loop")
+    together = _vmapped(env, "reset", env.reset, keys, environments)
+    for key, environment, one in zip(keys, environments, together, strict=True):
+        _check_equal(env, "reset", reset(key, environment), one, "under vmap and in a loop")
     together = _vmapped(
-        env, "step", env.step, *([getattr(v, a) for v in chosen] for a in _ARGUMENTS), worlds
+        env, "step", env.step, *([getattr(v, a) for v in chosen] for a in _ARGUMENTS), environments
     )
-    for visit, world, one in zip(chosen, worlds, together, strict=True):
-        _, alone = step(visit.key, visit.state, visit.timestep, world, 1)
+    for visit, environment, one in zip(chosen, environments, together, strict=True):
+        _, alone = step(visit.key, visit.state, visit.timestep, environment, 1)
         _check_equal(env, "step", alone, one, "under vmap and in a loop")
 
 

@@ -1,4 +1,4 @@
-"""Draw simple scenes on the host: shapes in world units, anti-aliased, as uint8 frames."""
+"""Draw simple scenes on the host: shapes in environment units, anti-aliased, as uint8 frames."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ GREEN = (62, 148, 96)
 
 
 class Canvas:
-    """A picture of `width` x `height` pixels in world units, with y pointing up.
+    """A picture of `width` x `height` pixels in environment units, with y pointing up.
 
-    scale: pixels in one world unit; origin: the pixel (from the top left) of the world's (0, 0).
-    Line widths and radii are in world units too.
+    scale: pixels in one environment unit; origin: the pixel (from the top left) of the
+    environment's (0, 0). Line widths and radii are in environment units too.
     """
 
     def __init__(self, width: int, height: int, scale: float, origin: Point):
@@ -46,9 +46,9 @@ class Canvas:
         pixels = max(1, round(width * self._scale))
         self._draw.line([self._pixel(p) for p in points], fill=fill, width=pixels, joint="curve")
 
-    def circle(self, centre: Point, radius: float, fill: tuple[int, int, int]) -> None:
+    def circle(self, center: Point, radius: float, fill: tuple[int, int, int]) -> None:
         """A filled circle."""
-        (x, y), r = self._pixel(centre), radius * self._scale
+        (x, y), r = self._pixel(center), radius * self._scale
         self._draw.ellipse((x - r, y - r, x + r, y + r), fill=fill)
 
     def rod(self, start: Point, end: Point, fill: tuple[int, int, int], width: float) -> None:
@@ -78,10 +78,10 @@ class Canvas:
         return (x + point[0] * self._scale, y - point[1] * self._scale)
 
 
-def tiles(colours: np.ndarray, size: int) -> np.ndarray:
-    """A frame, uint8 `[rows * size, columns * size, 3]`, of `colours` `[rows, columns, 3]`: squares
+def tiles(colors: np.ndarray, size: int) -> np.ndarray:
+    """A frame, uint8 `[rows * size, columns * size, 3]`, of `colors` `[rows, columns, 3]`: squares
     of `size` pixels with a thin line between them, row 0 at the top."""
-    picture = np.asarray(colours, np.uint8).repeat(size, axis=0).repeat(size, axis=1)
+    picture = np.asarray(colors, np.uint8).repeat(size, axis=0).repeat(size, axis=1)
     line = (
         np.arange(len(picture)) % size == size - 1,
         np.arange(picture.shape[1]) % size == size - 1,

@@ -30,7 +30,7 @@ def relabel(
     """
     goals = env.goals
     if goals is None:
-        raise UserError(f"'{env.name}' has no goals; only experience with goals can be relabelled.")
+        raise UserError(f"'{env.name}' has no goals; only experience with goals can be relabeled.")
     new, old = (jax.tree.map(jnp.shape, g) for g in (goal, transition.next_timestep.goal))
     if new != old or jnp.ndim(transition.terminated):
         raise UserError(

@@ -103,7 +103,8 @@ def make(name: str, /, **settings: Any) -> Environment:
     """The environment called `name`, changed by `settings`.
 
     name: one of `names()`; or `brax/ant`, an environment of another package (`envs.adapters`); or
-        `my_package.worlds:maze`: an `Environment` in a module of one's own, or a function that
+        `my_package.environments:maze`: an `Environment` in a module of one's own, or a function
+        that
         is annotated to return one (`def maze() -> Environment`) and needs no arguments.
     settings: keyword arguments of the builder, which decide about shapes (the size of a grid), and
         fields of the environment's `params`, at any depth under the wrappers' `inner`: numbers, or
@@ -151,8 +152,10 @@ def vary(env: Environment, field: str, values: Sequence[Any]) -> Any:
     """
     if not values:
         raise UserError(f"There are no values of '{field}' to vary '{env.name}' by; give some.")
-    worlds = [_override(env, ((field, _param(env, field, value, {})),)) for value in values]
-    return jax.tree.map(lambda *leaves: np.stack(leaves), *(world.params for world in worlds))
+    environments = [_override(env, ((field, _param(env, field, value, {})),)) for value in values]
+    return jax.tree.map(
+        lambda *leaves: np.stack(leaves), *(environment.params for environment in environments)
+    )
 
 
 def _find(name: str) -> Environment | Callable[..., Environment]:
@@ -274,7 +277,8 @@ def _settable(default: Any) -> bool:
 
 
 def _held(value: Any, default: Any) -> bool:
-    """Whether all of `value` is finite in 32 bits, as worlds compute; as `default` at least."""
+    """Whether all of `value` is finite in 32 bits, as environments compute; as `default` at
+    least."""
     return _finite(value) or not _finite(default)
 
 

@@ -1,4 +1,4 @@
-"""Sine and cosine of float32 that vectorise on a CPU; those of XLA call a scalar function there."""
+"""Sine and cosine of float32 that vectorize on a CPU; those of XLA call a scalar function there."""
 
 from __future__ import annotations
 

@@ -2,13 +2,14 @@
 
 All are functions of a `History`: the returns in all K tasks, evaluated before learning and after
 each period of learning one of them. What each task has of a metric is a `PerTask`: where a task has
-none (it was never learnt, or never left, or no expert is known), it is masked and does not enter
+none (it was never learned, or never left, or no expert is known), it is masked and does not enter
 the mean, whatever was evaluated; there are no NaNs and no zeros in its place.
 
 Sources: Lopez-Paz and Ranzato (2017, "Gradient episodic memory for continual learning",
 arXiv:1706.08840, section 2) for backward and forward transfer; Wolczyk et al. (2021, "Continual
-World", arXiv:2105.10919, section 3) for performance, forgetting and forward transfer as an area;
-Baker et al. (2023, "A domain-agnostic approach for characterization of lifelong learning systems",
+Environment", arXiv:2105.10919, section 3) for performance, forgetting and forward transfer as an
+area; Baker et al. (2023, "A domain-agnostic approach for characterization of lifelong learning
+systems",
 arXiv:2301.07799) with the metrics of its l2metrics package for performance maintenance, transfer as
 a contrast, and performance and sample efficiency relative to single-task experts.
 """
@@ -30,7 +31,7 @@ class History:
     most; rows that are not `recorded` (yet) may hold anything."""
 
     returns: Array  # float32 [P, K]: mean return in each task
-    task: Array  # int32 [P]: the task learnt between the row before and this one; NONE in row 0
+    task: Array  # int32 [P]: the task learned between the row before and this one; NONE in row 0
     recorded: Array  # bool [P]; True comes before False
 
 
@@ -68,15 +69,15 @@ def record(history: History, row: Array, returns: Array, task: Array | int) -> H
 # ------------------------------------------------------------------------------- moments of a life
 
 
-def learnt(history: History) -> Array:
-    """Which tasks were learnt in which row: bool [P, K]."""
+def learned(history: History) -> Array:
+    """Which tasks were learned in which row: bool [P, K]."""
     tasks = jnp.arange(history.returns.shape[1])
     return (history.task[:, None] == tasks) & history.recorded[:, None]
 
 
 def seen(history: History) -> Array:
-    """Which tasks were ever learnt: bool [K]."""
-    return learnt(history).any(0)
+    """Which tasks were ever learned: bool [K]."""
+    return learned(history).any(0)
 
 
 def last_row(history: History) -> Array:
@@ -89,13 +90,13 @@ def _at(history: History, row: Array) -> Array:
     return jnp.take_along_axis(history.returns, row[None], 0)[0]
 
 
-def _first_learnt(history: History) -> Array:
-    return jnp.argmax(learnt(history), 0)
+def _first_learned(history: History) -> Array:
+    return jnp.argmax(learned(history), 0)
 
 
 def _first_end(history: History) -> Array:
-    """The last row [K] of the first block in which each task was learnt."""
-    now = learnt(history)
+    """The last row [K] of the first block in which each task was learned."""
+    now = learned(history)
     begun = jnp.cumsum(now, 0) > 0
     interrupted = jnp.cumsum(begun & ~now & history.recorded[:, None], 0) > 0
     rows = jnp.arange(len(now))[:, None]
@@ -104,21 +105,23 @@ def _first_end(history: History) -> Array:
 
 def _last_end(history: History) -> Array:
     rows = jnp.arange(len(history.task))[:, None]
-    return jnp.where(learnt(history), rows, 0).max(0)
+    return jnp.where(learned(history), rows, 0).max(0)
 
 
 # ------------------------------------------------------------------------------- of one life
 
 
 def performance(history: History) -> PerTask:
-    """The last return in each task that was learnt (Continual World: average performance)."""
+    """The last return in each task that was learned (Continual Environment: average
+    performance)."""
     return per_task(history.returns[last_row(history)], seen(history))
 
 
 def forgetting(history: History) -> PerTask:
-    """How much of each task was lost: its return when it was last learnt, less its last return.
+    """How much of each task was lost: its return when it was last learned, less its last return.
 
-    Exists for tasks that were learnt and then left; Continual World counts a task that has not been
+    Exists for tasks that were learned and then left; Continual Environment counts a task that has
+    not been
     left, the last one, as 0, which makes its mean (K - 1) / K of this one.
     """
     end, last = _last_end(history), last_row(history)
@@ -128,25 +131,26 @@ def forgetting(history: History) -> PerTask:
 
 def backward_transfer(history: History) -> PerTask:
     """What later learning did to each task: its last return less the one after the first block in
-    which it was learnt (GEM: R[T, i] - R[i, i]). Exists for tasks that were learnt and left."""
+    which it was learned (GEM: R[T, i] - R[i, i]). Exists for tasks that were learned and left."""
     end, last = _first_end(history), last_row(history)
     gained = history.returns[last] - _at(history, end)
     return per_task(gained, seen(history) & (end < last))
 
 
 def forward_transfer(history: History) -> PerTask:
-    """What earlier tasks did for each before it was first learnt: its return just before, less that
-    of row 0 (GEM: R[i - 1, i] - b[i]). Exists for tasks that were learnt, but not as the first."""
-    before = _first_learnt(history) - 1
+    """What earlier tasks did for each before it was first learned: its return just before, less
+    that
+    of row 0 (GEM: R[i - 1, i] - b[i]). Exists for tasks that were learned, but not as the first."""
+    before = _first_learned(history) - 1
     gained = _at(history, jnp.maximum(before, 0)) - history.returns[0]
     return per_task(gained, seen(history) & (before > 0))
 
 
 def performance_maintenance(history: History) -> PerTask:
-    """How well each task is kept while others are learnt: the mean over all rows in which another
-    task was learnt since, of the return less that when it was last learnt (l2metrics: difference to
-    the most recent learning evaluation point)."""
-    now = learnt(history)
+    """How well each task is kept while others are learned: the mean over all rows in which another
+    task was learned since, of the return less that when it was last learned (l2metrics: difference
+    to the most recent learning evaluation point)."""
+    now = learned(history)
     rows = jnp.arange(len(now))[:, None]
     latest = jax.lax.cummax(jnp.where(now, rows, -1))
     kept = history.returns - jnp.take_along_axis(history.returns, jnp.maximum(latest, 0), 0)
@@ -170,13 +174,13 @@ class Transfer:
 def transfers(history: History) -> tuple[Transfer, Transfer]:
     """Forward and backward transfer of each pair as a contrast, (after - before) / (after +
     before) of the second task's return around a block of learning the first: forward while the
-    second was never learnt, backward once it was (l2metrics). Means over the blocks of a pair.
+    second was never learned, backward once it was (l2metrics). Means over the blocks of a pair.
 
     Returns must be at least 0, such as success rates. Where both are 0 there is no contrast.
     """
-    now = learnt(history)  # [P, K]
+    now = learned(history)  # [P, K]
     begins = now & ~jnp.pad(now, ((1, 0), (0, 0)))[:-1]
-    # The row before the block of each learnt row.
+    # The row before the block of each learned row.
     rows = jnp.arange(len(now))[:, None]
     start = jax.lax.cummax(jnp.where(begins, rows, 0)).max(1)  # [P]
     ends = now & ~jnp.pad(now, ((0, 1), (0, 0)))[1:]
@@ -199,9 +203,9 @@ def transfers(history: History) -> tuple[Transfer, Transfer]:
 
 
 def _while_learning(history: History, experts: Array) -> tuple[Array, Array, Array]:
-    """Returns while each task was learnt, those of its expert after as much learning, and where
+    """Returns while each task was learned, those of its expert after as much learning, and where
     both exist: [P, K] each. experts: [K, N], after 1 .. N periods of nothing else."""
-    now = learnt(history)
+    now = learned(history)
     order = jnp.cumsum(now, 0) - 1
     length = experts.shape[1]
     expert = jnp.take_along_axis(experts.T, jnp.clip(order, 0, length - 1), 0)
@@ -220,9 +224,9 @@ def relative_performance(history: History, experts: Array) -> PerTask:
 
 
 def forward_transfer_area(history: History, experts: Array, best: float = 1.0) -> PerTask:
-    """Continual World's forward transfer: (AUC - AUC_expert) / (best - AUC_expert), the areas under
-    the curves of learning, as means over as many periods as both have. experts [K, N]; returns at
-    most `best`, and an expert that is best at once has no room for transfer."""
+    """Continual Environment's forward transfer: (AUC - AUC_expert) / (best - AUC_expert), the areas
+    under the curves of learning, as means over as many periods as both have. experts [K, N];
+    returns at most `best`, and an expert that is best at once has no room for transfer."""
     mine, expert, both = _while_learning(history, experts)
     number = jnp.maximum(both.sum(0), 1)
     area = lambda x: jnp.where(both, x, 0.0).sum(0) / number
@@ -237,7 +241,7 @@ def sample_efficiency(history: History, experts: Array) -> PerTask:
     while learning and its time the first period that has it (l2metrics, without smoothing). experts
     [K, N]; returns must be at least 0."""
     mine, expert, both = _while_learning(history, experts)
-    order = jnp.cumsum(learnt(history), 0)  # periods of learning, from 1
+    order = jnp.cumsum(learned(history), 0)  # periods of learning, from 1
 
     def saturation(curve: Array) -> tuple[Array, Array]:
         curve = jnp.where(both, curve, -jnp.inf)

@@ -22,8 +22,8 @@ def correct_answers(
 ) -> Array:
     """Whether each of `samples` sampled answers to each of `prompts` prompts is right, that is, its
     episode's return is above 0: bool [prompts, samples]."""
-    world, groups = _groups(env, samples)
-    played = evaluate(world, policy, key, prompts * samples, greedy=False, tasks=groups)
+    environment, groups = _groups(env, samples)
+    played = evaluate(environment, policy, key, prompts * samples, greedy=False, tasks=groups)
     return (played.returns > 0).reshape(prompts, samples)
 
 

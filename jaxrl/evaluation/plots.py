@@ -25,8 +25,8 @@ from jaxrl.evaluation.statistics import (
     stratified_bootstrap,
 )
 
-# Okabe & Ito (2008), "Color Universal Design": told apart by colour-blind readers too.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+# Okabe & Ito (2008), "Color Universal Design": told apart by color-blind readers too.
+_COLorS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _INK, _FAINT = "#222222", "#888888"
 _WIDE = 10  # times from which on an axis is logarithmic
 
@@ -38,7 +38,7 @@ def learning_curves(
     ylabel: str = "episode return",
     xlabel: str = "environment steps",
     robust: bool = False,
-    colours: Mapping[str, Any] | None = None,
+    colors: Mapping[str, Any] | None = None,
     narrow: bool = False,
 ):
     """Draw one curve a label: the mean over seeds, its 95 % interval and, up to six labels, a thin
@@ -53,7 +53,7 @@ def learning_curves(
         path: where to write; its suffix says the format (.png, .pdf, .svg). Folders are made. None
             for nowhere.
         robust: draw the interquartile mean with its stratified bootstrap interval instead.
-        colours: label -> colour, where several pictures are to agree; else one of `palette`.
+        colors: label -> color, where several pictures are to agree; else one of `palette`.
         narrow: of half the width, with the legend below.
 
     Returns:
@@ -62,7 +62,7 @@ def learning_curves(
     Raises:
         UserError: if there is no curve, or if the shapes of one do not fit.
     """
-    return panels_of_curves({ylabel: {"": curves}}, path, title, xlabel, robust, colours, narrow)
+    return panels_of_curves({ylabel: {"": curves}}, path, title, xlabel, robust, colors, narrow)
 
 
 def panels_of_curves(
@@ -71,16 +71,16 @@ def panels_of_curves(
     title: str | None = None,
     xlabel: str = "environment steps",
     robust: bool = False,
-    colours: Mapping[str, Any] | None = None,
+    colors: Mapping[str, Any] | None = None,
     narrow: bool = False,
 ):
     """Draw `learning_curves` of several measures, one below the other along the same steps.
 
     Args:
         panels: name of the measure -> way it was measured -> label -> (steps, values). A label has
-            one colour in all panels (of a single label, a way), a way one kind of line: the first
+            one color in all panels (of a single label, a way), a way one kind of line: the first
             solid, others dashed.
-        path, title, xlabel, robust, colours, narrow: as of `learning_curves`.
+        path, title, xlabel, robust, colors, narrow: as of `learning_curves`.
 
     Returns:
         The matplotlib `Figure`, which is also written to `path`.
@@ -101,9 +101,9 @@ def panels_of_curves(
     known = {label for _, _, label, (_, values) in curves if np.isfinite(values).any()}
     figure, all_axes = _figure(title, xlabel, *panels, narrow=narrow)
     bounds = {name: _Bounds() for name in panels}
-    by_way = len(labels) == 1 and any(ways)  # then colours tell the ways apart, too
+    by_way = len(labels) == 1 and any(ways)  # then colors tell the ways apart, too
     named = ways if by_way else labels
-    colours, few = colours or palette(named), len(labels) <= len(_COLOURS)
+    colors, few = colors or palette(named), len(labels) <= len(_COLorS)
     styles = {way: "--" if i else "-" for i, way in enumerate(ways)}
     axes_of = dict(zip(panels, all_axes, strict=True))
     ends = [steps.max() for *_, (steps, _) in curves]
@@ -113,7 +113,7 @@ def panels_of_curves(
             steps, values = steps[steps > 0], values[:, steps > 0]
             axes_of[name].set_xscale("log")
         called = way if by_way else label
-        line = _draw_curve(axes_of[name], bounds[name], steps, values, colours[called], few, robust)
+        line = _draw_curve(axes_of[name], bounds[name], steps, values, colors[called], few, robust)
         note = "" if label in known else " (no value)"
         line.set(linestyle=styles[way], label=called + note)
     for name, axes in axes_of.items():
@@ -130,7 +130,7 @@ def performance_profiles(
     path: Path | str | None,
     title: str | None = None,
     xlabel: str = "score",
-    colours: Mapping[str, Any] | None = None,
+    colors: Mapping[str, Any] | None = None,
     narrow: bool = False,
 ):
     """Draw the share of runs above each score, for each label, with its 95 % interval (stratified
@@ -138,7 +138,7 @@ def performance_profiles(
 
     Args:
         scores: label -> [runs] or [runs, tasks].
-        path, colours, narrow: as for `learning_curves`.
+        path, colors, narrow: as for `learning_curves`.
 
     Returns:
         The matplotlib `Figure`, which is also written to `path`.
@@ -149,19 +149,19 @@ def performance_profiles(
     if not scores:
         raise UserError("There are no scores to draw a profile of.")
     arrays = {label: np.asarray(x, np.float64) for label, x in scores.items()}
-    colours = colours or palette(arrays)
+    colors = colors or palette(arrays)
     levels = np.unique(np.concatenate([x.ravel() for x in arrays.values()]))
     margin = 0.05 * (levels[-1] - levels[0]) or 1.0
     levels = np.concatenate([[levels[0] - margin], levels, [levels[-1] + margin]])
     figure, (axes,) = _figure(title, xlabel, "share of runs above", narrow=narrow)
     profile = lambda x: performance_profile(x, levels)
     for label, x in arrays.items():
-        axes.step(levels, profile(x), where="post", color=colours[label], linewidth=2, label=label)
+        axes.step(levels, profile(x), where="post", color=colors[label], linewidth=2, label=label)
         if len(x) > 1:
             _, low, high = stratified_bootstrap(profile, x, resamples=1000)
-            shade = 0.15 if len(arrays) <= len(_COLOURS) else 0.05
+            shade = 0.15 if len(arrays) <= len(_COLorS) else 0.05
             axes.fill_between(
-                levels, low, high, step="post", color=colours[label], alpha=shade, linewidth=0
+                levels, low, high, step="post", color=colors[label], alpha=shade, linewidth=0
             )
     axes.set_xlim(levels[0], levels[-1])
     axes.set_ylim(-0.03, 1.03)
@@ -170,17 +170,17 @@ def performance_profiles(
 
 
 def _draw_curve(
-    axes, bounds: _Bounds, steps: np.ndarray, values: np.ndarray, colour, few: bool, robust: bool
+    axes, bounds: _Bounds, steps: np.ndarray, values: np.ndarray, color, few: bool, robust: bool
 ):
     """The line of the mean; its interval is drawn, too, and of `few` curves that of each seed."""
     mean, low, high = column_intervals(values, robust)
     if few and len(values) > 1:
-        axes.plot(steps, values.T, color=colour, alpha=0.3, linewidth=0.7, zorder=2)
+        axes.plot(steps, values.T, color=color, alpha=0.3, linewidth=0.7, zorder=2)
         bounds.data(values)
     alone = "o" if np.isfinite(mean).sum() == 1 else None  # one point makes no line
     width, shade = (2, 0.18) if few else (1.4, 0.07)
-    (line,) = axes.plot(steps, mean, color=colour, linewidth=width, marker=alone, zorder=3)
-    axes.fill_between(steps, low, high, color=colour, alpha=shade, linewidth=0, zorder=1)
+    (line,) = axes.plot(steps, mean, color=color, linewidth=width, marker=alone, zorder=3)
+    axes.fill_between(steps, low, high, color=color, alpha=shade, linewidth=0, zorder=1)
     bounds.data(mean)
     bounds.interval(low, high)
     return line
@@ -196,12 +196,12 @@ def sweep_picture(
 ):
     """Draw the mean final score of each setting of a sweep, with its 95 % interval.
 
-    Hyper-parameters that do not vary are left out. One that varies, of numbers, becomes the axis
+    Hyperparameters that do not vary are left out. One that varies, of numbers, becomes the axis
     (logarithmic if it spans more than a factor of 10); with a second one there is a line for each
     of its values, the one with more values being the axis. Anything else becomes horizontal bars.
 
     Args:
-        settings: hyper-parameter -> its value in each of the S settings.
+        settings: hyperparameter -> its value in each of the S settings.
         scores: [S, seeds]; NaN (or infinite) where a seed has no score.
         path, narrow: as for `learning_curves`.
 
@@ -217,7 +217,7 @@ def sweep_picture(
     for name, values in settings.items():
         if len(values) != len(scores):
             raise UserError(
-                f"A sweep of {len(scores)} settings needs as many values of each hyper-parameter; "
+                f"A sweep of {len(scores)} settings needs as many values of each hyperparameter; "
                 f"'{name}' has {len(values)}."
             )
     varied = {n: list(v) for n, v in settings.items() if len(_distinct(v)) > 1}
@@ -262,7 +262,7 @@ def column_intervals(values: np.ndarray, robust: bool = False) -> Interval:
 
 
 def _axis(varied: dict[str, list]) -> str | None:
-    """The hyper-parameter to draw along, if one can be: the one of most values."""
+    """The hyperparameter to draw along, if one can be: the one of most values."""
     numeric = [n for n, values in varied.items() if all(map(_is_number, values))]
     combinations = set(zip(*(map(str, v) for v in varied.values()), strict=True))
     repeated = varied and len(combinations) < len(next(iter(varied.values())))
@@ -276,13 +276,13 @@ def _draw_lines(axes, axis: str, varied: dict[str, list], intervals: Interval) -
     other = next((values for name, values in varied.items() if name != axis), [""] * len(x))
     groups, bounds = _distinct(other), _Bounds()
     _scale(axes, x[np.isfinite(intervals.estimate)])
-    for i, (colour, group) in enumerate(zip(_palette(len(groups)), groups, strict=True)):
+    for i, (color, group) in enumerate(zip(_palette(len(groups)), groups, strict=True)):
         members = [j for j, value in enumerate(other) if value == group]
         order = sorted(members, key=lambda j: x[j])
         mean, low, high = (part[order] for part in intervals)
         at = _shifted(axes, x[order], i, len(groups))
-        axes.plot(at, mean, "o-", color=colour, markersize=5, label=_show(group), zorder=3)
-        axes.vlines(at, low, high, color=colour, linewidth=1.5, alpha=0.7, zorder=2)
+        axes.plot(at, mean, "o-", color=color, markersize=5, label=_show(group), zorder=3)
+        axes.vlines(at, low, high, color=color, linewidth=1.5, alpha=0.7, zorder=2)
         bounds.data(mean)
         bounds.interval(low, high)
     bounds.apply(axes)
@@ -317,7 +317,7 @@ def _draw_bars(figure, axes, varied: dict[str, list], intervals: Interval) -> No
     order = np.argsort(np.where(np.isnan(intervals.estimate), -np.inf, intervals.estimate))
     mean, low, high = (part[order] for part in intervals)
     places = np.arange(len(order))
-    axes.barh(places, mean, color=_COLOURS[0], alpha=0.75, height=0.7, zorder=2)
+    axes.barh(places, mean, color=_COLorS[0], alpha=0.75, height=0.7, zorder=2)
     axes.hlines(places, low, high, color=_INK, linewidth=1.5, zorder=3)
     axes.set_yticks(places, [labels[i] for i in order])
     axes.grid(False, axis="y")
@@ -398,15 +398,15 @@ def _figure(title: str | None, xlabel: str, *ylabels: str, narrow: bool = False)
 
 
 def palette(labels: Iterable[str]) -> dict[str, Any]:
-    """A colour for each label."""
+    """A color for each label."""
     labels = list(labels)
     return dict(zip(labels, _palette(len(labels)), strict=True))
 
 
 def _palette(n: int) -> list[Any]:
-    """n colours: distinct ones for a few, a sequence from dark to light for more."""
-    if n <= len(_COLOURS):
-        return list(_COLOURS[:n])
+    """n colors: distinct ones for a few, a sequence from dark to light for more."""
+    if n <= len(_COLorS):
+        return list(_COLorS[:n])
     import matplotlib
 
     return list(matplotlib.colormaps["viridis"](np.linspace(0.0, 0.8, n)))

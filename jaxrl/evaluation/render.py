@@ -14,7 +14,7 @@ import numpy as np
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Environment, Key, Policy, TimeStep, Tree
 
-UNTIMED_FPS = 8.0  # steps that are shown in a second where the world has no time of its own
+UNTIMED_FPS = 8.0  # steps that are shown in a second where the environment has no time of its own
 GIF_TICKS = 100  # a GIF counts time in hundredths of a second,
 SHORTEST_TICKS = 2  # and viewers slow down frames that are shorter than two
 GAP = 4  # pixels between pictures that are joined
@@ -22,7 +22,7 @@ GAP = 4  # pixels between pictures that are joined
 
 class Recording(NamedTuple):
     """The frames, uint8 `[H, W, 3]`, of one episode, and how many of them are a second of the
-    world's own time (`UNTIMED_FPS` where it has none)."""
+    environment's own time (`UNTIMED_FPS` where it has none)."""
 
     frames: list[np.ndarray]
     fps: float
@@ -111,7 +111,7 @@ def write_gif(
     if len(shapes) > 1:
         raise UserError(f"write_gif got frames of the shapes {sorted(shapes)}; all must be equal.")
     frames, ticks = _timed(frames, fps)
-    # One palette for all: a palette for each frame makes flat colours flicker. It is taken from
+    # One palette for all: a palette for each frame makes flat colors flicker. It is taken from
     # frames throughout the episode, side by side.
     sampled = frames[:: max(1, len(frames) // 16)]
     palette = Image.fromarray(np.concatenate(list(sampled), axis=1)).quantize(256)

@@ -85,10 +85,10 @@ def rate_interval(x: ArrayLike, confidence: float = 0.95) -> Interval:
     x = np.clip(x, 0.0, 1.0)
     mean, low, high = (np.asarray(part) for part in mean_interval(x, confidence))
     n, z = len(x), NormalDist().inv_cdf((1 + confidence) / 2)
-    centre = (mean + z**2 / (2 * n)) / (1 + z**2 / n)
+    center = (mean + z**2 / (2 * n)) / (1 + z**2 / n)
     half = z / (1 + z**2 / n) * np.sqrt(mean * (1 - mean) / n + (z / (2 * n)) ** 2)
     outcomes = ((x == 0) | (x == 1)).all(0)
-    low, high = np.where(outcomes, centre - half, low), np.where(outcomes, centre + half, high)
+    low, high = np.where(outcomes, center - half, low), np.where(outcomes, center + half, high)
     # Also Wilson's ends may lie a rounding error beyond.
     return _interval(mean, np.clip(low, 0.0, mean), np.clip(high, mean, 1.0))
 

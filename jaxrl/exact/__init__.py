@@ -1,1 +1,1 @@
-"""Ground truth on finite worlds: dynamic programming, occupancies, exact policy gradients."""
+"""Ground truth on finite environments: dynamic programming, occupancies, exact policy gradients."""

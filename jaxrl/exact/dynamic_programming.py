@@ -156,7 +156,7 @@ def soft_value_iteration(
     """The soft-optimal values [S] and policy [S, A]: V = t log sum_a exp(Q / t), pi = exp((Q - V)
     / t).
 
-    The policy maximises the discounted sum of rewards and `temperature` t > 0 times its entropy; a
+    The policy maximizes the discounted sum of rewards and `temperature` t > 0 times its entropy; a
     terminal state has no entropy. Otherwise as `value_iteration`; first derivatives of both are
     exact, those of higher order are not. Ziebart (2010), "Modeling Purposeful Adaptive Behavior",
     section 6.2; Haarnoja et al. (2017), "Reinforcement Learning with Deep Energy-Based Policies",

@@ -79,7 +79,7 @@ def enumerate_game(rules: Rules, params: Tree = ()) -> Game:
     return Game(timesteps, player, legal, chance, payoff, steps[..., 0], steps[..., 1])
 
 
-def behaviour(game: Game, policy: Policy, goal: Tree = None, draws: int = 0) -> Array:
+def behavior(game: Game, policy: Policy, goal: Tree = None, draws: int = 0) -> Array:
     """The table [I, A] of a policy without memory: the probabilities that it reports as
     `extras["logits"]`; else, with `draws`, how often it chose each action in so many tries."""
     places = len(game.player)

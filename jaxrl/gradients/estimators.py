@@ -52,7 +52,7 @@ def straight_through(value: Array, surrogate: Array) -> Array:
     Returns: [...], exactly `value`.
     Gradients: flow into `surrogate` only, where it is finite.
     Source: Bengio et al., 2013, "Estimating or propagating gradients through stochastic neurons
-      for conditional computation"; Hafner et al., 2021, "Mastering Atari with discrete world
+      for conditional computation"; Hafner et al., 2021, "Mastering Atari with discrete environment
       models", algorithm 1 (one-hot latents).
     Example: `gradients.straight_through(value, surrogate)`
     """
@@ -121,7 +121,7 @@ def neumann_inverse(
 
 
 def reptile_gradient(parameter: Array, adapted: Array) -> Array:
-    """Reptile: meta-learning by the gradient towards the parameters at which tasks end.
+    """Reptile: meta-learning by the gradient toward the parameters at which tasks end.
 
     parameter - mean_n adapted_n
 
@@ -144,7 +144,7 @@ def gumbel_softmax(logits: Array, gumbel: Array, temperature: Array | float) -> 
     Args:
       logits: [..., A]; -inf where impossible.
       gumbel: [..., A], noise -log(-log(uniform)); the largest entry is an exact draw.
-      temperature: positive, broadcasts to [...]; towards 0 the result is one-hot.
+      temperature: positive, broadcasts to [...]; toward 0 the result is one-hot.
     Returns: [..., A], probabilities.
     Gradients: none flows into `gumbel`.
     Source: Jang et al., 2017, "Categorical reparameterization with Gumbel-softmax", eq. 2; Maddison

@@ -2,8 +2,18 @@
 
 from jaxrl.core.hyper import hyper, static
 from jaxrl.core.settings import group
+from jaxrl.kit.builder import AlgorithmBuilder
 from jaxrl.kit.net import Net
 from jaxrl.kit.recipe import Loss, Part, Recipe, in_order
-from jaxrl.kit.system import System
 
-__all__ = ["Loss", "Net", "Part", "Recipe", "System", "group", "hyper", "in_order", "static"]
+__all__ = [
+    "AlgorithmBuilder",
+    "Loss",
+    "Net",
+    "Part",
+    "Recipe",
+    "group",
+    "hyper",
+    "in_order",
+    "static",
+]

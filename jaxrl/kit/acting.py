@@ -26,7 +26,7 @@ def legal(q: Array, timestep: TimeStep) -> Array:
 def epsilon(net: Net, path: str = "exploration") -> Array:
     """The probability of a random action now; `path` leads to the settings `EpsilonGreedy`."""
     h = net.hyper[path]
-    return schedules.linear(h.start, h.end, schedules.progress(net.frames, h.steps))
+    return schedules.linear(h.start, h.end, schedules.progress(net.env_steps, h.steps))
 
 
 def explored(q: Array, epsilon: Array, key: Key) -> Array:

@@ -39,7 +39,7 @@ def each(function: Callable[..., Any], members: int) -> Callable[..., Any]:
 @dataclasses.dataclass(frozen=True, eq=False)
 class Descent:
     """How parameters descend: `settings` are those at `path` in the Config, whose
-    hyper-parameters are read from the state. Each of the `members` of an ensemble descends for
+    hyperparameters are read from the state. Each of the `members` of an ensemble descends for
     itself; 0 where there is no such axis."""
 
     settings: Optimizer
@@ -73,11 +73,11 @@ class Descent:
         state = each(begun, self.members)(params)
         return Trained(params, state, jax.tree.map(jnp.copy, params) if copy else None)
 
-    def learning_rate(self, hyper: Values, frames: Array) -> Array:
-        """The step size after `frames` environment steps."""
+    def learning_rate(self, hyper: Values, env_steps: Array) -> Array:
+        """The step size after `env_steps` environment steps."""
         h = hyper[self.path]
         schedule = schedules.SCHEDULES[self.settings.schedule]
-        fraction = schedules.progress(frames, h.learning_rate_steps)
+        fraction = schedules.progress(env_steps, h.learning_rate_steps)
         return schedule(h.learning_rate, h.learning_rate_end, fraction)
 
     def step(self, part: Trained, gradient: Tree, rate: Array) -> Trained:
@@ -98,7 +98,7 @@ def descend(
     parts: Mapping[str, Trained],
     gradients: Mapping[str, Tree],
     hyper: Values,
-    frames: Array,
+    env_steps: Array,
 ) -> tuple[dict[str, Trained], dict[str, Array]]:
     """One step of each of the parts that have gradients, and their gradients' norms.
 
@@ -114,13 +114,13 @@ def descend(
         alone = len(names) == 1 and not members
         for name in names:
             part, descent = parts[name], descents[name]
-            rate = descent.learning_rate(hyper, frames)
+            rate = descent.learning_rate(hyper, env_steps)
             new[name] = descent.step(part, together[name], rate)
             norms[name] = norm if alone else optax.tree.norm(gradients[name])
     return new, norms
 
 
 def follow(trained: Trained, rate: Array | float) -> Trained:
-    """The copy moves towards the parameters by a share `rate` (tau) of the way; 1 for all of it."""
+    """The copy moves toward the parameters by a share `rate` (tau) of the way; 1 for all of it."""
     moved: Any = optax.incremental_update(trained.params, trained.target, rate)
     return dataclasses.replace(trained, target=moved)

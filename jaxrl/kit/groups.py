@@ -267,10 +267,10 @@ class Passes(Epochs):
 
 @group
 class Normalization:
-    """Running statistics that what is learnt from is divided by."""
+    """Running statistics that what is learned from is divided by."""
 
     observation: bool = False
-    """Standardise observations."""
+    """Standardize observations."""
 
 
 @group

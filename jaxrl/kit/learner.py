@@ -26,7 +26,7 @@ class State:
     parts: dict[str, Trained]
     extra: Tree
     updates: Array  # int32
-    frames: Array  # float32: environment steps at the last update; drives schedules
+    env_steps: Array  # float32: environment steps at the last update; drives schedules
     hyper: dict[str, Any]
 
 
@@ -40,7 +40,7 @@ def acting_state(params: Mapping[str, Tree]) -> State:
 def learner(name: str, config: Any, recipe: Recipe) -> Agent:
     """The agent of `recipe`, whose settings are `config`.
 
-    Its hyper-parameters are all of `config`'s but for those in groups of a source's. Reports the
+    Its hyperparameters are all of `config`'s but for those in groups of a source's. Reports the
     value of each loss, the norm of each gradient (`critic_grad_norm`) and of each part's
     parameters (`critic_norm`), so that nothing infinite stays unseen.
     """
@@ -78,7 +78,7 @@ def learner(name: str, config: Any, recipe: Recipe) -> Agent:
     def net_of(state: State, key: Key) -> Net:
         values = Values(state.hyper)
         return Net(
-            kit, dict(state.parts), values, state.extra, state.updates, state.frames, lambda: key
+            kit, dict(state.parts), values, state.extra, state.updates, state.env_steps, lambda: key
         )
 
     def act(state: State, timestep: TimeStep, memory: Tree, key: Key, greedy: bool):
@@ -89,12 +89,12 @@ def learner(name: str, config: Any, recipe: Recipe) -> Agent:
         # After every select, so that they are those of what is kept.
         norms = {f"{n}_norm": norm(p.params) for n, p in net.parts.items()}
         net = net.report(**norms)
-        state = State(net.parts, net.extra, state.updates + 1, batch.frames, state.hyper)
+        state = State(net.parts, net.extra, state.updates + 1, batch.env_steps, state.hyper)
         return state, Info(net.metrics, net.feedback)
 
     def hand_over(state: State) -> Tree:
         """Another run counts from 0."""
-        begin = {n: jnp.zeros_like(getattr(state, n)) for n in ("updates", "frames")}
+        begin = {n: jnp.zeros_like(getattr(state, n)) for n in ("updates", "env_steps")}
         return recipe.hand_over(dataclasses.replace(state, **begin))
 
     return Agent(
@@ -114,6 +114,6 @@ def learner(name: str, config: Any, recipe: Recipe) -> Agent:
 
 
 def _of_a_source(config: Any, name: str) -> bool:
-    """Whether a hyper-parameter is in a group of a source's settings."""
+    """Whether a hyperparameter is in a group of a source's settings."""
     group = name.rpartition(".")[0]
     return bool(group) and getattr(settings.lookup(config, group), "of_a_source", False)

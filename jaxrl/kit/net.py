@@ -69,7 +69,7 @@ class Net:
     hyper: Values
     extra: Tree
     updates: Array  # made before this one, int32
-    frames: Array  # float32: environment steps at the last update
+    env_steps: Array  # float32: environment steps at the last update
     seed: Callable[[], Key]
     metrics: dict[str, Array | m.Mean] = dataclasses.field(default_factory=dict)
     feedback: Tree = None
@@ -115,7 +115,7 @@ class Net:
 
     def learning_rate(self, part: str) -> Array:
         """The step size of a part now."""
-        return self.kit.descents[part].learning_rate(self.hyper, self.frames)
+        return self.kit.descents[part].learning_rate(self.hyper, self.env_steps)
 
     def descend(self, name: str, batch: Batch, every: int = 1) -> Net:
         """One gradient step of a loss's parts, in every `every`-th update. In the others nothing is
@@ -161,7 +161,7 @@ class Net:
             objective, params, (batch.transitions, mask, weight), axis, chunk
         )
         priority, aside, state = kept or (None, None, None)
-        new, norms = descend(self.kit.descents, self.parts, gradient, self.hyper, self.frames)
+        new, norms = descend(self.kit.descents, self.parts, gradient, self.hyper, self.env_steps)
         for part in loss.parts:
             if held := state_of(self.parts[part].params) | (state or {}).get(part, {}):
                 new[part] = dataclasses.replace(new[part], params={**new[part].params, **held})
@@ -169,7 +169,7 @@ class Net:
         return {n: new[n] for n in loss.parts}, metrics, priority, aside
 
     def follow(self, *names: str, every: int | None = None) -> Net:
-        """The copies of some parts, or of all, move towards them in every `every`-th update: as
+        """The copies of some parts, or of all, move toward them in every `every`-th update: as
         their settings say unless said here."""
         new = dict(self.parts)
         for name in names or self.kit.targets:

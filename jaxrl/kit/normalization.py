@@ -1,7 +1,7 @@
 """Normalizations as agent transformations: their statistics are part of the agent's state, so they
 are saved, loaded and used in evaluation with it.
 
-Both apply the old statistics and then update them: otherwise what is learnt from would not be what
+Both apply the old statistics and then update them: otherwise what is learned from would not be what
 was acted on, and the probability ratio before the first update would not be 1.
 """
 
@@ -61,10 +61,10 @@ def add(moments: Moments, values: Array, mask: Array | None = None) -> Moments:
 
 
 def normalize_observation(agent: Agent, env: Environment, clip: float = 10.0) -> Agent:
-    """`agent`, seeing observations standardised with running statistics and clipped to +-`clip`:
-    the statistics of the batches that it learnt from, but for padding.
+    """`agent`, seeing observations standardized with running statistics and clipped to +-`clip`:
+    the statistics of the batches that it learned from, but for padding.
 
-    Real-valued boxes are standardised feature by feature; integers are left as they are. What is
+    Real-valued boxes are standardized feature by feature; integers are left as they are. What is
     held is a `Moments` for each part of the observation, None for those.
     """
     spaces, treedef = jax.tree.flatten(env.observation_space, is_leaf=is_space)
@@ -110,7 +110,7 @@ def normalize_reward(agent: Agent, num_envs: int, clip: float = 10.0) -> Agent:
     return so far (as in Engstrom et al., 2020, section 3), clipped to +-`clip`.
 
     For windows [T, B] of the same `num_envs` (B) streams. Raises `UserError` if the agent has no
-    hyper-parameter `discount`.
+    hyperparameter `discount`.
     """
     if "discount" not in agent.hyper:
         raise UserError(

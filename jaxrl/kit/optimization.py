@@ -1,4 +1,4 @@
-"""One gradient step with traced hyper-parameters, and gradients over batches beyond the cache."""
+"""One gradient step with traced hyperparameters, and gradients over batches beyond the cache."""
 
 from __future__ import annotations
 

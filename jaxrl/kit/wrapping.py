@@ -46,7 +46,7 @@ def wrap(
     update(state, batch, key) -> (state of the agent, own, info)
     see(state, timestep): what the agent is shown when it acts; or `act`, as an agent's, with a
         `Wrapped` state.
-    hyper: new hyper-parameters and their defaults; reads: those of the agent's that are read too.
+    hyper: new hyperparameters and their defaults; reads: those of the agent's that are read too.
         Both are in `state.hyper`.
     needs: of a batch, beside what the agent needs.
     memory: what is remembered at an episode's start, if not the agent's.
@@ -85,7 +85,7 @@ def wrap(
 
 
 def within(agent: Agent, group: str) -> Agent:
-    """`agent` as a part of a system whose Config has the agent's in a group: the hyper-parameter
+    """`agent` as a part of a system whose Config has the agent's in a group: the hyperparameter
     `clip` is then called `group.clip`, outside and in its state, so that the system's settings set,
     sweep and replace it. For deeper nesting `group` may have dots, or this is done again."""
     outer = lambda name: f"{group}.{name}"

@@ -2,7 +2,7 @@
 
 Axes: time is axis 0 where there is time; what a function sums over (actions, atoms, members of an
 ensemble or a group) is the last axis; everything else broadcasts. One value per element: the
-caller averages, with `masked_mean` where elements are masked. Losses are to be minimised.
+caller averages, with `masked_mean` where elements are masked. Losses are to be minimized.
 """
 
 from jaxrl.losses.advantages.credit import *  # noqa: F403

@@ -79,14 +79,14 @@ def standardize(
     allowed = _allowed(x, mask)
     counted = jnp.where(allowed, x, 0)
     number = jnp.maximum(allowed.sum(axis, keepdims=True), 1).astype(x.dtype)
-    centred = jnp.where(allowed, x - counted.sum(axis, keepdims=True) / number, 0)
-    variance = jnp.square(centred).sum(axis, keepdims=True) / number
+    centered = jnp.where(allowed, x - counted.sum(axis, keepdims=True) / number, 0)
+    variance = jnp.square(centered).sum(axis, keepdims=True) / number
     # The mean of equal elements can differ from them by rounding: that is no deviation.
     least = jnp.where(allowed, x, jnp.inf).min(axis, keepdims=True, initial=jnp.inf)
     most = jnp.where(allowed, x, -jnp.inf).max(axis, keepdims=True, initial=-jnp.inf)
     varies = (most > least) & (variance > 0)
     deviation = jnp.sqrt(jnp.where(varies, variance, 1))
-    return jnp.where(varies, centred / (deviation + epsilon), 0)
+    return jnp.where(varies, centered / (deviation + epsilon), 0)
 
 
 def boltzmann_weights(

@@ -43,7 +43,7 @@ class ActorCritic(nn.Module):
     attention_heads: int = 2
     context: int = 0
     channels: tuple[int, ...] = ()
-    deviation: str = "learnt"  # as in `PolicyHead`
+    deviation: str = "learned"  # as in `PolicyHead`
 
     def setup(self):
         if self.channels:
@@ -163,7 +163,7 @@ class Actor(nn.Module):
     initializer: str = "lecun"
     squashed: bool = False
     bounded_mean: bool = True
-    deviation: str = "learnt"
+    deviation: str = "learned"
     log_std: float = 0.0
     normalization: Callable[[], nn.Module] | None = None
 

@@ -92,9 +92,9 @@ class DeterministicActor(nn.Module):
 
     @nn.compact
     def __call__(self, timestep: TimeStep) -> Array:
-        centre, half_width = scale(self.action_space)
+        center, half_width = scale(self.action_space)
         x = encoders.features(self.observation_space, timestep)
         x = MLP(self.widths, self.activation, self.initializer)(x)
-        x = dense(centre.size, initializer(self.initializer, 0.01))(x)
-        squashed = jnp.tanh(x).reshape(*x.shape[:-1], *centre.shape)
-        return jnp.asarray(centre) + half_width * squashed
+        x = dense(center.size, initializer(self.initializer, 0.01))(x)
+        squashed = jnp.tanh(x).reshape(*x.shape[:-1], *center.shape)
+        return jnp.asarray(center) + half_width * squashed

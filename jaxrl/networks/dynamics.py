@@ -1,4 +1,4 @@
-"""Models of a world's dynamics in its own observations: an ensemble of Gaussians."""
+"""Models of an environment's dynamics in its own observations: an ensemble of Gaussians."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class _Member(nn.Module):
 
 class Dynamics(nn.Module):
     """`members` (E) probabilistic networks that share no weights (Chua et al., 2018, "Deep
-    reinforcement learning in a handful of trials using probabilistic dynamics models"), of a world
-    whose observations are one box of D numbers: time step [...], action -> `Prediction`. Variances
-    are bounded by constants, not by parameters."""
+    reinforcement learning in a handful of trials using probabilistic dynamics models"), of an
+    environment whose observations are one box of D numbers: time step [...], action ->
+    `Prediction`. Variances are bounded by constants, not by parameters."""
 
     observation_space: Box
     action_space: Space

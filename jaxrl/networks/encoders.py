@@ -55,8 +55,8 @@ def with_action(
     """`features` of a time step [...] followed by an action [..., *shape] of any space: [..., D].
     Integers are one-hot, a box's numbers on a scale on which its bounds are -1 and 1."""
     if isinstance(action_space, Box):
-        centre, half_width = scale(action_space)
-        action = (action - centre) / half_width
+        center, half_width = scale(action_space)
+        action = (action - center) / half_width
     parts = features(observation_space, timestep), flatten(action_space, action)
     return jnp.concatenate(parts, -1)
 

@@ -51,7 +51,7 @@ class PolicyHead(nn.Module):
     Box: a normal whose mean is linear in the features, or the tanh of that where `bounded_mean`.
         Its standard deviation is a parameter that starts at `exp(log_std)`; with `deviation`
         "fixed" it stays there, "of_state" it is that times a softplus of what is linear in the
-        features. Both are in units of the box's half-width around its centre (of 1 around 0 where
+        features. Both are in units of the box's half-width around its center (of 1 around 0 where
         it is unbounded). Actions outside the box are the environment's to clip.
     """
 
@@ -59,7 +59,7 @@ class PolicyHead(nn.Module):
     initializer: str = "lecun"
     log_std: float = 0.0
     bounded_mean: bool = False
-    deviation: str = "learnt"
+    deviation: str = "learned"
 
     @nn.compact
     def __call__(self, features: Array, legal_actions: Array | None = None) -> Distribution:
@@ -74,14 +74,14 @@ class PolicyHead(nn.Module):
                 logits = _mask(jnp.where(exists, logits, ILLEGAL), legal_actions)
                 return distrax.Independent(Categorical(logits), 1)
             case Box(shape=shape):
-                centre, half_width = scale(self.space)
+                center, half_width = scale(self.space)
                 size = int(np.prod(shape))
                 mean = self._linear(size)(features).reshape(*features.shape[:-1], *shape)
                 mean = jnp.tanh(mean) if self.bounded_mean else mean
                 deviation = jnp.broadcast_to(
                     half_width * self._deviation(features, shape), mean.shape
                 )
-                normal = distrax.Normal(centre + half_width * mean, deviation)
+                normal = distrax.Normal(center + half_width * mean, deviation)
                 return distrax.Independent(normal, len(shape))
         raise _unsupported(self.space)
 
@@ -89,7 +89,7 @@ class PolicyHead(nn.Module):
         """The standard deviation in half-widths, [..., *shape] or less."""
         if self.deviation == "fixed":
             return np.exp(self.log_std)
-        if self.deviation == "learnt":
+        if self.deviation == "learned":
             start = nn.initializers.constant(self.log_std)
             return jnp.exp(self.param("log_std", start, shape))
         raw = self._linear(int(np.prod(shape)), "deviation")(features)
@@ -130,14 +130,14 @@ class SquashedHead(nn.Module):
 
     @nn.compact
     def __call__(self, features: Array) -> Squashed:
-        centre, half_width = scale(self.space)
-        layer = dense(2 * centre.size, initializer(self.initializer, 0.01), name="linear")
+        center, half_width = scale(self.space)
+        layer = dense(2 * center.size, initializer(self.initializer, 0.01), name="linear")
         mean, log_std = jnp.split(layer(features), 2, -1)
-        shaped = lambda x: x.reshape(*x.shape[:-1], *centre.shape)
+        shaped = lambda x: x.reshape(*x.shape[:-1], *center.shape)
         normal = distrax.Normal(shaped(mean), jnp.exp(shaped(jnp.clip(log_std, -20.0, 2.0))))
-        within = distrax.Chain([distrax.ScalarAffine(centre, half_width), distrax.Tanh()])
-        inside = distrax.Independent(normal, centre.ndim)
-        return Squashed(inside, distrax.Block(within, centre.ndim))
+        within = distrax.Chain([distrax.ScalarAffine(center, half_width), distrax.Tanh()])
+        inside = distrax.Independent(normal, center.ndim)
+        return Squashed(inside, distrax.Block(within, center.ndim))
 
 
 def check_action_space(space: Space, agent: str) -> None:
@@ -154,7 +154,7 @@ def check_discrete(space: Space, agent: str) -> None:
         return
     wrapper = "flat_actions" if isinstance(space, MultiDiscrete) else None
     if isinstance(space, Box) and np.isfinite(bounds(space)).all():
-        wrapper = "discretised_actions"
+        wrapper = "discretized_actions"
     way = f", which jaxrl.envs.wrappers.{wrapper} makes of these" if wrapper else ""
     raise UserError(f"{agent} cannot act in {space!r}; it needs Discrete actions{way}.")
 
@@ -177,7 +177,7 @@ def _mask(logits: Array, legal_actions: Array | None) -> Array:
 
 
 def scale(box: Box) -> tuple[np.ndarray, np.ndarray]:
-    """Centre and half-width of a box, each of its shape; 0 and 1 where it is unbounded."""
+    """Center and half-width of a box, each of its shape; 0 and 1 where it is unbounded."""
     low, high = bounds(box)
     bounded = np.isfinite(low) & np.isfinite(high)
     low, high = np.where(bounded, low, -1.0), np.where(bounded, high, 1.0)

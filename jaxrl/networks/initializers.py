@@ -18,7 +18,7 @@ def initializer(name: str, scale: float):
     """The initializer of that name: `orthogonal` times `scale`, or `lecun`, normal with variance
     1 / inputs (LeCun et al., 1998, "Efficient BackProp"), which has no scale to choose.
 
-    With lecun PPO learnt faster at first and as well at last on CartPole (README). Raises
+    With lecun PPO learned faster at first and as well at last on CartPole (README). Raises
     `UserError` for other names.
     """
     if name not in INITIALIZERS:
@@ -76,10 +76,10 @@ def _orthonormal_rows(key: jax.Array, count: int, size: int) -> jax.Array:
     """
     gaussian = jax.random.normal(key, (count, size), jnp.float32)
 
-    def orthogonalise(step, rows):
+    def orthogonalize(step, rows):
         i = step // 2
         along = jnp.where(jnp.arange(count) < i, rows @ rows[i], 0)
         row = rows[i] - along @ rows
         return rows.at[i].set(row * lax.rsqrt(row @ row))
 
-    return lax.fori_loop(0, 2 * count, orthogonalise, gaussian)
+    return lax.fori_loop(0, 2 * count, orthogonalize, gaussian)

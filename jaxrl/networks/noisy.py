@@ -14,7 +14,7 @@ from jaxrl.networks.dense import matmul
 
 
 class NoisyDense(nn.Module):
-    """A linear layer with factorised Gaussian noise on its weights (Fortunato et al., 2018, "Noisy
+    """A linear layer with factorized Gaussian noise on its weights (Fortunato et al., 2018, "Noisy
     networks for exploration", equations 9 to 11 and section 3.2): [..., D] -> [..., width].
 
     y = x (M + S o f(e) f(e')^T) + m + s o f(e'), f(e) = sign(e) sqrt |e|, with e [D] and e' [width]

@@ -14,7 +14,7 @@ class BatchRenorm(nn.Module):
     shifted by parameters (Ioffe, 2017, "Batch renormalization", arXiv:1702.03275).
 
     To `train` the moments are the batch's: alone during the first `warmup` batches, which is batch
-    normalization, and then corrected towards the running ones, by a factor of at most
+    normalization, and then corrected toward the running ones, by a factor of at most
     `largest_scale` and a shift of at most `largest_shift`. Otherwise they are the running ones,
     which lie in the collection `batch_stats` and move by a share 1 - `momentum` with each batch.
 

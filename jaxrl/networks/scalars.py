@@ -1,4 +1,4 @@
-"""Numbers that are learnt."""
+"""Numbers that are learned."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def activation(name: str) -> Callable[[Array], Array]:
 
 def normalized(x: Array, layer_norm: bool) -> Array:
     """`x`, or where `layer_norm` its last axis with mean 0 and variance 1, times and plus what is
-    learnt (Ba et al., 2016). Within a module's compact method."""
+    learned (Ba et al., 2016). Within a module's compact method."""
     return nn.LayerNorm()(x) if layer_norm else x
 
 

@@ -53,8 +53,8 @@ class Block(nn.Module):
 
 class Transformer(nn.Module):
     """A decoder (Vaswani et al., 2017, arXiv:1706.03762; the order of GPT-2) over the steps of an
-    episode, with learnt positions. Stepped it reads a `Cache`; over a window all steps are computed
-    at once, and give what stepping gives.
+    episode, with learned positions. Stepped it reads a `Cache`; over a window all steps are
+    computed at once, and give what stepping gives.
 
     length: the longest episode, plus one where the value of a truncated step's successor is asked
     for. What comes later overwrites the last slot.

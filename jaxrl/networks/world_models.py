@@ -1,4 +1,4 @@
-"""Models of a world in a space of their own, to plan in."""
+"""Models of an environment in a space of their own, to plan in."""
 
 from __future__ import annotations
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl.benchmarks import suite
 from jaxrl.core.errors import UserError
 from jaxrl.evaluation import plots
 from jaxrl.evaluation.statistics import (
@@ -27,6 +26,7 @@ from jaxrl.evaluation.statistics import (
 )
 from jaxrl.reporting.html import Html, drawing, element, joined, listed, page, picture, table
 from jaxrl.reporting.runs import ASIDE, Group, Run, differing, grouped, place, said
+from jaxrl.suites import suite
 
 ENOUGH = 10  # runs times tasks, for the bootstrap
 MOST_PAIRED = 6  # groups of which all pairs are compared
@@ -54,7 +54,7 @@ def written(runs: Sequence[Run], score: str = "return", bounds: Bounds | None = 
     for group in groups:
         places.setdefault(group.env, []).append(group)
     known = (_known_bounds() if score == "return" else {}) | _checked(bounds or {}, places)
-    colours = plots.palette(dict.fromkeys(group.label for group in groups))
+    colors = plots.palette(dict.fromkeys(group.label for group in groups))
     title = f"{_listed(run.config['algorithm'] for run in runs)} in {_listed(places)}"
     size = f"{_count(len(runs), 'run')}, {_count(sum(len(run.members) for run in runs), 'member')}"
     return page(
@@ -62,8 +62,8 @@ def written(runs: Sequence[Run], score: str = "return", bounds: Bounds | None = 
         element("h1", title),
         element("p", f"{size}.", class_="faint"),
         _notes(runs, groups),
-        _together(places, known, colours),
-        *(_environment(env, some, score, colours) for env, some in places.items()),
+        _together(places, known, colors),
+        *(_environment(env, some, score, colors) for env, some in places.items()),
         _settings(groups),
         _runs(runs),
         _reading(score),
@@ -119,11 +119,11 @@ def estimate(found: Interval, form: str = "{:.4g}") -> str:
     return whole.format(*found)
 
 
-def _compared(scores: Scores, colours: Mapping[str, Any], what: str, where: str) -> list[Html]:
+def _compared(scores: Scores, colors: Mapping[str, Any], what: str, where: str) -> list[Html]:
     """Profiles and probabilities of improvement, where there is something to compare."""
     if len(scores) < 2:
         return []
-    figure = plots.performance_profiles(scores, None, None, what, colours, narrow=True)
+    figure = plots.performance_profiles(scores, None, None, what, colors, narrow=True)
     rows = [(f"{x} over {y}", estimate(p, "{:.2f}")) for x, y, p in pairs(scores)]
     return [
         drawing(figure, f"Performance profiles, {where}", "Performance profiles"),
@@ -162,7 +162,7 @@ def _notes(runs: Sequence[Run], groups: Sequence[Group]) -> Html:
 
 
 def _together(
-    places: Mapping[str, Sequence[Group]], bounds: Bounds, colours: Mapping[str, Any]
+    places: Mapping[str, Sequence[Group]], bounds: Bounds, colors: Mapping[str, Any]
 ) -> Html:
     if len(places) < 2:
         return Html()
@@ -187,12 +187,12 @@ def _together(
             head,
             element("p", f"Scores are from 0 to 1 within the bounds of {scale}.", class_="faint"),
             table(("", "IQM [95 %]", "seeds"), rows),
-            element("div", *_compared(scores, colours, "score", "all environments"), class_="side"),
+            element("div", *_compared(scores, colors, "score", "all environments"), class_="side"),
         ]
     )
 
 
-def _environment(env: str, groups: Sequence[Group], score: str, colours: Mapping[str, Any]) -> Html:
+def _environment(env: str, groups: Sequence[Group], score: str, colors: Mapping[str, Any]) -> Html:
     scored = [group for group in groups if len(group.scores)]
     head = element("h2", env)
     if not scored:
@@ -212,7 +212,7 @@ def _environment(env: str, groups: Sequence[Group], score: str, colours: Mapping
         {group.label: group.curves for group in scored},
         None,
         ylabel=score,
-        colours=colours,
+        colors=colors,
         narrow=True,
     )
     scores = {group.label: group.scores for group in scored}
@@ -224,7 +224,7 @@ def _environment(env: str, groups: Sequence[Group], score: str, colours: Mapping
             element(
                 "div",
                 drawing(curves, f"Learning curves in {env}", f"Evaluations: {score}"),
-                *_compared(scores, colours, f"final {score}", env),
+                *_compared(scores, colors, f"final {score}", env),
                 *_sweeps(scored, score),
                 class_="side",
             ),
@@ -327,11 +327,11 @@ def _reading(score: str) -> Html:
 
 
 def _known_bounds() -> dict[str, tuple[float, float]]:
-    """Those of the worlds of the suites that are shipped."""
+    """Those of the environments of the suites that are shipped."""
     return {
-        place(world.env, world.env_params): (world.low, world.high)
+        place(environment.env, environment.env_params): (environment.low, environment.high)
         for path in sorted(suite.SUITES.glob("*.yaml"))
-        for world in suite.read(path.stem).worlds.values()
+        for environment in suite.read(path.stem).environments.values()
     }
 
 

@@ -18,7 +18,7 @@ from jaxrl.evaluation.statistics import final_scores
 from jaxrl.runtime import configuration, log, run_folder
 from jaxrl.runtime.members import SWEEP, Members, members_of
 
-# About where and how a run is done, not about what is learnt.
+# About where and how a run is done, not about what is learned.
 ASIDE = {"seed", "seeds", "out", "name", "track", "devices", "keep"} | {
     "log_every", "evaluate_every", "evaluate_episodes", "checkpoint_every"
 }  # fmt: skip
@@ -184,7 +184,7 @@ def grouped(runs: Sequence[Run]) -> list[Group]:
                     break
             else:
                 found.append(Group(_evaluated_in(run.config), settings, mine))
-    return _labelled(found)
+    return _labeled(found)
 
 
 def differing(groups: Iterable[Group]) -> list[str]:
@@ -229,7 +229,7 @@ def _flat(data: Mapping[str, Any], prefix: str = "") -> Settings:
     return found
 
 
-def _labelled(groups: list[Group]) -> list[Group]:
+def _labeled(groups: list[Group]) -> list[Group]:
     """`groups` with the algorithm as the label and, where an environment has several of one
     algorithm, the settings in which these differ; then the folder."""
     names: dict[str, list[str]] = {}

@@ -11,6 +11,7 @@ import jax
 from jax.sharding import PartitionSpec
 
 from jaxrl import envs
+from jaxrl.algorithms import registry as algorithms
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import REPLICATED, Algorithm, Environment
 from jaxrl.evaluation.evaluate import check_same_spaces
@@ -19,7 +20,6 @@ from jaxrl.runtime.configuration import Experiment
 from jaxrl.runtime.driver import Plan, Program
 from jaxrl.runtime.host_program import HostProgram
 from jaxrl.runtime.members import Members
-from jaxrl.systems import registry as algorithms
 
 
 def prepare(config: Experiment) -> None:
@@ -65,8 +65,8 @@ def _check_devices(config: Experiment, algorithm: Algorithm) -> None:
 
 def plan(config: Experiment, algorithm: Algorithm) -> Plan:
     """The schedule of `config` in whole steps of `algorithm`."""
-    updates = lambda steps: max(1, math.ceil(steps / algorithm.frames))
-    total = updates(config.steps - algorithm.initial_frames)
+    updates = lambda steps: max(1, math.ceil(steps / algorithm.env_steps))
+    total = updates(config.steps - algorithm.initial_env_steps)
 
     def every(steps: int, share: int) -> int:
         return 0 if steps < 0 else updates(steps) if steps else max(1, total // share)

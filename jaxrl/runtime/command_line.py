@@ -59,7 +59,7 @@ def call(main: Callable[[Sequence[str]], int | None], argv: Sequence[str]) -> in
             raise
         print(
             f"error: There is not enough memory for what this asks for ({_first_line(error)}); "
-            "fewer environments or seeds, or smaller networks, buffers or data sets, need less; "
+            "fewer environments or seeds, or smaller networks, buffers or datasets, need less; "
             "jaxrl sweep --chunk N trains N members side by side.",
             file=sys.stderr,
         )

@@ -18,11 +18,11 @@ from typing import Any, Generic, TypeVar
 
 import yaml
 
+from jaxrl.algorithms import registry as algorithms
 from jaxrl.core import plugins
 from jaxrl.core.errors import UserError, unknown
 from jaxrl.core.hyper import MANY, check, static
 from jaxrl.core.random import GENERATORS
-from jaxrl.systems import registry as algorithms
 
 C = TypeVar("C")
 Trust = bool | frozenset[str]  # all code from outside of jaxrl, none, or what is named here
@@ -54,7 +54,8 @@ class Experiment(Generic[C]):
     algorithm: str = "ppo"
     """A built-in algorithm, or my_package.module:build."""
     env: str = "cartpole"
-    """A built-in environment, another package's such as brax/ant, or my_package.worlds:maze."""
+    """A built-in environment, another package's such as brax/ant, or
+    my_package.environments:maze."""
     env_params: dict[str, Setting] = dataclasses.field(default_factory=dict)
     """Settings of the environment that differ from its defaults, such as force=20 of cartpole."""
 

@@ -169,7 +169,7 @@ def first_phase(config: Experiment) -> Experiment:
 def _fork(
     folder: Path, session: Session, keys: jax.Array, trust: Trust
 ) -> tuple[driver.Progress, int]:
-    """The state of the run in `folder` with the new hyper-parameters, and its step."""
+    """The state of the run in `folder` with the new hyperparameters, and its step."""
     prog, algorithm, members = session.program, session.algorithm, session.members
     config, checkpoint = run_folder.read_config(folder, trust), newest(folder, session.display.warn)
     check_as_saved(folder, config, checkpoint)
@@ -179,10 +179,10 @@ def _fork(
         others = members_of(folder)
         shapes = program(config, algorithm, others).shapes(others.keys(config.generator))
     refused = f"'{folder}' cannot be forked under this configuration:"
-    if before.frames != algorithm.frames:
+    if before.env_steps != algorithm.env_steps:
         raise UserError(
-            f"{refused} an update takes {before.frames} environment steps there and "
-            f"{algorithm.frames} here. --warm-start takes over the agent alone."
+            f"{refused} an update takes {before.env_steps} environment steps there and "
+            f"{algorithm.env_steps} here. --warm-start takes over the agent alone."
         )
     try:
         progress, meta = restored(checkpoint, shapes)
@@ -203,7 +203,7 @@ def _fork(
 
 
 def _warm_start(folder: Path, session: Session, keys: jax.Array, trust: Trust) -> driver.Progress:
-    """A new run whose agent state is that of the run in `folder`, but for the hyper-parameters."""
+    """A new run whose agent state is that of the run in `folder`, but for the hyperparameters."""
     config, others = run_folder.read_config(folder, trust), members_of(folder)
     _check_members(len(others), session, f"'{folder}'")
     checkpoint = newest(folder, session.display.warn)
@@ -249,7 +249,7 @@ def _taking_over(
     session: Session, hand_over: Callable[[Any], Any], what: str
 ) -> Callable[[Any, Any], Any]:
     """take(old, new): the state `new` of the session's algorithm with what the agent of `old` hands
-    over in it, but for its hyper-parameters."""
+    over in it, but for its hyperparameters."""
 
     agent = session.algorithm.agent
 
@@ -264,7 +264,7 @@ def _taking_over(
 
 @dataclasses.dataclass(frozen=True)
 class Trained:
-    """A run that was trained: its world, its policy, and all that it was made from."""
+    """A run that was trained: its environment, its policy, and all that it was made from."""
 
     env: Environment
     policy: Policy
@@ -280,7 +280,7 @@ def load(folder: str | Path, member: int = 0, trust: Trust = False) -> Trained:
 
     member: which of those that were trained side by side, such as the first seed.
     trust: whether to import code from outside of jaxrl that the folder names, such as an
-        environment `my_package.worlds:maze`; or what of it (a frozenset of such names).
+        environment `my_package.environments:maze`; or what of it (a frozenset of such names).
 
     Raises `UserError` if `folder` is no run folder, has no whole checkpoint or no such member, if
     it names code that is not trusted, before that is imported, and if its config.yaml was changed.

@@ -1,11 +1,11 @@
 """Gymnasium environments on the host, stepped beside the jitted learner.
 
-    worlds = Worlds("CartPole-v1", num_envs=8)
+    environments = Environments("CartPole-v1", num_envs=8)
     config = settings.replace(ppo.Config(), {"num_envs": 8, "num_steps": 64})
-    algorithm = learner(ppo(worlds.env, config))
-    run = start(algorithm, worlds, random.key(0))
-    run, row = train(algorithm, worlds, run, 100)
-    episodes = evaluate(worlds.env, algorithm.policy(run.state), key)
+    algorithm = learner(ppo(environments.env, config))
+    run = start(algorithm, environments, random.key(0))
+    run, row = train(algorithm, environments, run, 100)
+    episodes = evaluate(environments.env, algorithm.policy(run.state), key)
 
 `learner` turns an algorithm that learns from rollouts into the same algorithm with a source that is
 handed its windows. `collect` fills a window [T, B] as `sources.rollouts` does: with the true last
@@ -73,7 +73,7 @@ class Worlds:
     asynchronous: each copy in a process of its own, for environments slower than the messages. They
         are spawned (a fork of JAX's threads may hang), so a script needs its `__main__` guard.
     stopping: whether to stop, asked before each call of the environment and again and again while
-        one goes on; then `Abandoned` is raised, and the worlds are of no use any more.
+        one goes on; then `Abandoned` is raised, and the environments are of no use any more.
 
     All calls of the environment, its making too, are made in one thread that is not the caller's,
     so that a call that never returns can be abandoned. Raises `UserError` for an environment that
@@ -241,7 +241,7 @@ def learner(algorithm: Algorithm) -> Algorithm:
             init=lambda key, hyper, policy: (),
             collect=collect,
             sample=lambda state, fresh, key: fresh,
-            frames=source.frames,
+            env_steps=source.env_steps,
             num_envs=source.num_envs,
         ),
     )
@@ -253,46 +253,53 @@ def _act(policy: Policy, timestep: TimeStep, memory: Tree, key: Key, t: int, gre
     return policy.act(policy.state, timestep, memory, jax.random.fold_in(key, t), greedy)
 
 
-def collect(worlds: Worlds, policy: Policy, key: Key, num_steps: int) -> tuple[Batch, Any]:
-    """`num_steps` (T) steps of all worlds (B), which go on where they stood: a batch [T, B] and
-    what ended. `Batch.frames` is left at 0."""
-    before = worlds.memory
+def collect(environments: Worlds, policy: Policy, key: Key, num_steps: int) -> tuple[Batch, Any]:
+    """`num_steps` (T) steps of all environments (B), which go on where they stood: a batch [T, B]
+    and what ended. `Batch.env_steps` is left at 0."""
+    before = environments.memory
     if before is None:
-        before = worlds.memory = policy.memory(worlds.num_envs)
+        before = environments.memory = policy.memory(environments.num_envs)
     rows = []
-    frames: Any = np.float32(0)
+    env_steps: Any = np.float32(0)
     for t in range(num_steps):
-        timestep = worlds.timestep
-        action, worlds.memory, extras = _act(policy, timestep, worlds.memory, key, t, False)
+        timestep = environments.timestep
+        action, environments.memory, extras = _act(
+            policy, timestep, environments.memory, key, t, False
+        )
         action, extras = jax.device_get((action, extras))
-        following, endings = worlds.step(action)
+        following, endings = environments.step(action)
         rows.append((Transition(timestep, action, following, (), extras), endings))
     transitions, endings = jax.tree.map(lambda *leaves: np.stack(leaves), *rows)
-    tail = (worlds.timestep, worlds.memory)
-    return Batch(transitions, frames, memory=before, tail=tail), endings
+    tail = (environments.timestep, environments.memory)
+    return Batch(transitions, env_steps, memory=before, tail=tail), endings
 
 
-def start(algorithm: Algorithm, worlds: Worlds, key: Key, hyper: Hyper | None = None) -> loop.Run:
+def start(
+    algorithm: Algorithm, environments: Worlds, key: Key, hyper: Hyper | None = None
+) -> loop.Run:
     """A new run, its episodes included. As `jaxrl.core.train.start`."""
-    worlds.reset(jax.random.fold_in(key, EPISODES))
+    environments.reset(jax.random.fold_in(key, EPISODES))
     return loop.start(algorithm, key, hyper)
 
 
-def advance(algorithm: Algorithm, worlds: Worlds, run: loop.Run) -> tuple[loop.Run, dict[str, Any]]:
+def advance(
+    algorithm: Algorithm, environments: Worlds, run: loop.Run
+) -> tuple[loop.Run, dict[str, Any]]:
     """Collect a window, learn from it, and return the metrics. `algorithm` is from `learner`."""
     num_envs = algorithm.source.num_envs if algorithm.source else 0
-    if num_envs != worlds.num_envs:
+    if num_envs != environments.num_envs:
         raise UserError(
-            f"There are {worlds.num_envs} worlds, but '{algorithm.name}' learns from {num_envs} "
-            "side by side; its num_envs must be the number of worlds."
+            f"There are {environments.num_envs} environments, but '{algorithm.name}' learns from "
+            f"{num_envs} "
+            "side by side; its num_envs must be the number of environments."
         )
-    if worlds.timestep is None:  # a run that goes on: its episodes were not saved
-        worlds.reset(jax.random.fold_in(jax.random.fold_in(run.key, EPISODES), run.step))
+    if environments.timestep is None:  # a run that goes on: its episodes were not saved
+        environments.reset(jax.random.fold_in(jax.random.fold_in(run.key, EPISODES), run.step))
     key = jax.random.fold_in(jax.random.fold_in(run.key, ACTIONS), run.step)
-    num_steps = algorithm.frames // num_envs
-    batch, endings = collect(worlds, algorithm.policy(run.state), key, num_steps)
-    frames: Any = np.float32((int(run.step) + 1) * algorithm.frames)
-    window = Window(dataclasses.replace(batch, frames=frames), endings)
+    num_steps = algorithm.env_steps // num_envs
+    batch, endings = collect(environments, algorithm.policy(run.state), key, num_steps)
+    env_steps: Any = np.float32((int(run.step) + 1) * algorithm.env_steps)
+    window = Window(dataclasses.replace(batch, env_steps=env_steps), endings)
     handed = dataclasses.replace(run.state, source=window)
     return loop.advance(algorithm, dataclasses.replace(run, state=handed))
 
@@ -301,12 +308,12 @@ merge = jax.jit(m.merge)
 
 
 def train(
-    algorithm: Algorithm, worlds: Worlds, run: loop.Run, num_steps: int
+    algorithm: Algorithm, environments: Worlds, run: loop.Run, num_steps: int
 ) -> tuple[loop.Run, dict[str, Any]]:
     """`num_steps` windows, their metrics folded into one row. As `jaxrl.core.train.train`."""
     row = None
     for _ in range(num_steps):
-        run, metrics = advance(algorithm, worlds, run)
+        run, metrics = advance(algorithm, environments, run)
         row = metrics if row is None else merge(row, metrics)
     return run, row or {}
 
@@ -321,33 +328,33 @@ def evaluate(
     stopping: Callable[[], bool] = lambda: False,
 ) -> Episodes:
     """Play `episodes` episodes side by side, each counted once. As
-    `jaxrl.evaluation.evaluate.evaluate`, but for worlds that begin anew; the number of episodes is
-    that of the worlds where they are given.
+    `jaxrl.evaluation.evaluate.evaluate`, but for environments that begin anew; the number of
+    episodes is that of the environments where they are given.
 
-    stopping: as `Worlds` takes it, for the worlds that are made here.
+    stopping: as `Worlds` takes it, for the environments that are made here.
 
     Raises `UserError` where there is no time limit, and as `Worlds` does.
     """
     if isinstance(env, Worlds):
         return _play(env, policy, key, greedy, max_steps)
-    worlds = Worlds(env.name.removeprefix(conversions.PREFIX), episodes, stopping=stopping)
-    played = _play(worlds, policy, key, greedy, max_steps)
-    worlds.close()  # of worlds that failed or were abandoned nothing more is asked, not even this
+    environments = Worlds(env.name.removeprefix(conversions.PREFIX), episodes, stopping=stopping)
+    played = _play(environments, policy, key, greedy, max_steps)
+    environments.close()  # does nothing to environments that failed or were abandoned
     return played
 
 
 def _play(
-    worlds: Worlds, policy: Policy, key: Key, greedy: bool, max_steps: int | None
+    environments: Worlds, policy: Policy, key: Key, greedy: bool, max_steps: int | None
 ) -> Episodes:
-    max_steps = episode_limit(worlds.env, max_steps)
+    max_steps = episode_limit(environments.env, max_steps)
     reset_key, key = jax.random.split(key)
-    worlds.reset(reset_key)
-    memory = policy.memory(worlds.num_envs)
-    finished: Any = np.zeros(worlds.num_envs, bool)
+    environments.reset(reset_key)
+    memory = policy.memory(environments.num_envs)
+    finished: Any = np.zeros(environments.num_envs, bool)
     returns, lengths = finished.astype(np.float32), finished.astype(np.int32)
     for t in range(max_steps):
-        action, memory, _ = _act(policy, worlds.timestep, memory, key, t, greedy)
-        following, _ = worlds.step(jax.device_get(action))
+        action, memory, _ = _act(policy, environments.timestep, memory, key, t, greedy)
+        following, _ = environments.step(jax.device_get(action))
         returns += np.where(finished, 0, following.reward)
         lengths += ~finished
         finished |= following.done

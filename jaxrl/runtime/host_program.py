@@ -18,9 +18,9 @@ from jaxrl.runtime import driver, host
 
 @dataclasses.dataclass(eq=False)
 class HostProgram:
-    """What `driver.Program` is, for one run whose worlds are Gymnasium's.
+    """What `driver.Program` is, for one run whose environments are Gymnasium's.
 
-    A checkpoint holds no worlds: a run that goes on from one begins new episodes. Where an
+    A checkpoint holds no environments: a run that goes on from one begins new episodes. Where an
     environment fails, or `stopping` says that it is to be waited for no longer, `driver.Halted` is
     raised, by a chunk with what it had done so far.
     """
@@ -37,7 +37,7 @@ class HostProgram:
         return self.learner.algorithm
 
     @functools.cached_property
-    def worlds(self) -> host.Worlds:
+    def environments(self) -> host.Worlds:
         return host.Worlds(
             self.env.removeprefix(PREFIX), self.num_envs, stopping=lambda: self.stopping()
         )
@@ -55,7 +55,7 @@ class HostProgram:
         )
 
     def start(self, keys: Key, hyper: Hyper | None = None) -> driver.Progress:
-        self.worlds.reset(jax.random.fold_in(keys, host.EPISODES))
+        self.environments.reset(jax.random.fold_in(keys, host.EPISODES))
         return self.learner.start(keys, hyper)
 
     def shapes(self, keys: Key) -> driver.Progress:
@@ -70,7 +70,7 @@ class HostProgram:
         def chunk(progress: driver.Progress, steps: int) -> driver.Progress:
             for done in range(steps):
                 try:
-                    run, row = host.advance(self.algorithm, self.worlds, progress.run)
+                    run, row = host.advance(self.algorithm, self.environments, progress.run)
                 except driver.Halted as halted:
                     halted.progress, halted.steps = progress, done
                     raise
@@ -80,7 +80,7 @@ class HostProgram:
         return chunk
 
     def evaluation(self, env: Environment, episodes: int, greedy: bool) -> Callable[..., Any]:
-        """As `Program.evaluation`, in worlds of its own that live for one evaluation."""
+        """As `Program.evaluation`, in environments of its own that live for one evaluation."""
         if not host.on_host(env):
             return self.learner.evaluation(env, episodes, greedy)
         return HostEvaluation(self, env, episodes, greedy)

@@ -87,7 +87,7 @@ class Session:
             stopping.check_there(folder)
             rows = logs.read(self._rows, warn=self.display.warn)
             self._draw(rows)
-            self._summarise(first, step, progress, reason, rows)
+            self._summarize(first, step, progress, reason, rows)
         self._end(reason)
 
     def _drive(
@@ -127,7 +127,7 @@ class Session:
 
     def env_steps(self, step: int) -> int:
         """Environment steps of each member after `step` steps of the algorithm."""
-        return self.algorithm.initial_frames + step * self.algorithm.frames
+        return self.algorithm.initial_env_steps + step * self.algorithm.env_steps
 
     def _happen(self, name: str, step: int, progress: driver.Progress) -> Callable[[], None]:
         """Read what is due from `progress`; returns what the host is to do with it."""
@@ -260,7 +260,7 @@ class Session:
         except OSError as error:
             self.display.warn(f"'{path}' cannot be written: {error.strerror}.")
 
-    def _summarise(
+    def _summarize(
         self,
         first: int,
         step: int,
@@ -271,7 +271,7 @@ class Session:
         """Write summary.json. `steps_per_second` are environment steps of all members together,
         over the time of training, evaluations included, in this process alone."""
         evaluations = [row for row in rows if row["kind"] == "evaluation"]
-        trained = (step - first) * self.algorithm.frames * len(self.members)
+        trained = (step - first) * self.algorithm.env_steps * len(self.members)
         summary = {
             "finished": reason is None,
             "stopped_because": reason,

@@ -1,6 +1,6 @@
 """One step of learning in games: regret, mirror descent, optimism.
 
-Payoffs are what a player gains (maximised); gradients are those of losses (minimised).
+Payoffs are what a player gains (maximized); gradients are those of losses (minimized).
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def mirror_descent(
     Without temperature it is the natural policy gradient's step for a tabular softmax policy, and
     exponential weights (Hedge): old exp(step_size Q). With a reference for the old policy it is the
     best trade-off between values and divergence from it: step_size is 1 / beta. With temperature,
-    iterated, it is entropy-regularised policy mirror ascent.
+    iterated, it is entropy-regularized policy mirror ascent.
 
     Args:
       logits: [..., A], the old policy's, unnormalized; -inf where an action cannot be taken.
@@ -138,7 +138,7 @@ def optimistic_hedge(
 
 
 def ftrl(total_payoff: Array, step_size: Array | float, regularizer: str = "entropy") -> Array:
-    """Follow the regularised leader: the best strategy in hindsight, kept from the extremes.
+    """Follow the regularized leader: the best strategy in hindsight, kept from the extremes.
 
     argmax_p <p, total_payoff> - R(p) / step_size, R(p) = sum p log p or |p|^2 / 2
 
@@ -156,7 +156,7 @@ def ftrl(total_payoff: Array, step_size: Array | float, regularizer: str = "entr
 
 
 def dilated_entropy_response(payoff: Array, weight: Array | float) -> tuple[Array, Array]:
-    """Regularised best response at one place of a game tree, and its value for the place above.
+    """Regularized best response at one place of a game tree, and its value for the place above.
 
     policy = softmax(payoff / weight), value = weight log sum_a exp(payoff_a / weight)
 
@@ -165,7 +165,7 @@ def dilated_entropy_response(payoff: Array, weight: Array | float) -> tuple[Arra
       weight: of the place's entropy, positive, [..., 1] or a scalar; balanced by the tree's
         structure or adapted to visits, over the step size.
     Returns: the policy [..., A] and the value [...], max_p <p, payoff> + weight H(p). From the
-      leaves to the root this is follow-the-regularised-leader with dilated entropy.
+      leaves to the root this is follow-the-regularized-leader with dilated entropy.
     Gradients: none is stopped; that of the value is the policy.
     Source: Hoda et al., 2010, "Smoothing techniques for computing Nash equilibria of sequential
       games"; Fiegel et al., 2023, "Adapting to game trees in zero-sum imperfect information

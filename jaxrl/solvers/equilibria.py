@@ -30,7 +30,7 @@ def nash_conv(payoff: Array, policy: Array) -> Array:
 
     Args:
       payoff: [..., N, A, ..., A].
-      policy: [..., N, A], probabilities; of a network it is amortised equilibrium search's loss.
+      policy: [..., N, A], probabilities; of a network it is amortized equilibrium search's loss.
     Returns: [...].
     Gradients: none is stopped; that of the maximum flows into the best responses.
     Source: Lanctot et al., 2017, "A unified game-theoretic approach to multiagent reinforcement
@@ -47,7 +47,7 @@ def duality_gap(payoff: Array, policy: Array, other_policy: Array) -> Array:
     max_a (payoff other_policy)_a - min_b (policy' payoff)_b
 
     Args:
-      payoff: [..., A, B], of the row player, who maximises.
+      payoff: [..., A, B], of the row player, who maximizes.
       policy: [..., A], other_policy: [..., B], probabilities.
     Returns: [...]; of a symmetric preference matrix less 1/2, twice a policy's exploitability.
     Gradients: none is stopped; they are those of exploitability descent: each player improves
@@ -122,7 +122,7 @@ def quantal_response_residual(payoff: Array, policy: Array, temperature: Array |
     Args:
       payoff: [..., N, A, ..., A].
       policy: [..., N, A], probabilities.
-      temperature: positive; towards 0 players become rational.
+      temperature: positive; toward 0 players become rational.
     Returns: [..., N, A].
     Gradients: none is stopped.
     Source: McKelvey and Palfrey, 1995, "Quantal response equilibria for normal form games";

@@ -22,7 +22,7 @@ def smoothed_auction(
 
     Args:
       bid: [..., N], one for each bidder.
-      temperature: positive; towards 0 the highest bid wins, and bids have no gradient any more.
+      temperature: positive; toward 0 the highest bid wins, and bids have no gradient any more.
       price: "first": one's own bid; "second": the highest of the others' (0 without others).
     Returns: allocation and payment, each [..., N]; a bidder's gain is value * allocation - payment.
     Gradients: none is stopped.

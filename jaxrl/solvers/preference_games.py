@@ -32,7 +32,7 @@ def geometric_mixture(logits: Array, reference_logits: Array, weight: Array | fl
       weight: in [0, 1], of the reference; broadcasts to [..., A].
     Returns: [..., A], log-probabilities.
     Gradients: none is stopped.
-    Source: Munos et al., 2024, "Nash learning from human feedback", Nash-MD's regularised
+    Source: Munos et al., 2024, "Nash learning from human feedback", Nash-MD's regularized
       policy.
     Example: `solvers.geometric_mixture(logits, reference_logits, weight=0.125)`
     """

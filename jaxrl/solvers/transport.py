@@ -66,14 +66,14 @@ def sinkhorn(
     column_mass: Array | None = None,
     iterations: int = 100,
 ) -> Array:
-    """Plan of entropy-regularised optimal transport, by a fixed number of Sinkhorn's iterations.
+    """Plan of entropy-regularized optimal transport, by a fixed number of Sinkhorn's iterations.
 
     argmin_P sum_ij P_ij cost_ij + regularization sum_ij P_ij (log P_ij - 1) over P >= 0 with the
     sums row_mass over j and column_mass over i; in logarithms, so that nothing underflows
 
     Args:
       cost: [..., N, M].
-      regularization: positive, a scalar; towards 0 the plan is that of the linear programme, but
+      regularization: positive, a scalar; toward 0 the plan is that of the linear programme, but
         more iterations are needed.
       row_mass: [..., N], the mass that leaves each row; None: 1 / N each. 0 leaves a row out,
         whatever its cost.
@@ -168,7 +168,7 @@ def soft_matching(
 
     Args:
       cost: [..., N, M].
-      regularization: positive, a scalar; towards 0 the plan is an assignment.
+      regularization: positive, a scalar; toward 0 the plan is an assignment.
       row_mask: [..., N], true where a row exists; None: everywhere.
       column_mask: [..., M], the same of columns.
       iterations: of `sinkhorn`.

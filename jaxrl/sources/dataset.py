@@ -1,4 +1,4 @@
-"""A fixed set of experience instead of a world, and the two together."""
+"""A fixed set of experience instead of an environment, and the two together."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def dataset(
         transitions [n], or, with a `length`, windows [length, n] of consecutive steps, which go on
         across ends of episodes, where `done` and the next step's `first` are set.
     sampler: which ones are drawn; an update's feedback, priorities [n], goes to it.
-    updates: batches drawn in one step of `learn`. No world is played, so what is counted as steps
-        (`frames`, which drive plans and schedules) are these batches: gradient steps.
+    updates: batches drawn in one step of `learn`. No environment is played, so what is counted as
+        steps (`env_steps`, which drive plans and schedules) are these batches: gradient steps.
     name: what it is called in messages.
     num_shards: logical shards of a batch. Every device draws from all of the data.
 
@@ -56,11 +56,11 @@ def dataset(
         if value is not None and value < 1:
             raise UserError(f"{what} must be at least 1, got {value}.")
     check_shards(num_shards, batch_size=batch_size)
-    trees.check_rows(transitions, size, f"the rewards of the data set '{name}'")
+    trees.check_rows(transitions, size, f"the rewards of the dataset '{name}'")
     if size < (length or 1):
-        raise UserError(f"length is {length}; the data set '{name}' has {size} steps.")
+        raise UserError(f"length is {length}; the dataset '{name}' has {size} steps.")
     column = jax.tree.map(lambda x: np.asarray(x)[:, None], transitions)
-    original = Original(column, f"the data set '{name}'")
+    original = Original(column, f"the dataset '{name}'")
 
     def init(key, hyper, policy):
         begin = lambda: sampler.written(sampler.init(size, 1), jnp.int32(0), size)
@@ -93,7 +93,7 @@ def dataset(
         collect,
         sample,
         feedback,
-        frames=updates,
+        env_steps=updates,
         hyper=dict(sampler.hyper),
         partition=Ring(Drawn(REPLICATED, SPLIT), *[REPLICATED] * 7),
     )
@@ -130,15 +130,15 @@ def mixed(offline: Source, online: Source, num_shards: int = 1) -> Source:
         keys = jax.random.split(key)
         old = offline.sample(state.offline, fresh[0], keys[0])
         new = online.sample(state.online, fresh[1], keys[1])
-        return Batch(joined(old.transitions, new.transitions, num_shards), frames=new.frames)
+        return Batch(joined(old.transitions, new.transitions, num_shards), env_steps=new.env_steps)
 
     return Source(
         f"mixed({offline.name}, {online.name})",
         init,
         collect,
         sample,
-        frames=online.frames,
-        initial_frames=online.initial_frames,
+        env_steps=online.env_steps,
+        initial_env_steps=online.initial_env_steps,
         num_envs=online.num_envs,
         hyper=hyperparameters.merge(offline.hyper, online.hyper),
         partition=Mixed(offline.partition, online.partition),

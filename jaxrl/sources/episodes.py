@@ -27,7 +27,7 @@ def episodes(
     """One episode from each of `num_envs` (B) fresh streams.
 
     A batch holds transitions [T, B] with T = `env.max_steps` and a mask that is False after each
-    stream's first episode. No episode is favoured for being short, which windows of rollouts cut
+    stream's first episode. No episode is favored for being short, which windows of rollouts cut
     into complete episodes would do. All T x B steps are simulated and counted.
 
     num_shards: logical shards of the streams.
@@ -41,7 +41,7 @@ def episodes(
     check_shards(num_shards, num_envs=num_envs)
     tasks = tasks or fixed(env.params)
     num_steps = env.max_steps
-    frames = num_envs * num_steps
+    env_steps = num_envs * num_steps
 
     def init(key, hyper, policy):
         return EpisodesState(tasks.init(key, policy), jnp.int32(0), jnp.arange(num_envs))
@@ -72,7 +72,7 @@ def episodes(
         batches = state.batches + 1
         batch = Batch(
             transitions,
-            frames=batches.astype(jnp.float32) * frames,
+            env_steps=batches.astype(jnp.float32) * env_steps,
             memory=streams.memory,
             mask=mask,
         )
@@ -84,7 +84,7 @@ def episodes(
         init,
         collect,
         sample=lambda state, fresh, key: fresh,
-        frames=frames,
+        env_steps=env_steps,
         num_envs=num_envs,
         partition=EpisodesState(REPLICATED, REPLICATED, SPLIT),
     )

@@ -26,7 +26,7 @@ class Kept:
 def kept_groups(
     source: Source, size: int, informative: Callable[[Array], Array], num_shards: int = 1
 ) -> Source:
-    """`source`, whose batches of whole episodes [T, B] are B / `size` groups of neighbours. While
+    """`source`, whose batches of whole episodes [T, B] are B / `size` groups of neighbors. While
     updates feed back True, that they only wait for more, what they had comes again: kept groups
     take the places of fresh ones that tell nothing, as far as there are such, within each shard. So
     an update that leaves its policy alone until a part of its groups is informative stays

@@ -130,7 +130,7 @@ def _signed(x: Array, leaf: Leaf) -> Array:
 
 
 def _joined(parts: list[Array], width: int) -> Array:
-    """Unsigned integers [..., k] of so many bits as words, neighbours in one word."""
+    """Unsigned integers [..., k] of so many bits as words, neighbors in one word."""
     x, each = jnp.concatenate(parts, -1), WORD // width
     if each == 1:
         return x

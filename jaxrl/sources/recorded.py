@@ -27,7 +27,7 @@ def recorded(
     players: Policy,
     count: int,
     batch_size: int,
-    labelled: float = 0.1,
+    labeled: float = 0.1,
     path: str = "",
     num_shards: int = 1,
 ) -> Source:
@@ -35,26 +35,26 @@ def recorded(
     learning from data of which most shows what happened and not what was done.
 
     A batch holds transitions [T, n] from first steps on, T = `env.max_steps`, a mask that is False
-    after each episode's end, and `extras["labelled"]`: whether the episode tells its actions. They
-    are in the transitions all the same; who learns must not look. The first `labelled` of the
-    episodes do (a hyper-parameter, called `path` and that), at least one, and every second episode
+    after each episode's end, and `extras["labeled"]`: whether the episode tells its actions. They
+    are in the transitions all the same; who learns must not look. The first `labeled` of the
+    episodes do (a hyperparameter, called `path` and that), at least one, and every second episode
     of a batch is one of those. What the players alone knew, the channel `privileged`, is left out.
 
-    No world is played afterwards, so what is counted as steps (`frames`) are batches: gradient
-    steps. The same key gives the same episodes, whatever is learnt from them.
+    No environment is played afterwards, so what is counted as steps (`env_steps`) are batches:
+    gradient steps. The same key gives the same episodes, whatever is learned from them.
 
     num_shards: logical shards of a batch. Every device has all episodes.
 
-    Raises `UserError` for sizes below 1 or that do not fit, a share outside 0 .. 1 and a world
-    without a time limit.
+    Raises `UserError` for sizes below 1 or that do not fit, a share outside 0 .. 1 and an
+    environment without a time limit.
     """
     for name, value in {"count": count, "batch_size": batch_size}.items():
         if value < 1:
             raise UserError(f"{name} of recorded episodes must be at least 1, got {value}.")
     check_shards(num_shards, batch_size=batch_size)
-    if not 0 <= labelled <= 1:
-        raise UserError(f"labelled is a share of the episodes, 0 to 1, got {labelled}.")
-    source, name = episodes(env, count), f"{path}labelled"
+    if not 0 <= labeled <= 1:
+        raise UserError(f"labeled is a share of the episodes, 0 to 1, got {labeled}.")
+    source, name = episodes(env, count), f"{path}labeled"
 
     def told(hyper) -> Array:
         return jnp.maximum(jnp.floor(hyper[name] * count), 1)
@@ -69,7 +69,7 @@ def recorded(
             t,
             timestep=plain(t.timestep),
             next_timestep=plain(t.next_timestep),
-            extras={"labelled": labels},
+            extras={"labeled": labels},
         )
         whole = Batch(t, jnp.float32(0), mask=batch.mask)
         own = {name: jnp.float32(hyper[name])}
@@ -91,7 +91,7 @@ def recorded(
         init,
         collect,
         sample,
-        frames=1,
-        hyper={name: np.float32(labelled)},
+        env_steps=1,
+        hyper={name: np.float32(labeled)},
         partition=Recorded(REPLICATED, REPLICATED, SPLIT, REPLICATED),
     )

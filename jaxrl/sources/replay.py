@@ -60,7 +60,7 @@ def replay(
     if keep_memory and length is None:
         raise UserError("keep_memory needs a length: single transitions are drawn without memory.")
     span = length or 1
-    windows = max(1, math.ceil(warmup / source.frames))
+    windows = max(1, math.ceil(warmup / source.env_steps))
 
     def init(key, hyper, policy):
         source_key, key = jax.random.split(key)
@@ -120,7 +120,7 @@ def replay(
         return write(state, inner, fresh), fresh, metrics
 
     def sample(state: Ring, fresh: Batch, key) -> Batch:
-        return ring.draw(state, sampler, key, fresh.frames, batch_size, length, num_shards)
+        return ring.draw(state, sampler, key, fresh.env_steps, batch_size, length, num_shards)
 
     def feedback(state: Ring, batch: Batch, priority):
         return ring.judge(state, sampler, batch, priority)
@@ -131,8 +131,8 @@ def replay(
         collect,
         sample,
         feedback,
-        frames=source.frames,
-        initial_frames=source.initial_frames + windows * source.frames,
+        env_steps=source.env_steps,
+        initial_env_steps=source.initial_env_steps + windows * source.env_steps,
         num_envs=source.num_envs,
         hyper=hyperparameters.merge(source.hyper, sampler.hyper),
         partition=Ring(

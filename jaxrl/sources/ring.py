@@ -20,7 +20,7 @@ from jaxrl.sources.samplers import Sampler
 @struct
 class Ring:
     source: Tree  # of what fills it
-    # [L, B]: a ring over time; a stream keeps its column. `Packed`, but in a data set, `Shared`
+    # [L, B]: a ring over time; a stream keeps its column. `Packed`, but in a dataset, `Shared`
     transitions: Any
     mask: Array | None  # [L, B], as the source's batches have it
     memory: Tree  # [L / T, B]: before each window that was collected; None unless it is kept
@@ -35,7 +35,7 @@ def draw(
     ring: Ring,
     sampler: Sampler,
     key: Key,
-    frames: Array,
+    env_steps: Array,
     batch_size: int,
     length: int | None = None,
     num_shards: int = 1,
@@ -64,11 +64,11 @@ def draw(
     weight = None
     if probability is not None:
         number = starts * (columns // num_shards)
-        weight = sampler.weight(probability.reshape(-1), number, frames, ring.hyper)
+        weight = sampler.weight(probability.reshape(-1), number, env_steps, ring.hyper)
         weight = weight / weight.max()
     return Batch(
         _items(ring, row, column),
-        frames=frames,
+        env_steps=env_steps,
         memory=take(ring.memory, slot, column) if kept else None,
         mask=take(ring.mask, row, column),
         weight=weight,

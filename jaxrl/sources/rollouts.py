@@ -71,7 +71,7 @@ def rollouts(
         if value is not None and value < 1:
             raise UserError(f"{name} must be at least 1, got {value}.")
     tasks = tasks or fixed(env.params)
-    frames = num_envs * num_steps
+    env_steps = num_envs * num_steps
 
     def init(key, hyper, policy):
         task_key, stream_key = jax.random.split(key)
@@ -102,7 +102,7 @@ def rollouts(
         windows = state.windows + 1
         batch = Batch(
             transitions,
-            frames=windows.astype(jnp.float32) * frames,
+            env_steps=windows.astype(jnp.float32) * env_steps,
             memory=state.streams.memory,
             tail=(streams.timestep, streams.memory),
         )
@@ -114,7 +114,7 @@ def rollouts(
         init,
         jax.jit(collect),  # traced once, for its shapes, for what fills a replay, and for the loop
         sample=lambda state, fresh, key: fresh,
-        frames=frames,
+        env_steps=env_steps,
         num_envs=num_envs,
         partition=RolloutState(SPLIT, REPLICATED, REPLICATED),
     )

@@ -27,8 +27,8 @@ class Sampler:
         `rows` rows from `oldest` on, round and round; None where all are alike
     judged(state, row [n], column [n], priority [n], hyper) -> state, after an update fed
         priorities back
-    weight(probability [n], items, frames, hyper) -> importance weights [n], 1 where all of `items`
-        are as probable
+    weight(probability [n], items, env_steps, hyper) -> importance weights [n], 1 where all of
+        `items` are as probable
     """
 
     name: str
@@ -61,7 +61,7 @@ UNIFORM = Sampler(
     written=lambda state, row, count: state,
     draw=_draw_uniform,
     judged=lambda state, row, column, priority, hyper: state,
-    weight=lambda probability, items, frames, hyper: jnp.ones_like(probability),
+    weight=lambda probability, items, env_steps, hyper: jnp.ones_like(probability),
 )
 
 
@@ -128,13 +128,13 @@ def proportional(
     importance_steps: float = float("inf"),
     path: str = "priorities.",
 ) -> Sampler:
-    """Proportional prioritisation (Schaul et al., 2016, "Prioritized experience replay", section
+    """Proportional prioritization (Schaul et al., 2016, "Prioritized experience replay", section
     3.3): an item of priority p is drawn with probability p ** exponent / sum (equation 1),
     stratified over the batch; what is new has the largest priority so far.
 
     Importance weights are (items * probability) ** -importance (section 3.4), where the exponent
     grows linearly to 1 over `importance_steps` environment steps; `replay` divides them by their
-    largest. All three are hyper-parameters, called `path` and `exponent`, `importance` or
+    largest. All three are hyperparameters, called `path` and `exponent`, `importance` or
     `importance_steps`.
     """
     names = [path + name for name in ("exponent", "importance", "importance_steps")]
@@ -181,8 +181,8 @@ def proportional(
         state = _summed(state, state.mass.at[row, column].set(mass), row)
         return dataclasses.replace(state, largest=jnp.maximum(state.largest, mass.max()))
 
-    def weight(probability, items, frames, hyper):
-        done = schedules.progress(frames, hyper[names[2]])
+    def weight(probability, items, env_steps, hyper):
+        done = schedules.progress(env_steps, hyper[names[2]])
         exponent = schedules.linear(hyper[names[1]], jnp.float32(1), done)
         return (items * probability) ** -exponent
 

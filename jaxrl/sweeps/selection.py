@@ -13,7 +13,7 @@ from jaxrl.sweeps.points import Values
 
 SHARE = 5  # a fifth of a population copies, a fifth is copied (Jaderberg et al. 2017, 4.1.1)
 FACTORS = (0.8, 1.2)  # of perturbation (4.1.1)
-RESAMPLED = 0.25  # how often a hyper-parameter is drawn anew instead
+RESAMPLED = 0.25  # how often a hyperparameter is drawn anew instead
 
 
 def rungs(steps: int, points: int, eta: int) -> list[int]:
@@ -42,7 +42,7 @@ def exchange(
 ) -> tuple[list[int], dict[str, np.ndarray]]:
     """One exploit and explore of population based training (Jaderberg et al. 2017): by truncation
     selection each of the worst fifth of the members, and each whose score is not finite, becomes a
-    copy of a random one of the best fifth. Each hyper-parameter of a copy is multiplied by 0.8 or
+    copy of a random one of the best fifth. Each hyperparameter of a copy is multiplied by 0.8 or
     1.2 within what it is varied over, or drawn anew.
 
     scores, hyper[name]: [members].

@@ -1,6 +1,6 @@
 """Sweeps: points, each a choice of settings, trained with every seed and compared in one table.
 
-A sweep is a table of points. Those that differ in hyper-parameters alone are members of one
+A sweep is a table of points. Those that differ in hyperparameters alone are members of one
 vmapped program, with their seeds; each choice of what is structure is a program of its own, and the
 members of a program are cut into chunks that fit the memory. Each chunk of a program is a run, with
 a folder as every run has (a `Part`). A sweep of a single one is that run, and the table lies in its
@@ -120,11 +120,11 @@ def _planned(
         if any(later <= earlier for earlier, later in itertools.pairwise(updates)):
             raise UserError(
                 f"{cuts} cuts {config.steps} steps into segments, one of which has no update of "
-                f"{algorithm.frames} steps; say more --steps or another {cuts.split()[0]}."
+                f"{algorithm.env_steps} steps; say more --steps or another {cuts.split()[0]}."
             )
         if search.pbt and (len(group) < 2 or not group.hyper):
             raise UserError(
-                "--pbt needs at least 2 members of one program which differ in a hyper-parameter, "
+                "--pbt needs at least 2 members of one program which differ in a hyperparameter, "
                 "such as --vary agent.learning-rate=1e-4,1e-3."
             )
         if on_host(config.env):
@@ -203,7 +203,7 @@ def _settings(folder: Path, config: Experiment, point: Point, part: Part, end: i
     _, algorithm = build(config)
     whole = plan(config, algorithm)
     every = {
-        f"{name}_every": getattr(whole, name) * algorithm.frames
+        f"{name}_every": getattr(whole, name) * algorithm.env_steps
         for name in ("log", "evaluate", "checkpoint")
     }
     if part.segment:

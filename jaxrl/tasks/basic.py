@@ -1,4 +1,5 @@
-"""Tasks that do not learn: one world, random worlds, and worlds one after the other."""
+"""Tasks that do not learn: one environment, random environments, and environments one after the
+other."""
 
 from __future__ import annotations
 
@@ -26,8 +27,8 @@ def fixed(params: Tree) -> Tasks:
     )
 
 
-def randomise(draw: Callable[[Key], Tree]) -> Tasks:
-    """Domain randomisation (Tobin et al., 2017): every episode has parameters of its own.
+def randomize(draw: Callable[[Key], Tree]) -> Tasks:
+    """Domain randomization (Tobin et al., 2017): every episode has parameters of its own.
 
     `draw(key) -> params` for one episode. A task's id is the key that it was drawn with.
     """
@@ -36,7 +37,7 @@ def randomise(draw: Callable[[Key], Tree]) -> Tasks:
         return jax.random.split(key, n)
 
     return Tasks(
-        "randomise",
+        "randomize",
         init=lambda key, policy: (),
         sample=sample,
         params=lambda state, task: draw(task),
@@ -93,8 +94,8 @@ def schedule(params: Tree, every: int) -> Tasks:
 
 
 def drawn(draw: Callable[[Key], Tree]) -> Tasks:
-    """One world for a whole run, `draw(key) -> params`, drawn when the run starts: vmapped
-    runs each live in a world of their own."""
+    """One environment for a whole run, `draw(key) -> params`, drawn when the run starts: vmapped
+    runs each live in an environment of their own."""
     return Tasks(
         "drawn",
         init=lambda key, policy: _arrays(draw(key)),

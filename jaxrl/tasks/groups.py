@@ -14,7 +14,8 @@ from jaxrl.core.types import Key, Tasks, Tree
 
 
 def starts(params: Tree, join: Callable[[Tree, Key], Tree]) -> Tasks:
-    """Always the same world, in which every task is one start, drawn anew: a task's id is the key
+    """Always the same environment, in which every task is one start, drawn anew: a task's id is the
+    key
     that it starts from, and its parameters are join(params, key), as `wrappers.start_key` takes
     them. `params` lie in the state, as those of `fixed` do."""
     return Tasks(

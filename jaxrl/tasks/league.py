@@ -42,7 +42,7 @@ def past_selves(
         `every` windows. A snapshot that an episode is being played against may be replaced by a
         newer one in mid-game, `size * every` windows after it was taken.
     matching: uniform; or by the share p of games that the agent won against each of them (1/2
-        where there were none): hard, by (1 - p)^`power`, or even, by p (1 - p) (prioritised
+        where there were none): hard, by (1 - p)^`power`, or even, by p (1 - p) (prioritized
         fictitious self-play: Vinyals et al., 2019, "Grandmaster level in StarCraft II using
         multi-agent reinforcement learning").
     memory: how much games count one window later.

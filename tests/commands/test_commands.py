@@ -12,11 +12,11 @@ import pytest
 
 import jaxrl
 from jaxrl import commands
+from jaxrl.algorithms import registry
 from jaxrl.core import metrics, settings
 from jaxrl.core.errors import UserError
 from jaxrl.runtime import configuration
 from jaxrl.runtime.members import seeds
-from jaxrl.systems import registry
 
 
 def test_every_command_is_a_file_and_every_file_a_command():
@@ -92,21 +92,21 @@ def test_importing_it_imports_nothing_else():
 
 
 def test_agents_are_algorithms_by_name():
-    assert dir(jaxrl.agents) == list(registry.names())
+    assert dir(jaxrl.algorithms) == list(registry.names())
     env = jaxrl.make("cartpole")
-    ppo = jaxrl.agents.ppo
+    ppo = jaxrl.algorithms.ppo
     assert ppo(env, {"num_envs": 4}) is ppo(env, ppo.configured({"num_envs": 4}))
     kind = registry.builder("genetic")[1]
-    assert jaxrl.agents.genetic(env).frames == jaxrl.agents.genetic(env, kind()).frames
-    assert jaxrl.agents.genetic.Config is kind
+    assert jaxrl.algorithms.genetic(env).frames == jaxrl.algorithms.genetic(env, kind()).frames
+    assert jaxrl.algorithms.genetic.Config is kind
     with pytest.raises(AttributeError, match="did you mean 'ppo'"):
-        _ = jaxrl.agents.pppo
+        _ = jaxrl.algorithms.pppo
 
 
 def test_ppo_in_ten_lines():
     env = jaxrl.make("bandit")
     tiny = {"num_envs": 4, "num_steps": 4, "epochs": 1, "minibatches": 1, "hidden": (4,)}
-    ppo = jaxrl.agents.ppo(env, tiny)
+    ppo = jaxrl.algorithms.ppo(env, tiny)
     run = jaxrl.start(ppo, jaxrl.key(0))
     run, row = jax.jit(lambda run: jaxrl.train(ppo, run, 2))(run)
     assert run.step == 2 and "episode_return" in metrics.values(row)

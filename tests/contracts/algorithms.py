@@ -9,17 +9,17 @@ from typing import Any
 
 import jax
 
+from jaxrl.algorithms.policy_gradient.a2c import a2c
+from jaxrl.algorithms.policy_gradient.ppo import policy_network, ppo
+from jaxrl.algorithms.policy_gradient.reinforce import reinforce
+from jaxrl.algorithms.value.dqn import dqn
+from jaxrl.algorithms.value.rainbow import rainbow
 from jaxrl.core import metrics as m
 from jaxrl.core import random
 from jaxrl.core.settings import replace
 from jaxrl.core.train import advance, empty_row, start
 from jaxrl.core.types import Algorithm
 from jaxrl.kit.wrapping import params_of
-from jaxrl.systems.policy_gradient.a2c import a2c
-from jaxrl.systems.policy_gradient.ppo import policy_network, ppo
-from jaxrl.systems.policy_gradient.reinforce import reinforce
-from jaxrl.systems.value.dqn import dqn
-from jaxrl.systems.value.rainbow import rainbow
 from tests.learning.probes import DISCOUNT, PROBES, probe
 
 
@@ -119,7 +119,7 @@ def members(name: str) -> int:
 
 @functools.cache
 def starter(name: str):
-    """One jitted function: keys and hyper-parameters, each [members] -> runs and empty rows."""
+    """One jitted function: keys and hyperparameters, each [members] -> runs and empty rows."""
 
     def begin(key, hyper):
         run = start(algorithm(name), key, hyper)

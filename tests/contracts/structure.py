@@ -14,10 +14,10 @@ from jaxrl.core.types import Algorithm
 
 
 def check_structure(algorithm: Algorithm) -> None:
-    """A step gives back what it takes, metrics are metrics, and every hyper-parameter is a float32
+    """A step gives back what it takes, metrics are metrics, and every hyperparameter is a float32
     scalar of which each member of a sweep may have its own value. Compiles nothing."""
     assert algorithm.name and algorithm.config is not None
-    assert algorithm.frames > 0 and algorithm.initial_frames >= 0
+    assert algorithm.env_steps > 0 and algorithm.initial_env_steps >= 0
     key = jax.eval_shape(lambda: random.key(0))
     run = jax.eval_shape(lambda key: start(algorithm, key), key)
     again, metrics = jax.eval_shape(lambda run: advance(algorithm, run), run)

@@ -49,7 +49,7 @@ def test_structure(name):
 
 @functools.cache
 def swept(name):
-    """Member 0 has the defaults; member i + 1 has hyper-parameter i changed; all share a key."""
+    """Member 0 has the defaults; member i + 1 has hyperparameter i changed; all share a key."""
     a, count = algorithm(name), members(name)
     hyper = {}
     for i, (key, value) in enumerate(sorted(a.hyper.items())):
@@ -132,5 +132,5 @@ def test_one_program_means_the_same_on_four_devices(name):
     streams = [x for x in jax.tree.leaves(source.streams) if x.ndim]
     assert all(x.sharding.spec[0] == SHARDS for x in streams)
     assert_equal((alone.state, row), (shared.state, shared_row))
-    assert all(size < algorithm(name).frames for size in gathered(program))
+    assert all(size < algorithm(name).env_steps for size in gathered(program))
     assert "all-reduce" in program.as_text()

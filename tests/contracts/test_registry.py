@@ -18,14 +18,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxrl.algorithms import registry
+from jaxrl.algorithms.meta import lpg
 from jaxrl.core import metrics as m
 from jaxrl.core import random, shared, spaces
 from jaxrl.core.hyper import hypers, read_hyper
 from jaxrl.core.train import advance, start
 from jaxrl.runtime import checkpoints, continuing
 from jaxrl.runtime.driver import Program, Progress
-from jaxrl.systems import registry
-from jaxrl.systems.meta import lpg
 from tests.contracts.structure import check_structure
 from tests.rota import state
 
@@ -59,7 +59,7 @@ def tiny(name):
     return env, registry.builder(name)[0](env, config)
 
 
-# Data sets are a few random steps.
+# Datasets are a few random steps.
 pytestmark = pytest.mark.usefixtures("no_training")
 
 
@@ -73,7 +73,7 @@ def test_the_rota_comes_round():
 
 @everyone
 def test_structure(name):
-    """A step gives back what it takes, and each hyper-parameter may differ between members."""
+    """A step gives back what it takes, and each hyperparameter may differ between members."""
     algorithm = tiny(name)[1]
     check_structure(algorithm)
     run = begun(algorithm)
@@ -90,7 +90,7 @@ def test_structure(name):
     ("name", "shown"),
     {
         "map_elites": ["coverage", "QD-score"],
-        "lifelong": ["performance", "forgetting"],
+        "lifelong_ppo": ["performance", "forgetting"],
         "league": ["won", "exploitability"],
         "spiral": ["exploitability"],
         "general_utilities": ["utility"],
@@ -107,7 +107,7 @@ def begun(algorithm):
 
 
 @everyone
-def test_the_policy_acts_in_its_world(name):
+def test_the_policy_acts_in_its_environment(name):
     env, algorithm = tiny(name)
 
     def act(greedy):
@@ -139,7 +139,7 @@ def test_it_lowers_for_accelerators(name):
 
 @in_turn
 def test_members_checkpoints_and_resume(name, tmp_path):
-    """Members 0 and 1 differ in the seed, each further one in one hyper-parameter from member 0.
+    """Members 0 and 1 differ in the seed, each further one in one hyperparameter from member 0.
     Three steps at once and three with a checkpoint between end in the same bits."""
     algorithm = tiny(name)[1]
     names = sorted(algorithm.hyper)
@@ -169,7 +169,7 @@ def test_members_checkpoints_and_resume(name, tmp_path):
 
 
 def other(value):
-    """Another value near a hyper-parameter's default that its range allows."""
+    """Another value near a hyperparameter's default that its range allows."""
     return 0.3 if np.isinf(value) or value == 0 else 0.9 * float(value)
 
 

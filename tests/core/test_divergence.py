@@ -37,7 +37,7 @@ def counting(but=()):
 
     policy = lambda state: Policy(lambda *_: None, lambda n: (), state.total)
     hyper = {"breaks_at": jnp.float32(-1)}
-    algorithm = Algorithm("counting", init, step, policy, hyper, frames=1)
+    algorithm = Algorithm("counting", init, step, policy, hyper, env_steps=1)
     return guarded(algorithm, lambda state, metrics: jnp.isfinite(metrics["total"].total), but)
 
 

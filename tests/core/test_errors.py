@@ -2,10 +2,10 @@
 
 import pytest
 
+from jaxrl.algorithms import registry as algorithms
 from jaxrl.core import errors
 from jaxrl.envs import registry as envs
 from jaxrl.runtime import configuration
-from jaxrl.systems import registry as algorithms
 
 FLAGS = ("--agent.clip", "--agent.learning-rate", "--env", "--evaluate-every", "--seed", "--steps")
 SUITE = ("suite/CartPole-v1", "suite/Acrobot-v1", "suite/Pong-v1")

@@ -56,7 +56,7 @@ def test_override_knows_its_names():
     defaults = h.hypers(Config())
     assert h.override(defaults, None) == defaults
     assert h.override(defaults, {"rate": 2.0})["rate"] == 2.0
-    with pytest.raises(UserError, match=r"Unknown hyper-parameter 'rat'; did you mean 'rate'\?"):
+    with pytest.raises(UserError, match=r"Unknown hyperparameter 'rat'; did you mean 'rate'\?"):
         h.override(defaults, {"rat": 2.0})
 
 

@@ -17,10 +17,10 @@ from jaxrl.core.types import Environment
     "name",
     [
         "timeit:timeit",
-        "my_package.worlds:maze",
-        "my-package.worlds:maze",
-        "jaxrl_extras.worlds:maze",  # whose name only begins alike
-        "gymnasium/my_package.worlds:Maze-v0",
+        "my_package.environments:maze",
+        "my-package.environments:maze",
+        "jaxrl_extras.environments:maze",  # whose name only begins alike
+        "gymnasium/my_package.environments:Maze-v0",
         "gymnasium/my package:Maze-v0",
     ],
 )

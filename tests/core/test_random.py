@@ -49,9 +49,9 @@ def normal_moments(words):
 
 
 def serial_correlation(words):
-    centred = ((words + 0.5) / 2**32 - 0.5) * np.sqrt(12)
+    centered = ((words + 0.5) / 2**32 - 0.5) * np.sqrt(12)
     lags = [1, 2, 3, 4, 5, 7, 8, 16, 64, 256, 1024, 4096]
-    z = [(centred[:-k] * centred[k:]).mean() * np.sqrt(len(words) - k) for k in lags]
+    z = [(centered[:-k] * centered[k:]).mean() * np.sqrt(len(words) - k) for k in lags]
     return 2 * stats.norm.sf(np.abs(z))
 
 
@@ -262,9 +262,9 @@ def test_second_word_and_narrow_widths_pass_the_battery():
 
 
 def test_words_that_belong_together_are_uncorrelated():
-    """Numbers of neighbouring seeds, splits, folds and counters, and a key with what it draws."""
+    """Numbers of neighboring seeds, splits, folds and counters, and a key with what it draws."""
 
-    def centred(words):
+    def centered(words):
         return (np.asarray(words) + 0.5) / 2**32 - 0.5
 
     key = random.key(8, "pcg")
@@ -276,7 +276,7 @@ def test_words_that_belong_together_are_uncorrelated():
         "bits of splits": bits(jax.random.split(key, N)),
         "next seed's bits": jax.random.bits(random.key(9, "pcg"), (N,), jnp.uint32),
     }
-    correlations = np.corrcoef([centred(words) for words in drawn.values()])
+    correlations = np.corrcoef([centered(words) for words in drawn.values()])
     z = correlations[np.triu_indices(len(drawn), 1)] * np.sqrt(N)
     assert np.abs(z).max() < 4
 

@@ -43,7 +43,7 @@ def test_a_unique_ending_is_enough():
         UserError, match=r"'rate' may be any of first\.rate, second\.rate; say which"
     ):
         full_name("rate", known)
-    with pytest.raises(UserError, match="Unknown hyper-parameter 'ratio'"):
+    with pytest.raises(UserError, match="Unknown hyperparameter 'ratio'"):
         full_name("ratio", known)
 
 

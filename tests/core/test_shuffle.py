@@ -67,7 +67,7 @@ def test_each_row_lands_in_each_place_equally_often(both):
 
 
 @pytest.mark.parametrize("apart", [1, 2, 16, 128])
-def test_neighbours_land_apart_as_under_exact_shuffles(both, apart):
+def test_neighbors_land_apart_as_under_exact_shuffles(both, apart):
     """Rows that were near each other (or half the batch apart) are at distances, around the
     circle, whose mean and spread are those of the exact shuffle, key by key and over keys."""
     for statistic in (np.mean, np.std):

@@ -1,4 +1,4 @@
-"""The stream against a world that counts, so that every number of every step is known."""
+"""The stream against an environment that counts, so that every number of every step is known."""
 
 import dataclasses
 import functools

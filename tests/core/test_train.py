@@ -173,7 +173,7 @@ def test_gradient_of_the_end_by_a_hyper_parameter():
 
 
 def test_inside_an_outer_scan():
-    """Hyper-parameters that change between inner runs: one program."""
+    """Hyperparameters that change between inner runs: one program."""
 
     @jax.jit
     def outer(rates):

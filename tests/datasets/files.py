@@ -1,4 +1,4 @@
-"""Small data sets of the world in which every number is known."""
+"""Small datasets of the environment in which every number is known."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jaxrl.sources import rollouts
 from tests.counting import counting
 
 
-def world(terminates_after=10**6, truncates_after=3):
+def environment(terminates_after=10**6, truncates_after=3):
     import dataclasses
 
     env = counting(terminates_after, truncates_after)
@@ -26,7 +26,7 @@ def world(terminates_after=10**6, truncates_after=3):
 @functools.cache
 def counted(steps=8, streams=2, **ends) -> Dataset:
     """Episodes of 3 steps, truncated unless said, of `streams` streams."""
-    env = world(**ends)
+    env = environment(**ends)
     act = lambda state, timestep, memory, key, greedy: (
         jnp.zeros(streams, jnp.int32) + jnp.arange(streams, dtype=jnp.int32),
         memory,

@@ -1,4 +1,4 @@
-"""Data of the right form in no time, for tests that only read what is learnt from it."""
+"""Data of the right form in no time, for tests that only read what is learned from it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jaxrl.envs.policies import random_policy
 
 @pytest.fixture
 def no_training(monkeypatch):
-    """Every data set that has to be made by a training run is a few random steps instead."""
+    """Every dataset that has to be made by a training run is a few random steps instead."""
 
     def load(env: Environment, name: str, size: int = 50_000, seed: int = 0) -> Dataset:
         assert name in cache.NAMES

@@ -1,4 +1,4 @@
-"""The cache of data sets: what is not as it was written is one sentence, before any training."""
+"""The cache of datasets: what is not as it was written is one sentence, before any training."""
 
 import dataclasses
 import hashlib
@@ -17,7 +17,7 @@ from jaxrl.core.errors import UserError
 from jaxrl.datasets import cache, making
 from jaxrl.datasets.data import Dataset, References
 from jaxrl.runtime import command_line
-from tests.datasets.files import counted, world
+from tests.datasets.files import counted, environment
 
 
 @pytest.fixture(autouse=True)
@@ -30,13 +30,13 @@ def no_training(monkeypatch, tmp_path):
 
 @pytest.fixture
 def folder():
-    cache.load(world(), "medium")
+    cache.load(environment(), "medium")
     return next(cache.root().iterdir())
 
 
 def refused(match):
     with pytest.raises(UserError, match=match) as raised:
-        cache.load(world(), "medium")
+        cache.load(environment(), "medium")
     assert "\n" not in str(raised.value) and len(str(raised.value)) < 600
 
 
@@ -57,7 +57,7 @@ def npz(folder, **changes):
 
 
 def test_what_is_written_is_read(folder):
-    x, y = cache.load(world(), "medium").transitions, counted().transitions
+    x, y = cache.load(environment(), "medium").transitions, counted().transitions
     np.testing.assert_array_equal(x.observation, y.observation)
     np.testing.assert_array_equal(x.action, y.action)
 
@@ -128,7 +128,7 @@ def test_damaged_npz_files_are_refused_or_read(folder):
         data[place] ^= 255
         resealed(folder, bytes(data))
         try:
-            cache.load(world(), "medium")
+            cache.load(environment(), "medium")
         except UserError:
             refusals += 1
     assert refusals > 30
@@ -191,10 +191,10 @@ def test_a_cache_that_cannot_be_written_is_said_before_the_training(tmp_path, mo
 def test_what_no_data_set_is_made_of(monkeypatch):
     monkeypatch.undo()
     for env, size, match in (
-        (dataclasses.replace(world(), name="gymnasium/x"), 9, "Minari"),
-        (dataclasses.replace(world(), max_steps=None), 9, "no time limit"),
-        (world(), 0, "size must be at least 1"),
-        (world(), 10**30, "size must be at least 1 and below"),
+        (dataclasses.replace(environment(), name="gymnasium/x"), 9, "Minari"),
+        (dataclasses.replace(environment(), max_steps=None), 9, "no time limit"),
+        (environment(), 0, "size must be at least 1"),
+        (environment(), 10**30, "size must be at least 1 and below"),
     ):
         with pytest.raises(UserError, match=match):
             making.make(env, size)
@@ -212,11 +212,11 @@ def test_a_full_disk_leaves_nothing_half_made(monkeypatch):
 def test_a_name_is_the_set_and_a_path_the_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "medium").mkdir()
-    assert len(cache.load(world(), "medium")) == 12
+    assert len(cache.load(environment(), "medium")) == 12
     with pytest.raises(UserError, match="holds no main_data"):
-        cache.load(world(), "./medium")
+        cache.load(environment(), "./medium")
     with pytest.raises(UserError, match=r"'\./large'"):
-        cache.load(world(), "./large")
+        cache.load(environment(), "./large")
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_a_name_is_the_set_and_a_path_the_file(tmp_path, monkeypatch):
 def test_the_command_line(folder, tmp_path, monkeypatch, capsys, options, match):
     pytest.importorskip("h5py")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(envs, "make", lambda name: world())
+    monkeypatch.setattr(envs, "make", lambda name: environment())
     (tmp_path / "odd").mkdir()
     (tmp_path / "odd" / "summary.json").write_text('{"returns": [[1], null]}')
     assert command_line.call(script.main, ["counting", "medium", *options]) == 2
@@ -242,7 +242,7 @@ def test_the_command_line(folder, tmp_path, monkeypatch, capsys, options, match)
 
 
 def test_scores_of_a_run(folder, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(envs, "make", lambda name: world())
+    monkeypatch.setattr(envs, "make", lambda name: environment())
     (tmp_path / "summary.json").write_text('{"returns": [0.5, 1]}')
     words = ["counting", "medium", "--run", str(tmp_path)]
     assert command_line.call(script.main, words) == 0

@@ -1,4 +1,4 @@
-"""Data sets hold whole episodes of finite numbers, about the world that they are for."""
+"""Datasets hold whole episodes of finite numbers, about the environment that they are for."""
 
 import dataclasses
 
@@ -11,7 +11,7 @@ from jaxrl.core import spaces
 from jaxrl.core.errors import UserError
 from jaxrl.datasets import data
 from jaxrl.datasets.data import Dataset, References
-from tests.datasets.files import counted, world
+from tests.datasets.files import counted, environment
 
 
 def test_what_does_not_follow_is_refused():
@@ -49,7 +49,7 @@ def put(transitions, path, row, value):
 )
 def test_numbers_are_finite(path, value):
     x = put(counted().transitions, path, (slice(7, 9),), value)
-    with pytest.raises(UserError, match=rf"{path} of the data set 'x' is {value} in row 7\b"):
+    with pytest.raises(UserError, match=rf"{path} of the dataset 'x' is {value} in row 7\b"):
         Dataset("x", x)
 
 
@@ -70,7 +70,8 @@ def test_an_action_that_is_none_is_refused_and_the_row_said(value):
 
 
 def test_actions_beyond_their_bounds_are_kept():
-    """Worlds clip, and a Gaussian policy has no bounds: what it did is what is learnt from."""
+    """Environments clip, and a Gaussian policy has no bounds: what it did is what is learned
+    from."""
     action = np.random.default_rng(0).normal(size=(12, 2)) * 100
     np.testing.assert_array_equal(
         data.conform(acting(action), moving()).transitions.action, action.astype(np.float32)
@@ -94,11 +95,11 @@ def test_actions_beyond_their_bounds_are_kept():
 )
 def test_indices_are_those_of_the_space(action, match):
     with pytest.raises(UserError, match=match):
-        data.conform(acting(action), world())
+        data.conform(acting(action), environment())
 
 
 def test_other_indices():
-    sizes = dataclasses.replace(world(), action_space=spaces.MultiDiscrete((2, 3)))
+    sizes = dataclasses.replace(environment(), action_space=spaces.MultiDiscrete((2, 3)))
     action = np.zeros((12, 2), np.int64)
     assert data.conform(acting(action), sizes).transitions.action.dtype == np.int32
     action[4] = 1, 3
@@ -114,7 +115,7 @@ def acting(action):
 
 
 def moving():
-    return dataclasses.replace(world(), action_space=spaces.Box(-1.0, 1.0, (2,)))
+    return dataclasses.replace(environment(), action_space=spaces.Box(-1.0, 1.0, (2,)))
 
 
 def test_flags_are_booleans_of_which_one_is_set():
@@ -174,9 +175,9 @@ def test_profile_and_score():
     assert data.profile(twice)["episodes"] == 8 and twice.references == counts.references
 
 
-def test_a_data_set_of_another_world_is_refused():
+def test_a_data_set_of_another_environment_is_refused():
     counts = counted()
-    assert data.conform(counts, world()).transitions.action.dtype == np.int32
-    wide = dataclasses.replace(world(), action_space=world().observation_space)
+    assert data.conform(counts, environment()).transitions.action.dtype == np.int32
+    wide = dataclasses.replace(environment(), action_space=environment().observation_space)
     with pytest.raises(UserError, match="actions"):
         data.conform(counts, wide)

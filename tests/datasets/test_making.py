@@ -1,19 +1,19 @@
-"""Data sets that are made: of a training run, once, and the same from the same seed."""
+"""Datasets that are made: of a training run, once, and the same from the same seed."""
 
 import dataclasses
 
 import numpy as np
 import pytest
 
+from jaxrl.algorithms.policy_gradient.ppo import ppo
 from jaxrl.core.settings import replace
 from jaxrl.datasets import cache, making
-from jaxrl.systems.policy_gradient.ppo import ppo
 from tests.learning.probes import PROBES, probe
 
 
 @pytest.fixture
 def small(monkeypatch, tmp_path):
-    """A cache of its own, and a world that PPO learns at once."""
+    """A cache of its own, and an environment that PPO learns at once."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(making, "PARTS", 4)
     monkeypatch.setattr(making, "EPISODES", 8)

@@ -15,7 +15,7 @@ spaces = gymnasium.spaces
 
 
 def written(folder, monkeypatch, observation_space, observe):
-    """A data set of two episodes, one terminated after 3 steps and one truncated after 2, that the
+    """A dataset of two episodes, one terminated after 3 steps and one truncated after 2, that the
     package wrote: the folder it lies in."""
     from minari.data_collector import EpisodeBuffer
 
@@ -37,12 +37,12 @@ def written(folder, monkeypatch, observation_space, observe):
             )
         )
     minari.create_dataset_from_buffers(
-        "world/small-v0",
+        "environment/small-v0",
         buffer=episodes,
         observation_space=observation_space,
         action_space=spaces.Box(-9.0, 9.0, (2,), np.float32),
     )
-    return folder / "world" / "small-v0", episodes
+    return folder / "environment" / "small-v0", episodes
 
 
 BOX = spaces.Box(-9.0, 9.0, (3,), np.float32)
@@ -50,8 +50,8 @@ BOX = spaces.Box(-9.0, 9.0, (3,), np.float32)
 
 def test_what_the_package_wrote_is_read(tmp_path, monkeypatch):
     folder, (a, b) = written(tmp_path, monkeypatch, BOX, lambda x: x)
-    # The package writes reference scores only for data sets with a Gymnasium environment.
-    minari.load_dataset("world/small-v0").storage.update_metadata(
+    # The package writes reference scores only for datasets with a Gymnasium environment.
+    minari.load_dataset("environment/small-v0").storage.update_metadata(
         {"ref_min_score": -1.0, "ref_max_score": 3.0}
     )
     data = minari_format.read(folder)
@@ -84,7 +84,7 @@ def test_the_package_reads_what_is_written(tmp_path, monkeypatch):
     counts = counted()
     minari_format.write(folder / "data" / minari_format.MAIN, counts)
     assert_same(counts, minari_format.read(folder))
-    episodes = list(minari.load_dataset("world/small-v0").storage.get_episodes(range(4)))
+    episodes = list(minari.load_dataset("environment/small-v0").storage.get_episodes(range(4)))
     x = counts.transitions
     for number, episode in enumerate(episodes):
         rows = slice(3 * number, 3 * number + 3)

@@ -73,4 +73,6 @@ def test_a_step_around_the_step_is_kept():
 def test_any_integer_and_bounded_floats_pass():
     _step(envs.make("cartpole"), 1)
     _step(envs.make("cartpole"), np.uint8(1))
-    _step(envs.make("pendulum"), jnp.float32([5.0]))  # beyond the bounds, which the world clips
+    _step(
+        envs.make("pendulum"), jnp.float32([5.0])
+    )  # beyond the bounds, which the environment clips

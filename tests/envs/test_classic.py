@@ -118,11 +118,13 @@ class Pair:
 
     def gym_step(self, numbers: np.ndarray, action: Any, env: Any = None) -> tuple:
         """Gymnasium's step from a state: `(state, observation, reward, terminated)`."""
-        world = (env or self.gym).unwrapped
-        world.state = np.asarray(numbers, np.float64)
-        world.steps_beyond_terminated = None  # CartPole's reward would be 0 after a termination
-        observation, reward, terminated, *_ = world.step(action)
-        return np.asarray(world.state), observation, reward, terminated
+        environment = (env or self.gym).unwrapped
+        environment.state = np.asarray(numbers, np.float64)
+        environment.steps_beyond_terminated = (
+            None  # CartPole's reward would be 0 after a termination
+        )
+        observation, reward, terminated, *_ = environment.step(action)
+        return np.asarray(environment.state), observation, reward, terminated
 
     def actions(self, rng: np.random.Generator, n: int) -> np.ndarray:
         """Random actions, a third beyond the bounds where there are bounds."""
@@ -199,10 +201,10 @@ def test_every_parameter_set_of_a_batch_has_its_own_physics(pair):
     states, _ = pair.steps(jax.random.key(0), pair.state(tiled[0]), tiled[1], params)
     ours = pair.numbers(states)
 
-    world = gymnasium.make(pair.case.gym_id)
+    environment = gymnasium.make(pair.case.gym_id)
     for index, value in enumerate(values):
-        setattr(world.unwrapped, attribute, value)
-        after = [pair.gym_step(s, a, world)[0] for s, a in zip(before, actions, strict=True)]
+        setattr(environment.unwrapped, attribute, value)
+        after = [pair.gym_step(s, a, environment)[0] for s, a in zip(before, actions, strict=True)]
         mine = ours[index * len(before) : (index + 1) * len(before)]
         np.testing.assert_allclose(
             _same_angles(pair.name, mine, np.asarray(after)),
@@ -270,9 +272,11 @@ def test_resets_are_drawn_as_gymnasiums(pair):
     assert np.abs(np.atleast_2d(correlation) - np.eye(int((width > 0).sum()))).max() < 0.05
 
     assert np.all(timestep.first) and not np.any(timestep.done) and not np.any(timestep.reward)
-    world = pair.gym.unwrapped
-    world.state = np.asarray(ours[0], np.float64)
-    observe = getattr(world, "_get_obs", getattr(world, "_get_ob", lambda: world.state))
+    environment = pair.gym.unwrapped
+    environment.state = np.asarray(ours[0], np.float64)
+    observe = getattr(
+        environment, "_get_obs", getattr(environment, "_get_ob", lambda: environment.state)
+    )
     expected = observe()
     np.testing.assert_allclose(timestep.observation[0], expected, atol=1e-6)
 

@@ -70,14 +70,14 @@ WORLDS = """
 
 
 @pytest.fixture
-def worlds(tmp_path, monkeypatch):
+def environments(tmp_path, monkeypatch):
     """The name of a user's module that can be imported during the test."""
-    (tmp_path / "their_worlds.py").write_text(textwrap.dedent(WORLDS))
-    (tmp_path / "their_broken_worlds.py").write_text("raise RuntimeError('no licence')")
+    (tmp_path / "their_environments.py").write_text(textwrap.dedent(WORLDS))
+    (tmp_path / "their_broken_environments.py").write_text("raise RuntimeError('no licence')")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "their_worlds", raising=False)
+    monkeypatch.delitem(sys.modules, "their_environments", raising=False)
     importlib.invalidate_caches()
-    return "their_worlds"
+    return "their_environments"
 
 
 def test_every_name_makes_its_environment():
@@ -122,13 +122,13 @@ def test_names_are_imported_only_when_asked_for():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_environments_of_a_users_own(worlds):
-    module = importlib.import_module(worlds)
-    assert envs.make(f"{worlds}:maze") is module.maze
-    built = envs.make(f"{worlds}:build")
+def test_environments_of_a_users_own(environments):
+    module = importlib.import_module(environments)
+    assert envs.make(f"{environments}:maze") is module.maze
+    built = envs.make(f"{environments}:build")
     assert built.name == "built"
-    assert envs.make(f"{worlds}:build") is built
-    assert envs.make(f"{worlds}:build_once") is module.build_once()
+    assert envs.make(f"{environments}:build") is built
+    assert envs.make(f"{environments}:build_once") is module.build_once()
 
 
 @pytest.mark.parametrize(
@@ -141,24 +141,26 @@ def test_environments_of_a_users_own(worlds):
         ("timeit:timeit", {"stmt": "import their_worlds; their_worlds.called.append(1)"}),
     ],
 )
-def test_only_what_declares_itself_a_builder_is_called(worlds, name, settings):
+def test_only_what_declares_itself_a_builder_is_called(environments, name, settings):
     with pytest.raises(UserError, match="not declared to return an Environment") as error:
         envs.make(name, **settings)
     assert f"`def {name.partition(':')[2]}() -> Environment`" in str(error.value)
-    assert not importlib.import_module(worlds).called
+    assert not importlib.import_module(environments).called
 
 
-def test_a_redefined_environment_is_the_new_one(worlds):
-    module = importlib.import_module(worlds)
-    old = envs.make(f"{worlds}:build"), envs.make(f"{worlds}:maze", size=4)
+def test_a_redefined_environment_is_the_new_one(environments):
+    module = importlib.import_module(environments)
+    old = envs.make(f"{environments}:build"), envs.make(f"{environments}:maze", size=4)
     importlib.reload(module)
-    assert envs.make(f"{worlds}:build") is not old[0]
-    assert envs.make(f"{worlds}:maze", size=4) is not old[1]
+    assert envs.make(f"{environments}:build") is not old[0]
+    assert envs.make(f"{environments}:maze", size=4) is not old[1]
 
 
-def test_values_take_the_type_of_the_default(worlds):
-    env = envs.make(f"{worlds}:maze", map=[[1, 2], [3, 4]], size=np.int64(5), windy=True)
-    assert env is envs.make(f"{worlds}:maze", map=np.array([[1, 2], [3, 4]]), size=5, windy=True)
+def test_values_take_the_type_of_the_default(environments):
+    env = envs.make(f"{environments}:maze", map=[[1, 2], [3, 4]], size=np.int64(5), windy=True)
+    assert env is envs.make(
+        f"{environments}:maze", map=np.array([[1, 2], [3, 4]]), size=5, windy=True
+    )
     assert (env.params.size, env.params.windy) == (5, True)
     np.testing.assert_array_equal(env.params.map, np.array([[1, 2], [3, 4]], np.float32))
     assert env.params.map.dtype == jnp.float32
@@ -190,9 +192,10 @@ def test_values_take_the_type_of_the_default(worlds):
         ("their_worlds:maze", {"names": ()}, "holds a tuple; only numbers, names and arrays"),
         ("their_worlds:bare", {"size": 1}, "'bare' has no parameters, so 'size' cannot be set"),
         (
-            "no_such_package.worlds:maze",
+            "no_such_package.environments:maze",
             {},
-            "'no_such_package.worlds' of environment 'no_such_package.worlds:maze' cannot be "
+            "'no_such_package.environments' of environment 'no_such_package.environments:maze' "
+            "cannot be "
             "imported (ModuleNotFoundError: No module named 'no_such_package')",
         ),
         ("their_broken_worlds:maze", {}, "cannot be imported (RuntimeError: no licence)"),
@@ -203,15 +206,15 @@ def test_values_take_the_type_of_the_default(worlds):
         ("their_worlds:build_sized", {}, "needs arguments (missing a required argument: 'size')"),
     ],
 )
-def test_what_cannot_work_is_said_in_one_sentence(worlds, name, params, message):
+def test_what_cannot_work_is_said_in_one_sentence(environments, name, params, message):
     with pytest.raises(UserError) as error:
         envs.make(name, **params)
     assert message in str(error.value)
     assert "\n" not in str(error.value)
 
 
-def test_settings_are_arguments_of_the_builder_or_parameters(worlds):
-    name = f"{worlds}:build_any"
+def test_settings_are_arguments_of_the_builder_or_parameters(environments):
+    name = f"{environments}:build_any"
     env = envs.make(name, size=7, kind="square", windy=True)
     assert (env.params.size, env.name, env.params.windy) == (7, "square", True)
     assert env is envs.make(name, windy=True, kind="square", size=np.int32(7))
@@ -224,13 +227,18 @@ def test_settings_are_arguments_of_the_builder_or_parameters(worlds):
         envs.make(name, knd="square")
 
 
-def test_settings_are_what_make_accepts_with_their_defaults(worlds):
+def test_settings_are_what_make_accepts_with_their_defaults(environments):
     assert envs.settings("catch") == {"rows": 10, "columns": 5, "balls": 1, "delayed": False}
-    found = envs.settings(f"{worlds}:build_any")  # `names`, a tuple, cannot be set by name
+    found = envs.settings(f"{environments}:build_any")  # `names`, a tuple, cannot be set by name
     assert list(found) == ["size", "kind", "map", "windy"] and found["size"] == 3
-    assert set(envs.settings(f"{worlds}:noisy")) == {"map", "size", "windy", "observation_noise"}
+    assert set(envs.settings(f"{environments}:noisy")) == {
+        "map",
+        "size",
+        "windy",
+        "observation_noise",
+    }
     # Two parts have a parameter of that name: which one is not said by it.
-    assert set(envs.settings(f"{worlds}:noisier")) == {"map", "size", "windy"}
-    assert envs.settings(f"{worlds}:bare") == {}
+    assert set(envs.settings(f"{environments}:noisier")) == {"map", "size", "windy"}
+    assert envs.settings(f"{environments}:bare") == {}
     with pytest.raises(UserError, match="did you mean 'cartpole'"):
         envs.settings("cartpol")

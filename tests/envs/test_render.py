@@ -26,10 +26,10 @@ def _frame(name, *numbers, **params):
     return env.render(dataclasses.replace(state, inner=inner), env.params)
 
 
-def _centre(frame, colour):
-    """Mean column and row of the pixels of `colour`, from the top left."""
-    rows, columns = np.nonzero(np.abs(frame.astype(int) - colour).sum(axis=-1) < 10)
-    assert len(rows), "there is no pixel of this colour"
+def _center(frame, color):
+    """Mean column and row of the pixels of `color`, from the top left."""
+    rows, columns = np.nonzero(np.abs(frame.astype(int) - color).sum(axis=-1) < 10)
+    assert len(rows), "there is no pixel of this color"
     return columns.mean(), rows.mean()
 
 
@@ -42,20 +42,20 @@ def test_frames_are_uint8_pictures(name):
     frame = env.render(state, env.params)
     assert frame.dtype == np.uint8 and frame.shape[2:] == (3,)
     assert all(100 <= size <= 500 for size in frame.shape[:2])
-    assert len(np.unique(frame @ np.array([1, 256, 65536]))) > 1  # colours
+    assert len(np.unique(frame @ np.array([1, 256, 65536]))) > 1  # colors
     np.testing.assert_array_equal(frame, env.render(state, env.params))
 
 
 def test_the_cart_moves_right_and_the_pole_leans_right():
     upright = _frame("cartpole", 0.0, 0.0, 0.0, 0.0)
-    assert _centre(upright, drawing.INK)[0] == pytest.approx(199.5, abs=1)
-    assert _centre(upright, drawing.ORANGE)[0] == pytest.approx(199.5, abs=1)
+    assert _center(upright, drawing.INK)[0] == pytest.approx(199.5, abs=1)
+    assert _center(upright, drawing.ORANGE)[0] == pytest.approx(199.5, abs=1)
     moved = _frame("cartpole", 2.4, 0.0, 0.2, 0.0)
-    cart, pole = _centre(moved, drawing.INK), _centre(moved, drawing.ORANGE)
+    cart, pole = _center(moved, drawing.INK), _center(moved, drawing.ORANGE)
     assert 350 < cart[0] < 390  # on the picture, at its edge
     assert pole[0] > cart[0] + 3 and pole[1] < cart[1] - 20
     wide = _frame("cartpole", 9.6, 0.0, 0.0, 0.0, max_position=9.6)
-    assert 350 < _centre(wide, drawing.INK)[0] < 390
+    assert 350 < _center(wide, drawing.INK)[0] < 390
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_the_cart_moves_right_and_the_pole_leans_right():
     [(0.0, (0, -1)), (np.pi / 2, (-1, 0)), (np.pi, (0, 1)), (-np.pi / 2, (1, 0))],
 )
 def test_the_pendulum_points_up_at_zero_and_turns_anti_clockwise(angle, side):
-    x, y = _centre(_frame("pendulum", angle, 0.0), drawing.RED)
+    x, y = _center(_frame("pendulum", angle, 0.0), drawing.RED)
     assert (x - 149.5) / 60 == pytest.approx(side[0], abs=0.1)
     assert (y - 149.5) / 60 == pytest.approx(side[1], abs=0.1)
 
@@ -73,10 +73,10 @@ def test_the_car_climbs_to_the_right_where_the_flag_is(name):
     low, wall, goal = (
         _frame(name, x, 0.0) for x in (-np.pi / 6, -1.2, envs.make(name).params.goal_position)
     )
-    bottom, left, top = (_centre(f, drawing.BLUE) for f in (low, wall, goal))
+    bottom, left, top = (_center(f, drawing.BLUE) for f in (low, wall, goal))
     assert left[0] < bottom[0] < top[0]
     assert bottom[1] > left[1] > top[1]  # the goal is the highest
-    assert top[0] == pytest.approx(_centre(goal, drawing.GREEN)[0], abs=20)
+    assert top[0] == pytest.approx(_center(goal, drawing.GREEN)[0], abs=20)
 
 
 @pytest.mark.parametrize(
@@ -91,11 +91,11 @@ def test_the_car_climbs_to_the_right_where_the_flag_is(name):
 def test_the_acrobot_hangs_down_at_zero(angles, first, second):
     frame = _frame("acrobot", *angles, 0.0, 0.0)
     half_link = 34
-    for colour, expected in ((drawing.BLUE, first), (drawing.ORANGE, second)):
-        x, y = _centre(frame, colour)
+    for color, expected in ((drawing.BLUE, first), (drawing.ORANGE, second)):
+        x, y = _center(frame, color)
         assert (x - 149.5) / half_link == pytest.approx(expected[0], abs=0.2)
         assert (y - 149.5) / half_link == pytest.approx(expected[1], abs=0.2)
-    line = _centre(frame, drawing.GREEN)[1]  # one link above the pivot
+    line = _center(frame, drawing.GREEN)[1]  # one link above the pivot
     assert line == pytest.approx(149.5 - 2 * half_link, abs=1.5)
 
 
@@ -125,11 +125,11 @@ def test_an_episode_stops_at_the_step_that_ends_it(frames):
     assert len(frames) == 13  # the first state, and one after each step
     falls = record(envs.make("cartpole"), BALANCE, jax.random.key(0), greedy=False).frames
     assert 8 < len(falls) < 13
-    pole = _centre(falls[-1], drawing.ORANGE)[0] - _centre(falls[-1], drawing.INK)[0]
+    pole = _center(falls[-1], drawing.ORANGE)[0] - _center(falls[-1], drawing.INK)[0]
     assert pole < -3  # pushed right, it fell to the left
 
 
-def test_parameters_of_the_world_reach_it():
+def test_parameters_of_the_environment_reach_it():
     env = envs.make("cartpole")
     strict = dataclasses.replace(env.params, max_angle=0.0)
     assert len(record(env, BALANCE, jax.random.key(0), params=strict).frames) == 2
@@ -141,10 +141,10 @@ def test_the_memory_is_carried():
 
     policy = Policy(act=act, memory=lambda n: jnp.zeros(n), state=())
     recorded = record(envs.make("cartpole"), policy, jax.random.key(0), max_steps=6)
-    x = [_centre(frame, drawing.INK)[0] for frame in recorded.frames]
+    x = [_center(frame, drawing.INK)[0] for frame in recorded.frames]
     constant = Policy(act=lambda *a: (jnp.zeros(1, jnp.int32), a[2], {}), memory=lambda n: ())
     left = record(envs.make("cartpole"), constant, jax.random.key(0), max_steps=6)
-    y = [_centre(frame, drawing.INK)[0] for frame in left.frames]
+    y = [_center(frame, drawing.INK)[0] for frame in left.frames]
     assert x[:5] == y[:5] and x[-1] > y[-1]
 
 
@@ -164,25 +164,25 @@ STEP_SECONDS = {
 
 
 @pytest.mark.parametrize("name", envs.names())
-def test_worlds_with_a_time_step_say_it(name):
+def test_environments_with_a_time_step_say_it(name):
     env = envs.make(name)
     if name not in STEP_SECONDS:
         assert env.step_seconds is None
         return
-    state = types.SimpleNamespace(inner=None)  # with a clock around the world's own
+    state = types.SimpleNamespace(inner=None)  # with a clock around the environment's own
     assert env.step_seconds(state, env.params) == pytest.approx(STEP_SECONDS[name])
     slow = envs.make(name, dt=2 * envs.make(name).params.dt)
     assert slow.step_seconds(state, slow.params) == pytest.approx(2 * STEP_SECONDS[name])
 
 
 @pytest.mark.slow
-def test_a_recording_plays_at_the_speed_of_its_world():
+def test_a_recording_plays_at_the_speed_of_its_environment():
     short = lambda env: record(env, BALANCE, jax.random.key(0), max_steps=2).fps
     env = envs.make("cartpole", dt=0.04)
     assert short(env) == pytest.approx(25)
     assert short(wrappers.action_repeat(env, 4)) == pytest.approx(25 / 4)
     assert short(wrappers.sticky_actions(env)) == pytest.approx(25)
-    drawn = wrappers.randomised(env, lambda key, params: dataclasses.replace(params, dt=0.1))
+    drawn = wrappers.randomized(env, lambda key, params: dataclasses.replace(params, dt=0.1))
     assert short(drawn) == pytest.approx(10)
     assert short(dataclasses.replace(env, step_seconds=None)) == UNTIMED_FPS
 
@@ -238,12 +238,12 @@ def test_a_gif_lasts_as_long_as_its_episode(tmp_path, fps):
     assert len(shown) == len(frames) or durations.max() <= 30  # none is left out without need
     steps = np.asarray([frame[..., 0].argmax() for frame, _ in shown])
     assert (steps[0], steps[-1]) == (0, 84)
-    time = np.cumsum(durations) - durations  # at which each appears, here and in the world
+    time = np.cumsum(durations) - durations  # at which each appears, here and in the environment
     np.testing.assert_allclose(time, 1000 * steps / fps, atol=1000 / fps + 5)
 
 
 @pytest.mark.parametrize("dt", [0.02, 0.013, 0.07])
-def test_an_episode_lasts_as_long_as_in_the_world(tmp_path, dt):
+def test_an_episode_lasts_as_long_as_in_the_environment(tmp_path, dt):
     env = envs.make("cartpole", dt=dt)
     episode = record(env, BALANCE, jax.random.key(0), max_steps=40)
     assert len(episode.frames) == 41  # the last one is shown as long as any other

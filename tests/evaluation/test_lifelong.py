@@ -6,7 +6,7 @@ import numpy as np
 
 from jaxrl.evaluation import lifelong as worth
 
-# Three tasks A, B, C; row 0 before learning. A twice, B twice, A once more; C is never learnt.
+# Three tasks A, B, C; row 0 before learning. A twice, B twice, A once more; C is never learned.
 TASK = [-1, 0, 0, 1, 1, 0]
 RETURNS = [
     [0.1, 0.2, 0.9],
@@ -59,7 +59,7 @@ def test_one_life():
     expect(
         of(life()),
         performance=[0.7, 0.9, None],
-        forgetting=[None, 0.1, None],  # A was learnt last and not left since
+        forgetting=[None, 0.1, None],  # A was learned last and not left since
         backward_transfer=[0.7 - 0.8, 0.9 - 1.0, None],  # since its first block
         forward_transfer=[None, 0.4 - 0.2, None],
         # A in rows 3 and 4 against row 2; B in row 5 against row 4.
@@ -77,11 +77,11 @@ def test_a_life_cut_short_knows_less():
     expect(of(life(np.zeros((0, 3)), [])), performance=NOT_ONE, **nothing)
 
 
-def test_a_task_never_learnt_changes_nothing_whatever_it_returns():
+def test_a_task_never_learned_changes_nothing_whatever_it_returns():
     others = np.array(RETURNS)
     others[:, 2] = np.nan
     (a, mean_a), (b, mean_b) = of(life()), of(life(others))
-    a.pop("transfers"), b.pop("transfers")  # also to tasks that are never learnt
+    a.pop("transfers"), b.pop("transfers")  # also to tasks that are never learned
     for x, y in zip(jax.tree.leaves((a, mean_a)), jax.tree.leaves((b, mean_b)), strict=True):
         np.testing.assert_array_equal(x, y)
         assert not np.isnan(x).any()
@@ -89,8 +89,8 @@ def test_a_task_never_learnt_changes_nothing_whatever_it_returns():
 
 def test_transfer_as_a_contrast():
     forward, backward = of(life())[0]["transfers"]
-    # A's first block, rows 1 and 2: B from 0.2 to 0.4 and C from 0.9 to 0.7, neither learnt yet.
-    # A's second one, row 5: B, now learnt, from 1.0 to 0.9, and C from 0.5 to 0.4. B's block, rows
+    # A's first block, rows 1 and 2: B from 0.2 to 0.4 and C from 0.9 to 0.7, neither learned yet.
+    # A's second one, row 5: B, now learned, from 1.0 to 0.9, and C from 0.5 to 0.4. B's block, rows
     # 3 and 4: A from 0.8 to 0.2, C from 0.7 to 0.5.
     contrast = lambda before, after: (after - before) / (after + before)
     a_c = (contrast(0.9, 0.7) + contrast(0.5, 0.4)) / 2

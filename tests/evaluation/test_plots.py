@@ -23,7 +23,7 @@ def assert_picture(path, min_height: int = 300) -> None:
 
 
 def thick(axes) -> dict:
-    """The labelled lines by their labels."""
+    """The labeled lines by their labels."""
     return {line.get_label(): line for line in axes.lines if not line.get_label().startswith("_")}
 
 
@@ -118,7 +118,7 @@ def test_column_intervals():
 
 def test_profiles_are_exact_steps_with_bands_but_of_one_run():
     scores = {"a": np.array([1.0, 2.0, 2.0, 5.0]), "b": np.array([[2.0, 4.0]])}
-    figure = plots.performance_profiles(scores, None, colours={"a": "red", "b": "blue"})
+    figure = plots.performance_profiles(scores, None, colors={"a": "red", "b": "blue"})
     (axes,) = figure.axes
     drawn = {label: line for label, line in thick(axes).items() if label in scores}
     for label, line in drawn.items():
@@ -147,7 +147,7 @@ def test_narrow_pictures_have_their_legend_below_and_grow_with_it():
     assert many.get_figheight() > few.get_figheight() + 2
 
 
-def test_many_labels_have_a_colour_each_and_no_lines_for_seeds(tmp_path):
+def test_many_labels_have_a_color_each_and_no_lines_for_seeds(tmp_path):
     curves = {f"rate={i}": (STEPS, RNG.normal(i, 1, (3, 10))) for i in range(40)}
     figure = plots.learning_curves(curves, tmp_path / "many.png")
     assert_picture(tmp_path / "many.png")

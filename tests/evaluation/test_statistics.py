@@ -241,7 +241,7 @@ def test_bootstrap_agrees_with_scipys():
 
 @pytest.mark.slow
 def test_bootstrapped_interquartile_means_hold_the_truth_about_as_often_as_they_say():
-    """10 runs on 6 tasks of one symmetric distribution, whose interquartile mean is its centre."""
+    """10 runs on 6 tasks of one symmetric distribution, whose interquartile mean is its center."""
     rng = np.random.default_rng(2)
     held = [
         s.stratified_bootstrap(s.interquartile_mean, rng.normal(size=(10, 6)), resamples=200)

@@ -23,7 +23,7 @@ LONG = (
 
 
 def claim():
-    """A claim about two worlds with a mechanism that can be switched off."""
+    """A claim about two environments with a mechanism that can be switched off."""
     grid = {"learning_rate": (1e-4, 3e-4, 1e-3)}
     return declare.Claim(
         paper=PAPER,
@@ -31,7 +31,7 @@ def claim():
         left_out="Atari.",
         parts=("jaxrl/losses/", "jaxrl/core/errors.py"),
         metric=declare.Metric("score", 0.0, 1.0),
-        worlds=WORLDS,
+        environments=WORLDS,
         sides={
             "IQN": declare.Side(object, grid=grid, deviates="No LSTM."),
             "DQN": declare.Side(object, grid=grid),
@@ -62,10 +62,11 @@ def exact():
     )
 
 
-def clause(text, kind, world, margin, value, half, verdict, **more):
+def clause(text, kind, environment, margin, value, half, verdict, **more):
     """A clause's result, its interval `half` to both sides."""
     return {
-        "text": text, "kind": kind, "metric": "", "world": world, "margin": margin, "value": value,
+        "text": text, "kind": kind, "metric": "", "environment": environment,
+        "margin": margin, "value": value,
         "low": value - half, "high": value + half, "verdict": verdict, "seeds_needed": None,
         "hours_needed": None, "estimator": "mean", "of_mechanism": False,
     } | more  # fmt: skip
@@ -76,7 +77,7 @@ def look(name, ok, said):
 
 
 def values(seed, seeds=10):
-    """Scores of every side in both worlds, by seed."""
+    """Scores of every side in both environments, by seed."""
     rng = np.random.default_rng(seed)
     means = {"IQN": 0.7, "DQN": 0.4, "one quantile": 0.5}
     return {

@@ -8,8 +8,8 @@ from pathlib import Path
 TRACK = "planted_track"
 CHECK = f'''"""A check."""
 
-from experiments.evidence.declare import Claim, Metric, Mutation, Paper, Side, World, better
-from experiments.systems.{TRACK}._values import DISCOUNT
+from experiments.evidence.declare import Claim, Metric, Mutation, Paper, Side, Environment, better
+from experiments.claims.{TRACK}._values import DISCOUNT
 
 NOTES = "Of no account."
 PAPER = Paper("On planting", "A. Author", 2020, "2001.00001", "It grows.")
@@ -30,7 +30,7 @@ CHECK = Claim(
     left_out="All else.",
     parts=("jaxrl/part.py",),
     metric=Metric("score", 0.0, 1.0),
-    worlds=(World("cartpole", 1000, 0.0, 500.0),),
+    environments=(Environment("cartpole", 1000, 0.0, 500.0),),
     sides={{"new": Side(None, {{"discount": DISCOUNT}}), "old": Side(None, deviates="Much.")}},
     clauses=(better("new", "old", 0.1),),
     seeds=5,

@@ -56,8 +56,8 @@ def measure(trial: Trial, keys, values):
     return {"score": score, "untrained": score - 1, "env_steps": np.full(len(keys), STEPS)}
 
 
-def trial(side: Side | None = None, tiny: bool = False, **world) -> Trial:
-    where = World("stub", STEPS, 0.0, 1.0, **world)
+def trial(side: Side | None = None, tiny: bool = False, **environment) -> Trial:
+    where = World("stub", STEPS, 0.0, 1.0, **environment)
     return Trial("one", side or Side(STUB), where, STEPS, tiny)
 
 
@@ -69,7 +69,7 @@ def claim(**changes) -> Claim:
         "left_out": "",
         "parts": (),
         "metric": Metric("score", -5.0, 2.0),
-        "worlds": (World("meadow", STEPS, 0.0, 1.0), World("wood", STEPS, 0.0, 1.0)),
+        "environments": (World("meadow", STEPS, 0.0, 1.0), World("wood", STEPS, 0.0, 1.0)),
         "sides": {
             "one": Side(STUB, {"height": 0.5}, grid),
             "other": Side(STUB, {}, grid),
@@ -111,7 +111,7 @@ BEGUN = {
 # ------------------------------------------------------------------------------- stand-ins
 
 
-def look(claim, clauses, worlds, values, seeds, level):
+def look(claim, clauses, environments, values, seeds, level):
     said = {"name": "power", "ok": True, "said": f"{seeds} seeds are enough."}
     return [said], ""
 
@@ -122,11 +122,11 @@ class Result:
     value: float
 
 
-def judge(claim, clauses, worlds, values, level, hours):
+def judge(claim, clauses, environments, values, level, hours):
     """Means alone."""
     results = []
     for clause in clauses:
-        where = clause.worlds or [world.label for world in worlds]
+        where = clause.environments or [environment.label for environment in environments]
         mean = lambda side, where=where: np.mean([values[w][side]["score"] for w in where])
         results.append(Result(str(clause), float(mean(clause.one) - mean(clause.other))))
     holds = all(r.value > c.margin for r, c in zip(results, clauses, strict=True))

@@ -14,11 +14,11 @@ from experiments.evidence.attempt import Readers
 from experiments.evidence.declare import Mutation, Side, World, better
 from experiments.evidence.mutate import mutate, mutated
 from jaxrl import envs
+from jaxrl.algorithms.value.dqn import dqn
 from jaxrl.core.errors import UserError
-from jaxrl.systems.value.dqn import dqn
 from tests.evidence import stubs
 
-ONCE = 4 * 2  # a side in a world, tuned and reported
+ONCE = 4 * 2  # a side in an environment, tuned and reported
 
 
 class Calls:
@@ -29,7 +29,7 @@ class Calls:
         self.change = change
 
     def __call__(self, trial, keys, values):
-        self.asked.append((trial.name, trial.world.label, stubs.of_key(keys).tolist()))
+        self.asked.append((trial.name, trial.environment.label, stubs.of_key(keys).tolist()))
         self.time += self.seconds
         if len(self.asked) == self.stop:
             raise KeyboardInterrupt
@@ -73,8 +73,8 @@ def test_tuning_and_reported_seeds(run):
     for number, root in ((1, 7), (2, 8)):
         calls = Calls()
         run(stubs.claim(measure=calls), calls, attempt=number, seed_root=root)
-        for side, world, numbers in calls.asked:
-            asked.setdefault((number, world, len(numbers)), []).append((side, numbers))
+        for side, environment, numbers in calls.asked:
+            asked.setdefault((number, environment, len(numbers)), []).append((side, numbers))
     for (_, _, count), sides in asked.items():
         assert [side for side, _ in sides] == ["one", "other"]
         assert sides[0][1] == sides[1][1]  # both have the same
@@ -110,15 +110,23 @@ def test_what_is_untestable_spends_no_reported_seed(run):
 def test_readers_are_told_what_is_declared(run):
     told = {}
 
-    def look(claim, clauses, worlds, values, seeds, level):
-        told["look"] = clauses, [w.label for w in worlds], np.shape(values["wood"]["one"]["score"])
+    def look(claim, clauses, environments, values, seeds, level):
+        told["look"] = (
+            clauses,
+            [w.label for w in environments],
+            np.shape(values["wood"]["one"]["score"]),
+        )
         assert (seeds, level) == (6, 0.95)
         return [], ""
 
-    def judge(claim, clauses, worlds, values, level, hours):
-        told["judge"] = clauses, [w.label for w in worlds], np.shape(values["wood"]["one"]["score"])
+    def judge(claim, clauses, environments, values, level, hours):
+        told["judge"] = (
+            clauses,
+            [w.label for w in environments],
+            np.shape(values["wood"]["one"]["score"]),
+        )
         assert level == 0.95 and hours == pytest.approx(4 * 3.0 / 3600 / 6)
-        return stubs.judge(claim, clauses, worlds, values, level, hours)
+        return stubs.judge(claim, clauses, environments, values, level, hours)
 
     calls = Calls(seconds=3.0)
     claim = stubs.claim(measure=calls)
@@ -243,7 +251,7 @@ def test_tiny(run):
     calls = Calls()
     record = run(stubs.claim(measure=calls), calls, budget="tiny")
     assert record["verdict"] == "inconclusive" and "only tests" in record["why"]
-    assert [(side, world, len(x)) for side, world, x in calls.asked] == [
+    assert [(side, environment, len(x)) for side, environment, x in calls.asked] == [
         (side, "meadow", 2) for side in ("one", "other", "one", "other")
     ]  # two points on a seed, then two seeds
     assert record["grids"]["one"] == {"rate": [0.01, 0.1]}

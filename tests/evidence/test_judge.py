@@ -41,7 +41,7 @@ PAPER = declare.Paper("Title", "Authors", 2020, "", "It says.")
 Z = scipy.stats.norm.ppf(np.arange(0.5, 10) / 10)  # ten seeds, as normal as ten numbers can be
 
 
-def claim(*clauses, worlds=("X",), **metric):
+def claim(*clauses, environments=("X",), **metric):
     sides = {name: declare.Side(None) for name in ("A", "B", "A without")}
     return declare.Claim(
         paper=PAPER,
@@ -49,7 +49,7 @@ def claim(*clauses, worlds=("X",), **metric):
         left_out="",
         parts=(),
         metric=declare.Metric("score", 0, 1, **metric),
-        worlds=tuple(declare.World("Env", 10, 0, 1, name=name) for name in worlds),
+        environments=tuple(declare.World("Env", 10, 0, 1, name=name) for name in environments),
         sides=sides,
         clauses=clauses,
         seeds=10,
@@ -58,9 +58,9 @@ def claim(*clauses, worlds=("X",), **metric):
 
 
 def judged(check, values, number=1, **more):
-    """`values`: {world: {side: score [seeds]}}."""
+    """`values`: {environment: {side: score [seeds]}}."""
     values = {w: {s: {"score": x} for s, x in sides.items()} for w, sides in values.items()}
-    found = judge(check, check.clauses, check.worlds, values, confidence(number), **more)
+    found = judge(check, check.clauses, check.environments, values, confidence(number), **more)
     json.dumps(dataclasses.asdict(found))  # as a record has it
     return found
 
@@ -206,30 +206,31 @@ def test_too_few_seeds_say_how_many_it_takes():
 def test_opposite_effects_do_not_average_to_nothing():
     b = np.linspace(0.3, 0.5, 10)
     values = {"X": {"A": b + 0.3 + 0.01 * Z, "B": b}, "Y": {"A": b - 0.3 + 0.01 * Z, "B": b}}
-    same = judged(claim(equal("A", "B", 0.1), worlds="XY"), values)
+    same = judged(claim(equal("A", "B", 0.1), environments="XY"), values)
     assert (same.verdict, same.clauses[0].verdict) == (INCONCLUSIVE, INCONCLUSIVE)
-    assert "the mean over worlds hides that they disagree" in same.why
+    assert "the mean over environments hides that they disagree" in same.why
     assert "0.3 (0.292 to 0.308) in X, -0.3 (-0.308 to -0.292) in Y" in same.why
-    more = judged(claim(better("A", "B", 0.1), worlds="XY"), values)
+    more = judged(claim(better("A", "B", 0.1), environments="XY"), values)
     assert more.verdict == FAILS
     assert "disagree" in more.why
-    # A world that contradicts the claim is not made good by another.
+    # An environment that contradicts the claim is not made good by another.
     values["X"]["A"] = b + 0.5 + 0.01 * Z
-    assert judged(claim(better("A", "B"), worlds="XY"), values).verdict == INCONCLUSIVE
+    assert judged(claim(better("A", "B"), environments="XY"), values).verdict == INCONCLUSIVE
     values["Y"]["A"] = b + 0.05 + 0.01 * Z
-    agreed = judged(claim(better("A", "B"), worlds="XY"), values)
+    agreed = judged(claim(better("A", "B"), environments="XY"), values)
     assert agreed.verdict == HOLDS
     assert "disagree" not in agreed.why
-    # Nor is there anything to hide where all worlds contradict it, or differ within the margin.
-    assert "disagree" not in judged(claim(better("B", "A"), worlds="XY"), values).why
+    # Nor is there anything to hide where all environments contradict it, or differ within the
+    # margin.
+    assert "disagree" not in judged(claim(better("B", "A"), environments="XY"), values).why
     values = {"X": {"A": b + 0.03 + 0.01 * Z, "B": b}, "Y": {"A": b - 0.03 + 0.01 * Z, "B": b}}
-    assert judged(claim(equal("A", "B", 0.1), worlds="XY"), values).verdict == HOLDS
+    assert judged(claim(equal("A", "B", 0.1), environments="XY"), values).verdict == HOLDS
 
 
-def test_every_world_counts_and_shares_the_error():
+def test_every_environment_counts_and_shares_the_error():
     b = np.linspace(0.3, 0.5, 10)
     values = {"X": {"A": b + 0.3 + 0.01 * Z, "B": b}, "Y": {"A": b - 0.1 + 0.01 * Z, "B": b}}
-    result = judged(claim(better("A", "B", 0.1, "X", "Y"), worlds="XY"), values)
+    result = judged(claim(better("A", "B", 0.1, "X", "Y"), environments="XY"), values)
     assert [r.verdict for r in result.clauses] == [HOLDS, FAILS]
     assert result.verdict == FAILS
     assert result.why.startswith("'A better than B by 0.1' in Y does not hold: -0.1 (")
@@ -237,26 +238,26 @@ def test_every_world_counts_and_shares_the_error():
     assert result.clauses[0].low == pytest.approx(0.3 - half)
 
 
-def test_less_may_be_better_and_worlds_have_scales_of_their_own():
+def test_less_may_be_better_and_environments_have_scales_of_their_own():
     b = np.linspace(0.3, 0.5, 10)
     less = claim(better("A", "B", 0.1, "X"), more_is_better=False)
     assert judged(less, {"X": {"A": b - 0.2 + 0.01 * Z, "B": b}}).verdict == HOLDS
-    check = claim(better("A", "B", 0.15), worlds="XY")
-    wide = dataclasses.replace(check.worlds[1], low=-100, high=100)
-    check = dataclasses.replace(check, worlds=(check.worlds[0], wide))
+    check = claim(better("A", "B", 0.15), environments="XY")
+    wide = dataclasses.replace(check.environments[1], low=-100, high=100)
+    check = dataclasses.replace(check, environments=(check.environments[0], wide))
     values = {"X": {"A": b + 0.1, "B": b}, "Y": {"A": b + 60 + 0.01 * Z, "B": b}}
     assert judged(check, values).clauses[0].value == pytest.approx((0.1 + 60 / 200) / 2)
 
 
-def test_the_only_world_is_judged_in_its_own_units():
+def test_the_only_environment_is_judged_in_its_own_units():
     """A margin of 0.2 returns is no fifth of a range of 40."""
     check = dataclasses.replace(
-        claim(better("A", "B", 0.2)), worlds=(declare.World("Env", 10, -20, 20, name="X"),)
+        claim(better("A", "B", 0.2)), environments=(declare.World("Env", 10, -20, 20, name="X"),)
     )
     b = np.linspace(3.0, 5.0, 10)
     (clause,) = judged(check, {"X": {"A": b + 0.5 + 0.1 * Z, "B": b}}).clauses
     assert clause.verdict == HOLDS and clause.value == pytest.approx(0.5, abs=0.1)
-    assert clause.world == "X"
+    assert clause.environment == "X"
 
 
 def test_mechanism_that_costs_nothing_leaves_the_claim_open():
@@ -271,9 +272,9 @@ def test_mechanism_that_costs_nothing_leaves_the_claim_open():
     values["X"]["B"] = b + 0.5
     assert judged(check, values).verdict == FAILS
     with pytest.raises(UserError, match="about X"):
-        judge(check, check.clauses[1:], check.worlds, {}, 0.95)
+        judge(check, check.clauses[1:], check.environments, {}, 0.95)
     with pytest.raises(UserError, match="score"):
-        judge(check, check.clauses, check.worlds, {"X": {s: {} for s in values["X"]}}, 0.95)
+        judge(check, check.clauses, check.environments, {"X": {s: {} for s in values["X"]}}, 0.95)
 
 
 def test_claim_may_be_about_the_middle_half_of_the_seeds():

@@ -19,7 +19,7 @@ def claim(*clauses, **metric):
         left_out="",
         parts=(),
         metric=declare.Metric("score", 0, 1, **metric),
-        worlds=(declare.World("X", 10, 0, 1), declare.World("Y", 10, 0, 1)),
+        environments=(declare.World("X", 10, 0, 1), declare.World("Y", 10, 0, 1)),
         sides={name: declare.Side(None) for name in "AB"},
         clauses=clauses,
         seeds=10,
@@ -28,12 +28,12 @@ def claim(*clauses, **metric):
 
 
 def looked(check, seeds=10, untrained=0.1, **scores):
-    """{name: sentence} of what is not well where sides reach `scores` [seeds] in both worlds, and
-    why that is untestable."""
+    """{name: sentence} of what is not well where sides reach `scores` [seeds] in both environments,
+    and why that is untestable."""
     side = lambda x: {"score": x, "final": x, "untrained": np.full(len(x), untrained)}
     sides = {name: side(x) for name, x in scores.items()}
-    values = {world.label: sides for world in check.worlds}
-    found, untestable = looks.look(check, check.clauses, check.worlds, values, seeds, LEVEL)
+    values = {environment.label: sides for environment in check.environments}
+    found, untestable = looks.look(check, check.clauses, check.environments, values, seeds, LEVEL)
     json.dumps(found)  # as a record has it
     assert {"possible", "power", "ceiling", "floor"} <= {one["name"] for one in found}
     return {one["name"]: one["said"] for one in found if not one["ok"]}, untestable

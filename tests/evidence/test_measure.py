@@ -10,10 +10,10 @@ import pytest
 
 from experiments.evidence import measure, tuning
 from experiments.evidence.declare import Side, Trial, World
+from jaxrl.algorithms.policy_gradient.ppo import ppo
+from jaxrl.algorithms.value.dqn import TINY, dqn
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
-from jaxrl.systems.policy_gradient.ppo import ppo
-from jaxrl.systems.value.dqn import TINY, dqn
 from tests.evidence import stubs
 
 KEYS = jax.random.split(random.key(0), 3)
@@ -24,7 +24,7 @@ TINY_PPO = {"num_envs": 8, "num_steps": 4, "epochs": 1, "minibatches": 1, "hidde
 # ------------------------------------------------------------------------------- settings
 
 
-def test_a_sides_settings_stand_over_its_worlds_and_tried_values_over_both():
+def test_a_sides_settings_stand_over_its_environments_and_tried_values_over_both():
     side = Side(stubs.STUB, {"width": 3, "height": 2.0})
     told = stubs.trial(side, settings={"width": 2, "optimizer.rate": 0.5, "unheard_of": 1})
     config = measure.configured(told, {"rate": 7.0})
@@ -33,15 +33,15 @@ def test_a_sides_settings_stand_over_its_worlds_and_tried_values_over_both():
 
 
 @pytest.mark.parametrize(
-    ("side", "world", "said"),
+    ("side", "environment", "said"),
     [
         ({"hiden": (3,)}, {}, "did you mean 'torso.hidden'"),
         ({"discount": 1.5}, {}, "discount is 1.5; it must be between 0 and 1"),
         ({}, {"hiden": (3,)}, "Unknown setting of any side in cartpole 'hiden'"),
     ],
 )
-def test_what_cannot_be_set_is_said_before_anything_is_spent(side, world, said):
-    where = World("cartpole", 16 + 8, 0.0, 500.0, settings=world, points=1)
+def test_what_cannot_be_set_is_said_before_anything_is_spent(side, environment, said):
+    where = World("cartpole", 16 + 8, 0.0, 500.0, settings=environment, points=1)
     told = Trial("dqn", Side(dqn, TINY_DQN | side), where, where.env_steps)
     with pytest.raises(UserError, match=said):
         measure.check([told])
@@ -79,7 +79,7 @@ def test_sides_that_cannot_spend_the_same_are_refused():
 
 
 def test_steps_are_spent_to_the_last_one():
-    algorithm = SimpleNamespace(frames=8, initial_frames=16)
+    algorithm = SimpleNamespace(env_steps=8, initial_env_steps=16)
     steps = lambda total: measure.parts(
         Trial("a", Side(dqn), World("w", total, 0.0, 1.0, points=2), total), algorithm
     )
@@ -87,7 +87,7 @@ def test_steps_are_spent_to_the_last_one():
     for total in (16 + 2 * 3 * 8 + 1, 16 + 8, 16):
         with pytest.raises(UserError, match="no multiple of the 8"):
             steps(total)
-    algorithm.frames = 0
+    algorithm.env_steps = 0
     with pytest.raises(UserError, match="takes no environment steps"):
         steps(64)
 

@@ -38,7 +38,7 @@ def lines(folder: Path, track: str = "value") -> dict[str, str]:
 
 
 def svgs(folder: Path) -> list[tuple[str, ElementTree.Element]]:
-    paths = sorted(folder.glob("docs/systems/pictures/*.svg"))
+    paths = sorted(folder.glob("docs/claims/pictures/*.svg"))
     return [(path.stem, ElementTree.parse(path).getroot()) for path in paths]
 
 
@@ -46,7 +46,7 @@ def svgs(folder: Path) -> list[tuple[str, ElementTree.Element]]:
 
 
 def test_every_link_leads_somewhere(folder):
-    files = {s.file for s in SYSTEMS.values()} | {"experiments/systems/results.jsonl"}
+    files = {s.file for s in SYSTEMS.values()} | {"experiments/claims/results.jsonl"}
     linked = set()
     for path in folder.rglob("*.md"):
         text = path.read_text()
@@ -111,10 +111,10 @@ def test_every_mark_is_explained():
 
 
 def test_the_summary_counts_verdicts_by_track(folder):
-    text = (folder / "SYSTEMS.md").read_text()
-    assert "| [Value](docs/systems/value.md) | 3 | 1 | 3 | 1 |" in text
+    text = (folder / "CLAIMS.md").read_text()
+    assert "| [Value](docs/claims/value.md) | 3 | 1 | 3 | 1 |" in text
     assert "| all | 4 | 1 | 3 | 1 |" in text
-    assert "Not run yet: [waiting](docs/systems/waiting.md)." in text
+    assert "Not run yet: [waiting](docs/claims/waiting.md)." in text
     assert "10 claims of 2 papers" in text and len(text.splitlines()) < 60
 
 
@@ -158,7 +158,7 @@ def test_records_before_the_harness_are_folded_away(folder):
     assert page(folder, "waiting").count("**holds**") == inside[1].count("**holds**") == 1
 
 
-def test_another_metric_and_a_world_are_named():
+def test_another_metric_and_a_environment_are_named():
     latest = {"values": {"a": {}, "b": {}}, "declared": digests.as_json(made_up.claim())}
     system = SYSTEMS["held"]._replace(latest=latest)
     found = made_up.clause("X better than Y by 0.1 in a, b", "better", "b", 0.1, 0.2, 0.05, "holds")
@@ -192,9 +192,9 @@ def test_no_table_is_wider_than_five_columns(folder):
 
 def test_without_records_there_is_nothing_to_draw(tmp_path):
     made = pages.write(tmp_path, CHECKS[:1], [], judged=made_up.judged)
-    names = {"SYSTEMS.md", "claims.tsv", "failures.md", "value.md", f"{CHECKS[0][0]}.md"}
+    names = {"CLAIMS.md", "claims.tsv", "failures.md", "value.md", f"{CHECKS[0][0]}.md"}
     assert {p.name for p in made} == names
-    assert "Nothing so far." in (tmp_path / "docs/systems/failures.md").read_text()
+    assert "Nothing so far." in (tmp_path / "docs/claims/failures.md").read_text()
 
 
 # ------------------------------------------------------------------------------- pictures

@@ -18,7 +18,7 @@ import experiments.evidence
 from experiments.evidence import digests, records
 from experiments.evidence.declare import Claim, Exact, Metric, Paper, Side, Trial, World, better
 from jaxrl.core.errors import UserError
-from jaxrl.kit import System
+from jaxrl.kit import AlgorithmBuilder
 from tests.evidence.planted import CHECK, VALUES, change, commit, repository
 
 PAPER = Paper("On planting", "A. Author", 2020, "", "It grows.")
@@ -31,7 +31,7 @@ def claim(**more):
         "left_out": "",
         "parts": ("jaxrl/part.py",),
         "metric": Metric("score", 0.0, 1.0),
-        "worlds": (World("cartpole", 1000, 0.0, 500.0),),
+        "environments": (World("cartpole", 1000, 0.0, 500.0),),
         "sides": {"new": Side(None, {"discount": 0.9}), "old": Side(None)},
         "clauses": (better("new", "old", 0.1),),
         "seeds": 5,
@@ -117,7 +117,7 @@ def test_a_helper_counts(tmp_path):
 @pytest.mark.parametrize("line", ["from {} import _more", "from {}._more import X"])
 def test_a_helper_of_a_helper_counts_and_one_of_another_track(tmp_path, track, line):
     (tmp_path / track).mkdir()
-    imported = VALUES + line.format(f"experiments.systems.{track}") + "\n"
+    imported = VALUES + line.format(f"experiments.claims.{track}") + "\n"
     (tmp_path / track / "_more.py").write_text("X = 1")
     one = digest(tmp_path, values=imported)
     (tmp_path / track / "_more.py").write_text("X = 2")
@@ -138,18 +138,20 @@ def test_a_declaration_is_strict_json():
     assert json.loads(json.dumps(said, allow_nan=False)) == said
     assert said["sides"]["new"]["settings"] == {"discount": 0.9}
     recipe: Any = None
-    assert digests.as_json(System("ppo", Side, recipe)) == "ppo"
-    assert said["worlds"][0]["env"] == "cartpole" and said["measure"] == "numpy:mean"
+    assert digests.as_json(AlgorithmBuilder("ppo", Side, recipe)) == "ppo"
+    assert said["environments"][0]["env"] == "cartpole" and said["measure"] == "numpy:mean"
     assert digests.as_json([jnp.float32(0.5), float("inf"), np.ones(2)]) == [0.5, None, [1.0, 1.0]]
 
 
 def test_what_changed_is_said_in_sentences():
     before = digests.as_json(claim())
-    world = World("cartpole", 2000, 0.0, 500.0)
+    environment = World("cartpole", 2000, 0.0, 500.0)
     sides = {"new": Side(None, {"clip": 0.2}), "old": Side(None)}
-    after = digests.as_json(claim(worlds=(world,), sides=sides, claim="Better.", minutes=9.0))
+    after = digests.as_json(
+        claim(environments=(environment,), sides=sides, claim="Better.", minutes=9.0)
+    )
     assert digests.changed(before, after) == [
-        "worlds, cartpole, env_steps was 1000 and is 2000.",
+        "environments, cartpole, env_steps was 1000 and is 2000.",
         "sides, new, settings, discount (0.9) is gone.",
         "sides, new, settings, clip (0.2) is new.",
     ]
@@ -296,7 +298,7 @@ def lowered(monkeypatch):
     def trials(check, budget):
         return {
             (w.label, n): Trial(n, s, w, w.env_steps)
-            for w in check.worlds
+            for w in check.environments
             for n, s in check.sides.items()
         }
 

@@ -68,7 +68,7 @@ STUBS = {
     "pages": """
         def write(root, checks, records, judged, stale):
             said = [f"{id} {stale.get(id, '')}".strip() for id, _, _ in checks]
-            (root / "SYSTEMS.md").write_text("; ".join(said))
+            (root / "CLAIMS.md").write_text("; ".join(said))
         """,
 }
 
@@ -116,7 +116,7 @@ def recorded(folder):
 def again(folder, stem="ppo"):
     """Commits what is there, and makes that it is imported anew."""
     commit(folder.parents[2])
-    sys.modules.pop(f"experiments.systems.{TRACK}.{stem}", None)
+    sys.modules.pop(f"experiments.claims.{TRACK}.{stem}", None)
 
 
 # ------------------------------------------------------------------------------- what there is
@@ -183,7 +183,7 @@ def test_a_run_is_recorded_and_shown(planted, capsys, tmp_path):
     wanted += "commit date jax jaxrl generator cores device seconds budget programs"
     assert set(begun) == set(wanted.split())
     assert ended["declared"] == begun["declared"] and ended["seed_root"] == begun["seed_root"]
-    assert (tmp_path / "SYSTEMS.md").read_text() == "ppo; two-words"
+    assert (tmp_path / "CLAIMS.md").read_text() == "ppo; two-words"
 
     code, out, _ = called(capsys)  # all have what they declare now
     assert code == 0 and "nothing to run" in out and len(recorded(planted)) == 4
@@ -206,7 +206,7 @@ def test_a_revision_after_a_run_is_run_and_marked(planted, capsys):
     again(planted)
     assert "nothing to run" in called(capsys)[1]
     change(planted / "ppo.py", "0.1", "0.2")
-    page = run.ROOT / "SYSTEMS.md"
+    page = run.ROOT / "CLAIMS.md"
     assert called(capsys, "--pages")[0] == 0
     assert page.read_text() == "ppo Its declaration was revised since.; two-words"
     assert "revised since" in called(capsys, "ppo", "--list")[1]
@@ -230,7 +230,7 @@ def test_nothing_is_spent_where_one_cannot_be_recorded(planted, capsys, monkeypa
     assert code == 2 and "jaxrl/part.py differs from the last commit" in error
     assert recorded(planted) == []
     assert called(capsys, "ppo", "--tiny")[0] == 0  # which needs no commit and is no record
-    assert recorded(planted) == [] and not (planted.parents[2] / "SYSTEMS.md").exists()
+    assert recorded(planted) == [] and not (planted.parents[2] / "CLAIMS.md").exists()
 
 
 def test_an_interrupted_attempt_goes_on(planted, capsys, monkeypatch):
@@ -284,11 +284,11 @@ def test_stale_ones_are_named_and_run(planted, capsys, monkeypatch):
     assert out.startswith("two-words: The program of old") and "2 min in all" in out
     called(capsys, "--pages")  # they remember it, of the result that is still the latest alone
     said = "two-words The program of old @ cartpole is another one since."
-    assert (planted.parents[2] / "SYSTEMS.md").read_text() == f"ppo; {said}"
+    assert (planted.parents[2] / "CLAIMS.md").read_text() == f"ppo; {said}"
     hashes["old @ cartpole"] = "a"
     called(capsys, "two-words", "--stale", "--list")
     called(capsys, "--pages")
-    assert (planted.parents[2] / "SYSTEMS.md").read_text() == "ppo; two-words"
+    assert (planted.parents[2] / "CLAIMS.md").read_text() == "ppo; two-words"
 
     def broken(check, budget, root):
         raise ImportError("no such part")
@@ -393,4 +393,4 @@ def test_an_interruption_ends_all_and_leaves_them_resumable(tmp_path):
     assert process.returncode == 0, out
     assert "ppo: holds: Level 0.95." in out and "two-words" not in out
     assert len(recorded(folder)) == 4 and recorded(folder)[-1] == ("ppo", "ended", 1)
-    assert (tmp_path / "SYSTEMS.md").read_text() == "ppo; two-words"
+    assert (tmp_path / "CLAIMS.md").read_text() == "ppo; two-words"

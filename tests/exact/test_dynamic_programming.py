@@ -67,16 +67,16 @@ def test_the_optimum_is_the_best_of_all_deterministic_policies(problem, method):
 def test_the_soft_optimum_is_the_best_of_all_policies_with_entropy(problem):
     values, policy = (x[problem] for x in solved()["soft"])
 
-    def regularised(policy):
+    def regularized(policy):
         entropy = -(policy * np.log(policy)).sum(-1)
         return problems.values(problem, policy, TEMPERATURE * entropy)
 
-    np.testing.assert_allclose(values, regularised(policy), **CLOSE)
+    np.testing.assert_allclose(values, regularized(policy), **CLOSE)
     rng = np.random.default_rng(problem)
     for size in (1e-2, 0.1, 1.0):
         other = policy * np.exp(size * rng.normal(size=policy.shape))
         other /= other.sum(-1, keepdims=True)
-        worse = regularised(other)
+        worse = regularized(other)
         assert np.all(worse <= values + 1e-9) and worse.sum() < values.sum()
     assert values[-1] == 0.0  # no entropy after the end
 

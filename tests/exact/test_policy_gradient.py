@@ -22,16 +22,16 @@ EACH = range(problems.PROBLEMS)
 def solved() -> dict:
     def solve(transition, reward, policy, logits, initial):
         gamma, end = problems.DISCOUNT, {"terminal": jnp.asarray(problems.TERMINAL)}
-        world = (transition, reward, initial, gamma)
+        environment = (transition, reward, initial, gamma)
         own = jax.nn.softmax(logits, axis=-1)
 
         def j(logits, temperature=0.0):
-            return pg.expected_return(logits, *world, **end, temperature=temperature)
+            return pg.expected_return(logits, *environment, **end, temperature=temperature)
 
         directions = STEP * jnp.eye(logits.size).reshape(-1, *logits.shape)
         sides = [jax.vmap(lambda d, s=s: j(logits + s * d))(directions) for s in (1, -1)]
         return {
-            "theorem": pg.policy_gradient(logits, *world, **end),
+            "theorem": pg.policy_gradient(logits, *environment, **end),
             "autodiff": jax.grad(j)(logits),
             "numeric": ((sides[0] - sides[1]) / (2 * STEP)).reshape(logits.shape),
             "advantages": pg.advantages(transition, reward, own, gamma, **end),

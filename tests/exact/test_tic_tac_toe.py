@@ -21,7 +21,7 @@ def of(mine, theirs):
 def test_every_position_and_known_moves():
     assert len(tic_tac_toe.positions()) == 4520  # of 5478, less the 958 that are over
     assert set(of([], [])) == {0}  # a draw, whatever the first move
-    corner = of([], [0])  # only the centre draws against a corner
+    corner = of([], [0])  # only the center draws against a corner
     assert corner[4] == 0 and set(np.delete(corner, [0, 4])) == {-1} and corner[0] == -2
     assert of([0, 1], [3, 4])[2] == 1 and of([0, 1], [3, 4])[6] == -1
     assert np.all(tic_tac_toe.positions().sum(1) < 9)

@@ -3,7 +3,7 @@
 import jax
 import pytest
 
-from experiments.systems.policy_gradient import a2c_is_ppo
+from experiments.claims.policy_gradient import a2c_is_ppo
 from jaxrl.core import random
 
 

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from experiments.systems.environments_and_evaluation import ale
+from experiments.claims.evaluation import ale
 from jaxrl import envs
 from jaxrl.core import random
 from jaxrl.core.train import start

@@ -48,9 +48,9 @@ def test_there_is_nothing_to_say_of_one_side():
 @pytest.mark.parametrize(
     "name",
     [
-        "peer-worlds",
-        "peer-worlds-small",
-        "peer-worlds-longer",
+        "peer-environments",
+        "peer-environments-small",
+        "peer-environments-longer",
         "systems-curves",
         "systems-curves-pqn",
     ],

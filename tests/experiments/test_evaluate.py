@@ -84,7 +84,7 @@ def test_several_seeds_are_what_the_interval_is_over(finished_pair, tmp_path, ca
 
 
 def test_of_several_agents_it_says_whose_the_return_is(finished, tmp_path, capsys, monkeypatch):
-    """Without playing: the two returns of a game, and a metric of its world."""
+    """Without playing: the two returns of a game, and a metric of its environment."""
     returns = np.asarray([[1.0, -1.0], [1.0, -1.0], [-2.0, 2.0]])
     ended = np.ones(3, bool)
     played = Episodes(returns, 2 * ended, ended, {"returned": 0.5 * ended})  # type: ignore
@@ -118,7 +118,7 @@ def test_one_episode_has_no_interval(finished, tmp_path, capsys):
 
 @pytest.mark.slow
 def test_another_environment_and_its_metrics(finished, tmp_path, capsys):
-    env = "tests.runtime.worlds:cartpole_with_success"
+    env = "tests.runtime.environments:cartpole_with_success"
     result = evaluate(finished, tmp_path, "--env", env, "--render", "none")
     assert result["greedy"]["success"]["mean"] == 1.0
     assert "success" in capsys.readouterr().out

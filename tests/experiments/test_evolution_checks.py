@@ -3,12 +3,12 @@
 import jax
 import numpy as np
 
-from experiments.systems.meta_and_evolution import linear_es
+from experiments.claims.evolution import linear_es
 from jaxrl import envs
+from jaxrl.algorithms.evolution.evolution_strategy import Config, evolution_strategy
 from jaxrl.core import random
 from jaxrl.core.train import advance, start
 from jaxrl.envs.wrappers import time_limit
-from jaxrl.systems.evolution.evolution_strategy import Config, evolution_strategy
 
 
 def test_a_strategy_learns_from_the_generations_whose_steps_were_played_within_the_budget():
@@ -25,5 +25,5 @@ def test_a_strategy_learns_from_the_generations_whose_steps_were_played_within_t
             if played > budget:
                 break
         assert int(found["generations"][i]) == int(run.step) - 1
-        assert budget // algorithm.frames < int(run.step) - 1  # episodes end early
+        assert budget // algorithm.env_steps < int(run.step) - 1  # episodes end early
     np.testing.assert_array_equal(found["env_steps"], [budget] * 2)

@@ -8,7 +8,7 @@ import itertools
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.systems.multi_agent import _games, neupl, spiral
+from experiments.claims.games import _games, neupl, spiral
 from jaxrl.exact import games
 
 RNG = np.random.default_rng(0)

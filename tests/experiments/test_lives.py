@@ -4,12 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.systems.environments_and_evaluation import lifelong_metrics
-from experiments.systems.lifelong import _lives
+from experiments.claims.lifelong import _lives, lifelong_metrics
+from jaxrl.algorithms.lifelong.lifelong_ppo import Life
 from jaxrl.core import random
 from jaxrl.core.types import Algorithm, struct
 from jaxrl.evaluation import lifelong as worth
-from jaxrl.systems.lifelong.lifelong import Life
 
 
 @struct

@@ -5,9 +5,9 @@ import itertools
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.systems.models_and_planning._dreamer4 import COLUMNS, STEPS
-from experiments.systems.models_and_planning.dreamer_4 import CHECK
-from experiments.systems.models_and_planning.shortcut_forcing import energy_score
+from experiments.claims.planning._dreamer4 import COLUMNS, STEPS
+from experiments.claims.planning.dreamer_4 import CHECK
+from experiments.claims.planning.shortcut_forcing import energy_score
 
 FRAMES = np.eye(3, dtype=np.float32)  # three that are alike probable
 

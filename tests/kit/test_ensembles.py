@@ -142,7 +142,7 @@ def test_what_is_handed_over_counts_from_zero():
     state = first.init(random.key(0), first.hyper)
     state, _ = first.update(state, batch(), random.key(1))
     given = first.hand_over(state)
-    assert (state.updates, state.frames) == (1, 7) and (given.updates, given.frames) == (0, 0)
+    assert (state.updates, state.env_steps) == (1, 7) and (given.updates, given.env_steps) == (0, 0)
     same((given.parts, given.extra), (state.parts, state.extra))
     assert first.goes_on_from == ""
     other = agent(update, extra=jnp.float32(3), hand_over=lambda s: s.extra, goes_on_from="line")

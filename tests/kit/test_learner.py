@@ -83,7 +83,7 @@ def test_one_step_down_the_mean():
     np.testing.assert_allclose(info.metrics["loss"], (1 + 9) / 4)
     np.testing.assert_allclose(info.metrics["a_grad_norm"], 2.0)
     np.testing.assert_allclose(info.metrics["a_norm"], 1.0)
-    assert state.updates == 1 and state.frames == 7
+    assert state.updates == 1 and state.env_steps == 7
 
 
 def test_masked_elements_do_not_count_and_others_count_in_full():

@@ -94,7 +94,7 @@ def test_padding_is_not_counted():
     assert nothing.count == 0 and np.isfinite(nothing.mean).all()
 
 
-def standardised(x, seen):
+def standardized(x, seen):
     if len(seen) == 0:
         return np.clip(x, -10, 10)
     seen = np.concatenate([s.reshape(-1, 2) for s in seen])
@@ -107,16 +107,16 @@ def test_observations_are_seen_with_the_old_statistics_which_are_updated_after()
     for i in range(3):
         data = batch(i)
         acted_on, _, _ = agent.act(state, data.tail[0], (), None, False)
-        expected = standardised(np.asarray(data.tail[0].observation["real"]), seen)
+        expected = standardized(np.asarray(data.tail[0].observation["real"]), seen)
         np.testing.assert_allclose(acted_on.observation["real"], expected, rtol=1e-3, atol=1e-3)
         state, _ = agent.update(state, data, random.key(0))
-        learnt_from = state.agent
+        learned_from = state.agent
         for got, given_ in (
-            (learnt_from.transitions.timestep, data.transitions.timestep),
-            (learnt_from.transitions.next_timestep, data.transitions.next_timestep),
-            (learnt_from.tail[0], data.tail[0]),
+            (learned_from.transitions.timestep, data.transitions.timestep),
+            (learned_from.transitions.next_timestep, data.transitions.next_timestep),
+            (learned_from.tail[0], data.tail[0]),
         ):
-            expected = standardised(np.asarray(given_.observation["real"]), seen)
+            expected = standardized(np.asarray(given_.observation["real"]), seen)
             np.testing.assert_allclose(got.observation["real"], expected, rtol=1e-3, atol=1e-3)
             # Integers stay as they are, and so does everything but the observation.
             for part in ("which", "pixels"):

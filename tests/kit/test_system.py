@@ -4,9 +4,9 @@ import jax
 import numpy as np
 import pytest
 
+from jaxrl.algorithms.policy_gradient.ppo import ppo
 from jaxrl.core import random
 from jaxrl.core.settings import replace
-from jaxrl.systems.policy_gradient.ppo import ppo
 from tests.learning.probes import probe
 
 

@@ -1,4 +1,4 @@
-"""Agents around agents: hyper-parameters in groups, and states that are enough to act."""
+"""Agents around agents: hyperparameters in groups, and states that are enough to act."""
 
 from typing import Any
 
@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxrl.algorithms.policy_gradient.ppo import ppo
 from jaxrl.core import random
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.hyper import override, read_hyper, replace_hyper
@@ -14,7 +15,6 @@ from jaxrl.core.settings import replace
 from jaxrl.core.types import Agent, Info, struct
 from jaxrl.kit.learner import acting_state
 from jaxrl.kit.wrapping import params_of, within, wrap
-from jaxrl.systems.policy_gradient.ppo import ppo
 from tests.learning.probes import probe
 
 NOTHING: Any = None  # what is seen, where nobody looks
@@ -27,7 +27,7 @@ class State:
 
 
 def adder():
-    """What it adds in an update, and what it says when it acts, is its hyper-parameter."""
+    """What it adds in an update, and what it says when it acts, is its hyperparameter."""
 
     def update(state, batch, key):
         return State(state.total + state.hyper["rate"], state.hyper), Info({})

@@ -1,4 +1,4 @@
-"""Worlds so small that the right value and action are known (after Andy Jones, "Debugging RL,
+"""Environments so small that the right value and action are known (after Andy Jones, "Debugging RL,
 without the agonizing pain"). Which probe is played is a parameter, so all share one program."""
 
 from __future__ import annotations

@@ -24,8 +24,9 @@ ORDER = list(PROBES)
 
 
 @functools.cache
-def learnt(name):
-    """Runs that have learnt probe i % 6 each, and what they then do and expect, [members, T, B]."""
+def learned(name):
+    """Runs that have learned probe i % 6 each, and what they then do and expect, [members, T,
+    B]."""
     entry, learner, env = (
         ALGORITHMS[name],
         algorithm(name),
@@ -67,7 +68,7 @@ def learnt(name):
 @pytest.mark.parametrize("probe", ORDER)
 @pytest.mark.parametrize("name", list(ALGORITHMS))
 def test_probe(name, probe):
-    t, x, action, value = learnt(name)
+    t, x, action, value = learned(name)
     truth = PROBES[probe]
     for i in range(ORDER.index(probe), members(name), len(ORDER)):
         best = np.vectorize(truth.action, otypes=[object])(x[i])

@@ -1,4 +1,4 @@
-"""A small random world with known optimal values, to see targets converge."""
+"""A small random environment with known optimal values, to see targets converge."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class World(NamedTuple):
     discount: float
 
 
-def random_world(seed: int = 0, states: int = 5, actions: int = 3, stochastic: bool = True):
+def random_environment(seed: int = 0, states: int = 5, actions: int = 3, stochastic: bool = True):
     rng = np.random.default_rng(seed)
     prob = rng.dirichlet(np.full(states, 0.5), size=(states, actions))
     if not stochastic:
@@ -27,36 +27,38 @@ def random_world(seed: int = 0, states: int = 5, actions: int = 3, stochastic: b
     return World(prob, reward, terminated, 0.9)
 
 
-def backup(world: World, next_value: np.ndarray) -> np.ndarray:
+def backup(environment: World, next_value: np.ndarray) -> np.ndarray:
     """[S, A] from a value for each state, in float64, by a loop."""
-    states, actions, _ = world.prob.shape
+    states, actions, _ = environment.prob.shape
     q = np.zeros((states, actions))
     for s in range(states):
         for a in range(actions):
             for t in range(states):
-                follows = 0 if world.terminated[s, a, t] else world.discount * next_value[t]
-                q[s, a] += world.prob[s, a, t] * (world.reward[s, a, t] + follows)
+                follows = (
+                    0 if environment.terminated[s, a, t] else environment.discount * next_value[t]
+                )
+                q[s, a] += environment.prob[s, a, t] * (environment.reward[s, a, t] + follows)
     return q
 
 
-def solve(world: World, value: Callable[[np.ndarray], np.ndarray], number: int = 250):
+def solve(environment: World, value: Callable[[np.ndarray], np.ndarray], number: int = 250):
     """The fixed point of Q <- backup(value(Q)): value is e.g. the maximum over actions."""
-    q = np.zeros(world.prob.shape[:2])
+    q = np.zeros(environment.prob.shape[:2])
     for _ in range(number):
-        q = backup(world, value(q))
+        q = backup(environment, value(q))
     return q
 
 
-def converge(world: World, target: Callable, number: int = 250) -> np.ndarray:
+def converge(environment: World, target: Callable, number: int = 250) -> np.ndarray:
     """The same by a library's target(reward, terminated, discount, next_q_values) [S, A, S]."""
-    prob, reward, terminated = map(jnp.asarray, world[:3])
+    prob, reward, terminated = map(jnp.asarray, environment[:3])
     reward = reward.astype(jnp.float32)
 
     @jax.jit
     def run():
         def step(_, q):
             next_q = jnp.broadcast_to(q, (*reward.shape[:2], *q.shape))
-            return (prob * target(q, reward, terminated, world.discount, next_q)).sum(-1)
+            return (prob * target(q, reward, terminated, environment.discount, next_q)).sum(-1)
 
         return jax.lax.fori_loop(0, number, step, jnp.zeros(reward.shape[:2]))
 

@@ -89,7 +89,7 @@ def test_importing_the_functions_imports_no_other_room():
     code = (
         f"import sys; from jaxrl import {', '.join(ROOMS)}; "
         "print([m for m in sys.modules if m.startswith(('flax', 'optax', 'distrax', 'orbax', "
-        "'jaxrl.networks', 'jaxrl.systems', 'jaxrl.envs', 'jaxrl.runtime'))])"
+        "'jaxrl.networks', 'jaxrl.algorithms', 'jaxrl.envs', 'jaxrl.runtime'))])"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"

@@ -96,7 +96,7 @@ def test_components_of_different_sizes_and_their_masks():
 
 
 @pytest.mark.parametrize(
-    "space,centre,half_width",
+    "space,center,half_width",
     [
         (Box(-2.0, 2.0, (2,)), 0.0, 2.0),
         (Box(0.0, 1.0, (2,)), 0.5, 0.5),
@@ -105,9 +105,9 @@ def test_components_of_different_sizes_and_their_masks():
         (Box(0.0, INF, (2,)), 0.0, 1.0),
     ],
 )
-def test_normals_are_in_units_of_the_box(space, centre, half_width):
+def test_normals_are_in_units_of_the_box(space, center, half_width):
     p = policy(space, scale=0.0)
-    np.testing.assert_allclose(p.mode(), np.broadcast_to(centre, (5, 2)))
+    np.testing.assert_allclose(p.mode(), np.broadcast_to(center, (5, 2)))
     p = policy(space, log_std=-1.0)
     action = p.mode() + 0.3
     np.testing.assert_allclose(
@@ -131,7 +131,7 @@ def test_what_has_no_head():
 @pytest.mark.parametrize(
     ("space", "way"),
     [
-        (Box(-1, 1, (2,)), ", which jaxrl.envs.wrappers.discretised_actions makes of these."),
+        (Box(-1, 1, (2,)), ", which jaxrl.envs.wrappers.discretized_actions makes of these."),
         (MultiDiscrete((2, 3)), ", which jaxrl.envs.wrappers.flat_actions makes of these."),
         (Box(-1, INF, (2,)), "."),
         ({"a": Discrete(2)}, "."),
@@ -168,13 +168,13 @@ def test_a_squashed_normal_knows_its_density_up_to_the_bounds():
     np.testing.assert_allclose(jax.grad(total)(features)[:, 0], expected, rtol=1e-3)
 
 
-def test_a_deviation_of_the_state_a_fixed_one_and_one_that_is_learnt():
+def test_a_deviation_of_the_state_a_fixed_one_and_one_that_is_learned():
     space, log_std = Box(-2.0, 2.0, (2,)), np.log(0.3)
     of = lambda deviation: gaussian(policy(space, log_std=log_std, deviation=deviation))[1]
-    for kind in ("learnt", "fixed"):
+    for kind in ("learned", "fixed"):
         np.testing.assert_allclose(of(kind), np.full((5, 2), 0.6), rtol=1e-5)
     near = np.asarray(of("of_state"))
-    np.testing.assert_allclose(near, 0.6, rtol=0.05)  # in half-widths, before it has learnt
+    np.testing.assert_allclose(near, 0.6, rtol=0.05)  # in half-widths, before it has learned
     assert len(np.unique(near)) == near.size
     wide = gaussian(policy(space, scale=100.0, deviation="of_state"))[1]
     assert (np.asarray(wide) > 0).all() and wide.max() > 2 * wide.min()

@@ -47,7 +47,7 @@ def unrolled():
     return jax.jit(lambda w: net.apply(params, w, None, method="unroll"))(window())
 
 
-def test_what_is_learnt_from_is_what_acting_remembers():
+def test_what_is_learned_from_is_what_acting_remembers():
     net, params = model()
     step = jax.jit(functools.partial(net.apply, params, method="filter"))
     latent, action = net.initial(B), jnp.zeros(B, jnp.int32)

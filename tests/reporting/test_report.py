@@ -200,23 +200,26 @@ def test_unfinished_and_diverged_runs_are_said_to_be(tmp_path):
 
 
 def test_scores_are_pooled_within_bounds(tmp_path):
-    worlds = {"cartpole": (0, 500), "acrobot": (-500, -60)}
+    environments = {"cartpole": (0, 500), "acrobot": (-500, -60)}
     scores = {
         (who, env): RNG.uniform(low, high, (4, 3)).round()
-        for who, (env, (low, high)) in itertools.product(("ppo", "dqn"), worlds.items())
+        for who, (env, (low, high)) in itertools.product(("ppo", "dqn"), environments.items())
     }
     folders = [write_run(tmp_path / f"{w}-{e}", x, w, e) for (w, e), x in scores.items()]
     folders.append(write_run(tmp_path / "one", np.ones((4, 3)), "sac"))
     found = Page(reported(tmp_path, *folders, bounds=["cartpole=0,500", "acrobot=-500,-60"]))
     for who in ("ppo", "dqn"):
         pooled = [
-            (scores[who, env][:, -1] - low) / (high - low) for env, (low, high) in worlds.items()
+            (scores[who, env][:, -1] - low) / (high - low)
+            for env, (low, high) in environments.items()
         ]
         estimate = numbers(found.row(who, "IQM [95 %]"))[0]  # of the first table
         assert estimate == pytest.approx(middle(pooled), abs=1e-3)
     together = found.tables[0]
     listed = [numbers(row[1])[0] for row in together[1:]]
-    assert len(listed) == 2 and listed == sorted(listed, reverse=True)  # sac is in one world only
+    assert len(listed) == 2 and listed == sorted(
+        listed, reverse=True
+    )  # sac is in one environment only
     found = Page(reported(tmp_path, *folders, bounds=["cartpole=0,500"]))
     assert "not pooled" in found.said and "give those of acrobot by --bounds" in found.said
 
@@ -323,7 +326,7 @@ def test_commands_make_the_run_again(tmp_path):
 
 
 def test_other_peoples_code_is_named_and_not_imported(tmp_path):
-    folder = write_run(tmp_path / "a", np.ones((2, 3)), env="no_such_package.worlds:maze")
+    folder = write_run(tmp_path / "a", np.ones((2, 3)), env="no_such_package.environments:maze")
     found = Page(reported(tmp_path, folder))
     assert "config.yaml --trust" in found.said
 

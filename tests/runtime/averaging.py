@@ -5,11 +5,11 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from jaxrl.algorithms.offline.shared.data import Data
 from jaxrl.core.hyper import hyper, hypers
 from jaxrl.core.learn import learn
 from jaxrl.core.settings import group
 from jaxrl.core.types import Agent, Algorithm, Array, Environment, Info, Source, struct
-from jaxrl.systems.offline.data import Data
 
 
 @group

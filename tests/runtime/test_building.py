@@ -33,7 +33,7 @@ FOUR = {"num_envs": 8, "num_shards": 4}
         ("dqn", "cartpole", {"replay": FOUR}),
         ("league", "kuhn_poker", {"ppo": {"rollouts": FOUR}}),
         ("neupl", "kuhn_poker", {"ppo": {"rollouts": FOUR}}),
-        ("lifelong", "corners", {"ppo": {"rollouts": FOUR}}),
+        ("lifelong_ppo", "corners", {"ppo": {"rollouts": FOUR}}),
     ],
 )
 def test_shards_are_spread_evenly(algorithm, env, agent):

@@ -7,12 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxrl.algorithms import registry
 from jaxrl.commands import evaluate as evaluate_script
 from jaxrl.commands import sweep as sweep_script
 from jaxrl.commands import train as train_script
 from jaxrl.core.errors import UserError
 from jaxrl.runtime import command_line, configuration
-from jaxrl.systems import registry
 from tests.runtime import tiny
 
 
@@ -218,7 +218,9 @@ def test_another_error_of_a_device_is_a_bug():
 
 @pytest.mark.slow
 def test_modules_in_the_current_folder_can_be_named(tmp_path):
-    (tmp_path / "own_worlds.py").write_text("from tests.runtime.worlds import odd_actions\n")
+    (tmp_path / "own_environments.py").write_text(
+        "from tests.runtime.environments import odd_actions\n"
+    )
     run = tiny.process("train", "--env", "own_worlds:odd_actions", cwd=tmp_path)
     _, error = run.communicate()
     assert run.returncode == 2 and "cannot act in" in error

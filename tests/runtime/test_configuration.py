@@ -149,7 +149,7 @@ def test_every_configuration_that_comes_along_is_read(path, no_training):
 def test_every_setting_has_a_line_of_meaning():
     import inspect
 
-    from jaxrl.systems import registry
+    from jaxrl.algorithms import registry
 
     def with_groups(config):  # a group says what it is itself
         yield type(config)

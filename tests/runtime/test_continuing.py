@@ -17,7 +17,7 @@ from jaxrl.runtime import training as training_module
 from jaxrl.runtime.members import members_of
 from tests.runtime import tiny
 
-OWN = "tests.runtime.worlds:own_cartpole"
+OWN = "tests.runtime.environments:own_cartpole"
 
 
 @pytest.fixture
@@ -75,11 +75,12 @@ WAYS = {
 
 @pytest.mark.parametrize("way", WAYS)
 def test_nothing_of_anybody_elses_is_imported_without_consent(copy, marked, way):
-    edit(copy, env="marked:world")
+    edit(copy, env="marked:environment")
     with pytest.raises(UserError) as error:
         WAYS[way](copy)
     assert str(error.value) == (
-        f"'{copy}' names code outside of jaxrl, marked:world; importing it runs it, so say --trust "
+        f"'{copy}' names code outside of jaxrl, marked:environment; importing it runs it, so say "
+        f"--trust "
         "(trust=True) if you trust it."
     )
 
@@ -87,13 +88,13 @@ def test_nothing_of_anybody_elses_is_imported_without_consent(copy, marked, way)
 @pytest.mark.parametrize(
     "changes",
     [
-        {"env": "marked:world"},
-        {"env": "gymnasium/marked:World-v0"},
+        {"env": "marked:environment"},
+        {"env": "gymnasium/marked:Environment-v0"},
         {"env": "jaxrl.envs.games.opponents:against_random", "env_params": {"game": "marked:x"}},
-        {"evaluate_env": "marked:world"},
-        {"evaluate-env": "marked:world"},
+        {"evaluate_env": "marked:environment"},
+        {"evaluate-env": "marked:environment"},
         {"algorithm": "marked:build"},
-        {"algorithm": "lifelong", "agent": {"components": ["ewc", "marked:part"]}},
+        {"algorithm": "lifelong_ppo", "agent": {"components": ["ewc", "marked:part"]}},
     ],
     ids=str,
 )
@@ -127,7 +128,7 @@ def test_code_that_is_trusted_is_used(copy, capsys):
     code, said = call(train, here, "--warm-start", str(copy), "--trust", "--agent.hidden", "5")
     assert code == 2 and "does not fit" in said
     code, said = call(export_script.main, str(copy), "rule.npz", "--trust")
-    assert code == 2 and "is no run that learnt a rule" in said
+    assert code == 2 and "is no run that learned a rule" in said
     # Who names the code consents to it.
     assert call(train, "--resume", str(copy), "--env", OWN)[0] == 0
     (copy.parent / "own.yaml").write_text(f"env: {OWN}\n")

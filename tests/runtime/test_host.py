@@ -15,6 +15,8 @@ import pytest
 from gymnasium import spaces as theirs
 
 from jaxrl import envs
+from jaxrl.algorithms.policy_gradient.ppo import ppo
+from jaxrl.algorithms.policy_gradient.reinforce import reinforce
 from jaxrl.core import metrics as m
 from jaxrl.core import random, spaces, stream
 from jaxrl.core.errors import UserError
@@ -30,8 +32,6 @@ from jaxrl.runtime.configuration import experiment
 from jaxrl.runtime.host_program import HostProgram
 from jaxrl.runtime.members import Members
 from jaxrl.sources.rollouts import rollouts
-from jaxrl.systems.policy_gradient.ppo import ppo
-from jaxrl.systems.policy_gradient.reinforce import reinforce
 
 LIMIT, EDGE = 5, 3
 # To the edge at once; to it at the last moment, twice; never.
@@ -59,7 +59,7 @@ class Line(gymnasium.Env):
 
 
 def line() -> Environment:
-    """The same world, compiled."""
+    """The same environment, compiled."""
     seen = lambda state: state.astype(jnp.float32)
 
     def reset(key, params):
@@ -84,18 +84,18 @@ def counting(state, timestep, memory, key, greedy):
 POLICY = Policy(counting, lambda n: jnp.zeros(n, jnp.int32), ())
 
 
-def test_windows_are_those_of_the_same_world_compiled():
+def test_windows_are_those_of_the_same_environment_compiled():
     streams, steps = len(PATHS), 9
     source = rollouts(line(), streams, steps)
     state = jax.jit(source.init)(jax.random.key(0), {}, POLICY)
     collect = jax.jit(source.collect)
-    worlds = host.Worlds(Line, streams)
-    worlds.reset(jax.random.key(1))
+    environments = host.Worlds(Line, streams)
+    environments.reset(jax.random.key(1))
     ended = set()
     for _ in range(3):  # streams go on across windows
         state, expected, statistics = collect(state, POLICY, jax.random.key(0))
-        batch, endings = host.collect(worlds, POLICY, jax.random.key(0), steps)
-        batch = dataclasses.replace(batch, frames=expected.frames)
+        batch, endings = host.collect(environments, POLICY, jax.random.key(0), steps)
+        batch = dataclasses.replace(batch, env_steps=expected.env_steps)
         paths = jax.tree_util.tree_leaves_with_path(expected)
         assert jax.tree.structure(batch) == jax.tree.structure(expected)
         for (path, x), y in zip(paths, jax.tree.leaves(batch), strict=True):
@@ -139,13 +139,15 @@ def test_truncation_bootstraps_and_termination_does_not():
     config = replace(ppo.Config(discount=0.5, value_weight=1.0), sizes)
     values = []
     algorithm = host.learner(ppo(host.Worlds(Endless, 2).env, config))
-    for world in (Endless, Ending):
-        worlds = host.Worlds(world, 2)
-        run = host.start(algorithm, worlds, random.key(0))
-        run, _ = host.train(algorithm, worlds, run, 30)
-        network = ActorCritic(worlds.env.observation_space, worlds.env.action_space, (4,))
+    for environment in (Endless, Ending):
+        environments = host.Worlds(environment, 2)
+        run = host.start(algorithm, environments, random.key(0))
+        run, _ = host.train(algorithm, environments, run, 30)
+        network = ActorCritic(
+            environments.env.observation_space, environments.env.action_space, (4,)
+        )
         params = params_of(run.state.agent)["actor_critic"]
-        value = network.apply(params, worlds.timestep, ())[1]  # type: ignore[index]
+        value = network.apply(params, environments.timestep, ())[1]  # type: ignore[index]
         values.append(float(value[0]))
     # 1 + 1/2 + 1/4 + ... however episodes are cut; and between 1 and 1 + 1/2, alike in both steps.
     np.testing.assert_allclose(values, [2.0, 1.25], atol=0.1)
@@ -156,18 +158,18 @@ CARTPOLE = replace(ppo.Config(), {"num_envs": 8, "num_steps": 64, "learning_rate
 
 @functools.cache
 def cartpole():
-    worlds = host.Worlds("CartPole-v1", 8)
-    return worlds, host.learner(ppo(worlds.env, CARTPOLE))
+    environments = host.Worlds("CartPole-v1", 8)
+    return environments, host.learner(ppo(environments.env, CARTPOLE))
 
 
 def test_ppo_learns_cartpole():
-    worlds, algorithm = cartpole()
-    run = host.start(algorithm, worlds, random.key(0))
-    run, row = host.train(algorithm, worlds, run, 1)
+    environments, algorithm = cartpole()
+    run = host.start(algorithm, environments, random.key(0))
+    run, row = host.train(algorithm, environments, run, 1)
     assert m.values(row)["episode_return"] < 40  # at random about 22
-    run, row = host.train(algorithm, worlds, run, 29)
-    assert int(run.step) == 30 and algorithm.frames == 512
-    played = host.evaluate(worlds.env, algorithm.policy(run.state), random.key(1), 16)
+    run, row = host.train(algorithm, environments, run, 29)
+    assert int(run.step) == 30 and algorithm.env_steps == 512
+    played = host.evaluate(environments.env, algorithm.policy(run.state), random.key(1), 16)
     assert played.finished.all() and played.returns.mean() > 120
     np.testing.assert_array_equal(played.returns, played.lengths)
 
@@ -181,9 +183,9 @@ def test_evaluation_counts_one_episode_of_each_copy():
 
 def test_a_seed_says_all():
     def train(seed):
-        worlds, algorithm = cartpole()
-        run = host.start(algorithm, worlds, random.key(seed))
-        run, row = host.train(algorithm, worlds, run, 2)
+        environments, algorithm = cartpole()
+        run = host.start(algorithm, environments, random.key(seed))
+        run, row = host.train(algorithm, environments, run, 2)
         return jax.tree.leaves((run.state, m.values(row)))
 
     same, again, other = train(3), train(3), train(4)
@@ -192,12 +194,12 @@ def test_a_seed_says_all():
 
 
 def test_copies_have_seeds_of_their_own():
-    worlds, _ = cartpole()
-    worlds.reset(jax.random.key(0))
-    first = worlds.timestep.observation
+    environments, _ = cartpole()
+    environments.reset(jax.random.key(0))
+    first = environments.timestep.observation
     assert len(np.unique(first, axis=0)) == 8
-    worlds.reset(jax.random.key(0))
-    np.testing.assert_array_equal(worlds.timestep.observation, first)
+    environments.reset(jax.random.key(0))
+    np.testing.assert_array_equal(environments.timestep.observation, first)
 
 
 class Mixed(gymnasium.Env):
@@ -234,28 +236,28 @@ class Mixed(gymnasium.Env):
 
 
 def test_spaces_are_converted_both_ways():
-    worlds = host.Worlds(Mixed, 2)
-    seen = worlds.env.observation_space
+    environments = host.Worlds(Mixed, 2)
+    seen = environments.env.observation_space
     assert seen["card"] == spaces.Discrete(3) and seen["position"].dtype == jnp.float32
     assert seen["pair"] == (spaces.MultiDiscrete((2, 4)), spaces.MultiDiscrete((2, 2, 2)))
-    assert hash(worlds.env.action_space["push"])  # a network's attribute
-    worlds.reset(jax.random.key(0))
-    one = jax.tree.map(lambda x: x[1], worlds.timestep.observation)
+    assert hash(environments.env.action_space["push"])  # a network's attribute
+    environments.reset(jax.random.key(0))
+    one = jax.tree.map(lambda x: x[1], environments.timestep.observation)
     assert spaces.contains(seen, one)
     assert one["card"] == 2 and one["position"].tolist() == [0.25, -0.5]
     Mixed.told.clear()
     push = np.array([[-3.0, 0.2], [0.0, 3.0]], np.float32)
-    worlds.step({"push": push, "pick": np.array([0, 2], np.int32)})
+    environments.step({"push": push, "pick": np.array([0, 2], np.int32)})
     np.testing.assert_allclose([a["push"] for a in Mixed.told], [[-2.0, 0.2], [0.0, 0.5]])
     assert [int(a["pick"]) for a in Mixed.told] == [-1, 1]
     assert all(a in Mixed.action_space for a in Mixed.told)
 
 
-def test_asynchronous_worlds_are_the_same():
+def test_asynchronous_environments_are_the_same():
     synchronous, asynchronous = (host.Worlds("CartPole-v1", 2, a) for a in (False, True))
     try:
-        for worlds in (synchronous, asynchronous):
-            worlds.reset(jax.random.key(2))
+        for environments in (synchronous, asynchronous):
+            environments.reset(jax.random.key(2))
         for t in range(30):
             pair = [w.step(np.array([t % 2, 0])) for w in (synchronous, asynchronous)]
             live = (synchronous.timestep, asynchronous.timestep)
@@ -273,9 +275,9 @@ def test_what_runs_the_description_is_told(capfd):
 
 
 def test_bad_input_is_one_sentence():
-    worlds, algorithm = cartpole()
+    environments, algorithm = cartpole()
     with pytest.raises(UserError, match="only an agent that learns from rollouts"):
-        host.learner(reinforce(worlds.env))
+        host.learner(reinforce(environments.env))
     run = start_run(algorithm, random.key(0))
     for number in (3, 4):  # also where the steps of an update could be shared evenly
         with pytest.raises(UserError, match="learns from 8 side by side; its num_envs must be the"):
@@ -285,8 +287,8 @@ def test_bad_input_is_one_sentence():
     with pytest.raises(UserError, match="no time limit; say max_steps"):
         host.evaluate(host.Worlds(Line, 4), POLICY, random.key(0))
     with pytest.raises(UserError, match="no space here like Gymnasium's Text"):
-        world = type("Talk", (Line,), {"observation_space": theirs.Text(3)})
-        host.Worlds(world, 2)
+        environment = type("Talk", (Line,), {"observation_space": theirs.Text(3)})
+        host.Worlds(environment, 2)
 
 
 @pytest.fixture(scope="module")
@@ -349,13 +351,13 @@ def test_a_run_that_was_cut_off_goes_on_where_it_stood(finished, tmp_path):
     assert len(kinds) == len(set(kinds)) and ("evaluation", 256) in kinds
 
 
-def test_there_are_as_many_worlds_as_the_source_steps():
+def test_there_are_as_many_environments_as_the_source_steps():
     """However an algorithm's settings call their number."""
     _, algorithm = cartpole()
     config = experiment({"env": "gymnasium/CartPole-v1"})
     config = dataclasses.replace(config, agent=CARTPOLE)  # rollouts.num_envs
     program = building.program(config, algorithm, Members([{"seed": 0}]))
-    assert isinstance(program, HostProgram) and program.worlds.num_envs == 8
+    assert isinstance(program, HostProgram) and program.environments.num_envs == 8
 
 
 @pytest.mark.parametrize("change", [{"seeds": 2}, {"debug": True}])

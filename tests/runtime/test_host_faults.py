@@ -117,10 +117,10 @@ def test_a_hanging_start_ends_at_the_first_signal(fault, tmp_path, capfd):
     assert [path.name for path in tmp_path.iterdir()] == ["faulty.yaml"]
 
 
-def test_worlds_that_hang_are_abandoned(fault):
+def test_environments_that_hang_are_abandoned(fault):
     released, stopping = threading.Event(), threading.Event()
-    worlds = host.Worlds(Faulty, 2, stopping=stopping.is_set)
-    worlds.reset(random.key(0))
+    environments = host.Worlds(Faulty, 2, stopping=stopping.is_set)
+    environments.reset(random.key(0))
 
     def hang(method, count):
         stopping.set()
@@ -128,9 +128,9 @@ def test_worlds_that_hang_are_abandoned(fault):
 
     fault(hang)
     with pytest.raises(host.Abandoned, match="'gymnasium/Faulty' was waited for no longer"):
-        worlds.step(np.zeros(2, np.int32))
+        environments.step(np.zeros(2, np.int32))
     with pytest.raises(host.Abandoned):  # and not the answer to the step before
-        worlds.step(np.zeros(2, np.int32))
+        environments.step(np.zeros(2, np.int32))
     released.set()
 
 
@@ -194,11 +194,11 @@ PLACE = np.zeros(2, np.float32)
     ],
 )
 def test_what_nobody_can_learn_from_is_the_environments_fault(fault, result, said):
-    worlds = host.Worlds(Faulty, 2)
-    worlds.reset(random.key(0))
+    environments = host.Worlds(Faulty, 2)
+    environments.reset(random.key(0))
     fault(lambda method, count: result if method == "step" else None)
     with pytest.raises(host.WorldFailed, match=f"The environment 'gymnasium/Faulty' .*{said}"):
-        worlds.step(np.zeros(2, np.int32))
+        environments.step(np.zeros(2, np.int32))
 
 
 def test_what_cannot_be_evaluated_is_said_before_a_run_begins(fault, tmp_path, capfd):
@@ -210,10 +210,10 @@ def test_what_cannot_be_evaluated_is_said_before_a_run_begins(fault, tmp_path, c
 
 
 def test_an_exit_inside_an_environment_is_its_failure(fault):
-    worlds = host.Worlds(Faulty, 1)
+    environments = host.Worlds(Faulty, 1)
     fault(lambda method, count: sys.exit(3))
     with pytest.raises(host.WorldFailed, match="raised SystemExit: 3 in reset"):
-        worlds.reset(random.key(0))
+        environments.reset(random.key(0))
 
 
 def test_what_is_not_resumed_exactly_is_said(fault, tmp_path, capfd):

@@ -24,8 +24,8 @@ SLICES = {
         "evaluate_every": 8 * 8,
         "checkpoint_every": 4 * 8,
     },
-    "lifelong": {
-        "algorithm": "lifelong",
+    "lifelong_ppo": {
+        "algorithm": "lifelong_ppo",
         "env": "corners",
         "agent": {
             "ppo": {

@@ -1,4 +1,4 @@
-"""A data set is in memory once, whatever shares it, and in no checkpoint."""
+"""A dataset is in memory once, whatever shares it, and in no checkpoint."""
 
 import shutil
 
@@ -152,7 +152,7 @@ WORLD += ["--agent.data.capacity=64"]
 
 @pytest.mark.slow
 def test_a_checkpoint_holds_no_data_and_goes_on_to_the_same_bits(tmp_path, capsys):
-    """Two seeds on data and in a world."""
+    """Two seeds on data and in an environment."""
     pytest.importorskip("h5py")
     write(tmp_path / "data.hdf5", STORED)
     assert call(*words(tmp_path, *WORLD, "--name", "whole")) == 0
@@ -175,6 +175,6 @@ def test_a_checkpoint_holds_no_data_and_goes_on_to_the_same_bits(tmp_path, capsy
     capsys.readouterr()
     assert call("--resume", str(folder), "--trust") == 2
     (said,) = capsys.readouterr().err.splitlines()
-    assert "was made with other numbers in the data set" in said
+    assert "was made with other numbers in the dataset" in said
     with pytest.raises(UserError, match="other numbers"):
         continuing.load(folder, trust=True)

@@ -118,7 +118,7 @@ def test_a_fork_keeps_the_state_and_changes_hypers_alone(finished_pair, tmp_path
     assert checkpoints.steps(run_folder.checkpoints(fork))[-1] == 23
     assert [row["updates"] for row in tiny.rows(fork) if row["kind"] == "train"] == [21, 23]
     assert run_folder.read_config(fork).fork == str(finished_pair)
-    # Its first checkpoint is the parent's last but for the hyper-parameter.
+    # Its first checkpoint is the parent's last but for the hyperparameter.
     first = checkpoints.restore_raw(run_folder.checkpoints(fork) / "step_000000000020")[0]
     changed = {k for k in parent if first[k].tobytes() != parent[k].tobytes()}
     assert {k for k in changed if not k.startswith(".row")} == {
@@ -190,7 +190,10 @@ def test_a_warm_start_from_a_configuration_trains_it_first_and_once(finished, tm
 @pytest.mark.slow
 def test_code_of_ones_own_names_folders_and_is_named_for_a_warm_start(finished, tmp_path):
     """Who writes the first phase's file consents to what it names, also where its run is read."""
-    own = {"env": "tests.runtime.worlds:own_cartpole", "algorithm": "tests.runtime.worlds:own_ppo"}
+    own = {
+        "env": "tests.runtime.environments:own_cartpole",
+        "algorithm": "tests.runtime.environments:own_ppo",
+    }
     settings = configuration.to_dict(tiny.config(steps=64, evaluate_every=-1)) | own
     (tmp_path / "first.yaml").write_text(json.dumps(settings))
     words = ("--steps", "64", "--evaluate-every", "-1", "--out", str(tmp_path), "--quiet")
@@ -267,7 +270,7 @@ def test_a_warm_start_from_several_members_needs_as_many(finished_pair, tmp_path
 @pytest.mark.slow
 def test_evaluation_in_another_environment(tmp_path):
     """The first evaluation, after equally much training, is played elsewhere."""
-    elsewhere = "tests.runtime.worlds:short_cartpole"
+    elsewhere = "tests.runtime.environments:short_cartpole"
     folder = tiny.train(tmp_path, "run", "--evaluate-env", elsewhere, "--steps", "256")
     (row,) = [row for row in tiny.rows(folder) if row["kind"] == "evaluation"]
     assert row["metrics"]["length"] == [3.0] and row["metrics"]["finished"] == [1.0]
@@ -320,8 +323,8 @@ def test_a_run_of_a_game_says_whose_return_it_is_and_how_far_it_can_be_exploited
     ("env", "said"),
     [
         ("pendulum", "cannot act in 'pendulum': their observations differ"),
-        ("tests.runtime.worlds:three_buttons", "their actions differ"),
-        ("tests.runtime.worlds:endless", "has no time limit"),
+        ("tests.runtime.environments:three_buttons", "their actions differ"),
+        ("tests.runtime.environments:endless", "has no time limit"),
     ],
 )
 def test_an_evaluation_that_cannot_be_is_refused_at_once(tmp_path, capsys, env, said):
@@ -389,6 +392,6 @@ def test_an_agent_that_goes_on_from_another_needs_one(no_training):
 def test_plans_round_up_to_whole_updates():
     config = tiny.config(steps=100, log_every=1, evaluate_every=-1, checkpoint_every=0)
     algorithm = building.build(config)[1]
-    assert algorithm.frames == tiny.FRAMES
+    assert algorithm.env_steps == tiny.FRAMES
     plan = building.plan(config, algorithm)
     assert dataclasses.astuple(plan) == (4, 1, 0, 1)

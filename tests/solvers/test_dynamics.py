@@ -183,7 +183,7 @@ def test_regret_is_against_the_value_of_the_strategy():
     np.testing.assert_allclose((policy * ours).sum(), 0, atol=1e-7)
 
 
-def test_hedge_is_follow_the_regularised_leader():
+def test_hedge_is_follow_the_regularized_leader():
     payoffs = np.random.default_rng(0).normal(size=(6, 4))
     logits = jnp.zeros(4)
     for payoff in payoffs:
@@ -193,7 +193,7 @@ def test_hedge_is_follow_the_regularised_leader():
 
 
 @pytest.mark.parametrize("kind", ["entropy", "euclidean"])
-def test_ftrl_maximises_its_objective(kind):
+def test_ftrl_maximizes_its_objective(kind):
     payoff = np.array([1.0, 0.5, -1.0, 0.9])
 
     def objective(p):
@@ -226,7 +226,7 @@ def test_optimism_makes_the_last_iterate_converge_where_hedge_moves_away():
 
 
 @pytest.mark.slow
-def test_dilated_entropy_from_leaves_to_root_maximises_over_the_whole_tree():
+def test_dilated_entropy_from_leaves_to_root_maximizes_over_the_whole_tree():
     """Two actions at the root; after the first one, three more at a second place."""
     root, leaf = np.array([0.2, 0.6]), np.array([1.0, -0.5, 0.7])
     policy, value = solvers.dilated_entropy_response(jnp.float32(leaf), 0.4)
@@ -375,7 +375,7 @@ def test_mirror_descent_is_the_best_of_its_objective(temperature):
             assert loss(best + noise) > loss(best)
 
 
-def test_mirror_ascent_with_entropy_converges_to_the_regularised_best_policy():
+def test_mirror_ascent_with_entropy_converges_to_the_regularized_best_policy():
     q_values, log_prob = jnp.array([1.0, 0.5, -0.2]), jnp.log(jnp.array([0.1, 0.1, 0.8]))
     for _ in range(100):
         log_prob = solvers.mirror_descent(log_prob, q_values, 0.5, 0.3)

@@ -139,7 +139,7 @@ def test_gaps_of_joint_plans_by_brute_force_with_three_players():
 
 
 def kuhn():
-    """Kuhn poker's matrix of pure strategies, and mixed ones from behaviour at each card.
+    """Kuhn poker's matrix of pure strategies, and mixed ones from behavior at each card.
 
     First player, by card: bet, check and fold, check and call. Second, by card: after a check
     (bet or not) times after a bet (call or not).
@@ -162,8 +162,8 @@ def kuhn():
         for plan in plans
     ]
 
-    def mixed(behaviour, strategies):
-        return np.array([np.prod([behaviour[c][s[c]] for c in range(3)]) for s in strategies])
+    def mixed(behavior, strategies):
+        return np.array([np.prod([behavior[c][s[c]] for c in range(3)]) for s in strategies])
 
     return np.array(matrix), lambda x: mixed(x, plans), lambda y: mixed(y, replies)
 

@@ -96,7 +96,7 @@ def linear_programme(cost, row, column):
 
 
 @pytest.mark.parametrize("plan", [solvers.sinkhorn, solvers.implicit_sinkhorn])
-def test_plan_towards_the_linear_programme(plan):
+def test_plan_toward_the_linear_programme(plan):
     with jax.enable_x64(True):
         x = problem(np.random.default_rng(0))
         cost, row, column = x["cost"][0], x["row_mass"][0], x["column_mass"][0]
@@ -104,7 +104,7 @@ def test_plan_towards_the_linear_programme(plan):
         ours = plan(jnp.asarray(cost), 2e-3, jnp.asarray(row), jnp.asarray(column), 3000)
         np.testing.assert_allclose(ours, best, atol=5e-3)
         np.testing.assert_allclose(losses.transport_cost(cost, ours), value, atol=2e-3)
-        # At any regularisation the marginals hold.
+        # At any regularization the marginals hold.
         ours = plan(**{k: jnp.asarray(v) if k.endswith("mass") else v for k, v in x.items()})
         np.testing.assert_allclose(ours.sum(-1), x["row_mass"], atol=1e-6)
         np.testing.assert_allclose(ours.sum(-2), x["column_mass"], rtol=1e-12)

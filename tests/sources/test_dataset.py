@@ -1,4 +1,4 @@
-"""A data set as a source, and together with a world."""
+"""A dataset as a source, and together with an environment."""
 
 import dataclasses
 
@@ -10,7 +10,7 @@ from jaxrl.core import random
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Policy
 from jaxrl.sources import dataset, mixed, proportional, replay, rollouts
-from tests.datasets.files import counted, world
+from tests.datasets.files import counted, environment
 
 N = 512
 NOBODY = Policy(lambda *_: ((), (), {}), lambda n: (), ())
@@ -30,7 +30,7 @@ def test_items_are_steps_that_were_taken():
     data = counted().transitions
     source = dataset(data, N, updates=5)
     state, batch = drawn(source)
-    assert source.frames == 5 and state.source.batches == 5 and batch.frames == 5.0
+    assert source.env_steps == 5 and state.source.batches == 5 and batch.env_steps == 5.0
     rows = batch.index[0][0]
     assert set(rows) == set(range(12))
     for drawn_, held in zip(jax.tree.leaves(batch.transitions), jax.tree.leaves(data), strict=True):
@@ -61,7 +61,7 @@ def test_priorities():
     np.testing.assert_allclose(batch.weight, 1.0, rtol=1e-5)
     priority = (batch.index[0][0] == 7).astype(np.float32)
     state = source.feedback(state, batch, priority)
-    batch = source.sample(state, batch.frames, random.key(1))
+    batch = source.sample(state, batch.env_steps, random.key(1))
     assert (np.asarray(batch.index[0]) == 7).mean() > 0.99
 
 
@@ -78,13 +78,13 @@ def acting(n):
 def test_two_sources_share_each_batch():
     data = counted().transitions
     offline = dataset(data, 6)
-    online = replay(rollouts(world(), 2, 3), 60, 10, warmup=12)
+    online = replay(rollouts(environment(), 2, 3), 60, 10, warmup=12)
     source = mixed(offline, online)
-    assert (source.frames, source.initial_frames, source.num_envs) == (6, 12, 2)
+    assert (source.env_steps, source.initial_env_steps, source.num_envs) == (6, 12, 2)
     state, batch = drawn(source, acting(2))
     x = batch.transitions
     assert x.reward.shape == (16,) and x.extras == {}
-    assert batch.frames == 6 * state.online.source.windows
+    assert batch.env_steps == 6 * state.online.source.windows
     assert (x.action[:6] < 2).all() and (x.action[6:] == 2).all()
     np.testing.assert_array_equal(x.next_observation[:, 0], x.observation[:, 0] + 1)
 
@@ -96,7 +96,7 @@ def test_what_only_one_source_has_is_left_out():
     data = dataclasses.replace(
         data, timestep=bare(data.timestep), next_timestep=bare(data.next_timestep)
     )
-    online = replay(rollouts(world(), 2, 3), 60, 2)
+    online = replay(rollouts(environment(), 2, 3), 60, 2)
     _, batch = drawn(mixed(dataset(data, 2), online), acting(2))
     assert batch.transitions.timestep.metrics is None
     wide = dataclasses.replace(data, action=np.zeros((12, 2), np.int32))

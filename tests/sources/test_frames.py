@@ -30,10 +30,10 @@ def test_batches_are_the_same(once, length, memory, shards):
     """Of episodes that terminate and that a clock ends, also when the ring has gone round."""
 
     def batches():
-        world = counting(terminates_after=5, truncates_after=4)
+        environment = counting(terminates_after=5, truncates_after=4)
         warmup = B * (length or 1)
         source = replay(
-            rollouts(world, B, T), CAPACITY, N, length, warmup=warmup, keep_memory=memory,
+            rollouts(environment, B, T), CAPACITY, N, length, warmup=warmup, keep_memory=memory,
             num_shards=shards,
         )  # fmt: skip
         return play(source)
@@ -49,9 +49,9 @@ def test_batches_are_the_same(once, length, memory, shards):
 @pytest.mark.parametrize("length", [None, 2])
 def test_where_episodes_are_short_less_is_kept_and_nothing_is_wrong(once, length):
     once()
-    world = counting(terminates_after=1)
+    environment = counting(terminates_after=1)
     first, state, fresh, batch = play(
-        replay(rollouts(world, B, T), CAPACITY, N, length, warmup=2 * B)
+        replay(rollouts(environment, B, T), CAPACITY, N, length, warmup=2 * B)
     )
     join = lambda x: x.reshape(-1, *x.shape[2:])
     whole, span = jax.tree.map(join, fresh.transitions), length or 1
@@ -70,8 +70,8 @@ def test_where_episodes_are_short_less_is_kept_and_nothing_is_wrong(once, length
 def test_a_loop_copies_no_ring(once):
     """Of a ring only what is written moves: a copy at each step is slower by its whole length."""
     once()
-    world = counting(terminates_after=5)
-    source = replay(rollouts(world, B, T), 60 * CAPACITY, N, 5, proportional(), warmup=5 * B)
+    environment = counting(terminates_after=5)
+    source = replay(rollouts(environment, B, T), 60 * CAPACITY, N, 5, proportional(), warmup=5 * B)
 
     def run(state, keys):
         def body(state, key):
@@ -94,9 +94,9 @@ def test_what_is_held_once():
     """Frames of Breakout, a bit each; not CartPole's four numbers, and no windows that do not
     go on from one another."""
 
-    def begun(source, world):
+    def begun(source, environment):
         return jax.eval_shape(
-            lambda: source.init(random.key(0), source.hyper, random_policy(world))
+            lambda: source.init(random.key(0), source.hyper, random_policy(environment))
         )
 
     frame = envs.make("minatar_breakout")

@@ -60,7 +60,7 @@ def test_numbers_of_eight_bytes(dtype):
         assert_same(unpack(pack(whole, 2)), whole)
 
 
-def test_neighbours_share_words():
+def test_neighbors_share_words():
     def words(*leaves):
         shapes = [jax.ShapeDtypeStruct((4, *shape), dtype) for dtype, *shape in leaves]
         return jax.eval_shape(lambda x: pack(x, 1), shapes).words.shape[1]

@@ -21,7 +21,7 @@ def test_a_batch_is_the_newest_history_in_order():
         found = batch.transitions.next_observation[window][-held:]
         np.testing.assert_array_equal(found, every[: (window + 1) * T][-held:])
     assert batch.memory is None and batch.tail is None
-    np.testing.assert_array_equal(batch.frames, fresh.frames)
+    np.testing.assert_array_equal(batch.env_steps, fresh.env_steps)
     assert jax.tree.leaves(state.transitions)[0].shape[1] == HELD * T
 
 

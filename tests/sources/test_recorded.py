@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxrl.algorithms.planning.shared.dreamer4 import Data
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Policy
@@ -12,8 +13,7 @@ from jaxrl.envs.pixels.catch import catch
 from jaxrl.envs.policies import mixed_skill
 from jaxrl.envs.wrappers import expert_channel
 from jaxrl.sources import recorded
-from jaxrl.systems.planning.dreamer4 import Data
-from tests.envs.wrappers.worlds import arm
+from tests.envs.wrappers.environments import arm
 
 ENV = catch(rows=4, columns=5)
 NOBODY = Policy(lambda *_: ((), (), {}), lambda n: (), ())
@@ -21,37 +21,37 @@ COUNT, BATCH = 400, 256
 
 
 def drawn(data, **hyper):
-    world = data.source(ENV)
+    environment = data.source(ENV)
 
     @jax.jit
     def run(key):
-        state = world.init(key, {**world.hyper, **hyper}, NOBODY)
-        state, fresh, _ = world.collect(state, NOBODY, key)
-        return state, world.sample(state, fresh, random.key(1))
+        state = environment.init(key, {**environment.hyper, **hyper}, NOBODY)
+        state, fresh, _ = environment.collect(state, NOBODY, key)
+        return state, environment.sample(state, fresh, random.key(1))
 
     return jax.tree.map(np.asarray, run(random.key(0)))
 
 
 @pytest.mark.slow
 def test_batches_are_whole_episodes_half_of_them_told():
-    state, batch = drawn(Data(COUNT, BATCH, labelled=0.1))
+    state, batch = drawn(Data(COUNT, BATCH, labeled=0.1))
     t = batch.transitions
-    assert t.reward.shape == (3, BATCH) and batch.frames == state.batches == 1
+    assert t.reward.shape == (3, BATCH) and batch.env_steps == state.batches == 1
     assert t.first[0].all() and not t.first[1:].any() and t.terminated[-1].all()
     assert batch.mask.all()
     np.testing.assert_array_equal(t.observation[1:], t.next_observation[:-1])
     assert t.timestep.privileged is None and t.next_timestep.privileged is None
-    whole = state.whole.transitions.extras["labelled"]
+    whole = state.whole.transitions.extras["labeled"]
     np.testing.assert_array_equal(whole, np.broadcast_to(np.arange(COUNT) < 40, (3, COUNT)))
-    told = t.extras["labelled"]
+    told = t.extras["labeled"]
     assert told[:, ::2].all() and (told[0] == told).all()
     assert 0 < told[0, 1::2].mean() < 0.3
     # Another share changes who tells, and not what was played.
-    other, _ = drawn(Data(COUNT, BATCH), **{"data.labelled": jnp.float32(0.5)})
+    other, _ = drawn(Data(COUNT, BATCH), **{"data.labeled": jnp.float32(0.5)})
     np.testing.assert_array_equal(
         other.whole.transitions.observation, state.whole.transitions.observation
     )
-    assert other.whole.transitions.extras["labelled"][0].sum() == 200
+    assert other.whole.transitions.extras["labeled"][0].sum() == 200
 
 
 @pytest.mark.parametrize("skills", [(1.0,), (0.0,), (-1.0,), (0.25, 1.0)])
@@ -72,7 +72,7 @@ def test_bad_settings():
     players = mixed_skill(env, (0.5,))
     for make, what in (
         (lambda: recorded(env, players, 0, 1), "count of recorded episodes must be at least 1"),
-        (lambda: recorded(env, players, 1, 1, 1.5), "labelled is a share"),
+        (lambda: recorded(env, players, 1, 1, 1.5), "labeled is a share"),
         (lambda: mixed_skill(env, (1.5,)), "skills are shares"),
         (lambda: mixed_skill(arm(), (0.5,)), "expert_channel"),
     ):

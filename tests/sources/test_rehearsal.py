@@ -32,7 +32,7 @@ def test_every_column_is_as_likely_to_be_kept():
     assert (many.seen == 60).all() and (many.transitions >= 0).all()
     kept = np.bincount(np.asarray(many.transitions).ravel(), minlength=60) / 4000
     np.testing.assert_allclose(kept.mean(), 0.1)
-    # Sixths of the life: none is favoured by more than chance and collisions explain.
+    # Sixths of the life: none is favored by more than chance and collisions explain.
     np.testing.assert_allclose(kept.reshape(6, 10).mean(1), 0.1, atol=0.008)
 
 
@@ -68,7 +68,7 @@ def test_fresh_columns_come_first_and_old_ones_are_whole_windows():
         found |= set(old[0])
         assert metrics["rehearsal_filled"].value() == min(4 * window, 8) / 8
     assert len(found) > 1
-    np.testing.assert_array_equal(batch.frames, 4 * 12)
+    np.testing.assert_array_equal(batch.env_steps, 4 * 12)
 
 
 def test_sizes():

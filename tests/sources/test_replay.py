@@ -154,7 +154,7 @@ def test_masks_of_whole_episodes_are_kept():
 # ------------------------------------------------------------------------------- priorities
 
 
-def prioritised(exponent=0.7, importance=0.6, length=None, shards=1, **more):
+def prioritized(exponent=0.7, importance=0.6, length=None, shards=1, **more):
     sampler = proportional(exponent, importance)
     return replay(inner(), HELD * T * B, N, length, sampler, num_shards=shards, **more)
 
@@ -184,7 +184,7 @@ def filled(source, windows):
 @pytest.mark.slow
 @pytest.mark.parametrize("shards", [1, 2])
 def test_draws_follow_the_priorities_and_weights_undo_them(shards):
-    source = prioritised(shards=shards)
+    source = prioritized(shards=shards)
     state, fresh = filled(source, HELD)
     rows = HELD * T
     p = np.random.default_rng(0).uniform(0.1, 3, (rows, B)).astype(np.float32)
@@ -211,7 +211,7 @@ def test_draws_follow_the_priorities_and_weights_undo_them(shards):
 @pytest.mark.slow
 def test_equal_priorities_are_no_priorities():
     """Uniform draws, and weights of 1."""
-    source = prioritised(exponent=0.6, importance=0.4)
+    source = prioritized(exponent=0.6, importance=0.4)
     state, fresh = filled(source, HELD)
     empirical, batch = probabilities(state, 200, source, fresh)
     np.testing.assert_allclose(batch.weight, 1, rtol=1e-5)
@@ -222,7 +222,7 @@ def test_equal_priorities_are_no_priorities():
 @pytest.mark.slow
 def test_what_is_overwritten_loses_its_priority():
     """A slot's new item must not inherit the priority that an update gave the old one."""
-    source = prioritised()
+    source = prioritized()
     state, fresh = filled(source, HELD)
     batch = source.sample(state, fresh, random.key(2))
     drawn = np.asarray(batch.index[0][0]), np.asarray(batch.index[1][0])
@@ -244,7 +244,7 @@ def test_what_is_overwritten_loses_its_priority():
 
 @pytest.mark.slow
 def test_windows_by_priority_never_cross_the_seam():
-    source = prioritised(length=4, warmup=4 * B)
+    source = prioritized(length=4, warmup=4 * B)
     state, fresh = filled(source, HELD + 2)
     empirical, _ = probabilities(state, 50, source, fresh)
     rows = HELD * T
@@ -255,7 +255,7 @@ def test_windows_by_priority_never_cross_the_seam():
 
 @pytest.mark.slow
 def test_an_item_without_mass_is_never_drawn():
-    source = prioritised(exponent=1.0)
+    source = prioritized(exponent=1.0)
     state = source.init(random.key(0), source.hyper, policy())
     state, fresh, _ = source.collect(state, policy(), random.key(1))  # half full
     empirical, _ = probabilities(state, 50, source, fresh)
@@ -267,8 +267,8 @@ def test_the_importance_exponent_grows_to_one():
     hyper = {f"priorities.{name}": jnp.float32(value) for name, value in values.items()}
     weight = proportional().weight
     p = jnp.asarray([0.5, 0.25])
-    for frames, exponent in ((0.0, 0.4), (50.0, 0.7), (100.0, 1.0), (900.0, 1.0)):
-        w = weight(p, 4, jnp.float32(frames), hyper)
+    for env_steps, exponent in ((0.0, 0.4), (50.0, 0.7), (100.0, 1.0), (900.0, 1.0)):
+        w = weight(p, 4, jnp.float32(env_steps), hyper)
         np.testing.assert_allclose(w, np.asarray([2.0, 1.0]) ** -exponent, rtol=1e-6)
 
 
@@ -277,7 +277,7 @@ def test_the_importance_exponent_grows_to_one():
 
 def test_frames_of_the_warm_up_are_counted():
     source = replay(inner(), HELD * T * B, N, warmup=2 * T * B + 1)
-    assert source.frames == T * B and source.initial_frames == 3 * T * B
+    assert source.env_steps == T * B and source.initial_env_steps == 3 * T * B
     state = jax.jit(lambda: source.init(random.key(0), {}, policy()))()
     assert state.filled == 3 * T and state.source.windows == 3
 

@@ -72,9 +72,9 @@ def test_the_memory_is_the_one_at_the_windows_start_and_the_tail_follows(collect
 
 def test_frames_are_counted(collected):
     state, (batch, _) = collected
-    np.testing.assert_array_equal(batch.frames, T * B * np.arange(1, WINDOWS + 1))
-    assert batch.frames.dtype == np.float32
-    assert rollouts(counting(), B, T).frames == T * B
+    np.testing.assert_array_equal(batch.env_steps, T * B * np.arange(1, WINDOWS + 1))
+    assert batch.env_steps.dtype == np.float32
+    assert rollouts(counting(), B, T).env_steps == T * B
     assert state.windows == WINDOWS
 
 

@@ -11,7 +11,7 @@ from jaxrl.sources import dataset, episodes, mixed, proportional, replay, rollou
 from jaxrl.sources.recorded import recorded
 from jaxrl.sources.rollouts import SHARDS
 from tests.contracts import devices
-from tests.datasets.files import counted, world
+from tests.datasets.files import counted, environment
 
 SHARDED, STREAMS, ITEMS = 4, 8, 16
 
@@ -25,13 +25,13 @@ POLICY = Policy(act, lambda n: jnp.zeros((n, 3)), ())
 
 
 def sources():
-    data, played = counted().transitions, rollouts(world(), STREAMS, 2)
+    data, played = counted().transitions, rollouts(environment(), STREAMS, 2)
     own = replay(played, 160, ITEMS, warmup=32, num_shards=SHARDED)
     return {
-        "episodes": episodes(world(), STREAMS, num_shards=SHARDED),
+        "episodes": episodes(environment(), STREAMS, num_shards=SHARDED),
         "dataset": dataset(data, ITEMS, 3, proportional(), num_shards=SHARDED),
         "mixed": mixed(dataset(data, ITEMS, num_shards=SHARDED), own, SHARDED),
-        "recorded": recorded(world(), POLICY, 6, ITEMS, num_shards=SHARDED),
+        "recorded": recorded(environment(), POLICY, 6, ITEMS, num_shards=SHARDED),
         "replay": replay(
             played, 160, ITEMS, 3, proportional(), warmup=32, num_shards=SHARDED
         ),
@@ -95,10 +95,10 @@ def test_no_trajectories_are_gathered(ran):
 def test_sizes_that_do_not_divide():
     data = counted().transitions
     for build in (
-        lambda: episodes(world(), 6, num_shards=4),
+        lambda: episodes(environment(), 6, num_shards=4),
         lambda: dataset(data, 6, num_shards=4),
-        lambda: recorded(world(), POLICY, 6, 6, num_shards=4),
-        lambda: replay(rollouts(world(), 4, 1), 100, 6, num_shards=4),
+        lambda: recorded(environment(), POLICY, 6, 6, num_shards=4),
+        lambda: replay(rollouts(environment(), 4, 1), 100, 6, num_shards=4),
     ):
         with pytest.raises(UserError, match="=6 does not divide into num_shards=4"):
             build()

@@ -176,10 +176,13 @@ def test_a_resumed_sweep_is_as_it_was(swept, tmp_path, capsys):
         (folder / "sweep.json").write_text(json.dumps(broken))
         assert resume() == 2
         assert f"error: '{folder}/sweep.json' cannot be read: " in capsys.readouterr().err
-    record["points"][0]["env_params.opponent"] = "marked:world"
+    record["points"][0]["env_params.opponent"] = "marked:environment"
     (folder / "sweep.json").write_text(json.dumps(record))
     assert resume() == 2
-    assert f"error: '{folder}' names code outside of jaxrl, marked:world" in capsys.readouterr().err
+    assert (
+        f"error: '{folder}' names code outside of jaxrl, marked:environment"
+        in capsys.readouterr().err
+    )
 
 
 def test_a_program_that_cannot_learn_costs_nothing_to_the_others(tmp_path, capsys):

@@ -7,7 +7,7 @@ from jaxrl.core import random
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Policy
 from jaxrl.sources.rollouts import rollouts
-from jaxrl.tasks import fixed, randomise, schedule
+from jaxrl.tasks import fixed, randomize, schedule
 from tests.counting import NEVER, counting
 
 NOTHING = Policy(
@@ -21,7 +21,7 @@ NOTHING = Policy(
 )
 
 
-def world(length):
+def environment(length):
     return {"terminates_after": jnp.int32(length), "truncates_after": jnp.int32(NEVER)}
 
 
@@ -50,15 +50,15 @@ def lengths_of_episodes(transitions, copy):
 
 
 def test_fixed_lies_in_the_state():
-    tasks = fixed(world(3))
+    tasks = fixed(environment(3))
     state = tasks.init(random.key(0), NOTHING)
     assert tasks.sample(state, random.key(0), 4) == ()
     assert tasks.params(state, ()) is state
     assert all(isinstance(x, jax.Array) for x in jax.tree.leaves(state))
 
 
-def test_an_edited_state_is_another_world():
-    source = rollouts(counting(), 2, 12, fixed(world(4)))
+def test_an_edited_state_is_another_environment():
+    source = rollouts(counting(), 2, 12, fixed(environment(4)))
     state = source.init(random.key(0), {}, NOTHING)
     counts = jax.jit(
         lambda tasks: (
@@ -68,14 +68,14 @@ def test_an_edited_state_is_another_world():
         )
     )
     assert counts(state.tasks) == 6
-    assert counts(world(3)) == 8
+    assert counts(environment(3)) == 8
     assert counts._cache_size() == 1
 
 
 @pytest.mark.slow
-def test_randomise_ids_reproduce_their_params():
-    draw = lambda key: world(jax.random.randint(key, (), 1, 8))
-    tasks = randomise(draw)
+def test_randomize_ids_reproduce_their_params():
+    draw = lambda key: environment(jax.random.randint(key, (), 1, 8))
+    tasks = randomize(draw)
     _, transitions = collect(rollouts(counting(), 3, 20, tasks), 2)
     params = jax.vmap(jax.vmap(lambda id: tasks.params((), id)))(transitions.task)
     assert len(np.unique(params["terminates_after"])) > 3

@@ -13,13 +13,13 @@ from jaxrl.tasks import repeated, starts
 @pytest.mark.slow
 def test_each_prompt_is_given_exactly_g_times_side_by_side():
     env = envs.make("addition", digits=2)
-    groups, world = repeated(starts(env.params, Params), 4), start_key(env)
+    groups, environment = repeated(starts(env.params, Params), 4), start_key(env)
     state = groups.init(random.key(0), None)
     ids = groups.sample(state, random.key(1), 12)
     data = np.asarray(jax.random.key_data(ids)).reshape(3, 4, -1)
     assert (data == data[:, :1]).all()
     assert len(np.unique(data[:, 0], axis=0)) == 3
-    reset = lambda key, task: world.reset(key, groups.params(state, task))[0].text
+    reset = lambda key, task: environment.reset(key, groups.params(state, task))[0].text
     texts = jax.vmap(reset)(jax.random.split(random.key(2), 12), ids)
     texts = np.asarray(texts).reshape(3, 4, -1)
     assert (texts == texts[:, :1]).all() and len(np.unique(texts[:, 0], axis=0)) == 3
@@ -30,9 +30,9 @@ def test_each_prompt_is_given_exactly_g_times_side_by_side():
 @pytest.mark.slow
 def test_other_parts_of_an_episode_still_differ_in_a_group():
     env = envs.make("river_swim")
-    world = start_key(env)
-    state, _ = world.reset(random.key(0), world.params)
-    step = lambda key: world.step(key, state, jnp.int32(1), world.params)[1].observation
+    environment = start_key(env)
+    state, _ = environment.reset(random.key(0), environment.params)
+    step = lambda key: environment.step(key, state, jnp.int32(1), environment.params)[1].observation
     seen = np.asarray(jax.vmap(step)(jax.random.split(random.key(1), 64)))
     assert (seen != seen[0]).any()
 

@@ -28,7 +28,7 @@ def work(config: dict[str, Any]) -> replaying.Buffer:
             max_length_time_axis=capacity // streams,
         )
     elif kind == "priority":
-        buffer = flashbax.make_prioritised_flat_buffer(
+        buffer = flashbax.make_prioritized_flat_buffer(
             capacity, number, number, True, streams, priority_exponent=0.6
         )
     else:

@@ -9,16 +9,13 @@ import measuring
 
 
 def load() -> None:
-    import jaxrl.core.random
-    import jaxrl.core.train
-    import jaxrl.envs
-    import jaxrl.systems.policy_gradient.ppo  # noqa: F401
+    pass
 
 
 def work(arguments: argparse.Namespace) -> measuring.Work:
     from jaxrl import envs
+    from jaxrl.algorithms.policy_gradient.ppo import ppo
     from jaxrl.core.settings import replace
-    from jaxrl.systems.policy_gradient.ppo import ppo
 
     shared = arguments.config
     names = "num_steps epochs minibatches activation learning_rate discount clip value_weight"
@@ -31,7 +28,7 @@ def work(arguments: argparse.Namespace) -> measuring.Work:
         "gae_lambda": shared["trace"],
         "value_clip": shared["clip"],  # as rejax always does
     }
-    env = envs.make(shared["world"], **shared["world_settings"])
+    env = envs.make(shared["environment"], **shared["environment_settings"])
     return jaxrl_side.work(arguments, env, ppo(env, replace(ppo.Config(), settings)), greedy=False)
 
 

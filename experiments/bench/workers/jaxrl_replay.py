@@ -23,7 +23,7 @@ def work(config: dict[str, Any]) -> replaying.Buffer:
         after = TimeStep(x["next_observation"], x["reward"], x["terminated"], x["truncated"], no)
         live = TimeStep(*[getattr(after, k)[-1] for k in FIELDS])
         transitions = Transition(before, x["action"], after, (), {})
-        return Batch(transitions, frames=jnp.float32(0), tail=(live, ()))
+        return Batch(transitions, env_steps=jnp.float32(0), tail=(live, ()))
 
     # What is collected is given in the place of the policy, which nothing here acts by.
     source = Source(
@@ -31,7 +31,7 @@ def work(config: dict[str, Any]) -> replaying.Buffer:
         init=lambda key, hyper, policy: (),
         collect=lambda state, given, key: (state, as_batch(given), {}),
         sample=lambda state, fresh, key: fresh,
-        frames=steps * streams,
+        env_steps=steps * streams,
         num_envs=streams,
     )
     by_priority = config["kind"] == "priority"

@@ -17,7 +17,9 @@ def work(arguments: argparse.Namespace, env: Any, algorithm: Any, greedy: bool) 
     from jaxrl.core.train import start, train
 
     chosen = arguments.generator
-    warm = algorithm.initial_frames // algorithm.frames  # updates' worth of steps before the first
+    warm = (
+        algorithm.initial_env_steps // algorithm.env_steps
+    )  # updates' worth of steps before the first
 
     def keys(seeds):
         if isinstance(seeds, int):

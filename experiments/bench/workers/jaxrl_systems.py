@@ -9,19 +9,13 @@ import measuring
 
 
 def load() -> None:
-    import jaxrl.core.random
-    import jaxrl.core.train
-    import jaxrl.envs
-    import jaxrl.systems.continuous_control.discrete_sac
-    import jaxrl.systems.continuous_control.sac
-    import jaxrl.systems.value.dqn
-    import jaxrl.systems.value.pqn  # noqa: F401
+    pass
 
 
 def work(arguments: argparse.Namespace) -> measuring.Work:
     from jaxrl import envs
+    from jaxrl.algorithms import registry
     from jaxrl.core.settings import replace
-    from jaxrl.systems import registry
 
     shared = arguments.config
     build, Config = registry.builder(shared["system"])
@@ -35,7 +29,7 @@ def work(arguments: argparse.Namespace) -> measuring.Work:
         settings["period"] = settings["updates"]  # rejax's copy follows once for each window
     if shared["system"] == "pqn":
         settings["max_grad_norm"] = float("inf")  # rejax clips elements, not norms: neither clips
-    env = envs.make(shared["world"], **shared["world_settings"])
+    env = envs.make(shared["environment"], **shared["environment_settings"])
     algorithm = build(env, replace(Config(), settings))
     return jaxrl_side.work(arguments, env, algorithm, greedy=True)
 

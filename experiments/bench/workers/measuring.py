@@ -142,13 +142,13 @@ def sweep(jax, side: Work, arguments: argparse.Namespace, started: float) -> dic
 
 def curve(jax, side: Work, arguments: argparse.Namespace, started: float) -> dict[str, Any]:
     """Mean returns of complete episodes of the policy at fixed numbers of steps, untimed."""
-    frames = arguments.envs * arguments.config["num_steps"]
-    updates = max(arguments.steps // frames // arguments.points, 1)
+    env_steps = arguments.envs * arguments.config["num_steps"]
+    updates = max(arguments.steps // env_steps // arguments.points, 1)
     returns = [
         side.curve(arguments.seed + i, arguments.points, updates, arguments.episodes)
         for i in range(arguments.seeds)
     ]
-    steps = [i * updates * frames for i in range(arguments.points + 1)]
+    steps = [i * updates * env_steps for i in range(arguments.points + 1)]
     return {"steps": steps, "returns": returns, "episodes": arguments.episodes}
 
 
@@ -160,10 +160,10 @@ TASKS = {"speed": speed, "sweep": sweep, "curve": curve}
 
 def number_of_updates(jax, arguments: argparse.Namespace) -> int:
     """Updates in one run: at least `steps` environment steps, and the least number of updates."""
-    frames = arguments.envs * arguments.config["num_steps"]
+    env_steps = arguments.envs * arguments.config["num_steps"]
     on_cpu = jax.default_backend() == "cpu"
     least = arguments.minimum_updates if on_cpu else arguments.minimum_updates_accelerator
-    return max(-(-arguments.steps // frames), least)
+    return max(-(-arguments.steps // env_steps), least)
 
 
 def prepare(jax, side: Work, program, make_keys) -> tuple[Any, Any, dict[str, float]]:

@@ -14,17 +14,17 @@ def work(arguments: argparse.Namespace) -> measuring.Work:
     from rejax import PPO
 
     shared = arguments.config
-    frames = arguments.envs * shared["num_steps"]
+    env_steps = arguments.envs * shared["num_steps"]
 
     def create(updates, points):
         return PPO.create(
-            env=shared["their_world"],
+            env=shared["their_environment"],
             num_envs=arguments.envs,
             num_steps=shared["num_steps"],
             num_epochs=shared["epochs"],
             num_minibatches=shared["minibatches"],
-            total_timesteps=points * updates * frames,
-            eval_freq=updates * frames,
+            total_timesteps=points * updates * env_steps,
+            eval_freq=updates * env_steps,
             learning_rate=shared["learning_rate"],
             max_grad_norm=float("inf"),
             gamma=shared["discount"],

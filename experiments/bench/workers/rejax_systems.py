@@ -18,15 +18,15 @@ def work(arguments: argparse.Namespace) -> measuring.Work:
 
     shared = arguments.config
     system, hidden = shared["system"], tuple(shared["hidden"])
-    frames = arguments.envs * shared["num_steps"]
+    env_steps = arguments.envs * shared["num_steps"]
 
     def create(updates, points):
-        steps = points * updates * frames
+        steps = points * updates * env_steps
         settings = {
-            "env": shared["their_world"],
+            "env": shared["their_environment"],
             "num_envs": arguments.envs,
             "total_timesteps": steps,
-            "eval_freq": updates * frames,
+            "eval_freq": updates * env_steps,
             "learning_rate": shared["learning_rate"],
             "gamma": shared["discount"],
         }

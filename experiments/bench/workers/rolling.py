@@ -43,8 +43,8 @@ def work(
 
     def length(result, seed, episodes):
         """Steps to an end: the same on both sides, or they are not the same environment."""
-        frames = arguments.envs * -(-arguments.steps // arguments.envs)
-        return frames / max(float(result[2]), 1.0)
+        env_steps = arguments.envs * -(-arguments.steps // arguments.envs)
+        return env_steps / max(float(result[2]), 1.0)
 
     def curve(seed, points, updates, episodes):
         raise NotImplementedError("Nothing is learned here.")

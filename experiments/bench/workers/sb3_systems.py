@@ -21,11 +21,11 @@ def work(arguments: argparse.Namespace) -> measuring.Work:
     from stable_baselines3.common.evaluation import evaluate_policy
 
     shared = arguments.config
-    frames = arguments.envs * shared["num_steps"]
+    env_steps = arguments.envs * shared["num_steps"]
     assert shared["activation"] == "relu" and shared["num_steps"] == 1
 
     def program(updates):
-        steps = updates * frames
+        steps = updates * env_steps
         settings = {
             "learning_rate": shared["learning_rate"],
             "buffer_size": shared["capacity"],
@@ -40,21 +40,21 @@ def work(arguments: argparse.Namespace) -> measuring.Work:
         }
         if shared["system"] == "dqn":
             settings |= {
-                "target_update_interval": frames,
+                "target_update_interval": env_steps,
                 "exploration_fraction": shared["epsilon_steps"] / steps,
                 "max_grad_norm": float("inf"),
             }
         agent = {"dqn": DQN, "sac": SAC}[shared["system"]]
 
         def run(seed):
-            world = make_vec_env(shared["their_world"], arguments.envs, seed=seed)
-            return agent("MlpPolicy", world, seed=seed, **settings).learn(steps)
+            environment = make_vec_env(shared["their_environment"], arguments.envs, seed=seed)
+            return agent("MlpPolicy", environment, seed=seed, **settings).learn(steps)
 
         return run
 
     def evaluate(model, seed, episodes):
-        world = make_vec_env(shared["their_world"], 16, seed=10_000 + seed)
-        return float(evaluate_policy(model, world, episodes)[0])
+        environment = make_vec_env(shared["their_environment"], 16, seed=10_000 + seed)
+        return float(evaluate_policy(model, environment, episodes)[0])
 
     def curve(seed, points, updates, episodes):
         raise NotImplementedError("It is only timed.")

@@ -1,1 +1,1 @@
-"""Bandits: worlds without a state that the action changes."""
+"""Bandits: environments without a state that the action changes."""

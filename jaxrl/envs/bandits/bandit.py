@@ -33,7 +33,7 @@ ARMS = ("bernoulli", "gaussian")
 
 @struct
 class Params:
-    means: Any  # [A]: centre of the prior of each arm's mean
+    means: Any  # [A]: center of the prior of each arm's mean
     spread: float  # its half width (Bernoulli) or standard deviation (Gaussian)
     noise: float = 1.0  # standard deviation of a Gaussian arm's reward
 
@@ -53,12 +53,12 @@ def bandit(num_arms: int = 10, arms: str = "bernoulli", pulls: int = 1) -> Envir
     bernoulli = arms == "bernoulli"
 
     def reset(key: Key, params: Params) -> tuple[State, TimeStep]:
-        centre = jnp.asarray(params.means, jnp.float32)
+        center = jnp.asarray(params.means, jnp.float32)
         if bernoulli:
             offset = jax.random.uniform(key, (num_arms,), jnp.float32, -1.0, 1.0)
-            means = jnp.clip(centre + params.spread * offset, 0.0, 1.0)
+            means = jnp.clip(center + params.spread * offset, 0.0, 1.0)
         else:
-            means = centre + params.spread * jax.random.normal(key, (num_arms,), jnp.float32)
+            means = center + params.spread * jax.random.normal(key, (num_arms,), jnp.float32)
         state = State(means, jnp.zeros((), jnp.int32), jnp.zeros((), jnp.float32))
         observation = pulling.last(num_arms, jnp.int32(-1), jnp.zeros((), jnp.float32))
         return state, timesteps.first(observation, metrics=pulling.metrics(state.regret, math.inf))
@@ -80,12 +80,12 @@ def bandit(num_arms: int = 10, arms: str = "bernoulli", pulls: int = 1) -> Envir
     # What a reward can be bounds what is observed of it.
     high = (1.0,) * (num_arms + 1) if bernoulli else (1.0,) * num_arms + (np.inf,)
     low = (0.0,) * (num_arms + 1) if bernoulli else (0.0,) * num_arms + (-np.inf,)
-    centre, spread = (0.5, 0.5) if bernoulli else (0.0, 1.0)
+    center, spread = (0.5, 0.5) if bernoulli else (0.0, 1.0)
     return Environment(
         name="bandit",
         reset=reset,
         step=step,
-        params=Params(np.full(num_arms, centre, np.float32), spread),
+        params=Params(np.full(num_arms, center, np.float32), spread),
         observation_space=Box(low, high, (num_arms + 1,)),
         action_space=Discrete(num_arms),
         max_steps=pulls,

@@ -30,8 +30,8 @@ class Params:
     length_2: float = 1.0  # m; only drawn, the equations of motion do not contain it
     mass_1: float = 1.0  # kg
     mass_2: float = 1.0  # kg
-    centre_1: float = 0.5  # m, from a link's joint to its centre of mass
-    centre_2: float = 0.5  # m
+    center_1: float = 0.5  # m, from a link's joint to its center of mass
+    center_2: float = 0.5  # m
     inertia: float = 1.0  # kg m^2, of each link
     torque: float = 1.0  # N m
     dt: float = 0.2  # s
@@ -112,23 +112,23 @@ def _derivative(state: State, torque: Array, params: Params) -> State:
     """The equations of motion, as in Sutton and Barto (1998), section 11.3."""
     p = params
     cos_2, sin_2 = jnp.cos(state.angle_2), jnp.sin(state.angle_2)
-    coupling = p.mass_2 * p.length_1 * p.centre_2
+    coupling = p.mass_2 * p.length_1 * p.center_2
     d1 = (
-        p.mass_1 * p.centre_1**2
-        + p.mass_2 * (p.length_1**2 + p.centre_2**2)
+        p.mass_1 * p.center_1**2
+        + p.mass_2 * (p.length_1**2 + p.center_2**2)
         + 2 * coupling * cos_2
         + 2 * p.inertia
     )
-    d2 = p.mass_2 * p.centre_2**2 + coupling * cos_2 + p.inertia
-    phi2 = p.mass_2 * p.centre_2 * p.gravity * jnp.sin(state.angle_1 + state.angle_2)
+    d2 = p.mass_2 * p.center_2**2 + coupling * cos_2 + p.inertia
+    phi2 = p.mass_2 * p.center_2 * p.gravity * jnp.sin(state.angle_1 + state.angle_2)
     phi1 = (
         -coupling * state.velocity_2**2 * sin_2
         - 2 * coupling * state.velocity_2 * state.velocity_1 * sin_2
-        + (p.mass_1 * p.centre_1 + p.mass_2 * p.length_1) * p.gravity * jnp.sin(state.angle_1)
+        + (p.mass_1 * p.center_1 + p.mass_2 * p.length_1) * p.gravity * jnp.sin(state.angle_1)
         + phi2
     )
     acceleration_2 = (torque + d2 / d1 * phi1 - coupling * state.velocity_1**2 * sin_2 - phi2) / (
-        p.mass_2 * p.centre_2**2 + p.inertia - d2**2 / d1
+        p.mass_2 * p.center_2**2 + p.inertia - d2**2 / d1
     )
     acceleration_1 = -(d2 * acceleration_2 + phi1) / d1
     return State(state.velocity_1, state.velocity_2, acceleration_1, acceleration_2)

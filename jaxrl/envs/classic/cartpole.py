@@ -2,7 +2,7 @@
 
 Observation: float32 [4]: cart position (m), cart velocity (m/s), pole angle from upright (rad,
 positive to the right), its angular velocity (rad/s). Action: 0 pushes left, 1 pushes right. Reward:
-1 for every step, the last one included. Terminates when the cart is more than 2.4 m from the centre
+1 for every step, the last one included. Terminates when the cart is more than 2.4 m from the center
 or the pole more than 12 degrees from upright; time limit 500 steps. Barto, Sutton and Anderson
 (1983), "Neuronlike adaptive elements that can solve difficult learning control problems"; the
 dynamics, with Euler integration, of Gymnasium's `CartPole-v1`.
@@ -29,7 +29,7 @@ class Params:
     gravity: float = 9.8  # m/s^2
     cart_mass: float = 1.0  # kg
     pole_mass: float = 0.1  # kg
-    half_length: float = 0.5  # m, from the axle to the pole's centre of mass
+    half_length: float = 0.5  # m, from the axle to the pole's center of mass
     force: float = 10.0  # N
     dt: float = 0.02  # s
     max_angle: float = 12 * math.pi / 180  # rad
@@ -91,7 +91,7 @@ def _step(key: Key, state: State, action: Array, params: Params) -> tuple[State,
 
 
 def _expert(state: State, params: Params) -> Array:
-    """Pushes under the pole as it falls, and leans it slightly towards the centre of the track."""
+    """Pushes under the pole as it falls, and leans it slightly toward the center of the track."""
     del params
     lean = state.physics @ jnp.array([0.05, 0.1, 1.0, 0.5])
     return (lean > 0).astype(jnp.int32)

@@ -84,7 +84,7 @@ def _step(key: Key, state: State, action: Array, params: Params) -> tuple[State,
 
 def _observation(state: State) -> Array:
     sin, cos = sin_cos(state.angle)
-    # Stacked, XLA would decide for each number which of the three to compute, and not vectorise.
+    # Stacked, XLA would decide for each number which of the three to compute, and not vectorize.
     place = np.arange(3)
     return jnp.where(place == 0, cos, jnp.where(place == 1, sin, state.angular_velocity))
 

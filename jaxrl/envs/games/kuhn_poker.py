@@ -94,10 +94,10 @@ def _render(state: State) -> np.ndarray:
     }[place]  # fmt: skip
     for player, (card, bet) in enumerate(zip(np.asarray(state.cards), bets, strict=True)):
         x = 20.0 + 140.0 * player
-        colour = (drawing.BLUE, drawing.ORANGE)[player]
+        color = (drawing.BLUE, drawing.ORANGE)[player]
         canvas.polygon([(x, 50), (x + 60, 50), (x + 60, 140), (x, 140)], drawing.SHADE)
         for mark in range(int(card) + 1):
-            canvas.circle((x + 30.0, 70.0 + 25.0 * mark), 8.0, colour)
+            canvas.circle((x + 30.0, 70.0 + 25.0 * mark), 8.0, color)
         for chip in range(1 + bet):
             canvas.circle((x + 20.0 + 22.0 * chip, 25.0), 10.0, drawing.STEEL)
     return canvas.frame()

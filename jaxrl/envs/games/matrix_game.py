@@ -67,9 +67,9 @@ def rock_paper_scissors() -> Environment:
 
 
 def _render(state: State) -> np.ndarray:
-    """A row for each player, its choice coloured."""
-    colours = np.full((2, 3, 3), drawing.PAPER, np.uint8)
+    """A row for each player, its choice colored."""
+    colors = np.full((2, 3, 3), drawing.PAPER, np.uint8)
     for player, choice in enumerate(np.asarray(state.choices)):
         if choice != NOT_YET:
-            colours[player, choice] = (drawing.BLUE, drawing.ORANGE)[player]
-    return drawing.tiles(colours, 60)
+            colors[player, choice] = (drawing.BLUE, drawing.ORANGE)[player]
+    return drawing.tiles(colors, 60)

@@ -133,9 +133,9 @@ def _render(state: State) -> np.ndarray:
             y = 140.0 - 75.0 * player - 30.0 * good
             for piece in range(int(number)):
                 x = 20.0 + 32.0 * piece
-                colour = (drawing.GREEN, drawing.ORANGE)[good]
+                color = (drawing.GREEN, drawing.ORANGE)[good]
                 canvas.polygon(
-                    [(x, y - 10), (x + 24, y - 10), (x + 24, y + 10), (x, y + 10)], colour
+                    [(x, y - 10), (x + 24, y - 10), (x + 24, y + 10), (x, y + 10)], color
                 )
         canvas.line([(10.0, 80.0), (310.0, 80.0)], drawing.INK, 2.0)
     return canvas.frame()

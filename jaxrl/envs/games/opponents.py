@@ -22,8 +22,8 @@ RANDOM = -1  # the side is drawn anew in each episode
 
 @struct
 class Params:
-    """`opponent`, the state that the opponent's policy reads, is a parameter of the world: which
-    opponent the next episode is against is for `Tasks` to say."""
+    """`opponent`, the state that the opponent's policy reads, is a parameter of the environment:
+    which opponent the next episode is against is for `Tasks` to say."""
 
     inner: Any
     opponent: Any

@@ -84,9 +84,7 @@ def tic_tac_toe() -> Environment:
 
 def _render(state: State) -> np.ndarray:
     """The board, the first player's stones blue."""
-    colours = np.full((FIELDS, 3), drawing.PAPER, np.uint8)
-    for stones, colour in zip(
-        np.asarray(state.stones), (drawing.BLUE, drawing.ORANGE), strict=True
-    ):
-        colours[stones] = colour
-    return drawing.tiles(colours.reshape(3, 3, 3), 60)
+    colors = np.full((FIELDS, 3), drawing.PAPER, np.uint8)
+    for stones, color in zip(np.asarray(state.stones), (drawing.BLUE, drawing.ORANGE), strict=True):
+        colors[stones] = color
+    return drawing.tiles(colors.reshape(3, 3, 3), 60)

@@ -1,6 +1,6 @@
 """What is in a cell of a grid: one uint8 code. The low four bits are the kind, the next three the
-colour (of a one-way door its direction), the top bit says that it cannot be seen through. Kinds,
-colours and door states have MiniGrid's numbers where MiniGrid has them."""
+color (of a one-way door its direction), the top bit says that it cannot be seen through. Kinds,
+colors and door states have MiniGrid's numbers where MiniGrid has them."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ UNSEEN, EMPTY_KIND, WALL_KIND, FLOOR, DOOR, KEY, BALL, BOX, GOAL_KIND, LAVA, AGE
 CLOSED, LOCKED, ONE_WAY, HAZARD_KIND = 11, 12, 13, 14  # 15 is free
 
 RED, GREEN, BLUE, PURPLE, YELLOW, GREY = range(6)
-COLOURS = 6
+COLorS = 6
 EAST, SOUTH, WEST, NORTH = range(4)  # headings and compass actions, as MiniGrid's directions
 
 _OPAQUE = 128
 SYMBOLS = 13  # objects that `symbols` tells apart: MiniGrid's 11, one-way door (11), hazard (12)
 
 
-def code(kind: int, colour: Array | int = 0) -> Array:
-    """The uint8 code of an object; `colour` may be traced and of any shape."""
+def code(kind: int, color: Array | int = 0) -> Array:
+    """The uint8 code of an object; `color` may be traced and of any shape."""
     opaque = _OPAQUE if kind in (WALL_KIND, CLOSED, LOCKED) else 0
-    return (jnp.asarray(colour, jnp.uint8) << np.uint8(4)) | np.uint8(kind | opaque)
+    return (jnp.asarray(color, jnp.uint8) << np.uint8(4)) | np.uint8(kind | opaque)
 
 
 EMPTY = np.uint8(EMPTY_KIND)
@@ -40,7 +40,7 @@ def kind(codes: Array) -> Array:
     return codes & np.uint8(15)
 
 
-def colour(codes: Array) -> Array:
+def color(codes: Array) -> Array:
     """uint8; the direction of a one-way door."""
     return (codes >> np.uint8(4)) & np.uint8(7)
 
@@ -62,11 +62,11 @@ def free(codes: Array) -> Array:
 
 
 def symbols(codes: Array, channel: Array | int) -> Array:
-    """What an observation shows in `channel`, uint8: 0 object, 1 colour, 2 state; both broadcast.
+    """What an observation shows in `channel`, uint8: 0 object, 1 color, 2 state; both broadcast.
 
     The state of a door is 0 open, 1 closed, 2 locked, that of a one-way door its direction.
     """
-    k, c = kind(codes), colour(codes)
+    k, c = kind(codes), color(codes)
     shown = jnp.where(k >= ONE_WAY, k - 2, jnp.where(k >= CLOSED, np.uint8(DOOR), k))
     state = jnp.where(k == ONE_WAY, c, np.uint8(0))
     state = jnp.where((k == CLOSED) | (k == LOCKED), k - np.uint8(CLOSED - 1), state)

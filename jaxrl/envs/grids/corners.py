@@ -89,11 +89,11 @@ def corners(size: int = 5) -> Environment:
         return jnp.where(vertical, jnp.where(down > 0, 1, 3), sideways).astype(jnp.int32)
 
     def render(state: State, params: Params) -> np.ndarray:
-        colours = np.full((size, size, 3), drawing.PAPER, np.uint8)
+        colors = np.full((size, size, 3), drawing.PAPER, np.uint8)
         for i, (row, column) in enumerate((CORNERS * last).astype(int)):
-            colours[row, column] = drawing.GREEN if i == int(params.task) else drawing.RED
-        colours[int(state.place[0]), int(state.place[1])] = drawing.BLUE
-        return drawing.tiles(colours, 32)
+            colors[row, column] = drawing.GREEN if i == int(params.task) else drawing.RED
+        colors[int(state.place[0]), int(state.place[1])] = drawing.BLUE
+        return drawing.tiles(colors, 32)
 
     return time_limit(
         Environment(

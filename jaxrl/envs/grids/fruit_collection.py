@@ -91,12 +91,12 @@ def fruit_collection(places: int = 10) -> Environment:
 
     def render(state: State, params: Params) -> np.ndarray:
         del params
-        colours = np.full((SIZE, SIZE, 3), drawing.PAPER, np.uint8)
-        colours[trees[:, 0], trees[:, 1]] = drawing.SHADE
+        colors = np.full((SIZE, SIZE, 3), drawing.PAPER, np.uint8)
+        colors[trees[:, 0], trees[:, 1]] = drawing.SHADE
         left = trees[np.asarray(state.fruits)]
-        colours[left[:, 0], left[:, 1]] = drawing.RED
-        colours[int(state.place[0]), int(state.place[1])] = drawing.BLUE
-        return drawing.tiles(colours, 16)
+        colors[left[:, 0], left[:, 1]] = drawing.RED
+        colors[int(state.place[0]), int(state.place[1])] = drawing.BLUE
+        return drawing.tiles(colors, 16)
 
     return time_limit(
         Environment(

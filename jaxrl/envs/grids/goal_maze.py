@@ -21,7 +21,7 @@ from jax import lax
 from jaxrl.core import errors
 from jaxrl.core.types import Array, Environment, Key
 from jaxrl.envs.grids import cells, paths
-from jaxrl.envs.grids.goals import goal_world
+from jaxrl.envs.grids.goals import goal_environment
 from jaxrl.envs.options import at_least
 from jaxrl.envs.planar import mazes
 
@@ -49,7 +49,7 @@ def goal_maze(size: int = 11, layout: str = "random", observe: str = "planes") -
         grid = parse(LAYOUTS[layout])
         free = int((grid == cells.EMPTY).sum())
         draw, shape = lambda key: jnp.asarray(grid), grid.shape
-    return goal_world("goal_maze", draw, shape, 2 * free, observe, passes=free)
+    return goal_environment("goal_maze", draw, shape, 2 * free, observe, passes=free)
 
 
 def parse(text: str) -> np.ndarray:

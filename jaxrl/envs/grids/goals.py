@@ -39,7 +39,7 @@ class State:
     goal: Array  # int32 [2]
 
 
-def goal_world(
+def goal_environment(
     name: str,
     draw: Callable[[Key], Array],
     shape: tuple[int, int],

@@ -1,7 +1,7 @@
 """Go to one goal after another and keep off the hazards: a grid with a constraint.
 
-Observation: uint8 [size, size, 3], object, colour and state of every cell (`view.whole`), the agent
-with the kind of cell under it as colour. Actions: steps by compass, 0 east, 1 south, 2 west, 3
+Observation: uint8 [size, size, 3], object, color and state of every cell (`view.whole`), the agent
+with the kind of cell under it as color. Actions: steps by compass, 0 east, 1 south, 2 west, 3
 north; walls stop them. Reward: `goal_reward` for reaching the goal, which then moves to a random
 empty cell. Cost (the `cost` channel): `hazard_cost` for every step that ends on a hazard; hazards
 end nothing. Each inner cell is a hazard with probability `density`. Never terminates; time limit

@@ -1,8 +1,8 @@
 """Find the key, unlock the room, pick up the ball: MiniGrid's `KeyCorridor`.
 
 Rules, observation and reward as in `jaxrl.envs.grids.minigrid`. A corridor with rooms on both
-sides; a ball of a random colour lies in a locked room on the right, the key, of the door's random
-colour, in a room on the left; other doors are closed. The hand must be emptied before the ball fits
+sides; a ball of a random color lies in a locked room on the right, the key, of the door's random
+color, in a room on the left; other doors are closed. The hand must be emptied before the ball fits
 in it. Terminates when the ball is picked up; time limit 30 * room_size**2 steps.
 `MiniGrid-KeyCorridorS3R3-v0` and, by `room_size` and `rows`, its siblings, with their distribution
 of levels. Expert: shortest in actions but for where it drops the key.
@@ -36,7 +36,7 @@ def key_corridor(room_size: int = 3, rows: int = 3, full: bool = False) -> Envir
     hallway = (xs > pitch) & (xs < 2 * pitch) & (ys > 0) & (ys < height - 1)
     plan = np.where(walls & ~hallway, cells.WALL, cells.EMPTY).astype(np.uint8)
     # Doors that there can be: of the left rooms to the corridor, of the right ones, and between
-    # neighbours on the left and on the right; the walls that they are in.
+    # neighbors on the left and on the right; the walls that they are in.
     sides = [(row, side) for side in (1, 2) for row in range(rows)]
     stairs = [(row, side) for side in (0, 2) for row in range(rows - 1)]
     doors = len(sides) + len(stairs)
@@ -48,15 +48,15 @@ def key_corridor(room_size: int = 3, rows: int = 3, full: bool = False) -> Envir
     def generate(key: Key) -> moves.State:
         number_key, agent_key = jax.random.split(key)
         u = levels.uniform(number_key, (3 * doors + 7,))
-        priority, place, colour = u[:doors], u[doors : 2 * doors], u[2 * doors : 3 * doors]
+        priority, place, color = u[:doors], u[doors : 2 * doors], u[2 * doors : 3 * doors]
         rest = u[3 * doors :]
         locked_row, key_row = levels.below(rest[0], rows), levels.below(rest[1], rows)
-        colours = levels.below(colour, cells.COLOURS)
+        colors = levels.below(color, cells.COLorS)
         places = 1 + levels.below(place, inner)
         locked = jnp.arange(doors) == rows + locked_row
         present = _connected(priority, locked_row, rows)
-        codes = jnp.where(present, cells.code(cells.CLOSED, colours), cells.UNSEEN)
-        codes = jnp.where(locked, cells.code(cells.LOCKED, colours), codes)
+        codes = jnp.where(present, cells.code(cells.CLOSED, colors), cells.UNSEEN)
+        codes = jnp.where(locked, cells.code(cells.LOCKED, colors), codes)
         codes = levels.settled(codes.astype(jnp.uint8))
 
         grid = jnp.asarray(plan)
@@ -72,10 +72,10 @@ def key_corridor(room_size: int = 3, rows: int = 3, full: bool = False) -> Envir
             y, x = row * pitch + 1 + cell // inner, side * pitch + 1 + cell % inner
             return (ys == y) & (xs == x)
 
-        ball = cells.code(cells.BALL, levels.below(rest[2], cells.COLOURS))
+        ball = cells.code(cells.BALL, levels.below(rest[2], cells.COLorS))
         grid = jnp.where(inside(locked_row, 2, rest[3]), ball, grid)
         grid = jnp.where(
-            inside(key_row, 0, rest[4]), cells.code(cells.KEY, (colours * locked).sum()), grid
+            inside(key_row, 0, rest[4]), cells.code(cells.KEY, (colors * locked).sum()), grid
         )
         # Anywhere in the middle of the corridor, but not with the locked door in front.
         lock_row = locked_row * pitch + (places * locked).sum()

@@ -1,6 +1,7 @@
-"""What all worlds with MiniGrid's rules share, from a generator of levels to an `Environment`.
+"""What all environments with MiniGrid's rules share, from a generator of levels to an
+`Environment`.
 
-Observation: uint8 [7, 7, 3], object, colour and state of the cells before the agent, as MiniGrid's
+Observation: uint8 [7, 7, 3], object, color and state of the cells before the agent, as MiniGrid's
 `image` (`view.ahead_of`), or with `full` uint8 [height, width, 3], all of the grid
 (`view.whole`). Actions: 0 turn left, 1 turn right, 2 forward, 3 pick up, 4 drop, 5 toggle (open,
 close, unlock), 6 done (does nothing). Reward: 0, and 1 - 0.9 * steps / max_steps for the step that
@@ -68,7 +69,7 @@ def minigrid(
     cost: bool = False,
     room: np.ndarray | None = None,
 ) -> Environment:
-    """A world with MiniGrid's rules.
+    """An environment with MiniGrid's rules.
 
     generate: a level, drawn from a key. shape: of its grid. judge: success and failure from the
     state, the action, the state after it and the code of what was entered; both end the episode.

@@ -26,7 +26,7 @@ class State:
     heading: Array  # int32: east, south, west, north
     carrying: Array  # uint8: a code, EMPTY where the hand is
     steps: Array  # int32, in this episode
-    extra: Tree = ()  # what else a world keeps
+    extra: Tree = ()  # what else an environment keeps
 
 
 def start(
@@ -105,15 +105,15 @@ def _handle(front: Array, hand: Array, action: Array) -> tuple[Array, Array]:
     )
     drops = (action == DROP) & ~hand_empty & (front == cells.EMPTY)
     toggles = action == TOGGLE
-    fits = hand == (cells.code(cells.KEY) | cells.colour(front) << np.uint8(4))
+    fits = hand == (cells.code(cells.KEY) | cells.color(front) << np.uint8(4))
     opens = toggles & ((kind == cells.CLOSED) | ((kind == cells.LOCKED) & fits))
     closes = toggles & (kind == cells.DOOR)
     unpacks = toggles & (kind == cells.BOX)  # boxes are empty here
-    colour = cells.colour(front)
+    color = cells.color(front)
     new_front = jnp.where(picks | unpacks, cells.EMPTY, front)
     new_front = jnp.where(drops, hand, new_front)
-    new_front = jnp.where(opens, cells.code(cells.DOOR, colour), new_front)
-    new_front = jnp.where(closes, cells.code(cells.CLOSED, colour), new_front)
+    new_front = jnp.where(opens, cells.code(cells.DOOR, color), new_front)
+    new_front = jnp.where(closes, cells.code(cells.CLOSED, color), new_front)
     return new_front, jnp.where(picks, front, jnp.where(drops, cells.EMPTY, hand))
 
 
@@ -127,5 +127,5 @@ def go(grid: Array, row: Array, column: Array, direction: Array) -> tuple[Array,
 
 def enterable(codes: Array, direction: Array | int) -> Array:
     """Whether cells can be entered by a step in `direction`."""
-    along = (cells.kind(codes) == cells.ONE_WAY) & (cells.colour(codes) == direction)
+    along = (cells.kind(codes) == cells.ONE_WAY) & (cells.color(codes) == direction)
     return cells.free(codes) | along

@@ -1,7 +1,7 @@
 """Open door after door through a chain of rooms to the goal in the last: MiniGrid's `MultiRoom`.
 
 Rules, observation and reward as in `jaxrl.envs.grids.minigrid`. `rooms` rooms of random places and
-sizes (4 to `max_room_size`, walls counted), each joined to the last by a closed door of a colour
+sizes (4 to `max_room_size`, walls counted), each joined to the last by a closed door of a color
 other than the one before; the agent (random heading) is at a random place in the first room, the
 goal in the last. Terminates on the goal; time limit 20 * rooms steps. The defaults are
 `MiniGrid-MultiRoom-N4-S5-v1`, its siblings differ by the arguments; levels have their distribution:
@@ -47,7 +47,7 @@ def multi_room(
         chain, count = _chain(chain_key, rooms, max_room_size, size)
         draws = levels.uniform(key, (rooms + 3,))
         grid = jnp.full((size, size), cells.EMPTY, jnp.uint8)
-        colour = jnp.int32(0)
+        color = jnp.int32(0)
         for index in range(rooms):
             x, y, w, h, door_x, door_y = chain[index]
             wide, high = (columns >= x) & (columns < x + w), (rows >= y) & (rows < y + h)
@@ -55,11 +55,11 @@ def multi_room(
             exists = index < count
             grid = jnp.where(wide & high & edge & exists, cells.WALL, grid)
             if index > 0:
-                other = 1 + levels.below(draws[index], cells.COLOURS - 1)
-                first = levels.below(draws[index], cells.COLOURS)
-                colour = first if index == 1 else (colour + other) % cells.COLOURS
+                other = 1 + levels.below(draws[index], cells.COLorS - 1)
+                first = levels.below(draws[index], cells.COLorS)
+                color = first if index == 1 else (color + other) % cells.COLorS
                 door = (columns == door_x) & (rows == door_y) & exists
-                grid = jnp.where(door, cells.code(cells.CLOSED, colour), grid)
+                grid = jnp.where(door, cells.code(cells.CLOSED, color), grid)
 
         x, y, w, h = chain[0, :4]
         agent = levels.below(draws[0], (w - 2) * (h - 2) * 4)

@@ -2,7 +2,7 @@
 
 Observation, actions, reward, termination and `goals` as in `jaxrl.envs.grids.goals` (with the four
 planes of doors); a one-way door is entered in its direction only, though left to either side. Time
-limit 4 * the grid's free cells. Rooms in `rows` x `columns`, one door between any two neighbours at
+limit 4 * the grid's free cells. Rooms in `rows` x `columns`, one door between any two neighbors at
 a random place; the doors along one round through all rooms all point the same way around (which of
 the two is random), so that every place can be reached from every other, and the others point at
 random. Distances are not symmetric: the test bed of quasimetric value functions, after the
@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Array, Environment, Key
 from jaxrl.envs.grids import cells, levels
-from jaxrl.envs.grids.goals import goal_world
+from jaxrl.envs.grids.goals import goal_environment
 from jaxrl.envs.options import at_least
 
 
@@ -42,7 +42,7 @@ def one_way_doors(
     ys, xs = levels.rows_and_columns((height, width))
     walls = (ys % pitch == 0) | (xs % pitch == 0)
     follow = _round(rows, columns)
-    # Every wall between neighbours: the first room, whether the second is to the east or below it.
+    # Every wall between neighbors: the first room, whether the second is to the east or below it.
     borders = [((r, c), (r, c + 1)) for r in range(rows) for c in range(columns - 1)]
     borders += [((r, c), (r + 1, c)) for r in range(rows - 1) for c in range(columns)]
 
@@ -67,7 +67,7 @@ def one_way_doors(
         return grid
 
     free = int((~walls).sum()) + len(borders)
-    return goal_world(
+    return goal_environment(
         "one_way_doors", draw, (height, width), 4 * free, observe, one_way=True, passes=free
     )
 

@@ -1,4 +1,5 @@
-"""Frames of grid worlds, on the host: tiles with glyphs for doors, keys, objects and the agent."""
+"""Frames of grid environments, on the host: tiles with glyphs for doors, keys, objects and the
+agent."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from jaxrl.envs import drawing
 from jaxrl.envs.grids import cells
 
 _PURPLE, _YELLOW = (138, 94, 176), (214, 172, 48)
-COLOURS = (  # of objects, in the order of their numbers
+COLorS = (  # of objects, in the order of their numbers
     drawing.RED,
     drawing.GREEN,
     drawing.BLUE,
@@ -48,49 +49,49 @@ def frame(
         )
     if int(carrying) != cells.EMPTY:
         canvas.disc(y, x, 0.78, 0.22, 0.2, drawing.PAPER)
-        canvas.disc(y, x, 0.78, 0.22, 0.15, COLOURS[(int(carrying) >> 4) & 7])
+        canvas.disc(y, x, 0.78, 0.22, 0.15, COLorS[(int(carrying) >> 4) & 7])
     return canvas.frame()
 
 
 def _ground(codes: np.ndarray, goal: tuple[Any, Any] | None) -> np.ndarray:
-    """Colours [H, W, 3] below the glyphs."""
+    """Colors [H, W, 3] below the glyphs."""
     ground = np.full((*codes.shape, 3), _FLOOR, np.uint8)
     kinds = codes & 15
-    for kind, colour in (
+    for kind, color in (
         (cells.WALL_KIND, _WALL),
         (cells.GOAL_KIND, _GOAL),
         (cells.LAVA, _LAVA),
         (cells.HAZARD_KIND, _HAZARD),
     ):
-        ground[kinds == kind] = colour
+        ground[kinds == kind] = color
     if goal is not None:
         ground[int(goal[0]), int(goal[1])] = _GOAL
     return ground
 
 
 def _object(canvas: _Glyphs, y: int, x: int, code: int) -> None:
-    kind, colour = code & 15, COLOURS[min((code >> 4) & 7, len(COLOURS) - 1)]
+    kind, color = code & 15, COLorS[min((code >> 4) & 7, len(COLorS) - 1)]
     if kind in (cells.CLOSED, cells.LOCKED):
-        canvas.box(y, x, 0.06, 0.06, 0.94, 0.94, colour)
+        canvas.box(y, x, 0.06, 0.06, 0.94, 0.94, color)
         if kind == cells.LOCKED:
             canvas.disc(y, x, 0.5, 0.4, 0.14, drawing.INK)
             canvas.box(y, x, 0.43, 0.45, 0.57, 0.75, drawing.INK)
         else:
             canvas.box(y, x, 0.18, 0.18, 0.82, 0.82, drawing.PAPER)
-            canvas.disc(y, x, 0.68, 0.5, 0.1, colour)
+            canvas.disc(y, x, 0.68, 0.5, 0.1, color)
     elif kind == cells.DOOR:
         for low, high in ((0.02, 0.16), (0.84, 0.98)):
-            canvas.box(y, x, low, 0.04, high, 0.96, colour)
+            canvas.box(y, x, low, 0.04, high, 0.96, color)
     elif kind == cells.KEY:
-        canvas.disc(y, x, 0.5, 0.3, 0.2, colour)
+        canvas.disc(y, x, 0.5, 0.3, 0.2, color)
         canvas.disc(y, x, 0.5, 0.3, 0.08, _FLOOR)
-        canvas.box(y, x, 0.44, 0.45, 0.56, 0.9, colour)
-        canvas.box(y, x, 0.5, 0.6, 0.72, 0.7, colour)
-        canvas.box(y, x, 0.5, 0.78, 0.72, 0.88, colour)
+        canvas.box(y, x, 0.44, 0.45, 0.56, 0.9, color)
+        canvas.box(y, x, 0.5, 0.6, 0.72, 0.7, color)
+        canvas.box(y, x, 0.5, 0.78, 0.72, 0.88, color)
     elif kind == cells.BALL:
-        canvas.disc(y, x, 0.5, 0.5, 0.32, colour)
+        canvas.disc(y, x, 0.5, 0.5, 0.32, color)
     elif kind == cells.BOX:
-        canvas.box(y, x, 0.15, 0.15, 0.85, 0.85, colour)
+        canvas.box(y, x, 0.15, 0.15, 0.85, 0.85, color)
         canvas.box(y, x, 0.25, 0.25, 0.75, 0.45, drawing.PAPER)
         canvas.box(y, x, 0.25, 0.53, 0.75, 0.75, drawing.PAPER)
     elif kind == cells.LAVA:
@@ -105,7 +106,7 @@ def _object(canvas: _Glyphs, y: int, x: int, code: int) -> None:
         arrow = [(0.92, 0.5), (0.5, 0.9), (0.5, 0.65), (0.08, 0.65), (0.08, 0.35), (0.5, 0.35)]
         canvas.polygon(y, x, [*arrow, (0.5, 0.1)], drawing.ORANGE, (code >> 4) & 7)
     elif kind == cells.FLOOR:
-        canvas.box(y, x, 0.1, 0.1, 0.9, 0.9, tuple((c + 255) // 2 for c in colour))
+        canvas.box(y, x, 0.1, 0.1, 0.9, 0.9, tuple((c + 255) // 2 for c in color))
 
 
 class _Glyphs:

@@ -106,17 +106,17 @@ def speaker_listener(size: int = 5) -> Environment:
         return {"speaker": state.asked, "listener": walk}
 
     def render(state: State, params: tuple) -> np.ndarray:
-        """The words in a row above the room, the one that was heard coloured."""
+        """The words in a row above the room, the one that was heard colored."""
         del params
-        colours = np.full((size + 1, max(size, WORDS), 3), drawing.SHADE, np.uint8)
-        colours[1:, :size] = drawing.PAPER
+        colors = np.full((size + 1, max(size, WORDS), 3), drawing.SHADE, np.uint8)
+        colors[1:, :size] = drawing.PAPER
         for i, (row, column) in enumerate(np.asarray(state.landmarks)):
             asked = i == int(state.asked)
-            colours[row + 1, column] = drawing.GREEN if asked else drawing.RED
+            colors[row + 1, column] = drawing.GREEN if asked else drawing.RED
         if int(state.heard) != SILENCE:
-            colours[0, int(state.heard)] = drawing.ORANGE
-        colours[int(state.place[0]) + 1, int(state.place[1])] = drawing.BLUE
-        return drawing.tiles(colours, 32)
+            colors[0, int(state.heard)] = drawing.ORANGE
+        colors[int(state.place[0]) + 1, int(state.place[1])] = drawing.BLUE
+        return drawing.tiles(colors, 32)
 
     return time_limit(
         Environment(

@@ -25,7 +25,7 @@ def ahead_of(
     size: int = 7,
     see_through: bool = False,
 ) -> Array:
-    """uint8 [size, size, 3] (object, colour, state), as MiniGrid's `image`: the first axis goes
+    """uint8 [size, size, 3] (object, color, state), as MiniGrid's `image`: the first axis goes
     across from left to right, the second ahead: `[size // 2, size - 1]` is the agent's place, which
     shows what it carries. Beyond the grid there is wall; what is hidden is 0."""
     codes = _before(grid, row, column, heading, size)
@@ -48,15 +48,15 @@ def ahead_of(
 def whole(
     grid: Array, row: Array, column: Array, heading: Array | int, under: bool = False
 ) -> Array:
-    """uint8 [H, W, 3]: the grid (object, colour, state), with the agent as object 10, its heading
-    as state, and as colour 0, or the kind of the cell `under` it."""
+    """uint8 [H, W, 3]: the grid (object, color, state), with the agent as object 10, its heading
+    as state, and as color 0, or the kind of the cell `under` it."""
     height, width = grid.shape
     channel = jax.lax.broadcasted_iota(jnp.uint8, (height, width, 3), 2)
     shown = cells.symbols(grid[:, :, None], channel)
     rows, columns = (jax.lax.broadcasted_iota(jnp.int32, (height, width, 3), a) for a in (0, 1))
     here = (rows == row) & (columns == column)
-    colour = cells.symbols(grid[:, :, None], 0) if under else np.uint8(0)
-    agent = jnp.where(channel == 1, colour, jnp.asarray(heading, jnp.uint8))
+    color = cells.symbols(grid[:, :, None], 0) if under else np.uint8(0)
+    agent = jnp.where(channel == 1, color, jnp.asarray(heading, jnp.uint8))
     agent = jnp.where(channel == 0, np.uint8(cells.AGENT), agent)
     return jnp.where(here, agent, shown)
 
@@ -105,7 +105,7 @@ def _visible(codes: Array, heading: Array) -> list[Array]:
     MiniGrid spreads light from the agent's row away: within a row through what is transparent, and
     from each lit transparent cell to the three cells before it in the next row. Its two sweeps
     over a row come to this: of each run of transparent cells with a light in it, all cells, both
-    neighbours and the cells before these are lit.
+    neighbors and the cells before these are lit.
     """
     size = codes.shape[0]
     clear = ~cells.opaque(codes)

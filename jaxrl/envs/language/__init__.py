@@ -1,1 +1,1 @@
-"""Texts as worlds: one step is one token."""
+"""Texts as environments: one step is one token."""

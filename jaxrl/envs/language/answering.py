@@ -1,4 +1,4 @@
-"""The kit of token worlds: a prompt is read token by token, then an answer is written.
+"""The kit of token environments: a prompt is read token by token, then an answer is written.
 
 A step adds one token to the text. The observation is the text's last token, so that a policy needs
 a memory, as a language model has its keys and values. While the prompt is read, its next token is
@@ -37,7 +37,8 @@ def answering(
     solve: Callable[[Array], Array],
     params: Tree,
 ) -> Environment:
-    """A world of prompts of `prompt_length` (P) and answers of up to `answer_length` (A) tokens.
+    """An environment of prompts of `prompt_length` (P) and answers of up to `answer_length` (A)
+    tokens.
 
     vocabulary: what the tokens 0 .. V - 1 stand for; the last one is END.
     prompt(key, params) -> int32 [P].
@@ -94,7 +95,7 @@ def answering(
 
 
 def picture(vocabulary: tuple[str, ...], prompt_length: int, state: State) -> np.ndarray:
-    """The text so far, the answer in another colour: uint8 [H, W, 3]."""
+    """The text so far, the answer in another color: uint8 [H, W, 3]."""
     from PIL import Image, ImageDraw, ImageFont  # late: training never draws
 
     from jaxrl.envs.drawing import BLUE, INK, PAPER, SHADE
@@ -104,7 +105,7 @@ def picture(vocabulary: tuple[str, ...], prompt_length: int, state: State) -> np
     draw = ImageDraw.Draw(image)
     draw.rectangle([cell // 2, 40, cell // 2 + cell * size, 80], fill=SHADE)
     for i in range(int(state.position) + 1):
-        place, colour = (cell * (i + 1), 60), INK if i < prompt_length else BLUE
+        place, color = (cell * (i + 1), 60), INK if i < prompt_length else BLUE
         font = ImageFont.load_default(cell)
-        draw.text(place, vocabulary[int(state.text[i])], fill=colour, font=font, anchor="mm")
+        draw.text(place, vocabulary[int(state.text[i])], fill=color, font=font, anchor="mm")
     return np.asarray(image)

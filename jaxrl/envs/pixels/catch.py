@@ -5,7 +5,7 @@ paddle. Action: 0 left, 1 stay, 2 right, one cell, before the ball falls by one.
 ball comes down on the paddle, else -1; 0 until then (with `delayed`, all of an episode's rewards
 are paid at its end). Terminates when the last ball is down: after rows - 1 steps a ball, one ball
 by default, of which every one falls from a random column; each after the first appears in the step
-in which the one before it comes down, which never shows there. Osband et al. (2020), "Behaviour
+in which the one before it comes down, which never shows there. Osband et al. (2020), "Behavior
 Suite for Reinforcement Learning", arXiv:1908.03568, whose board has no channel axis and one ball.
 The metric `success` is the fraction of the episode's balls that was caught so far.
 """

@@ -31,9 +31,9 @@ class Rules:
     start(words, params) -> state; `words` are uniform uint32 [start_words]
     chance(words, params) -> draws: what may happen in this step, from uint32 [step_words]
     transition(state, action, draws, params) -> (state, reward, terminated), `action` one of the six
-    observe(state, params) -> bool [10, 10, len(colours)]
+    observe(state, params) -> bool [10, 10, len(colors)]
     expert(state, params) -> one of the six actions
-    actions: those that do something; colours: one a channel, for the renderer
+    actions: those that do something; colors: one a channel, for the renderer
     """
 
     name: str
@@ -44,7 +44,7 @@ class Rules:
     observe: Callable[[Tree, Tree], Array]
     expert: Callable[[Tree, Tree], Array]
     actions: tuple[int, ...]
-    colours: tuple[tuple[int, int, int], ...]
+    colors: tuple[tuple[int, int, int], ...]
     start_words: int = 0
     step_words: int = 0
 
@@ -85,7 +85,7 @@ def game(rules: Rules, minimal_actions: bool, time_limit: int) -> Environment:
         return State(after, action), timesteps.following(observation, reward, terminated)
 
     def render(state: State, params: Tree) -> np.ndarray:
-        return screen.picture(observe(state.game, params), rules.colours)
+        return screen.picture(observe(state.game, params), rules.colors)
 
     def expert(state: State, params: Tree) -> Array:
         action = rules.expert(state.game, params)
@@ -97,7 +97,7 @@ def game(rules: Rules, minimal_actions: bool, time_limit: int) -> Environment:
         reset=jax.jit(reset, inline=True),
         step=jax.jit(step, inline=True),
         params=rules.params,
-        observation_space=Box(0, 1, (SIZE, SIZE, len(rules.colours)), jnp.bool_),
+        observation_space=Box(0, 1, (SIZE, SIZE, len(rules.colors)), jnp.bool_),
         action_space=Discrete(len(actions)),
         render=render,
         expert=jax.jit(expert, inline=True),

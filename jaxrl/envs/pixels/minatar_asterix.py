@@ -159,7 +159,7 @@ def _observe(state: State, params: Params) -> Array:
 
 
 def _expert(state: State, params: Params) -> Array:
-    """Towards the nearest gold, away from the sides, over no cell where the next steps would end
+    """Toward the nearest gold, away from the sides, over no cell where the next steps would end
     the game."""
     draws = Draws(jnp.array(True), jnp.array(True), jnp.float32(0.0))
     after, rewards, over = minatar.outlook(_transition, state, draws, params, 3)
@@ -181,6 +181,6 @@ _RULES = minatar.Rules(
     observe=_observe,
     expert=_expert,
     actions=(NOOP, LEFT, UP, RIGHT, DOWN),
-    colours=(screen.SKY, screen.RED, screen.DIM, screen.GOLD),
+    colors=(screen.SKY, screen.RED, screen.DIM, screen.GOLD),
     step_words=3,
 )

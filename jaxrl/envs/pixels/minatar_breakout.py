@@ -170,6 +170,6 @@ _RULES = minatar.Rules(
     observe=_observe,
     expert=_expert,
     actions=(NOOP, LEFT, RIGHT),
-    colours=(screen.SKY, screen.WHITE, screen.DIM, screen.ORANGE),
+    colors=(screen.SKY, screen.WHITE, screen.DIM, screen.ORANGE),
     start_words=1,
 )

@@ -134,7 +134,7 @@ _RULES = minatar.Rules(
     observe=_observe,
     expert=_expert,
     actions=(NOOP, UP, DOWN),
-    colours=(
+    colors=(
         screen.GOLD,
         screen.RED,
         *((50 + 12 * n, 56 + 14 * n, 66 + 16 * n) for n in range(5, 0, -1)),

@@ -224,7 +224,7 @@ def _surface(state: State, params: Params) -> tuple[State, Array]:
 
 
 def _observe(state: State, params: Params) -> Array:
-    return screen.expand(minatar.once(_cells, state, params), len(_RULES.colours))
+    return screen.expand(minatar.once(_cells, state, params), len(_RULES.colors))
 
 
 def _cells(state: State, params: Params) -> Array:
@@ -296,7 +296,7 @@ _RULES = minatar.Rules(
     observe=_observe,
     expert=_expert,
     actions=(NOOP, LEFT, UP, RIGHT, DOWN, FIRE),
-    colours=(
+    colors=(
         screen.SKY,
         screen.BLUE,
         screen.WHITE,

@@ -187,7 +187,7 @@ _RULES = minatar.Rules(
     observe=_observe,
     expert=_expert,
     actions=(NOOP, LEFT, RIGHT, FIRE),
-    colours=(
+    colors=(
         screen.SKY,
         screen.GREEN,
         screen.GREEN,

@@ -1,4 +1,4 @@
-"""Screens of a few coloured cells: how a game writes one, and how a person sees it."""
+"""Screens of a few colored cells: how a game writes one, and how a person sees it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GOLD = (238, 200, 72)
 SKY = (120, 186, 236)
 PINK = (228, 130, 168)
 
-Colour = tuple[int, int, int]
+Color = tuple[int, int, int]
 
 
 def bits(rows: Array, columns: int) -> Array:
@@ -49,10 +49,10 @@ def expand(cells: Array, channels: int) -> Array:
     return ((cells[..., None] >> jnp.arange(channels, dtype=cells.dtype)) & 1) == 1
 
 
-def picture(observation: Array, colours: Sequence[Colour]) -> np.ndarray:
+def picture(observation: Array, colors: Sequence[Color]) -> np.ndarray:
     """A frame, uint8 [H, W, 3], of `observation` bool [rows, columns, channels]: each cell in the
-    colour of the first channel that is on there (`colours`, one a channel)."""
+    color of the first channel that is on there (`colors`, one a channel)."""
     channels = np.asarray(observation, bool)
-    first = np.where(channels.any(-1), channels.argmax(-1), len(colours))
-    table = np.asarray([*colours, BACKGROUND], np.uint8)
+    first = np.where(channels.any(-1), channels.argmax(-1), len(colors))
+    table = np.asarray([*colors, BACKGROUND], np.uint8)
     return drawing.tiles(table[first], FRAME // max(first.shape))

@@ -2,9 +2,9 @@
 
 Forward dynamics is the articulated-body algorithm (Featherstone, 2008, Rigid Body Dynamics
 Algorithms, table 7.1) in the plane. All spatial quantities are expressed in one frame, parallel to
-the world's, whose origin is the root's joint at that instant, so that every transform between links
-is the identity. Everything is unrolled scalar arithmetic: under `vmap` each operation is one vector
-over the copies.
+the environment's, whose origin is the root's joint at that instant, so that every transform between
+links is the identity. Everything is unrolled scalar arithmetic: under `vmap` each operation is one
+vector over the copies.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def _own(
     skeleton: Skeleton, physics: Physics, link: int, pose: Pose, height: Any, motion: Any, dt: Any
 ) -> tuple[Matrix, Vector]:
     """A link's inertia and bias before those of its children."""
-    x, z = pose.at(physics.centre[link])
+    x, z = pose.at(physics.center[link])
     inertia, bias = spatial.rigid(
         physics.mass[link], physics.inertia[link], x, z, motion, physics.gravity
     )

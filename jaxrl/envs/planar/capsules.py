@@ -27,32 +27,32 @@ class Capsule:
     radius: float
 
 
-def capsule(link: int, centre: Point, half: float, angle: float, radius: float) -> Capsule:
-    """A capsule by its centre, half its length, and its angle about +y from the z axis."""
+def capsule(link: int, center: Point, half: float, angle: float, radius: float) -> Capsule:
+    """A capsule by its center, half its length, and its angle about +y from the z axis."""
     x, z = half * math.sin(angle), half * math.cos(angle)
-    return Capsule(link, (centre[0] - x, centre[1] - z), (centre[0] + x, centre[1] + z), radius)
+    return Capsule(link, (center[0] - x, center[1] - z), (center[0] + x, center[1] + z), radius)
 
 
 def masses(
     capsules: Sequence[Capsule], links: int, density: float = 1000.0, total: float | None = None
 ) -> dict[str, Any]:
-    """`mass` [L], `inertia` [L] and `centre` [L, 2] of links made of solid capsules, as fields of
+    """`mass` [L], `inertia` [L] and `center` [L, 2] of links made of solid capsules, as fields of
     `Physics`; scaled to a `total` mass if one is given."""
-    mass, centre, inertia = np.zeros(links), np.zeros((links, 2)), np.zeros(links)
+    mass, center, inertia = np.zeros(links), np.zeros((links, 2)), np.zeros(links)
     parts = [(c, *_solid(c, density)) for c in capsules]
     for c, m, _ in parts:
         mass[c.link] += m
-        centre[c.link] += m * (np.array(c.start) + np.array(c.end)) / 2
-    centre /= mass[:, None]
+        center[c.link] += m * (np.array(c.start) + np.array(c.end)) / 2
+    center /= mass[:, None]
     for c, m, own in parts:
-        away = (np.array(c.start) + np.array(c.end)) / 2 - centre[c.link]
+        away = (np.array(c.start) + np.array(c.end)) / 2 - center[c.link]
         inertia[c.link] += own + m * away @ away
     scale = 1.0 if total is None else total / mass.sum()
-    return {"mass": mass * scale, "inertia": inertia * scale, "centre": centre}
+    return {"mass": mass * scale, "inertia": inertia * scale, "center": center}
 
 
 def _solid(c: Capsule, density: float) -> tuple[float, float]:
-    """Mass, and moment of inertia about the centre across the axis."""
+    """Mass, and moment of inertia about the center across the axis."""
     r, length = c.radius, math.dist(c.start, c.end)
     cylinder = density * math.pi * r**2 * length
     ball = density * math.pi * r**3 * 4 / 3
@@ -65,9 +65,9 @@ def draw(
     canvas: drawing.Canvas,
     capsules: Sequence[Capsule],
     places: Sequence[Pose],
-    colours: Sequence[tuple[int, int, int]],
+    colors: Sequence[tuple[int, int, int]],
 ) -> None:
-    """The capsules, each in its colour, the first ones behind."""
-    for c, colour in zip(capsules, colours, strict=True):
+    """The capsules, each in its color, the first ones behind."""
+    for c, color in zip(capsules, colors, strict=True):
         start, end = (places[c.link].at(p) for p in (c.start, c.end))
-        canvas.rod(start, end, colour, 2 * c.radius)
+        canvas.rod(start, end, color, 2 * c.radius)

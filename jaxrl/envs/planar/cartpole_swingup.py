@@ -7,7 +7,7 @@ factors that fall off to 1/2, 4/5 and 1/2 with the cart's distance from the midd
 the angular velocity: within [0, 1]; with `reward="sparse"`, 1 where the cart is within 0.25 m of
 the middle and the cosine is at least 0.995, else 0. Starts near rest with the pole hanging down.
 Never terminates; time limit 1,000 steps of 0.01 s. `metrics`: success, what the sparse reward pays.
-Modelled on the DeepMind Control Suite's `cartpole` `swingup` and `swingup_sparse` (Tassa et al.,
+Modeled on the DeepMind Control Suite's `cartpole` `swingup` and `swingup_sparse` (Tassa et al.,
 2018): body, reward and starts are the same; the end stops of the track at +-1.8 m are springs and
 dampers, and the integrator is semi-implicit Euler with two substeps rather than one of Runge-Kutta.
 The expert pumps energy into the pole and balances it with a linear-quadratic regulator of the
@@ -64,7 +64,7 @@ def cartpole_swingup(reward: str = "dense") -> Environment:
     params = Params(
         mass=np.array([1.0, pole["mass"][0]]),
         inertia=np.array([1.0, pole["inertia"][0]]),  # the cart cannot turn
-        centre=np.array([(0.0, 0.0), pole["centre"][0]]),
+        center=np.array([(0.0, 0.0), pole["center"][0]]),
         place=np.zeros((2, 2)),
         armature=np.zeros(2),
         damping=np.array([5e-4, 2e-6]),
@@ -114,10 +114,10 @@ def _step(
 
 def _reward(state: State, action: Array) -> Array:
     upright = (1 + jnp.cos(state.q[1])) / 2
-    centred = (1 + _bell(state.q[0] / 2.0)) / 2
+    centered = (1 + _bell(state.q[0] / 2.0)) / 2
     gentle = (5 - jnp.square(action[0])) / 5
     slow = (1 + _bell(state.velocity[1] / 5.0)) / 2
-    return upright * centred * gentle * slow
+    return upright * centered * gentle * slow
 
 
 def _bell(x: Array) -> Array:
@@ -140,8 +140,8 @@ def _expert(state: State, params: Params) -> Array:
     (x, angle), (speed, turning) = state.q, state.velocity
     angle = angle - 2 * jnp.pi * jnp.round(angle / (2 * jnp.pi))
     balance = -(GAIN[0] * x + GAIN[1] * angle + GAIN[2] * speed + GAIN[3] * turning)
-    mass, moment = params.mass[1], params.mass[1] * params.centre[1][1]
-    inertia = params.inertia[1] + moment * params.centre[1][1]
+    mass, moment = params.mass[1], params.mass[1] * params.center[1][1]
+    inertia = params.inertia[1] + moment * params.center[1][1]
     cos = jnp.cos(angle)
     energy = inertia * turning**2 / 2 + moment * params.gravity * (cos - 1)
     acceleration = jnp.clip(60.0 * energy * turning * cos, -5.0, 5.0) - 2.0 * x - 1.0 * speed

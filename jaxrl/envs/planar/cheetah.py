@@ -7,7 +7,7 @@ times 120, 90, 60, 120, 60 and 30 N m at the joints in the same order. Reward: f
 (m/s) - 0.1 |action|^2 (`reward_components`: forward, control; healthy is 0). Never terminates; time
 limit 1,000 steps of 0.05 s. `metrics`: the distance covered (m) and speed (m/s), the parts of the
 episode in flight and with each foot on the ground, and the part of all landings that were of
-another foot than the last (alternation). Modelled on Gymnasium's `HalfCheetah-v5` (Wawrzynski,
+another foot than the last (alternation). Modeled on Gymnasium's `HalfCheetah-v5` (Wawrzynski,
 2009, "A cat-like robot real-time learning to run"); `locomotion` says what differs from MuJoCo,
 whose step is the same 0.01 s. The expert is a gait found by random search for the default body, a
 sine for each joint and feedback of the torso's angle: it runs at 3.6 m/s, but one episode in eight
@@ -41,7 +41,7 @@ _CAPSULES = (
     capsule(_FRONT_SHIN, (0.065, -0.09), 0.106, -0.6, 0.046),
     capsule(_FRONT_FOOT, (0.045, -0.07), 0.07, -0.6, 0.046),
 )
-# The gait: frequency (Hz), then of each joint amplitude, phase (rad) and centre of its action, and
+# The gait: frequency (Hz), then of each joint amplitude, phase (rad) and center of its action, and
 # what it takes of the torso's angle and angular velocity.
 _FREQUENCY = 2.411
 _AMPLITUDES = (1.95, -0.37, 1.78, 0.39, 0.04, -0.09)
@@ -125,7 +125,7 @@ def body() -> Body:
         substeps=5,
         feet=(("back", (0, 1)), ("front", (2, 3))),
         capsules=_CAPSULES,
-        colours=(drawing.BLUE,) * 3 + (drawing.ORANGE,) * 2 + (drawing.GREEN,) * 3,
+        colors=(drawing.BLUE,) * 3 + (drawing.ORANGE,) * 2 + (drawing.GREEN,) * 3,
         terminates=False,
         normal_velocities=True,
         expert=_gait,

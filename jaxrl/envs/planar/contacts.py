@@ -57,7 +57,8 @@ def ground(physics: Any, index: int, pose: Any, height: Any, motion: Any, dt: An
 
 
 def depths(physics: Any, links: tuple[int, ...], places: Any) -> list[Any]:
-    """How deep each sphere is in the ground (negative above it); `places` are in the world."""
+    """How deep each sphere is in the ground (negative above it); `places` are in the
+    environment."""
     return [
         physics.radius[i] - places[link].at(physics.feeler[i])[1] for i, link in enumerate(links)
     ]

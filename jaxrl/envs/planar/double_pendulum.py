@@ -7,7 +7,7 @@ of cart and angles, and the force of the track's end stops on the cart (N), the 
 minus 0.01 x^2 + (y - 2)^2 of the tip of the second pole, minus 0.001 and 0.005 times the squared
 angular velocities. Terminates when the tip is 1 m above the track or lower; time limit 1,000 steps
 of 0.05 s. With `swing_up` the poles start hanging down, nothing terminates, and the 10 are paid
-while the tip is above 1 m. Modelled on Gymnasium's `InvertedDoublePendulum-v5` (equal accelerations
+while the tip is above 1 m. Modeled on Gymnasium's `InvertedDoublePendulum-v5` (equal accelerations
 in the same state; the end stops at +-1 m are springs and dampers, and the integrator is
 semi-implicit Euler at 0.0025 s rather than Runge-Kutta at 0.01 s). The expert is the
 linear-quadratic regulator of the default body; it does not swing up. The step is smooth, and its

@@ -25,12 +25,12 @@ LARGEST_MOVE = 0.95
 class Body:
     """A rigid body. What cannot move has inverse mass and inverse inertia 0."""
 
-    position: Array  # [2] m, of the centre of mass
+    position: Array  # [2] m, of the center of mass
     angle: Array  # rad
     velocity: Array  # [2] m/s
     spin: Array  # rad/s
     inverse_mass: Number = 0.0  # 1/kg
-    inverse_inertia: Number = 0.0  # 1/(kg m^2), about the centre of mass
+    inverse_inertia: Number = 0.0  # 1/(kg m^2), about the center of mass
 
 
 @struct
@@ -64,7 +64,7 @@ def slid(body: Body, grip: Number, reach: Number, dt: Number) -> Body:
 
     grip: friction coefficient times gravity (m/s^2), the deceleration of a body that does not turn.
     reach: m, the largest friction torque over the largest friction force: the mean distance of the
-        supporting points from the centre of mass (2/3 R for a disc that rests evenly).
+        supporting points from the center of mass (2/3 R for a disc that rests evenly).
 
     Force and torque lie on an ellipse (the limit surface of Goyal, Ruina and Papadopoulos 1991, in
     the ellipsoidal form of Lynch, Maekawa and Tanie 1992) with the motion normal to it:
@@ -104,11 +104,11 @@ def disc_disc(first: Array, first_radius: Number, second: Array, second_radius: 
     return Contact(first_radius + second_radius - distance, normal, first + first_radius * normal)
 
 
-def disc_box(centre: Array, radius: Number, box: Body, offset: Array, half: Array) -> Contact:
-    """A disc and a rectangle that is part of `box`: its centre at `offset` [2] from the centre of
-    mass and its half sides `half` [2], in the body's own frame. Right also where the disc's centre
+def disc_box(center: Array, radius: Number, box: Body, offset: Array, half: Array) -> Contact:
+    """A disc and a rectangle that is part of `box`: its center at `offset` [2] from the center of
+    mass and its half sides `half` [2], in the body's own frame. Right also where the disc's center
     is inside the rectangle: it leaves by the nearest side."""
-    local = rotated(centre - box.position, -box.angle) - offset
+    local = rotated(center - box.position, -box.angle) - offset
     nearest = jnp.clip(local, -half, half)
     between = nearest - local
     distance = norm(between)
@@ -134,7 +134,7 @@ def deepest(contacts: Contact) -> Contact:
 
 
 def walls_of_table(points: Array, radius: Number, half: Array) -> tuple[Contact, Contact]:
-    """A body, given by `points` [N, 2] (corners, or the centre of a disc of `radius`), against the
+    """A body, given by `points` [N, 2] (corners, or the center of a disc of `radius`), against the
     left or right wall and against the lower or upper wall of a table with half sides `half` [2].
 
     Several points in one wall act as one, in their mean weighted by depth, so that a box lies flat
@@ -207,10 +207,10 @@ def out_of_cells(
     """A disc among the solid cells of a maze: its position and velocity [2] after the contact,
     without friction.
 
-    walls [H, W]: not zero where a cell is solid; the maze is centred, its row 0 at the top (y up).
+    walls [H, W]: not zero where a cell is solid; the maze is centered, its row 0 at the top (y up).
     cell: side of a cell (m); `radius` must be less than half of it.
 
-    A disc in a free cell can touch only what lies in the quadrant that its centre is in: the cell
+    A disc in a free cell can touch only what lies in the quadrant that its center is in: the cell
     beside, the cell above or below, and the cell at the corner between them. So three cells are
     looked up, whatever the size of the maze. It cannot be inside a wall afterwards if it was in
     none before and moved by less than its radius.
@@ -219,7 +219,7 @@ def out_of_cells(
     down = jnp.asarray([1.0, -1.0])  # from (x, y up) to (column, row down), and back
     place = position * down / cell + jnp.asarray([width / 2, height / 2])
     column, row = jnp.floor(place).astype(jnp.int32)
-    offset = place - jnp.floor(place) - 0.5  # from the cell's centre, in cells
+    offset = place - jnp.floor(place) - 0.5  # from the cell's center, in cells
     side = jnp.where(offset < 0, -1.0, 1.0)
     across, along = side.astype(jnp.int32)
 
@@ -241,8 +241,8 @@ def out_of_cells(
     position = position - side * down * cell * (depth + corner_depth * outwards)
 
     # Along the faces each component for itself; at a corner along the line to it.
-    velocity = velocity * side * down  # both components positive towards the walls
+    velocity = velocity * side * down  # both components positive toward the walls
     velocity = jnp.where((depth > 0) & (velocity > 0), -restitution * velocity, velocity)
-    towards = jnp.maximum(velocity @ outwards, 0.0) * (corner_depth > 0)
-    velocity = velocity - (1 + restitution) * towards * outwards
+    toward = jnp.maximum(velocity @ outwards, 0.0) * (corner_depth > 0)
+    velocity = velocity - (1 + restitution) * toward * outwards
     return position, velocity * side * down

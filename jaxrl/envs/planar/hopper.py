@@ -7,7 +7,7 @@ Reward: forward velocity (m/s) + 1 while healthy - 0.001 |action|^2 (`reward_com
 healthy, control). Terminates when unhealthy: torso at 0.7 m or below, tilted by 0.2 rad or more, or
 any other number of the state at 100 or beyond; time limit 1,000 steps of 0.008 s. `metrics`: the
 distance covered (m) and speed (m/s), the parts of the episode in flight and with the foot on the
-ground. Modelled on Gymnasium's `Hopper-v5` (Erez, Tassa and Todorov, 2011, "Infinite-horizon model
+ground. Modeled on Gymnasium's `Hopper-v5` (Erez, Tassa and Todorov, 2011, "Infinite-horizon model
 predictive control for periodic tasks with contacts"); `locomotion` says what differs from MuJoCo,
 whose integrator is Runge-Kutta at the same 0.002 s. The step is differentiable, but through
 contacts the gradients grow quickly with the number of steps and say little about the return; in
@@ -90,6 +90,6 @@ def body() -> Body:
         substeps=4,
         feet=(("foot", (0, 1)),),
         capsules=_CAPSULES,
-        colours=(drawing.STEEL, drawing.BLUE, drawing.ORANGE, drawing.GREEN),
+        colors=(drawing.STEEL, drawing.BLUE, drawing.ORANGE, drawing.GREEN),
         max_speed=10.0,
     )

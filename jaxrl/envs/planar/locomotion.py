@@ -28,7 +28,7 @@ from jaxrl.envs import drawing, timesteps
 from jaxrl.envs.planar import articulated, capsules, contacts, skeletons, tasks
 from jaxrl.envs.planar.capsules import Capsule
 from jaxrl.envs.planar.skeletons import Physics, Skeleton
-from jaxrl.envs.planar.tasks import Colour
+from jaxrl.envs.planar.tasks import Color
 from jaxrl.envs.wrappers.time_limit import time_limit
 
 
@@ -81,7 +81,7 @@ class Body:
     substeps: int
     feet: tuple[tuple[str, tuple[int, ...]], ...]
     capsules: tuple[Capsule, ...]
-    colours: tuple[Colour, ...]
+    colors: tuple[Color, ...]
     max_speed: float = math.inf  # velocities are observed within plus and minus this
     terminates: bool = True  # when unhealthy
     normal_velocities: bool = False  # at the start, of the deviation `start_noise`
@@ -212,7 +212,7 @@ def _render(body: Body, state: State, params: Params) -> np.ndarray:
     left, right = q[0] - 2.0, q[0] + 2.0
     tasks.rectangle(canvas, (left, -1.0), (right, 0.0), drawing.SHADE)
     canvas.line([(left, 0), (right, 0)], drawing.STEEL, 0.015)
-    for mark in range(math.floor(left), math.ceil(right) + 1):  # every metre, to see the speed
+    for mark in range(math.floor(left), math.ceil(right) + 1):  # every meter, to see the speed
         canvas.line([(mark, 0), (mark, -0.08)], drawing.STEEL, 0.015)
-    capsules.draw(canvas, body.capsules, places, body.colours)
+    capsules.draw(canvas, body.capsules, places, body.colors)
     return canvas.frame()

@@ -1,7 +1,7 @@
 """Bring a point mass to a goal in the plane and hold it there.
 
-Observation: float32 [4]: position (m, from the arena's centre) and velocity (m/s). The goal, in
-`timestep.goal`: float32 [2], a position (m); the centre unless `goal_range` is set. Action: float32
+Observation: float32 [4]: position (m, from the arena's center) and velocity (m/s). The goal, in
+`timestep.goal`: float32 [2], a position (m); the center unless `goal_range` is set. Action: float32
 [2], clipped to [-1, 1]: with `control="force"` a force in units of `gear`, with "velocity" the
 velocity in units of `max_speed`. Reward with `cost="tolerance"`: in [0, 1], 1 within `goal_radius`
 of the goal, falling like a Gaussian to 0.1 one `goal_radius` further out, times a factor from 0.8
@@ -11,7 +11,7 @@ these are; free flight agrees with its MuJoCo model, while its limits of the are
 stop the mass at once. With `cost="quadratic"` there are no limits, of arena or action, and the
 reward is -(position_weight |p - goal|^2 + velocity_weight |v|^2 + action_weight |u|^2) of the state
 before the step: a linear-quadratic regulator, whose optimal return from `x` is -sum over the axes
-of x' P x with P of `riccati`. Differentiable except at the limits. There is no relabelling of
+of x' P x with P of `riccati`. Differentiable except at the limits. There is no relabeling of
 goals, because the reward depends on the action too.
 """
 

@@ -1,6 +1,6 @@
 """Steer a ball through a maze to a goal, with a force in the plane.
 
-Observation: float32 [4]: position (m; x to the right, y up, from the maze's centre) and velocity
+Observation: float32 [4]: position (m; x to the right, y up, from the maze's center) and velocity
 (m/s). Goal, in `timestep.goal`: float32 [2], a position (m). Action: float32 [2], the force along x
 and y in units of `gear`, clipped to [-1, 1]. Reward: with `reward="sparse"` 1 within `goal_radius`
 of the goal and 0 elsewhere, with "dense" exp(-distance to it). Terminates within `goal_radius`,
@@ -216,15 +216,15 @@ _OUTCOMES = {SPARSE: _sparse, DENSE: _dense}
 
 
 def _expert(state: State, params: Params) -> Array:
-    """The way of D4RL's controller: towards the centre of the next cell on a shortest way, and in
+    """The way of D4RL's controller: toward the center of the next cell on a shortest way, and in
     the goal's cell to the goal itself, by the same proportional-derivative law."""
     height, width = params.walls.shape
     places = jnp.stack([state.physics[:2], state.goal]) / params.cell
     cells = jnp.stack([height / 2 - places[:, 1], places[:, 0] + width / 2], -1)
     here, goal = jnp.floor(cells).astype(jnp.int32)
     row, column = mazes.next_cell(jnp.asarray(params.walls), here, goal)
-    centre = jnp.stack([column - (width - 1) / 2, (height - 1) / 2 - row]) * params.cell
-    aim = jnp.where((here == goal).all(), state.goal, centre)
+    center = jnp.stack([column - (width - 1) / 2, (height - 1) / 2 - row]) * params.cell
+    aim = jnp.where((here == goal).all(), state.goal, center)
     action = PROPORTIONAL * (aim - state.physics[:2]) - DERIVATIVE * state.physics[2:]
     return jnp.clip(action, -1.0, 1.0)
 

@@ -46,13 +46,13 @@ from jaxrl.envs.planar.shapes import Shape
 from jaxrl.envs.wrappers.time_limit import time_limit
 
 TASKS = ("push", "pose", "obstacle", "gap", "reach")
-# Rectangles: centre x, y and half sides, in m; where their common centre lies does not matter.
+# Rectangles: center x, y and half sides, in m; where their common center lies does not matter.
 SHAPES = {
     "disc": np.zeros((0, 4), np.float32),
     "box": np.array([[0.0, 0.0, 0.09, 0.06]], np.float32),
     "t": np.array([[0.0, 0.0, 0.12, 0.03], [0.0, -0.12, 0.03, 0.09]], np.float32),
 }
-# Fixed discs: centre x, y and radius, in m.
+# Fixed discs: center x, y and radius, in m.
 POSTS = {
     "obstacle": np.array([[0.0, 0.0, 0.1]], np.float32),
     "gap": np.array([[0.0, s * (0.19 + 0.1 * i), 0.05] for s in (-1, 1) for i in range(4)], "f"),
@@ -62,8 +62,8 @@ SUBSTEPS = 5
 
 @struct
 class Params:
-    parts: np.ndarray  # [K, 4], the object's rectangles: centre and half sides (m); none: a disc
-    posts: np.ndarray  # [P, 3], fixed discs: centre and radius (m)
+    parts: np.ndarray  # [K, 4], the object's rectangles: center and half sides (m); none: a disc
+    posts: np.ndarray  # [P, 3], fixed discs: center and radius (m)
     table: np.ndarray  # [2] half sides (m)
     low: np.ndarray  # [3, 2] starts of pusher and object, and goals: the least coordinates (m)
     high: np.ndarray  # [3, 2] the greatest
@@ -157,7 +157,7 @@ def _reset(pose: bool, key: Key, params: Params) -> tuple[State, TimeStep]:
     low, high = jnp.asarray(params.low), jnp.asarray(params.high)
     pusher, target, goal = low + numbers[:3] * (high - low)
     angle, goal_angle = (2 * numbers[3] - 1) * params.angle_range
-    # A pusher that would lie on the object is moved off it, away from its centre.
+    # A pusher that would lie on the object is moved off it, away from its center.
     clear = push_table.shape_of(params).radius + params.pusher_radius
     between = pusher - target
     distance = vectors.norm(between)
@@ -193,7 +193,7 @@ def _step(
 
     def substep(_, bodies: tuple[Body, Body]) -> tuple[Body, Body]:
         pusher, target = bodies
-        if velocity_control:  # a damper towards the velocity asked for
+        if velocity_control:  # a damper toward the velocity asked for
             force, damping = params.servo * params.max_speed * acting, params.servo
         else:
             force, damping = params.gear * acting, params.pusher_damping

@@ -38,7 +38,7 @@ def expert(task: str, velocity_control: bool, state: Any, params: Any) -> Array:
 def pushing(pusher: Array, place: Array, aim: Array, clear: Number, speed: Number) -> Array:
     """The velocity (m/s) of a pusher at `pusher` to bring an object at `place` to `aim` (all [2]).
 
-    clear: m, how far the pusher keeps from the object's centre while it goes round; speed: m/s, at
+    clear: m, how far the pusher keeps from the object's center while it goes round; speed: m/s, at
     most, while it pushes.
     """
     way = aim - place
@@ -65,12 +65,12 @@ def through_gap(place: Array, goal: Array, radius: Array) -> Array:
 
 
 def round_post(place: Array, goal: Array, radius: Array, post: Array) -> Array:
-    """Where to push an object of `radius` next, to bring it round `post` [3] (centre and radius):
+    """Where to push an object of `radius` next, to bring it round `post` [3] (center and radius):
     to the goal where the way is free, else to a point beside the post, on the way's side of it."""
-    centre, clear = post[:2], post[2] + radius + 0.05
+    center, clear = post[:2], post[2] + radius + 0.05
     way = goal - place
-    along = jnp.clip((centre - place) @ way / (way @ way), 0.0, 1.0)
-    off = place + along * way - centre  # from the post to the nearest point of the way
+    along = jnp.clip((center - place) @ way / (way @ way), 0.0, 1.0)
+    off = place + along * way - center  # from the post to the nearest point of the way
     distance = vectors.norm(off)
     blocked = (distance < clear - 0.03) & (along > 0) & (along < 1)
-    return jnp.where(blocked, centre + clear * off / distance, goal)
+    return jnp.where(blocked, center + clear * off / distance, goal)

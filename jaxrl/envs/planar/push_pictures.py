@@ -48,10 +48,10 @@ def _object(
         canvas.line([(x, y), rim], drawing.SHADE, 0.008)
         return
     areas = parts[:, 2] * parts[:, 3]
-    centre = areas @ parts[:, :2] / areas.sum()
+    center = areas @ parts[:, :2] / areas.sum()
     for part in parts:
         points = []
         for s, t in ((-1, -1), (1, -1), (1, 1), (-1, 1)):
-            u, v = part[:2] - centre + part[2:] * (s, t)
+            u, v = part[:2] - center + part[2:] * (s, t)
             points.append((x + cos * u - sin * v, y + sin * u + cos * v))
         canvas.polygon(points, fill)

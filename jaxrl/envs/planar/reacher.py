@@ -7,7 +7,7 @@ the goal, minus the distance between tip and goal (m), or with `reward="sparse"`
 `goal_radius` (0.02 m) and -1 elsewhere; less `control_weight` |action|^2. `control_weight` is 1, as
 published, and 0 for sparse rewards. `Goals.outcome` is the goal's part alone, since no observation
 shows the action; `goals.relabel` keeps the rest. Never terminates; time limit 50 steps of 0.02 s.
-`metrics`: success, the tip within `goal_radius`. Modelled on Gymnasium's `Reacher-v5` (equal
+`metrics`: success, the tip within `goal_radius`. Modeled on Gymnasium's `Reacher-v5` (equal
 accelerations in the same state; the elbow's end stop is a spring and the integrator semi-implicit
 Euler, not Runge-Kutta, at the same 0.01 s). The expert is inverse kinematics and a
 proportional-derivative controller. The step is smooth, and its gradients exact, wherever the elbow

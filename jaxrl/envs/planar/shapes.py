@@ -17,11 +17,11 @@ class Shape:
     """A body made of K rectangles, or a disc where K is 0; it is equally heavy everywhere and
     rests equally on the table everywhere."""
 
-    offsets: Array  # [K, 2] m, centres of its rectangles from the centre of mass
+    offsets: Array  # [K, 2] m, centres of its rectangles from the center of mass
     halves: Array  # [K, 2] m, their half sides
-    inverse_inertia: Array  # 1/(kg m^2), about the centre of mass
-    reach: Array  # m, mean distance from the centre of mass, see `free_bodies.slid`
-    radius: Array  # m, from the centre of mass to the furthest point
+    inverse_inertia: Array  # 1/(kg m^2), about the center of mass
+    reach: Array  # m, mean distance from the center of mass, see `free_bodies.slid`
+    radius: Array  # m, from the center of mass to the furthest point
 
 
 def disc(radius: Number, mass: Number) -> Shape:
@@ -32,7 +32,7 @@ def disc(radius: Number, mass: Number) -> Shape:
 
 
 def boxes(parts: Array, mass: Number) -> Shape:
-    """Rectangles `parts` [K, 4] (centre and half sides, which must not overlap) joined to one body.
+    """Rectangles `parts` [K, 4] (center and half sides, which must not overlap) joined to one body.
     Where the origin of their centres is does not matter."""
     centres, halves = parts[:, :2], parts[:, 2:]
     areas = 4 * halves.prod(-1)

@@ -1,6 +1,6 @@
 """Planar trees of rigid links: their structure, their numbers, and where the links are.
 
-The plane is (x, z) with z up. Angles are about +y: a positive angle turns z towards x, so an
+The plane is (x, z) with z up. Angles are about +y: a positive angle turns z toward x, so an
 upright pole falls to the right. A link's frame has its origin at the joint that carries it and is
 parallel to its parent's frame where the joint's coordinate is 0.
 """
@@ -28,7 +28,7 @@ class Skeleton:
     """What of a body is structure. A joint's coordinate has the index of its link; a free root has
     three coordinates, so that all later ones move up by two."""
 
-    parents: tuple[int, ...]  # of each link, or WORLD; parents come first
+    parents: tuple[int, ...]  # of each link, or ENVIRONMENT; parents come first
     joints: tuple[str, ...]  # what carries each link
     motors: tuple[int, ...] = ()  # the links whose joints are driven
     limited: tuple[int, ...] = ()  # the links whose joints have end stops
@@ -51,8 +51,8 @@ class Physics:
     free root's joint are not read, but for its place."""
 
     mass: Any  # [L]
-    inertia: Any  # [L], about the link's centre of mass
-    centre: Any  # [L, 2], the centre of mass in the link's frame
+    inertia: Any  # [L], about the link's center of mass
+    center: Any  # [L, 2], the center of mass in the link's frame
     place: Any  # [L, 2], the link's joint in the parent's frame; a free root where q is 0
     armature: Any  # [L], inertia (or mass) of the motor, added to the joint's own
     damping: Any  # [L]
@@ -88,7 +88,7 @@ class Pose:
 
 @functools.partial(jax.jit, static_argnums=0)
 def poses(skeleton: Skeleton, physics: Physics, q: Any) -> list[Pose]:
-    """The links' poses in the world at coordinates `q` [D], for rewards and pictures."""
+    """The links' poses in the environment at coordinates `q` [D], for rewards and pictures."""
     q = [q[i] for i in range(skeleton.size)]
     relative = poses_at_root(skeleton, physics, q, turns(skeleton, q))
     if skeleton.joints[0] != FREE:
@@ -98,7 +98,7 @@ def poses(skeleton: Skeleton, physics: Physics, q: Any) -> list[Pose]:
 
 
 def turns(skeleton: Skeleton, q: Any) -> list[tuple[Any, Any]]:
-    """The cosine and sine of each link's angle in the world."""
+    """The cosine and sine of each link's angle in the environment."""
     angles: list[Any] = []
     result: list[tuple[Any, Any]] = []
     for link, (parent, joint) in enumerate(zip(skeleton.parents, skeleton.joints, strict=True)):
@@ -113,7 +113,7 @@ def turns(skeleton: Skeleton, q: Any) -> list[tuple[Any, Any]]:
 
 
 def poses_at_root(skeleton: Skeleton, physics: Physics, q: Any, turns: Any) -> list[Pose]:
-    """Poses with the origin at a free root's frame, else at the world's."""
+    """Poses with the origin at a free root's frame, else at the environment's."""
     result: list[Pose] = []
     for link, (parent, joint) in enumerate(zip(skeleton.parents, skeleton.joints, strict=True)):
         base = Pose(0.0, 0.0, 1.0, 0.0) if parent == WORLD else result[parent]

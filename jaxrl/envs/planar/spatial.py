@@ -16,7 +16,7 @@ Matrix = tuple[Any, Any, Any, Any, Any, Any]
 def rigid(
     mass: Any, inertia: Any, x: Any, z: Any, motion: Vector, gravity: Any
 ) -> tuple[Matrix, Vector]:
-    """The spatial inertia of a link with its centre of mass at (x, z), and the force that it takes
+    """The spatial inertia of a link with its center of mass at (x, z), and the force that it takes
     to keep its velocity: v x* I v (table 7.1), less gravity."""
     mx, mz = mass * x, mass * z
     turning, vx, vz = motion

@@ -13,7 +13,7 @@ import numpy as np
 from jaxrl.core.types import Array, Key
 from jaxrl.envs import drawing
 
-Colour = tuple[int, int, int]
+Color = tuple[int, int, int]
 Point = tuple[float, float]
 
 
@@ -37,7 +37,7 @@ def delayed(action: Array, before: Array, delay: Array | float) -> Array:
 # ------------------------------------------------------------------------------ pictures
 
 
-def rectangle(canvas: drawing.Canvas, low: Point, high: Point, fill: Colour) -> None:
+def rectangle(canvas: drawing.Canvas, low: Point, high: Point, fill: Color) -> None:
     """A filled rectangle by two opposite corners."""
     (left, bottom), (right, top) = low, high
     canvas.polygon([(left, bottom), (right, bottom), (right, top), (left, top)], fill)

@@ -8,7 +8,7 @@ angle and the six joints, each clipped to [-10, 10]. Action: float32 [6], clippe
 m or below, at 2 m or above, or tilted by 1 rad or more; time limit 1,000 steps of 0.008 s.
 `metrics`: the distance covered (m) and speed (m/s), the parts of the episode in flight and with
 each foot on the ground, and the part of all landings that were of another foot than the last
-(alternation). Modelled on Gymnasium's `Walker2d-v5`; `locomotion` says what differs from MuJoCo,
+(alternation). Modeled on Gymnasium's `Walker2d-v5`; `locomotion` says what differs from MuJoCo,
 whose integrator is Runge-Kutta at the same 0.002 s. The step is differentiable, but through
 contacts the gradients grow quickly with the number of steps and say little about the return; in
 flight they are exact.
@@ -101,6 +101,6 @@ def body() -> Body:
         substeps=4,
         feet=(("right", (0, 1)), ("left", (3, 4))),
         capsules=_CAPSULES,
-        colours=(drawing.STEEL,) * 3 + (drawing.INK, drawing.BLUE, drawing.ORANGE, drawing.GREEN),
+        colors=(drawing.STEEL,) * 3 + (drawing.INK, drawing.BLUE, drawing.ORANGE, drawing.GREEN),
         max_speed=10.0,
     )

@@ -81,6 +81,6 @@ def _check(name: str, length: int, least: int) -> None:
 
 
 def _picture(length: int) -> pictures.Render:
-    colours = np.full((1, length, 3), drawing.SHADE)
-    colours[0, -1] = drawing.GREEN
-    return pictures.board(colours, np.stack([np.zeros(length, int), np.arange(length)], -1))
+    colors = np.full((1, length, 3), drawing.SHADE)
+    colors[0, -1] = drawing.GREEN
+    return pictures.board(colors, np.stack([np.zeros(length, int), np.arange(length)], -1))

@@ -51,15 +51,15 @@ def combination_lock(
     reward = np.zeros(successor.shape)
     reward[length - 1, right[-1]] = 1.0
     table = mdp.build(successor, 1.0, reward, terminal=length, success=length)
-    colours = np.full((1, length + 1, 3), drawing.SHADE)
-    colours[0, -1] = drawing.GREEN
+    colors = np.full((1, length + 1, 3), drawing.SHADE)
+    colors[0, -1] = drawing.GREEN
     places = np.stack([np.zeros(length + 1, int), np.arange(length + 1)], -1)
     return mdp.environment(
         "combination_lock",
         table,
         observation=observation,
         max_steps=10 * length,
-        render=pictures.board(colours, places),
+        render=pictures.board(colors, places),
     )
 
 
@@ -90,9 +90,9 @@ def diabolical_lock(
         success=np.flatnonzero(ended & (kind < GOOD)),
         discount=1.0,
     )
-    colours = np.full((KINDS, horizon + 1, 3), drawing.SHADE)
-    colours[:GOOD, -1], colours[GOOD] = drawing.GREEN, drawing.INK
-    render = pictures.board(colours, np.stack([kind, time], -1))
+    colors = np.full((KINDS, horizon + 1, 3), drawing.SHADE)
+    colors[:GOOD, -1], colors[GOOD] = drawing.GREEN, drawing.INK
+    render = pictures.board(colors, np.stack([kind, time], -1))
     rich = observation == "rich"
     seen = "index" if rich else observation
     env = mdp.environment("diabolical_lock", table, observation=seen, render=render)

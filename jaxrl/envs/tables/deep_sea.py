@@ -1,4 +1,4 @@
-"""Dive to the treasure: one action in every state is right, and every step towards it costs.
+"""Dive to the treasure: one action in every state is right, and every step toward it costs.
 
 Row `r` and column `c` of an N x N grid; each step goes down one row, to the right (column + 1) or
 to the left (column - 1, at least 0). Observation: float32 [N * N + 2], one-hot over the cells row
@@ -81,8 +81,8 @@ def deep_sea(
 def _picture(size: int) -> pictures.Render:
     depth = np.linspace(0, 1, size)[:, None, None]
     sea = (1 - depth) * np.array((205, 220, 238)) + depth * np.array(drawing.BLUE)
-    colours = np.where(np.tri(size, dtype=bool)[..., None], sea, drawing.PAPER)
-    colours[-1, -1] = drawing.GREEN
+    colors = np.where(np.tri(size, dtype=bool)[..., None], sea, drawing.PAPER)
+    colors[-1, -1] = drawing.GREEN
     places = np.stack(np.divmod(np.arange(size * size), size), axis=-1)
     nowhere, at_the_treasure = (-1, -1), (size - 1, size - 1)
-    return pictures.board(colours, np.concatenate([places, [nowhere, at_the_treasure]]))
+    return pictures.board(colors, np.concatenate([places, [nowhere, at_the_treasure]]))

@@ -1,4 +1,4 @@
-"""Worlds whose state is a vector of small factors, each of which depends on a few others.
+"""Environments whose state is a vector of small factors, each of which depends on a few others.
 
 `factored_mdp`: `num_factors` factors of `num_values` values each; the next value of a factor
 depends on the action (of `num_actions`) and on the present values of its `num_parents` parents
@@ -12,11 +12,11 @@ itself with probability `recovery` (0.1). Action: 0 nothing, i reboots machine i
 Reward: the number of machines that run before the step, less `reboot_cost` (0.75) for a reboot.
 Starts with all running. Guestrin, Koller, Parr and Venkataraman (2003), "Efficient Solution
 Algorithms for Factored MDPs"; the numbers are those of the RDDL domain `sysadmin_mdp` (Sanner
-2010), 0.5 + 0.5 (1 + running neighbours) / (1 + neighbours) on a ring.
+2010), 0.5 + 0.5 (1 + running neighbors) / (1 + neighbors) on a ring.
 
 Both observe float32 [num_factors * num_values], the one-hot values side by side, never terminate,
 and are limited to 40 steps. The expert is optimal at a discount of 0.95, for the tables that the
-world was built with; a world of more than 1,024 joint states has none.
+environment was built with; an environment of more than 1,024 joint states has none.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ from jaxrl.envs.wrappers.time_limit import time_limit
 
 DISCOUNT = 0.95
 MAX_STEPS = 40
-LARGEST_JOINT = 1024  # states; a larger world is not solved when it is built and has no expert
+LARGEST_JOINT = (
+    1024  # states; a larger environment is not solved when it is built and has no expert
+)
 
 
 @struct
@@ -202,6 +204,6 @@ def _render(state: State, params: Params) -> np.ndarray:
     picture = pictures.Board(values, factors)
     for factor, value in np.ndindex(factors, values):
         here = int(state.factors[factor]) == value
-        colour = (drawing.GREEN if value else drawing.RED) if here else drawing.SHADE
-        picture.cell(values - 1 - value, factor, colour, margin=0.04)
+        color = (drawing.GREEN if value else drawing.RED) if here else drawing.SHADE
+        picture.cell(values - 1 - value, factor, color, margin=0.04)
     return picture.frame()

@@ -11,7 +11,7 @@ from jaxrl.envs.tables import pictures
 WALL = "#"
 LEFT, DOWN, RIGHT, UP = (0, -1), (1, 0), (0, 1), (-1, 0)  # row, column
 
-COLOURS = {
+COLorS = {
     WALL: drawing.INK,
     "S": (205, 220, 238),
     "G": drawing.GREEN,
@@ -47,8 +47,8 @@ class Grid:
         return np.where(reached < 0, np.arange(len(self.places))[:, None], reached)
 
     def render(self) -> pictures.Render:
-        colours = np.array([[COLOURS.get(c, drawing.SHADE) for c in row] for row in self.cells])
-        return pictures.board(colours, self.places)
+        colors = np.array([[COLorS.get(c, drawing.SHADE) for c in row] for row in self.cells])
+        return pictures.board(colors, self.places)
 
 
 def slips(moved: np.ndarray, probability: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

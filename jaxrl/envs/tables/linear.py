@@ -4,8 +4,8 @@
 six upper states, uniformly; action 1 ("solid") to the seventh. All rewards are 0, so all values
 are. Observation: the features, float32 [8]: 2 in component i and 1 in the last for the upper state
 i, 1 in component 7 and 2 in the last for the seventh. Starts uniformly, never terminates; no time
-limit. The target policy is always solid (`expert`, `BAIRD_TARGET`), the behaviour policy solid with
-probability 1 / 7 (`BAIRD_BEHAVIOUR`), the discount 0.99, the initial weights `BAIRD_WEIGHTS`: off-
+limit. The target policy is always solid (`expert`, `BAIRD_TARGET`), the behavior policy solid with
+probability 1 / 7 (`BAIRD_BEHAVIor`), the discount 0.99, the initial weights `BAIRD_WEIGHTS`: off-
 policy semi-gradient TD diverges. Baird (1995), in the form of Sutton and Barto (2018), Section
 11.2.
 
@@ -29,7 +29,7 @@ from jaxrl.core.types import Environment
 from jaxrl.envs import drawing
 from jaxrl.envs.tables import mdp, pictures
 
-BAIRD_BEHAVIOUR = (6 / 7, 1 / 7)  # probabilities of the actions in every state
+BAIRD_BEHAVIor = (6 / 7, 1 / 7)  # probabilities of the actions in every state
 BAIRD_TARGET = (0.0, 1.0)
 BAIRD_WEIGHTS = (1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 10.0, 1.0)
 BAIRD_DISCOUNT = 0.99
@@ -67,8 +67,8 @@ def boyan_chain(length: int = 12, observation: str = "features") -> Environment:
     knots = np.arange(0, length + 1, 4)
     features = np.maximum(0, 1 - np.abs(states[:, None] - knots) / 4)
     table = mdp.build(successor, 0.5, reward, terminal=length, discount=1.0, features=features)
-    colours = np.full((1, length + 1, 3), drawing.SHADE)
-    colours[0, -1] = drawing.GREEN
-    render = pictures.board(colours, np.stack([np.zeros_like(states), states], -1))
+    colors = np.full((1, length + 1, 3), drawing.SHADE)
+    colors[0, -1] = drawing.GREEN
+    render = pictures.board(colors, np.stack([np.zeros_like(states), states], -1))
     env = mdp.environment("boyan_chain", table, observation=observation, render=render)
     return dataclasses.replace(env, max_steps=length)

@@ -6,8 +6,8 @@ as lists, the `K` states that can follow, rather than as a row of all `S`: a ste
 numbers. `tensors` gives the dense form that textbooks write, and `jaxrl.exact` solves.
 
 `expert` reads an optimal policy that is part of the table, `optimal`, solved when the table was
-built, at the discount that each world's docstring names. Of a table that was changed since, it is
-the old one: `solve` brings it up to date.
+built, at the discount that each environment's docstring names. Of a table that was changed since,
+it is the old one: `solve` brings it up to date.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Pictures of finite worlds: a board of cells, or the states on a ring."""
+"""Pictures of finite environments: a board of cells, or the states on a ring."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from jaxrl.envs import drawing
 from jaxrl.envs.tables.mdp import State, Table
 
-Colour = tuple[int, int, int]
+Color = tuple[int, int, int]
 Render = Callable[[Any, Any], np.ndarray]
 
 LONG_SIDE, SHORT_SIDE = 400, 100  # pixels
@@ -24,37 +24,37 @@ class Board:
         scale = LONG_SIDE / max(rows, columns)
         width = max(round(columns * scale), SHORT_SIDE)
         height = max(round(rows * scale), SHORT_SIDE)
-        # Cells are centred where the board is thinner than the picture.
+        # Cells are centered where the board is thinner than the picture.
         left = (width - columns * scale) / 2
         top = (height - rows * scale) / 2
         self.canvas = drawing.Canvas(width, height, scale, (left, top))
 
-    def cell(self, row: float, column: float, colour: Colour, margin: float = 0.02) -> None:
-        """A filled cell, with a thin line to its neighbours."""
+    def cell(self, row: float, column: float, color: Color, margin: float = 0.02) -> None:
+        """A filled cell, with a thin line to its neighbors."""
         low, high = margin, 1 - margin
         corners = [(low, low), (high, low), (high, high), (low, high)]
-        self.canvas.polygon([(column + x, -row - y) for x, y in corners], colour)
+        self.canvas.polygon([(column + x, -row - y) for x, y in corners], color)
 
-    def disc(self, row: float, column: float, colour: Colour, radius: float = 0.3) -> None:
+    def disc(self, row: float, column: float, color: Color, radius: float = 0.3) -> None:
         """A disc in the middle of a cell."""
-        self.canvas.circle((column + 0.5, -row - 0.5), radius, colour)
+        self.canvas.circle((column + 0.5, -row - 0.5), radius, color)
 
-    def line(self, start: tuple, end: tuple, colour: Colour, width: float) -> None:
+    def line(self, start: tuple, end: tuple, color: Color, width: float) -> None:
         """A bar between two points `(row, column)`; corners of cells are whole numbers."""
-        self.canvas.rod((start[1], -start[0]), (end[1], -end[0]), colour, width)
+        self.canvas.rod((start[1], -start[0]), (end[1], -end[0]), color, width)
 
     def frame(self) -> np.ndarray:
         return self.canvas.frame()
 
 
-def board(colours: np.ndarray, places: np.ndarray) -> Render:
-    """A renderer that shows cells in `colours` [rows, columns, 3] and a disc at the state's place:
+def board(colors: np.ndarray, places: np.ndarray) -> Render:
+    """A renderer that shows cells in `colors` [rows, columns, 3] and a disc at the state's place:
     `places` [S, 2] holds rows and columns, negative for a state that is nowhere."""
 
     def render(state: State, table: Table) -> np.ndarray:
-        picture = Board(*colours.shape[:2])
-        for row, column in np.ndindex(colours.shape[:2]):
-            red, green, blue = (int(x) for x in colours[row, column])
+        picture = Board(*colors.shape[:2])
+        for row, column in np.ndindex(colors.shape[:2]):
+            red, green, blue = (int(x) for x in colors[row, column])
             picture.cell(row, column, (red, green, blue))
         row, column = (int(x) for x in places[int(state.index)])
         if row >= 0:
@@ -66,7 +66,7 @@ def board(colours: np.ndarray, places: np.ndarray) -> Render:
 
 def ring(state: State, table: Table) -> np.ndarray:
     """The states on a ring with a line for each possible transition, those from the present state
-    in colour and as wide as they are likely under uniform actions; ends are green."""
+    in color and as wide as they are likely under uniform actions; ends are green."""
     successor, probability = np.asarray(table.successor), np.asarray(table.probability)
     count, here = len(successor), int(state.index)
     angles = 2 * np.pi * np.arange(count) / count
@@ -82,6 +82,6 @@ def ring(state: State, table: Table) -> np.ndarray:
             width = 0.01 + 0.05 * likely[end] / likely.sum()
             canvas.line([points[here], points[end]], drawing.BLUE, width)
     for index, point in enumerate(points):
-        colour = drawing.GREEN if table.terminal[index] else drawing.STEEL
-        canvas.circle(point, radius, drawing.ORANGE if index == here else colour)
+        color = drawing.GREEN if table.terminal[index] else drawing.STEEL
+        canvas.circle(point, radius, drawing.ORANGE if index == here else color)
     return canvas.frame()

@@ -5,7 +5,7 @@ probabilities that uniform cuts of the unit interval give; the expected reward o
 action is standard normal, observed with Gaussian noise of standard deviation `reward_noise` (0).
 Observation: float32 [num_states], one-hot. Action: `num_actions` of them. Starts uniformly, never
 terminates; time limit 100 steps, which is ours. The expert is optimal at a discount of 0.99.
-`tasks.randomise(lambda key: draw(key, 20, 4, 3))` plays another MDP in every episode. Archibald,
+`tasks.randomize(lambda key: draw(key, 20, 4, 3))` plays another MDP in every episode. Archibald,
 McKinnon and Thomas (1995), "On the generation of Markov decision processes"; Bhatnagar, Sutton,
 Ghavamzadeh and Lee (2009), "Natural actor-critic algorithms".
 """

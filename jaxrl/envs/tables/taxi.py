@@ -32,7 +32,7 @@ HEADINGS = (SOUTH, NORTH, EAST, WEST)
 PICK_UP, DROP = 4, 5
 STRAIGHT_IN_RAIN = 0.8
 YELLOW = (222, 190, 60)
-COLOURS = (drawing.RED, drawing.GREEN, YELLOW, drawing.BLUE)
+COLorS = (drawing.RED, drawing.GREEN, YELLOW, drawing.BLUE)
 
 
 @functools.cache
@@ -97,8 +97,8 @@ def _render(state: mdp.State, table: mdp.Table) -> np.ndarray:
     picture = pictures.Board(SIDE, SIDE)
     for cell in range(SIDE * SIDE):
         picture.cell(cell // SIDE, cell % SIDE, drawing.SHADE)
-    for index, (stand, colour) in enumerate(zip(STANDS, COLOURS, strict=True)):
-        picture.cell(*stand, colour)
+    for index, (stand, color) in enumerate(zip(STANDS, COLorS, strict=True)):
+        picture.cell(*stand, color)
         if index != destination:  # a frame only: the filled stand is where to go
             picture.cell(*stand, drawing.SHADE, margin=0.1)
     for wall_row, wall_column in WALLS:

@@ -1,23 +1,23 @@
 """Functions from an environment to an environment.
 
 They compose in any order, and each order means something else. From the inside out: what changes
-the world (`randomised`, `action_repeat`, `action_noise`, `random_actions`, `sticky_actions`,
+the environment (`randomized`, `action_repeat`, `action_noise`, `random_actions`, `sticky_actions`,
 `action_delay`), what is asked in it (`goal_conditioned`, `reward_components`, `cost`), its clock
 (`time_limit`, `early_truncation`, `continuing`), what is seen of it (`observation_noise`,
 `distractors`, `observation_delay`, `frame_stack`, `flat_observations`), how actions are named
-(`discretised_actions`, `flat_actions`), and `expert_channel` last. A time limit inside
-`action_repeat` counts the world's steps, outside it the agent's; inside `continuing` it restarts
-the world, outside it ends the life; a `cost` or `reward_components` inside `action_repeat` is
-summed over its steps.
+(`discretized_actions`, `flat_actions`), and `expert_channel` last. A time limit inside
+`action_repeat` counts the environment's steps, outside it the agent's; inside `continuing` it
+restarts the environment, outside it ends the life; a `cost` or `reward_components` inside
+`action_repeat` is summed over its steps.
 
 The name of an environment stays what it was. The numbers of a wrapper are in its `params`, whose
-`inner` holds the params of what was wrapped: a sweep or a randomisation over them compiles nothing,
+`inner` holds the params of what was wrapped: a sweep or a randomization over them compiles nothing,
 and `make` finds them by name at any depth. A wrapper without numbers of its own leaves the params
 as they are. The same arguments give the same object, functions counting by identity.
 """
 
 from jaxrl.envs.wrappers.delays import action_delay, observation_delay
-from jaxrl.envs.wrappers.discrete import discretised_actions, flat_actions
+from jaxrl.envs.wrappers.discrete import discretized_actions, flat_actions
 from jaxrl.envs.wrappers.distractors import distractors, image_distractors
 from jaxrl.envs.wrappers.episodes import continuing, early_truncation
 from jaxrl.envs.wrappers.expert_channel import expert_channel
@@ -25,7 +25,7 @@ from jaxrl.envs.wrappers.flattening import flat_observations
 from jaxrl.envs.wrappers.frame_stack import frame_stack
 from jaxrl.envs.wrappers.goal_conditioned import goal_conditioned
 from jaxrl.envs.wrappers.noise import action_noise, observation_noise, random_actions
-from jaxrl.envs.wrappers.randomised import randomised
+from jaxrl.envs.wrappers.randomized import randomized
 from jaxrl.envs.wrappers.repeats import action_repeat, sticky_actions
 from jaxrl.envs.wrappers.rewards import cost, reward_components
 from jaxrl.envs.wrappers.start_key import start_key
@@ -37,7 +37,7 @@ __all__ = [
     "action_repeat",
     "continuing",
     "cost",
-    "discretised_actions",
+    "discretized_actions",
     "distractors",
     "early_truncation",
     "expert_channel",
@@ -49,7 +49,7 @@ __all__ = [
     "observation_delay",
     "observation_noise",
     "random_actions",
-    "randomised",
+    "randomized",
     "reward_components",
     "start_key",
     "sticky_actions",

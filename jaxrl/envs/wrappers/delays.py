@@ -46,10 +46,10 @@ def action_delay(env: Environment, max_delay: int = 1, delay: int | None = None)
     max_delay: the longest delay that `params.action_delay` may ask for; decides about shapes.
     delay: the default of `params.action_delay`, in steps; `max_delay` unless said. 0 is no delay.
 
-    Until the first action takes effect, the world is given zeros (the nearest element of the space
-    to them). What is on its way is not observed: it is for the agent's memory. `expert` is None,
-    as it would act for the wrong moment. Raises `UserError` for delays that are no such integers,
-    and for environments with `legal_actions`.
+    Until the first action takes effect, the environment is given zeros (the nearest element of the
+    space to them). What is on its way is not observed: it is for the agent's memory. `expert` is
+    None, as it would act for the wrong moment. Raises `UserError` for delays that are no such
+    integers, and for environments with `legal_actions`.
     """
     delay = _checked(env, "action delay", max_delay, delay)
     without_legal_actions(env, "action_delay")

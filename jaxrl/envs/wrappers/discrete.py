@@ -18,7 +18,7 @@ from jaxrl.core.types import Array, Environment
 MOST_ACTIONS = 2**20  # in one Discrete space: a policy has an output for each
 
 
-def discretised_actions(env: Environment, bins: Any = 11, joint: bool = True) -> Environment:
+def discretized_actions(env: Environment, bins: Any = 11, joint: bool = True) -> Environment:
     """`env` whose continuous actions are chosen from a grid.
 
     bins: how many values each component may take, evenly spaced with both bounds among them; a
@@ -35,7 +35,7 @@ def discretised_actions(env: Environment, bins: Any = 11, joint: bool = True) ->
     ):
         raise UserError(
             f"The action of '{env.name}' is {space}; only one Box of floats with finite bounds can "
-            "be discretised."
+            "be discretized."
         )
     size = math.prod(space.shape)
     try:

@@ -151,8 +151,8 @@ def action_noise(env: Environment, scale: Any = 0.1, correlation: float = 0.0) -
         process, an Ornstein-Uhlenbeck process of rate `-log(correlation)` for each step: with it, a
         disturbance from outside that is never observed.
 
-    Actions are one `Box`; the sum may lie beyond its bounds, as worlds clip. `random_actions` and
-    `sticky_actions` do this for discrete ones. Raises `UserError` for other spaces and numbers.
+    Actions are one `Box`; the sum may lie beyond its bounds, as environments clip. `random_actions`
+    and `sticky_actions` do this for discrete ones. Raises `UserError` for other spaces and numbers.
     """
     space = env.action_space
     if not (isinstance(space, Box) and jnp.issubdtype(space.dtype, jnp.floating)):

@@ -125,7 +125,7 @@ def _repeated(env: Environment, repeats: int) -> Environment:
             timestep = trees.where(over, so_far, _summed(so_far, timestep))
             return (trees.where(over, before, inner), timestep, frames + ~over), None
 
-        # A scan, so that the world is compiled once; it begins from a time step of zeros.
+        # A scan, so that the environment is compiled once; it begins from a time step of zeros.
         nothing = trees.zeros(jax.eval_shape(env.step, key, state.inner, action, params)[1])
         keys = jax.random.split(key, repeats)
         carry = (state.inner, nothing, state.frames)

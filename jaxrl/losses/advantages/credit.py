@@ -25,7 +25,7 @@ def return_decomposition_error(
     """What skill (advantages) and luck (nature's advantages) leave unexplained of a return.
 
     n-step return of (reward - advantage - discount * luck), bootstrapped, minus value[t]: zero on
-    every trajectory of any policy when value, advantage and luck are exact. Square it, and centre
+    every trajectory of any policy when value, advantage and luck are exact. Square it, and center
     its parts: sum_a pi(a|s) advantage(s, a) = 0, E[luck | s, a] = 0 over next states
 
     Args:

@@ -153,9 +153,9 @@ def pass_at_k_advantage(correct: Array, k: int, mask: Array | None = None) -> Ar
     failure = _all_wrong(wrong, number, k)
     variance = failure * (1 - failure)
     others_wrong = _all_wrong(wrong - 1, number - 1, k - 1)
-    centred = failure[..., None] - jnp.where(correct, 0, others_wrong[..., None])
+    centered = failure[..., None] - jnp.where(correct, 0, others_wrong[..., None])
     scale = jnp.where(variance > 0, jnp.sqrt(jnp.where(variance > 0, variance, 1)), jnp.inf)
-    return jnp.where(_allowed(correct, mask), centred / scale[..., None], 0)
+    return jnp.where(_allowed(correct, mask), centered / scale[..., None], 0)
 
 
 def group_regret(reward: Array, mask: Array | None = None) -> Array:

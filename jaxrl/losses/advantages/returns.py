@@ -4,7 +4,7 @@ Time is axis 0. `next_value[t]` is the value of the true successor of step t, al
 was cut. `terminated[t]` ends the value, `done[t]` (terminated or truncated) ends the trace: a
 truncated step bootstraps from `next_value`, and nothing flows over it from later steps. The last
 step of a window bootstraps too, unless it terminated. `discount` and `lambda_` are scalars, [...],
-or [T, ...] where each step has its own (options, macro-actions, learnt discounts).
+or [T, ...] where each step has its own (options, macro-actions, learned discounts).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def gae(
     discount: Array | float,
     lambda_: Array | float,
 ) -> Array:
-    """Generalised advantage estimation: decaying sums of TD errors, TD(lambda)'s error.
+    """Generalized advantage estimation: decaying sums of TD errors, TD(lambda)'s error.
 
     A[t] = delta[t] + discount * lambda_ * A[t + 1], the last term 0 where done[t], with
     delta[t] = reward[t] + discount * next_value[t] - value[t], next_value 0 where terminated[t]
@@ -60,7 +60,7 @@ def differential_gae(
     reward_rate: Array | float,
     lambda_: Array | float,
 ) -> Array:
-    """Advantages where the average reward per step is maximised, without a discount.
+    """Advantages where the average reward per step is maximized, without a discount.
 
     gae of (reward - reward_rate) with discount 1; values are differential: the sum of how much
     more than the average is still to come

@@ -54,7 +54,7 @@ def _sum_over_pairs(term: Callable, over: Sequence[Array], keep: Sequence[Array]
 def categorical_projection(target_atoms: Array, probs: Array, atoms: Array) -> Array:
     """Move a distribution from any atoms onto a fixed support, as C51 does with its target.
 
-    Each target atom's probability is shared between its two neighbours in the support, so that
+    Each target atom's probability is shared between its two neighbors in the support, so that
     mass and, inside the support, mean stay: sum_j p_j two_hot(y_j, atoms)
 
     Args:
@@ -172,7 +172,7 @@ def categorical_double_q_target(
 
 
 def quantile_error(value: Array, target: Array, tau: Array | float) -> Array:
-    """Asymmetric absolute error (pinball), whose minimiser is a quantile of the targets.
+    """Asymmetric absolute error (pinball), whose minimizer is a quantile of the targets.
 
     |tau - 1(target < value)| * |target - value|
 

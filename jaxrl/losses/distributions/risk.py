@@ -102,9 +102,9 @@ def cvar_advantage(cost: Array, tail: Array | float, mask: Array | None = None) 
 
 
 def variance_score(threshold: Array, cost: Array) -> Array:
-    """Score whose expectation, minimised over a threshold, is the variance of the cost.
+    """Score whose expectation, minimized over a threshold, is the variance of the cost.
 
-    f(v, y) = (y - v)^2, with the minimiser v = E y
+    f(v, y) = (y - v)^2, with the minimizer v = E y
 
     Args: threshold, cost: [...].
     Returns: [...].
@@ -119,9 +119,9 @@ def variance_score(threshold: Array, cost: Array) -> Array:
 def expected_shortfall_score(
     threshold: Array, cost: Array, tail: Array | float, weight: Array | float = 1.0
 ) -> Array:
-    """Score whose expectation, minimised over a threshold, is the CVaR of the cost.
+    """Score whose expectation, minimized over a threshold, is the CVaR of the cost.
 
-    f(v, y) = (1 - weight) y + weight (v + max(y - v, 0) / tail), with the minimiser v the value
+    f(v, y) = (1 - weight) y + weight (v + max(y - v, 0) / tail), with the minimizer v the value
     at risk and the minimum (1 - weight) E y + weight CVaR y
 
     Args:
@@ -140,7 +140,7 @@ def expected_shortfall_score(
 
 
 def evar_score(threshold: Array, scale: Array, cost: Array, tail: Array | float) -> Array:
-    """Score whose expectation, minimised over two variables, is the entropic value at risk.
+    """Score whose expectation, minimized over two variables, is the entropic value at risk.
 
     f(v, t, y) = v + t (exp((y - v) / t) - 1 - log tail), jointly convex; its minimum over v is
     t log(E exp(y / t) / tail), whose minimum over t is the measure, an upper bound of the CVaR
@@ -185,7 +185,7 @@ def entropic_risk(cost: Array, aversion: Array | float, mask: Array | None = Non
 def itakura_saito(value: Array, target: Array, aversion: Array | float) -> Array:
     """Loss that teaches a critic the risk-averse value of exponential utility, stably.
 
-    exp(d) - d - 1, d = a (value - target); its minimiser is -(1 / a) log E exp(-a target)
+    exp(d) - d - 1, d = a (value - target); its minimizer is -(1 / a) log E exp(-a target)
 
     Args:
       value: [...], of a state or of an action.
@@ -195,7 +195,7 @@ def itakura_saito(value: Array, target: Array, aversion: Array | float) -> Array
     Returns: [...]; beyond exp(30) the exponential goes on linearly, so that nothing overflows.
     Gradients: none flows into `target`.
     Source: Udovichenko et al., 2025, "Risk-averse reinforcement learning with Itakura-Saito loss":
-      the divergence of exp(-a target) from exp(-a value); that its minimiser is the above is
+      the divergence of exp(-a target) from exp(-a value); that its minimizer is the above is
       derived by setting the gradient to 0.
     Example: `losses.itakura_saito(value, target, aversion=0.5).mean()`
     """
@@ -217,7 +217,7 @@ def ecrm_cost(
 
     (1 - w) c_t + w max(c_t - v_t, 0) / tail + discount * w v_(t+1), with c_t instead of the first
     two terms at an episode's first step. Their discounted sum is c_1 + sum_(t > 1) discount^(t-1)
-    expected_shortfall_score(v_t, c_t, tail, w): minimised over the policy and the thresholds, a
+    expected_shortfall_score(v_t, c_t, tail, w): minimized over the policy and the thresholds, a
     mix of the mean and the CVaR of each step's cost given the step before.
 
     Args:
@@ -254,7 +254,7 @@ def risk_averse_utility(
       opponent: [..., B], o, probabilities.
       payoff: [..., A, B], M, of the player who plays `strategy`.
       aversion: not negative; 0: the game as it is.
-    Returns: [...], to be maximised: concave in `strategy`.
+    Returns: [...], to be maximized: concave in `strategy`.
     Gradients: none is stopped.
     Source: Slumbers et al., 2023, "A game-theoretic framework for managing risk in multi-agent
       systems"; the covariance is derived here from the payoff's distribution.
@@ -285,7 +285,7 @@ def cost_sensitive_reward(
         moved; `weights` itself at the first step, whose purchase the paper does not count).
       risk_aversion, cost_aversion: not negative.
       mask: [T, ...], true where a step counts; None: everywhere.
-    Returns: [...], to be maximised by the gradient with respect to `weights`.
+    Returns: [...], to be maximized by the gradient with respect to `weights`.
     Gradients: none is stopped.
     Source: Zhang et al., 2020, "Cost-sensitive portfolio selection via deep reinforcement
       learning" (the three terms; means over all steps are chosen here).

@@ -149,7 +149,7 @@ def symlog_squared_error(prediction: Array, target: Array) -> Array:
 
 
 def two_hot(x: Array, atoms: Array) -> Array:
-    """Write a scalar as weights on its two neighbours in a support, whose mean is the scalar.
+    """Write a scalar as weights on its two neighbors in a support, whose mean is the scalar.
 
     w_i = max(1 - max((a_i - x) / (a_i - a_(i-1)), (x - a_i) / (a_(i+1) - a_i)), 0); what lies
     beyond an end of the support is that end.
@@ -161,8 +161,8 @@ def two_hot(x: Array, atoms: Array) -> Array:
     Returns: [..., K], probabilities, at most two of them positive.
     Gradients: none is stopped.
     Source: Schrittwieser et al., 2020, "Mastering Atari, Go, chess and shogi by planning with a
-      learned model", appendix F; Hafner et al., 2023, "Mastering diverse domains through world
-      models".
+      learned model", appendix F; Hafner et al., 2023, "Mastering diverse domains through
+      environment models".
     Example: `losses.two_hot(x, atoms)`
     """
     distance = x[..., None] - atoms
@@ -188,8 +188,8 @@ def two_hot_inverse(probs: Array, atoms: Array) -> Array:
     Returns: [...].
     Gradients: none is stopped.
     Source: Schrittwieser et al., 2020, "Mastering Atari, Go, chess and shogi by planning with a
-      learned model", appendix F; Hafner et al., 2023, "Mastering diverse domains through world
-      models" (the order of the sum).
+      learned model", appendix F; Hafner et al., 2023, "Mastering diverse domains through
+      environment models" (the order of the sum).
     Example: `losses.two_hot_inverse(probs, atoms)`
     """
     products = probs * atoms

@@ -290,7 +290,7 @@ def proper_score(prob: Array, outcome: Array, rule: str = "quadratic") -> Array:
       prob: [..., A], the forecast.
       outcome: o, [...], integers from 0 to A - 1.
       rule: "quadratic" (Brier), "log" or "spherical".
-    Returns: [...], to be maximised; -inf for a log score of what was held impossible.
+    Returns: [...], to be maximized; -inf for a log score of what was held impossible.
     Gradients: none is stopped.
     Source: Gneiting and Raftery, 2007, "Strictly proper scoring rules, prediction, and
       estimation".

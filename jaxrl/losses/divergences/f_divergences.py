@@ -180,7 +180,7 @@ def f_divergence(log_prob: Array, other_log_prob: Array, kind: str) -> Array:
       log_prob, other_log_prob: [...], log p(x) and log q(x) of samples x of p.
       kind: which divergence.
     Returns: [...]. Log-ratios are kept between -60 and 60 so that nothing overflows.
-    Gradients: none is stopped. Where x = x(noise, p) is differentiated through (reparameterised),
+    Gradients: none is stopped. Where x = x(noise, p) is differentiated through (reparameterized),
       the mean's gradient is the divergence's; otherwise p also decides what is sampled.
     Source: Liese and Vajda, 2006, "On divergences and informations in statistics and information
       theory", of which the generators are multiplied by t and made to touch 0 at 1.

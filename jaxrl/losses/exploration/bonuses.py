@@ -1,4 +1,4 @@
-"""Bonuses for what is new: prediction errors, disagreement, counts, neighbours, and noise."""
+"""Bonuses for what is new: prediction errors, disagreement, counts, neighbors, and noise."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def elliptical_bonus(features: Array, precision: Array) -> Array:
       stochastic bandits".
     Example: `losses.elliptical_bonus(features, precision)`
     """
-    wide = jnp.promote_types(features.dtype, jnp.float32)  # for the factorisation
+    wide = jnp.promote_types(features.dtype, jnp.float32)  # for the factorization
     root = jnp.linalg.cholesky(jax.lax.stop_gradient(precision).astype(wide))
     identity = jnp.broadcast_to(jnp.eye(root.shape[-1], dtype=wide), root.shape)
     inverse = jax.scipy.linalg.solve_triangular(root, identity, lower=True)
@@ -233,7 +233,7 @@ def surprisal(log_prob: Array) -> Array:
 
     With a model of the transition it is the reward of surprise. With the density of the states
     that the policy visits it is, up to a constant, the gradient of their entropy for that
-    density, so that maximising it again and again maximises the entropy.
+    density, so that maximizing it again and again maximizes the entropy.
 
     Args: log_prob: [...], under the model.
     Returns: [...].
@@ -245,48 +245,48 @@ def surprisal(log_prob: Array) -> Array:
     return -jax.lax.stop_gradient(log_prob)
 
 
-def novelty(x: Array, archive: Array, neighbours: int, mask: Array | None = None) -> Array:
-    """Novelty search's fitness: the mean distance to the nearest neighbours in an archive.
+def novelty(x: Array, archive: Array, neighbors: int, mask: Array | None = None) -> Array:
+    """Novelty search's fitness: the mean distance to the nearest neighbors in an archive.
 
     1/k sum_{i=1}^k |x - archive_(i)|, the k nearest
 
     Args:
-      x: [..., N, D], features or behaviour descriptors.
-      archive: [..., M, D]; may be x itself, with mask = ~eye so that nobody is its own neighbour.
-      neighbours: k; fewer where fewer count.
+      x: [..., N, D], features or behavior descriptors.
+      archive: [..., M, D]; may be x itself, with mask = ~eye so that nobody is its own neighbor.
+      neighbors: k; fewer where fewer count.
       mask: broadcasts to [..., N, M], true where the archive's entry counts; None: everywhere.
     Returns: [..., N]; 0 where nothing counts.
     Gradients: none is stopped; 0 at distance 0.
     Source: Lehman and Stanley, 2011, "Abandoning objectives: Evolution through the search for
       novelty alone", eq. 1.
-    Example: `losses.novelty(x, archive, neighbours)`
+    Example: `losses.novelty(x, archive, neighbors)`
     """
     difference = x[..., :, None, :] - archive[..., None, :, :]
     allowed = jnp.ones(difference.shape[:-1], bool)
     allowed = allowed if mask is None else jnp.broadcast_to(mask, allowed.shape).astype(bool)
     distance = euclidean_distance(jnp.where(allowed[..., None], difference, 0), 0.0)
-    number = min(neighbours, archive.shape[-2])
+    number = min(neighbors, archive.shape[-2])
     nearest = -jax.lax.top_k(jnp.where(allowed, -distance, -jnp.inf), number)[0]
     return masked_mean(nearest, nearest < jnp.inf, axis=-1)
 
 
 def particle_bonus(
-    x: Array, archive: Array, neighbours: int, mask: Array | None = None, offset: float = 1.0
+    x: Array, archive: Array, neighbors: int, mask: Array | None = None, offset: float = 1.0
 ) -> Array:
-    """APT's particle estimate of entropy: the log-distance to the nearest neighbours.
+    """APT's particle estimate of entropy: the log-distance to the nearest neighbors.
 
-    log(offset + novelty(x, archive, neighbours, mask))
+    log(offset + novelty(x, archive, neighbors, mask))
 
     Args:
-      x: [..., N, D]; archive: [..., M, D]; neighbours: k; mask: broadcasts to [..., N, M]: as in
+      x: [..., N, D]; archive: [..., M, D]; neighbors: k; mask: broadcasts to [..., N, M]: as in
         `novelty`.
       offset: keeps the logarithm finite.
     Returns: [..., N].
     Gradients: none is stopped: stop it where it is used as a reward.
     Source: Liu and Abbeel, 2021, "Behavior from the void: Unsupervised active pre-training".
-    Example: `losses.particle_bonus(x, archive, neighbours)`
+    Example: `losses.particle_bonus(x, archive, neighbors)`
     """
-    return jnp.log(offset + novelty(x, archive, neighbours, mask))
+    return jnp.log(offset + novelty(x, archive, neighbors, mask))
 
 
 def action_distance(action: Array, perturbed_action: Array, mask: Array | None = None) -> Array:
@@ -329,7 +329,8 @@ def adapt_noise(
 
 
 def exploitation_value(cross_value: Array, belief: Array) -> Array:
-    """What is known worth: the best value of acting as if one of the possible worlds were true.
+    """What is known worth: the best value of acting as if one of the possible environments were
+    true.
 
     K = max_j sum_i belief_i V_ji
 
@@ -337,8 +338,9 @@ def exploitation_value(cross_value: Array, belief: Array) -> Array:
     reward is paid when it becomes predictable, so that information pays at once.
 
     Args:
-      cross_value: [..., J, I], in world i of acting optimally for world j, from this state.
-      belief: [..., I], probabilities of the worlds.
+      cross_value: [..., J, I], in environment i of acting optimally for environment j, from this
+          state.
+      belief: [..., I], probabilities of the environments.
     Returns: [...].
     Gradients: none flows.
     Source: derived here from the idea of cross-values in Ambrogioni, 2021, "Knowledge is reward:

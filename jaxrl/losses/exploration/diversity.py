@@ -52,7 +52,7 @@ def gated_diversity(
     tolerance: Array | float,
     weight: Array | float,
 ) -> Array:
-    """SMERL's reward, which asks for diversity only of behaviour that is nearly optimal.
+    """SMERL's reward, which asks for diversity only of behavior that is nearly optimal.
 
     reward + weight * diversity where episode_return >= best_return - tolerance, else reward
 
@@ -72,7 +72,7 @@ def gated_diversity(
 
 
 def median_bandwidth(x: Array) -> Array:
-    """Kernel bandwidth by the median heuristic: the neighbours of a point add up to about 1.
+    """Kernel bandwidth by the median heuristic: the neighbors of a point add up to about 1.
 
     median_{n<m} |x_n - x_m| / sqrt(2 log(N + 1))
 
@@ -127,8 +127,8 @@ def population_volume(kernel: Array) -> Array:
 
     det K
 
-    Args: kernel: [..., M, M], similarities of the members' behaviour, with a diagonal of 1.
-    Returns: [...], to be maximised.
+    Args: kernel: [..., M, M], similarities of the members' behavior, with a diagonal of 1.
+    Returns: [...], to be maximized.
     Gradients: none is stopped; finite for singular matrices too.
     Source: Parker-Holder et al., 2020, "Effective diversity in population based reinforcement
       learning".
@@ -143,9 +143,9 @@ def population_log_volume(kernel: Array, jitter: float = 1e-4) -> Array:
     log det(K + jitter I)
 
     Args:
-      kernel: [..., M, M], similarities of the members' behaviour, with a diagonal of 1.
+      kernel: [..., M, M], similarities of the members' behavior, with a diagonal of 1.
       jitter: positive; keeps the value finite where members behave alike.
-    Returns: [...], to be maximised.
+    Returns: [...], to be maximized.
     Gradients: none is stopped.
     Source: Parker-Holder et al., 2020, "Effective diversity in population based reinforcement
       learning" (the logarithm and the jitter as in determinantal point processes).

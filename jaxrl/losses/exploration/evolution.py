@@ -14,12 +14,12 @@ __all__ = [
     "annealed_threshold",
     "antithetic_es_gradient",
     "archive_improvement",
-    "centred_ranks",
+    "centered_ranks",
     "es_gradient",
 ]
 
 
-def centred_ranks(fitness: Array, mask: Array | None = None) -> Array:
+def centered_ranks(fitness: Array, mask: Array | None = None) -> Array:
     """Fitness by rank only, from -0.5 (worst) to 0.5 (best): outliers and scales do not matter.
 
     rank / (N - 1) - 1/2, equal ones sharing their mean rank; NaN is the worst
@@ -31,7 +31,7 @@ def centred_ranks(fitness: Array, mask: Array | None = None) -> Array:
     Gradients: none flows.
     Source: Salimans et al., 2017, "Evolution strategies as a scalable alternative to
       reinforcement learning", section 2 (fitness shaping; ties as here).
-    Example: `losses.centred_ranks(fitness)`
+    Example: `losses.centered_ranks(fitness)`
     """
     fitness = jax.lax.stop_gradient(fitness)
     allowed = _allowed(fitness, mask)
@@ -55,7 +55,7 @@ def es_gradient(fitness: Array, noise: Array, scale: Array | float) -> Array:
     1 / (N scale) sum_n fitness_n noise_n
 
     Args:
-      fitness: [..., N], of theta + scale * noise_n, most often by `centred_ranks`.
+      fitness: [..., N], of theta + scale * noise_n, most often by `centered_ranks`.
       noise: [..., N, P], standard normal.
       scale: the perturbation's deviation, broadcasts to [..., 1].
     Returns: [..., P], the direction of growing fitness.
@@ -77,7 +77,7 @@ def antithetic_es_gradient(
 
     Args:
       fitness, mirrored_fitness: [..., N], of theta + scale * noise_n and of theta - scale *
-        noise_n (ranked together, if by `centred_ranks`).
+        noise_n (ranked together, if by `centered_ranks`).
       noise: [..., N, P], standard normal.
       scale: the perturbation's deviation, broadcasts to [..., 1].
     Returns: [..., P], the direction of growing fitness.

@@ -30,7 +30,7 @@ def barber_agakov(log_prob: Array, prior_log_prob: Array) -> Array:
     I(z; x) >= E[log q(z | x) - log p(z)], the term of one sample; exact where q is the posterior
 
     Args: log_prob, prior_log_prob: [...], log q(z | x) and log p(z) of pairs from the joint.
-    Returns: [...], to be maximised (the model's loss is its negative).
+    Returns: [...], to be maximized (the model's loss is its negative).
     Gradients: none is stopped.
     Source: Barber and Agakov, 2003, "The IM algorithm: A variational approach to information
       maximization"; for skills Gregor et al., 2017, "Variational intrinsic control".
@@ -47,7 +47,7 @@ def donsker_varadhan(joint_score: Array, marginal_score: Array) -> Array:
     Args:
       joint_score: [..., N], the critic's, of pairs from the joint distribution.
       marginal_score: [..., M], of pairs drawn independently (one side shuffled).
-    Returns: [...], to be maximised.
+    Returns: [...], to be maximized.
     Gradients: none is stopped; the logarithm of a batch's mean makes them biased.
     Source: Belghazi et al., 2018, "Mutual information neural estimation"; Donsker and
       Varadhan, 1983.
@@ -67,7 +67,7 @@ def nwj(joint_score: Array, marginal_score: Array) -> Array:
     Args:
       joint_score: [..., N], the critic's, of pairs from the joint distribution.
       marginal_score: [..., M], of pairs drawn independently (one side shuffled).
-    Returns: [...], to be maximised.
+    Returns: [...], to be maximized.
     Gradients: none is stopped; 0 through scores above 61.
     Source: Nguyen et al., 2010, "Estimating divergence functionals and the likelihood ratio by
       convex risk minimization"; Poole et al., 2019, "On variational bounds of mutual
@@ -86,7 +86,7 @@ def info_nce_bound(similarity: Array, temperature: Array | float = 1.0) -> Array
     Args:
       similarity: [..., B, B], of each x (row) and each z, pairs from the joint on the diagonal.
       temperature: broadcasts to [..., 1, 1].
-    Returns: [...], to be maximised.
+    Returns: [...], to be maximized.
     Gradients: none is stopped.
     Source: van den Oord et al., 2018, "Representation learning with contrastive predictive
       coding", section 2.3; Poole et al., 2019, "On variational bounds of mutual information".
@@ -155,7 +155,7 @@ def experimental_design(information: Array, criterion: str, ridge: float = 1e-6)
       criterion: "trace" (the sum over steps may be paid step by step), "log_det" (D-optimal) or
         "inverse_trace" (A-optimal: minus the least sum of variances of an unbiased estimate).
       ridge: added to the diagonal; the prior's precision.
-    Returns: [...], to be maximised.
+    Returns: [...], to be maximized.
     Gradients: none is stopped.
     Source: Memmel et al., 2024, "ASID: Active exploration for system identification in robotic
       manipulation", section 4; Pukelsheim, 1993, "Optimal design of experiments".

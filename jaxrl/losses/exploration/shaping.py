@@ -99,7 +99,7 @@ def intervention_reward(intervened: Array, next_intervened: Array, penalty: Arra
     Returns: [...].
     Gradients: none is stopped.
     Source: Luo et al., 2024, "RLIF: interactive imitation learning as reinforcement learning";
-      which of the two steps is penalised is our choice: the action that led to the intervention.
+      which of the two steps is penalized is our choice: the action that led to the intervention.
     Example: `losses.intervention_reward(intervened, next_intervened, penalty)`
     """
     begins = jnp.logical_not(intervened) & next_intervened
@@ -114,7 +114,7 @@ def occupancy_regularized_reward(
     reward - strength * exp(log_ratio) / sqrt(divergence)
 
     It is the gradient, for the policy's occupancy, of the return minus
-    strength * sqrt(chi^2(occupancy || base occupancy)), which is to be maximised.
+    strength * sqrt(chi^2(occupancy || base occupancy)), which is to be maximized.
 
     Args:
       reward: [...], the proxy.
@@ -126,7 +126,7 @@ def occupancy_regularized_reward(
     Returns: [...]; where `divergence` is not positive, the reward itself.
     Gradients: none flows into any argument: a reward is no path to what produced it.
     Source: Laidlaw et al., 2025, "Correlated proxies: a new definition and improved mitigation for
-      reward hacking" (occupancy-regularised policy optimization).
+      reward hacking" (occupancy-regularized policy optimization).
     Example: `losses.occupancy_regularized_reward(reward, log_ratio, divergence, strength=0.1)`
     """
     reward, log_ratio, divergence = jax.lax.stop_gradient((reward, log_ratio, divergence))
@@ -196,7 +196,7 @@ def utility_reward(utility: Callable[[Array], Array], occupancy: Array) -> Array
     dF / d occupancy, at the policy's occupancy
 
     Args:
-      utility: F, of [..., K] to [...], to be maximised: `occupancy_entropy` or any other.
+      utility: F, of [..., K] to [...], to be maximized: `occupancy_entropy` or any other.
       occupancy: [..., K], discounted visits of states (or state-action pairs), estimated.
     Returns: [..., K], the reward of each state.
     Gradients: none flows through the reward.

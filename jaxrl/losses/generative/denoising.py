@@ -84,7 +84,7 @@ def consistency(
     lower_sigma: Array,
     threshold: Array | float,
 ) -> Array:
-    """Loss of a consistency model: neighbours on a noise path are to give the same clean sample.
+    """Loss of a consistency model: neighbors on a noise path are to give the same clean sample.
 
     pseudo_huber(f(x_sigma), stop(f(x_lower)), threshold) / (sigma - lower_sigma)
 

@@ -104,7 +104,7 @@ def denoising_kl(mean: Array, base_mean: Array, scale: Array) -> Array:
 
 
 def vard(value: Array, mean: Array, base_mean: Array, scale: Array, beta: Array | float) -> Array:
-    """Loss that fine-tunes each denoising step on a learnt value of its output.
+    """Loss that fine-tunes each denoising step on a learned value of its output.
 
     -value + beta denoising_kl(mean, base_mean, scale)
 
@@ -117,7 +117,7 @@ def vard(value: Array, mean: Array, base_mean: Array, scale: Array, beta: Array 
     Returns: [...].
     Gradients: none flows into `base_mean`.
     Source: Dai et al., 2025, "VARD: efficient and dense fine-tuning for diffusion models with
-      value-based RL": value plus KL regularisation; the closed form of the KL is derived here.
+      value-based RL": value plus KL regularization; the closed form of the KL is derived here.
     Example: `losses.vard(value, mean, base_mean, scale, beta=0.1).mean()`
     """
     return beta * denoising_kl(mean, base_mean, scale) - value

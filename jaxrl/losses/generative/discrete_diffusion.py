@@ -66,7 +66,7 @@ def sepo(
     r_y = q(y) / q_old(y) * s_old(x)_y / s(x)_y, s(x)_y = q(y) / q(x)
 
     The identity behind it: sum_y q(y) grad log s(x)_y = -grad log q(x). It is exact if s is the
-    exact ratio of the model's own probabilities and y runs over all sequences. A learnt s is not
+    exact ratio of the model's own probabilities and y runs over all sequences. A learned s is not
     exactly such a ratio, and a sum over sequences that differ in one token leaves terms out: then
     the gradient is biased.
 
@@ -77,7 +77,7 @@ def sepo(
         importance sampling in the paper).
       advantage: [...], of x.
       clip: broadcasts to [..., Y].
-    Returns: [...], to be minimised; its value means nothing.
+    Returns: [...], to be minimized; its value means nothing.
     Gradients: flow into `log_score` only.
     Source: Zekri and Boulle, 2025, "Fine-tuning discrete diffusion models with policy gradient
       methods" (its clipped form) and published code.

@@ -1,4 +1,4 @@
-"""Losses and rewards of adversarial imitation and of other ways to match an expert's behaviour.
+"""Losses and rewards of adversarial imitation and of other ways to match an expert's behavior.
 
 A discriminator's logits are log-odds that a step is the expert's: D = sigmoid(logits) is near 1 on
 the expert's data and near 0 on the policy's.
@@ -39,7 +39,7 @@ def adversarial_reward(logits: Array, form: str = "positive") -> Array:
 
     Args:
       logits: [...], log-odds that a step is the expert's.
-      form: "positive" favours long episodes, "negative" short ones, "logit" (AIRL, DRAIL) neither.
+      form: "positive" favors long episodes, "negative" short ones, "logit" (AIRL, DRAIL) neither.
     Returns: [...].
     Gradients: none flows: this is a reward.
     Source: Ho and Ermon, 2016, "Generative adversarial imitation learning"; Kostrikov et al., 2019,
@@ -147,7 +147,7 @@ def occupancy_penalty(logits: Array, mask: Array | None = None) -> Array:
 def gradient_penalty(
     gradient: Array, target: Array | float = 1.0, one_sided: bool = False
 ) -> Array:
-    """Regulariser that keeps the slope of a discriminator or critic near a Lipschitz bound.
+    """Regularizer that keeps the slope of a discriminator or critic near a Lipschitz bound.
 
     (|gradient| - target)^2; one-sided: max(|gradient| - target, 0)^2
 
@@ -252,7 +252,7 @@ def reward_gap(
       reward: [...], of steps of the current policy.
       expert_reward: [...], of steps of the expert; any shape of its own.
       mask, expert_mask: the same shapes, true where a step counts; None: all.
-    Returns: a scalar; add a regulariser, or the reward grows without end.
+    Returns: a scalar; add a regularizer, or the reward grows without end.
     Gradients: none is stopped. For a reward that is linear in features it is the difference of the
       mean features, the gradient of maximum-entropy inverse reinforcement learning.
     Source: Ziebart et al., 2008, "Maximum entropy inverse reinforcement learning"; Abbeel

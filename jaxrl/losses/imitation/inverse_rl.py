@@ -58,7 +58,7 @@ def iq_learn(
         steps are false.
       terminated: [...], bool.
       discount: broadcasts to [...].
-      alpha: strength of the rewards that are allowed: of the chi-squared regulariser.
+      alpha: strength of the rewards that are allowed: of the chi-squared regularizer.
       mask: broadcasts to [...], true where a step counts; None: all.
     Returns: a scalar.
     Gradients: none is stopped, unlike in Q-learning: they flow into `next_value` too.
@@ -104,7 +104,7 @@ def optimality_margin(
       action: [...], the expert's.
       margin: broadcasts to [...].
       mask: [..., A], true where an action is possible; None: all. The expert's must be.
-    Returns: [...]; 0 where all other actions are worse by the margin. Scale: add a regulariser.
+    Returns: [...]; 0 where all other actions are worse by the margin. Scale: add a regularizer.
     Gradients: none is stopped.
     Source: Sun et al., 2023, "Maximum optimality margin: a unified approach for contextual linear
       programming and inverse linear programming"; Ng and Russell, 2000, "Algorithms for inverse

@@ -27,7 +27,7 @@ def nearest_distance(x: Array, y: Array) -> Array:
     min_j |x_i - y_j|
 
     Args:
-      x: [..., N, D], such as an offline data set's states.
+      x: [..., N, D], such as an offline dataset's states.
       y: [..., M, D], such as states of a learned policy's rollouts in a learned model.
     Returns: [..., N].
     Gradients: flow into `x` and the nearest row of `y`; 0 where they are equal.
@@ -88,7 +88,7 @@ def alignment_progress(cost: Array) -> Array:
     Returns: a scalar in cost's dtype, a whole number from 0 to min(T, M).
     Gradients: none flows: this counts.
     Source: Liu et al., 2024, "Imitation learning from observation with automatic discount
-      scheduling", its progress recogniser.
+      scheduling", its progress recognizer.
     Example: `losses.alignment_progress(cost)`
     """
     position = jax.lax.stop_gradient(cost).argmin(-1)

@@ -144,18 +144,18 @@ def process_value_target(step_error: Array, remaining: Array) -> Array:
     return jax.lax.scan(forward, jnp.zeros(gain.shape[1:], gain.dtype), gain)[1]
 
 
-def surprisal_bump(surprisal: Array, centre: Array | float, width: Array | float) -> Array:
+def surprisal_bump(surprisal: Array, center: Array | float, width: Array | float) -> Array:
     """Reward for moderate surprisal: neither the expected nor the incoherent (an inverted U).
 
-    exp(-((surprisal - centre) / width)^2 / 2)
+    exp(-((surprisal - center) / width)^2 / 2)
 
     Args:
       surprisal: [...], -log p of what was generated, per token.
-      centre, width: where interest is greatest, and how far it reaches.
+      center, width: where interest is greatest, and how far it reaches.
     Returns: [...], in [0, 1].
     Gradients: none is stopped.
     Source: Materzok et al., 2025, "COS(M+O)S: curiosity and RL-enhanced MCTS for exploring story
       space via language models" (moderate surprisal; the Gaussian form is chosen here).
-    Example: `losses.surprisal_bump(surprisal, centre=3.0, width=1.0)`
+    Example: `losses.surprisal_bump(surprisal, center=3.0, width=1.0)`
     """
-    return jnp.exp(-0.5 * jnp.square((surprisal - centre) / width))
+    return jnp.exp(-0.5 * jnp.square((surprisal - center) / width))

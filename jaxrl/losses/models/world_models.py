@@ -1,4 +1,4 @@
-"""Losses of world models with latent states, and of behaviour learned in their imagination."""
+"""Losses of world models with latent states, and of behavior learned in their imagination."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def latent_plan(
 ) -> Array:
     """Play-LMP's loss: actions given a latent plan, which the goal could have told.
 
-    -log_prob + beta * KL(q || p), q the recognised plan's distribution and p the proposed one
+    -log_prob + beta * KL(q || p), q the recognized plan's distribution and p the proposed one
 
     Args:
       log_prob: [...], of the window's actions given state, goal and a plan sampled from q.

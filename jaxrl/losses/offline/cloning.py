@@ -1,4 +1,4 @@
-"""Losses for learning from a fixed data set: cloning, its weights, pessimism."""
+"""Losses for learning from a fixed dataset: cloning, its weights, pessimism."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jaxrl.losses.reductions import _allowed, masked_mean
 
 __all__ = [
     "amq_estimate",
-    "behaviour_cloning",
+    "behavior_cloning",
     "diverse_cloning",
     "gradient_diversity",
     "modt",
@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 
-def behaviour_cloning(log_prob: Array, weight: Array | float = 1.0) -> Array:
+def behavior_cloning(log_prob: Array, weight: Array | float = 1.0) -> Array:
     """Imitate the data's actions: their negative log-likelihood, weighted or filtered.
 
     -weight * log_prob
@@ -38,7 +38,7 @@ def behaviour_cloning(log_prob: Array, weight: Array | float = 1.0) -> Array:
     Gradients: none flows into `weight`.
     Source: Pomerleau, 1991, "Efficient training of artificial neural networks for autonomous
       navigation"; weighted as in Peng et al., 2019, "Advantage-weighted regression".
-    Example: `losses.behaviour_cloning(log_prob, weight).mean()`
+    Example: `losses.behavior_cloning(log_prob, weight).mean()`
     """
     return policy_gradient(log_prob, jnp.asarray(weight, log_prob.dtype))
 
@@ -54,7 +54,7 @@ def percentile_weights(returns: Array, fraction: Array | float, mask: Array | No
       mask: [..., N], true where there is a trajectory; None: everywhere.
     Returns: [..., N].
     Gradients: none flows.
-    Source: Chen et al., 2021, "Decision transformer" (percentile behaviour cloning).
+    Source: Chen et al., 2021, "Decision transformer" (percentile behavior cloning).
     Example: `losses.percentile_weights(returns, fraction=0.4)`
     """
     allowed = _allowed(returns, mask)
@@ -97,7 +97,7 @@ def td3_bc(
 
 
 def gradient_diversity(gradient: Array) -> Array:
-    """Regulariser of EDAC: how much the members of an ensemble agree on where Q rises.
+    """Regularizer of EDAC: how much the members of an ensemble agree on where Q rises.
 
     sum_{i != j} <g_i, g_j> / (|g_i| |g_j|) / (N - 1), the cosine 0 where a gradient is 0
 
@@ -127,7 +127,7 @@ def policy_smoothness(
       perturbed_mean, perturbed_scale: [..., K, D], at K states sampled near it.
     Returns: [...].
     Gradients: none is stopped.
-    Source: Wen et al., 2024, "Towards robust offline-to-online reinforcement learning via
+    Source: Wen et al., 2024, "Toward robust offline-to-online reinforcement learning via
       uncertainty and smoothness" (its published code); Yang et al., 2022, "RORL".
     Example: `losses.policy_smoothness(mean, scale, perturbed_mean, perturbed_scale).mean()`
     """
@@ -151,7 +151,7 @@ def diverse_cloning(log_prob: Array, other_log_prob: Array, alpha: Array | float
     Example: `losses.diverse_cloning(log_prob, other_log_prob, alpha=0.1).mean()`
     """
     highest = jax.lax.stop_gradient(other_log_prob).max(-1)
-    return behaviour_cloning(log_prob) - alpha * (log_prob - highest)
+    return behavior_cloning(log_prob) - alpha * (log_prob - highest)
 
 
 def amq_estimate(q_value: Array, done: Array) -> Array:

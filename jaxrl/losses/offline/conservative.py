@@ -76,7 +76,7 @@ def bcq_mask(logits: Array, threshold: Array | float = 0.3) -> Array:
       logits: [..., A], of a model of the data's actions, trained by cloning; -inf where an action
         cannot be taken.
       threshold: tau in [0, 1), broadcasts to [...]; 0: all actions that are possible (Q-learning);
-        towards 1 only the likeliest (cloning).
+        toward 1 only the likeliest (cloning).
     Returns: bool [..., A]; the likeliest action is always allowed.
     Gradients: none flows: this is a mask.
     Source: Fujimoto et al., 2019, "Benchmarking batch deep reinforcement learning algorithms".

@@ -63,7 +63,7 @@ def dynamics_gap_regularizer(
     mask: Array | None = None,
     data_mask: Array | None = None,
 ) -> Array:
-    """Regulariser of H2O: push values down where a simulator is wrong, up on real data.
+    """Regularizer of H2O: push values down where a simulator is wrong, up on real data.
 
     temperature log sum_b exp((Q_b + log w_b) / temperature) - mean_b Q_b(data),
     w = gap / sum_b gap_b

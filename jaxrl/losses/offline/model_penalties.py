@@ -100,8 +100,8 @@ def leave_one_out_kl(mean: Array, scale: Array) -> Array:
     """
     number = mean.shape[-1]
     rest = (1 - jnp.eye(number, dtype=mean.dtype)) / (number - 1)  # row n: the weights but n's
-    centre = mean.mean(-1, keepdims=True)  # for precision: the result is the same without
-    rest_mean = ((mean - centre)[..., None, :] * rest).sum(-1) + centre
+    center = mean.mean(-1, keepdims=True)  # for precision: the result is the same without
+    rest_mean = ((mean - center)[..., None, :] * rest).sum(-1) + center
     spread = jnp.square(mean[..., None, :] - rest_mean[..., :, None])
     rest_scale = jnp.sqrt(((jnp.square(scale)[..., None, :] + spread) * rest).sum(-1))
     return gaussian_kl(*(jnp.moveaxis(x, -2, -1) for x in (mean, scale, rest_mean, rest_scale)))

@@ -200,7 +200,7 @@ def truncation_schedule(discount: Array, horizon: int, budget: Array | float) ->
     n[t] = budget * sqrt(c[t]) / sum_u sqrt(c[u]),
     c[t] = gamma^t (gamma^t + 2 sum_{t < u < T} gamma^u)
 
-    It minimises sum_t c[t] / n[t], the squared width of Hoeffding's interval for the estimate
+    It minimizes sum_t c[t] / n[t], the squared width of Hoeffding's interval for the estimate
     sum_t gamma^t (mean of the n[t] rewards of step t), with sum_t n[t] = budget steps in all.
 
     Args:
@@ -251,7 +251,7 @@ def doubly_robust_bandit(
       logits: [..., A], the policy's, unnormalized; -inf where an action cannot be taken.
       old_log_prob, reward: [...]; of the logged actions, under the policy that took them.
       action: [...], integers from 0 to A - 1.
-      q_values: [..., A], modelled rewards, finite.
+      q_values: [..., A], modeled rewards, finite.
     Returns: [...], whose mean is the estimate.
     Gradients: flow into `logits` only: minus the mean is a loss.
     Source: Dudik et al., 2011, "Doubly robust policy evaluation and learning".
@@ -260,8 +260,8 @@ def doubly_robust_bandit(
     q_values, reward = jax.lax.stop_gradient((q_values, reward))
     log_prob = at_action(jax.nn.log_softmax(logits), action)
     residual = reward - at_action(q_values, action)
-    modelled = (jax.nn.softmax(logits) * q_values).sum(-1)
-    return modelled + inverse_propensity(log_prob, old_log_prob, residual)
+    modeled = (jax.nn.softmax(logits) * q_values).sum(-1)
+    return modeled + inverse_propensity(log_prob, old_log_prob, residual)
 
 
 def inverse_gap_weighting(

@@ -1,4 +1,4 @@
-"""Losses of stochastic policies, to be minimised: one value per element, the caller averages."""
+"""Losses of stochastic policies, to be minimized: one value per element, the caller averages."""
 
 from __future__ import annotations
 
@@ -283,7 +283,7 @@ def discovered_drift(
     max(x - beta tanh(x / beta), 0), x = A log r, where A < 0
 
     Args:
-      log_prob, old_log_prob, advantage: [...], the advantages standardised.
+      log_prob, old_log_prob, advantage: [...], the advantages standardized.
       alpha, beta: how far the ratio goes freely.
     Returns: [...], the drift of `drift_surrogate`.
     Gradients: none flows into `old_log_prob` and `advantage`.

@@ -25,7 +25,7 @@ __all__ = [
 
 
 def mdpo(logits: Array, old_logits: Array, q_values: Array, step_size: Array | float) -> Array:
-    """Mirror descent policy optimization's loss over all actions: its minimiser is the descent's.
+    """Mirror descent policy optimization's loss over all actions: its minimizer is the descent's.
 
     -sum_a p(a) Q(a) + KL(p || old) / step_size, p = softmax(logits)
 

@@ -33,7 +33,7 @@ def advantage_weight(
 
     Args:
       advantage: [...]: Q(s, a) - V(s); with goals V(s', g) - V(s, g).
-      temperature: positive, broadcasts to [...]; towards 0 the best actions count alone, infinite
+      temperature: positive, broadcasts to [...]; toward 0 the best actions count alone, infinite
         is plain cloning. It is lambda of AWAC, 1 / beta of IQL. Unused by "binary".
       maximum: the largest weight, broadcasts to [...]: 20 in the code of AWR and CRR, 100 in that
         of IQL; infinite: exp(80), so that nothing overflows.
@@ -62,7 +62,7 @@ def awr(
 
     -min(exp(A / temperature), maximum) * log_prob
 
-    Over data of a policy mu its minimiser is mu exp(A / temperature) / Z, if no weight is cut.
+    Over data of a policy mu its minimizer is mu exp(A / temperature) / Z, if no weight is cut.
 
     Args:
       log_prob, advantage: [...], of actions in the data.
@@ -109,7 +109,7 @@ def crr(
     kind: Literal["exp", "binary"] = "exp",
     advantage_kind: Literal["mean", "max"] = "mean",
 ) -> Array:
-    """Critic-regularised regression (CRR): imitate actions that a critic prefers to the policy's.
+    """Critic-regularized regression (CRR): imitate actions that a critic prefers to the policy's.
 
     -w log_prob, w = advantage_weight(sampled_advantage(q_value, sampled_q_values))
 
@@ -161,7 +161,7 @@ def mixture_frequency(mixture: Array, q_values: Array) -> Array:
 
     sum_k (mixture_k - 1[k = argmax_j Q_j])^2
 
-    Its minimiser over many samples is the frequency with which a component's action is the best.
+    Its minimizer over many samples is the frequency with which a component's action is the best.
 
     Args:
       mixture: [..., K], probabilities of the components.

@@ -1,4 +1,4 @@
-"""Policies learnt from preferences between whole sequences, without a reward model.
+"""Policies learned from preferences between whole sequences, without a reward model.
 
 Log-probabilities are those of sequences: sums over their tokens, unless a function says otherwise.
 """
@@ -49,7 +49,7 @@ def dpo(
     beta: Array | float,
     label_smoothing: Array | float = 0.0,
 ) -> Array:
-    """Direct preference optimization: a policy learnt as the reward model of its own pairs.
+    """Direct preference optimization: a policy learned as the reward model of its own pairs.
 
     bradley_terry(implicit_reward(chosen), implicit_reward(rejected))
 

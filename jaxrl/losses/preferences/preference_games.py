@@ -23,7 +23,7 @@ def sppo(log_prob: Array, old_log_prob: Array, win_rate: Array, eta: Array | flo
     Args:
       log_prob, old_log_prob: [...], of sequences drawn from the policy of the last iteration.
       win_rate: [...], how often the sequence beats others of that policy.
-      eta: step size of the multiplicative-weights update that the minimiser makes.
+      eta: step size of the multiplicative-weights update that the minimizer makes.
     Returns: [...].
     Gradients: none flows into `old_log_prob` and `win_rate`.
     Source: Wu et al., 2024, "Self-play preference optimization for language model alignment".

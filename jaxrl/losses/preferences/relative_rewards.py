@@ -1,4 +1,4 @@
-"""Policies learnt from the difference of two sequences' rewards, without a critic."""
+"""Policies learned from the difference of two sequences' rewards, without a critic."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def rebel(
       log_prob, other_log_prob: [...], of two sequences y, y' for the same prompt.
       old_log_prob, other_old_log_prob: [...], under the policy of the last iteration.
       reward, other_reward: [...]; any score, e.g. a win rate.
-      eta: step size of the mirror descent that the minimiser makes.
+      eta: step size of the mirror descent that the minimizer makes.
     Returns: [...].
     Gradients: none flows into the old log-probabilities and the rewards.
     Source: Gao et al., 2024, "REBEL: reinforcement learning via regressing relative rewards",
@@ -65,7 +65,7 @@ def refuel(
       log_prob, other_log_prob: [...], of the two turns.
       old_log_prob, other_old_log_prob: [...], under the policy of the last iteration.
       reward: [T, ...], from the first turn on to the end; other_reward: the same after the other.
-      eta: step size of the mirror descent that the minimiser makes.
+      eta: step size of the mirror descent that the minimizer makes.
       mask, other_mask: [T, ...], true where a reward counts; None: everywhere.
     Returns: [...].
     Gradients: none flows into the old log-probabilities and the rewards.

@@ -1,4 +1,4 @@
-"""Learning rewards from comparisons, and rewards that are hard to exploit made of learnt ones."""
+"""Learning rewards from comparisons, and rewards that are hard to exploit made of learned ones."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def segment_preference(
     mask: Array | None = None,
     other_mask: Array | None = None,
 ) -> Array:
-    """Probability that a person prefers a segment of behaviour, by its sum of rewards.
+    """Probability that a person prefers a segment of behavior, by its sum of rewards.
 
     (1 - lapse) sigmoid(sum_t reward_t - sum_t other_reward_t) + lapse / 2
 
@@ -131,14 +131,14 @@ def robust_reward(nominal_reward: Array, reward: Array, weight: Array | float) -
 
 
 def reward_smoothness(reward: Array, mask: Array | None = None) -> Array:
-    """Regulariser that spreads a learnt reward evenly along time.
+    """Regularizer that spreads a learned reward evenly along time.
 
-    mean_t (r_{t+1} - r_t)^2, over neighbouring steps that both count
+    mean_t (r_{t+1} - r_t)^2, over neighboring steps that both count
 
     Args:
       reward: [T, ...].
       mask: [T, ...], true where a step counts; None: everywhere.
-    Returns: [...]; 0 without neighbours.
+    Returns: [...]; 0 without neighbors.
     Gradients: none is stopped.
     Source: Zhang et al., 2024, "Multi-agent reinforcement learning from human feedback: data
       coverage and algorithmic techniques" (mean squared error along the time axis); the mean over
@@ -168,7 +168,7 @@ def variational_preference(
       beta: weight of the divergence.
       mask: [..., N], true for pairs that are there; None: all.
     Returns: [...].
-    Gradients: none is stopped; those through z are in the rewards (reparameterisation).
+    Gradients: none is stopped; those through z are in the rewards (reparameterization).
     Source: Poddar et al., 2024, "Personalizing reinforcement learning from human feedback with
       variational preference learning".
     Example: `losses.variational_preference(chosen_reward, rejected_reward, mean, scale, mask=mask)`

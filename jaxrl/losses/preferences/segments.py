@@ -1,4 +1,4 @@
-"""Policies learnt from preferences between segments, by what they do at each step or token."""
+"""Policies learned from preferences between segments, by what they do at each step or token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values of goals as negative distances, rewards of directions, and which goals to practise."""
+"""Values of goals as negative distances, rewards of directions, and which goals to practice."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def vip(
       mask: [..., B], true where a sample counts; None: everywhere.
     Returns: [...]; 0 where nothing counts.
     Gradients: none flows into `reward`.
-    Source: Ma et al., 2023, "VIP: Towards universal visual reward and representation via
+    Source: Ma et al., 2023, "VIP: Toward universal visual reward and representation via
       value-implicit pre-training", as in the published code.
     Example: `losses.vip(first_value, value, next_value, reward, discount=0.98)`
     """

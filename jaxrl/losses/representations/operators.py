@@ -21,7 +21,7 @@ __all__ = [
 
 
 def _wide(x: Array) -> Array:
-    """At least single precision, which the matrix factorisations need."""
+    """At least single precision, which the matrix factorizations need."""
     return x.astype(jnp.promote_types(x.dtype, jnp.float32))
 
 
@@ -34,15 +34,15 @@ def _counted(x: Array, mask: Array | None) -> tuple[Array, Array]:
     return jnp.where(mask, x, 0), jnp.maximum(mask.sum(-2, keepdims=True), 1).astype(x.dtype)
 
 
-def _centred(x: Array, mask: Array | None) -> tuple[Array, Array]:
+def _centered(x: Array, mask: Array | None) -> tuple[Array, Array]:
     """The same, less their mean."""
     x, number = _counted(x, mask)
-    centred = x - x.sum(-2, keepdims=True) / number
-    return (centred if mask is None else _counted(centred, mask)[0]), number
+    centered = x - x.sum(-2, keepdims=True) / number
+    return (centered if mask is None else _counted(centered, mask)[0]), number
 
 
 def _covariances(x: Array, y: Array, mask: Array | None) -> tuple[Array, Array, Array]:
-    (x, number), (y, _) = _centred(x, mask), _centred(y, mask)
+    (x, number), (y, _) = _centered(x, mask), _centered(y, mask)
     product = lambda a, b: jnp.swapaxes(a, -1, -2) @ b / number
     return product(x, x), product(y, y), product(x, y)
 
@@ -54,7 +54,7 @@ def operator_projection(
 
     -|C_X^(-1/2) C_XY C_Y^(-1/2)|_F^2 = -tr(C_X^-1 C_XY C_Y^-1 C_YX)
 
-    Covariances are centred: the constant function is left out. The best D features give minus
+    Covariances are centered: the constant function is left out. The best D features give minus
     the sum of the D largest squared singular values of the operator after the first, which is 1.
 
     Args:
@@ -112,7 +112,7 @@ def metric_distortion(features: Array, mask: Array | None = None) -> Array:
     Returns: [...], not negative; an eigenvalue of 0 counts as D times the precision.
     Gradients: none is stopped; none through an eigenvalue of 0.
     Source: Kostic et al., 2024, "Learning invariant representations of time-homogeneous stochastic
-      dynamical systems" (the regulariser).
+      dynamical systems" (the regularizer).
     Example: `losses.metric_distortion(features)`
     """
     own, _, _ = _covariances(features, features, mask)
@@ -160,15 +160,15 @@ def latent_deviation(latent: Array, mask: Array | None = None) -> Array:
     Source: Chen and He, 2021, "Exploring simple siamese representation learning", section 4.1.
     Example: `losses.latent_deviation(latent)`
     """
-    centred, number = _centred(jax.lax.stop_gradient(latent), mask)
-    variance = jnp.square(centred).sum(-2) / number[..., 0]
+    centered, number = _centered(jax.lax.stop_gradient(latent), mask)
+    variance = jnp.square(centered).sum(-2) / number[..., 0]
     return jnp.sqrt(variance).mean(-1).astype(latent.dtype)
 
 
 def effective_rank(latent: Array, mask: Array | None = None) -> Array:
     """How many dimensions a batch of latents spans: near 0 or 1 is a collapse, at most D.
 
-    exp(-sum_k p_k log p_k), p_k = s_k / sum_j s_j, s the centred latents' singular values
+    exp(-sum_k p_k log p_k), p_k = s_k / sum_j s_j, s the centered latents' singular values
 
     Args:
       latent: [..., N, D].
@@ -179,8 +179,8 @@ def effective_rank(latent: Array, mask: Array | None = None) -> Array:
       that a constant does not count).
     Example: `losses.effective_rank(latent)`
     """
-    centred, _ = _centred(jax.lax.stop_gradient(latent), mask)
-    singular = jnp.linalg.svd(centred, compute_uv=False)
+    centered, _ = _centered(jax.lax.stop_gradient(latent), mask)
+    singular = jnp.linalg.svd(centered, compute_uv=False)
     total = singular.sum(-1, keepdims=True)
     share = singular / jnp.where(total > 0, total, 1)
     entropy = -jax.scipy.special.xlogy(share, share).sum(-1)

@@ -127,7 +127,7 @@ def quasimetric_constraint(
 
     multiplier (max(0, distance - cost)^2 - tolerance^2)
 
-    The mean is the Lagrangian's term: add it to `quasimetric_push`. One minimiser serves both
+    The mean is the Lagrangian's term: add it to `quasimetric_push`. One minimizer serves both
     sides of the saddle, as the gradient into the multiplier is turned round.
 
     Args:

@@ -60,7 +60,7 @@ def info_nce(
 
 
 def self_prediction(prediction: Array, target: Array, done: Array) -> Array:
-    """Self-predictive representations (SPR): predicted latents turn towards those that follow.
+    """Self-predictive representations (SPR): predicted latents turn toward those that follow.
 
     -cos(prediction[k], stop(target[k])), 0 from the first done on
 

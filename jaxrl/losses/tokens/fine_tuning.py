@@ -101,7 +101,7 @@ def a_lol(
     beta: Array | float = 0.0,
     mask: Array | None = None,
 ) -> Array:
-    """Fine-tuning on the answers of a data set that beat a reference policy's value.
+    """Fine-tuning on the answers of a dataset that beat a reference policy's value.
 
     -max(A, 0) stop(clip(r, 1 - clip, 1 + clip)) log p + beta log(p / p_ref)
 

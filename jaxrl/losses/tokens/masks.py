@@ -59,8 +59,8 @@ def token_covariance(log_prob: Array, advantage: Array, mask: Array | None = Non
     advantage = jnp.broadcast_to(advantage, log_prob.shape)
     if mask is not None:
         log_prob, advantage = (jnp.where(mask, x, 0) for x in (log_prob, advantage))
-    centred = [x - masked_mean(x, mask) for x in (log_prob, advantage)]
-    covariance = centred[0] * centred[1]
+    centered = [x - masked_mean(x, mask) for x in (log_prob, advantage)]
+    covariance = centered[0] * centered[1]
     return covariance if mask is None else jnp.where(mask, covariance, 0)
 
 

@@ -1,4 +1,4 @@
-"""Losses of token policies: one value per token or sequence, to be minimised.
+"""Losses of token policies: one value per token or sequence, to be minimized.
 
 Tokens are axis 0, [T, ...]; a group's answers to one prompt are the last axis, [T, ..., G]. An
 advantage [..., G] (see `group_relative` and its kin) broadcasts over tokens.
@@ -322,7 +322,7 @@ def mirror_descent_regression(
 
     (r - mean(r) - temperature * (log_prob - old_log_prob))^2
 
-    The policy it is minimised by is p_old exp(r / temperature) / Z, with mean(r) in the place of
+    The policy it is minimized by is p_old exp(r / temperature) / Z, with mean(r) in the place of
     temperature * log Z.
 
     Args:
@@ -337,8 +337,8 @@ def mirror_descent_regression(
     """
     allowed = True if mask is None else mask
     log_ratio = jnp.where(allowed, log_prob - jax.lax.stop_gradient(old_log_prob), 0)
-    centred = group_relative(jax.lax.stop_gradient(reward), mask, normalize=False)
-    return jnp.square(centred - temperature * log_ratio)
+    centered = group_relative(jax.lax.stop_gradient(reward), mask, normalize=False)
+    return jnp.square(centered - temperature * log_ratio)
 
 
 def guided_ratio(

@@ -69,7 +69,7 @@ def clipped_reward(
     Returns: [...]; without a deviation (0) only the mean is subtracted.
     Gradients: none is stopped.
     Source: Zheng et al., 2023, "Secrets of RLHF in large language models part I: PPO", section 5.3
-      (score reparameterisation).
+      (score reparameterization).
     Example: `losses.clipped_reward(reward, mean, deviation, clip)`
     """
     deviation = jnp.where(jnp.asarray(deviation) > 0, deviation, 1)
@@ -85,7 +85,7 @@ def calibrated_reward(
 
     Args:
       reward: [...].
-      baseline_reward: [...], of an answer by the starting policy or of a data set, same prompt.
+      baseline_reward: [...], of an answer by the starting policy or of a dataset, same prompt.
       satisfied: boolean, broadcasts to [...]: no judge found a violation.
     Returns: [...], in [0, 1], the reward of `crpg`.
     Gradients: none is stopped.
@@ -218,7 +218,7 @@ def _repeated(token: Array, size: int, mask: Array | None) -> tuple[Array, Array
     starts = token.shape[0] - size + 1
     grams = [token[i : i + starts] for i in range(size)]
     whole = jnp.stack([allowed[i : i + starts] for i in range(size)]).all(0)
-    # Sorted stably, equal n-grams are neighbours in the order of time, those with gaps behind all.
+    # Sorted stably, equal n-grams are neighbors in the order of time, those with gaps behind all.
     order = jnp.lexsort([*grams, ~whole], axis=0)
     same = jnp.stack([jnp.take_along_axis(x, order, 0) for x in grams])
     repeats = (same[:, 1:] == same[:, :-1]).all(0)

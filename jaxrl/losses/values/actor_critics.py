@@ -38,7 +38,7 @@ def deterministic_policy_gradient(
     -sum_d g_d action_d, g = action_gradient, shortened to at most `highest`
 
     Its gradient for the actor is that of -Q(s, action) with the critic's parameters held fixed;
-    who can differentiate through the critic minimises that, as DDPG and TD3 do.
+    who can differentiate through the critic minimizes that, as DDPG and TD3 do.
 
     Args:
       action, action_gradient: [..., D]; the latter is grad_a Q(s, a) at `action`.

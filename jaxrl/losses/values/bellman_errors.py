@@ -1,7 +1,7 @@
 """Losses that follow the true gradient of a Bellman error, not the semi-gradient of a target.
 
 The Bellman error of a state is an expectation of `td_error` over what may follow. Its gradient
-needs that expectation, so a second estimate, `dual`, is learned beside the value: minimise
+needs that expectation, so a second estimate, `dual`, is learned beside the value: minimize
 `squared_error(dual, td_error(...))` for it, and one of the losses below for the value.
 """
 
@@ -47,8 +47,8 @@ def residual_gradient(
 ) -> Array:
     """Squared temporal-difference error, descended through both of its values.
 
-    td_error^2 / 2. Where the world is stochastic its minimum is not the true value, unless the
-    two gradients come from two independent successors of the same step.
+    td_error^2 / 2. Where the environment is stochastic its minimum is not the true value, unless
+    the two gradients come from two independent successors of the same step.
 
     Args:
       value, reward, next_value: [...], both values by the parameters that are learned.
@@ -77,7 +77,7 @@ def robust_bellman(td_error: Array, dual: Array, threshold: Array | float = floa
     Gradients: flow into `td_error` only: h.
     Source: Patterson et al., 2022, "Robust losses for learning value functions"; Sutton et al.,
       2009, "Fast gradient-descent methods for temporal-difference learning with linear function
-      approximation" (GTD2). That the clipped estimate is the best h is derived here: it maximises
+      approximation" (GTD2). That the clipped estimate is the best h is derived here: it maximizes
       a parabola on an interval.
     Example: `losses.robust_bellman(td_error, dual, threshold=1.0).mean()`
     """

@@ -40,7 +40,7 @@ def qmix(
       output_weight, output_bias: [..., H] and [...], from a network of the whole state.
     Returns: [...].
     Gradients: none is stopped.
-    Source: Rashid et al., 2018, "QMIX: monotonic value function factorisation for deep multi-agent
+    Source: Rashid et al., 2018, "QMIX: monotonic value function factorization for deep multi-agent
       reinforcement learning", section 4.
     Example: `losses.qmix(q_value, weight, bias, output_weight, output_bias)`
     """

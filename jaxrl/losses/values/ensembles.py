@@ -113,7 +113,7 @@ def q_smoothness(
     Returns: [...].
     Gradients: none is stopped; they flow through the worst sample.
     Source: Yang et al., 2022, "RORL: robust offline reinforcement learning via conservative
-      smoothing" (published code); Wen et al., 2024, "Towards robust offline-to-online
+      smoothing" (published code); Wen et al., 2024, "Toward robust offline-to-online
       reinforcement learning via uncertainty and smoothness" (RO2O: both sides alike, which is 0.5
       here, with twice the weight).
     Example: `losses.q_smoothness(q_values, perturbed_q_values).mean()`
@@ -136,7 +136,7 @@ def ood_penalty(q_values: Array, beta: Array | float) -> Array:
     Gradients: flow into the critics, not into their target: beta times the deviation, for each.
     Source: Bai et al., 2022, "Pessimistic bootstrapping for uncertainty-driven offline
       reinforcement learning"; Yang et al., 2022, "RORL: robust offline reinforcement learning via
-      conservative smoothing" (published code); Wen et al., 2024, "Towards robust offline-to-online
+      conservative smoothing" (published code); Wen et al., 2024, "Toward robust offline-to-online
       reinforcement learning via uncertainty and smoothness" (RO2O).
     Example: `losses.ood_penalty(q_values, beta=1.0).mean()`
     """

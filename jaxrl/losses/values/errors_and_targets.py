@@ -39,7 +39,7 @@ def squared_error(value: Array, target: Array) -> Array:
 def clipped_squared_error(
     value: Array, old_value: Array, target: Array, clip: Array | float
 ) -> Array:
-    """Squared error that does not reward leaving the neighbourhood of an old value.
+    """Squared error that does not reward leaving the neighborhood of an old value.
 
     max(squared_error(value, target), squared_error(clip(value, old - clip, old + clip), target))
 
@@ -63,7 +63,7 @@ def prediction_error(prediction: Array, target: Array, order: int = 2) -> Array:
     mean_d |prediction_d - stop(target_d)|^order
 
     With a target encoder's latents this is a joint-embedding predictive loss (JEPA); with the next
-    latent, forward modelling; with observations, an autoencoder's reconstruction error; with noise,
+    latent, forward modeling; with observations, an autoencoder's reconstruction error; with noise,
     a clean sample, `diffusion.v_target` or a flow's velocity, the loss of one denoising prediction
     (DDPM, which writes the sum); with a fixed random network's output, random network distillation
     (RND), whose bonus is the same error with its gradient stopped.
@@ -108,13 +108,13 @@ def huber(value: Array, target: Array, threshold: Array | float = 1.0) -> Array:
 
 
 def expectile_error(value: Array, target: Array, expectile: Array | float) -> Array:
-    """Asymmetric squared error, whose minimiser is an expectile of the targets.
+    """Asymmetric squared error, whose minimizer is an expectile of the targets.
 
     |expectile - 1(target < value)| * (target - value)^2
 
     Args:
       value, target: [...].
-      expectile: in (0, 1); 0.5 is least squares, towards 1 it approaches the maximum.
+      expectile: in (0, 1); 0.5 is least squares, toward 1 it approaches the maximum.
     Returns: [...].
     Gradients: none flows into `target`.
     Source: Kostrikov et al., 2022, "Offline reinforcement learning with implicit Q-learning",

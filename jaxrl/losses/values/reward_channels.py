@@ -140,7 +140,7 @@ def mapped_q_target(
       forward, inverse: a mapping of values and its inverse, functions of an array, e.g. a
         logarithm of what is not negative. Each sees all channels at once, so that they can differ.
       step: how far to go to the target before it is mapped; averaging there, and not only in the
-        mapped space, is what keeps a stochastic world's values unbiased.
+        mapped space, is what keeps a stochastic environment's values unbiased.
     Returns: [..., K], mapped.
     Gradients: none.
     Source: Fatemi and Tavakoli, 2022, "Orchestrated value mapping for reinforcement learning";

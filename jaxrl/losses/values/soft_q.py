@@ -29,7 +29,7 @@ def soft_value(q_values: Array, temperature: Array | float) -> Array:
 
     Args:
       q_values: [..., A]; -inf where an action cannot be taken.
-      temperature: a positive scalar; towards 0 it is the maximum.
+      temperature: a positive scalar; toward 0 it is the maximum.
     Returns: [...].
     Gradients: none is stopped.
     Source: Haarnoja et al., 2017, "Reinforcement learning with deep energy-based policies";
@@ -103,7 +103,7 @@ def tsallis_policy(q_values: Array, temperature: Array | float, index: float = 2
     """The policy that trades Q-values against Tsallis entropy: it can exclude actions.
 
     pi(a) = [1 + (index - 1) (q_values[a] / temperature - psi)]_+^(1 / (index - 1)), with psi such
-    that it sums to 1: the softmax at index 1, the sparsemax at index 2. It maximises
+    that it sums to 1: the softmax at index 1, the sparsemax at index 2. It maximizes
     sum_a pi(a) q_values[a] + temperature / (index (index - 1)) * (1 - sum_a pi(a)^index).
 
     Args:

@@ -48,49 +48,50 @@ def played(name: str, spread: float | None = None, **settings) -> dict:
     return {"env": env, **jax.tree.map(np.asarray, seen)}
 
 
-def _check_episodes(world: dict, means: np.ndarray) -> None:
+def _check_episodes(environment: dict, means: np.ndarray) -> None:
     """What holds for every bandit, given the arms' `means` [EPISODES, PULLS, ARMS]."""
-    timestep, action = world["timestep"], world["action"]
+    timestep, action = environment["timestep"], environment["action"]
     gap = means.max(-1) - np.take_along_axis(means, action[..., None], -1)[..., 0]
     np.testing.assert_allclose(timestep.metrics["regret"], gap.cumsum(-1), rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(timestep.metrics["success"], action == means.argmax(-1))
-    np.testing.assert_array_equal(world["expert"], means.argmax(-1))
+    np.testing.assert_array_equal(environment["expert"], means.argmax(-1))
     ends = np.arange(PULLS) == PULLS - 1
     np.testing.assert_array_equal(timestep.terminated, np.tile(ends, (EPISODES, 1)))
     last = timestep.observation[..., -ARMS - 1 :]
     np.testing.assert_array_equal(last[..., :-1], action[..., None] == np.arange(ARMS))
     np.testing.assert_array_equal(last[..., -1], timestep.reward)
-    assert not np.any(world["seen"][:, 0, -ARMS - 1 :])
+    assert not np.any(environment["seen"][:, 0, -ARMS - 1 :])
 
 
-def _arms(world: dict) -> np.ndarray:
-    means = world["state"].means
+def _arms(environment: dict) -> np.ndarray:
+    means = environment["state"].means
     assert np.all(means == means[:, :1])  # fixed for an episode
     return means
 
 
 def test_bernoulli_arms_pay_with_their_probability():
-    world = played("bandit")
-    means = _arms(world)
-    _check_episodes(world, means)
+    environment = played("bandit")
+    means = _arms(environment)
+    _check_episodes(environment, means)
     np.testing.assert_allclose(np.sort(means[:, 0, 0])[::400], np.linspace(0, 0.9, 10), atol=0.03)
     assert np.abs(np.corrcoef(means[:, 0], rowvar=False) - np.eye(ARMS)).max() < 0.08
-    reward = world["timestep"].reward
+    reward = environment["timestep"].reward
     assert set(np.unique(reward)) == {0.0, 1.0}
-    pulled = np.take_along_axis(means, world["action"][..., None], -1)[..., 0]
+    pulled = np.take_along_axis(means, environment["action"][..., None], -1)[..., 0]
     for low in np.linspace(0, 0.9, 10):
         chosen = (pulled >= low) & (pulled < low + 0.1)
         np.testing.assert_allclose(reward[chosen].mean(), pulled[chosen].mean(), atol=0.06)
 
 
 def test_gaussian_arms_pay_their_mean_and_noise():
-    world = played("bandit", arms="gaussian")
-    means = _arms(world)
-    _check_episodes(world, means)
+    environment = played("bandit", arms="gaussian")
+    means = _arms(environment)
+    _check_episodes(environment, means)
     np.testing.assert_allclose(means[:, 0].mean(0), 0.0, atol=0.08)
     np.testing.assert_allclose(means[:, 0].std(0), 1.0, atol=0.06)
     noise = (
-        world["timestep"].reward - np.take_along_axis(means, world["action"][..., None], -1)[..., 0]
+        environment["timestep"].reward
+        - np.take_along_axis(means, environment["action"][..., None], -1)[..., 0]
     )
     np.testing.assert_allclose([noise.mean(), noise.std()], [0.0, 1.0], atol=0.04)
     assert abs(np.corrcoef(noise[:, 0], noise[:, 1])[0, 1]) < 0.08
@@ -108,11 +109,11 @@ def test_a_spread_of_zero_fixes_the_arms():
 
 @pytest.mark.parametrize("spread", [0.0, 0.5])
 def test_contexts_decide_what_an_arm_pays(spread):
-    world = played("contextual_bandit", spread=spread, num_features=6)
-    weights, context = world["state"].weights, world["state"].context
+    environment = played("contextual_bandit", spread=spread, num_features=6)
+    weights, context = environment["state"].weights, environment["state"].context
     means = np.einsum("epaf,epf->epa", weights, context)
-    _check_episodes(world, means)
-    np.testing.assert_array_equal(world["seen"][..., :6], context)
+    _check_episodes(environment, means)
+    np.testing.assert_array_equal(environment["seen"][..., :6], context)
     np.testing.assert_allclose(context.mean((0, 1)), 0.0, atol=0.02)
     np.testing.assert_allclose(
         context.reshape(-1, 6).T @ context.reshape(-1, 6) / (EPISODES * PULLS),
@@ -121,10 +122,11 @@ def test_contexts_decide_what_an_arm_pays(spread):
     )
     assert not np.any(context[:, 0] == context[:, 1])
     noise = (
-        world["timestep"].reward - np.take_along_axis(means, world["action"][..., None], -1)[..., 0]
+        environment["timestep"].reward
+        - np.take_along_axis(means, environment["action"][..., None], -1)[..., 0]
     )
     np.testing.assert_allclose([noise.mean(), noise.std()], [0.0, 0.1], atol=0.01)
-    moved = weights - world["env"].params.weights
+    moved = weights - environment["env"].params.weights
     np.testing.assert_allclose(moved.std(), spread, rtol=0.05, atol=1e-6)
     # Fresh noise does not tell the next context.
     assert abs(np.corrcoef(noise[:, 0], context[:, 1, 0])[0, 1]) < 0.08

@@ -1,4 +1,5 @@
-"""Every grid world keeps the rules, names its levels, and has an expert that finds the best way."""
+"""Every grid environment keeps the rules, names its levels, and has an expert that finds the best
+way."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ GOAL_WORLDS = ("goal_maze", "one_way_doors")
 
 
 @functools.cache
-def _world(name: str) -> Any:
+def _environment(name: str) -> Any:
     return envs.make(name, **WORLDS[name])
 
 
@@ -50,7 +51,7 @@ def _with(env: Any, level: Any) -> Any:
 def _all_played(name: str) -> Any:
     """First states and time steps, and then states, time steps and what had ended before; of an
     expert in levels `NUMBERS`, on the host, without the clock's states."""
-    env = _world(name)
+    env = _environment(name)
 
     @jax.jit
     def run(keys, levels):
@@ -101,13 +102,13 @@ def _laid_out(name: str, states: Any) -> Any:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["empty", "door_key", "memory", "t_maze", "goal_maze", "hazards"])
 def test_it_keeps_the_rules(name):
-    check_environment(_world(name), steps=8)
+    check_environment(_environment(name), steps=8)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WORLDS)
 def test_observations_lie_in_their_space(name):
-    space = _world(name).observation_space
+    space = _environment(name).observation_space
     _, first, _, timesteps, _ = _played(name)
     for seen in (first.observation, timesteps.observation):
         assert seen.dtype == space.dtype and seen.shape[-len(space.shape) :] == space.shape
@@ -255,7 +256,7 @@ def test_what_was_achieved_is_the_goal_when_it_is_reached(name, observe):
     np.testing.assert_array_equal(np.asarray(reward)[~over], timesteps.reward[~over])
 
 
-# ------------------------------------------------------------------------- single worlds
+# ------------------------------------------------------------------------- single environments
 
 
 @pytest.mark.slow
@@ -304,7 +305,7 @@ def test_hazards_cost_and_goals_pay():
 
 
 def test_lava_costs_and_ends():
-    env = _world("lava_gap")
+    env = _environment("lava_gap")
     state, _ = jax.jit(env.reset)(random.key(0), env.params)
     grid = np.full((5, 5), cells.WALL, np.uint8)
     grid[1:-1, 1:-1], grid[1, 2] = cells.EMPTY, cells.LAVA_CODE
@@ -354,14 +355,14 @@ def test_t_maze_is_bakkers():
         ("multi_room", {"size": 5}, "size of 'multi_room' is 5"),
     ],
 )
-def test_impossible_worlds_are_refused(name, settings, says):
+def test_impossible_environments_are_refused(name, settings, says):
     with pytest.raises(UserError, match=says):
         envs.make(name, **settings)
 
 
 @pytest.mark.parametrize("name", WORLDS)
 def test_frames_are_pictures_of_a_readable_size(name):
-    env = _world(name)
+    env = _environment(name)
     inner, *_ = _played(name)
     state, _ = jax.eval_shape(env.reset, random.key(0), env.params)
     state = dataclasses.replace(state, inner=jax.tree.map(lambda x: x[0], inner))

@@ -1,4 +1,5 @@
-"""The worlds with MiniGrid's rules against the `minigrid` package, transition by transition."""
+"""The environments with MiniGrid's rules against the `minigrid` package, transition by
+transition."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ from minigrid.envs.lavagap import LavaGapEnv
 from minigrid.envs.memory import MemoryEnv
 from minigrid.envs.multiroom import MultiRoomEnv
 
-LEVELS = 12  # played side by side in each world
+LEVELS = 12  # played side by side in each environment
 STEPS = 40
 DRAWN = 1500  # levels of ours whose statistics are compared
 THEIRS = 250
@@ -56,16 +57,16 @@ WORLDS = {
     "lava_gap": ({"size": 6}, lambda: LavaGapEnv(6)),
 }
 _KINDS = {
-    cells.WALL_KIND: lambda colour: Wall(colour),
-    cells.FLOOR: lambda colour: Floor(colour),
-    cells.DOOR: lambda colour: Door(colour, is_open=True),
-    cells.CLOSED: lambda colour: Door(colour),
-    cells.LOCKED: lambda colour: Door(colour, is_locked=True),
-    cells.KEY: lambda colour: Key(colour),
-    cells.BALL: lambda colour: Ball(colour),
-    cells.BOX: lambda colour: Box(colour),
-    cells.GOAL_KIND: lambda colour: Goal(),
-    cells.LAVA: lambda colour: Lava(),
+    cells.WALL_KIND: lambda color: Wall(color),
+    cells.FLOOR: lambda color: Floor(color),
+    cells.DOOR: lambda color: Door(color, is_open=True),
+    cells.CLOSED: lambda color: Door(color),
+    cells.LOCKED: lambda color: Door(color, is_locked=True),
+    cells.KEY: lambda color: Key(color),
+    cells.BALL: lambda color: Ball(color),
+    cells.BOX: lambda color: Box(color),
+    cells.GOAL_KIND: lambda color: Goal(),
+    cells.LAVA: lambda color: Lava(),
 }
 
 
@@ -79,9 +80,9 @@ def _code(thing: WorldObj | None) -> int:
     """Our code for one of MiniGrid's objects."""
     if thing is None:
         return int(cells.EMPTY)
-    kind, colour, state = thing.encode()
+    kind, color, state = thing.encode()
     kind = {(4, 1): cells.CLOSED, (4, 2): cells.LOCKED}.get((kind, state), kind)
-    return int(cells.code(kind, 0)) | colour << 4
+    return int(cells.code(kind, 0)) | color << 4
 
 
 _code_of = functools.cache(lambda encoded: _code(WorldObj.decode(*encoded)))
@@ -92,17 +93,18 @@ def _codes(grid: Grid) -> np.ndarray:
     return np.array([_code_of(t) for t in things], np.uint8).reshape(grid.height, grid.width)
 
 
-def _place(world: Any, grid: np.ndarray, row: int, column: int, heading: int) -> None:
-    """Put `world` where our state is."""
-    world.grid = Grid(grid.shape[1], grid.shape[0])
-    world.grid.grid = [_object(int(code)) for code in grid.reshape(-1)]
-    world.agent_pos, world.agent_dir = (int(column), int(row)), int(heading)
-    world.carrying, world.step_count = None, 0
+def _place(environment: Any, grid: np.ndarray, row: int, column: int, heading: int) -> None:
+    """Put `environment` where our state is."""
+    environment.grid = Grid(grid.shape[1], grid.shape[0])
+    environment.grid.grid = [_object(int(code)) for code in grid.reshape(-1)]
+    environment.agent_pos, environment.agent_dir = (int(column), int(row)), int(heading)
+    environment.carrying, environment.step_count = None, 0
 
 
 @functools.cache
 def _ours(name: str) -> Any:
-    """The world, a jitted reset of many, and a jitted roll-out that half follows the expert."""
+    """The environment, a jitted reset of many, and a jitted roll-out that half follows the
+    expert."""
     env: Any = envs.make(name, **WORLDS[name][0])
 
     def roll(keys, states):
@@ -129,9 +131,9 @@ def _levels(name: str) -> Any:
     states, first = jax.device_get(_ours(name)[1](jax.random.split(random.key(0), DRAWN)))
     inner = states.inner
     if name == "empty":
-        world = WORLDS[name][1]()
-        world.reset(seed=0)
-        room = _codes(world.grid)
+        environment = WORLDS[name][1]()
+        environment.reset(seed=0)
+        room = _codes(environment.grid)
         inner = dataclasses.replace(inner, grid=np.broadcast_to(room, (DRAWN, *room.shape)))
     return states, inner, first
 
@@ -144,26 +146,31 @@ def test_a_transition_is_minigrids(name):
     actions, ours = jax.device_get(roll(jax.random.split(random.key(1), STEPS), states))
     ended = handled = 0
     for level in range(LEVELS):
-        world = WORLDS[name][1]()
-        world.reset(seed=0)
+        environment = WORLDS[name][1]()
+        environment.reset(seed=0)
         begin = jax.tree.map(lambda x, i=level: x[i], inner)
-        _place(world, begin.grid, begin.row, begin.column, begin.heading)
+        _place(environment, begin.grid, begin.row, begin.column, begin.heading)
         if name == "memory":
             column, side = (int(x) for x in begin.extra)
-            middle = world.height // 2
-            world.success_pos, world.failure_pos = (column, middle + side), (column, middle - side)
-        np.testing.assert_array_equal(first.observation[level], world.gen_obs()["image"])
+            middle = environment.height // 2
+            environment.success_pos, environment.failure_pos = (
+                (column, middle + side),
+                (column, middle - side),
+            )
+        np.testing.assert_array_equal(first.observation[level], environment.gen_obs()["image"])
         for t in range(STEPS):
             if name == "key_corridor":  # objects are compared by identity there
-                ball = [x for x in [*world.grid.grid, world.carrying] if isinstance(x, Ball)]
-                world.obj = ball[0]
-            seen, reward, terminated, *_ = world.step(int(actions[t, level]))
+                ball = [
+                    x for x in [*environment.grid.grid, environment.carrying] if isinstance(x, Ball)
+                ]
+                environment.obj = ball[0]
+            seen, reward, terminated, *_ = environment.step(int(actions[t, level]))
             np.testing.assert_array_equal(
                 ours.observation[t, level], seen["image"], str((t, level))
             )
             assert ours.reward[t, level] == pytest.approx(reward, abs=1e-6)
             assert ours.terminated[t, level] == terminated
-            handled += world.carrying is not None
+            handled += environment.carrying is not None
             if terminated:
                 ended += 1
                 break
@@ -175,13 +182,13 @@ def test_a_transition_is_minigrids(name):
 def test_levels_are_distributed_as_minigrids(name):
     """How often each kind is in each cell, the agent and its headings, and pairs of kinds."""
     mine = _levels(name)[1]
-    world = WORLDS[name][1]()
+    environment = WORLDS[name][1]()
     grids, agents, headings = [], [], []
     for seed in range(THEIRS):
-        world.reset(seed=seed)
-        grids.append(_codes(world.grid))
-        agents.append(world.agent_pos[1] * world.width + world.agent_pos[0])
-        headings.append(world.agent_dir)
+        environment.reset(seed=seed)
+        grids.append(_codes(environment.grid))
+        agents.append(environment.agent_pos[1] * environment.width + environment.agent_pos[0])
+        headings.append(environment.agent_dir)
     grids = np.stack(grids).reshape(THEIRS, -1)
     ours = mine.grid.reshape(DRAWN, -1)
     columns = []  # of statistics, ours and theirs
@@ -189,8 +196,8 @@ def test_levels_are_distributed_as_minigrids(name):
         columns.append((ours & 15 == kind, grids & 15 == kind))
         of_kind = [(x & 15 == kind).sum(1, keepdims=True) for x in (ours, grids)]
         columns += [tuple(x == n for x in of_kind) for n in range(1, 40)]
-    for colour in range(cells.COLOURS):
-        columns.append(tuple((x >> 4 & 7 == colour).sum(1, keepdims=True) for x in (ours, grids)))
+    for color in range(cells.COLorS):
+        columns.append(tuple((x >> 4 & 7 == color).sum(1, keepdims=True) for x in (ours, grids)))
     place = mine.row * mine.grid.shape[2] + mine.column
     everywhere = np.arange(ours.shape[1])
     columns.append((place[:, None] == everywhere, np.array(agents)[:, None] == everywhere))
@@ -220,16 +227,16 @@ def _clutter_roll(state, actions):
 
 @pytest.mark.slow
 def test_any_grid_is_seen_and_handled_as_minigrid_does():
-    """Random clutter of every object and colour, random actions; also the hidden parts."""
+    """Random clutter of every object and color, random actions; also the hidden parts."""
     rng = np.random.default_rng(0)
     n, size, steps = 32, 11, 40
     kinds = np.array([1, 1, 1, 1, 1, 2, 2, 3, 4, 5, 6, 7, 7, 8, 9, 11, 12])
     grid = rng.choice(kinds, (n, size, size)).astype(np.uint8)
-    colours = rng.integers(0, 6, grid.shape)
-    fixed = {1: 0, 8: 1, 9: 0}  # colours that are not free
-    for kind, colour in fixed.items():
-        colours[grid == kind] = colour
-    grid = (grid | colours << 4 | np.isin(grid, (2, 11, 12)) * 128).astype(np.uint8)
+    colors = rng.integers(0, 6, grid.shape)
+    fixed = {1: 0, 8: 1, 9: 0}  # colors that are not free
+    for kind, color in fixed.items():
+        colors[grid == kind] = color
+    grid = (grid | colors << 4 | np.isin(grid, (2, 11, 12)) * 128).astype(np.uint8)
     border = np.ones((size, size), bool)
     border[1:-1, 1:-1] = False
     grid[:, border] = cells.WALL
@@ -239,18 +246,18 @@ def test_any_grid_is_seen_and_handled_as_minigrid_does():
     actions = rng.choice([0, 1, 2, 2, 2, 3, 3, 4, 5, 5, 6], (steps, n)).astype(np.int32)
     start = jax.vmap(moves.start)(grid, row, column, heading)
     seen, states = jax.device_get(_clutter_roll(start, actions))
-    world = EmptyEnv(size, max_steps=1000)
-    world.reset(seed=0)
-    world.see_through_walls = False
+    environment = EmptyEnv(size, max_steps=1000)
+    environment.reset(seed=0)
+    environment.see_through_walls = False
     carried = opened = 0
     for i in range(n):
-        _place(world, grid[i], row[i], column[i], heading[i])
+        _place(environment, grid[i], row[i], column[i], heading[i])
         for t in range(steps):
-            image = world.step(int(actions[t, i]))[0]["image"]
+            image = environment.step(int(actions[t, i]))[0]["image"]
             np.testing.assert_array_equal(seen[t, i], image, str((t, i)))
-            np.testing.assert_array_equal(states.grid[t, i], _codes(world.grid))
-            assert states.carrying[t, i] == _code(world.carrying)
-            carried += world.carrying is not None
+            np.testing.assert_array_equal(states.grid[t, i], _codes(environment.grid))
+            assert states.carrying[t, i] == _code(environment.carrying)
+            carried += environment.carrying is not None
         opened += np.any(states.grid[-1, i] != grid[i])
     assert carried > 20 and opened > 5
 
@@ -264,11 +271,11 @@ def test_the_whole_grid_is_what_fully_observable_shows():
 
     env = envs.make("door_key", size=6, full=True)
     state, first = jax.jit(env.reset)(jax.random.key(3), env.params)
-    world = DoorKeyEnv(6)
-    world.reset(seed=0)
+    environment = DoorKeyEnv(6)
+    environment.reset(seed=0)
     inner = jax.device_get(state.inner)
-    _place(world, inner.grid, inner.row, inner.column, inner.heading)
-    theirs = FullyObsWrapper(world).observation(world.gen_obs())["image"]
+    _place(environment, inner.grid, inner.row, inner.column, inner.heading)
+    theirs = FullyObsWrapper(environment).observation(environment.gen_obs())["image"]
     np.testing.assert_array_equal(first.observation, theirs.transpose(1, 0, 2))
 
 

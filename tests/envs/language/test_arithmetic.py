@@ -1,4 +1,4 @@
-"""Token worlds against Python's own arithmetic."""
+"""Token environments against Python's own arithmetic."""
 
 import functools
 

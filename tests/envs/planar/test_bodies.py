@@ -63,9 +63,9 @@ def _episodes(name: str) -> dict[str, Any]:
         factor[clever] = 1.0
         return (x * factor).astype(np.float32)
 
-    worlds = jax.tree.map(vary, env.params)
+    environments = jax.tree.map(vary, env.params)
     keys = jax.random.split(random.key(1), len(clever))
-    result = jax.tree.map(np.asarray, jax.jit(jax.vmap(episode))(keys, worlds, clever))
+    result = jax.tree.map(np.asarray, jax.jit(jax.vmap(episode))(keys, environments, clever))
     return {k: (v[:COPIES], v[COPIES:]) for k, v in result.items()}
 
 
@@ -276,8 +276,8 @@ def test_the_swing_up_is_paid_as_in_dm_control():
         after, timestep = step(jax.random.key(1), begun, jnp.array([0.6]), env.params)
         (x, angle), (_, turn) = np.asarray(after.inner.q), np.asarray(after.inner.velocity)
         upright, small = (1 + np.cos(angle)) / 2, (4 + 1 - 0.6**2) / 5
-        centred, slow = (1 + 0.1 ** (x / 2) ** 2) / 2, (1 + 0.1 ** (turn / 5) ** 2) / 2
-        np.testing.assert_allclose(timestep.reward, upright * small * centred * slow, rtol=1e-4)
+        centered, slow = (1 + 0.1 ** (x / 2) ** 2) / 2, (1 + 0.1 ** (turn / 5) ** 2) / 2
+        np.testing.assert_allclose(timestep.reward, upright * small * centered * slow, rtol=1e-4)
         success = abs(x) <= 0.25 and np.cos(angle) >= 0.995
         np.testing.assert_array_equal(timestep.metrics["success"], success)
 

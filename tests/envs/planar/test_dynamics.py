@@ -51,11 +51,11 @@ def _float64():
 
 
 def _physics(links: int, **changes: Any) -> Physics:
-    """Point masses a metre below each other, and nothing else."""
+    """Point masses a meter below each other, and nothing else."""
     values: dict[str, Any] = {
         "mass": np.ones(links),
         "inertia": np.zeros(links),
-        "centre": np.array([(0.0, -1.0)] * links),
+        "center": np.array([(0.0, -1.0)] * links),
         "place": np.array([(0.0, 0.0)] + [(0.0, -1.0)] * (links - 1)),
         "low": np.full(links, -np.inf),
         "high": np.full(links, np.inf),
@@ -72,7 +72,7 @@ def _random(skeleton: Skeleton, seed: int) -> Physics:
         n,
         mass=rng.uniform(0.2, 2.0, n),
         inertia=rng.uniform(0.02, 0.5, n),
-        centre=rng.normal(size=(n, 2)),
+        center=rng.normal(size=(n, 2)),
         place=rng.normal(size=(n, 2)),
         armature=rng.uniform(0.0, 0.3, n),
         damping=rng.uniform(0.0, 2.0, n),
@@ -111,7 +111,7 @@ class Dense:
         self.size = len(skeleton.parents) + 2 * (skeleton.joints[0] == FREE)
 
     def bodies(self, q: np.ndarray) -> np.ndarray:
-        """[L, 3]: x and z of each centre of mass, and the angle."""
+        """[L, 3]: x and z of each center of mass, and the angle."""
         p, frames, rows, left = self.physics, [], [], list(q)
         for link, joint in enumerate(self.skeleton.joints):
             parent = self.skeleton.parents[link]
@@ -125,7 +125,7 @@ class Dense:
                 slide = {SLIDE_X: (x, 0.0), SLIDE_Z: (0.0, x)}.get(joint, (0.0, 0.0))
                 origin = origin + _turned(np.array(slide), angle)
             frames.append((origin, angle))
-            rows.append([*(origin + _turned(np.asarray(p.centre)[link], angle)), angle])
+            rows.append([*(origin + _turned(np.asarray(p.center)[link], angle)), angle])
         return np.array(rows)
 
     def jacobian(self, q: np.ndarray) -> np.ndarray:
@@ -220,7 +220,7 @@ def test_cart_and_pole_move_by_the_equations_of_barto_sutton_and_anderson():
     q[:, 0] = np.clip(q[:, 0], -1.7, 1.7)
     p = dataclasses.replace(p, damping=np.zeros(2))
     ours = _accelerations(cartpole_swingup.SKELETON)(p, q, v, u, 0.0)
-    m, length = p.mass[1], p.centre[1][1]
+    m, length = p.mass[1], p.center[1][1]
     inertia, mass = p.inertia[1] + m * length**2, p.mass.sum()
     sin, cos = np.sin(q[:, 1]), np.cos(q[:, 1])
     push = (10 * u[:, 0] + m * length * v[:, 1] ** 2 * sin) / mass
@@ -371,7 +371,7 @@ def _ground() -> Physics:
         2,
         mass=np.array([0.0, MASS]),
         inertia=np.ones(2),
-        centre=np.zeros((2, 2)),
+        center=np.zeros((2, 2)),
         place=np.zeros((2, 2)),
         feeler=np.zeros((1, 2)),
         radius=np.array([0.1]),

@@ -247,16 +247,16 @@ def test_disc_and_box_touch_where_brute_force_says():
     offset, place = rng.normal(size=(2, N, 2)).astype(np.float32) * 0.3
     angle = rng.uniform(-np.pi, np.pi, N).astype(np.float32)
     radius = rng.uniform(0.1, 0.3, N).astype(np.float32)
-    centre = place + rng.normal(size=(N, 2)).astype(np.float32) * 0.5
+    center = place + rng.normal(size=(N, 2)).astype(np.float32) * 0.5
 
     @jax.jit
     @jax.vmap
-    def touch(centre, radius, place, angle, offset, half):
+    def touch(center, radius, place, angle, offset, half):
         zero = jnp.zeros(())
         box = Body(place, angle, jnp.zeros(2), zero, zero, zero)
-        return free_bodies.disc_box(centre, radius, box, offset, half)
+        return free_bodies.disc_box(center, radius, box, offset, half)
 
-    contact = touch(centre, radius, place, angle, offset, half)
+    contact = touch(center, radius, place, angle, offset, half)
     s = np.linspace(-1, 1, 801)
     one = np.ones_like(s)
     edge = np.concatenate([np.stack(x, -1) for x in ((s, one), (s, -one), (one, s), (-one, s))])
@@ -266,15 +266,15 @@ def test_disc_and_box_touch_where_brute_force_says():
             [[np.cos(angle[i]), -np.sin(angle[i])], [np.sin(angle[i]), np.cos(angle[i])]]
         )
         points = place[i] + (offset[i] + edge * half[i]) @ turn.T
-        away = np.linalg.norm(points - centre[i], axis=-1)
-        local = (centre[i] - place[i]) @ turn - offset[i]
+        away = np.linalg.norm(points - center[i], axis=-1)
+        local = (center[i] - place[i]) @ turn - offset[i]
         inside = bool(np.all(np.abs(local) < half[i]))
         inside_seen += inside
         depth = radius[i] + (away.min() if inside else -away.min())
         np.testing.assert_allclose(contact.depth[i], depth, atol=2e-3)
         assert np.linalg.norm(points - contact.point[i], axis=-1).min() < 2e-3
         # Moved back along the normal by the depth, the disc just touches.
-        moved = centre[i] - contact.normal[i] * contact.depth[i]
+        moved = center[i] - contact.normal[i] * contact.depth[i]
         np.testing.assert_allclose(
             np.linalg.norm(points - moved, axis=-1).min(), radius[i], atol=3e-3
         )

@@ -30,7 +30,7 @@ DM_CONTROL = np.array(_STEPS.split(), np.float32).reshape(-1, 11)
 
 
 def _at(env, physics):
-    """The state at `physics` [4] with the goal at the centre."""
+    """The state at `physics` [4] with the goal at the center."""
     state, _ = env.reset(jax.random.key(0), env.params)
     inner = dataclasses.replace(state.inner, physics=jnp.asarray(physics), goal=jnp.zeros(2))
     return dataclasses.replace(state, inner=inner)

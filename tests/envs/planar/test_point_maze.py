@@ -162,7 +162,7 @@ def test_the_next_cell_is_on_a_shortest_way():
         for cell, after in zip(cells, np.asarray(following), strict=True):
             assert np.abs(after - cell).sum() == 1
             assert steps[tuple(after.tolist())] == steps[tuple(cell.tolist())] - 1
-    # Straight towards the goal of the hard map is much shorter than any way there.
+    # Straight toward the goal of the hard map is much shorter than any way there.
     start = divmod(int(maze.starts[0]), width)
     assert steps[start] == 76 and math.dist(start, goal) < 22
 
@@ -202,7 +202,7 @@ def test_starts_and_goals_are_where_the_maze_says():
 
 
 @pytest.mark.parametrize("reward", ["sparse", "dense"])
-def test_relabelling_says_what_the_step_said(reward):
+def test_relabeling_says_what_the_step_said(reward):
     env = point_maze.point_maze("open", reward)
     assert env.goals is not None
 

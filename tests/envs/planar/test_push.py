@@ -128,7 +128,7 @@ def test_a_central_push_moves_the_disc_with_the_pusher_and_it_slides_to_a_stop()
     assert observation[-1, 8] == 0
 
 
-def test_relabelling_says_what_the_step_said():
+def test_relabeling_says_what_the_step_said():
     env = make("push")
     assert env.goals is not None
     params = dataclasses.replace(env.params, goal_radius=0.3)

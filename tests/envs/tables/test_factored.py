@@ -1,4 +1,4 @@
-"""Factored worlds: steps against their joint tensors, and SysAdmin's numbers."""
+"""Factored environments: steps against their joint tensors, and SysAdmin's numbers."""
 
 import functools
 
@@ -56,7 +56,7 @@ def test_steps_are_drawn_from_the_joint_tensors(name):
     np.testing.assert_allclose(tensors.initial.sum(), 1.0)
 
 
-def test_a_random_world_has_the_parents_and_tables_that_it_says():
+def test_a_random_environment_has_the_parents_and_tables_that_it_says():
     params = envs.make("factored_mdp", num_factors=6, num_values=3, num_parents=3, seed=1).params
     np.testing.assert_array_equal(params.parents[:, 0], np.arange(6))  # itself first
     assert all(len(set(x)) == 3 for x in params.parents) and params.parents.max() < 6
@@ -87,7 +87,7 @@ def test_a_ring_of_machines_fails_and_recovers_by_sysadmins_numbers():
 
 
 @pytest.mark.parametrize("name", WORLDS)
-def test_the_expert_is_optimal_for_the_joint_world(name):
+def test_the_expert_is_optimal_for_the_joint_environment(name):
     env = envs.make(name, **WORLDS[name])
     tensors = factored_mdp.tensors(env.params)
     rows = np.arange(len(tensors.reward))
@@ -106,5 +106,5 @@ def test_the_expert_is_optimal_for_the_joint_world(name):
     assert len(np.unique(env.params.optimal)) > 1
 
 
-def test_a_world_too_large_to_solve_has_no_expert():
+def test_a_environment_too_large_to_solve_has_no_expert():
     assert envs.make("sysadmin", num_machines=20).expert is None

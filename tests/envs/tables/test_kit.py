@@ -1,4 +1,4 @@
-"""The kit of finite worlds: steps against tensors by enumeration, and what it refuses."""
+"""The kit of finite environments: steps against tensors by enumeration, and what it refuses."""
 
 import dataclasses
 import functools
@@ -14,7 +14,7 @@ from jaxrl.core.errors import UserError
 from jaxrl.envs.tables import mdp, random_mdp
 
 SAMPLES = 150  # of each state and action
-# Every world that is a table, made alike in shape so that one program plays them all.
+# Every environment that is a table, made alike in shape so that one program plays them all.
 WORLDS = {
     "baird": {},
     "boyan_chain": {},
@@ -78,7 +78,8 @@ def dense(table: mdp.Table) -> tuple[np.ndarray, np.ndarray]:
 
 @functools.cache
 def played() -> tuple[dict, mdp.Tensors]:
-    """What SAMPLES steps from every state by every action did in every world, and its tensors."""
+    """What SAMPLES steps from every state by every action did in every environment, and its
+    tensors."""
     tables = [_padded(table(name, **settings)) for name, settings in WORLDS.items()]
     stacked = jax.tree.map(lambda *x: np.stack(x), *tables)
     env = mdp.environment("padded", tables[0])
@@ -119,27 +120,27 @@ def _counts(pair: np.ndarray, index: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("name", WORLDS)
 def test_steps_are_drawn_from_the_tensors(name):
-    world = table(name, **WORLDS[name])
-    states, actions, _ = world.successor.shape
+    environment = table(name, **WORLDS[name])
+    states, actions, _ = environment.successor.shape
     at = list(WORLDS).index(name)
     result = {k: v[at] for k, v in played()[0].items()}
     tensors = jax.tree.map(lambda x: x[at], played()[1])
-    transition, reward = dense(world)
+    transition, reward = dense(environment)
     np.testing.assert_allclose(
         tensors.transition[:states, :actions, :states], transition, atol=1e-6
     )
     np.testing.assert_allclose(tensors.reward[:states, :actions], reward, atol=1e-5)
-    np.testing.assert_allclose(tensors.initial[:states], _initial(world), atol=1e-6)
-    np.testing.assert_array_equal(tensors.terminal[:states], world.terminal)
+    np.testing.assert_allclose(tensors.initial[:states], _initial(environment), atol=1e-6)
+    np.testing.assert_array_equal(tensors.terminal[:states], environment.terminal)
 
-    live = ~world.terminal
+    live = ~environment.terminal
     frequency = result["frequency"][:states, :actions, :states][live]
     expected = transition[live]
     assert not np.any(frequency[expected == 0])  # nothing that cannot happen
     deviation = np.sqrt(expected * (1 - expected) / SAMPLES) + 1e-9
     assert np.all(np.abs(frequency - expected) < 5.5 * deviation + 1e-6)
-    second = (world.probability * world.reward**2).sum(-1)[live]
-    noise = 0.0 if world.noise is None else world.noise[live]
+    second = (environment.probability * environment.reward**2).sum(-1)[live]
+    noise = 0.0 if environment.noise is None else environment.noise[live]
     spread = np.sqrt(np.maximum(second - reward[live] ** 2, 0) + np.square(noise))
     error = np.abs(result["reward"][:states, :actions][live] - reward[live])
     assert np.all(error < 5.5 * spread / np.sqrt(SAMPLES) + 1e-4 * (1 + np.abs(reward[live])))
@@ -147,24 +148,24 @@ def test_steps_are_drawn_from_the_tensors(name):
     np.testing.assert_allclose(observed.mean(), spread.mean(), rtol=0.1, atol=1e-4)
     assert result["wrong_end"] == 0
 
-    initial = _initial(world)
+    initial = _initial(environment)
     error = np.abs(result["starts"][:states] - initial)
     assert np.all(error < 5.5 * np.sqrt(initial * (1 - initial) / 2000) + 1e-6)
 
 
 @pytest.mark.parametrize("name", [*WORLDS, "taxi"])
 def test_the_expert_is_optimal(name):
-    """Bellman's optimality equation holds for its values at the discount that the world is built
-    with."""
-    world = table(name, **WORLDS.get(name, {}))
+    """Bellman's optimality equation holds for its values at the discount that the environment is
+    built with."""
+    environment = table(name, **WORLDS.get(name, {}))
     discount = {
         "four_rooms": 0.9,
         "frozen_lake": 0.999,
         **dict.fromkeys(["deep_sea", "diabolical_lock", "cliff_walking", "boyan_chain"], 1.0),
     }.get(name, 0.99)
-    transition, reward = dense(world)
+    transition, reward = dense(environment)
     rows = np.arange(len(reward))
-    chosen, gained = transition[rows, world.optimal], reward[rows, world.optimal]
+    chosen, gained = transition[rows, environment.optimal], reward[rows, environment.optimal]
     values = np.linalg.solve(np.eye(len(rows)) - discount * chosen, gained)
     q = reward + discount * transition @ values
     assert np.all(q.max(-1) <= values + 1e-6 * (1 + np.abs(values)))
@@ -184,15 +185,17 @@ def test_a_number_at_the_top_chooses_no_impossible_outcome():
     assert set(np.unique(chosen)) == {0, 1, 2, 3}
 
 
-def test_dense_tensors_and_lists_of_outcomes_are_the_same_world():
-    world = table("random_mdp")
-    transition, reward = dense(world)
+def test_dense_tensors_and_lists_of_outcomes_are_the_same_environment():
+    environment = table("random_mdp")
+    transition, reward = dense(environment)
     again = mdp.from_tensors(transition, reward, np.arange(len(reward)))
     for ours, theirs in zip(dense(again), (transition, reward), strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-12)
-    np.testing.assert_array_equal(again.optimal, world.optimal)
+    np.testing.assert_array_equal(again.optimal, environment.optimal)
     with jax.enable_x64(True):  # exact to the last digits, not only to float32's
-        np.testing.assert_allclose(jax.jit(mdp.tensors)(world).transition, transition, atol=1e-15)
+        np.testing.assert_allclose(
+            jax.jit(mdp.tensors)(environment).transition, transition, atol=1e-15
+        )
 
 
 def test_other_tables_are_other_params_of_the_same_program():
@@ -208,7 +211,7 @@ def test_other_tables_are_other_params_of_the_same_program():
 
 
 def test_a_state_is_observed_as_one_hot_index_or_features():
-    world = table("boyan_chain")
+    environment = table("boyan_chain")
     seen = {}
     for kind in mdp.OBSERVATIONS:
         env = envs.make("boyan_chain", observation=kind)
@@ -220,7 +223,7 @@ def test_a_state_is_observed_as_one_hot_index_or_features():
     index = int(seen["index"])
     assert index in (3, 4) and env.observation_space.shape == (4,)
     np.testing.assert_array_equal(seen["one_hot"], np.arange(13) == index)
-    np.testing.assert_allclose(seen["features"], world.features[index])
+    np.testing.assert_allclose(seen["features"], environment.features[index])
 
 
 @functools.cache
@@ -261,17 +264,17 @@ def test_a_drawn_table_plays_as_params_of_the_environment_and_is_solved():
 
 def test_solving_a_changed_table_brings_its_expert_up_to_date():
     slow, fast = table("river_swim"), table("frozen_lake")
-    for world, discount in ((slow, 0.99), (fast, 0.999)):
-        forgetful = dataclasses.replace(world, optimal=np.zeros_like(world.optimal))
+    for environment, discount in ((slow, 0.99), (fast, 0.999)):
+        forgetful = dataclasses.replace(environment, optimal=np.zeros_like(environment.optimal))
         solved = jax.jit(mdp.solve)(forgetful, discount)
-        live = ~world.terminal
-        np.testing.assert_array_equal(np.asarray(solved.optimal)[live], world.optimal[live])
+        live = ~environment.terminal
+        np.testing.assert_array_equal(np.asarray(solved.optimal)[live], environment.optimal[live])
     shy = dataclasses.replace(slow, reward=np.where(slow.reward == 1.0, 0.0, slow.reward))
     assert np.all(slow.optimal == 1) and not np.any(jax.jit(mdp.solve)(shy).optimal)
 
 
 @pytest.mark.parametrize("name", ["deep_sea", "boyan_chain", "diabolical_lock"])
-def test_a_world_that_ends_by_itself_says_when(name):
+def test_a_environment_that_ends_by_itself_says_when(name):
     """By longest paths through the table: none is longer than `max_steps`."""
     env = envs.make(name)
     transition, _ = dense(env.params)

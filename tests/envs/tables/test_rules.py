@@ -1,8 +1,9 @@
-"""Finite worlds keep the rules of an environment.
+"""Finite environments keep the rules of an environment.
 
-They are one step function that plays tables, so one world of each program that it can become is
-checked: what else a world is, is data, and `test_kit` plays that of all of them. (A world without
-random numbers, the taxi's, is played to the end in `test_worlds`.)
+They are one step function that plays tables, so one environment of each program that it can become
+is
+checked: what else an environment is, is data, and `test_kit` plays that of all of them. (An
+environment without random numbers, the taxi's, is played to the end in `test_environments`.)
 """
 
 import jax

@@ -1,4 +1,5 @@
-"""Delays, sticky actions, repeats and finite actions: what the world is given, step by step."""
+"""Delays, sticky actions, repeats and finite actions: what the environment is given, step by
+step."""
 
 from __future__ import annotations
 
@@ -9,20 +10,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tests.envs.wrappers.environments import timesteps_of
 
 from jaxrl.envs.wrappers import (
     action_delay,
     action_repeat,
-    discretised_actions,
+    discretized_actions,
     flat_actions,
     observation_delay,
     sticky_actions,
     time_limit,
 )
-from tests.envs.wrappers import worlds
-from tests.envs.wrappers.worlds import timesteps_of
+from tests.envs.wrappers import environments
 
-WALK = worlds.walk(observe="vector")  # fewer leaves compile sooner
+WALK = environments.walk(observe="vector")  # fewer leaves compile sooner
 ACTIONS = np.random.default_rng(0).integers(0, 3, 12).astype(np.int32)
 
 
@@ -32,7 +33,7 @@ def test_each_delay_shifts_the_actions_by_so_many_steps():
     delays = jnp.asarray([0, 1, 2, 3, -5, 9])
     params = dataclasses.replace(env.params, action_delay=delays)
     axes = dataclasses.replace(jax.tree.map(lambda x: None, env.params), action_delay=0, inner=None)
-    run = jax.jit(jax.vmap(lambda p: worlds.play(env, ACTIONS, p)[1].cost, in_axes=(axes,)))
+    run = jax.jit(jax.vmap(lambda p: environments.play(env, ACTIONS, p)[1].cost, in_axes=(axes,)))
     played = np.asarray(run(params))[:, 1:]  # the cost is the action that arrived
     for row, delay in zip(played, [0, 1, 2, 3, 0, 3], strict=True):
         np.testing.assert_array_equal(
@@ -41,7 +42,7 @@ def test_each_delay_shifts_the_actions_by_so_many_steps():
 
 
 def test_a_delay_of_vectors_begins_with_the_nearest_action_to_zero():
-    arm = worlds.arm()
+    arm = environments.arm()
     lifted = dataclasses.replace(arm, action_space=dataclasses.replace(arm.action_space, low=0.5))
     actions = np.random.default_rng(1).uniform(0.5, 1, (5, 2)).astype(np.float32)
     played = timesteps_of(action_delay(lifted), actions).observation[1:]
@@ -81,14 +82,14 @@ def test_sticky_actions_play_the_last_one_again_with_their_probability():
 
 
 def test_sticky_actions_never_play_what_is_not_legal_any_more():
-    env = sticky_actions(worlds.walk(legal=True, observe="vector"), 1.0)
+    env = sticky_actions(environments.walk(legal=True, observe="vector"), 1.0)
     chosen = np.asarray([2, 1, 0, 2, 0], np.int32)
     played = timesteps_of(env, chosen).cost[1:]
     np.testing.assert_array_equal(played, [2, 1, 1, 1, 1])  # 2 is illegal at odd steps
 
 
 def test_a_sticky_vector_is_legal_where_all_its_components_are():
-    env = sticky_actions(worlds.crane(), 1.0)
+    env = sticky_actions(environments.crane(), 1.0)
     played = timesteps_of(env, np.int32([[1, 2], [0, 0], [1, 1]])).observation[1:]
     # After (1, 2) the first component may not be 1 any more; after (0, 0) all is legal.
     np.testing.assert_array_equal(played, [[1, 2], [0, 0], [0, 0]])
@@ -114,7 +115,7 @@ def test_a_repeat_is_that_many_steps_and_stops_at_an_end():
     np.testing.assert_array_equal(one.reward, inner.reward)
 
 
-def test_a_clock_inside_a_repeat_counts_the_worlds_steps():
+def test_a_clock_inside_a_repeat_counts_the_environments_steps():
     env = action_repeat(time_limit(WALK, 4), 3)
     assert env.max_steps == 2
     got = timesteps_of(env, np.zeros(2, np.int32))
@@ -127,33 +128,33 @@ def test_a_clock_inside_a_repeat_counts_the_worlds_steps():
 
 
 def test_the_grid_of_actions():
-    env = discretised_actions(worlds.arm(), (3, 5), joint=False)
+    env = discretized_actions(environments.arm(), (3, 5), joint=False)
     actions = np.asarray(list(itertools.product(range(3), range(5))), np.int32)
     played = timesteps_of(env, actions).observation[1:]
     grid = [(a, b) for a in (-1, 0, 1) for b in (0, 1, 2, 3, 4)]
     np.testing.assert_array_equal(played, grid)
-    joint = discretised_actions(worlds.arm(), (3, 5))
+    joint = discretized_actions(environments.arm(), (3, 5))
     assert joint.action_space.n == 15
     played = timesteps_of(joint, np.arange(15, dtype=np.int32)).observation[1:]
     np.testing.assert_array_equal(played, grid)
 
 
 def test_the_expert_plays_the_nearest_of_the_grid():
-    env = discretised_actions(worlds.arm(), 5)  # of 0.3 and 3.9 in steps of 0.5 and 1
+    env = discretized_actions(environments.arm(), 5)  # of 0.3 and 3.9 in steps of 0.5 and 1
     assert int(jax.jit(env.expert)(jnp.zeros(2), env.params)) == 3 * 5 + 4
-    assert int(jax.jit(flat_actions(worlds.crane()).expert)(None, ())) == 1 * 3 + 2
+    assert int(jax.jit(flat_actions(environments.crane()).expert)(None, ())) == 1 * 3 + 2
 
 
 def test_the_ends_of_the_grid_are_the_bounds_exactly():
-    arm = worlds.arm()
+    arm = environments.arm()
     space = dataclasses.replace(arm.action_space, low=(-0.1, -0.7), high=(0.3, 1.1))
-    env = discretised_actions(dataclasses.replace(arm, action_space=space), 7, joint=False)
+    env = discretized_actions(dataclasses.replace(arm, action_space=space), 7, joint=False)
     played = timesteps_of(env, np.int32([[0, 0], [6, 6]])).observation[1:]
     np.testing.assert_array_equal(played, np.float32([[-0.1, -0.7], [0.3, 1.1]]))
 
 
 def test_combinations_are_legal_where_their_components_are():
-    crane, env = worlds.crane(), flat_actions(worlds.crane())
+    crane, env = environments.crane(), flat_actions(environments.crane())
     pairs = np.asarray(list(itertools.product(range(2), range(3))), np.int32)
     ours = timesteps_of(env, np.arange(6, dtype=np.int32))
     theirs = timesteps_of(crane, pairs)

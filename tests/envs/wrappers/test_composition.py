@@ -17,7 +17,7 @@ from jaxrl.envs import wrappers as w
 from jaxrl.envs.check_structure import check_description, check_structure
 from jaxrl.envs.goals import relabel
 from jaxrl.envs.policies import expert_policy
-from tests.envs.wrappers import worlds
+from tests.envs.wrappers import environments
 
 
 def _nested(env, *functions):
@@ -59,25 +59,25 @@ def pendulum():
 
 
 def image():
-    return worlds.walk(observe="image")
+    return environments.walk(observe="image")
 
 
 def legal():
-    return worlds.walk(legal=True)
+    return environments.walk(legal=True)
 
 
-ONE = {  # every wrapper: how it is called here, and worlds of different kinds that it can wrap
-    "action_delay": (lambda e: w.action_delay(e, 3, 2), (cartpole, pendulum, worlds.walk)),
-    "action_noise": (w.action_noise, (pendulum, worlds.arm)),
-    "action_repeat": (lambda e: w.action_repeat(e, 2), (cartpole, pendulum, worlds.walk)),
+ONE = {  # every wrapper: how it is called here, and environments that it can wrap
+    "action_delay": (lambda e: w.action_delay(e, 3, 2), (cartpole, pendulum, environments.walk)),
+    "action_noise": (w.action_noise, (pendulum, environments.arm)),
+    "action_repeat": (lambda e: w.action_repeat(e, 2), (cartpole, pendulum, environments.walk)),
     "continuing": (w.continuing, (cartpole, pendulum, legal)),
     "cost": (lambda e: w.cost(e, _sum), (cartpole, pendulum, legal)),
     "cost_budget": (lambda e: w.cost(e, _sum, 9.0), (cartpole, pendulum, legal)),
-    "discretised_actions": (w.discretised_actions, (pendulum, worlds.arm)),
+    "discretized_actions": (w.discretized_actions, (pendulum, environments.arm)),
     "distractors": (w.distractors, (cartpole, pendulum, legal, image)),
     "early_truncation": (w.early_truncation, (cartpole, pendulum, legal)),
-    "expert_channel": (w.expert_channel, (legal, worlds.crane, worlds.arm)),
-    "flat_actions": (w.flat_actions, (worlds.crane,)),
+    "expert_channel": (w.expert_channel, (legal, environments.crane, environments.arm)),
+    "flat_actions": (w.flat_actions, (environments.crane,)),
     "flat_observations": (w.flat_observations, (cartpole, legal, image)),
     "frame_stack": (w.frame_stack, (cartpole, pendulum, legal, image)),
     "goal_conditioned": (
@@ -87,21 +87,21 @@ ONE = {  # every wrapper: how it is called here, and worlds of different kinds t
     "image_distractors": (w.image_distractors, (image,)),
     "observation_delay": (lambda e: w.observation_delay(e, 2), (cartpole, pendulum, legal)),
     "observation_noise": (w.observation_noise, (cartpole, pendulum, legal, image)),
-    "random_actions": (w.random_actions, (cartpole, legal, worlds.crane)),
-    "randomised": (lambda e: w.randomised(e, _draw), (cartpole, pendulum, legal)),
+    "random_actions": (w.random_actions, (cartpole, legal, environments.crane)),
+    "randomized": (lambda e: w.randomized(e, _draw), (cartpole, pendulum, legal)),
     "reward_components": (lambda e: w.reward_components(e, PARTS), (cartpole, pendulum, legal)),
     "reward_weights": (
         lambda e: w.reward_components(e, PARTS, {"sum": 1.0, "paid": 0.5}),
         (cartpole, pendulum, legal),
     ),
     "start_key": (w.start_key, (cartpole, pendulum, legal)),
-    "sticky_actions": (w.sticky_actions, (cartpole, pendulum, legal, worlds.crane)),
+    "sticky_actions": (w.sticky_actions, (cartpole, pendulum, legal, environments.crane)),
     "time_limit": (lambda e: w.time_limit(e, 9), (cartpole, pendulum, legal)),
 }
 
 
 @pytest.mark.parametrize("name", ONE)
-def test_resets_and_steps_are_of_one_structure_around_any_world(name):
+def test_resets_and_steps_are_of_one_structure_around_any_environment(name):
     # All that the check finds without running; it ran whole on each of these once, and the nests
     # below run it: to compile each pair here would cost minutes.
     wrap, makes = ONE[name]
@@ -119,8 +119,8 @@ def test_every_wrapper_is_among_them():
 
 NESTS = {
     "walk": lambda: _nested(
-        worlds.walk(legal=True, observe="vector"),
-        lambda e: w.randomised(e, _draw),
+        environments.walk(legal=True, observe="vector"),
+        lambda e: w.randomized(e, _draw),
         w.sticky_actions,
         lambda e: w.goal_conditioned(e, _place, _draw_goal, _near),
         lambda e: w.time_limit(e, 7),
@@ -138,14 +138,14 @@ NESTS = {
         w.expert_channel,
     ),
     "arm": lambda: _nested(
-        worlds.arm(),
+        environments.arm(),
         w.action_noise,
         lambda e: w.action_repeat(e, 3),
         lambda e: w.action_delay(e, 2),
         lambda e: w.cost(e, _sum, 30.0),
         w.continuing,
         lambda e: w.time_limit(e, 10),
-        lambda e: w.discretised_actions(e, 5),
+        lambda e: w.discretized_actions(e, 5),
     ),
 }
 
@@ -165,7 +165,7 @@ def test_the_same_arguments_give_the_same_object(name):
 
 
 def test_what_is_passed_on_reaches_the_wrapped_environment():
-    walk = worlds.walk(observe="vector")
+    walk = environments.walk(observe="vector")
     env = _nested(
         walk,
         lambda e: w.observation_noise(e, 0.0),
@@ -175,11 +175,11 @@ def test_what_is_passed_on_reaches_the_wrapped_environment():
         lambda e: w.time_limit(e, 9),
     )
     assert (env.name, env.max_steps, env.action_space) == ("walk", 9, walk.action_space)
-    states, _ = worlds.play(env, jnp.ones(4, jnp.int32))
+    states, _ = environments.play(env, jnp.ones(4, jnp.int32))
     state = jax.tree.map(lambda x: x[3], states)
     np.testing.assert_array_equal(env.render(state, env.params), np.full((2, 3, 3), 3))
     assert int(env.expert(state, env.params)) == 1
-    late = dataclasses.replace(env.params.inner.inner, inner=worlds.Params(end=1.0))
+    late = dataclasses.replace(env.params.inner.inner, inner=environments.Params(end=1.0))
     inner = dataclasses.replace(env.params.inner, inner=late)
     assert int(env.expert(state, dataclasses.replace(env.params, inner=inner))) == 0
 
@@ -190,8 +190,8 @@ def test_a_clock_inside_and_a_clock_outside():
         "inside": (lambda e: w.time_limit(e, 4), lambda e: w.action_repeat(e, 2)),
         "outside": (lambda e: w.action_repeat(e, 2), lambda e: w.time_limit(e, 4)),
     }.items():
-        got = worlds.timesteps_of(
-            _nested(worlds.walk(observe="vector"), *functions), jnp.zeros(4, jnp.int32)
+        got = environments.timesteps_of(
+            _nested(environments.walk(observe="vector"), *functions), jnp.zeros(4, jnp.int32)
         )
         ends[place] = int(np.argmax(got.truncated))
     assert ends == {"inside": 2, "outside": 4}
@@ -200,10 +200,10 @@ def test_a_clock_inside_and_a_clock_outside():
 # ------------------------------------------------------------------------------- parameters by name
 
 noisy_walk = w.observation_noise(
-    w.action_delay(w.time_limit(worlds.walk(observe="vector"), 9), 3), (0.1, 0.2)
+    w.action_delay(w.time_limit(environments.walk(observe="vector"), 9), 3), (0.1, 0.2)
 )
 twice_noisy = w.observation_noise(noisy_walk, 0.5)
-bare = w.sticky_actions(worlds.crane())
+bare = w.sticky_actions(environments.crane())
 HERE = __name__
 
 
@@ -236,7 +236,7 @@ def test_what_cannot_be_set_is_said_in_one_sentence(name, settings, message):
 
 # ----------------------------------------------------------------------------------- bad arguments
 
-walk, crane, arm = worlds.walk, worlds.crane, worlds.arm
+walk, crane, arm = environments.walk, environments.crane, environments.arm
 
 
 @pytest.mark.parametrize(
@@ -267,7 +267,7 @@ walk, crane, arm = worlds.walk, worlds.crane, worlds.arm
         (lambda: w.distractors(w.distractors(walk())), "has 'distractors' already"),
         (lambda: w.image_distractors(walk()), "need one Box [H, W, C] with finite bounds"),
         (lambda: w.image_distractors(walk(observe="image"), 1, 2.0), "number from 0 to 1"),
-        (lambda: w.randomised(walk(), lambda key, p: 3.0), "it must be as its params, {'.end'"),
+        (lambda: w.randomized(walk(), lambda key, p: 3.0), "it must be as its params, {'.end'"),
         (lambda: w.reward_components(walk(), {}), "must be functions by name, at least one"),
         (lambda: w.reward_components(walk(), PARTS, {"sum": 1.0}), "for its components, ['paid',"),
         (lambda: w.cost(crane()), "'crane' has no costs; cost needs a function"),
@@ -280,16 +280,16 @@ walk, crane, arm = worlds.walk, worlds.crane, worlds.arm
             "'arm' has goals already",
         ),
         (lambda: w.goal_conditioned(arm(), lambda x: x, _draw_goal, _near), "arrays of one shape"),
-        (lambda: w.discretised_actions(walk()), "only one Box of floats with finite bounds"),
+        (lambda: w.discretized_actions(walk()), "only one Box of floats with finite bounds"),
         (
-            lambda: w.discretised_actions(
+            lambda: w.discretized_actions(
                 dataclasses.replace(arm(), action_space=Box(-1.0, (1.0, float("inf")), (2,)))
             ),
             "only one Box of floats with finite bounds",
         ),
-        (lambda: w.discretised_actions(arm(), (3, 4, 5)), "are (3, 4, 5); they must be an integer"),
-        (lambda: w.discretised_actions(arm(), 1), "an integer of at least 2, or 2 of them"),
-        (lambda: w.discretised_actions(arm(), 2000), "have 4000000 combinations"),
+        (lambda: w.discretized_actions(arm(), (3, 4, 5)), "are (3, 4, 5); they must be an integer"),
+        (lambda: w.discretized_actions(arm(), 1), "an integer of at least 2, or 2 of them"),
+        (lambda: w.discretized_actions(arm(), 2000), "have 4000000 combinations"),
         (lambda: w.flat_actions(arm()), "flat_actions needs a MultiDiscrete space"),
         (
             lambda: w.expert_channel(dataclasses.replace(cartpole(), expert=None)),
@@ -297,7 +297,7 @@ walk, crane, arm = worlds.walk, worlds.crane, worlds.arm
         ),
         (lambda: expert_policy(arm()), "it must be wrapped in expert_channel"),
         (
-            lambda: expert_policy(w.discretised_actions(w.expert_channel(arm()))),
+            lambda: expert_policy(w.discretized_actions(w.expert_channel(arm()))),
             "expert_channel must be outside of wrappers that change actions",
         ),
         (lambda: relabel(arm(), None, None), "'arm' has no goals"),  # pyright: ignore

@@ -1,4 +1,5 @@
-"""Lives without an end, random ends, random worlds, goals, and what an expert says of them."""
+"""Lives without an end, random ends, random environments, goals, and what an expert says of
+them."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tests.envs.wrappers.environments import play, timesteps_of
 
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Transition
@@ -21,16 +23,15 @@ from jaxrl.envs.wrappers import (
     flat_observations,
     frame_stack,
     goal_conditioned,
-    randomised,
+    randomized,
     time_limit,
 )
 from jaxrl.evaluation.evaluate import evaluate
-from tests.envs.wrappers import worlds
-from tests.envs.wrappers.worlds import play, timesteps_of
+from tests.envs.wrappers import environments
 
 
 def test_a_continuing_life_begins_again_without_a_sign():
-    env = continuing(time_limit(worlds.walk(legal=True, observe="vector"), 4))
+    env = continuing(time_limit(environments.walk(legal=True, observe="vector"), 4))
     assert env.max_steps is None
     # Terminated at the third step (6 > 5), then truncated by the clock after four.
     got = timesteps_of(env, np.asarray([2, 2, 2, 1, 0, 0, 0, 2], np.int32))
@@ -45,13 +46,13 @@ def test_a_continuing_life_begins_again_without_a_sign():
 
 
 def test_early_truncation_has_its_probability_and_spares_terminations():
-    env = early_truncation(worlds.walk(observe="vector"), 0.2)
+    env = early_truncation(environments.walk(observe="vector"), 0.2)
     still = jnp.zeros(8000, jnp.int32)
     got = timesteps_of(env, still)
     assert abs(got.truncated[1:].mean() - 0.2) < 0.02 and not got.truncated[0]
     assert not got.terminated.any()
     assert not timesteps_of(env, still, truncation_probability=0.0).done.any()
-    over = dataclasses.replace(env.params, inner=worlds.Params(end=0.0))
+    over = dataclasses.replace(env.params, inner=environments.Params(end=0.0))
     timestep = play(env, still, dataclasses.replace(over, truncation_probability=1.0))[1]
     assert timestep.terminated[1:].all() and not timestep.truncated.any()
 
@@ -61,12 +62,12 @@ def _draw(key, params):
     return dataclasses.replace(params, slope=slope, end=4.0)
 
 
-def test_a_randomised_world_keeps_what_was_drawn_for_an_episode():
-    env = randomised(worlds.walk(observe="vector"), _draw)
+def test_a_randomized_environment_keeps_what_was_drawn_for_an_episode():
+    env = randomized(environments.walk(observe="vector"), _draw)
     actions = jnp.ones(4, jnp.int32)
     run = jax.jit(jax.vmap(lambda seed, p: play(env, actions, p, seed), in_axes=(0, None)))
     for base in (1.0, 10.0):
-        states, got = run(jnp.arange(1000), worlds.Params(slope=base))
+        states, got = run(jnp.arange(1000), environments.Params(slope=base))
         slopes = np.asarray(states.params.slope) / base
         np.testing.assert_array_equal(slopes, slopes[:, :1].repeat(5, 1))
         assert 1 <= slopes.min() < 1.05 and 2.95 < slopes.max() <= 3
@@ -75,13 +76,16 @@ def test_a_randomised_world_keeps_what_was_drawn_for_an_episode():
         np.testing.assert_array_equal(got.terminated.all(0), [0, 0, 0, 0, 1])
     state = jax.tree.map(lambda x: x[0, 3], states)  # at 3 of the 4 that were drawn
     assert int(env.expert(state, env.params)) == 0
-    assert int(worlds.walk(observe="vector").expert(state.inner, env.params)) == 1
+    assert int(environments.walk(observe="vector").expert(state.inner, env.params)) == 1
 
 
 # ------------------------------------------------------------------------------------------- goals
 
 GOALS = goal_conditioned(
-    worlds.walk(observe="vector"), worlds.reached, worlds.draw_goal, worlds.outcome
+    environments.walk(observe="vector"),
+    environments.reached,
+    environments.draw_goal,
+    environments.outcome,
 )
 ACTIONS = np.asarray([[1, 1, 0, 1, 1, 2], [2, 1, 1, 0, 0, 2], [0, 0, 2, 2, 1, 0]], np.int32)
 
@@ -114,13 +118,13 @@ def test_the_goal_of_an_episode_is_told_and_paid_for():
 @jax.jit
 @functools.partial(jax.vmap, in_axes=(None, None, 0))
 def _told_and_played(experience, actions, goal):
-    """The experience told for `goal`, and the same actions in a world that asks for it."""
+    """The experience told for `goal`, and the same actions in an environment that asks for it."""
     told = jax.vmap(jax.vmap(lambda t: relabel(GOALS, t, goal)))(experience)
-    return told, jax.vmap(lambda a: play(worlds.asked(goal), a)[1])(actions)
+    return told, jax.vmap(lambda a: play(environments.asked(goal), a)[1])(actions)
 
 
 @pytest.mark.slow
-def test_relabelled_experience_is_that_of_an_environment_asked_for_the_goal():
+def test_relabeled_experience_is_that_of_an_environment_asked_for_the_goal():
     actions, experience = _transitions()
     goals = jnp.arange(1.0, 5.0)[:, None]
     got, expected = _told_and_played(experience, actions, goals)
@@ -143,7 +147,7 @@ def test_relabelled_experience_is_that_of_an_environment_asked_for_the_goal():
 
 
 @pytest.mark.parametrize("goal", [np.zeros((12, 1), np.float32), np.zeros(2, np.float32)])
-def test_relabelling_takes_one_transition_and_its_kind_of_goal(goal):
+def test_relabeling_takes_one_transition_and_its_kind_of_goal(goal):
     _, batch = _transitions()
     one = jax.tree.map(lambda x: x[0, 0], batch)
     with pytest.raises(UserError, match="both must be of one transition"):
@@ -162,14 +166,14 @@ def test_goals_are_found_behind_wrappers_that_change_observations():
 
 
 def test_the_channel_says_what_the_expert_would_do_now():
-    env = expert_channel(worlds.walk(observe="vector"))
+    env = expert_channel(environments.walk(observe="vector"))
     got = timesteps_of(env, np.asarray([2, 2, 0], np.int32))
     np.testing.assert_array_equal(got.privileged["expert_action"], [1, 1, 0, 0])
     np.testing.assert_array_equal(got.privileged["steps"], [0, 1, 2, 3])
 
 
 def test_the_expert_is_a_policy():
-    env = expert_channel(time_limit(worlds.walk(observe="vector"), 6))
+    env = expert_channel(time_limit(environments.walk(observe="vector"), 6))
     got = evaluate(env, expert_policy(env), jax.random.key(0), 3)
     # 1, 2, 3 and 4, and then it stays there.
     np.testing.assert_array_equal(got.returns, 3 * [1 + 2 + 3 + 4 + 4 + 4])

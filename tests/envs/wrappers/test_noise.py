@@ -7,17 +7,17 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
+from tests.envs.wrappers.environments import correlation, timesteps_of
 
 from jaxrl.core import random
 from jaxrl.envs.wrappers import action_noise, observation_noise, random_actions
-from tests.envs.wrappers import worlds
-from tests.envs.wrappers.worlds import correlation, timesteps_of
+from tests.envs.wrappers import environments
 
 N = 8000
 
 
 def test_observation_noise_has_its_scale_in_every_component():
-    walk = worlds.walk(observe="vector")
+    walk = environments.walk(observe="vector")
     env = observation_noise(walk, (0.5, 2.0))
     seen = timesteps_of(env, jnp.zeros(N, jnp.int32)).observation
     noise = seen - timesteps_of(walk, jnp.zeros(N, jnp.int32)).observation
@@ -31,7 +31,7 @@ def test_observation_noise_has_its_scale_in_every_component():
 
 
 def test_observation_noise_is_what_its_key_draws():
-    env = observation_noise(worlds.walk(observe="vector"), 0.5)
+    env = observation_noise(environments.walk(observe="vector"), 0.5)
 
     @jax.jit
     def both(key):
@@ -43,7 +43,7 @@ def test_observation_noise_is_what_its_key_draws():
 
 
 def test_pixels_are_rounded_and_clipped_and_indices_left_alone():
-    walk = worlds.walk()
+    walk = environments.walk()
     scale = {"image": 40.0, "kind": 1.0, "lit": 1.0, "place": np.float32([0.0]), "two": 9.0}
     env = observation_noise(walk, scale)
     actions = jnp.ones(40, jnp.int32)
@@ -59,7 +59,7 @@ def test_pixels_are_rounded_and_clipped_and_indices_left_alone():
 
 
 def test_action_noise_is_a_stationary_ar1_process():
-    env = action_noise(worlds.arm(), (0.5, 2.0), correlation=0.8)
+    env = action_noise(environments.arm(), (0.5, 2.0), correlation=0.8)
     actions = np.tile(np.float32([0.25, 1.0]), (N, 1))
     noise = timesteps_of(env, actions).observation[1:] - actions
     np.testing.assert_allclose(noise.std(0), [0.5, 2.0], rtol=0.08)
@@ -73,13 +73,15 @@ def test_action_noise_is_a_stationary_ar1_process():
 
     # Stationary from the first step on.
     params = jax.tree.map(jnp.asarray, env.params)
-    starts = jax.vmap(lambda seed: worlds.play(env, actions[:1], params, seed)[1].observation[1])
+    starts = jax.vmap(
+        lambda seed: environments.play(env, actions[:1], params, seed)[1].observation[1]
+    )
     first = np.asarray(jax.jit(starts)(jnp.arange(2000))) - actions[0]
     np.testing.assert_allclose(first.std(0), [0.5, 2.0], rtol=0.06)
 
 
 def test_random_actions_are_legal_and_as_often_as_asked():
-    env = random_actions(worlds.walk(legal=True, observe="vector"), 0.3)
+    env = random_actions(environments.walk(legal=True, observe="vector"), 0.3)
     chosen = jnp.zeros(N, jnp.int32)
     timestep = timesteps_of(env, chosen)
     played, legal = timestep.cost[1:].astype(int), timestep.legal_actions[:-1]
@@ -94,7 +96,7 @@ def test_random_actions_are_legal_and_as_often_as_asked():
 
 
 def test_random_actions_without_a_mask_are_uniform():
-    crane = worlds.crane()
+    crane = environments.crane()
     bare = dataclasses.replace(
         crane,
         reset=lambda key, params: _unmasked(crane.reset(key, params)),

@@ -8,31 +8,31 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tests.envs.wrappers.environments import correlation, timesteps_of
 
 from jaxrl import tasks
 from jaxrl.core import stream
 from jaxrl.core.types import Policy
 from jaxrl.envs.wrappers import distractors, flat_observations, frame_stack, image_distractors
-from tests.envs.wrappers import worlds
-from tests.envs.wrappers.worlds import correlation, timesteps_of
+from tests.envs.wrappers import environments
 
 N = 6000
 
 
 @pytest.mark.slow
 def test_a_stack_holds_the_last_frames_and_starts_anew_with_the_episode():
-    env = frame_stack(worlds.walk(observe="vector"), 3)
+    env = frame_stack(environments.walk(observe="vector"), 3)
     two = Policy(lambda state, timestep, memory, key, greedy: (jnp.full(2, 2), memory, {}), tuple)
     two = dataclasses.replace(two, memory=lambda n: ())
-    world = tasks.fixed(env.params)
+    environment = tasks.fixed(env.params)
 
     @jax.jit
     def run(key):
-        state = world.init(key, two)
-        streams = stream.start(env, world, state, two, key, 2)
+        state = environment.init(key, two)
+        streams = stream.start(env, environment, state, two, key, 2)
 
         def step(streams, keys):
-            streams, _, transition, _ = stream.advance(env, world, state, streams, two, keys)
+            streams, _, transition, _ = stream.advance(env, environment, state, streams, two, keys)
             return streams, transition
 
         return jax.lax.scan(step, streams, stream.turns(key, 7))[1]
@@ -52,7 +52,7 @@ def test_a_stack_holds_the_last_frames_and_starts_anew_with_the_episode():
 
 @pytest.mark.slow
 def test_every_kind_of_leaf_is_stacked_along_its_last_axis():
-    walk, env = worlds.walk(), frame_stack(worlds.walk(), 2)
+    walk, env = environments.walk(), frame_stack(environments.walk(), 2)
     seen = timesteps_of(env, jnp.ones(4, jnp.int32)).observation
     true = timesteps_of(walk, jnp.ones(4, jnp.int32)).observation
     for name, leaf in true.items():
@@ -65,7 +65,7 @@ def test_every_kind_of_leaf_is_stacked_along_its_last_axis():
 
 @pytest.mark.slow
 def test_distractors_are_ar1_processes_that_leave_the_rest_alone():
-    walk = worlds.walk(observe="vector")
+    walk = environments.walk(observe="vector")
     env = distractors(walk, 3, correlation=(0.0, 0.5, 0.9), scale=(1.0, 2.0, 0.1))
     seen = timesteps_of(env, jnp.ones(N, jnp.int32)).observation
     true = timesteps_of(walk, jnp.ones(N, jnp.int32)).observation
@@ -79,15 +79,15 @@ def test_distractors_are_ar1_processes_that_leave_the_rest_alone():
 
 
 def test_distractors_beside_a_dict_and_an_image():
-    dict_env = distractors(worlds.walk(), 2)  # whose observation `check_structure` compares
-    assert set(dict_env.observation_space) == {*worlds.EVERYTHING, "distractors"}
+    dict_env = distractors(environments.walk(), 2)  # whose observation `check_structure` compares
+    assert set(dict_env.observation_space) == {*environments.EVERYTHING, "distractors"}
     assert dict_env.observation_space["distractors"].shape == (2,)
-    image_env = distractors(worlds.walk(observe="image"), 2)
+    image_env = distractors(environments.walk(observe="image"), 2)
     assert set(image_env.observation_space) == {"observation", "distractors"}
 
 
 def test_lit_cells_have_their_density_and_their_correlation():
-    walk = worlds.walk(observe="image")
+    walk = environments.walk(observe="image")
     env = image_distractors(walk, 2, density=0.3, correlation=0.6)
     seen = timesteps_of(env, jnp.ones(N, jnp.int32)).observation
     true = timesteps_of(walk, jnp.ones(N, jnp.int32)).observation
@@ -111,7 +111,7 @@ def test_lit_cells_have_their_density_and_their_correlation():
 
 
 def test_a_flat_observation_is_every_leaf_in_turn():
-    walk, env = worlds.walk(), flat_observations(worlds.walk())
+    walk, env = environments.walk(), flat_observations(environments.walk())
     flat = timesteps_of(env, jnp.ones(4, jnp.int32)).observation
     true = timesteps_of(walk, jnp.ones(4, jnp.int32)).observation
     expected = np.concatenate(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 import numpy as np
+from tests.envs.wrappers.environments import timesteps_of
 
 from jaxrl.envs.wrappers import cost, reward_components, time_limit
-from tests.envs.wrappers import worlds
-from tests.envs.wrappers.worlds import timesteps_of
+from tests.envs.wrappers import environments
 
 ACTIONS = np.asarray([1, 0, 2, 1], np.int32)
 PARTS = {
@@ -19,7 +19,7 @@ MOVED, EFFORT, PAID = [0, 1, 0, 2, 1], [0, -1, 0, -4, -1], [0, 1, 1, 3, 4]
 
 
 def test_components_are_reported_beside_those_that_were_there():
-    env = reward_components(worlds.walk(observe="vector"), PARTS)
+    env = reward_components(environments.walk(observe="vector"), PARTS)
     got = timesteps_of(env, ACTIONS)
     expected = {"place": PAID, "speed": MOVED, "effort": EFFORT, "paid": PAID}
     assert set(got.reward_components) == set(expected)
@@ -27,11 +27,11 @@ def test_components_are_reported_beside_those_that_were_there():
         np.testing.assert_array_equal(got.reward_components[name], values)
         assert got.reward_components[name].dtype == np.float32
     np.testing.assert_array_equal(got.reward, PAID)
-    assert env.expert is not None and env.params is worlds.walk(observe="vector").params
+    assert env.expert is not None and env.params is environments.walk(observe="vector").params
 
 
 def test_the_reward_is_the_sum_with_the_weights_in_the_params():
-    walk = worlds.walk(observe="vector")
+    walk = environments.walk(observe="vector")
     env = reward_components(walk, PARTS, {"paid": 0.5, "speed": 2.0, "effort": 1.0})
     np.testing.assert_array_equal(env.params.reward_weights, [2.0, 1.0, 0.5])
     parts = np.asarray([MOVED, EFFORT, PAID])
@@ -43,7 +43,7 @@ def test_the_reward_is_the_sum_with_the_weights_in_the_params():
 
 
 def test_the_reward_that_was_replaced_is_the_true_one():
-    env = reward_components(worlds.arm(), {"one": lambda t, a, n: 1.0}, {"one": 1.0})
+    env = reward_components(environments.arm(), {"one": lambda t, a, n: 1.0}, {"one": 1.0})
     got = timesteps_of(env, jnp.full((2, 2), 0.5))
     np.testing.assert_array_equal(got.reward, [0, 1, 1])
     np.testing.assert_array_equal(got.true_reward, [0, 1.0, 1.0])
@@ -52,7 +52,7 @@ def test_the_reward_that_was_replaced_is_the_true_one():
 
 
 def test_costs_are_of_the_step_and_end_nothing():
-    env = cost(worlds.walk(observe="vector"), lambda t, a, n: t.observation[0] * a)
+    env = cost(environments.walk(observe="vector"), lambda t, a, n: t.observation[0] * a)
     got = timesteps_of(env, ACTIONS)
     np.testing.assert_array_equal(got.cost, [0, 0, 0, 2, 3])
     np.testing.assert_array_equal(got.metrics["episode_cost"], [0, 0, 0, 2, 5])
@@ -61,7 +61,7 @@ def test_costs_are_of_the_step_and_end_nothing():
 
 
 def test_the_step_that_exceeds_the_budget_terminates():
-    env = cost(time_limit(worlds.walk(observe="vector"), 4), budget=2.5)
+    env = cost(time_limit(environments.walk(observe="vector"), 4), budget=2.5)
     for budget, ends in ((2.5, [0, 0, 0, 1, 1]), (3.0, [0, 0, 0, 0, 1]), (9.0, [0, 0, 0, 0, 0])):
         got = timesteps_of(env, ACTIONS, cost_budget=budget)
         np.testing.assert_array_equal(got.cost, MOVED)
@@ -72,7 +72,7 @@ def test_the_step_that_exceeds_the_budget_terminates():
 
 def test_each_of_several_costs_has_its_budget():
     function = lambda t, a, n: jnp.stack([a, 2 * (a == 0)])
-    env = cost(worlds.walk(observe="vector"), function, budget=(3.0, 1.0))
+    env = cost(environments.walk(observe="vector"), function, budget=(3.0, 1.0))
     got = timesteps_of(env, ACTIONS)
     np.testing.assert_array_equal(got.cost, [[0, 0], [1, 0], [0, 2], [2, 0], [1, 0]])
     np.testing.assert_array_equal(got.terminated, [0, 0, 1, 1, 1])

@@ -1,4 +1,4 @@
-"""Skill, luck and hindsight on worlds small enough to enumerate."""
+"""Skill, luck and hindsight on environments small enough to enumerate."""
 
 import jax.numpy as jnp
 import numpy as np

@@ -91,11 +91,11 @@ test_contract = contract(CASES)
 
 def test_group_relative_is_a_standard_score():
     reward = np.random.default_rng(0).normal(size=(3, 5))
-    centred = reward - reward.mean(-1, keepdims=True)
+    centered = reward - reward.mean(-1, keepdims=True)
     ours = losses.group_relative(jnp.float32(reward))
-    np.testing.assert_allclose(ours, centred / reward.std(-1, keepdims=True), rtol=1e-5)
+    np.testing.assert_allclose(ours, centered / reward.std(-1, keepdims=True), rtol=1e-5)
     ours = losses.group_relative(jnp.float32(reward), normalize=False)
-    np.testing.assert_allclose(ours, centred, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(ours, centered, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("size", [3, 7, 11])
@@ -134,15 +134,15 @@ def test_gpg_is_reinforce_on_the_informative_groups():
     ours = losses.gpg_advantage(reward)
     log_prob = jnp.float32(np.random.default_rng(0).normal(size=reward.shape))
     kept = jnp.array([0, 2])
-    centred = reward - reward.mean(-1, keepdims=True)
+    centered = reward - reward.mean(-1, keepdims=True)
     np.testing.assert_allclose(
         losses.policy_gradient(log_prob, ours).mean(),
-        losses.policy_gradient(log_prob[kept], centred[kept]).mean(),
+        losses.policy_gradient(log_prob[kept], centered[kept]).mean(),
         rtol=1e-5,
     )
     without = jnp.array([True, True, True, False])[:, None]  # an empty group is no group
     np.testing.assert_allclose(
-        losses.gpg_advantage(reward, without)[0], 1.5 * centred[0], rtol=1e-6
+        losses.gpg_advantage(reward, without)[0], 1.5 * centered[0], rtol=1e-6
     )
     np.testing.assert_allclose(
         losses.gpg_advantage(reward, normalize=True)[0],

@@ -243,7 +243,7 @@ def test_cross_entropy_equals_rlax_and_is_least_at_the_target():
 
 @pytest.mark.slow
 def test_two_hot_cross_entropy_learns_the_mean():
-    """Of targets that vary: the minimiser's mean is the targets' mean."""
+    """Of targets that vary: the minimizer's mean is the targets' mean."""
     target = jnp.array([-1.3, 0.4, 1.9, 0.2])
     atoms = jnp.float32(ATOMS)
     best = losses.two_hot(target, atoms).mean(0)

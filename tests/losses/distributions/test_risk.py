@@ -256,7 +256,7 @@ def test_entropic_risk():
     assert losses.entropic_risk(jnp.float32(cost), 1.0) > cost.mean()
 
 
-def test_itakura_saito_has_the_certainty_equivalent_as_its_minimiser():
+def test_itakura_saito_has_the_certainty_equivalent_as_its_minimizer():
     target = jnp.float32(np.random.default_rng(0).normal(1.0, 0.8, 4001))
     a = 1.0
     gradient = jax.jit(jax.grad(lambda v: losses.itakura_saito(v, target, a).mean()))
@@ -292,7 +292,7 @@ def test_ecrm_costs_sum_to_the_measure():
     np.testing.assert_allclose((ours[:3] * 0.9 ** np.arange(3)).sum(), total, rtol=1e-5)
 
 
-def test_ecrm_minimised_over_thresholds_is_mean_and_cvar():
+def test_ecrm_minimized_over_thresholds_is_mean_and_cvar():
     """One step with a random cost after a sure one."""
     cost = np.random.default_rng(1).exponential(size=50)
 

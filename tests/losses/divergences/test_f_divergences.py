@@ -128,7 +128,7 @@ def test_disjoint_distributions_have_the_largest_distances():
 
 
 @pytest.mark.parametrize("kind", ["kl", "jensen_shannon", "chi_square"])
-def test_reparameterised_gradient_is_the_divergence_s(kind):
+def test_reparameterized_gradient_is_the_divergence_s(kind):
     """Mean over a Gaussian's quantiles of the pathwise gradient, against numerical integration."""
     density = scipy.stats.norm.pdf
     integrand = {

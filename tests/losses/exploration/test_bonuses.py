@@ -18,7 +18,7 @@ def curiosity_inputs(rng):
 
 def archive_inputs(rng):
     x, archive = rng.normal(size=(2, 5, 3)), rng.normal(size=(2, 7, 3))
-    return {"x": x, "archive": archive, "neighbours": 3, "mask": MASK}
+    return {"x": x, "archive": archive, "neighbors": 3, "mask": MASK}
 
 
 def precision(rng):
@@ -256,7 +256,7 @@ def test_novelty_is_the_mean_distance_to_the_nearest():
     np.testing.assert_allclose(bonus, np.log1p(theirs), rtol=1e-4)
 
 
-def test_novelty_with_fewer_entries_than_neighbours():
+def test_novelty_with_fewer_entries_than_neighbors():
     x, archive = jnp.array([[0.0]]), jnp.array([[3.0], [5.0], [jnp.nan]])
     mask = jnp.array([True, True, False])
     assert losses.novelty(x, archive, 8, mask)[0] == 4
@@ -275,7 +275,7 @@ def test_particles_that_seek_novelty_spread():
 
 
 def test_rewarding_rare_states_spreads_visits():
-    """Mixing with the state that surprisal favours (Frank-Wolfe) ends at the uniform density."""
+    """Mixing with the state that surprisal favors (Frank-Wolfe) ends at the uniform density."""
     density = jnp.array([0.97, 0.01, 0.01, 0.01])
     for k in range(400):
         best = losses.surprisal(jnp.log(density)).argmax()
@@ -294,9 +294,9 @@ def test_parameter_noise_tracks_its_target():
     np.testing.assert_allclose(ours, np.sqrt(np.square(a - b)[BATCH].mean()), rtol=1e-5)
 
 
-# Two worlds, a door each. Beliefs: 0 unknown, 1 and 2 known. Actions: left door, right door, and
-# reading a sign, which takes a step and a cost and tells the world.
-GAIN, COST, DISCOUNT = np.array([[1.0, -1.0], [-1.0, 1.0]]), 0.05, 0.9  # [door, world]
+# Two environments, a door each. Beliefs: 0 unknown, 1 and 2 known. Actions: left door, right door,
+# and reading a sign, which takes a step and a cost and tells the environment.
+GAIN, COST, DISCOUNT = np.array([[1.0, -1.0], [-1.0, 1.0]]), 0.05, 0.9  # [door, environment]
 BELIEFS = np.array([[0.5, 0.5], [1.0, 0.0], [0.0, 1.0]])
 
 
@@ -305,7 +305,8 @@ def test_cashed_rewards_pay_for_information_and_keep_the_optimum():
     np.testing.assert_allclose(known, [0, 1, 1])
 
     def solve(shape):
-        """Exact values of the belief's problem: doors end it, the sign leads to a known world."""
+        """Exact values of the belief's problem: doors end it, the sign leads to a known
+        environment."""
         value = np.zeros(3)
         for _ in range(50):
             doors = np.array([[b @ GAIN[d] for d in (0, 1)] for b in BELIEFS])

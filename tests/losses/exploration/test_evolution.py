@@ -21,7 +21,7 @@ def cells(rng):
 
 CASES = [
     Case(
-        losses.centred_ranks,
+        losses.centered_ranks,
         lambda rng: {"fitness": rng.permutation(np.arange(12.0)).reshape(2, 6), "mask": MASK},
         stopped=("fitness",),
         extremes=lambda rng: [
@@ -53,7 +53,7 @@ CASES = [
     ),
 ]
 test_contract = contract(CASES)
-ranks = jax.jit(losses.centred_ranks)
+ranks = jax.jit(losses.centered_ranks)
 
 
 @given(st.lists(st.integers(-3, 3), min_size=6, max_size=6))

@@ -191,7 +191,7 @@ def test_krc_by_hand():
     np.testing.assert_allclose(losses.krc(rewards), [2, -2, -2, 0], rtol=1e-6)
 
 
-def test_the_action_before_an_intervention_is_penalised():
+def test_the_action_before_an_intervention_is_penalized():
     expert = np.array([0, 0, 1, 1, 0, 1], bool)
     ours = losses.intervention_reward(expert[:-1], expert[1:], jnp.float32(2))
     np.testing.assert_array_equal(ours, [0, -2, 0, 0, -2])
@@ -251,7 +251,7 @@ def test_utilities_by_hand():
     assert losses.occupancy_distance(x, x) == 0 > losses.occupancy_distance(x, 1 - x)
 
 
-def test_regularised_reward_is_the_gradient_of_the_regularised_return():
+def test_regularized_reward_is_the_gradient_of_the_regularized_return():
     rng = np.random.default_rng(1)
     base, policy = rng.dirichlet([2.0] * 5, 2)
     reward = rng.normal(size=5)
@@ -270,7 +270,7 @@ def test_regularised_reward_is_the_gradient_of_the_regularised_return():
 
 
 def test_primal_and_dual_descent_meet_at_the_constraint():
-    """Maximise -(x - 2)^2 with x at most 1: x = 1, and the multiplier is the slope there, 2."""
+    """Maximize -(x - 2)^2 with x at most 1: x = 1, and the multiplier is the slope there, 2."""
 
     def loss(params):
         x, multiplier = params

@@ -113,7 +113,7 @@ def test_policy_gradient_of_a_chain_is_that_of_its_last_sample():
     np.testing.assert_allclose(jax.jit(jax.grad(loss))(jnp.float32([a, b])), exact, rtol=1e-3)
 
 
-def test_discount_and_clip_grow_towards_the_clean_sample():
+def test_discount_and_clip_grow_toward_the_clean_sample():
     ours = losses.denoising_advantage(jnp.float32(2), jnp.array([2, 1, 0]), 0.5)
     np.testing.assert_allclose(ours, [0.5, 1, 2])
     clip = losses.denoising_clip(jnp.float32([0, 0.5, 1]), 0.1, first_clip=0.01, rate=3.0)

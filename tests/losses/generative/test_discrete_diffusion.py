@@ -101,15 +101,15 @@ def test_the_exact_model_attains_the_log_likelihood():
 
 
 @jax.jit
-def enumerated_sepo(logits, old_logits, reward, clip, neighbours=None):
+def enumerated_sepo(logits, old_logits, reward, clip, neighbors=None):
     """The gradient of sum_x q_old(x) sepo(x) over all sequences, with exact ratios."""
     old = jax.nn.log_softmax(old_logits)
 
     def loss(logits):
         log_q = jax.nn.log_softmax(logits)
         log_score, old_log_score = (x[None, :] - x[:, None] for x in (log_q, old))
-        if neighbours is not None:
-            log_score = jnp.where(neighbours, log_score, 0)
+        if neighbors is not None:
+            log_score = jnp.where(neighbors, log_score, 0)
         shape = log_score.shape
         each = losses.sepo(
             log_score,
@@ -145,7 +145,7 @@ def test_sepo_is_the_policy_gradient_where_the_ratios_are_exact():
     np.testing.assert_allclose(clipped, expected, rtol=1e-3, atol=1e-5)
 
 
-def test_sepo_over_neighbours_only_is_not_exact():
+def test_sepo_over_neighbors_only_is_not_exact():
     """As the docstring says: sequences that differ in one token are not all sequences."""
     rng = np.random.default_rng(0)
     logits, _, reward = jnp.float32(rng.normal(size=(3, 8)))

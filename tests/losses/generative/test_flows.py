@@ -91,7 +91,7 @@ def test_adjoint_matching_by_hand():
 @pytest.mark.slow
 def test_adjoint_matching_reaches_the_tilted_density():
     """N(0, 0.5^2) exp(c x) is N(c 0.5^2, 0.5^2). A linear reward's lean adjoint does not depend on
-    the path, so the loss's minimiser is known at each time and the mean of the samples follows."""
+    the path, so the loss's minimizer is known at each time and the mean of the samples follows."""
     with jax.enable_x64(True):
         number, reward_slope = 2000, 3.0
         h = 1 / number
@@ -108,14 +108,14 @@ def test_adjoint_matching_reaches_the_tilted_density():
 
         _, adjoints = jax.lax.scan(back, jnp.array([-reward_slope]), times, reverse=True)
 
-        def minimiser(adjoint, time):
+        def minimizer(adjoint, time):
             """One Newton step: the loss is quadratic in the velocity."""
             scale = diffusion.memoryless_scale(time, h)
             loss = lambda v: losses.adjoint_matching(v, jnp.zeros(1), adjoint, scale)
             gradient, curvature = jax.grad(loss)(jnp.zeros(1)), jax.hessian(loss)(jnp.zeros(1))
             return -gradient / curvature[0]
 
-        changes = jax.vmap(minimiser)(adjoints, times)
+        changes = jax.vmap(minimizer)(adjoints, times)
         move = lambda mean, inputs: (mean + h * drift(mean, *inputs), None)
         mean = jax.lax.scan(move, jnp.zeros(1), (times, changes))[0]
     np.testing.assert_allclose(mean, reward_slope * 0.25, rtol=1e-2)

@@ -233,7 +233,7 @@ def test_gradient_penalty():
     np.testing.assert_allclose(losses.gradient_penalty(gradient, 0.0), [25, 0.25], rtol=1e-5)
 
 
-def test_penalised_critic_of_two_gaussians_becomes_lipschitz():
+def test_penalized_critic_of_two_gaussians_becomes_lipschitz():
     """A critic w * x: without the penalty w grows without end, with it |w| is near 1."""
 
     def loss(w, weight):

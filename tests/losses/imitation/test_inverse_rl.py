@@ -147,7 +147,7 @@ def test_iq_learn_recovers_the_expert_and_its_reward():
             return losses.iq_learn(q[s, a], v[s], v[t], ~no, no, discount, alpha=1e4)
 
         gradient = jax.jit(jax.grad(loss))
-        # With hardly any regulariser the expert's own Q is optimal, up to what is not identified.
+        # With hardly any regularizer the expert's own Q is optimal, up to what is not identified.
         assert abs(gradient(q)).max() < 3e-3 < abs(gradient(jnp.zeros_like(q))).max()
 
         def descend(_, state):
@@ -161,7 +161,7 @@ def test_iq_learn_recovers_the_expert_and_its_reward():
         np.testing.assert_allclose(recovered, x["reward"], atol=1e-6)
 
 
-def test_iq_learn_regulariser_moves_the_optimum_of_a_bandit():
+def test_iq_learn_regularizer_moves_the_optimum_of_a_bandit():
     """One state, no future: softmax(Q) - expert + expert * Q / (2 alpha) is zero at the optimum."""
     with jax.enable_x64(True):
         expert = np.array([0.5, 0.3, 0.2])

@@ -83,7 +83,7 @@ CASES = [
     ),
     Case(
         losses.surprisal_bump,
-        lambda rng: {"surprisal": rng.uniform(1, 5, 4), "centre": 2.5, "width": 1.0},
+        lambda rng: {"surprisal": rng.uniform(1, 5, 4), "center": 2.5, "width": 1.0},
         gradient=("surprisal",),
         extremes=lambda rng: [{"surprisal": np.full(4, 500.0)}],
     ),

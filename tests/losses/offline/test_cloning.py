@@ -26,7 +26,7 @@ HUGE = np.full(B, 1e6)
 MASK = np.array([True, False, True, True, False, True])
 CASES = [
     Case(
-        losses.behaviour_cloning,
+        losses.behavior_cloning,
         lambda rng: {"log_prob": -rng.uniform(1, 2, B), "weight": rng.uniform(0, 1, B)},
         gradient=("log_prob",),
         stopped=("weight",),
@@ -168,7 +168,7 @@ def test_the_optimum_of_weighted_regression_is_the_tilted_data():
     np.testing.assert_allclose(ours, best / best.sum(), atol=1e-4)
     cloned = jax.nn.softmax(
         descend(
-            lambda x: (data * losses.behaviour_cloning(jax.nn.log_softmax(x))).sum(), jnp.zeros(3)
+            lambda x: (data * losses.behavior_cloning(jax.nn.log_softmax(x))).sum(), jnp.zeros(3)
         )
     )
     np.testing.assert_allclose(cloned, data, atol=1e-4)

@@ -118,9 +118,9 @@ def test_importance_weights_undo_the_density_of_the_samples():
     np.testing.assert_allclose(ours, exact, atol=0.02)
 
 
-def implicit_q_learning(world, policy, expectile):
+def implicit_q_learning(environment, policy, expectile):
     """Alternates the value's expectile regression with the critic's target."""
-    reward, terminated = jnp.float32(world.reward), jnp.asarray(world.terminated)
+    reward, terminated = jnp.float32(environment.reward), jnp.asarray(environment.terminated)
 
     def fall(value, q):
         loss = policy * losses.expectile_error(value[:, None], q, expectile)
@@ -130,23 +130,23 @@ def implicit_q_learning(world, policy, expectile):
         q, value = state
         value = jax.lax.fori_loop(0, 3, lambda _, v: v - 0.5 * jax.grad(fall)(v, q), value)
         target = losses.td_target(reward, terminated, 0.9, value)
-        return (world.prob * target).sum(-1), value
+        return (environment.prob * target).sum(-1), value
 
-    start = jnp.zeros(world.prob.shape[:2]), jnp.zeros(world.prob.shape[0])
+    start = jnp.zeros(environment.prob.shape[:2]), jnp.zeros(environment.prob.shape[0])
     return jax.lax.fori_loop(0, 2000, step, start)[0]
 
 
 def test_implicit_q_learning_goes_from_sarsa_to_the_best_of_the_data():
     """One action of each state is not in the data: it must not count, however good it is."""
-    world = tabular.random_world(8, stochastic=False)
+    environment = tabular.random_environment(8, stochastic=False)
     rng = np.random.default_rng(0)
     policy = rng.dirichlet(np.ones(3), 5)
     policy[np.arange(5), rng.integers(0, 3, 5)] = 0
     policy /= policy.sum(-1, keepdims=True)
-    run = jax.jit(lambda expectile: implicit_q_learning(world, jnp.float32(policy), expectile),
-                  static_argnums=0)  # fmt: skip
-    sarsa = tabular.solve(world, lambda q: (policy * q).sum(-1))
-    best = tabular.solve(world, lambda q: np.where(policy > 0, q, -np.inf).max(-1))
+    learn = lambda expectile: implicit_q_learning(environment, jnp.float32(policy), expectile)
+    run = jax.jit(learn, static_argnums=0)
+    sarsa = tabular.solve(environment, lambda q: (policy * q).sum(-1))
+    best = tabular.solve(environment, lambda q: np.where(policy > 0, q, -np.inf).max(-1))
     np.testing.assert_allclose(run(0.5), sarsa, atol=1e-3)
     middle, high = run(0.8), run(0.999)
     assert (middle >= sarsa - 1e-3).all() and (middle <= best + 1e-3).all()

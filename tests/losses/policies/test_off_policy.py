@@ -210,8 +210,8 @@ def true_return(reward, policy, discount, key=()):
 @pytest.mark.parametrize("seed", range(3))
 def test_unbiased_estimators_have_the_true_return_on_average(seed):
     rng = np.random.default_rng(seed)
-    reward, policy, behaviour = tree(rng)
-    log_prob, old = (np.log(on_paths(p)) for p in (policy, behaviour))
+    reward, policy, behavior = tree(rng)
+    log_prob, old = (np.log(on_paths(p)) for p in (policy, behavior))
     rewards = on_paths(reward.get)
     chance = np.exp(old.sum(0))
     truth = true_return(reward, policy, 0.9)

@@ -220,7 +220,7 @@ def test_pmpo_by_hand_and_of_signs_alone():
 
 
 def test_pmpo_with_good_actions_alone_ends_between_them_and_the_prior():
-    """With KL(prior || p) the minimiser is (alpha * good + beta * prior) / (alpha + beta)."""
+    """With KL(prior || p) the minimizer is (alpha * good + beta * prior) / (alpha + beta)."""
     with jax.enable_x64(True):
         prior, action = jnp.log(jnp.array([0.5, 0.3, 0.2])), jnp.array([2, 2, 1])
 

@@ -112,7 +112,7 @@ def test_weights_by_hand():
             function(*args, kind="none")
 
 
-def test_regression_s_minimiser_is_the_reweighted_data():
+def test_regression_s_minimizer_is_the_reweighted_data():
     """pi(a) in proportion to mu(a) exp(A(a) / temperature): the loss has gradient 0 there."""
     with jax.enable_x64(True):
         data = jnp.array([0.5, 0.3, 0.2])
@@ -128,7 +128,7 @@ def test_regression_s_minimiser_is_the_reweighted_data():
 
 @pytest.mark.parametrize("kind", ["exp", "binary"])
 @pytest.mark.parametrize("estimate", ["mean", "max"])
-def test_critic_regularised_regression_by_hand(kind, estimate):
+def test_critic_regularized_regression_by_hand(kind, estimate):
     rng = np.random.default_rng(0)
     log_prob, q_value = rng.normal(size=(2, 8))
     sampled = rng.normal(size=(8, 5))

@@ -169,7 +169,7 @@ def test_ipo_reaches_its_closed_form_with_certain_labels_too():
     np.testing.assert_allclose(logits[0] - logits[1], 1 / (2 * beta), rtol=1e-4)
 
 
-def test_ipo_maximises_the_win_rate_less_the_divergence():
+def test_ipo_maximizes_the_win_rate_less_the_divergence():
     """Optimum of all pairs under uniform sampling: pi_ref exp(E_y'[P(y > y')] / beta) / Z."""
     wins = jax.nn.sigmoid(REWARD[:, None] - REWARD[None, :])
     best = jax.nn.log_softmax(REFERENCE + wins.mean(1) / 0.4)

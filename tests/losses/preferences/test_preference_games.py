@@ -71,7 +71,7 @@ REFERENCE, OLD = jnp.log(jnp.array([[0.4, 0.3, 0.2, 0.1], [0.25, 0.25, 0.1, 0.4]
 FIRST, SECOND = (x.ravel() for x in np.indices((4, 4)))
 
 
-def test_inpo_makes_a_step_of_mirror_descent_from_labelled_pairs_alone():
+def test_inpo_makes_a_step_of_mirror_descent_from_labeled_pairs_alone():
     """Pairs of the old policy, ordered by preference; inverse step size 0.5."""
     old = jnp.exp(OLD)
     weight = old[FIRST] * old[SECOND] * PREFERENCE[FIRST, SECOND]
@@ -103,7 +103,7 @@ def test_a_gradient_step_on_online_ipo_is_a_step_of_the_game():
 
 
 def test_online_ipo_on_its_own_pairs_rests_at_the_equilibrium():
-    """Pairs of the policy, preference against 1/2: no gradient at the regularised Nash point."""
+    """Pairs of the policy, preference against 1/2: no gradient at the regularized Nash point."""
     logits = REFERENCE
     for _ in range(300):
         logits = solvers.egpo(PREFERENCE, logits, REFERENCE, 1.0, 0.2)

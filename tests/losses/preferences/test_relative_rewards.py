@@ -8,14 +8,14 @@ import pytest
 from tests.losses.compiled import losses
 from tests.losses.contract import Case, contract
 
-LEARNT = ("log_prob", "other_log_prob")
+LEARNED = ("log_prob", "other_log_prob")
 OLD = ("old_log_prob", "other_old_log_prob")
 REFERENCE = ("reference_log_prob", "other_reference_log_prob")
 REWARDS = ("reward", "other_reward")
 
 
 def two(rng, frozen, **more):
-    x = {name: -rng.uniform(1, 3, 5) for name in (*LEARNT, *frozen)}
+    x = {name: -rng.uniform(1, 3, 5) for name in (*LEARNED, *frozen)}
     return {**x, **{name: rng.normal(size=5) for name in REWARDS}, **more}
 
 
@@ -33,14 +33,14 @@ CASES = [
     Case(
         losses.rebel,
         lambda rng: two(rng, OLD, eta=0.5),
-        gradient=LEARNT,
+        gradient=LEARNED,
         stopped=(*OLD, *REWARDS),
         extremes=lambda rng: [*FAR, {"reward": np.full(5, 1e6)}],
     ),
     Case(
         losses.refuel,
         turns,
-        gradient=LEARNT,
+        gradient=LEARNED,
         stopped=(*OLD, *REWARDS),
         time=(*REWARDS, "mask", "other_mask"),
         extremes=lambda rng: [
@@ -51,7 +51,7 @@ CASES = [
     Case(
         losses.copg,
         lambda rng: two(rng, REFERENCE, beta=0.5),
-        gradient=LEARNT,
+        gradient=LEARNED,
         stopped=(*REFERENCE, *REWARDS),
         extremes=lambda rng: [*FAR, {"reward": np.full(5, 1e6)}, {"beta": 0.0}],
     ),
@@ -68,7 +68,7 @@ def of_pairs(logits):
     return policy[X], policy[Y], OLD_POLICY[X], OLD_POLICY[Y], REWARD[X], REWARD[Y]
 
 
-def minimise(loss, step, steps=400):
+def minimize(loss, step, steps=400):
     gradient = jax.jit(jax.grad(loss))
     logits = jnp.zeros(4)
     for _ in range(steps):
@@ -78,7 +78,7 @@ def minimise(loss, step, steps=400):
 
 def test_rebel_makes_the_step_of_mirror_descent_exactly():
     """pi_next proportional to pi_old exp(eta r): the natural gradient's step for a softmax."""
-    found = minimise(lambda x: losses.rebel(*of_pairs(x), 2.0).mean(), 1.0)
+    found = minimize(lambda x: losses.rebel(*of_pairs(x), 2.0).mean(), 1.0)
     expected = jax.nn.log_softmax(OLD_POLICY + 2.0 * REWARD)
     np.testing.assert_allclose(found, expected, atol=1e-4)
     np.testing.assert_allclose(losses.rebel(*of_pairs(expected), 2.0), 0, atol=1e-10)
@@ -97,7 +97,7 @@ def test_refuel_judges_turns_by_the_rewards_that_follow():
         for name, mask in zip(REWARDS, ("mask", "other_mask"), strict=True)
     ]
     ours = losses.refuel(**{**x, "reward": np.where(x["mask"], x["reward"], np.nan)})
-    rest = [x[name] for name in (*LEARNT, *OLD)]
+    rest = [x[name] for name in (*LEARNED, *OLD)]
     np.testing.assert_allclose(ours, losses.rebel(*rest, *to_go, 0.5), rtol=1e-5)
 
 
@@ -123,23 +123,23 @@ def test_refuel_is_exact_in_a_tabular_conversation_of_two_turns():
 
 def test_copg_finds_the_optimal_policy_from_data_of_any_policy():
     """Pairs drawn from an odd distribution; plain policy gradient on them goes elsewhere."""
-    behaviour = jnp.array([0.7, 0.1, 0.1, 0.1])
-    weight = behaviour[X] * behaviour[Y]
-    found = minimise(lambda x: (weight * losses.copg(*of_pairs(x), 0.5)).sum(), 5.0, 800)
+    behavior = jnp.array([0.7, 0.1, 0.1, 0.1])
+    weight = behavior[X] * behavior[Y]
+    found = minimize(lambda x: (weight * losses.copg(*of_pairs(x), 0.5)).sum(), 5.0, 800)
     expected = jax.nn.log_softmax(OLD_POLICY + REWARD / 0.5)
     assert losses.categorical_kl(found, expected) < 1e-5
 
-    def plain(logits):  # the regularised reward with the data's mean as its baseline
+    def plain(logits):  # the regularized reward with the data's mean as its baseline
         p = jax.nn.log_softmax(logits)
         gain = jax.lax.stop_gradient(REWARD - 0.5 * (p - OLD_POLICY))
-        return -(behaviour * p * (gain - (behaviour * gain).sum())).sum() * 2
+        return -(behavior * p * (gain - (behavior * gain).sum())).sum() * 2
 
     np.testing.assert_allclose(jax.grad(plain)(expected), 0, atol=1e-6)  # the right baseline
 
     def unbiased_elsewhere(logits):
         p = jax.nn.log_softmax(logits)
         gain = jax.lax.stop_gradient(REWARD - 0.5 * (p - OLD_POLICY))
-        return -(behaviour * p * gain).sum()
+        return -(behavior * p * gain).sum()
 
     assert abs(jax.grad(unbiased_elsewhere)(expected)).max() > 1e-2
 
@@ -147,7 +147,7 @@ def test_copg_finds_the_optimal_policy_from_data_of_any_policy():
 def test_the_gradient_of_copg_is_the_contrast_of_two_policy_gradients():
     x = two(np.random.default_rng(0), REFERENCE)
     mine, other = jax.grad(
-        lambda a, b: losses.copg(**{**x, LEARNT[0]: a, LEARNT[1]: b}, beta=0.5).sum(), (0, 1)
+        lambda a, b: losses.copg(**{**x, LEARNED[0]: a, LEARNED[1]: b}, beta=0.5).sum(), (0, 1)
     )(x["log_prob"], x["other_log_prob"])
     gain = x["reward"] - x["other_reward"]
     ratio = x["log_prob"] - x["reference_log_prob"]
@@ -158,7 +158,7 @@ def test_the_gradient_of_copg_is_the_contrast_of_two_policy_gradients():
 
 def test_ipo_is_a_case_of_copg():
     x = two(np.random.default_rng(0), REFERENCE)
-    rest = [x[name] for name in (*LEARNT, *REFERENCE)]
+    rest = [x[name] for name in (*LEARNED, *REFERENCE)]
     ours = losses.copg(*rest, 0.25 * np.ones(5), -0.25 * np.ones(5), 0.4)
     np.testing.assert_allclose(
         ours, 0.2 * losses.ipo(*rest, 0.4) - 0.2 * 1.25**2, rtol=1e-4, atol=1e-6

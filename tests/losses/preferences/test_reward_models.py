@@ -189,7 +189,7 @@ def test_ensembles_are_conservative():
     assert losses.robust_reward(jnp.array(4.0), reward, 0.0) == 1
 
 
-def test_smoothness_counts_neighbours_only():
+def test_smoothness_counts_neighbors_only():
     reward = jnp.array([1.0, 3.0, np.nan, 4.0, 4.5])
     mask = jnp.array([True, True, False, True, True])
     np.testing.assert_allclose(losses.reward_smoothness(reward, mask), (4 + 0.25) / 2)

@@ -113,7 +113,7 @@ def test_action_free_expectile():
 
 
 @pytest.mark.slow
-def test_direction_rewards_add_up_and_favour_the_goal():
+def test_direction_rewards_add_up_and_favor_the_goal():
     path = jnp.float32(np.random.default_rng(0).normal(size=(7, 3)))
     z = losses.goal_direction(path[0], path[-1])
     np.testing.assert_allclose(jnp.linalg.norm(z), 1, rtol=1e-6)

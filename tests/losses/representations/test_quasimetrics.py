@@ -125,7 +125,7 @@ def test_the_square_of_the_published_residual_network_breaks_the_triangle_inequa
 
 
 def covered(x, y):
-    """Measure of the union: every cell between neighbouring end points lies in it or does not."""
+    """Measure of the union: every cell between neighboring end points lies in it or does not."""
     ends = sorted({*x, *y})
     middles = [((a + b) / 2, b - a) for a, b in itertools.pairwise(ends)]
     return sum(length for m, length in middles if any(a < m < b for a, b in zip(x, y, strict=True)))

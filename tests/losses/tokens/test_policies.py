@@ -319,7 +319,7 @@ def test_gspo_token_gives_each_token_its_own_advantage():
     "kl,normalized,reinforce",
     list(itertools.product(["forward", "reverse"], [True, False], [True, False])),
 )
-def test_rpg_has_the_gradient_of_the_regularised_objective(kl, normalized, reinforce, sums_to_one):
+def test_rpg_has_the_gradient_of_the_regularized_objective(kl, normalized, reinforce, sums_to_one):
     """Enumerated over four actions, for a policy and for a measure that does not sum to 1."""
     with jax.enable_x64(True):
         rng = np.random.default_rng(0)
@@ -400,8 +400,8 @@ def test_mirror_descent_has_kimis_gradient():
     gradient = jax.grad(
         lambda p: losses.mirror_descent_regression(p, *map(jnp.float32, (old, reward)), tau).sum()
     )(jnp.float32(p))
-    centred = reward - reward.mean(-1, keepdims=True)
-    np.testing.assert_allclose(gradient, -2 * tau * (centred - tau * (p - old)), rtol=1e-4)
+    centered = reward - reward.mean(-1, keepdims=True)
+    np.testing.assert_allclose(gradient, -2 * tau * (centered - tau * (p - old)), rtol=1e-4)
 
 
 def test_at_the_tilted_policy_all_residuals_are_equal():

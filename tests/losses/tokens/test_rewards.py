@@ -163,7 +163,7 @@ def test_the_bonus_is_for_getting_better():
 
 
 @pytest.mark.slow
-def test_the_first_stage_is_regularised_exactly():
+def test_the_first_stage_is_regularized_exactly():
     """Enumerated over two attempts of three answers each: REINFORCE with this reward has the
     gradient of E[r_2] - beta KL(first attempt)."""
     with jax.enable_x64(True):

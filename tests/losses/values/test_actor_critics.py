@@ -200,7 +200,7 @@ def test_targets_equal_loops():
     assert (few != soft).any()
 
 
-def test_a_reparameterised_actor_comes_to_the_softmax_of_a_quadratic_critic():
+def test_a_reparameterized_actor_comes_to_the_softmax_of_a_quadratic_critic():
     """Q = -(a - 1)^2: exp(Q / 0.5) is a Gaussian of mean 1 and standard deviation 0.5."""
     noise = jnp.float32(scipy.special.ndtri((np.arange(200) + 0.5) / 200))
 
@@ -229,12 +229,12 @@ def test_a_discrete_actor_comes_to_the_softmax_and_its_value_to_the_soft_value()
 
 
 def test_discrete_targets_converge_to_the_values_of_the_policy_with_its_entropy():
-    world = tabular.random_world(10)
+    environment = tabular.random_environment(10)
     logits = np.random.default_rng(0).normal(size=(5, 3))
     policy = scipy.special.softmax(logits, -1)
-    best = tabular.solve(world, lambda q: (policy * (q - 0.4 * np.log(policy))).sum(-1))
+    best = tabular.solve(environment, lambda q: (policy * (q - 0.4 * np.log(policy))).sum(-1))
     ours = tabular.converge(
-        world, lambda q, *step: losses.discrete_sac_target(*step, jnp.float32(logits), 0.4)
+        environment, lambda q, *step: losses.discrete_sac_target(*step, jnp.float32(logits), 0.4)
     )
     np.testing.assert_allclose(ours, best, rtol=1e-4, atol=1e-4)
 

@@ -110,7 +110,7 @@ def test_td_error_equals_rlax():
 STATES, FEATURES = 6, 3
 
 
-def linear_world():
+def linear_environment():
     rng = np.random.default_rng(1)
     prob = rng.dirichlet(np.ones(STATES), size=STATES)
     weight = rng.dirichlet(np.ones(STATES))  # how often a state is seen: off-policy
@@ -137,7 +137,7 @@ def errors(theta, features, reward):
 def test_gradient_is_that_of_the_robust_error_of_the_expectation(kind):
     """With the exact dual, samples' gradients average to that of sum_s weight loss(E[delta])."""
     with jax.enable_x64(True):
-        prob, weight, reward, features, theta = linear_world()
+        prob, weight, reward, features, theta = linear_environment()
 
         def exact(theta):
             mean = (prob * errors(theta, features, reward)).sum(-1)
@@ -168,9 +168,9 @@ def test_gradient_is_that_of_the_robust_error_of_the_expectation(kind):
 
 
 @pytest.mark.parametrize("threshold", [np.inf, 1.0])
-def test_alternating_updates_come_to_the_minimiser_of_the_robust_error(threshold):
+def test_alternating_updates_come_to_the_minimizer_of_the_robust_error(threshold):
     """A dual for each state and a value of few features, both learned, by plain descent."""
-    prob, weight, reward, features, _ = (jnp.asarray(x, jnp.float32) for x in linear_world())
+    prob, weight, reward, features, _ = (jnp.asarray(x, jnp.float32) for x in linear_environment())
     reward = reward.at[0].add(5)  # an outlier, which the Huber error may leave as it is
 
     def objective(theta):
@@ -200,7 +200,7 @@ def test_alternating_updates_come_to_the_minimiser_of_the_robust_error(threshold
 
 def test_residual_gradient_descends_both_values():
     with jax.enable_x64(True):
-        _, _, reward, features, theta = linear_world()
+        _, _, reward, features, theta = linear_environment()
         value = features @ theta
         ours = jax.grad(
             lambda theta: losses.residual_gradient(

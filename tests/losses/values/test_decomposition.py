@@ -78,7 +78,7 @@ def test_each_agents_best_action_is_the_teams():
     assert joint[int(team.argmax())] == tuple(q_values.argmax(-1))
 
 
-def test_dueling_advantages_are_centred():
+def test_dueling_advantages_are_centered():
     x = example(CASES, losses.dueling_q_values)
     q_values = losses.dueling_q_values(**x)
     np.testing.assert_allclose(q_values.mean(-1), x["value"], rtol=1e-4, atol=1e-6)

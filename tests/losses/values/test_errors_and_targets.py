@@ -135,7 +135,7 @@ def test_huber_equals_optax(value, target, threshold):
     )
 
 
-def test_expectile_half_is_least_squares_and_its_minimiser_is_the_expectile():
+def test_expectile_half_is_least_squares_and_its_minimizer_is_the_expectile():
     value, target = jnp.array([0.3, -2.0]), jnp.array([1.5, -4.0])
     np.testing.assert_allclose(
         expectile_error(value, target, 0.5), squared_error(value, target), rtol=1e-6
@@ -179,7 +179,7 @@ def test_without_a_limit_it_is_the_squared_error(value, old, target):
     "value,target,gradient",
     [
         (0.1, 5.0, 0.1 - 5.0),  # within the clip
-        (0.5, 5.0, 0.0),  # moved enough towards the target
+        (0.5, 5.0, 0.0),  # moved enough toward the target
         (0.5, -5.0, 0.5 + 5.0),  # moved away from it: pulled back
     ],
 )

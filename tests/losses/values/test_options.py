@@ -142,13 +142,13 @@ def test_an_option_that_ends_or_never_does():
 
 def test_options_that_repeat_an_action_converge_to_their_values():
     """Option o takes action o until it ends, with probability 0.3; then the best one follows."""
-    world = tabular.random_world(9)
+    environment = tabular.random_environment(9)
     best = np.zeros((5, 3))
     for _ in range(300):
         choice = best.max(-1)
         best = np.stack(
             [
-                tabular.backup(world, 0.7 * best[:, option] + 0.3 * choice)[:, option]
+                tabular.backup(environment, 0.7 * best[:, option] + 0.3 * choice)[:, option]
                 for option in range(3)
             ],
             -1,
@@ -158,7 +158,7 @@ def test_options_that_repeat_an_action_converge_to_their_values():
         option = jnp.broadcast_to(jnp.arange(3)[:, None], reward.shape)
         return losses.option_target(reward, terminated, discount, option, 0.3, next_q)
 
-    np.testing.assert_allclose(tabular.converge(world, step), best, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(tabular.converge(environment, step), best, rtol=1e-4, atol=1e-4)
 
 
 def test_an_option_ends_less_where_it_is_good_and_the_cost_keeps_it():

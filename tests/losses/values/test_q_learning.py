@@ -125,24 +125,24 @@ def test_equal_rlax():
 
 
 def test_repeated_targets_converge_to_the_optimal_values():
-    world = tabular.random_world()
-    best = tabular.solve(world, lambda q: q.max(-1))
-    ours = tabular.converge(world, lambda q, *step: losses.q_learning_target(*step))
+    environment = tabular.random_environment()
+    best = tabular.solve(environment, lambda q: q.max(-1))
+    ours = tabular.converge(environment, lambda q, *step: losses.q_learning_target(*step))
     np.testing.assert_allclose(ours, best, rtol=1e-4, atol=1e-4)
-    twice = tabular.converge(world, lambda q, *step: losses.double_q_target(*step, step[-1]))
+    twice = tabular.converge(environment, lambda q, *step: losses.double_q_target(*step, step[-1]))
     np.testing.assert_allclose(twice, best, rtol=1e-4, atol=1e-4)
     policy = np.random.default_rng(1).dirichlet(np.ones(3), 5)
-    mean = tabular.solve(world, lambda q: (policy * q).sum(-1))
+    mean = tabular.solve(environment, lambda q: (policy * q).sum(-1))
     ours = tabular.converge(
-        world, lambda q, *step: losses.expected_sarsa_target(*step, jnp.float32(policy))
+        environment, lambda q, *step: losses.expected_sarsa_target(*step, jnp.float32(policy))
     )
     np.testing.assert_allclose(ours, mean, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("scale", [0.5, 0.9])
 def test_advantage_learning_keeps_the_best_value_and_widens_the_gap(scale):
-    world = tabular.random_world(3)
-    best = tabular.solve(world, lambda q: q.max(-1))
+    environment = tabular.random_environment(3)
+    best = tabular.solve(environment, lambda q: q.max(-1))
     actions = np.indices((5, 3))[1]
 
     def target(q, reward, terminated, discount, next_q):
@@ -152,7 +152,7 @@ def test_advantage_learning_keeps_the_best_value_and_widens_the_gap(scale):
             reward, terminated, discount, here, action, next_q, scale
         )
 
-    ours = tabular.converge(world, target, 1500)
+    ours = tabular.converge(environment, target, 1500)
     np.testing.assert_allclose(ours.max(-1), best.max(-1), rtol=1e-3, atol=1e-3)
     gap = best.max(-1, keepdims=True) - best
     np.testing.assert_allclose(
@@ -162,18 +162,18 @@ def test_advantage_learning_keeps_the_best_value_and_widens_the_gap(scale):
 
 def test_a_chain_of_three_is_three_steps_of_value_iteration():
     """Each function converges to the backup of the one before, in as many rounds as there are."""
-    world = tabular.random_world(4)
+    environment = tabular.random_environment(4)
     q = np.random.default_rng(0).normal(size=(5, 3))
     expected = [q]
     for _ in range(3):
-        expected.append(tabular.backup(world, expected[-1].max(-1)))
+        expected.append(tabular.backup(environment, expected[-1].max(-1)))
     chain = jnp.float32(np.stack([q, *np.zeros((3, 5, 3))]))  # [K + 1, S, A]
     for _ in range(3):
         next_q = jnp.broadcast_to(jnp.moveaxis(chain[:-1], 0, 1), (5, 3, 5, 3, 3))
         target = losses.iterated_q_target(
-            jnp.float32(world.reward), jnp.asarray(world.terminated), 0.9, next_q
+            jnp.float32(environment.reward), jnp.asarray(environment.terminated), 0.9, next_q
         )
-        new = (world.prob[..., None] * target).sum(-2)
+        new = (environment.prob[..., None] * target).sum(-2)
         chain = chain.at[1:].set(jnp.moveaxis(new, -1, 0))
     np.testing.assert_allclose(chain, np.stack(expected), rtol=1e-4, atol=1e-5)
 

@@ -122,18 +122,18 @@ def test_one_channel_without_a_mapping_is_q_learning():
         np.testing.assert_allclose(ours[:, 0], plain, rtol=1e-6)
 
 
-def converge(world, target, number=250, channels=2):
+def converge(environment, target, number=250, channels=2):
     """Fixed point of a target with channels: [K, S, A] from reward [S, A, S, K]."""
-    reward = losses.sign_channels(jnp.float32(world.reward))
-    shape = world.reward.shape
+    reward = losses.sign_channels(jnp.float32(environment.reward))
+    shape = environment.reward.shape
 
     @jax.jit
     def run():
         def step(_, q):
             next_q = jnp.broadcast_to(q.swapaxes(0, 1), (*shape, channels, shape[1]))
             here = jnp.broadcast_to(jnp.moveaxis(q, 0, -1)[:, :, None], (*shape, channels))
-            new = target(reward, jnp.asarray(world.terminated), 0.9, next_q, here)
-            return jnp.moveaxis((world.prob[..., None] * new).sum(-2), -1, 0)
+            new = target(reward, jnp.asarray(environment.terminated), 0.9, next_q, here)
+            return jnp.moveaxis((environment.prob[..., None] * new).sum(-2), -1, 0)
 
         return jax.lax.fori_loop(0, number, step, jnp.zeros((channels, *shape[:2])))
 
@@ -144,37 +144,40 @@ WEIGHT = jnp.array([1.0, -1.0])
 
 
 def test_channels_under_one_policy_sum_to_the_values_of_the_whole():
-    world = tabular.random_world(5)
+    environment = tabular.random_environment(5)
     uniform = jnp.full((5, 3, 5, 3), 1 / 3)
     ours = converge(
-        world, lambda r, t, d, n, _: losses.hybrid_reward_target(r, t, d, n, action_prob=uniform)
+        environment,
+        lambda r, t, d, n, _: losses.hybrid_reward_target(r, t, d, n, action_prob=uniform),
     )
-    whole = tabular.solve(world, lambda q: q.mean(-1))
+    whole = tabular.solve(environment, lambda q: q.mean(-1))
     np.testing.assert_allclose(ours[0] - ours[1], whole, rtol=1e-4, atol=1e-4)
 
 
 def test_channels_that_follow_the_best_sum_are_optimal_and_own_maxima_are_optimistic():
-    world = tabular.random_world(6)
-    best = tabular.solve(world, lambda q: q.max(-1))
-    ours = converge(world, lambda r, t, d, n, _: losses.q_decomposition_target(r, t, d, n, WEIGHT))
+    environment = tabular.random_environment(6)
+    best = tabular.solve(environment, lambda q: q.max(-1))
+    ours = converge(
+        environment, lambda r, t, d, n, _: losses.q_decomposition_target(r, t, d, n, WEIGHT)
+    )
     np.testing.assert_allclose(ours[0] - ours[1], best, rtol=1e-4, atol=1e-4)
-    gains = converge(world, lambda r, t, d, n, _: losses.hybrid_reward_target(r, t, d, n))[0]
+    gains = converge(environment, lambda r, t, d, n, _: losses.hybrid_reward_target(r, t, d, n))[0]
     assert (gains >= ours[0] - 1e-5).all() and (gains > ours[0] + 1e-3).any()
 
 
 @pytest.mark.parametrize("name", ["log", "root", "identity"])
 def test_mapped_values_converge_to_the_optimal_ones(name):
-    """In a deterministic world with a whole step; two channels, gains and losses."""
-    world = tabular.random_world(7, stochastic=False)
+    """In a deterministic environment with a whole step; two channels, gains and losses."""
+    environment = tabular.random_environment(7, stochastic=False)
     forward, inverse = {
         "log": (log, log_inverse),
         "root": (root, root_inverse),
         "identity": (identity, identity),
     }[name]
     target = functools.partial(losses.mapped_q_target, forward=forward, inverse=inverse)
-    ours = converge(world, lambda r, t, d, n, q: target(r, t, d, q, n, WEIGHT))
+    ours = converge(environment, lambda r, t, d, n, q: target(r, t, d, q, n, WEIGHT))
     values = inverse(ours)
-    best = tabular.solve(world, lambda q: q.max(-1))
+    best = tabular.solve(environment, lambda q: q.max(-1))
     np.testing.assert_allclose(values[0] - values[1], best, rtol=1e-3, atol=2e-3)
 
 

@@ -97,9 +97,9 @@ def test_soft_value_is_what_the_best_policy_reaches():
 
 
 def test_repeated_soft_targets_converge_to_the_soft_optimum():
-    world = tabular.random_world()
-    best = tabular.solve(world, lambda q: 0.5 * scipy.special.logsumexp(q / 0.5, axis=-1))
-    ours = tabular.converge(world, lambda q, *step: losses.soft_q_target(*step, 0.5))
+    environment = tabular.random_environment()
+    best = tabular.solve(environment, lambda q: 0.5 * scipy.special.logsumexp(q / 0.5, axis=-1))
+    ours = tabular.converge(environment, lambda q, *step: losses.soft_q_target(*step, 0.5))
     np.testing.assert_allclose(ours, best, rtol=1e-4, atol=1e-4)
 
 
@@ -133,8 +133,8 @@ def here_and_there(q, shape):
 
 def test_munchausen_converges_to_the_policy_of_a_lower_temperature():
     """Vieillard et al., theorem 1: without a cut, entropy counts (1 - scale) of what it did."""
-    world = tabular.random_world(2)
-    best = tabular.solve(world, lambda q: 0.1 * scipy.special.logsumexp(q / 0.1, axis=-1))
+    environment = tabular.random_environment(2)
+    best = tabular.solve(environment, lambda q: 0.1 * scipy.special.logsumexp(q / 0.1, axis=-1))
 
     def target(q, reward, terminated, discount, next_q):
         here, action = here_and_there(q, reward.shape)
@@ -142,7 +142,7 @@ def test_munchausen_converges_to_the_policy_of_a_lower_temperature():
             reward, terminated, discount, here, action, next_q, 0.5, 0.8, -jnp.inf
         )
 
-    ours = tabular.converge(world, target, 800)
+    ours = tabular.converge(environment, target, 800)
     policy, expected = scipy.special.softmax(ours / 0.5, -1), scipy.special.softmax(best / 0.1, -1)
     np.testing.assert_allclose(policy, expected, atol=2e-3)
     np.testing.assert_allclose(ours - 0.8 * 0.5 * np.log(policy), best, rtol=2e-3, atol=2e-3)
@@ -191,13 +191,13 @@ def test_tsallis_value_equals_a_loop(index):
 
 
 @pytest.mark.parametrize("index", [1, 1 + 1e-6])
-def test_generalised_munchausen_at_index_one_is_munchausen(index):
+def test_generalized_munchausen_at_index_one_is_munchausen(index):
     x = steps(np.random.default_rng(6))
     ours = losses.tsallis_munchausen_target(**x, index=index)
     np.testing.assert_allclose(ours, numpy_munchausen(x, 0.9, -1.0), atol=1e-5)
 
 
-def test_generalised_munchausen_at_index_two_equals_a_loop():
+def test_generalized_munchausen_at_index_two_equals_a_loop():
     x = steps(np.random.default_rng(7))
     expected = x["reward"].copy()
     for i in range(5):

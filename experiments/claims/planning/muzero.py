@@ -1,0 +1,85 @@
+"""MuZero, reanalysing and with its temperature, against DQN."""
+
+from __future__ import annotations
+
+from experiments.evidence.declare import Claim, Metric, Mutation, Paper, Side, World, better
+from jaxrl.algorithms.planning.muzero import muzero
+from jaxrl.algorithms.value.dqn import dqn
+
+# Of those after the warm-up every fourth has a gradient step.
+WARMUP, ENV_STEPS = 416, 10_016
+SHARED = {"name": "adam", "num_envs": 16, "num_steps": 1, "updates": 4, "warmup": WARMUP}
+SHARED |= {"capacity": 20_000, "discount": 0.99}
+RATES = {"optimizer.learning_rate": (1e-3, 3e-3, 1e-2)}
+MUZERO = SHARED | {
+    "learning_rate_steps": float("inf"),
+    "eps": 1e-5,
+    "max_grad_norm": 5.0,
+    "temperature_steps": float(ENV_STEPS),
+    "reanalyse": 0.8,  # and values at a quarter: appendix H
+    "value_weight": 0.25,
+    "simulations": 8,
+    "batch_size": 32,
+    "hidden": (64,),
+    "width": 32,
+    "num_atoms": 81,
+    "support": 10.0,
+}
+DQN = SHARED | {"batch_size": 64, "hidden": (64, 64), "period": 100}
+DQN |= {"exploration.steps": ENV_STEPS / 2}
+
+CHECK = Claim(
+    paper=Paper(
+        "Mastering Atari, Go, Chess and Shogi by Planning with a Learned Model",
+        "Schrittwieser et al.",
+        2020,
+        "1911.08265",
+        "MuZero outperforms the model-free state of the art on 57 Atari games, with reanalysis "
+        "also at 200 million frames; training with more simulations in a search learns faster.",
+    ),
+    claim="After as many steps of CartPole, MuZero with reanalysis plays better than DQN.",
+    left_out="Atari, images, board games; model-free agents other than DQN; large networks.",
+    parts=(
+        "jaxrl/algorithms/planning/muzero.py",
+        "jaxrl/algorithms/planning/shared/unrolled.py",
+        "jaxrl/algorithms/planning/shared/search.py",
+        "jaxrl/networks/world_models.py",
+        "jaxrl/losses/models/planning.py",
+    ),
+    metric=Metric("final", 0.0, 500.0),
+    environments=(World("cartpole", ENV_STEPS, 0.0, 500.0, points=1, episodes=32),),
+    sides={
+        "MuZero": Side(
+            muzero,
+            MUZERO,
+            RATES,
+            deviates="Adam, as in MuZero Unplugged; 80 % of all sequences are reanalysed, "
+            "policy and value together; values bootstrap after 20 steps, not 5.",
+        ),
+        "DQN": Side(dqn, DQN, RATES, deviates="Adam in the place of RMSProp."),
+        "MuZero, 2 simulations": Side(muzero, MUZERO | {"simulations": 2}, RATES),
+    },
+    clauses=(
+        better("MuZero", "DQN"),
+        better("MuZero", "MuZero, 2 simulations", of_mechanism=True),
+    ),
+    seeds=36,
+    tuning_seeds=5,
+    minutes=9.0,
+    mutations=(
+        Mutation(
+            "the model does not see actions",
+            "jaxrl.networks.world_models:ValueEquivalentModel.dynamics",
+            lambda f: lambda self, latent, action: f(self, latent, 0 * action),
+        ),
+        Mutation(
+            "values change their sign with every step",
+            "jaxrl.algorithms.planning.shared.unrolled:targets",
+            lambda f: lambda *args: f(*args[:-1], -args[-1]),
+        ),
+    ),
+    notes="Both take a gradient step for every fourth environment step. Settings but the learning "
+    "rate are those of the project's configurations, made smaller. Two simulations look at two "
+    "actions and no further, so that what they cost is what searching on is worth. A first design "
+    "compared means over training, which on tuning seeds were 158 and 162.",
+)

@@ -1,0 +1,73 @@
+"""Training for pass@k against training for pass@1, and a switch from the one to the other."""
+
+from __future__ import annotations
+
+from experiments.claims.tokens._arithmetic import SIZES, learn
+from experiments.evidence.declare import Claim, Metric, Mutation, Paper, Side, World, better
+from jaxrl.algorithms.tokens.pass_at_k import pass_at_k
+
+PHASES = {"pass@4": (4, 4), "pass@1": (1, 1), "pass@4, then pass@1": (4, 1)}  # k of each half
+GRID = {"optimizer.learning_rate": (1e-4, 3e-4, 1e-3, 3e-3)}
+
+
+def measure(trial, keys, hyper):
+    """What `learn` says of a side's two halves; and `both`, the mean of pass@1 and pass@8."""
+    found = learn(trial, keys, hyper, *({"k": k} for k in PHASES[trial.name]))
+    return {**found, "both": (found["pass@1"] + found["pass@8"]) / 2}
+
+
+CHECK = Claim(
+    paper=Paper(
+        "Pass@k Training for Adaptively Balancing Exploration and Exploitation of Large Reasoning "
+        "Models",
+        "Chen, Qin, Wu, Ling, Ye, Zhao and Shi",
+        2025,
+        "2508.10751",
+        "Training language models with pass@k as the reward explores better than with pass@1: "
+        "pass@k rises further, pass@1 does not suffer, and training for pass@1 that follows gets "
+        "further than training for pass@1 alone.",
+    ),
+    claim="Training for pass@4 ends with a higher pass@8 than for pass@1; half of it, then for "
+    "pass@1, with a higher pass@1.",
+    left_out="Language models; reward designs beyond the analytical advantage; the warm-up of the "
+    "learning rate.",
+    parts=(
+        "jaxrl/algorithms/tokens/pass_at_k.py",
+        "jaxrl/algorithms/tokens/shared/recipe.py",
+        "jaxrl/algorithms/tokens/token_supervised.py",
+        "jaxrl/losses/advantages/groups.py",
+        "jaxrl/evaluation/pass_at_k.py",
+    ),
+    metric=Metric("pass@8", 0.0, 1.0),
+    environments=(
+        World(
+            "addition",
+            240 * 16 * 8 * 7,  # updates, prompts, answers, tokens
+            0.0,
+            1.0,
+            params={"digits": 1},
+            settings=SIZES | {"prompts": 16, "answers": 8},
+            episodes=128,
+        ),
+    ),
+    sides={name: Side(pass_at_k, {"k": ks[0]}, GRID) for name, ks in PHASES.items()},
+    clauses=(
+        better("pass@4", "pass@1", 0.05),
+        better("pass@4, then pass@1", "pass@1", metric="pass@1"),
+    ),
+    seeds=24,
+    tuning_seeds=6,
+    tuned_by="both",
+    minutes=5.0,
+    measure=measure,
+    notes="Each seed has a warm-up of its own, supervised until a fifth of its answers are right, "
+    "which all sides share and whose steps are not counted. Tuned by the mean of pass@1 and "
+    "pass@8, since the highest pass@8 alone is had by hardly training for pass@1.",
+    mutations=(
+        Mutation(
+            "k is ignored",
+            "jaxrl.losses:pass_at_k_advantage",
+            lambda f: lambda correct, k, mask=None: f(correct, 1, mask),
+        ),
+    ),
+)

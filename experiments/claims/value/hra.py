@@ -1,0 +1,107 @@
+"""HRA against DQN: a head for each fruit in the place of one for all of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax.numpy as jnp
+
+from experiments.evidence.declare import Claim, Metric, Mutation, Paper, Side, World, better
+from jaxrl.algorithms.value import dqn as dqn_
+from jaxrl.algorithms.value import hra as hra_
+from jaxrl.algorithms.value.shared.heads import Head
+
+GRID = {"discount": (0.85, 0.95, 0.99)}
+SETTINGS: dict[str, Any] = {"hidden": (250,), "optimizer.name": "adam", "optimizer.eps": 1e-8}
+SETTINGS |= {"optimizer.learning_rate": 1e-3, "period": 100, "batch_size": 32, "warmup": 1024}
+SETTINGS |= {"exploration.end": 1.0}  # as in the authors' code
+
+
+def whole() -> Head:
+    """HRA's head where the reward is one component."""
+    plain = hra_.head((1.0,), "random")
+
+    def target(net, x, *rest):
+        one = dataclasses.replace(x.next_timestep, reward_components={"all": x.reward})
+        return plain.target(net, dataclasses.replace(x, next_timestep=one), *rest)
+
+    return dataclasses.replace(plain, target=target)
+
+
+undivided = dataclasses.replace(
+    hra_.hra, recipe=lambda env, config: dqn_.recipe(env, config, head=whole())
+)
+
+CHECK = Claim(
+    paper=Paper(
+        "Hybrid Reward Architecture for Reinforcement Learning",
+        "van Seijen, Fatemi, Romoff, Laroche, Barnes and Tsang",
+        2017,
+        "1706.04208",
+        "In fruit collection HRA learns faster than DQN with a network of the same size, and still "
+        "faster with domain knowledge; in Ms. Pac-Man it exceeds human performance.",
+    ),
+    claim="In fruit collection HRA learns faster than DQN, and than with one value for all fruits.",
+    left_out="Ms. Pac-Man; domain knowledge (features and terminal states of single heads, general "
+    "value functions); the tabular variants; 5,000 episodes.",
+    parts=(
+        "jaxrl/algorithms/value/hra.py",
+        "jaxrl/algorithms/value/dqn.py",
+        "jaxrl/algorithms/value/shared/heads.py",
+        "jaxrl/losses/values/reward_channels.py",
+        "jaxrl/envs/grids/fruit_collection.py",
+    ),
+    metric=Metric("score", 0.0, 5.0),
+    environments=(World("fruit_collection", 41_984, 0.0, 5.0),),
+    sides={
+        "HRA": Side(
+            hra_.hra,
+            SETTINGS,
+            GRID,
+            "Heads share a hidden layer of 250 (in the authors' code each has 25 units of its "
+            "own) and descend Huber's error by Adam.",
+        ),
+        "DQN": Side(dqn_.dqn, SETTINGS, GRID, "It descends by Adam, as HRA does."),
+        "HRA of one component": Side(undivided, SETTINGS, GRID),
+    },
+    clauses=(
+        better("HRA", "DQN", 0.25),
+        better("HRA", "HRA of one component", 0.0, of_mechanism=True),
+    ),
+    seeds=12,
+    minutes=5.0,
+    notes="HRA values random play, as in the authors' code, and so does HRA of one component, which"
+    " tells what the division of the reward adds. All sides act at random while they learn, "
+    "as there. (Before that, with exploration that falls and two seeds, DQN gathered 3.2 to "
+    "3.6 fruits and HRA 2.4 to 2.7: this claim is about random behavior only.) The discount "
+    "is tuned, since the authors' differ: 0.99 for HRA, 0.85 for DQN. That the best action by"
+    " exact values of random play gathers all fruits is tested in "
+    "tests/algorithms/value/test_hra.py.",
+    diagnosis="DQN, whose discount of 0.85 is that of the authors', learns faster than both "
+    "sides that value random play: 0.6 fruits more than HRA on average over learning in the first "
+    "attempt, 0.9 in the second. Whether dividing the reward helps these is open: 0.18 (0.04 to "
+    "0.32) fruits more than undivided in the first attempt, 0.05 (-0.15 to 0.25) in the second. "
+    "A guess, not tested: in the authors' network a head has hidden units of its own and here all "
+    "share theirs; and values of random play hardly tell two actions apart far from a fruit.",
+    mutations=(
+        Mutation(
+            "every head learns the same share of the whole reward",
+            "jaxrl.losses:hybrid_reward_target",
+            lambda target: (
+                lambda reward, *rest: target(
+                    jnp.broadcast_to(reward.mean(-1, keepdims=True), reward.shape), *rest
+                )
+            ),
+        ),
+        Mutation(
+            "what comes after a step is worth nothing",
+            "jaxrl.losses:hybrid_reward_target",
+            lambda target: (
+                lambda reward, terminated, discount, *rest: target(
+                    reward, terminated, 0 * discount, *rest
+                )
+            ),
+        ),
+    ),
+)

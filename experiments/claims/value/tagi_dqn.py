@@ -1,0 +1,80 @@
+"""TAGI-DQN, which has no gradients, no step size and no epsilon, against DQN."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from experiments.evidence.declare import (
+    Claim,
+    Metric,
+    Mutation,
+    Paper,
+    Side,
+    World,
+    better,
+    not_worse,
+)
+from jaxrl.algorithms.value.dqn import dqn
+from jaxrl.algorithms.value.tagi_dqn import tagi_dqn
+
+SETTINGS: dict[str, Any] = {"num_envs": 8, "num_steps": 4, "updates": 8, "batch_size": 32}
+SETTINGS |= {"warmup": 512, "capacity": 50_000, "hidden": (64, 64)}
+DESCENT = {"optimizer.name": "adam", "optimizer.eps": 1e-5, "period": 200}
+DESCENT |= {"exploration.steps": 8_000.0}
+NOISE = {"noise": (0.5, 2.0, 8.0, 32.0)}
+
+CHECK = Claim(
+    paper=Paper(
+        "Analytically Tractable Bayesian Deep Q-Learning",
+        "Nguyen and Goulet",
+        2021,
+        "2106.11086",
+        "On- and off-policy, action values of networks whose weights are inferred in closed form "
+        "reach a performance comparable to those trained by backpropagation, with fewer "
+        "hyperparameters and without gradients.",
+    ),
+    claim="Weights inferred in closed form learn no worse than weights that descend by Adam, and "
+    "uncertainty is what it takes.",
+    left_out="Atari, LunarLander, the on-policy version with n-step returns.",
+    parts=(
+        "jaxrl/algorithms/value/tagi_dqn.py",
+        "jaxrl/networks/tagi.py",
+        "jaxrl/algorithms/value/dqn.py",
+        "jaxrl/sources/replay.py",
+    ),
+    metric=Metric("score", 0.0, 500.0),
+    environments=(World("cartpole", 24_576, 0.0, 500.0, points=4, episodes=16),),
+    sides={
+        "TAGI-DQN": Side(tagi_dqn, SETTINGS, NOISE),
+        "DQN": Side(
+            dqn,
+            SETTINGS | DESCENT,
+            {"learning_rate": (1e-4, 3e-4, 1e-3, 3e-3)},
+            "It descends by Adam.",
+        ),
+        "TAGI-DQN, all but certain": Side(tagi_dqn, SETTINGS | {"gain": 0.05}, NOISE),
+    },
+    clauses=(
+        not_worse("TAGI-DQN", "DQN", 50.0, "cartpole"),
+        better("TAGI-DQN", "TAGI-DQN, all but certain", 0.0, "cartpole", of_mechanism=True),
+    ),
+    seeds=16,
+    minutes=5.0,
+    notes="Of TAGI-DQN the noise of observations is tuned, of DQN the step size. All but certain "
+    "of its first weights, with a twentieth of the standard deviation, it neither explores nor "
+    "moves far: that is what its uncertainty is worth. That moments are those of samples, that a "
+    "layer's posterior is the exact conditional and that its intervals cover what they should is "
+    "tested in tests/networks/test_tagi.py.",
+    mutations=(
+        Mutation(
+            "weights move away from what was observed",
+            "jaxrl.networks.tagi:_moved",
+            lambda moved: lambda x, mean, *rest: moved(x, -mean, *rest),
+        ),
+        Mutation(
+            "the target forgets the reward",
+            "jaxrl.losses:td_target",
+            lambda target: lambda reward, *rest: target(0 * reward, *rest),
+        ),
+    ),
+)

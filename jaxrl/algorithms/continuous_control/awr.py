@@ -1,0 +1,201 @@
+"""Advantage-weighted regression (Peng, Kumar, Zhang and Levine, 2019, arXiv:1910.00177).
+
+From all that lies in a replay the value regresses on TD(lambda) returns, then the policy on the
+actions, weighed by exp(A / temperature), A standardized over the replay. Returns are worked out
+anew, by the value as it is, before either. As in the authors' code a policy in a box has a fixed
+deviation, its mean is kept within the bounds by a penalty, and values are learned in units of
+1 / (1 - gamma).
+
+The authors collect whole episodes, and freeze the statistics that standardize observations after
+300,000 steps; minibatches are drawn here with replacement, theirs without.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl import losses
+from jaxrl.core.examples import example_timestep
+from jaxrl.core.spaces import Box
+from jaxrl.core.types import Array, Batch, Environment, Key, TimeStep, Tree, struct
+from jaxrl.kit import AlgorithmBuilder, Loss, Net, Part, Recipe, group, hyper, static
+from jaxrl.kit.acting import told
+from jaxrl.kit.groups import Normalization, Optimizer, Rollouts, Torso
+from jaxrl.networks.actor_critic import Actor
+from jaxrl.networks.critics import Value
+from jaxrl.networks.heads import check_action_space, gaussian, scale
+from jaxrl.sources import recent
+from jaxrl.sources.ring import take
+
+SMALLEST = 1e-5  # what is added to the advantages' standard deviation
+
+
+@group
+class Config:
+    """Settings of AWR. The defaults are those of the authors' code for MuJoCo."""
+
+    rollouts: Rollouts = Rollouts(num_envs=16, num_steps=128)
+    """2,048 steps before each update."""
+    windows: int = static(24, low=1)
+    """Of them in the replay, which theirs has 50,000 steps of."""
+    value_steps: int = static(200, low=1)
+    """Gradient steps of the value in an update."""
+    policy_steps: int = static(1000, low=1)
+    """And of the policy."""
+    batch_size: int = static(256, low=1)
+    """Transitions in a gradient step."""
+    torso: Torso = Torso(hidden=(128, 64))
+    """Of policy and value, each."""
+    actor: Optimizer = Optimizer("sgd", learning_rate=5e-5, momentum=0.9)
+    """Of the policy: 2.5e-5 to 1e-4 for theirs of different environments; 5e-4 for discrete
+    actions."""
+    critic: Optimizer = Optimizer("sgd", learning_rate=1e-2, momentum=0.9)
+    """Of the value."""
+    normalization: Normalization = Normalization(observation=True)
+    deviation: float = static(0.2, above=0)
+    """Of a policy in a box, in half-widths: 0.2 or 0.4."""
+
+    temperature: float = hyper(1.0, above=0)
+    """Beta, of standardized advantages."""
+    max_weight: float = hyper(20.0, above=0)
+    """Of an action in the regression."""
+    bound_weight: float = hyper(10.0, low=0)
+    """Weight of the penalty on means beyond the bounds."""
+    discount: float = hyper(0.99, low=0, below=1)
+    """Gamma, per step."""
+    td_lambda: float = hyper(0.95, low=0, high=1)
+    """Lambda of the returns."""
+
+
+@struct
+class Sample:
+    """What a gradient step sees of each transition, [T, B] or [n]."""
+
+    timestep: TimeStep
+    action: Tree
+    returned: Array
+    advantage: Array
+
+    @property
+    def reward(self) -> Array:
+        """Its shape is that of a batch."""
+        return self.advantage
+
+
+def value(net: Net, timestep: TimeStep) -> Array:
+    """The value [...], of which the network gives the mean reward that it amounts to."""
+    return net.critic(timestep) / (1 - net.hyper.discount)
+
+
+def judged(net: Net, batch: Batch) -> Batch:
+    """The history [L, B] with TD(lambda) returns and standardized advantages, by the value as it
+    is."""
+    x, h, mask = batch.transitions, net.hyper, batch.mask
+    # Mapped over time, not reshaped to rows: that would gather what is split over devices.
+    now, after = (
+        jax.vmap(lambda t: value(net, t))(timestep) for timestep in (x.timestep, x.next_timestep)
+    )
+    returned = losses.lambda_returns(x.reward, after, x.terminated, x.done, h.discount, h.td_lambda)
+    advantage = returned - now
+    mean = advantage.mean(where=mask)
+    advantage = (advantage - mean) / (advantage.std(where=mask) + SMALLEST)
+    return dataclasses.replace(batch, transitions=Sample(x.timestep, x.action, returned, advantage))
+
+
+def drawn(batch: Batch, key: Key, number: int, num_shards: int) -> Batch:
+    """`number` of the transitions that the history [L, B] holds, as `Net.slices` wants them."""
+    rows, columns = batch.mask.shape  # type: ignore[union-attr]
+    row_key, column_key = jax.random.split(key)
+    shape = num_shards, number // num_shards
+    held = batch.mask[:, 0].sum()  # type: ignore[index]
+    row = rows - 1 - jax.random.randint(row_key, shape, 0, held)
+    column = jax.random.randint(column_key, shape, 0, columns // num_shards)
+    return dataclasses.replace(batch, transitions=take(batch.transitions, row, column), mask=None)
+
+
+def value_loss(net: Net, x: Sample) -> Array:
+    """Algorithm 1, line 6, by (1 - gamma)^2."""
+    return losses.squared_error(net.critic(x.timestep), (1 - net.hyper.discount) * x.returned)
+
+
+def beyond(policy, space) -> Array | float:
+    """Half the squared distance [...] of a Gaussian's mean from the bounds of a box, in its
+    half-widths; 0 of another policy."""
+    if not isinstance(space, Box):
+        return 0.0
+    center, half_width = (x.reshape(-1) for x in scale(space))
+    mean = (gaussian(policy)[0] - center) / half_width  # type: ignore[index]
+    return jnp.square(jnp.maximum(jnp.abs(mean) - 1, 0)).sum(-1) / 2
+
+
+def recipe(env: Environment, config: Config) -> Recipe:
+    torso, timestep, space = config.torso, example_timestep(env), env.action_space
+
+    def policy_loss(net: Net, x: Sample):
+        """Algorithm 1, line 7: imitation, weighed by exp(A / beta)."""
+        policy, h = net.actor(x.timestep), net.hyper
+        loss = losses.awr(policy.log_prob(x.action), x.advantage, h.temperature, h.max_weight)
+        outside = h.bound_weight * beyond(policy, space)
+        return loss + outside, {"entropy": policy.entropy()}
+
+    def steps(net: Net, batch: Batch, loss: str, count: int) -> Net:
+        number, shards = count * config.batch_size, config.rollouts.num_shards
+        batch = drawn(batch, net.key(loss), number, shards)
+        return net.slices(count, batch, lambda net, batch: net.descend(loss, batch))
+
+    def update(net: Net, batch: Batch) -> Net:
+        net = steps(net, judged(net, batch), "value_loss", config.value_steps)
+        return steps(net, judged(net, batch), "policy_loss", config.policy_steps)
+
+    sizes = torso.hidden, torso.activation, torso.initializer
+    actor = Actor(
+        env.observation_space,
+        space,
+        *sizes,
+        bounded_mean=False,
+        deviation="fixed",
+        log_std=math.log(config.deviation),
+    )
+    return Recipe(
+        parts={
+            "actor": Part(actor, (timestep,), "actor"),
+            "critic": Part(Value(env.observation_space, *sizes), (timestep,), "critic"),
+        },
+        act=told("actor"),
+        losses={
+            "value_loss": Loss(value_loss, ("critic",)),
+            "policy_loss": Loss(policy_loss, ("actor",)),
+        },
+        update=update,
+        needs=("mask",),
+    )
+
+
+def check(env: Environment, config: Config, name: str) -> None:
+    """Raises `UserError` for an action space without a policy head."""
+    check_action_space(env.action_space, name)
+
+
+awr = AlgorithmBuilder(
+    "awr",
+    Config,
+    recipe,
+    source=lambda env, config: recent(config.rollouts.source(env), config.windows),
+    check=check,
+)
+
+TINY = {
+    "env": "pendulum",
+    "num_envs": 4,
+    "num_steps": 2,
+    "num_shards": 4,
+    "windows": 2,
+    "value_steps": 2,
+    "policy_steps": 3,
+    "batch_size": 4,
+    "hidden": (8,),
+}

@@ -1,0 +1,70 @@
+"""Deep deterministic policy gradient (Lillicrap et al., 2015, "Continuous control with deep
+reinforcement learning", arXiv:1509.02971): Q-learning with a policy that climbs Q in the place of
+the maximum over actions, slow copies of both, and exploration by noise that drifts.
+
+Unlike the paper's networks these normalize no batches, critics see the action from their first
+layer on, and last layers begin as others do; L2 decay is apart from the gradient (as in AdamW). The
+replay keeps fewer than the paper's million unless told, and learning begins after its warm-up.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax.numpy as jnp
+
+from jaxrl import losses
+from jaxrl.algorithms.continuous_control.shared import deterministic
+from jaxrl.core.types import Array, Environment, Transition
+from jaxrl.kit import AlgorithmBuilder, Net, Recipe, group, hyper
+from jaxrl.kit.acting import drifting
+from jaxrl.kit.groups import Optimizer, OrnsteinUhlenbeck, Replay, Target, Torso
+from jaxrl.networks.heads import scale
+
+
+@group
+class Config(deterministic.Common):
+    """Settings of DDPG."""
+
+    replay: Replay = Replay(num_envs=1, num_steps=1, updates=1, batch_size=64)
+    """Minibatches of 64: section 7 of the paper."""
+    torso: Torso = Torso(hidden=(400, 300))
+    """Section 7."""
+    actor: Optimizer = Optimizer(learning_rate=1e-4)
+    """Adam, 1e-4: section 7."""
+    critic: Optimizer = Optimizer(learning_rate=1e-3, weight_decay=1e-2)
+    """Adam, 1e-3, and an L2 decay of 1e-2: section 7."""
+    target: Target = Target(rate=0.001)
+    """Tau 0.001: section 7."""
+    noise: OrnsteinUhlenbeck = OrnsteinUhlenbeck()
+    """Theta 0.15 and sigma 0.2: section 7."""
+    discount: float = hyper(0.99, low=0, high=1)
+    """Gamma, per step: section 7."""
+
+
+def target(net: Net, x: Transition) -> Array:
+    """Algorithm 1: r + gamma Q'(s', mu'(s')), by the copies."""
+    q = net.target.critic(x.next_timestep, net.target.actor(x.next_timestep))
+    return losses.td_target(x.reward, x.terminated, net.hyper.discount, q[..., 0])
+
+
+def recipe(env: Environment, config: Config) -> Recipe:
+    space = env.action_space
+    act = drifting("actor", space, scale(space)[1])  # type: ignore[arg-type]
+    plain = deterministic.recipe(env, config, act, target, optimizers=("actor", "critic"))
+    return dataclasses.replace(plain, memory=lambda n: jnp.zeros((n, *space.shape)))  # type: ignore
+
+
+ddpg = AlgorithmBuilder("ddpg", Config, recipe, check=deterministic.check)
+
+TINY = {
+    "env": "pendulum",
+    "num_envs": 4,
+    "num_shards": 4,
+    "updates": 2,
+    "batch_size": 8,
+    "capacity": 64,
+    "warmup": 8,
+    "hidden": (8,),
+    "normalization.observation": True,
+}

@@ -1,0 +1,118 @@
+"""SAC for discrete actions (Christodoulou, 2019, "Soft actor-critic for discrete action settings",
+arXiv:1910.07207): critics value every action, so that expectations over the policy are sums.
+
+For the paper's convolutions there are those of `torso.channels`, and for its replay of a million a
+smaller one; its warm-up acts at random, here by the first policy. The share of the entropy is of
+what the legal actions of a state can have.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl import losses
+from jaxrl.algorithms.value import dqn as dqn_
+from jaxrl.core.examples import example_timestep
+from jaxrl.core.types import Array, Environment, TimeStep
+from jaxrl.kit import AlgorithmBuilder, Loss, Part, Recipe, group, hyper, static
+from jaxrl.kit.acting import legal
+from jaxrl.kit.groups import ImageTorso, Normalization, Optimizer, Replay, Target
+from jaxrl.networks.q_network import QNetwork
+from jaxrl.networks.scalars import Positive
+
+
+@group
+class Config:
+    """Settings of SAC for discrete actions. The defaults are those of the paper's table 2."""
+
+    replay: Replay = Replay(num_envs=1, num_steps=4, updates=1, batch_size=64, warmup=20_000)
+    """A gradient step for each 4 of the environment."""
+    torso: ImageTorso = ImageTorso(hidden=(512,))
+    optimizer: Optimizer = Optimizer(learning_rate=3e-4)
+    """Of actor, critics and temperature, each. Adam, 3e-4."""
+    target: Target = Target(rate=1.0, period=8000)
+    """Copied whole each 8,000 updates. The paper does not say of what its 8,000 are; if of steps,
+    as in Dopamine, 2,000 updates."""
+    normalization: Normalization = Normalization()
+    num_critics: int = static(2, low=1)
+    """Critics, of which the most cautious counts."""
+    target_entropy: float = hyper(0.98, low=0, high=1)
+    """Share of the entropy of the uniform policy."""
+    discount: float = hyper(0.99, low=0, high=1)
+    """Gamma, per step."""
+
+
+def recipe(env: Environment, config: Any) -> Recipe:
+    count = env.action_space.n  # type: ignore[union-attr]
+    torso, timestep = config.torso, example_timestep(env)
+    network = QNetwork(
+        env.observation_space,
+        count,
+        channels=torso.channels,
+        widths=torso.hidden,
+        activation=torso.activation,
+        initializer=torso.initializer,
+    )
+
+    def logits(net, timestep: TimeStep) -> Array:
+        """Of the policy [B, A], normalized."""
+        return jax.nn.log_softmax(legal(net.actor(timestep)[..., 0], timestep))
+
+    def cautious(critics, timestep: TimeStep) -> Array:
+        """The least of the critics' values [B, A]."""
+        return critics(timestep)[..., 0].min(0)
+
+    def critic_loss(net, x):
+        """Squared errors, with the mean over next actions for a sample."""
+        target = losses.discrete_sac_target(
+            x.reward,
+            x.terminated,
+            net.hyper.discount,
+            cautious(net.target.critic, x.next_timestep),
+            logits(net, x.next_timestep),
+            net.temperature(),
+        )
+        q = jax.vmap(losses.at_action, (0, None))(net.critic(x.timestep)[..., 0], x.action)
+        return losses.squared_error(q, target).sum(0), {"value": q.mean(0)}
+
+    def actor_loss(net, x):
+        """The mean over actions of alpha log pi - min Q."""
+        said, q = logits(net, x.timestep), cautious(net.critic, x.timestep)
+        loss = losses.discrete_sac_actor(said, q, net.temperature())
+        entropy = losses.categorical_entropy(said)
+        return loss, {"entropy": entropy}, entropy
+
+    def temperature_loss(net, x):
+        """As in SAC, of the policy that the actor's loss has seen."""
+        allowed = x.timestep.legal_actions
+        most = jnp.log(count if allowed is None else jnp.maximum(allowed.sum(-1), 1))
+        target = net.hyper.target_entropy * most
+        loss = losses.sac_temperature(net.temperature(), -net.aside["actor_loss"], target)
+        return loss, {"temperature": net.temperature()}
+
+    def act(net, timestep, memory, key, greedy):
+        said = logits(net, timestep)
+        action = said.argmax(-1) if greedy else jax.random.categorical(key, said)
+        return action.astype(env.action_space.dtype), memory, {}
+
+    return Recipe(
+        parts={
+            "actor": Part(network, (timestep,)),
+            "critic": Part(network, (timestep,), target="target", members=config.num_critics),
+            "temperature": Part(Positive(), ()),
+        },
+        act=act,
+        losses={
+            "critic_loss": Loss(critic_loss, ("critic",)),
+            "actor_loss": Loss(actor_loss, ("actor",)),
+            "temperature_loss": Loss(temperature_loss, ("temperature",)),
+        },
+    )
+
+
+discrete_sac = AlgorithmBuilder("discrete_sac", Config, recipe, check=dqn_.check)
+
+TINY = dqn_.TINY | {"normalization.observation": True}

@@ -1,0 +1,186 @@
+"""Maximum a posteriori policy optimization (Abdolmaleki et al., 2018, arXiv:1806.06920).
+
+E-step: at each state some actions of the policy are weighed by exp(Q / temperature), as far from
+equal weights as a bound allows. M-step: the policy becomes likelier to take them, its mean and its
+deviation each within a bound of its own from what they were (Abdolmaleki et al., 2018b, "Relative
+entropy regularized policy iteration", arXiv:1812.02256). Temperature and both Lagrange multipliers
+descend their duals beside it. Q regresses on Retrace's returns of replayed windows.
+
+As in DeepMind's code (Acme), the covariance is diagonal (the first paper's is full), multipliers
+are softpluses of what is learned, and Q sees actions within their bounds. Unlike here, Acme bounds
+the divergence of each dimension of an action, not their sum as the papers do, penalizes actions out
+of bounds, acts by the policy's copy, and has for Q a mixture of Gaussians that learns five-step
+returns, with Retrace as an option.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl import losses
+from jaxrl.core import spaces
+from jaxrl.core.examples import example_timestep
+from jaxrl.core.types import Array, Environment, TimeStep, Transition
+from jaxrl.kit import AlgorithmBuilder, Loss, Net, Part, Recipe, group, hyper, static
+from jaxrl.kit.acting import told
+from jaxrl.kit.groups import Optimizer, Replay, Target, Torso
+from jaxrl.networks.actor_critic import Actor
+from jaxrl.networks.critics import ActionValues
+from jaxrl.networks.heads import check_bounded, gaussian
+from jaxrl.networks.scalars import Softplus
+
+
+@group
+class Config:
+    """Settings of MPO. Where nothing else is said: Acme's."""
+
+    replay: Replay = Replay(num_envs=1, num_steps=8, updates=1, batch_size=32, capacity=1_000_000)
+    """`batch_size` counts windows. 256 steps in a batch, 32 of them for each that is taken."""
+    torso: Torso = Torso(hidden=(256, 256), activation="elu")
+    """Of policy and critic, each; ELU as in Acme, whose networks are larger, with layer norm."""
+    optimizer: Optimizer = Optimizer(learning_rate=1e-4, max_grad_norm=40.0)
+    """Of policy and critic. Adam, 1e-4, the norm 40."""
+    dual: Optimizer = Optimizer(learning_rate=1e-2, max_grad_norm=40.0)
+    """Of temperature and multipliers. Adam, 1e-2, the norm 40."""
+    target: Target = Target(rate=1.0, period=100)
+    """Of the policy and the critic that E-step and Retrace read."""
+    unroll: int = static(8, low=1)
+    """Steps of a window, over which Retrace corrects; our choice."""
+    samples: int = static(20, low=1)
+    """Actions drawn at each state."""
+    temperature: float = static(10.0, above=0)
+    """Of the E-step, at the start; it is learned, as both multipliers."""
+    mean_multiplier: float = static(10.0, above=0)
+    """Of the bound on the mean, at the start."""
+    deviation_multiplier: float = static(1000.0, above=0)
+    """Of the bound on the deviation, at the start."""
+
+    bound: float = hyper(0.1, above=0)
+    """Epsilon: divergence of the E-step's weights from equal ones. 0.1: also table 2 of the first
+    paper."""
+    mean_bound: float = hyper(0.0025, above=0)
+    """Divergence that the policy's mean may make."""
+    deviation_bound: float = hyper(1e-6, above=0)
+    """Divergence that its deviation may make."""
+    discount: float = hyper(0.99, low=0, high=1)
+    """Gamma, per step."""
+    retrace_lambda: float = hyper(1.0, low=0, high=1)
+    """Lambda of Retrace; 1: the paper's equation 13. Acme has 0.95."""
+
+
+def lagrangian(net: Net, divergences: Mapping[str, Array]) -> tuple[Array, dict[str, Array]]:
+    """What bounds cost a policy and their multipliers, and reports, [...]: the divergence `name`
+    has the multiplier `name_multiplier` among the parts, and the bound `name_bound`."""
+    total, said = jnp.zeros(()), {}
+    for name, kl in divergences.items():
+        multiplier, violation = (
+            getattr(net, f"{name}_multiplier")(),
+            kl - net.hyper[f"{name}_bound"],
+        )
+        total = total + losses.lagrangian_penalty(violation, multiplier)
+        total = total + losses.lagrangian_dual(violation, multiplier)
+        said |= {f"{name}_kl": kl, f"{name}_multiplier": multiplier}
+    return total, said
+
+
+def recipe(env: Environment, config: Config) -> Recipe:
+    space, timestep, torso = env.action_space, example_timestep(env), config.torso
+
+    def valued(critic, timestep: TimeStep, action: Array) -> Array:
+        return critic(timestep, spaces.clip(space, action))[..., 0]
+
+    def drawn(net: Net, timestep: TimeStep) -> tuple[Array, Array]:
+        """Actions of the policy's copy at time steps [...] and what its copy says that they are
+        worth: [samples, ..., *shape] and [samples, ...]."""
+        policy = net.target.actor(timestep)
+        action = policy.sample(seed=net.key("actions"), sample_shape=config.samples)
+        value = jax.vmap(lambda action: valued(net.target.critic, timestep, action))(action)
+        return jax.lax.stop_gradient((action, value))
+
+    def critic_loss(net: Net, x: Transition):
+        """Equation 13: Q regresses on Retrace's returns, for the policy's copy."""
+        log_prob = net.target.actor(x.timestep).log_prob(x.action)
+        returns = losses.retrace_returns(
+            losses.importance_ratio(log_prob, x.extras["log_prob"]),
+            x.reward,
+            valued(net.target.critic, x.timestep, x.action),
+            drawn(net, x.next_timestep)[1].mean(0),
+            x.terminated,
+            x.done,
+            net.hyper.discount,
+            net.hyper.retrace_lambda,
+        )
+        q = valued(net.critic, x.timestep, x.action)
+        return losses.squared_error(q, returns), {"value": q}
+
+    def policy_loss(net: Net, x: Transition):
+        """Temperature (equation 9 of the first paper), weighted likelihood of the actions for mean
+        and deviation apart, and the Lagrangian of their bounds (section 4.2 of the second)."""
+        h, temperature = net.hyper, net.temperature()
+        action, value = drawn(net, x.timestep)
+        flat, q = action.reshape(*value.shape, -1), jnp.moveaxis(value, 0, -1)
+        old, new = gaussian(net.target.actor(x.timestep)), gaussian(net.actor(x.timestep))
+        (old_mean, old_deviation), (mean, deviation) = old, new  # type: ignore[misc]
+
+        def likely(mean, deviation):
+            log_prob = losses.gaussian_log_prob(flat, mean, deviation)
+            return losses.mpo(jnp.moveaxis(log_prob, 0, -1), q, temperature)
+
+        moved, changed = losses.decoupled_gaussian_kl(mean, deviation, old_mean, old_deviation)
+        total = losses.mpo_temperature(q, temperature, h.bound)
+        total = total + likely(mean, old_deviation) + likely(old_mean, deviation)
+        penalty, said = lagrangian(net, {"mean": moved, "deviation": changed})
+        return total + penalty, said | {"temperature": temperature}
+
+    sizes = env.observation_space, space, torso.hidden
+    more = torso.activation, torso.initializer
+    actor = Actor(*sizes, *more, bounded_mean=False, deviation="of_state")
+    multipliers = {
+        name: Part(Softplus(getattr(config, name)), (), "dual")
+        for name in ("temperature", "mean_multiplier", "deviation_multiplier")
+    }
+    inputs = timestep, spaces.example(space)[None]
+    return Recipe(
+        parts={
+            "actor": Part(actor, (timestep,), target="target"),
+            "critic": Part(ActionValues(*sizes, 1, *more), inputs, target="target"),
+            **multipliers,
+        },
+        act=told("actor"),
+        losses={
+            "critic_loss": Loss(critic_loss, ("critic",)),
+            "policy_loss": Loss(policy_loss, ("actor", *multipliers)),
+        },
+        needs=("transitions.extras.log_prob",),
+    )
+
+
+def check(env: Environment, config: Config, name: str) -> None:
+    """Raises `UserError` unless actions are one bounded box."""
+    check_bounded(env.action_space, name)
+
+
+mpo = AlgorithmBuilder(
+    "mpo",
+    Config,
+    recipe,
+    source=lambda env, config: config.replay.source(env, config.unroll),
+    check=check,
+)
+
+TINY = {
+    "env": "pendulum",
+    "num_envs": 4,
+    "num_shards": 4,
+    "num_steps": 2,
+    "batch_size": 8,
+    "capacity": 64,
+    "warmup": 8,
+    "unroll": 2,
+    "samples": 3,
+    "hidden": (8,),
+    "period": 2,
+}

@@ -1,0 +1,262 @@
+"""Proximal policy gradient arborescence (Batra et al., 2023, arXiv:2305.13795).
+
+Quality-diversity with the gradients of PPO. One step, around a search policy theta:
+
+1. `gradient_updates` (N1) updates of PPO for the objective and for each measure, from theta, all
+   side by side, give the normalized directions J (their differentiable PPO).
+2. xNES draws coefficients c; the branched policies theta + c J are played and offered to the
+   archive, whose thresholds are annealed softly (CMA-MAE), and xNES learns from how much each
+   improved on them.
+3. `walk_updates` (N2) updates of PPO on the reward c_0 f + sum_k c_k m_k, with xNES' new mean as c,
+   walk theta along.
+
+Where no branch improved, theta restarts from an elite drawn at random, and xNES from a mean of 0
+(the paper's algorithm 1, by which it starts here too; its authors' code draws that mean uniformly
+from [0, 2] for the objective and from [-2, 2] for a measure).
+
+A measure's reward is what each step adds to the descriptor of the episode so far, so that its
+return is the descriptor at the end; the paper sums a measure of each step. The elites of the
+archive are the best so far, whatever the thresholds (their result archive). The critics, one for
+each reward and one for the walk, and the environments' streams go on from one step to the next.
+Left out of the paper's system: observation and return normalization; theta itself is not offered to
+the archive; and the standard deviation of the actions, which starts anew in each step, is not part
+of a genotype.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl.algorithms.evolution.map_elites import layout
+from jaxrl.algorithms.evolution.shared import archive as archives
+from jaxrl.algorithms.evolution.shared import scoring, xnes
+from jaxrl.algorithms.evolution.shared.descriptors import descriptor
+from jaxrl.algorithms.evolution.shared.policies import policies
+from jaxrl.algorithms.policy_gradient.ppo import Config as PPOConfig
+from jaxrl.algorithms.policy_gradient.ppo import ppo
+from jaxrl.core import metrics as m
+from jaxrl.core import settings, trees
+from jaxrl.core.divergence import guarded
+from jaxrl.core.hyper import MANY, hypers, select
+from jaxrl.core.learn import LearnerState, learn
+from jaxrl.core.types import Algorithm, Array, Environment, Tree, struct
+from jaxrl.envs.wrappers import reward_components
+from jaxrl.kit import group, hyper, static
+from jaxrl.kit.learner import State as AgentState
+from jaxrl.kit.wrapping import params_of, with_params, within
+
+
+@group
+class Config:
+    """Settings of PPGA: its PPO, without normalizations or memory, and the archive."""
+
+    ppo: PPOConfig = PPOConfig()
+    """How each direction and the walk are descended."""
+    descriptor: tuple[str, ...] = ()
+    """The measures: names of metrics, or observation.i, at an episode's end."""
+    low: tuple[float, ...] = static(())
+    """Least value of each descriptor."""
+    high: tuple[float, ...] = static(())
+    """Largest value of each descriptor."""
+    cells: tuple[int, ...] = static((), low=1, high=MANY)
+    """Cells of the grid along each descriptor."""
+    centroids: int = static(0, low=0, high=MANY)
+    """So many cells of a centroidal Voronoi tessellation instead of the grid; 0 for the grid."""
+    population: int = static(64, low=1, high=MANY)
+    """Branched policies in each step."""
+    episodes: int = static(1, low=1, high=MANY)
+    """Episodes that each is judged by."""
+    chunk: int = static(0, low=0, high=MANY)
+    """Policies that play at once, where memory asks for it; 0 for all."""
+    gradient_updates: int = static(4, low=1)
+    """PPO updates for each direction (N1)."""
+    walk_updates: int = static(4, low=1)
+    """PPO updates of the search policy (N2)."""
+    archive_rate: float = hyper(0.1, low=0, high=1)
+    """How far an accepted branch moves its cell's threshold (alpha)."""
+    floor: float = hyper(0.0)
+    """The first threshold, and the fitness that adds nothing to the QD-score."""
+    branch_sigma: float = hyper(1.0, above=0)
+    """The first standard deviation of the coefficients; directions have length 1."""
+
+
+@struct
+class State:
+    theta: Array  # [D]: the search policy
+    directions: Tree  # LearnerState [K + 1]: of the objective and each measure
+    walk: Tree  # LearnerState
+    coefficients: xnes.State
+    archive: archives.Archive
+    thresholds: Array  # [C]
+    steps: Array  # int32
+    diverged: Array  # int32: the step at which a number was first not finite, or metrics.NEVER
+    hyper: Tree
+
+
+def weighted(env: Environment, names: tuple[str, ...]) -> Environment:
+    """`env` whose reward is `params.reward_weights` [K + 1] times its own and what the step adds to
+    each descriptor."""
+    return _weighted(env, names)
+
+
+@functools.cache
+def _weighted(env: Environment, names: tuple[str, ...]) -> Environment:
+    describe = descriptor(env, names)
+
+    def added(k):
+        return lambda before, action, after: (describe(after) - describe(before))[k]
+
+    components = {"objective": lambda before, action, after: after.reward}
+    components |= {f"measure_{k}": added(k) for k in range(len(names))}
+    return reward_components(env, components, dict.fromkeys(components, 0.0) | {"objective": 1.0})
+
+
+def ppga(env: Environment, config: Config = Config()) -> Algorithm:
+    """Fill an archive with policies for `env`; the policy that results is the fittest elite. Its
+    env_steps are all steps that PPO takes and the branches could (episodes of full length). The
+    same arguments give the same object.
+
+    Raises `UserError` where env and config do not fit.
+    """
+    return _build(env, config)
+
+
+@functools.cache
+def _build(env: Environment, config: Config) -> Algorithm:
+    defaults = hypers(config)
+    scoring.check_env(env, "ppga")
+    wrong = ("ppo.normalization.observation", "ppo.normalization.reward", "ppo.memory.recurrent")
+    why = "ppga's genotypes are weights of a feed-forward policy, without statistics or memory"
+    settings.refuse(config, wrong, why)
+    cell_of, count = layout(config)
+    describe = descriptor(env, config.descriptor)
+    space = policies(env, config.ppo.torso.hidden, config.ppo.torso.activation)
+    rewards = len(config.descriptor) + 1
+    paid = weighted(env, config.descriptor)
+    learner = within(ppo.agent(paid, config.ppo), "ppo")
+    # Both learn from the same rollouts; only what these pay differs, and lies in their state.
+    inner = learn(learner, config.ppo.rollouts.source(paid))
+
+    def network(state: AgentState) -> Tree:
+        return params_of(state)["actor_critic"]
+
+    def pay(state: LearnerState, weights: Array) -> LearnerState:
+        params = dataclasses.replace(state.source.tasks, reward_weights=weights)
+        return dataclasses.replace(state, source=dataclasses.replace(state.source, tasks=params))
+
+    def begin(state: LearnerState, fresh: AgentState, theta: Array) -> LearnerState:
+        """`state` at the policy `theta`, with its own critic, deviation and optimizer as in
+        `fresh`."""
+        critic, new = network(state.agent), network(fresh)
+        head = {"head": new["params"]["head"]}  # its log_std starts anew
+        params = space.insert({"params": critic["params"] | head}, theta)
+        begun = with_params(fresh, {"actor_critic": params})
+        agent = dataclasses.replace(state.agent, parts=begun.parts)
+        return dataclasses.replace(state, agent=agent)
+
+    def train(state: LearnerState, key, updates: int):
+        state, metrics = jax.lax.scan(inner.step, state, jax.random.split(key, updates))
+        return state, space.vector(network(state.agent)), m.reduce(metrics)
+
+    def no_coefficients(hyper):
+        return xnes.init(jnp.zeros(rewards), hyper["branch_sigma"])
+
+    def init(key, hyper):
+        theta_key, direction_key, walk_key = jax.random.split(key, 3)
+        own = select(config, hyper)
+        theta = space.init(theta_key)
+        weights = jnp.eye(rewards)
+        directions = jax.vmap(lambda key, w: pay(inner.init(key, hyper), w))(
+            jax.random.split(direction_key, rewards), weights
+        )
+        return State(
+            theta,
+            directions,
+            pay(inner.init(walk_key, hyper), weights[0]),
+            no_coefficients(own),
+            archives.empty(count, space.size, len(config.descriptor)),
+            jnp.full(count, own["floor"]),
+            jnp.int32(0),
+            jnp.int32(m.NEVER),
+            own,
+        )
+
+    def step(state, key):
+        gradient_key, draw_key, play_key, walk_key, elite_key, fresh_key = jax.random.split(key, 6)
+        hyper, theta = state.hyper, state.theta
+        fresh = learner.init(fresh_key, hyper)
+
+        start = jax.vmap(lambda s: begin(s, fresh, theta))(state.directions)
+        directions, ends, _ = jax.vmap(lambda s, k: train(s, k, config.gradient_updates))(
+            start, jax.random.split(gradient_key, rewards)
+        )
+        jacobian = ends - theta
+        jacobian /= jnp.sqrt(jnp.square(jacobian).sum(-1, keepdims=True)) + 1e-8
+
+        normal = jax.random.normal(draw_key, (config.population, rewards))
+        branches = theta + xnes.genotypes(state.coefficients, normal) @ jacobian
+        scores = scoring.score(
+            env, space, branches, play_key, config.episodes, describe, config.chunk
+        )
+        cell = cell_of(scores.descriptors)
+        archive, _ = archives.add(state.archive, cell, branches, scores.fitness, scores.descriptors)
+        thresholds, improvement = archives.anneal(
+            state.thresholds, cell, scores.fitness, hyper["archive_rate"]
+        )
+        coefficients = xnes.tell(state.coefficients, normal, improvement)
+
+        walk = begin(pay(state.walk, coefficients.mean), fresh, theta)
+        walk, walked, metrics = train(walk, walk_key, config.walk_updates)
+
+        restart = ~jnp.any(improvement > 0)
+        elite = archive.genotypes[archives.sample(archive, elite_key, 1)[0]]
+        walked = jnp.where(restart & archive.occupied.any(), elite, walked)
+        coefficients = trees.where(restart, no_coefficients(hyper), coefficients)
+        new = dataclasses.replace(
+            state,
+            theta=walked,
+            directions=directions,
+            walk=walk,
+            coefficients=coefficients,
+            archive=archive,
+            thresholds=thresholds,
+        )
+        report = scoring.statistics(scores) | archives.statistics(archive, hyper["floor"])
+        kept = ("policy_loss", "value_loss", "entropy", "approximate_kl", "explained_variance")
+        report |= {name: metrics[name] for name in kept}
+        return new, report | {
+            "restarts": m.Sum(restart.astype(jnp.float32)),
+            "improved": m.mean(improvement > 0),
+        }
+
+    def finite(state, metrics):
+        # PPO that diverged has frozen its agent, and would leave a direction of length 0.
+        learning = jnp.append(state.directions.diverged, state.walk.diverged) == m.NEVER
+        own = state.theta, state.coefficients, state.thresholds, metrics["best_return"]
+        return learning.all() & trees.all_finite(own)
+
+    updates = rewards * config.gradient_updates + config.walk_updates
+    algorithm = Algorithm(
+        f"ppga on {env.name}",
+        init,
+        step,
+        policy=lambda state: space.policy(archives.best(state.archive)[None]),
+        hyper=defaults,
+        env_steps=updates * inner.env_steps
+        + config.population * config.episodes * (env.max_steps or 0),
+        config=config,
+        scores=archives.SCORES,
+        num_shards=config.ppo.rollouts.num_shards,
+    )
+    return guarded(algorithm, finite)
+
+
+TINY = {
+    "env": "cartpole", "population": 3, "num_envs": 2, "num_steps": 4, "minibatches": 1,
+    "epochs": 1, "gradient_updates": 1, "walk_updates": 1, "hidden": (4,),
+    "descriptor": ("observation.0",), "low": (-1.0,), "high": (1.0,), "cells": (8,),
+}  # fmt: skip

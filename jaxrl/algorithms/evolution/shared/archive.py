@@ -1,0 +1,203 @@
+"""An archive with one elite for each cell of the space of descriptors, as arrays of fixed size.
+
+A cell's elite is one individual: genotype, fitness and descriptor are always written together, and
+of the candidates for a cell exactly one is chosen, the first of the best. NaN and infinite scores
+and descriptors never enter.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl import losses
+from jaxrl.core import metrics as m
+from jaxrl.core.errors import UserError
+from jaxrl.core.types import Array, Key, struct
+
+NONE = -1  # the cell of what fits nowhere
+
+Cells = Callable[[Array], Array]  # descriptors [P, K] -> cells, int32 [P]
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """How a Config describes the cells."""
+
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    cells: tuple[int, ...]
+    centroids: int = 0
+
+
+@struct
+class Archive:
+    """`C` cells; those without an elite have fitness -inf."""
+
+    genotypes: Array  # [C, D]
+    fitness: Array  # [C]
+    descriptors: Array  # [C, K]
+
+    @property
+    def occupied(self) -> Array:
+        return self.fitness > -jnp.inf
+
+
+def empty(cells: int, dimension: int, descriptors: int) -> Archive:
+    return Archive(
+        jnp.zeros((cells, dimension)),
+        jnp.full(cells, -jnp.inf),
+        jnp.zeros((cells, descriptors)),
+    )
+
+
+# ------------------------------------------------------------------------------- cells
+
+
+def cells(layout: Layout) -> tuple[Cells, int]:
+    """Descriptors -> cells, and how many cells there are: a grid of `layout.cells` between `low`
+    and `high`, or with `centroids` > 0 the cells of so many points (`cvt`). What lies outside
+    belongs to the nearest border; what is not finite to none (`NONE`).
+
+    Raises `UserError` unless low, high (and cells, in a grid) have one number for each descriptor,
+    and low is below high.
+    """
+    size = len(layout.low)
+    sizes = {len(layout.high)} | (set() if layout.centroids else {len(layout.cells)})
+    if not size or sizes != {size} or not all(map(np.less, layout.low, layout.high)):
+        raise UserError(
+            f"The archive needs a low < high and a number of cells for each descriptor, got low="
+            f"{layout.low}, high={layout.high}, cells={layout.cells}."
+        )
+    if layout.centroids < 0 or (not layout.centroids and min(layout.cells) < 1):
+        raise UserError(f"An archive of cells={layout.cells}, {layout.centroids} has no cell.")
+    low, high = jnp.float32(layout.low), jnp.float32(layout.high)
+    if layout.centroids:
+        points = jnp.asarray(cvt(layout.centroids, size))
+    else:
+        points = None
+    counts = np.asarray(layout.cells)
+
+    def find(descriptors: Array) -> Array:
+        unit = jnp.clip((descriptors - low) / (high - low), 0.0, 1.0)
+        if points is not None:
+            cell = jnp.argmin(jnp.square(unit[:, None] - points).sum(-1), -1)
+        else:
+            index = jnp.minimum((unit * counts).astype(jnp.int32), counts - 1)
+            strides = np.cumprod([1, *layout.cells[:0:-1]])[::-1]
+            cell = (index * jnp.asarray(strides, jnp.int32)).sum(-1)
+        fits = jnp.isfinite(descriptors).all(-1)
+        return jnp.where(fits, cell, NONE).astype(jnp.int32)
+
+    return find, layout.centroids or int(np.prod(layout.cells))
+
+
+def cvt(centroids: int, size: int, rounds: int = 50) -> np.ndarray:
+    """The centres [centroids, size] of a centroidal Voronoi tessellation of the unit cube, always
+    the same (Vassiliades, Chatzilygeroudis and Mouret, 2018): k-means on uniform samples."""
+    generator = np.random.default_rng(0)
+    samples = generator.random((25 * centroids, size))
+    centres = samples[:centroids].copy()
+    for _ in range(rounds):
+        distance = np.square(samples).sum(1)[:, None] - 2 * samples @ centres.T
+        nearest = (distance + np.square(centres).sum(1)).argmin(1)
+        counts = np.bincount(nearest, minlength=centroids)
+        sums = np.stack([np.bincount(nearest, s, centroids) for s in samples.T], 1)
+        centres = np.where(counts[:, None] > 0, sums / np.maximum(counts, 1)[:, None], centres)
+    return centres.astype(np.float32)
+
+
+# ------------------------------------------------------------------------------- additions
+
+
+def winners(cell: Array, fitness: Array, count: int) -> Array:
+    """Which of P candidates are the best of their `cell` [P], bool [P]: at most one for each of
+    `count` cells, the first of equals; none without a cell or with a fitness [P] that is not
+    finite."""
+    valid = jnp.isfinite(fitness) & (cell != NONE)
+    place = jnp.where(valid, cell, count)  # out of bounds: dropped
+    best = jnp.full(count, -jnp.inf).at[place].max(fitness, mode="drop")
+    among = valid & (fitness == best[cell])
+    index = jnp.arange(cell.shape[0])
+    place = jnp.where(among, cell, count)
+    first = jnp.full(count, cell.shape[0]).at[place].min(index, mode="drop")
+    return among & (first[cell] == index)
+
+
+def add(
+    archive: Archive, cell: Array, genotypes: Array, fitness: Array, descriptors: Array
+) -> tuple[Archive, Array]:
+    """The archive after P candidates ([P], [P, D], [P], [P, K]), and which of them became an elite,
+    bool [P]. A candidate must be better than the elite that is there, not as good."""
+    count = archive.fitness.shape[0]
+    enters = winners(cell, fitness, count) & (fitness > archive.fitness[cell])
+    place = jnp.where(enters, cell, count)
+    put = lambda old, new: old.at[place].set(new, mode="drop")
+    archive = Archive(
+        put(archive.genotypes, genotypes),
+        put(archive.fitness, fitness),
+        put(archive.descriptors, descriptors),
+    )
+    return archive, enters
+
+
+def anneal(thresholds: Array, cell: Array, fitness: Array, rate: Array) -> tuple[Array, Array]:
+    """The soft archive of CMA-MAE (Fontaine and Nikolaidis, 2023, arXiv:2205.10752): each cell has
+    a threshold, [C], that an accepted candidate moves toward its fitness by `rate`; 1 makes it the
+    elite's fitness, 0 leaves it where it was. All P candidates are held against the thresholds
+    before them; k accepted into one cell move it as k of their mean fitness would, one after the
+    other.
+
+    Returns the thresholds, and by how much each candidate is above its own, [P]: what it improves,
+    where that is positive; -inf for what fits nowhere.
+    """
+    count = thresholds.shape[0]
+    valid = jnp.isfinite(fitness) & (cell != NONE)
+    improvement = jnp.where(valid, fitness - thresholds[cell], -jnp.inf)
+    accepted = improvement > 0
+    place = jnp.where(accepted, cell, count)
+    number = jnp.zeros(count).at[place].add(1.0, mode="drop")
+    total = jnp.zeros(count).at[place].add(fitness, mode="drop")
+    mean, share = total / jnp.maximum(number, 1), 1 - jnp.power(1 - rate, number)
+    moved = losses.annealed_threshold(thresholds, mean, share)
+    return jnp.where(number > 0, moved, thresholds), improvement
+
+
+# ------------------------------------------------------------------------------- what is there
+
+
+def sample(archive: Archive, key: Key, n: int) -> Array:
+    """The cells, int32 [n], of elites drawn uniformly; 0 while there is none."""
+    ranks = jnp.cumsum(archive.occupied)
+    drawn = jax.random.randint(key, (n,), 0, jnp.maximum(ranks[-1], 1)) + 1
+    return jnp.minimum(jnp.searchsorted(ranks, drawn), ranks.shape[0] - 1).astype(jnp.int32)
+
+
+def best(archive: Archive) -> Array:
+    """The genotype [D] of the fittest elite, the first of equals."""
+    return archive.genotypes[jnp.argmax(archive.fitness)]
+
+
+SCORES = {"coverage": "coverage", "qd_score": "QD-score"}  # what `statistics` is read for
+
+
+def statistics(archive: Archive, floor: Array) -> dict[str, Any]:
+    """`coverage`, the part of the cells with an elite; `qd_score`, the sum of the elites' fitness
+    less `floor`; `best_elite`. Over a row of several steps the largest of each, as all only grow
+    (unless an elite is below the floor)."""
+    occupied = archive.occupied
+    return {
+        "coverage": m.Maximum(occupied.mean(dtype=jnp.float32)),
+        "qd_score": m.Maximum(qd_score(archive, floor)),
+        "best_elite": m.Maximum(archive.fitness.max()),
+    }
+
+
+def qd_score(archive: Archive, floor: Array | float) -> Array:
+    """The sum over the elites of fitness - floor."""
+    return jnp.where(archive.occupied, archive.fitness - floor, 0.0).sum()

@@ -1,0 +1,121 @@
+"""PPO in a league of its own past selves (Vinyals et al., 2019, "Grandmaster level in StarCraft II
+using multi-agent reinforcement learning"; fictitious self-play: Heinrich et al., 2015).
+
+Every `every` windows the agent's weights enter a pool, and each episode is played against one of
+them, drawn uniformly or by how the recent games against it went. It is PPO on rollouts of the game
+with the opponent inside (`envs.games.opponents`), and the pool is its `Tasks`. The main agents of
+AlphaStar's league alone, without exploiters and without games against the agent as it is now (but
+for those in the window after a snapshot).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxrl.algorithms.policy_gradient.ppo import Config as PPOConfig
+from jaxrl.algorithms.policy_gradient.ppo import policy_network, ppo
+from jaxrl.core import random, settings
+from jaxrl.core.hyper import MANY, check
+from jaxrl.core.learn import learn
+from jaxrl.core.types import Agent, Algorithm, Environment, Policy
+from jaxrl.envs.games.opponents import Params, against
+from jaxrl.envs.policies import random_policy
+from jaxrl.exact import games
+from jaxrl.kit import group, static
+from jaxrl.kit.learner import acting_state
+from jaxrl.kit.wrapping import params_of, within
+from jaxrl.networks.heads import check_action_space
+from jaxrl.tasks.league import MATCHING, past_selves
+
+
+@group
+class Config:
+    """Settings of the league: how PPO trains the agent, and the pool."""
+
+    ppo: PPOConfig = PPOConfig()
+    """How the agent learns."""
+    pool: int = static(16, low=1, high=MANY)
+    """Past selves that are kept."""
+    every: int = static(8, low=1)
+    """Windows between two snapshots."""
+    matching: str = static("uniform", choices=MATCHING)
+    """Who is played: uniform; hard, those who win most; or even, those on the agent's level."""
+    power: float = static(2.0, low=0)
+    """How much `hard` prefers those who win."""
+
+
+SCORES = {"won": "won", **games.SCORES}  # against the others, and by the best answer
+
+
+def league(env: Environment, config: Config = Config()) -> Algorithm:
+    """PPO against past selves in `env`, a game for two. The same arguments give the same object.
+
+    The policy plays both sides. Raises `UserError` where PPO does, for a game that is not for two,
+    and for normalized or recurrent agents, whose snapshot would be more than weights.
+    """
+    return _build(env, config)
+
+
+@functools.cache
+def _build(env: Environment, config: Config) -> Algorithm:
+    check(config)
+    check_action_space(env.action_space, "league")
+    learner, environment = self_play(env, config.ppo)
+    tasks = past_selves(
+        lambda opponent: dataclasses.replace(environment.params, opponent=opponent),
+        params_of,
+        config.pool,
+        config.every,
+        config.matching,
+        config.power,
+    )
+    algorithm = learn(learner, config.ppo.rollouts.source(environment, tasks))
+
+    def measure(state):
+        network, params = policy_network(env, config.ppo), params_of(state.agent)["actor_critic"]
+        table = lambda game: network.apply(params, game.timesteps, ())[0].probs
+        return games.measured(env, lambda game: games.reach(game, table(game)))
+
+    return dataclasses.replace(
+        algorithm,
+        config=config,
+        num_shards=config.ppo.rollouts.num_shards,
+        scores=SCORES,
+        measure=measure,
+    )
+
+
+def self_play(
+    env: Environment,
+    config: PPOConfig,
+    goal: Any = None,
+    answers: Callable[[Any], Any] = lambda act: act,
+) -> tuple[Agent, Environment]:
+    """A PPO agent, and `env` against an opponent that plays by that agent's parameters; both sides
+    are conditioned on a `goal` where there is one. The opponent's parameters are for tasks to set;
+    its `act` is what `answers` makes of the agent's. The agent's hyperparameters are those of a
+    group `ppo`."""
+    wrong = ("normalization.observation", "normalization.reward", "memory.recurrent")
+    settings.refuse(config, wrong, "a league's agents have none")
+    # Who the opponent is does not change what the agent sees, and the agent says how it acts.
+    example = Params(env.params, (), goal=goal, opponent_goal=goal)
+    learner = within(ppo.agent(against(env, random_policy(env), example), config), "ppo")
+    shapes = jax.eval_shape(lambda: params_of(learner.init(random.key(0), learner.hyper)))
+    nothing = jax.tree.map(lambda s: np.zeros(s.shape, s.dtype), shapes)  # until tasks set them
+    play = answers(learner.act)
+    act = lambda params, *rest: play(acting_state(params), *rest)
+    opponent = Policy(act, learner.memory, nothing)
+    example = dataclasses.replace(example, opponent=opponent.state)
+    return learner, against(env, opponent, example)
+
+
+TINY = {
+    "env": "kuhn_poker", "num_envs": 8, "num_steps": 4, "num_shards": 4, "epochs": 1,
+    "minibatches": 1, "hidden": (4,), "pool": 2, "every": 1,
+}  # fmt: skip

@@ -1,0 +1,160 @@
+"""NeuPL: a population of policies in one conditional network (Liu et al., 2022, arXiv:2202.07415).
+
+Row i of the population is pi(action | observation, sigma_i), and sigma_i is the mixture of the rows
+before it to which it learns the best response. A meta-solver draws the sigmas from the payoffs
+between the rows: `nash` gives PSRO's (each row answers to the equilibrium of those before it). All
+rows are trained at once, so that one row's skills serve the others.
+
+Here the rows are trained by PPO (the paper: MPO and V-MPO), with sigma in the time step's goal;
+payoffs are running means of the training games (the paper also learns an estimator); a game whose
+sides differ is made symmetric by drawing them; and row 0, the answer to nobody, is the policy that
+chooses any legal action alike. The sigmas may change between two windows, in the middle of a game.
+What is evaluated is the solver's mixture over all rows: each side draws its row before its first
+move.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl.algorithms.games.league import SCORES, self_play
+from jaxrl.algorithms.policy_gradient.ppo import Config as PPOConfig
+from jaxrl.algorithms.policy_gradient.ppo import policy_network
+from jaxrl.core.hyper import MANY, check
+from jaxrl.core.learn import learn
+from jaxrl.core.spaces import sample_legal
+from jaxrl.core.types import Algorithm, Array, Environment, Policy, TimeStep, struct
+from jaxrl.envs.games.rules import PLAYERS
+from jaxrl.exact import games
+from jaxrl.exact.games import Game, matrix_nash
+from jaxrl.kit import group, static
+from jaxrl.kit.wrapping import params_of
+from jaxrl.networks.heads import check_discrete
+from jaxrl.tasks.population import Population, payoff, population
+
+SOLVERS = {
+    "nash": lambda payoff, mask: matrix_nash(payoff, mask, iterations=200),
+    "uniform": lambda payoff, mask: mask / jnp.maximum(mask.sum(), 1),
+    "latest": lambda payoff, mask: (jnp.arange(mask.size) == mask.sum() - 1) * 1.0,
+}
+
+
+@group
+class Config:
+    """Settings of NeuPL: how PPO trains the rows, and the population."""
+
+    ppo: PPOConfig = PPOConfig()
+    """How the rows learn."""
+    rows: int = static(8, low=2, high=MANY)
+    """Policies in the population, the uniform one included."""
+    solver: str = static("nash", choices=SOLVERS)
+    """To whom a row answers: nash, the equilibrium of the rows before it; uniform, all of them
+    alike; or latest, the one before it."""
+    exploration: float = static(0.1, above=0, high=1)
+    """Share of the opponents drawn uniformly, to know every payoff."""
+
+
+@struct
+class Mixture:
+    """What plays in an evaluation: which row, and how rows play."""
+
+    agent: Any
+    graph: Array  # [N, N]
+    weights: Array  # [N]: the solver's mixture over all rows
+
+
+def neupl(env: Environment, config: Config = Config()) -> Algorithm:
+    """NeuPL in `env`, a game for two. The same arguments give the same object.
+
+    Raises `UserError` where a league does.
+    """
+    return _build(env, config)
+
+
+@functools.cache
+def _build(env: Environment, config: Config) -> Algorithm:
+    check(config)
+    check_discrete(env.action_space, "neupl")
+    goal = np.zeros(config.rows, np.float32)
+    learner, environment = self_play(env, config.ppo, goal, answers)
+    tasks = population(
+        lambda shared, goal, opponent_goal: dataclasses.replace(
+            environment.params, opponent=shared, goal=goal, opponent_goal=opponent_goal
+        ),
+        params_of,
+        SOLVERS[config.solver],
+        config.rows,
+        config.exploration,
+    )
+    algorithm = learn(learner, config.ppo.rollouts.source(environment, tasks))
+
+    def act(state: Mixture, timestep, memory, key, greedy):
+        row_key, key = jax.random.split(key)
+        # Each side of each game has a row of its own, drawn before its first move.
+        drawn = jax.random.categorical(row_key, jnp.log(state.weights), shape=memory.shape)
+        memory = jnp.where(memory < 0, drawn.astype(jnp.int32), memory)
+        row = jnp.take_along_axis(memory, timestep.role[:, None], 1)[:, 0]
+        timestep = dataclasses.replace(timestep, goal=state.graph[row])
+        action, _, extras = answers(learner.act)(state.agent, timestep, (), key, greedy)
+        return action, memory, extras
+
+    def measure(state):
+        found = mixture(state, config)
+        everybody = lambda game: tables(env, config, found, game)
+        return games.measured(env, lambda game: games.mixture(game, everybody(game), found.weights))
+
+    nobody = lambda n: jnp.full((n, PLAYERS), -1, jnp.int32)
+    return dataclasses.replace(
+        algorithm,
+        policy=lambda state: Policy(act, nobody, mixture(state, config)),
+        config=config,
+        num_shards=config.ppo.rollouts.num_shards,
+        scores=SCORES,
+        measure=measure,
+    )
+
+
+def mixture(state: Any, config: Config) -> Mixture:
+    """The population that a learner's state holds, and the solver's mixture over all of it."""
+    found: Population = state.source.tasks
+    everybody = SOLVERS[config.solver](payoff(found), jnp.ones(config.rows, bool))
+    return Mixture(state.agent, found.graph, everybody)
+
+
+def answers(act: Any) -> Any:
+    """`act`, but for those who answer to nobody (their goal is all zeros): any legal action."""
+
+    def answer(state, timestep: TimeStep, memory, key, greedy):
+        action, memory, extras = act(state, timestep, memory, key, greedy)
+        anything = sample_legal(timestep.legal_actions, jax.random.fold_in(key, 1))
+        nobody = ~jnp.any(timestep.goal, -1)
+        return jnp.where(nobody, anything, action), memory, extras
+
+    return answer
+
+
+def tables(env: Environment, config: Config, played: Mixture, game: Game) -> Array:
+    """How each row plays the enumerated game: probabilities [N, I, A]."""
+    network = policy_network(env, config.ppo)
+    params = params_of(played.agent)["actor_critic"]
+    places = len(game.player)
+
+    def of(sigma):
+        goal = jnp.broadcast_to(sigma, (places, *sigma.shape))
+        timesteps = dataclasses.replace(game.timesteps, goal=goal)
+        policy, _, _ = network.apply(params, timesteps, ())
+        return jnp.where(sigma.any(), policy.probs, jnp.asarray(game.uniform, jnp.float32))
+
+    return jax.vmap(of)(played.graph)
+
+
+TINY = {
+    "env": "kuhn_poker", "num_envs": 8, "num_steps": 4, "num_shards": 4, "epochs": 1,
+    "minibatches": 1, "hidden": (4,), "rows": 3,
+}  # fmt: skip

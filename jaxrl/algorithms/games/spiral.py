@@ -1,0 +1,118 @@
+"""SPIRAL's self-play (Liu et al., 2025, arXiv:2506.24119): one policy plays both sides of a
+zero-sum game, and learns by REINFORCE with an advantage for each role.
+
+Every move of player p in an episode with outcome R is reinforced by A = R_p - b[role], where b is a
+moving average of what this role of this game got before (their role-conditioned advantage
+estimation, RAE). As in the authors' code, the average sees a game after it has served that game's
+advantage, which so stays unbiased; their algorithm 1 has it the other way round. One step of the
+average is taken for the mean of an update's games, where theirs takes one for each game. A baseline
+that both roles share would be none: in a zero-sum game what they get averages to 0.
+
+The paper trains a language model with Adam on whole answers; here a move is one action of a small
+network, an entropy bonus may be added, and there is no format penalty.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl import losses
+from jaxrl.algorithms.policy_gradient.reinforce import on_episodes
+from jaxrl.core.errors import UserError
+from jaxrl.core.examples import example_timestep
+from jaxrl.core.types import Array, Environment, Policy, Transition
+from jaxrl.exact import games
+from jaxrl.kit import AlgorithmBuilder, Recipe, group, hyper, static
+from jaxrl.kit.groups import Episodes, Optimizer, Torso
+from jaxrl.networks.heads import check_action_space
+
+
+@group
+class Config:
+    """Settings of SPIRAL."""
+
+    episodes: Episodes = Episodes(num_envs=128)
+    torso: Torso = Torso(hidden=(64, 64), activation="tanh")
+    optimizer: Optimizer = Optimizer(learning_rate=1e-6, max_grad_norm=1.0, beta2=0.95)
+    """Adam, constant 1e-6, for a language model: the authors' run script; beta 2 and the norm are
+    the defaults of their trainer (Oat). A small network needs a step size about 1e-3."""
+    baseline: str = static("role", choices=("role", "none"))
+    """What is subtracted from an outcome: the moving average of its role, or nothing."""
+    decay: float = hyper(0.95, low=0, high=1)
+    """How much of a baseline stays after one more update's games (their alpha)."""
+    entropy_weight: float = hyper(0.01, low=0)
+    """Weight of the entropy bonus."""
+
+
+def outcomes(transitions: Transition, mask: Array) -> tuple[Array, Array]:
+    """What each role got in each game, [B, R], and the same for the mover of each step, [T, B],
+    whichever player's move ended the game.
+
+    transitions: [T, B] with rewards [R]; mask: [T, B], False after the game's end.
+    """
+    total = jnp.where(mask[..., None], transitions.reward, 0.0).sum(0)
+    role = jnp.asarray(transitions.timestep.role)
+    mine = jnp.take_along_axis(total[None], role[..., None], -1)[..., 0]
+    return total, mine
+
+
+def played(role: Array, mask: Array, num_roles: int) -> Array:
+    """Which roles were played in each game, bool [B, R], from roles and mask [T, B]: those of the
+    game's players who had a turn."""
+    return (jax.nn.one_hot(role, num_roles, dtype=bool) & mask[..., None]).any(0)
+
+
+def recipe(env: Environment, config: Config) -> Recipe:
+    num_roles = example_timestep(env, agents=True).reward.shape[1]
+
+    def judge(net, batch):
+        """R_p - b[role], of baselines that have not seen this update's games."""
+        mask, role = batch.mask, batch.transitions.timestep.role
+        total, mine = outcomes(batch.transitions, mask)
+        advantage = losses.role_conditioned_advantage(mine, role, net.extra)
+        net = net.report(
+            advantage_square=losses.masked_mean(jnp.square(advantage), mask),
+            **{f"baseline_{i}": net.extra[i] for i in range(num_roles)},
+        )
+        if config.baseline == "none":
+            return net, advantage
+        # One step for the mean of all games of an update, which came from one policy.
+        took_part = played(role, mask, num_roles)
+        average = losses.masked_mean(total, took_part, axis=0)
+        baseline = losses.role_baseline_update(
+            net.extra, average, jnp.arange(num_roles), net.hyper.decay, took_part.any(0)
+        )
+        return net.replace(extra=baseline), advantage
+
+    return dataclasses.replace(
+        on_episodes(env, config, judge, record=("logits",)),
+        extra=np.zeros(num_roles, np.float32),
+        needs=("mask", "transitions.timestep.role"),
+        scores=games.SCORES,
+    )
+
+
+def check(env: Environment, config: Config, name: str) -> None:
+    """Raises `UserError` for an environment without roles or with a single reward, and an action
+    space without a policy head."""
+    check_action_space(env.action_space, name)
+    example = example_timestep(env, agents=True)
+    if example.role is None or example.reward.ndim != 2:
+        raise UserError(
+            f"'{env.name}' is no game with a reward for each role; {name} learns by self-play in "
+            "one, such as kuhn_poker."
+        )
+
+
+def measure(env: Environment, policy: Policy) -> dict[str, Array]:
+    """How far it can be exploited, in a game that can be enumerated."""
+    return games.measured(env, lambda game: games.reach(game, games.behavior(game, policy)))
+
+
+spiral = AlgorithmBuilder("spiral", Config, recipe, check=check, measure=measure)
+
+TINY = {"env": "kuhn_poker", "num_envs": 4, "num_shards": 4, "hidden": (8,)}

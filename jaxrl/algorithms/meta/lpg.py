@@ -1,0 +1,259 @@
+"""The learned policy gradient (LPG; Oh et al., 2020, arXiv:2007.08794), told the time if wanted
+(TA-LPG; Jackson et al., 2024, arXiv:2402.05828).
+
+The learner has a policy pi and a prediction y, a categorical distribution over m entries without a
+meaning of its own. A rule with parameters eta reads a window backwards and says for each step how
+much more likely the action is to become, pi_hat, and what to predict, y_hat. The learner follows
+
+    E[pi_hat grad log pi(a | s) - prediction_weight grad KL(y(s) || y_hat)]
+
+(LPG, equation 1), pi_hat and y_hat being constants of this gradient. They are not constants of the
+gradient by eta: that one flows through them, and through all that the learner's parameters were
+before, so nothing here stops a gradient.
+
+The rule reads (TA-LPG, equation 9) r, d, gamma, pi(a | s), phi(y(s)), phi(y(s')), n / N and log N:
+n of the N steps of the learner's life are over. Here N in log N counts updates, not environment
+steps, so that it is of order one; d is whether the step terminated, and s' is the true successor
+where an episode was cut, which the papers' environments do not distinguish.
+
+eta is a part of the agent's state, `rule`: `algorithms.meta` learns it; an ordinary run loads it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from jaxrl import losses
+from jaxrl.core.errors import UserError
+from jaxrl.core.examples import example_timestep
+from jaxrl.core.hyper import MANY, WIDE, check, hypers, select
+from jaxrl.core.learn import learn
+from jaxrl.core.spaces import Space
+from jaxrl.core.types import Agent, Algorithm, Array, Environment, Info, TimeStep, Tree, struct
+from jaxrl.kit import hyper, static
+from jaxrl.kit.optimization import TRANSFORMS, descend, transform
+from jaxrl.networks import encoders
+from jaxrl.networks.dense import dense
+from jaxrl.networks.heads import Distribution, PolicyHead, check_discrete
+from jaxrl.networks.initializers import initializer
+from jaxrl.networks.learned_rules import BackwardRule
+from jaxrl.networks.torsos import ACTIVATIONS, MLP
+from jaxrl.sources.rollouts import rollouts
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Settings of LPG."""
+
+    rule: str = ""
+    """File of the rule (.npz), as `experiments/export_rule.py` writes it; its sizes are below."""
+    num_envs: int = static(16, low=1, high=MANY)
+    """Environments that run side by side."""
+    num_steps: int = static(16, low=1, high=MANY)
+    """Steps of each environment between two updates."""
+
+    hidden: tuple[int, ...] = static((), low=1, high=WIDE)
+    """Widths of the hidden layers of policy and prediction, each; none for a table."""
+    activation: str = static("tanh", choices=ACTIVATIONS)
+    """tanh, relu, elu, gelu or silu."""
+    optimizer: str = static("sgd", choices=TRANSFORMS)
+    """Of the learner: adam, rmsprop or sgd."""
+    bootstrap: int = static(8, low=1, high=WIDE)
+    """Entries of the learner's prediction (m)."""
+    rule_width: int = static(16, low=1, high=WIDE)
+    """Width of the rule's LSTM."""
+
+    learning_rate: float = hyper(1.0, low=0)
+    """Step size of the learner."""
+    max_grad_norm: float = hyper(math.inf, above=0, high=math.inf)
+    """Longer gradients of the learner are scaled down to this global norm; infinite for none."""
+    prediction_weight: float = hyper(0.5, low=0)
+    """Weight of the prediction's loss (alpha_y)."""
+    discount: float = hyper(0.95, low=0, high=1)
+    """Gamma, which the rule is told."""
+    lifetime: float = hyper(65_536.0, above=0)
+    """Environment steps that the learner will have had at its end, which the rule is told."""
+    clock: float = hyper(1.0, low=0, high=1)
+    """Times what the rule is told of time: 1 for TA-LPG, 0 for LPG."""
+
+
+class Learner(nn.Module):
+    """A policy and a prediction, each with a torso of its own; with no widths they are tables."""
+
+    observation_space: Space
+    action_space: Space
+    widths: tuple[int, ...]
+    activation: str
+    bootstrap: int
+
+    def setup(self):
+        self.actor = MLP(self.widths, self.activation)
+        self.predictor = MLP(self.widths, self.activation)
+        self.head = PolicyHead(self.action_space)
+        self.prediction = dense(self.bootstrap, initializer("lecun", 1.0))
+
+    def __call__(self, timestep: TimeStep) -> tuple[Distribution, Array]:
+        """Time step [...] -> policy [...], and the prediction's logits [..., m]."""
+        x = encoders.features(self.observation_space, timestep)
+        policy = self.head(self.actor(x), timestep.legal_actions)
+        return policy, self.prediction(self.predictor(x))
+
+
+@struct
+class State:
+    rule: Tree  # eta
+    params: Tree
+    optimizer: Tree
+    hyper: Tree
+
+
+def network(env: Environment, config: Config) -> Any:
+    """The learner's network."""
+    return Learner(
+        env.observation_space, env.action_space, config.hidden, config.activation, config.bootstrap
+    )
+
+
+def clock(env_steps: Array, window: int, hyper: Any) -> Array:
+    """What the rule is told of time [2], after `env_steps` environment steps, of which the last
+    `window` are learned from now: n / N, from 0 at the first update, and log of N in updates."""
+    age = jnp.clip((env_steps - window) / hyper["lifetime"], 0.0, 1.0)
+    return hyper["clock"] * jnp.stack([age, jnp.log(hyper["lifetime"] / window)])
+
+
+def agent(env: Environment, config: Config) -> Agent:
+    """The LPG agent for `env`. Its rule is random unless `config.rule` names a file."""
+    _check(env, config)
+    learner = network(env, config)
+    rule_network: Any = BackwardRule(config.bootstrap, config.rule_width)
+    optimizer = transform(config.optimizer)
+    window = config.num_envs * config.num_steps
+
+    def init(key, hyper):
+        rule_key, key = jax.random.split(key)
+        params = learner.init(key, example_timestep(env))
+        number, flag = jnp.zeros((1, 1)), jnp.zeros((1, 1), bool)
+        y = jnp.zeros((1, 1, config.bootstrap))
+        numbers = (number, flag, flag, jnp.zeros(()), number, y, y, jnp.zeros(2))
+        rule = rule_network.init(rule_key, *numbers)
+        if config.rule:
+            rule = load_rule(config.rule, rule)
+        return State(rule, params, optimizer.init(params), select(config, hyper))
+
+    def act(state, timestep, memory, key, greedy):
+        policy, _ = learner.apply(state.params, timestep)
+        return (policy.mode() if greedy else policy.sample(seed=key)), memory, {}
+
+    def update(state, batch, key):
+        hyper, transitions = state.hyper, batch.transitions
+        policy, y = learner.apply(state.params, transitions.timestep)
+        _, next_y = learner.apply(state.params, transitions.next_timestep)
+        signal, target = rule_network.apply(
+            state.rule,
+            transitions.reward,
+            transitions.terminated,
+            transitions.done,
+            hyper["discount"],
+            jnp.exp(policy.log_prob(transitions.action)),
+            jax.nn.softmax(y),
+            jax.nn.softmax(next_y),
+            clock(batch.env_steps, window, hyper),
+        )
+
+        def loss(params):
+            # Not `losses.policy_gradient`: it stops the gradient of its advantage, which would cut
+            # the gradient by the rule. Here signal and target are constants only of this gradient.
+            policy, y = learner.apply(params, transitions.timestep)
+            divergence = losses.categorical_kl(y, target).mean()
+            policy_loss = -(signal * policy.log_prob(transitions.action)).mean()
+            info = {"policy_loss": policy_loss, "prediction_kl": divergence}
+            return policy_loss + hyper["prediction_weight"] * divergence, info
+
+        gradient, info = jax.grad(loss, has_aux=True)(state.params)
+        params, optimizer_state, norm = descend(
+            optimizer,
+            gradient,
+            state.optimizer,
+            state.params,
+            hyper["learning_rate"],
+            hyper["max_grad_norm"],
+        )
+        info |= {
+            "entropy": policy.entropy().mean(),
+            "signal_square": (signal**2).mean(),
+            "target_square": (jax.nn.softmax(target) ** 2).sum(-1).mean(),
+            "grad_norm": norm,
+            "weight_norm": optax.tree.norm(params),
+        }
+        return State(state.rule, params, optimizer_state, hyper), Info(info)
+
+    return Agent("lpg", init, act, update, hyper=hypers(config), config=config)
+
+
+def lpg(env: Environment, config: Config = Config()) -> Algorithm:
+    """The rule in `config.rule` on `env`, learning from rollouts. The same arguments give the same
+    object. Raises `UserError` where there is no rule, it has other sizes than `config` says, or the
+    actions of env are not discrete."""
+    return _build(env, config)  # however the arguments are passed, one entry of the cache
+
+
+@functools.cache
+def _build(env: Environment, config: Config) -> Algorithm:
+    if not config.rule:
+        raise UserError("lpg needs a rule, the file that experiments/export_rule.py writes.")
+    return on_rollouts(env, config)
+
+
+def on_rollouts(env: Environment, config: Config, tasks: Any = None) -> Algorithm:
+    """LPG on rollouts of `env`, with a random rule if `config` names none."""
+    return learn(agent(env, config), rollouts(env, config.num_envs, config.num_steps, tasks))
+
+
+def save_rule(path: str | Path, rule: Tree) -> None:
+    """Write `rule`, the `State.rule` of some LPG agent, as a .npz of its arrays by their path."""
+    leaves = jax.tree_util.tree_leaves_with_path(rule)
+    with Path(path).open("wb") as file:
+        arrays: Any = {jax.tree_util.keystr(name): np.asarray(x) for name, x in leaves}
+        np.savez(file, **arrays)
+
+
+def load_rule(path: str | Path, like: Tree) -> Tree:
+    """The rule that `save_rule` wrote. Raises `UserError` if there is none, and if its arrays are
+    not those of `like`."""
+    try:
+        with np.load(path) as file:
+            arrays = {name: file[name] for name in file.files}
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        raise UserError(f"'{path}' is no rule that can be read: {error}") from error
+    leaves, structure = jax.tree_util.tree_flatten_with_path(like)
+    wanted = {jax.tree_util.keystr(name): x.shape for name, x in leaves}
+    if {name: x.shape for name, x in arrays.items()} != wanted:
+        raise UserError(
+            f"The rule in '{path}' has other sizes than this agent's; bootstrap and rule_width "
+            "must be those that it was learned with."
+        )
+    found = [jnp.asarray(arrays[name], jnp.float32) for name in wanted]
+    return jax.tree_util.tree_unflatten(structure, found)
+
+
+def _check(env: Environment, config: Config) -> None:
+    check(config)
+    check_discrete(env.action_space, "lpg")  # it reads the probability of an action
+
+
+# Without its rule, which is a file that `save_rule` writes.
+TINY = {
+    "env": "random_mdp", "env_params": {"num_states": 4, "num_actions": 3}, "num_envs": 2,
+    "num_steps": 4, "bootstrap": 3, "rule_width": 4,
+}  # fmt: skip

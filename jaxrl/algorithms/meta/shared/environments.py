@@ -1,0 +1,56 @@
+"""Distributions of environments of one shape, to learn in and to be tested in."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl.core.errors import UserError
+from jaxrl.core.types import Environment, Key, Tree
+from jaxrl.envs.tables import mdp, random_mdp
+
+
+def around(env: Environment, spread: float) -> Callable[[Key], Tree]:
+    """`draw(key) -> params`, environments like `env`, of the same shapes.
+
+    A table of outcomes becomes a random MDP with as many states, actions and outcomes (Garnet, see
+    `envs.tables.random_mdp`) and the noise of `env`'s rewards. Of other environments every number
+    that is a float is multiplied by a factor of its own, log-uniform in [1 / spread, spread].
+
+    Raises `UserError` for a spread below 1, and where there is nothing to vary.
+    """
+    if not spread >= 1:
+        raise UserError(f"spread is {spread}; it is a factor of at least 1.")
+    leaves, structure = jax.tree_util.tree_flatten(env.params, is_leaf=_is_table)
+    varied = [_is_table(x) or jnp.issubdtype(jnp.result_type(x), jnp.floating) for x in leaves]
+    if not any(varied):
+        raise UserError(
+            f"'{env.name}' has no parameters that could differ from environment to environment."
+        )
+
+    def draw(key):
+        keys = jax.random.split(key, len(leaves))
+        parts = zip(keys, leaves, varied, strict=True)
+        return structure.unflatten([_vary(k, x, spread) if v else x for k, x, v in parts])
+
+    return draw
+
+
+def _is_table(x) -> bool:
+    return isinstance(x, mdp.Table)
+
+
+def _vary(key, x, spread):
+    if not _is_table(x):
+        logarithm = jax.random.uniform(key, jnp.shape(x), minval=-1.0, maxval=1.0)
+        return x * jnp.exp(logarithm * jnp.log(spread))
+    table = random_mdp.draw(key, *x.successor.shape)
+    # Nobody asks for the expert, and left out it is not solved for.
+    table = dataclasses.replace(table, optimal=x.optimal, **{
+        name: getattr(x, name) for name in ("noise", "success", "features", "start",
+                                            "start_probability", "terminal")
+    })  # fmt: skip
+    return jax.tree.map(lambda new, old: jnp.asarray(new, jnp.result_type(old)), table, x)

@@ -1,0 +1,1 @@
+"""What learns from a dataset, alone or before it goes on in an environment."""

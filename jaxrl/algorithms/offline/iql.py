@@ -1,0 +1,118 @@
+"""Implicit Q-learning (Kostrikov, Nair and Levine, 2022, "Offline reinforcement learning with
+implicit Q-learning", arXiv:2110.06169).
+
+The value V(s) is an expectile of the critics' values of the data's actions, the critics regress on
+r + discount V(s'): no action outside of the data is ever valued. The policy imitates the data's
+actions, weighted by exp(A / temperature). The same agent learns on from its own experience.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jaxrl import losses
+from jaxrl.algorithms.offline.shared.data import Data
+from jaxrl.core import spaces
+from jaxrl.core.examples import example_timestep
+from jaxrl.core.types import Array, Environment, Transition
+from jaxrl.kit import AlgorithmBuilder, Loss, Net, Part, Recipe, group, hyper, static
+from jaxrl.kit.acting import sampled
+from jaxrl.kit.groups import INF, Normalization, Optimizer, Target, Torso
+from jaxrl.networks.actor_critic import Actor
+from jaxrl.networks.critics import ActionValues, Value
+from jaxrl.networks.heads import check_action_space
+
+LARGEST_WEIGHT = 100.0  # of an action that is imitated, as in the authors' code
+
+
+@group
+class Config:
+    """Settings of IQL."""
+
+    data: Data = Data()
+    torso: Torso = Torso(hidden=(256, 256))
+    critic: Optimizer = Optimizer(learning_rate=3e-4)
+    """Of value and critics, each for itself. Adam, 3e-4: authors' code."""
+    actor: Optimizer = Optimizer(
+        learning_rate=3e-4, learning_rate_steps=1_000_000.0, schedule="cosine"
+    )
+    """Of the policy. Adam, 3e-4, that falls to 0 like a cosine over the authors' 1M gradient steps;
+    where their agent goes on online it is constant (authors' code)."""
+    target: Target = Target(rate=0.005)
+    normalization: Normalization = Normalization()
+    num_critics: int = static(2, low=1)
+    """Critics, of which the most cautious counts."""
+
+    discount: float = hyper(0.99, low=0, high=1)
+    """Gamma, per step."""
+    reward_scale: float = hyper(1.0, above=0)
+    """What rewards are multiplied by; the authors divide by the range of the data's returns."""
+    expectile: float = hyper(0.7, above=0, below=1)
+    """0.5 is the mean over the data's actions, toward 1 their best."""
+    temperature: float = hyper(1 / 3, above=0, high=INF)
+    """In which advantages count; infinite for plain cloning. The inverse of the paper's beta."""
+
+
+def value_loss(net: Net, x: Transition) -> tuple[Array, dict[str, Array]]:
+    """Equation 5: V is an expectile of the critics' values of the data's actions."""
+    q = net.target.critic(x.timestep, x.action).min(-1)
+    value = net.value(x.timestep)
+    return losses.expectile_error(value, q, net.hyper.expectile), {"mean_value": value}
+
+
+def critic_loss(net: Net, x: Transition) -> Array:
+    """Equation 6: Q regresses on r + gamma V(s'), V of the true successor: 0 after a termination,
+    but not after a truncation."""
+    h = net.hyper
+    reward, next_value = h.reward_scale * x.reward, net.value(x.next_timestep)
+    target = losses.td_target(reward, x.terminated, h.discount, next_value)
+    return losses.squared_error(net.critic(x.timestep, x.action), target[..., None]).sum(-1)
+
+
+def actor_loss(net: Net, x: Transition) -> tuple[Array, dict[str, Array]]:
+    """Equation 7: imitation, weighted by exp(A / temperature). As in the authors' code, A is of the
+    copies before this update and the value after it."""
+    advantage = net.target.critic(x.timestep, x.action).min(-1) - net.value(x.timestep)
+    log_prob = net.actor(x.timestep).log_prob(x.action)
+    loss = losses.awr(log_prob, advantage, net.hyper.temperature, LARGEST_WEIGHT)
+    return loss, {"advantage": advantage}
+
+
+def recipe(env: Environment, config: Config) -> Recipe:
+    torso, timestep = config.torso, example_timestep(env)
+    action = spaces.example(env.action_space)[None]
+    more: Any = (torso.hidden, torso.activation, torso.initializer)
+    sizes = (env.observation_space, env.action_space, torso.hidden)
+    critics = ActionValues(*sizes, config.num_critics, *more[1:])
+    return Recipe(
+        parts={
+            "value": Part(Value(env.observation_space, *more), (timestep,), "critic"),
+            "critic": Part(critics, (timestep, action), "critic", target="target"),
+            "actor": Part(Actor(*sizes, *more[1:]), (timestep,), "actor"),
+        },
+        act=sampled("actor", env.action_space),
+        losses={
+            "value_loss": Loss(value_loss, ("value",)),
+            "critic_loss": Loss(critic_loss, ("critic",)),
+            "actor_loss": Loss(actor_loss, ("actor",)),
+        },
+    )
+
+
+def check(env: Environment, config: Config, name: str) -> None:
+    check_action_space(env.action_space, name)
+
+
+iql = AlgorithmBuilder("iql", Config, recipe, check=check)
+
+TINY = {
+    "env": "cartpole",
+    "data.name": "random",
+    "data.size": 256,
+    "data.batch_size": 8,
+    "data.updates": 2,
+    "data.num_shards": 4,
+    "hidden": (8,),
+    "normalization.observation": True,
+    "actor.learning_rate_steps": 4.0,
+}

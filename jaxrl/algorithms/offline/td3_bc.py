@@ -1,0 +1,85 @@
+"""TD3+BC (Fujimoto and Gu, 2021, "A minimalist approach to offline reinforcement learning",
+arXiv:2106.06860): TD3 (Fujimoto et al., 2018, "Addressing function approximation error in
+actor-critic methods", arXiv:1802.09477), whose policy also stays near the data's actions.
+
+With an infinite `alpha` the cloning is gone and this is TD3, so the same agent goes on online; with
+0 it is behavior cloning. TD3's policy loss is then divided by the mean size of its values too,
+which Adam does not see.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl import losses
+from jaxrl.algorithms.continuous_control import td3
+from jaxrl.algorithms.continuous_control.shared import deterministic
+from jaxrl.algorithms.offline.shared.data import Data
+from jaxrl.core.types import Array, Environment
+from jaxrl.kit import AlgorithmBuilder, Loss, Net, Recipe, group, hyper
+from jaxrl.kit.acting import with_noise
+from jaxrl.kit.groups import INF, Normalization, Optimizer, Target, Torso
+from jaxrl.networks.heads import scale
+
+
+@group
+class Config(td3.Cautious):
+    """Settings of TD3+BC."""
+
+    data: Data = Data()
+    torso: Torso = Torso(hidden=(256, 256))
+    optimizer: Optimizer = Optimizer(learning_rate=3e-4)
+    """Of policy and critics, each for itself. Adam, 3e-4: authors' code."""
+    target: Target = Target(rate=0.005)
+    normalization: Normalization = Normalization(observation=True)
+
+    alpha: float = hyper(2.5, low=0, high=INF)
+    """How much the value counts beside cloning; infinite for TD3, 0 for cloning alone."""
+    reward_scale: float = hyper(1.0, above=0)
+    """What rewards are multiplied by."""
+
+
+def clone_or_improve(q: Array, action: Array, data_action: Array, alpha: Array) -> Array:
+    """`losses.td3_bc` [...], also for an infinite `alpha`: the cloning term is then gone."""
+    plain = jnp.isinf(alpha)
+    near = jnp.where(plain, jax.lax.stop_gradient(action), data_action)
+    return losses.td3_bc(q, action, near, jnp.where(plain, 1.0, alpha))
+
+
+def recipe(env: Environment, config: Config) -> Recipe:
+    """TD3, of scaled rewards and with another loss of its policy; its first actions are its own."""
+    space = env.action_space
+    center, half_width = scale(space)  # type: ignore[arg-type]
+    plain = td3.recipe(env, config, reward=lambda net, x: net.hyper.reward_scale * x.reward)
+
+    def actor_loss(net: Net, x):
+        """Equation 5: -lambda Q(s, pi(s)) + (pi(s) - a)^2, lambda = alpha / mean |Q|."""
+        action = net.actor(x.timestep)
+        q = net.critic(x.timestep, action)[..., 0]
+        unit = lambda a: ((a - center) / half_width).reshape(*q.shape, -1)
+        return clone_or_improve(q, unit(action), unit(x.action), net.hyper.alpha)
+
+    return dataclasses.replace(
+        plain,
+        act=with_noise("actor", space, half_width),
+        losses={**plain.losses, "actor_loss": Loss(actor_loss, ("actor",))},
+    )
+
+
+td3_bc = AlgorithmBuilder("td3_bc", Config, recipe, check=deterministic.check)
+
+TINY = {
+    "env": "pendulum",
+    "data.name": "random",
+    "data.size": 256,
+    "data.batch_size": 8,
+    "data.updates": 2,
+    "data.num_shards": 4,
+    "data.num_envs": 4,
+    "data.capacity": 64,
+    "data.warmup": 16,
+    "hidden": (8,),
+}

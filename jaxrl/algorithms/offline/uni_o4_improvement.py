@@ -1,0 +1,180 @@
+"""Uni-O4's second phase, multi-step on-policy improvement without an environment (see `uni_o4`).
+
+What was learned stands still. Each member follows PPO on the data's states, with actions that its
+behavior policy samples itself and advantages Q - V; after each round of gradient steps the member
+becomes its own behavior policy if AM-Q, its mean Q along rollouts of the model, says that it is
+better. Online, PPO goes on with the best member and V (`--warm-start`).
+
+AM-Q compares a member with its behavior policy on the same states and noise; the authors' code
+compares it with the best score so far, which was measured on others.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl import losses
+from jaxrl.algorithms.offline import uni_o4
+from jaxrl.algorithms.policy_gradient import ppo
+from jaxrl.core import schedules, spaces, trees
+from jaxrl.core.errors import UserError
+from jaxrl.core.hyper import MANY
+from jaxrl.core.spaces import Space
+from jaxrl.core.types import Array, Batch, Environment, Key, TimeStep, Tree, struct
+from jaxrl.kit import AlgorithmBuilder, Loss, Net, Recipe, group, hyper, static
+from jaxrl.kit.descent import Descent
+from jaxrl.kit.groups import INF
+from jaxrl.kit.learner import State
+from jaxrl.networks.dynamics import draw_next
+
+
+@group
+class Config(uni_o4.Config):
+    """Settings of Uni-O4's improvement, beside those that both phases have."""
+
+    starts: int = static(256, low=1, high=MANY)
+    """States of the data at which rollouts of the model begin."""
+    horizon: int = static(100, low=1, high=MANY)
+    """Steps of a rollout."""
+
+    clip: float = hyper(0.25, above=0, high=INF)
+    """How far the probability ratio may move from 1 before its gradient stops, at the start; it
+    falls to 0 over the `learning_rate_steps` of the improvement."""
+    entropy_weight: float = hyper(0.0, low=0)
+    """Weight of the entropy bonus."""
+    margin: float = hyper(0.0, low=0, high=INF)
+    """By how much AM-Q must say that a member is better before it becomes its own behavior policy;
+    infinite for never, which is PPO of one step."""
+
+
+@struct
+class Sample:
+    """What a gradient step sees of each of n members at each of B states."""
+
+    timestep: TimeStep  # [B]
+    action: Tree  # [n, B]
+    log_prob: Array  # [n, B]: by the behavior policy that sampled the action
+    advantage: Array  # [n, B]
+
+
+def sampled(net: Net, batch: Batch, space: Space, weighted: bool) -> Batch:
+    """Actions in `space` of the behavior policies at a batch's states, judged by Q - V,
+    standardized; `weighted`, those that are better than V count as the expectile says."""
+    timestep = batch.transitions.timestep
+    behaviors = net.behaviors(timestep)
+    action = behaviors.sample(seed=net.key("actions"))
+    # An environment clips what is beyond its bounds, and Q knows nothing else.
+    played = spaces.clip(space, action)
+    q = jax.vmap(lambda action: net.target.critic(timestep, action).min(-1))(played)
+    advantage = q - net.value(timestep)
+    advantage = advantage - advantage.mean(-1, keepdims=True)
+    advantage = advantage / (advantage.std(-1, keepdims=True) + 1e-8)
+    if weighted:
+        share = net.hyper.expectile
+        advantage = jnp.where(advantage > 0, share, 1 - share) * advantage
+    sample: Any = Sample(timestep, action, behaviors.log_prob(action), advantage)
+    return dataclasses.replace(batch, transitions=sample)
+
+
+def policies_loss(net: Net, x: Sample) -> tuple[Array, dict[str, Array]]:
+    """PPO's clipped surrogate of each member, less an entropy bonus."""
+    h = net.hyper
+    policies = net.policies(x.timestep)
+    log_prob = policies.log_prob(x.action)
+    left = 1 - schedules.progress(net.env_steps, h.improvement.learning_rate_steps)
+    surrogate = losses.clipped_surrogate(log_prob, x.log_prob, x.advantage, left * h.clip)
+    loss = surrogate - h.entropy_weight * policies.entropy()
+    return loss.sum(0), {"policy_loss": loss, "approximate_kl": losses.kl_k3(x.log_prob, log_prob)}
+
+
+def amq(
+    act: Callable[[TimeStep], Tree],
+    q_value: Callable[[TimeStep, Tree], Array],
+    step: Callable[[TimeStep, Tree, Key], TimeStep],
+    start: TimeStep,
+    keys: Key,
+) -> Array:
+    """AM-Q, a scalar: the mean of `q_value` along rollouts of a policy in a model, one from each of
+    `start` [B], a step for each of `keys`."""
+
+    def one(timestep, key):
+        action = act(timestep)
+        after = step(timestep, action, key)
+        return after, (q_value(timestep, action), after.terminated)
+
+    _, (q, ended) = jax.lax.scan(one, start, keys)
+    return losses.amq_estimate(q, ended)
+
+
+def recipe(env: Environment, config: Config) -> Recipe:
+    space = env.action_space
+
+    def scores(net, policies, start):
+        """AM-Q [n] of policies [n], greedy, in the model that was learned."""
+        keys = jax.random.split(net.key("score"), config.horizon)
+        policy = net.network("policies")
+        one = lambda params: amq(
+            lambda timestep: spaces.clip(space, policy.apply(params, timestep).mode()),
+            lambda timestep, action: net.target.critic(timestep, action).min(-1),
+            lambda timestep, action, key: draw_next(net.model(timestep, action), timestep, key),
+            start,
+            keys,
+        )
+        return jax.vmap(one)(policies)
+
+    def turn(net, batch):
+        weighted = config.values == "sarsa"  # as in the authors' code
+        return net.descend("policies_loss", sampled(net, batch, space, weighted))
+
+    def update(net, batch):
+        net = net.slices(config.data.updates, batch, turn)
+        policies, behaviors = (net.parts[name].params for name in ("policies", "behaviors"))
+        start = jax.tree.map(lambda x: x[: config.starts], batch.transitions.timestep)
+        both = jax.tree.map(lambda *x: jnp.concatenate(x), policies, behaviors)
+        new, old = jnp.split(scores(net, both, start), 2)
+        better = new > old + net.hyper.margin
+        net = net.put(behaviors=trees.where(better, policies, behaviors))
+        return net.replace(extra={"scores": new}).report(
+            score=new.max(),
+            score_gain=(new - old).mean(),
+            replaced=better.mean(dtype=jnp.float32),
+        )
+
+    def hand_over(state: State) -> State:
+        """PPO's state with the best member, and the value of rewards that are not scaled."""
+        best = uni_o4.chosen(state.parts["policies"].params, state.extra["scores"])["params"]
+        value = state.parts["value"].params["params"]
+        head = jax.tree.map(lambda x: x / state.hyper["reward_scale"], value["value_head"])
+        params = {"params": {**best, **value, "value_head": head}}
+        trained = Descent.of(ppo.Config().optimizer, "optimizer").begin(params)
+        return dataclasses.replace(state, parts={"actor_critic": trained}, extra=())
+
+    return uni_o4.on_data(
+        env,
+        config,
+        {"policies_loss": Loss(policies_loss, ("policies",))},
+        update,
+        hand_over=hand_over,
+        goes_on_from="uni_o4",
+    )
+
+
+def check(env: Environment, config: Config, name: str) -> None:
+    """Raises `UserError` as in the first phase, and where a round has too few states to start
+    from."""
+    uni_o4.check(env, config, name)
+    rows = config.data.updates * config.data.batch_size
+    if config.starts > rows:
+        raise UserError(f"starts is {config.starts}; a round has only {rows} transitions.")
+
+
+uni_o4_improvement = AlgorithmBuilder(
+    "uni_o4_improvement", Config, recipe, uni_o4.data_alone, lambda config: 1, check
+)
+
+TINY = uni_o4.TINY | {"starts": 4, "horizon": 2, "improvement.learning_rate_steps": 8.0}

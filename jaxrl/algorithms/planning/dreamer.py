@@ -1,0 +1,211 @@
+"""Dreamer: a policy learned in a world model's imagination (Hafner et al., 2023, "Mastering diverse
+domains through world models", Dreamer v3, arXiv:2301.04104).
+
+A recurrent state-space model is learned on windows from replay. From every latent that it found
+there, the policy acts in the model alone for `horizon` steps; the critic learns lambda-returns
+of it and the policy follows REINFORCE with returns divided by their range. The latent is the
+agent's memory while it acts.
+
+The optimizers are those of the paper's first version: Adam and a limit on the gradient's norm,
+where later ones have LaProp (4e-5) and adaptive clipping. What differs from the paper: perceptrons
+without normalization layers and a plain GRU; windows begin with a fresh latent instead of a stored
+one; the critic learns in imagination only, not on replayed rewards too. What is 0 or 1 by its kind
+has a Bernoulli likelihood: the squared errors of a few cells would be worth less than the free
+nats.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl import losses
+from jaxrl.algorithms.planning.shared.imagination import Dreams, dream, until
+from jaxrl.core import spaces
+from jaxrl.core.errors import UserError
+from jaxrl.core.examples import example_timestep
+from jaxrl.core.hyper import WIDE
+from jaxrl.core.types import Array, Environment, Transition, Tree, struct
+from jaxrl.kit import AlgorithmBuilder, Loss, Net, Part, Recipe, group, hyper, static
+from jaxrl.kit.groups import Optimizer, Replay, Target
+from jaxrl.networks import encoders, recurrent_world_model
+from jaxrl.networks.heads import check_action_space
+from jaxrl.networks.imagination import Actor, Critic, symexp_atoms
+from jaxrl.networks.recurrent_world_model import Latent, RecurrentWorldModel, Unrolled
+
+
+@group
+class Config:
+    """Settings of Dreamer."""
+
+    replay: Replay = Replay(
+        num_envs=16, num_steps=8, updates=4, batch_size=16, capacity=100_000, warmup=1024
+    )
+    """Of which a gradient step sees `batch_size` windows."""
+    model: Optimizer = Optimizer(learning_rate=1e-4, max_grad_norm=1000.0, eps=1e-8, flat=True)
+    """Adam, 1e-4, epsilon 1e-8, norms up to 1000: the hyperparameters of arXiv:2301.04104v1."""
+    behavior: Optimizer = Optimizer(learning_rate=3e-5, max_grad_norm=100.0, eps=1e-5, flat=True)
+    """Of the actor and of the critic: Adam, 3e-5, epsilon 1e-5, norms up to 100 (as above)."""
+    slow: Target = Target(rate=0.02)
+    """Of the slow critic, to which the critic is drawn."""
+
+    length: int = static(16, low=1)
+    """Steps of a window."""
+    horizon: int = static(15, low=1)
+    """Steps that are imagined from each latent of a window."""
+    deterministic: int = static(64, low=1, high=WIDE)
+    """Width of the GRU."""
+    groups: int = static(8, low=1, high=WIDE)
+    """Categorical variables of a latent."""
+    classes: int = static(8, low=1, high=WIDE)
+    """Classes of each."""
+    hidden: tuple[int, ...] = static((64,), low=1, high=WIDE, least_length=1)
+    """Widths of the hidden layers of every part."""
+    bins: int = static(41, low=3, high=WIDE)
+    """Atoms of the two-hot codes of rewards and values, an odd number."""
+    symlog_range: float = static(4.0, above=0, high=80)
+    """The atoms reach from -symexp to symexp of this (4: about 54)."""
+
+    discount: float = hyper(0.99, low=0, high=1)
+    """Gamma, per step."""
+    return_lambda: float = hyper(0.95, low=0, high=1)
+    """Lambda of the returns."""
+    entropy_weight: float = hyper(3e-4, low=0)
+    """Weight of the policy's entropy, once returns are divided by their range."""
+    range_decay: float = hyper(0.99, low=0, high=1)
+    """Of the running range of returns, per update."""
+    free_nats: float = hyper(1.0, low=0)
+    """Divergences of a latent below this are left alone. What a step leaves unknown should be more:
+    tiny observations want less."""
+
+
+@struct
+class Memory:
+    """What the policy knows while acting, [B]."""
+
+    latent: Latent
+    action: Tree  # the last one
+
+
+def model_loss(
+    net: Net, x: Transition, network: RecurrentWorldModel, atoms: Array
+) -> tuple[Array, dict[str, Array], Unrolled]:
+    """Equations 2 and 3: prediction, dynamics and representation, for each step of windows [T, B].
+    The windows as the model sees them are kept aside."""
+    unrolled, parts = recurrent_world_model.model_loss(
+        network, net.model, x, atoms, net.key(), net.hyper.free_nats
+    )
+    return sum(parts.values()), parts, unrolled  # type: ignore[return-value]
+
+
+def actor_loss(net: Net, x: Dreams, atoms: Array) -> tuple[Array, dict[str, Array]]:
+    """For each imagined step [H, N], as likely as it is to be reached, discounted: REINFORCE with
+    returns divided by their range (`net.extra`), and an entropy bonus."""
+    h, before = net.hyper, x.features[:-1]
+    policy = net.actor(before)
+    entropy, log_prob = policy.entropy(), policy.log_prob(x.action)
+    value = losses.categorical_mean(net.critic(before), atoms)
+    loss = losses.dreamer_actor(
+        log_prob, x.returns, value, entropy, h.entropy_weight, scale=net.extra
+    )
+    reports = {"entropy": entropy, "imagined_return": x.returns}
+    return until(h.discount * x.continue_prob) * loss, reports
+
+
+def critic_loss(net: Net, x: Dreams, atoms: Array) -> Array:
+    """For each imagined step, as likely: cross-entropies to the return and to the slow copy."""
+    logits = net.critic(x.features[:-1])
+    slow = losses.categorical_mean(net.target.critic(x.features[:-1]), atoms)
+    to_return, to_slow = (
+        losses.two_hot_cross_entropy(logits, target, atoms) for target in (x.returns, slow)
+    )
+    return until(net.hyper.discount * x.continue_prob) * (to_return + to_slow)
+
+
+def recipe(env: Environment, config: Config) -> Recipe:
+    timestep, space = example_timestep(env), env.action_space
+    c, size = config, encoders.features(env.observation_space, timestep).shape[-1]
+    sizes = size, c.hidden, c.deterministic, c.groups, c.classes, c.bins
+    model = RecurrentWorldModel(env.observation_space, space, *sizes)
+    actor, critic = Actor(space, c.hidden), Critic(c.bins, c.hidden)
+    atoms = symexp_atoms(c.bins, c.symlog_range)
+
+    def memory(n):
+        action = jax.tree.map(lambda x: jnp.broadcast_to(x, (n, *x.shape)), spaces.example(space))
+        return Memory(model.initial(n), action)
+
+    first = memory(1)
+    example = Transition(timestep, first.action, timestep, (), {})
+    step = jax.tree.map(lambda x: x[None], example)  # of a window
+    features = first.latent.features
+
+    def act(net, timestep, memory, key, greedy):
+        latent_key, action_key = jax.random.split(key)
+        seen = memory.latent, memory.action, timestep, None if greedy else latent_key
+        latent = net.model(*seen, method="filter")
+        policy = net.actor(latent.features, timestep.legal_actions)
+        action = policy.mode() if greedy else policy.sample(seed=action_key)
+        return action, Memory(latent, action), {}
+
+    def update(net, batch):
+        descended = net.descend("model_loss", batch)
+        # Imagination begins where an action was to be taken, so never in an episode's last step;
+        # the model that imagines is the one that found those latents. (Rows of a window stay side
+        # by side: windows are what is split over devices.)
+        before = descended.aside["model_loss"].before
+        start = jax.tree.map(lambda x: x.swapaxes(0, 1).reshape(-1, x.shape[-1]), before)
+
+        def dynamics(latent, action, key):
+            after = net.model(latent, action, key, method="imagine")
+            return after.features, after
+
+        begun = start.features, start
+        dreams = dream(net, net.actor, net.critic, dynamics, begun, config.horizon, atoms)
+        decay, spread = net.hyper.range_decay, losses.percentile_range(dreams.returns)
+        average = decay * net.extra + (1 - decay) * spread
+        net = descended.replace(extra=average).report(return_range=average)
+        imagined = dataclasses.replace(batch, transitions=dreams, mask=None, weight=None)
+        return net.descend("actor_loss", imagined).descend("critic_loss", imagined).follow()
+
+    of_model = functools.partial(model_loss, network=model, atoms=atoms)
+    of_actor, of_critic = (functools.partial(f, atoms=atoms) for f in (actor_loss, critic_loss))
+    return Recipe(
+        parts={
+            "model": Part(model, (step,), "model"),
+            "actor": Part(actor, (features,), "behavior"),
+            "critic": Part(critic, (features,), "behavior", target="slow"),
+        },
+        act=act,
+        losses={
+            "model_loss": Loss(of_model, ("model",)),
+            "actor_loss": Loss(of_actor, ("actor",)),
+            "critic_loss": Loss(of_critic, ("critic",)),
+        },
+        update=update,
+        extra=np.float32(0.0),  # the running range of imagined returns
+        memory=memory,
+    )
+
+
+def check(env: Environment, config: Config, name: str) -> None:
+    """Raises `UserError` for an action space without a policy head and an even number of bins."""
+    check_action_space(env.action_space, name)
+    if config.bins % 2 == 0:
+        raise UserError(f"bins is {config.bins}; it must be odd.")
+
+
+dreamer = AlgorithmBuilder(
+    "dreamer",
+    Config,
+    recipe,
+    source=lambda env, config: config.replay.source(env, config.length),
+    check=check,
+)
+
+TINY = {"env": "catch", "num_envs": 4, "num_steps": 8, "num_shards": 4, "updates": 1}
+TINY |= {"batch_size": 4, "capacity": 64, "warmup": 16, "length": 3, "horizon": 2, "hidden": (4,)}
+TINY |= {"deterministic": 4, "groups": 2, "classes": 2, "bins": 5, "free_nats": 0.1}

@@ -1,0 +1,109 @@
+"""Dreamer 4's first phase: a world model, and a policy cloned on its features (see `dreamer4`)."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import jax.numpy as jnp
+
+from jaxrl import losses
+from jaxrl.algorithms.planning.shared import dreamer4
+from jaxrl.core.types import Array, Batch, Environment, Transition, struct
+from jaxrl.kit import AlgorithmBuilder, Loss, Net, Recipe, group, hyper, static
+from jaxrl.networks.imagination import symexp_atoms
+from jaxrl.networks.shortcut_world_model import ShortcutWorldModel, frame_loss
+
+
+@group
+class Config(dreamer4.Config):
+    """Settings of Dreamer 4's first phase."""
+
+    bootstrap: float = hyper(1.0, low=0, high=1)
+    """1: shortcut forcing. 0: steps of every size learn the clean frame (an ablation)."""
+    relevant: float | None = static(None)
+    """Return from which an episode is cloned; None for all. (The paper clones those that accomplish
+    a task, and learns frames from all.)"""
+    loss_decay: float = hyper(0.99, low=0, below=1)
+    """Of the running mean squares by whose roots losses are divided, per update (ours: the paper
+    does not say)."""
+
+
+@struct
+class Episodes:
+    """Whole episodes of T steps, and what the mean over these makes the means over others."""
+
+    frames: Array  # [T + 1, B, D]
+    led: Array  # int32 [T + 1, B]: the action that led to each, as far as the model is told
+    transitions: Transition  # [T, B]
+    frame_weight: Array  # scalar: steps for each frame
+    cloning_weight: Array  # [T, B]: steps for each that is cloned, 0 where none is
+
+
+def prepared(
+    net: Net, batch: Batch, env: Environment, scale: float, relevant: float | None = None
+) -> Batch:
+    """The whole episodes of a batch. Each has a first step."""
+    frames, led, exists = dreamer4.told_episodes(net, env, batch, scale)
+    cloned = batch.mask & batch.transitions.extras["labeled"]
+    if relevant is not None:
+        reward = batch.mask * batch.transitions.reward  # type: ignore[reportOptionalOperand]
+        cloned &= reward.sum(0) >= relevant
+    steps = batch.mask.sum()  # type: ignore[union-attr]
+    cloning_weight = cloned * (steps / jnp.maximum(cloned.sum(), 1))
+    x = Episodes(frames, led, batch.transitions, steps / exists.sum(), cloning_weight)
+    return dataclasses.replace(batch, transitions=x)
+
+
+def model_loss(
+    net: Net, x: Episodes, network: ShortcutWorldModel, atoms: Array
+) -> tuple[Array, dict[str, Array]]:
+    """Of each step [T, B]: shortcut forcing (equation 7) of the frame that it led to (and of
+    the frame before an episode's first); the reward and the end there; and cloning of its action.
+
+    Frames count as much as steps in total, and so do steps that are cloned: the weights make their
+    means terms of the mean over steps. Each is divided by its running root mean square, and
+    reported as it is.
+    """
+    t = x.transitions
+    error, features = frame_loss(
+        network, net.model, x.frames, x.led, net.key(), net.hyper.bootstrap
+    )
+    reward, continue_logit = net.model(features[1:], method="outcome")
+    cloning = -net.prior(features[:-1]).log_prob(t.action)
+    terms = jnp.stack(
+        [
+            x.frame_weight * error[1:].at[0].add(error[0]),
+            losses.two_hot_cross_entropy(reward, t.reward, atoms),
+            losses.binary_cross_entropy(continue_logit, ~t.terminated),
+            x.cloning_weight * cloning,
+        ],
+        -1,
+    )
+    reports = {name: terms[..., i] for i, name in enumerate(dreamer4.TERMS)}
+    return (terms / net.extra.root).sum(-1), reports
+
+
+def recipe(env: Environment, config: Config) -> Recipe:
+    def update(net, batch):
+        x = prepared(net, batch, env, config.scale, config.relevant)
+        net = net.descend("model_loss", x)
+        terms = jnp.stack([net.metrics[name] for name in dreamer4.TERMS])
+        net = net.replace(extra=net.extra.add(terms, net.hyper.loss_decay))
+        # The policy that acts is the one that was cloned.
+        policy = dataclasses.replace(net.parts["policy"], params=net.parts["prior"].params)
+        return net.replace(parts=net.parts | {"policy": policy})
+
+    atoms = symexp_atoms(config.bins, config.symlog_range)
+    loss = functools.partial(model_loss, network=dreamer4.network(env, config), atoms=atoms)
+    descents = {"model_loss": Loss(loss, ("model", "prior"))}
+    return dreamer4.on_recorded(env, config, descents, update)
+
+
+dreamer4_world_model = AlgorithmBuilder(
+    "dreamer4_world_model", Config, recipe, check=dreamer4.check
+)
+
+TINY = {"env": "catch", "env_params": {"rows": 4, "columns": 3}, "episodes": 8}
+TINY |= {"data.batch_size": 4, "width": 8, "layers": 1, "hidden": (4,), "levels": 4, "context": 3}
+TINY |= {"horizon": 2, "bins": 5, "num_shards": 4}

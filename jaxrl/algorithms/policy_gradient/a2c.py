@@ -1,0 +1,67 @@
+"""Advantage actor-critic (Mnih et al., 2016, arXiv:1602.01783), synchronous.
+
+One gradient step on each window, of the policy gradient with generalized advantages. PPO with one
+epoch of one minibatch has the same gradient (Huang et al., 2022, arXiv:2205.09123).
+"""
+
+from __future__ import annotations
+
+from jaxrl import losses
+from jaxrl.algorithms.policy_gradient.ppo import (
+    Sample,
+    advantages,
+    check_policy,
+    looked,
+    on_rollouts,
+    report,
+)
+from jaxrl.core.types import Array, Environment
+from jaxrl.kit import AlgorithmBuilder, Loss, Net, Recipe, group, hyper
+from jaxrl.kit.groups import LinearImageTorso, Memory, Optimizer, RolloutNormalization, Rollouts
+
+
+@group
+class Config:
+    """Settings of A2C."""
+
+    rollouts: Rollouts = Rollouts(num_envs=16, num_steps=5)
+    torso: LinearImageTorso = LinearImageTorso(hidden=(64, 64), activation="tanh")
+    memory: Memory = Memory()
+    optimizer: Optimizer = Optimizer(
+        "rmsprop", learning_rate=7e-4, decay=0.99, max_grad_norm=0.5, eps=1e-5, flat=True
+    )
+    """RMSProp with decay 0.99: their supplement, which draws the step size from [1e-4, 1e-2]. It,
+    the norm and the epsilon are those of OpenAI Baselines' a2c. Both let it fall linearly to 0 at
+    the run's end, wherever that is (`learning_rate_steps`)."""
+    normalization: RolloutNormalization = RolloutNormalization()
+    discount: float = hyper(0.99, low=0, high=1)
+    """Gamma, per step."""
+    gae_lambda: float = hyper(1.0, low=0, high=1)
+    """Lambda of generalized advantage estimation; 1 for n-step returns."""
+    value_weight: float = hyper(0.5, low=0)
+    """Weight of the value loss."""
+    entropy_weight: float = hyper(0.0, low=0)
+    """Weight of the entropy bonus."""
+
+
+def loss(net: Net, x: Sample) -> tuple[Array, dict[str, Array]]:
+    """Algorithm S3: the policy gradient, a value loss, an entropy bonus."""
+    policy, value = looked(net, x)
+    entropy = policy.entropy()
+    policy_loss = losses.policy_gradient(policy.log_prob(x.action), x.advantage)
+    value_loss = losses.squared_error(value, x.target)
+    total = policy_loss + net.hyper.value_weight * value_loss - net.hyper.entropy_weight * entropy
+    return total, {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
+
+
+def recipe(env: Environment, config: Config) -> Recipe:
+    def update(net, batch):
+        batch = advantages(net, batch)
+        return report(net, batch).descend("loss", batch)
+
+    return on_rollouts(env, config, Loss(loss, ("actor_critic",)), update)
+
+
+a2c = AlgorithmBuilder("a2c", Config, recipe, check=check_policy)
+
+TINY = {"env": "cartpole", "num_envs": 8, "num_steps": 4, "num_shards": 4, "hidden": ()}

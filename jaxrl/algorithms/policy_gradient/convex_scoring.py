@@ -1,0 +1,150 @@
+"""Risk by convex scoring functions (Han, Liu and Yu, 2025, "Risk-sensitive reinforcement learning
+based on convex scoring functions", arXiv:2505.04553): an actor-critic that minimizes the least
+E f(v, Y) over v, of a score f and an episode's cost Y.
+
+The policy sees the cost so far and v beside the observation, so that for each v this is a Markov
+decision process, whose only reward is -f(v, Y) at the end. Each episode has a v of its own, drawn
+about the best one for the policy so far, which is then found anew from the costs of the episodes
+played. A greedy policy plays by the best v itself. The paper's scores of two variables (the
+entropic value at risk) are not here; advantages are generalized ones.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl import losses
+from jaxrl.algorithms.policy_gradient.shared.augmented import beside, space
+from jaxrl.core.examples import example_timestep
+from jaxrl.core.types import Array, Environment, TimeStep, Tree, struct
+from jaxrl.kit import AlgorithmBuilder, Loss, Part, Recipe, group, hyper, static
+from jaxrl.kit.groups import Episodes, Optimizer, Torso
+from jaxrl.networks.actor_critic import ActorCritic
+from jaxrl.networks.heads import check_action_space
+
+
+class Score(NamedTuple):
+    """f(v, cost, hyper) [...], and the v that minimizes its mean over costs [N]."""
+
+    value: Any
+    best: Any
+
+
+SCORES = {
+    "shortfall": Score(
+        lambda v, cost, h: losses.expected_shortfall_score(v, cost, h.tail, h.weight),
+        lambda cost, h: losses.value_at_risk(cost, h.tail),
+    ),
+    "variance": Score(
+        lambda v, cost, h: (1 - h.weight) * cost + h.weight * losses.variance_score(v, cost),
+        lambda cost, h: cost.mean(),
+    ),
+}
+
+
+@group
+class Config:
+    """Settings of risk by convex scoring functions."""
+
+    episodes: Episodes = Episodes(num_envs=64)
+    torso: Torso = Torso(hidden=(64, 64), activation="tanh")
+    optimizer: Optimizer = Optimizer(learning_rate=1e-3)
+    score: str = static("shortfall", choices=SCORES)
+    """What is minimized: the expected shortfall (CVaR), or the variance."""
+    tail: float = hyper(0.2, above=0, high=1)
+    """The share of worst outcomes that the shortfall is the mean of: level 0.8 of the paper."""
+    weight: float = hyper(1.0, low=0, high=1)
+    """Of the risk against the mean: below 1 a mean-risk utility, at 0 the mean alone."""
+    spread: float = hyper(1.0, low=0)
+    """Standard deviation of an episode's v about the best one, in units of cost."""
+    gae_lambda: float = hyper(1.0, low=0, high=1)
+    """Lambda of generalized advantage estimation."""
+    value_weight: float = hyper(0.5, low=0)
+    """Weight of the value loss."""
+    entropy_weight: float = hyper(0.0, low=0)
+    """Weight of the entropy bonus."""
+
+
+@struct
+class Step:
+    """What the loss sees of each step, [T, B]."""
+
+    timestep: TimeStep
+    action: Tree
+    advantage: Array
+    target: Array
+
+
+def loss(net: Any, x: Step) -> tuple[Array, dict[str, Array]]:
+    """The policy gradient, a value loss, an entropy bonus."""
+    policy, value, _ = net.actor_critic(x.timestep, (), method="unroll")
+    entropy, h = policy.entropy(), net.hyper
+    policy_loss = losses.policy_gradient(policy.log_prob(x.action), x.advantage)
+    value_loss = losses.squared_error(value, x.target)
+    total = policy_loss + h.value_weight * value_loss - h.entropy_weight * entropy
+    return total, {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
+
+
+def recipe(env: Environment, config: Config) -> Recipe:
+    score, torso = SCORES[config.score], config.torso
+
+    def see(timestep: TimeStep, so_far: Array, v: Array) -> TimeStep:
+        return beside(env, timestep, jnp.stack((so_far, v), -1))
+
+    def act(net, timestep, memory, key, greedy):
+        so_far, v = memory
+        noise_key, action_key = jax.random.split(key)
+        noise = jnp.zeros_like(v) if greedy else jax.random.normal(noise_key, v.shape)
+        so_far = jnp.where(timestep.first, 0.0, so_far - timestep.reward)
+        v = jnp.where(timestep.first, net.extra + net.hyper.spread * noise, v)
+        policy, _, _ = net.actor_critic(see(timestep, so_far, v), ())
+        action = policy.mode() if greedy else policy.sample(seed=action_key)
+        return jax.lax.stop_gradient(action), (so_far, v), {"so_far": so_far, "v": v}
+
+    def update(net, batch):
+        x, h = batch.transitions, net.hyper
+        so_far, v = x.extras["so_far"], x.extras["v"]
+        timestep = see(x.timestep, so_far, v)
+        value = net.actor_critic(timestep, (), method="unroll")[1]
+        total, ending = so_far - x.reward, x.done & batch.mask
+        reward = jnp.where(ending, -score.value(v, total, h), 0.0)
+        following = jnp.concatenate((value[1:], jnp.zeros_like(value[:1])))
+        # The clock's end is an end too: nothing more is lost.
+        advantage = losses.gae(reward, value, following, x.done, x.done, 1.0, h.gae_lambda)
+        advantage = jnp.where(batch.mask, advantage, 0.0)
+        steps = Step(timestep, x.action, advantage, advantage + value)
+        cost = jnp.where(ending, total, 0.0).sum(0)
+        net = net.descend("loss", dataclasses.replace(batch, transitions=steps))
+        return net.replace(extra=score.best(cost, h)).report(v=net.extra)
+
+    network = ActorCritic(
+        space(env, 2),
+        env.action_space,
+        torso.hidden,
+        torso.activation,
+        initializer=torso.initializer,
+    )
+    none = jnp.zeros(1)
+    return Recipe(
+        parts={"actor_critic": Part(network, (see(example_timestep(env), none, none), ()))},
+        act=act,
+        losses={"loss": Loss(loss, ("actor_critic",))},
+        update=update,
+        extra=jnp.float32(0),
+        memory=lambda n: (jnp.zeros(n), jnp.zeros(n)),
+        needs=("mask", "transitions.extras.so_far", "transitions.extras.v"),
+    )
+
+
+convex_scoring = AlgorithmBuilder(
+    "convex_scoring",
+    Config,
+    recipe,
+    check=lambda env, config, name: check_action_space(env.action_space, name),
+)
+
+TINY = {"env": "pendulum", "num_envs": 4, "num_shards": 4, "hidden": (8,)}

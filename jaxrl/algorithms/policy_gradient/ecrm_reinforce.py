@@ -1,0 +1,98 @@
+"""REINFORCE under expected conditional risk measures (Yu and Ying, 2023, "On the global convergence
+of risk-averse policy gradient methods with expected conditional risk measures", arXiv:2301.10932).
+
+What is minimized is a mix of the mean and the CVaR of each step's cost, given the step before. With
+each action the policy chooses the threshold of the next step's cost, one of a few, from the state
+and the threshold that is in force: the plain discounted sum of `losses.ecrm_cost` is then the risk,
+as thresholds of the best policy are values at risk. The baseline is REINFORCE's here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl import losses
+from jaxrl.algorithms.policy_gradient import reinforce
+from jaxrl.algorithms.policy_gradient.shared.augmented import beside, space
+from jaxrl.core.examples import example_timestep
+from jaxrl.core.spaces import Discrete
+from jaxrl.core.types import Array, Environment, TimeStep
+from jaxrl.kit import AlgorithmBuilder, Loss, Part, Recipe, group, hyper, static
+from jaxrl.networks.actor_critic import ActorCritic
+from jaxrl.networks.heads import check_discrete
+
+
+@group
+class Config(reinforce.Config):
+    """Settings of REINFORCE under expected conditional risk measures."""
+
+    thresholds: tuple[float, ...] = static((0.0, 1.0), least_length=1)
+    """Of a step's cost, the negative reward, among which the policy chooses. Where a cost has few
+    values, these."""
+    tail: float = hyper(0.05, above=0, high=1)
+    """The share of worst outcomes that the CVaR is the mean of."""
+    weight: float = hyper(0.5, low=0, high=1)
+    """Lambda, of the CVaR against the mean."""
+
+
+def recipe(env: Environment, config: Config) -> Recipe:
+    thresholds = jnp.asarray(config.thresholds, jnp.float32)
+    number = len(thresholds)
+    actions: Discrete = env.action_space  # type: ignore[assignment]
+
+    def see(timestep: TimeStep, threshold: Array) -> TimeStep:
+        """What the policy sees: no threshold, -1, is in force at first."""
+        if timestep.legal_actions is not None:
+            both = jnp.repeat(timestep.legal_actions, number, -1)
+            timestep = dataclasses.replace(timestep, legal_actions=both)
+        return beside(env, timestep, jax.nn.one_hot(threshold, number))
+
+    def act(net, timestep, memory, key, greedy):
+        policy, _, _ = net.policy(see(timestep, memory), ())
+        both = policy.mode() if greedy else policy.sample(seed=key)
+        action, threshold = both // number, both % number
+        return action.astype(actions.dtype), threshold, {"old": memory, "new": threshold}
+
+    def update(net, batch):
+        x, h = batch.transitions, net.hyper
+        old, new = x.extras["old"], x.extras["new"]
+        cost = losses.ecrm_cost(
+            -x.reward, thresholds[old], thresholds[new], x.timestep.first, x.done, h.discount,
+            h.tail, h.weight,
+        )  # fmt: skip
+        reward = jnp.where(batch.mask, -cost, 0.0)
+        returns = losses.discounted_returns(reward, x.done, jnp.zeros_like(reward[0]), h.discount)
+        advantage = reinforce.leave_one_out(returns, batch.mask) if config.baseline else returns
+        steps = reinforce.Step(see(x.timestep, old), x.action * number + new, advantage)
+        return net.descend("loss", dataclasses.replace(batch, transitions=steps))
+
+    torso = config.torso
+    network = ActorCritic(
+        space(env, number),
+        Discrete(actions.n * number),
+        torso.hidden,
+        torso.activation,
+        initializer=torso.initializer,
+    )
+    blank = jnp.full(1, -1)
+    return Recipe(
+        parts={"policy": Part(network, (see(example_timestep(env), blank), ()))},
+        act=act,
+        losses={"loss": Loss(reinforce.policy_loss, ("policy",))},
+        update=update,
+        memory=lambda n: jnp.full(n, -1),
+        needs=("mask", "transitions.extras.old", "transitions.extras.new"),
+    )
+
+
+ecrm_reinforce = AlgorithmBuilder(
+    "ecrm_reinforce",
+    Config,
+    recipe,
+    check=lambda env, config, name: check_discrete(env.action_space, name),
+)
+
+TINY = {"env": "cliff_walking", "num_envs": 4, "num_shards": 4, "hidden": (8,)}

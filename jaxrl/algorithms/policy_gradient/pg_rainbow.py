@@ -1,0 +1,141 @@
+"""PG-Rainbow (Jeon, Lee and Lee, 2024, "PG-Rainbow: using distributional reinforcement learning in
+policy gradient methods", arXiv:2407.13146): PPO whose critic is told how returns are distributed.
+An implicit quantile network learns off-policy beside it, and a small network f, the paper's
+distillation, makes the value V(s) = f(V'(s) q(s)) of the critic's V' times the quantiles q; PPO's
+value loss descends f and V', not q.
+
+The paper's abstract and that formula are what could be confirmed. Ours are: q are the quantiles of
+all actions at the middles of equal parts of [0, 1]; f has one hidden layer; the quantile network
+learns from PPO's windows, in passes of their own before PPO's, without a replay of older ones.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from jaxrl.algorithms.policy_gradient import ppo
+from jaxrl.algorithms.value.iqn import implicit_quantiles, regression
+from jaxrl.algorithms.value.qr_dqn import ADAM
+from jaxrl.core.errors import UserError
+from jaxrl.core.types import Array, Batch, Environment, TimeStep, Transition
+from jaxrl.kit import AlgorithmBuilder, Loss, Net, Part, Recipe, group, hyper, static
+from jaxrl.kit.acting import legal
+from jaxrl.kit.groups import WIDE, Optimizer, Target
+from jaxrl.networks.dense import dense
+from jaxrl.networks.heads import check_discrete
+from jaxrl.networks.initializers import initializer
+from jaxrl.networks.torsos import MLP
+
+
+@group
+class Config(ppo.Config):
+    """Settings of PG-Rainbow: PPO's, and where nothing else is said IQN's. What `record` calls the
+    value is V'."""
+
+    quantile_optimizer: Optimizer = ADAM
+    target: Target = Target(rate=1.0, period=500)
+    """`period` counts gradient steps of the quantile network."""
+    num_cosines: int = static(64, low=1)
+    """Cosines that a fraction is embedded by."""
+    num_fractions: int = static(64, low=1)
+    """Fractions of the prediction in a gradient step."""
+    num_target_fractions: int = static(64, low=1)
+    """Fractions of the target in a gradient step."""
+    num_quantiles: int = static(32, low=1)
+    """Quantiles of each action that the critic is told."""
+    distillation: int = static(64, low=1, high=WIDE)
+    """Width of f's hidden layer; ours."""
+    huber: float = hyper(1.0, above=0)
+    """Kappa: errors of quantiles above this count linearly."""
+
+
+class Distillation(nn.Module):
+    """f: from features [..., D] to a value [...]."""
+
+    width: int
+    activation: str
+    initializer: str
+
+    @nn.compact
+    def __call__(self, features: Array) -> Array:
+        x = MLP((self.width,), self.activation, self.initializer)(features)
+        return dense(1, initializer(self.initializer, 1.0))(x)[..., 0]
+
+
+def told(q: Any, timestep: TimeStep, num_quantiles: int) -> Array:
+    """The quantiles [..., A, N] of the actions at `timestep` [...] by `q`, without a gradient."""
+    middles = (jnp.arange(num_quantiles) + 0.5) / num_quantiles
+    tau = jnp.broadcast_to(middles, (*timestep.reward.shape, num_quantiles))
+    return jax.lax.stop_gradient(q(timestep, tau))
+
+
+def looked(net: Net, timestep: TimeStep, num_quantiles: int) -> tuple[Any, Array]:
+    """The policy and f(V' q) [...] at `timestep` [...]."""
+    policy, value, _ = net.actor_critic(timestep, ())
+    quantiles = told(net.q, timestep, num_quantiles).reshape(*value.shape, -1)
+    return policy, net.distillation(value[..., None] * quantiles)
+
+
+def recipe(env: Environment, config: Config) -> Recipe:
+    count = config.num_quantiles
+
+    def loss(net: Net, x: ppo.Sample):
+        return ppo.objective(net, x, *looked(net, x.timestep, count))
+
+    def quantile_loss(net: Net, x: Transition) -> Array:
+        """IQN's, following what is best for the copy."""
+        following = told(net.target.q, x.next_timestep, count).mean(-1)
+        best = legal(following, x.next_timestep).argmax(-1)
+        return regression(net, x, best, config.num_fractions, config.num_target_fractions)
+
+    def turn(net: Net, batch: Batch) -> Net:
+        batch = ppo.standardized(batch) if config.normalize_advantage else batch
+        return net.descend("loss", batch)
+
+    def quantile_turn(net: Net, batch: Batch) -> Net:
+        return net.descend("quantile_loss", batch).follow("q")
+
+    def update(net: Net, batch: Batch) -> Net:
+        net, x = net.passes(config.passes, batch, quantile_turn), batch.transitions
+        value, following = (looked(net, t, count)[1] for t in (x.timestep, x.next_timestep))
+        batch = ppo.judged(net, batch, value, following)
+        return ppo.report(net, batch).passes(config.passes, batch, turn, ppo.too_far)
+
+    q = dataclasses.replace(implicit_quantiles(env, config), optimizer="quantile_optimizer")
+    width = env.action_space.n * count  # pyright: ignore[reportAttributeAccessIssue]
+    f = Distillation(config.distillation, config.torso.activation, config.torso.initializer)
+    parts = ("actor_critic", "distillation")
+    plain = ppo.on_rollouts(env, config, Loss(loss, parts), update)
+    return dataclasses.replace(
+        plain,
+        parts={**plain.parts, "q": q, "distillation": Part(f, (jnp.zeros((1, width)),))},
+        losses={**plain.losses, "quantile_loss": Loss(quantile_loss, ("q",))},
+    )
+
+
+def check(env: Environment, config: Config, name: str) -> None:
+    """Raises `UserError` as PPO does, for actions that are not Discrete, and for memory."""
+    check_discrete(env.action_space, name)
+    if config.memory.recurrent:
+        raise UserError(
+            f"recurrent is {config.memory.recurrent}; the quantiles of {name} are those of what is "
+            "seen now, so it must be 0."
+        )
+    ppo.check(env, config, name)
+
+
+pg_rainbow = AlgorithmBuilder("pg_rainbow", Config, recipe, check=check)
+
+TINY = {name: value for name, value in ppo.TINY.items() if name != "recurrent"} | {
+    "num_cosines": 3,
+    "num_fractions": 4,
+    "num_target_fractions": 3,
+    "num_quantiles": 2,
+    "distillation": 4,
+    "period": 3,
+}

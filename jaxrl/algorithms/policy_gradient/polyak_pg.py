@@ -1,0 +1,100 @@
+"""Policy gradients with Polyak's step size (Li et al., 2024, "Enhancing policy gradient with the
+Polyak step-size adaption", arXiv:2404.07525).
+
+Along GPOMDP's gradient each step is as long as a linear return would need to reach the best one,
+V*: min((V* - V) / (c |g|^2), longest), with V and g estimated from the same episodes. An entropy
+bonus keeps the gradient from vanishing, and the step from exploding, as the policy grows certain.
+
+The paper estimates an unknown V* by twin models. Only its abstract and summaries of it could be
+read, which do not say how, so here V* is a setting: many environments have a known best return, or
+a known bound on it. The form of the entropy bonus and the defaults are ours.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from jaxrl import gradients, losses
+from jaxrl.algorithms.policy_gradient.reinforce import check, leave_one_out
+from jaxrl.core.examples import example_timestep
+from jaxrl.core.types import Array, Batch, Environment, Tree
+from jaxrl.kit import AlgorithmBuilder, Net, Part, Recipe, group, hyper
+from jaxrl.kit.acting import told
+from jaxrl.kit.groups import Episodes, Torso
+from jaxrl.networks.actor_critic import Actor
+
+
+@group
+class Config:
+    """Settings of policy gradients with Polyak's step size."""
+
+    episodes: Episodes = Episodes(num_envs=16)
+    torso: Torso = Torso(hidden=(64, 64), activation="tanh")
+    best_return: float = hyper(100.0)
+    """V*, the discounted return of the best policy, or an upper bound. 100: of a reward of 1 for
+    each step, forever, discounted by 0.99."""
+    scale: float = hyper(1.0, above=0)
+    """c. With a smaller one steps are longer."""
+    longest: float = hyper(0.1, above=0)
+    """Gamma_b, the longest step. Of 1, a policy that is certain and bad may never move again."""
+    entropy_weight: float = hyper(0.1, low=0)
+    """Weight of the entropy of each step's policy, discounted as rewards are."""
+    baseline: bool = True
+    """Subtract from each return the mean return, at that time step, of the other episodes that
+    still run."""
+    discount: float = hyper(0.99, low=0, high=1)
+    """Gamma, per step."""
+
+
+def objective(net: Net, params: Tree, batch: Batch, advantage: Array) -> Array:
+    """What has GPOMDP's gradient (Baxter and Bartlett, 2001) of the mean discounted return, and an
+    entropy bonus. advantage: [T, B], of each step's action, in what follows it."""
+    x, mask = batch.transitions, batch.mask
+    assert mask is not None
+    policy = net.put(actor=params).actor(x.timestep)
+    said = advantage * policy.log_prob(x.action) + net.hyper.entropy_weight * policy.entropy()
+    discounts = net.hyper.discount ** jnp.arange(len(x.reward))[:, None]
+    return jnp.where(mask, discounts * said, 0.0).sum(0).mean()
+
+
+def estimates(net: Net, batch: Batch, baseline: bool) -> tuple[Array, Tree]:
+    """The policy's discounted return, a scalar, and the direction, shaped as its parameters, in
+    which it is to be improved; `baseline` as in `Config`."""
+    x, mask = batch.transitions, batch.mask
+    assert mask is not None
+    reward = jnp.where(mask, x.reward, 0.0)
+    nothing = jnp.zeros_like(reward[0])
+    returns = losses.discounted_returns(reward, x.done, nothing, net.hyper.discount)
+    advantage = leave_one_out(returns, mask) if baseline else returns
+    params = net.parts["actor"].params
+    return returns[0].mean(), jax.grad(lambda p: objective(net, p, batch, advantage))(params)
+
+
+def recipe(env: Environment, config: Config) -> Recipe:
+    torso = config.torso
+    sizes = torso.hidden, torso.activation, torso.initializer
+    actor = Actor(env.observation_space, env.action_space, *sizes, bounded_mean=False)
+
+    def update(net: Net, batch: Batch) -> Net:
+        h, params = net.hyper, net.parts["actor"].params
+        value, gradient = estimates(net, batch, config.baseline)
+        norm = optax.tree.norm(gradient)
+        step = gradients.polyak_step_size(value, h.best_return, norm**2, h.longest, h.scale)
+        new = jax.tree.map(lambda p, g: p + step * g, params, gradient)
+        return net.put(actor=new).report(step_size=step, value=value, actor_grad_norm=norm)
+
+    return Recipe(
+        # No optimizer moves the policy.
+        parts={"actor": Part(actor, (example_timestep(env),), optimizer="")},
+        act=told("actor"),
+        losses={},
+        update=update,
+        needs=("mask",),
+    )
+
+
+polyak_pg = AlgorithmBuilder("polyak_pg", Config, recipe, check=check)
+
+TINY = {"env": "pendulum", "num_envs": 4, "num_shards": 4, "hidden": (8,)}

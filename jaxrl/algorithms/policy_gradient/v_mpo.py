@@ -1,0 +1,145 @@
+"""V-MPO (Song et al., 2020, "V-MPO: on-policy maximum a posteriori policy optimization for discrete
+and continuous control", arXiv:1909.12238).
+
+Of each window the half with the largest advantages is imitated, weighed by exp(A / temperature)
+(their equations 3 and 4), within a bound on the divergence from the policy that acts: a copy, which
+takes over every `target.period` gradient steps. Temperature and multipliers descend their duals
+beside it (equations 4 and 5); a policy in a box has one bound for its mean and one for its
+deviation.
+
+Temperature and multipliers are softpluses of what is learned, where the paper cuts them off above
+0;
+rewards may be divided by a running deviation (`normalization`), where it has PopArt; policy and
+value share convolutions and memory, but no hidden layers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from jaxrl import losses
+from jaxrl.algorithms.continuous_control.mpo import lagrangian
+from jaxrl.algorithms.policy_gradient.ppo import (
+    Sample,
+    advantages,
+    check_policy,
+    looked,
+    on_rollouts,
+    report,
+    sampled,
+)
+from jaxrl.core.spaces import Box
+from jaxrl.core.types import Array, Environment
+from jaxrl.kit import AlgorithmBuilder, Loss, Net, Part, Recipe, group, hyper, static
+from jaxrl.kit.groups import (
+    LinearImageTorso,
+    Memory,
+    Optimizer,
+    RolloutNormalization,
+    Rollouts,
+    Target,
+)
+from jaxrl.networks.heads import gaussian
+from jaxrl.networks.scalars import Softplus
+
+
+@group
+class Config:
+    """Settings of V-MPO. Bounds, first values and the target's period are those that public
+    implementations quote from the paper's appendix F, whose tables were not compared."""
+
+    rollouts: Rollouts = Rollouts(num_envs=64, num_steps=20)
+    torso: LinearImageTorso = LinearImageTorso(hidden=(256, 256), activation="elu")
+    memory: Memory = Memory()
+    optimizer: Optimizer = Optimizer(learning_rate=1e-4)
+    """Of policy and value. Adam, 1e-4: section 4."""
+    dual: Optimizer = Optimizer(learning_rate=1e-4)
+    """Of temperature and multipliers: as the rest, section 4."""
+    target: Target = Target(rate=1.0, period=100)
+    """Of the policy that acts: it is replaced every 100 gradient steps, as for Gym."""
+    normalization: RolloutNormalization = RolloutNormalization()
+    deviation: str = static("of_state", choices=("of_state", "learned", "fixed"))
+    """Of a Gaussian policy; see `PolicyHead`."""
+    temperature: float = static(1.0, above=0)
+    """At the start."""
+    multiplier: float = static(5.0, above=0)
+    """Of the bound on a policy over choices, at the start."""
+    box_multiplier: float = static(1.0, above=0)
+    """Of both bounds on a Gaussian, at the start."""
+
+    bound: float = hyper(0.1, above=0)
+    """Epsilon of the temperature: divergence of the weights from equal ones. 0.1 for images, 0.01
+    for Gym."""
+    policy_bound: float = hyper(0.01, above=0)
+    """Divergence that a policy over choices may make. It was drawn from 0.001 to 0.01."""
+    mean_bound: float = hyper(0.01, above=0)
+    """Divergence that a Gaussian's mean may make. It was drawn from 0.005 to 0.01 for Gym."""
+    deviation_bound: float = hyper(5e-5, above=0)
+    """Divergence that its deviation may make. It was drawn from 5e-6 to 5e-5 for Gym."""
+    discount: float = hyper(0.99, low=0, high=1)
+    """Gamma, per step."""
+    gae_lambda: float = hyper(1.0, low=0, high=1)
+    """Lambda of generalized advantage estimation; 1 for the paper's n-step returns."""
+    value_weight: float = hyper(1.0, low=0)
+    """Weight of the value loss."""
+
+
+def divergences(old: Any, new: Any) -> dict[str, Array]:
+    """KL(old || new) [...], of a Gaussian that of its mean and that of its deviation."""
+    if gaussian(new) is None:
+        return {"policy": old.kl_divergence(new)}
+    (mean, deviation), (old_mean, old_deviation) = gaussian(new), gaussian(old)  # type: ignore[misc]
+    moved, changed = losses.decoupled_gaussian_kl(mean, deviation, old_mean, old_deviation)
+    return {"mean": moved, "deviation": changed}
+
+
+def loss(net: Net, x: Sample) -> tuple[Array, dict[str, Array]]:
+    """Equation 1: the losses of policy, temperature, multipliers and value. The first two are of
+    the window as one, which is descended whole: each element has its share of the sum."""
+    h, temperature = net.hyper, net.temperature()
+    policy, value = looked(net, x)
+    old, _ = looked(net.target, x)  # type: ignore[arg-type]
+    weight = losses.vmpo_weights(x.advantage, temperature) * x.advantage.size
+    policy_loss = -weight * policy.log_prob(x.action)
+    value_loss = losses.squared_error(value, x.target)
+    penalty, said = lagrangian(net, divergences(old, policy))
+    total = policy_loss + h.value_weight * value_loss + penalty
+    total = total + losses.vmpo_temperature(x.advantage, temperature, h.bound)
+    said |= {"policy_loss": policy_loss, "value_loss": value_loss, "temperature": temperature}
+    return total, said | {"entropy": policy.entropy()}
+
+
+def recipe(env: Environment, config: Config) -> Recipe:
+    def update(net, batch):
+        batch = advantages(net, batch)
+        return report(net, batch).descend("loss", batch).follow()
+
+    act, kinds = sampled(), {"policy": config.multiplier}
+    plain = on_rollouts(env, config, Loss(loss, ("actor_critic",)), update)
+    if isinstance(env.action_space, Box):
+        kinds = dict.fromkeys(("mean", "deviation"), config.box_multiplier)
+    duals = {f"{name}_multiplier": Part(Softplus(x), (), "dual") for name, x in kinds.items()}
+    duals["temperature"] = Part(Softplus(config.temperature), (), "dual")
+    actor_critic = dataclasses.replace(plain.parts["actor_critic"], target="target")
+    return dataclasses.replace(
+        plain,
+        parts={"actor_critic": actor_critic, **duals},
+        losses={"loss": Loss(loss, ("actor_critic", *duals))},
+        act=lambda net, *rest: act(net.target, *rest),
+    )
+
+
+v_mpo = AlgorithmBuilder("v_mpo", Config, recipe, check=check_policy)
+
+TINY = {
+    "env": "pendulum",
+    "num_envs": 8,
+    "num_steps": 4,
+    "num_shards": 4,
+    "hidden": (8,),
+    "recurrent": 4,
+    "period": 2,
+    "normalization.observation": True,
+    "normalization.reward": True,
+}

@@ -1,0 +1,94 @@
+"""Algorithms by name, as a configuration gives them."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from jaxrl import envs
+from jaxrl.core import plugins, settings
+from jaxrl.core.errors import UserError
+from jaxrl.core.types import Algorithm, Environment
+from jaxrl.kit import AlgorithmBuilder
+
+
+@functools.cache
+def built_in() -> dict[str, str]:
+    """Name -> `module:attribute` of every built-in algorithm: each file in a folder here that
+    defines a `AlgorithmBuilder`, or a function that builds an `Algorithm`, of its own name."""
+    files = [path for path in sorted(Path(__file__).parent.glob("*/*.py")) if _is_algorithm(path)]
+    return {f.stem: f"jaxrl.algorithms.{f.parent.name}.{f.stem}:{f.stem}" for f in files}
+
+
+def _is_algorithm(path: Path) -> bool:
+    """Whether a file defines one, as far as its text says: nothing is imported for it."""
+    name, text = path.stem, path.read_text(encoding="utf-8")
+    return bool(
+        re.search(rf"^{name} = |^def {name}\([^)]*(\(\))?\) -> Algorithm:", text, re.MULTILINE)
+    )
+
+
+def names() -> tuple[str, ...]:
+    """The names of the built-in algorithms, sorted."""
+    return tuple(sorted(built_in()))
+
+
+def builder(name: str) -> tuple[Callable[..., Algorithm], type]:
+    """The builder called `name` and the class of its configuration.
+
+    name: one of `names()`, or `my_package.module:build`: a `AlgorithmBuilder`, or a function
+        `build(env,
+        config: Config) -> Algorithm`, its `config` annotated with a frozen dataclass whose fields
+        have defaults.
+
+    Raises `UserError` for a name that does not exist, and for what does not declare itself such a
+    function, which is not called.
+    """
+    build = plugins.find("algorithm", name, built_in())
+    if isinstance(build, AlgorithmBuilder):
+        return build, build.Config
+    hints = plugins.declared(build)
+    config: Any = hints.get("config")
+    if hints.get("return") is not Algorithm or not _is_config(config):
+        raise UserError(
+            f"The algorithm '{name}' must be a function build(env, config: Config) -> Algorithm, "
+            "its config annotated with a frozen dataclass whose fields have defaults, its result "
+            "with jaxrl.core.types.Algorithm."
+        )
+    return build, config
+
+
+def _is_config(kind: Any) -> bool:
+    """Whether `kind` is a frozen dataclass that can be made without arguments."""
+    if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
+        return False
+    missing = dataclasses.MISSING
+    given = (f.default is not missing or f.default_factory is not missing or not f.init
+             for f in dataclasses.fields(kind))  # fmt: skip
+    return kind.__dataclass_params__.frozen and all(given)  # type: ignore[attr-defined]
+
+
+def tiny(name: str) -> tuple[Environment, Any]:
+    """An environment, and the smallest settings that take every branch of the algorithm `name` in
+    it: what contracts over all names run.
+
+    `TINY` of the algorithm's module says them: `env`, and `env_params` if need be, as `envs.make`
+    takes them, and settings, by unique endings of their names. Raises `UserError` without one.
+    """
+    path = built_in().get(name, name)
+    said = getattr(importlib.import_module(path.partition(":")[0]), "TINY", None)
+    if said is None:
+        raise UserError(f"The module of the algorithm '{name}' says no TINY settings.")
+    own = {key: value for key, value in said.items() if key not in ("env", "env_params")}
+    config = settings.replace(default_config(name), own)
+    return envs.make(said["env"], **said.get("env_params", {})), config
+
+
+def default_config(name: str) -> Any:
+    """The default configuration of the algorithm called `name`."""
+    return builder(name)[1]()

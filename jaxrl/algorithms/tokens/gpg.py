@@ -1,0 +1,56 @@
+"""GPG (Chu et al., 2025, "GPG: a simple and strong reinforcement learning baseline for model
+reasoning", arXiv:2504.02546): the policy gradient, with a group's mean as the baseline, rescaled so
+that groups without signal do not dilute; the mean over all tokens (equation 5). While too few
+groups have a signal, these wait, and more are sampled from the same policy. The paper has no
+penalty for leaving a reference."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax.numpy as jnp
+
+from jaxrl import losses
+from jaxrl.algorithms.tokens.shared.recipe import by_groups, check, penalized, policy_gradient
+from jaxrl.algorithms.tokens.shared.settings import SMALL_GROUPS, Grouped, Penalty
+from jaxrl.core import trees
+from jaxrl.core.types import Environment, Source
+from jaxrl.kit import AlgorithmBuilder, Recipe, group, hyper
+from jaxrl.sources import kept_groups
+
+
+@group
+class Config(Grouped):
+    """Settings of GPG."""
+
+    kl: Penalty = Penalty()
+    informative: float = hyper(0.5, low=0, high=1)
+    """The share of groups, of those in an update, that must have answers of different rewards;
+    `min_inverse_alpha` of the published runs. Below it the update does nothing but wait. (Theirs
+    gives up after 20 samplings.)"""
+
+
+def recipe(env: Environment, config: Config) -> Recipe:
+    whole = by_groups(losses.gpg_advantage, penalized(policy_gradient))(env, config)
+
+    def update(net, batch):
+        returns = jnp.where(batch.mask, batch.transitions.reward, 0.0).sum(0)
+        groups = returns.reshape(-1, config.groups.answers)
+        share = losses.informative_groups(groups).mean()
+        enough = share >= net.hyper.informative
+        new = whole.update(net, batch)
+        new = new.replace(parts=trees.where(enough, new.parts, net.parts))
+        return new.report(informative=share).feed(~enough)
+
+    return dataclasses.replace(whole, update=update)
+
+
+def source(env: Environment, config: Config) -> Source:
+    groups = config.groups
+    fresh = groups.source(env)
+    return kept_groups(fresh, groups.answers, losses.informative_groups, groups.num_shards)
+
+
+gpg = AlgorithmBuilder("gpg", Config, recipe, source, check=check)
+
+TINY = SMALL_GROUPS

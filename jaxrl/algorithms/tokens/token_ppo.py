@@ -1,0 +1,51 @@
+"""PPO (Schulman et al., 2017) for tokens, as in Ouyang et al., 2022, "Training language models to
+follow instructions with human feedback", arXiv:2203.02155: a critic judges each token, and what
+leaving a reference costs is taken off its reward (equation 2). The mean is over all tokens. Their
+gradients of pretraining (PPO-ptx) and average of the weights are not here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jaxrl import losses
+from jaxrl.algorithms.policy_gradient.ppo import advantages
+from jaxrl.algorithms.tokens.shared.recipe import Sample, check, clipped, on_answers
+from jaxrl.algorithms.tokens.shared.settings import SMALL_GROUPS, Clipped, Divergence
+from jaxrl.core.types import Array, Batch, Environment
+from jaxrl.kit import AlgorithmBuilder, Net, Recipe, group, hyper
+from jaxrl.kit.groups import Optimizer
+
+
+@group
+class Config(Clipped):
+    """Settings of PPO for tokens."""
+
+    optimizer: Optimizer = Optimizer(learning_rate=9e-6, max_grad_norm=1.0, beta2=0.95)
+    """Adam and its betas: appendix C; 9e-6 of their value function: C.4, the policy's was searched
+    between 2.55e-6 and 2.55e-5 (E.9). Without the warm-up of 10 steps."""
+    kl: Divergence = Divergence()
+    discount: float = hyper(1.0, low=0, high=1)
+    """Gamma, per token."""
+    gae_lambda: float = hyper(1.0, low=0, high=1)
+    """Lambda of generalized advantage estimation."""
+    value_weight: float = hyper(0.5, low=0)
+    """Weight of the value loss."""
+
+
+def judge(net: Net, batch: Batch) -> dict[str, Array]:
+    """Generalized advantages, standardized over all decisions, and what the critic learns."""
+    x: Any = advantages(net, batch).transitions
+    return {"advantage": losses.standardize(x.advantage, batch.mask), "target": x.target}
+
+
+def value_loss(net: Net, x: Sample, value: Array) -> Array:
+    return losses.squared_error(value, x.target)
+
+
+def recipe(env: Environment, config: Config) -> Recipe:
+    return on_answers(env, config, judge, clipped, kl_in_reward=True, value_loss=value_loss)
+
+
+token_ppo = AlgorithmBuilder("token_ppo", Config, recipe, check=check)
+
+TINY = SMALL_GROUPS

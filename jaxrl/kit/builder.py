@@ -1,0 +1,141 @@
+"""From a recipe to what a run trains."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.core import Tracer
+
+from jaxrl.core import hyper, learn, settings
+from jaxrl.core.errors import unknown
+from jaxrl.core.settings import Static
+from jaxrl.core.types import Agent, Algorithm, Array, Environment, Policy, Source
+from jaxrl.kit.learner import learner
+from jaxrl.kit.normalization import normalized
+from jaxrl.kit.recipe import Recipe
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class AlgorithmBuilder:
+    """Builder of a published algorithm.
+
+    `sac(env, config)` is an `Algorithm`, `sac.agent(env, config)` its agent alone, and
+    `sac.variant("redq", ...)` the builder of another algorithm.
+
+    recipe(env, config) -> Recipe. `config` hides hyperparameters, so that none is compiled in.
+    source(env, config) -> what it learns from: that of the group of the settings that has one
+        (`Rollouts`, `Replay`...), unless said
+    updates(config) -> updates after each time that the source collects: the group's `updates`, or
+        one where it has none, unless said
+    check(env, config, name): raises `UserError` where the two do not fit.
+    measure(env, policy) -> name -> scalar: what each evaluation says besides its episodes.
+    """
+
+    name: str
+    Config: type
+    recipe: Callable[..., Recipe]
+    source: Callable[[Environment, Any], Source] = lambda env, config: source_group(config).source(
+        env
+    )
+    updates: Callable[[Any], int] = lambda config: getattr(source_group(config), "updates", 1)
+    check: Callable[[Environment, Any, str], None] = lambda env, config, name: None
+    measure: Callable[[Environment, Policy], dict[str, Array]] = lambda env, policy: {}
+
+    def variant(self, name: str, **changes: Any) -> AlgorithmBuilder:
+        """Return a builder called `name` that differs from this one in `changes`.
+
+        Changes that are fields of this class replace them; all others are keyword arguments of the
+        recipe: `dqn.variant("double_dqn", double=True)`.
+        """
+        fields = {f.name for f in dataclasses.fields(self)}
+        own = {key: value for key, value in changes.items() if key in fields}
+        options = {key: value for key, value in changes.items() if key not in fields}
+        recipe = own.pop("recipe", self.recipe)
+        if options:
+            recipe = functools.partial(recipe, **options)
+        return dataclasses.replace(self, name=name, recipe=recipe, **own)
+
+    def configured(self, config: Any = None) -> Any:
+        """A `Config`, from one or from what differs from its defaults."""
+        if config is None or isinstance(config, Mapping):
+            return settings.replace(self.Config(), config or {})
+        return config
+
+    def __call__(
+        self,
+        env: Environment,
+        config: Any = None,
+        networks: Mapping[str, Any] = {},
+        optimizers: Mapping[str, optax.GradientTransformation] = {},
+    ) -> Algorithm:
+        """The algorithm. The same arguments give the same object.
+
+        config: a `Config`, or what differs from its defaults, by unique endings of names:
+            `{"num_envs": 64, "optimizer.learning_rate": 1e-3}`, or nested.
+        networks, optimizers: by the names of the agent's parts, flax modules and optax
+            transformations in the place of its own. A module takes the inputs of the one that it
+            replaces; what a transformation gives is multiplied by the step size.
+
+        Raises `UserError` where env and config do not fit, and for parts that do not exist.
+        """
+        config = self.configured(config)
+        parts = tuple(sorted(networks.items())), tuple(sorted(optimizers.items()))
+        return _build(self, env, config, *parts)
+
+    def agent(
+        self,
+        env: Environment,
+        config: Any = None,
+        networks: Mapping[str, Any] = {},
+        optimizers: Mapping[str, optax.GradientTransformation] = {},
+    ) -> Agent:
+        """Its agent alone, without normalizations."""
+        config = self.configured(config)
+        hyper.check(config)
+        self.check(env, config, self.name)
+        # What is built is kept, also where a trace asks for it first: its arrays are no tracers.
+        # (Only there, since it would call what an environment on the host does on the host.)
+        tracing = isinstance(jnp.zeros(()), Tracer)
+        with jax.ensure_compile_time_eval() if tracing else contextlib.nullcontext():
+            recipe = self.recipe(env, Static(config))
+        parts = dict(recipe.parts)
+        for field, given in (("network", networks), ("transform", optimizers)):
+            for name, value in given.items():
+                if name not in parts:
+                    raise unknown(f"part of '{self.name}'", name, parts)
+                parts[name] = dataclasses.replace(parts[name], **{field: value})
+        shards = num_shards(config)
+        recipe = dataclasses.replace(recipe, parts=parts, num_shards=shards)
+        return learner(self.name, config, recipe)
+
+
+@functools.cache
+def _build(
+    builder: AlgorithmBuilder, env: Environment, config: Any, networks: Any, optimizers: Any
+) -> Algorithm:
+    agent = builder.agent(env, config, dict(networks), dict(optimizers))
+    source = builder.source(env, config)
+    algorithm = learn.learn(normalized(agent, env, config), source, builder.updates(config))
+    return dataclasses.replace(
+        algorithm,
+        num_shards=num_shards(config),
+        measure=lambda state: builder.measure(env, algorithm.policy(state)),
+    )
+
+
+def source_group(config: Any) -> Any:
+    """The group of the settings that makes a source."""
+    groups = (getattr(config, field.name) for field in dataclasses.fields(config))
+    return next(group for group in groups if hasattr(group, "source"))
+
+
+def num_shards(config: Any) -> int:
+    """Logical shards of that source."""
+    return getattr(source_group(config), "num_shards", 1)

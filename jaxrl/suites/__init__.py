@@ -1,0 +1,2 @@
+"""Suites: agents trained in environments that people know, as records, tables and learning
+curves."""

@@ -1,1 +1,0 @@
-"""Published algorithms on the kit, one file each."""

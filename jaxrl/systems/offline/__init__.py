@@ -1,1 +1,0 @@
-"""What learns from a data set, alone or before it goes on in a world."""

@@ -1,0 +1,60 @@
+"""The losses of SAC, against NumPy."""
+
+import types
+
+import numpy as np
+
+from jaxrl import envs
+from jaxrl.algorithms.continuous_control.sac import sac
+from tests.kit.stub import stub, transitions
+
+N = 64
+RNG = np.random.default_rng(4)
+DRAWN, LOG_PROB = RNG.normal(size=(2, 2 * N)).astype(np.float32)
+CRITICS, COPIES = RNG.normal(size=(2, 2 * N, 2)).astype(np.float32)
+IN_HALF_WIDTHS = LOG_PROB + np.log(2.0)  # actions are in [-2, 2]
+TEMPERATURE = 0.3
+
+
+def loss_of(name):
+    """Values and reports of a loss at tables, and what it looked at."""
+    recipe = sac.recipe(envs.make("pendulum"), sac.Config())
+
+    def policy(s):
+        said = DRAWN[s.observation], LOG_PROB[s.observation]
+        return types.SimpleNamespace(sample_and_log_prob=lambda seed: said)
+
+    net = stub(
+        actor=policy,
+        critic=lambda s, a: CRITICS[s.observation] + np.asarray(a)[..., None],
+        temperature=lambda: np.float32(TEMPERATURE),
+        target={"critic": lambda s, a: COPIES[s.observation] + np.asarray(a)[..., None]},
+        hyper={"discount": 0.9, "target_entropy": -1.5},
+        key=lambda: None,
+        aside={"actor_loss": IN_HALF_WIDTHS[:N]},
+    )
+    x = transitions(N, actions=0)
+    return x, recipe.losses[name].function(net, x)
+
+
+def test_critics_regress_on_the_soft_value_of_the_next_action():
+    x, (loss, *_) = loss_of("critic_loss")
+    following = (COPIES[N:] + DRAWN[N:, None]).min(-1) - TEMPERATURE * IN_HALF_WIDTHS[N:]
+    # Terminated steps are worth their reward; truncated ones go on.
+    target = x.reward + 0.9 * ~x.terminated * following
+    q = CRITICS[:N] + x.action[:, None]
+    np.testing.assert_allclose(loss, 0.5 * ((q - target[:, None]) ** 2).sum(-1), rtol=1e-4)
+    assert x.truncated.any() and x.terminated.any()
+
+
+def test_the_actor_climbs_the_cautious_value_and_its_entropy():
+    _, (loss, report, log_prob, _) = loss_of("actor_loss")
+    value = (CRITICS[:N] + DRAWN[:N, None]).min(-1)
+    np.testing.assert_allclose(loss, TEMPERATURE * IN_HALF_WIDTHS[:N] - value, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(log_prob, IN_HALF_WIDTHS[:N], rtol=1e-5)
+    np.testing.assert_allclose(report["entropy"], -IN_HALF_WIDTHS[:N], rtol=1e-5)
+
+
+def test_the_temperature_draws_the_entropy_to_its_target():
+    _, (loss, _) = loss_of("temperature_loss")
+    np.testing.assert_allclose(loss, -TEMPERATURE * (IN_HALF_WIDTHS[:N] - 1.5), rtol=1e-4)

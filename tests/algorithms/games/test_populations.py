@@ -1,0 +1,121 @@
+"""The league and NeuPL: what the opponent plays by, and what is evaluated."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxrl import envs
+from jaxrl.algorithms.games import league as leagues
+from jaxrl.algorithms.games import neupl as populations
+from jaxrl.core import random, settings
+from jaxrl.core.errors import UserError
+from jaxrl.core.train import start
+from jaxrl.kit.wrapping import params_of, with_params
+from tests.contracts.structure import check_structure
+
+SMALL = {"num_envs": 8, "num_steps": 4, "epochs": 1, "minibatches": 1, "hidden": (4,)}
+LEAGUE = settings.replace(leagues.Config(pool=2, every=1), SMALL)
+POPULATION = settings.replace(populations.Config(rows=3), SMALL)
+
+
+@functools.cache
+def game():
+    return envs.make("rock_paper_scissors")
+
+
+def test_both_are_algorithms():
+    algorithm = leagues.league(game(), LEAGUE)
+    assert algorithm.config is LEAGUE and "ppo.optimizer.learning_rate" in algorithm.hyper
+    check_structure(algorithm)
+    algorithm = populations.neupl(game(), POPULATION)
+    assert algorithm is populations.neupl(game(), config=POPULATION)
+    assert algorithm.config is POPULATION
+    check_structure(algorithm)
+
+
+def test_a_step_plays_the_population_and_its_mixture_draws_a_row_for_each_side():
+    algorithm = populations.neupl(game(), POPULATION)
+
+    @jax.jit
+    def run(key):
+        run = start(algorithm, key)
+        state, _ = algorithm.step(run.state, key)
+        policy = algorithm.policy(state)
+        only = dataclasses.replace(policy.state, weights=jnp.asarray([0.0, 0.0, 1.0]))
+        timestep = game().reset(key, game().params)[1]
+        many = jax.tree.map(lambda x: jnp.broadcast_to(x, (600, *x.shape)), timestep)
+        second = dataclasses.replace(many, role=jnp.ones(600, jnp.int32))
+        spread = dataclasses.replace(policy.state, weights=jnp.asarray([0.5, 0.5, 0.0]))
+        _, rows, _ = policy.act(spread, many, policy.memory(600), key, False)
+        _, kept, _ = policy.act(only, second, rows, key, False)
+        return state, rows, kept
+
+    state, rows, kept = jax.device_get(run(random.key(0)))
+    found = state.source.tasks
+    assert found.games.sum() > 0 and not np.triu(found.games).any()
+    np.testing.assert_allclose(found.graph.sum(1), [0, 1, 1], atol=1e-5)
+    params = jax.tree.leaves(params_of(state.agent))
+    for ours, shared in zip(params, jax.tree.leaves(found.shared), strict=True):
+        assert ours.shape == shared.shape
+    assert set(rows.ravel()) == {0, 1}
+    assert 0.3 < (rows[:, 0] != rows[:, 1]).mean() < 0.7  # each side draws for itself
+    np.testing.assert_array_equal(kept, rows)  # and keeps to its row to the end of the game
+
+
+@pytest.mark.slow
+def test_how_far_they_can_be_exploited():
+    """In rock, paper, scissors the policies of new networks, and rows that play one thing, mixed
+    as the state says."""
+    algorithm = leagues.league(game(), LEAGUE)
+    measure = jax.jit(lambda state: algorithm.measure(state)["exploitability"])
+    state = start(algorithm, random.key(0)).state
+    table = lambda logits: dataclasses.replace(
+        state, agent=with_params(state.agent, _always(params_of(state.agent), logits))
+    )
+    assert measure(table([9.0, 0.0, 0.0])) > 0.99 and measure(table([0.0, 0.0, 0.0])) < 1e-5
+
+    algorithm = populations.neupl(game(), POPULATION)
+    state = start(algorithm, random.key(0)).state
+    params = _always(params_of(state.agent), [0.0, 9.0, 0.0])
+    state = dataclasses.replace(state, agent=with_params(state.agent, params))
+    measure = jax.jit(lambda state: algorithm.measure(state)["exploitability"])
+    weights = populations.mixture(state, POPULATION).weights
+    # The share of games in which a side plays paper rather than anything: scissors beat it.
+    np.testing.assert_allclose(measure(state), 1 - weights[0], atol=1e-3)
+
+
+def _always(params, logits):
+    """Parameters of an actor-critic whose policy has these logits everywhere."""
+    nothing = jax.tree.map(jnp.zeros_like, params)
+    is_policy = lambda x: x.shape == (len(logits),)
+    found = [x for x in jax.tree.leaves(nothing) if is_policy(x)]
+    assert len(found) == 1
+    return jax.tree.map(lambda x: jnp.asarray(logits) if is_policy(x) else x, nothing)
+
+
+def test_who_answers_to_nobody_plays_anything_legal():
+    logits = lambda state, timestep, memory, key, greedy: (jnp.zeros(600, jnp.int32), memory, {})
+    timestep = game().reset(random.key(0), game().params)[1]
+    goal = jnp.where(jnp.arange(600)[:, None] < 300, 0.0, jnp.asarray([1.0, 0.0]))
+    many = jax.tree.map(lambda x: jnp.broadcast_to(x, (600, *x.shape)), timestep)
+    many = dataclasses.replace(many, goal=goal)
+    action, _, _ = populations.answers(logits)((), many, (), random.key(1), True)
+    assert set(np.asarray(action[:300])) == {0, 1, 2} and not np.asarray(action[300:]).any()
+
+
+def test_settings_that_do_not_fit():
+    with pytest.raises(UserError, match="solver"):
+        populations.neupl(game(), dataclasses.replace(POPULATION, solver="nahs"))
+    with pytest.raises(UserError, match="exploration"):
+        populations.neupl(game(), dataclasses.replace(POPULATION, exploration=0.0))
+    for name in ("recurrent", "normalization.observation", "normalization.reward"):
+        with pytest.raises(UserError, match=f"{name} is .*; a league's agents have none"):
+            leagues.league(game(), settings.replace(LEAGUE, {name: 4}))
+    with pytest.raises(UserError, match="game for two"):
+        leagues.league(envs.make("cartpole"), LEAGUE)

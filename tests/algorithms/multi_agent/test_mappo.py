@@ -1,0 +1,179 @@
+"""MAPPO and independent PPO: the losses against NumPy, and who sees what."""
+
+import dataclasses
+import functools
+import types
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxrl import envs
+from jaxrl.algorithms.multi_agent import mappo as m
+from jaxrl.algorithms.multi_agent.ippo import ippo
+from jaxrl.algorithms.multi_agent.mappo import mappo
+from jaxrl.core.errors import UserError
+from jaxrl.core.examples import example_timestep
+from jaxrl.core.types import Batch, TimeStep, Transition
+from jaxrl.envs.policies import random_action
+from jaxrl.kit.normalization import Moments, add
+from tests.kit.stub import stub
+
+RNG = np.random.default_rng(3)
+N = 64
+HYPER = {"discount": 0.9, "gae_lambda": 0.8, "clip": 0.2, "value_clip": 0.3, "huber": 0.5}
+
+
+def normal(*shape):
+    return RNG.normal(size=shape).astype(np.float32)
+
+
+def clipped(log_prob, old, advantage):
+    ratio = np.exp(log_prob - old)
+    return -np.minimum(ratio * advantage, np.clip(ratio, 0.8, 1.2) * advantage)
+
+
+def test_each_agent_follows_its_critics_advantages_with_its_own_actions():
+    log_prob, old, advantage = ({"a": normal(N), "b": normal(N)} for _ in range(3))
+    seen = {"a": np.arange(N), "b": N + np.arange(N)}
+    no = np.zeros(N, bool)
+    timestep = TimeStep(seen, np.zeros(N), no, no, no)
+    action = {"a": np.ones(N), "b": np.zeros(N)}
+    x = m.Sample(timestep, action, old, {}, {"critic": advantage["b"]}, {})
+
+    def policy(agent):
+        def of(timestep):
+            np.testing.assert_array_equal(timestep.observation, seen[agent])
+            assert timestep.legal_actions is None and timestep.privileged is None
+            said = lambda chosen: log_prob[agent] + chosen
+            return types.SimpleNamespace(log_prob=said, entropy=lambda: np.full(N, 0.7))
+
+        return of
+
+    net = stub(hyper=HYPER | {"entropy_weight": 0.1}, a=policy("a"), b=policy("b"))
+    for agent, played in (("a", 1), ("b", 0)):
+        loss, report = m.policy_loss(net, x, agent, "critic")
+        expected = clipped(log_prob[agent] + played, old[agent], advantage["b"])
+        np.testing.assert_allclose(loss, expected - 0.07, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(report[f"{agent}_policy_loss"], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_value_is_clipped_and_its_error_is_hubers():
+    value, old, target = normal(3, N)
+    x = m.Sample(None, {}, {}, {"critic": old}, {}, {"critic": target})
+    net = stub(hyper=HYPER, critic=lambda timestep: value)
+    loss = m.value_loss(net, x, "critic", lambda timestep: timestep)
+
+    def huber(error):
+        size = np.abs(error)
+        return np.where(size < 0.5, size**2 / 2, 0.5 * (size - 0.25))
+
+    near = np.clip(value, old - 0.3, old + 0.3)
+    expected = np.maximum(huber(value - target), huber(near - target))
+    np.testing.assert_allclose(loss, expected, rtol=1e-4, atol=1e-6)
+    assert (huber(near - target) > huber(value - target)).any()
+
+
+def test_targets_are_standardized_by_statistics_that_include_them_and_values_read_by_those_before():
+    steps, envs_ = 6, 4
+    table = normal(2 * steps * envs_)
+    number = np.arange(2 * steps * envs_).reshape(2, steps, envs_)
+    ended = RNG.random((steps, envs_)) < 0.3
+    no = np.zeros_like(ended)
+    reward = normal(steps, envs_)
+    at = lambda i, r, end: TimeStep({}, r, end, no, no, privileged={"state": number[i]})
+    extras = {"log_prob": {}}
+    x = Transition(at(0, reward, no), {}, at(1, reward, ended), (), extras)
+    before = Moments(jnp.float32(2.0), jnp.float32(5 * 9.0), jnp.float32(5.0))  # 2 +- 3
+    net = stub(
+        hyper=HYPER, critic=lambda timestep: table[timestep.observation], extra={"critic": before}
+    )
+    batch, after = m.advantages(net, Batch(x, jnp.float32(0)), {"critic": m.state})
+    value, following = 2 + 3 * table[number[0]], 2 + 3 * table[number[1]]
+    advantage, later = np.zeros((steps, envs_)), np.zeros(envs_)
+    for t in reversed(range(steps)):
+        error = reward[t] + 0.9 * ~ended[t] * following[t] - value[t]
+        later = advantage[t] = error + 0.72 * ~ended[t] * later
+    sample = batch.transitions
+    np.testing.assert_allclose(sample.advantage["critic"], advantage, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(sample.value["critic"], table[number[0]])
+    expected = add(before, jnp.asarray(advantage + value))
+    np.testing.assert_allclose(after["critic"].mean, expected.mean, rtol=1e-5)
+    target = (advantage + value - expected.mean) / expected.deviation
+    np.testing.assert_allclose(sample.target["critic"], target, rtol=1e-4, atol=1e-5)
+
+
+def test_targets_that_are_all_alike_are_not_blown_up():
+    alike = Moments(jnp.float32(0.0), jnp.float32(0.0), jnp.float32(5.0))
+    assert m._real(jnp.float32(1.0), alike) == np.float32(m.LEAST_DEVIATION)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("system", [mappo, ippo], ids=["mappo", "ippo"])
+def test_actors_see_their_own_and_only_mappos_critic_the_state(system):
+    """What a part reads of a time step: a change of what makes another output."""
+    env = envs.make("speaker_listener", size=3)
+    recipe = system.recipe(env, system.Config())
+    views = {name: functools.partial(m.own, agent=name) for name in env.action_space}
+    if system is mappo:
+        views["critic"] = m.state
+    else:
+        views |= {f"{name}_critic": view for name, view in views.items()}
+    assert set(views) == set(recipe.parts)
+    example = example_timestep(env)
+    legal = jax.tree.map(jnp.ones_like, example.legal_actions)
+    noise = iter(jax.random.split(jax.random.key(1), 6))
+    drawn = lambda tree: jax.tree.map(lambda x: jax.random.normal(next(noise), x.shape), tree)
+    plain, other = (
+        {"state": drawn(example.privileged["state"])} | drawn(example.observation) for _ in range(2)
+    )
+
+    @jax.jit
+    def said(seen):
+        timestep = dataclasses.replace(
+            example,
+            observation={name: seen[name] for name in env.action_space},
+            privileged={"state": seen["state"]},
+            legal_actions=legal,
+        )
+        key = jax.random.key(0)
+        out = {
+            n: part.apply(part.init(key), views[n](timestep)) for n, part in recipe.parts.items()
+        }
+        return {n: getattr(x, "logits", x) for n, x in out.items()}
+
+    before = said(plain)
+    for name in plain:
+        after = said(plain | {name: other[name]})
+        for part in views:
+            sight = "state" if part == "critic" else part.removesuffix("_critic")
+            changed = bool((before[part] != after[part]).any())
+            assert changed == (name == sight), (part, name)
+
+
+def test_it_says_what_it_cannot_learn_in():
+    with pytest.raises(UserError, match=r"agents that act at the same time.*'cartpole'"):
+        mappo.agent(envs.make("cartpole"))
+    env = envs.make("speaker_listener", size=3)
+    reset = lambda key, params: (  # an environment that does not tell its state
+        lambda out: (out[0], dataclasses.replace(out[1], privileged=None))
+    )(env.reset(key, params))
+    blind = dataclasses.replace(env, reset=reset)
+    with pytest.raises(UserError, match="does not tell; ippo needs none"):
+        mappo.agent(blind)
+    ippo.agent(blind)
+
+
+def test_random_agents_choose_what_is_legal_for_each():
+    env = envs.make("speaker_listener", size=3)
+
+    @jax.jit
+    @jax.vmap
+    def chosen(key):
+        _, timestep = env.reset(key, env.params)
+        action = random_action(env.action_space, key, timestep)
+        return timestep.legal_actions["listener"][action["listener"]], action["listener"]
+
+    legal, action = chosen(jax.random.split(jax.random.key(0), 256))
+    assert legal.all() and len(np.unique(action)) == 5

@@ -1,0 +1,156 @@
+"""PPO, A2C and REINFORCE against NumPy: what they judge actions by, and what they descend."""
+
+import types
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxrl import envs
+from jaxrl.algorithms.policy_gradient import a2c, ppo, reinforce
+from jaxrl.core.settings import Static, replace
+from jaxrl.core.types import Batch, TimeStep, Transition
+from tests.kit.stub import stub
+from tests.losses.advantages.windows import brute_force_gae, brute_force_returns
+
+T, B = 12, 5
+RNG = np.random.default_rng(3)
+draw = lambda: RNG.normal(size=(T, B)).astype(np.float32)
+VALUES = RNG.normal(size=2 * T * B).astype(np.float32)  # of observations, which are numbers
+MEMORY = draw()  # after each step; what a value is raised by
+BEFORE, NOW, ENTROPY, ADVANTAGE, TARGET, OLD_VALUE, VALUE = (draw() for _ in range(7))
+HYPER = {"clip": 0.2, "value_clip": 0.3, "value_weight": 0.7, "entropy_weight": 0.05}
+HYPER |= {"discount": 0.9, "gae_lambda": 0.8, "passes": types.SimpleNamespace(target_kl=0.02)}
+
+
+def window(mask=None):
+    """A window [T, B], some of whose steps end an episode; with `mask` whole episodes, which what
+    follows them must not change."""
+    number = np.arange(T * B).reshape(T, B)
+    ended = (RNG.random((T, B)) < 0.2) & (mask is None)
+    cut = ~ended & (RNG.random((T, B)) < 0.2) & (mask is None)
+    no = np.zeros((T, B), bool)
+    before = TimeStep(number, np.zeros((T, B), np.float32), no, no, no)
+    after = TimeStep(number + T * B, draw(), ended, cut, no)
+    transitions = Transition(before, np.zeros((T, B), int), after, (), {"log_prob": BEFORE})
+    return Batch(transitions, jnp.float32(0), memory=jnp.zeros(B), mask=mask)
+
+
+def values(timestep, memory, method="__call__"):
+    memory = MEMORY if method == "unroll" else memory
+    before = np.concatenate([np.zeros((1, B)), MEMORY[:-1]]) if method == "unroll" else memory
+    return None, jnp.asarray(VALUES)[timestep.observation] + before, jnp.asarray(memory)
+
+
+def says(log_prob=NOW):
+    """A part whose policy finds what was done so likely, and whose value is `VALUE`."""
+    policy = types.SimpleNamespace(log_prob=lambda action: log_prob, entropy=lambda: ENTROPY)
+    return lambda timestep, memory, method="__call__": (policy, VALUE, ())
+
+
+def sample():
+    return ppo.Sample(window().transitions.timestep, None, BEFORE, OLD_VALUE, ADVANTAGE, TARGET, ())
+
+
+def judged(window):
+    """Advantages [T, B] with the true successors, by their definition."""
+    x = window.transitions
+    value = VALUES[x.timestep.observation] + np.concatenate([np.zeros((1, B)), MEMORY[:-1]])
+    next_value = VALUES[x.next_timestep.observation] + MEMORY
+    rows = (x.reward, value, next_value, x.terminated, x.done)
+    columns = [brute_force_gae(*(r[:, b] for r in rows), 0.9, 0.8) for b in range(B)]
+    return np.stack(columns, 1), value
+
+
+def updated(system, config, mask=None):
+    """What an update descends at once, and what its passes over a window are given."""
+    found = types.SimpleNamespace(descended=None, hyper=types.SimpleNamespace(**HYPER))
+    found.actor_critic, found.learning_rate = values, lambda part: 0.0
+    found.report = lambda **metrics: found
+
+    def descend(name, batch):
+        found.descended = batch
+        return found
+
+    def passes(settings, batch, turn, stop):
+        found.batch, found.turn, found.stop = batch, turn, stop
+        return found
+
+    found.descend, found.passes = descend, passes
+    found.window = window(mask)
+    system.recipe(envs.make("cartpole"), Static(config)).update(found, found.window)
+    return found
+
+
+def test_a_window_is_judged_with_its_true_successors_and_what_is_remembered():
+    data = window()
+    found = ppo.advantages(stub(actor_critic=values, hyper=HYPER), data).transitions
+    advantage, value = judged(data)
+    np.testing.assert_allclose(found.advantage, advantage, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found.target, advantage + value, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(found.log_prob, BEFORE)
+
+
+def test_the_loss_of_ppo_is_equation_9():
+    total, said = ppo.loss(stub(actor_critic=says(), hyper=HYPER), sample())
+    ratio = np.exp(NOW - BEFORE)
+    surrogate = np.minimum(ratio * ADVANTAGE, np.clip(ratio, 0.8, 1.2) * ADVANTAGE)
+    near = OLD_VALUE + np.clip(VALUE - OLD_VALUE, -0.3, 0.3)
+    error = np.maximum((VALUE - TARGET) ** 2, (near - TARGET) ** 2) / 2
+    np.testing.assert_allclose(total, -surrogate + 0.7 * error - 0.05 * ENTROPY, rtol=1e-4)
+    np.testing.assert_array_equal(said["clip_fraction"], np.abs(ratio - 1) > 0.2)
+    np.testing.assert_allclose(said["approximate_kl"], ratio - 1 - (NOW - BEFORE), atol=1e-6)
+
+
+def test_the_loss_of_a2c_is_the_policy_gradients():
+    total, _ = a2c.loss(stub(actor_critic=says(), hyper=HYPER), sample())
+    expected = -ADVANTAGE * NOW + 0.7 * (VALUE - TARGET) ** 2 / 2 - 0.05 * ENTROPY
+    np.testing.assert_allclose(total, expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+def test_ppo_standardizes_the_advantages_of_a_minibatch_and_stops_where_it_went_too_far(normalize):
+    found = updated(ppo.ppo, ppo.Config(normalize_advantage=normalize))
+    assert found.descended is None  # before the passes nothing is
+    some = found.batch.transitions.advantage[:4]
+    x = found.batch.transitions
+    part = ppo.Sample(x.timestep, None, None, None, some, None, ())
+    found.turn(found, Batch(part, jnp.float32(0)))
+    standard = (some - some.mean()) / some.std() if normalize else some
+    np.testing.assert_allclose(found.descended.transitions.advantage, standard, rtol=1e-4)
+    for divergence, far in ((0.019, False), (0.021, True)):
+        found.metrics = {"approximate_kl": divergence}
+        assert found.stop(found) == far
+
+
+def test_a2c_descends_a_window_whole_and_as_it_is():
+    found = updated(a2c.a2c, a2c.Config())
+    advantage, _ = judged(found.window)
+    x = found.descended.transitions
+    np.testing.assert_allclose(x.advantage, advantage, rtol=1e-4, atol=1e-5)
+
+
+# ------------------------------------------------------------------------------- whole episodes
+
+
+@pytest.mark.parametrize("baseline", [True, False])
+def test_reinforce_judges_by_the_return_to_come_less_that_of_the_others(baseline):
+    config = replace(reinforce.Config(), {"baseline": baseline})
+    # Each is whole, and one runs alone at last.
+    mask = np.arange(T)[:, None] < np.asarray([3, 12, 7, 5, 5])
+    found = updated(reinforce.reinforce, config, mask)
+    reward = np.where(mask, found.window.transitions.reward, 0)
+    done = np.zeros(T, bool)
+    returns = [brute_force_returns(reward[:, b], done, 0.0, 0.9) for b in range(B)]
+    expected = np.stack(returns, 1)
+    for t, b in np.argwhere(mask) if baseline else ():
+        others = [c for c in range(B) if c != b and mask[t, c]]
+        expected[t, b] -= np.mean([returns[c][t] for c in others]) if others else 0
+    found_advantage = np.where(mask, found.descended.transitions.advantage, 0)
+    np.testing.assert_allclose(found_advantage, np.where(mask, expected, 0), rtol=1e-3, atol=1e-5)
+
+
+def test_the_loss_of_whole_episodes_is_the_policy_gradients():
+    x = reinforce.Step(window().transitions.timestep, None, ADVANTAGE)
+    total, _ = reinforce.policy_loss(stub(policy=says(), hyper=HYPER), x)
+    np.testing.assert_allclose(total, -ADVANTAGE * NOW - 0.05 * ENTROPY, rtol=1e-4)

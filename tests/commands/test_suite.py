@@ -1,0 +1,150 @@
+"""A suite from its file to its page, on the smallest runs."""
+
+import json
+import re
+
+import jax
+import numpy as np
+import pytest
+from PIL import Image
+
+from jaxrl import envs
+from jaxrl.commands import suite as command
+from jaxrl.core import random
+from jaxrl.core.errors import UserError
+from jaxrl.runtime import building
+from jaxrl.suites.suite import SUITES
+
+SUITE = """
+title: Two environments
+text: Tiny.
+episodes: 2
+environments:
+  catch: {env: catch, low: -1, high: 1, metrics: [length], strip: 1}
+  bandit: {env: bandit, low: 0, high: 1}
+agents:
+  DQN:
+    algorithm: dqn
+    steps: 400
+    seeds: 2
+    minutes: 60
+    agent:
+      replay: {num_envs: 2, num_steps: 2, updates: 1, batch_size: 4, capacity: 64, warmup: 8}
+      torso: {hidden: [4]}
+    environments: [catch]
+  PPO:
+    algorithm: ppo
+    steps: 400
+    seeds: 3
+    minutes: 30
+    agent:
+      rollouts: {num_envs: 4, num_steps: 10}
+      passes: {epochs: 1, minibatches: 1}
+      torso: {hidden: [4]}
+published:
+  - {who: somebody, steps: 10, returns: {bandit: 0.5}}
+"""
+
+
+@pytest.fixture
+def suite(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "two.yaml"
+    path.write_text(SUITE)
+    return str(path)
+
+
+def test_a_plan_says_runs_and_hours(suite, capsys):
+    assert command.main([suite, "--plan"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in said[:-1]] == [
+        ["DQN", "catch"], ["PPO", "catch"], ["PPO", "bandit"]
+    ]  # fmt: skip
+    assert said[-1] == "2.0 hours on two cores are left."
+    command.main([suite, "--plan", "--agents", "PPO", "--seeds", "6"])
+    assert "2.0 hours" in capsys.readouterr().out  # twice the seeds, half of the runs
+
+
+@pytest.mark.slow
+def test_runs_make_records_and_a_page_and_are_not_run_twice(suite, tmp_path, capsys):
+    command.main([suite, "--agents", "PPO", "--environments", "bandit"])
+    command.main([suite, "--agents", "DQN"])
+    page = (tmp_path / "docs" / "benchmarks" / "two.md").read_text()
+    found = json.loads((tmp_path / "docs" / "benchmarks" / "two.json").read_text())
+    assert [(x["agent"], x["environment"]) for x in found] == [("PPO", "bandit"), ("DQN", "catch")]
+    returns = np.asarray(found[0]["returns"])
+    assert returns.shape == (3, len(found[0]["steps"])) and found[0]["steps"][-1] >= 400
+    line = next(line for line in page.splitlines() if line.startswith("| PPO"))
+    middle = float(re.findall(r"[-\d.]+", line.split("|")[5])[0])
+    np.testing.assert_allclose(middle, returns[:, -1].mean(), atol=0.01)  # 3 seeds: none is cut
+    assert "| *somebody* | 10 | |  | 0.5 | |" in page and "two-bandit.svg" in page
+    assert (tmp_path / "docs" / "benchmarks" / "two-catch.svg").exists()
+    length = np.asarray(found[1]["metrics"]["length"])
+    assert length.shape == (2,) and f"| DQN | {length.mean():.2f} [" in page
+    picture = Image.open(tmp_path / "docs" / "benchmarks" / "two-catch-DQN.png")
+    assert picture.height == command.HEIGHT and picture.width > 4 * picture.height
+    assert "![DQN in catch](two-catch-DQN.png)" in page
+    capsys.readouterr()
+    command.main([suite, "--plan"])
+    assert capsys.readouterr().out.count("done") == 2
+    command.main([suite, "--plan", "--missing"])
+    assert [line.split()[:2] for line in capsys.readouterr().out.splitlines()] == [
+        ["PPO", "catch"], ["0.5", "hours"]
+    ]  # fmt: skip
+    before = (tmp_path / "runs/benchmarks/two/DQN-catch/metrics.jsonl").read_bytes()
+    records = tmp_path / "docs" / "benchmarks" / "two.json"
+    records.write_text(records.read_text().replace(found[1]["commit"], "of then"))
+    command.main([suite, "--agents", "DQN"])
+    assert (tmp_path / "runs/benchmarks/two/DQN-catch/metrics.jsonl").read_bytes() == before
+    assert json.loads(records.read_text())[1]["commit"] == "of then"  # not of now
+    path = tmp_path / "two.yaml"
+    path.write_text(path.read_text().replace("batch_size: 4", "batch_size: 8"))
+    capsys.readouterr()
+    command.main([suite, "--plan", "--missing"])
+    line = capsys.readouterr().out.splitlines()[0].split()
+    assert line[:2] == ["DQN", "catch"] and "done" not in line  # its settings are others now
+    command.main([suite, "--pages"])
+    page = (tmp_path / "docs" / "benchmarks" / "two.md").read_text()
+    assert [line[:5] for line in page.splitlines() if "†" in line] == ["| DQN", "† Of "]
+    with pytest.raises(UserError, match=r"batch_size is 8 here and 4.*DQN-catch' away"):
+        command.main([suite])
+    assert not (tmp_path / "runs/benchmarks/two/PPO-catch").exists()  # said before anything is run
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("--agents", "SAC"), "agent of the suite"),
+        (("--environments", "pong"), "environment of the suite"),
+    ],
+)
+def test_names_that_are_not_in_it(suite, change, message):
+    with pytest.raises(UserError, match=message):
+        command.main([suite, "--plan", *change])
+
+
+def test_a_suite_that_says_too_little_or_too_much(suite, tmp_path):
+    path = tmp_path / "two.yaml"
+    path.write_text(SUITE.replace("    minutes: 60\n", ""))
+    with pytest.raises(UserError, match=r"the agent 'DQN' of .* something is missing"):
+        command.main([suite, "--plan"])
+    path.write_text(SUITE.replace("minutes: 60", "minutes: 60\n    budget: 3"))
+    with pytest.raises(UserError, match="budget"):
+        command.main([suite, "--plan"])
+    with pytest.raises(UserError, match="suite"):
+        command.main(["nowhere", "--plan"])
+
+
+@pytest.mark.parametrize("path", sorted(SUITES.glob("*.yaml")), ids=lambda x: x.stem)
+def test_every_suite_can_be_trained(path):
+    """Its environments exist and say what is asked of them; its agents can be built."""
+    suite = command.read(str(path))
+    chosen = command.runs(suite)
+    for environment in {run.environment: run for run in chosen}.values():
+        place = suite.environments[environment.environment]
+        env = envs.make(place.env, **place.env_params)
+        timestep = jax.eval_shape(env.reset, random.key(0), env.params)[1]
+        assert all(name in timestep.metrics for name in place.metrics)
+        assert env.render is not None or not place.strip
+    for run in {run.agent: run for run in chosen}.values():
+        building.build(run.config)

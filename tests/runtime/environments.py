@@ -1,0 +1,44 @@
+"""Environments to name on a command line."""
+
+import dataclasses
+
+import jax.numpy as jnp
+
+from jaxrl.algorithms.policy_gradient.ppo import Config, ppo
+from jaxrl.core.spaces import Discrete
+from jaxrl.core.types import Algorithm, Environment
+from jaxrl.envs.classic.cartpole import cartpole
+from jaxrl.envs.wrappers.time_limit import time_limit
+
+short_cartpole = time_limit(cartpole(), 3)
+three_buttons = dataclasses.replace(cartpole(), action_space=Discrete(3))
+endless = dataclasses.replace(cartpole(), max_steps=None)
+odd_actions = dataclasses.replace(cartpole(), action_space=(Discrete(2), Discrete(2)))
+
+
+def own_cartpole() -> Environment:
+    """As the built-in one, by another name."""
+    return dataclasses.replace(cartpole(), name="own_cartpole")
+
+
+def cartpole_with_success() -> Environment:
+    """Three steps, at whose end the environment reports a success of 1."""
+    env = short_cartpole
+
+    def with_metrics(timestep):
+        return dataclasses.replace(timestep, metrics={"success": jnp.float32(timestep.done)})
+
+    def reset(key, params):
+        state, timestep = env.reset(key, params)
+        return state, with_metrics(timestep)
+
+    def step(key, state, action, params):
+        state, timestep = env.step(key, state, action, params)
+        return state, with_metrics(timestep)
+
+    return dataclasses.replace(env, reset=reset, step=step)
+
+
+def own_ppo(env: Environment, config: Config = Config()) -> Algorithm:
+    """As the built-in one, by another name."""
+    return ppo(env, config)
