@@ -29,6 +29,7 @@ ALLOWED = {
     "evaluation": LOW | {"exact"},
     "datasets": LOW | {"evaluation", "systems.policy_gradient"},
     "systems": LOW | {"exact", "evaluation", "datasets"},
+    "papers": {"algorithms", "envs"},
     "runtime": {"*"},
     "benchmarks": {"*"},
     "reporting": {"*"},

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 import jaxrl
-from experiments import document_losses, gallery
+from experiments import document_losses, document_papers, gallery
 from experiments.bench import report
 from experiments.evidence import records, run
 from experiments.evidence.listing import discover
@@ -41,6 +41,7 @@ README = (ROOT / "README.md").read_text()
 def test_links_lead_somewhere(page):
     text = (ROOT / page).read_text()
     headings = {h.strip() for h in re.findall(r"^#+ (.*)", text, re.MULTILINE)}
+    headings |= {document_papers.anchor(heading) for heading in headings}
     for target in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"```.*?```", "", text, flags=re.DOTALL)):
         if target.startswith("#"):
             assert target[1:] in headings, target
@@ -80,6 +81,11 @@ def test_the_pages_of_systems_are_those_of_the_records(tmp_path):
     }  # fmt: skip
     for path in written:
         assert (ROOT / path).read_text() == (tmp_path / path).read_text(), path
+
+
+def test_the_page_of_papers_says_what_is_here():
+    """`python experiments/document_papers.py` writes it."""
+    assert document_papers.PAGE.read_text() == document_papers.page()
 
 
 def test_every_algorithm_is_in_the_readme():

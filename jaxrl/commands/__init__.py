@@ -16,7 +16,7 @@ COMMANDS = {
     "sweep": "train a grid of settings: jaxrl sweep ppo/cartpole --vary learning-rate=1e-4,1e-3",
     "suite": "train a suite of agents in many environments: jaxrl suite minatar --plan",
     "report": "compare runs on one HTML page: jaxrl report runs/*",
-    "list": "what there is: jaxrl list envs, algorithms, claims, configs, losses or suites",
+    "list": "what there is: jaxrl list envs, algorithms, claims, configs, losses, papers or suites",
     "show": "an environment or an agent, with all settings: jaxrl show cartpole",
     "check": "whether an environment keeps the rules: jaxrl check my_package.environments:maze",
 }

@@ -1,4 +1,5 @@
-"""What there is: `jaxrl list envs`, `algorithms`, `configs`, `losses`, `suites` or `claims`."""
+"""List what there is: `jaxrl list envs`, `algorithms`, `configs`, `losses`, `suites`, `claims` or
+`papers`."""
 
 from __future__ import annotations
 
@@ -16,18 +17,20 @@ Line = tuple[str, str]
 
 
 def main(argv: Sequence[str]) -> int:
-    usage = f"jaxrl list {'|'.join(KINDS)} [PART OF A NAME]"
+    usage = f"jaxrl list {'|'.join(KINDS)} [WORDS]"
     if {"-h", "--help"} & set(argv):
         print(usage)
         return 0
-    if not 1 <= len(argv) <= 2:
+    if not argv:
         raise UserError(f"jaxrl list needs to know what; usage: {usage}.")
-    kind, part = argv[0], "".join(argv[1:])
+    kind, *words = argv
     if kind not in KINDS:
         raise unknown("thing to list", kind, KINDS)
-    lines = [line for line in KINDS[kind]() if part.lower() in line[0].lower()]
+    searched = slice(2 if kind == "papers" else 1)  # the name; of a paper the whole line
+    lines = [line for line in KINDS[kind]() if _has(" ".join(line[searched]), words)]
     if not lines:
-        raise UserError(f"None of the {kind} has '{part}' in its name.")
+        where = "line" if kind == "papers" else "name"
+        raise UserError(f"None of the {kind} has '{' '.join(words)}' in its {where}.")
     width = max(len(name) for name, _ in lines)
     for name, text in lines:
         print(f"{name:<{width}}  {text}".rstrip())
@@ -88,6 +91,19 @@ def claims() -> Iterable[Line]:
         yield name, f"{verdict}: {claim}"
 
 
+def papers() -> Iterable[Line]:
+    """Each with its family, class, year and arXiv number, what implements it, and its verdict."""
+    from jaxrl.papers import index
+
+    here = index.implementations()
+    for paper in index.papers().values():
+        about = [paper.family, paper.tier and f"class {paper.tier}", str(paper.year or "")]
+        about += [f"arXiv:{paper.arxiv}" if paper.arxiv else "", *paper.also]
+        names = ", ".join(part.name for part in here.get(paper.id, ())) or "not yet"
+        claims = (f"; claim {id}: {said}" for id, said in index.verdicts(paper).items())
+        yield paper.id, f"{paper.title} ({', '.join(filter(None, about))}): {names}{''.join(claims)}"
+
+
 KINDS: dict[str, Callable[[], Iterable[Line]]] = {
     "envs": envs,
     "algorithms": algorithms,
@@ -95,7 +111,13 @@ KINDS: dict[str, Callable[[], Iterable[Line]]] = {
     "losses": losses,
     "suites": suites,
     "claims": claims,
+    "papers": papers,
 }
+
+
+def _has(text: str, words: Sequence[str]) -> bool:
+    """Whether every word is somewhere in the text, in whatever case."""
+    return all(word.lower() in text.lower() for word in words)
 
 
 def _documented(module: str, attribute: str = "") -> str:

@@ -1,9 +1,9 @@
-"""Papers by id, and the parts of jaxrl that implement them.
+"""Papers by id, the parts of jaxrl that implement them, and what their claims came to.
 
-A part belongs to a paper if its docstring cites the paper by title or arXiv number: the docstring
-of an algorithm's module, of an environment, or the "Source:" of a function. `index.yaml` adds what
-no citation tells (`here`) and names the parts that cite a paper without implementing any of it
-(`only_cites`). Files are parsed, not imported.
+A part belongs to a paper if its docstring cites the paper by title or arXiv number. The docstrings
+read are those of algorithms' modules, of environments, and of public functions and classes (only
+"Source:" where there is one). `index.yaml` adds what no citation tells and lists the parts that
+cite a paper without implementing any of it. Files are parsed, not imported.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from pathlib import Path
 
 import yaml
 
+from jaxrl.algorithms import registry
 from jaxrl.envs.registry import BUILT_IN as ENVIRONMENTS
-from jaxrl.systems import registry
 
 PACKAGE = Path(__file__).resolve().parents[1]
 FAMILIES = (
@@ -26,34 +26,35 @@ FAMILIES = (
     *("goals", "planning", "diffusion", "multi_agent", "games", "preferences", "tokens"),
     *("language", "lifelong", "meta", "evolution", "evaluation"),
 )
-FLAT = ("losses", "gradients", "solvers", "diffusion")  # rooms whose functions are `room.name`
-UNREAD = ("commands", "core", "papers", "reporting", "runtime", "sweeps")  # implement no paper
+FLAT = ("losses", "gradients", "solvers", "diffusion")  # a function of a file is `room.function`
+UNREAD = ("commands", "core", "papers", "reporting", "runtime", "suites", "sweeps")
 
-CITED = re.compile(r'\b\d{4}[a-z]?\)?, "([^"]+)"')
-ARXIV = re.compile(r"\barXiv:? ?(\d{4}\.\d{4,5})\b")
+NUMBER = r"\d{4}\.\d{4,5}"
+TITLE = re.compile(r'\b\d{4}\)?, "([^"]+)"')  # in quotes after the year
+ARXIV = re.compile(rf"\barXiv:? ?({NUMBER})\b")
 
 
 @dataclasses.dataclass(frozen=True)
 class Paper:
     """An entry of the index.
 
-    id: short name; also the id of its claim, if it has one.
-    also: other titles that it is cited by; one may hold a further arXiv number.
-    tier: "A" (core), "B" (at a reduced scale) or "C" (an idea or diagnostic to absorb); "" if its
-        algorithm is here without being on the list of papers to cover (`class` in the file).
+    id: a short name, which its claim shares.
+    tier: "A" (core), "B" (at a reduced scale) or "C" (an idea or diagnostic to absorb); "" for a
+        paper on no list of papers to cover whose algorithm is here. The file calls it `class`.
     year, arxiv: None and "" if unknown.
-    here: names of parts that implement it, besides those whose docstrings cite it.
+    also: other titles and arXiv numbers by which docstrings cite it.
+    here: names of parts that implement it and do not cite it.
     only_cites: names of parts that cite it and implement none of it.
-    claims: ids of further claims.
+    claims: ids of its claims besides one with its own id.
     """
 
     id: str
     family: str
     title: str
-    also: tuple[str, ...] = ()
     tier: str = ""
     year: int | None = None
     arxiv: str = ""
+    also: tuple[str, ...] = ()
     here: tuple[str, ...] = ()
     only_cites: tuple[str, ...] = ()
     claims: tuple[str, ...] = ()
@@ -61,10 +62,10 @@ class Paper:
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """Something that can implement a paper.
+    """Something that implements a paper or a piece of it.
 
-    name: as a user writes it after `jaxrl.`, such as "losses.dpo", "algorithms.sac", or
-        "envs.cartpole"; a module for what is documented as a whole, such as "evaluation.lifelong".
+    name: its name without "jaxrl.": "algorithms.sac", "envs.cartpole", "losses.dpo",
+        "networks.heads.SquashedHead", or a module such as "evaluation.lifelong".
     path: its file, from the root of the repository.
     """
 
@@ -72,48 +73,73 @@ class Part:
     path: str
 
     @property
-    def room(self) -> str:
-        return self.name.partition(".")[0]
+    def is_algorithm(self) -> bool:
+        """Whether it is a complete algorithm, one of `jaxrl list algorithms`."""
+        return self.name.removeprefix("algorithms.") in registry.built_in()
 
 
 @functools.cache
 def papers() -> Mapping[str, Paper]:
     """Return every paper by its id, in the order of the file."""
-    found: dict[str, Paper] = {}
-    entries = yaml.load((PACKAGE / "papers" / "index.yaml").read_bytes(), yaml.CSafeLoader)
-    for family, members in entries.items():
-        for id, fields in members.items():
-            fields = {key: tuple(x) if isinstance(x, list) else x for key, x in fields.items()}
-            found[id] = Paper(id, family, tier=fields.pop("class", ""), **fields)
-    return found
+    text = (PACKAGE / "papers" / "index.yaml").read_text(encoding="utf-8")
+    entries = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    return {
+        id: _paper(id, family, fields)
+        for family, members in entries.items()
+        for id, fields in members.items()
+    }
+
+
+def _paper(id: str, family: str, fields: dict) -> Paper:
+    names = {key: tuple(x) if isinstance(x, list) else x for key, x in fields.items()}
+    return Paper(id, family, tier=names.pop("class", ""), **names)
 
 
 @functools.cache
 def implementations() -> Mapping[str, tuple[Part, ...]]:
-    """Return the parts that implement each paper, sorted by name; only papers that have any."""
-    known = {part.name: part for part, _ in parts()}
-    found: dict[str, dict[str, Part]] = {}
-    for part, text in parts():
+    """Return the parts that implement each paper, algorithms first, then by name.
+
+    Papers that nothing implements are left out.
+    """
+    found: dict[str, set[Part]] = {id: set() for id in papers()}
+    for part, text in documented():
         for id in cited(text):
             if part.name not in papers()[id].only_cites:
-                found.setdefault(id, {})[part.name] = part
+                found[id].add(part)
+    known = {part.name: part for part, _ in documented()}
     for paper in papers().values():
-        for name in paper.here:
-            found.setdefault(paper.id, {})[name] = known[name]
-    return {id: tuple(found[id][name] for name in sorted(found[id])) for id in papers() if id in found}
+        found[paper.id] |= {known[name] for name in paper.here}
+    ordered = {id: sorted(x, key=lambda p: (not p.is_algorithm, p.name)) for id, x in found.items()}
+    return {id: tuple(x) for id, x in ordered.items() if x}
 
 
 def cited(text: str) -> set[str]:
-    """Return the ids of the papers that a docstring cites: a title, or the part of it before a
-    colon, in quotes after a year, or an arXiv number."""
+    """Return the ids of the papers that a docstring cites.
+
+    A citation is an arXiv number, or a title in quotes after a year. The part of a title before its
+    colon is enough where it begins no other title and, if it is one word, is the paper's id.
+    """
     text = " ".join(text.split())
-    keys = [_plain(title) for title in CITED.findall(text)] + ARXIV.findall(text)
+    keys = [_plain(title) for title in TITLE.findall(text)] + ARXIV.findall(text)
     return {id for key in keys if (id := _keys().get(key))}
 
 
+def verdicts(paper: Paper) -> Mapping[str, str]:
+    """Return the verdict of each claim of a paper by the claim's id; empty without a claim."""
+    return {id: _verdicts()[id] for id in (paper.id, *paper.claims) if id in _verdicts()}
+
+
 @functools.cache
-def parts() -> tuple[tuple[Part, str], ...]:
-    """Return every part with the text in which it cites its sources."""
+def _verdicts() -> Mapping[str, str]:
+    """Verdicts as `experiments/evidence/run.py --pages` last wrote them."""
+    text = Path(registry.__file__).with_name("claims.tsv").read_text(encoding="utf-8")
+    rows = (line.split("\t") for line in text.splitlines())
+    return {id: verdict for verdict, id, _ in rows}
+
+
+@functools.cache
+def documented() -> tuple[tuple[Part, str], ...]:
+    """Return every part that may implement a paper, with the text that cites its sources."""
     return (*_algorithms(), *_environments(), *_others())
 
 
@@ -127,48 +153,48 @@ def _environments() -> Iterator[tuple[Part, str]]:
     for name, target in ENVIRONMENTS.items():
         module, _, function = target.partition(":")
         path = _path(module)
-        yield Part(f"envs.{name}", path), _module_docstring(path) + _docstrings(path)[function]
+        yield Part(f"envs.{name}", path), f"{_module_docstring(path)} {_docstrings(path)[function]}"
 
 
 def _others() -> Iterator[tuple[Part, str]]:
-    """Public functions and classes of the other files, and their modules."""
-    listed = {part.path for part, _ in (*_algorithms(), *_environments())}
-    for file in sorted(PACKAGE.rglob("*.py")):
+    """Public functions and classes of the other files; of what algorithms share, whole modules."""
+    taken = {part.path for part, _ in (*_algorithms(), *_environments())}
+    for file in sorted(PACKAGE.glob("*/**/*.py")):
         path = file.relative_to(PACKAGE.parent).as_posix()
-        _, room, *rest = path.removesuffix(".py").split("/")
-        if path in listed or room in UNREAD or not rest or rest[-1] == "__init__":
+        module = path.removeprefix("jaxrl/").removesuffix(".py").replace("/", ".")
+        room = module.partition(".")[0]
+        if path in taken or room in UNREAD or file.stem == "__init__":
             continue
-        module = ".".join([room, *rest])
         if room not in FLAT:
             yield Part(module, path), _module_docstring(path)
-        for name, text in _docstrings(path).items():
-            if not name.startswith("_"):
+        if room != "algorithms":
+            for name, text in _docstrings(path).items():
                 yield Part(f"{room if room in FLAT else module}.{name}", path), _source(text)
 
 
 @functools.cache
 def _keys() -> Mapping[str, str]:
-    """Title without case and punctuation, or arXiv number -> id. The part of a title before a colon
-    counts where it is that of one paper alone."""
-    found: dict[str, str] = {}
+    """Plain title, plain title up to its colon, or arXiv number -> id of the paper."""
     short: dict[str, set[str]] = {}
+    full: dict[str, str] = {}
     for paper in papers().values():
-        for title in (paper.title, *paper.also):
-            found[_plain(ARXIV.sub("", title))] = paper.id
-            short.setdefault(_plain(title.partition(":")[0]), set()).add(paper.id)
-            found |= {number: paper.id for number in ARXIV.findall(title)}
-        if paper.arxiv:
-            found[paper.arxiv] = paper.id
-    return {key: ids.pop() for key, ids in short.items() if len(ids) == 1} | found
+        for title in (paper.title, *paper.also, *filter(None, [paper.arxiv])):
+            full[title if re.fullmatch(NUMBER, title) else _plain(title)] = paper.id
+            begin = title.partition(":")[0]
+            if " " in begin or _plain(begin) == _plain(paper.id):
+                short.setdefault(_plain(begin), set()).add(paper.id)
+    return {key: next(iter(ids)) for key, ids in short.items() if len(ids) == 1} | full
 
 
 def _plain(title: str) -> str:
+    """A title without case, spaces and punctuation."""
     return re.sub(r"[^a-z0-9]", "", title.lower())
 
 
-def _source(text: str) -> str:
-    """What follows "Source:", or else the whole docstring."""
-    return text.partition("Source:")[2] or text
+def _source(docstring: str) -> str:
+    """What follows "Source:", or the whole docstring; nothing if the source is common usage."""
+    source = (docstring.partition("Source:")[2] or docstring).strip()
+    return "" if source.startswith("common usage") else source
 
 
 def _path(module: str) -> str:
@@ -185,7 +211,6 @@ def _module_docstring(path: str) -> str:
 
 
 def _docstrings(path: str) -> dict[str, str]:
-    """Docstring of every function and class of a file."""
-    kinds = ast.FunctionDef | ast.ClassDef
-    nodes = [node for node in _tree(path).body if isinstance(node, kinds)]
-    return {node.name: ast.get_docstring(node) or "" for node in nodes}
+    """Docstrings of a file's public functions and classes."""
+    nodes = [node for node in _tree(path).body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    return {x.name: ast.get_docstring(x) or "" for x in nodes if not x.name.startswith("_")}

@@ -125,6 +125,7 @@ def test_losses_are_found_by_the_names_that_people_type(capsys):
         ("configs", "ppo/cartpole "),
         ("losses", "clipped_surrogate "),
         ("suites", "minatar "),
+        ("papers", "dpo "),
         ("systems", "c51 "),
     ],
 )
@@ -137,6 +138,16 @@ def test_what_there_is_is_listed_with_a_sentence(kind, said, capsys):
     assert line.split() in [x.split() for x in capsys.readouterr().out.splitlines()]
     with pytest.raises(UserError, match="None of the"):
         commands.main(["list", kind, "there is none"])
+
+
+def test_papers_are_found_by_words_of_their_titles(capsys):
+    commands.main(["list", "papers", "Quantile", "regression"])
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith("qr-dqn ") and "algorithms.qr_dqn, losses.quantile_error" in line
+    commands.main(["list", "papers", "2402.05828"])
+    assert "; claim ta-lpg: " in capsys.readouterr().out
+    commands.main(["list", "papers", "civrealm"])
+    assert capsys.readouterr().out.endswith(": not yet\n")
 
 
 def test_an_agent_is_shown_with_every_setting_and_its_paper(capsys):
