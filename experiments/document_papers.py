@@ -17,7 +17,7 @@ from jaxrl.papers.index import Paper, Part
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "papers.md"
 
-HEAD = """<!-- Written by experiments/document_papers.py from jaxrl/papers/index.yaml, docstrings and claims. -->
+HEAD = """<!-- Written by experiments/document_papers.py from jaxrl/papers and docstrings. -->
 
 # Papers
 
@@ -27,9 +27,9 @@ word of its title, or ask the command:
     jaxrl list papers dpo
     jaxrl list papers quantile regression
 
-**Of {papers} papers, {algorithms} have an algorithm here, {parts} more have parts (losses, estimators,
-solvers, networks, environments), and {missing} are not here yet.** A part is listed where its docstring
-names the paper as its source; parts need not add up to the whole of a paper.
+**Of {papers} papers, {algorithms} have an algorithm here, {parts} more have parts (losses,
+estimators, solvers, networks, environments), and {missing} are not here yet.** A part is listed if
+its docstring names the paper as its source; parts need not add up to the whole of a paper.
 
 - A *claim* is what the paper asserts, tested here at a small scale; [CLAIMS.md](../CLAIMS.md) says
   what the verdicts mean.
@@ -107,7 +107,7 @@ def _link(part: Part) -> str:
 
 
 def _claims(paper: Paper) -> str:
-    """Each verdict, linked to the declaration of the claim."""
+    """Verdicts, each linked to the declaration of its claim."""
     found = []
     for id, verdict in index.verdicts(paper).items():
         (path,) = (ROOT / "experiments" / "claims").glob(f"*/{id.replace('-', '_')}.py")

@@ -92,7 +92,7 @@ def claims() -> Iterable[Line]:
 
 
 def papers() -> Iterable[Line]:
-    """Each with its family, class, year and arXiv number, what implements it, and its verdict."""
+    """Papers with what implements them and what their claims came to."""
     from jaxrl.papers import index
 
     here = index.implementations()
@@ -101,7 +101,8 @@ def papers() -> Iterable[Line]:
         about += [f"arXiv:{paper.arxiv}" if paper.arxiv else "", *paper.also]
         names = ", ".join(part.name for part in here.get(paper.id, ())) or "not yet"
         claims = (f"; claim {id}: {said}" for id, said in index.verdicts(paper).items())
-        yield paper.id, f"{paper.title} ({', '.join(filter(None, about))}): {names}{''.join(claims)}"
+        title = f"{paper.title} ({', '.join(filter(None, about))})"
+        yield paper.id, f"{title}: {names}{''.join(claims)}"
 
 
 KINDS: dict[str, Callable[[], Iterable[Line]]] = {
@@ -116,7 +117,7 @@ KINDS: dict[str, Callable[[], Iterable[Line]]] = {
 
 
 def _has(text: str, words: Sequence[str]) -> bool:
-    """Whether every word is somewhere in the text, in whatever case."""
+    """Tell if every word is somewhere in the text, in upper or lower case."""
     return all(word.lower() in text.lower() for word in words)
 
 

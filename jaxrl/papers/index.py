@@ -14,6 +14,7 @@ import functools
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -74,7 +75,7 @@ class Part:
 
     @property
     def is_algorithm(self) -> bool:
-        """Whether it is a complete algorithm, one of `jaxrl list algorithms`."""
+        """True for a complete algorithm, one of `jaxrl list algorithms`."""
         return self.name.removeprefix("algorithms.") in registry.built_in()
 
 
@@ -90,9 +91,10 @@ def papers() -> Mapping[str, Paper]:
     }
 
 
-def _paper(id: str, family: str, fields: dict) -> Paper:
-    names = {key: tuple(x) if isinstance(x, list) else x for key, x in fields.items()}
-    return Paper(id, family, tier=names.pop("class", ""), **names)
+def _paper(id: str, family: str, fields: dict[str, Any]) -> Paper:
+    values: dict[str, Any] = {"tier": fields.get("class", "")}
+    values |= {k: tuple(x) if isinstance(x, list) else x for k, x in fields.items() if k != "class"}
+    return Paper(id, family, **values)
 
 
 @functools.cache
@@ -102,18 +104,18 @@ def implementations() -> Mapping[str, tuple[Part, ...]]:
     Papers that nothing implements are left out.
     """
     found: dict[str, set[Part]] = {id: set() for id in papers()}
-    for part, text in documented():
-        for id in cited(text):
+    for part, text in candidates():
+        for id in citations(text):
             if part.name not in papers()[id].only_cites:
                 found[id].add(part)
-    known = {part.name: part for part, _ in documented()}
+    known = {part.name: part for part, _ in candidates()}
     for paper in papers().values():
         found[paper.id] |= {known[name] for name in paper.here}
     ordered = {id: sorted(x, key=lambda p: (not p.is_algorithm, p.name)) for id, x in found.items()}
     return {id: tuple(x) for id, x in ordered.items() if x}
 
 
-def cited(text: str) -> set[str]:
+def citations(text: str) -> set[str]:
     """Return the ids of the papers that a docstring cites.
 
     A citation is an arXiv number, or a title in quotes after a year. The part of a title before its
@@ -138,7 +140,7 @@ def _verdicts() -> Mapping[str, str]:
 
 
 @functools.cache
-def documented() -> tuple[tuple[Part, str], ...]:
+def candidates() -> tuple[tuple[Part, str], ...]:
     """Return every part that may implement a paper, with the text that cites its sources."""
     return (*_algorithms(), *_environments(), *_others())
 
@@ -192,7 +194,7 @@ def _plain(title: str) -> str:
 
 
 def _source(docstring: str) -> str:
-    """What follows "Source:", or the whole docstring; nothing if the source is common usage."""
+    """Return what follows "Source:", or the whole docstring; "" if the source is common usage."""
     source = (docstring.partition("Source:")[2] or docstring).strip()
     return "" if source.startswith("common usage") else source
 

@@ -13,7 +13,7 @@ from jaxrl.algorithms import registry
 from jaxrl.papers import index
 
 ROOT = Path(__file__).resolve().parents[2]
-PAPERS, PARTS = index.papers(), {part.name: part for part, _ in index.documented()}
+PAPERS, PARTS = index.papers(), {part.name: part for part, _ in index.candidates()}
 UNPUBLISHED = {"token_supervised"}  # a warm-up of the others that no paper proposes
 
 
@@ -46,12 +46,12 @@ def test_families_are_listed_in_their_order():
 
 
 def test_what_the_index_names_exists_and_is_needed():
-    texts = {part.name: text for part, text in index.documented()}
+    texts = {part.name: text for part, text in index.candidates()}
     for paper in PAPERS.values():
         assert set(paper.here) <= set(PARTS), paper.id
-        assert not [x for x in paper.here if paper.id in index.cited(texts[x])], paper.id
+        assert not [x for x in paper.here if paper.id in index.citations(texts[x])], paper.id
         for name in paper.only_cites:
-            assert paper.id in index.cited(texts[name]), f"{name} does not cite {paper.id}"
+            assert paper.id in index.citations(texts[name]), f"{name} does not cite {paper.id}"
 
 
 def test_parts_are_called_by_their_names():
@@ -66,7 +66,7 @@ def test_parts_are_called_by_their_names():
 
 
 def _resolves(name: str) -> bool:
-    """Whether a dotted name is a module or something in one."""
+    """Tell if a dotted name is a module or something in one."""
     module, _, last = name.rpartition(".")
     if importlib.util.find_spec(module) is None:
         return False
@@ -74,7 +74,7 @@ def _resolves(name: str) -> bool:
 
 
 def test_parts_have_one_name_each():
-    names = collections.Counter(part.name for part, _ in index.documented())
+    names = collections.Counter(part.name for part, _ in index.candidates())
     assert [name for name, count in names.items() if count > 1] == []
 
 
@@ -93,16 +93,17 @@ def test_claims_agree_with_their_papers():
     owners = {id: paper for paper in PAPERS.values() for id in index.verdicts(paper)}
     files = sorted((ROOT / "experiments" / "claims").glob("*/[!_]*.py"))
     assert {file.stem.replace("_", "-") for file in files} == set(owners)
+    assert {paper.id for paper in owners.values()} <= set(index.implementations())
     for file in files:
         paper = owners[file.stem.replace("_", "-")]
         assert file.parent.name == paper.family
-        if declared := _declared(file):
-            title, _, year, arxiv = declared
-            assert paper.id in index.cited(f'2000, "{title}"') and paper.arxiv == arxiv
+        if stated := _paper_of(file):
+            title, _, year, arxiv = stated
+            assert paper.id in index.citations(f'2000, "{title}"') and paper.arxiv == arxiv
             assert paper.year == year
 
 
-def _declared(file: Path) -> list | None:
+def _paper_of(file: Path) -> list | None:
     """Title, authors, year and arXiv number of a claim's paper; None if another file has them."""
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Paper" and node.args:
@@ -126,7 +127,18 @@ def _declared(file: Path) -> list | None:
     ],
 )  # fmt: skip
 def test_citations(text, ids):
-    assert index.cited(text) == ids
+    assert index.citations(text) == ids
+
+
+def test_no_title_goes_unread():
+    """A title that a docstring names in another way than as a citation would be lost."""
+    for part, text in index.candidates():
+        read = index.citations(text)
+        rest = index._plain(text)
+        for title in (title for id in read for title in (PAPERS[id].title, *PAPERS[id].also)):
+            rest = rest.replace(index._plain(title), "")
+        unread = {paper.id for paper in PAPERS.values() if index._plain(paper.title) in rest}
+        assert not unread, f"{part.name} names {unread}"
 
 
 def test_parts_by_hand():
