@@ -48,6 +48,7 @@ def jaxrl(tmp_path_factory):
 def test_the_installed_command_trains_and_evaluates(jaxrl):
     version = importlib.import_module("jaxrl").__version__
     assert jaxrl("--version") == f"jaxrl {version}\n"
+    assert "losses.dpo" in jaxrl("list papers dpo")
     assert "Breakout" in jaxrl("benchmark minatar --plan --agents PQN").title()
     jaxrl(f"train ppo/cartpole {TINY}")
     jaxrl("resume runs/tiny --quiet")
