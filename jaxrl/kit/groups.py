@@ -14,6 +14,7 @@ from jaxrl.core.schedules import SCHEDULES
 from jaxrl.core.settings import group
 from jaxrl.core.types import Environment, Source, Tasks
 from jaxrl.kit import minibatches
+from jaxrl.kit.minibatches import STEP, Unit
 from jaxrl.networks.initializers import INITIALIZERS
 from jaxrl.networks.torsos import ACTIVATIONS
 from jaxrl.sources.episodes import episodes
@@ -92,6 +93,8 @@ class Target:
 @group
 class Torso:
     """The layers before a head."""
+
+    channels: ClassVar[tuple[int, ...]] = ()
 
     hidden: tuple[int, ...] = static((256, 256), low=1, high=WIDE, least_length=1)
     """Widths of the hidden layers."""
@@ -241,14 +244,12 @@ class Epochs:
     """Rows of a minibatch that the gradient is computed on at once; 0 for all, -1 for what suits
     the device (2048 on a CPU, all elsewhere)."""
 
-    def check(
-        self, num_envs: int, num_steps: int, num_shards: int = 1, sequences: bool = False
-    ) -> None:
-        """Raises `UserError` where a window [num_steps, num_envs] does not divide into minibatches
-        and chunks, of whole sequences or of steps, or cannot be shuffled so."""
-        minibatches.check(num_envs, num_steps, self.minibatches, num_shards, sequences)
-        rows = num_envs // num_shards * (1 if sequences else num_steps)
-        steps = num_steps if sequences else 1
+    def check(self, num_envs: int, num_steps: int, num_shards: int = 1, unit: Unit = STEP) -> None:
+        """Raise `UserError` where a window [num_steps, num_envs] does not divide into minibatches
+        and chunks of whole units, or cannot be shuffled."""
+        minibatches.check(num_envs, num_steps, self.minibatches, num_shards, unit)
+        rows = num_envs // num_shards // unit.columns * (1 if unit.sequences else num_steps)
+        steps = num_steps * unit.columns if unit.sequences else unit.columns
         minibatches.chunk(self.chunk_rows, rows * num_shards // self.minibatches, steps)
         order = lambda key: shuffle.permutation(key, rows, self.shuffle)
         jax.eval_shape(order, jax.random.key(0))
