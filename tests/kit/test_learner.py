@@ -118,7 +118,7 @@ def test_a_hyper_parameter_is_read_from_the_state():
 
 
 def test_the_copy_follows_at_its_rate_and_in_its_period():
-    parts = {"a": Part(Table([0.0]), (), target="target")}
+    parts = {"a": Part(Table([0.0]), (), config.optimizer, config.target)}
     agent = made(Config(target=Target(rate=0.25, period=2)), parts)
     state, _ = updated(agent, batch([1.0]))
     np.testing.assert_allclose(state.parts["a"].target["w"], 0.0)
@@ -132,14 +132,14 @@ def test_no_gradient_flows_into_a_copy_and_it_is_read_as_it_is():
         target = x.reward + net.target.a(x.observation)
         return 0.5 * jnp.square(net.a(x.observation) - target)
 
-    parts = {"a": Part(Table([2.0]), (), target="target")}
+    parts = {"a": Part(Table([2.0]), (), config.optimizer, config.target)}
     state, _ = updated(made(parts=parts, losses={"loss": Loss(bootstrapped, ("a",))}), batch([1.0]))
     np.testing.assert_allclose(weights(state), 2.5)
 
 
 def test_losses_are_descended_in_order_each_seeing_the_last():
     second = lambda net, x: 0.5 * jnp.square(net.b(x.observation) - net.a(x.observation))
-    parts = {"a": Part(Table([0.0]), ()), "b": Part(Table([0.0]), (), "other")}
+    parts = {"a": Part(Table([0.0]), ()), "b": Part(Table([0.0]), (), config.other)}
     losses = {"first": Loss(square, ("a",)), "second": Loss(second, ("b",))}
     state, _ = updated(made(parts=parts, losses=losses), batch([1.0]))
     np.testing.assert_allclose(weights(state), 0.5)
@@ -222,7 +222,7 @@ def windows(steps, streams):
 def test_passes_descend_every_row_of_every_epoch_once(flat):
     def update(net, data):
         seen = lambda net, data: net.descend("loss", data)
-        return net.passes(Passes(epochs=2, minibatches=4), data, seen)
+        return net.epochs(Passes(epochs=2, minibatches=4), data, seen)
 
     linear = lambda net, x: -x.reward * net.a(x.observation)
     settings = dataclasses.replace(SGD, learning_rate=1.0, flat=flat)
@@ -236,7 +236,7 @@ def test_chunks_of_a_minibatch_have_the_gradient_of_the_whole():
     results = []
     for rows in (0, 4):
         passes = Passes(epochs=1, minibatches=1, chunk_rows=rows)
-        update = lambda net, data, passes=passes: net.passes(
+        update = lambda net, data, passes=passes: net.epochs(
             passes, data, lambda net, some: net.descend("loss", some)
         )
         mask = jnp.asarray(np.arange(16).reshape(4, 4) % 3 > 0)
@@ -248,7 +248,7 @@ def test_chunks_of_a_minibatch_have_the_gradient_of_the_whole():
 def test_stopping_early_keeps_what_was_before():
     def update(net, data):
         stop = lambda net: net.metrics["loss"] < 1e9  # always
-        return net.passes(
+        return net.epochs(
             Passes(early_stop=True), data, lambda net, some: net.descend("loss", some), stop
         )
 
@@ -284,7 +284,7 @@ def test_a_priority_is_fed_back_and_no_minibatch_has_one():
     _, info = updated(made(losses=losses), batch([1.0, -3.0]))
     np.testing.assert_allclose(info.feedback, [1.0, 3.0])
     np.testing.assert_allclose(info.metrics["priority"], 2.0)
-    update = lambda net, data: net.passes(
+    update = lambda net, data: net.epochs(
         Passes(), data, lambda net, some: net.descend("loss", some)
     )
     with pytest.raises(UserError, match="has no place in a source"):
@@ -329,7 +329,7 @@ def test_one_part_more_changes_no_other_weights():
         ({"losses": {"loss": Loss(lambda net, x: square(net, x).mean(), ("a",))}},
          r"The loss 'loss' gave values \[\]; it must give one for each element"),
         ({"losses": {"loss": Loss(square, ("b",))}}, "Unknown part of the loss 'loss' 'b'"),
-        ({"parts": {"a": Part(Table([0.0]), (), "optimzer")}}, "Unknown setting of Config"),
+        ({"parts": {"a": Part(Table([0.0]), (), config.optimzer)}}, "Unknown setting of Config"),
         ({"parts": {"a": Part(Table([0.0]), (), "")}}, "Unknown part of the loss 'loss' 'a'"),
         ({"parts": {"hyper": Part(Table([0.0]), ())}}, "cannot be called 'hyper'"),
         ({"update": lambda net, data: net.descend("los", data)}, "Unknown loss 'los'"),

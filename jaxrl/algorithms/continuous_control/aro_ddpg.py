@@ -21,7 +21,7 @@ from jaxrl.algorithms.continuous_control import ddpg as ddpg_
 from jaxrl.algorithms.continuous_control.shared import deterministic
 from jaxrl.core.types import Environment
 from jaxrl.kit import AlgorithmBuilder, Loss, Part, Recipe, group, static
-from jaxrl.kit.acting import drifting, random_at_first
+from jaxrl.kit.acting import add_drifting_noise, random_at_first
 from jaxrl.kit.groups import Optimizer, OrnsteinUhlenbeck, Replay, Torso
 from jaxrl.networks.heads import scale
 from jaxrl.networks.scalars import Number
@@ -67,7 +67,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
     plain = deterministic.recipe(
         env,
         config,
-        random_at_first(drifting("actor", space, scale(space)[1]), space),  # type: ignore[arg-type]
+        random_at_first(add_drifting_noise("actor", space, scale(space)[1]), space),  # type: ignore[arg-type]
         target,
         num_critics=2,
         value=lambda q: q.min(-1),
@@ -75,7 +75,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
     )
     return dataclasses.replace(
         plain,
-        parts={**plain.parts, "rate": Part(Number(), (), "rate")},
+        parts={**plain.parts, "rate": Part(Number(), (), config.rate)},
         losses={**plain.losses, "critic_loss": Loss(critic_loss, ("critic", "rate"))},
         memory=lambda n: jnp.zeros((n, *space.shape)),  # type: ignore[union-attr]
     )

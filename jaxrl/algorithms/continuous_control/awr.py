@@ -23,7 +23,7 @@ from jaxrl.core.examples import example_timestep
 from jaxrl.core.spaces import Box
 from jaxrl.core.types import Array, Batch, Environment, Key, TimeStep, Tree, struct
 from jaxrl.kit import AlgorithmBuilder, Loss, Net, Part, Recipe, group, hyper, static
-from jaxrl.kit.acting import told
+from jaxrl.kit.acting import sample_with_log_prob
 from jaxrl.kit.groups import Normalization, Optimizer, Rollouts, Torso
 from jaxrl.networks.actor_critic import Actor
 from jaxrl.networks.critics import Value
@@ -145,7 +145,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
     def steps(net: Net, batch: Batch, loss: str, count: int) -> Net:
         number, shards = count * config.batch_size, config.rollouts.num_shards
         batch = drawn(batch, net.key(loss), number, shards)
-        return net.slices(count, batch, lambda net, batch: net.descend(loss, batch))
+        return net.minibatches(count, batch, lambda net, batch: net.descend(loss, batch))
 
     def update(net: Net, batch: Batch) -> Net:
         net = steps(net, judged(net, batch), "value_loss", config.value_steps)
@@ -162,10 +162,10 @@ def recipe(env: Environment, config: Config) -> Recipe:
     )
     return Recipe(
         parts={
-            "actor": Part(actor, (timestep,), "actor"),
-            "critic": Part(Value(env.observation_space, *sizes), (timestep,), "critic"),
+            "actor": Part(actor, (timestep,), config.actor),
+            "critic": Part(Value(env.observation_space, *sizes), (timestep,), config.critic),
         },
-        act=told("actor"),
+        act=sample_with_log_prob("actor"),
         losses={
             "value_loss": Loss(value_loss, ("critic",)),
             "policy_loss": Loss(policy_loss, ("actor",)),

@@ -17,7 +17,7 @@ from jaxrl import losses
 from jaxrl.algorithms.continuous_control.shared import deterministic
 from jaxrl.core.types import Array, Environment, Transition
 from jaxrl.kit import AlgorithmBuilder, Net, Recipe, group, hyper
-from jaxrl.kit.acting import drifting
+from jaxrl.kit.acting import add_drifting_noise
 from jaxrl.kit.groups import Optimizer, OrnsteinUhlenbeck, Replay, Target, Torso
 from jaxrl.networks.heads import scale
 
@@ -50,7 +50,7 @@ def target(net: Net, x: Transition) -> Array:
 
 def recipe(env: Environment, config: Config) -> Recipe:
     space = env.action_space
-    act = drifting("actor", space, scale(space)[1])  # type: ignore[arg-type]
+    act = add_drifting_noise("actor", space, scale(space)[1])  # type: ignore[arg-type]
     plain = deterministic.recipe(env, config, act, target, optimizers=("actor", "critic"))
     return dataclasses.replace(plain, memory=lambda n: jnp.zeros((n, *space.shape)))  # type: ignore
 

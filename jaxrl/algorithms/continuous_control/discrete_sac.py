@@ -18,7 +18,7 @@ from jaxrl.algorithms.value import dqn as dqn_
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.types import Array, Environment, TimeStep
 from jaxrl.kit import AlgorithmBuilder, Loss, Part, Recipe, group, hyper, static
-from jaxrl.kit.acting import legal
+from jaxrl.kit.acting import mask_illegal
 from jaxrl.kit.groups import ImageTorso, Normalization, Optimizer, Replay, Target
 from jaxrl.networks.q_network import QNetwork
 from jaxrl.networks.scalars import Positive
@@ -59,7 +59,7 @@ def recipe(env: Environment, config: Any) -> Recipe:
 
     def logits(net, timestep: TimeStep) -> Array:
         """Of the policy [B, A], normalized."""
-        return jax.nn.log_softmax(legal(net.actor(timestep)[..., 0], timestep))
+        return jax.nn.log_softmax(mask_illegal(net.actor(timestep)[..., 0], timestep))
 
     def cautious(critics, timestep: TimeStep) -> Array:
         """The least of the critics' values [B, A]."""
@@ -90,7 +90,7 @@ def recipe(env: Environment, config: Any) -> Recipe:
         allowed = x.timestep.legal_actions
         most = jnp.log(count if allowed is None else jnp.maximum(allowed.sum(-1), 1))
         target = net.hyper.target_entropy * most
-        loss = losses.sac_temperature(net.temperature(), -net.aside["actor_loss"], target)
+        loss = losses.sac_temperature(net.temperature(), -net.aux["actor_loss"], target)
         return loss, {"temperature": net.temperature()}
 
     def act(net, timestep, memory, key, greedy):
@@ -101,7 +101,7 @@ def recipe(env: Environment, config: Any) -> Recipe:
     return Recipe(
         parts={
             "actor": Part(network, (timestep,)),
-            "critic": Part(network, (timestep,), target="target", members=config.num_critics),
+            "critic": Part(network, (timestep,), config.optimizer, config.target, members=config.num_critics),
             "temperature": Part(Positive(), ()),
         },
         act=act,

@@ -25,7 +25,7 @@ from jaxrl.core import spaces
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.types import Array, Environment, TimeStep, Transition
 from jaxrl.kit import AlgorithmBuilder, Loss, Net, Part, Recipe, group, hyper, static
-from jaxrl.kit.acting import told
+from jaxrl.kit.acting import sample_with_log_prob
 from jaxrl.kit.groups import Optimizer, Replay, Target, Torso
 from jaxrl.networks.actor_critic import Actor
 from jaxrl.networks.critics import ActionValues
@@ -139,17 +139,17 @@ def recipe(env: Environment, config: Config) -> Recipe:
     more = torso.activation, torso.initializer
     actor = Actor(*sizes, *more, bounded_mean=False, deviation="of_state")
     multipliers = {
-        name: Part(Softplus(getattr(config, name)), (), "dual")
+        name: Part(Softplus(getattr(config, name)), (), config.dual)
         for name in ("temperature", "mean_multiplier", "deviation_multiplier")
     }
     inputs = timestep, spaces.example(space)[None]
     return Recipe(
         parts={
-            "actor": Part(actor, (timestep,), target="target"),
-            "critic": Part(ActionValues(*sizes, 1, *more), inputs, target="target"),
+            "actor": Part(actor, (timestep,), config.optimizer, config.target),
+            "critic": Part(ActionValues(*sizes, 1, *more), inputs, config.optimizer, config.target),
             **multipliers,
         },
-        act=told("actor"),
+        act=sample_with_log_prob("actor"),
         losses={
             "critic_loss": Loss(critic_loss, ("critic",)),
             "policy_loss": Loss(policy_loss, ("actor", *multipliers)),

@@ -17,7 +17,7 @@ from jaxrl.core import spaces
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.types import Array, Environment, Transition
 from jaxrl.kit import AlgorithmBuilder, Loss, Net, Part, Recipe, group, hyper, static
-from jaxrl.kit.acting import sampled
+from jaxrl.kit.acting import sample
 from jaxrl.kit.groups import Optimizer, Replay, Target, Torso
 from jaxrl.networks.actor_critic import Actor
 from jaxrl.networks.critics import ActionValues
@@ -130,7 +130,7 @@ def recipe(
 
     def temperature_loss(net, x):
         """Equation 18, of the actions that the actor's loss has drawn."""
-        temperature, log_prob = net.temperature(), net.aside["actor_loss"]
+        temperature, log_prob = net.temperature(), net.aux["actor_loss"]
         target = net.hyper.target_entropy * half_width.size
         loss = losses.sac_temperature(temperature, log_prob, target)
         return loss, {"temperature": temperature}
@@ -138,7 +138,7 @@ def recipe(
     def update(net, batch):
         net = net.descend("critic_loss", batch)
         net = net.descend("actor_loss", batch, every=delay)
-        return net.descend("temperature_loss", batch, every=delay).follow()
+        return net.descend("temperature_loss", batch, every=delay).update_targets()
 
     def network(kind, torso, *members, **more):
         sizes = (env.observation_space, space, torso.hidden, *members)
@@ -156,7 +156,7 @@ def recipe(
             "critic": Part(critic, (timestep, spaces.example(space)[None]), target=copy),
             "temperature": Part(Positive(), ()),
         },
-        act=sampled("actor", space),
+        act=sample("actor", space),
         losses={
             "critic_loss": Loss(critic_loss, ("critic",)),
             "actor_loss": Loss(actor_loss, ("actor",)),

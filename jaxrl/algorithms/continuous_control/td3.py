@@ -20,7 +20,7 @@ from jaxrl.algorithms.continuous_control.shared import deterministic
 from jaxrl.core import spaces
 from jaxrl.core.types import Array, Environment, Transition
 from jaxrl.kit import AlgorithmBuilder, Net, Recipe, group, hyper, static
-from jaxrl.kit.acting import random_at_first, with_noise
+from jaxrl.kit.acting import random_at_first, add_gaussian_noise
 from jaxrl.kit.groups import Optimizer, Replay
 from jaxrl.networks.heads import scale
 
@@ -78,7 +78,7 @@ def recipe(
         next_q = net.target.critic(x.next_timestep, action)
         return losses.td3_target(reward(net, x), x.terminated, h.discount, next_q)
 
-    act = random_at_first(with_noise("actor", space, half_width), space)
+    act = random_at_first(add_gaussian_noise("actor", space, half_width), space)
     sizes = {"num_critics": config.num_critics, "delay": config.delay}
     return deterministic.recipe(env, config, act, target, **sizes)
 

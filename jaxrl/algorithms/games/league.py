@@ -28,7 +28,7 @@ from jaxrl.envs.games.opponents import Params, against
 from jaxrl.envs.policies import random_policy
 from jaxrl.exact import games
 from jaxrl.kit import group, static
-from jaxrl.kit.learner import acting_state
+from jaxrl.kit.state import acting_state
 from jaxrl.kit.wrapping import params_of, within
 from jaxrl.networks.heads import check_action_space
 from jaxrl.tasks.league import MATCHING, past_selves

@@ -154,11 +154,11 @@ def on_agents(
     parts, all_losses = {}, {}
     for agent in agents:
         network = Actor(env.observation_space[agent], env.action_space[agent], *torso)
-        parts[agent] = Part(network, (own(example, agent),), "actor")
+        parts[agent] = Part(network, (own(example, agent),), config.actor)
         loss = functools.partial(policy_loss, agent=agent, critic=critic_of[agent])
         all_losses[f"{agent}_loss"] = Loss(loss, (agent,))
     for name, (space, view) in critics.items():
-        parts[name] = Part(Value(space, *torso), (view(example),), "critic")
+        parts[name] = Part(Value(space, *torso), (view(example),), config.critic)
         loss = functools.partial(value_loss, critic=name, view=view)
         all_losses[f"{name}_loss"] = Loss(loss, (name,))
 
@@ -182,7 +182,7 @@ def on_agents(
 
     def update(net, batch):
         batch, moments = advantages(net, batch, views)
-        return net.replace(extra=moments).passes(config.passes, standardized(batch), turn, too_far)
+        return net.replace(extra=moments).epochs(config.passes, standardized(batch), turn, too_far)
 
     return Recipe(
         parts=parts,

@@ -20,7 +20,7 @@ from jaxrl.algorithms.continuous_control.shared import deterministic
 from jaxrl.algorithms.offline.shared.data import Data
 from jaxrl.core.types import Array, Environment
 from jaxrl.kit import AlgorithmBuilder, Loss, Net, Recipe, group, hyper
-from jaxrl.kit.acting import with_noise
+from jaxrl.kit.acting import add_gaussian_noise
 from jaxrl.kit.groups import INF, Normalization, Optimizer, Target, Torso
 from jaxrl.networks.heads import scale
 
@@ -64,7 +64,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
     return dataclasses.replace(
         plain,
-        act=with_noise("actor", space, half_width),
+        act=add_gaussian_noise("actor", space, half_width),
         losses={**plain.losses, "actor_loss": Loss(actor_loss, ("actor",))},
     )
 

@@ -190,8 +190,8 @@ def on_data(
             "policies": Part(policy, (timestep,), "improvement", members=n),
             "behaviors": Part(policy, (timestep,), members=n),
             "value": Part(value, (timestep,)),
-            "critic": Part(critics, (timestep, action), target="target"),
-            "model": Part(model, (timestep, action), "model"),
+            "critic": Part(critics, (timestep, action), config.optimizer, config.target),
+            "model": Part(model, (timestep, action), config.model),
         },
         act=act,
         losses=descended,
@@ -209,9 +209,9 @@ def recipe(env: Environment, config: Config) -> Recipe:
         return dynamics_loss(prediction, space, x.timestep, x.next_timestep).sum(0)
 
     def update(net, batch):
-        net = net.slices(config.data.updates, batch, in_order)
+        net = net.minibatches(config.data.updates, batch, in_order)
         # Until improvement begins the policies are their own behavior policies.
-        return net.put(policies=net.parts["behaviors"].params)
+        return net.with_params(policies=net.parts["behaviors"].params)
 
     of_value, of_critic = LOSSES[config.values]
     descended = {

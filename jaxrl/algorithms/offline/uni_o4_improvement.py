@@ -29,7 +29,7 @@ from jaxrl.core.types import Array, Batch, Environment, Key, TimeStep, Tree, str
 from jaxrl.kit import AlgorithmBuilder, Loss, Net, Recipe, group, hyper, static
 from jaxrl.kit.descent import Descent
 from jaxrl.kit.groups import INF
-from jaxrl.kit.learner import State
+from jaxrl.kit.state import State
 from jaxrl.networks.dynamics import draw_next
 
 
@@ -132,13 +132,13 @@ def recipe(env: Environment, config: Config) -> Recipe:
         return net.descend("policies_loss", sampled(net, batch, space, weighted))
 
     def update(net, batch):
-        net = net.slices(config.data.updates, batch, turn)
+        net = net.minibatches(config.data.updates, batch, turn)
         policies, behaviors = (net.parts[name].params for name in ("policies", "behaviors"))
         start = jax.tree.map(lambda x: x[: config.starts], batch.transitions.timestep)
         both = jax.tree.map(lambda *x: jnp.concatenate(x), policies, behaviors)
         new, old = jnp.split(scores(net, both, start), 2)
         better = new > old + net.hyper.margin
-        net = net.put(behaviors=trees.where(better, policies, behaviors))
+        net = net.with_params(behaviors=trees.where(better, policies, behaviors))
         return net.replace(extra={"scores": new}).report(
             score=new.max(),
             score_gain=(new - old).mean(),

@@ -169,15 +169,15 @@ def recipe(env: Environment, config: Config) -> Recipe:
         average = decay * net.extra + (1 - decay) * spread
         net = descended.replace(extra=average).report(return_range=average)
         imagined = dataclasses.replace(batch, transitions=dreams, mask=None, weight=None)
-        return net.descend("actor_loss", imagined).descend("critic_loss", imagined).follow()
+        return net.descend("actor_loss", imagined).descend("critic_loss", imagined).update_targets()
 
     of_model = functools.partial(model_loss, network=model, atoms=atoms)
     of_actor, of_critic = (functools.partial(f, atoms=atoms) for f in (actor_loss, critic_loss))
     return Recipe(
         parts={
-            "model": Part(model, (step,), "model"),
-            "actor": Part(actor, (features,), "behavior"),
-            "critic": Part(critic, (features,), "behavior", target="slow"),
+            "model": Part(model, (step,), config.model),
+            "actor": Part(actor, (features,), config.behavior),
+            "critic": Part(critic, (features,), config.behavior, config.slow),
         },
         act=act,
         losses={

@@ -221,10 +221,10 @@ def recipe(env: Environment, config: Config) -> Recipe:
         x = prepared(net, batch)
         # The weights of the replay are in the sample, since they do not weigh the decay.
         batch = dataclasses.replace(batch, transitions=x, weight=None)
-        return net.report(target_value=x.goal.value[0].mean()).descend("loss", batch).follow()
+        return net.report(target_value=x.goal.value[0].mean()).descend("loss", batch).update_targets()
 
     return Recipe(
-        parts={"model": Part(network, (timestep, jnp.zeros(1, jnp.int32)), target="target")},
+        parts={"model": Part(network, (timestep, jnp.zeros(1, jnp.int32)), config.optimizer, config.target)},
         act=act,
         losses={"loss": Loss(loss, ("model",))},
         update=update,

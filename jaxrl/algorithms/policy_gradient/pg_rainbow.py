@@ -24,7 +24,7 @@ from jaxrl.algorithms.value.qr_dqn import ADAM
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Array, Batch, Environment, TimeStep, Transition
 from jaxrl.kit import AlgorithmBuilder, Loss, Net, Part, Recipe, group, hyper, static
-from jaxrl.kit.acting import legal
+from jaxrl.kit.acting import mask_illegal
 from jaxrl.kit.groups import WIDE, Optimizer, Target
 from jaxrl.networks.dense import dense
 from jaxrl.networks.heads import check_discrete
@@ -90,7 +90,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
     def quantile_loss(net: Net, x: Transition) -> Array:
         """IQN's, following what is best for the copy."""
         following = told(net.target.q, x.next_timestep, count).mean(-1)
-        best = legal(following, x.next_timestep).argmax(-1)
+        best = mask_illegal(following, x.next_timestep).argmax(-1)
         return regression(net, x, best, config.num_fractions, config.num_target_fractions)
 
     def turn(net: Net, batch: Batch) -> Net:
@@ -98,13 +98,13 @@ def recipe(env: Environment, config: Config) -> Recipe:
         return net.descend("loss", batch)
 
     def quantile_turn(net: Net, batch: Batch) -> Net:
-        return net.descend("quantile_loss", batch).follow("q")
+        return net.descend("quantile_loss", batch).update_targets("q")
 
     def update(net: Net, batch: Batch) -> Net:
-        net, x = net.passes(config.passes, batch, quantile_turn), batch.transitions
+        net, x = net.epochs(config.passes, batch, quantile_turn), batch.transitions
         value, following = (looked(net, t, count)[1] for t in (x.timestep, x.next_timestep))
         batch = ppo.judged(net, batch, value, following)
-        return ppo.report(net, batch).passes(config.passes, batch, turn, ppo.too_far)
+        return ppo.report(net, batch).epochs(config.passes, batch, turn, ppo.too_far)
 
     q = dataclasses.replace(implicit_quantiles(env, config), optimizer="quantile_optimizer")
     width = env.action_space.n * count  # pyright: ignore[reportAttributeAccessIssue]

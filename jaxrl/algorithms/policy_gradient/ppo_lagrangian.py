@@ -133,7 +133,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
         net = net.replace(extra=running).descend("multiplier_loss", ended)
         net = net.report(multiplier=jax.nn.softplus(net.multiplier()))
         batch = combined(net, batch)
-        return ppo.report(net, batch).passes(config.passes, batch, turn, too_far)
+        return ppo.report(net, batch).epochs(config.passes, batch, turn, too_far)
 
     plain = on_rollouts(env, config, Loss(ppo.loss, ("actor_critic",)), update)
     torso = config.torso.hidden, config.torso.activation, config.torso.initializer
@@ -143,7 +143,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
         parts={
             **plain.parts,
             "cost_critic": Part(critic, (example_timestep(env),)),
-            "multiplier": Part(Multiplier(config.multiplier_init), (), "multiplier"),
+            "multiplier": Part(Multiplier(config.multiplier_init), (), config.multiplier),
         },
         losses={
             **plain.losses,

@@ -25,7 +25,7 @@ from jaxrl.core import settings, trees
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.types import Array, Environment, Tree
 from jaxrl.kit import AlgorithmBuilder, Loss, Net, Part, Recipe, group, hyper, static
-from jaxrl.kit.acting import told
+from jaxrl.kit.acting import sample_with_log_prob
 from jaxrl.kit.groups import Optimizer, Passes, RolloutNormalization, Rollouts, Torso
 from jaxrl.networks.actor_critic import Actor
 from jaxrl.networks.critics import Value
@@ -70,7 +70,7 @@ def judge(net: Net, x: Sample) -> Judge:
     old = jax.lax.stop_gradient(net.actor(x.timestep))
 
     def said(params):
-        policy = net.put(actor=params).actor(x.timestep)
+        policy = net.with_params(actor=params).actor(x.timestep)
         loss = losses.surrogate(policy.log_prob(x.action), x.log_prob, x.advantage)
         return loss.mean(), old.kl_divergence(policy).mean()
 
@@ -111,7 +111,7 @@ def improved(net: Net, x: Sample, iterations: int, tries: int) -> Net:
     product = fisher(score, params)
     step = gradients.natural_gradient_step(product, gradient, h.max_kl, iterations, h.damping)
     params, said = line_search(score, params, step, h.max_kl, tries)
-    return net.put(actor=params).report(actor_grad_norm=optax.tree.norm(gradient), **said)
+    return net.with_params(actor=params).report(actor_grad_norm=optax.tree.norm(gradient), **said)
 
 
 def value_loss(net: Net, x: Sample) -> Array:
@@ -131,7 +131,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
         net = net.report(entropy=entropy.mean(), explained_variance=explained(x.value, x.target))
         better: Any = standardized(batch).transitions
         net = improved(net, better, config.iterations, config.backtracks)
-        return net.passes(config.passes, batch, lambda net, x: net.descend("value_loss", x))
+        return net.epochs(config.passes, batch, lambda net, x: net.descend("value_loss", x))
 
     return Recipe(
         parts={
@@ -139,7 +139,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
             "actor": Part(actor, (timestep,), transform=optax.identity()),
             "critic": Part(Value(env.observation_space, *sizes), (timestep,)),
         },
-        act=told("actor"),
+        act=sample_with_log_prob("actor"),
         losses={"value_loss": Loss(value_loss, ("critic",))},
         update=update,
         needs=("transitions.extras.log_prob",),

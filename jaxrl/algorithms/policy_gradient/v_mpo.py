@@ -113,14 +113,14 @@ def loss(net: Net, x: Sample) -> tuple[Array, dict[str, Array]]:
 def recipe(env: Environment, config: Config) -> Recipe:
     def update(net, batch):
         batch = advantages(net, batch)
-        return report(net, batch).descend("loss", batch).follow()
+        return report(net, batch).descend("loss", batch).update_targets()
 
     act, kinds = sampled(), {"policy": config.multiplier}
     plain = on_rollouts(env, config, Loss(loss, ("actor_critic",)), update)
     if isinstance(env.action_space, Box):
         kinds = dict.fromkeys(("mean", "deviation"), config.box_multiplier)
-    duals = {f"{name}_multiplier": Part(Softplus(x), (), "dual") for name, x in kinds.items()}
-    duals["temperature"] = Part(Softplus(config.temperature), (), "dual")
+    duals = {f"{name}_multiplier": Part(Softplus(x), (), config.dual) for name, x in kinds.items()}
+    duals["temperature"] = Part(Softplus(config.temperature), (), config.dual)
     actor_critic = dataclasses.replace(plain.parts["actor_critic"], target="target")
     return dataclasses.replace(
         plain,

@@ -27,7 +27,7 @@ from jaxrl.core import trees
 from jaxrl.core.types import Array, Batch, Environment
 from jaxrl.kit import AlgorithmBuilder, Loss, Net, Part, Recipe, group, hyper
 from jaxrl.kit.groups import INF, Optimizer
-from jaxrl.kit.learner import State
+from jaxrl.kit.state import State
 from jaxrl.kit.normalization import add, no_moments
 
 

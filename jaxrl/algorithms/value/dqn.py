@@ -98,8 +98,8 @@ def recipe(
         return q.argmax(-1).astype(env.action_space.dtype), memory, {}
 
     return Recipe(
-        parts={"q": Part(network, (example_timestep(env),), target="target")},
-        act=by_noise if noisy else epsilon_greedy(values, env.action_space),
+        parts={"q": Part(network, (example_timestep(env),), config.optimizer, config.target)},
+        act=by_noise if noisy else epsilon_greedy(values, env.action_space, config.exploration),
         losses={"q_loss": Loss(q_loss, ("q",))},
         update=update,
     )

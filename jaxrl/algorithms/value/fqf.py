@@ -20,7 +20,7 @@ from jaxrl.algorithms.value.iqn import Implicit, implicit_quantiles
 from jaxrl.algorithms.value.shared.heads import of_action, quantile_target
 from jaxrl.core.types import Array, Environment, TimeStep
 from jaxrl.kit import AlgorithmBuilder, Loss, Net, Part, Recipe, group, static
-from jaxrl.kit.acting import epsilon_greedy, legal
+from jaxrl.kit.acting import epsilon_greedy, mask_illegal
 from jaxrl.kit.groups import Optimizer
 from jaxrl.networks.q_network import FractionProposal
 
@@ -53,7 +53,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
         q = q or net.q
         edges = proposed(net, q, timestep)
         quantiles = q(timestep, middles(edges))
-        return legal((jnp.diff(edges)[..., None, :] * quantiles).sum(-1), timestep)
+        return mask_illegal((jnp.diff(edges)[..., None, :] * quantiles).sum(-1), timestep)
 
     def fraction_loss(net, x):
         """Proposition 1: down the 1-Wasserstein distance between the quantile function and its
@@ -77,8 +77,8 @@ def recipe(env: Environment, config: Config) -> Recipe:
     features = jax.eval_shape(lambda: q.apply(q.init(jax.random.key(0)), q.inputs[0]))
     network, example = FractionProposal(config.num_fractions), jnp.zeros(features.shape)
     return Recipe(
-        parts={"q": q, "fractions": Part(network, (example,), "fraction_optimizer")},
-        act=epsilon_greedy(values, env.action_space),
+        parts={"q": q, "fractions": Part(network, (example,), config.fraction_optimizer)},
+        act=epsilon_greedy(values, env.action_space, config.exploration),
         losses={
             "fraction_loss": Loss(fraction_loss, ("fractions",)),
             "q_loss": Loss(q_loss, ("q",)),

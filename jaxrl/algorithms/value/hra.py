@@ -20,7 +20,7 @@ from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.types import Environment
 from jaxrl.kit import Recipe, group, static
-from jaxrl.kit.acting import legal
+from jaxrl.kit.acting import mask_illegal
 from jaxrl.kit.groups import Optimizer, Target
 
 
@@ -52,16 +52,16 @@ def head(weights: tuple[float, ...], valued: str) -> Head:
 
     def channels(outputs, timestep):
         """[B, A, K] as [B, K, A], of illegal actions far below all others."""
-        return jnp.moveaxis(legal(jnp.moveaxis(outputs, -1, 0), timestep), 0, -2)
+        return jnp.moveaxis(mask_illegal(jnp.moveaxis(outputs, -1, 0), timestep), 0, -2)
 
     def values(net, outputs, timestep):
-        return legal(outputs @ jnp.asarray(weights), timestep)
+        return mask_illegal(outputs @ jnp.asarray(weights), timestep)
 
     def target(net, x, discount, evaluated, selector):
         reward = jnp.stack(jax.tree.leaves(x.next_timestep.reward_components), -1)
         probability = None
         if valued == "random":
-            may = legal(jnp.zeros(evaluated.shape[:-1]), x.next_timestep)
+            may = mask_illegal(jnp.zeros(evaluated.shape[:-1]), x.next_timestep)
             probability = jax.nn.softmax(may)
         following = channels(evaluated, x.next_timestep)
         discount = jnp.expand_dims(discount, -1)

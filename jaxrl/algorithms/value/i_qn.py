@@ -21,7 +21,7 @@ from jaxrl.core import trees
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.types import Array, Environment, TimeStep
 from jaxrl.kit import AlgorithmBuilder, Loss, Net, Part, Recipe, group, static
-from jaxrl.kit.acting import epsilon, epsilon_greedy, legal
+from jaxrl.kit.acting import epsilon, epsilon_greedy, mask_illegal
 from jaxrl.kit.groups import Optimizer, Target
 
 
@@ -54,12 +54,12 @@ def moved(net: Net, period: int) -> Net:
     each network the next one."""
     params = net.parts["q"].params
     ahead = jax.tree.map(lambda x: jnp.concatenate([x[1:], x[-1:]]), params)
-    return net.follow().put(q=trees.where((net.updates + 1) % period == 0, ahead, params))
+    return net.update_targets().with_params(q=trees.where((net.updates + 1) % period == 0, ahead, params))
 
 
 def q_values(q, timestep: TimeStep) -> Array:
     """Of all networks, [K, B, A]."""
-    return legal(q(timestep)[..., 0], timestep)
+    return mask_illegal(q(timestep)[..., 0], timestep)
 
 
 def q_loss(net, x):
@@ -86,8 +86,8 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
     network, timestep = dqn_.q_network(env, config.torso), example_timestep(env)
     return Recipe(
-        parts={"q": Part(network, (timestep,), target="target", members=config.iterations)},
-        act=epsilon_greedy(values, env.action_space),
+        parts={"q": Part(network, (timestep,), config.optimizer, config.target, members=config.iterations)},
+        act=epsilon_greedy(values, env.action_space, config.exploration),
         losses={"q_loss": Loss(q_loss, ("q",))},
         update=update,
     )

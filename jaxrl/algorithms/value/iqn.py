@@ -18,7 +18,7 @@ from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.types import Array, Environment, TimeStep, Transition
 from jaxrl.kit import AlgorithmBuilder, Loss, Net, Part, Recipe, group, hyper, static
-from jaxrl.kit.acting import epsilon_greedy, legal
+from jaxrl.kit.acting import epsilon_greedy, mask_illegal
 from jaxrl.kit.groups import Optimizer
 from jaxrl.networks.q_network import ImplicitQuantiles
 
@@ -95,7 +95,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
         """Means over K quantiles at distorted fractions."""
         tau = drawn(net, "choose", timestep, config.num_action_fractions, draws).mean(-1)
         quantiles = (q or net.q)(timestep, distort(tau, net.hyper.risk))
-        return legal(quantiles.mean(-1), timestep)
+        return mask_illegal(quantiles.mean(-1), timestep)
 
     def q_loss(net, x):
         """Equation 3, following what is best for the copy."""
@@ -105,7 +105,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
     return Recipe(
         parts={"q": implicit_quantiles(env, config)},
-        act=epsilon_greedy(values, env.action_space),
+        act=epsilon_greedy(values, env.action_space, config.exploration),
         losses={"q_loss": Loss(q_loss, ("q",))},
         update=dqn_.explorer_in_order,
     )

@@ -25,7 +25,7 @@ from jaxrl.algorithms.value.shared.heads import Head, of_action
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Array, Environment
 from jaxrl.kit import Recipe, group, hyper, static
-from jaxrl.kit.acting import legal
+from jaxrl.kit.acting import mask_illegal
 from jaxrl.kit.groups import Optimizer
 
 Mapping = Callable[[Array, Any, Any], Array]  # values, resolution, scale
@@ -105,7 +105,7 @@ def head(levels: int, mappings: tuple[str, ...]) -> Head:
         return jnp.stack([MAPPINGS[n][1](y, h.resolution, h.scale) for n, y in columns], -1)
 
     def values(net, outputs, timestep):
-        return legal(unmapped(net, outputs) @ jnp.asarray(weight, outputs.dtype), timestep)
+        return mask_illegal(unmapped(net, outputs) @ jnp.asarray(weight, outputs.dtype), timestep)
 
     def target(net, x, discount, evaluated, selector):
         best = values(net, selector, x.next_timestep).argmax(-1)

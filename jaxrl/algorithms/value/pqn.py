@@ -14,7 +14,7 @@ from jaxrl.algorithms.value import dqn as dqn_
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.types import Batch, Environment
 from jaxrl.kit import AlgorithmBuilder, Loss, Net, Part, Recipe, group, hyper
-from jaxrl.kit.acting import epsilon, epsilon_greedy, legal
+from jaxrl.kit.acting import epsilon, epsilon_greedy, mask_illegal
 from jaxrl.kit.groups import Epochs, EpsilonGreedy, ImageTorso, Optimizer, Rollouts
 
 
@@ -45,7 +45,7 @@ def with_targets(net: Net, batch: Batch) -> Batch:
     anywhere. No trace is cut where an action was not greedy (Peng's)."""
     x = batch.transitions
     # Mapped over time, not reshaped to rows: that would gather what is split over devices.
-    following = legal(jax.vmap(net.q)(x.next_timestep)[..., 0], x.next_timestep)
+    following = mask_illegal(jax.vmap(net.q)(x.next_timestep)[..., 0], x.next_timestep)
     target = losses.q_lambda_returns(
         x.reward, following, x.terminated, x.done, net.hyper.discount, net.hyper.q_lambda
     )
@@ -63,14 +63,14 @@ def q_loss(net, x):
 def recipe(env: Environment, config: Config) -> Recipe:
     def update(net, batch):
         turn = lambda net, batch: net.descend("q_loss", batch)
-        net = net.passes(config.passes, with_targets(net, batch), turn)
+        net = net.epochs(config.passes, with_targets(net, batch), turn)
         return net.report(epsilon=epsilon(net), learning_rate=net.learning_rate("q"))
 
-    values = lambda net, timestep: legal(net.q(timestep)[..., 0], timestep)
+    values = lambda net, timestep: mask_illegal(net.q(timestep)[..., 0], timestep)
     network = dqn_.q_network(env, config.torso, layer_norm=config.layer_norm)
     return Recipe(
         parts={"q": Part(network, (example_timestep(env),))},
-        act=epsilon_greedy(values, env.action_space),
+        act=epsilon_greedy(values, env.action_space, config.exploration),
         losses={"q_loss": Loss(q_loss, ("q",))},
         update=update,
     )

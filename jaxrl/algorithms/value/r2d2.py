@@ -19,7 +19,7 @@ from jaxrl.algorithms.value.dqn import check, q_network
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.types import Array, Environment, Transition, Tree, struct
 from jaxrl.kit import AlgorithmBuilder, Loss, Net, Part, Recipe, group, hyper, static
-from jaxrl.kit.acting import explored, legal
+from jaxrl.kit.acting import sample_epsilon_greedy, mask_illegal
 from jaxrl.kit.groups import ImageTorso, Optimizer, Priorities, Replay, Target
 from jaxrl.networks.q_network import RecurrentQNetwork
 
@@ -83,8 +83,8 @@ def recipe(env: Environment, config: Config) -> Recipe:
     def act(net, timestep, memory, key, greedy):
         hidden, last_action = memory
         q, hidden = net.q(timestep, last_action, hidden)
-        q = legal(q[..., 0], timestep)
-        action = q.argmax(-1) if greedy else explored(q, epsilons(net, len(q)), key)
+        q = mask_illegal(q[..., 0], timestep)
+        action = q.argmax(-1) if greedy else sample_epsilon_greedy(q, epsilons(net, len(q)), key)
         return action.astype(env.action_space.dtype), (hidden, action), {}
 
     early = lambda tree: jax.tree.map(lambda a: a[: config.burn_in], tree)
@@ -109,7 +109,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
         h, window = net.hyper, late(x.window)
         values, chooser = along(net.q, x)
         _, following = along(net.target.q, x)
-        chosen = legal(chooser, window.next_timestep).argmax(-1)
+        chosen = mask_illegal(chooser, window.next_timestep).argmax(-1)
         next_value = losses.signed_parabolic(losses.at_action(following, chosen))
         returns = losses.n_step_returns(
             window.reward, next_value, window.terminated, window.done, h.discount, config.n_step
@@ -122,11 +122,11 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
     def update(net, batch):
         x = Sequences(batch.transitions, batch.memory)
-        return net.descend("q_loss", dataclasses.replace(batch, transitions=x)).follow()
+        return net.descend("q_loss", dataclasses.replace(batch, transitions=x)).update_targets()
 
     inputs = (example_timestep(env), jnp.zeros(1, jnp.int32), jnp.zeros((1, config.recurrent)))
     return Recipe(
-        parts={"q": Part(network, inputs, target="target")},
+        parts={"q": Part(network, inputs, config.optimizer, config.target)},
         act=act,
         losses={"q_loss": Loss(q_loss, ("q",))},
         update=update,

@@ -20,7 +20,7 @@ from jaxrl.core.examples import example_timestep
 from jaxrl.core.hyper import WIDE
 from jaxrl.core.types import Batch, Environment
 from jaxrl.kit import AlgorithmBuilder, Net, Part, Recipe, group, hyper, static
-from jaxrl.kit.acting import legal
+from jaxrl.kit.acting import mask_illegal
 from jaxrl.kit.groups import Replay
 from jaxrl.networks.heads import check_discrete
 from jaxrl.networks.tagi import Normal, Tagi
@@ -49,7 +49,7 @@ def sampled(net: Net, timestep, key) -> jax.Array:
     """The best actions [B] of a sample of the values."""
     q = net.q(timestep)
     drawn = q.mean + jnp.sqrt(q.variance) * jax.random.normal(key, q.mean.shape)
-    return legal(drawn, timestep).argmax(-1)
+    return mask_illegal(drawn, timestep).argmax(-1)
 
 
 def target(net: Net, x) -> Normal:
@@ -70,7 +70,7 @@ def update(net: Net, batch: Batch) -> Net:
     taken = jnp.arange(now.mean.shape[-1]) == x.action[:, None]
     wide = Normal(seen.mean[:, None], seen.variance[:, None])
     layers = net.parts["q"].params
-    net = net.put(q=net.network("q").infer(layers, x.timestep, wide, taken, net.hyper.cap))
+    net = net.with_params(q=net.network("q").infer(layers, x.timestep, wide, taken, net.hyper.cap))
     error = seen.mean - losses.at_action(now.mean, x.action)
     return net.report(td_error=jnp.abs(error).mean(), deviation=jnp.sqrt(now.variance).mean())
 
@@ -81,7 +81,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
     def act(net, timestep, memory, key, greedy):
         if greedy:
-            action = legal(net.q(timestep).mean, timestep).argmax(-1)
+            action = mask_illegal(net.q(timestep).mean, timestep).argmax(-1)
         else:
             action = sampled(net, timestep, key)
         return action.astype(space.dtype), memory, {}

@@ -63,11 +63,11 @@ def recipe(
     def update(net, batch):
         net = net.descend("critic_loss", batch)
         net = net.descend("actor_loss", batch, every=delay)
-        return net.follow(every=delay if delay > 1 else None)
+        return net.update_targets(every=delay if delay > 1 else None)
 
     return Recipe(
         parts={
-            "actor": Part(DeterministicActor(*sizes, *more), (timestep,), optimizers[0], "target"),
+            "actor": Part(DeterministicActor(*sizes, *more), (timestep,), optimizers[0], config.target),
             "critic": Part(
                 ActionValues(*sizes, num_critics, *more), inputs, optimizers[1], "target"
             ),

@@ -214,10 +214,10 @@ def on_recorded(
 
     return Recipe(
         parts={
-            "model": Part(model, (token, model.initial(1)), "model"),
-            "prior": Part(actor, (features,), "model"),
-            "policy": Part(actor, (features,), "behavior"),
-            "value": Part(Critic(config.bins, config.hidden), (features,), "behavior"),
+            "model": Part(model, (token, model.initial(1)), config.model),
+            "prior": Part(actor, (features,), config.model),
+            "policy": Part(actor, (features,), config.behavior),
+            "value": Part(Critic(config.bins, config.hidden), (features,), config.behavior),
         },
         act=act,
         losses=losses,

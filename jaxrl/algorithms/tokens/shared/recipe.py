@@ -216,11 +216,11 @@ def on_episodes(
         x = Sample(batch.transitions.timestep, batch.transitions.action)
         mask = decisions(x.timestep, batch.mask)
         batch = dataclasses.replace(batch, transitions=seen(net, batch, x), mask=mask)
-        return net.passes(config.passes, batch, turn, stop).follow()
+        return net.epochs(config.passes, batch, turn, stop).update_targets()
 
     inputs = example_timestep(env), network.initial(1)
     return Recipe(
-        parts={"actor_critic": Part(network, inputs, target="reference")},
+        parts={"actor_critic": Part(network, inputs, config.optimizer, config.reference)},
         act=sampled(),
         losses={"loss": Loss(loss, ("actor_critic",))},
         update=update,

@@ -12,7 +12,7 @@ from jaxrl import losses
 from jaxrl.core import schedules
 from jaxrl.core.types import Array, TimeStep, Transition
 from jaxrl.kit import Net
-from jaxrl.kit.acting import legal
+from jaxrl.kit.acting import mask_illegal
 from jaxrl.networks.heads import ILLEGAL
 
 
@@ -34,7 +34,7 @@ class Head:
 
 def _mean() -> Head:
     def values(net, outputs, timestep):
-        return legal(outputs[..., 0], timestep)
+        return mask_illegal(outputs[..., 0], timestep)
 
     def target(net, x, discount, evaluated, selector):
         q, chooser = (values(net, outputs, x.next_timestep) for outputs in (evaluated, selector))
@@ -60,7 +60,7 @@ def categorical(num_atoms: int) -> Head:
         return schedules.linear(net.hyper.lowest_return, net.hyper.highest_return, fraction)
 
     def values(net, logits, timestep):
-        return legal(losses.categorical_mean(logits, atoms(net)), timestep)
+        return mask_illegal(losses.categorical_mean(logits, atoms(net)), timestep)
 
     def target(net, x, discount, evaluated, selector):
         # What is illegal has all its mass at the lowest return, so that it is never chosen before
@@ -84,7 +84,7 @@ def quantile(num_quantiles: int) -> Head:
     middles = (jnp.arange(num_quantiles) + 0.5) / num_quantiles
 
     def values(net, quantiles, timestep):
-        return legal(quantiles.mean(-1), timestep)
+        return mask_illegal(quantiles.mean(-1), timestep)
 
     def target(net, x, discount, evaluated, selector):
         best = values(net, selector, x.next_timestep).argmax(-1)
