@@ -258,7 +258,7 @@ class Net:
         """Take several epochs over a window in shuffled minibatches.
 
         data: leaves [T, B, ...]; a `Batch` stands for its transitions, mask and weight.
-        step: what is done with each minibatch, which holds steps [n, ...], or sequences [T, n, ...].
+        step: what is done with each minibatch, of steps [n, ...] or sequences [T, n, ...].
         unit: what minibatches keep together: `STEP`, `SEQUENCE`, or groups of environments.
         max_drift: once `net.drift` exceeds it after a minibatch, no more steps are taken, that one
             included, where the settings have an `early_stop` that is on.

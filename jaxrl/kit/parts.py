@@ -64,7 +64,7 @@ class Part:
 
 
 def collections_of(variables: Tree) -> dict[str, Tree]:
-    """Return the flax collections besides `params`, such as `batch_stats`, which no loss descends."""
+    """Return flax collections besides `params`, such as `batch_stats`: what no loss descends."""
     if not isinstance(variables, Mapping) or "params" not in variables:
         return {}
     return {name: value for name, value in variables.items() if name != "params"}
