@@ -131,9 +131,9 @@ def recipe(env: Environment, config: Config, utility: Utility = state_entropy) -
         return action.astype(env.action_space.dtype), memory, {}
 
     return Recipe(
-        parts={"policy": Part(Table(states, actions), (example_timestep(env),), optimizer="")},
+        parts={"policy": Part(Table(states, actions), (example_timestep(env),))},
         act=act,
-        losses={},
+        losses=(),
         update=update,
         extra=dict.fromkeys(("logits", "occupancy", "reward", "direction"), nothing),
         needs=("mask",),

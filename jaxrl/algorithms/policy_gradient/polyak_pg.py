@@ -17,13 +17,14 @@ import jax.numpy as jnp
 import optax
 
 from jaxrl import gradients, losses
-from jaxrl.algorithms.policy_gradient.reinforce import check, leave_one_out
+from jaxrl.algorithms.policy_gradient.shared.episodes import leave_one_out
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.types import Array, Batch, Environment, Tree
 from jaxrl.kit import AlgorithmBuilder, Net, Part, Recipe, group, hyper
 from jaxrl.kit.acting import sample_with_log_prob
 from jaxrl.kit.groups import Episodes, Torso
 from jaxrl.networks.actor_critic import Actor
+from jaxrl.networks.heads import check_action_space
 
 
 @group
@@ -86,13 +87,18 @@ def recipe(env: Environment, config: Config) -> Recipe:
         return net.with_params(actor=new).report(step_size=step, value=value, actor_grad_norm=norm)
 
     return Recipe(
-        # No optimizer moves the policy.
-        parts={"actor": Part(actor, (example_timestep(env),), optimizer="")},
+        parts={"actor": Part(actor, (example_timestep(env),))},
         act=sample_with_log_prob("actor"),
-        losses={},
+        losses=(),
         update=update,
         needs=("mask",),
     )
+
+
+def check(env: Environment, config: Config, name: str) -> None:
+    """Raise `UserError` for an action space without a policy head, and for several rewards."""
+    check_action_space(env.action_space, name)
+    example_timestep(env)
 
 
 polyak_pg = AlgorithmBuilder("polyak_pg", Config, recipe, check=check)
