@@ -469,7 +469,7 @@ OTHER = Loss(square, ("a",), "los")
         ({"parts": {"a": Part(Table([0.0]), (), "adam")}}, "must be an optax optimizer or a group"),
         ({"parts": {"hyper": Part(Table([0.0]), ())}}, "'hyper' is reserved"),
         ({"parts": {"descend": Part(Table([0.0]), ())}}, "'descend' is reserved"),
-        ({"losses": (SQUARE, Loss(square, ("a",), "loss"))}, "Two losses of 'tiny' are called 'loss'"),
+        ({"losses": (SQUARE, Loss(square, ("a",), "loss"))}, "Two losses of 'tiny' are called"),
         ({"update": lambda net, data: net.descend(OTHER, data)}, "Unknown loss 'los'"),
     ],
 )  # fmt: skip
