@@ -43,24 +43,29 @@ def learner(name: str, config: Any, recipe: Recipe) -> Agent:
         for part in loss.parts:
             if part not in descents:
                 raise unknown(f"part of the loss '{loss.name}'", part, descents)
+    for n, part in recipe.parts.items():
+        first = recipe.parts.get(part.begins_as)
+        if part.begins_as and (first is None or first.begins_as):
+            known = [name for name, p in recipe.parts.items() if not p.begins_as]
+            raise unknown(f"part that '{n}' begins as", part.begins_as, known)
     blueprint = Blueprint(recipe.parts, losses, descents, recipe.num_shards)
     update_net = recipe.update
     assert update_net is not None
 
     def init(key, hyper):
-        params: dict[str, Tree] = {}
+        def begin(n: str, params: Tree) -> Trained:
+            copy = None if recipe.parts[n].target is None else jax.tree.map(jnp.copy, params)
+            return Trained(params, descents[n].init(params) if n in descents else (), copy)
+
+        parts: dict[str, Trained] = {}
         for n, part in recipe.parts.items():
-            # Named, so that one part more changes no other's weights.
-            params[n] = part.init(jax.random.fold_in(key, zlib.crc32(n.encode())))
+            if not part.begins_as:
+                # Named, so that one part more changes no other's weights.
+                own_key = jax.random.fold_in(key, zlib.crc32(n.encode()))
+                parts[n] = begin(n, part.init(own_key))
         for n, part in recipe.parts.items():
             if part.begins_as:
-                params[n] = jax.tree.map(jnp.copy, params[part.begins_as])
-
-        def begin(n: str) -> Trained:
-            copy = None if recipe.parts[n].target is None else jax.tree.map(jnp.copy, params[n])
-            return Trained(params[n], descents[n].init(params[n]) if n in descents else (), copy)
-
-        parts = {n: begin(n) for n in recipe.parts}
+                parts[n] = begin(n, jax.tree.map(jnp.copy, parts[part.begins_as].params))
         values = {n: jnp.asarray(hyper[n]) for n in own}
         extra = jax.tree.map(jnp.asarray, recipe.extra)
         return State(parts, extra, jnp.int32(0), jnp.float32(0), values)
