@@ -101,7 +101,9 @@ def recipe(env: Environment, config: Any) -> Recipe:
     return Recipe(
         parts={
             "actor": Part(network, (timestep,)),
-            "critic": Part(network, (timestep,), config.optimizer, config.target, members=config.num_critics),
+            "critic": Part(
+                network, (timestep,), config.optimizer, config.target, members=config.num_critics
+            ),
             "temperature": Part(Positive(), ()),
         },
         act=act,

@@ -20,7 +20,7 @@ from jaxrl.algorithms.continuous_control.shared import deterministic
 from jaxrl.core import spaces
 from jaxrl.core.types import Array, Environment, Transition
 from jaxrl.kit import AlgorithmBuilder, Net, Recipe, group, hyper, static
-from jaxrl.kit.acting import random_at_first, add_gaussian_noise
+from jaxrl.kit.acting import add_gaussian_noise, random_at_first
 from jaxrl.kit.groups import Optimizer, Replay
 from jaxrl.networks.heads import scale
 

@@ -67,7 +67,9 @@ def recipe(
 
     return Recipe(
         parts={
-            "actor": Part(DeterministicActor(*sizes, *more), (timestep,), optimizers[0], config.target),
+            "actor": Part(
+                DeterministicActor(*sizes, *more), (timestep,), optimizers[0], config.target
+            ),
             "critic": Part(
                 ActionValues(*sizes, num_critics, *more), inputs, optimizers[1], "target"
             ),
