@@ -31,7 +31,8 @@ class Config(soft.Soft):
     critic: Torso = Torso(hidden=(2048, 2048))
     """Layers of each critic."""
     optimizer: Optimizer = Optimizer(learning_rate=1e-3, beta1=0.5)
-    """Optimizer settings of actor, critics and temperature, each: Adam, 1e-3, with a short memory."""
+    """Optimizer settings of actor, critics and temperature, each: Adam, 1e-3, with a short
+    memory."""
     delay: int = static(3, low=1)
     """Updates of the critics for one of policy and temperature."""
     momentum: float = static(0.99, low=0, below=1)

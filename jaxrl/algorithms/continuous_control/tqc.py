@@ -21,8 +21,8 @@ from jaxrl.kit.groups import Target, Torso
 
 @group
 class Config(soft.Soft):
-    """Settings of TQC. The defaults are those of the authors' code (PyTorch), except for the replay's
-    capacity and warm-up, a million and 256 there."""
+    """Settings of TQC. The defaults are those of the authors' code (PyTorch), except for the
+    replay's capacity and warm-up, a million and 256 there."""
 
     target: Target = Target(rate=0.005)
     critic: Torso = Torso(hidden=(512, 512, 512))
@@ -32,8 +32,8 @@ class Config(soft.Soft):
     num_quantiles: int = static(25, low=1)
     """Number of quantiles that each critic predicts, M."""
     dropped: int = static(2, low=0)
-    """Number of the largest quantiles that the pool drops, for each critic. The authors' README has 2 for most environments,
-    5 for Hopper and 0 for HalfCheetah."""
+    """Number of the largest quantiles that the pool drops, for each critic. The authors' README has
+    2 for most environments, 5 for Hopper and 0 for HalfCheetah."""
 
 
 def recipe(env: Environment, config: Config) -> Recipe:

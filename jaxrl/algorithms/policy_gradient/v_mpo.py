@@ -19,7 +19,7 @@ import dataclasses
 from typing import Any
 
 from jaxrl import losses
-from jaxrl.algorithms.continuous_control.mpo import lagrangian
+from jaxrl.algorithms.continuous_control.shared.bounds import lagrangian
 from jaxrl.algorithms.policy_gradient.shared.actor_critic import (
     Sample,
     actor_critic_recipe,

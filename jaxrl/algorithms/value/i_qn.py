@@ -54,7 +54,9 @@ def moved(net: Net, period: int) -> Net:
     each network the next one."""
     params = net.parts["q"].params
     ahead = jax.tree.map(lambda x: jnp.concatenate([x[1:], x[-1:]]), params)
-    return net.update_targets().with_params(q=trees.where((net.updates + 1) % period == 0, ahead, params))
+    return net.update_targets().with_params(
+        q=trees.where((net.updates + 1) % period == 0, ahead, params)
+    )
 
 
 def q_values(q, timestep: TimeStep) -> Array:
@@ -86,7 +88,11 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
     network, timestep = dqn_.q_network(env, config.torso), example_timestep(env)
     return Recipe(
-        parts={"q": Part(network, (timestep,), config.optimizer, config.target, members=config.iterations)},
+        parts={
+            "q": Part(
+                network, (timestep,), config.optimizer, config.target, members=config.iterations
+            )
+        },
         act=epsilon_greedy(values, env.action_space, config.exploration),
         losses={"q_loss": Loss(q_loss, ("q",))},
         update=update,
