@@ -9,6 +9,7 @@ import jax
 import optax
 
 from jaxrl.core import shuffle
+from jaxrl.core.errors import unknown
 from jaxrl.core.hyper import MANY, WIDE, hyper, static
 from jaxrl.core.schedules import SCHEDULES
 from jaxrl.core.settings import group
@@ -78,6 +79,14 @@ def transformation(x: Optimizer) -> optax.GradientTransformation:
         return jax.tree.map(lambda u, p: u + x.weight_decay * p, updates, params), state
 
     return optax.GradientTransformation(scaled.init, decayed) if x.weight_decay else scaled
+
+
+def plain_optimizer(name: str) -> optax.GradientTransformation:
+    """Return the transformation called `name` with an epsilon of 1e-5 and RMSProp's decay of 0.99,
+    for algorithms that are written without parts. Raises `UserError` where there is none."""
+    if name not in TRANSFORMATIONS:
+        raise unknown("optimizer", name, TRANSFORMATIONS)
+    return transformation(Optimizer(name, eps=1e-5, decay=0.99))
 
 
 @group

@@ -19,7 +19,7 @@ from jaxrl.algorithms.value.dqn import check, q_network
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.types import Array, Environment, Transition, Tree, struct
 from jaxrl.kit import AlgorithmBuilder, Loss, Net, Part, Recipe, group, hyper, static
-from jaxrl.kit.acting import sample_epsilon_greedy, mask_illegal
+from jaxrl.kit.acting import mask_illegal, sample_epsilon_greedy
 from jaxrl.kit.groups import ImageTorso, Optimizer, Priorities, Replay, Target
 from jaxrl.networks.q_network import RecurrentQNetwork
 

@@ -14,7 +14,8 @@ from jaxrl.algorithms.offline import uni_o4 as uni_o4_module
 from jaxrl.algorithms.offline import uni_o4_improvement as improvement
 from jaxrl.algorithms.offline.uni_o4 import Half, behaviors_loss, disagreement, uni_o4
 from jaxrl.algorithms.offline.uni_o4_improvement import uni_o4_improvement
-from jaxrl.algorithms.policy_gradient.ppo import policy_network, ppo
+from jaxrl.algorithms.policy_gradient.ppo import ppo
+from jaxrl.algorithms.policy_gradient.shared.actor_critic import policy_network
 from jaxrl.commands import train
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
@@ -39,7 +40,7 @@ CONFIGS = {
     uni_o4_improvement: replace(uni_o4_improvement.Config(), SIZES | {"starts": 5, "horizon": 4}),
 }
 PPO = replace(ppo.Config(), {"hidden": (8,), "num_envs": 2, "num_steps": 4, "observation": True})
-NETWORK = policy_network(ENV, PPO)
+NETWORK = policy_network(ENV, PPO.torso, PPO.memory)
 POLICY = Half(NETWORK, "policy_alone")
 
 

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jaxrl.algorithms.tokens.shared.recipe import token_weights
 
 from jaxrl import envs, losses
 from jaxrl.algorithms.policy_gradient.ppo import too_far
@@ -23,7 +24,6 @@ from jaxrl.algorithms.tokens.ppo_max import ppo_max
 from jaxrl.algorithms.tokens.rloo import rloo
 from jaxrl.algorithms.tokens.rpg import rpg
 from jaxrl.algorithms.tokens.rpg_clipped import rpg_clipped
-from jaxrl.algorithms.tokens.shared.recipe import token_weights
 from jaxrl.algorithms.tokens.shared.settings import AVERAGES
 from jaxrl.algorithms.tokens.token_ppo import token_ppo
 from jaxrl.algorithms.tokens.token_reinforce import token_reinforce
