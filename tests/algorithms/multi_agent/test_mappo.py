@@ -53,7 +53,8 @@ def test_each_agent_follows_its_critics_advantages_with_its_own_actions():
 
     net = stub(hyper=HYPER | {"entropy_weight": 0.1}, a=policy("a"), b=policy("b"))
     for agent, played in (("a", 1), ("b", 0)):
-        loss, report = m.policy_loss(net, x, agent, "critic")
+        output = m.policy_loss(net, x, agent, "critic")
+        loss, report = output.value, output.metrics
         expected = clipped(log_prob[agent] + played, old[agent], advantage["b"])
         np.testing.assert_allclose(loss, expected - 0.07, rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(report[f"{agent}_policy_loss"], expected, rtol=1e-4, atol=1e-5)

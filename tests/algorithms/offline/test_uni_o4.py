@@ -117,7 +117,8 @@ def test_behaviors_imitate_and_are_pushed_apart():
         behaviors=lambda x: normals(MEAN, STD), hyper=SimpleNamespace(alpha=jnp.float32(0.3))
     )
     x = SimpleNamespace(timestep=(), action=jnp.asarray(ACTION, jnp.float32)[:, None])
-    loss, said = behaviors_loss(net, x)
+    output = behaviors_loss(net, x)
+    loss, said = output.value, output.metrics
     cloning = -log_density(ACTION, MEAN, STD)
     np.testing.assert_allclose(said["cloning_loss"], cloning, rtol=1e-5)
     np.testing.assert_allclose(said["disagreement"], apart(), rtol=1e-5)
@@ -146,7 +147,8 @@ def test_q_goes_by_the_datas_next_action_and_v_by_its_returns():
     follows = np.stack([copy[0] * 7, np.zeros(2), -v[2:].repeat(2)])
     error = 2 * reward[:, None] + 0.5 * follows - own * action[:, None]
     np.testing.assert_allclose(uni_o4_module.sarsa_loss(net, x), (error**2).sum(1) / 2, rtol=1e-6)
-    loss, _ = uni_o4_module.return_loss(net, x)
+    output = uni_o4_module.return_loss(net, x)
+    loss = output.value
     np.testing.assert_allclose(loss, (2 * np.array([1.0, 2.0, 3.0]) - v) ** 2 / 2, rtol=1e-6)
 
 
@@ -239,7 +241,8 @@ def test_the_improvement_is_ppos_with_a_clip_that_falls(env_steps, clip):
     x = improvement.Sample(
         (), number(action)[..., None], number(new - np.log(ratio)), number(advantage)
     )
-    loss, said = improvement.policies_loss(net, x)
+    output = improvement.policies_loss(net, x)
+    loss, said = output.value, output.metrics
     surrogate = -np.minimum(ratio * advantage, np.clip(ratio, 1 - clip, 1 + clip) * advantage)
     entropy = 0.5 * np.log(2 * np.pi * np.e * np.broadcast_to(STD, MEAN.shape) ** 2)
     expected = surrogate - 0.1 * entropy
