@@ -90,13 +90,12 @@ def test_targets_are_standardized_by_statistics_that_include_them_and_values_rea
     net = stub(
         hyper=HYPER, critic=lambda timestep: table[timestep.observation], extra={"critic": before}
     )
-    batch, after = m.advantages(net, Batch(x, jnp.float32(0)), {"critic": m.state})
+    sample, after = m.estimate_advantages(net, Batch(x, jnp.float32(0)), {"critic": m.state})
     value, following = 2 + 3 * table[number[0]], 2 + 3 * table[number[1]]
     advantage, later = np.zeros((steps, envs_)), np.zeros(envs_)
     for t in reversed(range(steps)):
         error = reward[t] + 0.9 * ~ended[t] * following[t] - value[t]
         later = advantage[t] = error + 0.72 * ~ended[t] * later
-    sample = batch.transitions
     np.testing.assert_allclose(sample.advantage["critic"], advantage, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(sample.value["critic"], table[number[0]])
     expected = add(before, jnp.asarray(advantage + value))
