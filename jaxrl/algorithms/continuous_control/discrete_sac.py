@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl import losses
-from jaxrl.algorithms.value import dqn as dqn_
+from jaxrl.algorithms.value.shared.q_learning import TINY_Q_LEARNING, check_q_learning
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.types import Array, Environment, TimeStep
 from jaxrl.kit import AlgorithmBuilder, LossOutput, Part, Recipe, group, hyper, loss, static
@@ -115,6 +115,6 @@ def recipe(env: Environment, config: Any) -> Recipe:
     )
 
 
-discrete_sac = AlgorithmBuilder("discrete_sac", Config, recipe, check=dqn_.check)
+discrete_sac = AlgorithmBuilder("discrete_sac", Config, recipe, check=check_q_learning)
 
-TINY = dqn_.TINY | {"normalization.observation": True}
+TINY = TINY_Q_LEARNING | {"normalization.observation": True}

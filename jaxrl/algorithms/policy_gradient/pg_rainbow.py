@@ -19,8 +19,12 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.algorithms.policy_gradient import ppo
-from jaxrl.algorithms.value.iqn import implicit_quantiles, regression
-from jaxrl.algorithms.value.qr_dqn import ADAM
+from jaxrl.algorithms.value.shared.quantiles import (
+    ADAM,
+    implicit_quantile_loss,
+    implicit_quantiles,
+    midpoints,
+)
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Array, Batch, Environment, TimeStep, Transition
 from jaxrl.kit import AlgorithmBuilder, Loss, Net, Part, Recipe, group, hyper, static
@@ -69,8 +73,8 @@ class Distillation(nn.Module):
 
 def told(q: Any, timestep: TimeStep, num_quantiles: int) -> Array:
     """The quantiles [..., A, N] of the actions at `timestep` [...] by `q`, without a gradient."""
-    middles = (jnp.arange(num_quantiles) + 0.5) / num_quantiles
-    tau = jnp.broadcast_to(middles, (*timestep.reward.shape, num_quantiles))
+    shape = (*timestep.reward.shape, num_quantiles)
+    tau = jnp.broadcast_to(midpoints(num_quantiles), shape)
     return jax.lax.stop_gradient(q(timestep, tau))
 
 
@@ -91,7 +95,13 @@ def recipe(env: Environment, config: Config) -> Recipe:
         """IQN's, following what is best for the copy."""
         following = told(net.target.q, x.next_timestep, count).mean(-1)
         best = mask_illegal(following, x.next_timestep).argmax(-1)
-        return regression(net, x, best, config.num_fractions, config.num_target_fractions)
+        return implicit_quantile_loss(
+            net,
+            x,
+            best,
+            num_fractions=config.num_fractions,
+            num_target_fractions=config.num_target_fractions,
+        )
 
     def turn(net: Net, batch: Batch) -> Net:
         batch = ppo.standardized(batch) if config.normalize_advantage else batch
@@ -106,7 +116,13 @@ def recipe(env: Environment, config: Config) -> Recipe:
         batch = ppo.judged(net, batch, value, following)
         return ppo.report(net, batch).epochs(config.passes, batch, turn, ppo.too_far)
 
-    q = dataclasses.replace(implicit_quantiles(env, config), optimizer="quantile_optimizer")
+    q = implicit_quantiles(
+        env,
+        config.torso,
+        config.num_cosines,
+        optimizer=config.quantile_optimizer,
+        target=config.target,
+    )
     width = env.action_space.n * count  # pyright: ignore[reportAttributeAccessIssue]
     f = Distillation(config.distillation, config.torso.activation, config.torso.initializer)
     parts = ("actor_critic", "distillation")
