@@ -64,8 +64,8 @@ def move_window(net: Net, period: int) -> Net:
     network to the next one, in every `period`-th update."""
     params = net.parts["q"].params
     ahead = jax.tree.map(lambda x: jnp.concatenate([x[1:], x[-1:]]), params)
-    due = (net.updates + 1) % period == 0
-    return net.update_targets().with_params(q=trees.where(due, ahead, params))
+    net = net.update_targets()
+    return net.with_params(q=trees.where((net.updates + 1) % period == 0, ahead, params))
 
 
 @loss("q")
