@@ -108,7 +108,7 @@ def recipe(env: Environment, config: Any) -> Recipe:
             "critic": Part(
                 network, (timestep,), config.optimizer, config.target, members=config.num_critics
             ),
-            "temperature": Part(Positive(), ()),
+            "temperature": Part(Positive(), (), config.optimizer),
         },
         act=act,
         losses=(critic_loss, actor_loss, temperature_loss),

@@ -41,7 +41,7 @@ def told(observation):
 
 def net_of(**known):
     keys = {name: random.key(i) for i, name in enumerate(("evaluate", "predict"))}
-    hyper = {"discount": 0.9, "gae_lambda": 0.8, "huber": 0.5}
+    hyper = {"discount": 0.9, "gae_lambda": 0.8, "huber": 0.5, "passes.target_kl": 0.02}
     known = {
         "q": quantiles(TABLE),
         "actor_critic": lambda s, memory: (None, jnp.asarray(VALUE)[s.observation], memory),
