@@ -111,9 +111,9 @@ class Values:
         error = unknown("hyperparameter", path, self._values)
         raise AttributeError(str(error))
 
-    def __getitem__(self, path: str) -> Any:
+    def __getitem__(self, path: str | Static) -> Any:
         value = self
-        for name in path.split("."):
+        for name in (path if isinstance(path, str) else path_of(path)).split("."):
             value = getattr(value, name)
         return value
 
@@ -135,3 +135,13 @@ class Static:
                     f"config.{path} is a hyperparameter, which may be swept: read net.hyper.{path}"
                 )
         return value
+
+
+def path_of(group: Static) -> str:
+    """Return the dotted path of a group of settings: "critic" for `config.critic`."""
+    return object.__getattribute__(group, "_prefix")[:-1]
+
+
+def settings_of(group: Static) -> Any:
+    """Return the settings that a `Static` hides hyperparameters of."""
+    return object.__getattribute__(group, "_config")

@@ -143,14 +143,15 @@ class Batch:
 @struct
 class Info:
     """What an update reports: `metrics` (name -> scalar, or a `jaxrl.core.metrics.Mean` of what not
-    every update has) and feedback for the source.
+    every update has) and feedback for the source, by name: `priority`, shaped as `Batch.index`,
+    `score` for tasks, `keep` for what waits in the source.
 
     All metrics are finite in a healthy run. An update that made the weights infinite must say so by
     one that is not, such as their norm: `learn` undoes it and freezes the agent.
     """
 
     metrics: dict[str, Any]
-    feedback: Tree = None  # e.g. new priorities, shaped as `Batch.index`
+    feedback: Mapping[str, Tree] = dataclasses.field(default_factory=dict)  # by name, e.g. priority
 
 
 @struct

@@ -1,19 +1,28 @@
-"""What stands between `Agent` and a paper: shared settings, and parts that descend their losses."""
+"""Parts, losses and recipes: how an algorithm is written as a short composition."""
 
 from jaxrl.core.hyper import hyper, static
 from jaxrl.core.settings import group
 from jaxrl.kit.builder import AlgorithmBuilder
+from jaxrl.kit.minibatches import SEQUENCE, STEP, Minibatch
 from jaxrl.kit.net import Net
-from jaxrl.kit.recipe import Loss, Part, Recipe, in_order
+from jaxrl.kit.parts import Loss, LossOutput, Part, loss
+from jaxrl.kit.recipe import Act, Recipe, Update, in_order
 
 __all__ = [
+    "SEQUENCE",
+    "STEP",
+    "Act",
     "AlgorithmBuilder",
     "Loss",
+    "LossOutput",
+    "Minibatch",
     "Net",
     "Part",
     "Recipe",
+    "Update",
     "group",
     "hyper",
     "in_order",
+    "loss",
     "static",
 ]

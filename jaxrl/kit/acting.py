@@ -1,99 +1,135 @@
-"""How agents act: `act(net, timestep [B], memory [B], key, greedy) -> (action, memory, extras)`."""
+"""Ways to act: each returns a function that a `Recipe` can act by."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
 
 from jaxrl.core import schedules, spaces, trees
+from jaxrl.core.settings import Static, Values
 from jaxrl.core.spaces import Space
 from jaxrl.core.types import Array, Key, TimeStep
 from jaxrl.kit.net import Net
+from jaxrl.kit.recipe import Act
 from jaxrl.networks.heads import ILLEGAL
 
-Act = Callable[..., Any]
+
+class ActionValues(Protocol):
+    """Values of all actions."""
+
+    def __call__(self, net: Net, timestep: TimeStep, /) -> Array:
+        """Return values [B, A], those of illegal actions far below all others.
+
+        net: parts. timestep: of each environment, [B].
+        """
+        ...
 
 
-def legal(q: Array, timestep: TimeStep) -> Array:
-    """Action values [..., A], those of illegal actions far below all others."""
+def mask_illegal(q: Array, timestep: TimeStep) -> Array:
+    """Put the values [..., A] of illegal actions far below all others."""
     allowed = timestep.legal_actions
     return q if allowed is None else jnp.where(allowed, q, ILLEGAL)
 
 
-def epsilon(net: Net, path: str = "exploration") -> Array:
-    """The probability of a random action now; `path` leads to the settings `EpsilonGreedy`."""
-    h = net.hyper[path]
+def epsilon(net: Net, exploration: Static) -> Array:
+    """Return the current probability of a random action.
+
+    exploration: group of the settings, an `EpsilonGreedy`.
+    """
+    h = net.hyper[exploration]
     return schedules.linear(h.start, h.end, schedules.progress(net.env_steps, h.steps))
 
 
-def explored(q: Array, epsilon: Array, key: Key) -> Array:
-    """The best action by values q [B, A], or with probability `epsilon`, a scalar or [B], any of
-    the legal ones; the values of others are `ILLEGAL`."""
+def sample_epsilon_greedy(q: Array, epsilon: Array, key: Key) -> Array:
+    """Sample epsilon-greedy actions from values q [B, A].
+
+    epsilon: probability, a scalar or [B], of a uniformly random legal action; the values of illegal
+        actions are `ILLEGAL`.
+    """
     explore_key, action_key = jax.random.split(key)
     random = jax.random.categorical(action_key, jnp.where(q > ILLEGAL, 0.0, ILLEGAL))
     explore = jax.random.uniform(explore_key, random.shape) < epsilon
     return jnp.where(explore, random, q.argmax(-1))
 
 
-def epsilon_greedy(values: Callable[..., Array], space: Space, path: str = "exploration") -> Act:
-    """The best action by `values(net, timestep) -> [B, A]`, or any legal one."""
+def epsilon_greedy(values: ActionValues, space: Space, exploration: Static) -> Act:
+    """Act by the best of the values, or by any legal action with a probability that falls.
+
+    exploration: group of the settings, an `EpsilonGreedy`.
+    """
 
     def act(net, timestep, memory, key, greedy):
         q = values(net, timestep)
-        action = q.argmax(-1) if greedy else explored(q, epsilon(net, path), key)
+        probability = None if greedy else epsilon(net, exploration)
+        action = q.argmax(-1) if greedy else sample_epsilon_greedy(q, probability, key)
         return action.astype(space.dtype), memory, {}
 
     return act
 
 
-def sampled(part: str, space: Space) -> Act:
-    """A sample of the policy `part`, or its mode, within bounds."""
+def choose(policy: Any, key: Key, greedy: bool) -> Array:
+    """Return the mode of a policy if `greedy`, else a sample."""
+    return policy.mode() if greedy else policy.sample(seed=key)
+
+
+def sample(part: str, space: Space) -> Act:
+    """Act by samples of the policy `part`, clipped to the bounds of `space`."""
 
     def act(net, timestep, memory, key, greedy):
-        policy = getattr(net, part)(timestep)
-        action = policy.mode() if greedy else policy.sample(seed=key)
+        action = choose(getattr(net, part)(timestep), key, greedy)
         return spaces.clip(space, action), memory, {}
 
     return act
 
 
-def told(part: str) -> Act:
-    """A sample of the policy `part`, or its mode, as it is drawn: the environment clips it. The
-    policy says its log-probability."""
+def sample_with_log_prob(part: str) -> Act:
+    """Act by samples of the policy `part`, which the environment clips; also return `log_prob`."""
 
     def act(net, timestep, memory, key, greedy):
         policy = getattr(net, part)(timestep)
         # Stopped, so that the gradient of the log-probability is the score, also of a normal.
-        action = jax.lax.stop_gradient(policy.mode() if greedy else policy.sample(seed=key))
+        action = jax.lax.stop_gradient(choose(policy, key, greedy))
         return action, memory, {"log_prob": policy.log_prob(action)}
 
     return act
 
 
-def with_noise(part: str, space: Space, half_width: Any, scale: str = "exploration_noise") -> Act:
-    """The action of `part` with Gaussian noise of `scale` half-widths, within bounds."""
+def add_gaussian_noise(
+    part: str,
+    space: Space,
+    half_width: Any,
+    scale: Callable[[Values], Array] = lambda hyper: hyper.exploration_noise,
+) -> Act:
+    """Act by the deterministic policy `part` with Gaussian noise, within bounds.
+
+    half_width: of the bounds of the actions.
+    scale: hyperparameters -> standard deviation of the noise in half-widths.
+    """
 
     def act(net, timestep, memory, key, greedy):
         action = getattr(net, part)(timestep)
         if not greedy:
-            noise = net.hyper[scale] * half_width
+            noise = scale(net.hyper) * half_width
             action = spaces.clip(space, action + noise * jax.random.normal(key, action.shape))
         return action, memory, {}
 
     return act
 
 
-def drifting(part: str, space: Space, half_width: Any, path: str = "noise") -> Act:
-    """The action of `part` with noise that drifts, by the `OrnsteinUhlenbeck` at `path`, within
-    bounds. What is remembered is the noise [B, *shape], in half-widths, 0 at an episode's start."""
+def add_drifting_noise(part: str, space: Space, half_width: Any, noise: Static) -> Act:
+    """Act by the deterministic policy `part` with Ornstein-Uhlenbeck noise, within bounds.
+
+    noise: group of the settings, an `OrnsteinUhlenbeck`. The memory is the noise [B, *shape] in
+        half-widths of the actions, 0 at an episode's start.
+    """
 
     def act(net, timestep, memory, key, greedy):
         action = getattr(net, part)(timestep)
         if not greedy:
-            h = net.hyper[path]
+            h = net.hyper[noise]
             begun = trees.where(timestep.first, jnp.zeros_like(memory), memory)
             drawn = jax.random.normal(key, action.shape)
             memory = (1 - h.reversion) * begun + h.deviation * drawn
@@ -104,8 +140,10 @@ def drifting(part: str, space: Space, half_width: Any, path: str = "noise") -> A
 
 
 def random_at_first(act: Act, space: Space) -> Act:
-    """`act`, but any action of `space` as likely until the first update: while a replay warms up
-    and in the one window that is collected after it."""
+    """Act uniformly at random until the first update, by `act` afterwards.
+
+    That is while a replay buffer warms up, and in the one window that is collected after it.
+    """
 
     def random_or_not(net, timestep, memory, key, greedy):
         action, memory, extras = act(net, timestep, memory, key, greedy)

@@ -79,9 +79,10 @@ class AlgorithmBuilder:
 
         config: a `Config`, or what differs from its defaults, by unique endings of names:
             `{"num_envs": 64, "optimizer.learning_rate": 1e-3}`, or nested.
-        networks, optimizers: by the names of the agent's parts, flax modules and optax
-            transformations in the place of its own. A module takes the inputs of the one that it
-            replaces; what a transformation gives is multiplied by the step size.
+        networks: flax modules that replace those of the named parts and take the same inputs.
+        optimizers: optax optimizers that replace those of the named parts, whole: sign, step size
+            and clipping are theirs (`optax.adam(1e-3)`), and the settings of the optimizer that
+            they replace have no effect.
 
         Raises `UserError` where env and config do not fit, and for parts that do not exist.
         """
@@ -106,7 +107,7 @@ class AlgorithmBuilder:
         with jax.ensure_compile_time_eval() if tracing else contextlib.nullcontext():
             recipe = self.recipe(env, Static(config))
         parts = dict(recipe.parts)
-        for field, given in (("network", networks), ("transform", optimizers)):
+        for field, given in (("network", networks), ("optimizer", optimizers)):
             for name, value in given.items():
                 if name not in parts:
                     raise unknown(f"part of '{self.name}'", name, parts)

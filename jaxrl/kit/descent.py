@@ -1,96 +1,184 @@
-"""Parameters, what trains them, and the copy that follows them."""
+"""Optimizers of parts, gradient steps, and target networks."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
 import optax
 from jax.flatten_util import ravel_pytree
 
+from jaxrl.core import metrics as m
 from jaxrl.core import schedules
 from jaxrl.core.errors import UserError
-from jaxrl.core.settings import Values
-from jaxrl.core.types import Array, Tree, struct
+from jaxrl.core.settings import Static, Values, path_of, settings_of
+from jaxrl.core.types import Array, Tree
 from jaxrl.kit.groups import Optimizer, transformation
 from jaxrl.kit.optimization import as_one, bounded, stepped
+from jaxrl.kit.parts import Part, vmap_members
+from jaxrl.kit.state import Trained
 
 
-@struct
-class Trained:
-    """What a part of an agent holds. `optimizer` is the state of an optax transformation, of one
-    vector where the optimizer's settings say `flat`."""
+class Descent(Protocol):
+    """The optimizer of a part."""
 
-    params: Tree
-    optimizer: Tree
-    target: Tree = None  # the copy; None where there is none
+    @property
+    def clipped_with(self) -> Any:
+        """Parts for which this is equal have their gradients clipped together."""
+        ...
 
+    @property
+    def is_flat(self) -> bool:
+        """Whether parameters are descended as one vector."""
+        ...
 
-def each(function: Callable[..., Any], members: int) -> Callable[..., Any]:
-    """`function`, of each of so many members, along the first axis of all that it is given; once
-    where there are 0."""
-    return jax.vmap(function) if members else function
+    def init(self, params: Tree) -> Tree:
+        """Return the optimizer's first state."""
+        ...
+
+    def learning_rate(self, hyper: Values, env_steps: Array) -> Array | m.Mean:
+        """Return the step size after `env_steps`; a mean of nothing where it is not known."""
+        ...
+
+    def max_norm(self, hyper: Values) -> Array | None:
+        """Return the largest norm of a gradient; None to leave gradients as they are."""
+        ...
+
+    def step(self, part: Trained, gradient: Tree, hyper: Values, env_steps: Array) -> Trained:
+        """Take one step."""
+        ...
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Descent:
-    """How parameters descend: `settings` are those at `path` in the Config, whose
-    hyperparameters are read from the state. Each of the `members` of an ensemble descends for
-    itself; 0 where there is no such axis."""
+class OwnDescent:
+    """An optimizer of the kit: its settings, whose hyperparameters are read from the state.
+
+    settings: those at `path` in the Config.
+    members: size of the ensemble whose members descend for themselves; 0 for none.
+    """
 
     settings: Optimizer
     path: str
-    transform: optax.GradientTransformation
     members: int = 0
 
-    @classmethod
-    def of(
-        cls,
-        settings: Optimizer,
-        path: str,
-        own: optax.GradientTransformation | None = None,
-        members: int = 0,
-    ) -> Descent:
-        """own: an optax transformation in the place of the one that the settings name. It is given
-        gradients, and its updates are multiplied by the step size. Raises `UserError` for an
-        exponential schedule that ends at 0."""
-        if settings.schedule == "exponential" and settings.learning_rate_end <= 0:
+    def __post_init__(self):
+        if self.settings.schedule == "exponential" and self.settings.learning_rate_end <= 0:
             raise UserError(
-                f"{path}.learning_rate_end is {settings.learning_rate_end}; an exponential "
-                "schedule needs a positive one."
+                f"{self.path}.learning_rate_end is {self.settings.learning_rate_end}; an "
+                "exponential schedule needs a positive one."
             )
-        if own is not None:  # which may look at the tree
-            settings = dataclasses.replace(settings, flat=False)
-        return cls(settings, path, transformation(settings) if own is None else own, members)
 
-    def begin(self, params: Tree, copy: bool = False) -> Trained:
-        """Parameters that were not trained yet, with a copy of them if asked for."""
-        begun = lambda params: self.transform.init(as_one(params) if self.settings.flat else params)
-        state = each(begun, self.members)(params)
-        return Trained(params, state, jax.tree.map(jnp.copy, params) if copy else None)
+    @functools.cached_property
+    def transform(self) -> optax.GradientTransformation:
+        return transformation(self.settings)
+
+    @property
+    def clipped_with(self) -> Any:
+        return self.path, self.members
+
+    @property
+    def is_flat(self) -> bool:
+        return self.settings.flat
+
+    def init(self, params: Tree) -> Tree:
+        begin = lambda params: self.transform.init(as_one(params) if self.is_flat else params)
+        return vmap_members(begin, self.members)(params)
 
     def learning_rate(self, hyper: Values, env_steps: Array) -> Array:
-        """The step size after `env_steps` environment steps."""
         h = hyper[self.path]
         schedule = schedules.SCHEDULES[self.settings.schedule]
         fraction = schedules.progress(env_steps, h.learning_rate_steps)
         return schedule(h.learning_rate, h.learning_rate_end, fraction)
 
-    def step(self, part: Trained, gradient: Tree, rate: Array) -> Trained:
-        """One step of size `rate`."""
+    def max_norm(self, hyper: Values) -> Array:
+        return hyper[self.path].max_grad_norm
 
-        def one(params, gradient, state):
-            params, back = ravel_pytree(params) if self.settings.flat else (params, None)
-            gradient = as_one(gradient) if self.settings.flat else gradient
+    def step(self, part: Trained, gradient: Tree, hyper: Values, env_steps: Array) -> Trained:
+        rate = self.learning_rate(hyper, env_steps)
+
+        def step_one(params, gradient, state):
+            params, back = ravel_pytree(params) if self.is_flat else (params, None)
+            gradient = as_one(gradient) if self.is_flat else gradient
             params, state = stepped(self.transform, gradient, state, params, rate)
             return back(params) if back else params, state
 
-        params, state = each(one, self.members)(part.params, gradient, part.optimizer)
+        step = vmap_members(step_one, self.members)
+        params, state = step(part.params, gradient, part.optimizer)
         return dataclasses.replace(part, params=params, optimizer=state)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class OptaxDescent:
+    """An optax optimizer as it is: its updates are added, and its step size is its own.
+
+    Raises `UserError` for one that climbs, such as `optax.scale_by_adam()` alone.
+    """
+
+    optimizer: optax.GradientTransformation
+    part: str
+    members: int = 0
+
+    is_flat = False
+
+    def __post_init__(self):
+        if _climbs(self.optimizer):
+            raise UserError(
+                f"The optimizer of '{self.part}' climbs: its updates, which are added to the "
+                "parameters, have the gradient's sign. End it with optax.scale(-learning_rate), or "
+                "take a whole optimizer such as optax.adam(learning_rate)."
+            )
+
+    @property
+    def clipped_with(self) -> Any:
+        return self.part
+
+    def init(self, params: Tree) -> Tree:
+        return vmap_members(self.optimizer.init, self.members)(params)
+
+    def learning_rate(self, hyper: Values, env_steps: Array) -> m.Mean:
+        return m.Mean(jnp.float32(0), jnp.float32(0))
+
+    def max_norm(self, hyper: Values) -> None:
+        return None
+
+    def step(self, part: Trained, gradient: Tree, hyper: Values, env_steps: Array) -> Trained:
+        def step_one(params, gradient, state):
+            updates, state = self.optimizer.update(gradient, state, params)
+            return optax.apply_updates(params, updates), state
+
+        step = vmap_members(step_one, self.members)
+        params, state = step(part.params, gradient, part.optimizer)
+        return dataclasses.replace(part, params=params, optimizer=state)
+
+
+def _climbs(optimizer: optax.GradientTransformation) -> bool:
+    """Whether the first update of a vector of ones has the sign of its gradient of ones."""
+    with jax.ensure_compile_time_eval():
+        ones = jnp.ones(3)
+        try:
+            updates, _ = optimizer.update(ones, optimizer.init(ones), ones)
+        except Exception:  # an optimizer of certain trees only, which cannot be tried without one
+            return False
+        return bool(jnp.sum(updates) > 0)
+
+
+def descent_of(name: str, part: Part) -> Descent | None:
+    """Return the optimizer of the part `name`; None where no loss descends it."""
+    if part.optimizer is None:
+        return None
+    if isinstance(part.optimizer, Static):
+        settings, path = settings_of(part.optimizer), path_of(part.optimizer)
+        return OwnDescent(settings, path, part.members)
+    if not hasattr(part.optimizer, "update"):
+        raise UserError(
+            f"The optimizer of '{name}' is {part.optimizer!r}; it must be an optax optimizer or a "
+            "group of the settings."
+        )
+    return OptaxDescent(part.optimizer, name, part.members)
 
 
 def descend(
@@ -100,27 +188,30 @@ def descend(
     hyper: Values,
     env_steps: Array,
 ) -> tuple[dict[str, Trained], dict[str, Array]]:
-    """One step of each of the parts that have gradients, and their gradients' norms.
+    """Take one step of each part that has a gradient; also return the norms of the gradients.
 
     Parts with the same optimizer settings are one to it: the gradient that is scaled down to
-    `max_grad_norm` is that of all of them, or of one member of each.
+    `max_grad_norm` is that of all of them together, or of one member of each.
     """
     new, norms = dict(parts), {}
-    alike = lambda name: (descents[name].path, descents[name].members)
-    for path, members in dict.fromkeys(alike(name) for name in gradients):
-        names = [name for name in gradients if alike(name) == (path, members)]
-        bound = functools.partial(bounded, max_norm=hyper[path].max_grad_norm)
-        together, norm = each(bound, members)({n: gradients[n] for n in names})
+    together = dict.fromkeys(descents[name].clipped_with for name in gradients)
+    for key in together:
+        names = [name for name in gradients if descents[name].clipped_with == key]
+        first = descents[names[0]]
+        members, max_norm = getattr(first, "members", 0), first.max_norm(hyper)
+        clipped = {name: gradients[name] for name in names}
         alone = len(names) == 1 and not members
+        norm = None
+        if max_norm is not None:
+            clip = functools.partial(bounded, max_norm=max_norm)
+            clipped, norm = vmap_members(clip, members)(clipped)
         for name in names:
-            part, descent = parts[name], descents[name]
-            rate = descent.learning_rate(hyper, env_steps)
-            new[name] = descent.step(part, together[name], rate)
-            norms[name] = norm if alone else optax.tree.norm(gradients[name])
+            new[name] = descents[name].step(parts[name], clipped[name], hyper, env_steps)
+            norms[name] = norm if alone and norm is not None else optax.tree.norm(gradients[name])
     return new, norms
 
 
-def follow(trained: Trained, rate: Array | float) -> Trained:
-    """The copy moves toward the parameters by a share `rate` (tau) of the way; 1 for all of it."""
+def move_target(trained: Trained, rate: Array | float) -> Trained:
+    """Move the target network toward the parameters by a share `rate` (tau); 1 copies them."""
     moved: Any = optax.incremental_update(trained.params, trained.target, rate)
     return dataclasses.replace(trained, target=moved)

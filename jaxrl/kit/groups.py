@@ -9,11 +9,13 @@ import jax
 import optax
 
 from jaxrl.core import shuffle
+from jaxrl.core.errors import unknown
 from jaxrl.core.hyper import MANY, WIDE, hyper, static
 from jaxrl.core.schedules import SCHEDULES
 from jaxrl.core.settings import group
 from jaxrl.core.types import Environment, Source, Tasks
 from jaxrl.kit import minibatches
+from jaxrl.kit.minibatches import STEP, Unit
 from jaxrl.networks.initializers import INITIALIZERS
 from jaxrl.networks.torsos import ACTIVATIONS
 from jaxrl.sources.episodes import episodes
@@ -79,6 +81,14 @@ def transformation(x: Optimizer) -> optax.GradientTransformation:
     return optax.GradientTransformation(scaled.init, decayed) if x.weight_decay else scaled
 
 
+def plain_optimizer(name: str) -> optax.GradientTransformation:
+    """Return the transformation called `name` with an epsilon of 1e-5 and RMSProp's decay of 0.99,
+    for algorithms that are written without parts. Raises `UserError` where there is none."""
+    if name not in TRANSFORMATIONS:
+        raise unknown("optimizer", name, TRANSFORMATIONS)
+    return transformation(Optimizer(name, eps=1e-5, decay=0.99))
+
+
 @group
 class Target:
     """How a copy of the parameters follows them."""
@@ -92,6 +102,8 @@ class Target:
 @group
 class Torso:
     """The layers before a head."""
+
+    channels: ClassVar[tuple[int, ...]] = ()
 
     hidden: tuple[int, ...] = static((256, 256), low=1, high=WIDE, least_length=1)
     """Widths of the hidden layers."""
@@ -241,14 +253,12 @@ class Epochs:
     """Rows of a minibatch that the gradient is computed on at once; 0 for all, -1 for what suits
     the device (2048 on a CPU, all elsewhere)."""
 
-    def check(
-        self, num_envs: int, num_steps: int, num_shards: int = 1, sequences: bool = False
-    ) -> None:
-        """Raises `UserError` where a window [num_steps, num_envs] does not divide into minibatches
-        and chunks, of whole sequences or of steps, or cannot be shuffled so."""
-        minibatches.check(num_envs, num_steps, self.minibatches, num_shards, sequences)
-        rows = num_envs // num_shards * (1 if sequences else num_steps)
-        steps = num_steps if sequences else 1
+    def check(self, num_envs: int, num_steps: int, num_shards: int = 1, unit: Unit = STEP) -> None:
+        """Raise `UserError` where a window [num_steps, num_envs] does not divide into minibatches
+        and chunks of whole units, or cannot be shuffled."""
+        minibatches.check(num_envs, num_steps, self.minibatches, num_shards, unit)
+        rows = num_envs // num_shards // unit.columns * (1 if unit.sequences else num_steps)
+        steps = num_steps * unit.columns if unit.sequences else unit.columns
         minibatches.chunk(self.chunk_rows, rows * num_shards // self.minibatches, steps)
         order = lambda key: shuffle.permutation(key, rows, self.shuffle)
         jax.eval_shape(order, jax.random.key(0))

@@ -1,10 +1,9 @@
-"""From a recipe to an agent, and the one state that they all have."""
+"""From a recipe to an agent."""
 
 from __future__ import annotations
 
 import dataclasses
 import zlib
-from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -14,78 +13,79 @@ from jaxrl.core import settings
 from jaxrl.core.errors import UserError, unknown
 from jaxrl.core.hyper import hypers
 from jaxrl.core.settings import Values
-from jaxrl.core.types import Agent, Array, Batch, Info, Key, TimeStep, Tree, struct
-from jaxrl.kit.descent import Descent, Trained
-from jaxrl.kit.net import Kit, Net
+from jaxrl.core.types import Agent, Batch, Info, Key, TimeStep, Tree
+from jaxrl.kit.descent import descent_of
+from jaxrl.kit.net import RESERVED, Blueprint, Net
 from jaxrl.kit.optimization import norm
-from jaxrl.kit.recipe import Part, Recipe
-
-
-@struct
-class State:
-    parts: dict[str, Trained]
-    extra: Tree
-    updates: Array  # int32
-    env_steps: Array  # float32: environment steps at the last update; drives schedules
-    hyper: dict[str, Any]
-
-
-def acting_state(params: Mapping[str, Tree]) -> State:
-    """What is enough to act by `params`, by the parts' names (as `wrapping.params_of` gives them):
-    a state without what trains them, for agents that act by their parameters alone."""
-    parts = {name: Trained(value, ()) for name, value in params.items()}
-    return State(parts, (), jnp.int32(0), jnp.float32(0), {})
+from jaxrl.kit.recipe import Recipe
+from jaxrl.kit.state import State, Trained
 
 
 def learner(name: str, config: Any, recipe: Recipe) -> Agent:
-    """The agent of `recipe`, whose settings are `config`.
+    """Return the agent of `recipe`, whose settings are `config`.
 
-    Its hyperparameters are all of `config`'s but for those in groups of a source's. Reports the
-    value of each loss, the norm of each gradient (`critic_grad_norm`) and of each part's
-    parameters (`critic_norm`), so that nothing infinite stays unseen.
+    Its hyperparameters are all of `config`'s except those in groups of a source's. Logs the value
+    of each loss, the norm of each gradient (`critic_grad_norm`) and of each part's parameters
+    (`critic_norm`), so that nothing infinite stays unseen.
+
+    Raises `UserError` for a reserved name of a part, and for a loss of parts that do not exist or
+    have no optimizer.
     """
     own = {n: value for n, value in hypers(config).items() if not _of_a_source(config, n)}
     for part in recipe.parts:
-        if hasattr(Net, part) or part in Net.__dataclass_fields__:
-            raise UserError(f"A part cannot be called '{part}', which means something else.")
-    descents = {
-        n: Descent.of(settings.lookup(config, p.optimizer), p.optimizer, p.transform, p.members)
-        for n, p in recipe.parts.items()
-        if p.optimizer
-    }
-    for loss_name, loss in recipe.losses.items():
+        if part in RESERVED or part.startswith("_"):
+            raise UserError(f"'{part}' is reserved (an attribute of Net); rename this part.")
+    descents = {n: d for n, p in recipe.parts.items() if (d := descent_of(n, p)) is not None}
+    losses: dict[str, Any] = {}
+    for loss in recipe.losses:
+        if losses.setdefault(loss.name, loss) is not loss:
+            raise UserError(f"Two losses of '{name}' are called '{loss.name}'; rename one.")
         for part in loss.parts:
             if part not in descents:
-                raise unknown(f"part of the loss '{loss_name}'", part, descents)
-    targets = {n: settings.lookup(config, p.target) for n, p in recipe.parts.items() if p.target}
-    kit = Kit(recipe, descents, targets)
+                raise unknown(f"part of the loss '{loss.name}'", part, descents)
+    for n, part in recipe.parts.items():
+        first = recipe.parts.get(part.begins_as)
+        if part.begins_as and (first is None or first.begins_as):
+            known = [name for name, p in recipe.parts.items() if not p.begins_as]
+            raise unknown(f"part that '{n}' begins as", part.begins_as, known)
+    blueprint = Blueprint(recipe.parts, losses, descents, recipe.num_shards)
+    update_net = recipe.update
+    assert update_net is not None
 
     def init(key, hyper):
-        def begin(n: str, part: Part) -> Trained:
-            # Named, so that one part more changes no other's weights.
-            own_key = jax.random.fold_in(key, zlib.crc32(n.encode()))
-            params = part.init(own_key)
-            if n in descents:
-                return descents[n].begin(params, n in targets)
-            return Trained(params, (), jax.tree.map(jnp.copy, params) if n in targets else None)
+        def begin(n: str, params: Tree) -> Trained:
+            copy = None if recipe.parts[n].target is None else jax.tree.map(jnp.copy, params)
+            return Trained(params, descents[n].init(params) if n in descents else (), copy)
 
-        parts = {n: begin(n, part) for n, part in recipe.parts.items()}
+        parts: dict[str, Trained] = {}
+        for n, part in recipe.parts.items():
+            if not part.begins_as:
+                # Named, so that one part more changes no other's weights.
+                own_key = jax.random.fold_in(key, zlib.crc32(n.encode()))
+                parts[n] = begin(n, part.init(own_key))
+        for n, part in recipe.parts.items():
+            if part.begins_as:
+                parts[n] = begin(n, jax.tree.map(jnp.copy, parts[part.begins_as].params))
         values = {n: jnp.asarray(hyper[n]) for n in own}
-        return State(
-            parts, jax.tree.map(jnp.asarray, recipe.extra), jnp.int32(0), jnp.float32(0), values
-        )
+        extra = jax.tree.map(jnp.asarray, recipe.extra)
+        return State(parts, extra, jnp.int32(0), jnp.float32(0), values)
 
     def net_of(state: State, key: Key) -> Net:
-        values = Values(state.hyper)
         return Net(
-            kit, dict(state.parts), values, state.extra, state.updates, state.env_steps, lambda: key
+            parts=dict(state.parts),
+            hyper=Values(state.hyper),
+            extra=state.extra,
+            updates=state.updates,
+            env_steps=state.env_steps,
+            _blueprint=blueprint,
+            _seed=lambda: key,
         )
 
     def act(state: State, timestep: TimeStep, memory: Tree, key: Key, greedy: bool):
         return recipe.act(net_of(state, key), timestep, memory, key, greedy)
 
     def update(state: State, batch: Batch, key: Key):
-        net = recipe.update(net_of(state, key), batch)
+        net = update_net(net_of(state, key), batch)
         # After every select, so that they are those of what is kept.
         norms = {f"{n}_norm": norm(p.params) for n, p in net.parts.items()}
         net = net.report(**norms)

@@ -1,39 +1,92 @@
-"""A window of experience as shuffled minibatches, drawn within each logical shard.
+"""Shuffled minibatches of a window of experience, drawn within each logical shard.
 
-A row is what is shuffled: a transition, or the whole sequence of one environment where the agent
-has memory. Environments are split evenly into `shards`, whatever the number of devices; each
-minibatch takes equally many rows of every shard, so that devices which hold a shard each never
-gather another's experience.
+A row is what is shuffled, a unit: a step, the whole sequence of one environment where the agent has
+memory, or a group of neighboring environments that losses compare. Environments are split evenly
+into `shards`, whatever the number of devices; each minibatch takes equally many rows of every
+shard, so that devices which hold a shard each never gather another's experience.
 """
 
 from __future__ import annotations
+
+import dataclasses
 
 import jax
 import jax.numpy as jnp
 
 from jaxrl.core import shuffle
 from jaxrl.core.errors import UserError
-from jaxrl.core.types import Array, Key, Tree
+from jaxrl.core.types import Array, Batch, Key, Tree, struct
 
 
-def check(num_envs: int, num_steps: int, minibatches: int, shards: int, sequences: bool) -> None:
-    """Raises `UserError` unless the rows of every shard divide evenly into the minibatches."""
+@struct
+class Minibatch:
+    """What a gradient step sees.
+
+    x: elements, any tree whose leaves have the same leading axes.
+    mask: which of them count; None for all.
+    weight: weight of each in the loss, such as importance weights; None for equal ones.
+    """
+
+    x: Tree
+    mask: Array | None = None
+    weight: Array | None = None
+
+
+def minibatch_of(data: Tree, mask: Array | None = None, weight: Array | None = None) -> Minibatch:
+    """Return `data` as a `Minibatch`: a `Batch` stands for its transitions with their mask and
+    weight, anything else for itself."""
+    if isinstance(data, Batch):
+        data = Minibatch(data.transitions, data.mask, data.weight)
+    elif not isinstance(data, Minibatch):
+        data = Minibatch(data)
+    mask = data.mask if mask is None else mask
+    weight = data.weight if weight is None else weight
+    return Minibatch(data.x, mask, weight)
+
+
+@dataclasses.dataclass(frozen=True)
+class Unit:
+    """What minibatches never tear.
+
+    sequences: whether all time steps of an environment stay together.
+    columns: number of neighboring environments that stay together, such as the two answers of a
+        pair or all answers of a group.
+    """
+
+    sequences: bool = False
+    columns: int = 1
+
+
+STEP, SEQUENCE = Unit(), Unit(sequences=True)
+
+
+def check(num_envs: int, num_steps: int, minibatches: int, shards: int, unit: Unit = STEP) -> None:
+    """Raise `UserError` unless the rows of every shard divide evenly into the minibatches."""
     if num_envs % shards:
         raise UserError(f"num_envs={num_envs} does not divide into num_shards={shards}.")
-    rows = num_envs // shards * (1 if sequences else num_steps)
-    if rows % minibatches:
-        unit = "sequences (num_envs" if sequences else "steps (num_envs * num_steps"
+    if num_envs // shards % unit.columns:
         raise UserError(
-            f"{rows} {unit} per shard) do not divide into minibatches={minibatches}; "
+            f"{num_envs // shards} environments per shard do not divide into groups of "
+            f"{unit.columns}."
+        )
+    rows = num_envs // shards // unit.columns * (1 if unit.sequences else num_steps)
+    if rows % minibatches:
+        what = "sequences (num_envs" if unit.sequences else "steps (num_envs * num_steps"
+        if unit.columns > 1:
+            what = f"groups of {unit.columns} {what}"
+        raise UserError(
+            f"{rows} {what} per shard) do not divide into minibatches={minibatches}; "
             f"choose a number of minibatches that divides {rows}."
         )
 
 
 def chunk(chunk_rows: int, rows: int, steps: int = 1) -> int:
-    """How many of a minibatch's `rows`, each of `steps` steps, a gradient takes at once; 0 for all.
+    """Return how many of a minibatch's `rows`, each of `steps` steps, a gradient takes at once.
 
     chunk_rows: at most so many steps; 0 for all, -1 for what suits the device (beyond the cache of
-        a CPU, chunks are faster). Raises `UserError` for a number that does not divide the rows.
+        a CPU, chunks are faster).
+
+    Returns 0 for all. Raises `UserError` for a number that does not divide the rows.
     """
     limit = chunk_rows
     if limit < 0:
@@ -49,41 +102,53 @@ def chunk(chunk_rows: int, rows: int, steps: int = 1) -> int:
     return limit
 
 
-def to_rows(window: Tree, shards: int, sequences: bool) -> Tree:
-    """Leaves [T, B, ...] as rows: [shards, T * B / shards, ...], or [shards, B / shards, T, ...]
-    for sequences."""
+def to_rows(window: Tree, shards: int, unit: Unit = STEP) -> Tree:
+    """Arrange leaves [T, B, ...] as rows of units.
+
+    Returns leaves [shards, T * B / shards, ...], or [shards, B / shards, T, ...] for sequences.
+    With groups of `unit.columns` environments there are fewer rows, and a last axis of that size
+    before "...".
+    """
 
     def arrange(x: Array) -> Array:
         time, batch = x.shape[:2]
-        x = x.reshape(time, shards, batch // shards, *x.shape[2:])
-        if sequences:
+        group = () if unit.columns == 1 else (unit.columns,)
+        x = x.reshape(time, shards, batch // shards // unit.columns, *group, *x.shape[2:])
+        if unit.sequences:
             return jnp.moveaxis(x, 0, 2)
         return jnp.moveaxis(x, 0, 1).reshape(shards, -1, *x.shape[3:])
 
     return jax.tree.map(arrange, window)
 
 
-def from_rows(rows: Tree, sequences: bool) -> Tree:
-    """Rows [shards, n, ...] of a minibatch as one batch of transitions [B, ...], or as a window
-    [T, B, ...] of sequences."""
+def from_rows(rows: Tree, unit: Unit = STEP) -> Tree:
+    """Arrange the rows [shards, n, ...] of a minibatch as elements [B, ...], or as a window
+    [T, B, ...] of sequences; the members of a group are neighbors."""
 
     def arrange(x: Array) -> Array:
         x = x.reshape(-1, *x.shape[2:])
-        return jnp.moveaxis(x, 1, 0) if sequences else x
+        if unit.columns == 1:
+            return jnp.moveaxis(x, 1, 0) if unit.sequences else x
+        if unit.sequences:
+            x = jnp.moveaxis(x, 1, 0)
+            return x.reshape(x.shape[0], -1, *x.shape[3:])
+        return x.reshape(-1, *x.shape[2:])
 
     return jax.tree.map(arrange, rows)
 
 
 def take(rows: Tree, index: Array) -> Tree:
-    """Row `index[s, i]` of each shard s: [shards, R, ...] -> [shards, n, ...]."""
+    """Take row `index[s, i]` of each shard s: [shards, R, ...] -> [shards, n, ...]."""
     return jax.vmap(lambda x, i: jax.tree.map(lambda leaf: leaf[i], x))(rows, index)
 
 
 def indices(
     key: Key, rows: int, shards: int, epochs: int, minibatches: int, method: str = "auto"
 ) -> Array:
-    """Which rows each minibatch takes, int32 [epochs * minibatches, shards, rows / minibatches]:
-    every epoch and shard has a permutation of its own (see `jaxrl.core.shuffle`)."""
+    """Draw the rows of each minibatch, int32 [epochs * minibatches, shards, rows / minibatches].
+
+    Every epoch and shard has a permutation of its own (see `jaxrl.core.shuffle`).
+    """
     if minibatches == 1:  # the order within a minibatch means nothing
         return jnp.broadcast_to(jnp.arange(rows), (epochs, shards, rows))
     permute = lambda key: shuffle.permutation(key, rows, method)

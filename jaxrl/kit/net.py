@@ -1,8 +1,8 @@
 """The parts of an agent in the course of an update, as a value.
 
-`net.critic(s, a)` applies the part `critic` as it is now, `net.target.critic(s, a)` its copy,
-`net.hyper.discount` is an array, and `net.descend("critic_loss", batch)` is the same net after one
-gradient step.
+`net.critic(s, a)` applies the part `critic` as it is now, `net.target.critic(s, a)` its target
+network, `net.hyper.discount` is an array, and `net.descend(critic_loss, batch)` is the same net
+after one gradient step.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import zlib
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -20,283 +20,394 @@ from jax.flatten_util import ravel_pytree
 from jaxrl.core import metrics as m
 from jaxrl.core import trees
 from jaxrl.core.errors import UserError, unknown
-from jaxrl.core.settings import Values
+from jaxrl.core.settings import Values, path_of, settings_of
 from jaxrl.core.staging import where_due
-from jaxrl.core.types import Array, Batch, Key, Tree
+from jaxrl.core.types import Array, Key, Tree
 from jaxrl.kit import minibatches
-from jaxrl.kit.descent import Descent, Trained, descend, each, follow
+from jaxrl.kit.descent import Descent, descend, move_target
 from jaxrl.kit.groups import Epochs
+from jaxrl.kit.minibatches import STEP, Minibatch, Unit, minibatch_of
 from jaxrl.kit.optimization import accumulated_gradient, as_one
-from jaxrl.kit.recipe import Recipe, Said, state_of
+from jaxrl.kit.parts import Loss, LossOutput, Part, as_output, collections_of, vmap_members
+from jaxrl.kit.state import Trained
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Kit:
-    """What a net is made of that does not change while it learns."""
+class Blueprint:
+    """Everything about a net that does not change while it learns.
 
-    recipe: Recipe
+    parts, losses: by name. descents: optimizer of each part that has one.
+    num_shards: logical shards of the environments.
+    unravel: part -> function from the vector that stands for its parameters to the parameters.
+    """
+
+    parts: Mapping[str, Part]
+    losses: Mapping[str, Loss]
     descents: Mapping[str, Descent]
-    targets: Mapping[str, Any]  # name of a part -> its `Target`
+    num_shards: int = 1
     unravel: Mapping[str, Callable[[Array], Tree]] = dataclasses.field(default_factory=dict)
 
     def apply(self, name: str, params: Tree, *args: Any, **options: Any) -> Any:
         if name in self.unravel:
             params = self.unravel[name](params)
-        return self.recipe.parts[name].apply(params, *args, **options)
+        return self.parts[name].apply(params, *args, **options)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Copies:
-    """The copies of a net's parts, as functions; no gradient flows into them."""
+class Targets:
+    """Target networks of a net's parts, as functions; no gradient flows into them."""
 
-    kit: Kit
+    blueprint: Blueprint
     parts: Mapping[str, Trained]
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         part = self.parts.get(name)
         if part is None or part.target is None:
             known = [n for n, p in self.parts.items() if p.target is not None]
-            raise AttributeError(str(unknown("copy of a part", name, known)))
-        return functools.partial(self.kit.apply, name, jax.lax.stop_gradient(part.target))
+            raise AttributeError(str(unknown("target network", name, known)))
+        return functools.partial(self.blueprint.apply, name, jax.lax.stop_gradient(part.target))
+
+
+class MinibatchStep(Protocol):
+    """What an update does with each minibatch."""
+
+    def __call__(self, net: Net, minibatch: Minibatch, /) -> Net:
+        """Return the net after one minibatch.
+
+        net: the net after the last minibatch; its metrics are empty.
+        minibatch: to be given to `net.descend`. Statistics of a whole minibatch belong here and not
+            in a loss, which may see it in chunks.
+        """
+        ...
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Net:
-    """The parts of an agent in the course of an update."""
+    """The parts of an agent in the course of an update.
 
-    kit: Kit
+    Attributes and methods below are the names that no part can have.
+
+    parts: state of each part, by name.
+    hyper: hyperparameters, by attribute.
+    extra: whatever else the recipe keeps.
+    updates: number of updates before this one, int32.
+    env_steps: environment steps at the last update, float32.
+    metrics: what the log shows of this update so far.
+    feedback: what the source is told about the batch, by name.
+    aux: auxiliary outputs of the losses descended so far, by loss.
+    drift: mean `LossOutput.drift` of the last loss that has one; None without one.
+    """
+
     parts: dict[str, Trained]
     hyper: Values
     extra: Tree
-    updates: Array  # made before this one, int32
-    env_steps: Array  # float32: environment steps at the last update
-    seed: Callable[[], Key]
+    updates: Array
+    env_steps: Array
+    _blueprint: Blueprint
+    _seed: Callable[[], Key]
     metrics: dict[str, Array | m.Mean] = dataclasses.field(default_factory=dict)
-    feedback: Tree = None
-    aside: dict[str, Tree] = dataclasses.field(default_factory=dict)
-    rows: tuple[int, int] = (0, 0)  # the axis of a batch that is cut into chunks, and their size
-    passing: bool = False
+    feedback: dict[str, Tree] = dataclasses.field(default_factory=dict)
+    aux: dict[Loss, Tree] = dataclasses.field(default_factory=dict)
+    drift: Array | None = None
+    _rows: tuple[int, int] = (0, 0)  # the axis of a minibatch that is cut into chunks; their size
+    _in_minibatch: bool = False
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        if name not in self.kit.recipe.parts:
-            raise AttributeError(str(unknown("part", name, self.kit.recipe.parts)))
-        return functools.partial(self.kit.apply, name, self.parts[name].params)
+        parts = self._blueprint.parts
+        if name not in parts:
+            raise AttributeError(str(unknown("part", name, parts)))
+        return functools.partial(self._blueprint.apply, name, self.parts[name].params)
 
     @property
-    def target(self) -> Copies:
-        return Copies(self.kit, self.parts)
+    def target(self) -> Targets:
+        """Target networks, by attribute."""
+        return Targets(self._blueprint, self.parts)
 
     def key(self, name: str = "") -> Key:
-        """A random key, another one for each name, each loss and each update. (A loss that is
-        descended twice in one update sees the same keys twice.)"""
-        return jax.random.fold_in(self.seed(), zlib.crc32(name.encode()))
+        """Return a random key, another one for each name, each loss and each update.
+
+        A loss that is descended twice in one update sees the same keys twice.
+        """
+        return jax.random.fold_in(self._seed(), zlib.crc32(name.encode()))
 
     def replace(self, **changes: Any) -> Net:
+        """Return the net with other attributes."""
         return dataclasses.replace(self, **changes)
 
-    def put(self, **params: Tree) -> Net:
-        """With these parameters of parts in the place of those that they have."""
+    def with_params(self, **params: Tree) -> Net:
+        """Return the net with other parameters of the named parts."""
         new = {n: dataclasses.replace(self.parts[n], params=p) for n, p in params.items()}
         return self.replace(parts=self.parts | new)
 
-    def network(self, name: str) -> Any:
-        """The network of a part, for parameters of one's own, such as those of one member."""
-        return self.kit.recipe.parts[name].network
+    def network(self, part: str) -> Any:
+        """Return the network of a part, to apply it to other parameters, such as one member's."""
+        return self._blueprint.parts[part].network
 
     def report(self, **metrics: Array | m.Mean) -> Net:
-        """What the log shows of this update: scalars, or means that may be of nothing."""
+        """Log scalars, or means that may be of nothing."""
         return self.replace(metrics=self.metrics | metrics)
 
-    def feed(self, priority: Tree) -> Net:
-        """What the source is told of the batch."""
-        if self.passing:
-            raise UserError("A part of a batch has no place in a source, so it has no priority.")
-        return self.replace(feedback=priority)
+    def feed(self, **feedback: Tree) -> Net:
+        """Tell the source about the batch, by name: `priority` [n] for replay buffers with
+        prioritized sampling, `score` [n] for tasks, `keep` for sources that hold batches back."""
+        if self._in_minibatch:
+            raise UserError(
+                "Priorities cannot be set inside `epochs` or `minibatches`: a minibatch has no "
+                "replay index."
+            )
+        return self.replace(feedback=self.feedback | feedback)
 
-    def learning_rate(self, part: str) -> Array:
-        """The step size of a part now."""
-        return self.kit.descents[part].learning_rate(self.hyper, self.env_steps)
+    def learning_rate(self, part: str) -> Array | m.Mean:
+        """Return the current step size of a part; a mean of nothing for an optax optimizer."""
+        return self._blueprint.descents[part].learning_rate(self.hyper, self.env_steps)
 
-    def descend(self, name: str, batch: Batch, every: int = 1) -> Net:
-        """One gradient step of a loss's parts, in every `every`-th update. In the others nothing is
-        computed nor reported, and what is laid aside is zeros."""
-        if name not in self.kit.recipe.losses:
-            raise unknown("loss", name, self.kit.recipe.losses)
-        step = lambda: self._step(name, batch)
+    def descend(
+        self,
+        loss: Loss,
+        data: Tree,
+        *,
+        mask: Array | None = None,
+        weight: Array | None = None,
+        every: int = 1,
+    ) -> Net:
+        """Take one gradient step of a loss's parts.
+
+        data: what the loss sees; a `Batch` or `Minibatch` stands for its transitions or elements
+            with their mask and weight.
+        mask, weight: of each value of the loss.
+        every: take the step in every so many updates. Other updates skip the computation: no
+            metrics, and `aux` is zero.
+
+        Raises `UserError` for a loss that is not the recipe's, and for values of a wrong shape.
+        """
+        if self._blueprint.losses.get(loss.name) is not loss:
+            raise unknown("loss", loss.name, self._blueprint.losses)
+        minibatch = minibatch_of(data, mask, weight)
+        step = lambda: self._step(loss, minibatch)
         if every == 1:
-            new, metrics, priority, aside = step()
+            new, metrics, drift, priority, aux = step()
         else:
             _, *shapes = jax.eval_shape(step)
             due = (self.updates + 1) % every == 0
-            old = {part: self.parts[part] for part in self.kit.recipe.losses[name].parts}
+            old = {part: self.parts[part] for part in loss.parts}
             taken = where_due(due, step, (old, *trees.zeros(shapes)))
-            new, metrics, priority, aside = taken
+            new, metrics, drift, priority, aux = taken
             metrics = {n: m.mean(value, due) for n, value in metrics.items()}
             if priority is not None:
-                raise UserError(f"The loss '{name}' has no priority in updates that leave it out.")
+                raise UserError(
+                    f"The loss '{loss.name}' has no priority in updates that leave it out."
+                )
         net = self.replace(parts=self.parts | new).report(**metrics)
-        net = net if aside is None else net.replace(aside=self.aside | {name: aside})
-        return net if priority is None else net.feed(priority)
+        net = net if drift is None else net.replace(drift=drift)
+        net = net if aux is None else net.replace(aux=self.aux | {loss: aux})
+        return net if priority is None else net.feed(priority=priority)
 
     def _step(
-        self, name: str, batch: Batch
-    ) -> tuple[dict[str, Trained], dict[str, Array], Tree, Tree]:
-        """A loss's parts after one gradient step, metrics, priority and what is laid aside."""
-        loss = self.kit.recipe.losses[name]
-        mask, weight = _normalized(batch.mask, batch.weight)
-        axis, chunk = self.rows
+        self, loss: Loss, minibatch: Minibatch
+    ) -> tuple[dict[str, Trained], dict[str, Array], Array | None, Tree, Tree]:
+        """Return the loss's parts after one step, metrics, drift, priority and aux."""
+        mask, weight = _normalize(minibatch.mask, minibatch.weight)
+        axis, chunk = self._rows
 
         def objective(params, data):
             x, mask, weight = data
-            net = self.put(**params).replace(seed=lambda: self.key(name))
-            said = loss.function(net, x)
-            values, reports, aside, state = _parts_of(said)
-            kept = None if chunk else (reports.get("priority"), aside, state)
-            _check(name, values, mask if mask is not None else weight)
-            means = _means({name: values} | reports, mask, weight)
-            return means[name], (means, kept)
+            net = self.with_params(**params).replace(_seed=lambda: self.key(loss.name))
+            output = as_output(loss(net, x))
+            kept = None if chunk else (output.priority, output.aux, output.state)
+            total, means, drift = _average(loss.name, output, mask, weight, chunk > 0)
+            return total, (means, drift, kept)
 
         params = {n: self.parts[n].params for n in loss.parts}
-        gradient, (means, kept) = accumulated_gradient(
-            objective, params, (batch.transitions, mask, weight), axis, chunk
+        gradient, (means, drift, kept) = accumulated_gradient(
+            objective, params, (minibatch.x, mask, weight), axis, chunk
         )
-        priority, aside, state = kept or (None, None, None)
-        new, norms = descend(self.kit.descents, self.parts, gradient, self.hyper, self.env_steps)
+        priority, aux, state = kept or (None, None, None)
+        descents = self._blueprint.descents
+        new, norms = descend(descents, self.parts, gradient, self.hyper, self.env_steps)
         for part in loss.parts:
-            if held := state_of(self.parts[part].params) | (state or {}).get(part, {}):
+            held = collections_of(self.parts[part].params) | dict((state or {}).get(part, {}))
+            if held:
                 new[part] = dataclasses.replace(new[part], params={**new[part].params, **held})
         metrics = means | {f"{n}_grad_norm": norm for n, norm in norms.items()}
-        return {n: new[n] for n in loss.parts}, metrics, priority, aside
+        return {n: new[n] for n in loss.parts}, metrics, drift, priority, aux
 
-    def follow(self, *names: str, every: int | None = None) -> Net:
-        """The copies of some parts, or of all, move toward them in every `every`-th update: as
-        their settings say unless said here."""
+    def update_targets(self, *parts: str, every: int | None = None) -> Net:
+        """Move the target networks of the named parts, or of all, toward their parameters.
+
+        every: in every so many updates; as the settings `Target.period` say by default.
+        """
         new = dict(self.parts)
-        for name in names or self.kit.targets:
-            target = self.kit.targets[name]
-            rate = self.hyper[self.kit.recipe.parts[name].target].rate
-            period = target.period if every is None else every
-            moved = functools.partial(follow, new[name], rate)
+        known = {n: part.target for n, part in self._blueprint.parts.items() if part.target}
+        for name in parts or known:
+            rate = self.hyper[path_of(known[name])].rate
+            period = settings_of(known[name]).period if every is None else every
+            move = functools.partial(move_target, new[name], rate)
             due = (self.updates + 1) % period == 0
-            new[name] = moved() if period == 1 else where_due(due, moved, new[name])
+            new[name] = move() if period == 1 else where_due(due, move, new[name])
         return self.replace(parts=new)
 
-    def passes(
+    def epochs(
         self,
-        passes: Epochs,
-        batch: Batch,
-        turn: Callable[[Net, Batch], Net],
-        stop: Callable[[Net], Array] | None = None,
+        settings: Epochs,
+        data: Tree,
+        step: MinibatchStep,
+        *,
+        unit: Unit = STEP,
+        max_drift: Array | None = None,
     ) -> Net:
-        """Some passes over a window [T, B] in shuffled minibatches, each of which `turn` descends.
+        """Take several epochs over a window in shuffled minibatches.
 
-        A minibatch holds steps [n], or sequences [T, n] where the recipe says so. What is a
-        statistic of a minibatch belongs in `turn`: losses may see it in chunks.
-        stop: after which turn no more are taken, where the settings have an `early_stop` that is
-            on.
+        data: leaves [T, B, ...]; a `Batch` stands for its transitions, mask and weight.
+        step: what is done with each minibatch, of steps [n, ...] or sequences [T, n, ...].
+        unit: what minibatches keep together: `STEP`, `SEQUENCE`, or groups of environments.
+        max_drift: once `net.drift` exceeds it after a minibatch, no more steps are taken, that one
+            included, where the settings have an `early_stop` that is on.
         """
-        shards, sequences = self.kit.recipe.num_shards, self.kit.recipe.sequences
-        rows = minibatches.to_rows((batch.transitions, batch.mask, batch.weight), shards, sequences)
+        window, shards = minibatch_of(data), self._blueprint.num_shards
+        arrays = (window.x, window.mask, window.weight)
+        rows = minibatches.to_rows(arrays, shards, unit)
         size = jax.tree.leaves(rows)[0].shape[1]
-        steps = batch.transitions.reward.shape[0] if sequences else 1
-        chunk = minibatches.chunk(passes.chunk_rows, size * shards // passes.minibatches, steps)
+        steps = max(x.shape[0] for x in jax.tree.leaves(arrays)) if unit.sequences else 1
+        per_minibatch = size * shards // settings.minibatches
+        chunk = minibatches.chunk(settings.chunk_rows, per_minibatch, steps * unit.columns)
 
         def minibatch(index):
-            x, mask, weight = minibatches.from_rows(minibatches.take(rows, index), sequences)
-            return dataclasses.replace(batch, transitions=x, mask=mask, weight=weight)
+            return Minibatch(*minibatches.from_rows(minibatches.take(rows, index), unit))
 
         index = minibatches.indices(
-            self.key("order"), size, shards, passes.epochs, passes.minibatches, passes.shuffle
+            self.key("order"), size, shards, settings.epochs, settings.minibatches, settings.shuffle
         )
-        begun = self.replace(rows=(int(sequences), chunk))
-        stop = stop if getattr(passes, "early_stop", False) else None
-        net, stopped = begun._turns(turn, minibatch, index, stop)
-        return net.replace(rows=self.rows).report(stopped_early=stopped.astype(jnp.float32))
+        begun = self.replace(_rows=(int(unit.sequences), chunk * unit.columns))
+        limit = max_drift if getattr(settings, "early_stop", False) else None
+        net, stopped = begun._steps(step, minibatch, index, limit)
+        return net.replace(_rows=self._rows).report(stopped_early=stopped.astype(jnp.float32))
 
-    def slices(self, count: int, batch: Batch, turn: Callable[[Net, Batch], Net]) -> Net:
-        """`turn` on each of `count` batches [n, ...], one after the other, into which `batch`
+    def minibatches(self, count: int, data: Tree, step: MinibatchStep) -> Net:
+        """Take a step on each of `count` consecutive minibatches [n, ...] into which `data`
         [count * n, ...] is cut; every logical shard of it is cut alike."""
-        data, shards = (batch.transitions, batch.mask, batch.weight), self.kit.recipe.num_shards
+        batch, shards = minibatch_of(data), self._blueprint.num_shards
 
         def cut(x):
             x = jnp.moveaxis(x.reshape(shards, count, -1, *x.shape[1:]), 0, 1)
             return x.reshape(count, -1, *x.shape[3:])
 
-        data = jax.tree.map(cut, data)
+        cuts = jax.tree.map(cut, (batch.x, batch.mask, batch.weight))
+        return self._steps(step, lambda item: Minibatch(*item), cuts)[0]
 
-        def part(data):
-            x, mask, weight = data
-            return dataclasses.replace(batch, transitions=x, mask=mask, weight=weight)
-
-        return self._turns(turn, part, data)[0]
-
-    def _turns(
+    def _steps(
         self,
-        turn: Callable[[Net, Batch], Net],
-        batch_of: Callable[[Tree], Batch],
+        step: MinibatchStep,
+        minibatch_at: Callable[[Tree], Minibatch],
         items: Tree,
-        stop: Callable[[Net], Array] | None = None,
+        max_drift: Array | None = None,
     ) -> tuple[Net, Array]:
-        """The net after a turn with the batch of each of `items`, and whether `stop` said that no
-        more are taken. What turns report is averaged; each counts as an update of its own."""
-        begun, count = self._flat().replace(passing=True), len(jax.tree.leaves(items)[0])
+        """Return the net after a step with the minibatch of each item, and whether it stopped.
 
-        def step(carry, now):
+        What steps report is averaged; each counts as an update of its own.
+        """
+        begun, count = self._flat().replace(_in_minibatch=True), len(jax.tree.leaves(items)[0])
+
+        def take_step(carry, now):
             (parts, extra, stopped), (number, item) = carry, now
             net = begun.replace(
                 parts=parts,
                 extra=extra,
                 updates=self.updates * count + number,
-                seed=lambda: jax.random.fold_in(self.key("turn"), number),
+                _seed=lambda: jax.random.fold_in(self.key("turn"), number),
                 metrics={},
+                drift=None,
             )
-            net = turn(net, batch_of(item))
+            net = step(net, minibatch_at(item))
             new = (net.parts, net.extra)
-            if stop is not None:
-                stopped = stopped | stop(net)
+            if max_drift is not None:
+                if net.drift is None:
+                    raise UserError(
+                        "early_stop is on, but no loss of this update says a drift "
+                        "(`LossOutput.drift`) that max_drift could be compared with."
+                    )
+                stopped = stopped | (net.drift > max_drift)
                 new = trees.where(stopped, (parts, extra), new)
             return (*new, stopped), net.metrics
 
         (parts, extra, stopped), reports = jax.lax.scan(
-            step, (begun.parts, self.extra, jnp.bool_(False)), (jnp.arange(count), items)
+            take_step, (begun.parts, self.extra, jnp.bool_(False)), (jnp.arange(count), items)
         )
-        net = self.replace(parts=begun._whole(parts), extra=extra)
+        net = self.replace(parts=begun._unflat(parts), extra=extra)
         return net.report(**{name: _mean(values) for name, values in reports.items()}), stopped
 
     def _flat(self) -> Net:
-        """With the parameters of those parts that descend as one vector, and their copies, as that
-        vector: once for many gradient steps."""
-        parts, unravel = dict(self.parts), {}
-        for name, descent in self.kit.descents.items():
-            if descent.settings.flat:
-                params = self.parts[name].params
-                one = jax.tree.map(lambda x: x[0], params) if descent.members else params
-                unravel[name] = each(ravel_pytree(one)[1], descent.members)
-                parts[name] = _reshaped(parts[name], each(as_one, descent.members))
-        return self.replace(parts=parts, kit=dataclasses.replace(self.kit, unravel=unravel))
+        """Turn the parameters of parts that descend as one vector, and their target networks, into
+        that vector: once for many gradient steps."""
+        parts, unravel, known = dict(self.parts), {}, self._blueprint.parts
+        for name, descent in self._blueprint.descents.items():
+            if descent.is_flat:
+                params, members = self.parts[name].params, known[name].members
+                one = jax.tree.map(lambda x: x[0], params) if members else params
+                unravel[name] = vmap_members(ravel_pytree(one)[1], members)
+                parts[name] = _reshape(parts[name], vmap_members(as_one, members))
+        blueprint = dataclasses.replace(self._blueprint, unravel=unravel)
+        return self.replace(parts=parts, _blueprint=blueprint)
 
-    def _whole(self, parts: Mapping[str, Trained]) -> dict[str, Trained]:
-        """`parts` of a flat net with their parameters as trees."""
-        back = self.kit.unravel
-        return {n: _reshaped(p, back[n]) if n in back else p for n, p in parts.items()}
-
-
-def _parts_of(said: Said) -> tuple[Array, dict[str, Array], Tree, Tree]:
-    """What a loss gave: values, reports, what is laid aside, state of parts."""
-    given = said if isinstance(said, tuple) else (said, {})
-    return (*given, *(None,) * (4 - len(given)))  # pyright: ignore[reportReturnType]
+    def _unflat(self, parts: Mapping[str, Trained]) -> dict[str, Trained]:
+        """Turn the vectors of a flat net's `parts` back into trees."""
+        back = self._blueprint.unravel
+        return {n: _reshape(p, back[n]) if n in back else p for n, p in parts.items()}
 
 
-def _normalized(mask: Array | None, weight: Array | None) -> tuple[Array | None, Array | None]:
-    """Mask and weight by which plain means, over all or over equal parts, are the masked ones."""
+# Names that no part can have: `net.key` is a method.
+RESERVED = frozenset(n for n in dir(Net) if not n.startswith("_")) | frozenset(
+    f.name for f in dataclasses.fields(Net)
+)
+
+
+def _normalize(mask: Array | None, weight: Array | None) -> tuple[Array | None, Array | None]:
+    """Rescale mask and weight so that an ordinary mean equals the masked mean, also over equal
+    chunks."""
     if mask is not None:
         mask = mask * (mask.size / jnp.maximum(mask.sum(), 1.0))
         weight = mask if weight is None else mask * weight
     return mask, weight
 
 
+def _average(
+    name: str, output: LossOutput, mask: Array | None, weight: Array | None, chunked: bool
+) -> tuple[Array, dict[str, Array], Array | None]:
+    """Return what is descended, the mean of every metric, and the mean drift."""
+    rows = dict(output.metrics)
+    if output.priority is not None:
+        rows["priority"] = output.priority
+    drift_row = next((n for n, x in rows.items() if x is output.drift), "")
+    if output.drift is not None and not drift_row:
+        rows[drift_row := " drift"] = output.drift
+    if isinstance(output.value, m.Mean):
+        _refuse_chunks(name, chunked)
+        means = {name: output.value.value()} | _means(rows, mask, mask)
+    else:
+        _check(name, output.value, mask if mask is not None else weight)
+        means = _means({name: output.value} | rows, mask, weight)
+    total = means[name]
+    for term, value in output.terms.items():
+        if isinstance(value, m.Mean):
+            _refuse_chunks(name, chunked)
+            value = value.value()
+        means[term] = value
+        total = total + value
+    drift = means[drift_row] if drift_row else None
+    means.pop(" drift", None)
+    return total, means, drift
+
+
+def _refuse_chunks(name: str, chunked: bool) -> None:
+    """Raise `UserError` for a sum with its own count that would be averaged over chunks."""
+    if chunked:
+        raise UserError(
+            f"The loss '{name}' has a sum with its own count, which chunks of a minibatch would "
+            "average wrongly; set chunk_rows to 0."
+        )
+
+
 def _check(name: str, values: Array, elements: Array | None) -> None:
-    """Raises `UserError` for what is not one value per element."""
+    """Raise `UserError` unless there is one value per element."""
     if values.ndim == 0 or (elements is not None and values.shape != elements.shape):
         expected = "one for each element" if elements is None else f"{list(elements.shape)}"
         raise UserError(
@@ -305,7 +416,9 @@ def _check(name: str, values: Array, elements: Array | None) -> None:
 
 
 def _means(rows: Mapping[str, Array], mask: Array | None, weight: Array | None) -> dict[str, Array]:
-    """The mean of each row [...]: of the first, which is the loss, by weight, of others by mask."""
+    """Average each row [...]: the first, which is the loss, by weight, the others by mask."""
+    if not rows:
+        return {}
     if weight is None:
         if len({x.size for x in rows.values()}) > 1:
             return {name: x.mean() for name, x in rows.items()}
@@ -319,11 +432,11 @@ def _means(rows: Mapping[str, Array], mask: Array | None, weight: Array | None) 
 
 
 def _mean(values: Array | m.Mean) -> Array | m.Mean:
-    """Of what some turns reported, [turns]."""
+    """Average what some minibatches reported, [minibatches]."""
     return m.reduce({"": values})[""] if isinstance(values, m.Mean) else values.mean()
 
 
-def _reshaped(part: Trained, shape: Callable[[Tree], Tree]) -> Trained:
-    """`part` with its parameters and their copy as `shape` gives them."""
+def _reshape(part: Trained, shape: Callable[[Tree], Tree]) -> Trained:
+    """Reshape a part's parameters and its target network by `shape`."""
     target = None if part.target is None else shape(part.target)
     return dataclasses.replace(part, params=shape(part.params), target=target)

@@ -11,25 +11,10 @@ import optax
 from jax.flatten_util import ravel_pytree
 
 from jaxrl.core import trees
-from jaxrl.core.errors import UserError, unknown
+from jaxrl.core.errors import UserError
 from jaxrl.core.types import Array, Tree
 
-# Without a learning rate: it multiplies their output, so that it can be an array.
-TRANSFORMS: dict[str, Callable[[], optax.GradientTransformation]] = {
-    # The root of 0 has no gradient: eps_root keeps meta-gradients through Adam finite.
-    "adam": lambda: optax.scale_by_adam(eps=1e-5, eps_root=1e-16),
-    "rmsprop": lambda: optax.scale_by_rms(decay=0.99, eps=1e-5),
-    "sgd": optax.identity,
-}
-
 LARGE = 2**14  # numbers, from which on a copy of a leaf takes longer than a kernel of its own
-
-
-def transform(name: str) -> optax.GradientTransformation:
-    """The optimizer of that name. Raises `UserError` where there is none."""
-    if name not in TRANSFORMS:
-        raise unknown("optimizer", name, TRANSFORMS)
-    return TRANSFORMS[name]()
 
 
 def bounded(gradient: Tree, max_norm: Array | float) -> tuple[Tree, Array]:

@@ -18,7 +18,7 @@ import numpy as np
 from jaxrl.core.errors import UserError
 from jaxrl.core.hyper import rename_hyper
 from jaxrl.core.types import Agent, Batch, Info, Key, TimeStep, Tree, struct
-from jaxrl.kit.learner import State
+from jaxrl.kit.state import State
 
 
 @struct

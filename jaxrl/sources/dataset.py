@@ -40,7 +40,7 @@ def dataset(
         so none is made of an episode's last step and the next one's first. A batch holds
         transitions [n], or, with a `length`, windows [length, n] of consecutive steps, which go on
         across ends of episodes, where `done` and the next step's `first` are set.
-    sampler: which ones are drawn; an update's feedback, priorities [n], goes to it.
+    sampler: which ones are drawn; an update's `priority` [n] is fed back to it.
     updates: batches drawn in one step of `learn`. No environment is played, so what is counted as
         steps (`env_steps`, which drive plans and schedules) are these batches: gradient steps.
     name: what it is called in messages.
@@ -84,8 +84,8 @@ def dataset(
         state = dataclasses.replace(state, transitions=state.transitions.value)
         return ring.draw(state, sampler, key, fresh, batch_size, length, order=state.source.order)
 
-    def feedback(state: Ring, batch: Batch, priority):
-        return ring.judge(state, sampler, batch, priority)
+    def feedback(state: Ring, batch: Batch, feedback):
+        return ring.judge(state, sampler, batch, feedback.get("priority"))
 
     return Source(
         f"dataset({name})",

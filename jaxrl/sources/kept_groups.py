@@ -68,8 +68,8 @@ def kept_groups(
         init=init,
         collect=collect,
         sample=lambda state, fresh, key: fresh,
-        feedback=lambda state, batch, waits: Kept(
-            state.source, batch.transitions, batch.mask & waits
+        feedback=lambda state, batch, feedback: Kept(
+            state.source, batch.transitions, batch.mask & feedback["keep"]
         ),
         partition=Kept(source.partition, SPLIT, SPLIT),
     )

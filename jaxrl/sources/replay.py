@@ -42,7 +42,7 @@ def replay(
     (`jaxrl.sources.frames`). Where a stream's episodes have fewer than 8 steps on average, fewer
     than `capacity` transitions are kept of these.
 
-    sampler: which ones are drawn; an update's feedback, priorities [n], goes to it.
+    sampler: which ones are drawn; an update's `priority` [n] is fed back to it.
     warmup: environment steps that are collected before the first update, in `init`, where they
         are counted. At least one window is.
     keep_memory: windows start where those of the source did, and come with the agent's memory
@@ -122,8 +122,8 @@ def replay(
     def sample(state: Ring, fresh: Batch, key) -> Batch:
         return ring.draw(state, sampler, key, fresh.env_steps, batch_size, length, num_shards)
 
-    def feedback(state: Ring, batch: Batch, priority):
-        return ring.judge(state, sampler, batch, priority)
+    def feedback(state: Ring, batch: Batch, feedback):
+        return ring.judge(state, sampler, batch, feedback.get("priority"))
 
     return Source(
         f"{sampler.name} replay({source.name})",

@@ -10,8 +10,9 @@ from typing import Any
 import jax
 
 from jaxrl.algorithms.policy_gradient.a2c import a2c
-from jaxrl.algorithms.policy_gradient.ppo import policy_network, ppo
+from jaxrl.algorithms.policy_gradient.ppo import ppo
 from jaxrl.algorithms.policy_gradient.reinforce import reinforce
+from jaxrl.algorithms.policy_gradient.shared.actor_critic import policy_network
 from jaxrl.algorithms.value.dqn import dqn
 from jaxrl.algorithms.value.rainbow import rainbow
 from jaxrl.core import metrics as m
@@ -36,7 +37,7 @@ class Entry:
 
 
 def actor_critic_value(algorithm, state, timestep, memory):
-    network = policy_network(probe(False), algorithm.config)
+    network = policy_network(probe(False), algorithm.config.torso, algorithm.config.memory)
     return value_of(network, params_of(state.agent)["actor_critic"], timestep, memory)
 
 

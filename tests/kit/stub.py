@@ -41,3 +41,8 @@ def huber(error, size):
     """Huber's error, by NumPy."""
     error = np.abs(error)
     return np.where(error < size, error**2 / 2, size * (error - size / 2))
+
+
+def losses_of(recipe):
+    """The losses of a recipe, by name."""
+    return {loss.name: loss for loss in recipe.losses}

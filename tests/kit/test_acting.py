@@ -24,7 +24,7 @@ def net(**more):
 
 
 def test_noise_drifts_within_an_episode_and_begins_at_zero_in_the_next():
-    act, key = acting.drifting("actor", SPACE, 2.0), random.key(0)
+    act, key = acting.add_drifting_noise("actor", SPACE, 2.0), random.key(0)
     memory, said = jnp.float32([[0.3], [0.4], [-0.2]]), np.float32([[0.5], [1.9], [-0.5]])
     action, after, _ = act(net(), seen([True, False, False]), memory, key, False)
     drawn = 0.2 * np.asarray(jax.random.normal(key, (3, 1)))

@@ -11,8 +11,9 @@ import pytest
 
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
+from jaxrl.core.settings import Static
 from jaxrl.core.types import Batch
-from jaxrl.kit import Loss, Part, Recipe, group
+from jaxrl.kit import Loss, LossOutput, Part, Recipe, group
 from jaxrl.kit.groups import Optimizer, Target
 from jaxrl.kit.learner import learner
 
@@ -34,13 +35,16 @@ def error(net, x):
     y = net.line(x)
     goals = 5.0 * jnp.arange(len(y))[:, None] if y.ndim > 1 else net.extra
     values = (y - goals) ** 2
-    return (values.sum(0) if y.ndim > 1 else values), {"output": y}
+    return LossOutput(values.sum(0) if y.ndim > 1 else values, {"output": y})
+
+
+ERROR = Loss(error, ("line",), "error")
 
 
 def agent(update, config=Config(), **more):
-    part = Part(LINE, (X,), target="target", members=more.pop("members", 0))
-    loss = {"error": Loss(error, ("line",))}
-    recipe = Recipe({"line": part}, lambda *_: (None, (), {}), loss, update, **more)
+    static = Static(config)
+    part = Part(LINE, (X,), static.optimizer, static.target, members=more.pop("members", 0))
+    recipe = Recipe({"line": part}, lambda *_: (None, (), {}), (ERROR,), update, **more)
     return learner("line", config, recipe)
 
 
@@ -59,8 +63,8 @@ def test_each_member_descends_as_it_would_alone(flat, in_slices):
     """Adam and the bound of a gradient's norm are one member's, which the others do not know of."""
 
     def update(net, batch):
-        turn = lambda net, batch: net.descend("error", batch).follow()
-        return net.slices(2, batch, turn) if in_slices else turn(net, batch)
+        turn = lambda net, batch: net.descend(ERROR, batch).update_targets()
+        return net.minibatches(2, batch, turn) if in_slices else turn(net, batch)
 
     config = Config(optimizer=dataclasses.replace(Config().optimizer, flat=flat))
     ensemble = agent(update, config, members=3)
@@ -86,7 +90,7 @@ def test_an_ensemble_and_its_copy_say_what_each_member_does():
     def update(net, batch):
         seen["now"], seen["before"] = net.line(X), net.target.line(X)
         params = net.parts["line"].params
-        seen["moved"] = net.put(line=jax.tree.map(lambda p: p + 1, params)).line(X)
+        seen["moved"] = net.with_params(line=jax.tree.map(lambda p: p + 1, params)).line(X)
         seen["one"] = net.network("line").apply(jax.tree.map(lambda p: p[1], params), X)
         return net
 
@@ -104,11 +108,11 @@ def test_slices_are_updates_one_after_the_other():
     """With what is held beside the parts, and delays counted from slice to slice."""
 
     def turn(net, batch):
-        net = net.descend("error", batch).follow(every=2)
+        net = net.descend(ERROR, batch).update_targets(every=2)
         return net.replace(extra=net.extra + net.updates)
 
     start = jnp.float32(0)
-    cut = agent(lambda net, batch: net.slices(4, batch, turn), extra=start)
+    cut = agent(lambda net, batch: net.minibatches(4, batch, turn), extra=start)
     whole = agent(turn, extra=start)
     state = cut.init(random.key(0), cut.hyper)
     a, said = cut.update(state, batch(), random.key(1))
@@ -126,18 +130,20 @@ def test_slices_draw_other_random_numbers_and_have_no_priorities():
     def turn(net, batch):
         return net.replace(extra=net.extra.at[net.updates].set(jax.random.uniform(net.key())))
 
-    update = lambda net, batch: net.slices(4, batch, turn)
+    update = lambda net, batch: net.minibatches(4, batch, turn)
     drawing = agent(update, extra=jnp.zeros(4))
     state = drawing.init(random.key(0), drawing.hyper)
     state, _ = drawing.update(state, batch(), random.key(1))
     assert len(set(np.asarray(state.extra).tolist())) == 4
-    feeding = agent(lambda net, batch: net.slices(4, batch, lambda net, x: net.feed(X)))
-    with pytest.raises(UserError, match="no priority"):
+    feeding = agent(
+        lambda net, batch: net.minibatches(4, batch, lambda net, x: net.feed(priority=X))
+    )
+    with pytest.raises(UserError, match="no replay index"):
         feeding.update(state, batch(), random.key(1))
 
 
 def test_what_is_handed_over_counts_from_zero():
-    update = lambda net, batch: net.descend("error", batch)
+    update = lambda net, batch: net.descend(ERROR, batch)
     first = agent(update, extra=jnp.float32(3))
     state = first.init(random.key(0), first.hyper)
     state, _ = first.update(state, batch(), random.key(1))

@@ -21,7 +21,8 @@ def window():
 @pytest.mark.parametrize("method", ["exact", "auto"])
 def test_every_epoch_takes_every_row_once(shards, sequences, minibatches, method):
     epochs = 3
-    rows = mb.to_rows(window(), shards, sequences)
+    unit = mb.Unit(sequences)
+    rows = mb.to_rows(window(), shards, unit)
     count = rows["one"].shape[1]
     assert count == B // shards * (1 if sequences else T)
     index = mb.indices(random.key(0), count, shards, epochs, minibatches, method)
@@ -29,7 +30,7 @@ def test_every_epoch_takes_every_row_once(shards, sequences, minibatches, method
     for epoch in range(epochs):
         seen = []
         for i in range(minibatches):
-            batch = mb.from_rows(mb.take(rows, index[epoch * minibatches + i]), sequences)
+            batch = mb.from_rows(mb.take(rows, index[epoch * minibatches + i]), unit)
             rows_taken = shards * count // minibatches
             assert batch["one"].shape == ((T, rows_taken) if sequences else (rows_taken,))
             np.testing.assert_array_equal(
@@ -47,8 +48,35 @@ def test_every_epoch_takes_every_row_once(shards, sequences, minibatches, method
         assert sorted(np.concatenate(seen)) == sorted(np.asarray(window()["one"]).ravel())
 
 
+@pytest.mark.parametrize("shards", [1, 2])
+@pytest.mark.parametrize("sequences", [False, True])
+def test_groups_of_environments_stay_whole_and_side_by_side(shards, sequences):
+    unit = mb.Unit(sequences, columns=2)
+    rows = mb.to_rows(window(), shards, unit)
+    count = rows["one"].shape[1]
+    assert count == B // shards // 2 * (1 if sequences else T)
+    index = mb.indices(random.key(0), count, shards, 1, 2)
+    seen = []
+    for one in index:
+        batch = mb.from_rows(mb.take(rows, one), unit)
+        t, b = np.moveaxis(np.asarray(batch["place"]), -1, 0)
+        assert t.shape == ((T, shards * count) if sequences else (shards * count,))
+        np.testing.assert_array_equal(batch["one"], 100 * t + b)
+        first, second = b[..., 0::2], b[..., 1::2]
+        np.testing.assert_array_equal(second, first + 1)  # the pair (2 i, 2 i + 1)
+        assert (first % 2 == 0).all()
+        np.testing.assert_array_equal(t[..., 0::2], t[..., 1::2])
+        seen.append(np.asarray(batch["one"]).ravel())
+    assert sorted(np.concatenate(seen)) == sorted(np.asarray(window()["one"]).ravel())
+
+
+def test_groups_that_a_shard_would_tear_are_refused():
+    with pytest.raises(UserError, match="4 environments per shard do not divide into groups of 3"):
+        mb.check(8, 6, 1, 2, mb.Unit(columns=3))
+
+
 def test_the_rows_of_a_shard_are_its_environments():
-    rows = mb.to_rows(window(), 4, False)
+    rows = mb.to_rows(window(), 4)
     for shard in range(4):
         assert set(np.asarray(rows["place"][shard, :, 1])) == {2 * shard, 2 * shard + 1}
 
@@ -56,9 +84,9 @@ def test_the_rows_of_a_shard_are_its_environments():
 def test_sequences_of_one_step_keep_their_shape():
     """The memory at a window's start is such a sequence."""
     memory = jnp.arange(B * 3).reshape(1, B, 3)
-    rows = mb.to_rows(memory, 2, True)
+    rows = mb.to_rows(memory, 2, mb.SEQUENCE)
     assert rows.shape == (2, B // 2, 1, 3)
-    back = mb.from_rows(mb.take(rows, jnp.array([[0, 2], [1, 3]])), True)
+    back = mb.from_rows(mb.take(rows, jnp.array([[0, 2], [1, 3]])), mb.SEQUENCE)
     np.testing.assert_array_equal(back, memory[:, jnp.array([0, 2, 5, 7])])
 
 
@@ -73,13 +101,13 @@ def test_epochs_and_shards_have_permutations_of_their_own():
 
 
 def test_what_does_not_divide():
-    mb.check(8, 6, 3, 2, False)
+    mb.check(8, 6, 3, 2)
     with pytest.raises(UserError, match="num_envs=8 does not divide into num_shards=3"):
-        mb.check(8, 6, 1, 3, False)
+        mb.check(8, 6, 1, 3)
     with pytest.raises(UserError, match=r"48 steps .* minibatches=5; .* divides 48"):
-        mb.check(8, 6, 5, 1, False)
+        mb.check(8, 6, 5, 1)
     with pytest.raises(UserError, match=r"4 sequences .* minibatches=3"):
-        mb.check(8, 6, 3, 2, True)
+        mb.check(8, 6, 3, 2, mb.SEQUENCE)
 
 
 @pytest.mark.parametrize(

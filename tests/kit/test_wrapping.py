@@ -13,7 +13,7 @@ from jaxrl.core.examples import example_timestep
 from jaxrl.core.hyper import override, read_hyper, replace_hyper
 from jaxrl.core.settings import replace
 from jaxrl.core.types import Agent, Info, struct
-from jaxrl.kit.learner import acting_state
+from jaxrl.kit.state import acting_state
 from jaxrl.kit.wrapping import params_of, within, wrap
 from tests.learning.probes import probe
 

@@ -23,7 +23,7 @@ from experiments.evidence.declare import (
 )
 from jaxrl import envs
 from jaxrl.algorithms.games import league, neupl
-from jaxrl.algorithms.policy_gradient import ppo
+from jaxrl.algorithms.policy_gradient.shared.actor_critic import policy_network
 from jaxrl.core.types import Algorithm, Array, Environment, Key
 from jaxrl.exact import games
 from jaxrl.kit.wrapping import params_of
@@ -50,7 +50,7 @@ def rows(game: games.Game, algorithm: Algorithm, state: Any) -> Array:
 def policy(game: games.Game, algorithm: Algorithm, state: Any) -> Array:
     """How a self-playing policy plays: [I, A]."""
     config: Any = algorithm.config
-    network = ppo.policy_network(envs.make(GAME), config.ppo)
+    network = policy_network(envs.make(GAME), config.ppo.torso, config.ppo.memory)
     return network.apply(params_of(state.agent)["actor_critic"], game.timesteps, ())[0].probs
 
 

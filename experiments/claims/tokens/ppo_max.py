@@ -25,7 +25,7 @@ from experiments.evidence.declare import (
     not_worse,
 )
 from jaxrl import losses
-from jaxrl.algorithms.policy_gradient.ppo import policy_network
+from jaxrl.algorithms.policy_gradient.shared.actor_critic import policy_network
 from jaxrl.algorithms.tokens.ppo_max import ppo_max
 from jaxrl.algorithms.tokens.token_ppo import token_ppo
 from jaxrl.core import metrics as m
@@ -138,7 +138,7 @@ def measured(trial: Trial, keys: Key, hyper: Mapping[str, Any]) -> Measured:
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2, 3, 4))
 def _begun(env, warm_up, prompts, parts, tiny, keys):
-    network = policy_network(env, warm_up.config)
+    network = policy_network(env, warm_up.config.torso, warm_up.config.memory)
 
     def one(key):
         warm_up_key, model_key, key = jax.random.split(key, 3)
@@ -156,7 +156,7 @@ def _begun(env, warm_up, prompts, parts, tiny, keys):
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
 def _learned(env, side, updates, prompts, keys, hyper, begun):
-    network = policy_network(env, side.config)
+    network = policy_network(env, side.config.torso, side.config.memory)
 
     def one(key, hyper, begun):
         key, after_key = jax.random.split(key)

@@ -35,6 +35,7 @@ CHECK = Claim(
     parts=(
         "jaxrl/algorithms/value/c51.py",
         "jaxrl/algorithms/value/dqn.py",
+        "jaxrl/algorithms/value/shared/q_learning.py",
         "jaxrl/algorithms/value/shared/heads.py",
         "jaxrl/sources/replay.py",
         "jaxrl/losses/distributions/distributional.py",

@@ -8,9 +8,12 @@ from typing import Any
 import jax.numpy as jnp
 
 from experiments.evidence.declare import Claim, Metric, Mutation, Paper, Side, World, better
-from jaxrl.algorithms.value import dqn as dqn_
 from jaxrl.algorithms.value import hra as hra_
+from jaxrl.algorithms.value.dqn import dqn
 from jaxrl.algorithms.value.shared.heads import Head
+from jaxrl.algorithms.value.shared.q_learning import q_learning_recipe
+from jaxrl.core.types import Environment
+from jaxrl.kit import Recipe
 
 GRID = {"discount": (0.85, 0.95, 0.99)}
 SETTINGS: dict[str, Any] = {"hidden": (250,), "optimizer.name": "adam", "optimizer.eps": 1e-8}
@@ -19,19 +22,28 @@ SETTINGS |= {"exploration.end": 1.0}  # as in the authors' code
 
 
 def whole() -> Head:
-    """HRA's head where the reward is one component."""
+    """Return HRA's head for a reward of one component."""
     plain = hra_.head((1.0,), "random")
 
-    def target(net, x, *rest):
+    def target(net, x, **outputs):
         one = dataclasses.replace(x.next_timestep, reward_components={"all": x.reward})
-        return plain.target(net, dataclasses.replace(x, next_timestep=one), *rest)
+        return plain.target(net, dataclasses.replace(x, next_timestep=one), **outputs)
 
     return dataclasses.replace(plain, target=target)
 
 
-undivided = dataclasses.replace(
-    hra_.hra, recipe=lambda env, config: dqn_.recipe(env, config, head=whole())
-)
+def recipe(env: Environment, config: Any) -> Recipe:
+    return q_learning_recipe(
+        env,
+        config.torso,
+        whole(),
+        optimizer=config.optimizer,
+        target=config.target,
+        exploration=config.exploration,
+    )
+
+
+undivided = hra_.hra.variant("hra", recipe=recipe)
 
 CHECK = Claim(
     paper=Paper(
@@ -48,6 +60,7 @@ CHECK = Claim(
     parts=(
         "jaxrl/algorithms/value/hra.py",
         "jaxrl/algorithms/value/dqn.py",
+        "jaxrl/algorithms/value/shared/q_learning.py",
         "jaxrl/algorithms/value/shared/heads.py",
         "jaxrl/losses/values/reward_channels.py",
         "jaxrl/envs/grids/fruit_collection.py",
@@ -62,7 +75,7 @@ CHECK = Claim(
             "Heads share a hidden layer of 250 (in the authors' code each has 25 units of its "
             "own) and descend Huber's error by Adam.",
         ),
-        "DQN": Side(dqn_.dqn, SETTINGS, GRID, "It descends by Adam, as HRA does."),
+        "DQN": Side(dqn, SETTINGS, GRID, "It descends by Adam, as HRA does."),
         "HRA of one component": Side(undivided, SETTINGS, GRID),
     },
     clauses=(

@@ -27,6 +27,7 @@ CHECK = Claim(
     parts=(
         "jaxrl/algorithms/value/i_qn.py",
         "jaxrl/algorithms/value/dqn.py",
+        "jaxrl/algorithms/value/shared/q_learning.py",
         "jaxrl/sources/replay.py",
         "jaxrl/losses/values/q_learning.py",
     ),
@@ -52,13 +53,13 @@ CHECK = Claim(
     mutations=(
         Mutation(
             "targets stay where the window began",
-            "jaxrl.algorithms.value.i_qn:chained",
-            lambda chained: lambda net, period: net,
+            "jaxrl.algorithms.value.i_qn:link_targets",
+            lambda link: lambda net, period: net,
         ),
         Mutation(
             "the window never moves",
-            "jaxrl.algorithms.value.i_qn:moved",
-            lambda moved: lambda net, period: net,
+            "jaxrl.algorithms.value.i_qn:move_window",
+            lambda move: lambda net, period: net,
         ),
     ),
 )

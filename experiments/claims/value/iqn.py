@@ -97,6 +97,8 @@ CHECK = Claim(
         "jaxrl/algorithms/value/iqn.py",
         "jaxrl/algorithms/value/qr_dqn.py",
         "jaxrl/algorithms/value/dqn.py",
+        "jaxrl/algorithms/value/shared/q_learning.py",
+        "jaxrl/algorithms/value/shared/quantiles.py",
         "jaxrl/networks/q_network.py",
         "jaxrl/losses/distributions/distributional.py",
         "jaxrl/losses/distributions/distortions.py",

@@ -24,8 +24,12 @@ from experiments.evidence.declare import (
     better,
     not_worse,
 )
-from jaxrl.algorithms.value import dqn
-from jaxrl.algorithms.value.itakura_saito_dqn import head, itakura_saito_dqn
+from jaxrl.algorithms.value.itakura_saito_dqn import (
+    UtilityLoss,
+    itakura_saito_dqn,
+    utility_error,
+)
+from jaxrl.algorithms.value.shared.q_learning import q_network
 from jaxrl.core.train import start, train
 from jaxrl.core.types import Array, Environment, Key
 from jaxrl.kit.wrapping import params_of
@@ -44,10 +48,9 @@ def softplus(value: Array, target: Array, aversion: Array) -> Array:
     return 2 * difference * jax.nn.sigmoid(aversion * difference) * value
 
 
-def by(name: str, loss: Any) -> Any:
-    """The same DQN with another loss."""
-    recipe = lambda env, config: dqn.recipe(env, config, head=head(loss))
-    return dataclasses.replace(itakura_saito_dqn, name=name, recipe=recipe)
+def dqn_with(name: str, loss: UtilityLoss) -> Any:
+    """Return the same DQN with another loss."""
+    return itakura_saito_dqn.variant(name, error=utility_error(loss))
 
 
 def equivalents(env: Environment, aversion: Array) -> Array:
@@ -75,7 +78,7 @@ def measured(trial: Trial, keys: Key, hyper: Mapping[str, Any]) -> Measured:
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
 def errors(env, algorithm, config, steps, keys, hyper):
-    network = dqn.q_network(env, config.torso)
+    network = q_network(env, config.torso)
     exact = equivalents(env, config.aversion)
     states = jnp.arange(env.max_steps)
     timestep = jax.vmap(lambda s: env.reset(jax.random.key(0), env.params)[1])(states)
@@ -124,6 +127,7 @@ CHECK = Claim(
     parts=(
         "jaxrl/algorithms/value/itakura_saito_dqn.py",
         "jaxrl/algorithms/value/dqn.py",
+        "jaxrl/algorithms/value/shared/q_learning.py",
         "jaxrl/losses/distributions/risk.py",
         "experiments/claims/policy_gradient/_gambles.py",
     ),
@@ -131,8 +135,8 @@ CHECK = Claim(
     environments=(played("rich", 12.0), played("poor", -12.0)),
     sides={
         "Itakura-Saito": Side(itakura_saito_dqn, SETTINGS, GRID),
-        "exponential": Side(by("exponential", exponential), SETTINGS, GRID),
-        "softplus": Side(by("softplus", softplus), SETTINGS, GRID),
+        "exponential": Side(dqn_with("exponential", exponential), SETTINGS, GRID),
+        "softplus": Side(dqn_with("softplus", softplus), SETTINGS, GRID),
     },
     clauses=(
         better("Itakura-Saito", "exponential", 0.1, "rich"),

@@ -25,6 +25,7 @@ CHECK = Claim(
         "jaxrl/algorithms/value/mvi.py",
         "jaxrl/algorithms/value/munchausen_dqn.py",
         "jaxrl/algorithms/value/dqn.py",
+        "jaxrl/algorithms/value/shared/q_learning.py",
         "jaxrl/losses/values/soft_q.py",
         "jaxrl/losses/divergences/tsallis.py",
     ),

@@ -11,16 +11,18 @@ import jax
 import jax.numpy as jnp
 
 from experiments.evidence.declare import Exact, Mutation, Paper
-from jaxrl.algorithms.value import dqn as dqn_
 from jaxrl.algorithms.value import orchestrated_value_mapping as ovm
+from jaxrl.algorithms.value.shared.heads import Head
+from jaxrl.algorithms.value.shared.q_learning import q_learning_recipe
 from jaxrl.core.types import Array, Batch, Environment, Key, TimeStep, Transition
 from jaxrl.envs import make
+from jaxrl.kit.groups import Optimizer, Target
 
 STATES, ACTIONS, SWEEPS = 48, 4, 400
 # A sweep takes each table to its mapped targets: a step of 1 on the error of each of its entries.
 SETTINGS: dict[str, Any] = {
-    "optimizer": ovm.Optimizer("sgd", learning_rate=float(STATES * ACTIONS)),
-    "target": dqn_.Target(rate=1.0),
+    "optimizer": Optimizer("sgd", learning_rate=float(STATES * ACTIONS)),
+    "target": Target(rate=1.0),
     # As float32 the same numbers.
     "discount": 0.875,
     "resolution": 1 / 64,
@@ -59,24 +61,25 @@ def solved(x: Transition, discount: float) -> Array:
     return jax.lax.fori_loop(0, SWEEPS, backup, jnp.zeros((STATES, ACTIONS)))
 
 
-def own_best(head: ovm.Head) -> ovm.Head:
+def own_best(head: Head) -> Head:
     """Each channel follows the action that is best for itself."""
 
-    def target(net, x, discount, evaluated, selector):
+    def target(net, x, *, selector, **outputs):
         only = jnp.eye(head.num_outputs, dtype=selector.dtype)
-        goals = [head.target(net, x, discount, evaluated, selector * row) for row in only]
+        goals = [head.target(net, x, selector=selector * row, **outputs) for row in only]
         return jnp.stack([goal[..., k] for k, goal in enumerate(goals)], -1)
 
     return dataclasses.replace(head, target=target)
 
 
-def never_mapped_back(head: ovm.Head) -> ovm.Head:
+def never_mapped_back(head: Head) -> Head:
     """Actions are chosen by the sum of the mapped values."""
     logarithm = ovm.MAPPINGS["logarithmic"][0]
 
-    def target(net, x, discount, evaluated, selector):
+    def target(net, x, *, selector, **outputs):
         h = net.hyper
-        return head.target(net, x, discount, evaluated, logarithm(selector, h.resolution, h.scale))
+        mapped = logarithm(selector, h.resolution, h.scale)
+        return head.target(net, x, selector=mapped, **outputs)
 
     return dataclasses.replace(head, target=target)
 
@@ -94,14 +97,21 @@ def distance(key: Key, name: str, wrong: Any = None) -> Array:
     config = ovm.Config(levels=levels, mappings=mappings, averaging=averaging, **SETTINGS)
     head = ovm.head(levels, mappings)
     head = head if wrong is None else wrong(head)
-    recipe = lambda env, config: dqn_.recipe(env, config, head=head)
-    system = dataclasses.replace(ovm.orchestrated_value_mapping, recipe=recipe)
+    recipe = lambda env, config: q_learning_recipe(
+        env,
+        config.torso,
+        head,
+        optimizer=config.optimizer,
+        target=config.target,
+        exploration=config.exploration,
+    )
+    algorithm = ovm.orchestrated_value_mapping.variant("orchestrated_value_mapping", recipe=recipe)
     shape = (STATES, ACTIONS, head.num_outputs)
     table = types.SimpleNamespace(
         init=lambda key, timestep: {"table": jnp.zeros(shape)},
         apply=lambda params, timestep: params["table"][timestep.observation],
     )
-    agent, x = system.agent(environment(), config, networks={"q": table}), drawn(key)
+    agent, x = algorithm.agent(environment(), config, networks={"q": table}), drawn(key)
     learn = lambda _, state: agent.update(state, Batch(x, jnp.float32(0)), key)[0]
     state: Any = jax.lax.fori_loop(0, SWEEPS, learn, agent.init(key, agent.hyper))
     everywhere = dataclasses.replace(x.timestep, observation=jnp.arange(STATES))
@@ -130,6 +140,7 @@ CHECK = Exact(
     parts=(
         "jaxrl/algorithms/value/orchestrated_value_mapping.py",
         "jaxrl/algorithms/value/dqn.py",
+        "jaxrl/algorithms/value/shared/q_learning.py",
         "jaxrl/losses/values/reward_channels.py",
         "jaxrl/losses/distributions/transforms.py",
     ),

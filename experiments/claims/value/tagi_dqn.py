@@ -40,6 +40,7 @@ CHECK = Claim(
         "jaxrl/algorithms/value/tagi_dqn.py",
         "jaxrl/networks/tagi.py",
         "jaxrl/algorithms/value/dqn.py",
+        "jaxrl/algorithms/value/shared/q_learning.py",
         "jaxrl/sources/replay.py",
     ),
     metric=Metric("score", 0.0, 500.0),

@@ -17,69 +17,79 @@ import dataclasses
 import jax.numpy as jnp
 
 from jaxrl import losses
-from jaxrl.algorithms.continuous_control import ddpg as ddpg_
 from jaxrl.algorithms.continuous_control.shared import deterministic
 from jaxrl.core.types import Environment
-from jaxrl.kit import AlgorithmBuilder, Loss, Part, Recipe, group, static
-from jaxrl.kit.acting import drifting, random_at_first
+from jaxrl.kit import AlgorithmBuilder, LossOutput, Part, Recipe, group, loss, static
+from jaxrl.kit.acting import add_drifting_noise, random_at_first
 from jaxrl.kit.groups import Optimizer, OrnsteinUhlenbeck, Replay, Torso
 from jaxrl.networks.heads import scale
 from jaxrl.networks.scalars import Number
 
 
 @group
-class Config(deterministic.Common):
+class Config(deterministic.Deterministic):
     """Settings of ARO-DDPG. The defaults are those of the authors' code."""
 
     replay: Replay = Replay(num_envs=1, num_steps=1000, updates=1000, batch_size=256, warmup=5000)
-    """1,000 gradient steps after each 1,000 of the environment. Actions are random in the
-    warm-up."""
+    """Replay buffer: 1,000 gradient steps after each 1,000 of the environment. Actions are random
+    in the warm-up."""
     torso: Torso = Torso(hidden=(128, 128))
     optimizer: Optimizer = Optimizer(learning_rate=3e-4)
-    """Of policy and critics, each for itself."""
+    """Optimizer settings of policy and critics, each for itself."""
     rate: Optimizer = Optimizer(learning_rate=3e-4)
-    """Of the average reward."""
+    """Optimizer settings of the average reward."""
     noise: OrnsteinUhlenbeck = OrnsteinUhlenbeck()
     delay: int = static(2, low=1)
-    """Updates of the critics for one of the policy and of all copies."""
+    """Updates of the critics for one of the policy and of all target networks."""
+
+
+@loss("actor")
+def actor_loss(net, x):
+    """Climb the most cautious critic's Q(s, mu(s))."""
+    return -net.critic(x.timestep, net.actor(x.timestep)).min(-1)
+
+
+def next_value(net, x):
+    """Return the target networks' differential value of the next state, [B]."""
+    q = net.target.critic(x.next_timestep, net.target.actor(x.next_timestep))
+    return jnp.where(x.terminated, 0.0, q.min(-1))
+
+
+@loss("critic", "rate")
+def critic_loss(net, x):
+    """Equation 24: regress on r - rho + min Q'(s', mu'(s')). In the same step rho descends the same
+    errors, as in the authors' code (in equation 25 those of the smaller target network)."""
+    q = net.critic(x.timestep, x.action)
+    target = losses.average_reward_target(x.reward, net.rate(), next_value(net, x))
+    error = losses.squared_error(q, target[..., None]).sum(-1)
+    metrics = {"value": q.mean(-1)}
+    rate, q = net.rate(), net.critic(x.timestep, x.action)
+    left = losses.reward_rate(rate, x.reward[..., None], q, next_value(net, x)[..., None])
+    return LossOutput(error + left.sum(-1), metrics | {"average_reward": rate})
 
 
 def recipe(env: Environment, config: Config) -> Recipe:
     space = env.action_space
-
-    def following(net, x):
-        """The copies' differential value of what comes next, [B]."""
-        q = net.target.critic(x.next_timestep, net.target.actor(x.next_timestep))
-        return jnp.where(x.terminated, 0.0, q.min(-1))
-
-    def target(net, x):
-        """Equation 24: r - rho + min Q'(s', mu'(s'))."""
-        return losses.average_reward_target(x.reward, net.rate(), following(net, x))
-
-    def critic_loss(net, x):
-        """Also the average's, in the same step: rho descends the same errors, as in the authors'
-        code (in equation 25 those of the smaller copy)."""
-        error, report = plain.losses["critic_loss"].function(net, x)
-        rate, q = net.rate(), net.critic(x.timestep, x.action)
-        left = losses.reward_rate(rate, x.reward[..., None], q, following(net, x)[..., None])
-        return error + left.sum(-1), report | {"average_reward": rate}
-
-    plain = deterministic.recipe(
+    half_width = scale(space)[1]  # type: ignore[arg-type]
+    noisy = add_drifting_noise("actor", space, half_width, config.noise)
+    plain = deterministic.deterministic_actor_critic(
         env,
-        config,
-        random_at_first(drifting("actor", space, scale(space)[1]), space),  # type: ignore[arg-type]
-        target,
+        config.torso,
+        random_at_first(noisy, space),
+        (critic_loss, actor_loss),
+        config.optimizer,
+        config.optimizer,
+        config.target,
         num_critics=2,
-        value=lambda q: q.min(-1),
         delay=config.delay,
     )
     return dataclasses.replace(
         plain,
-        parts={**plain.parts, "rate": Part(Number(), (), "rate")},
-        losses={**plain.losses, "critic_loss": Loss(critic_loss, ("critic", "rate"))},
+        parts={**plain.parts, "rate": Part(Number(), (), config.rate)},
         memory=lambda n: jnp.zeros((n, *space.shape)),  # type: ignore[union-attr]
     )
 
 
 aro_ddpg = AlgorithmBuilder("aro_ddpg", Config, recipe, check=deterministic.check)
-TINY = ddpg_.TINY | {"num_steps": 2}
+
+TINY = deterministic.TINY | {"num_steps": 2}

@@ -12,7 +12,6 @@ The authors collect whole episodes, and freeze the statistics that standardize o
 
 from __future__ import annotations
 
-import dataclasses
 import math
 
 import jax
@@ -22,8 +21,19 @@ from jaxrl import losses
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.spaces import Box
 from jaxrl.core.types import Array, Batch, Environment, Key, TimeStep, Tree, struct
-from jaxrl.kit import AlgorithmBuilder, Loss, Net, Part, Recipe, group, hyper, static
-from jaxrl.kit.acting import told
+from jaxrl.kit import (
+    AlgorithmBuilder,
+    Loss,
+    LossOutput,
+    Net,
+    Part,
+    Recipe,
+    group,
+    hyper,
+    loss,
+    static,
+)
+from jaxrl.kit.acting import sample_with_log_prob
 from jaxrl.kit.groups import Normalization, Optimizer, Rollouts, Torso
 from jaxrl.networks.actor_critic import Actor
 from jaxrl.networks.critics import Value
@@ -80,20 +90,15 @@ class Sample:
     returned: Array
     advantage: Array
 
-    @property
-    def reward(self) -> Array:
-        """Its shape is that of a batch."""
-        return self.advantage
-
 
 def value(net: Net, timestep: TimeStep) -> Array:
     """The value [...], of which the network gives the mean reward that it amounts to."""
     return net.critic(timestep) / (1 - net.hyper.discount)
 
 
-def judged(net: Net, batch: Batch) -> Batch:
-    """The history [L, B] with TD(lambda) returns and standardized advantages, by the value as it
-    is."""
+def judge(net: Net, batch: Batch) -> Sample:
+    """Return the history [L, B] with TD(lambda) returns and standardized advantages, by the current
+    value."""
     x, h, mask = batch.transitions, net.hyper, batch.mask
     # Mapped over time, not reshaped to rows: that would gather what is split over devices.
     now, after = (
@@ -103,20 +108,21 @@ def judged(net: Net, batch: Batch) -> Batch:
     advantage = returned - now
     mean = advantage.mean(where=mask)
     advantage = (advantage - mean) / (advantage.std(where=mask) + SMALLEST)
-    return dataclasses.replace(batch, transitions=Sample(x.timestep, x.action, returned, advantage))
+    return Sample(x.timestep, x.action, returned, advantage)
 
 
-def drawn(batch: Batch, key: Key, number: int, num_shards: int) -> Batch:
-    """`number` of the transitions that the history [L, B] holds, as `Net.slices` wants them."""
-    rows, columns = batch.mask.shape  # type: ignore[union-attr]
+def draw(x: Sample, mask: Array, key: Key, number: int, num_shards: int) -> Sample:
+    """Draw `number` transitions [number] of a history [L, B], in the order of logical shards."""
+    rows, columns = mask.shape
     row_key, column_key = jax.random.split(key)
     shape = num_shards, number // num_shards
-    held = batch.mask[:, 0].sum()  # type: ignore[index]
+    held = mask[:, 0].sum()
     row = rows - 1 - jax.random.randint(row_key, shape, 0, held)
     column = jax.random.randint(column_key, shape, 0, columns // num_shards)
-    return dataclasses.replace(batch, transitions=take(batch.transitions, row, column), mask=None)
+    return take(x, row, column)
 
 
+@loss("critic")
 def value_loss(net: Net, x: Sample) -> Array:
     """Algorithm 1, line 6, by (1 - gamma)^2."""
     return losses.squared_error(net.critic(x.timestep), (1 - net.hyper.discount) * x.returned)
@@ -135,21 +141,23 @@ def beyond(policy, space) -> Array | float:
 def recipe(env: Environment, config: Config) -> Recipe:
     torso, timestep, space = config.torso, example_timestep(env), env.action_space
 
+    @loss("actor")
     def policy_loss(net: Net, x: Sample):
         """Algorithm 1, line 7: imitation, weighed by exp(A / beta)."""
         policy, h = net.actor(x.timestep), net.hyper
-        loss = losses.awr(policy.log_prob(x.action), x.advantage, h.temperature, h.max_weight)
+        imitation = losses.awr(policy.log_prob(x.action), x.advantage, h.temperature, h.max_weight)
         outside = h.bound_weight * beyond(policy, space)
-        return loss + outside, {"entropy": policy.entropy()}
+        return LossOutput(imitation + outside, {"entropy": policy.entropy()})
 
-    def steps(net: Net, batch: Batch, loss: str, count: int) -> Net:
+    def take_steps(net: Net, batch: Batch, loss: Loss, count: int) -> Net:
         number, shards = count * config.batch_size, config.rollouts.num_shards
-        batch = drawn(batch, net.key(loss), number, shards)
-        return net.slices(count, batch, lambda net, batch: net.descend(loss, batch))
+        assert batch.mask is not None
+        x = draw(judge(net, batch), batch.mask, net.key(loss.name), number, shards)
+        return net.minibatches(count, x, lambda net, minibatch: net.descend(loss, minibatch))
 
     def update(net: Net, batch: Batch) -> Net:
-        net = steps(net, judged(net, batch), "value_loss", config.value_steps)
-        return steps(net, judged(net, batch), "policy_loss", config.policy_steps)
+        net = take_steps(net, batch, value_loss, config.value_steps)
+        return take_steps(net, batch, policy_loss, config.policy_steps)
 
     sizes = torso.hidden, torso.activation, torso.initializer
     actor = Actor(
@@ -162,14 +170,11 @@ def recipe(env: Environment, config: Config) -> Recipe:
     )
     return Recipe(
         parts={
-            "actor": Part(actor, (timestep,), "actor"),
-            "critic": Part(Value(env.observation_space, *sizes), (timestep,), "critic"),
+            "actor": Part(actor, (timestep,), config.actor),
+            "critic": Part(Value(env.observation_space, *sizes), (timestep,), config.critic),
         },
-        act=told("actor"),
-        losses={
-            "value_loss": Loss(value_loss, ("critic",)),
-            "policy_loss": Loss(policy_loss, ("actor",)),
-        },
+        act=sample_with_log_prob("actor"),
+        losses=(value_loss, policy_loss),
         update=update,
         needs=("mask",),
     )

@@ -9,54 +9,80 @@ by the first policy (theirs at random).
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 
 import jax
 import jax.numpy as jnp
 
-from jaxrl.algorithms.continuous_control import sac as sac_
-from jaxrl.core.types import Array, Environment, Transition
-from jaxrl.kit import Net, Recipe, group, static
+from jaxrl import losses
+from jaxrl.algorithms.continuous_control.shared import soft
+from jaxrl.core.types import Environment
+from jaxrl.kit import AlgorithmBuilder, LossOutput, Recipe, group, loss, static
 from jaxrl.kit.groups import Optimizer, Replay, Torso
 from jaxrl.networks.normalization import BatchRenorm
 
 
 @group
-class Config(sac_.Common):
-    """Settings of CrossQ. The defaults are those of the authors' code, but for the replay's
+class Config(soft.Soft):
+    """Settings of CrossQ. The defaults are those of the authors' code, except for the replay's
     capacity, a million there."""
 
     replay: Replay = Replay(num_envs=1, num_steps=1, updates=1, batch_size=256, warmup=5000)
     critic: Torso = Torso(hidden=(2048, 2048))
-    """Of each critic."""
+    """Layers of each critic."""
     optimizer: Optimizer = Optimizer(learning_rate=1e-3, beta1=0.5)
-    """Of actor, critics and temperature, each. Adam, 1e-3, with a short memory."""
+    """Optimizer settings of actor, critics and temperature, each: Adam, 1e-3, with a short
+    memory."""
     delay: int = static(3, low=1)
     """Updates of the critics for one of policy and temperature."""
     momentum: float = static(0.99, low=0, below=1)
-    """Share of the running moments that a batch leaves."""
+    """Share of the running moments that is kept after each batch."""
     renormalized_after: int = static(100_000, low=0)
     """Batches of a network before its normalization looks at the running moments too."""
 
 
-def together(net: Net, x: Transition, action: Array) -> tuple[Array, Array, dict]:
-    """Figure 3: one batch of both, so that its moments are those of both."""
-    now, after = (x.timestep, x.action), (x.next_timestep, action)
-    both = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), now, after)
-    q, state = net.critic(*both, train=True, mutable="batch_stats")
-    return *jnp.split(q, 2), state  # pyright: ignore[reportReturnType]
-
-
 def recipe(env: Environment, config: Config) -> Recipe:
+    space = env.action_space
     normalization = functools.partial(BatchRenorm, config.momentum, config.renormalized_after)
-    critics = sac_.Critics(evaluated=together)
-    return sac_.recipe(env, config, critics, config.critic, normalization, "", config.delay)
+    sample = soft.sample_in_half_widths(space)
+
+    @loss("critic")
+    def critic_loss(net, x):
+        """Figure 3: one batch of both steps, so that its moments are those of both; no target
+        networks."""
+        next_action, log_prob = sample(net.actor(x.next_timestep), net.key())
+        now, after = (x.timestep, x.action), (x.next_timestep, next_action)
+        both = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), now, after)
+        values, state = net.critic(*both, train=True, mutable="batch_stats")
+        q, next_q = jnp.split(values, 2)
+        target = losses.sac_target(
+            x.reward, x.terminated, net.hyper.discount, next_q, log_prob, net.temperature()
+        )
+        error = losses.squared_error(q, target[..., None]).sum(-1)
+        return LossOutput(error, {"value": q.mean(-1)}, state={"critic": state})
+
+    @loss("actor")
+    def actor_loss(net, x):
+        """SAC's, normalized by the batch."""
+        policy, state = net.actor(x.timestep, train=True, mutable="batch_stats")
+        action, log_prob = sample(policy, net.key())
+        error = losses.sac_actor(log_prob, net.critic(x.timestep, action), net.temperature())
+        return LossOutput(error, {"entropy": -log_prob}, aux=log_prob, state={"actor": state})
+
+    return soft.soft_actor_critic(
+        env,
+        soft.actor_network(env, config.torso, normalization),
+        soft.critic_network(env, config.critic, config.num_critics, normalization=normalization),
+        config.optimizer,
+        None,
+        (critic_loss, actor_loss, soft.temperature_loss(space, actor_loss)),
+        config.delay,
+    )
 
 
-crossq = dataclasses.replace(sac_.sac, name="crossq", Config=Config, recipe=recipe)
+crossq = AlgorithmBuilder("crossq", Config, recipe, check=soft.check)
 
-TINY = {n: v for n, v in sac_.TINY.items() if n != "hidden"} | {
+TINY = soft.TINY | {
     "torso.hidden": (8,),
     "critic.hidden": (6,),
     "updates": 3,

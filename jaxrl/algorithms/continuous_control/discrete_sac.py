@@ -14,11 +14,11 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl import losses
-from jaxrl.algorithms.value import dqn as dqn_
+from jaxrl.algorithms.value.shared.q_learning import TINY_Q_LEARNING, check_q_learning
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.types import Array, Environment, TimeStep
-from jaxrl.kit import AlgorithmBuilder, Loss, Part, Recipe, group, hyper, static
-from jaxrl.kit.acting import legal
+from jaxrl.kit import AlgorithmBuilder, LossOutput, Part, Recipe, group, hyper, loss, static
+from jaxrl.kit.acting import mask_illegal
 from jaxrl.kit.groups import ImageTorso, Normalization, Optimizer, Replay, Target
 from jaxrl.networks.q_network import QNetwork
 from jaxrl.networks.scalars import Positive
@@ -59,12 +59,13 @@ def recipe(env: Environment, config: Any) -> Recipe:
 
     def logits(net, timestep: TimeStep) -> Array:
         """Of the policy [B, A], normalized."""
-        return jax.nn.log_softmax(legal(net.actor(timestep)[..., 0], timestep))
+        return jax.nn.log_softmax(mask_illegal(net.actor(timestep)[..., 0], timestep))
 
     def cautious(critics, timestep: TimeStep) -> Array:
         """The least of the critics' values [B, A]."""
         return critics(timestep)[..., 0].min(0)
 
+    @loss("critic")
     def critic_loss(net, x):
         """Squared errors, with the mean over next actions for a sample."""
         target = losses.discrete_sac_target(
@@ -76,43 +77,44 @@ def recipe(env: Environment, config: Any) -> Recipe:
             net.temperature(),
         )
         q = jax.vmap(losses.at_action, (0, None))(net.critic(x.timestep)[..., 0], x.action)
-        return losses.squared_error(q, target).sum(0), {"value": q.mean(0)}
+        error = losses.squared_error(q, target).sum(0)
+        return LossOutput(error, {"value": q.mean(0)})
 
+    @loss("actor")
     def actor_loss(net, x):
         """The mean over actions of alpha log pi - min Q."""
-        said, q = logits(net, x.timestep), cautious(net.critic, x.timestep)
-        loss = losses.discrete_sac_actor(said, q, net.temperature())
-        entropy = losses.categorical_entropy(said)
-        return loss, {"entropy": entropy}, entropy
+        log_probs, q = logits(net, x.timestep), cautious(net.critic, x.timestep)
+        error = losses.discrete_sac_actor(log_probs, q, net.temperature())
+        entropy = losses.categorical_entropy(log_probs)
+        return LossOutput(error, {"entropy": entropy}, aux=entropy)
 
+    @loss("temperature")
     def temperature_loss(net, x):
         """As in SAC, of the policy that the actor's loss has seen."""
         allowed = x.timestep.legal_actions
         most = jnp.log(count if allowed is None else jnp.maximum(allowed.sum(-1), 1))
         target = net.hyper.target_entropy * most
-        loss = losses.sac_temperature(net.temperature(), -net.aside["actor_loss"], target)
-        return loss, {"temperature": net.temperature()}
+        error = losses.sac_temperature(net.temperature(), -net.aux[actor_loss], target)
+        return LossOutput(error, {"temperature": net.temperature()})
 
     def act(net, timestep, memory, key, greedy):
-        said = logits(net, timestep)
-        action = said.argmax(-1) if greedy else jax.random.categorical(key, said)
+        log_probs = logits(net, timestep)
+        action = log_probs.argmax(-1) if greedy else jax.random.categorical(key, log_probs)
         return action.astype(env.action_space.dtype), memory, {}
 
     return Recipe(
         parts={
-            "actor": Part(network, (timestep,)),
-            "critic": Part(network, (timestep,), target="target", members=config.num_critics),
-            "temperature": Part(Positive(), ()),
+            "actor": Part(network, (timestep,), config.optimizer),
+            "critic": Part(
+                network, (timestep,), config.optimizer, config.target, members=config.num_critics
+            ),
+            "temperature": Part(Positive(), (), config.optimizer),
         },
         act=act,
-        losses={
-            "critic_loss": Loss(critic_loss, ("critic",)),
-            "actor_loss": Loss(actor_loss, ("actor",)),
-            "temperature_loss": Loss(temperature_loss, ("temperature",)),
-        },
+        losses=(critic_loss, actor_loss, temperature_loss),
     )
 
 
-discrete_sac = AlgorithmBuilder("discrete_sac", Config, recipe, check=dqn_.check)
+discrete_sac = AlgorithmBuilder("discrete_sac", Config, recipe, check=check_q_learning)
 
-TINY = dqn_.TINY | {"normalization.observation": True}
+TINY = TINY_Q_LEARNING | {"normalization.observation": True}

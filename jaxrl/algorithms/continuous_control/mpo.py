@@ -15,17 +15,27 @@ returns, with Retrace as an option.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import jax
 import jax.numpy as jnp
 
 from jaxrl import losses
+from jaxrl.algorithms.continuous_control.shared.bounds import lagrangian
 from jaxrl.core import spaces
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.types import Array, Environment, TimeStep, Transition
-from jaxrl.kit import AlgorithmBuilder, Loss, Net, Part, Recipe, group, hyper, static
-from jaxrl.kit.acting import told
+from jaxrl.kit import (
+    AlgorithmBuilder,
+    Loss,
+    LossOutput,
+    Net,
+    Part,
+    Recipe,
+    group,
+    hyper,
+    loss,
+    static,
+)
+from jaxrl.kit.acting import sample_with_log_prob
 from jaxrl.kit.groups import Optimizer, Replay, Target, Torso
 from jaxrl.networks.actor_critic import Actor
 from jaxrl.networks.critics import ActionValues
@@ -71,56 +81,42 @@ class Config:
     """Lambda of Retrace; 1: the paper's equation 13. Acme has 0.95."""
 
 
-def lagrangian(net: Net, divergences: Mapping[str, Array]) -> tuple[Array, dict[str, Array]]:
-    """What bounds cost a policy and their multipliers, and reports, [...]: the divergence `name`
-    has the multiplier `name_multiplier` among the parts, and the bound `name_bound`."""
-    total, said = jnp.zeros(()), {}
-    for name, kl in divergences.items():
-        multiplier, violation = (
-            getattr(net, f"{name}_multiplier")(),
-            kl - net.hyper[f"{name}_bound"],
-        )
-        total = total + losses.lagrangian_penalty(violation, multiplier)
-        total = total + losses.lagrangian_dual(violation, multiplier)
-        said |= {f"{name}_kl": kl, f"{name}_multiplier": multiplier}
-    return total, said
-
-
 def recipe(env: Environment, config: Config) -> Recipe:
     space, timestep, torso = env.action_space, example_timestep(env), config.torso
 
-    def valued(critic, timestep: TimeStep, action: Array) -> Array:
+    def value_of(critic, timestep: TimeStep, action: Array) -> Array:
         return critic(timestep, spaces.clip(space, action))[..., 0]
 
-    def drawn(net: Net, timestep: TimeStep) -> tuple[Array, Array]:
+    def sample_actions(net: Net, timestep: TimeStep) -> tuple[Array, Array]:
         """Actions of the policy's copy at time steps [...] and what its copy says that they are
         worth: [samples, ..., *shape] and [samples, ...]."""
         policy = net.target.actor(timestep)
         action = policy.sample(seed=net.key("actions"), sample_shape=config.samples)
-        value = jax.vmap(lambda action: valued(net.target.critic, timestep, action))(action)
+        value = jax.vmap(lambda action: value_of(net.target.critic, timestep, action))(action)
         return jax.lax.stop_gradient((action, value))
 
+    @loss("critic")
     def critic_loss(net: Net, x: Transition):
         """Equation 13: Q regresses on Retrace's returns, for the policy's copy."""
         log_prob = net.target.actor(x.timestep).log_prob(x.action)
         returns = losses.retrace_returns(
             losses.importance_ratio(log_prob, x.extras["log_prob"]),
             x.reward,
-            valued(net.target.critic, x.timestep, x.action),
-            drawn(net, x.next_timestep)[1].mean(0),
+            value_of(net.target.critic, x.timestep, x.action),
+            sample_actions(net, x.next_timestep)[1].mean(0),
             x.terminated,
             x.done,
             net.hyper.discount,
             net.hyper.retrace_lambda,
         )
-        q = valued(net.critic, x.timestep, x.action)
-        return losses.squared_error(q, returns), {"value": q}
+        q = value_of(net.critic, x.timestep, x.action)
+        return LossOutput(losses.squared_error(q, returns), {"value": q})
 
     def policy_loss(net: Net, x: Transition):
         """Temperature (equation 9 of the first paper), weighted likelihood of the actions for mean
         and deviation apart, and the Lagrangian of their bounds (section 4.2 of the second)."""
         h, temperature = net.hyper, net.temperature()
-        action, value = drawn(net, x.timestep)
+        action, value = sample_actions(net, x.timestep)
         flat, q = action.reshape(*value.shape, -1), jnp.moveaxis(value, 0, -1)
         old, new = gaussian(net.target.actor(x.timestep)), gaussian(net.actor(x.timestep))
         (old_mean, old_deviation), (mean, deviation) = old, new  # type: ignore[misc]
@@ -132,28 +128,26 @@ def recipe(env: Environment, config: Config) -> Recipe:
         moved, changed = losses.decoupled_gaussian_kl(mean, deviation, old_mean, old_deviation)
         total = losses.mpo_temperature(q, temperature, h.bound)
         total = total + likely(mean, old_deviation) + likely(old_mean, deviation)
-        penalty, said = lagrangian(net, {"mean": moved, "deviation": changed})
-        return total + penalty, said | {"temperature": temperature}
+        penalty, metrics = lagrangian(net, {"mean": moved, "deviation": changed})
+        return LossOutput(total + penalty, metrics | {"temperature": temperature})
 
     sizes = env.observation_space, space, torso.hidden
     more = torso.activation, torso.initializer
     actor = Actor(*sizes, *more, bounded_mean=False, deviation="of_state")
     multipliers = {
-        name: Part(Softplus(getattr(config, name)), (), "dual")
-        for name in ("temperature", "mean_multiplier", "deviation_multiplier")
+        "temperature": Part(Softplus(config.temperature), (), config.dual),
+        "mean_multiplier": Part(Softplus(config.mean_multiplier), (), config.dual),
+        "deviation_multiplier": Part(Softplus(config.deviation_multiplier), (), config.dual),
     }
     inputs = timestep, spaces.example(space)[None]
     return Recipe(
         parts={
-            "actor": Part(actor, (timestep,), target="target"),
-            "critic": Part(ActionValues(*sizes, 1, *more), inputs, target="target"),
+            "actor": Part(actor, (timestep,), config.optimizer, config.target),
+            "critic": Part(ActionValues(*sizes, 1, *more), inputs, config.optimizer, config.target),
             **multipliers,
         },
-        act=told("actor"),
-        losses={
-            "critic_loss": Loss(critic_loss, ("critic",)),
-            "policy_loss": Loss(policy_loss, ("actor", *multipliers)),
-        },
+        act=sample_with_log_prob("actor"),
+        losses=(critic_loss, Loss(policy_loss, ("actor", *multipliers), "policy_loss")),
         needs=("transitions.extras.log_prob",),
     )
 

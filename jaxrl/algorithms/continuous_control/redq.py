@@ -9,57 +9,73 @@ Targets of the entropy are SAC's (the authors' differ by environment), as is the
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Any
-
 import jax
 
 from jaxrl import losses
-from jaxrl.algorithms.continuous_control import sac as sac_
+from jaxrl.algorithms.continuous_control.shared import soft
 from jaxrl.core.errors import UserError
-from jaxrl.core.types import Array, Environment, Transition
-from jaxrl.kit import Net, Recipe, group, static
-from jaxrl.kit.groups import Replay
+from jaxrl.core.types import Environment
+from jaxrl.kit import AlgorithmBuilder, LossOutput, Recipe, group, loss, static
+from jaxrl.kit.groups import Replay, Target
 
 
 @group
-class Config(sac_.Config):
-    """Settings of REDQ. The defaults are those of the authors' code, but for the replay's capacity,
-    a million there."""
+class Config(soft.Soft):
+    """Settings of REDQ. The defaults are those of the authors' code, except for the replay's
+    capacity, a million there."""
 
     replay: Replay = Replay(num_envs=1, num_steps=1, updates=20, batch_size=256, warmup=5000)
-    """G of the paper is `updates` by `num_envs` and `num_steps`: 20."""
+    """Replay buffer; G of the paper is `updates` by `num_envs` and `num_steps`: 20."""
+    target: Target = Target(rate=0.005)
     num_critics: int = static(10, low=1)
-    """N, of the ensemble."""
+    """Number of critics, N."""
     subset: int = static(2, low=1)
-    """M, of the critics of a target."""
+    """Number of critics in a target, M."""
     delay: int = static(20, low=1)
     """Updates of the critics for one of policy and temperature: as many as there are for a step of
     the environment (algorithm 1)."""
 
 
 def recipe(env: Environment, config: Config) -> Recipe:
-    def target(net: Net, x: Transition, next_q: Array, log_prob: Array) -> Array:
-        """Algorithm 1: the least of M of the N copies, the same for the whole batch."""
-        key = net.key("subset")
-        chosen = jax.random.choice(key, config.num_critics, (config.subset,), replace=False)
-        return losses.redq_target(
+    space = env.action_space
+    sample = soft.sample_in_half_widths(space)
+
+    @loss("critic")
+    def critic_loss(net, x):
+        """Algorithm 1: the least of M of the N target networks, the same M for the whole batch."""
+        next_action, log_prob = sample(net.actor(x.next_timestep), net.key())
+        q = net.critic(x.timestep, x.action)
+        next_q = net.target.critic(x.next_timestep, next_action)
+        subset = (config.subset,)
+        chosen = jax.random.choice(net.key("subset"), config.num_critics, subset, replace=False)
+        target = losses.redq_target(
             x.reward, x.terminated, net.hyper.discount, next_q, chosen, log_prob, net.temperature()
         )
+        error = losses.squared_error(q, target[..., None]).sum(-1)
+        return LossOutput(error, {"value": q.mean(-1)})
 
-    critics = sac_.Critics(target=target, opinions=lambda q: q.mean(-1, keepdims=True))
-    return sac_.recipe(env, config, critics, delay=config.delay)
+    # The policy climbs the mean of all critics.
+    actor_loss = soft.actor_loss(space, lambda q: q.mean(-1, keepdims=True))
+    return soft.soft_actor_critic(
+        env,
+        soft.actor_network(env, config.torso),
+        soft.critic_network(env, config.torso, config.num_critics),
+        config.optimizer,
+        config.target,
+        (critic_loss, actor_loss, soft.temperature_loss(space, actor_loss)),
+        config.delay,
+    )
 
 
-def check(env: Environment, config: Any, name: str) -> None:
-    """Raises `UserError` as SAC does, and for a subset that is larger than the ensemble."""
-    sac_.check(env, config, name)
+def check(env: Environment, config: Config, name: str) -> None:
+    """Raise `UserError` unless actions are one bounded box and the subset fits the ensemble."""
+    soft.check(env, config, name)
     if config.subset > config.num_critics:
         raise UserError(
             f"subset is {config.subset}; it must be at most num_critics={config.num_critics}."
         )
 
 
-redq = dataclasses.replace(sac_.sac, name="redq", Config=Config, recipe=recipe, check=check)
+redq = AlgorithmBuilder("redq", Config, recipe, check=check)
 
-TINY = sac_.TINY | {"updates": 4, "num_critics": 3, "delay": 2}
+TINY = soft.TINY | {"hidden": (8,), "updates": 4, "num_critics": 3, "delay": 2}

@@ -9,61 +9,70 @@ SAC's (of its logarithm there).
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Any
-
 import jax.numpy as jnp
 
 from jaxrl import losses
-from jaxrl.algorithms.continuous_control import sac as sac_
+from jaxrl.algorithms.continuous_control.shared import soft
 from jaxrl.core.errors import UserError
-from jaxrl.core.types import Array, Environment, Transition
-from jaxrl.kit import Net, Recipe, group, static
-from jaxrl.kit.groups import Torso
+from jaxrl.core.types import Environment
+from jaxrl.kit import AlgorithmBuilder, LossOutput, Recipe, group, loss, static
+from jaxrl.kit.groups import Target, Torso
 
 
 @group
-class Config(sac_.Config):
-    """Settings of TQC. The defaults are those of the authors' code (PyTorch), but for the replay's
-    capacity and warm-up, a million and 256 there."""
+class Config(soft.Soft):
+    """Settings of TQC. The defaults are those of the authors' code (PyTorch), except for the
+    replay's capacity and warm-up, a million and 256 there."""
 
+    target: Target = Target(rate=0.005)
     critic: Torso = Torso(hidden=(512, 512, 512))
-    """Of each critic."""
+    """Layers of each critic."""
     num_critics: int = static(5, low=1)
-    """N, of the ensemble."""
+    """Number of critics, N."""
     num_quantiles: int = static(25, low=1)
-    """M, that each critic predicts."""
+    """Number of quantiles that each critic predicts, M."""
     dropped: int = static(2, low=0)
-    """Of the largest in the pool, for each critic. The authors' README has 2 for most environments,
-    5 for Hopper and 0 for HalfCheetah."""
+    """Number of the largest quantiles that the pool drops, for each critic. The authors' README has
+    2 for most environments, 5 for Hopper and 0 for HalfCheetah."""
 
 
 def recipe(env: Environment, config: Config) -> Recipe:
-    quantiles = config.num_quantiles
+    space, quantiles = env.action_space, config.num_quantiles
     kept = (quantiles - config.dropped) * config.num_critics
     fractions = (jnp.arange(quantiles) + 0.5) / quantiles
+    sample = soft.sample_in_half_widths(space)
 
-    def target(net: Net, x: Transition, next_z: Array, log_prob: Array) -> Array:
-        """r + gamma (z - alpha log pi(a'|s')), z the least of the pool."""
+    @loss("critic")
+    def critic_loss(net, x):
+        """Regress on r + gamma (z - alpha log pi(a'|s')), z the least of the pool, by quantile
+        regression with Huber's error, of each critic."""
+        next_action, log_prob = sample(net.actor(x.next_timestep), net.key())
+        z = net.critic(x.timestep, x.action)
+        next_z = net.target.critic(x.next_timestep, next_action)
         pool = jnp.sort(next_z.reshape(*next_z.shape[:-2], -1))[..., :kept]
-        soft = pool - net.temperature() * log_prob[..., None]
-        return losses.td_target(
-            x.reward[..., None], x.terminated[..., None], net.hyper.discount, soft
+        soft_z = pool - net.temperature() * log_prob[..., None]
+        target = losses.td_target(
+            x.reward[..., None], x.terminated[..., None], net.hyper.discount, soft_z
         )
-
-    def error(z: Array, target: Array) -> Array:
-        """Quantile regression with Huber's error, of each critic."""
         rows = jnp.moveaxis(z, -1, -2)
-        return losses.quantile_huber(rows, fractions, target[..., None, :]).sum(-1) / quantiles
+        error = losses.quantile_huber(rows, fractions, target[..., None, :]).sum(-1) / quantiles
+        return LossOutput(error, {"value": z.reshape(len(z), -1).mean(-1)})
 
-    opinions = lambda z: z.mean((-2, -1))[..., None]
-    critics = sac_.Critics(quantiles, target=target, error=error, opinions=opinions)
-    return sac_.recipe(env, config, critics, torso=config.critic)
+    # The policy climbs the mean of all quantiles of all critics.
+    actor_loss = soft.actor_loss(space, lambda z: z.mean((-2, -1))[..., None])
+    return soft.soft_actor_critic(
+        env,
+        soft.actor_network(env, config.torso),
+        soft.critic_network(env, config.critic, config.num_critics, quantiles),
+        config.optimizer,
+        config.target,
+        (critic_loss, actor_loss, soft.temperature_loss(space, actor_loss)),
+    )
 
 
-def check(env: Environment, config: Any, name: str) -> None:
-    """Raises `UserError` as SAC does, and where no quantile is left."""
-    sac_.check(env, config, name)
+def check(env: Environment, config: Config, name: str) -> None:
+    """Raise `UserError` unless actions are one bounded box and a quantile is left."""
+    soft.check(env, config, name)
     if config.dropped >= config.num_quantiles:
         raise UserError(
             f"dropped is {config.dropped}; it must be less than "
@@ -71,9 +80,9 @@ def check(env: Environment, config: Any, name: str) -> None:
         )
 
 
-tqc = dataclasses.replace(sac_.sac, name="tqc", Config=Config, recipe=recipe, check=check)
+tqc = AlgorithmBuilder("tqc", Config, recipe, check=check)
 
-TINY = {n: v for n, v in sac_.TINY.items() if n != "hidden"} | {
+TINY = soft.TINY | {
     "torso.hidden": (8,),
     "critic.hidden": (6,),
     "num_critics": 3,

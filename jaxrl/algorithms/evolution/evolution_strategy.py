@@ -22,7 +22,7 @@ from jaxrl.core.divergence import guarded
 from jaxrl.core.hyper import MANY, WIDE, hypers, select
 from jaxrl.core.types import Algorithm, Array, Environment, Tree, struct
 from jaxrl.kit import hyper, static
-from jaxrl.kit.optimization import TRANSFORMS
+from jaxrl.kit.groups import TRANSFORMATIONS
 from jaxrl.networks.torsos import ACTIVATIONS
 
 
@@ -42,7 +42,7 @@ class Config:
     """Widths of the hidden layers; none for linear policies."""
     activation: str = static("tanh", choices=ACTIVATIONS)
     """tanh, relu, elu, gelu or silu."""
-    optimizer: str = static("adam", choices=TRANSFORMS)
+    optimizer: str = static("adam", choices=TRANSFORMATIONS)
     """Of openai: adam, rmsprop or sgd."""
     sigma: float = hyper(0.5, above=0)
     """Standard deviation of the first generation; with openai, of all."""

@@ -46,7 +46,7 @@ from jaxrl.core.learn import LearnerState, learn
 from jaxrl.core.types import Algorithm, Array, Environment, Tree, struct
 from jaxrl.envs.wrappers import reward_components
 from jaxrl.kit import group, hyper, static
-from jaxrl.kit.learner import State as AgentState
+from jaxrl.kit.state import State as AgentState
 from jaxrl.kit.wrapping import params_of, with_params, within
 
 

@@ -19,7 +19,8 @@ import jax
 import numpy as np
 
 from jaxrl.algorithms.policy_gradient.ppo import Config as PPOConfig
-from jaxrl.algorithms.policy_gradient.ppo import policy_network, ppo
+from jaxrl.algorithms.policy_gradient.ppo import ppo
+from jaxrl.algorithms.policy_gradient.shared.actor_critic import policy_network
 from jaxrl.core import random, settings
 from jaxrl.core.hyper import MANY, check
 from jaxrl.core.learn import learn
@@ -28,7 +29,7 @@ from jaxrl.envs.games.opponents import Params, against
 from jaxrl.envs.policies import random_policy
 from jaxrl.exact import games
 from jaxrl.kit import group, static
-from jaxrl.kit.learner import acting_state
+from jaxrl.kit.state import acting_state
 from jaxrl.kit.wrapping import params_of, within
 from jaxrl.networks.heads import check_action_space
 from jaxrl.tasks.league import MATCHING, past_selves
@@ -78,7 +79,8 @@ def _build(env: Environment, config: Config) -> Algorithm:
     algorithm = learn(learner, config.ppo.rollouts.source(environment, tasks))
 
     def measure(state):
-        network, params = policy_network(env, config.ppo), params_of(state.agent)["actor_critic"]
+        network = policy_network(env, config.ppo.torso, config.ppo.memory, config.ppo.heads)
+        params = params_of(state.agent)["actor_critic"]
         table = lambda game: network.apply(params, game.timesteps, ())[0].probs
         return games.measured(env, lambda game: games.reach(game, table(game)))
 

@@ -25,7 +25,7 @@ import numpy as np
 
 from jaxrl.algorithms.games.league import SCORES, self_play
 from jaxrl.algorithms.policy_gradient.ppo import Config as PPOConfig
-from jaxrl.algorithms.policy_gradient.ppo import policy_network
+from jaxrl.algorithms.policy_gradient.shared.actor_critic import policy_network
 from jaxrl.core.hyper import MANY, check
 from jaxrl.core.learn import learn
 from jaxrl.core.spaces import sample_legal
@@ -141,7 +141,7 @@ def answers(act: Any) -> Any:
 
 def tables(env: Environment, config: Config, played: Mixture, game: Game) -> Array:
     """How each row plays the enumerated game: probabilities [N, I, A]."""
-    network = policy_network(env, config.ppo)
+    network = policy_network(env, config.ppo.torso, config.ppo.memory, config.ppo.heads)
     params = params_of(played.agent)["actor_critic"]
     places = len(game.player)
 

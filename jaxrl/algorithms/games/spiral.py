@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl import losses
-from jaxrl.algorithms.policy_gradient.reinforce import on_episodes
+from jaxrl.algorithms.policy_gradient.shared.episodes import on_episodes
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.types import Array, Environment, Policy, Transition
@@ -89,7 +89,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
         return net.replace(extra=baseline), advantage
 
     return dataclasses.replace(
-        on_episodes(env, config, judge, record=("logits",)),
+        on_episodes(env, config.torso, config.optimizer, judge, record=("logits",)),
         extra=np.zeros(num_roles, np.float32),
         needs=("mask", "transitions.timestep.role"),
         scores=games.SCORES,

@@ -42,7 +42,8 @@ from jaxrl.core.learn import learn
 from jaxrl.core.spaces import Space
 from jaxrl.core.types import Agent, Algorithm, Array, Environment, Info, TimeStep, Tree, struct
 from jaxrl.kit import hyper, static
-from jaxrl.kit.optimization import TRANSFORMS, descend, transform
+from jaxrl.kit.groups import TRANSFORMATIONS, plain_optimizer
+from jaxrl.kit.optimization import descend
 from jaxrl.networks import encoders
 from jaxrl.networks.dense import dense
 from jaxrl.networks.heads import Distribution, PolicyHead, check_discrete
@@ -67,7 +68,7 @@ class Config:
     """Widths of the hidden layers of policy and prediction, each; none for a table."""
     activation: str = static("tanh", choices=ACTIVATIONS)
     """tanh, relu, elu, gelu or silu."""
-    optimizer: str = static("sgd", choices=TRANSFORMS)
+    optimizer: str = static("sgd", choices=TRANSFORMATIONS)
     """Of the learner: adam, rmsprop or sgd."""
     bootstrap: int = static(8, low=1, high=WIDE)
     """Entries of the learner's prediction (m)."""
@@ -137,7 +138,7 @@ def agent(env: Environment, config: Config) -> Agent:
     _check(env, config)
     learner = network(env, config)
     rule_network: Any = BackwardRule(config.bootstrap, config.rule_width)
-    optimizer = transform(config.optimizer)
+    optimizer = plain_optimizer(config.optimizer)
     window = config.num_envs * config.num_steps
 
     def init(key, hyper):

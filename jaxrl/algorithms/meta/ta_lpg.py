@@ -34,7 +34,8 @@ from jaxrl.core.hyper import MANY, WIDE, check, hypers, select
 from jaxrl.core.train import train
 from jaxrl.core.types import Algorithm, Array, Environment, Key, Tree, struct
 from jaxrl.kit import hyper, static
-from jaxrl.kit.optimization import TRANSFORMS, descend, transform
+from jaxrl.kit.groups import TRANSFORMATIONS, plain_optimizer
+from jaxrl.kit.optimization import descend
 from jaxrl.networks.heads import check_discrete
 from jaxrl.tasks.basic import drawn
 
@@ -72,7 +73,7 @@ class Config:
     """Entries of the learners' prediction (m)."""
     rule_width: int = static(16, low=1, high=WIDE)
     """Width of the rule's LSTM."""
-    optimizer: str = static("sgd", choices=TRANSFORMS)
+    optimizer: str = static("sgd", choices=TRANSFORMATIONS)
     """Of the learners: adam, rmsprop or sgd."""
 
     learning_rate: float = hyper(1.0, low=0)
@@ -155,7 +156,7 @@ def _build(env: Environment, config: Config) -> Algorithm:
     assert home.agent is not None
     draw_rule = home.agent.init
     estimate = estimator(env, config)
-    optimizer = transform("adam")
+    optimizer = plain_optimizer("adam")
     defaults = hypers(config)
     inner_names = [name for name in home.hyper if name in defaults]
 

@@ -4,7 +4,6 @@ no more than its policy does, as in the comparisons of Yu et al. (2022)."""
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 
 from jaxrl.algorithms.multi_agent.mappo import TINY as TINY
@@ -22,4 +21,4 @@ def recipe(env: Environment, config: Config) -> Recipe:
     return on_agents(env, config, critics, critic_of)
 
 
-ippo = dataclasses.replace(mappo, name="ippo", recipe=recipe, check=check_agents)
+ippo = mappo.variant("ippo", recipe=recipe, check=check_agents)

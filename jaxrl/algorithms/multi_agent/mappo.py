@@ -21,12 +21,13 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl import losses
-from jaxrl.algorithms.policy_gradient.ppo import standardized, surrogate
+from jaxrl.algorithms.policy_gradient.shared.actor_critic import standardize, surrogate
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.spaces import Box, Space
 from jaxrl.core.types import Array, Environment, TimeStep, Tree, struct
-from jaxrl.kit import AlgorithmBuilder, Loss, Net, Part, Recipe, group, hyper
+from jaxrl.kit import AlgorithmBuilder, Loss, LossOutput, Minibatch, Net, Part, Recipe, group, hyper
+from jaxrl.kit.acting import choose
 from jaxrl.kit.groups import INF, Optimizer, Passes, Rollouts, Torso
 from jaxrl.kit.normalization import Moments, add, no_moments
 from jaxrl.networks.actor_critic import Actor
@@ -94,13 +95,14 @@ def _seen(timestep: TimeStep, observation: Tree, legal: Array | None) -> TimeSte
     return dataclasses.replace(timestep, **changes)
 
 
-def policy_loss(net: Net, x: Sample, agent: str, critic: str) -> tuple[Array, dict[str, Array]]:
+def policy_loss(net: Net, x: Sample, agent: str, critic: str) -> LossOutput:
     """An agent's clipped surrogate, with the advantages of `critic`, less an entropy bonus."""
     policy = getattr(net, agent)(own(x.timestep, agent))
     action, log_prob, advantage = x.action[agent], x.log_prob[agent], x.advantage[critic]
-    said = surrogate(policy, action, log_prob, advantage, net.hyper.clip)
-    total = said["policy_loss"] - net.hyper.entropy_weight * said["entropy"]
-    return total, {f"{agent}_{name}": value for name, value in said.items()}
+    terms = surrogate(policy, action, log_prob, advantage, net.hyper.clip)
+    total = terms["policy_loss"] - net.hyper.entropy_weight * terms["entropy"]
+    metrics = {f"{agent}_{name}": value for name, value in terms.items()}
+    return LossOutput(total, metrics, drift=terms["approximate_kl"])
 
 
 def value_loss(net: Net, x: Sample, critic: str, view: View) -> Array:
@@ -111,7 +113,9 @@ def value_loss(net: Net, x: Sample, critic: str, view: View) -> Array:
     return jnp.maximum(losses.huber(value, target, h.huber), losses.huber(near, target, h.huber))
 
 
-def advantages(net: Net, batch: Any, views: Mapping[str, View]) -> tuple[Any, dict[str, Moments]]:
+def estimate_advantages(
+    net: Net, batch: Any, views: Mapping[str, View]
+) -> tuple[Sample, dict[str, Moments]]:
     """The window with each critic's generalized advantages, standardized values and targets, and
     the statistics of those targets; values are read by the statistics before them."""
     x, h = batch.transitions, net.hyper
@@ -128,8 +132,7 @@ def advantages(net: Net, batch: Any, views: Mapping[str, View]) -> tuple[Any, di
         moments[name] = add(before, target)
         targets[name] = (target - moments[name].mean) / _deviation(moments[name])
     log_prob = x.extras["log_prob"]
-    sample = Sample(x.timestep, x.action, log_prob, values, gains, targets)
-    return dataclasses.replace(batch, transitions=sample), moments
+    return Sample(x.timestep, x.action, log_prob, values, gains, targets), moments
 
 
 def _real(value: Array, moments: Moments) -> Array:
@@ -151,43 +154,44 @@ def on_agents(
     agents, example = tuple(env.action_space), example_timestep(env)
     torso = config.torso.hidden, config.torso.activation, config.torso.initializer
     views = {name: view for name, (_, view) in critics.items()}
-    parts, all_losses = {}, {}
+    parts, policy_losses, value_losses = {}, [], []
     for agent in agents:
         network = Actor(env.observation_space[agent], env.action_space[agent], *torso)
-        parts[agent] = Part(network, (own(example, agent),), "actor")
-        loss = functools.partial(policy_loss, agent=agent, critic=critic_of[agent])
-        all_losses[f"{agent}_loss"] = Loss(loss, (agent,))
+        parts[agent] = Part(network, (own(example, agent),), config.actor)
+        function = functools.partial(policy_loss, agent=agent, critic=critic_of[agent])
+        policy_losses.append(Loss(function, (agent,), f"{agent}_loss"))
     for name, (space, view) in critics.items():
-        parts[name] = Part(Value(space, *torso), (view(example),), "critic")
-        loss = functools.partial(value_loss, critic=name, view=view)
-        all_losses[f"{name}_loss"] = Loss(loss, (name,))
+        parts[name] = Part(Value(space, *torso), (view(example),), config.critic)
+        function = functools.partial(value_loss, critic=name, view=view)
+        value_losses.append(Loss(function, (name,), f"{name}_loss"))
 
     def act(net, timestep, memory, key, greedy):
         action, log_prob = {}, {}
         for agent in agents:
             policy = getattr(net, agent)(own(timestep, agent))
-            chosen = policy.mode() if greedy else policy.sample(seed=net.key(agent))
-            action[agent] = jax.lax.stop_gradient(chosen)
+            action[agent] = jax.lax.stop_gradient(choose(policy, net.key(agent), greedy))
             log_prob[agent] = policy.log_prob(action[agent])
         return action, memory, {"log_prob": log_prob}
 
-    def turn(net, batch):
-        for name in all_losses:
-            net = net.descend(name, batch)
-        return net
-
-    def too_far(net):
-        furthest = jnp.stack([net.metrics[f"{agent}_approximate_kl"] for agent in agents]).max()
-        return furthest > net.hyper.passes.target_kl
+    def step(net, minibatch):
+        drifts = []
+        for loss in policy_losses:
+            net = net.descend(loss, minibatch)
+            drifts.append(net.drift)
+        for loss in value_losses:
+            net = net.descend(loss, minibatch)
+        return net.replace(drift=jnp.stack(drifts).max())
 
     def update(net, batch):
-        batch, moments = advantages(net, batch, views)
-        return net.replace(extra=moments).passes(config.passes, standardized(batch), turn, too_far)
+        sample, moments = estimate_advantages(net, batch, views)
+        window = Minibatch(standardize(sample), batch.mask, batch.weight)
+        limit = net.hyper.passes.target_kl
+        return net.replace(extra=moments).epochs(config.passes, window, step, max_drift=limit)
 
     return Recipe(
         parts=parts,
         act=act,
-        losses=all_losses,
+        losses=(*policy_losses, *value_losses),
         update=update,
         extra={name: no_moments(()) for name in critics},
         needs=("transitions.extras.log_prob",),

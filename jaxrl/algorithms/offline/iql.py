@@ -15,8 +15,18 @@ from jaxrl.algorithms.offline.shared.data import Data
 from jaxrl.core import spaces
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.types import Array, Environment, Transition
-from jaxrl.kit import AlgorithmBuilder, Loss, Net, Part, Recipe, group, hyper, static
-from jaxrl.kit.acting import sampled
+from jaxrl.kit import (
+    AlgorithmBuilder,
+    LossOutput,
+    Net,
+    Part,
+    Recipe,
+    group,
+    hyper,
+    loss,
+    static,
+)
+from jaxrl.kit.acting import sample
 from jaxrl.kit.groups import INF, Normalization, Optimizer, Target, Torso
 from jaxrl.networks.actor_critic import Actor
 from jaxrl.networks.critics import ActionValues, Value
@@ -53,13 +63,16 @@ class Config:
     """In which advantages count; infinite for plain cloning. The inverse of the paper's beta."""
 
 
-def value_loss(net: Net, x: Transition) -> tuple[Array, dict[str, Array]]:
+@loss("value")
+def value_loss(net: Net, x: Transition) -> LossOutput:
     """Equation 5: V is an expectile of the critics' values of the data's actions."""
     q = net.target.critic(x.timestep, x.action).min(-1)
     value = net.value(x.timestep)
-    return losses.expectile_error(value, q, net.hyper.expectile), {"mean_value": value}
+    error = losses.expectile_error(value, q, net.hyper.expectile)
+    return LossOutput(error, {"mean_value": value})
 
 
+@loss("critic")
 def critic_loss(net: Net, x: Transition) -> Array:
     """Equation 6: Q regresses on r + gamma V(s'), V of the true successor: 0 after a termination,
     but not after a truncation."""
@@ -69,13 +82,14 @@ def critic_loss(net: Net, x: Transition) -> Array:
     return losses.squared_error(net.critic(x.timestep, x.action), target[..., None]).sum(-1)
 
 
-def actor_loss(net: Net, x: Transition) -> tuple[Array, dict[str, Array]]:
+@loss("actor")
+def actor_loss(net: Net, x: Transition) -> LossOutput:
     """Equation 7: imitation, weighted by exp(A / temperature). As in the authors' code, A is of the
     copies before this update and the value after it."""
     advantage = net.target.critic(x.timestep, x.action).min(-1) - net.value(x.timestep)
     log_prob = net.actor(x.timestep).log_prob(x.action)
-    loss = losses.awr(log_prob, advantage, net.hyper.temperature, LARGEST_WEIGHT)
-    return loss, {"advantage": advantage}
+    imitation = losses.awr(log_prob, advantage, net.hyper.temperature, LARGEST_WEIGHT)
+    return LossOutput(imitation, {"advantage": advantage})
 
 
 def recipe(env: Environment, config: Config) -> Recipe:
@@ -86,16 +100,12 @@ def recipe(env: Environment, config: Config) -> Recipe:
     critics = ActionValues(*sizes, config.num_critics, *more[1:])
     return Recipe(
         parts={
-            "value": Part(Value(env.observation_space, *more), (timestep,), "critic"),
-            "critic": Part(critics, (timestep, action), "critic", target="target"),
-            "actor": Part(Actor(*sizes, *more[1:]), (timestep,), "actor"),
+            "value": Part(Value(env.observation_space, *more), (timestep,), config.critic),
+            "critic": Part(critics, (timestep, action), config.critic, config.target),
+            "actor": Part(Actor(*sizes, *more[1:]), (timestep,), config.actor),
         },
-        act=sampled("actor", env.action_space),
-        losses={
-            "value_loss": Loss(value_loss, ("value",)),
-            "critic_loss": Loss(critic_loss, ("critic",)),
-            "actor_loss": Loss(actor_loss, ("actor",)),
-        },
+        act=sample("actor", env.action_space),
+        losses=(value_loss, critic_loss, actor_loss),
     )
 
 

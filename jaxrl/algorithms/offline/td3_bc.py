@@ -9,24 +9,22 @@ which Adam does not see.
 
 from __future__ import annotations
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 
 from jaxrl import losses
-from jaxrl.algorithms.continuous_control import td3
 from jaxrl.algorithms.continuous_control.shared import deterministic
+from jaxrl.algorithms.continuous_control.shared.target_smoothing import Cautious, td3_target
 from jaxrl.algorithms.offline.shared.data import Data
 from jaxrl.core.types import Array, Environment
-from jaxrl.kit import AlgorithmBuilder, Loss, Net, Recipe, group, hyper
-from jaxrl.kit.acting import with_noise
+from jaxrl.kit import AlgorithmBuilder, LossOutput, Recipe, group, hyper, loss
+from jaxrl.kit.acting import add_gaussian_noise
 from jaxrl.kit.groups import INF, Normalization, Optimizer, Target, Torso
 from jaxrl.networks.heads import scale
 
 
 @group
-class Config(td3.Cautious):
+class Config(Cautious):
     """Settings of TD3+BC."""
 
     data: Data = Data()
@@ -50,22 +48,35 @@ def clone_or_improve(q: Array, action: Array, data_action: Array, alpha: Array) 
 
 
 def recipe(env: Environment, config: Config) -> Recipe:
-    """TD3, of scaled rewards and with another loss of its policy; its first actions are its own."""
     space = env.action_space
     center, half_width = scale(space)  # type: ignore[arg-type]
-    plain = td3.recipe(env, config, reward=lambda net, x: net.hyper.reward_scale * x.reward)
 
-    def actor_loss(net: Net, x):
+    @loss("critic")
+    def critic_loss(net, x):
+        """TD3's, of scaled rewards."""
+        q = net.critic(x.timestep, x.action)
+        target = td3_target(net, x, space, net.hyper.reward_scale * x.reward)
+        error = losses.squared_error(q, target[..., None]).sum(-1)
+        return LossOutput(error, {"value": q.mean(-1)})
+
+    @loss("actor")
+    def actor_loss(net, x):
         """Equation 5: -lambda Q(s, pi(s)) + (pi(s) - a)^2, lambda = alpha / mean |Q|."""
         action = net.actor(x.timestep)
         q = net.critic(x.timestep, action)[..., 0]
         unit = lambda a: ((a - center) / half_width).reshape(*q.shape, -1)
         return clone_or_improve(q, unit(action), unit(x.action), net.hyper.alpha)
 
-    return dataclasses.replace(
-        plain,
-        act=with_noise("actor", space, half_width),
-        losses={**plain.losses, "actor_loss": Loss(actor_loss, ("actor",))},
+    return deterministic.deterministic_actor_critic(
+        env,
+        config.torso,
+        add_gaussian_noise("actor", space, half_width),
+        (critic_loss, actor_loss),
+        config.optimizer,
+        config.optimizer,
+        config.target,
+        config.num_critics,
+        config.delay,
     )
 
 

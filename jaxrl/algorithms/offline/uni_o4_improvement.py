@@ -13,28 +13,28 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from jaxrl import losses
 from jaxrl.algorithms.offline import uni_o4
+from jaxrl.algorithms.offline.shared import two_phases
 from jaxrl.algorithms.policy_gradient import ppo
 from jaxrl.core import schedules, spaces, trees
 from jaxrl.core.errors import UserError
 from jaxrl.core.hyper import MANY
 from jaxrl.core.spaces import Space
-from jaxrl.core.types import Array, Batch, Environment, Key, TimeStep, Tree, struct
-from jaxrl.kit import AlgorithmBuilder, Loss, Net, Recipe, group, hyper, static
-from jaxrl.kit.descent import Descent
+from jaxrl.core.types import Array, Environment, Key, TimeStep, Tree, struct
+from jaxrl.kit import AlgorithmBuilder, LossOutput, Net, Recipe, group, hyper, loss, static
+from jaxrl.kit.descent import OwnDescent
 from jaxrl.kit.groups import INF
-from jaxrl.kit.learner import State
+from jaxrl.kit.state import State, Trained
 from jaxrl.networks.dynamics import draw_next
 
 
 @group
-class Config(uni_o4.Config):
+class Config(two_phases.TwoPhases):
     """Settings of Uni-O4's improvement, beside those that both phases have."""
 
     starts: int = static(256, low=1, high=MANY)
@@ -62,10 +62,11 @@ class Sample:
     advantage: Array  # [n, B]
 
 
-def sampled(net: Net, batch: Batch, space: Space, weighted: bool) -> Batch:
-    """Actions in `space` of the behavior policies at a batch's states, judged by Q - V,
-    standardized; `weighted`, those that are better than V count as the expectile says."""
-    timestep = batch.transitions.timestep
+def sample_behaviors(net: Net, timestep: TimeStep, space: Space, weighted: bool) -> Sample:
+    """Sample actions of the behavior policies at time steps [B], judged by standardized Q - V.
+
+    weighted: whether those that are better than V count as the expectile says.
+    """
     behaviors = net.behaviors(timestep)
     action = behaviors.sample(seed=net.key("actions"))
     # An environment clips what is beyond its bounds, and Q knows nothing else.
@@ -77,19 +78,20 @@ def sampled(net: Net, batch: Batch, space: Space, weighted: bool) -> Batch:
     if weighted:
         share = net.hyper.expectile
         advantage = jnp.where(advantage > 0, share, 1 - share) * advantage
-    sample: Any = Sample(timestep, action, behaviors.log_prob(action), advantage)
-    return dataclasses.replace(batch, transitions=sample)
+    return Sample(timestep, action, behaviors.log_prob(action), advantage)
 
 
-def policies_loss(net: Net, x: Sample) -> tuple[Array, dict[str, Array]]:
+@loss("policies")
+def policies_loss(net: Net, x: Sample) -> LossOutput:
     """PPO's clipped surrogate of each member, less an entropy bonus."""
     h = net.hyper
     policies = net.policies(x.timestep)
     log_prob = policies.log_prob(x.action)
     left = 1 - schedules.progress(net.env_steps, h.improvement.learning_rate_steps)
     surrogate = losses.clipped_surrogate(log_prob, x.log_prob, x.advantage, left * h.clip)
-    loss = surrogate - h.entropy_weight * policies.entropy()
-    return loss.sum(0), {"policy_loss": loss, "approximate_kl": losses.kl_k3(x.log_prob, log_prob)}
+    each = surrogate - h.entropy_weight * policies.entropy()
+    metrics = {"policy_loss": each, "approximate_kl": losses.kl_k3(x.log_prob, log_prob)}
+    return LossOutput(each.sum(0), metrics)
 
 
 def amq(
@@ -127,18 +129,19 @@ def recipe(env: Environment, config: Config) -> Recipe:
         )
         return jax.vmap(one)(policies)
 
-    def turn(net, batch):
+    def step(net, minibatch):
         weighted = config.values == "sarsa"  # as in the authors' code
-        return net.descend("policies_loss", sampled(net, batch, space, weighted))
+        sample = sample_behaviors(net, minibatch.x.timestep, space, weighted)
+        return net.descend(policies_loss, sample, mask=minibatch.mask, weight=minibatch.weight)
 
     def update(net, batch):
-        net = net.slices(config.data.updates, batch, turn)
+        net = net.minibatches(config.data.updates, batch, step)
         policies, behaviors = (net.parts[name].params for name in ("policies", "behaviors"))
         start = jax.tree.map(lambda x: x[: config.starts], batch.transitions.timestep)
         both = jax.tree.map(lambda *x: jnp.concatenate(x), policies, behaviors)
         new, old = jnp.split(scores(net, both, start), 2)
         better = new > old + net.hyper.margin
-        net = net.put(behaviors=trees.where(better, policies, behaviors))
+        net = net.with_params(behaviors=trees.where(better, policies, behaviors))
         return net.replace(extra={"scores": new}).report(
             score=new.max(),
             score_gain=(new - old).mean(),
@@ -147,17 +150,20 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
     def hand_over(state: State) -> State:
         """PPO's state with the best member, and the value of rewards that are not scaled."""
-        best = uni_o4.chosen(state.parts["policies"].params, state.extra["scores"])["params"]
+        best = two_phases.best_policy(state.parts["policies"].params, state.extra["scores"])[
+            "params"
+        ]
         value = state.parts["value"].params["params"]
         head = jax.tree.map(lambda x: x / state.hyper["reward_scale"], value["value_head"])
         params = {"params": {**best, **value, "value_head": head}}
-        trained = Descent.of(ppo.Config().optimizer, "optimizer").begin(params)
+        descent = OwnDescent(ppo.Config().optimizer, "optimizer")
+        trained = Trained(params, descent.init(params))
         return dataclasses.replace(state, parts={"actor_critic": trained}, extra=())
 
-    return uni_o4.on_data(
+    return two_phases.on_data(
         env,
         config,
-        {"policies_loss": Loss(policies_loss, ("policies",))},
+        (policies_loss,),
         update,
         hand_over=hand_over,
         goes_on_from="uni_o4",
@@ -167,14 +173,14 @@ def recipe(env: Environment, config: Config) -> Recipe:
 def check(env: Environment, config: Config, name: str) -> None:
     """Raises `UserError` as in the first phase, and where a round has too few states to start
     from."""
-    uni_o4.check(env, config, name)
+    two_phases.check(env, config, name)
     rows = config.data.updates * config.data.batch_size
     if config.starts > rows:
         raise UserError(f"starts is {config.starts}; a round has only {rows} transitions.")
 
 
 uni_o4_improvement = AlgorithmBuilder(
-    "uni_o4_improvement", Config, recipe, uni_o4.data_alone, lambda config: 1, check
+    "uni_o4_improvement", Config, recipe, two_phases.data_alone, lambda config: 1, check
 )
 
 TINY = uni_o4.TINY | {"starts": 4, "horizon": 2, "improvement.learning_rate_steps": 8.0}

@@ -16,7 +16,6 @@ nats.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 
 import jax
@@ -30,12 +29,13 @@ from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.hyper import WIDE
 from jaxrl.core.types import Array, Environment, Transition, Tree, struct
-from jaxrl.kit import AlgorithmBuilder, Loss, Net, Part, Recipe, group, hyper, static
+from jaxrl.kit import AlgorithmBuilder, Loss, LossOutput, Net, Part, Recipe, group, hyper, static
+from jaxrl.kit.acting import choose
 from jaxrl.kit.groups import Optimizer, Replay, Target
 from jaxrl.networks import encoders, recurrent_world_model
 from jaxrl.networks.heads import check_action_space
 from jaxrl.networks.imagination import Actor, Critic, symexp_atoms
-from jaxrl.networks.recurrent_world_model import Latent, RecurrentWorldModel, Unrolled
+from jaxrl.networks.recurrent_world_model import Latent, RecurrentWorldModel
 
 
 @group
@@ -91,18 +91,16 @@ class Memory:
     action: Tree  # the last one
 
 
-def model_loss(
-    net: Net, x: Transition, network: RecurrentWorldModel, atoms: Array
-) -> tuple[Array, dict[str, Array], Unrolled]:
+def model_loss(net: Net, x: Transition, network: RecurrentWorldModel, atoms: Array) -> LossOutput:
     """Equations 2 and 3: prediction, dynamics and representation, for each step of windows [T, B].
     The windows as the model sees them are kept aside."""
     unrolled, parts = recurrent_world_model.model_loss(
         network, net.model, x, atoms, net.key(), net.hyper.free_nats
     )
-    return sum(parts.values()), parts, unrolled  # type: ignore[return-value]
+    return LossOutput(sum(parts.values()), parts, aux=unrolled)  # type: ignore[arg-type]
 
 
-def actor_loss(net: Net, x: Dreams, atoms: Array) -> tuple[Array, dict[str, Array]]:
+def actor_loss(net: Net, x: Dreams, atoms: Array) -> LossOutput:
     """For each imagined step [H, N], as likely as it is to be reached, discounted: REINFORCE with
     returns divided by their range (`net.extra`), and an entropy bonus."""
     h, before = net.hyper, x.features[:-1]
@@ -112,8 +110,8 @@ def actor_loss(net: Net, x: Dreams, atoms: Array) -> tuple[Array, dict[str, Arra
     loss = losses.dreamer_actor(
         log_prob, x.returns, value, entropy, h.entropy_weight, scale=net.extra
     )
-    reports = {"entropy": entropy, "imagined_return": x.returns}
-    return until(h.discount * x.continue_prob) * loss, reports
+    metrics = {"entropy": entropy, "imagined_return": x.returns}
+    return LossOutput(until(h.discount * x.continue_prob) * loss, metrics)
 
 
 def critic_loss(net: Net, x: Dreams, atoms: Array) -> Array:
@@ -148,15 +146,15 @@ def recipe(env: Environment, config: Config) -> Recipe:
         seen = memory.latent, memory.action, timestep, None if greedy else latent_key
         latent = net.model(*seen, method="filter")
         policy = net.actor(latent.features, timestep.legal_actions)
-        action = policy.mode() if greedy else policy.sample(seed=action_key)
+        action = choose(policy, action_key, greedy)
         return action, Memory(latent, action), {}
 
     def update(net, batch):
-        descended = net.descend("model_loss", batch)
+        descended = net.descend(of_model, batch)
         # Imagination begins where an action was to be taken, so never in an episode's last step;
         # the model that imagines is the one that found those latents. (Rows of a window stay side
         # by side: windows are what is split over devices.)
-        before = descended.aside["model_loss"].before
+        before = descended.aux[of_model].before
         start = jax.tree.map(lambda x: x.swapaxes(0, 1).reshape(-1, x.shape[-1]), before)
 
         def dynamics(latent, action, key):
@@ -168,23 +166,21 @@ def recipe(env: Environment, config: Config) -> Recipe:
         decay, spread = net.hyper.range_decay, losses.percentile_range(dreams.returns)
         average = decay * net.extra + (1 - decay) * spread
         net = descended.replace(extra=average).report(return_range=average)
-        imagined = dataclasses.replace(batch, transitions=dreams, mask=None, weight=None)
-        return net.descend("actor_loss", imagined).descend("critic_loss", imagined).follow()
+        return net.descend(of_actor, dreams).descend(of_critic, dreams).update_targets()
 
-    of_model = functools.partial(model_loss, network=model, atoms=atoms)
-    of_actor, of_critic = (functools.partial(f, atoms=atoms) for f in (actor_loss, critic_loss))
+    of_model = Loss(
+        functools.partial(model_loss, network=model, atoms=atoms), ("model",), "model_loss"
+    )
+    of_actor = Loss(functools.partial(actor_loss, atoms=atoms), ("actor",), "actor_loss")
+    of_critic = Loss(functools.partial(critic_loss, atoms=atoms), ("critic",), "critic_loss")
     return Recipe(
         parts={
-            "model": Part(model, (step,), "model"),
-            "actor": Part(actor, (features,), "behavior"),
-            "critic": Part(critic, (features,), "behavior", target="slow"),
+            "model": Part(model, (step,), config.model),
+            "actor": Part(actor, (features,), config.behavior),
+            "critic": Part(critic, (features,), config.behavior, config.slow),
         },
         act=act,
-        losses={
-            "model_loss": Loss(of_model, ("model",)),
-            "actor_loss": Loss(of_actor, ("actor",)),
-            "critic_loss": Loss(of_critic, ("critic",)),
-        },
+        losses=(of_model, of_actor, of_critic),
         update=update,
         extra=np.float32(0.0),  # the running range of imagined returns
         memory=memory,

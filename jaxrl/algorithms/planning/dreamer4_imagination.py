@@ -3,9 +3,7 @@ warm-started from `dreamer4_world_model`."""
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +15,7 @@ from jaxrl.algorithms.planning.shared.imagination import Dreams, dream, until
 from jaxrl.core.errors import UserError
 from jaxrl.core.hyper import WIDE
 from jaxrl.core.types import Array, Batch, Environment
-from jaxrl.kit import AlgorithmBuilder, Loss, Net, Recipe, group, hyper, static
+from jaxrl.kit import AlgorithmBuilder, Loss, LossOutput, Net, Recipe, group, hyper, static
 from jaxrl.networks.imagination import symexp_atoms
 from jaxrl.networks.shortcut_world_model import next_frame
 
@@ -39,9 +37,7 @@ class Config(dreamer4.Config):
     """PMPO's weight of the divergence to the cloned policy."""
 
 
-def behavior_loss(
-    net: Net, x: tuple[Dreams, Array], atoms: Array
-) -> tuple[Array, dict[str, Array]]:
+def behavior_loss(net: Net, x: tuple[Dreams, Array], atoms: Array) -> LossOutput:
     """For each imagined step [H, N]: the value's cross-entropy to the return,
     and PMPO (equation 11), which follows signs of advantages, near the cloned policy.
 
@@ -55,12 +51,13 @@ def behavior_loss(
     log_prob, h = policy.log_prob(dreams.action), net.hyper
     policy_loss = losses.pmpo(log_prob, advantage, divergence, h.alpha, h.beta, there)
     value_loss = losses.two_hot_cross_entropy(logits, returns, atoms)
-    return policy_loss + value_loss, {
+    metrics = {
         "policy_loss": policy_loss,
         "value_loss": value_loss,
         "prior_kl": divergence,
         "imagined_return": returns,
     }
+    return LossOutput(policy_loss + value_loss, metrics)
 
 
 def recipe(env: Environment, config: Config) -> Recipe:
@@ -88,12 +85,11 @@ def recipe(env: Environment, config: Config) -> Recipe:
         # Signs of advantages have no weights: steps after an imagined end are left out.
         goes_on = jax.random.bernoulli(net.key("end"), dreams.continue_prob)
         there = until(goes_on).astype(bool)
-        x: Any = (dreams, there)
-        return net.descend("behavior_loss", dataclasses.replace(batch, transitions=x, mask=there))
+        return net.descend(loss, (dreams, there), mask=there, weight=batch.weight)
 
-    loss = functools.partial(behavior_loss, atoms=atoms)
-    descents = {"behavior_loss": Loss(loss, ("policy", "value"))}
-    return dreamer4.on_recorded(env, config, descents, update, "dreamer4_world_model")
+    function = functools.partial(behavior_loss, atoms=atoms)
+    loss = Loss(function, ("policy", "value"), "behavior_loss")
+    return dreamer4.on_recorded(env, config, (loss,), update, "dreamer4_world_model")
 
 
 def check(env: Environment, config: Config, name: str) -> None:

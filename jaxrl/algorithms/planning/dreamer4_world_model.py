@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 
 import jax.numpy as jnp
@@ -10,7 +9,7 @@ import jax.numpy as jnp
 from jaxrl import losses
 from jaxrl.algorithms.planning.shared import dreamer4
 from jaxrl.core.types import Array, Batch, Environment, Transition, struct
-from jaxrl.kit import AlgorithmBuilder, Loss, Net, Recipe, group, hyper, static
+from jaxrl.kit import AlgorithmBuilder, Loss, LossOutput, Net, Recipe, group, hyper, static
 from jaxrl.networks.imagination import symexp_atoms
 from jaxrl.networks.shortcut_world_model import ShortcutWorldModel, frame_loss
 
@@ -40,10 +39,10 @@ class Episodes:
     cloning_weight: Array  # [T, B]: steps for each that is cloned, 0 where none is
 
 
-def prepared(
+def prepare_episodes(
     net: Net, batch: Batch, env: Environment, scale: float, relevant: float | None = None
-) -> Batch:
-    """The whole episodes of a batch. Each has a first step."""
+) -> Episodes:
+    """Return the whole episodes of a batch, each of which has a first step."""
     frames, led, exists = dreamer4.told_episodes(net, env, batch, scale)
     cloned = batch.mask & batch.transitions.extras["labeled"]
     if relevant is not None:
@@ -51,13 +50,10 @@ def prepared(
         cloned &= reward.sum(0) >= relevant
     steps = batch.mask.sum()  # type: ignore[union-attr]
     cloning_weight = cloned * (steps / jnp.maximum(cloned.sum(), 1))
-    x = Episodes(frames, led, batch.transitions, steps / exists.sum(), cloning_weight)
-    return dataclasses.replace(batch, transitions=x)
+    return Episodes(frames, led, batch.transitions, steps / exists.sum(), cloning_weight)
 
 
-def model_loss(
-    net: Net, x: Episodes, network: ShortcutWorldModel, atoms: Array
-) -> tuple[Array, dict[str, Array]]:
+def model_loss(net: Net, x: Episodes, network: ShortcutWorldModel, atoms: Array) -> LossOutput:
     """Of each step [T, B]: shortcut forcing (equation 7) of the frame that it led to (and of
     the frame before an episode's first); the reward and the end there; and cloning of its action.
 
@@ -80,24 +76,24 @@ def model_loss(
         ],
         -1,
     )
-    reports = {name: terms[..., i] for i, name in enumerate(dreamer4.TERMS)}
-    return (terms / net.extra.root).sum(-1), reports
+    metrics = {name: terms[..., i] for i, name in enumerate(dreamer4.TERMS)}
+    return LossOutput((terms / net.extra.root).sum(-1), metrics)
 
 
 def recipe(env: Environment, config: Config) -> Recipe:
     def update(net, batch):
-        x = prepared(net, batch, env, config.scale, config.relevant)
-        net = net.descend("model_loss", x)
+        x = prepare_episodes(net, batch, env, config.scale, config.relevant)
+        net = net.descend(loss, x, mask=batch.mask, weight=batch.weight)
         terms = jnp.stack([net.metrics[name] for name in dreamer4.TERMS])
         net = net.replace(extra=net.extra.add(terms, net.hyper.loss_decay))
         # The policy that acts is the one that was cloned.
-        policy = dataclasses.replace(net.parts["policy"], params=net.parts["prior"].params)
-        return net.replace(parts=net.parts | {"policy": policy})
+        return net.with_params(policy=net.parts["prior"].params)
 
     atoms = symexp_atoms(config.bins, config.symlog_range)
-    loss = functools.partial(model_loss, network=dreamer4.network(env, config), atoms=atoms)
-    descents = {"model_loss": Loss(loss, ("model", "prior"))}
-    return dreamer4.on_recorded(env, config, descents, update)
+    network = dreamer4.network(env, config)
+    function = functools.partial(model_loss, network=network, atoms=atoms)
+    loss = Loss(function, ("model", "prior"), "model_loss")
+    return dreamer4.on_recorded(env, config, (loss,), update)
 
 
 dreamer4_world_model = AlgorithmBuilder(

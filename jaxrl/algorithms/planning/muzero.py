@@ -15,8 +15,6 @@ paper lowers it after the thirtieth move.
 
 from __future__ import annotations
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import optax
@@ -35,7 +33,7 @@ from jaxrl.core.examples import example_timestep
 from jaxrl.core.hyper import WIDE
 from jaxrl.core.schedules import progress
 from jaxrl.core.types import Array, Environment, TimeStep, Transition, struct
-from jaxrl.kit import AlgorithmBuilder, Loss, Part, Recipe, group, hyper, static
+from jaxrl.kit import AlgorithmBuilder, LossOutput, Part, Recipe, group, hyper, loss, static
 from jaxrl.kit.groups import INF, Optimizer, Priorities, Replay, Target, Torso
 from jaxrl.networks.heads import check_discrete
 from jaxrl.networks.world_models import ValueEquivalentModel
@@ -174,7 +172,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
         # Where the episode was cut off, no search has been.
         return policy, jnp.where(renewed | window.done, following, stored)
 
-    def prepared(net, batch):
+    def prepare_sample(net, batch):
         """What the model is to predict along the sequences, and the actions that it is told."""
         window = jax.tree.map(lambda x: x[:-1], batch.transitions)
         extras = batch.transitions.extras
@@ -204,7 +202,8 @@ def recipe(env: Environment, config: Config) -> Recipe:
         policy, value = net.model(jnp.concatenate([root[None], latents]), method="predict")
         return policy, value, jnp.concatenate([jnp.zeros_like(reward[:1]), reward])
 
-    def loss(net, x: Sample):
+    @loss("model", name="loss")
+    def model_loss(net, x: Sample):
         """Equation 1: the errors of policy, value and reward along K steps, and c |params|^2."""
         policy, value, reward = predictions(net, x)
         goal = x.goal
@@ -215,18 +214,22 @@ def recipe(env: Environment, config: Config) -> Recipe:
         error = x.weight * jnp.where(goal.known, errors, 0.0).sum(0)
         decay = net.hyper.weight_decay * optax.tree.norm(net.parts["model"].params, squared=True)
         priority = jnp.abs(scalar(value[0]) - goal.value[0])
-        return error + decay, {"prediction_loss": error, "priority": priority}
+        return LossOutput(error + decay, {"prediction_loss": error}, priority=priority)
 
     def update(net, batch):
-        x = prepared(net, batch)
+        x = prepare_sample(net, batch)
+        net = net.report(target_value=x.goal.value[0].mean())
         # The weights of the replay are in the sample, since they do not weigh the decay.
-        batch = dataclasses.replace(batch, transitions=x, weight=None)
-        return net.report(target_value=x.goal.value[0].mean()).descend("loss", batch).follow()
+        return net.descend(model_loss, x, mask=batch.mask).update_targets()
 
     return Recipe(
-        parts={"model": Part(network, (timestep, jnp.zeros(1, jnp.int32)), target="target")},
+        parts={
+            "model": Part(
+                network, (timestep, jnp.zeros(1, jnp.int32)), config.optimizer, config.target
+            )
+        },
         act=act,
-        losses={"loss": Loss(loss, ("model",))},
+        losses=(model_loss,),
         update=update,
         needs=("transitions.extras.search", "transitions.extras.value"),
     )

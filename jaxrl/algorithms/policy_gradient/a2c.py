@@ -7,16 +7,17 @@ epoch of one minibatch has the same gradient (Huang et al., 2022, arXiv:2205.091
 from __future__ import annotations
 
 from jaxrl import losses
-from jaxrl.algorithms.policy_gradient.ppo import (
+from jaxrl.algorithms.policy_gradient.shared.actor_critic import (
     Sample,
-    advantages,
+    actor_critic_recipe,
     check_policy,
-    looked,
-    on_rollouts,
+    estimate_advantages,
+    policy_and_value,
+    policy_network,
     report,
 )
-from jaxrl.core.types import Array, Environment
-from jaxrl.kit import AlgorithmBuilder, Loss, Net, Recipe, group, hyper
+from jaxrl.core.types import Environment
+from jaxrl.kit import AlgorithmBuilder, LossOutput, Net, Recipe, group, hyper, loss
 from jaxrl.kit.groups import LinearImageTorso, Memory, Optimizer, RolloutNormalization, Rollouts
 
 
@@ -44,24 +45,32 @@ class Config:
     """Weight of the entropy bonus."""
 
 
-def loss(net: Net, x: Sample) -> tuple[Array, dict[str, Array]]:
+@loss("actor_critic", name="loss")
+def a2c_loss(net: Net, x: Sample) -> LossOutput:
     """Algorithm S3: the policy gradient, a value loss, an entropy bonus."""
-    policy, value = looked(net, x)
+    policy, value = policy_and_value(net, x)
     entropy = policy.entropy()
     policy_loss = losses.policy_gradient(policy.log_prob(x.action), x.advantage)
     value_loss = losses.squared_error(value, x.target)
     total = policy_loss + net.hyper.value_weight * value_loss - net.hyper.entropy_weight * entropy
-    return total, {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
+    metrics = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
+    return LossOutput(total, metrics)
 
 
 def recipe(env: Environment, config: Config) -> Recipe:
     def update(net, batch):
-        batch = advantages(net, batch)
-        return report(net, batch).descend("loss", batch)
+        x = estimate_advantages(net, batch)
+        return report(net, x).descend(a2c_loss, x, mask=batch.mask, weight=batch.weight)
 
-    return on_rollouts(env, config, Loss(loss, ("actor_critic",)), update)
+    network = policy_network(env, config.torso, config.memory)
+    return actor_critic_recipe(env, network, config.optimizer, (a2c_loss,), update)
 
 
-a2c = AlgorithmBuilder("a2c", Config, recipe, check=check_policy)
+def check(env: Environment, config: Config, name: str) -> None:
+    """Raise `UserError` for an action space without a policy head, or a memory that cannot be."""
+    check_policy(env, config.torso, config.memory, name)
+
+
+a2c = AlgorithmBuilder("a2c", Config, recipe, check=check)
 
 TINY = {"env": "cartpole", "num_envs": 8, "num_steps": 4, "num_shards": 4, "hidden": ()}

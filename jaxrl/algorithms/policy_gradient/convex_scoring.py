@@ -11,7 +11,6 @@ entropic value at risk) are not here; advantages are generalized ones.
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any, NamedTuple
 
 import jax
@@ -19,11 +18,12 @@ import jax.numpy as jnp
 
 from jaxrl import losses
 from jaxrl.algorithms.policy_gradient.shared.augmented import beside, space
+from jaxrl.algorithms.policy_gradient.shared.episodes import episode_network
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.types import Array, Environment, TimeStep, Tree, struct
-from jaxrl.kit import AlgorithmBuilder, Loss, Part, Recipe, group, hyper, static
+from jaxrl.kit import AlgorithmBuilder, LossOutput, Part, Recipe, group, hyper, loss, static
+from jaxrl.kit.acting import choose
 from jaxrl.kit.groups import Episodes, Optimizer, Torso
-from jaxrl.networks.actor_critic import ActorCritic
 from jaxrl.networks.heads import check_action_space
 
 
@@ -79,18 +79,20 @@ class Step:
     target: Array
 
 
-def loss(net: Any, x: Step) -> tuple[Array, dict[str, Array]]:
-    """The policy gradient, a value loss, an entropy bonus."""
+@loss("actor_critic", name="loss")
+def actor_critic_loss(net: Any, x: Step) -> LossOutput:
+    """Compute the policy gradient's loss, a value loss and an entropy bonus."""
     policy, value, _ = net.actor_critic(x.timestep, (), method="unroll")
     entropy, h = policy.entropy(), net.hyper
     policy_loss = losses.policy_gradient(policy.log_prob(x.action), x.advantage)
     value_loss = losses.squared_error(value, x.target)
     total = policy_loss + h.value_weight * value_loss - h.entropy_weight * entropy
-    return total, {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
+    metrics = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
+    return LossOutput(total, metrics)
 
 
 def recipe(env: Environment, config: Config) -> Recipe:
-    score, torso = SCORES[config.score], config.torso
+    score = SCORES[config.score]
 
     def see(timestep: TimeStep, so_far: Array, v: Array) -> TimeStep:
         return beside(env, timestep, jnp.stack((so_far, v), -1))
@@ -102,7 +104,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
         so_far = jnp.where(timestep.first, 0.0, so_far - timestep.reward)
         v = jnp.where(timestep.first, net.extra + net.hyper.spread * noise, v)
         policy, _, _ = net.actor_critic(see(timestep, so_far, v), ())
-        action = policy.mode() if greedy else policy.sample(seed=action_key)
+        action = choose(policy, action_key, greedy)
         return jax.lax.stop_gradient(action), (so_far, v), {"so_far": so_far, "v": v}
 
     def update(net, batch):
@@ -118,21 +120,16 @@ def recipe(env: Environment, config: Config) -> Recipe:
         advantage = jnp.where(batch.mask, advantage, 0.0)
         steps = Step(timestep, x.action, advantage, advantage + value)
         cost = jnp.where(ending, total, 0.0).sum(0)
-        net = net.descend("loss", dataclasses.replace(batch, transitions=steps))
+        net = net.descend(actor_critic_loss, steps, mask=batch.mask, weight=batch.weight)
         return net.replace(extra=score.best(cost, h)).report(v=net.extra)
 
-    network = ActorCritic(
-        space(env, 2),
-        env.action_space,
-        torso.hidden,
-        torso.activation,
-        initializer=torso.initializer,
-    )
+    network = episode_network(env, config.torso, observation_space=space(env, 2))
     none = jnp.zeros(1)
+    inputs = (see(example_timestep(env), none, none), ())
     return Recipe(
-        parts={"actor_critic": Part(network, (see(example_timestep(env), none, none), ()))},
+        parts={"actor_critic": Part(network, inputs, config.optimizer)},
         act=act,
-        losses={"loss": Loss(loss, ("actor_critic",))},
+        losses=(actor_critic_loss,),
         update=update,
         extra=jnp.float32(0),
         memory=lambda n: (jnp.zeros(n), jnp.zeros(n)),

@@ -17,11 +17,17 @@ import jax.numpy as jnp
 from jaxrl import losses
 from jaxrl.algorithms.policy_gradient import reinforce
 from jaxrl.algorithms.policy_gradient.shared.augmented import beside, space
+from jaxrl.algorithms.policy_gradient.shared.episodes import (
+    Step,
+    episode_network,
+    leave_one_out,
+    policy_loss,
+)
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.spaces import Discrete
 from jaxrl.core.types import Array, Environment, TimeStep
-from jaxrl.kit import AlgorithmBuilder, Loss, Part, Recipe, group, hyper, static
-from jaxrl.networks.actor_critic import ActorCritic
+from jaxrl.kit import AlgorithmBuilder, Part, Recipe, group, hyper, static
+from jaxrl.kit.acting import choose
 from jaxrl.networks.heads import check_discrete
 
 
@@ -52,7 +58,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
     def act(net, timestep, memory, key, greedy):
         policy, _, _ = net.policy(see(timestep, memory), ())
-        both = policy.mode() if greedy else policy.sample(seed=key)
+        both = choose(policy, key, greedy)
         action, threshold = both // number, both % number
         return action.astype(actions.dtype), threshold, {"old": memory, "new": threshold}
 
@@ -65,23 +71,17 @@ def recipe(env: Environment, config: Config) -> Recipe:
         )  # fmt: skip
         reward = jnp.where(batch.mask, -cost, 0.0)
         returns = losses.discounted_returns(reward, x.done, jnp.zeros_like(reward[0]), h.discount)
-        advantage = reinforce.leave_one_out(returns, batch.mask) if config.baseline else returns
-        steps = reinforce.Step(see(x.timestep, old), x.action * number + new, advantage)
-        return net.descend("loss", dataclasses.replace(batch, transitions=steps))
+        advantage = leave_one_out(returns, batch.mask) if config.baseline else returns
+        steps = Step(see(x.timestep, old), x.action * number + new, advantage)
+        return net.descend(policy_loss, steps, mask=batch.mask, weight=batch.weight)
 
-    torso = config.torso
-    network = ActorCritic(
-        space(env, number),
-        Discrete(actions.n * number),
-        torso.hidden,
-        torso.activation,
-        initializer=torso.initializer,
-    )
-    blank = jnp.full(1, -1)
+    spaces = space(env, number), Discrete(actions.n * number)
+    network = episode_network(env, config.torso, *spaces)
+    inputs = (see(example_timestep(env), jnp.full(1, -1)), ())
     return Recipe(
-        parts={"policy": Part(network, (see(example_timestep(env), blank), ()))},
+        parts={"policy": Part(network, inputs, config.optimizer)},
         act=act,
-        losses={"loss": Loss(reinforce.policy_loss, ("policy",))},
+        losses=(policy_loss,),
         update=update,
         memory=lambda n: jnp.full(n, -1),
         needs=("mask", "transitions.extras.old", "transitions.extras.new"),

@@ -122,7 +122,7 @@ def recipe(env: Environment, config: Config, utility: Utility = state_entropy) -
         length = jnp.linalg.norm(direction)
         new = logits + h.step * direction / jnp.maximum(length, 1e-12)
         extra = {"logits": logits, "occupancy": occupancy, "reward": reward, "direction": direction}
-        net = net.put(policy=new).replace(extra=extra)
+        net = net.with_params(policy=new).replace(extra=extra)
         return net.report(utility=utility(jnp.maximum(occupancy, 0.0)), gradient_norm=length)
 
     def act(net, timestep, memory, key, greedy):
@@ -131,9 +131,9 @@ def recipe(env: Environment, config: Config, utility: Utility = state_entropy) -
         return action.astype(env.action_space.dtype), memory, {}
 
     return Recipe(
-        parts={"policy": Part(Table(states, actions), (example_timestep(env),), optimizer="")},
+        parts={"policy": Part(Table(states, actions), (example_timestep(env),))},
         act=act,
-        losses={},
+        losses=(),
         update=update,
         extra=dict.fromkeys(("logits", "occupancy", "reward", "direction"), nothing),
         needs=("mask",),

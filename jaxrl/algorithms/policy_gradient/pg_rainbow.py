@@ -19,12 +19,35 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.algorithms.policy_gradient import ppo
-from jaxrl.algorithms.value.iqn import implicit_quantiles, regression
-from jaxrl.algorithms.value.qr_dqn import ADAM
+from jaxrl.algorithms.policy_gradient.shared.actor_critic import (
+    Sample,
+    actor_critic_recipe,
+    policy_network,
+    report,
+    sample_of,
+    standardize,
+)
+from jaxrl.algorithms.value.shared.quantiles import (
+    ADAM,
+    implicit_quantile_loss,
+    implicit_quantiles,
+    midpoints,
+)
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Array, Batch, Environment, TimeStep, Transition
-from jaxrl.kit import AlgorithmBuilder, Loss, Net, Part, Recipe, group, hyper, static
-from jaxrl.kit.acting import legal
+from jaxrl.kit import (
+    AlgorithmBuilder,
+    LossOutput,
+    Minibatch,
+    Net,
+    Part,
+    Recipe,
+    group,
+    hyper,
+    loss,
+    static,
+)
+from jaxrl.kit.acting import mask_illegal
 from jaxrl.kit.groups import WIDE, Optimizer, Target
 from jaxrl.networks.dense import dense
 from jaxrl.networks.heads import check_discrete
@@ -67,55 +90,73 @@ class Distillation(nn.Module):
         return dense(1, initializer(self.initializer, 1.0))(x)[..., 0]
 
 
-def told(q: Any, timestep: TimeStep, num_quantiles: int) -> Array:
-    """The quantiles [..., A, N] of the actions at `timestep` [...] by `q`, without a gradient."""
-    middles = (jnp.arange(num_quantiles) + 0.5) / num_quantiles
-    tau = jnp.broadcast_to(middles, (*timestep.reward.shape, num_quantiles))
+def quantiles_of(q: Any, timestep: TimeStep, num_quantiles: int) -> Array:
+    """Return the quantiles [..., A, N] of the actions at `timestep` [...] by `q`, without a
+    gradient."""
+    tau = jnp.broadcast_to(midpoints(num_quantiles), (*timestep.reward.shape, num_quantiles))
     return jax.lax.stop_gradient(q(timestep, tau))
 
 
-def looked(net: Net, timestep: TimeStep, num_quantiles: int) -> tuple[Any, Array]:
-    """The policy and f(V' q) [...] at `timestep` [...]."""
+def policy_and_value(net: Net, timestep: TimeStep, num_quantiles: int) -> tuple[Any, Array]:
+    """Return the policy and f(V' q) [...] at `timestep` [...]."""
     policy, value, _ = net.actor_critic(timestep, ())
-    quantiles = told(net.q, timestep, num_quantiles).reshape(*value.shape, -1)
+    quantiles = quantiles_of(net.q, timestep, num_quantiles).reshape(*value.shape, -1)
     return policy, net.distillation(value[..., None] * quantiles)
 
 
 def recipe(env: Environment, config: Config) -> Recipe:
     count = config.num_quantiles
 
-    def loss(net: Net, x: ppo.Sample):
-        return ppo.objective(net, x, *looked(net, x.timestep, count))
+    @loss("actor_critic", "distillation", name="loss")
+    def ppo_loss(net: Net, x: Sample) -> LossOutput:
+        """PPO's, with the value f(V' q)."""
+        return ppo.objective(net, x, *policy_and_value(net, x.timestep, count))
 
+    @loss("q")
     def quantile_loss(net: Net, x: Transition) -> Array:
-        """IQN's, following what is best for the copy."""
-        following = told(net.target.q, x.next_timestep, count).mean(-1)
-        best = legal(following, x.next_timestep).argmax(-1)
-        return regression(net, x, best, config.num_fractions, config.num_target_fractions)
+        """IQN's, following what is best for the target network."""
+        following = quantiles_of(net.target.q, x.next_timestep, count).mean(-1)
+        best = mask_illegal(following, x.next_timestep).argmax(-1)
+        return implicit_quantile_loss(
+            net,
+            x,
+            best,
+            num_fractions=config.num_fractions,
+            num_target_fractions=config.num_target_fractions,
+        )
 
-    def turn(net: Net, batch: Batch) -> Net:
-        batch = ppo.standardized(batch) if config.normalize_advantage else batch
-        return net.descend("loss", batch)
+    def step(net: Net, minibatch: Minibatch) -> Net:
+        if config.normalize_advantage:
+            minibatch = standardize(minibatch)
+        return net.descend(ppo_loss, minibatch)
 
-    def quantile_turn(net: Net, batch: Batch) -> Net:
-        return net.descend("quantile_loss", batch).follow("q")
+    def quantile_step(net: Net, minibatch: Minibatch) -> Net:
+        return net.descend(quantile_loss, minibatch).update_targets("q")
 
     def update(net: Net, batch: Batch) -> Net:
-        net, x = net.passes(config.passes, batch, quantile_turn), batch.transitions
-        value, following = (looked(net, t, count)[1] for t in (x.timestep, x.next_timestep))
-        batch = ppo.judged(net, batch, value, following)
-        return ppo.report(net, batch).passes(config.passes, batch, turn, ppo.too_far)
+        net, x = net.epochs(config.passes, batch, quantile_step), batch.transitions
+        both = (x.timestep, x.next_timestep)
+        value, following = (policy_and_value(net, t, count)[1] for t in both)
+        sample = sample_of(net, batch, value, following)
+        window = Minibatch(sample, batch.mask, batch.weight)
+        limit = net.hyper.passes.target_kl
+        return report(net, sample).epochs(config.passes, window, step, max_drift=limit)
 
-    q = dataclasses.replace(implicit_quantiles(env, config), optimizer="quantile_optimizer")
+    q = implicit_quantiles(
+        env,
+        config.torso,
+        config.num_cosines,
+        optimizer=config.quantile_optimizer,
+        target=config.target,
+    )
     width = env.action_space.n * count  # pyright: ignore[reportAttributeAccessIssue]
     f = Distillation(config.distillation, config.torso.activation, config.torso.initializer)
-    parts = ("actor_critic", "distillation")
-    plain = ppo.on_rollouts(env, config, Loss(loss, parts), update)
-    return dataclasses.replace(
-        plain,
-        parts={**plain.parts, "q": q, "distillation": Part(f, (jnp.zeros((1, width)),))},
-        losses={**plain.losses, "quantile_loss": Loss(quantile_loss, ("q",))},
+    distillation = Part(f, (jnp.zeros((1, width)),), config.optimizer)
+    network = policy_network(env, config.torso, config.memory, config.heads)
+    plain = actor_critic_recipe(
+        env, network, config.optimizer, (ppo_loss, quantile_loss), update, config.record
     )
+    return dataclasses.replace(plain, parts={**plain.parts, "q": q, "distillation": distillation})
 
 
 def check(env: Environment, config: Config, name: str) -> None:

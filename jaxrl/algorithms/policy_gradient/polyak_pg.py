@@ -17,13 +17,14 @@ import jax.numpy as jnp
 import optax
 
 from jaxrl import gradients, losses
-from jaxrl.algorithms.policy_gradient.reinforce import check, leave_one_out
+from jaxrl.algorithms.policy_gradient.shared.episodes import leave_one_out
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.types import Array, Batch, Environment, Tree
 from jaxrl.kit import AlgorithmBuilder, Net, Part, Recipe, group, hyper
-from jaxrl.kit.acting import told
+from jaxrl.kit.acting import sample_with_log_prob
 from jaxrl.kit.groups import Episodes, Torso
 from jaxrl.networks.actor_critic import Actor
+from jaxrl.networks.heads import check_action_space
 
 
 @group
@@ -53,7 +54,7 @@ def objective(net: Net, params: Tree, batch: Batch, advantage: Array) -> Array:
     entropy bonus. advantage: [T, B], of each step's action, in what follows it."""
     x, mask = batch.transitions, batch.mask
     assert mask is not None
-    policy = net.put(actor=params).actor(x.timestep)
+    policy = net.with_params(actor=params).actor(x.timestep)
     said = advantage * policy.log_prob(x.action) + net.hyper.entropy_weight * policy.entropy()
     discounts = net.hyper.discount ** jnp.arange(len(x.reward))[:, None]
     return jnp.where(mask, discounts * said, 0.0).sum(0).mean()
@@ -83,16 +84,21 @@ def recipe(env: Environment, config: Config) -> Recipe:
         norm = optax.tree.norm(gradient)
         step = gradients.polyak_step_size(value, h.best_return, norm**2, h.longest, h.scale)
         new = jax.tree.map(lambda p, g: p + step * g, params, gradient)
-        return net.put(actor=new).report(step_size=step, value=value, actor_grad_norm=norm)
+        return net.with_params(actor=new).report(step_size=step, value=value, actor_grad_norm=norm)
 
     return Recipe(
-        # No optimizer moves the policy.
-        parts={"actor": Part(actor, (example_timestep(env),), optimizer="")},
-        act=told("actor"),
-        losses={},
+        parts={"actor": Part(actor, (example_timestep(env),))},
+        act=sample_with_log_prob("actor"),
+        losses=(),
         update=update,
         needs=("mask",),
     )
+
+
+def check(env: Environment, config: Config, name: str) -> None:
+    """Raise `UserError` for an action space without a policy head, and for several rewards."""
+    check_action_space(env.action_space, name)
+    example_timestep(env)
 
 
 polyak_pg = AlgorithmBuilder("polyak_pg", Config, recipe, check=check)

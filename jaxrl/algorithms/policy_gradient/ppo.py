@@ -7,20 +7,39 @@ generalized advantages (Schulman et al., 2016). Details follow Andrychowicz et a
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 from jaxrl import losses
+from jaxrl.algorithms.policy_gradient.shared.actor_critic import (
+    Sample,
+    actor_critic_recipe,
+    check_policy,
+    estimate_advantages,
+    policy_and_value,
+    policy_network,
+    report,
+    standardize,
+    surrogate,
+)
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.spaces import Discrete
-from jaxrl.core.types import Array, Batch, Environment, TimeStep, Tree, struct
-from jaxrl.kit import AlgorithmBuilder, Loss, Net, Part, Recipe, group, hyper, static
-from jaxrl.kit.acting import Act
+from jaxrl.core.types import Array, Environment
+from jaxrl.kit import (
+    SEQUENCE,
+    STEP,
+    AlgorithmBuilder,
+    LossOutput,
+    Minibatch,
+    Net,
+    Recipe,
+    group,
+    hyper,
+    loss,
+    static,
+)
 from jaxrl.kit.groups import (
     INF,
     ImageTorso,
@@ -30,9 +49,6 @@ from jaxrl.kit.groups import (
     RolloutNormalization,
     Rollouts,
 )
-from jaxrl.networks.actor_critic import ActorCritic, check_transformer, context
-from jaxrl.networks.encoders import check_image
-from jaxrl.networks.heads import check_action_space
 
 
 @group
@@ -52,8 +68,7 @@ class Config:
     """Linear heads of policy and value, one for each task, chosen by a one-hot in the goal channel;
     0 for one head that all tasks share."""
     record: tuple[str, ...] = static((), choices=("logits", "value"))
-    """What the policy says of every step beside its log-probability: logits (of discrete actions),
-    value."""
+    """Recorded with every step besides its log-probability: logits (of discrete actions), value."""
     normalize_advantage: bool = True
     """Standardize the advantages of each minibatch."""
 
@@ -71,178 +86,46 @@ class Config:
     """Weight of the entropy bonus."""
 
 
-@struct
-class Sample:
-    """What a gradient step sees of each transition, [T, B] (or rows of it)."""
-
-    timestep: TimeStep
-    action: Tree
-    log_prob: Array
-    value: Array
-    advantage: Array
-    target: Array
-    memory: Tree  # [1, B]: before the window
-
-    @property
-    def reward(self) -> Array:
-        """Its shape is that of a batch."""
-        return self.advantage
+@loss("actor_critic", name="loss")
+def ppo_loss(net: Net, x: Sample) -> LossOutput:
+    """Equation 9, negated: the clipped surrogate, a value loss, an entropy bonus."""
+    return objective(net, x, *policy_and_value(net, x))
 
 
-def advantages(net: Net, batch: Batch, part: str = "actor_critic") -> Batch:
-    """The window with generalized advantages (equation 11), by the values of `part`. The successor
-    of each step is the true one, so a window, an episode and a time limit may end anywhere."""
-    x, critic = batch.transitions, getattr(net, part)
-    _, value, memories = critic(x.timestep, batch.memory, method="unroll")
-    # Mapped over time, not reshaped to rows: that would gather what is split over devices.
-    after = jax.vmap(lambda timestep, memory: critic(timestep, memory)[1])
-    return judged(net, batch, value, after(x.next_timestep, memories))
-
-
-def judged(net: Net, batch: Batch, value: Array, next_value: Array) -> Batch:
-    """The window with generalized advantages, by the values [T, B] of its steps and of their true
-    successors."""
-    x, h = batch.transitions, net.hyper
-    advantage = losses.gae(
-        x.reward, value, next_value, x.terminated, x.done, h.discount, h.gae_lambda
-    )
-    memory = jax.tree.map(lambda m: m[None], batch.memory)
-    log_prob, target = x.extras["log_prob"], advantage + value
-    sample = Sample(x.timestep, x.action, log_prob, value, advantage, target, memory)
-    return dataclasses.replace(batch, transitions=sample)
-
-
-def standardized(batch: Batch) -> Batch:
-    """A minibatch with standardized advantages, or each of a tree of them."""
-    x: Any = batch.transitions
-    advantage = jax.tree.map(lambda a: (a - a.mean()) / (a.std() + 1e-8), x.advantage)
-    return dataclasses.replace(batch, transitions=dataclasses.replace(x, advantage=advantage))
-
-
-def looked(net: Net, x: Any) -> tuple[Any, Array]:
-    """Policy and value of the time steps of a sample, or of windows where there is memory."""
-    memory = jax.tree.map(lambda m: m[0], x.memory)
-    method = "unroll" if jax.tree.leaves(memory) else "__call__"
-    return net.actor_critic(x.timestep, memory, method=method)[:2]
-
-
-def loss(net: Net, x: Sample) -> tuple[Array, dict[str, Array]]:
-    """`objective` of the actor-critic."""
-    return objective(net, x, *looked(net, x))
-
-
-def objective(net: Net, x: Sample, policy: Any, value: Array) -> tuple[Array, dict[str, Array]]:
-    """Equation 9, negated: the clipped surrogate (equation 7), a value loss, an entropy bonus."""
+def objective(net: Net, x: Sample, policy: Any, value: Array) -> LossOutput:
+    """Compute equation 9, negated, for a policy and values [...]."""
     h = net.hyper
-    said = surrogate(policy, x.action, x.log_prob, x.advantage, h.clip)
+    terms = surrogate(policy, x.action, x.log_prob, x.advantage, h.clip)
     value_loss = losses.clipped_squared_error(value, x.value, x.target, h.value_clip)
-    total = said["policy_loss"] + h.value_weight * value_loss - h.entropy_weight * said["entropy"]
-    return total, said | {"value_loss": value_loss}
-
-
-def surrogate(
-    policy: Any, action: Tree, old_log_prob: Array, advantage: Array, clip: Array
-) -> dict[str, Array]:
-    """What a policy is judged by, [...]: the clipped surrogate `policy_loss` and the `entropy`; and
-    how far it is from the one that acted."""
-    log_prob = policy.log_prob(action)
-    return {
-        "policy_loss": losses.clipped_surrogate(log_prob, old_log_prob, advantage, clip),
-        "entropy": policy.entropy(),
-        "approximate_kl": losses.kl_k3(old_log_prob, log_prob),
-        "clip_fraction": jnp.abs(jnp.expm1(log_prob - old_log_prob)) > clip,
-    }
-
-
-def report(net: Net, batch: Batch) -> Net:
-    x: Any = batch.transitions
-    return net.report(
-        explained_variance=losses.explained_variance(x.value, x.target),
-        learning_rate=net.learning_rate("actor_critic"),
-    )
-
-
-def too_far(net: Net) -> Array:
-    """Whether a minibatch's policy is further than `target_kl` from the one that collected it."""
-    return net.metrics["approximate_kl"] > net.hyper.passes.target_kl
+    total = terms["policy_loss"] + h.value_weight * value_loss - h.entropy_weight * terms["entropy"]
+    return LossOutput(total, terms | {"value_loss": value_loss}, drift=terms["approximate_kl"])
 
 
 def recipe(env: Environment, config: Config) -> Recipe:
-    def turn(net, batch):
-        return net.descend("loss", standardized(batch) if config.normalize_advantage else batch)
+    network = policy_network(env, config.torso, config.memory, config.heads)
+    unit = SEQUENCE if network.recurrent else STEP
+
+    def step(net, minibatch):
+        if config.normalize_advantage:
+            minibatch = standardize(minibatch)
+        return net.descend(ppo_loss, minibatch)
 
     def update(net, batch):
-        batch = advantages(net, batch)
-        return report(net, batch).passes(config.passes, batch, turn, too_far)
+        x = estimate_advantages(net, batch)
+        window = Minibatch(x, batch.mask, batch.weight)
+        limit = net.hyper.passes.target_kl
+        return report(net, x).epochs(config.passes, window, step, unit=unit, max_drift=limit)
 
-    return on_rollouts(env, config, Loss(loss, ("actor_critic",)), update)
-
-
-def on_rollouts(
-    env: Environment, config: Any, loss: Loss, update: Callable[[Net, Batch], Net]
-) -> Recipe:
-    """A recipe of one actor-critic that acts by sampling and learns `loss` from windows."""
-    network = policy_network(env, config)
-    timestep = example_timestep(env)
-    return Recipe(
-        parts={"actor_critic": Part(network, (timestep, network.initial(1)))},
-        act=sampled(getattr(config, "record", ())),
-        losses={"loss": loss},
-        update=update,
-        memory=network.initial,
-        needs=("transitions.extras.log_prob", "memory"),
-        sequences=network.recurrent > 0,
-    )
-
-
-def sampled(record: tuple[str, ...] = (), part: str = "actor_critic") -> Act:
-    """A sample of the policy of `part`, or its mode; it says the log-probability, and what is in
-    `record`: logits, value."""
-
-    def act(net, timestep, memory, key, greedy):
-        policy, value, memory = getattr(net, part)(timestep, memory)
-        # Stopped, so that the gradient of the log-probability is the score, also of a normal.
-        action = jax.lax.stop_gradient(policy.mode() if greedy else policy.sample(seed=key))
-        said = {"log_prob": policy.log_prob(action), "value": value}
-        if "logits" in record:
-            said["logits"] = policy.logits
-        return action, memory, {name: said[name] for name in ("log_prob", *record)}
-
-    return act
-
-
-def policy_network(env: Environment, config: Any) -> Any:
-    """The module whose weights the part `actor_critic` has: for who wants to know more than `act`
-    says."""
-    torso, memory = config.torso, getattr(config, "memory", Memory())
-    return ActorCritic(
-        env.observation_space,
-        env.action_space,
-        torso.hidden,
-        torso.activation,
-        memory.recurrent,
-        torso.initializer,
-        getattr(config, "heads", 0),
-        layers=memory.transformer,
-        attention_heads=memory.attention_heads,
-        context=context(env) if memory.transformer else 0,
-        channels=getattr(torso, "channels", ()),
-        deviation=getattr(config, "deviation", "learned"),
-    )
-
-
-def check_policy(env: Environment, config: Any, name: str) -> None:
-    """Raises `UserError` where no policy of these settings can act in `env`."""
-    check_action_space(env.action_space, name)
-    check_image(env, getattr(config.torso, "channels", ()))
-    memory = config.memory
-    check_transformer(memory.recurrent, memory.transformer, memory.attention_heads)
+    return actor_critic_recipe(env, network, config.optimizer, (ppo_loss,), update, config.record)
 
 
 def check(env: Environment, config: Config, name: str) -> None:
-    """Raises `UserError` where env and config do not fit: an action space without a policy head, a
-    window that does not divide into the minibatches, heads that no time step chooses among."""
-    check_policy(env, config, name)
+    """Raise `UserError` where env and config do not fit.
+
+    That is an action space without a policy head, a window that does not divide into the
+    minibatches, or heads that no time step chooses among.
+    """
+    check_policy(env, config.torso, config.memory, name)
     if "logits" in config.record and not isinstance(env.action_space, Discrete):
         raise UserError(
             f"record asks for logits, which only discrete actions have; '{env.name}' has "
@@ -254,8 +137,8 @@ def check(env: Environment, config: Config, name: str) -> None:
             f"heads is {config.heads}, but no time step of '{env.name}' says which is meant; its "
             f"goal channel must end in a one-hot of {config.heads} (see infer_task)."
         )
-    x, sequences = config.rollouts, config.memory.recurrent > 0
-    config.passes.check(x.num_envs, x.num_steps, x.num_shards, sequences)
+    x, unit = config.rollouts, SEQUENCE if config.memory.recurrent else STEP
+    config.passes.check(x.num_envs, x.num_steps, x.num_shards, unit)
 
 
 ppo = AlgorithmBuilder("ppo", Config, recipe, check=check)

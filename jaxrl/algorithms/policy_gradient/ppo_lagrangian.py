@@ -21,12 +21,19 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl import losses
-from jaxrl.algorithms.policy_gradient import ppo
-from jaxrl.algorithms.policy_gradient.ppo import advantages, on_rollouts, standardized, too_far
+from jaxrl.algorithms.policy_gradient.ppo import ppo_loss
+from jaxrl.algorithms.policy_gradient.shared import actor_critic
+from jaxrl.algorithms.policy_gradient.shared.actor_critic import (
+    actor_critic_recipe,
+    estimate_advantages,
+    policy_network,
+    report,
+    standardize,
+)
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.types import Array, Batch, Environment, struct
-from jaxrl.kit import AlgorithmBuilder, Loss, Net, Part, Recipe, group, hyper, static
+from jaxrl.kit import AlgorithmBuilder, Minibatch, Net, Part, Recipe, group, hyper, loss, static
 from jaxrl.kit.groups import INF, Optimizer, Passes, Rollouts, Torso
 from jaxrl.networks.critics import Value
 from jaxrl.networks.heads import check_action_space
@@ -79,8 +86,8 @@ class Multiplier(nn.Module):
 
 
 @struct
-class Sample(ppo.Sample):
-    """PPO's, its advantage the combined one."""
+class Sample(actor_critic.Sample):
+    """PPO's sample, with the combined advantage and a target for the value of costs."""
 
     cost_target: Array
 
@@ -98,60 +105,57 @@ def episode_costs(cost: Array, done: Array, before: Array) -> tuple[Array, Array
     return spent, running
 
 
+@loss("multiplier")
 def multiplier_loss(net: Net, cost: Array) -> Array:
-    """Gradient ascent on lambda (J_cost - limit), for the `cost` [T, B] of episodes."""
+    """Ascend lambda (J_cost - limit), for the `cost` [T, B] of episodes."""
     return -net.multiplier() * (cost - net.hyper.cost_limit)
 
 
+@loss("cost_critic")
 def cost_loss(net: Net, x: Sample) -> Array:
-    """The squared error of the cost's value."""
+    """Compute the squared error of the value of costs."""
     return losses.squared_error(net.cost_critic(x.timestep), x.cost_target)
 
 
-def combined(net: Net, batch: Batch) -> Batch:
-    """The window with the advantages that the policy follows, and targets of both values."""
+def combine_advantages(net: Net, batch: Batch) -> Sample:
+    """Return the window with the advantages that the policy follows, and targets of both values."""
     x, h, multiplier = batch.transitions, net.hyper, jax.nn.softplus(net.multiplier())
     after: Any = x.next_timestep
     value, next_value = net.cost_critic(x.timestep), net.cost_critic(after)
     of_cost = losses.gae(
         after.cost, value, next_value, x.terminated, x.done, h.cost_discount, h.cost_gae_lambda
     )
-    sample: Any = standardized(advantages(net, batch)).transitions
+    sample = standardize(estimate_advantages(net, batch))
     advantage = (sample.advantage - multiplier * (of_cost - of_cost.mean())) / (1 + multiplier)
-    changed = vars(sample) | {"advantage": advantage, "cost_target": of_cost + value}
-    return dataclasses.replace(batch, transitions=Sample(**changed))
+    return Sample(**(vars(sample) | {"advantage": advantage, "cost_target": of_cost + value}))
 
 
 def recipe(env: Environment, config: Config) -> Recipe:
-    def turn(net, batch):
-        return net.descend("loss", batch).descend("cost_loss", batch)
+    def step(net, minibatch):
+        return net.descend(ppo_loss, minibatch).descend(cost_loss, minibatch)
 
     def update(net, batch):
         x = batch.transitions
         spent, running = episode_costs(x.next_timestep.cost, x.done, net.extra)
-        ended = dataclasses.replace(batch, transitions=spent, mask=x.done)
-        net = net.replace(extra=running).descend("multiplier_loss", ended)
+        net = net.replace(extra=running)
+        net = net.descend(multiplier_loss, spent, mask=x.done, weight=batch.weight)
         net = net.report(multiplier=jax.nn.softplus(net.multiplier()))
-        batch = combined(net, batch)
-        return ppo.report(net, batch).passes(config.passes, batch, turn, too_far)
+        sample = combine_advantages(net, batch)
+        window = Minibatch(sample, batch.mask, batch.weight)
+        limit = net.hyper.passes.target_kl
+        return report(net, sample).epochs(config.passes, window, step, max_drift=limit)
 
-    plain = on_rollouts(env, config, Loss(ppo.loss, ("actor_critic",)), update)
+    network = policy_network(env, config.torso)
+    losses = (ppo_loss, cost_loss, multiplier_loss)
+    plain = actor_critic_recipe(env, network, config.optimizer, losses, update)
     torso = config.torso.hidden, config.torso.activation, config.torso.initializer
-    critic = Value(env.observation_space, *torso)
-    return dataclasses.replace(
-        plain,
-        parts={
-            **plain.parts,
-            "cost_critic": Part(critic, (example_timestep(env),)),
-            "multiplier": Part(Multiplier(config.multiplier_init), (), "multiplier"),
-        },
-        losses={
-            **plain.losses,
-            "cost_loss": Loss(cost_loss, ("cost_critic",)),
-            "multiplier_loss": Loss(multiplier_loss, ("multiplier",)),
-        },
-        extra=np.zeros(config.rollouts.num_envs, np.float32),  # costs of the running episodes
-    )
+    critic, inputs = Value(env.observation_space, *torso), (example_timestep(env),)
+    parts = {
+        "cost_critic": Part(critic, inputs, config.optimizer),
+        "multiplier": Part(Multiplier(config.multiplier_init), (), config.multiplier),
+    }
+    running_costs = np.zeros(config.rollouts.num_envs, np.float32)
+    return dataclasses.replace(plain, parts={**plain.parts, **parts}, extra=running_costs)
 
 
 def check(env: Environment, config: Config, name: str) -> None:

@@ -13,19 +13,22 @@ second paper has a trust region for it too.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
 
 from jaxrl import gradients, losses
-from jaxrl.algorithms.policy_gradient.ppo import Sample, judged, standardized
+from jaxrl.algorithms.policy_gradient.shared.actor_critic import (
+    Sample,
+    sample_of,
+    standardize,
+)
 from jaxrl.core import settings, trees
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.types import Array, Environment, Tree
-from jaxrl.kit import AlgorithmBuilder, Loss, Net, Part, Recipe, group, hyper, static
-from jaxrl.kit.acting import told
+from jaxrl.kit import AlgorithmBuilder, Minibatch, Net, Part, Recipe, group, hyper, loss, static
+from jaxrl.kit.acting import sample_with_log_prob
 from jaxrl.kit.groups import Optimizer, Passes, RolloutNormalization, Rollouts, Torso
 from jaxrl.networks.actor_critic import Actor
 from jaxrl.networks.critics import Value
@@ -69,12 +72,12 @@ def judge(net: Net, x: Sample) -> Judge:
     """Surrogate loss (equation 14, negated) and mean KL(acting || new) of new parameters."""
     old = jax.lax.stop_gradient(net.actor(x.timestep))
 
-    def said(params):
-        policy = net.put(actor=params).actor(x.timestep)
+    def evaluate(params):
+        policy = net.with_params(actor=params).actor(x.timestep)
         loss = losses.surrogate(policy.log_prob(x.action), x.log_prob, x.advantage)
         return loss.mean(), old.kl_divergence(policy).mean()
 
-    return said
+    return evaluate
 
 
 def fisher(judge: Judge, params: Tree) -> Callable[[Tree], Tree]:
@@ -104,17 +107,19 @@ def line_search(
     return params, said | {"accepted": said["accepted"].astype(jnp.float32)}
 
 
-def improved(net: Net, x: Sample, iterations: int, tries: int) -> Net:
-    """The net after a window's step of the policy (appendix C)."""
+def improve_policy(net: Net, x: Sample, iterations: int, tries: int) -> Net:
+    """Take a window's step of the policy (appendix C)."""
     h, params, score = net.hyper, net.parts["actor"].params, judge(net, x)
     gradient = jax.grad(lambda p: score(p)[0])(params)
     product = fisher(score, params)
     step = gradients.natural_gradient_step(product, gradient, h.max_kl, iterations, h.damping)
     params, said = line_search(score, params, step, h.max_kl, tries)
-    return net.put(actor=params).report(actor_grad_norm=optax.tree.norm(gradient), **said)
+    return net.with_params(actor=params).report(actor_grad_norm=optax.tree.norm(gradient), **said)
 
 
+@loss("critic")
 def value_loss(net: Net, x: Sample) -> Array:
+    """Compute the squared error of the value."""
     return losses.squared_error(net.critic(x.timestep), x.target)
 
 
@@ -125,22 +130,20 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
     def update(net, batch):
         x = batch.transitions
-        batch = judged(net, batch, net.critic(x.timestep), net.critic(x.next_timestep))
-        x: Any = batch.transitions
+        x = sample_of(net, batch, net.critic(x.timestep), net.critic(x.next_timestep))
         entropy, explained = net.actor(x.timestep).entropy(), losses.explained_variance
         net = net.report(entropy=entropy.mean(), explained_variance=explained(x.value, x.target))
-        better: Any = standardized(batch).transitions
-        net = improved(net, better, config.iterations, config.backtracks)
-        return net.passes(config.passes, batch, lambda net, x: net.descend("value_loss", x))
+        net = improve_policy(net, standardize(x), config.iterations, config.backtracks)
+        window = Minibatch(x, batch.mask, batch.weight)
+        return net.epochs(config.passes, window, lambda net, x: net.descend(value_loss, x))
 
     return Recipe(
         parts={
-            # No optimizer moves the policy.
-            "actor": Part(actor, (timestep,), transform=optax.identity()),
-            "critic": Part(Value(env.observation_space, *sizes), (timestep,)),
+            "actor": Part(actor, (timestep,)),  # moved by the line search alone
+            "critic": Part(Value(env.observation_space, *sizes), (timestep,), config.optimizer),
         },
-        act=told("actor"),
-        losses={"value_loss": Loss(value_loss, ("critic",))},
+        act=sample_with_log_prob("actor"),
+        losses=(value_loss,),
         update=update,
         needs=("transitions.extras.log_prob",),
     )

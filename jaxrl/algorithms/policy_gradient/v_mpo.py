@@ -19,19 +19,20 @@ import dataclasses
 from typing import Any
 
 from jaxrl import losses
-from jaxrl.algorithms.continuous_control.mpo import lagrangian
-from jaxrl.algorithms.policy_gradient.ppo import (
+from jaxrl.algorithms.continuous_control.shared.bounds import lagrangian
+from jaxrl.algorithms.policy_gradient.shared.actor_critic import (
     Sample,
-    advantages,
+    actor_critic_recipe,
     check_policy,
-    looked,
-    on_rollouts,
+    estimate_advantages,
+    policy_and_value,
+    policy_network,
     report,
-    sampled,
+    sample_and_record,
 )
 from jaxrl.core.spaces import Box
 from jaxrl.core.types import Array, Environment
-from jaxrl.kit import AlgorithmBuilder, Loss, Net, Part, Recipe, group, hyper, static
+from jaxrl.kit import AlgorithmBuilder, Loss, LossOutput, Net, Part, Recipe, group, hyper, static
 from jaxrl.kit.groups import (
     LinearImageTorso,
     Memory,
@@ -94,43 +95,54 @@ def divergences(old: Any, new: Any) -> dict[str, Array]:
     return {"mean": moved, "deviation": changed}
 
 
-def loss(net: Net, x: Sample) -> tuple[Array, dict[str, Array]]:
-    """Equation 1: the losses of policy, temperature, multipliers and value. The first two are of
-    the window as one, which is descended whole: each element has its share of the sum."""
+def v_mpo_loss(net: Net, x: Sample) -> LossOutput:
+    """Equation 1: the losses of policy, temperature, multipliers and value.
+
+    The first two are those of the whole window, of which each element has its share of the sum.
+    """
     h, temperature = net.hyper, net.temperature()
-    policy, value = looked(net, x)
-    old, _ = looked(net.target, x)  # type: ignore[arg-type]
+    policy, value = policy_and_value(net, x)
+    old, _ = policy_and_value(net.target, x)  # type: ignore[arg-type]
     weight = losses.vmpo_weights(x.advantage, temperature) * x.advantage.size
     policy_loss = -weight * policy.log_prob(x.action)
     value_loss = losses.squared_error(value, x.target)
-    penalty, said = lagrangian(net, divergences(old, policy))
+    penalty, metrics = lagrangian(net, divergences(old, policy))
     total = policy_loss + h.value_weight * value_loss + penalty
     total = total + losses.vmpo_temperature(x.advantage, temperature, h.bound)
-    said |= {"policy_loss": policy_loss, "value_loss": value_loss, "temperature": temperature}
-    return total, said | {"entropy": policy.entropy()}
+    metrics |= {"policy_loss": policy_loss, "value_loss": value_loss, "temperature": temperature}
+    return LossOutput(total, metrics | {"entropy": policy.entropy()})
 
 
 def recipe(env: Environment, config: Config) -> Recipe:
-    def update(net, batch):
-        batch = advantages(net, batch)
-        return report(net, batch).descend("loss", batch).follow()
-
-    act, kinds = sampled(), {"policy": config.multiplier}
-    plain = on_rollouts(env, config, Loss(loss, ("actor_critic",)), update)
+    kinds = {"policy": config.multiplier}
     if isinstance(env.action_space, Box):
         kinds = dict.fromkeys(("mean", "deviation"), config.box_multiplier)
-    duals = {f"{name}_multiplier": Part(Softplus(x), (), "dual") for name, x in kinds.items()}
-    duals["temperature"] = Part(Softplus(config.temperature), (), "dual")
-    actor_critic = dataclasses.replace(plain.parts["actor_critic"], target="target")
+    duals = {f"{name}_multiplier": Part(Softplus(x), (), config.dual) for name, x in kinds.items()}
+    duals["temperature"] = Part(Softplus(config.temperature), (), config.dual)
+    loss = Loss(v_mpo_loss, ("actor_critic", *duals), "loss")
+
+    def update(net, batch):
+        x = estimate_advantages(net, batch)
+        net = report(net, x).descend(loss, x, mask=batch.mask, weight=batch.weight)
+        return net.update_targets()
+
+    network = policy_network(env, config.torso, config.memory, deviation=config.deviation)
+    plain = actor_critic_recipe(env, network, config.optimizer, (loss,), update)
+    actor_critic = dataclasses.replace(plain.parts["actor_critic"], target=config.target)
+    act = sample_and_record()
     return dataclasses.replace(
         plain,
         parts={"actor_critic": actor_critic, **duals},
-        losses={"loss": Loss(loss, ("actor_critic", *duals))},
         act=lambda net, *rest: act(net.target, *rest),
     )
 
 
-v_mpo = AlgorithmBuilder("v_mpo", Config, recipe, check=check_policy)
+def check(env: Environment, config: Config, name: str) -> None:
+    """Raise `UserError` for an action space without a policy head, or a memory that cannot be."""
+    check_policy(env, config.torso, config.memory, name)
+
+
+v_mpo = AlgorithmBuilder("v_mpo", Config, recipe, check=check)
 
 TINY = {
     "env": "pendulum",

@@ -11,11 +11,19 @@ import dataclasses
 import jax.numpy as jnp
 
 from jaxrl import losses
-from jaxrl.algorithms.tokens.shared.recipe import by_groups, check, penalized, policy_gradient
+from jaxrl.algorithms.tokens.shared.answers import (
+    Sample,
+    check,
+    divergence,
+    evaluate,
+    judge_by_groups,
+    on_answers,
+    token_output,
+)
 from jaxrl.algorithms.tokens.shared.settings import SMALL_GROUPS, Grouped, Penalty
 from jaxrl.core import trees
 from jaxrl.core.types import Environment, Source
-from jaxrl.kit import AlgorithmBuilder, Recipe, group, hyper
+from jaxrl.kit import AlgorithmBuilder, LossOutput, Net, Recipe, group, hyper, loss
 from jaxrl.sources import kept_groups
 
 
@@ -31,21 +39,31 @@ class Config(Grouped):
 
 
 def recipe(env: Environment, config: Config) -> Recipe:
-    whole = by_groups(losses.gpg_advantage, penalized(policy_gradient))(env, config)
+    @loss("actor_critic", name="loss")
+    def gpg_loss(net: Net, x: Sample) -> LossOutput:
+        """Equation 5: the policy gradient; and a penalty for leaving the reference."""
+        now = evaluate(net, x)
+        penalty = divergence(config.kl.estimate, now, x)
+        policy_gradient = losses.policy_gradient(now.log_prob, x.advantage)
+        return token_output(net, x, now, policy_gradient + net.hyper.kl.weight * penalty)
+
+    answers = config.groups.answers
+    judge = judge_by_groups(losses.gpg_advantage, answers)
+    plain = on_answers(env, config, judge, (gpg_loss,))
 
     def update(net, batch):
         returns = jnp.where(batch.mask, batch.transitions.reward, 0.0).sum(0)
-        groups = returns.reshape(-1, config.groups.answers)
-        share = losses.informative_groups(groups).mean()
+        share = losses.informative_groups(returns.reshape(-1, answers)).mean()
         enough = share >= net.hyper.informative
-        new = whole.update(net, batch)
+        new = plain.update(net, batch)
         new = new.replace(parts=trees.where(enough, new.parts, net.parts))
-        return new.report(informative=share).feed(~enough)
+        return new.report(informative=share).feed(keep=~enough)
 
-    return dataclasses.replace(whole, update=update)
+    return dataclasses.replace(plain, update=update)
 
 
 def source(env: Environment, config: Config) -> Source:
+    """Return a source that keeps groups with a signal while the update waits for more."""
     groups = config.groups
     fresh = groups.source(env)
     return kept_groups(fresh, groups.answers, losses.informative_groups, groups.num_shards)

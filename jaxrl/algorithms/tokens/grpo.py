@@ -5,9 +5,18 @@ policy, in means over the tokens of each answer (equation 3)."""
 from __future__ import annotations
 
 from jaxrl import losses
-from jaxrl.algorithms.tokens.shared.recipe import by_groups, check, clipped, penalized
+from jaxrl.algorithms.tokens.shared.answers import (
+    Sample,
+    check,
+    divergence,
+    evaluate,
+    judge_by_groups,
+    on_answers,
+    token_output,
+)
 from jaxrl.algorithms.tokens.shared.settings import AVERAGES, SMALL_GROUPS, Clipped, Penalty
-from jaxrl.kit import AlgorithmBuilder, group, static
+from jaxrl.core.types import Environment
+from jaxrl.kit import AlgorithmBuilder, LossOutput, Net, Recipe, group, loss, static
 from jaxrl.kit.groups import Optimizer
 
 
@@ -26,8 +35,19 @@ class Config(Clipped):
     GRPO): sequence, token or constant."""
 
 
-grpo = AlgorithmBuilder(
-    "grpo", Config, by_groups(losses.group_relative, penalized(clipped)), check=check
-)
+def recipe(env: Environment, config: Config) -> Recipe:
+    @loss("actor_critic", name="loss")
+    def grpo_loss(net: Net, x: Sample) -> LossOutput:
+        """Equation 3: the clipped surrogate, and a penalty for leaving the reference."""
+        now, h = evaluate(net, x), net.hyper
+        penalty = divergence(config.kl.estimate, now, x)
+        surrogate = losses.clipped_surrogate(now.log_prob, x.log_prob, x.advantage, h.clip)
+        return token_output(net, x, now, surrogate + h.kl.weight * penalty)
+
+    judge = judge_by_groups(losses.group_relative, config.groups.answers)
+    return on_answers(env, config, judge, (grpo_loss,))
+
+
+grpo = AlgorithmBuilder("grpo", Config, recipe, check=check)
 
 TINY = SMALL_GROUPS | {"early_stop": True}

@@ -7,12 +7,19 @@ from __future__ import annotations
 from typing import Any
 
 from jaxrl import losses
-from jaxrl.algorithms.tokens.shared import recipe as tokens
-from jaxrl.algorithms.tokens.shared.recipe import by_groups, clipped_higher, penalized
+from jaxrl.algorithms.tokens.shared import answers
+from jaxrl.algorithms.tokens.shared.answers import (
+    Sample,
+    divergence,
+    evaluate,
+    judge_by_groups,
+    on_answers,
+    token_output,
+)
 from jaxrl.algorithms.tokens.shared.settings import SMALL_GROUPS, ClippedHigher, Penalty
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Environment
-from jaxrl.kit import AlgorithmBuilder, Recipe, group, static
+from jaxrl.kit import AlgorithmBuilder, LossOutput, Net, Recipe, group, loss, static
 from jaxrl.kit.groups import Optimizer
 
 
@@ -29,16 +36,26 @@ class Config(ClippedHigher):
 
 
 def recipe(env: Environment, config: Config) -> Recipe:
-    judge = lambda returns: losses.pass_at_k_advantage(returns > 0, config.k)
-    return by_groups(judge, penalized(clipped_higher))(env, config)
+    @loss("actor_critic", name="loss")
+    def token_loss(net: Net, x: Sample) -> LossOutput:
+        """DAPO's surrogate, and a penalty for leaving the reference."""
+        now, h = evaluate(net, x), net.hyper
+        penalty = divergence(config.kl.estimate, now, x)
+        surrogate = losses.clipped_surrogate(
+            now.log_prob, x.log_prob, x.advantage, h.clip, h.clip_high
+        )
+        return token_output(net, x, now, surrogate + h.kl.weight * penalty)
+
+    advantage = lambda returns: losses.pass_at_k_advantage(returns > 0, config.k)
+    return on_answers(env, config, judge_by_groups(advantage, config.groups.answers), (token_loss,))
 
 
 def check(env: Environment, config: Any, name: str) -> None:
-    """Raises `UserError` as the others do, and for a k beyond the group's size."""
-    tokens.check(env, config, name)
-    answers = config.groups.answers
-    if config.k > answers:
-        raise UserError(f"k is {config.k}; it must be at most groups.answers={answers}.")
+    """Raise `UserError` as the others do, and for a k beyond the group's size."""
+    answers.check(env, config, name)
+    size = config.groups.answers
+    if config.k > size:
+        raise UserError(f"k is {config.k}; it must be at most groups.answers={size}.")
 
 
 pass_at_k = AlgorithmBuilder("pass_at_k", Config, recipe, check=check)

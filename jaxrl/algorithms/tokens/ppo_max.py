@@ -14,21 +14,30 @@ Their loss of language modeling on other texts, off in their runs, is not here.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from jaxrl import losses
-from jaxrl.algorithms.policy_gradient.ppo import advantages, policy_network
-from jaxrl.algorithms.tokens.shared.recipe import Sample, check, clipped, on_answers, unrolled
+from jaxrl.algorithms.policy_gradient.shared.actor_critic import (
+    estimate_advantages,
+    policy_network,
+)
+from jaxrl.algorithms.tokens.shared.answers import (
+    Sample,
+    check,
+    evaluate,
+    on_answers,
+    token_output,
+    unroll,
+)
 from jaxrl.algorithms.tokens.shared.settings import SMALL_GROUPS, Clipped, Divergence
 from jaxrl.core import trees
 from jaxrl.core.types import Array, Batch, Environment
-from jaxrl.kit import AlgorithmBuilder, Loss, Net, Part, Recipe, group, hyper
+from jaxrl.kit import AlgorithmBuilder, LossOutput, Net, Part, Recipe, group, hyper, loss
 from jaxrl.kit.groups import INF, Optimizer
-from jaxrl.kit.learner import State
 from jaxrl.kit.normalization import add, no_moments
+from jaxrl.kit.state import State
 
 
 @group
@@ -53,24 +62,34 @@ class Config(Clipped):
 
 
 def score(net: Net, returns: Array) -> Array:
-    """What answers of these returns [B] earn."""
+    """Return what answers of these returns [B] earn."""
     seen = net.extra
     return losses.clipped_reward(returns, seen.mean, seen.deviation, net.hyper.score_clip)
 
 
 def judge(net: Net, batch: Batch) -> dict[str, Array]:
-    """Generalized advantages by the critic, not standardized, and what it learns."""
-    x: Any = advantages(net, batch, "critic").transitions
+    """Estimate generalized advantages by the critic, not standardized, and its value and target."""
+    x = estimate_advantages(net, batch, "critic")
     return {"advantage": x.advantage, "value": x.value, "target": x.target}
 
 
+@loss("actor_critic", name="loss")
+def policy_loss(net: Net, x: Sample) -> LossOutput:
+    """Compute PPO's clipped surrogate, less an entropy bonus."""
+    now = evaluate(net, x)
+    surrogate = losses.clipped_surrogate(now.log_prob, x.log_prob, x.advantage, net.hyper.clip)
+    return token_output(net, x, now, surrogate)
+
+
+@loss("critic")
 def critic_loss(net: Net, x: Sample) -> Array:
-    _, value = unrolled(net.critic, net, x.timestep)
+    """Compute the clipped squared error of the critic's values."""
+    _, value = unroll(net.critic, net, x.timestep)
     return losses.clipped_squared_error(value, x.value, x.target, net.hyper.value_clip)
 
 
 def adopt(own: State, other: State) -> State:
-    """Of a policy without a critic of its own: its network as the critic, nothing else."""
+    """Take over a policy without a critic of its own: its network is the critic's too."""
     policy = getattr(other, "parts", {}).get("actor_critic")
     if policy is None or "critic" in other.parts:
         return other
@@ -80,23 +99,22 @@ def adopt(own: State, other: State) -> State:
 
 
 def recipe(env: Environment, config: Config) -> Recipe:
-    policy = on_answers(env, config, judge, clipped, kl_in_reward=True, score=score)
-    critic = Part(
-        policy_network(env, config), policy.parts["actor_critic"].inputs, "critic_optimizer"
-    )
+    both = (policy_loss, critic_loss)
+    plain = on_answers(env, config, judge, both, kl_in_reward=True, score=score)
+    network = policy_network(env, config.torso, config.memory)
+    critic = Part(network, plain.parts["actor_critic"].inputs, config.critic_optimizer)
 
     def update(net, batch):
         returns = jnp.where(batch.mask, batch.transitions.reward, 0.0).sum(0)
         net = net.replace(extra=add(net.extra, returns))
-        begun, learned = net.parts["actor_critic"], policy.update(net, batch)
+        begun, learned = net.parts["actor_critic"], plain.update(net, batch)
         early = net.env_steps < net.hyper.critic_steps
         stays = trees.where(early, begun, learned.parts["actor_critic"])
         return learned.replace(parts=learned.parts | {"actor_critic": stays})
 
     return dataclasses.replace(
-        policy,
-        parts={**policy.parts, "critic": critic},
-        losses={**policy.losses, "critic_loss": Loss(critic_loss, ("critic",))},
+        plain,
+        parts={**plain.parts, "critic": critic},
         update=update,
         extra=no_moments(()),
         adopt=adopt,

@@ -6,16 +6,23 @@ costs is taken off its reward (section 3)."""
 from __future__ import annotations
 
 from jaxrl import losses
-from jaxrl.algorithms.tokens.shared.recipe import by_groups, check, policy_gradient
-from jaxrl.algorithms.tokens.shared.settings import SMALL_GROUPS
-from jaxrl.algorithms.tokens.token_reinforce import Config
-from jaxrl.kit import AlgorithmBuilder
+from jaxrl.algorithms.tokens.shared.answers import check, judge_by_groups, on_answers
+from jaxrl.algorithms.tokens.shared.policy_gradient import policy_gradient_loss
+from jaxrl.algorithms.tokens.shared.settings import SMALL_GROUPS, WholeAnswers
+from jaxrl.core.types import Environment
+from jaxrl.kit import AlgorithmBuilder, Recipe, group
 
-rloo = AlgorithmBuilder(
-    "rloo",
-    Config,
-    by_groups(losses.leave_one_out, policy_gradient, kl_in_reward=True),
-    check=check,
-)
+
+@group
+class Config(WholeAnswers):
+    """Settings of RLOO."""
+
+
+def recipe(env: Environment, config: Config) -> Recipe:
+    judge = judge_by_groups(losses.leave_one_out, config.groups.answers)
+    return on_answers(env, config, judge, (policy_gradient_loss,), kl_in_reward=True)
+
+
+rloo = AlgorithmBuilder("rloo", Config, recipe, check=check)
 
 TINY = SMALL_GROUPS

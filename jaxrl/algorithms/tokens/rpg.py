@@ -5,24 +5,19 @@ over all tokens, as in the published code."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from jaxrl import losses
-from jaxrl.algorithms.tokens.shared.recipe import Sample, by_groups, check
-from jaxrl.algorithms.tokens.shared.settings import SMALL_GROUPS, Divergence, Grouped
-from jaxrl.core.types import Array
-from jaxrl.kit import AlgorithmBuilder, Net, group, static
+from jaxrl.algorithms.tokens.shared.answers import (
+    Sample,
+    check,
+    evaluate,
+    judge_by_groups,
+    on_answers,
+    token_output,
+)
+from jaxrl.algorithms.tokens.shared.settings import SMALL_GROUPS, Direction, Grouped
+from jaxrl.core.types import Environment
+from jaxrl.kit import AlgorithmBuilder, LossOutput, Net, Recipe, group, loss
 from jaxrl.kit.groups import Optimizer
-
-
-@group
-class Direction(Divergence):
-    """The KL divergence from the reference policy, in RPG's forms."""
-
-    direction: str = static("reverse", choices=("forward", "reverse"))
-    """forward, KL(reference || policy), or reverse."""
-    normalized: bool = False
-    """False for the divergence of measures that need not sum to 1, whose estimate is k3."""
 
 
 @group
@@ -36,19 +31,29 @@ class Config(Grouped):
     """The losses in REINFORCE's style, with the same gradient."""
 
 
-def token_loss(net: Net, config: Any, log_prob: Array, x: Sample) -> Array:
-    return losses.rpg(
-        log_prob,
-        x.log_prob,
-        x.reference,
-        x.advantage,
-        net.hyper.kl.weight,
-        config.kl.direction,
-        config.kl.normalized,
-        config.reinforce,
-    )
+def recipe(env: Environment, config: Config) -> Recipe:
+    kl = config.kl
+
+    @loss("actor_critic", name="loss")
+    def rpg_loss(net: Net, x: Sample) -> LossOutput:
+        """Compute the surrogate whose gradient is that of reward less the divergence."""
+        now = evaluate(net, x)
+        token_loss = losses.rpg(
+            now.log_prob,
+            x.log_prob,
+            x.reference,
+            x.advantage,
+            net.hyper.kl.weight,
+            kl.direction,
+            kl.normalized,
+            config.reinforce,
+        )
+        return token_output(net, x, now, token_loss)
+
+    judge = judge_by_groups(losses.leave_one_out, config.groups.answers)
+    return on_answers(env, config, judge, (rpg_loss,))
 
 
-rpg = AlgorithmBuilder("rpg", Config, by_groups(losses.leave_one_out, token_loss), check=check)
+rpg = AlgorithmBuilder("rpg", Config, recipe, check=check)
 
 TINY = SMALL_GROUPS

@@ -4,15 +4,18 @@ second bound on the loss of bad answers (dual clip) is not here."""
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Any
-
 from jaxrl import losses
-from jaxrl.algorithms.tokens.rpg import Direction
-from jaxrl.algorithms.tokens.shared.recipe import Sample, by_groups, check, clipped_higher
-from jaxrl.algorithms.tokens.shared.settings import SMALL_GROUPS, ClippedHigher
-from jaxrl.core.types import Array
-from jaxrl.kit import AlgorithmBuilder, Net, group
+from jaxrl.algorithms.tokens.shared.answers import (
+    Sample,
+    check,
+    evaluate,
+    judge_by_groups,
+    on_answers,
+    token_output,
+)
+from jaxrl.algorithms.tokens.shared.settings import SMALL_GROUPS, ClippedHigher, Direction
+from jaxrl.core.types import Environment
+from jaxrl.kit import AlgorithmBuilder, LossOutput, Net, Recipe, group, loss
 from jaxrl.kit.groups import Optimizer
 
 
@@ -25,16 +28,25 @@ class Config(ClippedHigher):
     kl: Direction = Direction()
 
 
-def token_loss(net: Net, config: Any, log_prob: Array, x: Sample) -> Array:
-    kl, beta = config.kl, net.hyper.kl.weight
-    advantage = losses.rpg_advantage(
-        log_prob, x.reference, x.advantage, beta, kl.direction, kl.normalized
-    )
-    return clipped_higher(net, config, log_prob, dataclasses.replace(x, advantage=advantage))
+def recipe(env: Environment, config: Config) -> Recipe:
+    kl = config.kl
+
+    @loss("actor_critic", name="loss")
+    def rpg_loss(net: Net, x: Sample) -> LossOutput:
+        """Compute DAPO's surrogate of advantages that the divergence is part of."""
+        now, h = evaluate(net, x), net.hyper
+        advantage = losses.rpg_advantage(
+            now.log_prob, x.reference, x.advantage, h.kl.weight, kl.direction, kl.normalized
+        )
+        surrogate = losses.clipped_surrogate(
+            now.log_prob, x.log_prob, advantage, h.clip, h.clip_high
+        )
+        return token_output(net, x, now, surrogate)
+
+    judge = judge_by_groups(losses.leave_one_out, config.groups.answers)
+    return on_answers(env, config, judge, (rpg_loss,))
 
 
-rpg_clipped = AlgorithmBuilder(
-    "rpg_clipped", Config, by_groups(losses.leave_one_out, token_loss), check=check
-)
+rpg_clipped = AlgorithmBuilder("rpg_clipped", Config, recipe, check=check)
 
 TINY = SMALL_GROUPS

@@ -5,14 +5,20 @@ gradients of pretraining (PPO-ptx) and average of the weights are not here."""
 
 from __future__ import annotations
 
-from typing import Any
+import dataclasses
 
 from jaxrl import losses
-from jaxrl.algorithms.policy_gradient.ppo import advantages
-from jaxrl.algorithms.tokens.shared.recipe import Sample, check, clipped, on_answers
+from jaxrl.algorithms.policy_gradient.shared.actor_critic import estimate_advantages
+from jaxrl.algorithms.tokens.shared.answers import (
+    Sample,
+    check,
+    evaluate,
+    on_answers,
+    token_output,
+)
 from jaxrl.algorithms.tokens.shared.settings import SMALL_GROUPS, Clipped, Divergence
 from jaxrl.core.types import Array, Batch, Environment
-from jaxrl.kit import AlgorithmBuilder, Net, Recipe, group, hyper
+from jaxrl.kit import AlgorithmBuilder, LossOutput, Net, Recipe, group, hyper, loss
 from jaxrl.kit.groups import Optimizer
 
 
@@ -33,17 +39,24 @@ class Config(Clipped):
 
 
 def judge(net: Net, batch: Batch) -> dict[str, Array]:
-    """Generalized advantages, standardized over all decisions, and what the critic learns."""
-    x: Any = advantages(net, batch).transitions
+    """Estimate generalized advantages, standardized over all decisions, and the critic's target."""
+    x = estimate_advantages(net, batch)
     return {"advantage": losses.standardize(x.advantage, batch.mask), "target": x.target}
 
 
-def value_loss(net: Net, x: Sample, value: Array) -> Array:
-    return losses.squared_error(value, x.target)
+@loss("actor_critic", name="loss")
+def ppo_loss(net: Net, x: Sample) -> LossOutput:
+    """Compute the clipped surrogate and a value loss, by one network."""
+    now, h = evaluate(net, x), net.hyper
+    surrogate = losses.clipped_surrogate(now.log_prob, x.log_prob, x.advantage, h.clip)
+    output = token_output(net, x, now, surrogate)
+    error = losses.squared_error(now.value, x.target)
+    metrics = {**output.metrics, "value_loss": error}
+    return dataclasses.replace(output, value=output.value + h.value_weight * error, metrics=metrics)
 
 
 def recipe(env: Environment, config: Config) -> Recipe:
-    return on_answers(env, config, judge, clipped, kl_in_reward=True, value_loss=value_loss)
+    return on_answers(env, config, judge, (ppo_loss,), kl_in_reward=True)
 
 
 token_ppo = AlgorithmBuilder("token_ppo", Config, recipe, check=check)

@@ -5,26 +5,23 @@ reward."""
 
 from __future__ import annotations
 
-from jaxrl.algorithms.tokens.shared.recipe import by_groups, check, policy_gradient
-from jaxrl.algorithms.tokens.shared.settings import AVERAGES, SMALL_GROUPS, Divergence, Grouped
-from jaxrl.kit import AlgorithmBuilder, group, static
+from jaxrl.algorithms.tokens.shared.answers import check, judge_by_groups, on_answers
+from jaxrl.algorithms.tokens.shared.policy_gradient import policy_gradient_loss
+from jaxrl.algorithms.tokens.shared.settings import SMALL_GROUPS, WholeAnswers
+from jaxrl.core.types import Environment
+from jaxrl.kit import AlgorithmBuilder, Recipe, group
 
 
 @group
-class Config(Grouped):
+class Config(WholeAnswers):
     """Settings of policy gradients of whole answers."""
 
-    kl: Divergence = Divergence()
-    average: str = static("constant", choices=AVERAGES)
-    """What counts alike: sequence, token, or constant, by which tokens are summed, up to a constant
-    that Adam does not see."""
+
+def recipe(env: Environment, config: Config) -> Recipe:
+    judge = judge_by_groups(lambda returns: returns, config.groups.answers)
+    return on_answers(env, config, judge, (policy_gradient_loss,), kl_in_reward=True)
 
 
-token_reinforce = AlgorithmBuilder(
-    "token_reinforce",
-    Config,
-    by_groups(lambda returns: returns, policy_gradient, kl_in_reward=True),
-    check=check,
-)
+token_reinforce = AlgorithmBuilder("token_reinforce", Config, recipe, check=check)
 
 TINY = SMALL_GROUPS

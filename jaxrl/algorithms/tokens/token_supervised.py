@@ -4,14 +4,14 @@ other methods of this folder. The mean is over all tokens. The reference policy 
 from __future__ import annotations
 
 from jaxrl import losses
-from jaxrl.algorithms.tokens.shared import recipe as tokens
-from jaxrl.algorithms.tokens.shared.recipe import Sample, on_episodes, unrolled
+from jaxrl.algorithms.tokens.shared import answers
+from jaxrl.algorithms.tokens.shared.answers import Sample, evaluate, on_episodes
 from jaxrl.algorithms.tokens.shared.settings import SMALL, Tokens
 from jaxrl.core.errors import UserError
-from jaxrl.core.types import Array, Environment, Source
+from jaxrl.core.types import Environment, Source
 from jaxrl.envs.policies import expert_policy
 from jaxrl.envs.wrappers import expert_channel
-from jaxrl.kit import AlgorithmBuilder, Net, Recipe, group
+from jaxrl.kit import AlgorithmBuilder, LossOutput, Net, Recipe, group, loss
 from jaxrl.kit.groups import Episodes, Optimizer, Target
 from jaxrl.sources import played_by
 
@@ -33,35 +33,37 @@ class Config(Tokens):
     reference: Target = Target(rate=1.0)
 
 
-def loss(net: Net, x: Sample) -> tuple[Array, dict[str, Array]]:
-    """Cross-entropy with the expert's tokens, less an entropy bonus."""
-    policy, _ = unrolled(net.actor_critic, net, x.timestep)
-    policy_loss = losses.behavior_cloning(policy.log_prob(x.action))
-    entropy = policy.entropy()
-    return policy_loss - net.hyper.entropy_weight * entropy, {
+@loss("actor_critic", name="loss")
+def cloning_loss(net: Net, x: Sample) -> LossOutput:
+    """Compute the cross-entropy with the expert's tokens, less an entropy bonus."""
+    now = evaluate(net, x)
+    policy_loss = losses.behavior_cloning(now.log_prob)
+    metrics = {
         "policy_loss": policy_loss,
-        "entropy": entropy,
-        "token_accuracy": policy.mode() == x.action,
+        "entropy": now.entropy,
+        "token_accuracy": now.policy.mode() == x.action,
     }
+    return LossOutput(policy_loss - net.hyper.entropy_weight * now.entropy, metrics)
 
 
 def recipe(env: Environment, config: Config) -> Recipe:
-    return on_episodes(env, config, loss)
+    return on_episodes(env, config, (cloning_loss,))
 
 
 def source(env: Environment, config: Config) -> Source:
+    """Return episodes that the environment's expert plays."""
     advised = expert_channel(env)
     return played_by(config.episodes.source(advised), expert_policy(advised))
 
 
 def check(env: Environment, config: Config, name: str) -> None:
-    """Raises `UserError` as the others do, and where an early stop is asked for."""
+    """Raise `UserError` as the others do, and where an early stop is asked for."""
     if config.passes.early_stop:
         raise UserError(
             f"{name} cannot stop early: it learns from an expert's answers, and not from those of "
             "a policy that it could be near to."
         )
-    tokens.check(env, config, name)
+    answers.check(env, config, name)
 
 
 token_supervised = AlgorithmBuilder("token_supervised", Config, recipe, source, check=check)

@@ -1,16 +1,11 @@
 """Double DQN (van Hasselt, Guez and Silver, 2016, "Deep reinforcement learning with double
-Q-learning", arXiv:1509.06461): the network chooses the next action, its copy values it. It descends
-as DQN does."""
+Q-learning", arXiv:1509.06461): the online network selects the next action and the target network
+evaluates it. The optimizer is DQN's."""
 
 from __future__ import annotations
 
-import dataclasses
-import functools
+from jaxrl.algorithms.value import dqn
 
-from jaxrl.algorithms.value import dqn as dqn_
+double_dqn = dqn.dqn.variant("double_dqn", double=True)
 
-double_dqn = dataclasses.replace(
-    dqn_.dqn, name="double_dqn", recipe=functools.partial(dqn_.recipe, double=True)
-)
-
-TINY = dqn_.TINY
+TINY = dqn.TINY

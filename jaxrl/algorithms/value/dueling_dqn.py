@@ -5,29 +5,24 @@ DQN."""
 from __future__ import annotations
 
 import dataclasses
-import functools
 
-from jaxrl.algorithms.value import dqn as dqn_
+from jaxrl.algorithms.value import dqn
 from jaxrl.kit import group
 from jaxrl.kit.groups import Optimizer
 
 
 @group
-class Config(dqn_.Config):
+class Config(dqn.Config):
     """Settings of dueling DQN."""
 
     optimizer: Optimizer = dataclasses.replace(
-        dqn_.NATURE, learning_rate=6.25e-5, max_grad_norm=10.0
+        dqn.RMSPROP, learning_rate=6.25e-5, max_grad_norm=10.0
     )
-    """DQN's with gradients clipped to a norm of 10 and a "slightly lower" step size: Wang et al.,
-    section 4.2. The one of which they give the number is that with prioritized replay."""
+    """DQN's optimizer with gradients clipped to a norm of 10 and a "slightly lower" step size: Wang
+    et al., section 4.2. The only step size that they give, taken here, is that with prioritized
+    replay."""
 
 
-dueling_dqn = dataclasses.replace(
-    dqn_.dqn,
-    name="dueling_dqn",
-    Config=Config,
-    recipe=functools.partial(dqn_.recipe, double=True, dueling=True),
-)
+dueling_dqn = dqn.dqn.variant("dueling_dqn", Config=Config, double=True, dueling=True)
 
-TINY = dqn_.TINY
+TINY = dqn.TINY

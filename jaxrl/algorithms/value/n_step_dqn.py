@@ -1,29 +1,31 @@
-"""DQN with n-step returns (Sutton, 1988; as in Hessel et al., 2018, arXiv:1710.02298): several
-rewards stand in a target before the value that it bootstraps from, uncorrected for what the policy
-would do now. It descends as DQN does."""
+"""DQN with n-step returns (Sutton, 1988; as in Hessel et al., 2018, arXiv:1710.02298): targets sum
+several rewards before the value that they bootstrap from, without a correction for what the current
+policy would do. The optimizer is DQN's."""
 
 from __future__ import annotations
 
-import dataclasses
-
-from jaxrl.algorithms.value import dqn as dqn_
-from jaxrl.kit import group, static
+from jaxrl.algorithms.value import dqn
+from jaxrl.core.types import Environment
+from jaxrl.kit import Recipe, group, static
 
 
 @group
-class Config(dqn_.Config):
+class Config(dqn.Config):
     """Settings of n-step DQN."""
 
     n_step: int = static(3, low=2)
-    """Rewards in a target before the value that it bootstraps from."""
+    """Number of rewards in a target before the value that it bootstraps from."""
 
 
-n_step_dqn = dataclasses.replace(
-    dqn_.dqn,
-    name="n_step_dqn",
+def recipe(env: Environment, config: Config) -> Recipe:
+    return dqn.recipe(env, config, steps=config.n_step)
+
+
+n_step_dqn = dqn.dqn.variant(
+    "n_step_dqn",
     Config=Config,
-    recipe=lambda env, config: dqn_.recipe(env, config, steps=config.n_step),
+    recipe=recipe,
     source=lambda env, config: config.replay.source(env, length=config.n_step),
 )
 
-TINY = dqn_.TINY
+TINY = dqn.TINY

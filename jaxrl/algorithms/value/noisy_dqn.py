@@ -1,26 +1,24 @@
-"""Noisy networks (Fortunato et al., 2018, arXiv:1706.10295): DQN that explores by weights that are
-drawn anew for every window of steps and every gradient step, with a scale that is learned. It
-descends as DQN does."""
+"""Noisy networks (Fortunato et al., 2018, arXiv:1706.10295): DQN that explores by noise in its
+weights, drawn anew for every window of steps and every gradient step, whose scale is learned."""
 
 from __future__ import annotations
 
-import dataclasses
-import functools
-
-from jaxrl.algorithms.value import dqn as dqn_
+from jaxrl.algorithms.value import dqn
+from jaxrl.algorithms.value.shared.q_learning import QLearning
 from jaxrl.kit import group, hyper
+from jaxrl.kit.groups import Optimizer
 
 
 @group
-class Config(dqn_.Common):
+class Config(QLearning):
     """Settings of DQN with noisy networks."""
 
+    optimizer: Optimizer = dqn.RMSPROP
+    """DQN's optimizer: centered RMSProp, 2.5e-4, decay 0.95, epsilon 0.01 / 32^2."""
     huber: float = hyper(1.0, above=0)
-    """Errors above this count linearly."""
+    """Size from which errors count linearly."""
 
 
-noisy_dqn = dataclasses.replace(
-    dqn_.dqn, name="noisy_dqn", Config=Config, recipe=functools.partial(dqn_.recipe, noisy=True)
-)
+noisy_dqn = dqn.dqn.variant("noisy_dqn", Config=Config, noisy=True)
 
-TINY = dqn_.TINY
+TINY = dqn.TINY

@@ -2,97 +2,98 @@
 learning"): a recurrent dueling double DQN that learns from replayed sequences, which begin with the
 memory that they were collected with and a part that only warms it up.
 
-What differs: a GRU where the paper has an LSTM; sequences go on across ends of episodes, where the
-memory is reset; new sequences have the largest priority so far, where the paper's actors judge them
-at once.
+Unlike in the paper, the memory is a GRU (an LSTM there); sequences go on across ends of episodes,
+where the memory is reset; and new sequences have the largest priority so far (there the actors
+compute it at once).
 """
 
 from __future__ import annotations
-
-import dataclasses
 
 import jax
 import jax.numpy as jnp
 
 from jaxrl import losses
-from jaxrl.algorithms.value.dqn import check, q_network
+from jaxrl.algorithms.value.shared.q_learning import check_q_learning, q_network
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.types import Array, Environment, Transition, Tree, struct
-from jaxrl.kit import AlgorithmBuilder, Loss, Net, Part, Recipe, group, hyper, static
-from jaxrl.kit.acting import explored, legal
+from jaxrl.kit import AlgorithmBuilder, LossOutput, Net, Part, Recipe, group, hyper, loss, static
+from jaxrl.kit.acting import mask_illegal, sample_epsilon_greedy
 from jaxrl.kit.groups import ImageTorso, Optimizer, Priorities, Replay, Target
 from jaxrl.networks.q_network import RecurrentQNetwork
 
 
 @group
 class Config:
-    """Settings of R2D2: those of its section 2.3 and table 2, but for the replay's capacity and how
-    it is filled (there by 256 environments, some 13,000 steps for an update)."""
+    """Settings of R2D2: those of its section 2.3 and table 2, except for the capacity of the replay
+    buffer and how it is filled (there by 256 environments, some 13,000 steps for an update)."""
 
     replay: Replay = Replay(num_envs=64, num_steps=40, updates=1, batch_size=64)
-    """A sequence begins every `num_steps`; `batch_size` counts sequences."""
+    """Replay buffer of sequences, one of which begins every `num_steps`; `batch_size` counts
+    sequences."""
     priorities: Priorities = Priorities(exponent=0.9, importance=0.6)
     torso: ImageTorso = ImageTorso(hidden=(512, 512))
-    """Before the memory, and of the head."""
+    """Layers before the memory, and the hidden layer of the head."""
     optimizer: Optimizer = Optimizer(learning_rate=1e-4, eps=1e-3)
     """Adam, 1e-4, epsilon 1e-3: Kapturowski et al., table 2."""
     target: Target = Target(rate=1.0, period=2500)
     recurrent: int = static(512, low=1)
     """Width of the GRU."""
     burn_in: int = static(40, low=0)
-    """Steps of a sequence that only warm up the memory."""
+    """Number of steps at the start of a sequence that only warm up the memory."""
     unroll: int = static(80, low=1)
-    """Steps after them, which are learned."""
+    """Number of steps after the burn-in, which are learned."""
     n_step: int = static(5, low=1)
-    """Rewards in a target before the value that it bootstraps from; fewer at a sequence's end."""
+    """Number of rewards in a target before the value that it bootstraps from; fewer at a sequence's
+    end."""
 
     epsilon: float = hyper(0.4, low=0, high=1)
-    """Of the first environment: its probability of a random action."""
+    """Probability of a random action in the first environment."""
     epsilon_spread: float = hyper(7.0, low=0)
-    """Of the last environment that probability is epsilon ** (1 + epsilon_spread); those between
-    are spaced evenly in the exponent (Horgan et al., 2018, "Distributed prioritized experience
-    replay")."""
+    """Spread of exploration: in the last environment the probability of a random action is epsilon
+    ** (1 + epsilon_spread). Environments between are spaced evenly in the exponent (Horgan et al.,
+    2018, "Distributed prioritized experience replay")."""
     discount: float = hyper(0.997, low=0, high=1)
-    """Gamma, per step."""
+    """Discount factor (gamma) per step."""
     max_weight: float = hyper(0.9, low=0, high=1)
-    """Eta: share of a sequence's largest error in its priority, beside the mean error."""
+    """Share (eta) of a sequence's largest error in its priority; the rest is the mean error."""
 
 
 @struct
 class Sequences:
-    """What a gradient step sees."""
+    """Replayed sequences, as a gradient step sees them."""
 
     window: Transition  # [burn_in + unroll, B]
     memory: Tree  # [B]: before the window
 
 
 def epsilons(net: Net, n: int) -> Array:
-    """The probability of a random action in each of n environments [n] (Ape-X)."""
+    """Return the probability of a random action in each of n environments, [n] (Ape-X)."""
     place = jnp.arange(n) / max(n - 1, 1)
     return net.hyper.epsilon ** (1 + net.hyper.epsilon_spread * place)
 
 
 def recipe(env: Environment, config: Config) -> Recipe:
-    more = {"dueling": True, "recurrent": config.recurrent}
-    network = q_network(env, config.torso, RecurrentQNetwork, **more)
+    network = q_network(
+        env, config.torso, RecurrentQNetwork, dueling=True, recurrent=config.recurrent
+    )
 
     def memory(n: int):
-        """The GRU's, and the last action: none."""
+        """Return the GRU's memory and the last action, none."""
         return jnp.zeros((n, config.recurrent)), jnp.full(n, -1, jnp.int32)
 
     def act(net, timestep, memory, key, greedy):
         hidden, last_action = memory
         q, hidden = net.q(timestep, last_action, hidden)
-        q = legal(q[..., 0], timestep)
-        action = q.argmax(-1) if greedy else explored(q, epsilons(net, len(q)), key)
+        q = mask_illegal(q[..., 0], timestep)
+        action = q.argmax(-1) if greedy else sample_epsilon_greedy(q, epsilons(net, len(q)), key)
         return action.astype(env.action_space.dtype), (hidden, action), {}
 
     early = lambda tree: jax.tree.map(lambda a: a[: config.burn_in], tree)
     late = lambda tree: jax.tree.map(lambda a: a[config.burn_in :], tree)
 
-    def along(q, x: Sequences):
-        """Action values by `q` at each step that is learned, and at its successor, [unroll, B, A].
-        No gradient flows into the burn-in."""
+    def unroll(q, x: Sequences):
+        """Return action values by `q` at each learned step and at its successor, [unroll, B, A]
+        each. No gradient flows into the burn-in."""
         hidden, last_action = x.memory
         steps, actions = x.window.timestep, x.window.action
         before = jnp.concatenate([last_action[None], actions[:-1]])
@@ -104,12 +105,13 @@ def recipe(env: Environment, config: Config) -> Recipe:
         following, _ = jax.vmap(q)(late(x.window.next_timestep), late(actions), memories)
         return values[..., 0], following[..., 0]
 
-    def q_loss(net: Net, x: Sequences):
+    @loss("q")
+    def q_loss(net: Net, x: Sequences) -> LossOutput:
         """Section 2.3: double Q-learning's n-step targets h(sum r + gamma^n h^-1(Q))."""
         h, window = net.hyper, late(x.window)
-        values, chooser = along(net.q, x)
-        _, following = along(net.target.q, x)
-        chosen = legal(chooser, window.next_timestep).argmax(-1)
+        values, chooser = unroll(net.q, x)
+        _, following = unroll(net.target.q, x)
+        chosen = mask_illegal(chooser, window.next_timestep).argmax(-1)
         next_value = losses.signed_parabolic(losses.at_action(following, chosen))
         returns = losses.n_step_returns(
             window.reward, next_value, window.terminated, window.done, h.discount, config.n_step
@@ -118,17 +120,18 @@ def recipe(env: Environment, config: Config) -> Recipe:
         predicted = losses.at_action(values, window.action)
         error = jnp.abs(predicted - goal)
         priority = h.max_weight * error.max(0) + (1 - h.max_weight) * error.mean(0)
-        return losses.squared_error(predicted, goal).sum(0), {"priority": priority}
+        return LossOutput(losses.squared_error(predicted, goal).sum(0), priority=priority)
 
     def update(net, batch):
         x = Sequences(batch.transitions, batch.memory)
-        return net.descend("q_loss", dataclasses.replace(batch, transitions=x)).follow()
+        net = net.descend(q_loss, x, mask=batch.mask, weight=batch.weight)
+        return net.update_targets()
 
     inputs = (example_timestep(env), jnp.zeros(1, jnp.int32), jnp.zeros((1, config.recurrent)))
     return Recipe(
-        parts={"q": Part(network, inputs, target="target")},
+        parts={"q": Part(network, inputs, config.optimizer, config.target)},
         act=act,
-        losses={"q_loss": Loss(q_loss, ("q",))},
+        losses=(q_loss,),
         update=update,
         memory=memory,
         needs=("memory",),
@@ -142,7 +145,7 @@ r2d2 = AlgorithmBuilder(
     source=lambda env, config: config.replay.source(
         env, config.burn_in + config.unroll, config.priorities.sampler("priorities"), True
     ),
-    check=check,
+    check=check_q_learning,
 )
 
 TINY = {

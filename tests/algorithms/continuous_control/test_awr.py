@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from jaxrl import envs
-from jaxrl.algorithms.continuous_control.awr import Sample, awr, beyond, drawn, judged, value_loss
+from jaxrl.algorithms.continuous_control.awr import Sample, awr, beyond, draw, judge, value_loss
 from jaxrl.core import random
 from jaxrl.core.spaces import Box
 from jaxrl.core.types import Batch
-from tests.kit.stub import stub, transitions
+from tests.kit.stub import losses_of, stub, transitions
 
 L, B, GAMMA, LAMBDA = 7, 6, 0.9, 0.7
 N = L * B
@@ -35,7 +35,7 @@ def history():
 
 def test_returns_and_advantages_are_a_plain_recursion():
     batch = history()
-    x, found = batch.transitions, judged(net_of(), batch).transitions
+    x, found = batch.transitions, judge(net_of(), batch)
     value, after = TABLE[x.observation] / (1 - GAMMA), TABLE[x.next_observation] / (1 - GAMMA)
     returned = np.zeros((L, B))
     for t in reversed(range(L)):
@@ -57,12 +57,13 @@ def test_returns_and_advantages_are_a_plain_recursion():
 @pytest.mark.parametrize("shards", [1, 2])
 def test_draws_are_uniform_over_what_is_held(shards):
     number = 6000
-    found = drawn(history(), random.key(0), number, shards)
-    counts = np.bincount(found.transitions.observation, minlength=N).reshape(L, B)
-    assert (counts[~MASK] == 0).all() and found.mask is None
+    batch = history()
+    found = draw(judge(net_of(), batch), batch.mask, random.key(0), number, shards)
+    counts = np.bincount(found.timestep.observation, minlength=N).reshape(L, B)
+    assert (counts[~MASK] == 0).all()
     expected = number / MASK.sum()
     assert ((counts[MASK] - expected) ** 2 / expected).sum() < 2.5 * MASK.sum()  # chi-squared
-    streams = found.transitions.observation.reshape(shards, -1) % B // (B // shards)
+    streams = found.timestep.observation.reshape(shards, -1) % B // (B // shards)
     np.testing.assert_array_equal(streams, np.arange(shards)[:, None] + 0 * streams)
 
 
@@ -86,7 +87,8 @@ def test_the_policy_imitates_by_weight_and_stays_within_bounds():
     )
     net = stub(actor=policy, hyper={"temperature": 2.0, "max_weight": 20.0, "bound_weight": 10.0})
     environment = dataclasses.replace(envs.make("pendulum"), action_space=BOX)
-    loss, _ = awr.recipe(environment, awr.Config()).losses["policy_loss"].function(net, x)
+    output = losses_of(awr.recipe(environment, awr.Config()))["policy_loss"](net, x)
+    loss = output.value
     z = (x.action - MEAN) / deviation
     log_prob = (-(z**2) / 2 - np.log(deviation) - np.log(2 * np.pi) / 2).sum(-1)
     weight = np.minimum(np.exp(x.advantage / 2), 20)

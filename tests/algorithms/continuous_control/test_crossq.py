@@ -11,7 +11,7 @@ from jaxrl.algorithms.continuous_control import crossq
 from jaxrl.core import random
 from jaxrl.core.settings import Static, replace
 from jaxrl.core.types import TimeStep
-from tests.kit.stub import stub, transitions
+from tests.kit.stub import losses_of, stub, transitions
 
 ENV = envs.make("pendulum")  # actions in [-2, 2]
 N = 32
@@ -48,7 +48,8 @@ def known():
 
 def test_both_states_are_one_batch_of_critics_without_copies():
     x, (net, asked) = transitions(N, actions=0), known()
-    loss, _, _, state = RECIPE.losses["critic_loss"].function(net, x)
+    output = losses_of(RECIPE)["critic_loss"](net, x)
+    loss, state = output.value, output.state
     both = CRITICS + np.concatenate([x.action, DRAWN[N:]])[:, None]
     both -= both.mean(0)
     following = both[N:].min(-1) - 0.3 * IN_HALF_WIDTHS[N:]
@@ -56,12 +57,13 @@ def test_both_states_are_one_batch_of_critics_without_copies():
     expected = 0.5 * ((both[:N] - target[:, None]) ** 2).sum(-1)
     np.testing.assert_allclose(loss, expected, rtol=1e-4, atol=1e-5)
     assert asked == [2 * N] and state == {"critic": {"batch_stats": "the critic's"}}
-    assert RECIPE.parts["critic"].target == ""
+    assert RECIPE.parts["critic"].target is None
 
 
 def test_the_policy_climbs_critics_that_are_not_trained_meanwhile():
     net, asked = known()
-    loss, _, log_prob, state = RECIPE.losses["actor_loss"].function(net, transitions(N, actions=0))
+    output = losses_of(RECIPE)["actor_loss"](net, transitions(N, actions=0))
+    loss, log_prob, state = output.value, output.aux, output.state
     value = (CRITICS[:N] + DRAWN[:N, None]).min(-1)
     np.testing.assert_allclose(loss, 0.3 * IN_HALF_WIDTHS[:N] - value, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(log_prob, IN_HALF_WIDTHS[:N], rtol=1e-5)

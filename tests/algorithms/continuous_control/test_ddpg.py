@@ -5,13 +5,13 @@ import numpy as np
 from jaxrl import envs
 from jaxrl.algorithms.continuous_control import ddpg
 from jaxrl.core.settings import Static
-from tests.kit.stub import stub, transitions
+from tests.kit.stub import losses_of, stub, transitions
 
 N = 64
 RNG = np.random.default_rng(2)
 SAID = RNG.uniform(-2, 2, 2 * N).astype(np.float32)
 CRITIC, COPY = RNG.normal(size=(2, 2 * N, 1)).astype(np.float32)
-LOSSES = ddpg.recipe(envs.make("pendulum"), Static(ddpg.Config())).losses
+LOSSES = losses_of(ddpg.recipe(envs.make("pendulum"), Static(ddpg.Config())))
 
 
 def known():
@@ -28,7 +28,8 @@ def known():
 
 def test_the_critic_regresses_on_the_copies_value_of_the_copys_action():
     x = transitions(N, actions=0)
-    loss, report = LOSSES["critic_loss"].function(known(), x)
+    output = LOSSES["critic_loss"](known(), x)
+    loss, report = output.value, output.metrics
     # Terminated steps are worth their reward; truncated ones go on.
     target = x.reward + 0.9 * ~x.terminated * COPY[N:, 0] * -SAID[N:]
     q = CRITIC[:N, 0] + 3 * x.action
@@ -38,5 +39,5 @@ def test_the_critic_regresses_on_the_copies_value_of_the_copys_action():
 
 
 def test_the_policy_climbs_the_value_of_its_action():
-    loss = LOSSES["actor_loss"].function(known(), transitions(N, actions=0))
+    loss = LOSSES["actor_loss"](known(), transitions(N, actions=0))
     np.testing.assert_allclose(loss, -(CRITIC[:N, 0] + 3 * SAID[:N]), rtol=1e-5)

@@ -11,7 +11,7 @@ from jaxrl import envs
 from jaxrl.algorithms.continuous_control import discrete_sac
 from jaxrl.core import random
 from jaxrl.core.settings import Static
-from tests.kit.stub import stub, transitions
+from tests.kit.stub import losses_of, stub, transitions
 
 N, A = 32, 2
 RNG = np.random.default_rng(4)
@@ -50,7 +50,8 @@ def entropy(p):
 
 def test_critics_regress_on_the_exact_soft_value(tables):
     net, x, p, _ = tables
-    loss, _ = RECIPE.losses["critic_loss"].function(net, x)
+    output = losses_of(RECIPE)["critic_loss"](net, x)
+    loss = output.value
     soft = (p * COPIES.min(0)).sum(-1) + TEMPERATURE * entropy(p)
     target = x.reward + 0.9 * ~x.terminated * soft[N:]
     q = CRITICS[:, np.arange(N), x.action]
@@ -59,7 +60,8 @@ def test_critics_regress_on_the_exact_soft_value(tables):
 
 def test_the_policys_loss_is_an_expectation(tables):
     net, x, p, _ = tables
-    loss, report, aside = RECIPE.losses["actor_loss"].function(net, x)
+    output = losses_of(RECIPE)["actor_loss"](net, x)
+    loss, report, aside = output.value, output.metrics, output.aux
     expected = -(p * CRITICS.min(0)).sum(-1) - TEMPERATURE * entropy(p)
     np.testing.assert_allclose(loss, expected[:N], rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(report["entropy"], entropy(p)[:N], rtol=1e-4, atol=1e-5)
@@ -68,8 +70,9 @@ def test_the_policys_loss_is_an_expectation(tables):
 
 def test_the_temperature_holds_a_share_of_what_legal_actions_can_have(tables):
     net, x, p, legal = tables
-    net.aside = {"actor_loss": jnp.float32(entropy(p)[:N])}
-    loss, _ = RECIPE.losses["temperature_loss"].function(net, x)
+    net.aux = {losses_of(RECIPE)["actor_loss"]: jnp.float32(entropy(p)[:N])}
+    output = losses_of(RECIPE)["temperature_loss"](net, x)
+    loss = output.value
     most = np.log(legal.sum(-1))[:N]
     expected = TEMPERATURE * (entropy(p)[:N] - 0.7 * most)
     np.testing.assert_allclose(loss, expected, rtol=1e-4, atol=1e-5)

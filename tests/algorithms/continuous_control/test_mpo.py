@@ -12,7 +12,7 @@ from jaxrl import envs
 from jaxrl.algorithms.continuous_control.mpo import mpo
 from jaxrl.core import random
 from jaxrl.core.settings import replace
-from tests.kit.stub import stub, transitions
+from tests.kit.stub import losses_of, stub, transitions
 
 T, B, N = 5, 4, 6
 RNG = np.random.default_rng(0)
@@ -49,7 +49,7 @@ def loss_of(name, x, new=NEW, multipliers=MULTIPLIERS):
         key=lambda name: random.key(0),
         **{n: lambda value=value: jnp.float32(value) for n, value in multipliers.items()},
     )
-    return RECIPE.losses[name].function(net, x)
+    return losses_of(RECIPE)[name](net, x)
 
 
 def window():
@@ -74,7 +74,7 @@ def drawn(timestep):
 
 def test_the_critic_regresses_on_retrace_of_the_copies():
     x = window()
-    (loss, _), s = loss_of("critic_loss", x), x.timestep.observation
+    loss, s = loss_of("critic_loss", x).value, x.timestep.observation
     ratio = np.exp(density(x.action, OLD, s) - x.extras["log_prob"])
     trace = 0.8 * np.minimum(ratio, 1)
     following = drawn(x.next_timestep)[1].mean(0)
@@ -92,19 +92,19 @@ def test_the_critic_regresses_on_retrace_of_the_copies():
 
 def test_the_policy_loss_is_the_sum_of_the_papers():
     x = window()
-    (loss, said), s = loss_of("policy_loss", x), x.timestep.observation
+    output, s = loss_of("policy_loss", x), x.timestep.observation
     action, q = drawn(x.timestep)
     weight = np.exp(q / 0.7) / np.exp(q / 0.7).sum(0)
     likely = density(action, OLD, s, mean=NEW["mean"]) + density(action, NEW, s, mean=OLD["mean"])
     dual = 0.7 * (0.1 + np.log(np.exp(q / 0.7).mean(0)))
     # A bound's price to the policy and its multiplier's own loss have the same size.
-    np.testing.assert_allclose(loss, dual - (weight * likely).sum(0), rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(output.value, dual - (weight * likely).sum(0), rtol=1e-3, atol=1e-4)
     old, new = (jax.tree.map(lambda v: np.asarray(v)[s][..., 0], p) for p in (OLD, NEW))
     shift = (new["mean"] - old["mean"]) / np.exp(old["log"])
     ratio = np.exp(old["log"] - new["log"])
-    np.testing.assert_allclose(said["mean_kl"], shift**2 / 2, rtol=1e-3, atol=1e-6)
+    np.testing.assert_allclose(output.metrics["mean_kl"], shift**2 / 2, rtol=1e-3, atol=1e-6)
     grown = (ratio**2 - 1) / 2 - np.log(ratio)
-    np.testing.assert_allclose(said["deviation_kl"], grown, rtol=1e-3, atol=1e-6)
+    np.testing.assert_allclose(output.metrics["deviation_kl"], grown, rtol=1e-3, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["mean", "deviation"])
@@ -112,12 +112,12 @@ def test_a_multiplier_presses_on_its_own_part_of_the_policy_and_grows_beyond_its
     x = window()
     mean = lambda new, own: loss_of(
         "policy_loss", x, new, MULTIPLIERS | {f"{name}_multiplier": own}
-    )[0].mean()
+    ).value.mean()
     by_policy, by_multiplier = jax.grad(mean, (0, 1))(NEW, 2.0)
     harder = jax.grad(mean)(NEW, 4.0)
     moved = {n: np.abs(harder[n] - by_policy[n]).max() > 1e-4 for n in NEW}
     assert moved == {"mean": name == "mean", "log": name == "deviation"}
-    kl = loss_of("policy_loss", x)[1][f"{name}_kl"].mean()
+    kl = loss_of("policy_loss", x).metrics[f"{name}_kl"].mean()
     np.testing.assert_allclose(by_multiplier, HYPER[f"{name}_bound"] - kl, rtol=1e-4)
 
 
@@ -130,7 +130,9 @@ def test_the_temperatures_gradient_is_0_at_the_minimum_of_the_dual():
     dual = (tried[:, 0, 0]) * (0.1 + np.log(mean).mean((1, 2)))
     best = tried[dual.argmin(), 0, 0]
     slope = jax.grad(
-        lambda t: loss_of("policy_loss", x, multipliers=MULTIPLIERS | {"temperature": t})[0].mean()
+        lambda t: loss_of(
+            "policy_loss", x, multipliers=MULTIPLIERS | {"temperature": t}
+        ).value.mean()
     )
     assert abs(slope(best)) < 1e-3
     assert slope(0.8 * best) < -1e-3 < 1e-3 < slope(1.2 * best)

@@ -11,7 +11,7 @@ from jaxrl.algorithms.continuous_control import redq
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
 from jaxrl.core.settings import Static, replace
-from tests.kit.stub import stub, transitions
+from tests.kit.stub import losses_of, stub, transitions
 
 ENV = envs.make("pendulum")  # actions in [-2, 2]
 N, MEMBERS = 32, 5
@@ -20,7 +20,7 @@ DRAWN, LOG_PROB = RNG.normal(size=(2, 2 * N)).astype(np.float32)
 CRITICS, COPIES = RNG.normal(size=(2, 2 * N, MEMBERS)).astype(np.float32)
 IN_HALF_WIDTHS = LOG_PROB + np.log(2.0)
 CONFIG = replace(redq.Config(), {"num_critics": MEMBERS, "subset": 2})
-LOSSES = redq.recipe(ENV, Static(CONFIG)).losses
+LOSSES = losses_of(redq.recipe(ENV, Static(CONFIG)))
 
 
 def known(seed=0):
@@ -45,7 +45,7 @@ def test_the_least_of_a_random_few_copies_is_the_target():
         chosen = jax.random.choice(random.key(seed), MEMBERS, (2,), replace=False)
         following = (COPIES[N:, np.asarray(chosen)] + DRAWN[N:, None]).min(-1)
         target = x.reward + 0.9 * ~x.terminated * (following - 0.3 * IN_HALF_WIDTHS[N:])
-        loss = LOSSES["critic_loss"].function(known(seed), x)[0]
+        loss = LOSSES["critic_loss"](known(seed), x).value
         expected = 0.5 * ((q - target[:, None]) ** 2).sum(-1)
         np.testing.assert_allclose(loss, expected, rtol=1e-4)
         seen.add(tuple(sorted(chosen.tolist())))
@@ -53,26 +53,26 @@ def test_the_least_of_a_random_few_copies_is_the_target():
 
 
 def test_the_policy_climbs_the_mean_of_all():
-    loss = LOSSES["actor_loss"].function(known(), transitions(N, actions=0))[0]
+    loss = LOSSES["actor_loss"](known(), transitions(N, actions=0)).value
     value = (CRITICS[:N] + DRAWN[:N, None]).mean(-1)
     np.testing.assert_allclose(loss, 0.3 * IN_HALF_WIDTHS[:N] - value, rtol=1e-4, atol=1e-5)
 
 
 def test_policy_and_temperature_wait_for_the_critics_updates():
-    """By the names of what is descended: G critic updates, one of the others, copies each time."""
+    """By the names of what is descended: G critic updates, one of the others, targets each time."""
     told = []
 
     class Net:
-        def descend(self, name, batch, every=1):
-            told.append((name, every))
+        def descend(self, loss, batch, every=1):
+            told.append((loss.name, every))
             return self
 
-        def follow(self):
-            told.append("follow")
+        def update_targets(self):
+            told.append("targets")
             return self
 
     redq.recipe(ENV, Static(redq.Config())).update(Net(), None)  # type: ignore[arg-type]
-    assert told == [("critic_loss", 1), ("actor_loss", 20), ("temperature_loss", 20), "follow"]
+    assert told == [("critic_loss", 1), ("actor_loss", 20), ("temperature_loss", 20), "targets"]
 
 
 def test_a_subset_is_no_larger_than_the_ensemble():

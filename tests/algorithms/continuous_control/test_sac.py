@@ -6,7 +6,8 @@ import numpy as np
 
 from jaxrl import envs
 from jaxrl.algorithms.continuous_control.sac import sac
-from tests.kit.stub import stub, transitions
+from jaxrl.core.settings import Static
+from tests.kit.stub import losses_of, stub, transitions
 
 N = 64
 RNG = np.random.default_rng(4)
@@ -17,8 +18,9 @@ TEMPERATURE = 0.3
 
 
 def loss_of(name):
-    """Values and reports of a loss at tables, and what it looked at."""
-    recipe = sac.recipe(envs.make("pendulum"), sac.Config())
+    """What a loss looked at, and its output, at tables."""
+    recipe = sac.recipe(envs.make("pendulum"), Static(sac.Config()))
+    losses = losses_of(recipe)
 
     def policy(s):
         said = DRAWN[s.observation], LOG_PROB[s.observation]
@@ -31,30 +33,31 @@ def loss_of(name):
         target={"critic": lambda s, a: COPIES[s.observation] + np.asarray(a)[..., None]},
         hyper={"discount": 0.9, "target_entropy": -1.5},
         key=lambda: None,
-        aside={"actor_loss": IN_HALF_WIDTHS[:N]},
+        aux={losses["actor_loss"]: IN_HALF_WIDTHS[:N]},
     )
     x = transitions(N, actions=0)
-    return x, recipe.losses[name].function(net, x)
+    return x, losses[name](net, x)
 
 
 def test_critics_regress_on_the_soft_value_of_the_next_action():
-    x, (loss, *_) = loss_of("critic_loss")
+    x, output = loss_of("critic_loss")
     following = (COPIES[N:] + DRAWN[N:, None]).min(-1) - TEMPERATURE * IN_HALF_WIDTHS[N:]
     # Terminated steps are worth their reward; truncated ones go on.
     target = x.reward + 0.9 * ~x.terminated * following
     q = CRITICS[:N] + x.action[:, None]
-    np.testing.assert_allclose(loss, 0.5 * ((q - target[:, None]) ** 2).sum(-1), rtol=1e-4)
+    np.testing.assert_allclose(output.value, 0.5 * ((q - target[:, None]) ** 2).sum(-1), rtol=1e-4)
     assert x.truncated.any() and x.terminated.any()
 
 
 def test_the_actor_climbs_the_cautious_value_and_its_entropy():
-    _, (loss, report, log_prob, _) = loss_of("actor_loss")
+    output = loss_of("actor_loss")[1]
     value = (CRITICS[:N] + DRAWN[:N, None]).min(-1)
-    np.testing.assert_allclose(loss, TEMPERATURE * IN_HALF_WIDTHS[:N] - value, rtol=1e-4, atol=1e-6)
-    np.testing.assert_allclose(log_prob, IN_HALF_WIDTHS[:N], rtol=1e-5)
-    np.testing.assert_allclose(report["entropy"], -IN_HALF_WIDTHS[:N], rtol=1e-5)
+    expected = TEMPERATURE * IN_HALF_WIDTHS[:N] - value
+    np.testing.assert_allclose(output.value, expected, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(output.aux, IN_HALF_WIDTHS[:N], rtol=1e-5)
+    np.testing.assert_allclose(output.metrics["entropy"], -IN_HALF_WIDTHS[:N], rtol=1e-5)
 
 
 def test_the_temperature_draws_the_entropy_to_its_target():
-    _, (loss, _) = loss_of("temperature_loss")
-    np.testing.assert_allclose(loss, -TEMPERATURE * (IN_HALF_WIDTHS[:N] - 1.5), rtol=1e-4)
+    output = loss_of("temperature_loss")[1]
+    np.testing.assert_allclose(output.value, -TEMPERATURE * (IN_HALF_WIDTHS[:N] - 1.5), rtol=1e-4)

@@ -16,7 +16,7 @@ from jaxrl.core import random
 from jaxrl.core.settings import Static, replace
 from jaxrl.core.train import advance, start
 from jaxrl.sources.packing import unpack
-from tests.kit.stub import stub, transitions
+from tests.kit.stub import losses_of, stub, transitions
 
 ENV = envs.make("pendulum")  # actions in [-2, 2]
 N = 64
@@ -26,7 +26,7 @@ CRITICS, COPIES = RNG.normal(size=(2, 2 * N, 2)).astype(np.float32)
 
 
 def test_the_target_is_the_most_cautious_copys_of_a_smeared_action():
-    loss = td3.recipe(ENV, Static(td3.Config())).losses["critic_loss"].function
+    loss = losses_of(td3.recipe(ENV, Static(td3.Config())))["critic_loss"]
     x, key = transitions(N, actions=0), random.key(3)
     net = stub(
         critic=lambda s, a: CRITICS[s.observation] + a[..., None],
@@ -42,7 +42,7 @@ def test_the_target_is_the_most_cautious_copys_of_a_smeared_action():
     target = x.reward + 0.9 * ~x.terminated * least
     q = CRITICS[:N] + x.action[:, None]
     expected = 0.5 * ((q - target[:, None]) ** 2).sum(-1)
-    np.testing.assert_allclose(loss(net, x)[0], expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(loss(net, x).value, expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from jaxrl import envs
 from jaxrl.algorithms.continuous_control import tqc
 from jaxrl.core.errors import UserError
 from jaxrl.core.settings import Static, replace
-from tests.kit.stub import stub, transitions
+from tests.kit.stub import losses_of, stub, transitions
 
 ENV = envs.make("pendulum")  # actions in [-2, 2]
 N, K, E, DROPPED = 16, 5, 3, 2
@@ -18,7 +18,7 @@ DRAWN, LOG_PROB = RNG.normal(size=(2, 2 * N)).astype(np.float32)
 CRITICS, COPIES = RNG.normal(size=(2, 2 * N, K, E)).astype(np.float32)
 IN_HALF_WIDTHS = LOG_PROB + np.log(2.0)
 CONFIG = replace(tqc.Config(), {"num_critics": E, "num_quantiles": K, "dropped": DROPPED})
-LOSSES = tqc.recipe(ENV, Static(CONFIG)).losses
+LOSSES = losses_of(tqc.recipe(ENV, Static(CONFIG)))
 
 
 def known():
@@ -39,7 +39,8 @@ def known():
 
 def test_each_critic_regresses_on_the_pool_without_its_largest():
     x = transitions(N, actions=0)
-    loss, report, *_ = LOSSES["critic_loss"].function(known(), x)
+    output = LOSSES["critic_loss"](known(), x)
+    loss, report = output.value, output.metrics
     expected = np.zeros(N)
     for b in range(N):
         pool = np.sort((COPIES[N + b] + DRAWN[N + b]).ravel())[: (K - DROPPED) * E]
@@ -56,7 +57,7 @@ def test_each_critic_regresses_on_the_pool_without_its_largest():
 
 
 def test_the_policy_climbs_the_mean_of_all_quantiles():
-    loss = LOSSES["actor_loss"].function(known(), transitions(N, actions=0))[0]
+    loss = LOSSES["actor_loss"](known(), transitions(N, actions=0)).value
     value = (CRITICS[:N] + DRAWN[:N, None, None]).mean((1, 2))
     np.testing.assert_allclose(loss, 0.3 * IN_HALF_WIDTHS[:N] - value, rtol=1e-4, atol=1e-5)
 

@@ -53,7 +53,8 @@ def test_each_agent_follows_its_critics_advantages_with_its_own_actions():
 
     net = stub(hyper=HYPER | {"entropy_weight": 0.1}, a=policy("a"), b=policy("b"))
     for agent, played in (("a", 1), ("b", 0)):
-        loss, report = m.policy_loss(net, x, agent, "critic")
+        output = m.policy_loss(net, x, agent, "critic")
+        loss, report = output.value, output.metrics
         expected = clipped(log_prob[agent] + played, old[agent], advantage["b"])
         np.testing.assert_allclose(loss, expected - 0.07, rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(report[f"{agent}_policy_loss"], expected, rtol=1e-4, atol=1e-5)
@@ -89,13 +90,12 @@ def test_targets_are_standardized_by_statistics_that_include_them_and_values_rea
     net = stub(
         hyper=HYPER, critic=lambda timestep: table[timestep.observation], extra={"critic": before}
     )
-    batch, after = m.advantages(net, Batch(x, jnp.float32(0)), {"critic": m.state})
+    sample, after = m.estimate_advantages(net, Batch(x, jnp.float32(0)), {"critic": m.state})
     value, following = 2 + 3 * table[number[0]], 2 + 3 * table[number[1]]
     advantage, later = np.zeros((steps, envs_)), np.zeros(envs_)
     for t in reversed(range(steps)):
         error = reward[t] + 0.9 * ~ended[t] * following[t] - value[t]
         later = advantage[t] = error + 0.72 * ~ended[t] * later
-    sample = batch.transitions
     np.testing.assert_allclose(sample.advantage["critic"], advantage, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(sample.value["critic"], table[number[0]])
     expected = add(before, jnp.asarray(advantage + value))

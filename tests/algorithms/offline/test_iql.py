@@ -35,7 +35,8 @@ def net(**more):
 
 def test_the_value_is_an_expectile():
     x = transitions(N)
-    loss, _ = iql.value_loss(net(), x)
+    output = iql.value_loss(net(), x)
+    loss = output.value
     gap = (COPIES[:N] + x.action[:, None]).min(-1) - VALUE[:N]
     np.testing.assert_allclose(loss, np.where(gap > 0, 0.8, 0.2) * gap**2, rtol=1e-4)
 
@@ -52,7 +53,8 @@ def test_the_actor_imitates_by_advantage():
     x = transitions(N)
     log_prob = RNG.normal(size=N).astype(np.float32)
     policy = types.SimpleNamespace(log_prob=lambda action: log_prob)
-    loss, report = iql.actor_loss(net(actor=lambda s: policy), x)
+    output = iql.actor_loss(net(actor=lambda s: policy), x)
+    loss, report = output.value, output.metrics
     advantage = (COPIES[:N] + x.action[:, None]).min(-1) - VALUE[:N]
     expected = -np.minimum(np.exp(advantage / 0.5), iql.LARGEST_WEIGHT) * log_prob
     np.testing.assert_allclose(loss, expected, rtol=1e-4)

@@ -14,11 +14,11 @@ from jaxrl.core.errors import UserError
 from jaxrl.core.settings import Static, replace
 from jaxrl.core.spaces import Box
 from jaxrl.core.types import Batch, TimeStep, Transition
-from tests.kit.stub import stub, transitions
+from tests.kit.stub import losses_of, stub, transitions
 
 ENV = envs.make("pendulum")  # actions in [-2, 2]
 CONFIG = replace(td3_bc.Config(), {"hidden": (8,), "delay": 2})
-LOSSES = td3_bc.recipe(ENV, Static(CONFIG)).losses
+LOSSES = losses_of(td3_bc.recipe(ENV, Static(CONFIG)))
 N = 64
 RNG = np.random.default_rng(2)
 SAID = RNG.uniform(-2, 2, 2 * N).astype(np.float32)
@@ -41,7 +41,8 @@ def test_the_targets_are_td3s():
             "target_noise_clip": 0.3,
         },
     )
-    loss, report = LOSSES["critic_loss"].function(net, x)
+    output = LOSSES["critic_loss"](net, x)
+    loss, report = output.value, output.metrics
     noise = 2 * np.clip(0.4 * np.asarray(jax.random.normal(key, (N,))), -0.3, 0.3)
     least = (COPIES[N:] * np.clip(SAID[N:] + noise, -2, 2)[:, None]).min(-1)
     target = 0.5 * x.reward + 0.9 * ~x.terminated * least
@@ -55,7 +56,7 @@ def test_the_policy_climbs_its_value_and_stays_near_the_data():
     x = transitions(N, actions=0)
     table = lambda s, a: CRITICS[s.observation] + 3 * np.asarray(a)[..., None]
     known = stub(actor=lambda s: SAID[s.observation], critic=table, hyper={"alpha": 2.5})
-    loss = LOSSES["actor_loss"].function(known, x)
+    loss = LOSSES["actor_loss"](known, x)
     q = CRITICS[:N, 0] + 3 * SAID[:N]
     expected = -2.5 / np.abs(q).mean() * q + ((SAID[:N] - x.action) / 2) ** 2
     np.testing.assert_allclose(loss, expected, rtol=1e-4, atol=1e-5)

@@ -12,15 +12,17 @@ import pytest
 
 from jaxrl.algorithms.offline import uni_o4 as uni_o4_module
 from jaxrl.algorithms.offline import uni_o4_improvement as improvement
-from jaxrl.algorithms.offline.uni_o4 import Half, behaviors_loss, disagreement, uni_o4
+from jaxrl.algorithms.offline.shared.two_phases import Half
+from jaxrl.algorithms.offline.uni_o4 import behaviors_loss, disagreement, uni_o4
 from jaxrl.algorithms.offline.uni_o4_improvement import uni_o4_improvement
-from jaxrl.algorithms.policy_gradient.ppo import policy_network, ppo
+from jaxrl.algorithms.policy_gradient.ppo import ppo
+from jaxrl.algorithms.policy_gradient.shared.actor_critic import policy_network
 from jaxrl.commands import train
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.learn import take_over
-from jaxrl.core.settings import Values, replace
+from jaxrl.core.settings import Static, Values, replace
 from jaxrl.core.types import Batch
 from jaxrl.datasets.transitions import from_episodes
 from jaxrl.envs import make
@@ -39,7 +41,7 @@ CONFIGS = {
     uni_o4_improvement: replace(uni_o4_improvement.Config(), SIZES | {"starts": 5, "horizon": 4}),
 }
 PPO = replace(ppo.Config(), {"hidden": (8,), "num_envs": 2, "num_steps": 4, "observation": True})
-NETWORK = policy_network(ENV, PPO)
+NETWORK = policy_network(ENV, PPO.torso, PPO.memory)
 POLICY = Half(NETWORK, "policy_alone")
 
 
@@ -116,7 +118,8 @@ def test_behaviors_imitate_and_are_pushed_apart():
         behaviors=lambda x: normals(MEAN, STD), hyper=SimpleNamespace(alpha=jnp.float32(0.3))
     )
     x = SimpleNamespace(timestep=(), action=jnp.asarray(ACTION, jnp.float32)[:, None])
-    loss, said = behaviors_loss(net, x)
+    output = behaviors_loss(net, x)
+    loss, said = output.value, output.metrics
     cloning = -log_density(ACTION, MEAN, STD)
     np.testing.assert_allclose(said["cloning_loss"], cloning, rtol=1e-5)
     np.testing.assert_allclose(said["disagreement"], apart(), rtol=1e-5)
@@ -145,7 +148,8 @@ def test_q_goes_by_the_datas_next_action_and_v_by_its_returns():
     follows = np.stack([copy[0] * 7, np.zeros(2), -v[2:].repeat(2)])
     error = 2 * reward[:, None] + 0.5 * follows - own * action[:, None]
     np.testing.assert_allclose(uni_o4_module.sarsa_loss(net, x), (error**2).sum(1) / 2, rtol=1e-6)
-    loss, _ = uni_o4_module.return_loss(net, x)
+    output = uni_o4_module.return_loss(net, x)
+    loss = output.value
     np.testing.assert_allclose(loss, (2 * np.array([1.0, 2.0, 3.0]) - v) ** 2 / 2, rtol=1e-6)
 
 
@@ -170,8 +174,7 @@ def test_the_data_say_what_came_of_each_action(no_training):
 @pytest.mark.parametrize("values", ["sarsa", "iql"])
 def test_q_and_v_are_learned_as_the_settings_say(values):
     config = replace(CONFIGS[uni_o4], {"values": values})
-    descended = uni_o4_module.recipe(ENV, config).losses
-    found = tuple(descended[name].function for name in ("value_loss", "critic_loss"))
+    found = uni_o4_module.recipe(ENV, Static(config)).losses[:2]
     iql = uni_o4_module.value_loss, uni_o4_module.critic_loss
     sarsa = uni_o4_module.return_loss, uni_o4_module.sarsa_loss
     assert found == {"sarsa": sarsa, "iql": iql}[values]
@@ -210,9 +213,7 @@ def test_the_advantage_is_that_of_the_action_that_the_behavior_policy_samples(we
         hyper=SimpleNamespace(expectile=0.7),
     )
     t = jnp.float32([1.0, 2.0, 3.0])
-    x = SimpleNamespace(timestep=t, action=None)
-    x = Batch(x, jnp.float32(0))
-    x = improvement.sampled(net, x, ENV.action_space, weighted).transitions
+    x = improvement.sample_behaviors(net, t, ENV.action_space, weighted)
     t, action = np.array([1.0, 2.0, 3.0]), np.array([[1.0, 2.0, -1.0], [-2.0, 0.0, 2.0]])
     advantage = t * action + np.minimum(0, 1 - t) - 0.5 * t
     advantage -= advantage.mean(1, keepdims=True)
@@ -238,7 +239,8 @@ def test_the_improvement_is_ppos_with_a_clip_that_falls(env_steps, clip):
     x = improvement.Sample(
         (), number(action)[..., None], number(new - np.log(ratio)), number(advantage)
     )
-    loss, said = improvement.policies_loss(net, x)
+    output = improvement.policies_loss(net, x)
+    loss, said = output.value, output.metrics
     surrogate = -np.minimum(ratio * advantage, np.clip(ratio, 1 - clip, 1 + clip) * advantage)
     entropy = 0.5 * np.log(2 * np.pi * np.e * np.broadcast_to(STD, MEAN.shape) ** 2)
     expected = surrogate - 0.1 * entropy

@@ -200,7 +200,8 @@ def test_the_behaviors_loss_weighs_what_is_likely_to_be_reached():
             target={"critic": lambda x: of(x, slow)},
         )
         dreams = Dreams(features, action, returns, continues)
-        actor_loss, _ = d.actor_loss(net, dreams, atoms)
+        output = d.actor_loss(net, dreams, atoms)
+        actor_loss = output.value
         weight = np.ones((horizon, places))
         for t in range(1, horizon):
             weight[t] = weight[t - 1] * 0.9 * continues[t - 1]

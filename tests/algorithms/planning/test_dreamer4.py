@@ -253,7 +253,8 @@ def test_the_mean_of_the_world_models_loss_is_the_sum_of_means_over_frames_steps
     told_returns = np.sort(returns[:2])
     assert told_returns[0] < told_returns[1]
     prepared = environment.prepared(net, batch(), ENV, 1.0, float(told_returns.mean()))
-    values, reports = environment.model_loss(net, prepared.transitions, None, atoms)
+    output = environment.model_loss(net, prepared.transitions, None, atoms)
+    values, reports = output.value, output.metrics
     t, there = batch().transitions, np.asarray(batch().mask)
     frames = np.concatenate([np.ones((1, B), bool), there])
     told = there & np.asarray(t.extras["labeled"]) & (returns >= told_returns.mean())
@@ -300,7 +301,8 @@ def test_the_policy_follows_signs_of_advantages_near_the_prior_before_an_imagine
         prior=lambda x: policy_of(turned(x)),
         value=lambda x: value,
     )
-    values, reports = imagination.behavior_loss(net, (dreams, there), atoms)
+    output = imagination.behavior_loss(net, (dreams, there), atoms)
+    values, reports = output.value, output.metrics
     log, prior = (policy_of(f(dreams.features[:-1])).logits for f in (lambda x: x, turned))
     kl = (np.exp(log) * (log - prior)).sum(-1)
     taken = np.take_along_axis(np.asarray(log), dreams.action[..., None], -1)[..., 0]

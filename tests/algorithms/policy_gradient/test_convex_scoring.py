@@ -55,7 +55,7 @@ def test_only_the_end_of_an_episode_is_rewarded_by_its_score(score):
     found = types.SimpleNamespace(extra=jnp.float32(0))
     found.hyper = types.SimpleNamespace(tail=TAIL, weight=WEIGHT, gae_lambda=LAMBDA)
     found.actor_critic = lambda timestep, memory, method: (None, jnp.asarray(value), ())
-    found.descend = lambda name, batch: setattr(found, "batch", batch) or found
+    found.descend = lambda loss, x, mask, weight: setattr(found, "x", x) or found
     found.replace = lambda extra: setattr(found, "extra", extra) or found
     found.report = lambda v: found
     recipe(score).update(found, Batch(x, jnp.float32(0), mask=jnp.asarray(mask)))
@@ -71,7 +71,7 @@ def test_only_the_end_of_an_episode_is_rewarded_by_its_score(score):
             gain = value[t + 1, b] if t < n else -(1 - WEIGHT) * cost[b] - WEIGHT * risky[b]
             to_come = gain - value[t, b] + LAMBDA * to_come
             expected[t, b] = to_come
-    steps = found.batch.transitions
+    steps = found.x
     np.testing.assert_allclose(steps.advantage, expected, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(steps.target, expected + value, rtol=1e-4, atol=1e-4)
     best = np.sort(cost)[1] if score == "shortfall" else cost.mean()

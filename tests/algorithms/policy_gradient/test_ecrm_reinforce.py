@@ -49,9 +49,9 @@ def test_what_is_descended_weighs_choices_by_the_risk_to_come():
     x = Transition(before, action, after, (), {"old": old, "new": new})
     found = []
     hyper = types.SimpleNamespace(discount=DISCOUNT, tail=TAIL, weight=WEIGHT)
-    net = types.SimpleNamespace(hyper=hyper, descend=lambda name, batch: found.append(batch))
+    net = types.SimpleNamespace(hyper=hyper, descend=lambda loss, x, mask, weight: found.append(x))
     RECIPE.update(net, Batch(x, jnp.float32(0), mask=jnp.asarray(mask)))
-    steps = found[0].transitions
+    steps = found[0]
 
     levels, expected = np.array(THRESHOLDS), np.zeros((T, B))
     for b in range(B):

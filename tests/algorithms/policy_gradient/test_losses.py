@@ -8,8 +8,11 @@ import pytest
 
 from jaxrl import envs
 from jaxrl.algorithms.policy_gradient import a2c, ppo, reinforce
+from jaxrl.algorithms.policy_gradient.shared.actor_critic import Sample, estimate_advantages
+from jaxrl.algorithms.policy_gradient.shared.episodes import Step, policy_loss
 from jaxrl.core.settings import Static, replace
 from jaxrl.core.types import Batch, TimeStep, Transition
+from jaxrl.kit import Minibatch
 from tests.kit.stub import stub
 from tests.losses.advantages.windows import brute_force_gae, brute_force_returns
 
@@ -49,7 +52,7 @@ def says(log_prob=NOW):
 
 
 def sample():
-    return ppo.Sample(window().transitions.timestep, None, BEFORE, OLD_VALUE, ADVANTAGE, TARGET, ())
+    return Sample(window().transitions.timestep, None, BEFORE, OLD_VALUE, ADVANTAGE, TARGET, ())
 
 
 def judged(window):
@@ -68,15 +71,15 @@ def updated(system, config, mask=None):
     found.actor_critic, found.learning_rate = values, lambda part: 0.0
     found.report = lambda **metrics: found
 
-    def descend(name, batch):
-        found.descended = batch
+    def descend(loss, data, mask=None, weight=None):
+        found.descended = data
         return found
 
-    def passes(settings, batch, turn, stop):
-        found.batch, found.turn, found.stop = batch, turn, stop
+    def epochs(settings, data, step, unit, max_drift):
+        found.data, found.step, found.max_drift = data, step, max_drift
         return found
 
-    found.descend, found.passes = descend, passes
+    found.descend, found.epochs = descend, epochs
     found.window = window(mask)
     system.recipe(envs.make("cartpole"), Static(config)).update(found, found.window)
     return found
@@ -84,7 +87,7 @@ def updated(system, config, mask=None):
 
 def test_a_window_is_judged_with_its_true_successors_and_what_is_remembered():
     data = window()
-    found = ppo.advantages(stub(actor_critic=values, hyper=HYPER), data).transitions
+    found = estimate_advantages(stub(actor_critic=values, hyper=HYPER), data)
     advantage, value = judged(data)
     np.testing.assert_allclose(found.advantage, advantage, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(found.target, advantage + value, rtol=1e-4, atol=1e-5)
@@ -92,42 +95,40 @@ def test_a_window_is_judged_with_its_true_successors_and_what_is_remembered():
 
 
 def test_the_loss_of_ppo_is_equation_9():
-    total, said = ppo.loss(stub(actor_critic=says(), hyper=HYPER), sample())
+    output = ppo.ppo_loss(stub(actor_critic=says(), hyper=HYPER), sample())
     ratio = np.exp(NOW - BEFORE)
     surrogate = np.minimum(ratio * ADVANTAGE, np.clip(ratio, 0.8, 1.2) * ADVANTAGE)
     near = OLD_VALUE + np.clip(VALUE - OLD_VALUE, -0.3, 0.3)
     error = np.maximum((VALUE - TARGET) ** 2, (near - TARGET) ** 2) / 2
-    np.testing.assert_allclose(total, -surrogate + 0.7 * error - 0.05 * ENTROPY, rtol=1e-4)
-    np.testing.assert_array_equal(said["clip_fraction"], np.abs(ratio - 1) > 0.2)
-    np.testing.assert_allclose(said["approximate_kl"], ratio - 1 - (NOW - BEFORE), atol=1e-6)
+    np.testing.assert_allclose(output.value, -surrogate + 0.7 * error - 0.05 * ENTROPY, rtol=1e-4)
+    np.testing.assert_array_equal(output.metrics["clip_fraction"], np.abs(ratio - 1) > 0.2)
+    divergence = ratio - 1 - (NOW - BEFORE)
+    np.testing.assert_allclose(output.metrics["approximate_kl"], divergence, atol=1e-6)
+    np.testing.assert_allclose(output.drift, divergence, atol=1e-6)
 
 
 def test_the_loss_of_a2c_is_the_policy_gradients():
-    total, _ = a2c.loss(stub(actor_critic=says(), hyper=HYPER), sample())
+    total = a2c.a2c_loss(stub(actor_critic=says(), hyper=HYPER), sample()).value
     expected = -ADVANTAGE * NOW + 0.7 * (VALUE - TARGET) ** 2 / 2 - 0.05 * ENTROPY
     np.testing.assert_allclose(total, expected, rtol=1e-4)
 
 
 @pytest.mark.parametrize("normalize", [True, False])
-def test_ppo_standardizes_the_advantages_of_a_minibatch_and_stops_where_it_went_too_far(normalize):
+def test_ppo_standardizes_the_advantages_of_a_minibatch_and_limits_the_drift(normalize):
     found = updated(ppo.ppo, ppo.Config(normalize_advantage=normalize))
     assert found.descended is None  # before the passes nothing is
-    some = found.batch.transitions.advantage[:4]
-    x = found.batch.transitions
-    part = ppo.Sample(x.timestep, None, None, None, some, None, ())
-    found.turn(found, Batch(part, jnp.float32(0)))
+    some = found.data.x.advantage[:4]
+    part = Sample(found.data.x.timestep, None, None, None, some, None, ())
+    found.step(found, Minibatch(part))
     standard = (some - some.mean()) / some.std() if normalize else some
-    np.testing.assert_allclose(found.descended.transitions.advantage, standard, rtol=1e-4)
-    for divergence, far in ((0.019, False), (0.021, True)):
-        found.metrics = {"approximate_kl": divergence}
-        assert found.stop(found) == far
+    np.testing.assert_allclose(found.descended.x.advantage, standard, rtol=1e-4)
+    assert found.max_drift == 0.02
 
 
 def test_a2c_descends_a_window_whole_and_as_it_is():
     found = updated(a2c.a2c, a2c.Config())
     advantage, _ = judged(found.window)
-    x = found.descended.transitions
-    np.testing.assert_allclose(x.advantage, advantage, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found.descended.advantage, advantage, rtol=1e-4, atol=1e-5)
 
 
 # ------------------------------------------------------------------------------- whole episodes
@@ -146,11 +147,11 @@ def test_reinforce_judges_by_the_return_to_come_less_that_of_the_others(baseline
     for t, b in np.argwhere(mask) if baseline else ():
         others = [c for c in range(B) if c != b and mask[t, c]]
         expected[t, b] -= np.mean([returns[c][t] for c in others]) if others else 0
-    found_advantage = np.where(mask, found.descended.transitions.advantage, 0)
+    found_advantage = np.where(mask, found.descended.advantage, 0)
     np.testing.assert_allclose(found_advantage, np.where(mask, expected, 0), rtol=1e-3, atol=1e-5)
 
 
 def test_the_loss_of_whole_episodes_is_the_policy_gradients():
-    x = reinforce.Step(window().transitions.timestep, None, ADVANTAGE)
-    total, _ = reinforce.policy_loss(stub(policy=says(), hyper=HYPER), x)
+    x = Step(window().transitions.timestep, None, ADVANTAGE)
+    total = policy_loss(stub(policy=says(), hyper=HYPER), x).value
     np.testing.assert_allclose(total, -ADVANTAGE * NOW - 0.05 * ENTROPY, rtol=1e-4)

@@ -14,7 +14,7 @@ from jaxrl.algorithms.policy_gradient import ppo
 from jaxrl.core import random, settings
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Batch, TimeStep, Transition
-from tests.kit.stub import huber, masked, stub, transitions
+from tests.kit.stub import huber, losses_of, masked, stub, transitions
 
 N, A, K, ENV = 48, 2, 3, envs.make("cartpole")
 RNG = np.random.default_rng(1)
@@ -41,7 +41,7 @@ def told(observation):
 
 def net_of(**known):
     keys = {name: random.key(i) for i, name in enumerate(("evaluate", "predict"))}
-    hyper = {"discount": 0.9, "gae_lambda": 0.8, "huber": 0.5}
+    hyper = {"discount": 0.9, "gae_lambda": 0.8, "huber": 0.5, "passes.target_kl": 0.02}
     known = {
         "q": quantiles(TABLE),
         "actor_critic": lambda s, memory: (None, jnp.asarray(VALUE)[s.observation], memory),
@@ -52,18 +52,21 @@ def net_of(**known):
 
 
 def recipe(**changes):
-    return pg.recipe(ENV, settings.replace(pg.Config(), SIZES | changes))
+    config = settings.replace(pg.Config(), SIZES | changes)
+    return pg.recipe(ENV, settings.Static(config))
 
 
 def test_the_value_is_of_the_critic_times_the_quantiles_which_it_does_not_train():
     x = transitions(N).timestep
-    np.testing.assert_allclose(pg.looked(net_of(), x, K)[1], told(x.observation), rtol=1e-4)
+    np.testing.assert_allclose(
+        pg.policy_and_value(net_of(), x, K)[1], told(x.observation), rtol=1e-4
+    )
 
     def summed(table, value):
         net = net_of(
             q=lambda s, tau: quantiles(table)(s, tau), actor_critic=lambda s, m: (None, value, m)
         )
-        return pg.looked(net, x, K)[1].sum()
+        return pg.policy_and_value(net, x, K)[1].sum()
 
     of_table, of_value = jax.grad(summed, (0, 1))(jnp.asarray(TABLE), jnp.asarray(VALUE[:N]))
     assert not of_table.any() and of_value.all()
@@ -78,11 +81,11 @@ def test_advantages_are_those_of_that_value():
     x = Transition(at(0, reward, no), no, at(1, reward, ended), (), {"log_prob": reward})
     seen = []
 
-    def passes(settings, batch, turn, stop=None):
-        seen.append(batch.transitions)
+    def epochs(settings, data, step, max_drift=None):
+        seen.append(data.transitions if isinstance(data, Batch) else data.x)
         return net
 
-    net = net_of(passes=passes, report=lambda **metrics: net, learning_rate=lambda part: 0.0)
+    net = net_of(epochs=epochs, report=lambda **metrics: net, learning_rate=lambda part: 0.0)
     recipe().update(net, Batch(x, jnp.float32(0)))
     assert [type(x).__name__ for x in seen] == ["Transition", "Sample"]  # quantiles first
     value, following = told(number[0]), told(number[1])
@@ -99,7 +102,7 @@ def test_advantages_are_those_of_that_value():
 def test_the_quantiles_follow_what_is_best_for_the_copy(legal):
     x, rows = transitions(N, A), np.arange(N)
     x = masked(x, A) if legal else x
-    loss = recipe().losses["quantile_loss"].function(net_of(), x)
+    loss = losses_of(recipe())["quantile_loss"](net_of(), x)
     at = lambda table, tau: table[..., :1] + table[..., 1:] * tau[:, None, :]
     mean = COPY[N:, :, 0] + COPY[N:, :, 1] / 2
     best = (np.where(x.next_timestep.legal_actions, mean, -np.inf) if legal else mean).argmax(-1)
@@ -118,10 +121,10 @@ def test_the_policy_is_judged_as_by_ppo(monkeypatch):
     monkeypatch.setattr(ppo, "objective", lambda net, x, policy, value: (policy, value))
     x = types.SimpleNamespace(timestep=transitions(N).timestep)
     net = net_of(actor_critic=lambda s, m: (said, jnp.asarray(VALUE)[s.observation], m))
-    policy, value = recipe().losses["loss"].function(net, x)
+    policy, value = losses_of(recipe())["loss"](net, x)
     assert policy is said
     np.testing.assert_allclose(value, told(x.timestep.observation), rtol=1e-4)
-    assert recipe().losses["loss"].parts == ("actor_critic", "distillation")
+    assert losses_of(recipe())["loss"].parts == ("actor_critic", "distillation")
 
 
 def test_it_has_no_memory():

@@ -37,7 +37,7 @@ def a_net(logits, **hyper):
         hyper=types.SimpleNamespace(discount=DISCOUNT, entropy_weight=WEIGHT, **hyper),
         parts={"actor": types.SimpleNamespace(params=logits)},
         actor=lambda timestep: distrax.Categorical(logits=logits[timestep.observation]),
-        put=lambda actor: a_net(actor, **hyper),
+        with_params=lambda actor: a_net(actor, **hyper),
         report=lambda **said: (logits, said),
     )
 

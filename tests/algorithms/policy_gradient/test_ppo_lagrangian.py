@@ -53,7 +53,7 @@ def test_the_policy_follows_both_advantages(multiplier):
         multiplier=lambda: jnp.float32(raw),
     )
     batch = Batch(x, jnp.float32(0), memory=jnp.zeros((B, 0)))
-    sample = pl.combined(net, batch).transitions
+    sample = pl.combine_advantages(net, batch)
 
     def gae(reward, value, following, discount, decay):
         advantage, later = np.zeros((T, B)), np.zeros(B)

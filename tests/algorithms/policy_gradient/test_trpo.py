@@ -37,9 +37,9 @@ def net_of(kind, params, **hyper):
             hyper=hyper,
             actor=lambda timestep: apply(params, X[timestep.observation]),
             parts={"actor": types.SimpleNamespace(params=params)},
-            put=lambda actor: net(actor, **reports),
-            report=lambda **said: net(params, **said),
-            said=reports,
+            with_params=lambda actor: net(actor, **reports),
+            report=lambda **metrics: net(params, **metrics),
+            metrics=reports,
         )
 
     rng = np.random.default_rng(1)
@@ -83,16 +83,18 @@ def test_products_are_those_of_the_explicit_fisher_matrix(kind):
 @pytest.mark.parametrize("max_kl", [1e-3, 0.3])
 def test_an_accepted_step_is_better_and_within_the_bound(kind, max_kl):
     net, x = net_of(kind, POLICIES[kind][0], max_kl=max_kl, damping=0.01)
-    after = trpo.improved(net, x, 10, 10)
-    said = after.said
-    assert said["accepted"] == 1
-    assert 0.3 * max_kl < said["kl"] <= max_kl
-    assert said["improvement"] > 0
+    after = trpo.improve_policy(net, x, 10, 10)
+    metrics = after.metrics
+    assert metrics["accepted"] == 1
+    assert 0.3 * max_kl < metrics["kl"] <= max_kl
+    assert metrics["improvement"] > 0
     # What it reports is so, by the parameters that it leaves.
     policy, old = after.actor(x.timestep), net.actor(x.timestep)
     gain = np.expm1(policy.log_prob(x.action) - x.log_prob) * x.advantage
-    np.testing.assert_allclose(gain.mean(), said["improvement"], rtol=1e-3, atol=1e-6)
-    np.testing.assert_allclose(old.kl_divergence(policy).mean(), said["kl"], rtol=1e-3, atol=1e-6)
+    np.testing.assert_allclose(gain.mean(), metrics["improvement"], rtol=1e-3, atol=1e-6)
+    np.testing.assert_allclose(
+        old.kl_divergence(policy).mean(), metrics["kl"], rtol=1e-3, atol=1e-6
+    )
 
 
 def test_the_line_search_halves_until_both_conditions_hold():
@@ -101,9 +103,9 @@ def test_the_line_search_halves_until_both_conditions_hold():
     found = lambda step, tries=10, max_kl=0.01: trpo.line_search(
         judge, jnp.float32(0), jnp.float32(step), jnp.float32(max_kl), tries
     )
-    params, said = found(1.0)
-    assert params == 1 / 16 and said["accepted"] == 1
-    np.testing.assert_allclose(said["kl"], 1 / 256)
+    params, metrics = found(1.0)
+    assert params == 1 / 16 and metrics["accepted"] == 1
+    np.testing.assert_allclose(metrics["kl"], 1 / 256)
     assert found(1.0, max_kl=10.0)[0] == 1 / 8  # not better before
     assert found(0.09)[0] == np.float32(0.09)  # the first one
 
@@ -117,9 +119,9 @@ def test_a_rejected_step_leaves_the_parameters(what):
     )
     start = jnp.float32(1)
     tries = 2 if what == "too few tries" else 10
-    params, said = trpo.line_search(judge, start, jnp.float32(1), jnp.float32(1e-3), tries)
+    params, metrics = trpo.line_search(judge, start, jnp.float32(1), jnp.float32(1e-3), tries)
     assert params == start
-    assert said["accepted"] == 0 and said["kl"] == 0 and said["improvement"] == 0
+    assert metrics["accepted"] == 0 and metrics["kl"] == 0 and metrics["improvement"] == 0
 
 
 def test_all_members_of_a_sweep_search_for_themselves():

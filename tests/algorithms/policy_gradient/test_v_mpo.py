@@ -6,7 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl.algorithms.policy_gradient import ppo, v_mpo
+from jaxrl.algorithms.policy_gradient import v_mpo
+from jaxrl.algorithms.policy_gradient.shared.actor_critic import Sample
 from tests.kit.stub import stub
 
 T, B, A = 4, 3, 5
@@ -29,8 +30,8 @@ def loss_of(policies, action, temperature=TEMPERATURE):
         hyper=HYPER | {"value_weight": 2.0},
         **{f"{name}_multiplier": multiplier for name in ("policy", "mean", "deviation")},
     )
-    sample = ppo.Sample(None, action, None, None, ADVANTAGE, TARGET, ())
-    return v_mpo.loss(net, sample)
+    sample = Sample(None, action, None, None, ADVANTAGE, TARGET, ())
+    return v_mpo.v_mpo_loss(net, sample)
 
 
 def categoricals(new=NEW):
@@ -38,7 +39,7 @@ def categoricals(new=NEW):
 
 
 def test_only_the_better_half_is_imitated_by_weights_that_sum_to_one():
-    of = lambda new: loss_of(categoricals(new), ACTION)[1]["policy_loss"].mean()
+    of = lambda new: loss_of(categoricals(new), ACTION).metrics["policy_loss"].mean()
     pushed = -np.asarray(jax.grad(of)(NEW))
     # The gradient of the likelihood of an action's own logit is weight * (1 - p).
     p = np.exp(NEW) / np.exp(NEW).sum(-1, keepdims=True)
@@ -53,13 +54,14 @@ def test_only_the_better_half_is_imitated_by_weights_that_sum_to_one():
 
 
 def test_the_total_and_the_temperatures_dual():
-    total, said = loss_of(categoricals(), ACTION)
+    output = loss_of(categoricals(), ACTION)
+    total, metrics = output.value, output.metrics
     best = np.sort(ADVANTAGE.ravel())[-T * B // 2 :]
     dual = TEMPERATURE * (0.1 + np.log(np.exp(best / TEMPERATURE).mean()))
     # A bound's price and its multiplier's own loss add up to nothing.
-    rest = said["policy_loss"] + (VALUE - TARGET) ** 2
+    rest = metrics["policy_loss"] + (VALUE - TARGET) ** 2
     np.testing.assert_allclose(total, rest + dual, rtol=1e-4)
-    slope = jax.grad(lambda t: loss_of(categoricals(), ACTION, t)[0].mean())
+    slope = jax.grad(lambda t: loss_of(categoricals(), ACTION, t).value.mean())
     tried = np.geomspace(0.05, 20, 20_001)
     duals = tried * (0.1 + np.log(np.exp(best / tried[:, None]).mean(-1)))
     assert abs(slope(tried[duals.argmin()])) < 1e-3
@@ -79,7 +81,7 @@ def test_the_divergence_is_that_from_the_policy_that_acted(kind):
             "deviation": ((ratio**2 - 1) / 2 - np.log(ratio)).sum(-1),
         }
         policies, action = (normal(NEW), normal(OLD)), NEW[..., :2]
-    _, said = loss_of(policies, action)
-    assert {name for name in said if name.endswith("_kl")} == {f"{name}_kl" for name in expected}
+    metrics = loss_of(policies, action).metrics
+    assert {name for name in metrics if name.endswith("_kl")} == {f"{name}_kl" for name in expected}
     for name, kl in expected.items():
-        np.testing.assert_allclose(said[f"{name}_kl"], kl, rtol=1e-3, atol=1e-5)
+        np.testing.assert_allclose(metrics[f"{name}_kl"], kl, rtol=1e-3, atol=1e-5)

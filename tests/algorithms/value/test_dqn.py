@@ -1,4 +1,4 @@
-"""DQN's line, Rainbow among it, against NumPy: tables in the networks' place."""
+"""DQN and its variants, Rainbow among them, against NumPy, with tables for networks."""
 
 import dataclasses
 import math
@@ -18,17 +18,18 @@ from jaxrl.algorithms.value.prioritized_dqn import prioritized_dqn
 from jaxrl.algorithms.value.rainbow import rainbow
 from jaxrl.core import random, settings
 from jaxrl.core.errors import UserError
+from jaxrl.core.settings import Static
 from tests.kit.stub import huber, masked, stub, transitions
 
 N, ATOMS, LOW, HIGH = 64, 7, -3.0, 4.0
 RNG = np.random.default_rng(1)
-TABLE, COPY = RNG.normal(size=(2, 2 * N, 2, ATOMS)).astype(np.float32)
+TABLE, TARGET = RNG.normal(size=(2, 2 * N, 2, ATOMS)).astype(np.float32)
 NOISE = dict(zip(("evaluate", "choose", "predict"), RNG.normal(size=(3, 2, ATOMS)), strict=True))
 HYPER = {"discount": 0.9, "huber": 0.5, "lowest_return": LOW, "highest_return": HIGH}
 HYPER |= {"exploration.start": 1.0, "exploration.end": 0.2, "exploration.steps": 100.0}
 
-# What of Rainbow each has: double, noisy, a distribution, several steps.
-DOES = {
+# The extensions that each algorithm has: double, noisy, a distribution, several steps.
+EXTENSIONS = {
     dqn: "",
     double_dqn: "double",
     dueling_dqn: "double",
@@ -38,26 +39,27 @@ DOES = {
     c51: "atoms",
     rainbow: "double noisy atoms steps",
 }
-every = pytest.mark.parametrize("system", DOES, ids=lambda system: system.name)
+every = pytest.mark.parametrize("algorithm", EXTENSIONS, ids=lambda algorithm: algorithm.name)
 
 
-def recipe_of(system):
-    fewer = {"num_atoms": ATOMS} if "atoms" in DOES[system] else {}
-    return system.recipe(envs.make("cartpole"), settings.replace(system.Config(), fewer))
+def recipe_of(algorithm):
+    fewer = {"num_atoms": ATOMS} if "atoms" in EXTENSIONS[algorithm] else {}
+    config = settings.replace(algorithm.Config(), fewer)
+    return algorithm.recipe(envs.make("cartpole"), Static(config))
 
 
-def net_of(system, env_steps=0.0):
-    """Networks that look up rows of tables by observation, with the noise of a key's name."""
-    outputs = slice(None) if "atoms" in DOES[system] else slice(1)
+def net_of(algorithm, env_steps=0.0):
+    """Make networks that look up rows of tables by observation, with the noise of a key's name."""
+    outputs = slice(None) if "atoms" in EXTENSIONS[algorithm] else slice(1)
 
-    def of(table):
+    def network(table):
         return lambda s, rngs=None: jnp.asarray(
             (table[s.observation] + (NOISE[rngs["noise"]] if rngs else 0.0))[..., outputs]
         )
 
     return stub(
-        q=of(TABLE),
-        target={"q": of(COPY)},
+        q=network(TABLE),
+        target={"q": network(TARGET)},
         hyper=HYPER,
         key=lambda name: name,
         env_steps=jnp.float32(env_steps),
@@ -69,20 +71,20 @@ def softmax(x):
     return x / x.sum(-1, keepdims=True)
 
 
-def expected(does, x):
-    """Loss and priority of each of N transitions."""
-    noise = lambda name: NOISE[name] if "noisy" in does else 0.0
-    now, evaluated = TABLE[:N] + noise("predict"), COPY[N:] + noise("evaluate")
-    chooser = TABLE[N:] + noise("choose") if "double" in does else evaluated
+def losses_and_priorities(extensions, x):
+    """Return the loss and the priority of each of N transitions, [N] each."""
+    noise = lambda name: NOISE[name] if "noisy" in extensions else 0.0
+    now, evaluated = TABLE[:N] + noise("predict"), TARGET[N:] + noise("evaluate")
+    chooser = TABLE[N:] + noise("choose") if "double" in extensions else evaluated
     atoms = np.linspace(LOW, HIGH, ATOMS)
-    q = softmax(chooser) @ atoms if "atoms" in does else chooser[..., 0]
+    q = softmax(chooser) @ atoms if "atoms" in extensions else chooser[..., 0]
     if x.next_timestep.legal_actions is not None:
         q = np.where(x.next_timestep.legal_actions, q, -np.inf)
-    gammas = (0.7 if "steps" in does else 0.9) * ~x.terminated  # a truncated step bootstraps
+    gammas = (0.7 if "steps" in extensions else 0.9) * ~x.terminated  # a truncated step bootstraps
     losses, priorities = [], []
     for b, (best, gamma, reward) in enumerate(zip(q.argmax(-1), gammas, x.reward, strict=True)):
         taken, following = now[b, x.action[b]], evaluated[b, best]
-        if "atoms" not in does:
+        if "atoms" not in extensions:
             error = abs(taken[0] - reward - gamma * following[0])
             losses.append(huber(error, 0.5))
             priorities.append(error)
@@ -106,24 +108,25 @@ def experience(legal):
 
 @pytest.mark.parametrize("legal", [False, True], ids=["", "masked"])
 @every
-def test_loss_and_priorities_are_those_of_the_papers(system, legal):
+def test_losses_and_priorities_are_those_of_the_papers(algorithm, legal):
     x = experience(legal)
-    loss, report = recipe_of(system).losses["q_loss"].function(net_of(system), x)
-    losses, priorities = expected(DOES[system], x)
-    np.testing.assert_allclose(loss, losses, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(report["priority"], priorities, rtol=1e-3, atol=1e-4)
+    (q_loss,) = recipe_of(algorithm).losses
+    output = q_loss(net_of(algorithm), x)
+    losses, priorities = losses_and_priorities(EXTENSIONS[algorithm], x)
+    np.testing.assert_allclose(output.value, losses, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(output.priority, priorities, rtol=1e-3, atol=1e-4)
 
 
 @every
-def test_only_legal_actions_are_chosen(system):
-    timestep, recipe = experience(legal=True).timestep, recipe_of(system)
-    key = "choose" if "noisy" in DOES[system] else random.key(2)
+def test_only_legal_actions_are_chosen(algorithm):
+    timestep, recipe = experience(legal=True).timestep, recipe_of(algorithm)
+    key = "choose" if "noisy" in EXTENSIONS[algorithm] else random.key(2)
     for greedy in (False, True):
-        action = recipe.act(net_of(system), timestep, (), key, greedy)[0]
+        action = recipe.act(net_of(algorithm), timestep, (), key, greedy)[0]
         assert timestep.legal_actions[np.arange(N), action].all()
 
 
-def test_epsilon_falls_with_the_steps():
+def test_epsilon_falls_over_the_steps():
     x, recipe = transitions(4000).timestep, recipe_of(dqn)
     x = dataclasses.replace(x, observation=x.observation % N)
     best = TABLE[x.observation, :, 0].argmax(-1)
@@ -132,19 +135,19 @@ def test_epsilon_falls_with_the_steps():
         np.testing.assert_allclose((action != best).mean(), epsilon / 2, atol=0.03)
 
 
-def test_who_has_noise_explores_by_it_alone():
+def test_noisy_networks_explore_by_noise_alone():
     x, recipe = transitions(N).timestep, recipe_of(noisy_dqn)
     for greedy, noise in ((True, 0.0), (False, NOISE["choose"])):
         action = recipe.act(net_of(noisy_dqn), x, (), "choose", greedy)[0]
         np.testing.assert_array_equal(action, (TABLE[:N] + noise)[..., 0].argmax(-1))
 
 
-def test_who_replays_by_priority():
+def test_only_two_replay_by_priority():
     env = envs.make("cartpole")
-    by_priority = {
-        s.name for s in DOES if "priorities.importance" in s.source(env, s.Config()).hyper
+    prioritized = {
+        a.name for a in EXTENSIONS if "priorities.importance" in a.source(env, a.Config()).hyper
     }
-    assert by_priority == {"prioritized_dqn", "rainbow"}
+    assert prioritized == {"prioritized_dqn", "rainbow"}
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""FQF's losses and values, against NumPy: quantile functions that are known."""
+"""FQF's losses and values against NumPy, with known quantile functions."""
 
 import jax
 import jax.numpy as jnp
@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 
 from jaxrl import envs
-from jaxrl.algorithms.value.fqf import fqf
+from jaxrl.algorithms.value.fqf import fqf, fraction_loss, q_loss
 from jaxrl.core import random, settings
+from jaxrl.core.settings import Static
 from jaxrl.networks.q_network import FractionProposal
 from tests.kit.stub import huber, masked, stub, transitions
 
 N, A, STEPS = 64, 3, 5
 RNG = np.random.default_rng(1)
-TABLE, COPY = RNG.normal(size=(2, 2 * N, A, 2)).astype(np.float32)
+TABLE, TARGET = RNG.normal(size=(2, 2 * N, A, 2)).astype(np.float32)
 LOGITS = RNG.normal(size=(2 * N, STEPS)).astype(np.float32)
 HYPER = {"discount": 0.9, "huber": 0.5}
 HYPER |= {"exploration.start": 1.0, "exploration.end": 1.0, "exploration.steps": 1.0}
@@ -21,14 +22,15 @@ ROWS = np.arange(N)
 
 
 def at(table, tau, power=2):
-    """Quantiles a + b tau^2."""
+    """Return quantiles a + b tau^2."""
     return table[..., :1] + table[..., 1:] * tau[:, None, :] ** power
 
 
 def net_of(table=TABLE, logits=LOGITS, power=2):
-    """Networks that know the quantiles of tables; their features are the observations' numbers."""
+    """Make networks that know the quantiles of tables and whose features are the observations'
+    numbers."""
 
-    def of(table):
+    def network(table):
         rows = lambda s: jnp.asarray(table)[s.observation]
         return lambda s, tau=None: s.observation if tau is None else at(rows(s), tau, power)
 
@@ -36,9 +38,12 @@ def net_of(table=TABLE, logits=LOGITS, power=2):
         share = jax.nn.softmax(jnp.asarray(logits)[number])
         return jnp.concatenate([jnp.zeros_like(share[:, :1]), jnp.cumsum(share, -1)], -1)
 
-    target = {"q": of(COPY)}
     return stub(
-        q=of(table), fractions=fractions, target=target, hyper=HYPER, env_steps=jnp.float32(0)
+        q=network(table),
+        fractions=fractions,
+        target={"q": network(TARGET)},
+        hyper=HYPER,
+        env_steps=jnp.float32(0),
     )
 
 
@@ -53,31 +58,31 @@ def middles(edges):
 
 def recipe():
     config = settings.replace(fqf.Config(), {"num_fractions": STEPS})
-    return fqf.recipe(envs.make("cartpole"), config)
+    return fqf.recipe(envs.make("cartpole"), Static(config))
 
 
 @pytest.mark.parametrize("legal", [False, True], ids=["", "masked"])
 def test_quantiles_regress_at_the_proposed_fractions(legal):
     x = transitions(N, A)
     x = masked(x, A) if legal else x
-    loss, report = recipe().losses["q_loss"].function(net_of(), x)
+    output = q_loss(net_of(), x)
 
     now, following = edges(LOGITS[:N]), edges(LOGITS[N:])
-    q = (np.diff(following)[:, None] * at(COPY[N:], middles(following))).sum(-1)
+    q = (np.diff(following)[:, None] * at(TARGET[N:], middles(following))).sum(-1)
     q = np.where(x.next_timestep.legal_actions, q, -np.inf) if legal else q
     tau = middles(now)
     keep = 0.9 * ~x.terminated[:, None]  # a truncated step bootstraps
-    goal = x.reward[:, None] + keep * at(COPY[N:], tau)[ROWS, q.argmax(-1)]
+    goal = x.reward[:, None] + keep * at(TARGET[N:], tau)[ROWS, q.argmax(-1)]
     error = goal[:, None, :] - at(TABLE[:N], tau)[ROWS, x.action][:, :, None]
     expected = np.abs(tau[:, :, None] - (error < 0)) * huber(error, 0.5) / 0.5
-    np.testing.assert_allclose(loss, expected.mean(2).sum(1), rtol=1e-4, atol=1e-5)
-    np.testing.assert_array_equal(report["priority"], loss)
+    np.testing.assert_allclose(output.value, expected.mean(2).sum(1), rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(output.priority, output.value)
 
 
 def test_proposals_descend_the_distance_of_the_steps_from_the_quantile_function():
-    """Its slope by the fractions is that of the integral of |a + b tau^2 - steps|, and by the
-    quantiles none."""
-    x, function = transitions(N, A), recipe().losses["fraction_loss"].function
+    """The gradient with respect to the fractions is that of the integral of |a + b tau^2 - steps|;
+    with respect to the quantiles there is none."""
+    x = transitions(N, A)
     b, grid = np.abs(TABLE[ROWS, x.action, 1]), (np.arange(200_000) + 0.5) / 200_000
 
     def distance(row, inner):
@@ -87,7 +92,7 @@ def test_proposals_descend_the_distance_of_the_steps_from_the_quantile_function(
 
     table = TABLE.copy()  # increasing quantiles
     table[..., 1] = np.abs(table[..., 1])
-    total = lambda table, logits: function(net_of(table, logits), x).sum()
+    total = lambda table, logits: fraction_loss(net_of(table, logits), x).sum()
     none, slope = jax.jit(jax.grad(total, (0, 1)))(table, LOGITS)
     for row in range(3):
         inner = edges(LOGITS[:N])[row, 1:-1]
@@ -102,8 +107,8 @@ def test_proposals_descend_the_distance_of_the_steps_from_the_quantile_function(
 
 
 def test_no_gradient_of_the_quantiles_reaches_the_proposals():
-    x, function = transitions(N, A), recipe().losses["q_loss"].function
-    slope = jax.jit(jax.grad(lambda logits: function(net_of(logits=logits), x)[0].sum()))
+    x = transitions(N, A)
+    slope = jax.jit(jax.grad(lambda logits: q_loss(net_of(logits=logits), x).value.sum()))
     assert not np.asarray(slope(LOGITS)).any()
 
 

@@ -1,4 +1,4 @@
-"""HRA's targets and its policy, against NumPy."""
+"""HRA's targets and its policy against NumPy."""
 
 import dataclasses
 
@@ -11,6 +11,7 @@ from jaxrl import envs
 from jaxrl.algorithms.value.hra import hra
 from jaxrl.core import random, settings
 from jaxrl.core.errors import UserError
+from jaxrl.core.settings import Static
 from jaxrl.envs.grids.fruit_collection import MOVES
 from jaxrl.kit.groups import transformation
 from tests.kit.stub import huber, masked, stub, transitions
@@ -18,7 +19,7 @@ from tests.kit.stub import huber, masked, stub, transitions
 N, A, PLACES = 64, 4, 5
 ENV, ROWS = envs.make("fruit_collection", places=PLACES), np.arange(N)
 RNG = np.random.default_rng(1)
-TABLE, COPY = RNG.normal(size=(2, 2 * N, A, PLACES)).astype(np.float32)
+TABLE, TARGET = RNG.normal(size=(2, 2 * N, A, PLACES)).astype(np.float32)
 REWARDS = RNG.normal(size=(PLACES, N)).astype(np.float32)
 WEIGHTS = (1.0, -2.0, 0.5, 1.0, 3.0)
 HYPER = {"discount": 0.9, "huber": 0.5}
@@ -26,12 +27,14 @@ HYPER |= {"exploration.start": 1.0, "exploration.end": 1.0, "exploration.steps":
 
 
 def net_of():
-    of = lambda table: lambda s: jnp.asarray(table)[s.observation]
-    return stub(q=of(TABLE), target={"q": of(COPY)}, hyper=HYPER, env_steps=jnp.float32(0))
+    network = lambda table: lambda s: jnp.asarray(table)[s.observation]
+    target = {"q": network(TARGET)}
+    return stub(q=network(TABLE), target=target, hyper=HYPER, env_steps=jnp.float32(0))
 
 
 def recipe(**changes):
-    return hra.recipe(ENV, settings.replace(hra.Config(), {"weights": WEIGHTS} | changes))
+    config = settings.replace(hra.Config(), {"weights": WEIGHTS} | changes)
+    return hra.recipe(ENV, Static(config))
 
 
 @pytest.mark.parametrize("legal", [False, True], ids=["", "masked"])
@@ -42,24 +45,26 @@ def test_each_component_has_a_target_of_its_own(valued, legal):
     parts = {f"fruit_{i:02d}": r for i, r in enumerate(REWARDS)}
     after = dataclasses.replace(x.next_timestep, reward_components=parts)
     x = dataclasses.replace(x, next_timestep=after)
-    loss, report = recipe(valued=valued).losses["q_loss"].function(net_of(), x)
+    (q_loss,) = recipe(valued=valued).losses
+    output = q_loss(net_of(), x)
 
-    may = after.legal_actions if legal else np.ones((N, A), bool)
-    following = COPY[N:]
-    if valued == "greedy":  # each as is best for itself
-        value = np.where(may[..., None], following, -np.inf).max(1)
+    allowed = after.legal_actions if legal else np.ones((N, A), bool)
+    following = TARGET[N:]
+    if valued == "greedy":  # each acts best for its own component
+        value = np.where(allowed[..., None], following, -np.inf).max(1)
     else:
-        value = (may[..., None] * following).sum(1) / may.sum(1)[:, None]
+        value = (allowed[..., None] * following).sum(1) / allowed.sum(1)[:, None]
         whole = following.sum(-1)  # the heads' sum is the value of the sum
-        np.testing.assert_allclose(value.sum(-1), (may * whole).sum(1) / may.sum(1), atol=1e-4)
+        uniform = (allowed * whole).sum(1) / allowed.sum(1)
+        np.testing.assert_allclose(value.sum(-1), uniform, atol=1e-4)
     goal = REWARDS.T + 0.9 * ~x.terminated[:, None] * value  # a truncated step bootstraps
     error = TABLE[ROWS, x.action] - goal
-    np.testing.assert_allclose(loss, huber(error, 0.5).sum(-1), rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(report["priority"], np.abs(error).sum(-1), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(output.value, huber(error, 0.5).sum(-1), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(output.priority, np.abs(error).sum(-1), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("weights", [(), WEIGHTS])
-def test_it_acts_by_the_weighted_sum_on_what_is_legal(weights):
+def test_the_best_legal_action_is_that_of_the_weighted_sum(weights):
     x = masked(transitions(N, A), A).timestep
     sums = (TABLE[:N] * np.float32(weights or (1.0,) * PLACES)).sum(-1)
     action = recipe(weights=weights).act(net_of(), x, (), random.key(2), True)[0]
@@ -75,14 +80,14 @@ def test_it_acts_by_the_weighted_sum_on_what_is_legal(weights):
         (ENV, {"weights": (1.0,)}, "weights has 1 entries; .* has 5 components"),
     ],
 )
-def test_what_does_not_fit_is_one_sentence(env, changes, sentence):
+def test_bad_settings_are_one_sentence(env, changes, sentence):
     with pytest.raises(UserError, match=sentence):
         hra(env, settings.replace(hra.Config(), changes))
 
 
 def values_of_random_play(cells, discount=0.99):
-    """Q [places, 10, 10, A] of a fruit in each of `cells`, by dynamic programming: random play's
-    chance to come there, discounted."""
+    """Return Q [places, 10, 10, A] of a fruit in each of `cells`, by dynamic programming: the
+    discounted chance that random play gets there."""
     at = np.stack(np.mgrid[:10, :10], -1)
     after = np.clip(at[:, :, None] + np.array(MOVES), 0, 9) @ (10, 1)  # [10, 10, A]
     moves = np.eye(100)[after].mean(2).reshape(100, 100)
@@ -95,32 +100,32 @@ def values_of_random_play(cells, discount=0.99):
 
 
 def test_the_best_action_by_values_of_random_play_gathers_all():
-    """So a policy that goes to and fro between fruits has not learned these values."""
+    """A policy that goes back and forth between fruits has therefore not learned these values."""
     env = envs.make("fruit_collection")
-    act = hra.recipe(env, settings.replace(hra.Config(), {})).act
+    act = hra.recipe(env, Static(hra.Config())).act
     state, timestep = jax.vmap(env.reset, (0, None))(jax.random.split(random.key(3), N), env.params)
     cells = np.argwhere(timestep.observation[..., 1].any(0))
     tables = jnp.asarray(values_of_random_play(cells))
 
     def q(s):
-        """[N, A, places], 0 of a fruit that is not there."""
+        """Return values [N, A, places], 0 for a fruit that is not there."""
         row, column = jnp.divmod(s.observation[..., 0].reshape(N, -1).argmax(-1), 10)
         there = s.observation[:, cells[:, 0], cells[:, 1], 1]
         return jnp.einsum("pna,np->nap", tables[:, row, column], there)
 
-    def turn(_, now):
+    def play_step(_, now):
         state, timestep, total = now
         action = act(stub(q=q, hyper=HYPER), timestep, (), random.key(0), True)[0]
         after = jax.vmap(env.step, (0, 0, 0, None))
         state, following = after(jax.random.split(random.key(0), N), state, action, env.params)
         return state, following, total + following.reward
 
-    total = jax.lax.fori_loop(0, 60, turn, (state, timestep, jnp.zeros(N)))[2]
+    total = jax.lax.fori_loop(0, 60, play_step, (state, timestep, jnp.zeros(N)))[2]
     np.testing.assert_array_equal(total, 5.0)
 
 
 def test_small_gradients_are_not_lost_in_the_optimizer():
-    """Values of rare rewards have gradients of a thousandth and less."""
+    """The gradients of values of rare rewards are a thousandth and less."""
     descent = transformation(hra.Config().optimizer)
     step = lambda size: descent.update(jnp.float32(size), descent.init(jnp.float32(0)))[0]
     np.testing.assert_allclose(step(1e-5), step(1.0), rtol=1e-3)

@@ -1,4 +1,4 @@
-"""MVI(q)'s target, against NumPy and against Munchausen DQN's."""
+"""MVI(q)'s target against NumPy and against Munchausen DQN's."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -8,29 +8,30 @@ from jaxrl import envs, losses
 from jaxrl.algorithms.value.munchausen_dqn import munchausen_dqn
 from jaxrl.algorithms.value.mvi import mvi
 from jaxrl.core import random, settings
+from jaxrl.core.settings import Static
 from tests.kit.stub import huber, masked, stub, transitions
 
 N, A, TEMPERATURE, WEIGHT, LOWEST = 64, 3, 0.5, 0.9, -0.3
 ROWS = np.arange(N)
-TABLE, COPY = np.random.default_rng(1).normal(size=(2, 2 * N, A)).astype(np.float32)
+TABLE, TARGET = np.random.default_rng(1).normal(size=(2, 2 * N, A)).astype(np.float32)
 HYPER = {"temperature": TEMPERATURE, "weight": WEIGHT, "lowest": LOWEST, "huber": 0.5}
 HYPER |= {"discount": 0.9, "exploration.start": 1.0, "exploration.end": 1.0}
 
 
 def net_of():
-    of = lambda table: lambda s: jnp.asarray(table[s.observation][..., None])
-    hyper = HYPER | {"exploration.steps": 1.0}
-    return stub(q=of(TABLE), target={"q": of(COPY)}, hyper=hyper, env_steps=jnp.float32(0))
+    network = lambda table: lambda s: jnp.asarray(table[s.observation][..., None])
+    hyper, target = HYPER | {"exploration.steps": 1.0}, {"q": network(TARGET)}
+    return stub(q=network(TABLE), target=target, hyper=hyper, env_steps=jnp.float32(0))
 
 
-def loss_of(system, x, **changes):
-    config = settings.replace(system.Config(), changes)
-    recipe = system.recipe(envs.make("cartpole"), config)
-    return np.asarray(recipe.losses["q_loss"].function(net_of(), x)[0])
+def loss_of(algorithm, x, **changes):
+    config = settings.replace(algorithm.Config(), changes)
+    (q_loss,) = algorithm.recipe(envs.make("cartpole"), Static(config)).losses
+    return np.asarray(q_loss(net_of(), x).value)
 
 
 def sparsemax(q):
-    """The projection of each row on the simplex (Martins and Astudillo, 2016, algorithm 1)."""
+    """Project each row on the simplex (Martins and Astudillo, 2016, algorithm 1)."""
     z = -np.sort(-q, -1)
     support = 1 + np.arange(1, A + 1) * z > z.cumsum(-1)
     k = support.sum(-1)
@@ -43,19 +44,19 @@ def sparsemax(q):
 def test_the_target_at_index_2(bonus, legal):
     x = transitions(N, A)
     x = masked(x, A) if legal else x
-    q, following = COPY[:N], COPY[N:]
-    if legal:  # what is taken is legal
+    q, following = TARGET[:N], TARGET[N:]
+    if legal:  # the taken action is legal
         x.timestep.legal_actions[ROWS, x.action] = True
         q = np.where(x.timestep.legal_actions, q, -1e9)
         following = np.where(x.next_timestep.legal_actions, following, -1e9)
     pi, next_pi = sparsemax(q / TEMPERATURE), sparsemax(following / TEMPERATURE)
     assert (pi == 0).any()
-    said = TEMPERATURE * (pi - 1)  # log_2 p = p - 1
+    bonuses = TEMPERATURE * (pi - 1)  # log_2 p = p - 1
     if bonus == "advantage":
-        said = q - (pi * q).sum(-1, keepdims=True)
-    said = said[ROWS, x.action]
-    assert (said < LOWEST).any() and (said > LOWEST).any()
-    reward = x.reward + WEIGHT * np.maximum(said, LOWEST)
+        bonuses = q - (pi * q).sum(-1, keepdims=True)
+    bonuses = bonuses[ROWS, x.action]
+    assert (bonuses < LOWEST).any() and (bonuses > LOWEST).any()
+    reward = x.reward + WEIGHT * np.maximum(bonuses, LOWEST)
     value = (next_pi * (following - TEMPERATURE * (next_pi - 1))).sum(-1)
     goal = reward + 0.9 * ~x.terminated * value  # a truncated step bootstraps
     expected = huber(TABLE[ROWS, x.action] - goal, 0.5)
@@ -72,11 +73,11 @@ def test_index_1_is_munchausen_dqn():
     assert np.abs(loss_of(mvi, x, index=2.0, bonus="logarithm") - theirs).max() > 0.1
 
 
-def test_the_policy_excludes_what_is_illegal():
+def test_the_policy_excludes_illegal_actions():
     x = masked(transitions(N, A), A).timestep
     q = np.where(x.legal_actions, TABLE[:N], -1e9)
     assert not np.asarray(losses.tsallis_policy(q, TEMPERATURE, 2.0))[~x.legal_actions].any()
-    recipe = mvi.recipe(envs.make("cartpole"), mvi.Config())
+    recipe = mvi.recipe(envs.make("cartpole"), Static(mvi.Config()))
     for greedy in (False, True):
         action = recipe.act(net_of(), x, (), random.key(2), greedy)[0]
         assert x.legal_actions[ROWS, action].all()

@@ -1,19 +1,19 @@
-"""Windows as single transitions over several steps, against a loop."""
+"""Windows as single transitions over several steps against a loop."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl.algorithms.value.shared.n_step import n_step
+from jaxrl.algorithms.value.shared.n_step import n_step_transitions
 from jaxrl.core import random
-from jaxrl.core.types import Batch, TimeStep, Transition
+from jaxrl.core.types import TimeStep, Transition
 
 N, B, GAMMA = 3, 64, 0.9
 
 
 def window(key):
-    """A window [N, B] of experience in which episodes end in all places."""
+    """Draw a window [N, B] of experience in which episodes end in all places."""
     keys = jax.random.split(key, 6)
     observation = jax.random.normal(keys[0], (2, N, B, 4))  # next ones are the true successors
     terminated = jax.random.bernoulli(keys[1], 0.3, (N, B))
@@ -27,7 +27,7 @@ def window(key):
 @pytest.mark.slow
 def test_n_step_transitions_are_those_of_a_loop():
     x = window(random.key(0))
-    transition = n_step(Batch(x, jnp.float32(0)), jnp.float32(GAMMA)).transitions
+    transition = n_step_transitions(x, jnp.float32(GAMMA))
     discount = transition.extras["discount"]
     x, transition = jax.tree.map(np.asarray, (x, transition))
     ends = set()

@@ -1,4 +1,5 @@
-"""How often an off-policy agent learns, and how old its copy is, with many environments."""
+"""Gradient steps of an off-policy agent, and the age of its target network, with many
+environments."""
 
 import jax
 import numpy as np
@@ -14,9 +15,10 @@ PERIOD = 3
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("num_envs", "num_steps", "updates"), [(1, 4, 1), (8, 2, 1), (8, 2, 5)])
-def test_gradient_steps_and_the_copys_age_are_what_the_settings_say(num_envs, num_steps, updates):
-    """So many gradient steps after each window, whatever it holds; the copy is the network of the
-    last multiple of the period in gradient steps, not in environment steps or windows."""
+def test_gradient_steps_and_the_targets_age_are_as_set(num_envs, num_steps, updates):
+    """The number of gradient steps after a window does not depend on its size. The target network
+    is the network of the last multiple of the period in gradient steps, not in environment steps or
+    windows."""
     sizes = {"num_envs": num_envs, "num_steps": num_steps, "updates": updates, "period": PERIOD}
     sizes |= {"batch_size": 4, "capacity": 64, "warmup": 16, "hidden": (4,), "learning_rate": 0.1}
     algorithm = dqn(envs.make("cartpole"), settings.replace(dqn.Config(), sizes))
@@ -28,7 +30,7 @@ def test_gradient_steps_and_the_copys_age_are_what_the_settings_say(num_envs, nu
         assert run.state.agent.updates == updates * step
         history.append(jax.tree.map(np.asarray, run.state.agent.parts["q"]))
         copied = updates * step // PERIOD * PERIOD  # in gradient steps
-        if copied % updates == 0:  # of which the last one of each window is seen here
+        if copied % updates == 0:  # only the last one of each window can be seen here
             jax.tree.map(
                 np.testing.assert_array_equal, history[-1].target, history[copied // updates].params
             )

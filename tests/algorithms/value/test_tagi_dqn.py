@@ -1,4 +1,4 @@
-"""What TAGI-DQN observes and how it acts, at tables, against NumPy."""
+"""TAGI-DQN's targets and actions, with tables for networks, against NumPy."""
 
 import types
 
@@ -17,26 +17,27 @@ VARIANCE = RNG.uniform(0.1, 2, (2 * N, 2)).astype(np.float32)
 
 
 def net(key=0):
-    of = lambda s: Normal(jnp.asarray(MEAN[s.observation]), jnp.asarray(VARIANCE[s.observation]))
+    rows = lambda table, s: jnp.asarray(table[s.observation])
+    network = lambda s: Normal(rows(MEAN, s), rows(VARIANCE, s))
     key_of = lambda name: jax.random.key(key)
-    return stub(q=of, key=key_of, hyper={"noise": NOISE, "discount": DISCOUNT})
+    return stub(q=network, key=key_of, hyper={"noise": NOISE, "discount": DISCOUNT})
 
 
-def test_a_target_is_as_uncertain_as_what_it_bootstraps_from():
+def test_a_target_is_as_uncertain_as_the_value_that_it_bootstraps_from():
     x = masked(transitions(N))
-    found = tagi_dqn.target(net(), x)
-    best = np.asarray(tagi_dqn.sampled(net(), x.next_timestep, jax.random.key(0)))
+    target = tagi_dqn.q_target(net(), x)
+    best = np.asarray(tagi_dqn.sample_actions(net(), x.next_timestep, jax.random.key(0)))
     assert x.next_timestep.legal_actions[np.arange(N), best].all()
     assert (best != MEAN[N:].argmax(-1)).any()  # a sample, not the mean
     follows = DISCOUNT * ~x.terminated  # a truncated step bootstraps
     mean = x.reward + follows * MEAN[N + np.arange(N), best]
-    np.testing.assert_allclose(found.mean, mean, rtol=1e-5)
+    np.testing.assert_allclose(target.mean, mean, rtol=1e-5)
     variance = NOISE**2 + follows**2 * VARIANCE[N + np.arange(N), best]
-    np.testing.assert_allclose(found.variance, variance, rtol=1e-5)
+    np.testing.assert_allclose(target.variance, variance, rtol=1e-5)
 
 
 def test_actions_are_chosen_as_often_as_they_are_best():
     s = types.SimpleNamespace(observation=np.zeros(20_000, int), legal_actions=None)
-    often = np.mean(tagi_dqn.sampled(net(), s, jax.random.key(3)))
+    often = np.mean(tagi_dqn.sample_actions(net(), s, jax.random.key(3)))
     gap, spread = MEAN[0, 1] - MEAN[0, 0], np.sqrt(VARIANCE[0].sum())
     np.testing.assert_allclose(often, jax.scipy.stats.norm.cdf(gap / spread), atol=0.02)

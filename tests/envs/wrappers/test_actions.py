@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tests.envs.wrappers.environments import timesteps_of
 
 from jaxrl.envs.wrappers import (
     action_delay,
@@ -22,6 +21,7 @@ from jaxrl.envs.wrappers import (
     time_limit,
 )
 from tests.envs.wrappers import environments
+from tests.envs.wrappers.environments import timesteps_of
 
 WALK = environments.walk(observe="vector")  # fewer leaves compile sooner
 ACTIONS = np.random.default_rng(0).integers(0, 3, 12).astype(np.int32)

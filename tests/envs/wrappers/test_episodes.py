@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tests.envs.wrappers.environments import play, timesteps_of
 
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Transition
@@ -28,6 +27,7 @@ from jaxrl.envs.wrappers import (
 )
 from jaxrl.evaluation.evaluate import evaluate
 from tests.envs.wrappers import environments
+from tests.envs.wrappers.environments import play, timesteps_of
 
 
 def test_a_continuing_life_begins_again_without_a_sign():

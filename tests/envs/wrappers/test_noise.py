@@ -7,11 +7,11 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
-from tests.envs.wrappers.environments import correlation, timesteps_of
 
 from jaxrl.core import random
 from jaxrl.envs.wrappers import action_noise, observation_noise, random_actions
 from tests.envs.wrappers import environments
+from tests.envs.wrappers.environments import correlation, timesteps_of
 
 N = 8000
 

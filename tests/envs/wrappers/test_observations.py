@@ -8,13 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tests.envs.wrappers.environments import correlation, timesteps_of
 
 from jaxrl import tasks
 from jaxrl.core import stream
 from jaxrl.core.types import Policy
 from jaxrl.envs.wrappers import distractors, flat_observations, frame_stack, image_distractors
 from tests.envs.wrappers import environments
+from tests.envs.wrappers.environments import correlation, timesteps_of
 
 N = 6000
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 import numpy as np
-from tests.envs.wrappers.environments import timesteps_of
 
 from jaxrl.envs.wrappers import cost, reward_components, time_limit
 from tests.envs.wrappers import environments
+from tests.envs.wrappers.environments import timesteps_of
 
 ACTIONS = np.asarray([1, 0, 2, 1], np.int32)
 PARTS = {

@@ -18,7 +18,8 @@ from jaxrl import losses
 from jaxrl.algorithms.evolution.shared import cma
 from jaxrl.core.errors import UserError, unknown
 from jaxrl.core.types import Array, Hyper, Key, Tree, struct
-from jaxrl.kit.optimization import descend, transform
+from jaxrl.kit.groups import plain_optimizer
+from jaxrl.kit.optimization import descend
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -65,7 +66,7 @@ def openai(population: int, optimizer: str = "adam") -> Strategy:
     `hyper`: `sigma`, `learning_rate`, `weight_decay`. Raises `UserError` for an odd population."""
     if population < 2 or population % 2:
         raise UserError(f"population is {population}; antithetic pairs need an even number.")
-    rule = transform(optimizer)
+    rule = plain_optimizer(optimizer)
 
     def init(mean, hyper):
         return OpenAIState(mean, jnp.asarray(hyper["sigma"]), rule.init(mean))

@@ -16,7 +16,8 @@ import jax
 from jaxrl import losses
 from jaxrl.core.settings import Values
 from jaxrl.core.types import Agent, Batch, Info
-from jaxrl.kit.optimization import descend, transform
+from jaxrl.kit.groups import plain_optimizer
+from jaxrl.kit.optimization import descend
 from jaxrl.kit.wrapping import params_of, with_params, wrap
 
 
@@ -37,7 +38,7 @@ def clone(
         it began an episode, so policies with memory are not served well.
     path: what the names of the hyperparameters `rate` and `value_weight` begin with.
     """
-    optimizer = transform("adam")
+    optimizer = plain_optimizer("adam")
 
     def update(state, batch, key):
         hyper = Values(state.hyper, path)

@@ -16,7 +16,8 @@ from jaxrl.algorithms.meta.shared.lifetimes import Life, begin, live, over, rene
 from jaxrl.core import metrics as m
 from jaxrl.core import trees
 from jaxrl.core.types import Algorithm, Array, Environment, Hyper, Key, Tree, struct
-from jaxrl.kit.optimization import descend, transform
+from jaxrl.kit.groups import plain_optimizer
+from jaxrl.kit.optimization import descend
 from jaxrl.networks import encoders
 from jaxrl.networks.dense import dense
 from jaxrl.networks.initializers import initializer
@@ -124,7 +125,7 @@ def meta_gradient(
     learner's baseline is fitted to the fresh window after it was used. A learner whose life is over
     begins anew.
     """
-    optimizer = transform("adam")
+    optimizer = plain_optimizer("adam")
     own = [horizons[i % len(horizons)] for i in range(learners)]
 
     def newborn(rule, key, hyper, horizon):

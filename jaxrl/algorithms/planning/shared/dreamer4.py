@@ -21,7 +21,7 @@ imagination are not: its two train separate heads, and policies' are "all measur
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import jax
@@ -34,6 +34,7 @@ from jaxrl.core.types import Array, Batch, Environment, Source, TimeStep, struct
 from jaxrl.envs.policies import mixed_skill
 from jaxrl.envs.wrappers import expert_channel
 from jaxrl.kit import Loss, Net, Part, Recipe, group, hyper, static
+from jaxrl.kit.acting import choose
 from jaxrl.kit.groups import Optimizer
 from jaxrl.networks import encoders
 from jaxrl.networks.heads import check_discrete
@@ -185,7 +186,7 @@ def known(net: Net, action: Array, nobody_said: int) -> Array:
 def on_recorded(
     env: Environment,
     config: Config,
-    losses: Mapping[str, Loss],
+    losses: Sequence[Loss],
     update: Callable[[Net, Batch], Net],
     goes_on_from: str = "",
 ) -> Recipe:
@@ -209,15 +210,15 @@ def on_recorded(
         frame = frame_of(env, timestep, config.scale)
         features, cache = net.model(model.as_context(frame, memory.action, noise_key), memory.cache)
         policy = net.policy(features, timestep.legal_actions)
-        action = policy.mode() if greedy else policy.sample(seed=key)
+        action = choose(policy, key, greedy)
         return action, Memory(cache, known(net, action, model.num_actions)), {}
 
     return Recipe(
         parts={
-            "model": Part(model, (token, model.initial(1)), "model"),
-            "prior": Part(actor, (features,), "model"),
-            "policy": Part(actor, (features,), "behavior"),
-            "value": Part(Critic(config.bins, config.hidden), (features,), "behavior"),
+            "model": Part(model, (token, model.initial(1)), config.model),
+            "prior": Part(actor, (features,), config.model),
+            "policy": Part(actor, (features,), config.behavior),
+            "value": Part(Critic(config.bins, config.hidden), (features,), config.behavior),
         },
         act=act,
         losses=losses,

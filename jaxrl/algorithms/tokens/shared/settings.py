@@ -107,7 +107,27 @@ class Penalty(Divergence):
     """Of the divergence: k3 (GRPO's), or k2, whose gradient is right on average."""
 
 
-# What the smallest settings of every system have, and of those that learn in groups.
+@group
+class Direction(Divergence):
+    """The KL divergence from the reference policy, in RPG's forms."""
+
+    direction: str = static("reverse", choices=("forward", "reverse"))
+    """forward, KL(reference || policy), or reverse."""
+    normalized: bool = False
+    """False for the divergence of measures that need not sum to 1, whose estimate is k3."""
+
+
+@group
+class WholeAnswers(Grouped):
+    """Settings of policy gradients for which a whole answer is one action."""
+
+    kl: Divergence = Divergence()
+    average: str = static("constant", choices=AVERAGES)
+    """What counts alike: sequence, token, or constant, by which tokens are summed, up to a constant
+    that Adam does not see."""
+
+
+# The smallest settings of every algorithm, and of those that learn in groups.
 SMALL = {"env": "addition", "env_params": {"digits": 1}, "recurrent": 8, "transformer": 1}
 SMALL |= {"epochs": 2, "minibatches": 2, "optimizer.learning_rate": 0.01}
 SMALL |= {"optimizer.eps": 0.01}  # smaller ones make much of rounding

@@ -7,19 +7,19 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from jaxrl.core.types import Array, Batch
+from jaxrl.core.types import Array, Transition
 
 
-def n_step(batch: Batch, discount: Array) -> Batch:
-    """A batch of windows [n, B] as one of single transitions [B], each from a window's first step
-    over at most n steps, up to the end of the first step's episode. What a value after it is
-    discounted by is in `extras["discount"]`.
+def n_step_transitions(window: Transition, discount: Array) -> Transition:
+    """Return transitions [B] over at most n steps from a window [n, B].
 
-    With m steps the reward is sum_{k < m} discount^k r[k], the successor that of step m - 1 with
-    its `terminated` and `truncated`, the discount discount^m: a truncated step bootstraps (Sutton
-    & Barto, 2018, "Reinforcement learning", equation 7.1).
+    Each transition starts at the window's first step and ends after n steps, or where the first
+    step's episode ends. With m steps its reward is sum_{k < m} discount^k r[k], its successor that
+    of step m - 1 with its `terminated` and `truncated`, and `extras["discount"]`, by which the
+    value after it is discounted, discount^m: a truncated step bootstraps.
+
+    Source: Sutton and Barto, 2018, "Reinforcement learning", equation 7.1.
     """
-    window = batch.transitions
     n = window.reward.shape[0]
     ended = jnp.cumsum(window.done, 0) - window.done > 0  # before this step
     steps = n - ended.sum(0)  # m, at least 1
@@ -29,5 +29,4 @@ def n_step(batch: Batch, discount: Array) -> Batch:
     following = dataclasses.replace(jax.tree.map(last, window.next_timestep), reward=reward)
     first = jax.tree.map(lambda x: x[0], window)
     extras = {**first.extras, "discount": discount**steps}
-    transitions = dataclasses.replace(first, next_timestep=following, extras=extras)
-    return dataclasses.replace(batch, transitions=transitions)
+    return dataclasses.replace(first, next_timestep=following, extras=extras)

@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 
 from jaxrl import envs, losses
-from jaxrl.algorithms.policy_gradient.ppo import too_far
 from jaxrl.algorithms.tokens.gpg import gpg
 from jaxrl.algorithms.tokens.grpo import grpo
 from jaxrl.algorithms.tokens.pass_at_k import pass_at_k
@@ -23,7 +22,7 @@ from jaxrl.algorithms.tokens.ppo_max import ppo_max
 from jaxrl.algorithms.tokens.rloo import rloo
 from jaxrl.algorithms.tokens.rpg import rpg
 from jaxrl.algorithms.tokens.rpg_clipped import rpg_clipped
-from jaxrl.algorithms.tokens.shared.recipe import token_weights
+from jaxrl.algorithms.tokens.shared.answers import token_weights
 from jaxrl.algorithms.tokens.shared.settings import AVERAGES
 from jaxrl.algorithms.tokens.token_ppo import token_ppo
 from jaxrl.algorithms.tokens.token_reinforce import token_reinforce
@@ -37,7 +36,9 @@ from jaxrl.core.train import advance, start
 from jaxrl.core.types import Batch, TimeStep, Transition
 from jaxrl.envs.classic.cartpole import cartpole
 from jaxrl.envs.wrappers.time_limit import time_limit
+from jaxrl.kit import SEQUENCE, Minibatch
 from tests.contracts.structure import check_structure
+from tests.kit.stub import losses_of
 
 ENV = envs.make("addition", digits=1)
 LONGEST = ENV.max_steps or 0
@@ -102,13 +103,12 @@ def built(system, **changes):
 
 
 def updated(system, **changes):
-    """What the passes of an update are given: a net (that notes what it is told to descend),
-    settings, the batch, and the functions `turn` and `stop`; and whether the copies followed
-    afterwards."""
+    """What the epochs of an update are given: a net (that notes what it descends), settings, the
+    data, a step, and the largest drift; and whether the target networks moved afterwards."""
     config, recipe = built(system, **changes)
     found = types.SimpleNamespace(followed=False, recipe=recipe, descended={})
 
-    def follow():
+    def update_targets():
         found.followed, found.parts = True, LEARNED
         return types.SimpleNamespace(parts=LEARNED, replace=put)
 
@@ -116,15 +116,16 @@ def updated(system, **changes):
         found.parts = parts
         return types.SimpleNamespace(report=lambda **reports: types.SimpleNamespace(feed=feed))
 
-    def feed(waits):
-        found.waits = waits
+    def feed(keep):
+        found.waits = keep
 
-    def passes(settings, batch, turn, stop=None):
-        found.batch, found.turn, found.stop = batch, turn, stop
-        return types.SimpleNamespace(follow=follow)
+    def epochs(settings, data, step, unit, max_drift):
+        assert unit is SEQUENCE
+        found.data, found.step, found.max_drift = data, step, max_drift
+        return types.SimpleNamespace(update_targets=update_targets)
 
-    def descend(name, batch):
-        found.descended[name] = batch
+    def descend(loss, x, mask, weight):
+        found.descended[loss.name] = Minibatch(x, mask, weight)
         return found.net
 
     def replace_in_net(**changes):
@@ -138,10 +139,9 @@ def updated(system, **changes):
         actor_critic=speaks(NOW),
         critic=speaks(NOW),
         network=lambda name: types.SimpleNamespace(initial=lambda n: ()),
-        kit=types.SimpleNamespace(recipe=recipe),
         extra=recipe.extra,
         env_steps=jnp.float32(0),
-        passes=passes,
+        epochs=epochs,
         descend=descend,
         replace=replace_in_net,
     )
@@ -149,23 +149,28 @@ def updated(system, **changes):
     return found
 
 
-def turned(found, batch=None):
-    """The minibatch that all losses descend, of the batch or of a part of it."""
-    found.turn(found.net, batch or found.batch)
-    assert list(found.descended) == list(found.recipe.losses)
+def step(found, minibatch=None):
+    """The minibatch that all losses descend, of the window or of a part of it."""
+    found.step(found.net, minibatch or found.data)
+    assert list(found.descended) == list(losses_of(found.recipe))
     first, *others = found.descended.values()
-    assert all(other is first for other in others)
+    assert all(other.x is first.x and other.weight is first.weight for other in others)
     return first
 
 
 def loss_of(system, **changes):
     """Values [T, B] of the loss of all tokens, its reports, and what it saw."""
     found = updated(system, **changes)
-    descended = turned(found)
-    x = descended.transitions
-    values, reports = found.recipe.losses["loss"].function(found.net, x)
-    np.testing.assert_array_equal(descended.mask, MASK)
-    return np.where(MASK, values, 0), {n: np.where(MASK, v, 0) for n, v in reports.items()}, x
+    minibatch = step(found)
+    output = losses_of(found.recipe)["loss"](found.net, minibatch.x)
+    np.testing.assert_array_equal(minibatch.mask, MASK)
+    assert system is token_supervised or output.drift is output.metrics["approximate_kl"]
+    values, metrics = output.value, output.metrics
+    return (
+        np.where(MASK, values, 0),
+        {n: np.where(MASK, v, 0) for n, v in metrics.items()},
+        minibatch.x,
+    )
 
 
 THIRD, SPREAD = 1 / 3, np.sqrt(3) / 4
@@ -181,14 +186,14 @@ JUDGED |= {rpg: JUDGED[rloo], rpg_clipped: JUDGED[rloo]}
 
 @pytest.mark.parametrize("system", JUDGED, ids=lambda s: s.name)
 def test_answers_are_judged_by_their_group_before_any_gradient_step(system):
-    x = updated(system).batch.transitions
+    x = updated(system).data.x
     expected = np.broadcast_to(JUDGED[system], (T, B))
     np.testing.assert_allclose(x.advantage, expected, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.slow
 def test_pass_at_k_judges_by_its_k():
-    x = updated(pass_at_k, k=2).batch.transitions
+    x = updated(pass_at_k, k=2).data.x
     judge = losses.pass_at_k_advantage
     expected = np.asarray(judge(jnp.asarray(RETURNS.reshape(3, 4) > 0), 2)).reshape(-1)
     np.testing.assert_allclose(x.advantage, np.broadcast_to(expected, (T, B)), rtol=1e-6)
@@ -207,7 +212,7 @@ def test_gpg_waits_for_enough_groups_with_a_signal(threshold, waits):
 @pytest.mark.slow
 def test_a_critic_judges_tokens_of_all_answers_together():
     """Undiscounted, with lambda 1: the return to go, less the value."""
-    x = updated(token_ppo).batch.transitions
+    x = updated(token_ppo).data.x
     np.testing.assert_allclose(
         np.where(MASK, x.target, 0), np.where(MASK, RETURNS, 0), rtol=1e-5, atol=1e-6
     )
@@ -225,7 +230,7 @@ def test_ppo_max_judges_returns_on_a_known_scale(clip):
     """That of all returns so far: of one batch its own, later of both. Its own values are kept."""
     changes = {"gae_lambda": 1.0, "kl.weight": 0.3, "score_clip": clip}
     found = updated(ppo_max, **changes)
-    x = found.batch.transitions
+    x = found.data.x
     to_go = np.where(MASK, on_a_scale(RETURNS, clip) - COST, 0)
     np.testing.assert_allclose(np.where(MASK, x.target, 0), to_go, rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(x.value, VALUE)
@@ -237,22 +242,22 @@ def test_ppo_max_judges_returns_on_a_known_scale(clip):
     )
     found.recipe.update(found.net, again)
     both = on_a_scale(np.concatenate([RETURNS, 3 * RETURNS]), clip)[B:]
-    x = found.batch.transitions
+    x = found.data.x
     to_go = np.where(MASK, both - COST, 0)
     np.testing.assert_allclose(np.where(MASK, x.target, 0), to_go, rtol=1e-4, atol=1e-5)
 
 
 def test_the_critic_of_ppo_max_stays_near_its_old_values():
     found = updated(ppo_max, value_clip=0.1)
-    x = turned(found).transitions
-    loss = found.recipe.losses["critic_loss"]
-    assert loss.parts == ("critic",) and found.recipe.losses["loss"].parts == ("actor_critic",)
+    x, losses = step(found).x, losses_of(found.recipe)
+    loss = losses["critic_loss"]
+    assert loss.parts == ("critic",) and losses["loss"].parts == ("actor_critic",)
     moved = VALUE + np.linspace(-0.3, 0.3, B, dtype=np.float32)
     spoken = lambda timestep, memory, method: (None, jnp.asarray(moved), ())
     found.net.critic = spoken
     near, target = np.clip(moved, VALUE - 0.1, VALUE + 0.1), np.asarray(x.target)
     expected = np.maximum(np.square(moved - target), np.square(near - target)) / 2
-    np.testing.assert_allclose(loss.function(found.net, x), expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(loss(found.net, x), expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(("steps", "stays"), [(0.0, False), (1.0, True)])
@@ -265,27 +270,27 @@ def test_at_first_the_critic_of_ppo_max_learns_alone(steps, stays):
 def test_a_divergence_in_the_reward_is_judged_with_it():
     """Of whole answers, and from each token on; other methods have it in their loss."""
     returns = (RETURNS - COST[0]).reshape(3, 4)
-    x = updated(rloo, **{"kl.weight": 0.3}).batch.transitions
+    x = updated(rloo, **{"kl.weight": 0.3}).data.x
     others = (returns.sum(1, keepdims=True) - returns) / 3
     np.testing.assert_allclose(x.advantage[0], (returns - others).reshape(-1), rtol=1e-4, atol=1e-5)
-    x = updated(token_reinforce, **{"kl.weight": 0.3}).batch.transitions
+    x = updated(token_reinforce, **{"kl.weight": 0.3}).data.x
     np.testing.assert_allclose(x.advantage[0], returns.reshape(-1), rtol=1e-4, atol=1e-5)
-    x = updated(token_ppo, **{"kl.weight": 0.3}).batch.transitions
+    x = updated(token_ppo, **{"kl.weight": 0.3}).data.x
     to_go = np.where(MASK, RETURNS - COST, 0)
     np.testing.assert_allclose(np.where(MASK, x.target, 0), to_go, rtol=1e-4, atol=1e-5)
     for system in (gpg, grpo, rpg):
-        with_it, without = (updated(system, **{"kl.weight": w}).batch for w in (0.3, 0.0))
-        np.testing.assert_array_equal(with_it.transitions.advantage, without.transitions.advantage)
+        with_it, without = (updated(system, **{"kl.weight": w}).data for w in (0.3, 0.0))
+        np.testing.assert_array_equal(with_it.x.advantage, without.x.advantage)
 
 
 @named
 def test_what_the_loss_sees_of_an_answer(system):
     found = updated(system)
-    x = found.batch.transitions
-    np.testing.assert_array_equal(found.batch.mask, MASK)
+    x = found.data.x
+    np.testing.assert_array_equal(found.data.mask, MASK)
     np.testing.assert_array_equal(x.log_prob, ACTED)
     np.testing.assert_array_equal(x.reference, REFERENCE)
-    assert found.stop is too_far and found.followed
+    assert found.max_drift == found.net.hyper.passes.target_kl and found.followed
 
 
 def surrogate(advantage, low, high=0.2):
@@ -374,7 +379,7 @@ PAPERS |= {token_reinforce: "constant"}
 @pytest.mark.parametrize("system", SYSTEMS, ids=lambda s: s.name)
 def test_what_counts_alike_in_its_paper(system):
     found = updated(system)
-    descended = turned(found)
+    descended = step(found)
     expected = token_weights(jnp.asarray(MASK), PAPERS[system])
     np.testing.assert_array_equal(descended.weight, expected)
 
@@ -382,9 +387,9 @@ def test_what_counts_alike_in_its_paper(system):
 def test_the_average_is_that_of_a_minibatch():
     """By its own lengths."""
     found = updated(grpo, average="sequence")
-    whole = found.batch
-    x, mask = jax.tree.map(lambda x: x[:, :3], (whole.transitions, whole.mask))
-    descended = turned(found, dataclasses.replace(whole, transitions=x, mask=mask))
+    whole = found.data
+    x, mask = jax.tree.map(lambda x: x[:, :3], (whole.x, whole.mask))
+    descended = step(found, Minibatch(x, mask))
     np.testing.assert_array_equal(descended.weight, token_weights(mask, "sequence"))
     assert not np.allclose(descended.weight, token_weights(whole.mask, "sequence")[:, :3])
 

@@ -1,0 +1,179 @@
+"""Actor-critics that learn from windows of rollouts: samples, losses and recipes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl import losses
+from jaxrl.core.examples import example_timestep
+from jaxrl.core.types import Array, Batch, Environment, TimeStep, Tree, struct
+from jaxrl.kit import Loss, Minibatch, Net, Part, Recipe, Update
+from jaxrl.kit.acting import Act, choose
+from jaxrl.kit.groups import Memory, Torso
+from jaxrl.networks.actor_critic import ActorCritic, check_transformer, context
+from jaxrl.networks.encoders import check_image
+from jaxrl.networks.heads import check_action_space
+
+NO_MEMORY = Memory()
+
+
+@struct
+class Sample:
+    """What a gradient step sees of each transition, [T, B] or rows of it.
+
+    value, advantage, target: of the step, as estimated when the window was collected.
+    memory: [1, B], before the window.
+    """
+
+    timestep: TimeStep
+    action: Tree
+    log_prob: Array
+    value: Array
+    advantage: Array
+    target: Array
+    memory: Tree
+
+
+def estimate_advantages(net: Net, batch: Batch, part: str = "actor_critic") -> Sample:
+    """Estimate generalized advantages of a window by the values of the actor-critic `part`.
+
+    The successor of each step is the true one, so a window, an episode and a time limit may end
+    anywhere. Source: Schulman et al., 2016, equation 16.
+    """
+    x, critic = batch.transitions, getattr(net, part)
+    _, value, memories = critic(x.timestep, batch.memory, method="unroll")
+    # Mapped over time, not reshaped to rows: that would gather what is split over devices.
+    after = jax.vmap(lambda timestep, memory: critic(timestep, memory)[1])
+    return sample_of(net, batch, value, after(x.next_timestep, memories))
+
+
+def sample_of(net: Net, batch: Batch, value: Array, next_value: Array) -> Sample:
+    """Estimate generalized advantages of a window.
+
+    value, next_value: [T, B], of its steps and of their true successors.
+    """
+    x, h = batch.transitions, net.hyper
+    advantage = losses.gae(
+        x.reward, value, next_value, x.terminated, x.done, h.discount, h.gae_lambda
+    )
+    memory = jax.tree.map(lambda m: m[None], batch.memory)
+    log_prob, target = x.extras["log_prob"], advantage + value
+    return Sample(x.timestep, x.action, log_prob, value, advantage, target, memory)
+
+
+def standardize(x: Any) -> Any:
+    """Standardize the advantages, or each of a tree of them, of a sample or minibatch."""
+    if isinstance(x, Minibatch):
+        return dataclasses.replace(x, x=standardize(x.x))
+    advantage = jax.tree.map(lambda a: (a - a.mean()) / (a.std() + 1e-8), x.advantage)
+    return dataclasses.replace(x, advantage=advantage)
+
+
+def policy_and_value(net: Net, x: Any, part: str = "actor_critic") -> tuple[Any, Array]:
+    """Apply an actor-critic to the time steps of a sample, or to windows where it has memory."""
+    memory = jax.tree.map(lambda m: m[0], x.memory)
+    method = "unroll" if jax.tree.leaves(memory) else "__call__"
+    return getattr(net, part)(x.timestep, memory, method=method)[:2]
+
+
+def surrogate(
+    policy: Any, action: Tree, old_log_prob: Array, advantage: Array, clip: Array
+) -> dict[str, Array]:
+    """Return PPO's clipped surrogate `policy_loss` and the `entropy`, [...], and how far the policy
+    is from the one that acted: `approximate_kl`, `clip_fraction`."""
+    log_prob = policy.log_prob(action)
+    return {
+        "policy_loss": losses.clipped_surrogate(log_prob, old_log_prob, advantage, clip),
+        "entropy": policy.entropy(),
+        "approximate_kl": losses.kl_k3(old_log_prob, log_prob),
+        "clip_fraction": jnp.abs(jnp.expm1(log_prob - old_log_prob)) > clip,
+    }
+
+
+def report(net: Net, x: Sample, part: str = "actor_critic") -> Net:
+    """Log how well the values explain their targets, and the step size."""
+    return net.report(
+        explained_variance=losses.explained_variance(x.value, x.target),
+        learning_rate=net.learning_rate(part),
+    )
+
+
+def actor_critic_recipe(
+    env: Environment,
+    network: ActorCritic,
+    optimizer: Any,
+    losses: Sequence[Loss],
+    update: Update,
+    record: tuple[str, ...] = (),
+) -> Recipe:
+    """Return a recipe of one actor-critic that acts by sampling and learns from windows.
+
+    optimizer: group of the settings. record: see `sample_and_record`.
+    """
+    inputs = (example_timestep(env), network.initial(1))
+    return Recipe(
+        parts={"actor_critic": Part(network, inputs, optimizer)},
+        act=sample_and_record(record),
+        losses=losses,
+        update=update,
+        memory=network.initial,
+        needs=("transitions.extras.log_prob", "memory"),
+    )
+
+
+def sample_and_record(record: tuple[str, ...] = (), part: str = "actor_critic") -> Act:
+    """Act by samples of the actor-critic `part`; also return `log_prob` and what is in `record`.
+
+    record: any of "logits" (of discrete actions) and "value".
+    """
+
+    def act(net, timestep, memory, key, greedy):
+        policy, value, memory = getattr(net, part)(timestep, memory)
+        # Stopped, so that the gradient of the log-probability is the score, also of a normal.
+        action = jax.lax.stop_gradient(choose(policy, key, greedy))
+        extras = {"log_prob": policy.log_prob(action), "value": value}
+        if "logits" in record:
+            extras["logits"] = policy.logits
+        return action, memory, {name: extras[name] for name in ("log_prob", *record)}
+
+    return act
+
+
+def policy_network(
+    env: Environment,
+    torso: Torso,
+    memory: Memory = NO_MEMORY,
+    heads: int = 0,
+    deviation: str = "learned",
+) -> ActorCritic:
+    """Return the network of an actor-critic for `env`.
+
+    heads: one linear head for each of so many tasks; 0 for one that all share.
+    deviation: of normal policies; see `networks.heads.PolicyHead`.
+    """
+    return ActorCritic(
+        env.observation_space,
+        env.action_space,
+        torso.hidden,
+        torso.activation,
+        memory.recurrent,
+        torso.initializer,
+        heads,
+        layers=memory.transformer,
+        attention_heads=memory.attention_heads,
+        context=context(env) if memory.transformer else 0,
+        channels=torso.channels,
+        deviation=deviation,
+    )
+
+
+def check_policy(env: Environment, torso: Torso, memory: Memory, name: str) -> None:
+    """Raise `UserError` where no policy of these settings can act in `env`."""
+    check_action_space(env.action_space, name)
+    check_image(env, torso.channels)
+    check_transformer(memory.recurrent, memory.transformer, memory.attention_heads)

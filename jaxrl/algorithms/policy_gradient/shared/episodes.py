@@ -1,0 +1,93 @@
+"""Policies that learn from whole episodes: samples, returns, losses and recipes."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import jax.numpy as jnp
+
+from jaxrl import losses
+from jaxrl.algorithms.policy_gradient.shared.actor_critic import sample_and_record
+from jaxrl.core.examples import example_timestep
+from jaxrl.core.types import Array, Batch, Environment, TimeStep, Tree, struct
+from jaxrl.kit import LossOutput, Net, Part, Recipe, loss
+from jaxrl.kit.groups import Torso
+from jaxrl.networks.actor_critic import ActorCritic
+
+
+@struct
+class Step:
+    """What the loss sees of each step, [T, B]."""
+
+    timestep: TimeStep
+    action: Tree
+    advantage: Array
+
+
+@loss("policy", name="loss")
+def policy_loss(net: Net, x: Step) -> LossOutput:
+    """Compute -A log pi(a | s), less an entropy bonus."""
+    policy, _, _ = net.policy(x.timestep, (), method="unroll")
+    value = losses.policy_gradient(policy.log_prob(x.action), x.advantage)
+    entropy = policy.entropy()
+    total = value - net.hyper.entropy_weight * entropy
+    return LossOutput(total, {"policy_loss": value, "entropy": entropy})
+
+
+def leave_one_out(returns: Array, mask: Array) -> Array:
+    """Subtract from `returns` [T, B] the mean return of the *other* episodes that run at that time.
+
+    Subtracts nothing where there is no other. 0 where `mask` is False.
+    """
+    returns = jnp.where(mask, returns, 0.0)
+    others = mask.sum(1, keepdims=True) - 1
+    rest = returns.sum(1, keepdims=True) - returns
+    return jnp.where(mask, returns - rest / jnp.maximum(others, 1) * (others > 0), 0.0)
+
+
+class Judge(Protocol):
+    """How the actions of whole episodes are judged."""
+
+    def __call__(self, net: Net, batch: Batch, /) -> tuple[Net, Array]:
+        """Return the net, with what the judge remembers, and advantages [T, B].
+
+        net: parts and hyperparameters. batch: whole episodes, padded.
+        """
+        ...
+
+
+def on_episodes(
+    env: Environment, torso: Torso, optimizer: Any, judge: Judge, record: tuple[str, ...] = ()
+) -> Recipe:
+    """Return a recipe of a policy that learns from whole episodes by the advantages of `judge`.
+
+    optimizer: group of the settings. record: see `sample_and_record`.
+    """
+
+    def update(net, batch):
+        net, advantage = judge(net, batch)
+        x = batch.transitions
+        steps = Step(x.timestep, x.action, advantage)
+        return net.descend(policy_loss, steps, mask=batch.mask, weight=batch.weight)
+
+    inputs = (example_timestep(env, agents=True), ())
+    return Recipe(
+        parts={"policy": Part(episode_network(env, torso), inputs, optimizer)},
+        act=sample_and_record(record, "policy"),
+        losses=(policy_loss,),
+        update=update,
+        needs=("mask",),
+    )
+
+
+def episode_network(
+    env: Environment, torso: Torso, observation_space: Any = None, action_space: Any = None
+) -> ActorCritic:
+    """Return an actor-critic without memory, for `env` or for other spaces."""
+    return ActorCritic(
+        observation_space or env.observation_space,
+        action_space or env.action_space,
+        torso.hidden,
+        torso.activation,
+        initializer=torso.initializer,
+    )

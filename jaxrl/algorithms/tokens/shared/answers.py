@@ -1,0 +1,254 @@
+"""Token policies that learn from answers: samples, masks, judges, losses and recipes.
+
+They write G answers to each of P prompts, judge each answer once, before any gradient step, and
+descend the mean loss of the tokens, for some epochs over minibatches of answers; with one epoch of
+one minibatch they are exactly on-policy. Prompts, and other tokens that are no decision, do not
+count. Each algorithm's file states how answers are judged and the loss of a token:
+
+| file | advantage of an answer | loss of a token | average |
+|---|---|---|---|
+| token_supervised | - | cross-entropy with the expert's token | token |
+| token_reinforce | its return, less the divergence | policy gradient | constant |
+| rloo | the same, less the mean of the group's others | policy gradient | constant |
+| gpg | less the group's mean, rescaled | policy gradient, and the divergence | token |
+| grpo | standardized in its group | clipped surrogate, and the divergence | sequence |
+| pass_at_k | for pass@k | the same | token |
+| token_ppo | of each token, by a critic, less the divergence | clipped surrogate | token |
+| ppo_max | the same, of rewards on a known scale, by a critic of its own | the same | token |
+| rpg | as rloo | its own, with the divergence in it | token |
+| rpg_clipped | as rloo, with the divergence in it | clipped surrogate | token |
+
+The divergence is the KL divergence from a reference; where a paper subtracts it from the reward,
+what is left is judged.
+
+The reference policy is the target network of the policy (`net.target`). Cloning makes it follow at
+once (rate 1); all others leave it where it is (rate 0), so that it stays what the policy was when
+reinforcement learning began. The state has the same parts whatever the algorithm: any is
+warm-started from a run of token_supervised, or of another.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import jax.numpy as jnp
+
+from jaxrl import losses as losses_
+from jaxrl.algorithms.policy_gradient.shared.actor_critic import (
+    check_policy,
+    policy_network,
+    sample_and_record,
+)
+from jaxrl.algorithms.tokens.shared.settings import AVERAGES, KL_ESTIMATES, Tokens
+from jaxrl.core.examples import example_timestep
+from jaxrl.core.types import Array, Batch, Environment, TimeStep, Tree, struct
+from jaxrl.kit import SEQUENCE, Loss, LossOutput, Minibatch, Net, Part, Recipe
+from jaxrl.kit.builder import source_group
+
+
+@struct
+class Sample:
+    """What a gradient step sees of whole episodes, [T, B].
+
+    log_prob: of the action when it was chosen. reference: by the reference policy.
+    advantage: of the action. value, target: of a critic, when the answers were judged.
+    """
+
+    timestep: TimeStep
+    action: Tree
+    log_prob: Tree = None
+    reference: Tree = None
+    advantage: Tree = None
+    value: Tree = None
+    target: Tree = None
+
+
+class Now(NamedTuple):
+    """What the policy says of a sample now, [T, B]: log-probability of the actions, entropy, value
+    by the same network, and the policy itself."""
+
+    log_prob: Array
+    entropy: Array
+    value: Array
+    policy: Any
+
+
+class Judge(Protocol):
+    """How answers are judged, before any gradient step."""
+
+    def __call__(self, net: Net, batch: Batch, /) -> dict[str, Array]:
+        """Return fields of the sample, [T, B]: `advantage`, and `value` and `target` of a critic.
+
+        net: parts and hyperparameters.
+        batch: whole episodes without rewards after their end; its mask says which steps are
+            decisions.
+        """
+        ...
+
+
+class Advantage(Protocol):
+    """How the answers of a group are judged by their returns."""
+
+    def __call__(self, returns: Array, /) -> Array:
+        """Return advantages [P, G] from returns [P, G] of G answers to each of P prompts."""
+        ...
+
+
+def decisions(timestep: TimeStep, mask: Array) -> Array:
+    """Return which steps [T, B] of the running episodes (`mask`) were the policy's to decide."""
+    return mask if timestep.tokens is None else mask & timestep.tokens["decision"]
+
+
+def token_weights(mask: Array, average: str) -> Array:
+    """Return weights [T, B] of tokens, by which the mean of weighted losses over `mask` is what
+    `losses.aggregate_tokens` makes of the losses.
+
+    average: one of `AVERAGES`.
+    """
+    length = jnp.maximum(mask.sum(0), 1)
+    mean = mask.sum() / jnp.maximum(mask.any(0).sum(), 1)
+    return jnp.broadcast_to(AVERAGES[average](length, mean, mask.shape[0]), mask.shape)
+
+
+def unroll(part: Callable[..., Any], net: Net, timestep: TimeStep) -> tuple[Any, Array]:
+    """Apply an actor-critic part to whole episodes [T, B]: policy and value."""
+    return part(timestep, blank_memory(net, timestep), method="unroll")[:2]
+
+
+def blank_memory(net: Net, timestep: TimeStep) -> Tree:
+    """Return the memory [B] before whole episodes [T, B].
+
+    Another policy may have acted, so it is not the batch's. It is made where it is read: a
+    minibatch of it would be a gather from a constant, which XLA computes, for minutes, while it
+    compiles.
+    """
+    return net.network("actor_critic").initial(timestep.first.shape[1])
+
+
+def evaluate(net: Net, x: Sample) -> Now:
+    """Evaluate the policy on a sample."""
+    policy, value = unroll(net.actor_critic, net, x.timestep)
+    return Now(policy.log_prob(x.action), policy.entropy(), value, policy)
+
+
+def divergence(estimate: str, now: Now, x: Sample) -> Array:
+    """Estimate the KL divergence from the reference policy, of each token [T, B]."""
+    return KL_ESTIMATES[estimate](now.log_prob, x.reference)
+
+
+def token_output(net: Net, x: Sample, now: Now, token_loss: Array) -> LossOutput:
+    """Return the loss of tokens [T, B], less an entropy bonus, with what is logged of a policy that
+    learns from its own answers."""
+    value = token_loss - net.hyper.entropy_weight * now.entropy
+    metrics = {
+        "policy_loss": token_loss,
+        "entropy": now.entropy,
+        "kl_to_reference": losses_.kl_k3(now.log_prob, x.reference),
+        "approximate_kl": losses_.kl_k3(x.log_prob, now.log_prob),
+    }
+    return LossOutput(value, metrics, drift=metrics["approximate_kl"])
+
+
+def judge_by_groups(advantage: Advantage, answers: int) -> Judge:
+    """Judge answers by the returns of their groups of so many `answers`."""
+
+    def judge(net, batch):
+        reward = batch.transitions.reward
+        each = advantage(reward.sum(0).reshape(-1, answers)).reshape(-1)
+        return {"advantage": jnp.broadcast_to(each, reward.shape)}
+
+    return judge
+
+
+def on_answers(
+    env: Environment,
+    config: Tokens,
+    judge: Judge,
+    losses: Sequence[Loss],
+    kl_in_reward: bool = False,
+    score: Callable[[Net, Array], Array] | None = None,
+) -> Recipe:
+    """Return the recipe of a token policy that learns from its own answers.
+
+    losses: of the actor-critic, and of other parts that are added to the recipe.
+    kl_in_reward: each token is rewarded by -beta log(p / reference) too, p when it was chosen: what
+        RLHF maximizes (Ouyang et al., 2022, equation 2).
+    score: (net, return of each answer [B]) -> what it counts at its last token, in the place of its
+        rewards; needs `kl_in_reward`.
+    """
+
+    def prepare(net, batch, x):
+        t, mask = batch.transitions, decisions(x.timestep, batch.mask)
+        policy, _ = unroll(net.target.actor_critic, net, x.timestep)
+        log_prob, reference = t.extras["log_prob"], policy.log_prob(x.action)
+        reward = jnp.where(batch.mask, t.reward, 0.0)
+        if kl_in_reward:
+            end, beta = jnp.zeros(reward.shape[1]), net.hyper.kl.weight
+            if score is not None:
+                end, reward = score(net, reward.sum(0)), jnp.zeros_like(reward)
+            reward += losses_.kl_penalized_reward(end, log_prob, reference, beta, mask)
+        after = dataclasses.replace(t.next_timestep, reward=reward)
+        t, memory = dataclasses.replace(t, next_timestep=after), blank_memory(net, x.timestep)
+        batch = dataclasses.replace(batch, transitions=t, memory=memory, mask=mask)
+        return Sample(x.timestep, x.action, log_prob, reference, **judge(net, batch))
+
+    return on_episodes(env, config, losses, prepare, ("mask", "transitions.extras.log_prob"))
+
+
+class Prepare(Protocol):
+    """What losses see of whole episodes."""
+
+    def __call__(self, net: Net, batch: Batch, x: Sample, /) -> Sample:
+        """Return the sample with all that losses see.
+
+        net: before any gradient step. batch: whole episodes. x: their time steps and actions.
+        """
+        ...
+
+
+def on_episodes(
+    env: Environment,
+    config: Tokens,
+    losses: Sequence[Loss],
+    prepare: Prepare = lambda net, batch, x: x,
+    needs: tuple[str, ...] = ("mask",),
+) -> Recipe:
+    """Return the recipe of a token policy that learns `losses` from whole episodes.
+
+    prepare: adds to each sample what losses see of it. needs: as `Recipe` has it.
+    """
+    network = policy_network(env, config.torso, config.memory)
+
+    def step(net, minibatch):  # weights by the minibatch's own lengths
+        weight = token_weights(minibatch.mask, config.average)
+        for loss in losses:
+            net = net.descend(loss, minibatch.x, mask=minibatch.mask, weight=weight)
+        return net
+
+    def update(net, batch):
+        x = Sample(batch.transitions.timestep, batch.transitions.action)
+        mask = decisions(x.timestep, batch.mask)
+        window = Minibatch(prepare(net, batch, x), mask, batch.weight)
+        limit = net.hyper.passes.target_kl
+        net = net.epochs(config.passes, window, step, unit=SEQUENCE, max_drift=limit)
+        return net.update_targets()
+
+    inputs = example_timestep(env), network.initial(1)
+    return Recipe(
+        parts={"actor_critic": Part(network, inputs, config.optimizer, config.reference)},
+        act=sample_and_record(),
+        losses=losses,
+        update=update,
+        memory=network.initial,
+        needs=needs,
+        scores={"success": "pass@1"},  # the share of sampled answers that are right
+    )
+
+
+def check(env: Environment, config: Any, name: str) -> None:
+    """Raise `UserError` where no policy of these settings can act in `env`, or the episodes of an
+    update do not divide into the minibatches."""
+    check_policy(env, config.torso, config.memory, name)
+    config.passes.check(source_group(config).num_envs, env.max_steps or 1, unit=SEQUENCE)

@@ -1,0 +1,158 @@
+"""Recipes around recipes, and losses added to losses."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from jaxrl.core import metrics as m
+from jaxrl.core.errors import UserError
+from jaxrl.core.types import Array, Batch, Tree, struct
+from jaxrl.kit.net import Net
+from jaxrl.kit.parts import Loss, LossOutput, Part, as_output
+from jaxrl.kit.recipe import Act, Recipe
+
+
+@struct
+class Around:
+    """What an agent keeps when one recipe is around another: `net.extra` of each."""
+
+    inner: Tree
+    own: Tree
+
+
+class Before(Protocol):
+    """What happens before the inner recipe's update."""
+
+    def __call__(self, net: Net, batch: Batch, /) -> tuple[Net, Batch, Any]:
+        """Return the net, the batch that the inner update learns from, and what `after` is given.
+
+        net: all parts and losses; `net.extra` is the outer recipe's. batch: as sampled.
+        """
+        ...
+
+
+class After(Protocol):
+    """What happens after the inner recipe's update."""
+
+    def __call__(self, net: Net, batch: Batch, kept: Any, /) -> Net:
+        """Return the net at the end of the update.
+
+        net: after the inner update; `net.extra` is the outer recipe's. batch: as sampled.
+        kept: what `before` returned.
+        """
+        ...
+
+
+def around(
+    recipe: Recipe,
+    *,
+    parts: Mapping[str, Part] | None = None,
+    losses: Sequence[Loss] = (),
+    extra: Tree = (),
+    before: Before = lambda net, batch: (net, batch, None),
+    after: After = lambda net, batch, kept: net,
+    act: Callable[[Act], Act] = lambda act: act,
+    needs: Sequence[str] = (),
+) -> Recipe:
+    """Wrap a recipe's update: intrinsic rewards, annotators, shaping, auxiliary updates.
+
+    The inner recipe descends its own losses, moves its own target networks and reads its own
+    `net.extra`, whatever is around it.
+
+    parts, losses, needs: besides the recipe's own. extra: what `before` and `after` keep, as
+        `net.extra`. act: inner act -> act.
+
+    Raises `UserError` for parts or losses that are called alike.
+    """
+    own_parts = dict(parts or {})
+    for kind, names, others in (
+        ("part", own_parts, recipe.parts),
+        ("loss", {x.name for x in losses}, {x.name for x in recipe.losses}),
+    ):
+        if twice := sorted(set(names) & set(others)):
+            raise UserError(f"The {kind} '{twice[0]}' is in the inner recipe too; rename one.")
+    inner_update = recipe.update
+    assert inner_update is not None
+
+    def inner(net: Net) -> Net:
+        return net.replace(extra=net.extra.inner)
+
+    def outer_act(net, timestep, memory, key, greedy):
+        return act(recipe.act)(inner(net), timestep, memory, key, greedy)
+
+    def update(net: Net, batch: Batch) -> Net:
+        both = net.extra
+        net, changed, kept = before(net.replace(extra=both.own), batch)
+        own = net.extra
+        net = inner_update(net.replace(extra=both.inner), changed)
+        new = net.extra
+        net = after(net.replace(extra=own), batch, kept)
+        return net.replace(extra=Around(new, net.extra))
+
+    def hand_over(state):
+        own = state.extra.own
+        handed = recipe.hand_over(dataclasses.replace(state, extra=state.extra.inner))
+        return dataclasses.replace(handed, extra=Around(handed.extra, own))
+
+    def adopt(state, other):
+        mine = dataclasses.replace(state, extra=state.extra.inner)
+        theirs = dataclasses.replace(other, extra=other.extra.inner)
+        adopted = recipe.adopt(mine, theirs)
+        return dataclasses.replace(adopted, extra=Around(adopted.extra, other.extra.own))
+
+    return dataclasses.replace(
+        recipe,
+        parts={**recipe.parts, **own_parts},
+        losses=(*recipe.losses, *losses),
+        act=outer_act,
+        update=update,
+        extra=Around(recipe.extra, extra),
+        needs=(*recipe.needs, *needs),
+        hand_over=hand_over,
+        adopt=adopt,
+    )
+
+
+def plus(loss: Loss, other: Loss, weight: Callable[[Net], Array] | float = 1.0) -> Loss:
+    """Add an auxiliary loss of the same elements to a loss: one gradient step of all their parts.
+
+    weight: of the auxiliary loss; a number, or a function of the net. The auxiliary value and
+        metrics are logged under their own names. `aux`, `priority` and `drift` are the first's.
+
+    Raises `UserError` where the auxiliary loss has `aux`, a priority or a drift, which would be
+    lost, and where only one of the two is a sum with its own count.
+    """
+
+    def function(net: Net, x: Any) -> LossOutput:
+        first, second = as_output(loss(net, x)), as_output(other(net, x))
+        if second.aux is not None or second.priority is not None or second.drift is not None:
+            raise UserError(
+                f"The auxiliary loss '{other.name}' has aux, a priority or a drift, which "
+                f"'{loss.name}' plus it would lose."
+            )
+        scale = weight(net) if callable(weight) else weight
+        terms = {**first.terms, **{n: _scaled(v, scale) for n, v in second.terms.items()}}
+        metrics = {**first.metrics, **second.metrics}
+        if isinstance(second.value, m.Mean):
+            terms[other.name] = _scaled(second.value, scale)
+            value = first.value
+        elif isinstance(first.value, m.Mean):
+            raise UserError(
+                f"'{loss.name}' is a sum with its own count; '{other.name}', which has a value for "
+                "each element, cannot be added to it. Swap the two."
+            )
+        else:
+            value = first.value + scale * second.value
+            metrics[other.name] = second.value
+        state = {**(first.state or {}), **(second.state or {})} or None
+        return LossOutput(value, metrics, first.aux, state, terms, first.priority, first.drift)
+
+    return Loss(function, tuple(dict.fromkeys((*loss.parts, *other.parts))), loss.name)
+
+
+def _scaled(value: Array | m.Mean, scale: Array | float) -> Array | m.Mean:
+    if isinstance(value, m.Mean):
+        return m.Mean(scale * value.total, value.weight)
+    return scale * value

@@ -1,0 +1,138 @@
+"""Parts and losses: what a recipe declares, and `net` uses by name."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import jax
+import optax
+
+from jaxrl.core import metrics as m
+from jaxrl.core.settings import Static
+from jaxrl.core.types import Array, Key, Tree
+
+
+def vmap_members(function: Callable[..., Any], members: int) -> Callable[..., Any]:
+    """Vmap `function` over ensemble members; return it unchanged if `members` is 0."""
+    return jax.vmap(function) if members else function
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Part:
+    """Trainable parameters of an agent.
+
+    network: flax module, or anything with `init(key, *inputs)` and `apply(params, ...)`.
+    inputs: an example of each of its inputs.
+    optimizer: group of the Config that has its `Optimizer` settings (`config.critic`), or an optax
+        optimizer used as it is, step size and sign included. Parts that share a group and descend
+        the same loss have their gradients clipped together. None for a part that no loss descends:
+        the update sets its parameters itself (`Net.with_params`).
+    target: group of the Config that has the `Target` settings of its target network; None for none.
+    members: size of an ensemble whose members have their own initial weights, optimizer states and
+        clipped gradients along the first axis of every leaf; outputs are [members, ...]. 0 for a
+        single network without that axis.
+    own_inputs: whether each member has inputs of its own, along their first axis too.
+    begins_as: another part whose first parameters this part copies, as a reference policy does.
+    """
+
+    network: Any
+    inputs: tuple[Tree, ...]
+    optimizer: Static | optax.GradientTransformation | None = None
+    target: Static | None = None
+    members: int = 0
+    own_inputs: bool = False
+    begins_as: str = ""
+
+    def init(self, key: Key) -> Tree:
+        """Draw initial parameters."""
+        keys = jax.random.split(key, self.members) if self.members else key
+        return vmap_members(lambda key: self.network.init(key, *self.inputs), self.members)(keys)
+
+    def apply(self, params: Tree, *args: Any, **options: Any) -> Any:
+        """Apply the network, or every member of the ensemble."""
+
+        def apply_one(params, args):
+            if state := collections_of(params):
+                params = {**params, **jax.lax.stop_gradient(state)}
+            return self.network.apply(params, *args, **options)
+
+        if self.own_inputs:
+            return jax.vmap(apply_one)(params, args)
+        return vmap_members(lambda params: apply_one(params, args), self.members)(params)
+
+
+def collections_of(variables: Tree) -> dict[str, Tree]:
+    """Return flax collections besides `params`, such as `batch_stats`: what no loss descends."""
+    if not isinstance(variables, Mapping) or "params" not in variables:
+        return {}
+    return {name: value for name, value in variables.items() if name != "params"}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class LossOutput:
+    """Result of a loss function.
+
+    value: loss of each element, averaged by the mask and the weight given to `Net.descend`; or a
+        total with its own weight (`core.metrics.Mean`), for a sum with a count of its own.
+    metrics: values to log, by name, [...]: averaged over the mask.
+    aux: anything that the rest of the update needs, in `net.aux[loss]` after the descent.
+    state: part -> flax collections (such as `batch_stats`) to store with its new parameters. No
+        gradient flows into them.
+    terms: terms of the loss that are no mean over elements, by name, scalars or `Mean`s: weight
+        decay, a regularizer. Added to the averaged value, and logged.
+    priority: new priorities of the elements, fed back to the source and logged.
+    drift: estimated divergence of the policy from the one that collected each element, [...]; its
+        mean is what `Net.epochs` compares with `max_drift` to stop early.
+    """
+
+    value: Array | m.Mean
+    metrics: Mapping[str, Array] = dataclasses.field(default_factory=dict)
+    aux: Tree = None
+    state: Mapping[str, Tree] | None = None
+    terms: Mapping[str, Array | m.Mean] = dataclasses.field(default_factory=dict)
+    priority: Array | None = None
+    drift: Array | None = None
+
+
+class LossFunction(Protocol):
+    """A differentiable function of the parts of a net."""
+
+    def __call__(self, net: Any, x: Any, /) -> Array | LossOutput:
+        """Return a loss value for each element of `x`, or a `LossOutput`.
+
+        net: the `Net`; its parts are differentiated where the loss descends them.
+        x: what `Net.descend` was given. Where its mask is False values must still be finite: the
+            gradient of 0 times infinity is NaN.
+        """
+        ...
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Loss:
+    """A loss function, the parts that descend it, and its name in logs and keys."""
+
+    function: LossFunction
+    parts: tuple[str, ...]
+    name: str
+
+    def __call__(self, net: Any, x: Any) -> Array | LossOutput:
+        return self.function(net, x)
+
+
+def loss(*parts: str, name: str = "") -> Callable[[LossFunction], Loss]:
+    """Declare a function as a loss that `parts` descend: `@loss("critic")`.
+
+    name: how it is logged and how its random keys are named; the function's own name by default.
+    """
+
+    def declare(function: LossFunction) -> Loss:
+        return Loss(function, parts, name or function.__name__)  # type: ignore[attr-defined]
+
+    return declare
+
+
+def as_output(output: Array | LossOutput) -> LossOutput:
+    """Return a loss function's result as a `LossOutput`."""
+    return output if isinstance(output, LossOutput) else LossOutput(output)
