@@ -18,6 +18,8 @@ from jaxrl.core.types import (
     Agent,
     Algorithm,
     Array,
+    Hyper,
+    Key,
     Policy,
     Source,
     Tree,
@@ -99,6 +101,21 @@ def learn(agent: Agent, source: Source, updates: int = 1) -> Algorithm:
         source=source,
         scores=agent.scores,
     )
+
+
+def restart_source(
+    algorithm: Algorithm, state: LearnerState, key: Key, hyper: Hyper
+) -> LearnerState:
+    """Return `state` with the source as `algorithm.init(key, hyper)` begins it, but played by the
+    agent that is in `state`.
+
+    After a warm start: else what a source plays at first (a replay's warm-up, a dataset) would have
+    been played by new weights.
+    """
+    assert algorithm.source is not None
+    _, source_key = jax.random.split(key)
+    source = algorithm.source.init(source_key, hyper, algorithm.policy(state))
+    return dataclasses.replace(state, source=source)
 
 
 def take_over(state: Any, agent: Tree, what: str = "The agent") -> Any:
