@@ -17,14 +17,15 @@ from typing import Any
 def __getattr__(name: str) -> Any:
     registry = importlib.import_module(f"{__name__}.registry")
     from jaxrl.core.errors import unknown
-    from jaxrl.kit import AlgorithmBuilder
+    from jaxrl.kit import AlgorithmBuilder, DirectBuilder
 
     if name not in registry.names():
         if name.startswith("_") or importlib.util.find_spec(f"{__name__}.{name}"):
             raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
         raise AttributeError(str(unknown("algorithm", name, registry.names())))
     build, config = registry.builder(name)
-    return build if isinstance(build, AlgorithmBuilder) else _like_a_builder(build, config)
+    is_builder = isinstance(build, AlgorithmBuilder | DirectBuilder)
+    return build if is_builder else _like_a_builder(build, config)
 
 
 def __dir__() -> list[str]:

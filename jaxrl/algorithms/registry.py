@@ -14,7 +14,7 @@ from jaxrl import envs
 from jaxrl.core import plugins, settings
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Algorithm, Environment
-from jaxrl.kit import AlgorithmBuilder
+from jaxrl.kit import AlgorithmBuilder, DirectBuilder
 
 
 @functools.cache
@@ -50,7 +50,7 @@ def builder(name: str) -> tuple[Callable[..., Algorithm], type]:
     function, which is not called.
     """
     build = plugins.find("algorithm", name, built_in())
-    if isinstance(build, AlgorithmBuilder):
+    if isinstance(build, AlgorithmBuilder | DirectBuilder):
         return build, build.Config
     hints = plugins.declared(build)
     config: Any = hints.get("config")

@@ -3,6 +3,7 @@
 from jaxrl.core.hyper import hyper, static
 from jaxrl.core.settings import group
 from jaxrl.kit.builder import AlgorithmBuilder
+from jaxrl.kit.direct import Direct, DirectBuilder
 from jaxrl.kit.minibatches import SEQUENCE, STEP, Minibatch
 from jaxrl.kit.net import Net
 from jaxrl.kit.parts import Loss, LossOutput, Part, loss
@@ -13,6 +14,8 @@ __all__ = [
     "STEP",
     "Act",
     "AlgorithmBuilder",
+    "Direct",
+    "DirectBuilder",
     "Loss",
     "LossOutput",
     "Minibatch",

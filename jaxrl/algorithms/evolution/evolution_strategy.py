@@ -8,7 +8,6 @@ policy networks", arXiv:2402.06912), which compares CSA-ES, sep-CMA-ES and CMA-E
 from __future__ import annotations
 
 import dataclasses
-import functools
 
 import jax
 import jax.numpy as jnp
@@ -18,10 +17,9 @@ from jaxrl.algorithms.evolution.shared.policies import policies
 from jaxrl.algorithms.evolution.shared.strategies import NAMES, strategy
 from jaxrl.core import metrics as m
 from jaxrl.core import trees
-from jaxrl.core.divergence import guarded
-from jaxrl.core.hyper import MANY, WIDE, hypers, select
-from jaxrl.core.types import Algorithm, Array, Environment, Tree, struct
-from jaxrl.kit import hyper, static
+from jaxrl.core.hyper import MANY, WIDE
+from jaxrl.core.types import Environment
+from jaxrl.kit import Direct, DirectBuilder, hyper, static
 from jaxrl.kit.groups import TRANSFORMATIONS
 from jaxrl.networks.torsos import ACTIVATIONS
 
@@ -52,59 +50,52 @@ class Config:
     """Of openai."""
 
 
-@struct
-class State:
-    search: Tree
-    steps: Array  # int32
-    diverged: Array  # int32: the step at which a number was first not finite, or metrics.NEVER
-    hyper: Tree
-
-
-def evolution_strategy(env: Environment, config: Config = Config()) -> Algorithm:
+def build(env: Environment, config: Config) -> Direct:
     """Evolve policies for `env`; the policy that results is the mean of the search distribution.
-    One step is a generation; its env_steps are all steps that could be played, episodes of full
-    length. The same arguments give the same object.
 
-    Raises `UserError` where env and config do not fit: no time limit, an action space without a
-    head, a population too small for the strategy, a setting that is out of its range.
+    One step is a generation; its environment steps are all steps that could be played, episodes of
+    full length.
     """
-    return _build(env, config)
-
-
-@functools.cache
-def _build(env: Environment, config: Config) -> Algorithm:
-    own = hypers(config)
-    scoring.check_env(env, "evolution_strategy")
     space = policies(env, config.hidden, config.activation)
     search = strategy(config.strategy, space.size, config.population, config.optimizer)
 
     def init(key, hyper):
-        hyper = select(config, hyper)
-        return State(search.init(space.init(key), hyper), jnp.int32(0), jnp.int32(m.NEVER), hyper)
+        return search.init(space.init(key), hyper)
 
-    def step(state, key):
+    def step(state, key, hyper):
         ask_key, play_key = jax.random.split(key)
-        genotypes = search.ask(state.search, ask_key)
+        genotypes = search.ask(state, ask_key)
         scores = scoring.score(env, space, genotypes, play_key, config.episodes, None, config.chunk)
-        new = search.tell(state.search, genotypes, scores.fitness, state.hyper)
+        new = search.tell(state, genotypes, scores.fitness, hyper)
         norm = jnp.sqrt(jnp.square(new.mean).sum())
         metrics = {"sigma": m.mean(new.sigma), "mean_norm": m.mean(norm)}
-        return dataclasses.replace(state, search=new), scoring.statistics(scores) | metrics
+        return new, scoring.statistics(scores) | metrics
 
     def finite(state, metrics):
-        return trees.all_finite((state.search, metrics["mean_norm"], metrics["best_return"]))
+        return trees.all_finite((state, metrics["mean_norm"], metrics["best_return"]))
 
-    algorithm = Algorithm(
-        f"{config.strategy} on {env.name}",
+    return Direct(
         init,
         step,
-        policy=lambda state: space.policy(state.search.mean[None]),
-        hyper=own,
+        policy=lambda state: space.policy(state.mean[None]),
+        finite=finite,
         env_steps=config.population * config.episodes * (env.max_steps or 0),
-        config=config,
         scores=scoring.SCORES,
     )
-    return guarded(algorithm, finite)
 
+
+def check(env: Environment, config: Config, name: str) -> None:
+    """Raise `UserError` for an environment without a time limit or an action space without a head,
+    and for a population that is too small for the strategy."""
+    scoring.check_env(env, name)
+
+
+evolution_strategy = DirectBuilder(
+    "evolution_strategy",
+    Config,
+    build,
+    check,
+    describe=lambda env, config: f"{config.strategy} on {env.name}",
+)
 
 TINY = {"env": "cartpole", "strategy": "cma", "population": 8}
