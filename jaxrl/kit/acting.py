@@ -8,13 +8,14 @@ from typing import Any, Protocol
 import jax
 import jax.numpy as jnp
 
+from jaxrl import losses
 from jaxrl.core import schedules, spaces, trees
 from jaxrl.core.settings import Static, Values
 from jaxrl.core.spaces import Space
-from jaxrl.core.types import Array, Key, TimeStep
+from jaxrl.core.types import Array, Key, TimeStep, Tree
 from jaxrl.kit.net import Net
 from jaxrl.kit.recipe import Act
-from jaxrl.networks.heads import ILLEGAL
+from jaxrl.networks.heads import ILLEGAL, Categorical
 
 
 class ActionValues(Protocol):
@@ -154,3 +155,71 @@ def random_at_first(act: Act, space: Space) -> Act:
         return action, memory, extras
 
     return random_or_not
+
+
+def temper(
+    policy: Categorical,
+    temperature: Array | float = 1.0,
+    top_p: Array | float = 1.0,
+    mask: Array | None = None,
+) -> Categorical:
+    """Return a categorical policy [...] as it is sampled: sharper or flatter, cut, and masked.
+
+    temperature: divides the logits; below 1 sharper.
+    top_p: the smallest set of likeliest actions whose probabilities reach it is kept (nucleus
+        sampling), after the temperature; 1 keeps all.
+    mask: bool [..., A], actions that are allowed; at least one.
+
+    Source: Holtzman et al., 2020, "The curious case of neural text degeneration", section 3.1.
+    """
+    logits = policy.logits / temperature
+    if mask is not None:
+        logits = jnp.where(mask, logits, ILLEGAL)
+    logits = jax.nn.log_softmax(logits)
+    kept = losses.nlpo_mask(logits, top_p)
+    return Categorical(jax.nn.log_softmax(jnp.where(kept, logits, ILLEGAL)))
+
+
+def sample_tempered(
+    act_by: Callable[[Net, TimeStep, Tree], tuple[Categorical, Tree]],
+    space: Space,
+    sampling: Static,
+    allowed: Callable[[Net, TimeStep], Array] | None = None,
+) -> Act:
+    """Act by samples of a categorical policy with a temperature, top-p and a mask; also return
+    `log_prob`, that of the policy as it was sampled.
+
+    act_by: (net, timestep, memory) -> policy [B] and the new memory.
+    sampling: group of the settings, a `Sampling`. Greedy actions are the mode of what is allowed.
+    allowed: (net, timestep) -> bool [B, A].
+    """
+
+    def act(net, timestep, memory, key, greedy):
+        policy, memory = act_by(net, timestep, memory)
+        h = net.hyper[sampling]
+        mask = None if allowed is None else allowed(net, timestep)
+        policy = temper(policy, h.temperature, h.top_p, mask)
+        action = choose(policy, key, greedy)
+        return action.astype(space.dtype), memory, {"log_prob": policy.log_prob(action)}
+
+    return act
+
+
+def mix(first: Act, second: Act, share: Callable[[Net], Array]) -> Act:
+    """Act by `second` with probability `share(net)` in each environment and step, else by `first`.
+
+    Both see and update one memory, which must have the same structure: each environment keeps that
+    of the act that was chosen. So it is with what they say about their actions. Greedy actions are
+    the first's.
+    """
+
+    def act(net, timestep, memory, key, greedy):
+        if greedy:
+            return first(net, timestep, memory, key, True)
+        choice_key, first_key, second_key = jax.random.split(key, 3)
+        chosen = jax.random.uniform(choice_key, timestep.reward.shape[:1]) < share(net)
+        one = first(net, timestep, memory, first_key, False)
+        other = second(net, timestep, memory, second_key, False)
+        return trees.where(chosen, other, one)
+
+    return act

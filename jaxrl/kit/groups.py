@@ -311,3 +311,13 @@ class OrnsteinUhlenbeck:
     """Theta, the share of the noise that a step takes off."""
     deviation: float = hyper(0.2, low=0)
     """Sigma, the standard deviation of what a step adds, in half-widths of the actions."""
+
+
+@group
+class Sampling:
+    """How a categorical policy is sampled."""
+
+    temperature: float = hyper(1.0, above=0)
+    """Temperature that divides the logits; below 1 samples are likelier ones."""
+    top_p: float = hyper(1.0, above=0, high=1)
+    """Probability of the likeliest actions that are kept (nucleus sampling); 1 keeps all."""
