@@ -21,6 +21,7 @@ import jax
 import numpy as np
 from jax.sharding import PartitionSpec
 
+from jaxrl.core.errors import UserError
 from jaxrl.core.spaces import Space, check_member
 
 Array = jax.Array
@@ -69,6 +70,9 @@ class TimeStep:
     goal: Tree = None  # what is asked for in this episode
     reward_components: Tree = None  # name -> scalar; parts of the reward, for vector rewards
     cost: Array | None = None  # float32, or [K]: what a constraint limits
+    # bool [N], with several agents: which of them are alive; one that died ends its part of the
+    # episode, and its actions have no effect until the next episode.
+    alive: Array | None = None
     true_reward: Array | None = None  # what is measured where `reward` is a proxy for it
     # what a critic or a teacher may see and the policy may not, by name: `state` (of all that is
     # true of the environment, with several agents), `expert_action`
@@ -204,6 +208,8 @@ class Environment:
     scores: which of its metrics an episode is judged by, beside its return, and what they are
         called where a run is watched; names that it does not report count for nothing.
     rules: of a game that is small enough for `exact.games` to enumerate it.
+    agents: names of agents that act at the same time, in the order of their rewards; both spaces
+        are dicts with these names. Empty for one agent, or where all share one reward.
     """
 
     name: str
@@ -219,8 +225,15 @@ class Environment:
     step_seconds: Callable[[Tree, Tree], Any] | None = None
     scores: Mapping[str, str] = dataclasses.field(default_factory=lambda: {"success": "success"})
     rules: Any = None
+    agents: tuple[str, ...] = ()
 
     def __post_init__(self):
+        for space in (self.action_space, self.observation_space) if self.agents else ():
+            if not isinstance(space, dict) or set(space) != set(self.agents):
+                raise UserError(
+                    f"The agents of '{self.name}' are {', '.join(self.agents)}; both of its spaces "
+                    f"must be dicts with these names, not {space!r}."
+                )
         # A copy by `dataclasses.replace` checks its own space, and that one only. (An attribute of
         # the function would not do as a mark: whatever wraps it with `functools.wraps`, as
         # `jax.jit` does, has it too.)
