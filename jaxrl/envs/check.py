@@ -96,7 +96,7 @@ def _check_rollout(env: Environment, step: _RandomSteps, steps: int) -> list[_Vi
         visited.append(_Visit(key, state, timestep, action, result))
         state, timestep = result
         _check_values(env, "step", timestep)
-        if _done(timestep):
+        if _is_done(timestep):
             state, timestep = reset(next(keys), params)
             _check_values(env, "reset", timestep)
     return visited
@@ -111,10 +111,10 @@ def _random_steps(env: Environment) -> _RandomSteps:
         sampled = jax.eval_shape(lambda: random_action(env.action_space, key, timestep))
         nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), sampled)
 
-        def going(carry: Any) -> Array:
+        def is_running(carry: Any) -> Array:
             taken, _, _, (_, timestep) = carry
             return (taken == 0) | (
-                (taken < number) & ~timestep.done & _keeps_the_rules(env, timestep)
+                (taken < number) & ~timestep.done & _is_valid(env, timestep)
             )
 
         def body(carry: Any) -> Any:
@@ -124,21 +124,21 @@ def _random_steps(env: Environment) -> _RandomSteps:
             return taken + 1, jax.random.fold_in(key, 2), action, result
 
         _, _, action, result = jax.lax.while_loop(
-            going, body, (jnp.int32(0), key, nothing, (state, timestep))
+            is_running, body, (jnp.int32(0), key, nothing, (state, timestep))
         )
         return action, result
 
     return steps
 
 
-def _keeps_the_rules(env: Environment, timestep: TimeStep) -> Array:
+def _is_valid(env: Environment, timestep: TimeStep) -> Array:
     """What `_check_values` asks of a step, as one traced value."""
     leaves = jax.tree.leaves(env.observation_space, is_leaf=spaces.is_space)
     values = jax.tree.leaves(timestep.observation)
-    inside = [_inside(s, x).all() for s, x in zip(leaves, values, strict=True)]
+    inside = [_is_inside(s, x).all() for s, x in zip(leaves, values, strict=True)]
     finite = jnp.isfinite(timestep.reward).all()
     both = timestep.terminated & timestep.truncated
-    choice = timestep.done | jnp.all(_some_legal(timestep))
+    choice = timestep.done | jnp.all(_has_legal_action(timestep))
     return functools.reduce(operator.and_, inside, finite & ~timestep.first & ~both & choice)
 
 
@@ -147,7 +147,7 @@ def _check_values(env: Environment, name: str, timestep: TimeStep) -> None:
     leaves = jax.tree.leaves(env.observation_space, is_leaf=spaces.is_space)
     for space, (path, value) in zip(leaves, leaves_of(timestep.observation), strict=True):
         value = np.asarray(value)
-        inside = _inside(space, value)
+        inside = _is_inside(space, value)
         if not np.all(inside):
             worst = value[~inside].flat[0] if value.ndim else value
             fail(
@@ -164,11 +164,11 @@ def _check_values(env: Environment, name: str, timestep: TimeStep) -> None:
             f"{name} returns first={bool(timestep.first)}; it must be {fresh}: true after a reset "
             "and false after a step",
         )
-    if fresh and _done(timestep):
+    if fresh and _is_done(timestep):
         fail(env, "reset returns a time step that is done; a fresh episode must not be over")
     if fresh and np.any(np.asarray(timestep.reward)):
         fail(env, f"reset returns the reward {timestep.reward}; it must be 0")
-    if not _done(timestep) and not np.all(_some_legal(timestep)):
+    if not _is_done(timestep) and not np.all(_has_legal_action(timestep)):
         fail(env, f"{name} returns legal_actions without one that is legal; a choice must be left")
     if bool(timestep.terminated) and bool(timestep.truncated):
         fail(
@@ -178,19 +178,19 @@ def _check_values(env: Environment, name: str, timestep: TimeStep) -> None:
         )
 
 
-def _inside(space: Any, value: Any) -> Any:
+def _is_inside(space: Any, value: Any) -> Any:
     """Which entries lie within the bounds; NaN does not."""
     low, high = _limits(space)
     return (value >= low) & (value <= high)
 
 
-def _some_legal(timestep: TimeStep) -> Any:
+def _has_legal_action(timestep: TimeStep) -> Any:
     """Whether there is a legal action, or one of each component."""
     masks = jax.tree.leaves(timestep.legal_actions)
     return jnp.concatenate([jnp.ones(1, bool), *(jnp.any(mask, -1).ravel() for mask in masks)])
 
 
-def _done(timestep: TimeStep) -> bool:
+def _is_done(timestep: TimeStep) -> bool:
     return bool(timestep.terminated) or bool(timestep.truncated)
 
 
@@ -225,10 +225,10 @@ def _check_vmap(env: Environment, step: _RandomSteps, visited: list[_Visit]) -> 
     chosen = [visited[i * len(visited) // COPIES] for i in range(COPIES)]
     environments = [_arrays(env.params, 1.0 + 0.001 * i) for i in range(COPIES)]
     keys = list(jax.random.split(jax.random.key(3), COPIES))
-    together = _vmapped(env, "reset", env.reset, keys, environments)
+    together = _run_vmapped(env, "reset", env.reset, keys, environments)
     for key, environment, one in zip(keys, environments, together, strict=True):
         _check_equal(env, "reset", reset(key, environment), one, "under vmap and in a loop")
-    together = _vmapped(
+    together = _run_vmapped(
         env, "step", env.step, *([getattr(v, a) for v in chosen] for a in _ARGUMENTS), environments
     )
     for visit, environment, one in zip(chosen, environments, together, strict=True):
@@ -236,7 +236,7 @@ def _check_vmap(env: Environment, step: _RandomSteps, visited: list[_Visit]) -> 
         _check_equal(env, "step", alone, one, "under vmap and in a loop")
 
 
-def _vmapped(env: Environment, name: str, function: Callable, *batches: list[Tree]) -> list[Any]:
+def _run_vmapped(env: Environment, name: str, function: Callable, *batches: list[Tree]) -> list[Any]:
     try:
         together = jax.jit(jax.vmap(function))(*[_stack(batch) for batch in batches])
         return _rows(together, len(batches[0]))
@@ -279,7 +279,7 @@ def _check_max_steps(env: Environment, step: _RandomSteps) -> None:
     state, timestep = jax.jit(env.reset)(jax.random.key(4), params)
     _, (_, timestep) = step(jax.random.key(5), state, timestep, params, env.max_steps)
     _check_values(env, "step", timestep)
-    if _done(timestep):
+    if _is_done(timestep):
         return
     fail(
         env,

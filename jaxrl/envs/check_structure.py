@@ -107,13 +107,13 @@ def _shapes(env: Environment, name: str, function: Callable[..., Any], *argument
     """The shapes that `function` returns, from a trace of its own."""
     trace: list[weakref.ref] = []
 
-    def traced(*arguments: Any) -> Any:
+    def call(*arguments: Any) -> Any:
         tracers = [x for x in jax.tree.leaves(arguments) if isinstance(x, Tracer)]
         trace.extend(weakref.ref(x._trace) for x in tracers[:1] if hasattr(x, "_trace"))
         return function(*arguments)
 
     try:
-        shapes = jax.eval_shape(traced, *arguments)
+        shapes = jax.eval_shape(call, *arguments)
     except _VALUE_ERRORS as error:
         fail(
             env,
@@ -235,14 +235,14 @@ def _check_goals(env: Environment, timestep: TimeStep) -> None:
     if goals is None:
         return
     reached = _shapes(env, "goals.achieved", goals.achieved, timestep.observation)
-    if _described(reached) != _described(timestep.goal):
+    if _signature(reached) != _signature(timestep.goal):
         fail(
             env,
             f"goals.achieved returns {_described(reached)} and the channel 'goal' is "
             f"{_described(timestep.goal)}; both must be alike",
         )
     told = _shapes(env, "goals.outcome", goals.outcome, reached, timestep.goal, env.params)
-    if _described(told) != ["float32[]", "bool[]"]:
+    if _signature(told) != ["float32[]", "bool[]"]:
         fail(
             env,
             f"goals.outcome returns {_described(told)}; it must return the reward and whether the "
@@ -250,7 +250,7 @@ def _check_goals(env: Environment, timestep: TimeStep) -> None:
         )
 
 
-def _described(tree: Tree) -> list[str]:
+def _signature(tree: Tree) -> list[str]:
     return [shape_of(leaf) for leaf in jax.tree.leaves(tree)]
 
 

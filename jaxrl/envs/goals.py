@@ -43,10 +43,10 @@ def relabel(
         reward, terminated = goals.outcome(goals.achieved(timestep.observation), goal, params)
         return jnp.asarray(reward, jnp.float32), jnp.asarray(terminated, bool)
 
-    def asked(timestep: TimeStep, **changes: Array) -> TimeStep:
+    def with_goal(timestep: TimeStep, **changes: Array) -> TimeStep:
         return dataclasses.replace(timestep, goal=goal, **changes)
 
-    def paid(timestep: TimeStep) -> Array:
+    def relabeled_reward(timestep: TimeStep) -> Array:
         # In this order: where the goal explains all of the reward, nothing is rounded.
         return outcome(timestep, goal)[0] + (timestep.reward - outcome(timestep, timestep.goal)[0])
 
@@ -55,8 +55,8 @@ def relabel(
     terminated |= after.terminated & ~explained
     return dataclasses.replace(
         transition,
-        timestep=asked(before, reward=jnp.where(before.first, 0.0, paid(before))),
-        next_timestep=asked(
-            after, reward=paid(after), terminated=terminated, truncated=after.done & ~terminated
+        timestep=with_goal(before, reward=jnp.where(before.first, 0.0, relabeled_reward(before))),
+        next_timestep=with_goal(
+            after, reward=relabeled_reward(after), terminated=terminated, truncated=after.done & ~terminated
         ),
     )

@@ -119,7 +119,7 @@ def make(name: str, /, **settings: Any) -> Environment:
     """
     value = _find(name)
     options = _options(name, value)
-    chosen = {k: _checked(name, k, options[k], v) for k, v in settings.items() if k in options}
+    chosen = {k: _validate(name, k, options[k], v) for k, v in settings.items() if k in options}
     env = _build(name, value, tuple(sorted(chosen.items())))
     params = {k: v for k, v in settings.items() if k not in options}
     if not params:
@@ -141,7 +141,7 @@ def settings(name: str) -> dict[str, Any]:
     options = _options(name, value)
     fields = _fields(_build(name, value, ()))
     others = {k: v for k, v in fields.items() if k not in options}
-    return {k: v for k, v in {**options, **others}.items() if _settable(v)}
+    return {k: v for k, v in {**options, **others}.items() if _is_settable(v)}
 
 
 def vary(env: Environment, field: str, values: Sequence[Any]) -> Any:
@@ -232,13 +232,13 @@ def _param(env: Environment, field: str, value: Any, options: dict[str, Any]) ->
             f"{len(fields[field])} parts of '{env.name}' have a parameter '{field}'; only one that "
             "is unique can be set by name, so use dataclasses.replace on the environment's params."
         )
-    return _checked(env.name, field, fields[field], value)
+    return _validate(env.name, field, fields[field], value)
 
 
-def _checked(name: str, field: str, default: Any, value: Any) -> Any:
+def _validate(name: str, field: str, default: Any, value: Any) -> Any:
     """`value` as the type of `default`, hashable."""
     label = f"The parameter '{field}' of '{name}' is {reprlib.repr(value)}"
-    if not _settable(default):
+    if not _is_settable(default):
         raise UserError(
             f"{label}, but it holds {_a(default)}; only numbers, names and arrays can be set by "
             "name, so call the builder, or use dataclasses.replace on the environment's params."
@@ -254,7 +254,7 @@ def _checked(name: str, field: str, default: Any, value: Any) -> Any:
     if isinstance(default, float):
         if isinstance(value, bool) or not isinstance(value, numbers.Real) or value != value:
             raise UserError(f"{label}; it must be a number, such as {default:g}.")
-        if not _held(value, default):
+        if not _is_representable(value, default):
             raise UserError(f"{label}; it must be a finite 32-bit number, such as {default:g}.")
         return float(value)
     if isinstance(default, str):
@@ -264,19 +264,19 @@ def _checked(name: str, field: str, default: Any, value: Any) -> Any:
     array = np.asarray(value)
     if array.dtype.kind not in "biuf" or array.shape != default.shape:
         raise UserError(f"{label}; it must be an array of numbers of shape {default.shape}.")
-    if not _held(array, default):
+    if not _is_representable(array, default):
         raise UserError(f"{label}; it must hold finite 32-bit numbers.")
     array = array.astype(default.dtype)
     return _ArrayValue(array.tobytes(), array.shape, array.dtype.str)
 
 
-def _settable(default: Any) -> bool:
+def _is_settable(default: Any) -> bool:
     """Whether a setting with this default can be given by name."""
     is_array = hasattr(default, "dtype") and hasattr(default, "shape")
     return is_array or isinstance(default, bool | int | float | str)
 
 
-def _held(value: Any, default: Any) -> bool:
+def _is_representable(value: Any, default: Any) -> bool:
     """Whether all of `value` is finite in 32 bits, as environments compute; as `default` at
     least."""
     return _finite(value) or not _finite(default)
@@ -294,7 +294,7 @@ def _fields(env: Environment) -> dict[str, Any]:
     """Name -> value, also of the params of what was wrapped; a list of values where several parts
     have a parameter of that name."""
     values: dict[str, list[Any]] = {}
-    for name, value in _named(env.params):
+    for name, value in _iterate_fields(env.params):
         values.setdefault(name, []).append(value)
     return {k: v[0] if len(v) == 1 else _Several(v) for k, v in values.items()}
 
@@ -303,14 +303,14 @@ class _Several(list):
     """The values of a parameter that more than one part of an environment has."""
 
 
-def _named(params: Any) -> Iterator[tuple[str, Any]]:
+def _iterate_fields(params: Any) -> Iterator[tuple[str, Any]]:
     """The fields of `params`, then of those that a wrapper's hold as `inner`."""
     if not dataclasses.is_dataclass(params):
         return
     for f in dataclasses.fields(params):
         value = getattr(params, f.name)
         if f.name == INNER and dataclasses.is_dataclass(value):
-            yield from _named(value)
+            yield from _iterate_fields(value)
         else:
             yield f.name, value
 
@@ -318,15 +318,15 @@ def _named(params: Any) -> Iterator[tuple[str, Any]]:
 @functools.cache
 def _override(env: Environment, overrides: tuple[tuple[str, Any], ...]) -> Environment:
     changes = {k: v.array() if isinstance(v, _ArrayValue) else v for k, v in overrides}
-    return dataclasses.replace(env, params=_replaced(env.params, changes))
+    return dataclasses.replace(env, params=_replace_fields(env.params, changes))
 
 
-def _replaced(params: Any, changes: dict[str, Any]) -> Any:
+def _replace_fields(params: Any, changes: dict[str, Any]) -> Any:
     """`params` with `changes`, each at the depth where its name is."""
     own = {f.name: getattr(params, f.name) for f in dataclasses.fields(params)}
     new = {k: v for k, v in changes.items() if k in own}
     if dataclasses.is_dataclass(own.get(INNER)):
-        new[INNER] = _replaced(own[INNER], changes)
+        new[INNER] = _replace_fields(own[INNER], changes)
     return dataclasses.replace(params, **new)
 
 

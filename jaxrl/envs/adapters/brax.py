@@ -19,7 +19,7 @@ from jaxrl.core.spaces import Box, example
 from jaxrl.core.types import Environment
 from jaxrl.envs import timesteps
 from jaxrl.envs.adapters import check_name, construct, package
-from jaxrl.envs.adapters.conversions import box, cast, clip, like, settled, unbounded
+from jaxrl.envs.adapters.conversions import box, cast, clip, cast_like, stable_shapes, unbounded_space
 from jaxrl.envs.wrappers.time_limit import time_limit
 
 BACKENDS = ("generalized", "mjx", "positional", "spring")
@@ -50,16 +50,16 @@ def build(name: str, backend: str = "generalized", episode_length: int = 1000) -
     key, action = random.key(0), example(action_space)
     shapes = construct(
         f"brax/{name}",
-        lambda: settled(lambda: begin(key), lambda state: following(state, action)),
+        lambda: stable_shapes(lambda: begin(key), lambda state: following(state, action)),
     )
-    observation_space = unbounded(shapes.obs)
+    observation_space = unbounded_space(shapes.obs)
 
     def reset(key, params):
-        state = like(shapes, begin(key))
+        state = cast_like(shapes, begin(key))
         return state, timesteps.first(cast(observation_space, state.obs))
 
     def step(key, state, action, params):
-        state = like(shapes, following(state, action))
+        state = cast_like(shapes, following(state, action))
         observation = cast(observation_space, state.obs)
         return state, timesteps.following(observation, state.reward, state.done > 0.5)
 

@@ -29,7 +29,7 @@ def box(low: ArrayLike, high: ArrayLike, shape: tuple[int, ...], dtype: Any) -> 
     return Box(hashable(low), hashable(high), tuple(shape), dtype)
 
 
-def unbounded(shapes: Tree) -> Space:
+def unbounded_space(shapes: Tree) -> Space:
     """A space for arrays of whose values nothing is known; bools lie between 0 and 1."""
 
     def one(x: Any) -> Box:
@@ -58,7 +58,7 @@ def clip(space: Space, action: Tree) -> Tree:
     return jax.tree.map(one, space, action, is_leaf=is_space)
 
 
-def settled(reset: Callable[[], Tree], step: Callable[[Tree], Tree]) -> Tree:
+def stable_shapes(reset: Callable[[], Tree], step: Callable[[Tree], Tree]) -> Tree:
     """The shapes and dtypes of a state that `step` keeps: suites start with Python numbers whose
     dtype only a step decides. `reset` and `step` are only traced."""
     shapes = jax.eval_shape(reset)
@@ -70,7 +70,7 @@ def settled(reset: Callable[[], Tree], step: Callable[[Tree], Tree]) -> Tree:
     return shapes
 
 
-def like(shapes: Tree, state: Tree) -> Tree:
+def cast_like(shapes: Tree, state: Tree) -> Tree:
     """`state` with the dtypes of `shapes`; typed keys are left as they are."""
 
     def one(shape: Any, x: Any) -> Any:

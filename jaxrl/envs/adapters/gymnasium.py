@@ -124,7 +124,7 @@ class Wrong(Exception):
     """An environment returned what nobody can learn from; the message is what it did."""
 
 
-def checked(theirs: Any) -> Any:
+def with_shape_checks(theirs: Any) -> Any:
     """A `gymnasium.Env` that raises `Wrong` where the observations of `theirs` have other shapes
     than its space says."""
 

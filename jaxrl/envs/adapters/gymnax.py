@@ -21,7 +21,7 @@ from jaxrl.core.spaces import Discrete, Space, example
 from jaxrl.core.types import Environment, TimeStep
 from jaxrl.envs import timesteps
 from jaxrl.envs.adapters import check_name, construct, package
-from jaxrl.envs.adapters.conversions import box, cast, clip, like, settled
+from jaxrl.envs.adapters.conversions import box, cast, clip, cast_like, stable_shapes
 
 
 def builder(name: str) -> Callable[..., Environment]:
@@ -46,14 +46,14 @@ def build(name: str, max_steps_in_episode: int = 0) -> Environment:
     key, action = random.key(0), example(action_space)
     shapes = construct(
         f"gymnax/{name}",
-        lambda: settled(
+        lambda: stable_shapes(
             lambda: begin(key, params)[1], lambda state: following(key, state, action, params)[1]
         ),
     )
 
     def reset(key, params):
         observation, state = begin(key, params)
-        return like(shapes, state), timesteps.first(cast(observation_space, observation))
+        return cast_like(shapes, state), timesteps.first(cast(observation_space, observation))
 
     def step(key, state, action, params):
         observation, state, reward, terminated, _ = following(key, state, action, params)
@@ -65,7 +65,7 @@ def build(name: str, max_steps_in_episode: int = 0) -> Environment:
             truncated=theirs.is_truncated(state, params) & ~terminated,
             first=jnp.zeros((), bool),
         )
-        return like(shapes, state), timestep
+        return cast_like(shapes, state), timestep
 
     return Environment(
         f"gymnax/{name}",

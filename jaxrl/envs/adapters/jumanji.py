@@ -21,7 +21,7 @@ from jaxrl.core import random
 from jaxrl.core.spaces import Discrete, MultiDiscrete, Space, example
 from jaxrl.core.types import Array, Environment, TimeStep, Tree
 from jaxrl.envs.adapters import check_name, construct, package
-from jaxrl.envs.adapters.conversions import box, cast, clip, like, settled, unbounded
+from jaxrl.envs.adapters.conversions import box, cast, clip, cast_like, stable_shapes, unbounded_space
 from jaxrl.envs.wrappers.time_limit import time_limit
 
 REWARDED_BY_TIME = ("SearchAndRescue-v0",)
@@ -54,7 +54,7 @@ def build(name: str) -> Environment:
     key, action = random.key(0), example(action_space)
     shapes = construct(
         f"jumanji/{name}",
-        lambda: settled(lambda: begin(key)[0], lambda state: following(state, action)[0]),
+        lambda: stable_shapes(lambda: begin(key)[0], lambda state: following(state, action)[0]),
     )
     masked = _mask(jax.eval_shape(lambda: begin(key)[1].observation), action_space)
 
@@ -73,11 +73,11 @@ def build(name: str) -> Environment:
 
     def reset(key, params):
         state, timestep = begin(key)
-        return like(shapes, state), convert(timestep, first=True)
+        return cast_like(shapes, state), convert(timestep, first=True)
 
     def step(key, state, action, params):
         state, timestep = following(state, action)
-        return like(shapes, state), convert(timestep, first=False)
+        return cast_like(shapes, state), convert(timestep, first=False)
 
     env = Environment(f"jumanji/{name}", reset, step, (), observation_space, action_space)
     return time_limit(env, limit or NO_LIMIT)
@@ -95,7 +95,7 @@ def _space(spec: Any, field: str = "") -> Space:
         return MultiDiscrete(tuple(int(n) for n in spec.num_values))
     if isinstance(spec, specs.BoundedArray):
         return box(spec.minimum, spec.maximum, spec.shape, spec.dtype)
-    return unbounded(jax.ShapeDtypeStruct(spec.shape, spec.dtype))
+    return unbounded_space(jax.ShapeDtypeStruct(spec.shape, spec.dtype))
 
 
 def _mask(observation: Tree, action_space: Space) -> bool:

@@ -19,7 +19,7 @@ from jaxrl.core.spaces import Discrete
 from jaxrl.core.types import Environment, TimeStep
 from jaxrl.envs import timesteps
 from jaxrl.envs.adapters import check_name, construct, package
-from jaxrl.envs.adapters.conversions import cast, like, settled, unbounded
+from jaxrl.envs.adapters.conversions import cast, cast_like, stable_shapes, unbounded_space
 
 
 def builder(name: str) -> Callable[..., Environment]:
@@ -46,16 +46,16 @@ def build(name: str, max_steps: int = 100, view: str = "symbolic") -> Environmen
     key, action = random.key(0), jnp.zeros((), jnp.int32)
     shapes = construct(
         f"navix/{name}",
-        lambda: settled(lambda: theirs.reset(key), lambda state: following(key, state, action)),
+        lambda: stable_shapes(lambda: theirs.reset(key), lambda state: following(key, state, action)),
     )
-    observation_space = unbounded(shapes.observation)
+    observation_space = unbounded_space(shapes.observation)
 
     def reset(key, params):
-        first = like(shapes, theirs.reset(key))
+        first = cast_like(shapes, theirs.reset(key))
         return first, timesteps.first(cast(observation_space, first.observation))
 
     def step(key, state, action, params):
-        after = like(shapes, following(key, state, action))
+        after = cast_like(shapes, following(key, state, action))
         timestep = TimeStep(
             cast(observation_space, after.observation),
             jnp.asarray(after.reward, jnp.float32),

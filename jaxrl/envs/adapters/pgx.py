@@ -22,7 +22,7 @@ from jaxrl.core import errors, random
 from jaxrl.core.spaces import Discrete, sample_legal
 from jaxrl.core.types import Array, Environment, TimeStep, struct
 from jaxrl.envs.adapters import check_name, construct, package
-from jaxrl.envs.adapters.conversions import cast, like, settled, unbounded
+from jaxrl.envs.adapters.conversions import cast, cast_like, stable_shapes, unbounded_space
 from jaxrl.envs.wrappers.time_limit import time_limit
 
 OPPONENTS = ("none", "random")
@@ -53,12 +53,12 @@ def build(name: str, opponent: str = "none", episode_length: int = 10_000) -> En
     key, action = random.key(0), jnp.int32(0)
     shapes = construct(
         f"pgx/{name}",
-        lambda: settled(lambda: begin(key), lambda game: follow(game, action, key)),
+        lambda: stable_shapes(lambda: begin(key), lambda game: follow(game, action, key)),
     )
-    observation_space = unbounded(shapes.observation)
+    observation_space = unbounded_space(shapes.observation)
 
     def play(key, game, action):
-        return like(shapes, follow(game, action, key))
+        return cast_like(shapes, follow(game, action, key))
 
     def others(key, game, side):
         """Play on until it is the turn of `side`; returns the game and what `side` won."""
@@ -91,7 +91,7 @@ def build(name: str, opponent: str = "none", episode_length: int = 10_000) -> En
 
     def reset(key, params):
         deal, draw, chance = jax.random.split(key, 3) if against else (key, key, key)
-        game, side = like(shapes, begin(deal)), jnp.int32(0)
+        game, side = cast_like(shapes, begin(deal)), jnp.int32(0)
         if against:
             side = jax.random.randint(draw, (), 0, theirs.num_players)
             game, _ = others(chance, game, side)

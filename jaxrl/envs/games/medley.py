@@ -43,8 +43,8 @@ def medley(name: str, games: Sequence[Environment]) -> Environment:
     width = max(game.observation_space.shape[0] for game in games)
     actions = max(game.action_space.n for game in games)
 
-    def joined(number: Array, timesteps: Sequence[TimeStep]) -> TimeStep:
-        padded = [_padded(t, i, count, width, actions) for i, t in enumerate(timesteps)]
+    def select(number: Array, timesteps: Sequence[TimeStep]) -> TimeStep:
+        padded = [_pad(t, i, count, width, actions) for i, t in enumerate(timesteps)]
         return jax.tree.map(lambda *x: jnp.stack(x)[number], *padded)
 
     def reset(key: Key, params: tuple) -> tuple[State, TimeStep]:
@@ -53,7 +53,7 @@ def medley(name: str, games: Sequence[Environment]) -> Environment:
         states, first = zip(
             *(game.reset(key, p) for game, p in zip(games, params, strict=True)), strict=True
         )
-        timestep = joined(number, first)
+        timestep = select(number, first)
         return State(number, states, jnp.asarray(timestep.role)), timestep
 
     def step(key: Key, state: State, action: Array, params: tuple) -> tuple[State, TimeStep]:
@@ -65,7 +65,7 @@ def medley(name: str, games: Sequence[Environment]) -> Environment:
             ),
             strict=True,
         )
-        timestep = joined(state.number, following)
+        timestep = select(state.number, following)
         # An action that this game does not have is as illegal as any other that is not allowed.
         beyond = action >= jnp.asarray([game.action_space.n for game in games])[state.number]
         roles = jnp.arange(PLAYERS * count)
@@ -94,7 +94,7 @@ def medley(name: str, games: Sequence[Environment]) -> Environment:
     )
 
 
-def _padded(timestep: TimeStep, number: int, count: int, width: int, actions: int) -> TimeStep:
+def _pad(timestep: TimeStep, number: int, count: int, width: int, actions: int) -> TimeStep:
     """The time step of one game as one of the medley."""
     fill = lambda x, size: jnp.pad(x, (0, size - x.shape[0]))
     observation: Tree = timestep.observation

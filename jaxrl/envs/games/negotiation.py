@@ -50,7 +50,7 @@ def _mover(state: State) -> Array:
     return jnp.asarray(state.turn % 2, jnp.int32)
 
 
-def _given(state: State, offer: Array, by: Array) -> Array:
+def _pieces_after(state: State, offer: Array, by: Array) -> Array:
     """The pieces after `offer` (0 to 7) by player `by` is carried out."""
     change = jnp.asarray(TRADES)[offer]
     return state.pieces + jnp.where((jnp.arange(2) == by)[:, None], change, -change)
@@ -58,7 +58,7 @@ def _given(state: State, offer: Array, by: Array) -> Array:
 
 def _play(state: State, action: Array) -> State:
     other = 1 - _mover(state)
-    traded = _given(state, jnp.maximum(state.offer, 0), other)
+    traded = _pieces_after(state, jnp.maximum(state.offer, 0), other)
     accepted = (action == ACCEPT) & (state.offer != NONE)
     return State(
         state.worth,
@@ -70,14 +70,14 @@ def _play(state: State, action: Array) -> State:
 
 def _legal(state: State) -> Array:
     mover = _mover(state)
-    after = jnp.stack([_given(state, jnp.int32(i), mover) for i in range(len(TRADES))])
+    after = jnp.stack([_pieces_after(state, jnp.int32(i), mover) for i in range(len(TRADES))])
     offers = (after >= 0).all((1, 2))
-    accept = (state.offer != NONE) & _feasible(state)
+    accept = (state.offer != NONE) & _is_feasible(state)
     return jnp.concatenate([jnp.ones(1, bool), accept[None], offers])
 
 
-def _feasible(state: State) -> Array:
-    return (_given(state, jnp.maximum(state.offer, 0), 1 - _mover(state)) >= 0).all()
+def _is_feasible(state: State) -> Array:
+    return (_pieces_after(state, jnp.maximum(state.offer, 0), 1 - _mover(state)) >= 0).all()
 
 
 def _observe(state: State) -> Array:

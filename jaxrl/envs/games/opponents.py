@@ -15,7 +15,7 @@ from jaxrl.core.types import Array, Environment, Key, Policy, TimeStep, Tree, st
 from jaxrl.envs import registry
 from jaxrl.envs.games.rules import PLAYERS
 from jaxrl.envs.policies import random_policy
-from jaxrl.envs.wrappers.lifting import lifted, shapes
+from jaxrl.envs.wrappers.lifting import lift_fields, shapes
 
 RANDOM = -1  # the side is drawn anew in each episode
 
@@ -61,7 +61,7 @@ def against(env: Environment, opponent: Policy, params: Tree = None) -> Environm
     def answer(key: Key, state: State, params: Params) -> State:
         """The opponent moves until it is the agent's turn or the game is over."""
 
-        def going(carry):
+        def opponent_moves(carry):
             _, state = carry
             return (state.timestep.role != state.side) & ~state.timestep.done
 
@@ -78,9 +78,9 @@ def against(env: Environment, opponent: Policy, params: Tree = None) -> Environm
             return key, State(inner, timestep, memory, state.side, total)
 
         # What is carried is a game and no weights: under vmap they stay outside of the loop.
-        return jax.lax.while_loop(going, move, (key, state))[1]
+        return jax.lax.while_loop(opponent_moves, move, (key, state))[1]
 
-    def emitted(state: State, before: Array, params: Params) -> TimeStep:
+    def agent_timestep(state: State, before: Array, params: Params) -> TimeStep:
         """What the agent sees; `before` [2] is what both had got when it moved."""
         gain = state.total - before
         lead = state.total[state.side] - state.total[1 - state.side]
@@ -107,7 +107,7 @@ def against(env: Environment, opponent: Policy, params: Tree = None) -> Environm
         state = State(inner, timestep, memory, side.astype(jnp.int32), nothing)
         state = answer(key, trees.strong(state), params)
         # The opponent may have opened, but the agent's episode begins here.
-        timestep = dataclasses.replace(emitted(state, nothing, params), first=jnp.ones((), bool))
+        timestep = dataclasses.replace(agent_timestep(state, nothing, params), first=jnp.ones((), bool))
         return state, dataclasses.replace(timestep, reward=jnp.zeros((), jnp.float32))
 
     def step(key: Key, state: State, action: Array, params: Params) -> tuple[State, TimeStep]:
@@ -116,7 +116,7 @@ def against(env: Environment, opponent: Policy, params: Tree = None) -> Environm
         inner, timestep = env.step(step_key, state.inner, action, params.inner)
         total = before + timestep.reward
         state = answer(key, State(inner, timestep, state.memory, state.side, total), params)
-        return state, emitted(state, before, params)
+        return state, agent_timestep(state, before, params)
 
     return dataclasses.replace(
         env,
@@ -125,7 +125,7 @@ def against(env: Environment, opponent: Policy, params: Tree = None) -> Environm
         step=step,
         params=params,
         scores={**env.scores, "won": "won"},
-        **lifted(env, state=True, params=True),
+        **lift_fields(env, state=True, params=True),
     )
 
 

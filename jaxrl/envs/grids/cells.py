@@ -13,8 +13,8 @@ from jaxrl.core.types import Array
 UNSEEN, EMPTY_KIND, WALL_KIND, FLOOR, DOOR, KEY, BALL, BOX, GOAL_KIND, LAVA, AGENT = range(11)
 CLOSED, LOCKED, ONE_WAY, HAZARD_KIND = 11, 12, 13, 14  # 15 is free
 
-RED, GREEN, BLUE, PURPLE, YELLOW, GREY = range(6)
-COLorS = 6
+RED, GREEN, BLUE, PURPLE, YELLOW, GRAY = range(6)
+COLORS = 6
 EAST, SOUTH, WEST, NORTH = range(4)  # headings and compass actions, as MiniGrid's directions
 
 _OPAQUE = 128
@@ -28,7 +28,7 @@ def code(kind: int, color: Array | int = 0) -> Array:
 
 
 EMPTY = np.uint8(EMPTY_KIND)
-WALL = np.uint8(_OPAQUE | GREY << 4 | WALL_KIND)
+WALL = np.uint8(_OPAQUE | GRAY << 4 | WALL_KIND)
 GOAL = np.uint8(GREEN << 4 | GOAL_KIND)
 LAVA_CODE = np.uint8(RED << 4 | LAVA)
 HAZARD = np.uint8(PURPLE << 4 | HAZARD_KIND)
@@ -45,20 +45,20 @@ def color(codes: Array) -> Array:
     return (codes >> np.uint8(4)) & np.uint8(7)
 
 
-def opaque(codes: Array) -> Array:
+def is_opaque(codes: Array) -> Array:
     """Whether it hides what is behind it: walls, and doors that are not open."""
     return codes >= _OPAQUE
 
 
-def one_of(codes: Array, kinds: tuple[int, ...]) -> Array:
+def is_one_of(codes: Array, kinds: tuple[int, ...]) -> Array:
     """Whether the kind of each code is among `kinds`."""
     among = np.uint32(sum(1 << k for k in kinds))
     return (among >> kind(codes).astype(jnp.uint32)) & 1 == 1
 
 
-def free(codes: Array) -> Array:
+def is_free(codes: Array) -> Array:
     """Whether the agent may enter, from any side."""
-    return one_of(codes, (EMPTY_KIND, FLOOR, DOOR, GOAL_KIND, LAVA, HAZARD_KIND))
+    return is_one_of(codes, (EMPTY_KIND, FLOOR, DOOR, GOAL_KIND, LAVA, HAZARD_KIND))
 
 
 def symbols(codes: Array, channel: Array | int) -> Array:

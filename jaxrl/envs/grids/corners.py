@@ -48,7 +48,7 @@ def corners(size: int = 5) -> Environment:
     at_least("corners", "size", size, 3)
     last = size - 1
 
-    def scaled(place: Array) -> Array:
+    def scale(place: Array) -> Array:
         return place.astype(jnp.float32) / last
 
     def goal(params: Params) -> Array:
@@ -60,13 +60,13 @@ def corners(size: int = 5) -> Environment:
         place = jnp.asarray(starts)[jax.random.randint(key, (), 0, len(starts))]
         no = jnp.zeros((), jnp.float32)
         return State(place), timesteps.first(
-            scaled(place), goal=goal(params), metrics={"success": no}
+            scale(place), goal=goal(params), metrics={"success": no}
         )
 
     def step(key: Key, state: State, action: Array, params: Params) -> tuple[State, TimeStep]:
         del key
         place = jnp.clip(state.place + jnp.asarray(MOVES)[action], 0, last)
-        here = scaled(place)
+        here = scale(place)
         arrived = ((place == 0) | (place == last)).all()
         right = (here == goal(params)).all()
         reward = jnp.where(right, 1.0, jnp.where(arrived, params.wrong_reward, 0.0))

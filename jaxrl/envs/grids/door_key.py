@@ -23,7 +23,7 @@ from jaxrl.envs.options import at_least
 def door_key(size: int = 8, full: bool = False) -> Environment:
     """The room of `size` x `size` cells, its walls counted. `full`: all of it is seen."""
     at_least("door_key", "size", size, 5)
-    room = levels.walled(size, size)
+    room = levels.walled_room(size, size)
     room[-2, -2] = cells.GOAL
     rows, columns = levels.rows_and_columns(room.shape)
     inner = size - 2

@@ -23,7 +23,7 @@ def empty(
 ) -> Environment:
     """The room of `size` x `size` cells, its walls counted. `full`: all of it is seen."""
     at_least("empty", "size", size, 4)
-    room = levels.walled(size, size)
+    room = levels.walled_room(size, size)
     room[-2, -2] = cells.GOAL
     inner = size - 2
 

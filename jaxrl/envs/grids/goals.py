@@ -58,23 +58,23 @@ def goal_environment(
     def here(place: Array) -> Array:
         return (rows == place[0]) & (columns == place[1])
 
-    def scaled(place: Array) -> Array:
+    def scale(place: Array) -> Array:
         return place / scale - 1
 
     def look(state: State) -> Array:
         if observe == "position":
-            return scaled(state.position)
+            return scale(state.position)
         layers = [state.grid == cells.WALL, here(state.position)]
         if one_way:
             layers += [state.grid == cells.code(cells.ONE_WAY, d) for d in range(4)]
         return jnp.stack(layers, -1).astype(jnp.uint8)
 
-    def achieved(observation: Array) -> Array:
+    def achieved_goal(observation: Array) -> Array:
         if observe == "position":
             return observation
         plane = observation[..., 1]
         place = jnp.argmax(plane.reshape(*plane.shape[:-2], -1), -1)
-        return scaled(jnp.stack([place // width, place % width], -1))
+        return scale(jnp.stack([place // width, place % width], -1))
 
     def outcome(reached: Array, goal: Array, params: Params) -> tuple[Array, Array]:
         there = (abs(reached - goal) * scale < 0.5).all(-1)
@@ -83,24 +83,24 @@ def goal_environment(
     def reset(key: Key, params: Params) -> tuple[State, TimeStep]:
         maze_key, start_key, goal_key = jax.random.split(levels.key_of(key, params.level), 3)
         grid = draw(maze_key)
-        free = cells.free(grid)
+        is_free = cells.is_free(grid)
         start = levels.pick(start_key, free)
         start = jnp.stack([start // width, start % width])
         goal = levels.pick(goal_key, free & ~here(start))
         state = State(grid, start, jnp.stack([goal // width, goal % width]))
         no = jnp.zeros((), jnp.float32)
-        return state, timesteps.first(look(state), goal=scaled(state.goal), metrics={"success": no})
+        return state, timesteps.first(look(state), goal=scale(state.goal), metrics={"success": no})
 
     def step(key: Key, state: State, action: Array, params: Params) -> tuple[State, TimeStep]:
         del key
         place = jnp.stack(moves.go(state.grid, state.position[0], state.position[1], action))
         after = State(state.grid, place, state.goal)
-        reward, there = outcome(scaled(place), scaled(state.goal), params)
+        reward, there = outcome(scale(place), scale(state.goal), params)
         return after, timesteps.following(
             look(after),
             reward,
             there,
-            goal=scaled(state.goal),
+            goal=scale(state.goal),
             metrics={"success": there.astype(jnp.float32)},
         )
 
@@ -126,7 +126,7 @@ def goal_environment(
             action_space=Discrete(4),
             render=render,
             expert=expert,
-            goals=Goals(achieved, outcome),
+            goals=Goals(achieved_goal, outcome),
         ),
         max_steps,
     )

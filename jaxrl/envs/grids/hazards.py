@@ -49,7 +49,7 @@ class State:
 def hazards(size: int = 10) -> Environment:
     """The room of `size` x `size` cells, its walls counted, limited to 100 steps."""
     at_least("hazards", "size", size, 5)
-    room = levels.walled(size, size)
+    room = levels.walled_room(size, size)
 
     def observe(state: State) -> Array:
         return view.whole(state.grid, state.row, state.column, 0, under=True)

@@ -51,13 +51,13 @@ def key_corridor(room_size: int = 3, rows: int = 3, full: bool = False) -> Envir
         priority, place, color = u[:doors], u[doors : 2 * doors], u[2 * doors : 3 * doors]
         rest = u[3 * doors :]
         locked_row, key_row = levels.below(rest[0], rows), levels.below(rest[1], rows)
-        colors = levels.below(color, cells.COLorS)
+        colors = levels.below(color, cells.COLORS)
         places = 1 + levels.below(place, inner)
         locked = jnp.arange(doors) == rows + locked_row
-        present = _connected(priority, locked_row, rows)
+        present = _connecting_doors(priority, locked_row, rows)
         codes = jnp.where(present, cells.code(cells.CLOSED, colors), cells.UNSEEN)
         codes = jnp.where(locked, cells.code(cells.LOCKED, colors), codes)
-        codes = levels.settled(codes.astype(jnp.uint8))
+        codes = levels.materialize(codes.astype(jnp.uint8))
 
         grid = jnp.asarray(plan)
         for index, (row, side) in enumerate([*sides, *stairs]):
@@ -72,7 +72,7 @@ def key_corridor(room_size: int = 3, rows: int = 3, full: bool = False) -> Envir
             y, x = row * pitch + 1 + cell // inner, side * pitch + 1 + cell % inner
             return (ys == y) & (xs == x)
 
-        ball = cells.code(cells.BALL, levels.below(rest[2], cells.COLorS))
+        ball = cells.code(cells.BALL, levels.below(rest[2], cells.COLORS))
         grid = jnp.where(inside(locked_row, 2, rest[3]), ball, grid)
         grid = jnp.where(
             inside(key_row, 0, rest[4]), cells.code(cells.KEY, (colors * locked).sum()), grid
@@ -97,7 +97,7 @@ def key_corridor(room_size: int = 3, rows: int = 3, full: bool = False) -> Envir
     )
 
 
-def _connected(priority: Array, locked_row: Array, rows: int) -> Array:
+def _connecting_doors(priority: Array, locked_row: Array, rows: int) -> Array:
     """bool [doors]: the unlocked doors. MiniGrid adds them in random order until every room can be
     reached, none of them to the locked room. So does this: the doors up to the smallest priority
     that connects, which is the largest of the rooms' bottlenecks."""

@@ -38,7 +38,7 @@ def lava_crossing(
         )
     one_of("lava_crossing", "obstacle", obstacle, cells.OBSTACLES)
     barrier = cells.OBSTACLES[obstacle]
-    room = levels.walled(size, size)
+    room = levels.walled_room(size, size)
     rows, columns = levels.rows_and_columns(room.shape)
     inside = (rows > 0) & (rows < size - 1) & (columns > 0) & (columns < size - 1)
     lines = jnp.arange(size)

@@ -25,7 +25,7 @@ def lava_gap(size: int = 7, obstacle: str = "lava", full: bool = False) -> Envir
     at_least("lava_gap", "size", size, 5)
     one_of("lava_gap", "obstacle", obstacle, cells.OBSTACLES)
     barrier = cells.OBSTACLES[obstacle]
-    room = levels.walled(size, size)
+    room = levels.walled_room(size, size)
     room[-2, -2] = cells.GOAL
     rows, columns = levels.rows_and_columns(room.shape)
     inside = (rows > 0) & (rows < size - 1)

@@ -23,7 +23,7 @@ def key_of(key: Key, level: Array | int) -> Key:
     return jnp.where(level < 0, key, jax.random.fold_in(constant, level))
 
 
-def settled(values: Array) -> Array:
+def materialize(values: Array) -> Array:
     """`values` (none negative), worked out once. Whatever looks cheap to XLA on a CPU, random bits
     too, it would work out anew for each cell and pixel that depends on it; a reduction never."""
     return (values[..., None] * np.array([1, 0], values.dtype)).max(-1)
@@ -31,7 +31,7 @@ def settled(values: Array) -> Array:
 
 def uniform(key: Key, shape: tuple[int, ...] = ()) -> Array:
     """float32 in [0, 1), for levels: settled."""
-    return settled(jax.random.uniform(key, shape))
+    return materialize(jax.random.uniform(key, shape))
 
 
 def below(uniform: Array, n: Array | int) -> Array:
@@ -49,7 +49,7 @@ def pick(key: Key, mask: Array) -> Array:
     return (jnp.where(mask.reshape(-1), bits, 0).max() & low).astype(jnp.int32)
 
 
-def walled(height: int, width: int) -> np.ndarray:
+def walled_room(height: int, width: int) -> np.ndarray:
     """uint8 [height, width]: empty, with a wall around."""
     grid = np.full((height, width), cells.WALL, np.uint8)
     grid[1:-1, 1:-1] = cells.EMPTY

@@ -26,7 +26,7 @@ def memory(size: int = 13, random_length: bool = False, full: bool = False) -> E
     """The environment of `size` x `size` cells (odd). `full`: all of it is seen."""
     at_least("memory", "size", size, 7, odd=True)
     middle = size // 2
-    room = levels.walled(size, size)
+    room = levels.walled_room(size, size)
     for row in (middle - 2, middle + 2):
         room[row, 1:5] = cells.WALL
     for row in (middle - 1, middle + 1):

@@ -85,17 +85,17 @@ def minigrid(
             state.grid, state.row, state.column, state.heading, state.carrying, VIEW, see_through
         )
 
-    def kept(state: moves.State) -> moves.State:
+    def without_room(state: moves.State) -> moves.State:
         return state if room is None else dataclasses.replace(state, grid=())
 
-    def laid_out(state: moves.State) -> moves.State:
+    def with_room(state: moves.State) -> moves.State:
         return state if room is None else dataclasses.replace(state, grid=jnp.asarray(room))
 
     size = (*shape, 3) if full else (VIEW, VIEW, 3)
     places = shape[0] * shape[1]
     observe = look
     if room is not None and 4 * places * math.prod(size) <= _LARGEST_TABLE:
-        observe = view.looked_up(lambda *place: look(moves.start(room, *place)), shape)
+        observe = view.from_table(lambda *place: look(moves.start(room, *place)), shape)
 
     def channels(success: Array | bool, failure: Array | bool) -> dict:
         number = lambda x: jnp.asarray(x, jnp.float32)
@@ -104,17 +104,17 @@ def minigrid(
 
     def reset(key: Key, params: Params) -> tuple[moves.State, TimeStep]:
         state = generate(levels.key_of(key, params.level))
-        return kept(state), timesteps.first(observe(state), **channels(False, False))
+        return without_room(state), timesteps.first(observe(state), **channels(False, False))
 
     def step(
         key: Key, state: moves.State, action: Array, params: Params
     ) -> tuple[moves.State, TimeStep]:
         del key
-        state = laid_out(state)
+        state = with_room(state)
         after, entered = moves.act(state, action, objects)
         success, failure = judge(state, action, after, entered)
         worth = 1.0 - params.penalty * after.steps / max_steps
-        return kept(after), timesteps.following(
+        return without_room(after), timesteps.following(
             observe(after),
             jnp.where(success, worth, 0.0),
             success | failure,
@@ -138,7 +138,7 @@ def minigrid(
             observation_space=Box(0, cells.SYMBOLS - 1, size, jnp.uint8),
             action_space=Discrete(moves.ACTIONS),
             render=render,
-            expert=lambda state, params: expert(laid_out(state), params),
+            expert=lambda state, params: expert(with_room(state), params),
         ),
         max_steps,
     )

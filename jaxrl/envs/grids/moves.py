@@ -80,7 +80,7 @@ def act(state: State, action: Array, objects: bool = True) -> tuple[State, Array
     turn = (action == RIGHT).astype(jnp.int32) - (action == LEFT)
     row, column = ahead(state.row, state.column, state.heading)
     front = cell(state.grid, row, column)
-    moved = (action == FORWARD) & cells.free(front)
+    moved = (action == FORWARD) & cells.is_free(front)
     after = dataclasses.replace(
         state,
         row=jnp.where(moved, row, state.row),
@@ -101,7 +101,7 @@ def _handle(front: Array, hand: Array, action: Array) -> tuple[Array, Array]:
     """What is in front and in the hand after picking up, dropping or toggling."""
     kind, hand_empty = cells.kind(front), hand == cells.EMPTY
     picks = (
-        (action == PICK_UP) & hand_empty & cells.one_of(front, (cells.KEY, cells.BALL, cells.BOX))
+        (action == PICK_UP) & hand_empty & cells.is_one_of(front, (cells.KEY, cells.BALL, cells.BOX))
     )
     drops = (action == DROP) & ~hand_empty & (front == cells.EMPTY)
     toggles = action == TOGGLE
@@ -121,11 +121,11 @@ def go(grid: Array, row: Array, column: Array, direction: Array) -> tuple[Array,
     """Row and column after a step by compass; walls stop it, and one-way doors against theirs."""
     to_row, to_column = ahead(row, column, direction)
     code = cell(grid, to_row, to_column)
-    may = enterable(code, direction)
+    may = is_enterable(code, direction)
     return jnp.where(may, to_row, row), jnp.where(may, to_column, column)
 
 
-def enterable(codes: Array, direction: Array | int) -> Array:
+def is_enterable(codes: Array, direction: Array | int) -> Array:
     """Whether cells can be entered by a step in `direction`."""
     along = (cells.kind(codes) == cells.ONE_WAY) & (cells.color(codes) == direction)
-    return cells.free(codes) | along
+    return cells.is_free(codes) | along

@@ -55,9 +55,9 @@ def multi_room(
             exists = index < count
             grid = jnp.where(wide & high & edge & exists, cells.WALL, grid)
             if index > 0:
-                other = 1 + levels.below(draws[index], cells.COLorS - 1)
-                first = levels.below(draws[index], cells.COLorS)
-                color = first if index == 1 else (color + other) % cells.COLorS
+                other = 1 + levels.below(draws[index], cells.COLORS - 1)
+                first = levels.below(draws[index], cells.COLORS)
+                color = first if index == 1 else (color + other) % cells.COLORS
                 door = (columns == door_x) & (rows == door_y) & exists
                 grid = jnp.where(door, cells.code(cells.CLOSED, color), grid)
 
@@ -94,14 +94,14 @@ def _chain(key: Key, rooms: int, largest: int, size: int) -> tuple[Array, Array]
         best = jnp.where(longer, chain, best)
         return key, best, jnp.where(longer, count, most), tried + 1
 
-    def unfinished(carry: tuple) -> Array:
+    def is_incomplete(carry: tuple) -> Array:
         return (carry[2] < rooms) & (carry[3] < _ATTEMPTS)
 
     # For when nothing is ever found: one room in the middle of the upper left.
     alone = np.zeros((rooms, 6), np.int32)
     alone[0, [_W, _H]] = _SMALLEST
     start = (key, jnp.asarray(alone), jnp.int32(0), jnp.int32(0))
-    _, chain, count, _ = lax.while_loop(unfinished, attempt, start)
+    _, chain, count, _ = lax.while_loop(is_incomplete, attempt, start)
     return chain, jnp.maximum(count, 1)
 
 

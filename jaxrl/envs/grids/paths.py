@@ -24,7 +24,7 @@ def next_to(values: Array, direction: int, outside: np.generic | bool = FAR) -> 
 
 def entering(grid: Array) -> Array:
     """int16 [4, H, W]: what a compass step into each cell costs in each direction, 1 or FAR."""
-    return jnp.stack([jnp.where(moves.enterable(grid, d), np.int16(1), FAR) for d in range(4)])
+    return jnp.stack([jnp.where(moves.is_enterable(grid, d), np.int16(1), FAR) for d in range(4)])
 
 
 def by_compass(enter: Array, targets: Array, passes: int | None = None) -> Array:
@@ -85,7 +85,7 @@ def follow(
     must be emptied on the way, and the key is dropped only where the way turns aside.
     """
     grid, kinds = state.grid, cells.kind(state.grid)
-    walk = jnp.where(cells.free(grid) & (kinds != cells.LAVA), np.int16(1), FAR)
+    walk = jnp.where(cells.is_free(grid) & (kinds != cells.LAVA), np.int16(1), FAR)
     walk = jnp.where(kinds == cells.CLOSED, np.int16(2), walk)
     nowhere = jnp.full((4, *grid.shape), FAR)
     aim = facing(kinds == take) if stand is None else jnp.broadcast_to(stand, nowhere.shape)
@@ -139,7 +139,7 @@ def _descend(state: moves.State, enter: Array, cost: Array, seeds: Array, final:
         ]
     )
     front = state.grid.reshape(-1)[there]
-    shut = cells.one_of(front, (cells.CLOSED, cells.LOCKED))
+    shut = cells.is_one_of(front, (cells.CLOSED, cells.LOCKED))
     forward = jnp.where(shut, moves.TOGGLE, moves.FORWARD)
     actions = jnp.stack([jnp.int32(final), forward, jnp.int32(moves.LEFT), jnp.int32(moves.RIGHT)])
     return actions[jnp.argmin(options)].astype(jnp.int32)

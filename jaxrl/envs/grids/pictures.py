@@ -11,7 +11,7 @@ from jaxrl.envs import drawing
 from jaxrl.envs.grids import cells
 
 _PURPLE, _YELLOW = (138, 94, 176), (214, 172, 48)
-COLorS = (  # of objects, in the order of their numbers
+COLORS = (  # of objects, in the order of their numbers
     drawing.RED,
     drawing.GREEN,
     drawing.BLUE,
@@ -49,7 +49,7 @@ def frame(
         )
     if int(carrying) != cells.EMPTY:
         canvas.disc(y, x, 0.78, 0.22, 0.2, drawing.PAPER)
-        canvas.disc(y, x, 0.78, 0.22, 0.15, COLorS[(int(carrying) >> 4) & 7])
+        canvas.disc(y, x, 0.78, 0.22, 0.15, COLORS[(int(carrying) >> 4) & 7])
     return canvas.frame()
 
 
@@ -70,7 +70,7 @@ def _ground(codes: np.ndarray, goal: tuple[Any, Any] | None) -> np.ndarray:
 
 
 def _object(canvas: _Glyphs, y: int, x: int, code: int) -> None:
-    kind, color = code & 15, COLorS[min((code >> 4) & 7, len(COLorS) - 1)]
+    kind, color = code & 15, COLORS[min((code >> 4) & 7, len(COLORS) - 1)]
     if kind in (cells.CLOSED, cells.LOCKED):
         canvas.box(y, x, 0.06, 0.06, 0.94, 0.94, color)
         if kind == cells.LOCKED:

@@ -62,7 +62,7 @@ def speaker_listener(size: int = 5) -> Environment:
         """bool [size, size]: which cells are among `places` [n, 2]."""
         return jnp.zeros((size, size), bool).at[places[:, 0], places[:, 1]].set(True)
 
-    def emitted(state: State) -> tuple[dict, dict]:
+    def outputs(state: State) -> tuple[dict, dict]:
         """Observation, and the channels."""
         way = (state.landmarks - state.place) / size
         speaker = jax.nn.one_hot(state.asked, LANDMARKS)
@@ -81,7 +81,7 @@ def speaker_listener(size: int = 5) -> Environment:
         asked = jax.random.randint(asked_key, (), 0, LANDMARKS)
         place = jnp.stack([place // size, place % size])
         state = State(place, landmarks, asked, jnp.int32(SILENCE))
-        observation, channels = emitted(state)
+        observation, channels = outputs(state)
         no = {"success": jnp.zeros((), jnp.float32)}
         return state, timesteps.first(observation, metrics=no, **channels)
 
@@ -91,7 +91,7 @@ def speaker_listener(size: int = 5) -> Environment:
         here = (place == state.landmarks).all(1)
         reward = here[state.asked].astype(jnp.float32)
         state = State(place, state.landmarks, state.asked, action["speaker"])
-        observation, channels = emitted(state)
+        observation, channels = outputs(state)
         metrics = {"success": reward}
         return state, timesteps.following(
             observation, reward, here.any(), metrics=metrics, **channels

@@ -28,11 +28,11 @@ def ahead_of(
     """uint8 [size, size, 3] (object, color, state), as MiniGrid's `image`: the first axis goes
     across from left to right, the second ahead: `[size // 2, size - 1]` is the agent's place, which
     shows what it carries. Beyond the grid there is wall; what is hidden is 0."""
-    codes = _before(grid, row, column, heading, size)
+    codes = _square_ahead(grid, row, column, heading, size)
     across, along = (x.reshape(-1) for x in np.mgrid[:size, :size])
-    view = _turned(codes, heading).reshape(-1)
+    view = _rotate(codes, heading).reshape(-1)
     if not see_through:
-        words = [levels.settled(word) for word in _visible(codes, heading)]
+        words = [levels.materialize(word) for word in _visible(codes, heading)]
         rows = 32 // size  # of the view in one word
         shift = (along % rows * size + across).astype(np.uint32)
         seen = words[0] >> shift
@@ -61,7 +61,7 @@ def whole(
     return jnp.where(here, agent, shown)
 
 
-def looked_up(
+def from_table(
     look: Callable[[Array, Array, Array], Array], shape: tuple[int, int]
 ) -> Callable[[moves.State], Array]:
     """`look(row, column, heading)` as a function of the state, from a table of all that can be
@@ -77,7 +77,7 @@ def looked_up(
     return observe
 
 
-def _before(grid: Array, row: Array, column: Array, heading: Array, size: int) -> Array:
+def _square_ahead(grid: Array, row: Array, column: Array, heading: Array, size: int) -> Array:
     """uint8 [size, size]: codes of the square that is seen, rows and columns as in the grid."""
     padded = jnp.pad(grid, size - 1, constant_values=cells.WALL)
     half = size // 2
@@ -88,7 +88,7 @@ def _before(grid: Array, row: Array, column: Array, heading: Array, size: int) -
     return jax.lax.dynamic_slice(padded, corner, (size, size))
 
 
-def _turned(codes: Array, heading: Array) -> Array:
+def _rotate(codes: Array, heading: Array) -> Array:
     """The square as [across, along]."""
     north, south = codes.T, codes.T[::-1, ::-1]
     east, west = codes[:, ::-1], codes[::-1]
@@ -108,7 +108,7 @@ def _visible(codes: Array, heading: Array) -> list[Array]:
     neighbors and the cells before these are lit.
     """
     size = codes.shape[0]
-    clear = ~cells.opaque(codes)
+    clear = ~cells.is_opaque(codes)
     flipped = (heading == cells.SOUTH) | (heading == cells.WEST)
     bits = (1 << np.arange(size)).astype(np.uint32)
     weight = jnp.where(flipped, bits[::-1], bits)

@@ -77,7 +77,7 @@ def game(rules: Rules, minimal_actions: bool, time_limit: int) -> Environment:
         words = jax.random.bits(key, (1 + rules.step_words,), jnp.uint32)
         sticks = unit(words[0]) < params.sticky_probability
         action = jnp.where(
-            sticks, state.last_action, _renumbered(action, tuple(range(len(actions))), actions)
+            sticks, state.last_action, _renumber(action, tuple(range(len(actions))), actions)
         )
         draws = rules.chance(words[1:], params)
         after, reward, terminated = once(rules.transition, state.game, action, draws, params)
@@ -89,7 +89,7 @@ def game(rules: Rules, minimal_actions: bool, time_limit: int) -> Environment:
 
     def expert(state: State, params: Tree) -> Array:
         action = rules.expert(state.game, params)
-        return _renumbered(action, actions, tuple(range(len(actions))))
+        return _renumber(action, actions, tuple(range(len(actions))))
 
     env = Environment(
         name=rules.name,
@@ -116,7 +116,7 @@ def unit(word: Array) -> Array:
     return (word >> 8).astype(jnp.float32) * 2.0**-24
 
 
-def moved(x: Array, y: Array, action: Array, top: int, bottom: int) -> tuple[Array, Array]:
+def move(x: Array, y: Array, action: Array, top: int, bottom: int) -> tuple[Array, Array]:
     """Where a player at column `x` and row `y` is after `action`, within rows `top` to `bottom`."""
     sideways = (action == RIGHT).astype(jnp.int32) - (action == LEFT).astype(jnp.int32)
     down = (action == DOWN).astype(jnp.int32) - (action == UP).astype(jnp.int32)
@@ -143,7 +143,7 @@ def outlook(
     return jax.vmap(first)(jnp.arange(6))
 
 
-def _renumbered(action: Array, names: tuple[int, ...], numbers: tuple[int, ...]) -> Array:
+def _renumber(action: Array, names: tuple[int, ...], numbers: tuple[int, ...]) -> Array:
     """int32: the one of `numbers` at the place that `action` has in `names`."""
     if names == numbers:
         return jnp.asarray(action, jnp.int32)

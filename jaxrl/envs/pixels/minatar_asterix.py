@@ -92,7 +92,7 @@ def _transition(
     state: State, action: Array, draws: Draws, params: Params
 ) -> tuple[State, Array, Array]:
     x, right, gold, spawn_timer = _spawn(state, draws)
-    player_x, player_y = minatar.moved(state.player_x, state.player_y, action, 1, ROWS)
+    player_x, player_y = minatar.move(state.player_x, state.player_y, action, 1, ROWS)
 
     row = jnp.arange(1, SIZE - 1, dtype=jnp.int32) == player_y
     met = row & (x == player_x)

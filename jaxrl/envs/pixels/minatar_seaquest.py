@@ -131,7 +131,7 @@ def _transition(
     fires = (action == FIRE) & (state.cannon_timer == 0)
     bullets = swimmers.fire(state.bullets, fires, state.x, state.y, state.right)
     bullets = dataclasses.replace(bullets, x=swimmers.ahead(bullets))
-    x, y = minatar.moved(state.x, state.y, action, 0, SIZE - 2)
+    x, y = minatar.move(state.x, state.y, action, 0, SIZE - 2)
     right = jnp.where(action == LEFT, False, jnp.where(action == RIGHT, True, state.right))
 
     divers, on_board = swimmers.pick_up(state.divers, state.on_board, x, y)

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jaxrl.core.staging import staged
 from jaxrl.core.types import Array
 from jaxrl.envs.planar import contacts, skeletons, spatial
-from jaxrl.envs.planar.skeletons import FREE, WORLD, Physics, Pose, Skeleton
+from jaxrl.envs.planar.skeletons import FREE, NO_PARENT, Physics, Pose, Skeleton
 from jaxrl.envs.planar.spatial import Matrix, Vector
 
 Scalars = tuple[Any, ...]
@@ -59,7 +59,7 @@ def accelerations(
         inertia, bias = stage(own, place[link], height, motions[link], dt)
         inertias.append(inertia)
         biases.append(bias)
-        above = (0.0, 0.0, 0.0) if parent == WORLD else motions[parent]
+        above = (0.0, 0.0, 0.0) if parent == NO_PARENT else motions[parent]
         speed = skeletons.sign(skeleton, link) * velocity[link + offset]
         products.append(spatial.cross(above, spatial.scale(axes[link], speed)))
 
@@ -79,7 +79,7 @@ def accelerations(
                 spatial.dot(axis, column) + physics.armature[link] + resistance
             )  # 1 / D
             rest = effort - spatial.dot(axis, bias)  # u
-            if parent == WORLD:
+            if parent == NO_PARENT:
                 return (column, inverse, rest), None
             left = spatial.subtract(inertia, spatial.scale(spatial.outer(column), inverse))
             bias = spatial.add(bias, spatial.times(left, product))
@@ -119,7 +119,7 @@ def accelerations(
             acceleration = inverse * (rest - spatial.dot(column, carried))
             return acceleration, spatial.add(carried, spatial.scale(axis, acceleration))
 
-        above = (0.0, 0.0, 0.0) if parent == WORLD else reached[parent]
+        above = (0.0, 0.0, 0.0) if parent == NO_PARENT else reached[parent]
         acceleration, motion = stage(outwards, above, products[link], axes[link], *solved[link])
         reached.append(motion)
         result.append(skeletons.sign(skeleton, link) * acceleration)
@@ -135,7 +135,7 @@ def _motions(skeleton: Skeleton, place: list[Pose], velocity: Any) -> list[Vecto
             continue
         speed = skeletons.sign(skeleton, link) * velocity[link + skeleton.offset]
         relative = spatial.scale(skeletons.axis(skeleton, place, link), speed)
-        result.append(relative if parent == WORLD else spatial.add(result[parent], relative))
+        result.append(relative if parent == NO_PARENT else spatial.add(result[parent], relative))
     return result
 
 

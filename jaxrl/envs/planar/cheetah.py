@@ -27,7 +27,7 @@ from jaxrl.core.types import Array, Environment
 from jaxrl.envs import drawing
 from jaxrl.envs.planar.capsules import Capsule, capsule, masses
 from jaxrl.envs.planar.locomotion import Body, Params, State, locomotion
-from jaxrl.envs.planar.skeletons import FREE, HINGE, WORLD, Skeleton
+from jaxrl.envs.planar.skeletons import FREE, HINGE, NO_PARENT, Skeleton
 
 _TORSO, _BACK_THIGH, _BACK_SHIN, _BACK_FOOT, _FRONT_THIGH, _FRONT_SHIN, _FRONT_FOOT = range(7)
 
@@ -83,7 +83,7 @@ def _gait(state: State, params: Params) -> Array:
 def body() -> Body:
     """What the environment is made of."""
     skeleton = Skeleton(
-        parents=(WORLD, _TORSO, _BACK_THIGH, _BACK_SHIN, _TORSO, _FRONT_THIGH, _FRONT_SHIN),
+        parents=(NO_PARENT, _TORSO, _BACK_THIGH, _BACK_SHIN, _TORSO, _FRONT_THIGH, _FRONT_SHIN),
         joints=(FREE,) + (HINGE,) * 6,
         motors=tuple(range(1, 7)),
         limited=tuple(range(1, 7)),

@@ -30,11 +30,11 @@ from jaxrl.core.types import Array, Environment, Key, TimeStep, struct
 from jaxrl.envs import drawing, timesteps
 from jaxrl.envs.planar import articulated, capsules, skeletons, tasks
 from jaxrl.envs.planar.capsules import Capsule
-from jaxrl.envs.planar.skeletons import HINGE, SLIDE_X, WORLD, Physics, Skeleton
+from jaxrl.envs.planar.skeletons import HINGE, SLIDE_X, NO_PARENT, Physics, Skeleton
 from jaxrl.envs.wrappers.time_limit import time_limit
 
 SKELETON = Skeleton(
-    parents=(WORLD, 0, 1), joints=(SLIDE_X, HINGE, HINGE), motors=(0,), limited=(0,)
+    parents=(NO_PARENT, 0, 1), joints=(SLIDE_X, HINGE, HINGE), motors=(0,), limited=(0,)
 )
 _CAPSULES = (
     Capsule(0, (-0.1, 0.0), (0.1, 0.0), 0.1),
@@ -114,7 +114,7 @@ def _step(
 ) -> tuple[State, TimeStep]:
     del key
     action = jnp.clip(action, -1.0, 1.0)
-    acting = tasks.delayed(action, state.action, params.delay)
+    acting = tasks.delay_action(action, state.action, params.delay)
     q, velocity = articulated.advance(
         SKELETON, params, state.q, state.velocity, acting, params.dt, _SUBSTEPS
     )

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.core.types import Array, struct
-from jaxrl.envs.planar.vectors import TINY, Number, cross, norm, perpendicular, rotated
+from jaxrl.envs.planar.vectors import TINY, Number, cross, norm, perpendicular, rotate
 
 # Of its radius, how far a body may move in a step, so that it passes through nothing.
 LARGEST_MOVE = 0.95
@@ -42,7 +42,7 @@ class Contact:
     point: Array  # [2] m
 
 
-def fixed(position: Array) -> Body:
+def fixed_body(position: Array) -> Body:
     """A body that nothing moves."""
     return Body(position, jnp.zeros(()), jnp.zeros(2), jnp.zeros(()))
 
@@ -50,7 +50,7 @@ def fixed(position: Array) -> Body:
 # ------------------------------------------------------------------------------ free motion
 
 
-def driven(velocity: Array, force: Array, mass: Number, damping: Number, dt: Number) -> Array:
+def drive(velocity: Array, force: Array, mass: Number, damping: Number, dt: Number) -> Array:
     """The velocity after `dt` under a constant force and viscous damping (N s/m), by the implicit
     Euler step v' = (m v + dt F) / (m + dt c), as MuJoCo's Euler integrator takes for damped joints.
 
@@ -59,7 +59,7 @@ def driven(velocity: Array, force: Array, mass: Number, damping: Number, dt: Num
     return (mass * velocity + dt * force) / (mass + dt * damping)
 
 
-def slid(body: Body, grip: Number, reach: Number, dt: Number) -> Body:
+def slide(body: Body, grip: Number, reach: Number, dt: Number) -> Body:
     """`body` after it slid over a table for `dt`, with Coulomb friction.
 
     grip: friction coefficient times gravity (m/s^2), the deceleration of a body that does not turn.
@@ -75,8 +75,8 @@ def slid(body: Body, grip: Number, reach: Number, dt: Number) -> Body:
     slip = jnp.sqrt(jnp.sum(body.velocity**2) + (reach * body.spin) ** 2 + TINY**2)
     rate = grip / slip
     turn_rate = rate * reach**2 * body.inverse_inertia / jnp.maximum(body.inverse_mass, TINY)
-    moving, after = _braked(rate, dt)
-    turning, after_turn = _braked(turn_rate, dt)
+    moving, after = _brake(rate, dt)
+    turning, after_turn = _brake(turn_rate, dt)
     return dataclasses.replace(
         body,
         position=body.position + body.velocity * (1 + after) / 2 * moving,
@@ -86,7 +86,7 @@ def slid(body: Body, grip: Number, reach: Number, dt: Number) -> Body:
     )
 
 
-def _braked(rate: Array, dt: Number) -> tuple[Array, Array]:
+def _brake(rate: Array, dt: Number) -> tuple[Array, Array]:
     """For a speed that falls by the share `rate` of itself in a second, until it is zero: the time
     in motion within `dt`, and the share that is left after it."""
     moving = jnp.minimum(dt, 1 / jnp.maximum(rate, TINY))
@@ -108,7 +108,7 @@ def disc_box(center: Array, radius: Number, box: Body, offset: Array, half: Arra
     """A disc and a rectangle that is part of `box`: its center at `offset` [2] from the center of
     mass and its half sides `half` [2], in the body's own frame. Right also where the disc's center
     is inside the rectangle: it leaves by the nearest side."""
-    local = rotated(center - box.position, -box.angle) - offset
+    local = rotate(center - box.position, -box.angle) - offset
     nearest = jnp.clip(local, -half, half)
     between = nearest - local
     distance = norm(between)
@@ -122,8 +122,8 @@ def disc_box(center: Array, radius: Number, box: Body, offset: Array, half: Arra
     point = jnp.where(inside, local + gap.min() * across, nearest)
     return Contact(
         depth,
-        rotated(normal, box.angle),
-        box.position + rotated(point + offset, box.angle),
+        rotate(normal, box.angle),
+        box.position + rotate(point + offset, box.angle),
     )
 
 
@@ -151,7 +151,7 @@ def walls_of_table(points: Array, radius: Number, half: Array) -> tuple[Contact,
     return contact(0), contact(1)
 
 
-def collided(
+def collide(
     first: Body, second: Body, contact: Contact, restitution: Number, friction: Number
 ) -> tuple[Body, Body]:
     """Both bodies after the impulse of `contact`, moved apart by its depth.
@@ -185,7 +185,7 @@ def collided(
     apart = jnp.maximum(contact.depth, 0.0) * normal
     total = first.inverse_mass + second.inverse_mass + TINY
 
-    def moved(body: Body, arm: Array, sign: float) -> Body:
+    def push(body: Body, arm: Array, sign: float) -> Body:
         return dataclasses.replace(
             body,
             position=body.position + sign * apart * body.inverse_mass / total,
@@ -193,10 +193,10 @@ def collided(
             spin=body.spin + sign * cross(arm, impulse) * body.inverse_inertia,
         )
 
-    return moved(first, arms[0], -1.0), moved(second, arms[1], 1.0)
+    return push(first, arms[0], -1.0), push(second, arms[1], 1.0)
 
 
-def out_of_cells(
+def push_out_of_cells(
     position: Array,
     velocity: Array,
     walls: Array,

@@ -24,7 +24,7 @@ from jaxrl.core.types import Environment
 from jaxrl.envs import drawing
 from jaxrl.envs.planar.capsules import Capsule, masses
 from jaxrl.envs.planar.locomotion import Body, Params, locomotion
-from jaxrl.envs.planar.skeletons import FREE, REVERSED_HINGE, WORLD, Skeleton
+from jaxrl.envs.planar.skeletons import FREE, REVERSED_HINGE, NO_PARENT, Skeleton
 
 _TORSO, _THIGH, _LEG, _FOOT = range(4)
 
@@ -54,7 +54,7 @@ def hopper() -> Environment:
 def body() -> Body:
     """What the environment is made of."""
     skeleton = Skeleton(
-        parents=(WORLD, _TORSO, _THIGH, _LEG),
+        parents=(NO_PARENT, _TORSO, _THIGH, _LEG),
         joints=(FREE,) + (REVERSED_HINGE,) * 3,
         motors=(_THIGH, _LEG, _FOOT),
         limited=(_THIGH, _LEG, _FOOT),

@@ -134,14 +134,14 @@ def _step(
 ) -> tuple[State, TimeStep]:
     del key
     action = jnp.clip(action, -1.0, 1.0)
-    acting = tasks.delayed(action, state.action, params.delay)
+    acting = tasks.delay_action(action, state.action, params.delay)
     before = state.q[0]
     q, velocity = articulated.advance(
         body.skeleton, params, state.q, state.velocity, acting, params.dt, body.substeps
     )
-    gait = _walked(state.gait, _contacts(body, params, q))
+    gait = _update_gait(state.gait, _contacts(body, params, q))
     state = State(q, velocity, gait, state.steps + 1.0, action)
-    healthy = _healthy(body, state, params)
+    healthy = _is_healthy(body, state, params)
     components = {
         "forward": params.forward_weight * (q[0] - before) / (body.substeps * params.dt),
         "control": -params.control_weight * jnp.square(action).sum(),
@@ -164,7 +164,7 @@ def _contacts(body: Body, params: Params, q: Array) -> Array:
     return (jnp.stack(feet) > 0.0).astype(jnp.float32)
 
 
-def _walked(gait: Gait, down: Array) -> Gait:
+def _update_gait(gait: Gait, down: Array) -> Gait:
     """The gait after a step that ended with the feet `down`."""
     landing = down * (1.0 - gait.down)
     return Gait(
@@ -177,7 +177,7 @@ def _walked(gait: Gait, down: Array) -> Gait:
     )
 
 
-def _healthy(body: Body, state: State, params: Params) -> Array:
+def _is_healthy(body: Body, state: State, params: Params) -> Array:
     if not body.terminates:
         return jnp.ones((), bool)
     height, tilt = state.q[1], jnp.abs(state.q[2])

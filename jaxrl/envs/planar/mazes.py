@@ -69,18 +69,18 @@ def maze(layout: str) -> Maze:
     cell to start in or to go to.
     """
     if "#" in layout:
-        return _parsed(layout)
+        return _parse(layout)
     if layout == "deceptive":
-        return _parsed(_hard_map())
+        return _parse(_hard_map())
     if layout not in LAYOUTS:
         raise UserError(
             f"The maze is {layout!r}; it must be one of {', '.join(NAMES)}, or rows of '#' (wall) "
             "and '.' (free) separated by spaces."
         )
-    return _parsed(LAYOUTS[layout])
+    return _parse(LAYOUTS[layout])
 
 
-def _parsed(drawing: str) -> Maze:
+def _parse(drawing: str) -> Maze:
     rows = drawing.split()
     if len({len(row) for row in rows}) != 1 or set(drawing) - set("#.rgc \n\t"):
         raise UserError(

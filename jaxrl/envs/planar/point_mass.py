@@ -116,14 +116,14 @@ def _step(
     )
 
 
-def _moved(velocity_control: bool, state: State, action: Array, params: Params) -> Array:
+def _free_step(velocity_control: bool, state: State, action: Array, params: Params) -> Array:
     """The physics [4] after a step in free space."""
-    acting = tasks.delayed(action, state.action, params.delay)
+    acting = tasks.delay_action(action, state.action, params.delay)
     if velocity_control:
         velocity = params.max_speed * acting
     else:
         force = params.gear * acting
-        velocity = free_bodies.driven(
+        velocity = free_bodies.drive(
             state.physics[2:], force, params.mass, params.damping, params.dt
         )
     return jnp.concatenate([state.physics[:2] + params.dt * velocity, velocity])
@@ -133,7 +133,7 @@ def _limited_step(
     velocity_control: bool, state: State, action: Array, params: Params
 ) -> tuple[State, Array]:
     action = jnp.clip(action, -1.0, 1.0)
-    moved = _moved(velocity_control, state, action, params)
+    moved = _free_step(velocity_control, state, action, params)
     position = jnp.clip(moved[:2], -params.limit, params.limit)
     velocity = jnp.where(position == moved[:2], moved[2:], 0.0)
     distance = vectors.norm(position - state.goal)
@@ -151,7 +151,7 @@ def _linear_step(
         + params.velocity_weight * jnp.sum(state.physics[2:] ** 2)
         + params.action_weight * jnp.sum(action**2)
     )
-    physics = _moved(velocity_control, state, action, params)
+    physics = _free_step(velocity_control, state, action, params)
     return State(physics, action, state.goal), -cost
 
 

@@ -94,7 +94,7 @@ def point_maze(maze: str = "u_maze", reward: str = SPARSE) -> Environment:
         render=_render,
         step_seconds=lambda state, params: params.dt,
         expert=jax.jit(_expert, inline=True),
-        goals=Goals(_achieved, _OUTCOMES[reward]),
+        goals=Goals(_achieved_goal, _OUTCOMES[reward]),
     )
     limits = (steps for name, steps in TIME_LIMITS.items() if maze.startswith(name))
     return time_limit(env, next(limits, 800))
@@ -124,14 +124,14 @@ def with_maze(params: Params, maze: mazes.Maze) -> Params:
     """`params` with another maze of the same shape."""
     size = maze.walls.size
 
-    def padded(cells: np.ndarray) -> np.ndarray:
+    def pad(cells: np.ndarray) -> np.ndarray:
         return np.resize(cells, size)
 
     return dataclasses.replace(
         params,
         walls=maze.walls,
-        starts=padded(maze.starts),
-        goals=padded(maze.goals),
+        starts=pad(maze.starts),
+        goals=pad(maze.goals),
         num_starts=len(maze.starts),
         num_goals=len(maze.goals),
     )
@@ -168,12 +168,12 @@ def _step(
 ) -> tuple[State, TimeStep]:
     del key
     action = jnp.clip(action, -1.0, 1.0)
-    force = params.gear * tasks.delayed(action, state.action, params.delay)
+    force = params.gear * tasks.delay_action(action, state.action, params.delay)
     position, velocity = state.physics[:2], state.physics[2:]
     velocity = jnp.clip(velocity, -params.max_speed, params.max_speed)
-    velocity = free_bodies.driven(velocity, force, params.mass, params.damping, params.dt)
-    velocity = vectors.capped(velocity, free_bodies.LARGEST_MOVE * params.radius / params.dt)
-    position, velocity = free_bodies.out_of_cells(
+    velocity = free_bodies.drive(velocity, force, params.mass, params.damping, params.dt)
+    velocity = vectors.cap_length(velocity, free_bodies.LARGEST_MOVE * params.radius / params.dt)
+    position, velocity = free_bodies.push_out_of_cells(
         position + params.dt * velocity,
         velocity,
         jnp.asarray(params.walls),
@@ -183,7 +183,7 @@ def _step(
     )
     physics = jnp.concatenate([position, velocity])
     reward, terminated = outcome(position, state.goal, params)
-    success = _reached(position, state.goal, params).astype(jnp.float32)
+    success = _is_reached(position, state.goal, params).astype(jnp.float32)
     return State(physics, action, state.goal), timesteps.following(
         physics, reward, terminated, goal=state.goal, metrics={"success": success}
     )
@@ -192,16 +192,16 @@ def _step(
 # ------------------------------------------------------------------------------ goals
 
 
-def _achieved(observation: Array) -> Array:
+def _achieved_goal(observation: Array) -> Array:
     return observation[..., :2]
 
 
-def _reached(achieved: Array, goal: Array, params: Params) -> Array:
+def _is_reached(achieved: Array, goal: Array, params: Params) -> Array:
     return vectors.norm(achieved - goal) <= params.goal_radius
 
 
 def _sparse(achieved: Array, goal: Array, params: Params) -> tuple[Array, Array]:
-    reached = _reached(achieved, goal, params)
+    reached = _is_reached(achieved, goal, params)
     return reached.astype(jnp.float32), reached & ~jnp.asarray(params.continuing)
 
 

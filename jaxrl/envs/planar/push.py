@@ -187,7 +187,7 @@ def _step(
 ) -> tuple[State, TimeStep]:
     del key
     action = jnp.clip(action, -1.0, 1.0)
-    acting = tasks.delayed(action, state.action, params.delay)
+    acting = tasks.delay_action(action, state.action, params.delay)
     shape = push_table.shape_of(params)
     dt = params.dt / SUBSTEPS
 
@@ -197,14 +197,14 @@ def _step(
             force, damping = params.servo * params.max_speed * acting, params.servo
         else:
             force, damping = params.gear * acting, params.pusher_damping
-        velocity = free_bodies.driven(pusher.velocity, force, params.pusher_mass, damping, dt)
-        velocity = vectors.capped(velocity, free_bodies.LARGEST_MOVE * params.pusher_radius / dt)
+        velocity = free_bodies.drive(pusher.velocity, force, params.pusher_mass, damping, dt)
+        velocity = vectors.cap_length(velocity, free_bodies.LARGEST_MOVE * params.pusher_radius / dt)
         pusher = dataclasses.replace(
             pusher, position=pusher.position + dt * velocity, velocity=velocity
         )
         grip = params.table_friction * params.gravity
-        target = free_bodies.slid(target, grip, shape.reach, dt)
-        return push_table.touched(pusher, target, shape, params)
+        target = free_bodies.slide(target, grip, shape.reach, dt)
+        return push_table.resolve_contacts(pusher, target, shape, params)
 
     pusher, target = jax.lax.fori_loop(0, SUBSTEPS, substep, _bodies(state, params, shape))
     state = State(
@@ -215,7 +215,7 @@ def _step(
     )
     observation = _observation(state)
     reward, terminated = outcome(achieved(observation), state.goal, params)
-    reached = _reached(achieved(observation), state.goal, params)
+    reached = _is_reached(achieved(observation), state.goal, params)
     return state, timesteps.following(
         observation,
         reward,
@@ -266,7 +266,7 @@ def _alike(achieved: Array, goal: Array) -> Array:
     return jnp.sum(achieved[..., 2:] * goal[..., 2:], -1)
 
 
-def _reached(achieved: Array, goal: Array, params: Params) -> Array:
+def _is_reached(achieved: Array, goal: Array, params: Params) -> Array:
     near = vectors.norm(achieved[..., :2] - goal[..., :2]) <= params.goal_radius
     if goal.shape[-1] == 2:
         return near
@@ -276,7 +276,7 @@ def _reached(achieved: Array, goal: Array, params: Params) -> Array:
 def _outcome(
     pose: bool, dense: bool, achieved: Array, goal: Array, params: Params
 ) -> tuple[Array, Array]:
-    reached = _reached(achieved, goal, params)
+    reached = _is_reached(achieved, goal, params)
     terminated = reached & ~jnp.asarray(params.continuing)
     if not dense:
         return reached.astype(jnp.float32), terminated

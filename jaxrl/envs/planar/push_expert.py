@@ -28,7 +28,7 @@ def expert(task: str, velocity_control: bool, state: Any, params: Any) -> Array:
             aim = round_post(place, aim, radius, jnp.asarray(params.posts)[0])
         clear = radius + params.pusher_radius + 0.02
         velocity = pushing(pusher, place, aim, clear, 0.6 * params.max_speed)
-    velocity = vectors.capped(velocity, params.max_speed)
+    velocity = vectors.cap_length(velocity, params.max_speed)
     if velocity_control:
         return jnp.clip(velocity / params.max_speed, -1.0, 1.0)
     force = 20.0 * (velocity - state.pusher[2:]) + params.pusher_damping * velocity

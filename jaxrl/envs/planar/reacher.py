@@ -30,12 +30,12 @@ from jaxrl.envs import drawing, timesteps
 from jaxrl.envs.options import one_of
 from jaxrl.envs.planar import articulated, capsules, skeletons, tasks, vectors
 from jaxrl.envs.planar.capsules import Capsule
-from jaxrl.envs.planar.skeletons import REVERSED_HINGE, WORLD, Physics, Skeleton
+from jaxrl.envs.planar.skeletons import REVERSED_HINGE, NO_PARENT, Physics, Skeleton
 from jaxrl.envs.wrappers.time_limit import time_limit
 
 # The kit's z is the y of this plane, which is horizontal: no gravity. Angles are anti-clockwise.
 _SKELETON = Skeleton(
-    parents=(WORLD, 0), joints=(REVERSED_HINGE, REVERSED_HINGE), motors=(0, 1), limited=(1,)
+    parents=(NO_PARENT, 0), joints=(REVERSED_HINGE, REVERSED_HINGE), motors=(0, 1), limited=(1,)
 )
 _CAPSULES = (
     Capsule(0, (0.0, 0.0), (0.1, 0.0), 0.01),
@@ -97,7 +97,7 @@ def reacher(reward: str = "dense") -> Environment:
             render=_render,
             step_seconds=lambda state, params: _SUBSTEPS * params.dt,
             expert=_expert,
-            goals=Goals(_achieved, outcome),
+            goals=Goals(_achieved_goal, outcome),
         ),
         50,
     )
@@ -115,7 +115,7 @@ def _reset(key: Key, params: Params) -> tuple[State, TimeStep]:
     )
     observation = _observation(state, params)
     return state, timesteps.first(
-        observation, goal=state.goal, metrics=_metrics(_achieved(observation), state, params)
+        observation, goal=state.goal, metrics=_metrics(_achieved_goal(observation), state, params)
     )
 
 
@@ -124,13 +124,13 @@ def _step(
 ) -> tuple[State, TimeStep]:
     del key
     action = jnp.clip(action, -1.0, 1.0)
-    acting = tasks.delayed(action, state.action, params.delay)
+    acting = tasks.delay_action(action, state.action, params.delay)
     q, velocity = articulated.advance(
         _SKELETON, params, state.q, state.velocity, acting, params.dt, _SUBSTEPS
     )
     state = State(q, velocity, action, state.goal)
     observation = _observation(state, params)
-    tip = _achieved(observation)
+    tip = _achieved_goal(observation)
     reward, terminated = outcome(tip, state.goal, params)
     return state, timesteps.following(
         observation,
@@ -151,7 +151,7 @@ def _sparse(achieved: Array, goal: Array, params: Params) -> tuple[Array, Array]
     return there.astype(jnp.float32) - 1.0, jnp.zeros((), bool)
 
 
-def _achieved(observation: Array) -> Array:
+def _achieved_goal(observation: Array) -> Array:
     return observation[6:8]
 
 

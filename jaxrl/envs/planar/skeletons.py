@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jaxrl.core.types import struct
 from jaxrl.envs.planar.spatial import Vector
 
-WORLD = -1
+NO_PARENT = -1
 FREE = "free"  # root only: three coordinates x, z and angle of its frame
 HINGE, REVERSED_HINGE = "hinge", "reversed hinge"  # about +y and about -y (anti-clockwise)
 SLIDE_X, SLIDE_Z = "slide x", "slide z"  # along an axis of the parent's frame
@@ -104,9 +104,9 @@ def turns(skeleton: Skeleton, q: Any) -> list[tuple[Any, Any]]:
     for link, (parent, joint) in enumerate(zip(skeleton.parents, skeleton.joints, strict=True)):
         still = joint in (SLIDE_X, SLIDE_Z)
         turn = 0.0 if still else sign(skeleton, link) * q[link + skeleton.offset]
-        angles.append(turn if parent == WORLD else angles[parent] + turn)
+        angles.append(turn if parent == NO_PARENT else angles[parent] + turn)
         if still:
-            result.append((1.0, 0.0) if parent == WORLD else result[parent])
+            result.append((1.0, 0.0) if parent == NO_PARENT else result[parent])
         else:
             result.append((jnp.cos(angles[-1]), jnp.sin(angles[-1])))
     return result
@@ -116,7 +116,7 @@ def poses_at_root(skeleton: Skeleton, physics: Physics, q: Any, turns: Any) -> l
     """Poses with the origin at a free root's frame, else at the environment's."""
     result: list[Pose] = []
     for link, (parent, joint) in enumerate(zip(skeleton.parents, skeleton.joints, strict=True)):
-        base = Pose(0.0, 0.0, 1.0, 0.0) if parent == WORLD else result[parent]
+        base = Pose(0.0, 0.0, 1.0, 0.0) if parent == NO_PARENT else result[parent]
         x, z = (0.0, 0.0) if joint == FREE else base.at(physics.place[link])
         if joint in (SLIDE_X, SLIDE_Z):
             along, across = (base.cos, -base.sin) if joint == SLIDE_X else (base.sin, base.cos)

@@ -28,7 +28,7 @@ def normal(symmetric: Array) -> Array:
     return math.sqrt(2.0) * jax.lax.erf_inv(symmetric)
 
 
-def delayed(action: Array, before: Array, delay: Array | float) -> Array:
+def delay_action(action: Array, before: Array, delay: Array | float) -> Array:
     """What acts in a step whose action arrives `delay` (0 to 1) of a step late: until then the
     action `before` does. It is their mean over the step that acts, all step long."""
     return (1 - delay) * action + delay * before

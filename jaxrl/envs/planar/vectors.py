@@ -26,11 +26,11 @@ def perpendicular(vector: Array) -> Array:
     return jnp.stack([-vector[..., 1], vector[..., 0]], -1)
 
 
-def rotated(vector: Array, angle: Array) -> Array:
+def rotate(vector: Array, angle: Array) -> Array:
     """`vector` [..., 2] turned by `angle`, anti-clockwise."""
     return jnp.cos(angle) * vector + jnp.sin(angle) * perpendicular(vector)
 
 
-def capped(vector: Array, length: Number) -> Array:
+def cap_length(vector: Array, length: Number) -> Array:
     """`vector` [2], shortened to `length` where it is longer."""
     return vector * jnp.minimum(1.0, length / norm(vector))

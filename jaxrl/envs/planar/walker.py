@@ -24,7 +24,7 @@ from jaxrl.core.types import Environment
 from jaxrl.envs import drawing
 from jaxrl.envs.planar.capsules import Capsule, masses
 from jaxrl.envs.planar.locomotion import Body, Params, locomotion
-from jaxrl.envs.planar.skeletons import FREE, REVERSED_HINGE, WORLD, Skeleton
+from jaxrl.envs.planar.skeletons import FREE, REVERSED_HINGE, NO_PARENT, Skeleton
 
 _TORSO, _THIGH, _LEG, _FOOT, _LEFT_THIGH, _LEFT_LEG, _LEFT_FOOT = range(7)
 
@@ -65,7 +65,7 @@ def walker() -> Environment:
 def body() -> Body:
     """What the environment is made of."""
     skeleton = Skeleton(
-        parents=(WORLD, _TORSO, _THIGH, _LEG, _TORSO, _LEFT_THIGH, _LEFT_LEG),
+        parents=(NO_PARENT, _TORSO, _THIGH, _LEG, _TORSO, _LEFT_THIGH, _LEFT_LEG),
         joints=(FREE,) + (REVERSED_HINGE,) * 6,
         motors=tuple(range(1, 7)),
         limited=tuple(range(1, 7)),

@@ -24,9 +24,9 @@ ROWS = (" " * 12, " " * 12, " " * 12, "S" + "C" * 10 + "G")
 def cliff_walking(slippery: bool = False, observation: str = "one_hot") -> Environment:
     """The cliff, limited to 200 steps."""
     grid = gridworld.Grid(ROWS)
-    moved = grid.moved((gridworld.UP, gridworld.RIGHT, gridworld.DOWN, gridworld.LEFT))
+    neighbors = grid.neighbors((gridworld.UP, gridworld.RIGHT, gridworld.DOWN, gridworld.LEFT))
     reached, probability = gridworld.slips(
-        moved, gridworld.sideways(1 / 3) if slippery else np.eye(4)
+        neighbors, gridworld.sideways(1 / 3) if slippery else np.eye(4)
     )
     start, goal, fallen = grid.find("S"), grid.find("G"), np.isin(reached, grid.find("C"))
     table = mdp.build(

@@ -117,7 +117,7 @@ def _rich(env: Environment, horizon: int) -> Environment:
         noise = jax.random.normal(key, (wanted,), jnp.float32)
         return mdp.look_up(clean, index) + RICH_NOISE * (rotation @ noise)
 
-    def observed(function):
+    def with_rich_observation(function):
         def emitting(key, *arguments):
             key, noise_key = jax.random.split(key)
             state, timestep = function(key, *arguments)
@@ -128,8 +128,8 @@ def _rich(env: Environment, horizon: int) -> Environment:
 
     return dataclasses.replace(
         env,
-        reset=observed(env.reset),
-        step=observed(env.step),
+        reset=with_rich_observation(env.reset),
+        step=with_rich_observation(env.step),
         observation_space=Box(-math.inf, math.inf, (size,)),
     )
 

@@ -51,16 +51,16 @@ def four_rooms(
     )
     grid = gridworld.Grid(marked)
     (end,) = grid.find("G")
-    moved = grid.moved((gridworld.UP, gridworld.DOWN, gridworld.LEFT, gridworld.RIGHT))
+    neighbors = grid.neighbors((gridworld.UP, gridworld.DOWN, gridworld.LEFT, gridworld.RIGHT))
     astray = (1 - success_probability) / 3
     successor, probability = gridworld.slips(
-        moved, np.full((4, 4), astray) + (success_probability - astray) * np.eye(4)
+        neighbors, np.full((4, 4), astray) + (success_probability - astray) * np.eye(4)
     )
     table = mdp.build(
         successor,
         probability,
         successor == end,
-        start=[s for s in range(len(moved)) if s != end],
+        start=[s for s in range(len(neighbors)) if s != end],
         terminal=end,
         success=end,
         discount=0.9,

@@ -45,9 +45,9 @@ def frozen_lake(
     if size not in MAPS:
         raise UserError(f"The size of 'frozen_lake' is {size}; it must be 4 or 8.")
     grid = gridworld.Grid(MAPS[size])
-    moved = grid.moved((gridworld.LEFT, gridworld.DOWN, gridworld.RIGHT, gridworld.UP))
+    neighbors = grid.neighbors((gridworld.LEFT, gridworld.DOWN, gridworld.RIGHT, gridworld.UP))
     turns = gridworld.sideways(success_probability) if slippery else np.eye(4)
-    successor, probability = gridworld.slips(moved, turns)
+    successor, probability = gridworld.slips(neighbors, turns)
     goal = grid.find("G")
     table = mdp.build(
         successor,

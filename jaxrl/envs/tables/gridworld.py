@@ -11,7 +11,7 @@ from jaxrl.envs.tables import pictures
 WALL = "#"
 LEFT, DOWN, RIGHT, UP = (0, -1), (1, 0), (0, 1), (-1, 0)  # row, column
 
-COLorS = {
+COLORS = {
     WALL: drawing.INK,
     "S": (205, 220, 238),
     "G": drawing.GREEN,
@@ -39,7 +39,7 @@ class Grid:
         """The states [n] whose character is `kind`."""
         return self.index[self.cells == kind]
 
-    def moved(self, directions: tuple[tuple[int, int], ...]) -> np.ndarray:
+    def neighbors(self, directions: tuple[tuple[int, int], ...]) -> np.ndarray:
         """The state [S, D] after a move in each direction: the same where a wall or the edge is."""
         wanted = self.places[:, None] + np.asarray(directions)
         padded = np.pad(self.index, 1, constant_values=-1)
@@ -47,11 +47,11 @@ class Grid:
         return np.where(reached < 0, np.arange(len(self.places))[:, None], reached)
 
     def render(self) -> pictures.Render:
-        colors = np.array([[COLorS.get(c, drawing.SHADE) for c in row] for row in self.cells])
+        colors = np.array([[COLORS.get(c, drawing.SHADE) for c in row] for row in self.cells])
         return pictures.board(colors, self.places)
 
 
-def slips(moved: np.ndarray, probability: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def slips(neighbors: np.ndarray, probability: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Successors and probabilities [S, A, K] of actions that each go in some of the directions.
 
     moved: [S, D]; probability: [A, D], each row with the same number K of positive entries.
@@ -59,7 +59,7 @@ def slips(moved: np.ndarray, probability: np.ndarray) -> tuple[np.ndarray, np.nd
     _, directions = np.nonzero(probability)
     taken = directions.reshape(len(probability), -1)
     chances = np.take_along_axis(probability, taken, axis=1)
-    return moved[:, taken], np.broadcast_to(chances, (len(moved), *chances.shape))
+    return neighbors[:, taken], np.broadcast_to(chances, (len(neighbors), *chances.shape))
 
 
 def sideways(straight: float) -> np.ndarray:

@@ -29,7 +29,7 @@ from jaxrl.core.types import Environment
 from jaxrl.envs import drawing
 from jaxrl.envs.tables import mdp, pictures
 
-BAIRD_BEHAVIor = (6 / 7, 1 / 7)  # probabilities of the actions in every state
+BAIRD_BEHAVIOR = (6 / 7, 1 / 7)  # probabilities of the actions in every state
 BAIRD_TARGET = (0.0, 1.0)
 BAIRD_WEIGHTS = (1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 10.0, 1.0)
 BAIRD_DISCOUNT = 0.99

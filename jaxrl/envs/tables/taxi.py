@@ -32,7 +32,7 @@ HEADINGS = (SOUTH, NORTH, EAST, WEST)
 PICK_UP, DROP = 4, 5
 STRAIGHT_IN_RAIN = 0.8
 YELLOW = (222, 190, 60)
-COLorS = (drawing.RED, drawing.GREEN, YELLOW, drawing.BLUE)
+COLORS = (drawing.RED, drawing.GREEN, YELLOW, drawing.BLUE)
 
 
 @functools.cache
@@ -45,11 +45,11 @@ def taxi(rainy: bool = False, observation: str = "one_hot") -> Environment:
     reward = np.full(successor.shape, -1.0)
     for index, (row, column, passenger, destination) in enumerate(states):
         for action, heading in enumerate(HEADINGS):
-            cells = [_moved(row, column, heading)] * len(ahead)
+            cells = [_move(row, column, heading)] * len(ahead)
             if rainy and cells[0] != (row, column):
                 across = (heading[1], heading[0])
                 sides = (across, (-across[0], -across[1]))
-                cells[1:] = [_moved(row, column, to) for to in sides]
+                cells[1:] = [_move(row, column, to) for to in sides]
             successor[index, action] = [_number(*c, passenger, destination) for c in cells]
         here = STANDS.index((row, column)) if (row, column) in STANDS else None
         picked = IN_TAXI if passenger == here else passenger
@@ -83,7 +83,7 @@ def _number(*state: int) -> int:
     return int(np.ravel_multi_index(state, SHAPE))
 
 
-def _moved(row: int, column: int, heading: tuple[int, int]) -> tuple[int, int]:
+def _move(row: int, column: int, heading: tuple[int, int]) -> tuple[int, int]:
     new_row, new_column = row + heading[0], column + heading[1]
     blocked = heading[1] and (row, min(column, new_column)) in WALLS
     inside = 0 <= new_row < SIDE and 0 <= new_column < SIDE
@@ -97,7 +97,7 @@ def _render(state: mdp.State, table: mdp.Table) -> np.ndarray:
     picture = pictures.Board(SIDE, SIDE)
     for cell in range(SIDE * SIDE):
         picture.cell(cell // SIDE, cell % SIDE, drawing.SHADE)
-    for index, (stand, color) in enumerate(zip(STANDS, COLorS, strict=True)):
+    for index, (stand, color) in enumerate(zip(STANDS, COLORS, strict=True)):
         picture.cell(*stand, color)
         if index != destination:  # a frame only: the filled stand is where to go
             picture.cell(*stand, drawing.SHADE, margin=0.1)

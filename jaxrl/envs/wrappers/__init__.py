@@ -25,7 +25,7 @@ from jaxrl.envs.wrappers.flattening import flat_observations
 from jaxrl.envs.wrappers.frame_stack import frame_stack
 from jaxrl.envs.wrappers.goal_conditioned import goal_conditioned
 from jaxrl.envs.wrappers.noise import action_noise, observation_noise, random_actions
-from jaxrl.envs.wrappers.randomized import randomized
+from jaxrl.envs.wrappers.domain_randomization import domain_randomization
 from jaxrl.envs.wrappers.repeats import action_repeat, sticky_actions
 from jaxrl.envs.wrappers.rewards import cost, reward_components
 from jaxrl.envs.wrappers.start_key import start_key

@@ -13,7 +13,7 @@ from jaxrl.core import spaces
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Array, Environment, Tree, struct
 from jaxrl.envs.wrappers import arguments
-from jaxrl.envs.wrappers.lifting import lifted, without_legal_actions
+from jaxrl.envs.wrappers.lifting import lift_fields, without_legal_actions
 
 
 @struct
@@ -51,7 +51,7 @@ def action_delay(env: Environment, max_delay: int = 1, delay: int | None = None)
     None, as it would act for the wrong moment. Raises `UserError` for delays that are no such
     integers, and for environments with `legal_actions`.
     """
-    delay = _checked(env, "action delay", max_delay, delay)
+    delay = _check_delays(env, "action delay", max_delay, delay)
     without_legal_actions(env, "action_delay")
     return _action_delay(env, int(max_delay), delay)
 
@@ -76,7 +76,7 @@ def _action_delay(env: Environment, max_delay: int, delay: int) -> Environment:
         reset=reset,
         step=step,
         params=ActionDelay(env.params, delay),
-        **(lifted(env, state=True, params=True) | {"expert": None}),
+        **(lift_fields(env, state=True, params=True) | {"expert": None}),
     )
 
 
@@ -89,7 +89,7 @@ def observation_delay(
     reward, the ends and every other channel are of the step that was taken. `goals` is None: what
     was reached is not what is seen. Raises `UserError` for delays that are no such integers.
     """
-    delay = _checked(env, "observation delay", max_delay, delay)
+    delay = _check_delays(env, "observation delay", max_delay, delay)
     return _observation_delay(env, int(max_delay), delay)
 
 
@@ -109,11 +109,11 @@ def _observation_delay(env: Environment, max_delay: int, delay: int) -> Environm
         reset=reset,
         step=step,
         params=ObservationDelay(env.params, delay),
-        **(lifted(env, state=True, params=True) | {"goals": None}),
+        **(lift_fields(env, state=True, params=True) | {"goals": None}),
     )
 
 
-def _checked(env: Environment, what: str, max_delay: int, delay: int | None) -> int:
+def _check_delays(env: Environment, what: str, max_delay: int, delay: int | None) -> int:
     longest = arguments.positive_integer(env, f"longest {what}", max_delay)
     delay = longest if delay is None else delay
     if isinstance(delay, bool) or delay not in range(longest + 1):

@@ -68,7 +68,7 @@ def _grid(env: Environment, sizes: tuple[int, ...]) -> Environment:
         place = jnp.round((jnp.ravel(action) - low) / width * last)
         return jnp.clip(place, 0, last).astype(jnp.int32)
 
-    return _replaced(env, MultiDiscrete(sizes), value, nearest)
+    return _replace_actions(env, MultiDiscrete(sizes), value, nearest)
 
 
 @functools.cache
@@ -95,7 +95,7 @@ def flat_actions(env: Environment) -> Environment:
     def components(action: Array) -> Array:
         return action // strides % np.asarray(sizes, np.int32)
 
-    def combined(action: Array) -> Array:
+    def combine(action: Array) -> Array:
         return jnp.sum(action * strides, dtype=jnp.int32)
 
     def legal(mask: Array) -> Array:
@@ -106,10 +106,10 @@ def flat_actions(env: Environment) -> Environment:
         ]
         return functools.reduce(jnp.logical_and, rows).ravel()
 
-    return _replaced(env, Discrete(count), components, combined, legal)
+    return _replace_actions(env, Discrete(count), components, combine, legal)
 
 
-def _replaced(
+def _replace_actions(
     env: Environment,
     space: Any,
     to_inner: Callable[[Array], Array],
@@ -118,7 +118,7 @@ def _replaced(
 ) -> Environment:
     """`env` with actions of `space`; `from_inner` is for the expert's."""
 
-    def emitted(result):
+    def with_legal_actions(result):
         state, timestep = result
         if legal is None or timestep.legal_actions is None:
             return result
@@ -128,8 +128,8 @@ def _replaced(
     expert = env.expert
     return dataclasses.replace(
         env,
-        reset=lambda key, params: emitted(env.reset(key, params)),
-        step=lambda key, state, action, params: emitted(
+        reset=lambda key, params: with_legal_actions(env.reset(key, params)),
+        step=lambda key, state, action, params: with_legal_actions(
             env.step(key, state, to_inner(action), params)
         ),
         action_space=space,

@@ -16,7 +16,7 @@ from jaxrl.core.errors import UserError
 from jaxrl.core.spaces import Box, bounds
 from jaxrl.core.types import Array, Environment, Tree, struct
 from jaxrl.envs.wrappers import arguments
-from jaxrl.envs.wrappers.lifting import goals_behind, joined_bounds, lifted
+from jaxrl.envs.wrappers.lifting import goals_behind, joined_bounds, lift_fields
 from jaxrl.envs.wrappers.noise import autoregressive
 
 NAME = "distractors"  # of their entry, where observations are a dict
@@ -65,24 +65,24 @@ def distractors(
 
 @functools.cache
 def _distractors(env: Environment, count: int, correlation: Any, scale: Any) -> Environment:
-    space, join, split = _appended(env, count)
+    space, join, split = _append(env, count)
 
-    def shown(inner, timestep, numbers, params):
+    def with_distractors(inner, timestep, numbers, params):
         observation = join(timestep.observation, params.distractor_scale * numbers)
         return State(inner, numbers), dataclasses.replace(timestep, observation=observation)
 
     def reset(key, params):
         noise_key, key = jax.random.split(key)
         inner, timestep = env.reset(key, params.inner)
-        return shown(inner, timestep, jax.random.normal(noise_key, (count,)), params)
+        return with_distractors(inner, timestep, jax.random.normal(noise_key, (count,)), params)
 
     def step(key, state, action, params):
         noise_key, key = jax.random.split(key)
         inner, timestep = env.step(key, state.inner, action, params.inner)
         numbers = autoregressive(noise_key, state.distractors, params.distractor_correlation)
-        return shown(inner, timestep, numbers, params)
+        return with_distractors(inner, timestep, numbers, params)
 
-    fields = lifted(env, state=True, params=True)
+    fields = lift_fields(env, state=True, params=True)
     fields["goals"] = goals_behind(fields.get("goals"), split)
     return dataclasses.replace(
         env,
@@ -94,7 +94,7 @@ def _distractors(env: Environment, count: int, correlation: Any, scale: Any) -> 
     )
 
 
-def _appended(env: Environment, count: int) -> tuple[Any, Callable, Callable]:
+def _append(env: Environment, count: int) -> tuple[Any, Callable, Callable]:
     """The space with `count` distractors, and how to join and to drop them."""
     space, part = env.observation_space, Box(-math.inf, math.inf, (count,))
     if isinstance(space, Box) and len(space.shape) == 1 and space.dtype == jnp.float32:
@@ -170,7 +170,7 @@ def _image_distractors(
     if planes:
         low, high = (np.repeat(x.max(-1, keepdims=True), planes, -1) for x in (low, high))
 
-    def shown(inner, timestep, lit):
+    def with_distractors(inner, timestep, lit):
         noise = jnp.where(lit, high, low)
         image = timestep.observation
         image = jnp.concatenate([image, noise], -1) if planes else jnp.maximum(image, noise)
@@ -179,7 +179,7 @@ def _image_distractors(
     def reset(key, params):
         noise_key, key = jax.random.split(key)
         inner, timestep = env.reset(key, params.inner)
-        return shown(
+        return with_distractors(
             inner, timestep, jax.random.uniform(noise_key, low.shape) < params.distractor_density
         )
 
@@ -193,9 +193,9 @@ def _image_distractors(
         fresh = number - params.distractor_correlation < params.distractor_density * (
             1.0 - params.distractor_correlation
         )
-        return shown(inner, timestep, jnp.where(stays, state.distractors, fresh))
+        return with_distractors(inner, timestep, jnp.where(stays, state.distractors, fresh))
 
-    fields = lifted(env, state=True, params=True)
+    fields = lift_fields(env, state=True, params=True)
     goals = goals_behind(fields.get("goals"), lambda image: image[..., :channels])
     return dataclasses.replace(
         env,

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxrl.core import trees
 from jaxrl.core.types import Environment, Tree, struct
 from jaxrl.envs.wrappers import arguments
-from jaxrl.envs.wrappers.lifting import lifted
+from jaxrl.envs.wrappers.lifting import lift_fields
 
 # What a time step says of the situation that it leads to; the rest is about the step itself.
 _SITUATION = ("observation", "legal_actions", "role", "goal", "privileged", "tokens")
@@ -82,5 +82,5 @@ def _early_truncation(env: Environment, probability: float) -> Environment:
         reset=reset,
         step=step,
         params=EarlyTruncation(env.params, probability),
-        **lifted(env, params=True),
+        **lift_fields(env, params=True),
     )

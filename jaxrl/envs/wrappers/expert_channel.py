@@ -7,7 +7,7 @@ import functools
 
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Environment
-from jaxrl.envs.wrappers.lifting import merged
+from jaxrl.envs.wrappers.lifting import merge_channel
 
 EXPERT_ACTION = "expert_action"  # in `TimeStep.privileged`
 
@@ -25,16 +25,16 @@ def expert_channel(env: Environment) -> Environment:
     if expert is None:
         raise UserError(f"'{env.name}' has no expert; expert_channel needs one.")
 
-    def advised(result, params):
+    def with_expert_action(result, params):
         state, timestep = result
         action = {EXPERT_ACTION: expert(state, params)}
-        privileged = merged(env, "privileged", timestep.privileged, action)
+        privileged = merge_channel(env, "privileged", timestep.privileged, action)
         return state, dataclasses.replace(timestep, privileged=privileged)
 
     return dataclasses.replace(
         env,
-        reset=lambda key, params: advised(env.reset(key, params), params),
-        step=lambda key, state, action, params: advised(
+        reset=lambda key, params: with_expert_action(env.reset(key, params), params),
+        step=lambda key, state, action, params: with_expert_action(
             env.step(key, state, action, params), params
         ),
     )

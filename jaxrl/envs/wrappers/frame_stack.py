@@ -13,7 +13,7 @@ import numpy as np
 from jaxrl.core.spaces import Box, Discrete, MultiDiscrete, bounds, is_space
 from jaxrl.core.types import Array, Environment, Tree, struct
 from jaxrl.envs.wrappers import arguments
-from jaxrl.envs.wrappers.lifting import goals_behind, lifted
+from jaxrl.envs.wrappers.lifting import goals_behind, lift_fields
 
 
 @struct
@@ -31,11 +31,11 @@ def frame_stack(env: Environment, frames: int = 4) -> Environment:
     W, C]` to `[H, W, frames * C]`, scalars to `[frames]`. After a reset the first observation is
     repeated. Raises `UserError` when `frames` is not a positive integer.
     """
-    return _stacked(env, arguments.positive_integer(env, "number of stacked frames", frames))
+    return _frame_stack(env, arguments.positive_integer(env, "number of stacked frames", frames))
 
 
 @functools.cache
-def _stacked(env: Environment, frames: int) -> Environment:
+def _frame_stack(env: Environment, frames: int) -> Environment:
     def every(observation: Tree) -> Tree:
         return jax.tree.map(lambda x: jnp.concatenate([_row(x)] * frames, axis=-1), observation)
 
@@ -69,7 +69,7 @@ def _stacked(env: Environment, frames: int) -> Environment:
         observation_space=jax.tree.map(
             lambda space: _space(space, frames), env.observation_space, is_leaf=is_space
         ),
-        **(lifted(env, state=True) | {"goals": goals_behind(env.goals, latest)}),
+        **(lift_fields(env, state=True) | {"goals": goals_behind(env.goals, latest)}),
     )
 
 

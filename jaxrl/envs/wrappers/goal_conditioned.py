@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Array, Environment, Goals, Key, Tree, struct
-from jaxrl.envs.wrappers.lifting import lifted, shapes
+from jaxrl.envs.wrappers.lifting import lift_fields, shapes
 
 
 @struct
@@ -53,14 +53,14 @@ def goal_conditioned(
             "be arrays of one shape."
         )
 
-    def asked(timestep, goal):
+    def with_goal(timestep, goal):
         return dataclasses.replace(timestep, goal=goal, true_reward=None, reward_components=None)
 
     def reset(key, params):
         goal_key, key = jax.random.split(key)
         inner, timestep = env.reset(key, params)
         goal = draw_goal(goal_key, params)
-        return State(inner, goal), asked(timestep, goal)
+        return State(inner, goal), with_goal(timestep, goal)
 
     def step(key, state, action, params):
         inner, timestep = env.step(key, state.inner, action, params)
@@ -72,7 +72,7 @@ def goal_conditioned(
             terminated=terminated,
             truncated=timestep.truncated & ~terminated,
         )
-        return State(inner, state.goal), asked(timestep, state.goal)
+        return State(inner, state.goal), with_goal(timestep, state.goal)
 
-    fields = lifted(env, state=True) | {"expert": None, "goals": Goals(achieved, outcome)}
+    fields = lift_fields(env, state=True) | {"expert": None, "goals": Goals(achieved, outcome)}
     return dataclasses.replace(env, reset=reset, step=step, **fields)

@@ -14,7 +14,7 @@ from jaxrl.core.spaces import Box, bounds, is_space
 from jaxrl.core.types import Environment, Goals, TimeStep, Tree
 
 
-def lifted(env: Environment, *, state: bool = False, params: bool = False) -> dict[str, Any]:
+def lift_fields(env: Environment, *, state: bool = False, params: bool = False) -> dict[str, Any]:
     """`render`, `expert`, `step_seconds` and `goals` of `env` for a wrapper of it; fields for
     `dataclasses.replace`.
 
@@ -78,7 +78,7 @@ def without_legal_actions(env: Environment, what: str) -> None:
         )
 
 
-def merged(env: Environment, channel: str, value: Tree, new: dict[str, Any]) -> dict[str, Any]:
+def merge_channel(env: Environment, channel: str, value: Tree, new: dict[str, Any]) -> dict[str, Any]:
     """The dict in `channel` of a time step, with `new` entries."""
     if value is None:
         return new

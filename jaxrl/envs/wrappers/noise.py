@@ -24,7 +24,7 @@ from jaxrl.core.spaces import (
 )
 from jaxrl.core.types import Array, Environment, Key, Tree, struct
 from jaxrl.envs.wrappers import arguments
-from jaxrl.envs.wrappers.lifting import lifted, space_leaves
+from jaxrl.envs.wrappers.lifting import lift_fields, space_leaves
 
 
 @struct
@@ -77,7 +77,7 @@ def _observation_noise(env: Environment, scale: float | tuple) -> Environment:
     if isinstance(scale, tuple):
         scale = treedef.unflatten([arguments.as_param(part) for part in scale])
 
-    def seen(key, timestep, scale):
+    def with_noise(key, timestep, scale):
         parts = treedef.flatten_up_to(timestep.observation)
         shared = jax.tree.structure(scale) != treedef
         scales = [scale] * len(parts) if shared else treedef.flatten_up_to(scale)
@@ -89,20 +89,20 @@ def _observation_noise(env: Environment, scale: float | tuple) -> Environment:
     def reset(key, params):
         noise_key, key = jax.random.split(key)
         state, timestep = env.reset(key, params.inner)
-        return state, seen(noise_key, timestep, params.observation_noise)
+        return state, with_noise(noise_key, timestep, params.observation_noise)
 
     def step(key, state, action, params):
         noise_key, key = jax.random.split(key)
         state, timestep = env.step(key, state, action, params.inner)
-        return state, seen(noise_key, timestep, params.observation_noise)
+        return state, with_noise(noise_key, timestep, params.observation_noise)
 
     return dataclasses.replace(
         env,
         reset=reset,
         step=step,
         params=ObservationNoise(env.params, scale),
-        observation_space=treedef.unflatten([_widened(space) for space in spaces]),
-        **(lifted(env, params=True) | {"goals": None}),
+        observation_space=treedef.unflatten([_widen(space) for space in spaces]),
+        **(lift_fields(env, params=True) | {"goals": None}),
     )
 
 
@@ -110,7 +110,7 @@ def _noisy(space: Any) -> bool:
     return isinstance(space, Box) and jnp.dtype(space.dtype) != jnp.bool_
 
 
-def _widened(space: Any) -> Any:
+def _widen(space: Any) -> Any:
     if not (_noisy(space) and jnp.issubdtype(space.dtype, jnp.floating)):
         return space
     return dataclasses.replace(space, low=-math.inf, high=math.inf)
@@ -189,7 +189,7 @@ def _action_noise(env: Environment, scale: Any, correlation: float) -> Environme
         reset=reset,
         step=step,
         params=ActionNoise(env.params, arguments.as_param(scale), correlation),
-        **lifted(env, state=True, params=True),
+        **lift_fields(env, state=True, params=True),
     )
 
 
@@ -256,5 +256,5 @@ def _random_actions(env: Environment, probability: float) -> Environment:
         reset=reset,
         step=step,
         params=RandomActions(env.params, probability),
-        **lifted(env, state=True, params=True),
+        **lift_fields(env, state=True, params=True),
     )

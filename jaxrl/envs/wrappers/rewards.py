@@ -15,7 +15,7 @@ from jaxrl.core import spaces
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Array, Environment, TimeStep, Tree, struct
 from jaxrl.envs.wrappers import arguments
-from jaxrl.envs.wrappers.lifting import lifted, merged, shapes
+from jaxrl.envs.wrappers.lifting import lift_fields, merge_channel, shapes
 
 Measure = Callable[[TimeStep, Tree, TimeStep], Array]  # of a time step, an action and the next one
 
@@ -79,10 +79,10 @@ def _reward_components(
     def inner_params(params):
         return params if weights is None else params.inner
 
-    def reported(timestep: TimeStep, values: list[Array], params: Any) -> TimeStep:
+    def with_components(timestep: TimeStep, values: list[Array], params: Any) -> TimeStep:
         new = dict(zip((name for name, _ in components), values, strict=True))
         own = timestep.reward_components
-        changes = {"reward_components": merged(env, "reward_components", own, new)}
+        changes = {"reward_components": merge_channel(env, "reward_components", own, new)}
         if weights is not None:
             truth = timestep.reward if timestep.true_reward is None else timestep.true_reward
             terms = [params.reward_weights[i] * value for i, value in enumerate(values)]
@@ -93,7 +93,7 @@ def _reward_components(
     def reset(key, params):
         inner, timestep = env.reset(key, inner_params(params))
         zeros = [jnp.zeros((), jnp.float32)] * len(components)
-        return State(inner, timestep), reported(timestep, zeros, params)
+        return State(inner, timestep), with_components(timestep, zeros, params)
 
     def step(key, state, action, params):
         inner, timestep = env.step(key, state.inner, action, inner_params(params))
@@ -101,9 +101,9 @@ def _reward_components(
             jnp.asarray(function(state.timestep, action, timestep), jnp.float32)
             for _, function in components
         ]
-        return State(inner, timestep), reported(timestep, values, params)
+        return State(inner, timestep), with_components(timestep, values, params)
 
-    fields = lifted(env, state=True, params=weights is not None)
+    fields = lift_fields(env, state=True, params=weights is not None)
     if weights is not None:
         fields |= {
             "params": RewardComponents(env.params, np.asarray(weights, np.float32)),
@@ -165,19 +165,19 @@ def _cost(
     def inner_params(params):
         return params if budget is None else params.inner
 
-    def reported(timestep: TimeStep, value: Any, spent: Array) -> TimeStep:
+    def with_cost(timestep: TimeStep, value: Any, spent: Array) -> TimeStep:
         timestep = dataclasses.replace(timestep, cost=value)
         if shape:
             return timestep
         total = {"episode_cost": spent}
         return dataclasses.replace(
-            timestep, metrics=merged(env, "metrics", timestep.metrics, total)
+            timestep, metrics=merge_channel(env, "metrics", timestep.metrics, total)
         )
 
     def reset(key, params):
         inner, timestep = env.reset(key, inner_params(params))
         nothing = jnp.zeros(shape, jnp.float32)
-        return CostState(inner, timestep, nothing), reported(timestep, nothing, nothing)
+        return CostState(inner, timestep, nothing), with_cost(timestep, nothing, nothing)
 
     def step(key, state, action, params):
         inner, timestep = env.step(key, state.inner, action, inner_params(params))
@@ -185,14 +185,14 @@ def _cost(
         if function is not None:
             value = jnp.asarray(function(state.timestep, action, timestep), jnp.float32)
         spent = state.spent + value
-        following = reported(timestep, value, spent)
+        following = with_cost(timestep, value, spent)
         if budget is not None:
             terminated = timestep.terminated | jnp.any(spent > params.cost_budget)
             truncated = timestep.truncated & ~terminated
             following = dataclasses.replace(following, terminated=terminated, truncated=truncated)
         return CostState(inner, timestep, spent), following
 
-    fields = lifted(env, state=True, params=budget is not None)
+    fields = lift_fields(env, state=True, params=budget is not None)
     if not shape:
         fields["scores"] = {**env.scores, "episode_cost": "cost"}
     if budget is not None:

@@ -8,7 +8,7 @@ import functools
 import jax
 
 from jaxrl.core.types import Environment, Key, Tree, struct
-from jaxrl.envs.wrappers.lifting import lifted
+from jaxrl.envs.wrappers.lifting import lift_fields
 
 
 @struct
@@ -37,5 +37,5 @@ def start_key(env: Environment) -> Environment:
         reset=reset,
         step=step,
         params=Params(env.params, jax.random.key(0)),
-        **lifted(env, params=True),
+        **lift_fields(env, params=True),
     )

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from jaxrl.core.types import Array, Environment, Tree, struct
 from jaxrl.envs.wrappers import arguments
-from jaxrl.envs.wrappers.lifting import lifted
+from jaxrl.envs.wrappers.lifting import lift_fields
 
 
 @struct
@@ -29,11 +29,11 @@ def time_limit(env: Environment, max_steps: int) -> Environment:
 
     Raises `UserError` when `max_steps` is not a positive integer.
     """
-    return _limited(env, arguments.positive_integer(env, "time limit", max_steps))
+    return _time_limit(env, arguments.positive_integer(env, "time limit", max_steps))
 
 
 @functools.cache
-def _limited(env: Environment, limit: int) -> Environment:
+def _time_limit(env: Environment, limit: int) -> Environment:
     def reset(key, params):
         inner, timestep = env.reset(key, params)
         return State(inner=inner, steps=jnp.zeros((), jnp.int32)), timestep
@@ -50,5 +50,5 @@ def _limited(env: Environment, limit: int) -> Environment:
         reset=reset,
         step=step,
         max_steps=limit if env.max_steps is None else min(limit, env.max_steps),
-        **lifted(env, state=True),
+        **lift_fields(env, state=True),
     )

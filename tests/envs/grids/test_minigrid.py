@@ -196,7 +196,7 @@ def test_levels_are_distributed_as_minigrids(name):
         columns.append((ours & 15 == kind, grids & 15 == kind))
         of_kind = [(x & 15 == kind).sum(1, keepdims=True) for x in (ours, grids)]
         columns += [tuple(x == n for x in of_kind) for n in range(1, 40)]
-    for color in range(cells.COLorS):
+    for color in range(cells.COLORS):
         columns.append(tuple((x >> 4 & 7 == color).sum(1, keepdims=True) for x in (ours, grids)))
     place = mine.row * mine.grid.shape[2] + mine.column
     everywhere = np.arange(ours.shape[1])

@@ -20,28 +20,28 @@ from jaxrl.envs.planar.skeletons import (
     REVERSED_HINGE,
     SLIDE_X,
     SLIDE_Z,
-    WORLD,
+    NO_PARENT,
     Physics,
     Skeleton,
 )
 
 # One tree with every kind of joint on a fixed root, one on a free root.
 FIXED = Skeleton(
-    parents=(WORLD, 0, 1, 1, 3, 0),
+    parents=(NO_PARENT, 0, 1, 1, 3, 0),
     joints=(SLIDE_X, HINGE, REVERSED_HINGE, SLIDE_Z, HINGE, REVERSED_HINGE),
     motors=(0, 2, 3, 4),
 )
 FLOATING = Skeleton(
-    parents=(WORLD, 0, 1, 0, 3),
+    parents=(NO_PARENT, 0, 1, 0, 3),
     joints=(FREE, HINGE, SLIDE_X, REVERSED_HINGE, HINGE),
     motors=(1, 2, 3),
 )
-PENDULUM = Skeleton(parents=(WORLD,), joints=(HINGE,), motors=(0,), limited=(0,))
-CHAIN = Skeleton(parents=(WORLD, 0, 1), joints=(HINGE,) * 3)
+PENDULUM = Skeleton(parents=(NO_PARENT,), joints=(HINGE,), motors=(0,), limited=(0,))
+CHAIN = Skeleton(parents=(NO_PARENT, 0, 1), joints=(HINGE,) * 3)
 TOUCHING = Skeleton(
-    parents=(WORLD, 0), joints=(FREE, HINGE), motors=(1,), limited=(1,), feelers=(0, 1)
+    parents=(NO_PARENT, 0), joints=(FREE, HINGE), motors=(1,), limited=(1,), feelers=(0, 1)
 )
-BLOCK = Skeleton(parents=(WORLD, 0), joints=(SLIDE_X, SLIDE_Z), motors=(0,), feelers=(1,))
+BLOCK = Skeleton(parents=(NO_PARENT, 0), joints=(SLIDE_X, SLIDE_Z), motors=(0,), feelers=(1,))
 
 
 @pytest.fixture(autouse=True)
@@ -115,7 +115,7 @@ class Dense:
         p, frames, rows, left = self.physics, [], [], list(q)
         for link, joint in enumerate(self.skeleton.joints):
             parent = self.skeleton.parents[link]
-            origin, angle = (np.zeros(2), 0.0) if parent == WORLD else frames[parent]
+            origin, angle = (np.zeros(2), 0.0) if parent == NO_PARENT else frames[parent]
             origin = origin + _turned(np.asarray(p.place)[link], angle)
             if joint == FREE:
                 origin, angle = origin + np.array([left.pop(0), left.pop(0)]), left.pop(0)

@@ -33,7 +33,7 @@ def test_driven_motion_is_its_closed_form():
     @jax.jit
     @jax.vmap
     def roll(velocity, force, mass, damping, dt):
-        return _roll(lambda v: free_bodies.driven(v, force, mass, damping, dt), velocity, 50)
+        return _roll(lambda v: free_bodies.drive(v, force, mass, damping, dt), velocity, 50)
 
     q = (mass / (mass + dt * damping))[:, None, None]
     n = np.arange(1, 51)[:, None]
@@ -55,7 +55,7 @@ def _sliding():
     def slide(velocity, spin, inverse_inertia, grip, reach, dt):
         zero = jnp.zeros(())
         body = Body(jnp.zeros(2), zero, velocity, spin, zero + 1.0, inverse_inertia)
-        return _roll(lambda b: free_bodies.slid(b, grip, reach, dt), body, 400)
+        return _roll(lambda b: free_bodies.slide(b, grip, reach, dt), body, 400)
 
     return lambda **arguments: slide(
         *(
@@ -135,7 +135,7 @@ def test_sliding_and_turning_slow_each_other_as_the_ellipse_says():
 
 @functools.cache
 def _collided():
-    return jax.jit(jax.vmap(free_bodies.collided))
+    return jax.jit(jax.vmap(free_bodies.collide))
 
 
 def _random_pairs(rng: np.random.Generator):
@@ -293,7 +293,7 @@ def test_a_disc_leaves_all_cells_of_any_maze():
     places = (cells + rng.uniform(0.0, 1.0, cells.shape) - 4.5) * cell  # row, column
     position = np.stack([places[..., 1], -places[..., 0]], -1).astype(np.float32)
     velocity = rng.normal(size=position.shape).astype(np.float32)
-    touch = jax.vmap(free_bodies.out_of_cells, (0, 0, None, None, None, None))
+    touch = jax.vmap(free_bodies.push_out_of_cells, (0, 0, None, None, None, None))
     after, speed = jax.jit(jax.vmap(touch, (0, 0, 0, None, 0, 0)))(
         position, velocity, walls, cell, radius, restitution
     )

@@ -221,7 +221,7 @@ def test_baird_diverges_as_it_should():
     weights = np.array(linear.BAIRD_WEIGHTS)
     np.testing.assert_array_equal(environment.features @ weights, [3, 3, 3, 3, 3, 3, 12])
     # The behavior policy visits all states alike; expected semi-gradient TD then grows.
-    behavior = np.einsum("a,sat->st", linear.BAIRD_BEHAVIor, transition)
+    behavior = np.einsum("a,sat->st", linear.BAIRD_BEHAVIOR, transition)
     np.testing.assert_allclose(np.full(7, 1 / 7) @ behavior, 1 / 7, atol=1e-6)
     target = np.einsum("a,sat->st", linear.BAIRD_TARGET, transition)
     error = (linear.BAIRD_DISCOUNT * target - np.eye(7)) @ environment.features

@@ -88,7 +88,7 @@ ONE = {  # every wrapper: how it is called here, and environments that it can wr
     "observation_delay": (lambda e: w.observation_delay(e, 2), (cartpole, pendulum, legal)),
     "observation_noise": (w.observation_noise, (cartpole, pendulum, legal, image)),
     "random_actions": (w.random_actions, (cartpole, legal, environments.crane)),
-    "randomized": (lambda e: w.randomized(e, _draw), (cartpole, pendulum, legal)),
+    "randomized": (lambda e: w.domain_randomization(e, _draw), (cartpole, pendulum, legal)),
     "reward_components": (lambda e: w.reward_components(e, PARTS), (cartpole, pendulum, legal)),
     "reward_weights": (
         lambda e: w.reward_components(e, PARTS, {"sum": 1.0, "paid": 0.5}),
@@ -120,7 +120,7 @@ def test_every_wrapper_is_among_them():
 NESTS = {
     "walk": lambda: _nested(
         environments.walk(legal=True, observe="vector"),
-        lambda e: w.randomized(e, _draw),
+        lambda e: w.domain_randomization(e, _draw),
         w.sticky_actions,
         lambda e: w.goal_conditioned(e, _place, _draw_goal, _near),
         lambda e: w.time_limit(e, 7),
@@ -267,7 +267,7 @@ walk, crane, arm = environments.walk, environments.crane, environments.arm
         (lambda: w.distractors(w.distractors(walk())), "has 'distractors' already"),
         (lambda: w.image_distractors(walk()), "need one Box [H, W, C] with finite bounds"),
         (lambda: w.image_distractors(walk(observe="image"), 1, 2.0), "number from 0 to 1"),
-        (lambda: w.randomized(walk(), lambda key, p: 3.0), "it must be as its params, {'.end'"),
+        (lambda: w.domain_randomization(walk(), lambda key, p: 3.0), "it must be as its params, {'.end'"),
         (lambda: w.reward_components(walk(), {}), "must be functions by name, at least one"),
         (lambda: w.reward_components(walk(), PARTS, {"sum": 1.0}), "for its components, ['paid',"),
         (lambda: w.cost(crane()), "'crane' has no costs; cost needs a function"),

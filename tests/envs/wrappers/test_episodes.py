@@ -22,7 +22,7 @@ from jaxrl.envs.wrappers import (
     flat_observations,
     frame_stack,
     goal_conditioned,
-    randomized,
+    domain_randomization,
     time_limit,
 )
 from jaxrl.evaluation.evaluate import evaluate
@@ -63,7 +63,7 @@ def _draw(key, params):
 
 
 def test_a_randomized_environment_keeps_what_was_drawn_for_an_episode():
-    env = randomized(environments.walk(observe="vector"), _draw)
+    env = domain_randomization(environments.walk(observe="vector"), _draw)
     actions = jnp.ones(4, jnp.int32)
     run = jax.jit(jax.vmap(lambda seed, p: play(env, actions, p, seed), in_axes=(0, None)))
     for base in (1.0, 10.0):

@@ -22,7 +22,7 @@ class State:
 
 
 @functools.cache
-def randomized(env: Environment, draw: Callable[[Key, Tree], Tree]) -> Environment:
+def domain_randomization(env: Environment, draw: Callable[[Key, Tree], Tree]) -> Environment:
     """`env` with domain randomization (Tobin et al., 2017): at each reset `draw(key, params)` gives
     the parameters of the episode, from those that the environment was given.
 
@@ -35,8 +35,8 @@ def randomized(env: Environment, draw: Callable[[Key, Tree], Tree]) -> Environme
 
     Raises `UserError` when `draw` returns another structure, shape or kind than `env.params`.
     """
-    expected = _described(jax.eval_shape(trees.strong, env.params))
-    drawn = _described(
+    expected = _signature(jax.eval_shape(trees.strong, env.params))
+    drawn = _signature(
         jax.eval_shape(lambda key: trees.strong(draw(key, env.params)), jax.random.key(0))
     )
     if drawn != expected:
@@ -68,6 +68,6 @@ def randomized(env: Environment, draw: Callable[[Key, Tree], Tree]) -> Environme
     )
 
 
-def _described(tree: Tree) -> dict[str, str]:
+def _signature(tree: Tree) -> dict[str, str]:
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     return {jax.tree_util.keystr(path): f"{x.dtype}{list(x.shape)}" for path, x in leaves}
