@@ -1,8 +1,8 @@
-"""The environments of gymnax (Lange, 2022), by names such as `gymnax/CartPole-v1`.
+"""Environments of gymnax (Lange, 2022), by names such as `gymnax/CartPole-v1`.
 
-gymnax's own `reset_env` and `step_env` run, without its auto-reset, and its parameters are
-`Environment.params`. Its clock (`max_steps_in_episode`, kept in the state) truncates; what its
-`step_env` says terminates. Actions are clipped to their box.
+Runs gymnax's own `reset_env` and `step_env`, without its auto-reset, with its parameters as
+`Environment.params`. Its clock (`max_steps_in_episode`, kept in the state) truncates; `step_env`
+says what terminates. Actions are clipped to their box.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from jaxrl.core.spaces import Discrete, Space, example
 from jaxrl.core.types import Environment, TimeStep
 from jaxrl.envs import timesteps
 from jaxrl.envs.adapters import check_name, construct, package
-from jaxrl.envs.adapters.conversions import box, cast, clip, cast_like, stable_shapes
+from jaxrl.envs.adapters.conversions import box, cast, cast_like, clip, stable_shapes
 
 
 def builder(name: str) -> Callable[..., Environment]:
-    """The builder of gymnax's environment `name`. Raises `UserError` if there is none."""
+    """Return the builder of gymnax's environment `name`. Raises `UserError` if there is none."""
     check_name("gymnax", name, package("gymnax").registered_envs)
     return functools.partial(build, name)
 
 
 def build(name: str, max_steps_in_episode: int = 0) -> Environment:
-    """gymnax's environment `name`; `max_steps_in_episode` replaces its own time limit."""
+    """Build gymnax's environment `name`; `max_steps_in_episode` replaces its own time limit."""
     theirs, params = construct(f"gymnax/{name}", lambda: package("gymnax").make(name))
     if max_steps_in_episode:
         params = params.replace(max_steps_in_episode=max_steps_in_episode)

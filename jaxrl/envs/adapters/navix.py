@@ -1,7 +1,7 @@
-"""The environments of navix (Pignatelli et al., 2024), by names such as `navix/Navix-Empty-5x5-v0`.
+"""Environments of navix (Pignatelli et al., 2024), by names such as `navix/Navix-Empty-5x5-v0`.
 
-Their own `step` without its automatic reset; its clock (`max_steps`, 100 unless set otherwise)
-truncates. What an episode draws after its start, it draws from our keys. Observations are
+Runs their own `step` without its automatic reset; its clock (`max_steps`, 100 by default)
+truncates. Whatever an episode draws after its start comes from our keys. Observations are
 `symbolic`, the whole grid, or what `view` names in `navix.observations`.
 """
 
@@ -23,13 +23,13 @@ from jaxrl.envs.adapters.conversions import cast, cast_like, stable_shapes, unbo
 
 
 def builder(name: str) -> Callable[..., Environment]:
-    """The builder of navix's environment `name`. Raises `UserError` if there is none."""
+    """Return the builder of navix's environment `name`. Raises `UserError` if there is none."""
     check_name("navix", name, package("navix").registry())
     return functools.partial(build, name)
 
 
 def build(name: str, max_steps: int = 100, view: str = "symbolic") -> Environment:
-    """navix's environment `name`, limited to `max_steps`, seen as `view` says."""
+    """Build navix's environment `name`, limited to `max_steps`, observed as `view` says."""
     navix = package("navix")
     views = [x for x in dir(navix.observations) if x.startswith(("symbolic", "categorical", "rgb"))]
     if view not in views:
@@ -46,7 +46,9 @@ def build(name: str, max_steps: int = 100, view: str = "symbolic") -> Environmen
     key, action = random.key(0), jnp.zeros((), jnp.int32)
     shapes = construct(
         f"navix/{name}",
-        lambda: stable_shapes(lambda: theirs.reset(key), lambda state: following(key, state, action)),
+        lambda: stable_shapes(
+            lambda: theirs.reset(key), lambda state: following(key, state, action)
+        ),
     )
     observation_space = unbounded_space(shapes.observation)
 

@@ -1,9 +1,9 @@
-"""Several games in one: which one is played is drawn anew in each episode.
+"""Several games in one: each episode draws the game that is played.
 
-Observation: float32 [23], which game it is, one-hot, then that game's own observation, then zeros.
-Actions: those of the game, all others illegal. Reward and `role` tell the games apart: player p of
-game g is role 2 g + p, and the reward has an entry for each role, 0 for those of the other games.
-So `reward[role]` is always the mover's, and what depends on the role depends on the game as well.
+Observation: float32 [23], the game, one-hot, then that game's own observation, then zeros. Actions:
+those of the game; all others are illegal. Reward and `role` tell the games apart: player p of game
+g is role 2 g + p, and the reward has an entry for each role, 0 for those of the other games. So
+`reward[role]` is always the mover's, and whatever depends on the role depends on the game as well.
 """
 
 from __future__ import annotations
@@ -26,19 +26,20 @@ from jaxrl.envs.games.tic_tac_toe import tic_tac_toe
 
 @struct
 class State:
-    number: Array  # int32: which game is played
-    games: tuple[Any, ...]  # the state of each
+    number: Array  # int32: the game that is played
+    games: tuple[Any, ...]  # states of all games
     role: Array  # int32: who is to move
 
 
 @functools.cache
 def three_games() -> Environment:
-    """Tic-tac-toe, Kuhn poker and negotiation, each as likely: the games of SPIRAL."""
+    """Tic-tac-toe, Kuhn poker and negotiation, all equally likely: the games of SPIRAL."""
     return medley("three_games", (tic_tac_toe(), kuhn_poker(), negotiation()))
 
 
 def medley(name: str, games: Sequence[Environment]) -> Environment:
-    """The `games` (each with two players, a vector as observation and a few actions) in one."""
+    """Combine `games` (each with two players, a vector as observation and a few actions) into
+    one."""
     count = len(games)
     width = max(game.observation_space.shape[0] for game in games)
     actions = max(game.action_space.n for game in games)
@@ -57,7 +58,7 @@ def medley(name: str, games: Sequence[Environment]) -> Environment:
         return State(number, states, jnp.asarray(timestep.role)), timestep
 
     def step(key: Key, state: State, action: Array, params: tuple) -> tuple[State, TimeStep]:
-        # All games move, and only the one that is played is looked at: each is a few operations.
+        # All games step, and only the one that is played counts: each is a few operations.
         states, following = zip(
             *(
                 game.step(key, inner, jnp.minimum(action, game.action_space.n - 1), p)
@@ -66,7 +67,7 @@ def medley(name: str, games: Sequence[Environment]) -> Environment:
             strict=True,
         )
         timestep = select(state.number, following)
-        # An action that this game does not have is as illegal as any other that is not allowed.
+        # An action that this game does not have is as illegal as any other illegal one.
         beyond = action >= jnp.asarray([game.action_space.n for game in games])[state.number]
         roles = jnp.arange(PLAYERS * count)
         mine = jnp.where(roles // PLAYERS == state.number, forfeit(state.role % 2)[roles % 2], 0.0)
@@ -95,7 +96,7 @@ def medley(name: str, games: Sequence[Environment]) -> Environment:
 
 
 def _pad(timestep: TimeStep, number: int, count: int, width: int, actions: int) -> TimeStep:
-    """The time step of one game as one of the medley."""
+    """Pad the time step of one game to one of the medley."""
     fill = lambda x, size: jnp.pad(x, (0, size - x.shape[0]))
     observation: Tree = timestep.observation
     reward = jnp.zeros((count, PLAYERS)).at[number].set(timestep.reward).reshape(-1)

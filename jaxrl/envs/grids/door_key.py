@@ -21,7 +21,7 @@ from jaxrl.envs.options import at_least
 
 @functools.cache
 def door_key(size: int = 8, full: bool = False) -> Environment:
-    """The room of `size` x `size` cells, its walls counted. `full`: all of it is seen."""
+    """The room of `size` x `size` cells, walls included. `full`: observe all of it."""
     at_least("door_key", "size", size, 5)
     room = levels.walled_room(size, size)
     room[-2, -2] = cells.GOAL

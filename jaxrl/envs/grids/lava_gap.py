@@ -21,7 +21,7 @@ from jaxrl.envs.options import at_least, one_of
 
 @functools.cache
 def lava_gap(size: int = 7, obstacle: str = "lava", full: bool = False) -> Environment:
-    """The room of `size` x `size` cells, its walls counted. `full`: all of it is seen."""
+    """The room of `size` x `size` cells, walls included. `full`: observe all of it."""
     at_least("lava_gap", "size", size, 5)
     one_of("lava_gap", "obstacle", obstacle, cells.OBSTACLES)
     barrier = cells.OBSTACLES[obstacle]

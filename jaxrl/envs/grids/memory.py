@@ -23,7 +23,7 @@ from jaxrl.envs.options import at_least
 
 @functools.cache
 def memory(size: int = 13, random_length: bool = False, full: bool = False) -> Environment:
-    """The environment of `size` x `size` cells (odd). `full`: all of it is seen."""
+    """The memory task in `size` x `size` cells (odd). `full`: observe all of it."""
     at_least("memory", "size", size, 7, odd=True)
     middle = size // 2
     room = levels.walled_room(size, size)

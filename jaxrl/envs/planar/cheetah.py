@@ -1,18 +1,19 @@
 """Run forward as fast as possible with a planar cheetah of two legs and six joints.
 
-Observation: float32 [17]: height of the torso over its start (m), its angle (rad, positive forward
+Observation: float32 [17]: height of the torso above its start (m), its angle (rad, positive forward
 and down), the angles of thigh, shin and foot of the back and of the front leg (rad), then the
 velocities of x, z, the torso's angle and the six joints. Action: float32 [6], clipped to [-1, 1],
 times 120, 90, 60, 120, 60 and 30 N m at the joints in the same order. Reward: forward velocity
 (m/s) - 0.1 |action|^2 (`reward_components`: forward, control; healthy is 0). Never terminates; time
-limit 1,000 steps of 0.05 s. `metrics`: the distance covered (m) and speed (m/s), the parts of the
-episode in flight and with each foot on the ground, and the part of all landings that were of
-another foot than the last (alternation). Modeled on Gymnasium's `HalfCheetah-v5` (Wawrzynski,
+limit 1,000 steps of 0.05 s. `metrics`: the distance covered (m) and speed (m/s), the fractions of
+the episode in flight and with each foot on the ground, and the fraction of landings that were not
+of the same foot as the last (alternation). Modeled on Gymnasium's `HalfCheetah-v5` (Wawrzynski,
 2009, "A cat-like robot real-time learning to run"); `locomotion` says what differs from MuJoCo,
 whose step is the same 0.01 s. The expert is a gait found by random search for the default body, a
-sine for each joint and feedback of the torso's angle: it runs at 3.6 m/s, but one episode in eight
-ends on the back. The step is differentiable, but through contacts the gradients grow quickly with
-the number of steps and say little about the return; in flight they are exact.
+sine for each joint and feedback from the torso's angle: it runs at 3.6 m/s, but one episode in
+eight ends with the cheetah on its back. The step is differentiable, but through contacts the
+gradients grow quickly with the number of steps and say little about the return; in flight they are
+exact.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ _CAPSULES = (
     capsule(_FRONT_SHIN, (0.065, -0.09), 0.106, -0.6, 0.046),
     capsule(_FRONT_FOOT, (0.045, -0.07), 0.07, -0.6, 0.046),
 )
-# The gait: frequency (Hz), then of each joint amplitude, phase (rad) and center of its action, and
-# what it takes of the torso's angle and angular velocity.
+# The gait: frequency (Hz), then for each joint amplitude, phase (rad) and center of its action, and
+# its gains on the torso's angle and angular velocity.
 _FREQUENCY = 2.411
 _AMPLITUDES = (1.95, -0.37, 1.78, 0.39, 0.04, -0.09)
 _PHASES = (-1.33, 0.84, -0.54, -0.34, 0.32, 0.96)
@@ -51,7 +52,7 @@ _TILT = (0.54, 0.09, -0.55, 0.23, 0.11, 0.24)
 _TURN = (0.24, -0.18, 0.01, -0.06, 0.35, 0.24)
 
 # Link and point: both ends of each foot, the knees, the ends of the torso and the nose. The other
-# ends lie within a few centimetres of one of these.
+# ends lie within a few centimeters of one of these.
 _FEELERS = (
     (_BACK_FOOT, _CAPSULES[2].start),
     (_BACK_FOOT, _CAPSULES[2].end),
@@ -81,7 +82,7 @@ def _gait(state: State, params: Params) -> Array:
 
 @functools.cache
 def body() -> Body:
-    """What the environment is made of."""
+    """Describe the cheetah for `locomotion`."""
     skeleton = Skeleton(
         parents=(NO_PARENT, _TORSO, _BACK_THIGH, _BACK_SHIN, _TORSO, _FRONT_THIGH, _FRONT_SHIN),
         joints=(FREE,) + (HINGE,) * 6,

@@ -1,4 +1,4 @@
-"""What the pusher and the object of the pushing table touch; `params` are `push.Params`."""
+"""Contacts of the pusher and the object of the pushing table; `params` are `push.Params`."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from jaxrl.envs.planar.vectors import Number
 
 
 def resolve_contacts(pusher: Body, target: Body, shape: Shape, params: Any) -> tuple[Body, Body]:
-    """Pusher and object after all that they touch, one contact after the other; the walls last, so
-    that nothing is outside of the table."""
+    """Resolve all contacts of pusher and object, one after the other; the walls come last, so that
+    nothing is outside the table."""
     collide = functools.partial(
         free_bodies.collide, restitution=params.restitution, friction=params.contact_friction
     )
@@ -28,7 +28,7 @@ def resolve_contacts(pusher: Body, target: Body, shape: Shape, params: Any) -> t
         contact = _contact(pusher.position, radius, target, part, shape)
         pusher, target = collide(pusher, target, contact)
     if len(params.posts):
-        # Of all posts only the one that is deepest in: a second one has its turn a substep later.
+        # Only the post with the deepest contact: a second one has its turn a substep later.
         centres, radii = jnp.asarray(params.posts)[:, :2], jnp.asarray(params.posts)[:, 2]
         contact = jax.vmap(free_bodies.disc_disc, (0, 0, None, None))(
             centres, radii, pusher.position, radius
@@ -55,7 +55,8 @@ def resolve_contacts(pusher: Body, target: Body, shape: Shape, params: Any) -> t
 
 
 def _contact(disc: Array, radius: Number, body: Body, part: int, shape: Shape) -> Contact:
-    """Of a disc at `disc` with one rectangle of the object, or with an object that is a disc."""
+    """Find the contact of a disc at `disc` with one rectangle of the object, or with an object that
+    is a disc."""
     if not len(shape.offsets):
         return free_bodies.disc_disc(disc, radius, body.position, shape.radius)
     return free_bodies.disc_box(disc, radius, body, shape.offsets[part], shape.halves[part])

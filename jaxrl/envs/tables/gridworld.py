@@ -1,4 +1,4 @@
-"""Maps of characters as tables: cells, moves between them, slips, and how they are drawn."""
+"""Maps of characters as tables: cells, moves between them, slips, and pictures."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ COLORS = {
 
 
 class Grid:
-    """A map: rows of characters of one length; every cell but a wall `#` is a state, numbered row
-    by row.
+    """Map made of rows of characters of one length; every cell except walls (`#`) is a state,
+    numbered row by row.
 
     places: int [S, 2], row and column of each state; index: int [rows, columns], -1 at walls.
     """
@@ -36,11 +36,11 @@ class Grid:
         self.index = np.where(free, np.cumsum(free).reshape(free.shape) - 1, -1)
 
     def find(self, kind: str) -> np.ndarray:
-        """The states [n] whose character is `kind`."""
+        """Return the states [n] whose character is `kind`."""
         return self.index[self.cells == kind]
 
     def neighbors(self, directions: tuple[tuple[int, int], ...]) -> np.ndarray:
-        """The state [S, D] after a move in each direction: the same where a wall or the edge is."""
+        """Return the state [S, D] after a move in each direction; walls and edges stop it."""
         wanted = self.places[:, None] + np.asarray(directions)
         padded = np.pad(self.index, 1, constant_values=-1)
         reached = padded[wanted[..., 0] + 1, wanted[..., 1] + 1]
@@ -52,9 +52,9 @@ class Grid:
 
 
 def slips(neighbors: np.ndarray, probability: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Successors and probabilities [S, A, K] of actions that each go in some of the directions.
+    """Return successors and probabilities [S, A, K] of actions that may go in several directions.
 
-    moved: [S, D]; probability: [A, D], each row with the same number K of positive entries.
+    neighbors: [S, D]; probability: [A, D], each row with the same number K of positive entries.
     """
     _, directions = np.nonzero(probability)
     taken = directions.reshape(len(probability), -1)
@@ -63,8 +63,8 @@ def slips(neighbors: np.ndarray, probability: np.ndarray) -> tuple[np.ndarray, n
 
 
 def sideways(straight: float) -> np.ndarray:
-    """[4, 4] for four directions in rotating order: ahead with probability `straight`, else to
-    either side with the same chance."""
+    """Return probabilities [4, 4] for four directions in rotating order: ahead with probability
+    `straight`, else to either side with equal probability."""
     side = (1 - straight) / 2
     ahead = np.eye(4)
     return straight * ahead + side * (np.roll(ahead, 1, axis=1) + np.roll(ahead, -1, axis=1))

@@ -2,12 +2,12 @@
 
 State: (taxi row, taxi column, passenger at stand 0 .. 3 or in the taxi (4), destination 0 .. 3),
 numbered in this order. Observation: float32 [500], one-hot over these. Action: 0 south, 1 north, 2
-east, 3 west, 4 pick up, 5 drop; in the rain (`rainy`) a move that is not blocked goes to either
-side of its heading with probability 0.1 each. Reward: -1 for each step, -10 for picking up or
-dropping where that is impossible, 20 for dropping the passenger at the destination, which
-terminates. Starts in any cell, with the passenger at a stand other than the destination; time limit
-200 steps. Dietterich (2000), "Hierarchical Reinforcement Learning with the MAXQ Value Function
-Decomposition"; the rules of Gymnasium's `Taxi-v4`, without its fickle passenger. The
+east, 3 west, 4 pick up, 5 drop; with `rainy`, a move that is not blocked goes to either side of its
+heading with probability 0.1 each. Reward: -1 for each step, -10 for an impossible pickup or drop,
+20 for dropping the passenger at the destination, which terminates. Starts in any cell, with the
+passenger at a stand other than the destination; time limit 200 steps. Dietterich (2000),
+"Hierarchical Reinforcement Learning with the MAXQ Value Function Decomposition"; the rules of
+Gymnasium's `Taxi-v4`, without its fickle passenger. The
 expert is optimal at a discount of 0.99.
 """
 
@@ -26,7 +26,7 @@ SIDE = 5
 STANDS = ((0, 0), (0, 4), (4, 0), (4, 3))  # red, green, yellow, blue
 IN_TAXI = len(STANDS)
 SHAPE = (SIDE, SIDE, IN_TAXI + 1, len(STANDS))
-WALLS = ((0, 1), (1, 1), (3, 0), (4, 0), (3, 2), (4, 2))  # to the east of these cells
+WALLS = ((0, 1), (1, 1), (3, 0), (4, 0), (3, 2), (4, 2))  # walls to the east of these cells
 SOUTH, NORTH, EAST, WEST = (1, 0), (-1, 0), (0, 1), (0, -1)
 HEADINGS = (SOUTH, NORTH, EAST, WEST)
 PICK_UP, DROP = 4, 5
@@ -99,7 +99,7 @@ def _render(state: mdp.State, table: mdp.Table) -> np.ndarray:
         picture.cell(cell // SIDE, cell % SIDE, drawing.SHADE)
     for index, (stand, color) in enumerate(zip(STANDS, COLORS, strict=True)):
         picture.cell(*stand, color)
-        if index != destination:  # a frame only: the filled stand is where to go
+        if index != destination:  # an outline only: the filled stand is the destination
             picture.cell(*stand, drawing.SHADE, margin=0.1)
     for wall_row, wall_column in WALLS:
         edge = wall_column + 1

@@ -1,4 +1,4 @@
-"""What the expert would do, in every time step."""
+"""Channel with the expert's action in every time step."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ EXPERT_ACTION = "expert_action"  # in `TimeStep.privileged`
 
 @functools.cache
 def expert_channel(env: Environment) -> Environment:
-    """`env` with the expert's action for the current state in
-    `timestep.privileged["expert_action"]`, beside what the channel holds already: for imitation
-    (DAgger), teachers, and `envs.policies.expert_policy`.
+    """Add the expert's action for the current state as `timestep.privileged["expert_action"]`, next
+    to what the channel holds already: for imitation (DAgger), teachers, and
+    `envs.policies.expert_policy`.
 
-    Put it outside of all that changes actions or dynamics: it says what an expert of `env` as it is
-    here would do. Raises `UserError` where there is no expert, and where the channel is no dict.
+    Apply it outside of all wrappers that change actions or dynamics: the action is that of the
+    expert of `env` as given here. Raises `UserError` if there is no expert, or the channel is not a
+    dict.
     """
     expert = env.expert
     if expert is None:

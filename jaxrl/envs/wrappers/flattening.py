@@ -17,7 +17,7 @@ from jaxrl.envs.wrappers.lifting import goals_behind, joined_bounds, space_leave
 
 @functools.cache
 def flat_observations(env: Environment) -> Environment:
-    """`env` whose observation is one float32 vector `[D]`: the leaves one after the other, boxes of
+    """Flatten observations to one float32 vector `[D]`: the leaves one after the other, boxes of
     any kind of number as floats (pixels stay 0 to 255), `Discrete` one-hot, each component of
     `MultiDiscrete` one-hot."""
     leaves = space_leaves(env.observation_space)

@@ -18,18 +18,18 @@ from jaxrl.envs.wrappers.lifting import goals_behind, lift_fields
 
 @struct
 class State:
-    """The wrapped environment's state and the frames that are seen."""
+    """State of the wrapped environment and the stacked observations."""
 
     inner: Tree
-    frames: Tree  # as the observation
+    frames: Tree  # stacked like the observation
 
 
 def frame_stack(env: Environment, frames: int = 4) -> Environment:
-    """`env` that shows its last `frames` observations, the latest last.
+    """Stack the last `frames` observations, the latest last.
 
-    They are joined along the last axis of every leaf: vectors `[D]` to `[frames * D]`, images `[H,
-    W, C]` to `[H, W, frames * C]`, scalars to `[frames]`. After a reset the first observation is
-    repeated. Raises `UserError` when `frames` is not a positive integer.
+    They are concatenated along the last axis of every leaf: vectors `[D]` to `[frames * D]`, images
+    `[H, W, C]` to `[H, W, frames * C]`, scalars to `[frames]`. After a reset the first observation
+    is repeated. Raises `UserError` if `frames` is not a positive integer.
     """
     return _frame_stack(env, arguments.positive_integer(env, "number of stacked frames", frames))
 
@@ -74,7 +74,7 @@ def _frame_stack(env: Environment, frames: int) -> Environment:
 
 
 def _row(x: Array) -> Array:
-    """A scalar as a vector, so that there is a last axis."""
+    """Turn a scalar into a vector, so that there is a last axis."""
     return jnp.atleast_1d(x)
 
 
@@ -86,7 +86,7 @@ def _space(space: Any, frames: int) -> Any:
             return MultiDiscrete(sizes * frames)
     shape = space.shape or (1,)
     low, high = space.low, space.high
-    if np.ndim(low) or np.ndim(high):  # scalars stay: images would make long tuples
+    if np.ndim(low) or np.ndim(high):  # scalar bounds stay: images would make long tuples
         low, high = (
             arguments.tuples(np.concatenate([side.reshape(shape)] * frames, axis=-1).tolist())
             for side in bounds(space)

@@ -1,4 +1,4 @@
-"""Rewards and costs as functions of a step."""
+"""Rewards and costs defined as functions of a step."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from jaxrl.core.types import Array, Environment, TimeStep, Tree, struct
 from jaxrl.envs.wrappers import arguments
 from jaxrl.envs.wrappers.lifting import lift_fields, merge_channel, shapes
 
-Measure = Callable[[TimeStep, Tree, TimeStep], Array]  # of a time step, an action and the next one
+Measure = Callable[[TimeStep, Tree, TimeStep], Array]  # timestep, action, next timestep
 
 
 @struct
 class RewardComponents:
-    """Params of `reward_components` with weights."""
+    """Parameters of `reward_components` with weights."""
 
     inner: Tree
-    reward_weights: np.ndarray  # float32 [K], in the order in which the components were given
+    reward_weights: np.ndarray  # float32 [K]: weights of the components, in their given order
 
 
 @struct
 class State:
-    """The wrapped environment's state and its last time step."""
+    """State of the wrapped environment and its last time step."""
 
     inner: Tree
     timestep: TimeStep
@@ -41,17 +41,19 @@ def reward_components(
     components: Mapping[str, Measure],
     weights: Mapping[str, float] | None = None,
 ) -> Environment:
-    """`env` that reports parts of a reward, and may pay them.
+    """Report components of a reward, and optionally use their weighted sum as the reward.
 
-    components: name -> function(timestep, action, next_timestep) -> scalar; what it returns stands
-        in the channel `reward_components`, beside the parts that `env` reports. The reward of `env`
-        is `next_timestep.reward`, its own parts `next_timestep.reward_components`.
-    weights: name -> default weight of each of these. The reward is then the weighted sum, with the
-        weights `params.reward_weights` `[K]` in the order of `components`; `true_reward` stays what
-        it was or, where there was none, is the reward of `env`. Without, the reward is untouched.
+    components: name -> function(timestep, action, next_timestep) -> scalar, which goes to the
+        channel `reward_components`, next to the components that `env` reports. The reward of `env`
+        is `next_timestep.reward`, its own components are `next_timestep.reward_components`.
+        weights: name -> default weight of each component. The reward is then the weighted sum, with
+        the weights `params.reward_weights` `[K]` in the order of `components`; `true_reward` stays
+        the same or, if there was none, becomes the reward of `env`. Without weights, the reward is
+        unchanged.
 
-    With weights `expert` and `goals` are None: theirs was another reward. The same functions (by
-    identity) give the same object. Raises `UserError` for weights of other names or no numbers.
+    With weights, `expert` and `goals` are None, since they belong to another reward. The same
+    functions (by identity) give the same object. Raises `UserError` for weights with other names or
+    that are not numbers.
     """
     if not components or not all(callable(f) for f in components.values()):
         raise UserError(
@@ -115,15 +117,15 @@ def _reward_components(
 
 @struct
 class CostBudget:
-    """Params of `cost` with a budget."""
+    """Parameters of `cost` with a budget."""
 
     inner: Tree
-    cost_budget: Any  # float32, or [K]: the most that an episode may cost
+    cost_budget: Any  # float32, or [K]: maximum cost of an episode
 
 
 @struct
 class CostState:
-    """The wrapped environment's state, its last time step and what this episode cost so far."""
+    """State of the wrapped environment, its last time step and the cost of this episode so far."""
 
     inner: Tree
     timestep: TimeStep
@@ -131,22 +133,23 @@ class CostState:
 
 
 def cost(env: Environment, function: Measure | None = None, budget: Any = None) -> Environment:
-    """`env` with costs, for constraints; the reward is untouched.
+    """Add costs to `env`, for constraints; the reward is unchanged.
 
-    function: (timestep, action, next_timestep) -> the cost of a step, a scalar or `[K]`, which
-        stands in the channel `cost`; without, the costs are those that `env` has.
-    budget: what an episode may cost, a number or `[K]`; `params.cost_budget`. The step at which the
-        episode's costs exceed it (any of them) terminates it. Without, costs end nothing.
+    function: (timestep, action, next_timestep) -> the cost of a step, a scalar or `[K]`, for the
+        channel `cost`; without a function, the costs are those that `env` has.
+    budget: maximum cost of an episode, a number or `[K]`; `params.cost_budget`. The step at which
+        (any of) the episode's costs exceed it terminates the episode. Without a budget, costs end
+        nothing.
 
-    `metrics["episode_cost"]` is the cost of the episode so far, where it is a scalar. With a budget
-    `expert` is None: it knows of none. Raises `UserError` for an environment without costs and no
-    function, and for a budget that is no number.
+    `metrics["episode_cost"]` is the cost of the episode so far, if it is a scalar. With a budget,
+    `expert` is None, since it knows of no budget. Raises `UserError` for an environment without
+    costs and no function, and for a budget that is not a number.
     """
     kind = shapes(env).cost if function is None else _cost_of(env, function)
     if kind is None:
         raise UserError(
             f"'{env.name}' has no costs; cost needs a function of (timestep, action, next_timestep)"
-            " that says them."
+            " that returns them."
         )
     if budget is not None:
         budget = arguments.numbers_of(env, "cost budget", budget, kind.shape)
