@@ -212,7 +212,7 @@ def test_landings_alternate_if_the_feet_take_turns(left, right, landings, altern
     zero = jnp.zeros(())
     gait = locomotion.Gait(*[jnp.zeros(2)] * 3, zero, zero, zero)
     for row in rows:
-        gait = locomotion._walked(gait, jnp.asarray(row))
+        gait = locomotion._update_gait(gait, jnp.asarray(row))
     assert (float(gait.landings), float(gait.alternations)) == (landings, alternations)
     np.testing.assert_array_equal(gait.touched, rows.sum(0))
     assert float(gait.flown) == (rows.sum(1) == 0).sum()
