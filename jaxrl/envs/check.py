@@ -39,17 +39,19 @@ _ARGUMENTS = ("key", "state", "action")
 def check_environment(env: Environment, steps: int = 64) -> None:
     """Raise `EnvironmentCheckError` for the first rule that `env` breaks, in one sentence.
 
-    The rules: spaces are spaces and parameters are arrays; `reset` and `step` can be traced (with
-    typed keys, without Python branches on values, without leaving a tracer behind) and return
-    `(state, TimeStep)`; both return the same structure, shapes and dtypes of state and time step,
-    so that a scan can carry them; observations lie in their space, rewards are finite float32
-    scalars (or `[N]`), flags are bool scalars, `first` is true after a reset only, and no step is
-    both terminated and truncated, along a random rollout of `steps` steps; `legal_actions` fit the
-    action space and leave a choice; the same arguments give the same result, with `jit`, without,
-    and under `vmap` over keys, states, actions and parameters; an episode ends by `max_steps`
-    (where that is at most 2,000); `render` gives uint8 `[H, W, 3]`; `step_seconds` gives a
-    positive number; `expert` gives an action of the action space; `goals` terminate no step that
-    `step` did not.
+    - Spaces are spaces, and every leaf of `params` is a number or an array.
+    - `reset` and `step` can be traced (with typed keys, without Python branches on values, without
+      leaving a tracer behind) and return `(state, TimeStep)`; both return the same structure,
+      shapes and dtypes of state and time step, so that a scan can carry them.
+    - Along a random rollout of `steps` steps, observations lie in their space, rewards are finite
+      float32 scalars (or `[N]`), flags are bool scalars, `first` is true only after a reset, no
+      step is both terminated and truncated, and `legal_actions` fit the action space and leave a
+      choice.
+    - The same arguments give the same result, with and without `jit`, and under `vmap` over keys,
+      states, actions and parameters.
+    - An episode ends by `max_steps` (if that is at most 2,000).
+    - `render` gives uint8 `[H, W, 3]`, `step_seconds` a positive number, and `expert` an action of
+      the action space; `goals` terminate no step that `step` did not.
     """
     if not isinstance(env, Environment):
         raise EnvironmentCheckError(

@@ -182,7 +182,9 @@ def test_a_recording_plays_at_the_speed_of_its_environment():
     assert short(env) == pytest.approx(25)
     assert short(wrappers.action_repeat(env, 4)) == pytest.approx(25 / 4)
     assert short(wrappers.sticky_actions(env)) == pytest.approx(25)
-    drawn = wrappers.domain_randomization(env, lambda key, params: dataclasses.replace(params, dt=0.1))
+    drawn = wrappers.domain_randomization(
+        env, lambda key, params: dataclasses.replace(params, dt=0.1)
+    )
     assert short(drawn) == pytest.approx(10)
     assert short(dataclasses.replace(env, step_seconds=None)) == UNTIMED_FPS
 

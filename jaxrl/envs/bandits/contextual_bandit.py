@@ -31,7 +31,7 @@ from jaxrl.envs.bandits import pulling
 
 @struct
 class Params:
-    weights: Any  # [A, F]
+    weights: Any  # [A, F]: weights of the arms
     spread: float = 0.0  # standard deviation of the weights between episodes
     noise: float = 0.1  # standard deviation of the reward's noise
 

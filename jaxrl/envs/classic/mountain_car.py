@@ -24,13 +24,13 @@ from jaxrl.envs.wrappers.time_limit import time_limit
 
 @struct
 class Params:
-    force: float = 0.001  # velocity gained in one step of full acceleration
+    force: float = 0.001  # velocity gained in one step by accelerating
     gravity: float = 0.0025  # velocity lost per step, times cos(3 position)
-    min_position: float = -1.2
-    max_position: float = 0.6
-    max_speed: float = 0.07
-    goal_position: float = 0.5
-    goal_velocity: float = 0.0
+    min_position: float = -1.2  # position of the left wall
+    max_position: float = 0.6  # right end of the track
+    max_speed: float = 0.07  # largest magnitude of the velocity
+    goal_position: float = 0.5  # position from which the goal is reached
+    goal_velocity: float = 0.0  # least velocity at which the goal counts
     reset_low: float = -0.6  # lower bound of the start position; the car starts at rest
     reset_high: float = -0.4  # upper bound of the start position
 

@@ -28,11 +28,11 @@ class Params:
     gravity: float = 0.0025  # velocity lost per step, times cos(3 position)
     min_action: float = -1.0  # lower bound to which the throttle is clipped
     max_action: float = 1.0  # upper bound to which the throttle is clipped
-    min_position: float = -1.2
-    max_position: float = 0.6
-    max_speed: float = 0.07
-    goal_position: float = 0.45
-    goal_velocity: float = 0.0
+    min_position: float = -1.2  # position of the left wall
+    max_position: float = 0.6  # right end of the track
+    max_speed: float = 0.07  # largest magnitude of the velocity
+    goal_position: float = 0.45  # position from which the goal is reached
+    goal_velocity: float = 0.0  # least velocity at which the goal counts
     reset_low: float = -0.6  # lower bound of the start position; the car starts at rest
     reset_high: float = -0.4  # upper bound of the start position
 

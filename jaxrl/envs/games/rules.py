@@ -29,7 +29,8 @@ class Rules:
     mover(state) -> int32, 0 or 1: whose turn it is
     legal(state) -> bool [A]: legal moves; once the game is over, any mask with a legal move
     observe(state) -> float32 [F] in [0, 1]: what the mover knows. (`exact.games` takes it for all
-    that the mover remembers: whatever it saw and did earlier must follow from it, if it matters.)
+        that the mover remembers: whatever it saw and did earlier must follow from it, if it
+        matters.)
     over(state) -> bool
     payoff(state, params) -> float32 [2]: reward of each player at the end
     """

@@ -1,11 +1,11 @@
 """Grid environments, and the kit that they are built on.
 
-    cells contents of a cell: one uint8 code for kind, color and door state
+    cells     contents of a cell: one uint8 code for kind, color and door state
     moves     the agent: turn and go forward (MiniGrid), or by compass; pick up, drop, open
-    view observations: the part of the grid ahead, with occlusion, or the whole
+    view      observations: the part of the grid ahead, with occlusion, or the whole
     levels    a level from a key or from its number; choosing cells and numbers
     paths     distances by relaxation, with headings and without; what experts follow
-    pictures images of the grid
+    pictures  images of the grid
 
 An environment in the style of MiniGrid is a function from a key to a `moves.State`, passed to
 `minigrid.minigrid`, which adds rules, reward, view, time limit, render and expert. An environment

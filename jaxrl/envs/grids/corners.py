@@ -35,7 +35,7 @@ CORNERS = np.array([(1, 1), (0, 0), (1, 0), (0, 1)], np.float32)
 @struct
 class Params:
     task: int = 0  # corner to go to, 0 .. 3: lower right, upper left, lower left, upper right
-    wrong_reward: float = -1.0
+    wrong_reward: float = -1.0  # reward for arriving in a wrong corner
 
 
 @struct
@@ -45,7 +45,7 @@ class State:
 
 @functools.cache
 def corners(size: int = 5) -> Environment:
-    """The room of `size` x `size` cells, at least 3."""
+    """The room of `size` x `size` cells; `size` is at least 3."""
     at_least("corners", "size", size, 3)
     last = size - 1
 

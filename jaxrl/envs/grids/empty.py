@@ -4,7 +4,7 @@ Rules, observation and reward as in `jaxrl.envs.grids.minigrid`; walls hide noth
 MiniGrid; with `see_through=False` they do). The agent starts in the upper left corner, facing east,
 or with `random_start` in any free cell and heading; the goal is in the lower right corner.
 Terminates on the goal; time limit 4 * size**2 steps. `MiniGrid-Empty-8x8-v0` and, by `size` and
-`random_start`, its siblings. Expert: shortest in actions.
+`random_start`, its siblings. Expert: takes the fewest actions.
 """
 
 from __future__ import annotations

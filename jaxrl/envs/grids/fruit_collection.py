@@ -31,7 +31,7 @@ MOVES = np.array([(0, 1), (1, 0), (0, -1), (-1, 0)], np.int32)  # row, column
 
 @struct
 class Params:
-    fruit_reward: float = 1.0
+    fruit_reward: float = 1.0  # reward for each fruit
 
 
 @struct

@@ -27,8 +27,8 @@ from jaxrl.envs.wrappers.time_limit import time_limit
 @struct
 class Params:
     level: int = levels.FRESH  # number of a fixed maze, start and goal; -1 for new ones
-    goal_reward: float = 1.0
-    step_reward: float = 0.0
+    goal_reward: float = 1.0  # reward for reaching the goal
+    step_reward: float = 0.0  # reward of any other step
 
 
 @struct

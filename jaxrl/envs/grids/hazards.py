@@ -32,9 +32,9 @@ _DETOUR = np.int16(100)  # steps that the expert walks to avoid one hazard
 @struct
 class Params:
     level: int = levels.FRESH  # number of fixed hazards, start and first goal; -1 for new ones
-    density: float = 0.2
-    goal_reward: float = 1.0
-    hazard_cost: float = 1.0
+    density: float = 0.2  # probability that an inner cell is a hazard
+    goal_reward: float = 1.0  # reward for reaching a goal
+    hazard_cost: float = 1.0  # cost of a step that ends on a hazard
 
 
 @struct

@@ -5,7 +5,7 @@ sides; a ball of a random color lies in a locked room on the right, the key, of 
 color, in a room on the left; other doors are closed. The hand must be empty to pick up the ball.
 Terminates when the ball is picked up; time limit 30 * room_size**2 steps.
 `MiniGrid-KeyCorridorS3R3-v0` and, by `room_size` and `rows`, its siblings, with their distribution
-of levels. Expert: shortest in actions, except for where it drops the key.
+of levels. Expert: takes the fewest actions, except for where it drops the key.
 """
 
 from __future__ import annotations

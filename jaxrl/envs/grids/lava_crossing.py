@@ -5,7 +5,8 @@ across the room at random even rows and columns, with openings on a random path 
 The agent starts in the upper left corner, facing east; the goal is in the lower right corner.
 Terminates on the goal and in lava (reward 0, and 1 in the cost channel); time limit 4 * size**2
 steps. `MiniGrid-LavaCrossingS9N1-v0` and, by `size` and `crossings`, its siblings, with their
-distribution of levels; `obstacle="wall"` is `MiniGrid-SimpleCrossing`. Expert: shortest in actions.
+distribution of levels; `obstacle="wall"` is `MiniGrid-SimpleCrossing`. Expert: takes the fewest
+actions.
 """
 
 from __future__ import annotations

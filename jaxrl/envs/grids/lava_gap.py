@@ -4,7 +4,7 @@ Rules, observation and reward as in `jaxrl.envs.grids.minigrid`. A strip of lava
 a random column, has a gap at a random row. The agent starts in the upper left corner, facing east;
 the goal is in the lower right corner. Terminates on the goal and in lava (reward 0, and 1 in the
 cost channel); time limit 4 * size**2 steps. `MiniGrid-LavaGapS7-v0` and, by `size`, its siblings;
-`obstacle="wall"` makes the strip a wall. Expert: shortest in actions.
+`obstacle="wall"` makes the strip a wall. Expert: takes the fewest actions.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ room at the left; a key and a ball lie above and below the corridor's end. The a
 random column of the middle row, facing east. Picking up does nothing. Terminates beside the
 matching object (success) or the other one (reward 0); time limit 5 * size**2 steps.
 `MiniGrid-MemoryS13-v0` and, by `size`, its siblings; with `random_length` the corridor's length is
-random (`MiniGrid-MemoryS13Random-v0`). Expert: shortest in actions (it knows the match).
+random (`MiniGrid-MemoryS13Random-v0`). Expert: takes the fewest actions (it knows the match).
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ Actions: 0 turn left, 1 turn right, 2 forward, 3 pick up, 4 drop, 5 toggle (open
 done (does nothing). Reward: 0, and 1 - 0.9 * steps / max_steps for the step that succeeds.
 Chevalier-Boisvert et al. (2023), "Minigrid & Miniworld: Modular & Customizable Reinforcement
 Learning Environments for Goal-Oriented Tasks"; rules and numbers of `minigrid` 3.
-A step that succeeds or fails only terminates, even at the time limit, where MiniGrid truncates it
-as well.
+A step that succeeds or fails terminates and is never truncated, even at the time limit, where
+MiniGrid truncates it as well.
 """
 
 from __future__ import annotations
@@ -71,12 +71,15 @@ def minigrid(
 ) -> Environment:
     """Build an environment with MiniGrid's rules.
 
-    generate: a function that draws a level from a key. shape: shape of its grid. judge: success and
-    failure from the state, the action, the state after it and the code of the cell that was
-    entered; both end the episode. see_through: whether walls hide nothing. objects: whether
-    anything can be handled. cost: whether there is a cost channel, which is 1 if a step fails.
+    generate: function that draws a level from a key.
+    shape: shape of the levels' grid.
+    judge: success and failure from the state, the action, the state after it and the code of the
+        cell that was entered; both end the episode.
+    see_through: whether walls hide nothing.
+    objects: whether anything can be handled.
+    cost: whether there is a cost channel, which is 1 if a step fails.
     room: the grid of all levels, if they share one that nothing (no `objects`) can change: it is
-    then not part of the state (`()`), and views come from a table.
+        then not part of the state (`()`), and views come from a table.
     """
 
     def look(state: moves.State) -> Array:

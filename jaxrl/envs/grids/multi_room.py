@@ -6,7 +6,7 @@ other than that of the door before; the agent (random heading) is at a random pl
 room, the goal in the last. Terminates on the goal; time limit 20 * rooms steps. The defaults are
 `MiniGrid-MultiRoom-N4-S5-v1`, its siblings differ by the arguments; levels have their distribution:
 as there, chains are proposed until one has all its rooms (after 200 failures, the longest is used).
-That search makes the reset expensive: draw episodes ahead. Expert: shortest in actions.
+That search makes the reset expensive: draw episodes ahead. Expert: takes the fewest actions.
 """
 
 from __future__ import annotations

@@ -7,8 +7,7 @@ neighbors at a random place; the doors along one loop through all rooms point th
 (clockwise or not, at random), so that every place can be reached from every other; the other doors
 point in random directions. Distances are not symmetric: a test bed for quasimetric value functions,
 after the one-way-door grid of Wang and Isola (2022), "On the Learning and Learnability of
-Quasimetrics",
-with a layout of our own. Expert: a shortest path.
+Quasimetrics", with a layout of our own. Expert: a shortest path.
 """
 
 from __future__ import annotations

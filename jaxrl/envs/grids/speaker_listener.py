@@ -52,7 +52,7 @@ class State:
 
 @functools.cache
 def speaker_listener(size: int = 5) -> Environment:
-    """The room of `size` x `size` cells, at least 3."""
+    """The room of `size` x `size` cells; `size` is at least 3."""
     at_least("speaker_listener", "size", size, 3)
     even = np.array([(i, j) for i in range(0, size, 2) for j in range(0, size, 2)], np.int32)
 

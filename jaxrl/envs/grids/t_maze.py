@@ -6,7 +6,7 @@ west, 3 north. Reward: 4 for turning the right way at the junction, -0.1 for the
 walking into a wall, else 0. Terminates with either turn; time limit 3 * (length + 1) steps (ours).
 With `noisy` the corridor shows (a, 0, b), a and b uniform in [0, 1] at every step. Bakker (2001),
 "Reinforcement Learning with Long Short-Term Memory"; the corridor is `length` steps long.
-`level` is 0 for up, 1 for down, -1 for either. Expert: shortest (it knows the side).
+`level` is 0 for up, 1 for down, -1 for either. Expert: a shortest path (it knows the side).
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _LONGEST_DRAWN = 20  # steps of corridor; a longer one is drawn with this length
 @struct
 class Params:
     level: int = levels.FRESH  # side of the goal: 0 up, 1 down, -1 either
-    right_reward: float = 4.0
-    wrong_reward: float = -0.1
-    bump_reward: float = -0.1
+    right_reward: float = 4.0  # reward for the right turn
+    wrong_reward: float = -0.1  # reward for the wrong turn
+    bump_reward: float = -0.1  # reward for walking into a wall
 
 
 @struct

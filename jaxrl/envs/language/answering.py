@@ -41,8 +41,8 @@ def answering(
 
     vocabulary: texts of the tokens 0 .. V - 1; the last one is END.
     prompt(key, params) -> int32 [P].
-    verify(prompt, answer) -> whether the answer is right. It is int32 [A], filled up with END. An
-        answer without END was cut off and is never right.
+    verify(prompt, answer) -> whether `answer`, int32 [A] filled up with END, is right. An answer
+        without END was cut off and is never right.
     solve(prompt) -> int32 [A], a right answer, filled up with END.
     """
     end = len(vocabulary) - 1

@@ -27,12 +27,12 @@ EMPTY = -1  # column of an empty slot
 
 @struct
 class Params:
-    sticky_probability: float = 0.1
+    sticky_probability: float = 0.1  # probability that the last action is repeated
     ramping: bool = True  # whether the intervals shrink over time
     ramp_interval: int = 100  # steps between two shrinkings of the intervals
     spawn_interval: int = 10  # steps between two entries, at an episode's start
-    move_interval: int = 5
-    gold_probability: float = 1 / 3
+    move_interval: int = 5  # steps between two moves, at an episode's start
+    gold_probability: float = 1 / 3  # probability that what enters is gold
 
 
 @struct

@@ -31,7 +31,7 @@ FLIGHT = 32  # steps; the ball is never away from the paddle for so long
 
 @struct
 class Params:
-    sticky_probability: float = 0.1
+    sticky_probability: float = 0.1  # probability that the last action is repeated
 
 
 @struct

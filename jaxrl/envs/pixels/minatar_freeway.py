@@ -29,7 +29,7 @@ CLOCK = 2501  # steps
 
 @struct
 class Params:
-    sticky_probability: float = 0.1
+    sticky_probability: float = 0.1  # probability that the last action is repeated
     walking_interval: int = 3  # steps between two moves of the chicken
 
 

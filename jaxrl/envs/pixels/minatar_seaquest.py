@@ -41,11 +41,11 @@ FASTEST = 2  # least move interval, in steps
 
 @struct
 class Params:
-    sticky_probability: float = 0.1
+    sticky_probability: float = 0.1  # probability that the last action is repeated
     ramping: bool = True  # whether surfacing makes the enemies faster
     oxygen: int = 200  # steps that a full tank lasts
     spawn_interval: int = 20  # steps between two enemies, at an episode's start
-    move_interval: int = 5
+    move_interval: int = 5  # steps between two moves of an enemy, at an episode's start
     shot_interval: int = 10  # steps between two shots of an enemy submarine
     submarine_probability: float = 1 / 3  # probability that an enemy is a submarine, else a fish
 

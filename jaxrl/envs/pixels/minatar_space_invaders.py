@@ -30,7 +30,7 @@ WAVE_ROWS = 4
 
 @struct
 class Params:
-    sticky_probability: float = 0.1
+    sticky_probability: float = 0.1  # probability that the last action is repeated
     ramping: bool = True  # whether each wave is faster than the last
     cool_down: int = 5  # steps between two shots of the cannon
     move_interval: int = 12  # steps between two moves of the first wave

@@ -6,14 +6,13 @@ velocities of x, z, the torso's angle and the six joints. Action: float32 [6], c
 times 120, 90, 60, 120, 60 and 30 N m at the joints in the same order. Reward: forward velocity
 (m/s) - 0.1 |action|^2 (`reward_components`: forward, control; healthy is 0). Never terminates; time
 limit 1,000 steps of 0.05 s. `metrics`: the distance covered (m) and speed (m/s), the fractions of
-the episode in flight and with each foot on the ground, and the fraction of landings that were not
-of the same foot as the last (alternation). Modeled on Gymnasium's `HalfCheetah-v5` (Wawrzynski,
-2009, "A cat-like robot real-time learning to run"); `locomotion` says what differs from MuJoCo,
-whose step is the same 0.01 s. The expert is a gait found by random search for the default body, a
-sine for each joint and feedback from the torso's angle: it runs at 3.6 m/s, but one episode in
-eight ends with the cheetah on its back. The step is differentiable, but through contacts the
-gradients grow quickly with the number of steps and say little about the return; in flight they are
-exact.
+the episode in flight and with each foot on the ground, and the fraction of landings on another foot
+than the last one (alternation). Modeled on Gymnasium's `HalfCheetah-v5` (Wawrzynski, 2009, "A
+cat-like robot real-time learning to run"); `locomotion` says what differs from MuJoCo, whose step
+is the same 0.01 s. The expert is a gait found by random search for the default body, a sine for
+each joint and feedback from the torso's angle: it runs at 3.6 m/s, but one episode in eight ends
+with the cheetah on its back. The step is differentiable, but through contacts the gradients grow
+quickly with the number of steps and say little about the return; in flight they are exact.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ GAIN = (0.123, 0.999, 4.119, 0.189, 0.586, 0.608)
 class Params(Physics):
     tip: Any = ()  # [2], position of the tip in the second pole's frame
     dt: float = 0.0025  # s, length of a substep
-    healthy_reward: float = 10.0
+    healthy_reward: float = 10.0  # reward of a step that does not terminate
     min_height: float = 1.0  # m, height of the tip at or below which an episode terminates
     start_noise: float = 0.1  # half width of start coordinates, deviation of start velocities
     delay: float = 0.0  # delay of an action, in steps, from 0 to 1

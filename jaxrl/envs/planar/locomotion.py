@@ -38,13 +38,13 @@ class Params(Physics):
 
     start: Any = ()  # [D], coordinates around which episodes start
     dt: float = 0.01  # s, length of a substep
-    forward_weight: float = 1.0
-    control_weight: float = 0.1
-    healthy_reward: float = 0.0
-    min_height: float = -math.inf  # m; a healthy body has a coordinate z between these two,
-    max_height: float = math.inf
-    max_tilt: float = math.inf  # rad; an angle of the root within this,
-    max_number: float = math.inf  # and every coordinate but x, and every velocity, within this
+    forward_weight: float = 1.0  # weight of the forward velocity in the reward
+    control_weight: float = 0.1  # weight of |action|^2 in the cost
+    healthy_reward: float = 0.0  # reward of a step that ends healthy
+    min_height: float = -math.inf  # m; a healthy body is above this height
+    max_height: float = math.inf  # m; a healthy body is below this height
+    max_tilt: float = math.inf  # rad; the root of a healthy body tilts less than this
+    max_number: float = math.inf  # bound of the other numbers of a healthy state, except x
     start_noise: float = 0.1  # half width of the uniform noise on the start
     delay: float = 0.0  # delay of an action, in steps, from 0 to 1
 
@@ -59,7 +59,7 @@ class Gait:
     touched: Array  # [F]: steps that ended with the foot on the ground
     flown: Array  # steps that ended with no foot on the ground
     landings: Array
-    alternations: Array  # landings that were not of the foot that landed before
+    alternations: Array  # landings on another foot than the last one
 
 
 @struct

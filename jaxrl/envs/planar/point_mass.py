@@ -42,14 +42,14 @@ class Params:
     damping: float = 1.0  # N s/m
     max_speed: float = 0.1  # m/s at action 1, if the action is a velocity
     limit: float = 0.29  # m, largest magnitude of each coordinate
-    dt: float = 0.02  # s
+    dt: float = 0.02  # s, length of a step
     delay: float = 0.0  # delay of an action, in steps, from 0 to 1
     start_range: float = 0.29  # m; starts (at rest) are uniform between minus and plus this
     goal_range: float = 0.0  # m; goals are uniform between minus and plus this
-    goal_radius: float = 0.015  # m
+    goal_radius: float = 0.015  # m, radius of the goal
     position_weight: float = 1.0  # 1/m^2, weight of position in the quadratic cost
     velocity_weight: float = 0.1  # s^2/m^2, weight of velocity in the quadratic cost
-    action_weight: float = 0.001
+    action_weight: float = 0.001  # weight of the action in the quadratic cost
 
 
 @struct

@@ -48,11 +48,11 @@ class Params:
     walls: np.ndarray  # uint8 [H, W]: 1 for solid cells; the border must be solid
     starts: np.ndarray  # int32 [H * W]: start cells (row * W + column), then padding
     goals: np.ndarray  # int32 [H * W]: goal cells (row * W + column), then padding
-    num_starts: int = 1
-    num_goals: int = 1
+    num_starts: int = 1  # number of start cells
+    num_goals: int = 1  # number of goal cells
     cell: float = 1.0  # m, side of a cell
     position_noise: float = 0.25  # noise on start and goal positions, in cells
-    goal_radius: float = 0.45  # m
+    goal_radius: float = 0.45  # m, distance at which the goal is reached
     radius: float = 0.1  # m, radius of the ball; must be less than half a cell
     mass: float = 4.18879  # kg: a sphere of radius 0.1 m and 1,000 kg/m^3
     gear: float = 100.0  # N at action 1
@@ -60,7 +60,7 @@ class Params:
     max_speed: float = 5.0  # m/s, clip of the velocity along each axis before a step's force
     restitution: float = 0.0  # coefficient of restitution of the walls
     delay: float = 0.0  # delay of an action, in steps, from 0 to 1
-    dt: float = 0.01  # s
+    dt: float = 0.01  # s, length of a step
     continuing: bool = False  # whether an episode goes on at the goal
 
 

@@ -79,12 +79,12 @@ class Params:
     table_friction: float = 0.3  # friction coefficient of the object on the table
     contact_friction: float = 0.2  # friction coefficient between pusher, object, posts and walls
     restitution: float = 0.0  # coefficient of restitution of all contacts
-    goal_radius: float = 0.05  # m
+    goal_radius: float = 0.05  # m, distance at which the goal is reached
     goal_angle: float = 0.3  # rad, tolerance of the angle in a pose
     angle_weight: float = 0.1  # m, weight of the angle in a pose's dense reward
     angle_range: float = math.pi  # rad; angles of starts and goals are within plus and minus this
     delay: float = 0.0  # delay of an action, in steps, from 0 to 1
-    dt: float = 0.1  # s
+    dt: float = 0.1  # s, length of a step
     continuing: bool = False  # whether an episode goes on at the goal
 
 

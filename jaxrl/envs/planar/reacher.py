@@ -49,8 +49,8 @@ class Params(Physics):
     tip: Any = ()  # [2], position of the tip in the second link's frame
     dt: float = 0.01  # s, length of a substep
     reach: float = 0.2  # m; targets are uniform in the disc of this radius
-    control_weight: float = 1.0
-    goal_radius: float = 0.02  # m
+    control_weight: float = 1.0  # weight of |action|^2 in the cost
+    goal_radius: float = 0.02  # m, distance at which the goal is reached
     start_angle: float = 0.1  # rad; start angles are uniform between minus and plus this
     start_speed: float = 0.005  # rad/s; start velocities are uniform between minus and plus this
     delay: float = 0.0  # delay of an action, in steps, from 0 to 1

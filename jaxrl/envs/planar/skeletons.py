@@ -60,14 +60,14 @@ class Physics:
     low: Any  # [L], lower end stop
     high: Any  # [L], upper end stop
     stop_stiffness: Any  # stiffness of the end stops
-    stop_damping: Any
+    stop_damping: Any  # damping of the end stops
     gear: Any  # [M], torque (or force) at action 1
-    gravity: Any = 9.81
+    gravity: Any = 9.81  # m/s^2
     feeler: Any = ()  # [C, 2], centers of the spheres in their links' frames
     radius: Any = ()  # [C], radius of each sphere
     friction: Any = ()  # [C], Coulomb's friction coefficient
-    ground_stiffness: Any = 2e4  # N/m
-    ground_damping: Any = 10.0  # s/m, Hunt and Crossley's damping
+    ground_stiffness: Any = 2e4  # N/m, stiffness of the ground
+    ground_damping: Any = 10.0  # s/m, Hunt and Crossley's damping of the ground
     slip: Any = 0.02  # m/s, sliding speed above which friction is nearly Coulomb's
 
 

@@ -7,7 +7,7 @@ angle and the six joints, each clipped to [-10, 10]. Action: float32 [6], clippe
 |action|^2 (`reward_components`: forward, healthy, control). Terminates when unhealthy: torso at 0.8
 m or below, at 2 m or above, or tilted by 1 rad or more; time limit 1,000 steps of 0.008 s.
 `metrics`: the distance covered (m) and speed (m/s), the fractions of the episode in flight and with
-each foot on the ground, and the fraction of landings that were not of the same foot as the last
+each foot on the ground, and the fraction of landings on another foot than the last one
 (alternation). Modeled on Gymnasium's `Walker2d-v5`; `locomotion` says what differs from MuJoCo,
 whose integrator is Runge-Kutta at the same 0.002 s. The step is differentiable, but through
 contacts the gradients grow quickly with the number of steps and say little about the return; in

@@ -3,11 +3,11 @@
 `baird`: seven states, one of which every policy can reach. Action 0 ("dashed") leads to one of the
 six upper states, uniformly; action 1 ("solid") to the seventh. All rewards are 0, and so are all
 values. Observation: the features, float32 [8]: 2 in component i and 1 in the last for the upper
-state i, 1 in component 7 and 2 in the last for the seventh. Starts uniformly, never terminates; no
-time limit. The target policy is always solid (`expert`, `BAIRD_TARGET`), the behavior policy solid
-with probability 1 / 7 (`BAIRD_BEHAVIOR`), the discount 0.99, the initial weights `BAIRD_WEIGHTS`:
-off-policy semi-gradient TD diverges. Baird (1995), in the form of Sutton and Barto (2018), Section
-11.2.
+state i, 1 in component 7 and 2 in the last for the seventh. Starts uniformly at random, never
+terminates; no time limit. The target policy is always solid (`expert`, `BAIRD_TARGET`), the
+behavior policy solid with probability 1 / 7 (`BAIRD_BEHAVIOR`), the discount 0.99, the initial
+weights `BAIRD_WEIGHTS`: off-policy semi-gradient TD diverges. Baird (1995), in the form of Sutton
+and Barto (2018), Section 11.2.
 
 `boyan_chain`: states 0 (where episodes begin) to `length`; each step moves on by one or by two
 states with equal probability, for a reward of -3; from the last but one, by one state, for -2.

@@ -40,7 +40,7 @@ class Table:
     probability: Any  # [S, A, K]; rows sum to 1, and entries may be 0
     reward: Any  # [S, A, K]: the reward of each outcome
     start: Any  # int32 [L]: the states in which episodes begin
-    start_probability: Any  # [L]
+    start_probability: Any  # [L]: probability of each of these states
     terminal: Any  # bool [S]: states whose arrival ends the episode
     optimal: Any  # int32 [S]: actions of `expert`; stale once another field changes, see `solve`
     noise: Any = None  # [S, A] or None: standard deviation of Gaussian noise on the reward

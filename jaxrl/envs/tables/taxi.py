@@ -7,8 +7,7 @@ heading with probability 0.1 each. Reward: -1 for each step, -10 for an impossib
 20 for dropping the passenger at the destination, which terminates. Starts in any cell, with the
 passenger at a stand other than the destination; time limit 200 steps. Dietterich (2000),
 "Hierarchical Reinforcement Learning with the MAXQ Value Function Decomposition"; the rules of
-Gymnasium's `Taxi-v4`, without its fickle passenger. The
-expert is optimal at a discount of 0.99.
+Gymnasium's `Taxi-v4`, without its fickle passenger. The expert is optimal at a discount of 0.99.
 """
 
 from __future__ import annotations

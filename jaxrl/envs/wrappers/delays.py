@@ -43,8 +43,8 @@ class State:
 def action_delay(env: Environment, max_delay: int = 1, delay: int | None = None) -> Environment:
     """Delay actions: each takes effect `delay` steps after it was chosen.
 
-    max_delay: the longest delay that `params.action_delay` may set; determines shapes. delay: the
-    default of `params.action_delay`, in steps (default: `max_delay`). 0 is no delay.
+    max_delay: the longest delay that `params.action_delay` may set; determines shapes.
+    delay: the default of `params.action_delay`, in steps (default: `max_delay`). 0 is no delay.
 
     Until the first action takes effect, the environment receives zeros (the element of the action
     space nearest to them). Pending actions are not observed: the agent must remember them. `expert`

@@ -46,8 +46,8 @@ def distractors(
 
     correlation: correlation of a distractor with itself one step later, from 0 (independent noise)
         to 1 (constant through an episode); a number or one for each,
-        `params.distractor_correlation`. scale: standard deviation; a number or one for each,
-        `params.distractor_scale`.
+        `params.distractor_correlation`.
+    scale: standard deviation; a number or one for each, `params.distractor_scale`.
 
     Each is a stationary AR(1) process (an Ornstein-Uhlenbeck process with rate `-log(correlation)`
     per step) that starts anew with each episode. They are appended to a float vector, or become the

@@ -46,9 +46,9 @@ def reward_components(
     components: name -> function(timestep, action, next_timestep) -> scalar, which goes to the
         channel `reward_components`, next to the components that `env` reports. The reward of `env`
         is `next_timestep.reward`, its own components are `next_timestep.reward_components`.
-        weights: name -> default weight of each component. The reward is then the weighted sum, with
-        the weights `params.reward_weights` `[K]` in the order of `components`; `true_reward` stays
-        the same or, if there was none, becomes the reward of `env`. Without weights, the reward is
+    weights: name -> default weight of each component. The reward is then the weighted sum, with the
+        weights `params.reward_weights` `[K]` in the order of `components`; `true_reward` stays the
+        same or, if there was none, becomes the reward of `env`. Without weights, the reward is
         unchanged.
 
     With weights, `expert` and `goals` are None, since they belong to another reward. The same

@@ -89,7 +89,10 @@ ONE = {  # every wrapper: a call of it, and environments that it can wrap
     "observation_delay": (lambda e: w.observation_delay(e, 2), (cartpole, pendulum, legal)),
     "observation_noise": (w.observation_noise, (cartpole, pendulum, legal, image)),
     "random_actions": (w.random_actions, (cartpole, legal, environments.crane)),
-    "domain_randomization": (lambda e: w.domain_randomization(e, _draw), (cartpole, pendulum, legal)),
+    "domain_randomization": (
+        lambda e: w.domain_randomization(e, _draw),
+        (cartpole, pendulum, legal),
+    ),
     "reward_components": (lambda e: w.reward_components(e, PARTS), (cartpole, pendulum, legal)),
     "reward_weights": (
         lambda e: w.reward_components(e, PARTS, {"sum": 1.0, "paid": 0.5}),
