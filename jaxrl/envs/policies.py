@@ -73,9 +73,9 @@ def expert_policy(env: Environment) -> Policy:
 
 @functools.cache
 def mixed_skill(env: Environment, skills: tuple[float, ...]) -> Policy:
-    """Build a policy that plays each episode with one of `skills`, drawn uniformly. A positive skill
-    is the probability that an action is the expert's, a negative one (its magnitude) that it is any
-    but the expert's; otherwise the action is that of `random_action`. `env` must come from
+    """Build a policy that plays each episode with one of `skills`, drawn uniformly. A positive
+    skill is the probability that an action is the expert's, a negative one (its magnitude) that it
+    is any but the expert's; otherwise the action is that of `random_action`. `env` must come from
     `wrappers.expert_channel`.
 
     Raises `UserError` as `expert_policy` does, for skills outside [-1, 1], and for negative skills

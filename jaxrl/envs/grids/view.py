@@ -117,9 +117,9 @@ def _visible(codes: Array, heading: Array) -> list[Array]:
     by_row = jnp.where(clear, weight[None, :], np.uint32(0)).sum(1, dtype=jnp.uint32)
     by_column = jnp.where(clear, weight[:, None], np.uint32(0)).sum(0, dtype=jnp.uint32)
     vertical = (heading == cells.NORTH) | (heading == cells.SOUTH)
-    backwards = (heading == cells.EAST) | (heading == cells.SOUTH)
+    backward = (heading == cells.EAST) | (heading == cells.SOUTH)
     lines = jnp.where(vertical, by_row, by_column)
-    lines = jnp.where(backwards, lines[::-1], lines)
+    lines = jnp.where(backward, lines[::-1], lines)
 
     full = np.uint32((1 << size) - 1)
     lit: Array = jnp.uint32(1 << size // 2)

@@ -46,7 +46,7 @@ _CAPSULES = (
 _FREQUENCY = 2.411
 _AMPLITUDES = (1.95, -0.37, 1.78, 0.39, 0.04, -0.09)
 _PHASES = (-1.33, 0.84, -0.54, -0.34, 0.32, 0.96)
-_CENTRES = (-0.32, 0.05, 0.09, 0.02, -0.11, 0.36)
+_CENTERS = (-0.32, 0.05, 0.09, 0.02, -0.11, 0.36)
 _TILT = (0.54, 0.09, -0.55, 0.23, 0.11, 0.24)
 _TURN = (0.24, -0.18, 0.01, -0.06, 0.35, 0.24)
 
@@ -74,7 +74,7 @@ def cheetah() -> Environment:
 def _gait(state: State, params: Params) -> Array:
     del params
     phase = 2 * jnp.pi * _FREQUENCY * 0.05 * state.steps
-    action = jnp.array(_AMPLITUDES) * jnp.sin(phase + jnp.array(_PHASES)) + jnp.array(_CENTRES)
+    action = jnp.array(_AMPLITUDES) * jnp.sin(phase + jnp.array(_PHASES)) + jnp.array(_CENTERS)
     action += jnp.array(_TILT) * state.q[2] + jnp.array(_TURN) * state.velocity[2]
     return jnp.clip(action, -1.0, 1.0)
 

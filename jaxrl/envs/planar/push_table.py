@@ -29,14 +29,14 @@ def resolve_contacts(pusher: Body, target: Body, shape: Shape, params: Any) -> t
         pusher, target = collide(pusher, target, contact)
     if len(params.posts):
         # Only the post with the deepest contact: a second one has its turn a substep later.
-        centres, radii = jnp.asarray(params.posts)[:, :2], jnp.asarray(params.posts)[:, 2]
+        centers, radii = jnp.asarray(params.posts)[:, :2], jnp.asarray(params.posts)[:, 2]
         contact = jax.vmap(free_bodies.disc_disc, (0, 0, None, None))(
-            centres, radii, pusher.position, radius
+            centers, radii, pusher.position, radius
         )
         _, pusher = collide(ground, pusher, free_bodies.deepest(contact))
         for part in range(max(1, len(shape.offsets))):
             contact = jax.vmap(_contact, (0, 0, None, None, None))(
-                centres, radii, target, part, shape
+                centers, radii, target, part, shape
             )
             _, target = collide(ground, target, free_bodies.deepest(contact))
 

@@ -34,10 +34,10 @@ def disc(radius: Number, mass: Number) -> Shape:
 def boxes(parts: Array, mass: Number) -> Shape:
     """Join rectangles `parts` [K, 4] (center and half sides; they must not overlap) to one body.
     The origin of their centers may lie anywhere."""
-    centres, halves = parts[:, :2], parts[:, 2:]
+    centers, halves = parts[:, :2], parts[:, 2:]
     areas = 4 * halves.prod(-1)
     share = areas / areas.sum()
-    offsets = centres - share @ centres
+    offsets = centers - share @ centers
     second_moment = share @ ((halves**2).sum(-1) / 3 + (offsets**2).sum(-1))
     corners = offsets[:, None] + halves[:, None] * CORNERS
     # The integral over a rectangle, from those between the origin and its four corners.

@@ -262,7 +262,7 @@ def test_the_achieved_goal_is_the_goal_on_arrival(name, observe):
 @pytest.mark.parametrize("settings", [{"full": True}, {"see_through": False}])
 def test_views_from_the_table_equal_computed_views(settings, monkeypatch):
     settings = {"size": 6, "random_start": True} | settings
-    looked_up = envs.make("empty", **settings)
+    from_table = envs.make("empty", **settings)
     monkeypatch.setattr(minigrid, "_LARGEST_TABLE", 0)
     computed = empty.empty.__wrapped__(**settings)
 
@@ -272,7 +272,7 @@ def test_views_from_the_table_equal_computed_views(settings, monkeypatch):
         return first, env.step(key, state, action, env.params)[1]
 
     keys = jax.random.split(random.key(2), 2000)  # all places and headings, many times
-    both = [jax.jit(jax.vmap(lambda k, e=e: play(e, k)))(keys) for e in (looked_up, computed)]
+    both = [jax.jit(jax.vmap(lambda k, e=e: play(e, k)))(keys) for e in (from_table, computed)]
     jax.tree.map(np.testing.assert_array_equal, *both)
     assert len(np.unique(both[0][0].observation.reshape(2000, -1), axis=0)) > 4
 

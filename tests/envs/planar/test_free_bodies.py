@@ -326,8 +326,8 @@ def clearance(position, walls, cell) -> np.ndarray:
     H, W]."""
     height, width = walls.shape[-2:]
     rows, columns = np.mgrid[:height, :width]
-    centres = np.stack([columns - (width - 1) / 2, (height - 1) / 2 - rows], -1) * cell
-    between = np.abs(np.asarray(position)[..., None, None, :] - centres) - cell / 2
+    centers = np.stack([columns - (width - 1) / 2, (height - 1) / 2 - rows], -1) * cell
+    between = np.abs(np.asarray(position)[..., None, None, :] - centers) - cell / 2
     distance = np.linalg.norm(np.maximum(between, 0), axis=-1)
     distance = np.where(np.all(between < 0, -1), between.max(-1), distance)
     return np.where(walls != 0, distance, np.inf).min((-2, -1))
