@@ -1,5 +1,5 @@
-"""Environments to act in: `make` one by its name, with the `settings` that it has, or
-`check_environment` one of your own."""
+"""Environments by name: `make` builds one, `settings` lists what can be set, `check_environment`
+tests one of your own."""
 
 from jaxrl.envs.check import EnvironmentCheckError, check_environment
 from jaxrl.envs.registry import make, names, settings

@@ -1,6 +1,6 @@
-"""Whether an environment keeps the rules that everything else relies on.
+"""Check that an environment keeps the rules that everything else relies on.
 
-What shows without running it is in `check_structure`; here is what a few episodes show.
+`check_structure` holds what shows without running it; this module, what a few episodes show.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from jaxrl.envs.check_structure import (
 )
 from jaxrl.envs.policies import random_action
 
-LONGEST_EPISODE = 2000  # steps; a longer `max_steps` is not tried
+LONGEST_EPISODE = 2000  # steps; the end of a longer episode is not tested
 COPIES = 4  # under vmap
 TOLERANCE = 1e-4  # relative and absolute, between two ways to run the same step
 
@@ -39,16 +39,19 @@ _ARGUMENTS = ("key", "state", "action")
 def check_environment(env: Environment, steps: int = 64) -> None:
     """Raise `EnvironmentCheckError` for the first rule that `env` breaks, in one sentence.
 
-    The rules: spaces are spaces and parameters are arrays; `reset` and `step` can be traced (with
-    typed keys, without Python branches on values, without leaving a tracer behind) and return
-    `(state, TimeStep)`; both return the same structure, shapes and dtypes of state and time step,
-    so that a scan can carry them; observations lie in their space, rewards are finite float32
-    scalars (or `[N]`), flags are bool scalars, `first` is true after a reset only, and no step is
-    both terminated and truncated, along a random roll-out of `steps` steps; `legal_actions` fit the
-    action space and leave a choice; the same arguments give the same result, with `jit`, without,
-    and under `vmap` over keys, states, actions and parameters; an episode ends by `max_steps`
-    (where that is at most 2,000); `render` gives uint8 `[H, W, 3]`; `step_seconds` gives a
-    positive number; `expert` gives an action of the action space; `goals` end no step that went on.
+    - Spaces are spaces, and every leaf of `params` is a number or an array.
+    - `reset` and `step` can be traced (with typed keys, without Python branches on values, without
+      leaving a tracer behind) and return `(state, TimeStep)`; both return the same structure,
+      shapes and dtypes of state and time step, so that a scan can carry them.
+    - Along a random rollout of `steps` steps, observations lie in their space, rewards are finite
+      float32 scalars (or `[N]`), flags are bool scalars, `first` is true only after a reset, no
+      step is both terminated and truncated, and `legal_actions` fit the action space and leave a
+      choice.
+    - The same arguments give the same result, with and without `jit`, and under `vmap` over keys,
+      states, actions and parameters.
+    - An episode ends by `max_steps` (if that is at most 2,000).
+    - `render` gives uint8 `[H, W, 3]`, `step_seconds` a positive number, and `expert` an action of
+      the action space; `goals` terminate no step that `step` did not.
     """
     if not isinstance(env, Environment):
         raise EnvironmentCheckError(
@@ -74,7 +77,7 @@ _RandomSteps = Callable[[Key, Tree, TimeStep, Tree, int], tuple[Tree, tuple[Tree
 
 @dataclasses.dataclass(frozen=True)
 class _Visit:
-    """One step of the roll-out: its arguments and its result."""
+    """One step of the rollout: its arguments and its result."""
 
     key: Key
     state: Tree
@@ -84,7 +87,7 @@ class _Visit:
 
 
 def _check_rollout(env: Environment, step: _RandomSteps, steps: int) -> list[_Visit]:
-    """Run a random roll-out, with a reset after each episode, and check what it returns."""
+    """Run a random rollout, with a reset after each episode, and check what it returns."""
     reset, params = jax.jit(env.reset), _arrays(env.params)
     keys = iter(jax.random.split(jax.random.key(1), 2 * steps + 1))
     state, timestep = reset(next(keys), params)
@@ -96,26 +99,24 @@ def _check_rollout(env: Environment, step: _RandomSteps, steps: int) -> list[_Vi
         visited.append(_Visit(key, state, timestep, action, result))
         state, timestep = result
         _check_values(env, "step", timestep)
-        if _done(timestep):
+        if _is_done(timestep):
             state, timestep = reset(next(keys), params)
             _check_values(env, "reset", timestep)
     return visited
 
 
 def _random_steps(env: Environment) -> _RandomSteps:
-    """Some steps with random actions, up to the first that ends the episode or breaks a rule: the
-    last action and its result. One program for one step and for a whole episode; what this check
-    takes is compilation."""
+    """Build a function that takes random actions up to the first step that ends the episode or
+    breaks a rule, and returns the last action and its result. It is one program for one step and
+    for a whole episode, since the time of this check goes into compilation."""
 
     def steps(key: Key, state: Tree, timestep: TimeStep, params: Tree, number: int) -> Any:
         sampled = jax.eval_shape(lambda: random_action(env.action_space, key, timestep))
         nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), sampled)
 
-        def going(carry: Any) -> Array:
+        def is_running(carry: Any) -> Array:
             taken, _, _, (_, timestep) = carry
-            return (taken == 0) | (
-                (taken < number) & ~timestep.done & _keeps_the_rules(env, timestep)
-            )
+            return (taken == 0) | ((taken < number) & ~timestep.done & _is_valid(env, timestep))
 
         def body(carry: Any) -> Any:
             taken, key, _, (state, timestep) = carry
@@ -124,30 +125,30 @@ def _random_steps(env: Environment) -> _RandomSteps:
             return taken + 1, jax.random.fold_in(key, 2), action, result
 
         _, _, action, result = jax.lax.while_loop(
-            going, body, (jnp.int32(0), key, nothing, (state, timestep))
+            is_running, body, (jnp.int32(0), key, nothing, (state, timestep))
         )
         return action, result
 
     return steps
 
 
-def _keeps_the_rules(env: Environment, timestep: TimeStep) -> Array:
-    """What `_check_values` asks of a step, as one traced value."""
+def _is_valid(env: Environment, timestep: TimeStep) -> Array:
+    """Return whether a step passes `_check_values`, as one traced value."""
     leaves = jax.tree.leaves(env.observation_space, is_leaf=spaces.is_space)
     values = jax.tree.leaves(timestep.observation)
-    inside = [_inside(s, x).all() for s, x in zip(leaves, values, strict=True)]
+    inside = [_is_inside(s, x).all() for s, x in zip(leaves, values, strict=True)]
     finite = jnp.isfinite(timestep.reward).all()
     both = timestep.terminated & timestep.truncated
-    choice = timestep.done | jnp.all(_some_legal(timestep))
+    choice = timestep.done | jnp.all(_has_legal_action(timestep))
     return functools.reduce(operator.and_, inside, finite & ~timestep.first & ~both & choice)
 
 
 def _check_values(env: Environment, name: str, timestep: TimeStep) -> None:
-    """What only the values of a time step show."""
+    """Check what only the values of a time step show."""
     leaves = jax.tree.leaves(env.observation_space, is_leaf=spaces.is_space)
     for space, (path, value) in zip(leaves, leaves_of(timestep.observation), strict=True):
         value = np.asarray(value)
-        inside = _inside(space, value)
+        inside = _is_inside(space, value)
         if not np.all(inside):
             worst = value[~inside].flat[0] if value.ndim else value
             fail(
@@ -164,33 +165,33 @@ def _check_values(env: Environment, name: str, timestep: TimeStep) -> None:
             f"{name} returns first={bool(timestep.first)}; it must be {fresh}: true after a reset "
             "and false after a step",
         )
-    if fresh and _done(timestep):
+    if fresh and _is_done(timestep):
         fail(env, "reset returns a time step that is done; a fresh episode must not be over")
     if fresh and np.any(np.asarray(timestep.reward)):
         fail(env, f"reset returns the reward {timestep.reward}; it must be 0")
-    if not _done(timestep) and not np.all(_some_legal(timestep)):
-        fail(env, f"{name} returns legal_actions without one that is legal; a choice must be left")
+    if not _is_done(timestep) and not np.all(_has_legal_action(timestep)):
+        fail(env, f"{name} returns legal_actions of which none is legal; a choice must be left")
     if bool(timestep.terminated) and bool(timestep.truncated):
         fail(
             env,
-            "step returns terminated and truncated both true; the step that terminates must not "
+            "step returns both terminated and truncated as true; a step that terminates must not "
             "be truncated as well",
         )
 
 
-def _inside(space: Any, value: Any) -> Any:
-    """Which entries lie within the bounds; NaN does not."""
+def _is_inside(space: Any, value: Any) -> Any:
+    """Return which entries lie within the bounds; NaN does not."""
     low, high = _limits(space)
     return (value >= low) & (value <= high)
 
 
-def _some_legal(timestep: TimeStep) -> Any:
-    """Whether there is a legal action, or one of each component."""
+def _has_legal_action(timestep: TimeStep) -> Any:
+    """Return whether there is a legal action, for each component of the action."""
     masks = jax.tree.leaves(timestep.legal_actions)
     return jnp.concatenate([jnp.ones(1, bool), *(jnp.any(mask, -1).ravel() for mask in masks)])
 
 
-def _done(timestep: TimeStep) -> bool:
+def _is_done(timestep: TimeStep) -> bool:
     return bool(timestep.terminated) or bool(timestep.truncated)
 
 
@@ -205,7 +206,7 @@ def _limits(space: Any) -> tuple[Any, Any]:
 
 
 def _check_repeatable(env: Environment, visited: list[_Visit]) -> None:
-    """The same arguments give the same result, eagerly and under `jit`."""
+    """Check that the same arguments give the same result, eagerly and under `jit`."""
     key, params = jax.random.key(2), env.params
     fresh = env.reset(key, params)
     _check_equal(env, "reset", fresh, env.reset(key, params), "when it is called twice", exact=True)
@@ -220,15 +221,15 @@ def _check_repeatable(env: Environment, visited: list[_Visit]) -> None:
 
 
 def _check_vmap(env: Environment, step: _RandomSteps, visited: list[_Visit]) -> None:
-    """A batch of keys, states, actions and parameters gives what a loop over them gives."""
+    """Check that a batch of keys, states, actions and parameters gives what a loop gives."""
     reset = jax.jit(env.reset)
     chosen = [visited[i * len(visited) // COPIES] for i in range(COPIES)]
     environments = [_arrays(env.params, 1.0 + 0.001 * i) for i in range(COPIES)]
     keys = list(jax.random.split(jax.random.key(3), COPIES))
-    together = _vmapped(env, "reset", env.reset, keys, environments)
+    together = _run_vmapped(env, "reset", env.reset, keys, environments)
     for key, environment, one in zip(keys, environments, together, strict=True):
         _check_equal(env, "reset", reset(key, environment), one, "under vmap and in a loop")
-    together = _vmapped(
+    together = _run_vmapped(
         env, "step", env.step, *([getattr(v, a) for v in chosen] for a in _ARGUMENTS), environments
     )
     for visit, environment, one in zip(chosen, environments, together, strict=True):
@@ -236,7 +237,9 @@ def _check_vmap(env: Environment, step: _RandomSteps, visited: list[_Visit]) -> 
         _check_equal(env, "step", alone, one, "under vmap and in a loop")
 
 
-def _vmapped(env: Environment, name: str, function: Callable, *batches: list[Tree]) -> list[Any]:
+def _run_vmapped(
+    env: Environment, name: str, function: Callable, *batches: list[Tree]
+) -> list[Any]:
     try:
         together = jax.jit(jax.vmap(function))(*[_stack(batch) for batch in batches])
         return _rows(together, len(batches[0]))
@@ -272,14 +275,14 @@ def _check_equal(
 
 
 def _check_max_steps(env: Environment, step: _RandomSteps) -> None:
-    """A whole episode, the roll-out being shorter than most."""
+    """Check a whole episode, since most are longer than the rollout."""
     if env.max_steps is None or env.max_steps > LONGEST_EPISODE:
         return
     params = _arrays(env.params)
     state, timestep = jax.jit(env.reset)(jax.random.key(4), params)
     _, (_, timestep) = step(jax.random.key(5), state, timestep, params, env.max_steps)
     _check_values(env, "step", timestep)
-    if _done(timestep):
+    if _is_done(timestep):
         return
     fail(
         env,
@@ -323,7 +326,7 @@ def _check_expert(env: Environment, visited: list[_Visit]) -> None:
 
 
 def _check_goals(env: Environment, visited: list[_Visit]) -> None:
-    """A step ends where `goals` say that its own goal is reached."""
+    """Check that a step terminates where `goals` say that its own goal is reached."""
     goals = env.goals
     if goals is None:
         return
@@ -333,14 +336,18 @@ def _check_goals(env: Environment, visited: list[_Visit]) -> None:
         return goals.outcome(achieved, timestep.goal, env.params)[1] & ~timestep.terminated
 
     if np.any(jax.jit(jax.vmap(ends))(_stack([visit.result[1] for visit in visited]))):
-        fail(env, "goals.outcome terminates a step that did not; both must end at the same steps")
+        fail(
+            env,
+            "goals.outcome terminates a step that the environment does not; both must end the same "
+            "steps",
+        )
 
 
-# ------------------------------------------------------------------------------ small parts
+# ---------------------------------------------------------------------------------- helpers
 
 
 def _arrays(params: Tree, scale: float = 1.0) -> Tree:
-    """`params` as arrays, real numbers multiplied by `scale`."""
+    """Convert `params` to arrays, with real numbers multiplied by `scale`."""
 
     def array(leaf: Any) -> Array:
         dtype = jnp.result_type(leaf)
@@ -351,20 +358,20 @@ def _arrays(params: Tree, scale: float = 1.0) -> Tree:
 
 
 def _stack(trees: list[Tree]) -> Tree:
-    """On the host, but for keys: an operation outside a program is compiled for each shape."""
+    """Stack on the host, except for keys: JAX would compile an operation for each shape."""
     return jax.tree.map(
         lambda *leaves: jnp.stack(leaves) if _is_key(leaves[0]) else np.stack(leaves), *trees
     )
 
 
 def _rows(tree: Tree, number: int) -> list[Tree]:
-    """The opposite of `_stack`, as NumPy arrays; of keys their data."""
+    """Undo `_stack`, as NumPy arrays; keys become their data."""
     host = jax.tree.map(_plain, tree)
     return [jax.tree.map(lambda x, i=i: x[i], host) for i in range(number)]
 
 
 def _plain(leaf: Any) -> np.ndarray:
-    """A NumPy array of the leaf, of its data where it is a typed key."""
+    """Convert a leaf to a NumPy array; a typed key becomes its data."""
     return np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
 
 

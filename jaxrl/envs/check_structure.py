@@ -1,5 +1,5 @@
-"""The rules of an environment that show without running it: what it says of itself, and what
-tracing its functions tells of structures, shapes and dtypes."""
+"""Rules of an environment that show without running it: its description of itself, and the
+structures, shapes and dtypes found by tracing its functions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ _FLAGS = ("terminated", "truncated", "first")
 
 
 class EnvironmentCheckError(UserError):
-    """An environment that breaks a rule: which function, what it returned, what would be right."""
+    """Error for an environment that breaks a rule: which function, what it returned, what is
+    right."""
 
 
 def check_description(env: Environment) -> None:
@@ -45,7 +46,7 @@ def check_description(env: Environment) -> None:
             fail(
                 env,
                 f"params{path} is {leaf!r}; every leaf of params must be a number or an array "
-                "(mark what is structure with `static()`)",
+                "(mark structure with `static()`)",
             )
     if env.max_steps is not None and (not isinstance(env.max_steps, int) or env.max_steps < 1):
         fail(env, f"max_steps is {env.max_steps!r}; it must be a positive integer or None")
@@ -76,7 +77,7 @@ def _check_space(env: Environment, name: str, space: Any) -> None:
 
 
 def check_structure(env: Environment) -> None:
-    """What tracing alone shows: structures, shapes, dtypes, leaks."""
+    """Check what tracing alone shows: structures, shapes, dtypes, leaks."""
     key = jax.random.key(0)
     reset = _shapes(env, "reset", env.reset, key, env.params)
     state, timestep = _unpack(env, "reset", reset)
@@ -104,16 +105,16 @@ def check_structure(env: Environment) -> None:
 
 
 def _shapes(env: Environment, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    """The shapes that `function` returns, from a trace of its own."""
+    """Return the shapes of what `function` returns, from a trace of its own."""
     trace: list[weakref.ref] = []
 
-    def traced(*arguments: Any) -> Any:
+    def call(*arguments: Any) -> Any:
         tracers = [x for x in jax.tree.leaves(arguments) if isinstance(x, Tracer)]
         trace.extend(weakref.ref(x._trace) for x in tracers[:1] if hasattr(x, "_trace"))
         return function(*arguments)
 
     try:
-        shapes = jax.eval_shape(traced, *arguments)
+        shapes = jax.eval_shape(call, *arguments)
     except _VALUE_ERRORS as error:
         fail(
             env,
@@ -128,8 +129,8 @@ def _shapes(env: Environment, name: str, function: Callable[..., Any], *argument
             "key, an action of action_space and env.params",
             error,
         )
-    # Whatever was left behind holds the trace. `jax.checking_leaks` would find it too, but takes
-    # ten seconds and more to say so.
+    # A leaked tracer keeps its trace alive. `jax.checking_leaks` would find it too, but takes ten
+    # seconds or more.
     if trace and trace[0]() is not None:
         gc.collect()
         if trace[0]() is not None:
@@ -148,7 +149,7 @@ def _unpack(env: Environment, name: str, result: Any) -> tuple[Tree, TimeStep]:
 
 
 def _check_timestep(env: Environment, name: str, timestep: TimeStep) -> None:
-    """Shapes and dtypes of the channels that every time step has."""
+    """Check shapes and dtypes of the channels that every time step has."""
     space = env.observation_space
     expected = jax.tree.map(lambda s: (s.shape, s.dtype), space, is_leaf=spaces.is_space)
     structure = jax.tree.structure(space, is_leaf=spaces.is_space)
@@ -180,7 +181,7 @@ def _check_timestep(env: Environment, name: str, timestep: TimeStep) -> None:
 
 
 def _check_same(env: Environment, what: str, first: Tree, second: Tree) -> None:
-    """Structure, shapes and dtypes as `reset` and `step` return them."""
+    """Check that `reset` and `step` return the same structure, shapes and dtypes."""
     if jax.tree.structure(first) != jax.tree.structure(second):
         fail(
             env,
@@ -224,7 +225,7 @@ def _check_expert(env: Environment, state: Tree) -> None:
         return
     action = _shapes(env, "expert", env.expert, state, env.params)
     try:
-        # Zeros: an index that every space has; only shapes and kinds are asked for.
+        # Zeros are an index that every space has; only shapes and kinds are checked.
         spaces.check_member(env.action_space, trees.zeros(action), "expert returns what")
     except UserError as error:
         fail(env, str(error).rstrip("."))
@@ -235,26 +236,26 @@ def _check_goals(env: Environment, timestep: TimeStep) -> None:
     if goals is None:
         return
     reached = _shapes(env, "goals.achieved", goals.achieved, timestep.observation)
-    if _described(reached) != _described(timestep.goal):
+    if _signature(reached) != _signature(timestep.goal):
         fail(
             env,
-            f"goals.achieved returns {_described(reached)} and the channel 'goal' is "
-            f"{_described(timestep.goal)}; both must be alike",
+            f"goals.achieved returns {_signature(reached)} and the channel 'goal' is "
+            f"{_signature(timestep.goal)}; both must be the same",
         )
     told = _shapes(env, "goals.outcome", goals.outcome, reached, timestep.goal, env.params)
-    if _described(told) != ["float32[]", "bool[]"]:
+    if _signature(told) != ["float32[]", "bool[]"]:
         fail(
             env,
-            f"goals.outcome returns {_described(told)}; it must return the reward and whether the "
+            f"goals.outcome returns {_signature(told)}; it must return the reward and whether the "
             "step terminates, float32[] and bool[]",
         )
 
 
-def _described(tree: Tree) -> list[str]:
+def _signature(tree: Tree) -> list[str]:
     return [shape_of(leaf) for leaf in jax.tree.leaves(tree)]
 
 
-# ------------------------------------------------------------------------------- the sentences
+# ----------------------------------------------------------------------------------- errors
 
 
 def fail(env: Environment, sentence: str, cause: BaseException | None = None) -> NoReturn:
@@ -267,7 +268,7 @@ def leaves_of(tree: Tree) -> Iterator[tuple[str, Any]]:
 
 
 def shape_of(leaf: Any) -> str:
-    """`float32[4]`."""
+    """Describe an array, as in `float32[4]`."""
     return f"{leaf.dtype}{list(leaf.shape)}" if hasattr(leaf, "dtype") else repr(leaf)
 
 

@@ -1,4 +1,5 @@
-"""Environments in words, from the registry, the docstrings and the lines that declare settings."""
+"""Descriptions of environments, from the registry, the docstrings and the declarations of
+settings."""
 
 from __future__ import annotations
 
@@ -16,12 +17,12 @@ from jaxrl.envs import registry
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """A setting that `envs.make` takes.
+    """One setting that `envs.make` takes.
 
-    default: as a command line would take it; of an array its dtype and shape.
+    default: as a command line would take it; for an array, its dtype and shape.
     of: `params` for a field of `env.params`, which may differ between copies in one program, or
-        `builder`, whose docstring (`texts`) says what it does.
-    meaning: the comment on the line that declares it; "" where there is none.
+        `builder` for an argument of the builder, whose docstring (`texts`) explains it.
+    meaning: the comment on the line that declares the setting; "" if there is none.
     """
 
     name: str
@@ -31,7 +32,8 @@ class Setting:
 
 
 def settings(name: str) -> list[Setting]:
-    """What `envs.make(name)` accepts. Raises `UserError` as `envs.make` does."""
+    """Return the settings that `envs.make(name)` accepts. Raises `UserError` as `envs.make`
+    does."""
     defaults = registry.settings(name)
     said = params_meanings(registry.make(name).params)
     return [
@@ -41,7 +43,7 @@ def settings(name: str) -> list[Setting]:
 
 
 def params_meanings(params: Any) -> dict[str, str]:
-    """Field -> its meaning where a params dataclass declares it, also of the params that a wrapper
+    """Map each field of a params dataclass to its meaning, including the params that a wrapper
     holds as `inner`."""
     if not dataclasses.is_dataclass(params):
         return {}
@@ -51,7 +53,7 @@ def params_meanings(params: Any) -> dict[str, str]:
 
 
 def texts(name: str) -> list[str]:
-    """The docstrings of an environment's builder and of its module; of another package's none."""
+    """Return the docstrings of an environment's builder and module; none for other packages."""
     module_name, colon, attribute = registry.BUILT_IN.get(name, name).partition(":")
     if not colon:
         return []
@@ -61,7 +63,7 @@ def texts(name: str) -> list[str]:
 
 
 def space(of: spaces.Space) -> str:
-    """`3, discrete`, or `float32 [2] from -1 to 1`."""
+    """Describe a space, as in `3, discrete` or `float32 [2] from -1 to 1`."""
     if isinstance(of, spaces.Discrete):
         return f"{of.n}, discrete"
     if isinstance(of, spaces.Box):

@@ -1,4 +1,4 @@
-"""Draw simple scenes on the host: shapes in environment units, anti-aliased, as uint8 frames."""
+"""Draw simple scenes on the host: shapes in scene units, anti-aliased, as uint8 images."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ GREEN = (62, 148, 96)
 
 
 class Canvas:
-    """A picture of `width` x `height` pixels in environment units, with y pointing up.
+    """Picture of `width` x `height` pixels, drawn in scene units with y pointing up.
 
-    scale: pixels in one environment unit; origin: the pixel (from the top left) of the
-    environment's (0, 0). Line widths and radii are in environment units too.
+    scale: pixels per scene unit; origin: the pixel (from the top left) of the scene's (0, 0). Line
+    widths and radii are in scene units too.
     """
 
     def __init__(self, width: int, height: int, scale: float, origin: Point):
@@ -38,22 +38,22 @@ class Canvas:
         self._draw = ImageDraw.Draw(self._image)
 
     def polygon(self, points: Sequence[Point], fill: tuple[int, int, int]) -> None:
-        """A filled polygon."""
+        """Draw a filled polygon."""
         self._draw.polygon([self._pixel(p) for p in points], fill=fill)
 
     def line(self, points: Sequence[Point], fill: tuple[int, int, int], width: float) -> None:
-        """A line through `points`."""
+        """Draw a line through `points`."""
         pixels = max(1, round(width * self._scale))
         self._draw.line([self._pixel(p) for p in points], fill=fill, width=pixels, joint="curve")
 
     def circle(self, center: Point, radius: float, fill: tuple[int, int, int]) -> None:
-        """A filled circle."""
+        """Draw a filled circle."""
         (x, y), r = self._pixel(center), radius * self._scale
         self._draw.ellipse((x - r, y - r, x + r, y + r), fill=fill)
 
     def rod(self, start: Point, end: Point, fill: tuple[int, int, int], width: float) -> None:
-        """A bar with round ends."""
-        # As a polygon: Pillow rounds the width of a line, and the round ends would stand out.
+        """Draw a bar with round ends."""
+        # As a polygon: Pillow rounds the widths of lines, and the round ends would stand out.
         length = math.dist(start, end) or 1.0
         dx = -(end[1] - start[1]) / length * width / 2
         dy = (end[0] - start[0]) / length * width / 2
@@ -70,7 +70,7 @@ class Canvas:
         self.circle(end, width / 2, fill)
 
     def frame(self) -> np.ndarray:
-        """The picture so far, uint8 `[height, width, 3]`."""
+        """Return the picture so far, uint8 `[height, width, 3]`."""
         return np.asarray(self._image.reduce(SUPERSAMPLING), dtype=np.uint8)
 
     def _pixel(self, point: Point) -> Point:
@@ -79,8 +79,8 @@ class Canvas:
 
 
 def tiles(colors: np.ndarray, size: int) -> np.ndarray:
-    """A frame, uint8 `[rows * size, columns * size, 3]`, of `colors` `[rows, columns, 3]`: squares
-    of `size` pixels with a thin line between them, row 0 at the top."""
+    """Draw `colors` `[rows, columns, 3]` as squares of `size` pixels with a thin line between them,
+    row 0 at the top: uint8 `[rows * size, columns * size, 3]`."""
     picture = np.asarray(colors, np.uint8).repeat(size, axis=0).repeat(size, axis=1)
     line = (
         np.arange(len(picture)) % size == size - 1,

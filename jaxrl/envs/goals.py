@@ -1,4 +1,4 @@
-"""Experience told as if another goal had been asked for (hindsight)."""
+"""Relabeling of experience as if another goal had been set (hindsight)."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from jaxrl.core.types import Array, Environment, TimeStep, Transition, Tree
 def relabel(
     env: Environment, transition: Transition, goal: Tree, params: Tree = None
 ) -> Transition:
-    """`transition` as it would have been in an episode that asks for `goal`.
+    """Return `transition` as it would have been in an episode with the goal `goal`.
 
-    Of one transition; `jax.vmap(relabel, in_axes=(None, 0, 0))` relabels a batch. Rewritten are, in
-    both time steps, the goal and the reward that led there, and of the next one the ends. What the
-    old goal does not explain stays: a part of the reward (the price of an action), an end (a fall,
-    a clock). An episode that ended at the old goal and would not have at the new one is truncated
-    there, since nothing is known of what comes after; one that would have ended and went on is
-    terminated. `true_reward`, `metrics` and all other channels tell what happened.
+    Takes one transition; `jax.vmap(relabel, in_axes=(None, 0, 0))` relabels a batch. It rewrites
+    the goal and the reward of both time steps, and whether the next one terminates or is truncated.
+    Whatever the old goal does not explain stays: a part of the reward (the price of an action), an
+    end (a fall, a clock). An episode that ended at the old goal and would not have ended at the new
+    one is truncated there, since nothing is known of what comes after; one that would have ended
+    and went on is terminated. `true_reward`, `metrics` and all other channels keep what happened.
 
-    params: those that the transition was played with; `env.params` unless said.
+    params: the parameters that the transition was played with; `env.params` by default.
 
-    Andrychowicz et al. (2017), "Hindsight Experience Replay". Raises `UserError` where `env` has no
+    Andrychowicz et al. (2017), "Hindsight Experience Replay". Raises `UserError` if `env` has no
     `goals`, and for a goal of another shape or a batch.
     """
     goals = env.goals
@@ -34,8 +34,8 @@ def relabel(
     new, old = (jax.tree.map(jnp.shape, g) for g in (goal, transition.next_timestep.goal))
     if new != old or jnp.ndim(transition.terminated):
         raise UserError(
-            f"The goal for '{env.name}' has the shape {new}, the one of the transition {old}; both "
-            "must be of one transition (jax.vmap does a batch)."
+            f"The goal for '{env.name}' has shape {new} and the transition's goal {old}; both "
+            "must be of one transition (use jax.vmap for a batch)."
         )
     params = env.params if params is None else params
 
@@ -43,11 +43,11 @@ def relabel(
         reward, terminated = goals.outcome(goals.achieved(timestep.observation), goal, params)
         return jnp.asarray(reward, jnp.float32), jnp.asarray(terminated, bool)
 
-    def asked(timestep: TimeStep, **changes: Array) -> TimeStep:
+    def with_goal(timestep: TimeStep, **changes: Array) -> TimeStep:
         return dataclasses.replace(timestep, goal=goal, **changes)
 
-    def paid(timestep: TimeStep) -> Array:
-        # In this order: where the goal explains all of the reward, nothing is rounded.
+    def relabeled_reward(timestep: TimeStep) -> Array:
+        # In this order nothing is rounded where the goal explains all of the reward.
         return outcome(timestep, goal)[0] + (timestep.reward - outcome(timestep, timestep.goal)[0])
 
     before, after = transition.timestep, transition.next_timestep
@@ -55,8 +55,11 @@ def relabel(
     terminated |= after.terminated & ~explained
     return dataclasses.replace(
         transition,
-        timestep=asked(before, reward=jnp.where(before.first, 0.0, paid(before))),
-        next_timestep=asked(
-            after, reward=paid(after), terminated=terminated, truncated=after.done & ~terminated
+        timestep=with_goal(before, reward=jnp.where(before.first, 0.0, relabeled_reward(before))),
+        next_timestep=with_goal(
+            after,
+            reward=relabeled_reward(after),
+            terminated=terminated,
+            truncated=after.done & ~terminated,
         ),
     )

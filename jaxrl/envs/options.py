@@ -1,4 +1,4 @@
-"""The options that builders take, checked: what cannot be is one sentence."""
+"""Checks of the options that builders take; an impossible option is one sentence of error."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def at_least(env: str, option: str, value: Any, least: int, odd: bool = False) -
 
 
 def one_of(env: str, option: str, value: Any, known: Iterable[str]) -> None:
-    """Raise `UserError` unless `value` is one of those that are `known`."""
+    """Raise `UserError` unless `value` is one of `known`."""
     known = tuple(known)
     if value not in known:
         right = " or ".join(f"'{name}'" for name in known)

@@ -1,5 +1,4 @@
-"""Policies that need no learning: the one that knows nothing, the one that knows what to do, and
-those between."""
+"""Policies that need no learning: the random one, the expert, and mixtures of the two."""
 
 from __future__ import annotations
 
@@ -17,8 +16,8 @@ from jaxrl.envs.wrappers.lifting import shapes
 
 
 def random_action(space: spaces.Space, key: Key, timestep: TimeStep) -> Tree:
-    """A random element of `space` for one copy, as `spaces.sample` draws it; uniform over
-    `timestep.legal_actions` where a discrete action has some."""
+    """Sample an element of `space` for one environment as `spaces.sample` does, or uniformly from
+    `timestep.legal_actions` where a discrete action has them."""
     legal = timestep.legal_actions
     if legal is None or isinstance(space, spaces.Box):
         return spaces.sample(space, key)
@@ -32,7 +31,7 @@ def random_action(space: spaces.Space, key: Key, timestep: TimeStep) -> Tree:
 
 @functools.cache
 def random_policy(env: Environment) -> Policy:
-    """Acts by `random_action`, whatever it sees. The same environment gives the same object."""
+    """Build the policy that acts by `random_action`. The same environment gives the same object."""
 
     def act(state, timestep, memory, key, greedy):
         keys = jax.random.split(key, timestep.first.shape[0])
@@ -44,18 +43,19 @@ def random_policy(env: Environment) -> Policy:
 
 @functools.cache
 def expert_policy(env: Environment) -> Policy:
-    """The policy that plays the expert of `env`, greedy or not: `env` must come from
-    `wrappers.expert_channel`, as a policy sees time steps only.
+    """Build the policy that plays the expert of `env`, greedy or not. `env` must come from
+    `wrappers.expert_channel`, since a policy sees nothing but time steps.
 
         env = expert_channel(make("cartpole"))
         evaluate(env, expert_policy(env), key)
 
-    Raises `UserError` for an environment without that channel, or with one for other actions.
+    Raises `UserError` for an environment without that channel, or whose channel holds actions of
+    another shape or dtype.
     """
     channel = shapes(env).privileged
     if not isinstance(channel, dict) or EXPERT_ACTION not in channel:
         raise UserError(
-            f"'{env.name}' does not say what its expert does; it must be wrapped in expert_channel."
+            f"'{env.name}' has no expert channel; it must be wrapped in expert_channel."
         )
     advised = jax.tree.map(lambda x: (x.shape, x.dtype), channel[EXPERT_ACTION])
     expected = jax.tree.map(
@@ -65,7 +65,7 @@ def expert_policy(env: Environment) -> Policy:
     )
     if advised != expected:
         raise UserError(
-            f"The expert's actions in '{env.name}' are {advised} and its actions {expected}; "
+            f"The expert of '{env.name}' gives {advised} and the action space has {expected}; "
             "expert_channel must be outside of wrappers that change actions."
         )
     return Policy(_act, lambda n: ())
@@ -73,21 +73,22 @@ def expert_policy(env: Environment) -> Policy:
 
 @functools.cache
 def mixed_skill(env: Environment, skills: tuple[float, ...]) -> Policy:
-    """Plays each episode with one of `skills`, all alike probable: how often an action is the
-    expert's, or, where it is negative, how often it is any but the expert's; else it is one of
-    `random_action`. `env` must come from `wrappers.expert_channel`.
+    """Build a policy that plays each episode with one of `skills`, drawn uniformly. A positive
+    skill is the probability that an action is the expert's, a negative one (its magnitude) that it
+    is any but the expert's; otherwise the action is that of `random_action`. `env` must come from
+    `wrappers.expert_channel`.
 
-    Raises `UserError` as `expert_policy` does, for skills outside -1 .. 1, and for negative ones
-    where actions are not Discrete.
+    Raises `UserError` as `expert_policy` does, for skills outside [-1, 1], and for negative skills
+    if actions are not Discrete.
     """
     if not skills or not all(-1 <= skill <= 1 for skill in skills):
-        raise UserError(f"skills are shares of the actions, each -1 to 1, got {skills}.")
+        raise UserError(f"skills must be probabilities, each from -1 to 1, got {skills}.")
     space, expert, novice = env.action_space, expert_policy(env), random_policy(env)
     if min(skills) < 0 and not isinstance(space, spaces.Discrete):
         raise UserError(f"A negative skill needs Discrete actions; '{env.name}' has {space!r}.")
 
     def another(timestep, advised, key):
-        """An action that is not the one that is advised, where there is one."""
+        """Return a legal action other than the advised one, if there is one."""
         legal = timestep.legal_actions
         legal = jnp.ones((*advised.shape, space.n), bool) if legal is None else legal
         others = legal & (jnp.arange(space.n) != advised[:, None])

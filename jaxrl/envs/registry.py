@@ -1,4 +1,4 @@
-"""Environments by name, as a command line gives them."""
+"""Environments by name and settings, as a command line gives them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jaxrl.core import errors, plugins
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Environment
 
-# Imported when they are asked for: a name must not cost the import of every other environment.
+# Imported on demand: one name must not cost the import of every other environment.
 BUILT_IN = {
     # classic control
     "acrobot": "jaxrl.envs.classic.acrobot:acrobot",
@@ -91,35 +91,34 @@ BUILT_IN = {
     "push": "jaxrl.envs.planar.push:push",
 }
 
-INNER = "inner"  # the field of a wrapper's params that holds those of what it wraps
+INNER = "inner"  # field of a wrapper's params that holds the params of what it wraps
 
 
 def names() -> tuple[str, ...]:
-    """The names of the built-in environments, sorted."""
+    """Return the names of the built-in environments, sorted."""
     return tuple(sorted(BUILT_IN))
 
 
 def make(name: str, /, **settings: Any) -> Environment:
-    """The environment called `name`, changed by `settings`.
+    """Build the environment called `name`, changed by `settings`.
 
     name: one of `names()`; or `brax/ant`, an environment of another package (`envs.adapters`); or
-        `my_package.environments:maze`: an `Environment` in a module of one's own, or a function
-        that
-        is annotated to return one (`def maze() -> Environment`) and needs no arguments.
-    settings: keyword arguments of the builder, which decide about shapes (the size of a grid), and
-        fields of the environment's `params`, at any depth under the wrappers' `inner`: numbers, or
+        `my_package.environments:maze`: an `Environment` in a module of your own, or a function
+        annotated to return one (`def maze() -> Environment`) that needs no arguments.
+    settings: keyword arguments of the builder, which determine shapes (the size of a grid), and
+        fields of the environment's `params`, at any depth below the wrappers' `inner`: numbers, or
         arrays of the default's shape. The spaces stay those of the default parameters.
 
-    The same arguments give the same object, and without settings the builder's own, so `jax.jit`
-    finds what it compiled; a module that was reloaded gives its new environment.
+    The same arguments give the same object (without settings, the builder's own), so that `jax.jit`
+    finds what it compiled; a reloaded module gives its new environment.
 
     Raises `UserError` for an unknown name or setting, a value of the wrong type, a module that
-    cannot be imported or holds no such environment, and for a function that does not declare
-    itself a builder of environments, which is not called.
+    cannot be imported or holds no such environment, and for a function that is not annotated to
+    return an environment, which is not called.
     """
     value = _find(name)
     options = _options(name, value)
-    chosen = {k: _checked(name, k, options[k], v) for k, v in settings.items() if k in options}
+    chosen = {k: _validate(name, k, options[k], v) for k, v in settings.items() if k in options}
     env = _build(name, value, tuple(sorted(chosen.items())))
     params = {k: v for k, v in settings.items() if k not in options}
     if not params:
@@ -131,27 +130,30 @@ def make(name: str, /, **settings: Any) -> Environment:
 
 
 def settings(name: str) -> dict[str, Any]:
-    """What `make(name, **settings)` accepts, with the defaults: keyword arguments of the builder,
-    then the fields of the environment's `params`, also of those that a wrapper holds as `inner`.
+    """Return what `make(name, **settings)` accepts, with the defaults: keyword arguments of the
+    builder, then the fields of the environment's `params`, including those that a wrapper holds as
+    `inner`.
 
-    What cannot be set by name is left out: whatever is no number, name or array, and a field that
-    several parts of the environment have. Raises `UserError` as `make` does.
+    Leaves out what cannot be set by name: values that are not numbers, names or arrays, and fields
+    that several parts of the environment have. Raises `UserError` as `make` does.
     """
     value = _find(name)
     options = _options(name, value)
     fields = _fields(_build(name, value, ()))
     others = {k: v for k, v in fields.items() if k not in options}
-    return {k: v for k, v in {**options, **others}.items() if _settable(v)}
+    return {k: v for k, v in {**options, **others}.items() if _is_settable(v)}
 
 
 def vary(env: Environment, field: str, values: Sequence[Any]) -> Any:
-    """The params of `env` with each of `values` for the parameter called `field`, stacked along a
+    """Stack the params of `env` with each of `values` for the parameter called `field` along a
     leading axis [values]: the tasks of a life, or the points of a grid.
 
-    Raises `UserError` for a name that no params have, a value of the wrong type, and no values.
+    Raises `UserError` for an unknown parameter, a value of the wrong type, and no values.
     """
     if not values:
-        raise UserError(f"There are no values of '{field}' to vary '{env.name}' by; give some.")
+        raise UserError(
+            f"There are no values of '{field}' to vary '{env.name}' by; there must be at least one."
+        )
     environments = [_override(env, ((field, _param(env, field, value, {})),)) for value in values]
     return jax.tree.map(
         lambda *leaves: np.stack(leaves), *(environment.params for environment in environments)
@@ -159,7 +161,7 @@ def vary(env: Environment, field: str, values: Sequence[Any]) -> Any:
 
 
 def _find(name: str) -> Environment | Callable[..., Environment]:
-    """An `Environment`, or a function that says it returns one."""
+    """Find an `Environment`, or a function annotated to return one."""
     suite, slash, _ = name.partition("/") if isinstance(name, str) else ("", "", "")
     if slash and ":" not in suite:
         from jaxrl.envs import adapters
@@ -178,7 +180,7 @@ def _find(name: str) -> Environment | Callable[..., Environment]:
 
 
 def _options(name: str, value: Environment | Callable[..., Environment]) -> dict[str, Any]:
-    """The keyword arguments of a builder and their defaults."""
+    """Return the keyword arguments of a builder with their defaults."""
     if isinstance(value, Environment):
         return {}
     signature = inspect.signature(value)
@@ -210,7 +212,7 @@ def _call(builder: Callable[..., Any], options: tuple[tuple[str, Any], ...]) -> 
 
 @dataclasses.dataclass(frozen=True)
 class _ArrayValue:
-    """An array that can be the key of a cache."""
+    """Array that can be the key of a cache."""
 
     data: bytes
     shape: tuple[int, ...]
@@ -221,7 +223,7 @@ class _ArrayValue:
 
 
 def _param(env: Environment, field: str, value: Any, options: dict[str, Any]) -> Any:
-    """`value` as the type of the parameter that it overrides, hashable."""
+    """Convert `value` to the type of the parameter that it overrides, hashable."""
     fields = _fields(env)
     if not fields and not options:
         raise UserError(f"'{env.name}' has no parameters, so '{field}' cannot be set.")
@@ -229,16 +231,16 @@ def _param(env: Environment, field: str, value: Any, options: dict[str, Any]) ->
         raise errors.unknown(f"parameter of '{env.name}'", field, [*fields, *options])
     if isinstance(fields[field], _Several):
         raise UserError(
-            f"{len(fields[field])} parts of '{env.name}' have a parameter '{field}'; only one that "
-            "is unique can be set by name, so use dataclasses.replace on the environment's params."
+            f"{len(fields[field])} parts of '{env.name}' have a parameter '{field}'; only a "
+            "unique one can be set by name, so use dataclasses.replace on the environment's params."
         )
-    return _checked(env.name, field, fields[field], value)
+    return _validate(env.name, field, fields[field], value)
 
 
-def _checked(name: str, field: str, default: Any, value: Any) -> Any:
-    """`value` as the type of `default`, hashable."""
+def _validate(name: str, field: str, default: Any, value: Any) -> Any:
+    """Convert `value` to the type of `default`, hashable. Raises `UserError` if it does not fit."""
     label = f"The parameter '{field}' of '{name}' is {reprlib.repr(value)}"
-    if not _settable(default):
+    if not _is_settable(default):
         raise UserError(
             f"{label}, but it holds {_a(default)}; only numbers, names and arrays can be set by "
             "name, so call the builder, or use dataclasses.replace on the environment's params."
@@ -254,7 +256,7 @@ def _checked(name: str, field: str, default: Any, value: Any) -> Any:
     if isinstance(default, float):
         if isinstance(value, bool) or not isinstance(value, numbers.Real) or value != value:
             raise UserError(f"{label}; it must be a number, such as {default:g}.")
-        if not _held(value, default):
+        if not _is_representable(value, default):
             raise UserError(f"{label}; it must be a finite 32-bit number, such as {default:g}.")
         return float(value)
     if isinstance(default, str):
@@ -264,21 +266,21 @@ def _checked(name: str, field: str, default: Any, value: Any) -> Any:
     array = np.asarray(value)
     if array.dtype.kind not in "biuf" or array.shape != default.shape:
         raise UserError(f"{label}; it must be an array of numbers of shape {default.shape}.")
-    if not _held(array, default):
+    if not _is_representable(array, default):
         raise UserError(f"{label}; it must hold finite 32-bit numbers.")
     array = array.astype(default.dtype)
     return _ArrayValue(array.tobytes(), array.shape, array.dtype.str)
 
 
-def _settable(default: Any) -> bool:
-    """Whether a setting with this default can be given by name."""
+def _is_settable(default: Any) -> bool:
+    """Return whether a setting with this default can be given by name."""
     is_array = hasattr(default, "dtype") and hasattr(default, "shape")
     return is_array or isinstance(default, bool | int | float | str)
 
 
-def _held(value: Any, default: Any) -> bool:
-    """Whether all of `value` is finite in 32 bits, as environments compute; as `default` at
-    least."""
+def _is_representable(value: Any, default: Any) -> bool:
+    """Return whether `value` is finite in 32 bits, in which environments compute, or `default` is
+    not."""
     return _finite(value) or not _finite(default)
 
 
@@ -286,31 +288,31 @@ def _finite(value: Any) -> bool:
     try:
         with np.errstate(over="ignore"):
             return bool(np.isfinite(np.asarray(value, np.float32)).all())
-    except OverflowError:  # a whole number that is too large even for 64 bits
+    except OverflowError:  # an integer that is too large even for 64 bits
         return False
 
 
 def _fields(env: Environment) -> dict[str, Any]:
-    """Name -> value, also of the params of what was wrapped; a list of values where several parts
-    have a parameter of that name."""
+    """Map the names of parameters to values, including those of wrapped environments; a list of
+    values if several parts have a parameter of that name."""
     values: dict[str, list[Any]] = {}
-    for name, value in _named(env.params):
+    for name, value in _iterate_fields(env.params):
         values.setdefault(name, []).append(value)
     return {k: v[0] if len(v) == 1 else _Several(v) for k, v in values.items()}
 
 
 class _Several(list):
-    """The values of a parameter that more than one part of an environment has."""
+    """Values of a parameter that more than one part of an environment has."""
 
 
-def _named(params: Any) -> Iterator[tuple[str, Any]]:
-    """The fields of `params`, then of those that a wrapper's hold as `inner`."""
+def _iterate_fields(params: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the fields of `params`, then of those that a wrapper's params hold as `inner`."""
     if not dataclasses.is_dataclass(params):
         return
     for f in dataclasses.fields(params):
         value = getattr(params, f.name)
         if f.name == INNER and dataclasses.is_dataclass(value):
-            yield from _named(value)
+            yield from _iterate_fields(value)
         else:
             yield f.name, value
 
@@ -318,19 +320,19 @@ def _named(params: Any) -> Iterator[tuple[str, Any]]:
 @functools.cache
 def _override(env: Environment, overrides: tuple[tuple[str, Any], ...]) -> Environment:
     changes = {k: v.array() if isinstance(v, _ArrayValue) else v for k, v in overrides}
-    return dataclasses.replace(env, params=_replaced(env.params, changes))
+    return dataclasses.replace(env, params=_replace_fields(env.params, changes))
 
 
-def _replaced(params: Any, changes: dict[str, Any]) -> Any:
-    """`params` with `changes`, each at the depth where its name is."""
+def _replace_fields(params: Any, changes: dict[str, Any]) -> Any:
+    """Apply `changes` to `params`, each at the depth where its name is."""
     own = {f.name: getattr(params, f.name) for f in dataclasses.fields(params)}
     new = {k: v for k, v in changes.items() if k in own}
     if dataclasses.is_dataclass(own.get(INNER)):
-        new[INNER] = _replaced(own[INNER], changes)
+        new[INNER] = _replace_fields(own[INNER], changes)
     return dataclasses.replace(params, **new)
 
 
 def _a(value: Any) -> str:
-    """`an int`, `a dict`."""
+    """Name the type of `value` with its article, as in `an int` or `a dict`."""
     kind = type(value).__name__
     return f"{'an' if kind[0].lower() in 'aeiou' else 'a'} {kind}"

@@ -1,4 +1,4 @@
-"""The time steps that `reset` and `step` return, with what nearly always holds filled in."""
+"""Builders of the time steps that `reset` and `step` return, with the usual values filled in."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from jaxrl.core.types import Array, TimeStep, Tree
 
 
 def first(observation: Tree, reward: Array | float = 0.0, **channels: Any) -> TimeStep:
-    """What `reset` returns: no reward yet (zeros [N] with N agents), nothing ended. `channels` are
-    the optional fields of `TimeStep`, which `following` must be given too."""
+    """Build the time step of a reset: no reward yet (zeros [N] with N agents), nothing ended.
+    `channels` are the optional fields of `TimeStep`; `following` must be given the same ones."""
     no = jnp.zeros((), bool)
     return TimeStep(observation, jnp.asarray(reward, jnp.float32), no, no, ~no, **channels)
 
@@ -19,8 +19,8 @@ def first(observation: Tree, reward: Array | float = 0.0, **channels: Any) -> Ti
 def following(
     observation: Tree, reward: Array | float, terminated: Array | bool = False, **channels: Any
 ) -> TimeStep:
-    """What `step` returns: reward (a scalar, or [N] with N agents) and terminated (bool).
-    `time_limit` truncates."""
+    """Build the time step of a step from its reward (a scalar, or [N] with N agents) and
+    `terminated` (bool). Truncation is left to `time_limit`."""
     no = jnp.zeros((), bool)
     return TimeStep(
         observation, jnp.asarray(reward, jnp.float32), terminated | no, no, no, **channels

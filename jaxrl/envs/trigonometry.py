@@ -1,4 +1,4 @@
-"""Sine and cosine of float32 that vectorize on a CPU; those of XLA call a scalar function there."""
+"""Sine and cosine in float32 that vectorize on a CPU, where XLA's call a scalar function."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import numpy as np
 
 from jaxrl.core.types import Array
 
-# pi/2 in three parts, of which multiples up to a few thousand are exact (Cody and Waite, 1980).
+# pi/2 in three parts whose multiples up to a few thousand are exact (Cody and Waite, 1980).
 _PARTS = np.array([1.5703125, 4.837512969970703e-4, 7.54978995489188e-8], np.float32)
 
 
 def sin_cos(angle: Array) -> tuple[Array, Array]:
-    """Both of an angle of at most a few thousand radians, to 1e-7. Minimax polynomials within an
-    eighth of a turn, the constants those of the Cephes library (Moshier, 1989)."""
+    """Return sine and cosine of an angle of up to a few thousand radians, to 1e-7. Minimax
+    polynomials within an eighth of a turn, with the constants of the Cephes library (Moshier,
+    1989)."""
     quarter = jnp.round(angle * np.float32(2 / np.pi))
     for part in _PARTS:
         angle = angle - quarter * part

@@ -101,7 +101,7 @@ class Worlds:
             kind = functools.partial(vector.AsyncVectorEnv, context="spawn")
         # Disabled, so that a step returns what the step led to; `step` resets by itself.
         mode = vector.AutoresetMode.DISABLED
-        copies = [lambda: conversions.checked(one())] * num_envs
+        copies = [lambda: conversions.with_shape_checks(one())] * num_envs
 
         def build():
             example = adapters.construct(str(make), one)

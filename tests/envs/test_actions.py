@@ -1,4 +1,4 @@
-"""An action that does not fit is one sentence, wherever the environment came from."""
+"""Actions that do not fit are one sentence of error, wherever the environment came from."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _step(env, action):
 
 
 @pytest.mark.parametrize("action", [2, -1, np.int64(7), jnp.int32(2)])
-def test_a_known_index_out_of_range_is_refused(action):
+def test_a_known_index_out_of_range_is_rejected(action):
     with pytest.raises(UserError, match=r"The action of 'cartpole' is -?\d; .*Discrete\(n=2\)"):
         _step(envs.make("cartpole"), action)
 
@@ -38,16 +38,16 @@ def test_a_known_index_out_of_range_is_refused(action):
         ("pendulum", {"torque": jnp.zeros(1)}, "has the structure"),
     ],
 )
-def test_the_wrong_kind_or_shape_is_refused_also_under_jit(name, action, sentence):
+def test_the_wrong_dtype_or_shape_is_rejected_even_under_jit(name, action, sentence):
     env = envs.make(name)
     with pytest.raises(UserError, match=sentence):
         _step(env, action)
-    if not isinstance(action, str):  # which JAX refuses before we see it
+    if not isinstance(action, str):  # which JAX rejects before we see it
         with pytest.raises(UserError, match=sentence):
             jax.eval_shape(lambda action: _step(env, action)[1], action)
 
 
-def test_copies_check_their_own_space_once():
+def test_replaced_environments_check_their_own_space_once():
     narrow = dataclasses.replace(envs.make("cartpole"), action_space=spaces.Discrete(1), name="one")
     for env in (narrow, dataclasses.replace(narrow, params=narrow.params)):
         _step(env, 0)
@@ -56,23 +56,23 @@ def test_copies_check_their_own_space_once():
         assert env.step.unchecked is envs.make("cartpole").step.unchecked
 
 
-def test_a_step_around_the_step_is_kept():
+def test_a_function_wrapped_around_step_is_kept():
     env, calls = envs.make("cartpole"), []
 
-    @functools.wraps(env.step)  # which copies the attributes of what it wraps, as jax.jit does
-    def counted(*arguments):
+    @functools.wraps(env.step)  # copies the attributes of what it wraps, as jax.jit does
+    def count_calls(*arguments):
         calls.append(arguments)
         return env.step(*arguments)
 
-    _step(dataclasses.replace(env, step=counted), 1)
+    _step(dataclasses.replace(env, step=count_calls), 1)
     assert len(calls) == 1
     compiled = jax.jit(env.step)
     assert dataclasses.replace(env, step=compiled).step.unchecked is compiled
 
 
-def test_any_integer_and_bounded_floats_pass():
+def test_any_integer_dtype_and_floats_beyond_the_bounds_pass():
     _step(envs.make("cartpole"), 1)
     _step(envs.make("cartpole"), np.uint8(1))
     _step(
         envs.make("pendulum"), jnp.float32([5.0])
-    )  # beyond the bounds, which the environment clips
+    )  # beyond the bounds, to which the environment clips

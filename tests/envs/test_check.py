@@ -1,4 +1,4 @@
-"""`check_environment` accepts what keeps the rules and names the one that is broken."""
+"""`check_environment` accepts environments that keep the rules and names the broken rule."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ line = Environment(
 
 
 def _with_step(**changes: Any) -> Environment:
-    """`line` whose step returns a time step with `changes`: values, or functions of the arguments
-    `(timestep, state, params)`."""
+    """Build `line` whose step returns a time step with `changes`: values, or functions of the
+    arguments `(timestep, state, params)`."""
 
     def step(key, state, action, params):
         state, timestep = _step(key, state, action, params)
@@ -118,7 +118,7 @@ def _raises(key, state, action, params):
 
 
 def _counts() -> Environment:
-    """Depends on how often it was called: a trace freezes the count."""
+    """Build an environment whose reward counts calls: a trace freezes the count."""
     calls = []
 
     def reward(value, params):
@@ -269,7 +269,7 @@ BROKEN = {
         _with_step(observation={"position": jnp.zeros(1), "side": ZERO}),
         "step returns observation['side'] as float32[]; observation_space says int32[]",
     ),
-    "a score that is no metric": (
+    "a score that is not a metric": (
         _replace(scores={"laps": "laps"}),
         "scores names 'laps', which reset does not report; it must be one of metrics",
     ),
@@ -315,7 +315,7 @@ BROKEN = {
     ),
     "both ends": (
         _with_step(terminated=lambda t, s, p: t.done, truncated=lambda t, s, p: t.done),
-        "step returns terminated and truncated both true",
+        "step returns both terminated and truncated as true",
     ),
     "counts its calls": (_counts(), "step returns a different timestep.reward when it is called"),
     "eager differs": (
@@ -335,7 +335,7 @@ BROKEN = {
     ),
     "nothing is legal": (
         _with_step(legal_actions=lambda t, s, p: t.legal_actions & (s.steps < 2)),
-        "step returns legal_actions without one that is legal",
+        "step returns legal_actions of which none is legal",
     ),
     "expert of other actions": (
         _replace(expert=lambda state, params: {"push": state.position}),
@@ -355,7 +355,7 @@ BROKEN = {
     ),
     "goals that end other steps": (
         _with_goals(_place, lambda a, g, p: ((a - g)[0], (a > -2)[0])),
-        "goals.outcome terminates a step that did not",
+        "goals.outcome terminates a step that the environment does not",
     ),
     "no time in a step": (
         _replace(step_seconds=lambda state, params: 0.0),
@@ -379,7 +379,7 @@ def test_the_broken_rule_is_named(case):
 
 
 def test_an_environment_that_keeps_every_rule_passes():
-    """Dict spaces, a typed key in the state, legal actions, metrics, integer parameters."""
+    """Check dict spaces, a typed key in the state, legal actions, metrics, integer parameters."""
     check_environment(line, STEPS)
 
 
@@ -401,15 +401,16 @@ def test_rewards_of_several_agents_pass():
     check_environment(_replace(reset=reset, step=step, action_space=space), STEPS)
 
 
-def test_an_endless_environment_passes_and_a_long_limit_is_not_tried():
+def test_an_endless_environment_passes_and_long_episodes_are_not_run():
     endless = _with_step(truncated=jnp.asarray(False), terminated=jnp.asarray(False))
     check_environment(dataclasses.replace(endless, max_steps=None), 4)
     check_environment(dataclasses.replace(endless, max_steps=10_000), 4)
 
 
 @pytest.mark.slow
-def test_illegal_actions_are_not_tried():
-    """The third action of `line` terminates; a roll-out of legal ones must not."""
+def test_illegal_actions_are_never_taken():
+    """Check that a rollout of legal actions does not terminate; the third action of `line`
+    would."""
 
     def step(key, state, action, params):
         state, timestep = _step(key, state, action, params)

@@ -1,4 +1,4 @@
-"""The classic environments against Gymnasium's, state by state and episode by episode."""
+"""Classic environments against Gymnasium's, state by state and episode by episode."""
 
 from __future__ import annotations
 
@@ -21,20 +21,22 @@ from jaxrl.envs.policies import expert_policy
 from jaxrl.envs.wrappers import expert_channel
 from jaxrl.evaluation.evaluate import evaluate
 
-STATES = 400  # compared one by one, for each environment
+STATES = 400  # compared one by one in each environment
 RESETS = 10_000
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """How one environment is compared with Gymnasium's."""
+    """Comparison of one environment with Gymnasium's."""
 
     gym_id: str
     low: tuple[float, ...]  # bounds of the random states, beyond what ends an episode
     high: tuple[float, ...]
-    margin: Callable[[np.ndarray], np.ndarray]  # distance to what decides, after a step [B]
+    margin: Callable[
+        [np.ndarray], np.ndarray
+    ]  # distance [B] to the threshold of termination after a step
     varied: tuple[str, str, tuple[float, ...]]  # our parameter, Gymnasium's attribute, values
-    lasting: Callable[[np.ndarray, np.random.Generator], Any]  # an action that never terminates
+    lasting: Callable[[np.ndarray, np.random.Generator], Any]  # action that never terminates
     tolerance: float = 1e-5
 
 
@@ -91,7 +93,7 @@ CASES = {
 
 
 class Pair:
-    """One of our environments beside Gymnasium's; programs are compiled once for all tests."""
+    """One of our environments and Gymnasium's; programs are compiled once for all tests."""
 
     def __init__(self, name: str):
         self.name, self.case = name, CASES[name]
@@ -103,10 +105,10 @@ class Pair:
         self.example = self.reset(jax.random.key(0), self.env.params)[0]
 
     def state(self, numbers: np.ndarray) -> Any:
-        """Our state `[...]` at the first step of an episode from numbers `[..., D]`."""
+        """Build our state `[...]` at the first step of an episode from numbers `[..., D]`."""
         numbers = np.asarray(numbers, np.float32)
         leaves, treedef = jax.tree.flatten(self.example.inner)
-        whole = leaves[0].shape == numbers.shape[-1:]  # one array rather than one for each number
+        whole = leaves[0].shape == numbers.shape[-1:]  # one array rather than one per number
         inner = treedef.unflatten([numbers] if whole else np.moveaxis(numbers, -1, 0))
         return dataclasses.replace(
             self.example, inner=inner, steps=np.zeros(numbers.shape[:-1], np.int32)
@@ -117,7 +119,7 @@ class Pair:
         return leaves[0] if len(leaves) == 1 else np.stack(leaves, axis=-1)
 
     def gym_step(self, numbers: np.ndarray, action: Any, env: Any = None) -> tuple:
-        """Gymnasium's step from a state: `(state, observation, reward, terminated)`."""
+        """Take Gymnasium's step from a state: `(state, observation, reward, terminated)`."""
         environment = (env or self.gym).unwrapped
         environment.state = np.asarray(numbers, np.float64)
         environment.steps_beyond_terminated = (
@@ -127,7 +129,7 @@ class Pair:
         return np.asarray(environment.state), observation, reward, terminated
 
     def actions(self, rng: np.random.Generator, n: int) -> np.ndarray:
-        """Random actions, a third beyond the bounds where there are bounds."""
+        """Draw random actions, a third of them beyond the bounds if there are bounds."""
         space = self.env.action_space
         if isinstance(space, spaces.Discrete):
             return rng.integers(0, space.n, n).astype(np.int32)
@@ -150,13 +152,14 @@ def pair(request: pytest.FixtureRequest) -> Pair:
 
 
 def _params(env: Any, n: int, **changes: Any) -> Any:
-    """The environment's parameters repeated `[n]`, with the changed ones given as `[n]`."""
+    """Repeat the environment's parameters `[n]`, with the changed ones given as `[n]`."""
     params = jax.tree.map(lambda x: np.full(n, x, np.float32), env.params)
     return dataclasses.replace(params, **{k: np.asarray(v, np.float32) for k, v in changes.items()})
 
 
 def _same_angles(name: str, ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
-    """`ours`, the angles at plus or minus pi moved to the end that `theirs` were wrapped to."""
+    """Return `ours` with angles at plus or minus pi moved to the end that `theirs` were wrapped
+    to."""
     if name != "acrobot":
         return ours
     at_the_seam = np.abs(theirs[:, :2]) > np.pi - 1e-3
@@ -169,14 +172,14 @@ def test_a_step_from_any_state_is_gymnasiums(pair):
     before, actions = pair.random_states(rng, STATES), pair.actions(rng, STATES)
     if pair.name.startswith("mountain_car"):
         before[:20, 0] = -1.2  # at the wall
-        before[20:60, 0] = rng.uniform(0.4, 0.6, 40)  # about the goal
+        before[20:60, 0] = rng.uniform(0.4, 0.6, 40)  # around the goal
     states, ours = pair.steps(
         jax.random.key(0), pair.state(before), actions, _params(pair.env, STATES)
     )
     theirs = [pair.gym_step(s, a) for s, a in zip(before, actions, strict=True)]
     after, observation, reward, terminated = (np.asarray(x) for x in zip(*theirs, strict=True))
 
-    decided = pair.case.margin(after) > 1e-4  # float32 cannot be asked to decide nearer than this
+    decided = pair.case.margin(after) > 1e-4  # float32 cannot decide closer than this
     assert decided.mean() > 0.98
     tolerance = {"rtol": pair.case.tolerance, "atol": pair.case.tolerance}
     numbers = _same_angles(pair.name, pair.numbers(states), after)
@@ -194,7 +197,7 @@ def test_every_parameter_set_of_a_batch_has_its_own_physics(pair):
     rng = np.random.default_rng(1)
     before, actions = pair.random_states(rng, 40), pair.actions(rng, 40)
     if pair.name.startswith("mountain_car"):
-        before[:, 0] = rng.uniform(-1.0, 0.3, 40)  # the walls would hide what differs
+        before[:, 0] = rng.uniform(-1.0, 0.3, 40)  # the walls would hide differences
     n = len(values) * len(before)
     params = _params(pair.env, n, **{field: np.repeat(values, len(before))})
     tiled = [np.tile(x, (len(values), *[1] * (x.ndim - 1))) for x in (before, actions)]
@@ -214,9 +217,9 @@ def test_every_parameter_set_of_a_batch_has_its_own_physics(pair):
         )
 
 
-def test_an_episode_is_gymnasiums_and_truncated_at_its_limit(pair):
-    """Step for step through the real `gymnasium.make`; Gymnasium's state is set to ours before each
-    step, so that rounding cannot build up over hundreds of chaotic steps."""
+def test_an_episode_is_gymnasiums_and_is_truncated_at_its_limit(pair):
+    """Step through the real `gymnasium.make`; Gymnasium's state is set to ours before each step, so
+    that rounding cannot build up over hundreds of chaotic steps."""
     rng = np.random.default_rng(2)
     pair.gym.reset(seed=2)
     state = pair.state(np.asarray(pair.gym.unwrapped.state, np.float32))
@@ -236,8 +239,8 @@ def test_an_episode_is_gymnasiums_and_truncated_at_its_limit(pair):
         assert truncated == (step == limit), f"the action of the test ended the episode at {step}"
 
 
-def test_short_episodes_run_free_end_at_the_same_step(pair):
-    """Without setting the state again: 25 steps are too few for rounding to matter."""
+def test_short_episodes_without_resynchronization_end_at_the_same_step(pair):
+    """Compare without setting the state again: 25 steps are too few for rounding to matter."""
     rng = np.random.default_rng(3)
     for seed in range(3):
         observation, _ = pair.gym.reset(seed=seed)
@@ -300,7 +303,7 @@ def test_the_environment_keeps_every_rule(pair):
     envs.check_environment(pair.env)
 
 
-def test_the_state_is_float32_and_counts_in_int32(pair):
+def test_the_state_is_float32_with_int32_counters(pair):
     dtypes = {leaf.dtype.name for leaf in jax.tree.leaves(pair.example)}
     assert dtypes == {"float32", "int32"}
 

@@ -1,4 +1,4 @@
-"""Environments by name, by module, and what is said when there is none."""
+"""Environments by name and by module, and the errors if there is none."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jaxrl import envs
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Environment
 
-WORLDS = """
+MODULE = """
     import dataclasses
     import jax.numpy as jnp
     import functools
@@ -71,13 +71,13 @@ WORLDS = """
 
 @pytest.fixture
 def environments(tmp_path, monkeypatch):
-    """The name of a user's module that can be imported during the test."""
-    (tmp_path / "their_environments.py").write_text(textwrap.dedent(WORLDS))
-    (tmp_path / "their_broken_environments.py").write_text("raise RuntimeError('no licence')")
+    """Name of a user's module that can be imported during the test."""
+    (tmp_path / "their_envs.py").write_text(textwrap.dedent(MODULE))
+    (tmp_path / "their_broken_envs.py").write_text("raise RuntimeError('no license')")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "their_environments", raising=False)
+    monkeypatch.delitem(sys.modules, "their_envs", raising=False)
     importlib.invalidate_caches()
-    return "their_environments"
+    return "their_envs"
 
 
 def test_every_name_makes_its_environment():
@@ -112,7 +112,7 @@ def test_overrides_change_those_parameters_and_the_physics():
 
 
 @pytest.mark.slow
-def test_names_are_imported_only_when_asked_for():
+def test_environments_are_imported_only_on_demand():
     code = (
         "import sys; from jaxrl import envs; envs.names(); "
         "assert not [m for m in sys.modules if m.startswith(('jaxrl.envs.classic', 'PIL'))]; "
@@ -122,7 +122,7 @@ def test_names_are_imported_only_when_asked_for():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_environments_of_a_users_own(environments):
+def test_environments_in_a_users_module(environments):
     module = importlib.import_module(environments)
     assert envs.make(f"{environments}:maze") is module.maze
     built = envs.make(f"{environments}:build")
@@ -134,14 +134,14 @@ def test_environments_of_a_users_own(environments):
 @pytest.mark.parametrize(
     ("name", "settings"),
     [
-        ("their_worlds:undeclared", {}),
-        ("their_worlds:undeclared", {"size": 4}),
-        ("their_worlds:otherwise_declared", {}),
-        ("their_worlds:Undeclared", {}),
-        ("timeit:timeit", {"stmt": "import their_worlds; their_worlds.called.append(1)"}),
+        ("their_envs:undeclared", {}),
+        ("their_envs:undeclared", {"size": 4}),
+        ("their_envs:otherwise_declared", {}),
+        ("their_envs:Undeclared", {}),
+        ("timeit:timeit", {"stmt": "import their_envs; their_envs.called.append(1)"}),
     ],
 )
-def test_only_what_declares_itself_a_builder_is_called(environments, name, settings):
+def test_only_functions_annotated_as_builders_are_called(environments, name, settings):
     with pytest.raises(UserError, match="not declared to return an Environment") as error:
         envs.make(name, **settings)
     assert f"`def {name.partition(':')[2]}() -> Environment`" in str(error.value)
@@ -172,7 +172,7 @@ def test_values_take_the_type_of_the_default(environments):
         ("cartpol", {}, "Unknown environment 'cartpol'; did you mean 'cartpole'?"),
         ("zzz", {}, "Unknown environment 'zzz'; it may be one of: acrobot, "),
         (3, {}, "Unknown environment '3'"),
-        ("their_worlds:", {}, "Unknown environment 'their_worlds:'"),
+        ("their_envs:", {}, "Unknown environment 'their_envs:'"),
         (
             "cartpole",
             {"gravty": 1.0},
@@ -185,12 +185,12 @@ def test_values_take_the_type_of_the_default(environments):
         ("cartpole", {"gravity": 1e300}, "is 1e+300; it must be a finite 32-bit number"),
         ("cartpole", {"gravity": float("inf")}, "is inf; it must be a finite 32-bit number"),
         ("cartpole", {"gravity": 10**400}, "it must be a finite 32-bit number, such as 9.8"),
-        ("their_worlds:maze", {"map": [[1, 2], [3, 1e300]]}, "it must hold finite 32-bit numbers"),
-        ("their_worlds:maze", {"size": 2.5}, "is 2.5; it must be an integer, such as 3"),
-        ("their_worlds:maze", {"windy": 1}, "is 1; it must be true or false"),
-        ("their_worlds:maze", {"map": [1.0]}, "it must be an array of numbers of shape (2, 2)"),
-        ("their_worlds:maze", {"names": ()}, "holds a tuple; only numbers, names and arrays"),
-        ("their_worlds:bare", {"size": 1}, "'bare' has no parameters, so 'size' cannot be set"),
+        ("their_envs:maze", {"map": [[1, 2], [3, 1e300]]}, "it must hold finite 32-bit numbers"),
+        ("their_envs:maze", {"size": 2.5}, "is 2.5; it must be an integer, such as 3"),
+        ("their_envs:maze", {"windy": 1}, "is 1; it must be true or false"),
+        ("their_envs:maze", {"map": [1.0]}, "it must be an array of numbers of shape (2, 2)"),
+        ("their_envs:maze", {"names": ()}, "holds a tuple; only numbers, names and arrays"),
+        ("their_envs:bare", {"size": 1}, "'bare' has no parameters, so 'size' cannot be set"),
         (
             "no_such_package.environments:maze",
             {},
@@ -198,15 +198,15 @@ def test_values_take_the_type_of_the_default(environments):
             "cannot be "
             "imported (ModuleNotFoundError: No module named 'no_such_package')",
         ),
-        ("their_broken_worlds:maze", {}, "cannot be imported (RuntimeError: no licence)"),
-        ("their_worlds:mase", {}, "'mase'; did you mean 'maze'?"),
+        ("their_broken_envs:maze", {}, "cannot be imported (RuntimeError: no license)"),
+        ("their_envs:mase", {}, "'mase'; did you mean 'maze'?"),
         ("math:maze", {}, "The module 'math' has no 'maze', nor any environment"),
-        ("their_worlds:nothing", {}, "'their_worlds:nothing' is an int; it must be an Environment"),
-        ("their_worlds:build_nothing", {}, "returns a dict; it must return an Environment"),
-        ("their_worlds:build_sized", {}, "needs arguments (missing a required argument: 'size')"),
+        ("their_envs:nothing", {}, "'their_envs:nothing' is an int; it must be an Environment"),
+        ("their_envs:build_nothing", {}, "returns a dict; it must return an Environment"),
+        ("their_envs:build_sized", {}, "needs arguments (missing a required argument: 'size')"),
     ],
 )
-def test_what_cannot_work_is_said_in_one_sentence(environments, name, params, message):
+def test_errors_are_one_sentence(environments, name, params, message):
     with pytest.raises(UserError) as error:
         envs.make(name, **params)
     assert message in str(error.value)
@@ -237,7 +237,7 @@ def test_settings_are_what_make_accepts_with_their_defaults(environments):
         "windy",
         "observation_noise",
     }
-    # Two parts have a parameter of that name: which one is not said by it.
+    # Two parts have a parameter of that name, which does not say which one.
     assert set(envs.settings(f"{environments}:noisier")) == {"map", "size", "windy"}
     assert envs.settings(f"{environments}:bare") == {}
     with pytest.raises(UserError, match="did you mean 'cartpole'"):

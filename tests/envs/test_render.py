@@ -1,4 +1,4 @@
-"""Frames of every environment, recorded episodes, and the files that they become."""
+"""Images of every environment, recorded episodes, and the files written from them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _frame(name, *numbers, **params):
 
 
 def _center(frame, color):
-    """Mean column and row of the pixels of `color`, from the top left."""
+    """Return the mean column and row of the pixels of `color`, from the top left."""
     rows, columns = np.nonzero(np.abs(frame.astype(int) - color).sum(axis=-1) < 10)
     assert len(rows), "there is no pixel of this color"
     return columns.mean(), rows.mean()
@@ -36,7 +36,7 @@ def _center(frame, color):
 @pytest.mark.parametrize("name", envs.names())
 def test_frames_are_uint8_pictures(name):
     env = envs.make(name)
-    # As arrays, so that it is the program that check_environment compiles, and the cache has it.
+    # As arrays, which gives the program that check_environment compiles, from the cache.
     params = jax.tree.map(lambda x: np.asarray(x, jnp.result_type(x)), env.params)
     state, _ = jax.jit(env.reset)(jax.random.key(0), params)
     frame = env.render(state, env.params)
@@ -52,7 +52,7 @@ def test_the_cart_moves_right_and_the_pole_leans_right():
     assert _center(upright, drawing.ORANGE)[0] == pytest.approx(199.5, abs=1)
     moved = _frame("cartpole", 2.4, 0.0, 0.2, 0.0)
     cart, pole = _center(moved, drawing.INK), _center(moved, drawing.ORANGE)
-    assert 350 < cart[0] < 390  # on the picture, at its edge
+    assert 350 < cart[0] < 390  # in the picture, at its edge
     assert pole[0] > cart[0] + 3 and pole[1] < cart[1] - 20
     wide = _frame("cartpole", 9.6, 0.0, 0.0, 0.0, max_position=9.6)
     assert 350 < _center(wide, drawing.INK)[0] < 390
@@ -62,7 +62,7 @@ def test_the_cart_moves_right_and_the_pole_leans_right():
     ("angle", "side"),
     [(0.0, (0, -1)), (np.pi / 2, (-1, 0)), (np.pi, (0, 1)), (-np.pi / 2, (1, 0))],
 )
-def test_the_pendulum_points_up_at_zero_and_turns_anti_clockwise(angle, side):
+def test_the_pendulum_points_up_at_zero_and_turns_counterclockwise(angle, side):
     x, y = _center(_frame("pendulum", angle, 0.0), drawing.RED)
     assert (x - 149.5) / 60 == pytest.approx(side[0], abs=0.1)
     assert (y - 149.5) / 60 == pytest.approx(side[1], abs=0.1)
@@ -84,7 +84,7 @@ def test_the_car_climbs_to_the_right_where_the_flag_is(name):
     [
         ((0.0, 0.0), (0, 1), (0, 3)),  # hanging down
         ((np.pi, 0.0), (0, -1), (0, -3)),  # upright
-        ((np.pi / 2, 0.0), (1, 0), (3, 0)),  # positive is anti-clockwise from hanging down
+        ((np.pi / 2, 0.0), (1, 0), (3, 0)),  # positive is counterclockwise from hanging down
         ((np.pi / 2, np.pi / 2), (1, 0), (2, -1)),  # the second angle is relative to the first
     ],
 )
@@ -103,7 +103,7 @@ def test_the_acrobot_hangs_down_at_zero(angles, first, second):
 
 
 def _balance(state, timestep, memory, key, greedy):
-    """Balances the pole while greedy, else pushes right; remembers how often it acted."""
+    """Balance the pole while greedy, else push right; remember how often it acted."""
     assert timestep.observation.shape[0] == 1
     _, velocity, angle, turn = timestep.observation.T
     lean = (state * (angle + 0.5 * turn + 0.1 * velocity) > 0).astype(jnp.int32)
@@ -129,7 +129,7 @@ def test_an_episode_stops_at_the_step_that_ends_it(frames):
     assert pole < -3  # pushed right, it fell to the left
 
 
-def test_parameters_of_the_environment_reach_it():
+def test_parameters_reach_the_recorded_environment():
     env = envs.make("cartpole")
     strict = dataclasses.replace(env.params, max_angle=0.0)
     assert len(record(env, BALANCE, jax.random.key(0), params=strict).frames) == 2
@@ -164,7 +164,7 @@ STEP_SECONDS = {
 
 
 @pytest.mark.parametrize("name", envs.names())
-def test_environments_with_a_time_step_say_it(name):
+def test_environments_with_a_time_step_report_it(name):
     env = envs.make(name)
     if name not in STEP_SECONDS:
         assert env.step_seconds is None
@@ -182,12 +182,14 @@ def test_a_recording_plays_at_the_speed_of_its_environment():
     assert short(env) == pytest.approx(25)
     assert short(wrappers.action_repeat(env, 4)) == pytest.approx(25 / 4)
     assert short(wrappers.sticky_actions(env)) == pytest.approx(25)
-    drawn = wrappers.randomized(env, lambda key, params: dataclasses.replace(params, dt=0.1))
+    drawn = wrappers.domain_randomization(
+        env, lambda key, params: dataclasses.replace(params, dt=0.1)
+    )
     assert short(drawn) == pytest.approx(10)
     assert short(dataclasses.replace(env, step_seconds=None)) == UNTIMED_FPS
 
 
-def test_what_cannot_be_recorded_is_said():
+def test_errors_say_what_cannot_be_recorded():
     env = envs.make("cartpole")
     key = jax.random.key(0)
     with pytest.raises(UserError, match="no render function"):
@@ -215,8 +217,8 @@ def test_a_gif_plays_every_frame_at_its_rate(frames, tmp_path):
     assert np.abs(last - frames[-1]).mean() < 2  # of 255: the palette is close
 
 
-def _shown(path):
-    """The frames of a GIF and how long each is shown, in milliseconds."""
+def _read_gif(path):
+    """Read the frames of a GIF and how long each is shown, in milliseconds."""
     with Image.open(path) as gif:
         shown = []
         for index in range(gif.n_frames):
@@ -227,18 +229,22 @@ def _shown(path):
 
 @pytest.mark.parametrize("fps", [1 / 0.008, 1 / 0.01, 60.0, 50.0, 30.0, 8.0, 1 / 0.3])
 def test_a_gif_lasts_as_long_as_its_episode(tmp_path, fps):
-    """A pixel that moves on in each frame."""
+    """Record a pixel that moves on in each frame."""
     frames = [255 * (np.arange(90) == i).reshape(9, 10, 1).repeat(3, -1) for i in range(85)]
     frames = [frame.astype(np.uint8) for frame in frames]
     write_gif(frames, tmp_path / "episode.gif", fps)
-    shown = _shown(tmp_path / "episode.gif")
+    shown = _read_gif(tmp_path / "episode.gif")
     durations = np.asarray([duration for _, duration in shown])
     assert durations.sum() == pytest.approx(1000 * len(frames) / fps, abs=5)
-    assert durations.min() >= 20 and np.ptp(durations) <= 10  # evenly, and no viewer slows it down
-    assert len(shown) == len(frames) or durations.max() <= 30  # none is left out without need
+    assert (
+        durations.min() >= 20 and np.ptp(durations) <= 10
+    )  # evenly, and slow enough for every viewer
+    assert len(shown) == len(frames) or durations.max() <= 30  # none is left out unnecessarily
     steps = np.asarray([frame[..., 0].argmax() for frame, _ in shown])
     assert (steps[0], steps[-1]) == (0, 84)
-    time = np.cumsum(durations) - durations  # at which each appears, here and in the environment
+    time = (
+        np.cumsum(durations) - durations
+    )  # at which each appears, in the GIF and in the environment
     np.testing.assert_allclose(time, 1000 * steps / fps, atol=1000 / fps + 5)
 
 
@@ -248,14 +254,14 @@ def test_an_episode_lasts_as_long_as_in_the_environment(tmp_path, dt):
     episode = record(env, BALANCE, jax.random.key(0), max_steps=40)
     assert len(episode.frames) == 41  # the last one is shown as long as any other
     write_gif(episode.frames, tmp_path / "episode.gif", episode.fps)
-    total = sum(duration for _, duration in _shown(tmp_path / "episode.gif"))
+    total = sum(duration for _, duration in _read_gif(tmp_path / "episode.gif"))
     assert total == pytest.approx(1000 * 41 * dt, abs=5)
 
 
 def test_a_gif_of_still_frames_lasts_as_long(tmp_path):
     frames = [np.zeros((4, 4, 3), np.uint8)] * 10
     write_gif(frames, tmp_path / "still.gif", 1 / 0.07)
-    assert [duration for _, duration in _shown(tmp_path / "still.gif")] == [700]
+    assert [duration for _, duration in _read_gif(tmp_path / "still.gif")] == [700]
 
 
 def test_a_png_is_the_frame(frames, tmp_path):
@@ -264,7 +270,7 @@ def test_a_png_is_the_frame(frames, tmp_path):
         np.testing.assert_array_equal(np.asarray(png), frames[0])
 
 
-def test_what_cannot_be_written_is_said(frames, tmp_path):
+def test_errors_say_what_cannot_be_written(frames, tmp_path):
     path = tmp_path / "no.gif"
     with pytest.raises(UserError, match="got no frames"):
         write_gif([], path)

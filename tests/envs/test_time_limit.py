@@ -1,4 +1,4 @@
-"""Where the clock ends an episode, and where it does not."""
+"""Steps at which the clock ends an episode, and steps at which it does not."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _step(key, state, action, params):
     return state, _timestep(state, False, state >= params)
 
 
-# Counts its steps, and terminates after `params` of them.
+# Counts its steps and terminates after `params` of them.
 counter = Environment(
     name="counter",
     reset=lambda key, params: (jnp.zeros(()), _timestep(jnp.zeros(()), True)),
@@ -43,7 +43,7 @@ counter = Environment(
 
 
 def _episode(env, steps, params=None):
-    """`(terminated, truncated)` of each step."""
+    """Return `(terminated, truncated)` of each step."""
     params = counter.params if params is None else params
     state, timestep = env.reset(jax.random.key(0), params)
     assert bool(timestep.first) and not bool(timestep.done)
@@ -97,6 +97,6 @@ def test_the_same_arguments_give_the_same_object():
 
 
 @pytest.mark.parametrize("limit", [0, -1, 2.5, "3", None])
-def test_a_limit_that_is_no_positive_integer_is_refused(limit):
+def test_a_limit_that_is_not_a_positive_integer_is_rejected(limit):
     with pytest.raises(UserError, match=r"time limit of 'counter' is .* positive integer"):
         time_limit(counter, limit)

@@ -1,4 +1,4 @@
-"""`sin_cos` is exact to the last digits of float32, and its derivative too."""
+"""Exactness of `sin_cos` and its derivative to the last digits of float32."""
 
 import jax
 import numpy as np

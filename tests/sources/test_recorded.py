@@ -73,7 +73,7 @@ def test_bad_settings():
     for make, what in (
         (lambda: recorded(env, players, 0, 1), "count of recorded episodes must be at least 1"),
         (lambda: recorded(env, players, 1, 1, 1.5), "labeled is a share"),
-        (lambda: mixed_skill(env, (1.5,)), "skills are shares"),
+        (lambda: mixed_skill(env, (1.5,)), "skills must be probabilities"),
         (lambda: mixed_skill(arm(), (0.5,)), "expert_channel"),
     ):
         with pytest.raises(UserError, match=what):

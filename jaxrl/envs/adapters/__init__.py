@@ -24,7 +24,7 @@ SUITES = (
 
 @functools.cache
 def builder(name: str) -> Callable[..., Environment]:
-    """The builder of `suite/environment`; the same name gives the same object.
+    """Return the builder of `suite/environment`; the same name gives the same object.
 
     Raises `UserError` for a suite that does not exist or is not installed, and for an environment
     that the suite does not have, naming the nearest.
@@ -36,12 +36,12 @@ def builder(name: str) -> Callable[..., Environment]:
 
 
 def package(name: str) -> ModuleType:
-    """As `plugins.package`, of the extra that brings the suites."""
+    """Import a package from the extra `suites`, as `plugins.package` does."""
     return plugins.package(name, "suites")
 
 
 def check_name(suite: str, name: str, known: Iterable[str]) -> None:
-    """Raises `UserError`, naming the nearest, unless the suite has an environment of this name."""
+    """Raise `UserError`, naming the nearest, unless the suite has an environment of this name."""
     known = sorted(known)
     if name not in known:
         raise errors.unknown(
@@ -50,7 +50,7 @@ def check_name(suite: str, name: str, known: Iterable[str]) -> None:
 
 
 def construct(name: str, constructor: Callable[[], Any]) -> Any:
-    """What `constructor` returns; some suites fetch data first. Raises `UserError` if it raises."""
+    """Call `constructor`, which may fetch data first. Raises `UserError` if it raises."""
     try:
         return constructor()
     except Exception as error:  # whatever goes wrong inside someone else's package

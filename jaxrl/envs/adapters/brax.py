@@ -1,8 +1,8 @@
-"""The environments of brax (Freeman et al., 2021, arXiv:2106.13281), by `brax/ant`.
+"""Environments of brax (Freeman et al., 2021, arXiv:2106.13281), by names such as `brax/ant`.
 
-brax's own environment runs, without its wrappers for episodes and automatic resets: its `done`
-terminates and our clock truncates, after 1,000 steps unless said. Actions are clipped to what its
-actuators take. brax's per-step metrics are not passed on.
+Runs brax's own environment, without its wrappers for episodes and automatic resets: its `done`
+terminates and our clock truncates, after 1,000 steps by default. Actions are clipped to the range
+of its actuators. brax's per-step metrics are not passed on.
 """
 
 from __future__ import annotations
@@ -19,20 +19,27 @@ from jaxrl.core.spaces import Box, example
 from jaxrl.core.types import Environment
 from jaxrl.envs import timesteps
 from jaxrl.envs.adapters import check_name, construct, package
-from jaxrl.envs.adapters.conversions import box, cast, clip, like, settled, unbounded
+from jaxrl.envs.adapters.conversions import (
+    box,
+    cast,
+    cast_like,
+    clip,
+    stable_shapes,
+    unbounded_space,
+)
 from jaxrl.envs.wrappers.time_limit import time_limit
 
 BACKENDS = ("generalized", "mjx", "positional", "spring")
 
 
 def builder(name: str) -> Callable[..., Environment]:
-    """The builder of brax's environment `name`. Raises `UserError` if there is none."""
+    """Return the builder of brax's environment `name`. Raises `UserError` if there is none."""
     check_name("brax", name, package("brax.envs")._envs)
     return functools.partial(build, name)
 
 
 def build(name: str, backend: str = "generalized", episode_length: int = 1000) -> Environment:
-    """brax's environment `name`. Raises `UserError` for a physics backend that brax lacks."""
+    """Build brax's environment `name`. Raises `UserError` for a physics backend that brax lacks."""
     if backend not in BACKENDS:
         raise errors.unknown("backend of brax", backend, BACKENDS)
     theirs = construct(
@@ -40,8 +47,8 @@ def build(name: str, backend: str = "generalized", episode_length: int = 1000) -
     )
     action_space = _action_space(theirs)
 
-    # Compiled on their own: caches inside brax hold on to the trace that they ran in, and stepped
-    # eagerly a physics engine takes seconds.
+    # Compiled on their own: caches inside brax hold on to the trace in which they were filled, and
+    # an eager step of a physics engine takes seconds.
     begin, follow = jax.jit(theirs.reset), jax.jit(theirs.step)
 
     def following(state, action):
@@ -50,16 +57,16 @@ def build(name: str, backend: str = "generalized", episode_length: int = 1000) -
     key, action = random.key(0), example(action_space)
     shapes = construct(
         f"brax/{name}",
-        lambda: settled(lambda: begin(key), lambda state: following(state, action)),
+        lambda: stable_shapes(lambda: begin(key), lambda state: following(state, action)),
     )
-    observation_space = unbounded(shapes.obs)
+    observation_space = unbounded_space(shapes.obs)
 
     def reset(key, params):
-        state = like(shapes, begin(key))
+        state = cast_like(shapes, begin(key))
         return state, timesteps.first(cast(observation_space, state.obs))
 
     def step(key, state, action, params):
-        state = like(shapes, following(state, action))
+        state = cast_like(shapes, following(state, action))
         observation = cast(observation_space, state.obs)
         return state, timesteps.following(observation, state.reward, state.done > 0.5)
 

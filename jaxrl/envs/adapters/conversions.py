@@ -1,5 +1,5 @@
-"""What all suites need: spaces from arrays of bounds, values of exactly a space's dtype, and resets
-that return what steps return."""
+"""Conversions that all suites need: spaces from arrays of bounds, values of exactly a space's
+dtype, and resets that return the dtypes of steps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jaxrl.envs.wrappers.arguments import tuples
 
 
 def box(low: ArrayLike, high: ArrayLike, shape: tuple[int, ...], dtype: Any) -> Box:
-    """A `Box` with bounds of any broadcastable shape, hashable; float64 becomes float32."""
+    """Build a hashable `Box` with bounds of any broadcastable shape; float64 becomes float32."""
     dtype = jax.dtypes.canonicalize_dtype(dtype)
 
     def hashable(bound: ArrayLike) -> Any:
@@ -29,8 +29,8 @@ def box(low: ArrayLike, high: ArrayLike, shape: tuple[int, ...], dtype: Any) -> 
     return Box(hashable(low), hashable(high), tuple(shape), dtype)
 
 
-def unbounded(shapes: Tree) -> Space:
-    """A space for arrays of whose values nothing is known; bools lie between 0 and 1."""
+def unbounded_space(shapes: Tree) -> Space:
+    """Build a space for arrays of unknown values; bools lie between 0 and 1."""
 
     def one(x: Any) -> Box:
         dtype = jnp.dtype(x.dtype)
@@ -45,12 +45,12 @@ def unbounded(shapes: Tree) -> Space:
 
 
 def cast(space: Space, value: Tree) -> Tree:
-    """`value` as arrays of the dtypes of `space`."""
+    """Convert `value` to arrays of the dtypes of `space`."""
     return jax.tree.map(lambda s, x: jnp.asarray(x, s.dtype), space, value, is_leaf=is_space)
 
 
 def clip(space: Space, action: Tree) -> Tree:
-    """`action` within the bounds of the boxes of `space`; a policy's normal knows none."""
+    """Clip `action` to the boxes of `space`, since a policy's normal distribution has no bounds."""
 
     def one(s: Any, x: Any) -> Any:
         return jnp.clip(x, *bounds(s)) if isinstance(s, Box) else x
@@ -58,9 +58,9 @@ def clip(space: Space, action: Tree) -> Tree:
     return jax.tree.map(one, space, action, is_leaf=is_space)
 
 
-def settled(reset: Callable[[], Tree], step: Callable[[Tree], Tree]) -> Tree:
-    """The shapes and dtypes of a state that `step` keeps: suites start with Python numbers whose
-    dtype only a step decides. `reset` and `step` are only traced."""
+def stable_shapes(reset: Callable[[], Tree], step: Callable[[Tree], Tree]) -> Tree:
+    """Return shapes and dtypes of the state that `step` preserves: suites start from Python
+    numbers, whose dtype only a step decides. `reset` and `step` are only traced."""
     shapes = jax.eval_shape(reset)
     for _ in range(3):
         after = jax.eval_shape(step, shapes)
@@ -70,8 +70,8 @@ def settled(reset: Callable[[], Tree], step: Callable[[Tree], Tree]) -> Tree:
     return shapes
 
 
-def like(shapes: Tree, state: Tree) -> Tree:
-    """`state` with the dtypes of `shapes`; typed keys are left as they are."""
+def cast_like(shapes: Tree, state: Tree) -> Tree:
+    """Convert `state` to the dtypes of `shapes`; typed keys are left as they are."""
 
     def one(shape: Any, x: Any) -> Any:
         if jnp.issubdtype(shape.dtype, jax.dtypes.prng_key):

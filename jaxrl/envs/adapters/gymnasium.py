@@ -1,9 +1,9 @@
-"""The environments of Gymnasium (Towers et al., 2024, arXiv:2407.17032).
+"""Environments of Gymnasium (Towers et al., 2024, arXiv:2407.17032).
 
-By names such as `gymnasium/CartPole-v1`. They are Python, so no scan can hold them. What
-`envs.make` returns is a description: name, spaces and time limit. Agents are built from it;
+Their names look like `gymnasium/CartPole-v1`. They are Python, so they cannot run inside a scan.
+`envs.make` returns only a description: name, spaces and time limit. Agents are built from it;
 `jaxrl.runtime.host` steps the environment itself beside the jitted learner, and the command line
-does so by itself. Whatever runs `reset` or `step` of the description is told so.
+does so automatically. Running `reset` or `step` of the description raises an error that says so.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ PREFIX = "gymnasium/"
 
 
 def builder(name: str) -> Callable[..., Environment]:
-    """A function that describes Gymnasium's environment `name`. Raises `UserError` if there is
-    none."""
+    """Return a function that describes Gymnasium's environment `name`. Raises `UserError` if there
+    is none."""
     registry = package("gymnasium").registry
     if ":" not in name:  # `module:Name-v0` registers itself when it is made
         check_name("gymnasium", name, registry)
@@ -38,7 +38,7 @@ def builder(name: str) -> Callable[..., Environment]:
 
 
 def build(name: str) -> Environment:
-    """The description of Gymnasium's environment `name`."""
+    """Describe Gymnasium's environment `name`."""
     theirs = construct(PREFIX + name, lambda: package("gymnasium").make(name))
     try:
         return describe(theirs, PREFIX + name)
@@ -47,7 +47,7 @@ def build(name: str) -> Environment:
 
 
 def describe(theirs: Any, name: str) -> Environment:
-    """The description of a `gymnasium.Env`. Raises `UserError` for spaces that we do not have."""
+    """Describe a `gymnasium.Env`. Raises `UserError` for spaces that jaxrl does not have."""
     observation_space = space(theirs.observation_space)
     limit = getattr(theirs.spec, "max_episode_steps", None)
 
@@ -62,7 +62,7 @@ def describe(theirs: Any, name: str) -> Environment:
 
 
 def refuse(name: str, result: Tree) -> Tree:
-    """Can be traced for its shapes, and raises where it runs."""
+    """Return `result` where its shapes are traced; raise `UserError` where it runs."""
 
     def refuse():
         raise UserError(
@@ -75,7 +75,7 @@ def refuse(name: str, result: Tree) -> Tree:
 
 
 def space(theirs: Any) -> Space:
-    """A space of Gymnasium as one of ours. Raises `UserError` for text, graphs and sequences."""
+    """Convert a space of Gymnasium to ours. Raises `UserError` for text, graphs and sequences."""
     match type(theirs).__name__:
         case "Discrete":
             return Discrete(int(theirs.n))
@@ -89,11 +89,12 @@ def space(theirs: Any) -> Space:
             return {key: space(part) for key, part in theirs.spaces.items()}
         case "Tuple":
             return tuple(space(part) for part in theirs.spaces)
-    raise UserError(f"There is no space here like Gymnasium's {theirs}.")
+    raise UserError(f"jaxrl has no counterpart of Gymnasium's space {theirs}.")
 
 
 def observation(theirs: Any, value: Any) -> Tree:
-    """What a vector of environments with the single space `theirs` observed, [B, ...], as ours."""
+    """Convert observations [B, ...] of a vector environment with the single space `theirs` to
+    ours."""
     match type(theirs).__name__:
         case "Dict":
             return {key: observation(part, value[key]) for key, part in theirs.spaces.items()}
@@ -105,8 +106,8 @@ def observation(theirs: Any, value: Any) -> Tree:
 
 
 def action(theirs: Any, value: Tree) -> Any:
-    """Our actions [B, ...] as a vector of environments with the single space `theirs` takes them;
-    within the bounds of a box."""
+    """Convert our actions [B, ...] to those of a vector environment with the single space `theirs`,
+    clipped to the bounds of a box."""
     match type(theirs).__name__:
         case "Dict":
             return {key: action(part, value[key]) for key, part in theirs.spaces.items()}
@@ -117,16 +118,17 @@ def action(theirs: Any, value: Tree) -> Any:
     return (np.asarray(value) + getattr(theirs, "start", 0)).astype(theirs.dtype)
 
 
-# ----------------------------------------------------------------------------- what goes wrong
+# ------------------------------------------------------------------------------------- errors
 
 
-class Wrong(Exception):
-    """An environment returned what nobody can learn from; the message is what it did."""
+class InvalidOutputError(Exception):
+    """Error for an environment that returned what no agent can learn from; the message says
+    what."""
 
 
-def checked(theirs: Any) -> Any:
-    """A `gymnasium.Env` that raises `Wrong` where the observations of `theirs` have other shapes
-    than its space says."""
+def with_shape_checks(theirs: Any) -> Any:
+    """Wrap `theirs`, a `gymnasium.Env`, so that it raises `InvalidOutputError` for observations of
+    other shapes than its space says."""
 
     class Checked(package("gymnasium").Wrapper):
         def reset(self, *, seed=None, options=None):
@@ -140,7 +142,7 @@ def checked(theirs: Any) -> Any:
             return result
 
     space = theirs.observation_space
-    shape = space.shape or None  # None for what is no single array
+    shape = space.shape or None  # None unless it is a single array
 
     def check(seen):
         if shape is None or getattr(seen, "shape", None) != shape:  # microseconds count here
@@ -150,18 +152,18 @@ def checked(theirs: Any) -> Any:
 
 
 def check_finite(seen: Any, reward: Any = 0.0) -> None:
-    """Raises `Wrong` unless all numbers of observations [B, ...] and rewards [B] are finite."""
+    """Raise `InvalidOutputError` unless all observations [B, ...] and rewards [B] are finite."""
     if not np.isfinite(reward).all():
-        raise Wrong(f"returned a reward that is not finite, {_short(reward)},")
+        raise InvalidOutputError(f"returned a reward that is not finite, {_short(reward)},")
     for part in jax.tree.leaves(seen):
         if part.dtype.kind == "f" and not np.isfinite(part).all():
-            raise Wrong(f"returned an observation that is not finite, {_short(part)},")
+            raise InvalidOutputError(f"returned an observation that is not finite, {_short(part)},")
 
 
 def complaint(error: BaseException, where: str) -> str:
-    """What an environment did when its code raised `error` in its method `where`, such as `raised
-    ValueError: no fuel in step (rocket.py, line 12)`."""
-    if isinstance(error, Wrong):
+    """Say what an environment did when its code raised `error` in its method `where`, such as
+    `raised ValueError: no fuel in step (rocket.py, line 12)`."""
+    if isinstance(error, InvalidOutputError):
         return f"{error} in {where}"
     said = f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
     frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename != __file__]
@@ -174,21 +176,27 @@ def _check_shapes(theirs: Any, value: Any, what: str) -> None:
         case "Dict":
             if not isinstance(value, dict) or theirs.spaces.keys() - value.keys():
                 keys = list(value) if isinstance(value, dict) else type(value).__name__
-                raise Wrong(f"returned an {what} with {keys} where its space has {list(theirs)}")
+                raise InvalidOutputError(
+                    f"returned an {what} with {keys} where its space has {list(theirs)}"
+                )
             for key, part in theirs.spaces.items():
                 _check_shapes(part, value[key], f"{what}[{key!r}]")
         case "Tuple":
             if not isinstance(value, tuple | list) or len(value) != len(theirs.spaces):
-                raise Wrong(f"returned an {what} that is no tuple of {len(theirs.spaces)} parts")
+                raise InvalidOutputError(
+                    f"returned an {what} that is not a tuple of {len(theirs.spaces)} parts"
+                )
             for i, part in enumerate(theirs.spaces):
                 _check_shapes(part, value[i], f"{what}[{i}]")
         case _:
             if np.shape(value) != theirs.shape:
                 shape, right = list(np.shape(value)), list(theirs.shape)
-                raise Wrong(f"returned an {what} of shape {shape} where its space has {right}")
+                raise InvalidOutputError(
+                    f"returned an {what} of shape {shape} where its space has {right}"
+                )
 
 
 def _short(values: np.ndarray) -> str:
-    """The first of `values` [B, ...] that is not finite."""
+    """Describe the first of `values` [B, ...] that is not finite."""
     wrong = ~np.isfinite(values).reshape(len(values), -1).all(1)
     return np.array2string(values[wrong][0], precision=4, threshold=8).replace("\n", "")

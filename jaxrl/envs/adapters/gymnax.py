@@ -1,8 +1,8 @@
-"""The environments of gymnax (Lange, 2022), by names such as `gymnax/CartPole-v1`.
+"""Environments of gymnax (Lange, 2022), by names such as `gymnax/CartPole-v1`.
 
-gymnax's own `reset_env` and `step_env` run, without its auto-reset, and its parameters are
-`Environment.params`. Its clock (`max_steps_in_episode`, kept in the state) truncates; what its
-`step_env` says terminates. Actions are clipped to their box.
+Runs gymnax's own `reset_env` and `step_env`, without its auto-reset, with its parameters as
+`Environment.params`. Its clock (`max_steps_in_episode`, kept in the state) truncates; `step_env`
+says what terminates. Actions are clipped to their box.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from jaxrl.core.spaces import Discrete, Space, example
 from jaxrl.core.types import Environment, TimeStep
 from jaxrl.envs import timesteps
 from jaxrl.envs.adapters import check_name, construct, package
-from jaxrl.envs.adapters.conversions import box, cast, clip, like, settled
+from jaxrl.envs.adapters.conversions import box, cast, cast_like, clip, stable_shapes
 
 
 def builder(name: str) -> Callable[..., Environment]:
-    """The builder of gymnax's environment `name`. Raises `UserError` if there is none."""
+    """Return the builder of gymnax's environment `name`. Raises `UserError` if there is none."""
     check_name("gymnax", name, package("gymnax").registered_envs)
     return functools.partial(build, name)
 
 
 def build(name: str, max_steps_in_episode: int = 0) -> Environment:
-    """gymnax's environment `name`; `max_steps_in_episode` replaces its own time limit."""
+    """Build gymnax's environment `name`; `max_steps_in_episode` replaces its own time limit."""
     theirs, params = construct(f"gymnax/{name}", lambda: package("gymnax").make(name))
     if max_steps_in_episode:
         params = params.replace(max_steps_in_episode=max_steps_in_episode)
@@ -46,14 +46,14 @@ def build(name: str, max_steps_in_episode: int = 0) -> Environment:
     key, action = random.key(0), example(action_space)
     shapes = construct(
         f"gymnax/{name}",
-        lambda: settled(
+        lambda: stable_shapes(
             lambda: begin(key, params)[1], lambda state: following(key, state, action, params)[1]
         ),
     )
 
     def reset(key, params):
         observation, state = begin(key, params)
-        return like(shapes, state), timesteps.first(cast(observation_space, observation))
+        return cast_like(shapes, state), timesteps.first(cast(observation_space, observation))
 
     def step(key, state, action, params):
         observation, state, reward, terminated, _ = following(key, state, action, params)
@@ -65,7 +65,7 @@ def build(name: str, max_steps_in_episode: int = 0) -> Environment:
             truncated=theirs.is_truncated(state, params) & ~terminated,
             first=jnp.zeros((), bool),
         )
-        return like(shapes, state), timestep
+        return cast_like(shapes, state), timestep
 
     return Environment(
         f"gymnax/{name}",

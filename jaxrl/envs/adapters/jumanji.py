@@ -1,10 +1,11 @@
-"""The environments of jumanji (Bonnet et al., 2023, arXiv:2306.09884), by `jumanji/Snake-v1`.
+"""Environments of jumanji (Bonnet et al., 2023, arXiv:2306.09884), by names such as
+`jumanji/Snake-v1`.
 
-jumanji's own environment runs, without its wrapper for automatic resets; observations keep their
-named fields, and an action mask of one row for each component of the action is `legal_actions` too.
-A last step with a discount terminates if that is 0 and truncates otherwise. Many of its
-environments call their own time limit a termination; where they take a limit, they are built with a
-longer one and our clock truncates at theirs. (`SearchAndRescue-v0`, whose reward depends on the
+Runs jumanji's own environment, without its wrapper for automatic resets. Observations keep their
+named fields, and an action mask with one row for each component of the action is also given as
+`legal_actions`. The last step terminates if its discount is 0 and truncates otherwise. Many of its
+environments report their own time limit as a termination; those that take a limit are built with a
+longer one, and our clock truncates at theirs. (`SearchAndRescue-v0`, whose reward depends on the
 limit, keeps its own.)
 """
 
@@ -21,7 +22,14 @@ from jaxrl.core import random
 from jaxrl.core.spaces import Discrete, MultiDiscrete, Space, example
 from jaxrl.core.types import Array, Environment, TimeStep, Tree
 from jaxrl.envs.adapters import check_name, construct, package
-from jaxrl.envs.adapters.conversions import box, cast, clip, like, settled, unbounded
+from jaxrl.envs.adapters.conversions import (
+    box,
+    cast,
+    cast_like,
+    clip,
+    stable_shapes,
+    unbounded_space,
+)
 from jaxrl.envs.wrappers.time_limit import time_limit
 
 REWARDED_BY_TIME = ("SearchAndRescue-v0",)
@@ -29,18 +37,18 @@ NO_LIMIT = 10_000  # steps; the others end by their own rules long before
 
 
 def builder(name: str) -> Callable[..., Environment]:
-    """The builder of jumanji's environment `name`. Raises `UserError` if there is none."""
+    """Return the builder of jumanji's environment `name`. Raises `UserError` if there is none."""
     check_name("jumanji", name, package("jumanji").registered_environments())
     return functools.partial(build, name)
 
 
 def build(name: str) -> Environment:
-    """jumanji's environment `name`."""
+    """Build jumanji's environment `name`."""
     jumanji = package("jumanji")
     theirs = described = construct(f"jumanji/{name}", lambda: jumanji.make(name))
     limit = getattr(theirs, "time_limit", None)
     if limit is not None and name not in REWARDED_BY_TIME:
-        # One more, so that at `limit` only the task ends it.
+        # One more, so that at `limit` only the task ends an episode.
         theirs = jumanji.make(name, time_limit=limit + 1)
     observation_space = _space(described.observation_spec)
     action_space = _space(described.action_spec)
@@ -54,9 +62,9 @@ def build(name: str) -> Environment:
     key, action = random.key(0), example(action_space)
     shapes = construct(
         f"jumanji/{name}",
-        lambda: settled(lambda: begin(key)[0], lambda state: following(state, action)[0]),
+        lambda: stable_shapes(lambda: begin(key)[0], lambda state: following(state, action)[0]),
     )
-    masked = _mask(jax.eval_shape(lambda: begin(key)[1].observation), action_space)
+    masked = _has_mask(jax.eval_shape(lambda: begin(key)[1].observation), action_space)
 
     def convert(timestep, first: bool) -> TimeStep:
         last = jnp.logical_and(timestep.last(), not first)
@@ -73,11 +81,11 @@ def build(name: str) -> Environment:
 
     def reset(key, params):
         state, timestep = begin(key)
-        return like(shapes, state), convert(timestep, first=True)
+        return cast_like(shapes, state), convert(timestep, first=True)
 
     def step(key, state, action, params):
         state, timestep = following(state, action)
-        return like(shapes, state), convert(timestep, first=False)
+        return cast_like(shapes, state), convert(timestep, first=False)
 
     env = Environment(f"jumanji/{name}", reset, step, (), observation_space, action_space)
     return time_limit(env, limit or NO_LIMIT)
@@ -88,18 +96,18 @@ def _space(spec: Any, field: str = "") -> Space:
     if not isinstance(spec, specs.Array):  # a structure with named fields
         return spec._constructor(**{k: _space(part, k) for k, part in spec._specs.items()})
     if isinstance(spec, specs.DiscreteArray):
-        if field == "step_count":  # a clock, no category; on the last step it is num_values
+        if field == "step_count":  # a clock, not a category; on the last step it is num_values
             return box(0, int(spec.num_values), (), jnp.int32)
         return Discrete(int(spec.num_values))
     if isinstance(spec, specs.MultiDiscreteArray) and len(spec.shape) == 1:
         return MultiDiscrete(tuple(int(n) for n in spec.num_values))
     if isinstance(spec, specs.BoundedArray):
         return box(spec.minimum, spec.maximum, spec.shape, spec.dtype)
-    return unbounded(jax.ShapeDtypeStruct(spec.shape, spec.dtype))
+    return unbounded_space(jax.ShapeDtypeStruct(spec.shape, spec.dtype))
 
 
-def _mask(observation: Tree, action_space: Space) -> bool:
-    """Whether the observation has a mask in the form of `legal_actions`."""
+def _has_mask(observation: Tree, action_space: Space) -> bool:
+    """Return whether the observation has a mask in the form of `legal_actions`."""
     mask: Array | None = getattr(observation, "action_mask", None)
     match action_space:
         case Discrete(n):

@@ -1,7 +1,7 @@
-"""The environments of navix (Pignatelli et al., 2024), by names such as `navix/Navix-Empty-5x5-v0`.
+"""Environments of navix (Pignatelli et al., 2024), by names such as `navix/Navix-Empty-5x5-v0`.
 
-Their own `step` without its automatic reset; its clock (`max_steps`, 100 unless set otherwise)
-truncates. What an episode draws after its start, it draws from our keys. Observations are
+Runs their own `step` without its automatic reset; its clock (`max_steps`, 100 by default)
+truncates. Whatever an episode draws after its start comes from our keys. Observations are
 `symbolic`, the whole grid, or what `view` names in `navix.observations`.
 """
 
@@ -19,17 +19,17 @@ from jaxrl.core.spaces import Discrete
 from jaxrl.core.types import Environment, TimeStep
 from jaxrl.envs import timesteps
 from jaxrl.envs.adapters import check_name, construct, package
-from jaxrl.envs.adapters.conversions import cast, like, settled, unbounded
+from jaxrl.envs.adapters.conversions import cast, cast_like, stable_shapes, unbounded_space
 
 
 def builder(name: str) -> Callable[..., Environment]:
-    """The builder of navix's environment `name`. Raises `UserError` if there is none."""
+    """Return the builder of navix's environment `name`. Raises `UserError` if there is none."""
     check_name("navix", name, package("navix").registry())
     return functools.partial(build, name)
 
 
 def build(name: str, max_steps: int = 100, view: str = "symbolic") -> Environment:
-    """navix's environment `name`, limited to `max_steps`, seen as `view` says."""
+    """Build navix's environment `name`, limited to `max_steps`, observed as `view` says."""
     navix = package("navix")
     views = [x for x in dir(navix.observations) if x.startswith(("symbolic", "categorical", "rgb"))]
     if view not in views:
@@ -46,16 +46,18 @@ def build(name: str, max_steps: int = 100, view: str = "symbolic") -> Environmen
     key, action = random.key(0), jnp.zeros((), jnp.int32)
     shapes = construct(
         f"navix/{name}",
-        lambda: settled(lambda: theirs.reset(key), lambda state: following(key, state, action)),
+        lambda: stable_shapes(
+            lambda: theirs.reset(key), lambda state: following(key, state, action)
+        ),
     )
-    observation_space = unbounded(shapes.observation)
+    observation_space = unbounded_space(shapes.observation)
 
     def reset(key, params):
-        first = like(shapes, theirs.reset(key))
+        first = cast_like(shapes, theirs.reset(key))
         return first, timesteps.first(cast(observation_space, first.observation))
 
     def step(key, state, action, params):
-        after = like(shapes, following(key, state, action))
+        after = cast_like(shapes, following(key, state, action))
         timestep = TimeStep(
             cast(observation_space, after.observation),
             jnp.asarray(after.reward, jnp.float32),

@@ -1,12 +1,13 @@
-"""The games of pgx (Koyamada et al., 2023, arXiv:2303.17503), by `pgx/tic_tac_toe`.
+"""Games of pgx (Koyamada et al., 2023, arXiv:2303.17503), by names such as `pgx/tic_tac_toe`.
 
 A game with several players is the game itself: `role` is the player to move, the observation is
-that player's, and the reward is a vector with one entry for each player, which is what algorithms
-for games learn from. With `opponent="random"` it is a task for one agent: `role` is the side that
-the agent plays, drawn anew in each episode, the others choose a legal move at random, an
-observation is always the agent's turn, and the reward is the agent's. Games for one player are such
-tasks anyway. An illegal move ends the game against whoever made it; `legal_actions` says which are
-legal. Games end by their own rules; a clock at `episode_length` truncates those that need not.
+that player's, and the reward is a vector with one entry for each player, as algorithms for games
+expect. With `opponent="random"` it is a task for one agent: `role` is the side that the agent
+plays, drawn anew in each episode, the others choose legal moves at random, every observation is one
+at which the agent moves, and the reward is the agent's. Games for one player are always such tasks.
+An illegal move ends the game at the expense of the player who made it; `legal_actions` says which
+moves are legal. Games end by their own rules; a clock at `episode_length` truncates those that need
+not end.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from jaxrl.core import errors, random
 from jaxrl.core.spaces import Discrete, sample_legal
 from jaxrl.core.types import Array, Environment, TimeStep, struct
 from jaxrl.envs.adapters import check_name, construct, package
-from jaxrl.envs.adapters.conversions import cast, like, settled, unbounded
+from jaxrl.envs.adapters.conversions import cast, cast_like, stable_shapes, unbounded_space
 from jaxrl.envs.wrappers.time_limit import time_limit
 
 OPPONENTS = ("none", "random")
@@ -30,21 +31,21 @@ OPPONENTS = ("none", "random")
 
 @struct
 class State:
-    """pgx's state, and the player that the agent is."""
+    """State of pgx's game, and the player that the agent is."""
 
     game: Any
     side: Array  # int32
 
 
 def builder(name: str) -> Callable[..., Environment]:
-    """The builder of pgx's game `name`. Raises `UserError` if there is none."""
+    """Return the builder of pgx's game `name`. Raises `UserError` if there is none."""
     check_name("pgx", name, package("pgx").available_envs())
     return functools.partial(build, name)
 
 
 def build(name: str, opponent: str = "none", episode_length: int = 10_000) -> Environment:
-    """pgx's game `name`, among its players or against an `opponent`. Raises `UserError` for an
-    opponent that does not exist."""
+    """Build pgx's game `name`, for all its players or for one against an `opponent`. Raises
+    `UserError` for an unknown opponent."""
     if opponent not in OPPONENTS:
         raise errors.unknown("opponent", opponent, OPPONENTS)
     theirs = construct(f"pgx/{name}", lambda: package("pgx").make(name))
@@ -53,15 +54,15 @@ def build(name: str, opponent: str = "none", episode_length: int = 10_000) -> En
     key, action = random.key(0), jnp.int32(0)
     shapes = construct(
         f"pgx/{name}",
-        lambda: settled(lambda: begin(key), lambda game: follow(game, action, key)),
+        lambda: stable_shapes(lambda: begin(key), lambda game: follow(game, action, key)),
     )
-    observation_space = unbounded(shapes.observation)
+    observation_space = unbounded_space(shapes.observation)
 
     def play(key, game, action):
-        return like(shapes, follow(game, action, key))
+        return cast_like(shapes, follow(game, action, key))
 
     def others(key, game, side):
-        """Play on until it is the turn of `side`; returns the game and what `side` won."""
+        """Play on until it is the turn of `side`; return the game and the reward of `side`."""
 
         def their_turn(carry):
             _, game, _ = carry
@@ -91,7 +92,7 @@ def build(name: str, opponent: str = "none", episode_length: int = 10_000) -> En
 
     def reset(key, params):
         deal, draw, chance = jax.random.split(key, 3) if against else (key, key, key)
-        game, side = like(shapes, begin(deal)), jnp.int32(0)
+        game, side = cast_like(shapes, begin(deal)), jnp.int32(0)
         if against:
             side = jax.random.randint(draw, (), 0, theirs.num_players)
             game, _ = others(chance, game, side)

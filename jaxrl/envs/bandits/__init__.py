@@ -1,1 +1,1 @@
-"""Bandits: environments without a state that the action changes."""
+"""Bandits: environments in which actions do not change the state."""

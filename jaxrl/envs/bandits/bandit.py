@@ -1,12 +1,12 @@
 """A multi-armed bandit: every pull of an arm pays at random, and one arm pays best.
 
 Observation: float32 [num_arms + 1]: the last arm, one-hot (zeros before the first pull), and its
-reward. Action: which arm to pull. Reward: with `arms="bernoulli"` 1 with the arm's mean as
-probability, else 0; with `arms="gaussian"` the mean plus Gaussian noise of standard deviation
-`noise` (1). The means are drawn at each reset: uniform in `means` plus and minus `spread`, clipped
-to [0, 1] (Bernoulli; by default uniform in [0, 1]), or Gaussian about `means` with standard
-deviation `spread` (by default standard normal); `spread` 0 fixes them. Terminates after `pulls`
-pulls: 1 by default, more for meta-learning, where an agent with memory finds out. Metrics:
+reward. Action: the arm to pull. Reward: with `arms="bernoulli"`, 1 with the arm's mean as
+probability, else 0; with `arms="gaussian"`, the mean plus Gaussian noise of standard deviation
+`noise` (1). The means are drawn at each reset: uniform within `spread` of `means`, clipped to [0,
+1] (Bernoulli; by default uniform in [0, 1]), or Gaussian about `means` with standard deviation
+`spread` (by default standard normal); `spread` 0 fixes them. Terminates after `pulls` pulls: 1 by
+default, more for meta-learning, where an agent with memory can find the best arm. Metrics:
 `regret`, the best mean less the pulled arm's, summed over the episode, and `success`, whether the
 last arm was the best one. The expert knows the means. Sutton and Barto (2018), Section 2.3; Duan et
 al. (2016), "RL^2: Fast Reinforcement Learning via Slow Reinforcement Learning".
@@ -33,8 +33,8 @@ ARMS = ("bernoulli", "gaussian")
 
 @struct
 class Params:
-    means: Any  # [A]: center of the prior of each arm's mean
-    spread: float  # its half width (Bernoulli) or standard deviation (Gaussian)
+    means: Any  # [A]: centers of the priors of the arms' means
+    spread: float  # half width (Bernoulli) or standard deviation (Gaussian) of the priors
     noise: float = 1.0  # standard deviation of a Gaussian arm's reward
 
 
@@ -42,12 +42,12 @@ class Params:
 class State:
     means: Array  # [A]
     pulls: Array  # int32
-    regret: Array  # float32, so far
+    regret: Array  # float32: regret of the episode so far
 
 
 @functools.cache
 def bandit(num_arms: int = 10, arms: str = "bernoulli", pulls: int = 1) -> Environment:
-    """The bandit. Raises `UserError` for an unknown kind of arm, and for no arm or no pull."""
+    """The multi-armed bandit. Raises `UserError` for an unknown kind of arm, no arm or no pull."""
     one_of("bandit", "arms", arms, ARMS)
     pulling.check("bandit", num_arms, pulls)
     bernoulli = arms == "bernoulli"
@@ -77,7 +77,7 @@ def bandit(num_arms: int = 10, arms: str = "bernoulli", pulls: int = 1) -> Envir
             metrics=pulling.metrics(state.regret, gap),
         )
 
-    # What a reward can be bounds what is observed of it.
+    # The possible rewards bound the observation of the last one.
     high = (1.0,) * (num_arms + 1) if bernoulli else (1.0,) * num_arms + (np.inf,)
     low = (0.0,) * (num_arms + 1) if bernoulli else (0.0,) * num_arms + (-np.inf,)
     center, spread = (0.5, 0.5) if bernoulli else (0.0, 1.0)

@@ -1,7 +1,7 @@
 """A linear contextual bandit: which arm pays best depends on a context seen before each pull.
 
 Observation: float32 [num_features + num_arms + 1]: the context, then the last arm, one-hot (zeros
-before the first pull), and its reward. Action: which arm to pull. Reward: the inner product of the
+before the first pull), and its reward. Action: the arm to pull. Reward: the inner product of the
 context with the arm's weights, plus Gaussian noise of standard deviation `noise` (0.1). Contexts
 are standard normal divided by the root of num_features, fresh for each pull. The weights are
 `weights` (standard normal, drawn once from `seed`), to which each reset adds Gaussian noise of
@@ -31,9 +31,9 @@ from jaxrl.envs.bandits import pulling
 
 @struct
 class Params:
-    weights: Any  # [A, F]
-    spread: float = 0.0  # of the weights, between episodes
-    noise: float = 0.1  # standard deviation of a reward
+    weights: Any  # [A, F]: weights of the arms
+    spread: float = 0.0  # standard deviation of the weights between episodes
+    noise: float = 0.1  # standard deviation of the reward's noise
 
 
 @struct
@@ -41,7 +41,7 @@ class State:
     weights: Array  # [A, F]
     context: Array  # [F]
     pulls: Array  # int32
-    regret: Array  # float32, so far
+    regret: Array  # float32: regret of the episode so far
 
 
 @functools.cache
@@ -94,5 +94,5 @@ def contextual_bandit(
 
 
 def _means(state: State) -> Array:
-    """The expected reward of each arm, [A]."""
+    """Return the expected reward of each arm, [A]."""
     return jnp.sum(state.weights * state.context, axis=-1)

@@ -1,11 +1,11 @@
 """Swing the tip of a two-link robot above a line, with a motor at the joint between the links only.
 
 Observation: float32 [6]: cosine and sine of the first link's angle (from hanging down, positive
-anti-clockwise), cosine and sine of the second link's angle (from the first link), and both angular
-velocities (rad/s, at most 4 pi and 9 pi). Action: 0, 1, 2 apply a torque of -1, 0, +1 N m. Reward:
--1 for every step, 0 for the one that terminates. Terminates when the tip is more than 1 m above the
-pivot; time limit 500 steps. Sutton (1996), "Generalization in reinforcement learning"; the dynamics
-("book" variant, one Runge-Kutta step of order 4) of Gymnasium's `Acrobot-v1`.
+counterclockwise), cosine and sine of the second link's angle (from the first link), and both
+angular velocities (rad/s, at most 4 pi and 9 pi). Action: 0, 1, 2 apply a torque of -1, 0, +1 N m.
+Reward: -1 for every step, 0 for the one that terminates. Terminates when the tip is more than 1 m
+above the pivot; time limit 500 steps. Sutton (1996), "Generalization in reinforcement learning";
+the dynamics ("book" variant, one Runge-Kutta step of order 4) of Gymnasium's `Acrobot-v1`.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from jaxrl.envs.wrappers.time_limit import time_limit
 class Params:
     gravity: float = 9.8  # m/s^2
     length_1: float = 1.0  # m
-    length_2: float = 1.0  # m; only drawn, the equations of motion do not contain it
+    length_2: float = 1.0  # m; for drawing only, the equations of motion do not contain it
     mass_1: float = 1.0  # kg
     mass_2: float = 1.0  # kg
-    center_1: float = 0.5  # m, from a link's joint to its center of mass
-    center_2: float = 0.5  # m
+    center_1: float = 0.5  # m, from the first link's joint to its center of mass
+    center_2: float = 0.5  # m, from the second link's joint to its center of mass
     inertia: float = 1.0  # kg m^2, of each link
     torque: float = 1.0  # N m
     dt: float = 0.2  # s
-    max_velocity_1: float = 4 * math.pi  # rad/s
-    max_velocity_2: float = 9 * math.pi  # rad/s
-    goal_height: float = 1.0  # above the pivot, in lengths of a link
-    reset_low: float = -0.1  # of all four numbers of the state
-    reset_high: float = 0.1
+    max_velocity_1: float = 4 * math.pi  # rad/s, of the first link
+    max_velocity_2: float = 9 * math.pi  # rad/s, of the second link
+    goal_height: float = 1.0  # height of the goal above the pivot, in lengths of a link
+    reset_low: float = -0.1  # lower bound of all four numbers of the state at reset
+    reset_high: float = 0.1  # upper bound of all four numbers of the state at reset
 
 
 @struct
@@ -93,7 +93,7 @@ def _step(key: Key, state: State, action: Array, params: Params) -> tuple[State,
 
 
 def _runge_kutta(state: State, torque: Array, params: Params) -> State:
-    """One classical Runge-Kutta step of `dt` under a constant torque."""
+    """Take one classical Runge-Kutta step of `dt` under a constant torque."""
 
     def ahead(slope: State, time: Array | float) -> State:
         return jax.tree.map(lambda x, d: x + time * d, state, slope)
@@ -109,7 +109,7 @@ def _runge_kutta(state: State, torque: Array, params: Params) -> State:
 
 
 def _derivative(state: State, torque: Array, params: Params) -> State:
-    """The equations of motion, as in Sutton and Barto (1998), section 11.3."""
+    """Evaluate the equations of motion, as in Sutton and Barto (1998), section 11.3."""
     p = params
     cos_2, sin_2 = jnp.cos(state.angle_2), jnp.sin(state.angle_2)
     coupling = p.mass_2 * p.length_1 * p.center_2
@@ -135,7 +135,7 @@ def _derivative(state: State, torque: Array, params: Params) -> State:
 
 
 def _wrap(angle: Array) -> Array:
-    """The same angle within [-pi, pi]; unchanged, to the bit, where it was there already."""
+    """Wrap an angle to [-pi, pi]; one that is there already stays the same to the bit."""
     return angle - 2 * jnp.pi * jnp.round(angle / (2 * jnp.pi))
 
 
@@ -153,7 +153,7 @@ def _observation(state: State) -> Array:
 
 
 def _expert(state: State, params: Params) -> Array:
-    """Pumps energy: drives the second link the way it turns against the first."""
+    """Pump energy: drive the second link the way it turns relative to the first."""
     del params
     return jnp.where(state.velocity_2 < 0, 0, 2)
 

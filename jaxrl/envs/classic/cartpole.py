@@ -2,10 +2,10 @@
 
 Observation: float32 [4]: cart position (m), cart velocity (m/s), pole angle from upright (rad,
 positive to the right), its angular velocity (rad/s). Action: 0 pushes left, 1 pushes right. Reward:
-1 for every step, the last one included. Terminates when the cart is more than 2.4 m from the center
-or the pole more than 12 degrees from upright; time limit 500 steps. Barto, Sutton and Anderson
-(1983), "Neuronlike adaptive elements that can solve difficult learning control problems"; the
-dynamics, with Euler integration, of Gymnasium's `CartPole-v1`.
+1 for every step, including the last. Terminates when the cart is more than 2.4 m from the center or
+the pole more than 12 degrees from upright; time limit 500 steps. Barto, Sutton and Anderson (1983),
+"Neuronlike adaptive elements that can solve difficult learning control problems"; the dynamics,
+with Euler integration, of Gymnasium's `CartPole-v1`.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ class Params:
     half_length: float = 0.5  # m, from the axle to the pole's center of mass
     force: float = 10.0  # N
     dt: float = 0.02  # s
-    max_angle: float = 12 * math.pi / 180  # rad
-    max_position: float = 2.4  # m
-    reset_low: float = -0.05  # of all four numbers of the state
-    reset_high: float = 0.05
+    max_angle: float = 12 * math.pi / 180  # rad; beyond it the episode terminates
+    max_position: float = 2.4  # m; beyond it the episode terminates
+    reset_low: float = -0.05  # lower bound of all four numbers of the state at reset
+    reset_high: float = 0.05  # upper bound of all four numbers of the state at reset
 
 
 @struct
 class State:
-    # One array, not four: it is the observation too, and four times fewer small operations.
+    # One array, not four: it is the observation too and needs a quarter of the small operations.
     physics: Array  # [4]: position, velocity, angle, angular velocity
 
 
@@ -81,7 +81,7 @@ def _step(key: Key, state: State, action: Array, params: Params) -> tuple[State,
         params.half_length * (4.0 / 3.0 - params.pole_mass * jnp.square(cos) / mass)
     )
     acceleration = push - moment * angular_acceleration * cos / mass
-    # Euler: every rate is the one before the step.
+    # Euler: all rates are those before the step.
     rates = jnp.stack([velocity, acceleration, angular_velocity, angular_acceleration])
     physics = state.physics + params.dt * rates
     outside = jnp.abs(physics) > jnp.stack(
@@ -91,7 +91,7 @@ def _step(key: Key, state: State, action: Array, params: Params) -> tuple[State,
 
 
 def _expert(state: State, params: Params) -> Array:
-    """Pushes under the pole as it falls, and leans it slightly toward the center of the track."""
+    """Push under the pole as it falls, and lean it slightly toward the center of the track."""
     del params
     lean = state.physics @ jnp.array([0.05, 0.1, 1.0, 0.5])
     return (lean > 0).astype(jnp.int32)
@@ -99,7 +99,7 @@ def _expert(state: State, params: Params) -> Array:
 
 def _render(state: State, params: Params) -> np.ndarray:
     edge = float(params.max_position)
-    unit = edge / 2.4  # sizes follow the track, so that the cart is visible on any
+    unit = edge / 2.4  # sizes scale with the track, so that the cart is visible on any
     x, _, angle, _ = (float(number) for number in state.physics)
     length = 2 * float(params.half_length)
     canvas = drawing.Canvas(400, 300, scale=200 / (edge + 0.4 * unit), origin=(200, 225))

@@ -24,15 +24,15 @@ from jaxrl.envs.wrappers.time_limit import time_limit
 
 @struct
 class Params:
-    force: float = 0.001  # velocity gained in one step
-    gravity: float = 0.0025
-    min_position: float = -1.2
-    max_position: float = 0.6
-    max_speed: float = 0.07
-    goal_position: float = 0.5
-    goal_velocity: float = 0.0
-    reset_low: float = -0.6  # position; the car starts at rest
-    reset_high: float = -0.4
+    force: float = 0.001  # velocity gained in one step by accelerating
+    gravity: float = 0.0025  # velocity lost per step, times cos(3 position)
+    min_position: float = -1.2  # position of the left wall
+    max_position: float = 0.6  # right end of the track
+    max_speed: float = 0.07  # largest magnitude of the velocity
+    goal_position: float = 0.5  # position from which the goal is reached
+    goal_velocity: float = 0.0  # least velocity at which the goal counts
+    reset_low: float = -0.6  # lower bound of the start position; the car starts at rest
+    reset_high: float = -0.4  # upper bound of the start position
 
 
 @struct
@@ -80,7 +80,7 @@ def _step(key: Key, state: State, action: Array, params: Params) -> tuple[State,
 
 
 def _expert(state: State, params: Params) -> Array:
-    """Pushes the way the car rolls, so that each swing is higher."""
+    """Push the way the car rolls, so that each swing is higher."""
     del params
     return jnp.where(state.velocity < 0, 0, 2)
 
@@ -95,8 +95,8 @@ def _render(state: State, params: Params) -> np.ndarray:
 
 
 def hill_frame(position: float, goal: float, low: float, high: float) -> np.ndarray:
-    """The car at `position` on the hill `sin(3 x)` between `low` and `high`, with a flag at `goal`;
-    uint8 [300, 400, 3]."""
+    """Draw the car at `position` on the hill `sin(3 x)` between `low` and `high`, with a flag at
+    `goal`: uint8 [300, 400, 3]."""
     left, right = low - 0.1, high + 0.1
     scale = 400 / (right - left)
     canvas = drawing.Canvas(400, 300, scale=scale, origin=(-left * scale, 262))

@@ -25,16 +25,16 @@ from jaxrl.envs.wrappers.time_limit import time_limit
 @struct
 class Params:
     power: float = 0.0015  # velocity gained in one step at full throttle
-    gravity: float = 0.0025
-    min_action: float = -1.0
-    max_action: float = 1.0
-    min_position: float = -1.2
-    max_position: float = 0.6
-    max_speed: float = 0.07
-    goal_position: float = 0.45
-    goal_velocity: float = 0.0
-    reset_low: float = -0.6  # position; the car starts at rest
-    reset_high: float = -0.4
+    gravity: float = 0.0025  # velocity lost per step, times cos(3 position)
+    min_action: float = -1.0  # lower bound to which the throttle is clipped
+    max_action: float = 1.0  # upper bound to which the throttle is clipped
+    min_position: float = -1.2  # position of the left wall
+    max_position: float = 0.6  # right end of the track
+    max_speed: float = 0.07  # largest magnitude of the velocity
+    goal_position: float = 0.45  # position from which the goal is reached
+    goal_velocity: float = 0.0  # least velocity at which the goal counts
+    reset_low: float = -0.6  # lower bound of the start position; the car starts at rest
+    reset_high: float = -0.4  # upper bound of the start position
 
 
 @struct
@@ -84,7 +84,7 @@ def _step(key: Key, state: State, action: Array, params: Params) -> tuple[State,
 
 
 def _expert(state: State, params: Params) -> Array:
-    """Pushes the way the car rolls, so that each swing is higher."""
+    """Push the way the car rolls, so that each swing is higher."""
     del params
     return jnp.where(state.velocity < 0, -1.0, 1.0)[None]
 

@@ -1,6 +1,6 @@
-"""Swing a pendulum up with a torque too weak to lift it at once, and hold it there.
+"""Swing a pendulum up with a torque too weak to lift it directly, and hold it upright.
 
-Observation: float32 [3]: cosine and sine of the angle from upright (positive anti-clockwise), and
+Observation: float32 [3]: cosine and sine of the angle from upright (positive counterclockwise), and
 the angular velocity (rad/s, at most 8). Action: float32 [1], a torque (N m), clipped to [-2, 2].
 Reward: -(angle^2 + 0.1 velocity^2 + 0.001 torque^2) of the state before the step, the angle taken
 in [-pi, pi). Never terminates; time limit 200 steps. The state's angle is not wrapped. The dynamics
@@ -31,8 +31,8 @@ class Params:
     dt: float = 0.05  # s
     max_speed: float = 8.0  # rad/s
     max_torque: float = 2.0  # N m
-    reset_angle: float = math.pi  # rad; starts are uniform within plus and minus this
-    reset_speed: float = 1.0  # rad/s, likewise
+    reset_angle: float = math.pi  # rad; start angles are uniform between minus and plus this
+    reset_speed: float = 1.0  # rad/s; start velocities are uniform between minus and plus this
 
 
 @struct
@@ -84,19 +84,21 @@ def _step(key: Key, state: State, action: Array, params: Params) -> tuple[State,
 
 def _observation(state: State) -> Array:
     sin, cos = sin_cos(state.angle)
-    # Stacked, XLA would decide for each number which of the three to compute, and not vectorize.
+    # With a stack, XLA would decide for each number which of the three to compute, and not
+    # vectorize.
     place = np.arange(3)
     return jnp.where(place == 0, cos, jnp.where(place == 1, sin, state.angular_velocity))
 
 
 def _expert(state: State, params: Params) -> Array:
-    """Pumps energy up to that of the upright rest (Astrom and Furuta, 2000) and holds it there."""
+    """Pump energy up to that of standing upright at rest (Astrom and Furuta, 2000), and hold it
+    there."""
     angle = jnp.mod(state.angle + jnp.pi, 2 * jnp.pi) - jnp.pi
     lift = 3 * params.gravity / (2 * params.length)  # rad/s^2
     missing = lift * (1 - jnp.cos(angle)) - jnp.square(state.angular_velocity) / 2
     swing = params.max_torque * jnp.where(missing * state.angular_velocity < 0, -1.0, 1.0)
     # Twice the torque of gravity, critically damped.
-    arm = params.mass * params.length**2 / 3  # N m for 1 rad/s^2
+    arm = params.mass * params.length**2 / 3  # N m per rad/s^2
     hold = -arm * (2 * lift * angle + 2 * jnp.sqrt(lift) * state.angular_velocity)
     torque = jnp.where(jnp.abs(hold) < 2 * params.max_torque, hold, swing)
     return jnp.clip(torque, -params.max_torque, params.max_torque)[None]

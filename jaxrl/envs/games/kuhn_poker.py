@@ -2,9 +2,9 @@
 
 Each player puts 1 into the pot and gets one of three cards (jack, queen, king). In turn they pass
 or bet 1; after a bet, to bet is to call and to pass is to fold. Two passes or a call: the higher
-card wins the pot; a fold loses it. Observation: float32 [7], the mover's own card and where in the
-betting it is (start, after a pass, after a bet, after pass and bet), both one-hot. Action: 0 to
-pass, 1 to bet. Reward: chips won or lost, at the end. Played well, the first player loses 1/18 a
+card wins the pot; a fold loses it. Observation: float32 [7], the mover's own card and the stage of
+the betting (start, after a pass, after a bet, after pass and bet), both one-hot. Action: 0 to pass,
+1 to bet. Reward: chips won or lost, at the end. With optimal play the first player loses 1/18 per
 game. Kuhn (1950), "A simplified two-person poker".
 """
 
@@ -23,9 +23,9 @@ from jaxrl.envs.games.rules import Rules, environment, one_hot
 
 CARDS = 3
 PASS, BET = 0, 1
-START, PASSED, BETTED, RAISED = range(4)  # where the betting stands while somebody is to move
-SHOWDOWN, FOLDED, CALLED = 4, 5, 6  # how it ended
-# From each place, after a pass and after a bet; after the end nothing moves on.
+START, PASSED, BETTED, RAISED = range(4)  # stages of the betting at which a player moves
+SHOWDOWN, FOLDED, CALLED = 4, 5, 6  # how the betting ended
+# The next stage after a pass and after a bet, from each stage; the ends stay as they are.
 NEXT = np.asarray(
     [[PASSED, BETTED], [SHOWDOWN, RAISED], [FOLDED, CALLED], [FOLDED, CALLED],
      [4, 4], [5, 5], [6, 6]],
@@ -37,8 +37,8 @@ MOVER = np.asarray([0, 1, 1, 0, 0, 0, 0], np.int32)
 @struct
 class State:
     cards: Any  # int32 [2]
-    place: Any  # int32: where the betting stands
-    folder: Any  # int32: who moved last, who has folded if it ended so
+    place: Any  # int32: stage of the betting
+    folder: Any  # int32: who moved last, which is who folded if it ended so
 
 
 def _play(state: State, action: Array) -> State:
@@ -80,12 +80,12 @@ RULES = Rules(
 
 @functools.cache
 def kuhn_poker() -> Environment:
-    """The game."""
+    """Kuhn poker for two players."""
     return environment("kuhn_poker", RULES, render=_render, small=True)
 
 
 def _render(state: State) -> np.ndarray:
-    """Both cards (one to three marks) and the chips in the pot, each player's on its side."""
+    """Draw both cards (one to three marks) and the chips in the pot, each player's on its side."""
     canvas = drawing.Canvas(240, 160, scale=1.0, origin=(0, 160))
     place = int(state.place)
     bets = {

@@ -1,9 +1,10 @@
 """Rock, paper, scissors, and other matrix games: both players choose without seeing the other.
 
-The first player's choice stays hidden until the second has chosen. Observation: float32 [2], who
-chooses, one-hot. Action: 0 rock, 1 paper, 2 scissors. Reward: `payoff[first's, second's]` to the
-first player and its negative to the second, at the end; `make("rock_paper_scissors", payoff=...)`
-makes another game of three choices. Played well, each choice is made a third of the time.
+The first player's choice stays hidden until the second has chosen. Observation: float32 [2], the
+player who chooses, one-hot. Action: 0 rock, 1 paper, 2 scissors. Reward: `payoff[first's,
+second's]` for the first player and its negative for the second, at the end;
+`make("rock_paper_scissors", payoff=...)` makes another game of three choices. Optimal play makes
+each choice a third of the time.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ NOT_YET = -1
 
 @struct
 class Params:
-    payoff: Any  # float32 [A, A], of the first player (rows)
+    payoff: Any  # float32 [A, A]: payoff of the first player (rows)
 
 
 @struct
@@ -61,13 +62,13 @@ RULES = Rules(
 
 @functools.cache
 def rock_paper_scissors() -> Environment:
-    """The game of three choices."""
+    """Rock, paper, scissors for two players."""
     params = Params(ROCK_PAPER_SCISSORS)
     return environment("rock_paper_scissors", RULES, params, _render, small=True)
 
 
 def _render(state: State) -> np.ndarray:
-    """A row for each player, its choice colored."""
+    """Draw a row for each player, with its choice colored."""
     colors = np.full((2, 3, 3), drawing.PAPER, np.uint8)
     for player, choice in enumerate(np.asarray(state.choices)):
         if choice != NOT_YET:

@@ -1,9 +1,9 @@
-"""Several games in one: which one is played is drawn anew in each episode.
+"""Several games in one: each episode draws the game that is played.
 
-Observation: float32 [23], which game it is, one-hot, then that game's own observation, then zeros.
-Actions: those of the game, all others illegal. Reward and `role` tell the games apart: player p of
-game g is role 2 g + p, and the reward has an entry for each role, 0 for those of the other games.
-So `reward[role]` is always the mover's, and what depends on the role depends on the game as well.
+Observation: float32 [23], the game, one-hot, then that game's own observation, then zeros. Actions:
+those of the game; all others are illegal. Reward and `role` tell the games apart: player p of game
+g is role 2 g + p, and the reward has an entry for each role, 0 for those of the other games. So
+`reward[role]` is always the mover's, and whatever depends on the role depends on the game as well.
 """
 
 from __future__ import annotations
@@ -26,25 +26,26 @@ from jaxrl.envs.games.tic_tac_toe import tic_tac_toe
 
 @struct
 class State:
-    number: Array  # int32: which game is played
-    games: tuple[Any, ...]  # the state of each
+    number: Array  # int32: the game that is played
+    games: tuple[Any, ...]  # states of all games
     role: Array  # int32: who is to move
 
 
 @functools.cache
 def three_games() -> Environment:
-    """Tic-tac-toe, Kuhn poker and negotiation, each as likely: the games of SPIRAL."""
+    """Tic-tac-toe, Kuhn poker and negotiation, all equally likely: the games of SPIRAL."""
     return medley("three_games", (tic_tac_toe(), kuhn_poker(), negotiation()))
 
 
 def medley(name: str, games: Sequence[Environment]) -> Environment:
-    """The `games` (each with two players, a vector as observation and a few actions) in one."""
+    """Combine `games` (each with two players, a vector as observation and a few actions) into
+    one."""
     count = len(games)
     width = max(game.observation_space.shape[0] for game in games)
     actions = max(game.action_space.n for game in games)
 
-    def joined(number: Array, timesteps: Sequence[TimeStep]) -> TimeStep:
-        padded = [_padded(t, i, count, width, actions) for i, t in enumerate(timesteps)]
+    def select(number: Array, timesteps: Sequence[TimeStep]) -> TimeStep:
+        padded = [_pad(t, i, count, width, actions) for i, t in enumerate(timesteps)]
         return jax.tree.map(lambda *x: jnp.stack(x)[number], *padded)
 
     def reset(key: Key, params: tuple) -> tuple[State, TimeStep]:
@@ -53,11 +54,11 @@ def medley(name: str, games: Sequence[Environment]) -> Environment:
         states, first = zip(
             *(game.reset(key, p) for game, p in zip(games, params, strict=True)), strict=True
         )
-        timestep = joined(number, first)
+        timestep = select(number, first)
         return State(number, states, jnp.asarray(timestep.role)), timestep
 
     def step(key: Key, state: State, action: Array, params: tuple) -> tuple[State, TimeStep]:
-        # All games move, and only the one that is played is looked at: each is a few operations.
+        # All games step, and only the one that is played counts: each is a few operations.
         states, following = zip(
             *(
                 game.step(key, inner, jnp.minimum(action, game.action_space.n - 1), p)
@@ -65,8 +66,8 @@ def medley(name: str, games: Sequence[Environment]) -> Environment:
             ),
             strict=True,
         )
-        timestep = joined(state.number, following)
-        # An action that this game does not have is as illegal as any other that is not allowed.
+        timestep = select(state.number, following)
+        # An action that this game does not have is as illegal as any other illegal one.
         beyond = action >= jnp.asarray([game.action_space.n for game in games])[state.number]
         roles = jnp.arange(PLAYERS * count)
         mine = jnp.where(roles // PLAYERS == state.number, forfeit(state.role % 2)[roles % 2], 0.0)
@@ -94,8 +95,8 @@ def medley(name: str, games: Sequence[Environment]) -> Environment:
     )
 
 
-def _padded(timestep: TimeStep, number: int, count: int, width: int, actions: int) -> TimeStep:
-    """The time step of one game as one of the medley."""
+def _pad(timestep: TimeStep, number: int, count: int, width: int, actions: int) -> TimeStep:
+    """Pad the time step of one game to one of the medley."""
     fill = lambda x, size: jnp.pad(x, (0, size - x.shape[0]))
     observation: Tree = timestep.observation
     reward = jnp.zeros((count, PLAYERS)).at[number].set(timestep.reward).reshape(-1)

@@ -1,14 +1,15 @@
-"""Simple negotiation: two players trade wood and gold, whose worth each knows for itself only.
+"""Simple negotiation: two players trade wood and gold, and each knows only its own valuation.
 
 Both begin with four pieces of each good; what a piece is worth to a player is drawn at the start.
-In turn they offer a trade (one or two pieces of the one good for one or two of the other), accept
-the offer that stands, or say neither; after six turns it is over, and whoever has gained more by
-its own measure wins. Observation: float32 [20], of the mover: what wood and gold are worth to it,
-its pieces and the other's (as shares of all), the offer that stands and the turn, one-hot.
+In turn they offer a trade (one or two pieces of one good for one or two of the other), accept the
+offer on the table, or do neither; after six turns the game is over, and the player who gained more
+by its own valuation wins. Observation: float32 [20], of the mover: what wood and gold are worth to
+it, its pieces and the other's (as fractions of all), the offer on the table and the turn, one-hot.
 Actions: 0 neither, 1 accept, 2 to 9 an offer: `2 + 4 w + 2 (g - 1) + (r - 1)` gives g pieces of
-wood (w = 0) or gold (w = 1) for r of the other good. Illegal: to accept without an offer, an offer
-or a trade that one of the two cannot pay. Reward: 1 to the winner, -1 to the other, 0 for both if
-they gained alike, at the end. A small version of the game in Liu et al. (2025), "SPIRAL".
+wood (w = 0) or gold (w = 1) for r of the other good. Illegal: accepting without an offer, and
+offers or trades that one of the two cannot pay. Reward: 1 for the winner, -1 for the other, 0 for
+both if they gained the same, at the end. A small version of the game in Liu et al. (2025),
+"SPIRAL".
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ from jaxrl.envs.games.rules import Rules, environment, one_hot
 TURNS = 6
 PIECES = 4  # of each good, for each player
 NEITHER, ACCEPT, OFFERS = 0, 1, 2  # actions from OFFERS on are offers
-NONE = -1  # no offer stands
-WORTHS = np.asarray([[5, 15], [10, 10], [15, 5]], np.float32)  # a piece of wood, of gold
+NONE = -1  # no offer on the table
+WORTHS = np.asarray([[5, 15], [10, 10], [15, 5]], np.float32)  # of a piece of wood and of gold
 HIGHEST = WORTHS.max()
-# What the one who offers gets of wood and gold by each offer: [8, 2].
+# Wood and gold that the player who offers gains by each offer: [8, 2].
 TRADES = np.asarray(
     [(-g, r) for g, r in itertools.product((1, 2), repeat=2)]
     + [(r, -g) for g, r in itertools.product((1, 2), repeat=2)],
@@ -40,9 +41,9 @@ TRADES = np.asarray(
 
 @struct
 class State:
-    worth: Any  # float32 [2, 2]: of each good to each player
-    pieces: Any  # int32 [2, 2]: of each good that each player has
-    offer: Any  # int32: the offer that stands, made by the player before, or NONE
+    worth: Any  # float32 [2, 2]: worth to each player of each good
+    pieces: Any  # int32 [2, 2]: pieces that each player has of each good
+    offer: Any  # int32: the offer on the table, made by the other player, or NONE
     turn: Any  # int32
 
 
@@ -50,15 +51,15 @@ def _mover(state: State) -> Array:
     return jnp.asarray(state.turn % 2, jnp.int32)
 
 
-def _given(state: State, offer: Array, by: Array) -> Array:
-    """The pieces after `offer` (0 to 7) by player `by` is carried out."""
+def _pieces_after(state: State, offer: Array, by: Array) -> Array:
+    """Return the pieces after carrying out `offer` (0 to 7) of player `by`."""
     change = jnp.asarray(TRADES)[offer]
     return state.pieces + jnp.where((jnp.arange(2) == by)[:, None], change, -change)
 
 
 def _play(state: State, action: Array) -> State:
     other = 1 - _mover(state)
-    traded = _given(state, jnp.maximum(state.offer, 0), other)
+    traded = _pieces_after(state, jnp.maximum(state.offer, 0), other)
     accepted = (action == ACCEPT) & (state.offer != NONE)
     return State(
         state.worth,
@@ -70,14 +71,14 @@ def _play(state: State, action: Array) -> State:
 
 def _legal(state: State) -> Array:
     mover = _mover(state)
-    after = jnp.stack([_given(state, jnp.int32(i), mover) for i in range(len(TRADES))])
+    after = jnp.stack([_pieces_after(state, jnp.int32(i), mover) for i in range(len(TRADES))])
     offers = (after >= 0).all((1, 2))
-    accept = (state.offer != NONE) & _feasible(state)
+    accept = (state.offer != NONE) & _is_feasible(state)
     return jnp.concatenate([jnp.ones(1, bool), accept[None], offers])
 
 
-def _feasible(state: State) -> Array:
-    return (_given(state, jnp.maximum(state.offer, 0), 1 - _mover(state)) >= 0).all()
+def _is_feasible(state: State) -> Array:
+    return (_pieces_after(state, jnp.maximum(state.offer, 0), 1 - _mover(state)) >= 0).all()
 
 
 def _observe(state: State) -> Array:
@@ -121,12 +122,12 @@ RULES = Rules(
 
 @functools.cache
 def negotiation() -> Environment:
-    """The game."""
+    """The negotiation game for two players."""
     return environment("negotiation", RULES, render=_render)
 
 
 def _render(state: State) -> np.ndarray:
-    """Each player's pieces, of wood in its upper row and of gold in its lower one."""
+    """Draw each player's pieces, wood in its upper row and gold in its lower one."""
     canvas = drawing.Canvas(320, 160, scale=1.0, origin=(0, 160))
     for player, pieces in enumerate(np.asarray(state.pieces)):
         for good, number in enumerate(pieces):

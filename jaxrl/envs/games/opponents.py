@@ -1,4 +1,4 @@
-"""A game as a task for one agent: the opponent moves inside the environment."""
+"""Games as tasks for one agent: the opponent moves inside the environment."""
 
 from __future__ import annotations
 
@@ -15,42 +15,42 @@ from jaxrl.core.types import Array, Environment, Key, Policy, TimeStep, Tree, st
 from jaxrl.envs import registry
 from jaxrl.envs.games.rules import PLAYERS
 from jaxrl.envs.policies import random_policy
-from jaxrl.envs.wrappers.lifting import lifted, shapes
+from jaxrl.envs.wrappers.lifting import lift_fields, shapes
 
-RANDOM = -1  # the side is drawn anew in each episode
+RANDOM = -1  # the side is drawn in each episode
 
 
 @struct
 class Params:
-    """`opponent`, the state that the opponent's policy reads, is a parameter of the environment:
-    which opponent the next episode is against is for `Tasks` to say."""
+    """Parameters of `against`. The state of the opponent's policy, `opponent`, is one of them, so
+    that `Tasks` can choose the opponent of the next episode."""
 
     inner: Any
     opponent: Any
-    side: Any = RANDOM  # which player the agent is: 0, 1 or RANDOM
-    goal: Any = None  # what the agent's policy is conditioned on: the channel `goal`
+    side: Any = RANDOM  # the player that the agent is: 0, 1 or RANDOM
+    goal: Any = None  # what the agent's policy is conditioned on, in the channel `goal`
     opponent_goal: Any = None  # what the opponent's policy is conditioned on
 
 
 @struct
 class State:
     inner: Any
-    timestep: TimeStep  # of the game, with the rewards of both
-    memory: Tree  # the opponent's, [1]
+    timestep: TimeStep  # of the game, with the rewards of both players
+    memory: Tree  # memory of the opponent, [1]
     side: Array  # int32
-    total: Array  # float32 [2]: what each has got so far
+    total: Array  # float32 [2]: return of each player so far
 
 
 def against(env: Environment, opponent: Policy, params: Tree = None) -> Environment:
-    """`env`, a game for two players, as one agent plays it against `opponent`.
+    """Turn `env`, a game for two players, into a task for one agent against `opponent`.
 
-    The agent is one side, `Params.side`, and every time step is its turn or the episode's end; its
-    reward is what it got since its last move, also where the game ends on the opponent's. `role`
-    is its side. Metrics: `outcome`, what the agent got in the game, `won`, 1 if that is more than
-    what the opponent got, 1/2 if they got alike, and `lost`, 1 if it is less.
+    The agent plays one side, `Params.side`, and every time step is its turn or the episode's end;
+    its reward is what it received since its last move, even if the game ends on the opponent's.
+    `role` is its side. Metrics: `outcome`, the agent's return in the game; `won`, 1 if it exceeds
+    the opponent's and 1/2 if they are equal; `lost`, 1 if it is less.
 
-    params: the `Params`; by default against `opponent.state`, on a side drawn for each episode.
-    A later state of the same opponent is another `Params.opponent`, and the same program.
+    params: the `Params`; by default with `opponent.state` and a side drawn in each episode. A later
+    state of the same opponent is another `Params.opponent` in the same program.
     Raises `UserError` unless `env` is a game for two.
     """
     channels = shapes(env)
@@ -59,9 +59,9 @@ def against(env: Environment, opponent: Policy, params: Tree = None) -> Environm
     params = Params(env.params, opponent.state) if params is None else params
 
     def answer(key: Key, state: State, params: Params) -> State:
-        """The opponent moves until it is the agent's turn or the game is over."""
+        """Let the opponent move until it is the agent's turn or the game is over."""
 
-        def going(carry):
+        def opponent_moves(carry):
             _, state = carry
             return (state.timestep.role != state.side) & ~state.timestep.done
 
@@ -77,11 +77,11 @@ def against(env: Environment, opponent: Policy, params: Tree = None) -> Environm
             total = state.total + timestep.reward
             return key, State(inner, timestep, memory, state.side, total)
 
-        # What is carried is a game and no weights: under vmap they stay outside of the loop.
-        return jax.lax.while_loop(going, move, (key, state))[1]
+        # The carry is a game and no weights, which under vmap stay outside of the loop.
+        return jax.lax.while_loop(opponent_moves, move, (key, state))[1]
 
-    def emitted(state: State, before: Array, params: Params) -> TimeStep:
-        """What the agent sees; `before` [2] is what both had got when it moved."""
+    def agent_timestep(state: State, before: Array, params: Params) -> TimeStep:
+        """Return the agent's time step; `before` [2] holds both returns when it moved."""
         gain = state.total - before
         lead = state.total[state.side] - state.total[1 - state.side]
         return dataclasses.replace(
@@ -107,7 +107,9 @@ def against(env: Environment, opponent: Policy, params: Tree = None) -> Environm
         state = State(inner, timestep, memory, side.astype(jnp.int32), nothing)
         state = answer(key, trees.strong(state), params)
         # The opponent may have opened, but the agent's episode begins here.
-        timestep = dataclasses.replace(emitted(state, nothing, params), first=jnp.ones((), bool))
+        timestep = dataclasses.replace(
+            agent_timestep(state, nothing, params), first=jnp.ones((), bool)
+        )
         return state, dataclasses.replace(timestep, reward=jnp.zeros((), jnp.float32))
 
     def step(key: Key, state: State, action: Array, params: Params) -> tuple[State, TimeStep]:
@@ -116,7 +118,7 @@ def against(env: Environment, opponent: Policy, params: Tree = None) -> Environm
         inner, timestep = env.step(step_key, state.inner, action, params.inner)
         total = before + timestep.reward
         state = answer(key, State(inner, timestep, state.memory, state.side, total), params)
-        return state, emitted(state, before, params)
+        return state, agent_timestep(state, before, params)
 
     return dataclasses.replace(
         env,
@@ -125,13 +127,13 @@ def against(env: Environment, opponent: Policy, params: Tree = None) -> Environm
         step=step,
         params=params,
         scores={**env.scores, "won": "won"},
-        **lifted(env, state=True, params=True),
+        **lift_fields(env, state=True, params=True),
     )
 
 
 @functools.cache
 def against_random(game: str = "kuhn_poker") -> Environment:
-    """The built-in `game` for one agent, against random legal moves: to train in (`--env
+    """A built-in `game` for one agent, against random legal moves: to train in (`--env
     jaxrl.envs.games.opponents:against_random --env-params game=negotiation`), or to evaluate in."""
     env = registry.make(game)
     return against(env, random_policy(env))

@@ -1,6 +1,6 @@
-"""The rules of a turn-based game as pure functions, and the environment that plays by them.
+"""Rules of turn-based games as pure functions, and the environment that plays by them.
 
-From the same rules `exact.games` enumerates the whole game.
+`exact.games` enumerates the whole game from the same rules.
 """
 
 from __future__ import annotations
@@ -22,16 +22,17 @@ PLAYERS = 2
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Rules:
-    """A game. Its state is a pytree of arrays; chance moves once, before the first player does.
+    """Rules of a game. Its state is a pytree of arrays; chance moves once, before the first player.
 
-    deals: all states that the game can begin in, equally likely, leading axis [D]
+    deals: all initial states, equally likely, leading axis [D]
     play(state, action) -> the state after a legal move
     mover(state) -> int32, 0 or 1: whose turn it is
-    legal(state) -> bool [A]: what the mover may do; once the game is over, anything with a choice
+    legal(state) -> bool [A]: legal moves; once the game is over, any mask with a legal move
     observe(state) -> float32 [F] in [0, 1]: what the mover knows. (`exact.games` takes it for all
-        that the mover remembers: what it saw and did earlier, if it matters, must follow from it.)
+        that the mover remembers: whatever it saw and did earlier must follow from it, if it
+        matters.)
     over(state) -> bool
-    payoff(state, params) -> float32 [2]: what each player gets at the end
+    payoff(state, params) -> float32 [2]: reward of each player at the end
     """
 
     deals: Tree
@@ -47,7 +48,7 @@ class Rules:
 
 @struct
 class Playing:
-    """A game that is being played."""
+    """Game in progress."""
 
     game: Tree
     forfeited: Array  # bool: the last move was illegal
@@ -60,9 +61,9 @@ def environment(
     render: Callable[[Any], np.ndarray] | None = None,
     small: bool = False,
 ) -> Environment:
-    """The game as an `Environment`; `render(game state)` draws it. After an illegal move the game
-    is over: whoever made it gets -1 and the other player 1. `small`: whether `exact.games` can
-    enumerate it, so that runs in it are told how far they can be exploited."""
+    """Build the `Environment` of a game; `render(game state)` draws it. An illegal move ends the
+    game: the player who made it gets -1 and the other 1. `small`: whether `exact.games` can
+    enumerate the game, so that runs in it report their exploitability."""
 
     def channels(game: Tree) -> dict[str, Array]:
         return {"role": rules.mover(game), "legal_actions": rules.legal(game)}
@@ -100,15 +101,15 @@ def environment(
 
 
 def first_of(deals: Tree) -> Tree:
-    """The state of the first of `deals`."""
+    """Return the first of the states in `deals`."""
     return jax.tree.map(lambda x: jnp.asarray(x)[0], deals)
 
 
 def forfeit(mover: Array) -> Array:
-    """float32 [2]: what both get when `mover` has made an illegal move."""
+    """Return the rewards, float32 [2], when `mover` has made an illegal move."""
     return jnp.where(jnp.arange(PLAYERS) == mover, -1.0, 1.0)
 
 
 def one_hot(index: Array | int, size: int) -> Array:
-    """float32 [size]; zeros for an index of -1."""
+    """One-hot encode `index`, float32 [size]; zeros for an index of -1."""
     return (jnp.arange(size) == index).astype(jnp.float32)

@@ -1,9 +1,9 @@
 """Tic-tac-toe: three stones in a row win.
 
-Observation: float32 [18], the mover's stones on the nine fields and then the other player's.
-Action: the field (row by row) to put a stone on; taken ones are illegal. Reward: 1 for three in a
-row, column or diagonal and -1 for the other player, at the end; 0 for a full board without. Played
-well, it is a draw.
+Observation: float32 [18], the mover's stones on the nine cells and then the other player's. Action:
+the cell (row by row) to put a stone on; occupied cells are illegal. Reward: 1 for three in a row,
+column or diagonal and -1 for the other player, at the end; 0 for a full board without. Optimal play
+is a draw.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from jaxrl.core.types import Array, Environment, Tree, struct
 from jaxrl.envs import drawing
 from jaxrl.envs.games.rules import Rules, environment, one_hot
 
-FIELDS = 9
+CELLS = 9
 LINES = np.asarray(
     [[0, 1, 2], [3, 4, 5], [6, 7, 8], [0, 3, 6], [1, 4, 7], [2, 5, 8], [0, 4, 8], [2, 4, 6]]
 )
@@ -26,7 +26,7 @@ LINES = np.asarray(
 
 @struct
 class State:
-    stones: Any  # bool [2, 9]: each player's
+    stones: Any  # bool [2, 9]: stones of each player
 
 
 def _moves(state: State) -> Array:
@@ -39,11 +39,11 @@ def _mover(state: State) -> Array:
 
 def _play(state: State, action: Array) -> State:
     mine = (jnp.arange(2) == _mover(state))[:, None]
-    return State(state.stones | (mine & (jnp.arange(FIELDS) == action)))
+    return State(state.stones | (mine & (jnp.arange(CELLS) == action)))
 
 
 def _lines(state: State) -> Array:
-    """Whether each player has three in a row: bool [2]."""
+    """Return whether each player has three in a row: bool [2]."""
     return jnp.asarray(state.stones)[:, LINES].all(-1).any(-1)
 
 
@@ -64,27 +64,27 @@ def _payoff(state: State, params: Tree) -> Array:
 
 
 RULES = Rules(
-    deals=State(np.zeros((1, 2, FIELDS), bool)),
+    deals=State(np.zeros((1, 2, CELLS), bool)),
     play=_play,
     mover=_mover,
     legal=_legal,
     observe=_observe,
-    over=lambda state: _lines(state).any() | (_moves(state) >= FIELDS),
+    over=lambda state: _lines(state).any() | (_moves(state) >= CELLS),
     payoff=_payoff,
-    num_actions=FIELDS,
-    max_moves=FIELDS,
+    num_actions=CELLS,
+    max_moves=CELLS,
 )
 
 
 @functools.cache
 def tic_tac_toe() -> Environment:
-    """The game."""
+    """Tic-tac-toe for two players."""
     return environment("tic_tac_toe", RULES, render=_render)
 
 
 def _render(state: State) -> np.ndarray:
-    """The board, the first player's stones blue."""
-    colors = np.full((FIELDS, 3), drawing.PAPER, np.uint8)
+    """Draw the board, with the first player's stones blue."""
+    colors = np.full((CELLS, 3), drawing.PAPER, np.uint8)
     for stones, color in zip(np.asarray(state.stones), (drawing.BLUE, drawing.ORANGE), strict=True):
         colors[stones] = color
     return drawing.tiles(colors.reshape(3, 3, 3), 60)

@@ -1,16 +1,17 @@
-"""Go to the corner that is asked for; any other corner ends the errand too, and is the wrong one.
+"""Go to the corner that the task names; any other corner ends the episode too, and is wrong.
 
-A room of `size` x `size` cells without walls, whose four corners are the places to go. Observation:
-float32 [2]: row and column of the agent, from 0 to 1. The goal is not in it but in the `goal`
-channel: float32 [2], row and column of the corner `task` (0 .. 3: lower right, upper left, lower
-left, upper right), likewise. Actions: steps by compass, 0 east, 1 south, 2 west, 3 north; the edges
-of the room stop them. Reward: 1 for arriving in the corner that is asked for, `wrong_reward` in
-another one, else 0; the metric `success` is 1 in the right one. Terminates in every corner; time
-limit 4 * size steps. Starts uniformly in any cell that is no corner.
+A room of `size` x `size` cells without walls, whose four corners are the possible goals.
+Observation: float32 [2]: row and column of the agent, from 0 to 1. The goal is not in it but in the
+`goal` channel: float32 [2], row and column of the corner `task` (0 .. 3: lower right, upper left,
+lower left, upper right) on the same scale. Actions: compass steps, 0 east, 1 south, 2 west, 3
+north; the edges of the room stop them. Reward: 1 for arriving in the right corner, `wrong_reward`
+in another one, else 0; the metric `success` is 1 in the right one. Terminates in every corner; time
+limit 4 * size steps. Starts uniformly in any cell that is not a corner.
 
-Made for lives of several tasks: whatever leads to one corner is wrong for the others, so who learns
-one task after the other in one network forgets, and it shows: a policy for another corner never
-succeeds, which chance would. Expert: a shortest way, of at most 2 * size - 3 steps.
+Made for lives of several tasks: whatever leads to one corner is wrong for the others, so an agent
+that learns one task after the other in one network forgets, and it shows: a policy for another
+corner never succeeds, while a random one sometimes does. Expert: a shortest path, of at most 2 *
+size - 3 steps.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ CORNERS = np.array([(1, 1), (0, 0), (1, 0), (0, 1)], np.float32)
 
 @struct
 class Params:
-    task: int = 0  # the corner that is asked for, 0 .. 3
-    wrong_reward: float = -1.0
+    task: int = 0  # corner to go to, 0 .. 3: lower right, upper left, lower left, upper right
+    wrong_reward: float = -1.0  # reward for arriving in a wrong corner
 
 
 @struct
@@ -44,11 +45,11 @@ class State:
 
 @functools.cache
 def corners(size: int = 5) -> Environment:
-    """A room of `size` x `size` cells, at least 3."""
+    """The room of `size` x `size` cells; `size` is at least 3."""
     at_least("corners", "size", size, 3)
     last = size - 1
 
-    def scaled(place: Array) -> Array:
+    def normalize(place: Array) -> Array:
         return place.astype(jnp.float32) / last
 
     def goal(params: Params) -> Array:
@@ -60,13 +61,13 @@ def corners(size: int = 5) -> Environment:
         place = jnp.asarray(starts)[jax.random.randint(key, (), 0, len(starts))]
         no = jnp.zeros((), jnp.float32)
         return State(place), timesteps.first(
-            scaled(place), goal=goal(params), metrics={"success": no}
+            normalize(place), goal=goal(params), metrics={"success": no}
         )
 
     def step(key: Key, state: State, action: Array, params: Params) -> tuple[State, TimeStep]:
         del key
         place = jnp.clip(state.place + jnp.asarray(MOVES)[action], 0, last)
-        here = scaled(place)
+        here = normalize(place)
         arrived = ((place == 0) | (place == last)).all()
         right = (here == goal(params)).all()
         reward = jnp.where(right, 1.0, jnp.where(arrived, params.wrong_reward, 0.0))
@@ -79,8 +80,8 @@ def corners(size: int = 5) -> Environment:
         )
 
     def expert(state: State, params: Params) -> Array:
-        """Sideways first, except along the upper and lower edge, where the way may lead through
-        another corner: there up or down, as far as that is needed."""
+        """Go sideways first, except along the upper and lower edge, where that might lead through
+        another corner: there go up or down first, if needed."""
         there = goal(params).astype(jnp.int32) * last
         down, right = there - state.place
         edge = (state.place[0] == 0) | (state.place[0] == last)

@@ -4,7 +4,7 @@ Rules, observation and reward as in `jaxrl.envs.grids.minigrid`. A wall divides 
 column; a locked yellow door is at a random place in it; the agent (random heading) and the yellow
 key are at random places to the left, the goal is in the lower right corner. Terminates on the goal;
 time limit 10 * size**2 steps. `MiniGrid-DoorKey-8x8-v0` and, by `size`, its siblings, with their
-distribution of levels. Expert: shortest in actions.
+distribution of levels. Expert: takes the fewest actions.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from jaxrl.envs.options import at_least
 
 @functools.cache
 def door_key(size: int = 8, full: bool = False) -> Environment:
-    """The room of `size` x `size` cells, its walls counted. `full`: all of it is seen."""
+    """The room of `size` x `size` cells, walls included. `full`: observe all of it."""
     at_least("door_key", "size", size, 5)
-    room = levels.walled(size, size)
+    room = levels.walled_room(size, size)
     room[-2, -2] = cells.GOAL
     rows, columns = levels.rows_and_columns(room.shape)
     inner = size - 2

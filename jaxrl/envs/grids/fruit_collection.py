@@ -2,12 +2,12 @@
 
 A room of 10 x 10 cells without walls, in which `places` cells, always the same, may hold a fruit;
 at the start a random half of them do, and the agent stands on a random other cell. Observation:
-uint8 [10, 10, 2]: where the agent is, where a fruit is. Actions: steps by compass, 0 east, 1 south,
-2 west, 3 north; the edges of the room stop them. Reward: `fruit_reward` for a fruit, which then is
-gone; the channel `reward_components` says of which place (`fruit_00`, `fruit_01`...). Terminates
-with the last fruit; time limit 300 steps. After the toy problem of van Seijen et al. (2017),
-"Hybrid reward architecture for reinforcement learning", section 4.1. Metric `fruits`: collected so
-far. Expert: to the nearest fruit.
+uint8 [10, 10, 2]: where the agent is, where a fruit is. Actions: compass steps, 0 east, 1 south, 2
+west, 3 north; the edges of the room stop them. Reward: `fruit_reward` for each fruit, which is then
+gone; the channel `reward_components` holds the reward of each place (`fruit_00`, `fruit_01`...).
+Terminates with the last fruit; time limit 300 steps. After the toy problem of van Seijen et al.
+(2017), "Hybrid reward architecture for reinforcement learning", section 4.1. Metric `fruits`:
+number collected so far. Expert: goes to the nearest fruit.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ MOVES = np.array([(0, 1), (1, 0), (0, -1), (-1, 0)], np.int32)  # row, column
 
 @struct
 class Params:
-    fruit_reward: float = 1.0
+    fruit_reward: float = 1.0  # reward for each fruit
 
 
 @struct
 class State:
     place: Array  # int32 [2]: row, column of the agent
-    fruits: Array  # bool [places]: whether there still is one
+    fruits: Array  # bool [places]: whether the fruit is still there
 
 
 @functools.cache

@@ -1,12 +1,12 @@
-"""Reach a place that is asked for, in a maze.
+"""Reach a given place in a maze.
 
 Observation, actions, reward, termination and `goals` as in `jaxrl.envs.grids.goals`; time limit
-2 * the maze's free cells. By default a new perfect maze (one way between any two cells) every
-episode: the tree of shortest ways over a lattice whose links cost exp(10 u), u uniform; so uneven
-that it is nearly the minimum spanning tree which Prim's and Kruskal's algorithms draw. With
-`layout` always the same maze, only start and goal are random: `open`, `spiral`, and the layouts
-`u_maze`, `medium` and `large` of D4RL's PointMaze (Fu et al., 2020), here as grids. Expert:
-shortest.
+2 * the maze's free cells. By default every episode has a new perfect maze (one path between any two
+cells): the tree of shortest paths over a lattice whose links cost exp(10 u), u uniform; so uneven
+that it is nearly the minimum spanning tree that Prim's and Kruskal's algorithms draw. With `layout`
+the maze is always the same, and only start and goal are random: `open`, `spiral`, and the layouts
+`u_maze`, `medium` and `large` of D4RL's PointMaze (Fu et al., 2020), here as grids. Expert: a
+shortest path.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LAYOUTS = {
 
 @functools.cache
 def goal_maze(size: int = 11, layout: str = "random", observe: str = "planes") -> Environment:
-    """A random maze of `size` x `size` cells (odd), or the maze called `layout`. `observe`:
+    """The random maze of `size` x `size` cells (odd), or the maze called `layout`. `observe`:
     "planes" or "position"."""
     if layout == "random":
         at_least("goal_maze", "size", size, 5, odd=True)
@@ -53,16 +53,16 @@ def goal_maze(size: int = 11, layout: str = "random", observe: str = "planes") -
 
 
 def parse(text: str) -> np.ndarray:
-    """uint8 [H, W]: the grid of a layout, `#` for walls, one word a row."""
+    """Parse a layout, `#` for walls and one word per row, into a grid, uint8 [H, W]."""
     return np.array(
         [[cells.WALL if c == "#" else cells.EMPTY for c in row] for row in text.split()], np.uint8
     )
 
 
 def _perfect(n: int, key: Key) -> Array:
-    """uint8 [2n + 1, 2n + 1]: a perfect maze over a lattice of n x n cells."""
-    # [2, n, n]: of the links to the east and to the south. Ten keeps every sum exact enough in
-    # float32 that a cell is strictly farther from the root than its parent.
+    """Draw a perfect maze, uint8 [2n + 1, 2n + 1], over a lattice of n x n cells."""
+    # [2, n, n]: costs of the links to the east and to the south. Ten keeps every sum exact enough
+    # in float32 that a cell is strictly farther from the root than its parent.
     cost = jnp.exp(10 * jax.random.uniform(key, (2, n, n)))
     edge = np.array([[[i == n - 1 for i in range(n)]] * n, [[j == n - 1] * n for j in range(n)]])
     cost = jnp.where(edge, jnp.inf, cost)

@@ -1,12 +1,11 @@
-"""What all mazes with a goal share: steps by compass, a place asked for, and hindsight.
+"""Parts that all mazes with a goal share: compass steps, a place to reach, and hindsight.
 
-Observation: with `observe="planes"` uint8 [height, width, C] of 0 and 1: walls, agent, and, where
-there are one-way doors, one plane for each of their directions (east, south, west, north); with
+Observation: with `observe="planes"` uint8 [height, width, C] of 0 and 1: walls, agent and, if there
+are one-way doors, one plane for each of their directions (east, south, west, north); with
 `observe="position"` float32 [2]: row and column of the agent, from -1 to 1 over the grid. The goal
-is not in it but in the `goal` channel: float32 [2], row and column likewise. Actions: steps by
-compass, 0 east, 1 south, 2 west, 3 north; walls stop them. Reward: `goal_reward` on the goal, which
-terminates, else `step_reward`.
-Start and goal are random free cells, never the same.
+is not in it but in the `goal` channel: float32 [2], row and column on the same scale. Actions:
+compass steps, 0 east, 1 south, 2 west, 3 north; walls stop them. Reward: `goal_reward` on the goal,
+which terminates, else `step_reward`. Start and goal are random free cells, never the same.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ from jaxrl.envs.wrappers.time_limit import time_limit
 
 @struct
 class Params:
-    level: int = levels.FRESH  # from 0 up: always this maze, start and goal
-    goal_reward: float = 1.0
-    step_reward: float = 0.0
+    level: int = levels.FRESH  # number of a fixed maze, start and goal; -1 for new ones
+    goal_reward: float = 1.0  # reward for reaching the goal
+    step_reward: float = 0.0  # reward of any other step
 
 
 @struct
@@ -48,8 +47,8 @@ def goal_environment(
     one_way: bool = False,
     passes: int | None = None,
 ) -> Environment:
-    """A maze with a goal. draw: its grid, uint8 [H, W], from a key; passes: the longest shortest
-    way, for the expert."""
+    """Build a maze with a goal. draw: its grid, uint8 [H, W], from a key; passes: the length of the
+    longest shortest path, for the expert."""
     one_of(name, "observe", observe, ("planes", "position"))
     rows, columns = levels.rows_and_columns(shape)
     scale = (np.array(shape, np.float32) - 1) / 2
@@ -58,23 +57,23 @@ def goal_environment(
     def here(place: Array) -> Array:
         return (rows == place[0]) & (columns == place[1])
 
-    def scaled(place: Array) -> Array:
+    def normalize(place: Array) -> Array:
         return place / scale - 1
 
     def look(state: State) -> Array:
         if observe == "position":
-            return scaled(state.position)
+            return normalize(state.position)
         layers = [state.grid == cells.WALL, here(state.position)]
         if one_way:
             layers += [state.grid == cells.code(cells.ONE_WAY, d) for d in range(4)]
         return jnp.stack(layers, -1).astype(jnp.uint8)
 
-    def achieved(observation: Array) -> Array:
+    def achieved_goal(observation: Array) -> Array:
         if observe == "position":
             return observation
         plane = observation[..., 1]
         place = jnp.argmax(plane.reshape(*plane.shape[:-2], -1), -1)
-        return scaled(jnp.stack([place // width, place % width], -1))
+        return normalize(jnp.stack([place // width, place % width], -1))
 
     def outcome(reached: Array, goal: Array, params: Params) -> tuple[Array, Array]:
         there = (abs(reached - goal) * scale < 0.5).all(-1)
@@ -83,24 +82,24 @@ def goal_environment(
     def reset(key: Key, params: Params) -> tuple[State, TimeStep]:
         maze_key, start_key, goal_key = jax.random.split(levels.key_of(key, params.level), 3)
         grid = draw(maze_key)
-        free = cells.free(grid)
+        free = cells.is_free(grid)
         start = levels.pick(start_key, free)
         start = jnp.stack([start // width, start % width])
         goal = levels.pick(goal_key, free & ~here(start))
         state = State(grid, start, jnp.stack([goal // width, goal % width]))
-        no = jnp.zeros((), jnp.float32)
-        return state, timesteps.first(look(state), goal=scaled(state.goal), metrics={"success": no})
+        metrics = {"success": jnp.zeros((), jnp.float32)}
+        return state, timesteps.first(look(state), goal=normalize(state.goal), metrics=metrics)
 
     def step(key: Key, state: State, action: Array, params: Params) -> tuple[State, TimeStep]:
         del key
         place = jnp.stack(moves.go(state.grid, state.position[0], state.position[1], action))
         after = State(state.grid, place, state.goal)
-        reward, there = outcome(scaled(place), scaled(state.goal), params)
+        reward, there = outcome(normalize(place), normalize(state.goal), params)
         return after, timesteps.following(
             look(after),
             reward,
             there,
-            goal=scaled(state.goal),
+            goal=normalize(state.goal),
             metrics={"success": there.astype(jnp.float32)},
         )
 
@@ -126,7 +125,7 @@ def goal_environment(
             action_space=Discrete(4),
             render=render,
             expert=expert,
-            goals=Goals(achieved, outcome),
+            goals=Goals(achieved_goal, outcome),
         ),
         max_steps,
     )

@@ -1,13 +1,14 @@
-"""Go to one goal after another and keep off the hazards: a grid with a constraint.
+"""Go to one goal after another and avoid the hazards: a grid with a constraint.
 
 Observation: uint8 [size, size, 3], object, color and state of every cell (`view.whole`), the agent
-with the kind of cell under it as color. Actions: steps by compass, 0 east, 1 south, 2 west, 3
-north; walls stop them. Reward: `goal_reward` for reaching the goal, which then moves to a random
-empty cell. Cost (the `cost` channel): `hazard_cost` for every step that ends on a hazard; hazards
-end nothing. Each inner cell is a hazard with probability `density`. Never terminates; time limit
-100 steps. A grid after the goal tasks of Safety Gym (Ray, Achiam and Amodei, 2019, "Benchmarking
-Safe Exploration in Deep Reinforcement Learning"). Metrics `goals`: reached so far, `episode_cost`:
-costs so far. Expert: shortest way to the goal among those with the fewest hazards.
+with the kind of cell under it as color. Actions: compass steps, 0 east, 1 south, 2 west, 3 north;
+walls stop them. Reward: `goal_reward` for reaching the goal, which then moves to a random empty
+cell. Cost (the `cost` channel): `hazard_cost` for every step that ends on a hazard; hazards never
+terminate the episode. Each inner cell is a hazard with probability `density`. Never terminates;
+time limit 100 steps. A grid after the goal tasks of Safety Gym (Ray, Achiam and Amodei, 2019,
+"Benchmarking Safe Exploration in Deep Reinforcement Learning"). Metrics `goals`: number reached so
+far, `episode_cost`: sum of costs so far. Expert: the shortest path to the goal among those with the
+fewest hazards.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ from jaxrl.envs.grids import cells, levels, moves, paths, pictures, view
 from jaxrl.envs.options import at_least
 from jaxrl.envs.wrappers.time_limit import time_limit
 
-_DETOUR = np.int16(100)  # steps that the expert walks to spare a hazard
+_DETOUR = np.int16(100)  # steps that the expert walks to avoid one hazard
 
 
 @struct
 class Params:
-    level: int = levels.FRESH  # from 0 up: always these hazards, start and first goal
-    density: float = 0.2
-    goal_reward: float = 1.0
-    hazard_cost: float = 1.0
+    level: int = levels.FRESH  # number of fixed hazards, start and first goal; -1 for new ones
+    density: float = 0.2  # probability that an inner cell is a hazard
+    goal_reward: float = 1.0  # reward for reaching a goal
+    hazard_cost: float = 1.0  # cost of a step that ends on a hazard
 
 
 @struct
@@ -41,15 +42,15 @@ class State:
     grid: Array  # uint8 [H, W]: codes, the goal among them
     row: Array
     column: Array
-    reached: Array  # int32: goals so far
+    reached: Array  # int32: goals reached so far
     spent: Array  # float32: costs so far
 
 
 @functools.cache
 def hazards(size: int = 10) -> Environment:
-    """The room of `size` x `size` cells, its walls counted, limited to 100 steps."""
+    """The room of `size` x `size` cells, walls included, limited to 100 steps."""
     at_least("hazards", "size", size, 5)
-    room = levels.walled(size, size)
+    room = levels.walled_room(size, size)
 
     def observe(state: State) -> Array:
         return view.whole(state.grid, state.row, state.column, 0, under=True)
@@ -64,7 +65,7 @@ def hazards(size: int = 10) -> Environment:
         keys = jax.random.split(levels.key_of(key, params.level), 3)
         danger = jax.random.uniform(keys[0], room.shape) < params.density
         grid = jnp.where(danger & (room == cells.EMPTY), cells.HAZARD, room)
-        # Start and goal are cells of their own, whatever was drawn there.
+        # Start and goal replace whatever was drawn in their cells.
         place = levels.pick(keys[1], room == cells.EMPTY)
         row, column = place // size, place % size
         inner = (room == cells.EMPTY) & ~moves.at(room.shape, row, column)

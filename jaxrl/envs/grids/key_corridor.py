@@ -2,10 +2,10 @@
 
 Rules, observation and reward as in `jaxrl.envs.grids.minigrid`. A corridor with rooms on both
 sides; a ball of a random color lies in a locked room on the right, the key, of the door's random
-color, in a room on the left; other doors are closed. The hand must be emptied before the ball fits
-in it. Terminates when the ball is picked up; time limit 30 * room_size**2 steps.
+color, in a room on the left; other doors are closed. The hand must be empty to pick up the ball.
+Terminates when the ball is picked up; time limit 30 * room_size**2 steps.
 `MiniGrid-KeyCorridorS3R3-v0` and, by `room_size` and `rows`, its siblings, with their distribution
-of levels. Expert: shortest in actions but for where it drops the key.
+of levels. Expert: takes the fewest actions, except for where it drops the key.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ _NEVER = np.float32(2.0)  # beyond every priority
 
 @functools.cache
 def key_corridor(room_size: int = 3, rows: int = 3, full: bool = False) -> Environment:
-    """`rows` rooms of `room_size` cells (walls counted) on each side. `full`: all is seen."""
+    """The corridor with `rows` rooms of `room_size` cells (walls included) on each side. `full`:
+    observe all of it."""
     at_least("key_corridor", "room_size", room_size, 3)
     at_least("key_corridor", "rows", rows, 1)
     pitch, inner = room_size - 1, room_size - 2
@@ -35,8 +36,8 @@ def key_corridor(room_size: int = 3, rows: int = 3, full: bool = False) -> Envir
     walls = (ys % pitch == 0) | (xs % pitch == 0)
     hallway = (xs > pitch) & (xs < 2 * pitch) & (ys > 0) & (ys < height - 1)
     plan = np.where(walls & ~hallway, cells.WALL, cells.EMPTY).astype(np.uint8)
-    # Doors that there can be: of the left rooms to the corridor, of the right ones, and between
-    # neighbors on the left and on the right; the walls that they are in.
+    # Possible doors: from the left rooms to the corridor, from the right ones, and between
+    # neighbors on the left and on the right; and the walls that they are in.
     sides = [(row, side) for side in (1, 2) for row in range(rows)]
     stairs = [(row, side) for side in (0, 2) for row in range(rows - 1)]
     doors = len(sides) + len(stairs)
@@ -51,13 +52,13 @@ def key_corridor(room_size: int = 3, rows: int = 3, full: bool = False) -> Envir
         priority, place, color = u[:doors], u[doors : 2 * doors], u[2 * doors : 3 * doors]
         rest = u[3 * doors :]
         locked_row, key_row = levels.below(rest[0], rows), levels.below(rest[1], rows)
-        colors = levels.below(color, cells.COLorS)
+        colors = levels.below(color, cells.COLORS)
         places = 1 + levels.below(place, inner)
         locked = jnp.arange(doors) == rows + locked_row
-        present = _connected(priority, locked_row, rows)
+        present = _connecting_doors(priority, locked_row, rows)
         codes = jnp.where(present, cells.code(cells.CLOSED, colors), cells.UNSEEN)
         codes = jnp.where(locked, cells.code(cells.LOCKED, colors), codes)
-        codes = levels.settled(codes.astype(jnp.uint8))
+        codes = levels.materialize(codes.astype(jnp.uint8))
 
         grid = jnp.asarray(plan)
         for index, (row, side) in enumerate([*sides, *stairs]):
@@ -72,7 +73,7 @@ def key_corridor(room_size: int = 3, rows: int = 3, full: bool = False) -> Envir
             y, x = row * pitch + 1 + cell // inner, side * pitch + 1 + cell % inner
             return (ys == y) & (xs == x)
 
-        ball = cells.code(cells.BALL, levels.below(rest[2], cells.COLorS))
+        ball = cells.code(cells.BALL, levels.below(rest[2], cells.COLORS))
         grid = jnp.where(inside(locked_row, 2, rest[3]), ball, grid)
         grid = jnp.where(
             inside(key_row, 0, rest[4]), cells.code(cells.KEY, (colors * locked).sum()), grid
@@ -97,10 +98,10 @@ def key_corridor(room_size: int = 3, rows: int = 3, full: bool = False) -> Envir
     )
 
 
-def _connected(priority: Array, locked_row: Array, rows: int) -> Array:
-    """bool [doors]: the unlocked doors. MiniGrid adds them in random order until every room can be
-    reached, none of them to the locked room. So does this: the doors up to the smallest priority
-    that connects, which is the largest of the rooms' bottlenecks."""
+def _connecting_doors(priority: Array, locked_row: Array, rows: int) -> Array:
+    """Return the unlocked doors, bool [doors]. Like MiniGrid, which adds doors in random order
+    until every room can be reached, none of them to the locked room, this takes the doors up to the
+    smallest priority that connects all rooms, which is the largest of the rooms' bottlenecks."""
     left, right = priority[:rows], priority[rows : 2 * rows]
     left_stairs, right_stairs = priority[2 * rows : 3 * rows - 1], priority[3 * rows - 1 :]
     row = jnp.arange(rows)

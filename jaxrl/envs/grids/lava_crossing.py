@@ -1,11 +1,12 @@
-"""Cross rivers of lava, each with one safe place, to the goal: MiniGrid's `LavaCrossing`.
+"""Cross rivers of lava, each with one opening, to the goal: MiniGrid's `LavaCrossing`.
 
 Rules, observation and reward as in `jaxrl.envs.grids.minigrid`. `crossings` straight rivers run
-across the room at random even rows and columns, with openings on a random way from room to room.
+across the room at random even rows and columns, with openings on a random path from room to room.
 The agent starts in the upper left corner, facing east; the goal is in the lower right corner.
 Terminates on the goal and in lava (reward 0, and 1 in the cost channel); time limit 4 * size**2
 steps. `MiniGrid-LavaCrossingS9N1-v0` and, by `size` and `crossings`, its siblings, with their
-distribution of levels; `obstacle="wall"` is `MiniGrid-SimpleCrossing`. Expert: shortest in actions.
+distribution of levels; `obstacle="wall"` is `MiniGrid-SimpleCrossing`. Expert: takes the fewest
+actions.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from jaxrl.envs.options import at_least, one_of
 def lava_crossing(
     size: int = 9, crossings: int = 1, obstacle: str = "lava", full: bool = False
 ) -> Environment:
-    """The room of `size` x `size` cells (odd), its walls counted. `full`: all of it is seen."""
+    """The room of `size` x `size` cells (odd), walls included. `full`: observe all of it."""
     at_least("lava_crossing", "size", size, 5, odd=True)
     most = size - 3  # one for each even row and column
     at_least("lava_crossing", "crossings", crossings, 1)
@@ -38,7 +39,7 @@ def lava_crossing(
         )
     one_of("lava_crossing", "obstacle", obstacle, cells.OBSTACLES)
     barrier = cells.OBSTACLES[obstacle]
-    room = levels.walled(size, size)
+    room = levels.walled_room(size, size)
     rows, columns = levels.rows_and_columns(room.shape)
     inside = (rows > 0) & (rows < size - 1) & (columns > 0) & (columns < size - 1)
     lines = jnp.arange(size)
@@ -48,14 +49,15 @@ def lava_crossing(
         rank = jax.random.bits(order, (most,), jnp.uint32)
         chosen = (rank[:, None] > rank[None, :]).sum(1) < crossings
         at_column, at_row = chosen[: most // 2], chosen[most // 2 :]
-        # [size]: whether a river runs along this column (row): the even ones but for the walls'.
+        # [size]: whether a river runs along this column (row): even ones, except for the walls.
         spread = lambda flags: (flags[:, None] & (np.arange(2) == 0)).reshape(-1)
         line = lambda flags: jnp.pad(spread(flags), (2, 1))
         across, along = line(at_column), line(at_row)
         river = (across[None, :] | along[:, None]) & inside
         grid = jnp.where(river, barrier, room)
 
-        # Rooms lie between rivers; the way leads right or down from room to room, one opening each.
+        # Rooms lie between rivers; the path leads right or down from room to room, one opening
+        # each.
         left, top = jnp.int32(0), jnp.int32(0)  # the river, or wall, at the room's left and top
         for number, (turn, place) in enumerate(levels.uniform(draws, (crossings, 2))):
             right, bottom = _next(across, left, size), _next(along, top, size)
@@ -83,6 +85,6 @@ def lava_crossing(
 
 
 def _next(line: jax.Array, after: jax.Array, size: int) -> jax.Array:
-    """The first river beyond `after`, or the wall."""
+    """Return the first river beyond `after`, or the wall."""
     places = jnp.arange(size)
     return jnp.where(line & (places > after), places, size - 1).min()

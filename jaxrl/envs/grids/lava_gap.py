@@ -4,7 +4,7 @@ Rules, observation and reward as in `jaxrl.envs.grids.minigrid`. A strip of lava
 a random column, has a gap at a random row. The agent starts in the upper left corner, facing east;
 the goal is in the lower right corner. Terminates on the goal and in lava (reward 0, and 1 in the
 cost channel); time limit 4 * size**2 steps. `MiniGrid-LavaGapS7-v0` and, by `size`, its siblings;
-`obstacle="wall"` makes the strip a wall. Expert: shortest in actions.
+`obstacle="wall"` makes the strip a wall. Expert: takes the fewest actions.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from jaxrl.envs.options import at_least, one_of
 
 @functools.cache
 def lava_gap(size: int = 7, obstacle: str = "lava", full: bool = False) -> Environment:
-    """The room of `size` x `size` cells, its walls counted. `full`: all of it is seen."""
+    """The room of `size` x `size` cells, walls included. `full`: observe all of it."""
     at_least("lava_gap", "size", size, 5)
     one_of("lava_gap", "obstacle", obstacle, cells.OBSTACLES)
     barrier = cells.OBSTACLES[obstacle]
-    room = levels.walled(size, size)
+    room = levels.walled_room(size, size)
     room[-2, -2] = cells.GOAL
     rows, columns = levels.rows_and_columns(room.shape)
     inside = (rows > 0) & (rows < size - 1)

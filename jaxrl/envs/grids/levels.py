@@ -1,4 +1,4 @@
-"""Levels from a key or from a number, and the choices that generators make."""
+"""Levels from a key or from a number, and the random choices of generators."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _LEVELS = np.uint32(0x1E7E15ED)  # words of the key that numbered levels are fol
 
 
 def key_of(key: Key, level: Array | int) -> Key:
-    """The key that a level is drawn from: `key` itself where `level` is negative, else one that
-    depends on `level` and the generator of `key` only."""
+    """Return the key that a level is drawn from: `key` itself if `level` is negative, else one that
+    depends only on `level` and the generator of `key`."""
     constant = jax.random.wrap_key_data(
         jnp.full_like(jax.random.key_data(key), _LEVELS), impl=jax.random.key_impl(key)
     )
@@ -23,25 +23,25 @@ def key_of(key: Key, level: Array | int) -> Key:
     return jnp.where(level < 0, key, jax.random.fold_in(constant, level))
 
 
-def settled(values: Array) -> Array:
-    """`values` (none negative), worked out once. Whatever looks cheap to XLA on a CPU, random bits
-    too, it would work out anew for each cell and pixel that depends on it; a reduction never."""
+def materialize(values: Array) -> Array:
+    """Make XLA compute `values` (none negative) once. On a CPU it recomputes whatever looks cheap,
+    random bits included, for each cell and pixel that depends on it, but never a reduction."""
     return (values[..., None] * np.array([1, 0], values.dtype)).max(-1)
 
 
 def uniform(key: Key, shape: tuple[int, ...] = ()) -> Array:
-    """float32 in [0, 1), for levels: settled."""
-    return settled(jax.random.uniform(key, shape))
+    """Draw uniform float32 numbers in [0, 1) for levels, computed once."""
+    return materialize(jax.random.uniform(key, shape))
 
 
 def below(uniform: Array, n: Array | int) -> Array:
-    """int32 in 0 .. n - 1 from a uniform number in [0, 1); both broadcast."""
+    """Map a uniform number in [0, 1) to an int32 in 0 .. n - 1; both arguments broadcast."""
     return jnp.minimum((uniform * n).astype(jnp.int32), jnp.asarray(n, jnp.int32) - 1)
 
 
 def pick(key: Key, mask: Array) -> Array:
-    """int32: the flat index of a random true element of `mask` (0 where there is none)."""
-    # The greatest of random numbers that end in their index: one plain maximum, no argmax.
+    """Pick a random true element of `mask`: its flat index, int32 (0 if there is none)."""
+    # The greatest of random numbers whose low bits are their index: one plain maximum, no argmax.
     low = np.uint32((1 << (mask.size - 1).bit_length()) - 1)
     bits = jax.random.bits(key, (mask.size,), jnp.uint32) & ~low | np.arange(
         mask.size, dtype=np.uint32
@@ -49,13 +49,13 @@ def pick(key: Key, mask: Array) -> Array:
     return (jnp.where(mask.reshape(-1), bits, 0).max() & low).astype(jnp.int32)
 
 
-def walled(height: int, width: int) -> np.ndarray:
-    """uint8 [height, width]: empty, with a wall around."""
+def walled_room(height: int, width: int) -> np.ndarray:
+    """Return an empty grid with a wall around it, uint8 [height, width]."""
     grid = np.full((height, width), cells.WALL, np.uint8)
     grid[1:-1, 1:-1] = cells.EMPTY
     return grid
 
 
 def rows_and_columns(shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
-    """int32 [height, 1] and [1, width]."""
+    """Return the indices of rows and columns, int32 [height, 1] and [1, width]."""
     return np.arange(shape[0], dtype=np.int32)[:, None], np.arange(shape[1], dtype=np.int32)[None]

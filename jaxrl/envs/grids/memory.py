@@ -6,7 +6,7 @@ room at the left; a key and a ball lie above and below the corridor's end. The a
 random column of the middle row, facing east. Picking up does nothing. Terminates beside the
 matching object (success) or the other one (reward 0); time limit 5 * size**2 steps.
 `MiniGrid-MemoryS13-v0` and, by `size`, its siblings; with `random_length` the corridor's length is
-random (`MiniGrid-MemoryS13Random-v0`). Expert: shortest in actions (it knows the match).
+random (`MiniGrid-MemoryS13Random-v0`). Expert: takes the fewest actions (it knows the match).
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from jaxrl.envs.options import at_least
 
 @functools.cache
 def memory(size: int = 13, random_length: bool = False, full: bool = False) -> Environment:
-    """The environment of `size` x `size` cells (odd). `full`: all of it is seen."""
+    """The memory task in `size` x `size` cells (odd). `full`: observe all of it."""
     at_least("memory", "size", size, 7, odd=True)
     middle = size // 2
-    room = levels.walled(size, size)
+    room = levels.walled_room(size, size)
     for row in (middle - 2, middle + 2):
         room[row, 1:5] = cells.WALL
     for row in (middle - 1, middle + 1):

@@ -1,14 +1,14 @@
-"""What all environments with MiniGrid's rules share, from a generator of levels to an
+"""Parts that all environments with MiniGrid's rules share, from a generator of levels to an
 `Environment`.
 
-Observation: uint8 [7, 7, 3], object, color and state of the cells before the agent, as MiniGrid's
-`image` (`view.ahead_of`), or with `full` uint8 [height, width, 3], all of the grid
-(`view.whole`). Actions: 0 turn left, 1 turn right, 2 forward, 3 pick up, 4 drop, 5 toggle (open,
-close, unlock), 6 done (does nothing). Reward: 0, and 1 - 0.9 * steps / max_steps for the step that
-succeeds. Chevalier-Boisvert et al. (2023), "Minigrid & Miniworld: Modular & Customizable
-Reinforcement Learning Environments for Goal-Oriented Tasks"; rules and numbers of `minigrid` 3.
-A step that succeeds or fails is terminated only, also at the time limit, where MiniGrid says
-truncated as well.
+Observation: uint8 [7, 7, 3], object, color and state of the cells ahead of the agent, as MiniGrid's
+`image` (`view.ahead_of`), or with `full` uint8 [height, width, 3], the whole grid (`view.whole`).
+Actions: 0 turn left, 1 turn right, 2 forward, 3 pick up, 4 drop, 5 toggle (open, close, unlock), 6
+done (does nothing). Reward: 0, and 1 - 0.9 * steps / max_steps for the step that succeeds.
+Chevalier-Boisvert et al. (2023), "Minigrid & Miniworld: Modular & Customizable Reinforcement
+Learning Environments for Goal-Oriented Tasks"; rules and numbers of `minigrid` 3.
+A step that succeeds or fails terminates and is never truncated, even at the time limit, where
+MiniGrid truncates it as well.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from jaxrl.envs.grids import cells, levels, moves, paths, pictures, view
 from jaxrl.envs.wrappers.time_limit import time_limit
 
 VIEW = 7
-_LARGEST_TABLE = 2**20  # bytes of views that are looked up: what a processor's cache holds
+_LARGEST_TABLE = 2**20  # bytes of the table of views: what fits in a processor's cache
 
 
 @struct
 class Params:
-    level: int = levels.FRESH  # from 0 up: always the level with this number
-    penalty: float = 0.9  # what success is worth less at the time limit
+    level: int = levels.FRESH  # number of a fixed level; -1 for new ones
+    penalty: float = 0.9  # how much less a success at the time limit is worth
 
 
 def reached_goal(
     state: moves.State, action: Array, after: moves.State, entered: Array
 ) -> tuple[Array, Array]:
-    """Success on a goal, failure in lava."""
+    """Judge a step: success on a goal, failure in lava."""
     del state, action, after
     kind = cells.kind(entered)
     return kind == cells.GOAL_KIND, kind == cells.LAVA
 
 
 def to_goal(passes: int, locks: bool = False) -> Callable[[moves.State, Params], Array]:
-    """The expert that goes to a goal."""
+    """Build the expert that goes to a goal."""
 
     def expert(state: moves.State, params: Params) -> Array:
         del params
@@ -69,13 +69,17 @@ def minigrid(
     cost: bool = False,
     room: np.ndarray | None = None,
 ) -> Environment:
-    """An environment with MiniGrid's rules.
+    """Build an environment with MiniGrid's rules.
 
-    generate: a level, drawn from a key. shape: of its grid. judge: success and failure from the
-    state, the action, the state after it and the code of what was entered; both end the episode.
-    see_through: walls hide nothing. objects: whether anything can be handled. cost: a cost channel
-    that is 1 where a step fails. room: the grid of all levels, where they have the same and nothing
-    (no `objects`) can change it: it is then no part of the state (`()`), and views are looked up.
+    generate: function that draws a level from a key.
+    shape: shape of the levels' grid.
+    judge: success and failure from the state, the action, the state after it and the code of the
+        cell that was entered; both end the episode.
+    see_through: whether walls hide nothing.
+    objects: whether anything can be handled.
+    cost: whether there is a cost channel, which is 1 if a step fails.
+    room: the grid of all levels, if they share one that nothing (no `objects`) can change: it is
+        then not part of the state (`()`), and views come from a table.
     """
 
     def look(state: moves.State) -> Array:
@@ -85,17 +89,17 @@ def minigrid(
             state.grid, state.row, state.column, state.heading, state.carrying, VIEW, see_through
         )
 
-    def kept(state: moves.State) -> moves.State:
+    def without_room(state: moves.State) -> moves.State:
         return state if room is None else dataclasses.replace(state, grid=())
 
-    def laid_out(state: moves.State) -> moves.State:
+    def with_room(state: moves.State) -> moves.State:
         return state if room is None else dataclasses.replace(state, grid=jnp.asarray(room))
 
     size = (*shape, 3) if full else (VIEW, VIEW, 3)
     places = shape[0] * shape[1]
     observe = look
     if room is not None and 4 * places * math.prod(size) <= _LARGEST_TABLE:
-        observe = view.looked_up(lambda *place: look(moves.start(room, *place)), shape)
+        observe = view.from_table(lambda *place: look(moves.start(room, *place)), shape)
 
     def channels(success: Array | bool, failure: Array | bool) -> dict:
         number = lambda x: jnp.asarray(x, jnp.float32)
@@ -104,17 +108,17 @@ def minigrid(
 
     def reset(key: Key, params: Params) -> tuple[moves.State, TimeStep]:
         state = generate(levels.key_of(key, params.level))
-        return kept(state), timesteps.first(observe(state), **channels(False, False))
+        return without_room(state), timesteps.first(observe(state), **channels(False, False))
 
     def step(
         key: Key, state: moves.State, action: Array, params: Params
     ) -> tuple[moves.State, TimeStep]:
         del key
-        state = laid_out(state)
+        state = with_room(state)
         after, entered = moves.act(state, action, objects)
         success, failure = judge(state, action, after, entered)
         worth = 1.0 - params.penalty * after.steps / max_steps
-        return kept(after), timesteps.following(
+        return without_room(after), timesteps.following(
             observe(after),
             jnp.where(success, worth, 0.0),
             success | failure,
@@ -138,7 +142,7 @@ def minigrid(
             observation_space=Box(0, cells.SYMBOLS - 1, size, jnp.uint8),
             action_space=Discrete(moves.ACTIONS),
             render=render,
-            expert=lambda state, params: expert(laid_out(state), params),
+            expert=lambda state, params: expert(with_room(state), params),
         ),
         max_steps,
     )

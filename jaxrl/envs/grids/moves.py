@@ -1,4 +1,4 @@
-"""How an agent moves through a grid and handles what is in front of it, as in MiniGrid."""
+"""Moves of an agent through a grid and its handling of what is in front of it, as in MiniGrid."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ ACTIONS = 7
 
 @struct
 class State:
-    """A grid and an agent with a heading and one hand."""
+    """State of a grid and an agent with a heading and one hand."""
 
-    grid: Array  # uint8 [H, W]: codes; () where `minigrid` was given the one room
+    grid: Array  # uint8 [H, W]: codes; () if `minigrid` was given the room of all levels
     row: Array  # int32, from the top
     column: Array
     heading: Array  # int32: east, south, west, north
-    carrying: Array  # uint8: a code, EMPTY where the hand is
-    steps: Array  # int32, in this episode
-    extra: Tree = ()  # what else an environment keeps
+    carrying: Array  # uint8: code of what the hand holds, or EMPTY
+    steps: Array  # int32, taken in this episode
+    extra: Tree = ()  # whatever else an environment keeps
 
 
 def start(
@@ -37,7 +37,7 @@ def start(
     carrying: Any = cells.EMPTY,
     extra: Tree = (),
 ) -> State:
-    """The state at the start of an episode; numbers and NumPy arrays become arrays."""
+    """Return the state at the start of an episode; numbers and NumPy arrays become arrays."""
     integer = lambda x: jnp.asarray(x, jnp.int32)
     return State(
         jnp.asarray(grid, jnp.uint8),
@@ -51,36 +51,37 @@ def start(
 
 
 def ahead(row: Array, column: Array, heading: Array) -> tuple[Array, Array]:
-    """Row and column one step in the direction `heading`."""
+    """Return the row and column one step in the direction `heading`."""
     down = (heading == cells.SOUTH).astype(jnp.int32) - (heading == cells.NORTH)
     right = (heading == cells.EAST).astype(jnp.int32) - (heading == cells.WEST)
     return row + down, column + right
 
 
 def cell(grid: Array, row: Array, column: Array) -> Array:
-    """The code at a place inside the grid."""
+    """Return the code at a place inside the grid."""
     return grid.reshape(-1).at[row * grid.shape[1] + column].get(mode="promise_in_bounds")
 
 
 def at(shape: tuple[int, ...], row: Array, column: Array) -> Array:
-    """bool [H, W], true at one place."""
+    """Return a mask, bool [H, W], that is true at one place."""
     place = row * shape[1] + column
     rows, columns = (jax.lax.broadcasted_iota(jnp.int32, shape, axis) for axis in (0, 1))
     return rows * shape[1] + columns == place
 
 
 def put(grid: Array, row: Array, column: Array, code: Array | np.uint8) -> Array:
-    """The grid with `code` at one place."""
+    """Return the grid with `code` at one place."""
     return jnp.where(at(grid.shape, row, column), code, grid)
 
 
 def act(state: State, action: Array, objects: bool = True) -> tuple[State, Array]:
-    """One of MiniGrid's seven actions. Returns the state, and the code of what was entered, or
-    UNSEEN where the agent did not move. Without `objects` the last four actions do nothing."""
+    """Take one of MiniGrid's seven actions. Returns the state, and the code of the cell that was
+    entered, or UNSEEN if the agent did not move. Without `objects` the last four actions do
+    nothing."""
     turn = (action == RIGHT).astype(jnp.int32) - (action == LEFT)
     row, column = ahead(state.row, state.column, state.heading)
     front = cell(state.grid, row, column)
-    moved = (action == FORWARD) & cells.free(front)
+    moved = (action == FORWARD) & cells.is_free(front)
     after = dataclasses.replace(
         state,
         row=jnp.where(moved, row, state.row),
@@ -98,10 +99,12 @@ def act(state: State, action: Array, objects: bool = True) -> tuple[State, Array
 
 
 def _handle(front: Array, hand: Array, action: Array) -> tuple[Array, Array]:
-    """What is in front and in the hand after picking up, dropping or toggling."""
+    """Return what is in front and in the hand after picking up, dropping or toggling."""
     kind, hand_empty = cells.kind(front), hand == cells.EMPTY
     picks = (
-        (action == PICK_UP) & hand_empty & cells.one_of(front, (cells.KEY, cells.BALL, cells.BOX))
+        (action == PICK_UP)
+        & hand_empty
+        & cells.is_one_of(front, (cells.KEY, cells.BALL, cells.BOX))
     )
     drops = (action == DROP) & ~hand_empty & (front == cells.EMPTY)
     toggles = action == TOGGLE
@@ -118,14 +121,15 @@ def _handle(front: Array, hand: Array, action: Array) -> tuple[Array, Array]:
 
 
 def go(grid: Array, row: Array, column: Array, direction: Array) -> tuple[Array, Array]:
-    """Row and column after a step by compass; walls stop it, and one-way doors against theirs."""
+    """Return row and column after a compass step; walls stop it, as do one-way doors in all
+    directions but their own."""
     to_row, to_column = ahead(row, column, direction)
     code = cell(grid, to_row, to_column)
-    may = enterable(code, direction)
+    may = is_enterable(code, direction)
     return jnp.where(may, to_row, row), jnp.where(may, to_column, column)
 
 
-def enterable(codes: Array, direction: Array | int) -> Array:
-    """Whether cells can be entered by a step in `direction`."""
+def is_enterable(codes: Array, direction: Array | int) -> Array:
+    """Return whether cells can be entered by a step in `direction`."""
     along = (cells.kind(codes) == cells.ONE_WAY) & (cells.color(codes) == direction)
-    return cells.free(codes) | along
+    return cells.is_free(codes) | along

@@ -1,12 +1,12 @@
 """Open door after door through a chain of rooms to the goal in the last: MiniGrid's `MultiRoom`.
 
 Rules, observation and reward as in `jaxrl.envs.grids.minigrid`. `rooms` rooms of random places and
-sizes (4 to `max_room_size`, walls counted), each joined to the last by a closed door of a color
-other than the one before; the agent (random heading) is at a random place in the first room, the
-goal in the last. Terminates on the goal; time limit 20 * rooms steps. The defaults are
+sizes (4 to `max_room_size`, walls included), each joined to the last by a closed door of a color
+other than that of the door before; the agent (random heading) is at a random place in the first
+room, the goal in the last. Terminates on the goal; time limit 20 * rooms steps. The defaults are
 `MiniGrid-MultiRoom-N4-S5-v1`, its siblings differ by the arguments; levels have their distribution:
-chains are proposed as there until one has all its rooms (after 200 failures the longest serves).
-That search makes the reset expensive: draw episodes ahead. Expert: shortest in actions.
+as there, chains are proposed until one has all its rooms (after 200 failures, the longest is used).
+That search makes the reset expensive: draw episodes ahead. Expert: takes the fewest actions.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from jaxrl.envs.grids import cells, levels, moves
 from jaxrl.envs.grids.minigrid import minigrid, to_goal
 from jaxrl.envs.options import at_least
 
-_TRIES = 8  # at placing each room after the first
-_ATTEMPTS = 200  # at placing a whole chain
+_TRIES = 8  # attempts to place each room after the first
+_ATTEMPTS = 200  # attempts to place a whole chain
 _SMALLEST = 4
 
 # A room: column and row of its upper left corner, width and height, and column and row of the door
@@ -36,7 +36,7 @@ _X, _Y, _W, _H, _DOOR_X, _DOOR_Y = range(6)
 def multi_room(
     rooms: int = 4, max_room_size: int = 5, size: int = 25, full: bool = False
 ) -> Environment:
-    """A chain of `rooms` rooms in `size` x `size` cells. `full`: all of it is seen."""
+    """The chain of `rooms` rooms in `size` x `size` cells. `full`: observe all of it."""
     at_least("multi_room", "rooms", rooms, 1)
     at_least("multi_room", "max_room_size", max_room_size, _SMALLEST)
     at_least("multi_room", "size", size, max_room_size + 3)
@@ -55,9 +55,9 @@ def multi_room(
             exists = index < count
             grid = jnp.where(wide & high & edge & exists, cells.WALL, grid)
             if index > 0:
-                other = 1 + levels.below(draws[index], cells.COLorS - 1)
-                first = levels.below(draws[index], cells.COLorS)
-                color = first if index == 1 else (color + other) % cells.COLorS
+                other = 1 + levels.below(draws[index], cells.COLORS - 1)
+                first = levels.below(draws[index], cells.COLORS)
+                color = first if index == 1 else (color + other) % cells.COLORS
                 door = (columns == door_x) & (rows == door_y) & exists
                 grid = jnp.where(door, cells.code(cells.CLOSED, color), grid)
 
@@ -66,7 +66,7 @@ def multi_room(
         place, heading = agent // 4, agent % 4
         row, column = y + 1 + place // (w - 2), x + 1 + place % (w - 2)
         x, y, w, h = chain[count - 1, :4]
-        mine = (row - y - 1) * (w - 2) + column - x - 1  # the agent's place, were it this room
+        mine = (row - y - 1) * (w - 2) + column - x - 1  # the agent's place, if it were this room
         alone = count == 1
         place = levels.below(draws[-1], (w - 2) * (h - 2) - alone)
         place = place + (alone & (place >= mine))
@@ -84,7 +84,7 @@ def multi_room(
 
 
 def _chain(key: Key, rooms: int, largest: int, size: int) -> tuple[Array, Array]:
-    """A chain of rooms, int32 [rooms, 6], and how many of them there are."""
+    """Draw a chain of rooms, int32 [rooms, 6], and the number of them."""
 
     def attempt(carry: tuple) -> tuple:
         key, best, most, tried = carry
@@ -94,19 +94,20 @@ def _chain(key: Key, rooms: int, largest: int, size: int) -> tuple[Array, Array]
         best = jnp.where(longer, chain, best)
         return key, best, jnp.where(longer, count, most), tried + 1
 
-    def unfinished(carry: tuple) -> Array:
+    def is_incomplete(carry: tuple) -> Array:
         return (carry[2] < rooms) & (carry[3] < _ATTEMPTS)
 
-    # For when nothing is ever found: one room in the middle of the upper left.
+    # In case nothing is ever found: one room in the middle of the upper left.
     alone = np.zeros((rooms, 6), np.int32)
     alone[0, [_W, _H]] = _SMALLEST
     start = (key, jnp.asarray(alone), jnp.int32(0), jnp.int32(0))
-    _, chain, count, _ = lax.while_loop(unfinished, attempt, start)
+    _, chain, count, _ = lax.while_loop(is_incomplete, attempt, start)
     return chain, jnp.maximum(count, 1)
 
 
 def _attempt(key: Key, rooms: int, largest: int, size: int) -> tuple[Array, Array]:
-    """One chain as MiniGrid's recursion makes it: it ends where no try at the next room fits."""
+    """Draw one chain as MiniGrid's recursion does: it ends where no attempt at the next room
+    fits."""
     draws = levels.uniform(key, (rooms, _TRIES, 5))
     chain = jnp.zeros((rooms, 6), jnp.int32)
     alive, count, wall = jnp.bool_(True), jnp.int32(0), jnp.int32(cells.WEST)
@@ -116,7 +117,7 @@ def _attempt(key: Key, rooms: int, largest: int, size: int) -> tuple[Array, Arra
         if index == 0:
             door_x, door_y = (levels.below(u[:, i], size - 2) for i in (2, 3))
             x, y, entry = door_x, door_y, jnp.full(_TRIES, wall)
-            allowed = np.arange(_TRIES) == 0  # the first room has one try
+            allowed = np.arange(_TRIES) == 0  # the first room has one attempt
         else:
             last = chain[index - 1]
             # Any wall but the one that leads into the room.

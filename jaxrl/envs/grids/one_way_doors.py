@@ -1,13 +1,13 @@
-"""Reach a place that is asked for, through rooms whose doors let pass in one direction only.
+"""Reach a given place through rooms whose doors open in one direction only.
 
 Observation, actions, reward, termination and `goals` as in `jaxrl.envs.grids.goals` (with the four
-planes of doors); a one-way door is entered in its direction only, though left to either side. Time
-limit 4 * the grid's free cells. Rooms in `rows` x `columns`, one door between any two neighbors at
-a random place; the doors along one round through all rooms all point the same way around (which of
-the two is random), so that every place can be reached from every other, and the others point at
-random. Distances are not symmetric: the test bed of quasimetric value functions, after the
-one-way-door grid of Wang and Isola (2022), "On the Learning and Learnability of Quasimetrics",
-with a layout of our own. Expert: shortest.
+planes of doors); a one-way door can be entered in its direction only, though left on either side.
+Time limit 4 * the grid's free cells. Rooms in `rows` x `columns`, with one door between any two
+neighbors at a random place; the doors along one loop through all rooms point the same way around
+(clockwise or not, at random), so that every place can be reached from every other; the other doors
+point in random directions. Distances are not symmetric: a test bed for quasimetric value functions,
+after the one-way-door grid of Wang and Isola (2022), "On the Learning and Learnability of
+Quasimetrics", with a layout of our own. Expert: a shortest path.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from jaxrl.envs.options import at_least
 def one_way_doors(
     rows: int = 2, columns: int = 3, room_size: int = 5, observe: str = "planes"
 ) -> Environment:
-    """`rows` x `columns` rooms of `room_size` cells, walls counted. `observe`: "planes" or
+    """The `rows` x `columns` rooms of `room_size` cells, walls included. `observe`: "planes" or
     "position"."""
     for label, value in (("rows", rows), ("columns", columns)):
         at_least("one_way_doors", label, value, 2)
@@ -35,14 +35,14 @@ def one_way_doors(
     if rows % 2 and columns % 2:
         raise UserError(
             f"The rooms of 'one_way_doors' are {rows} x {columns}; one of the two must be even, "
-            "or there is no round through all rooms."
+            "or there is no loop through all rooms."
         )
     pitch, inner = room_size - 1, room_size - 2
     height, width = rows * pitch + 1, columns * pitch + 1
     ys, xs = levels.rows_and_columns((height, width))
     walls = (ys % pitch == 0) | (xs % pitch == 0)
     follow = _round(rows, columns)
-    # Every wall between neighbors: the first room, whether the second is to the east or below it.
+    # Every wall between neighbors: the first room, and whether the second is to the east or below.
     borders = [((r, c), (r, c + 1)) for r in range(rows) for c in range(columns - 1)]
     borders += [((r, c), (r + 1, c)) for r in range(rows - 1) for c in range(columns)]
 
@@ -73,8 +73,9 @@ def one_way_doors(
 
 
 def _round(rows: int, columns: int) -> dict[tuple[int, int], tuple[int, int]]:
-    """The room after each room on a round through all: along the first column and back through
-    the rest in a snake (for an even number of rows, else with rows and columns exchanged)."""
+    """Map each room to the next one on a loop through all rooms: along the first column and back
+    through the rest in a snake (for an even number of rows, else with rows and columns
+    exchanged)."""
     if rows % 2:
         return {(r, c): (y, x) for (c, r), (x, y) in _round(columns, rows).items()}
     tour = []

@@ -1,5 +1,5 @@
-"""Distances in a grid by relaxation, with headings and by compass, and what follows the shortest
-way. Every function does a fixed number of passes over the whole grid: no queue, no `while`."""
+"""Distances in a grid by relaxation, with headings and by compass, and actions along shortest
+paths. Every function does a fixed number of passes over the whole grid: no queue, no `while`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from jax import lax
 from jaxrl.core.types import Array
 from jaxrl.envs.grids import cells, moves
 
-FAR = np.int16(10_000)  # no way there; sums of a few of them still fit
-_STEPS = ((0, 1), (1, 0), (0, -1), (-1, 0))  # rows and columns, of east, south, west, north
+FAR = np.int16(10_000)  # no path; sums of a few of them still fit
+_STEPS = ((0, 1), (1, 0), (0, -1), (-1, 0))  # rows and columns, for east, south, west, north
 
 
 def next_to(values: Array, direction: int, outside: np.generic | bool = FAR) -> Array:
-    """At each place of `values` [H, W] the value one step further in `direction`."""
+    """Shift `values` [H, W], so that each place holds the value one step further in `direction`."""
     down, right = _STEPS[direction]
     return lax.pad(
         values, np.asarray(outside, values.dtype), ((-down, down, 0), (-right, right, 0))
@@ -23,16 +23,17 @@ def next_to(values: Array, direction: int, outside: np.generic | bool = FAR) -> 
 
 
 def entering(grid: Array) -> Array:
-    """int16 [4, H, W]: what a compass step into each cell costs in each direction, 1 or FAR."""
-    return jnp.stack([jnp.where(moves.enterable(grid, d), np.int16(1), FAR) for d in range(4)])
+    """Return the cost of a compass step into each cell in each direction, 1 or FAR: int16 [4, H,
+    W]."""
+    return jnp.stack([jnp.where(moves.is_enterable(grid, d), np.int16(1), FAR) for d in range(4)])
 
 
 def by_compass(enter: Array, targets: Array, passes: int | None = None) -> Array:
-    """int16 [H, W]: the cost of the cheapest way from each cell to the nearest target, from FAR up
-    where there is none; what it says of a wall is what it would take from there.
+    """Return the cost of the cheapest path from each cell to the nearest target, int16 [H, W]: FAR
+    or more if there is none; for a wall, the cost of a path that begins there.
 
-    enter: int16 [4, H, W], see `entering`; targets: bool [H, W]. passes: the longest way that is
-    found, in steps; every cell of the grid by default.
+    enter: int16 [4, H, W], see `entering`; targets: bool [H, W]. passes: length of the longest path
+    that is found, in steps; the number of cells by default.
     """
     seeds = jnp.where(targets, np.int16(0), FAR)
 
@@ -44,17 +45,18 @@ def by_compass(enter: Array, targets: Array, passes: int | None = None) -> Array
 
 
 def compass_action(enter: Array, distance: Array, row: Array, column: Array) -> Array:
-    """int32: the first direction that is on a cheapest way from there."""
+    """Return the first direction, int32, on a cheapest path from the given cell."""
     place = row * distance.shape[1] + column
     ways = jnp.stack([next_to(enter[d] + distance, d).reshape(-1)[place] for d in range(4)])
     return jnp.argmin(ways).astype(jnp.int32)
 
 
 def by_heading(enter: Array, seeds: Array, passes: int) -> Array:
-    """int16 [4, H, W]: the fewest actions from each heading and cell, turning and going forward.
+    """Return the fewest actions from each heading and cell, by turns and forward steps: int16 [4,
+    H, W].
 
-    enter: int16 [H, W], what it takes to go forward into a cell (2 for a closed door); seeds:
-    int16 [4, H, W], what remains to be done from there, FAR where nothing ends.
+    enter: int16 [H, W], the actions that it takes to go forward into a cell (2 for a closed door);
+    seeds: int16 [4, H, W], the actions that remain from there, FAR where no path ends.
     """
 
     def relax(_: Array, cost: Array) -> Array:
@@ -66,7 +68,8 @@ def by_heading(enter: Array, seeds: Array, passes: int) -> Array:
 
 
 def facing(mask: Array) -> Array:
-    """bool [4, H, W]: heading and place from which a cell of `mask` [H, W] is in front."""
+    """Return the headings and places from which a cell of `mask` [H, W] is in front: bool [4, H,
+    W]."""
     return jnp.stack([next_to(mask, h, False) for h in range(4)])
 
 
@@ -77,15 +80,15 @@ def follow(
     take: int | None = None,
     locks: bool = False,
 ) -> Array:
-    """The next of MiniGrid's actions on a shortest way to stand on a cell of `stand` (bool [H, W])
-    or to pick up an object of the kind `take`, around lava, through closed doors, and with `locks`
-    by way of a key (of which there is one) and the locked door that it fits.
+    """Return the next of MiniGrid's actions on a shortest path to stand on a cell of `stand` (bool
+    [H, W]) or to pick up an object of the kind `take`, around lava, through closed doors, and with
+    `locks` by way of a key (there is one) and the locked door that it fits.
 
-    Shortest in actions, planned over all stages at once, but for one case: with `take` the hand
-    must be emptied on the way, and the key is dropped only where the way turns aside.
+    Shortest in actions, planned over all stages at once, with one exception: with `take` the hand
+    must be emptied on the way, and the key is dropped only where the path turns.
     """
     grid, kinds = state.grid, cells.kind(state.grid)
-    walk = jnp.where(cells.free(grid) & (kinds != cells.LAVA), np.int16(1), FAR)
+    walk = jnp.where(cells.is_free(grid) & (kinds != cells.LAVA), np.int16(1), FAR)
     walk = jnp.where(kinds == cells.CLOSED, np.int16(2), walk)
     nowhere = jnp.full((4, *grid.shape), FAR)
     aim = facing(kinds == take) if stand is None else jnp.broadcast_to(stand, nowhere.shape)
@@ -96,9 +99,9 @@ def follow(
 
     locked, keys = kinds == cells.LOCKED, kinds == cells.KEY
     has_key, barred = cells.kind(state.carrying) == cells.KEY, locked.any()
-    to_fetch = barred & ~has_key  # then the key lies in nobody's way: it will be in the hand
+    to_fetch = barred & ~has_key  # then the key is not in the way: it will be in the hand
     later = jnp.where(keys & to_fetch, np.int16(1), walk)
-    plans = []  # of each stage: enter, cost, seeds, action that ends it
+    plans = []  # for each stage: enter, cost, seeds, action that ends it
     if stand is not None:
         through = jnp.where(locked, np.int16(2), later)
         cost = by_heading(through, seeds, passes)
@@ -108,7 +111,7 @@ def follow(
         opened = jnp.where(locked, np.int16(1), later)
         cost = by_heading(opened, seeds, passes)
         plans.append((opened, cost, seeds, final))
-        # Drop the key where the next thing to do is a turn, so that it will not be in the way.
+        # Drop the key where the next action is a turn, so that it will not be in the way.
         turn_next = jnp.minimum(jnp.roll(cost, 1, 0), jnp.roll(cost, -1, 0)) < cost
         rest = facing(grid == cells.EMPTY) & turn_next
         seeds = jnp.where(rest, cost + np.int16(1), FAR)
@@ -125,7 +128,8 @@ def follow(
 
 
 def _descend(state: moves.State, enter: Array, cost: Array, seeds: Array, final: int) -> Array:
-    """int32: the action that lowers `cost` [4, H, W], or `final` where what remains is a seed."""
+    """Return the action, int32, that lowers `cost` [4, H, W], or `final` if what remains is a
+    seed."""
     shape = state.grid.shape
     to_row, to_column = moves.ahead(state.row, state.column, state.heading)
     here, there = state.row * shape[1] + state.column, to_row * shape[1] + to_column
@@ -139,7 +143,7 @@ def _descend(state: moves.State, enter: Array, cost: Array, seeds: Array, final:
         ]
     )
     front = state.grid.reshape(-1)[there]
-    shut = cells.one_of(front, (cells.CLOSED, cells.LOCKED))
+    shut = cells.is_one_of(front, (cells.CLOSED, cells.LOCKED))
     forward = jnp.where(shut, moves.TOGGLE, moves.FORWARD)
     actions = jnp.stack([jnp.int32(final), forward, jnp.int32(moves.LEFT), jnp.int32(moves.RIGHT)])
     return actions[jnp.argmin(options)].astype(jnp.int32)

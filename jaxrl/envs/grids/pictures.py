@@ -1,5 +1,5 @@
-"""Frames of grid environments, on the host: tiles with glyphs for doors, keys, objects and the
-agent."""
+"""Images of grid environments, drawn on the host: tiles with glyphs for doors, keys, objects and
+the agent."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jaxrl.envs import drawing
 from jaxrl.envs.grids import cells
 
 _PURPLE, _YELLOW = (138, 94, 176), (214, 172, 48)
-COLorS = (  # of objects, in the order of their numbers
+COLORS = (  # of objects, by number
     drawing.RED,
     drawing.GREEN,
     drawing.BLUE,
@@ -31,8 +31,8 @@ def frame(
     carrying: Any = cells.EMPTY,
     goal: tuple[Any, Any] | None = None,
 ) -> np.ndarray:
-    """uint8 [height, width, 3]: the grid, the agent (an arrow where it has a heading, else a disc)
-    with what it carries, and a `goal` (row, column) that is no cell of the grid's own."""
+    """Draw the grid, the agent (an arrow if it has a heading, else a disc) with what it carries,
+    and a `goal` (row, column) that is not a cell of the grid itself: uint8 [height, width, 3]."""
     codes = np.array(grid, np.uint8)
     size = int(np.clip(480 // max(codes.shape), 10, 40))
     size = max(size, -(-100 // min(codes.shape)))
@@ -49,12 +49,12 @@ def frame(
         )
     if int(carrying) != cells.EMPTY:
         canvas.disc(y, x, 0.78, 0.22, 0.2, drawing.PAPER)
-        canvas.disc(y, x, 0.78, 0.22, 0.15, COLorS[(int(carrying) >> 4) & 7])
+        canvas.disc(y, x, 0.78, 0.22, 0.15, COLORS[(int(carrying) >> 4) & 7])
     return canvas.frame()
 
 
 def _ground(codes: np.ndarray, goal: tuple[Any, Any] | None) -> np.ndarray:
-    """Colors [H, W, 3] below the glyphs."""
+    """Return the colors below the glyphs, [H, W, 3]."""
     ground = np.full((*codes.shape, 3), _FLOOR, np.uint8)
     kinds = codes & 15
     for kind, color in (
@@ -70,7 +70,7 @@ def _ground(codes: np.ndarray, goal: tuple[Any, Any] | None) -> np.ndarray:
 
 
 def _object(canvas: _Glyphs, y: int, x: int, code: int) -> None:
-    kind, color = code & 15, COLorS[min((code >> 4) & 7, len(COLorS) - 1)]
+    kind, color = code & 15, COLORS[min((code >> 4) & 7, len(COLORS) - 1)]
     if kind in (cells.CLOSED, cells.LOCKED):
         canvas.box(y, x, 0.06, 0.06, 0.94, 0.94, color)
         if kind == cells.LOCKED:
@@ -110,7 +110,7 @@ def _object(canvas: _Glyphs, y: int, x: int, code: int) -> None:
 
 
 class _Glyphs:
-    """Shapes in the unit square of a cell (x to the right, y down), over a frame."""
+    """Canvas for shapes in the unit square of a cell (x to the right, y down), over an image."""
 
     def __init__(self, tiles: np.ndarray, size: int):
         from PIL import Image, ImageDraw  # late: training never draws

@@ -1,12 +1,12 @@
-"""Read the sign at the start, walk the corridor, turn where it said: Bakker's T-maze.
+"""Read the sign at the start, walk the corridor, turn the way it said: Bakker's T-maze.
 
 Observation: float32 [3]: (0, 1, 1) or (1, 1, 0) at the start, where the goal is up or down;
-(1, 0, 1) in the corridor; (0, 1, 0) at the junction. Actions: steps by compass, 0 east, 1 south, 2
+(1, 0, 1) in the corridor; (0, 1, 0) at the junction. Actions: compass steps, 0 east, 1 south, 2
 west, 3 north. Reward: 4 for turning the right way at the junction, -0.1 for the wrong way and for
 walking into a wall, else 0. Terminates with either turn; time limit 3 * (length + 1) steps (ours).
 With `noisy` the corridor shows (a, 0, b), a and b uniform in [0, 1] at every step. Bakker (2001),
 "Reinforcement Learning with Long Short-Term Memory"; the corridor is `length` steps long.
-`level` is 0 for up, 1 for down, -1 for either. Expert: shortest (it knows the side).
+`level` is 0 for up, 1 for down, -1 for either. Expert: a shortest path (it knows the side).
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from jaxrl.envs.grids import cells, levels, pictures
 from jaxrl.envs.options import at_least
 from jaxrl.envs.wrappers.time_limit import time_limit
 
-_LONGEST_DRAWN = 20  # steps of corridor; a longer one is drawn as if it were as long
+_LONGEST_DRAWN = 20  # steps of corridor; a longer one is drawn with this length
 
 
 @struct
 class Params:
-    level: int = levels.FRESH  # which side the goal is on: 0 up, 1 down, -1 either
-    right_reward: float = 4.0
-    wrong_reward: float = -0.1
-    bump_reward: float = -0.1
+    level: int = levels.FRESH  # side of the goal: 0 up, 1 down, -1 either
+    right_reward: float = 4.0  # reward for the right turn
+    wrong_reward: float = -0.1  # reward for the wrong turn
+    bump_reward: float = -0.1  # reward for walking into a wall
 
 
 @struct
@@ -59,7 +59,7 @@ def t_maze(length: int = 10, noisy: bool = False) -> Environment:
         down = jnp.where(params.level < 0, down, jnp.asarray(params.level, jnp.int32) % 2)
         state = State(jnp.zeros((), jnp.int32), down)
         no = jnp.zeros((), jnp.float32)
-        # At the start there is no noise: any key will do.
+        # The start has no noise: any key will do.
         return state, timesteps.first(observe(key, state), metrics={"success": no})
 
     def step(key: Key, state: State, action: Array, params: Params) -> tuple[State, TimeStep]:

@@ -1,4 +1,4 @@
-"""What an agent sees of a grid: the part before it, as in MiniGrid, or the whole."""
+"""Observations of a grid: the part ahead of the agent, as in MiniGrid, or the whole."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import numpy as np
 from jaxrl.core.types import Array
 from jaxrl.envs.grids import cells, levels, moves
 
-# Written for XLA on a CPU, where one cell at a time by index costs more than all else in a step:
-# one slice of bytes, four rotations of it between which a select chooses, occlusion on rows as
-# bits, and the three channels made last, in one loop over flat bytes.
+# Written for XLA on a CPU, where indexing one cell at a time costs more than the rest of a step:
+# one slice of bytes, a select between its four rotations, occlusion on rows as bits, and the three
+# channels made last, in one loop over flat bytes.
 
 
 def ahead_of(
@@ -25,15 +25,16 @@ def ahead_of(
     size: int = 7,
     see_through: bool = False,
 ) -> Array:
-    """uint8 [size, size, 3] (object, color, state), as MiniGrid's `image`: the first axis goes
-    across from left to right, the second ahead: `[size // 2, size - 1]` is the agent's place, which
-    shows what it carries. Beyond the grid there is wall; what is hidden is 0."""
-    codes = _before(grid, row, column, heading, size)
+    """Return the view ahead of the agent, uint8 [size, size, 3] (object, color, state), as
+    MiniGrid's `image`: the first axis goes across from left to right, the second from far to near,
+    and `[size // 2, size - 1]` is the agent's place, which shows what it carries. Beyond the grid
+    there is wall; hidden cells are 0."""
+    codes = _square_ahead(grid, row, column, heading, size)
     across, along = (x.reshape(-1) for x in np.mgrid[:size, :size])
-    view = _turned(codes, heading).reshape(-1)
+    view = _rotate(codes, heading).reshape(-1)
     if not see_through:
-        words = [levels.settled(word) for word in _visible(codes, heading)]
-        rows = 32 // size  # of the view in one word
+        words = [levels.materialize(word) for word in _visible(codes, heading)]
+        rows = 32 // size  # rows of the view in one word
         shift = (along % rows * size + across).astype(np.uint32)
         seen = words[0] >> shift
         for index, word in enumerate(words[1:], 1):
@@ -48,8 +49,8 @@ def ahead_of(
 def whole(
     grid: Array, row: Array, column: Array, heading: Array | int, under: bool = False
 ) -> Array:
-    """uint8 [H, W, 3]: the grid (object, color, state), with the agent as object 10, its heading
-    as state, and as color 0, or the kind of the cell `under` it."""
+    """Return the whole grid, uint8 [H, W, 3] (object, color, state), with the agent as object 10,
+    its heading as state, and 0 as color, or with `under` the kind of the cell under it."""
     height, width = grid.shape
     channel = jax.lax.broadcasted_iota(jnp.uint8, (height, width, 3), 2)
     shown = cells.symbols(grid[:, :, None], channel)
@@ -61,11 +62,11 @@ def whole(
     return jnp.where(here, agent, shown)
 
 
-def looked_up(
+def from_table(
     look: Callable[[Array, Array, Array], Array], shape: tuple[int, int]
 ) -> Callable[[moves.State], Array]:
-    """`look(row, column, heading)` as a function of the state, from a table of all that can be
-    seen in a grid of this shape that never changes."""
+    """Turn `look(row, column, heading)` into a function of the state that reads a table of all
+    views in a grid of this shape, which must never change."""
     places = np.indices((*shape, 4), np.int32).reshape(3, -1)
     with jax.ensure_compile_time_eval():
         table = np.asarray(jax.jit(jax.vmap(look))(*places))
@@ -77,19 +78,20 @@ def looked_up(
     return observe
 
 
-def _before(grid: Array, row: Array, column: Array, heading: Array, size: int) -> Array:
-    """uint8 [size, size]: codes of the square that is seen, rows and columns as in the grid."""
+def _square_ahead(grid: Array, row: Array, column: Array, heading: Array, size: int) -> Array:
+    """Slice the square that is in view, uint8 [size, size], with rows and columns as in the
+    grid."""
     padded = jnp.pad(grid, size - 1, constant_values=cells.WALL)
     half = size // 2
-    # From the agent to the upper left corner, then into the padded grid.
+    # Offset from the agent to the upper left corner, then the corner in the padded grid.
     up = jnp.where(heading == cells.NORTH, size - 1, jnp.where(heading == cells.SOUTH, 0, half))
     left = jnp.where(heading == cells.WEST, size - 1, jnp.where(heading == cells.EAST, 0, half))
     corner = (row - up + size - 1, column - left + size - 1)
     return jax.lax.dynamic_slice(padded, corner, (size, size))
 
 
-def _turned(codes: Array, heading: Array) -> Array:
-    """The square as [across, along]."""
+def _rotate(codes: Array, heading: Array) -> Array:
+    """Rotate the square to [across, along]."""
     north, south = codes.T, codes.T[::-1, ::-1]
     east, west = codes[:, ::-1], codes[::-1]
     across = jnp.where(heading == cells.EAST, east, west)
@@ -99,25 +101,25 @@ def _turned(codes: Array, heading: Array) -> Array:
 
 
 def _visible(codes: Array, heading: Array) -> list[Array]:
-    """Which cells of the view are seen: uint32 words of as many whole rows (across) as fit, the
-    farthest row first, bit 0 at the left.
+    """Return which cells of the view are visible: uint32 words of as many whole rows (across) as
+    fit, the farthest row first, bit 0 at the left.
 
-    MiniGrid spreads light from the agent's row away: within a row through what is transparent, and
-    from each lit transparent cell to the three cells before it in the next row. Its two sweeps
-    over a row come to this: of each run of transparent cells with a light in it, all cells, both
-    neighbors and the cells before these are lit.
+    MiniGrid spreads light away from the agent's row: within a row through transparent cells, and
+    from each lit transparent cell to the three cells ahead of it in the next row. The effect of its
+    two sweeps over a row: for each run of transparent cells with a light in it, all its cells, both
+    neighbors and the cells ahead of these are lit.
     """
     size = codes.shape[0]
-    clear = ~cells.opaque(codes)
+    clear = ~cells.is_opaque(codes)
     flipped = (heading == cells.SOUTH) | (heading == cells.WEST)
     bits = (1 << np.arange(size)).astype(np.uint32)
     weight = jnp.where(flipped, bits[::-1], bits)
     by_row = jnp.where(clear, weight[None, :], np.uint32(0)).sum(1, dtype=jnp.uint32)
     by_column = jnp.where(clear, weight[:, None], np.uint32(0)).sum(0, dtype=jnp.uint32)
     vertical = (heading == cells.NORTH) | (heading == cells.SOUTH)
-    backwards = (heading == cells.EAST) | (heading == cells.SOUTH)
+    backward = (heading == cells.EAST) | (heading == cells.SOUTH)
     lines = jnp.where(vertical, by_row, by_column)
-    lines = jnp.where(backwards, lines[::-1], lines)
+    lines = jnp.where(backward, lines[::-1], lines)
 
     full = np.uint32((1 << size) - 1)
     lit: Array = jnp.uint32(1 << size // 2)
@@ -125,7 +127,7 @@ def _visible(codes: Array, heading: Array) -> list[Array]:
     for index in reversed(range(size)):
         open_ = lines[index]
         light = lit & open_
-        # An addition carries each light to the end of its run; shifts that double carry it back.
+        # An addition carries each light to the end of its run; doubling shifts carry it back.
         light = (((open_ + light) ^ open_) | light) & open_
         through, step = open_, 1
         while step < size:

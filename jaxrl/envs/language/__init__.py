@@ -1,1 +1,1 @@
-"""Texts as environments: one step is one token."""
+"""Text environments: one step is one token."""

@@ -1,11 +1,10 @@
-"""The kit of token environments: a prompt is read token by token, then an answer is written.
+"""Kit for token environments: the agent reads a prompt token by token, then writes an answer.
 
-A step adds one token to the text. The observation is the text's last token, so that a policy needs
-a memory, as a language model has its keys and values. While the prompt is read, its next token is
-the only legal action: such a step is no decision, its log-probability and entropy are 0, and any
-agent learns from it what there is to learn, nothing. `TimeStep.tokens["decision"]` says which steps
-are decisions. The answer ends with the token END or at its longest length; then a verifier rewards
-it.
+A step adds one token to the text. The observation is the text's last token, so a policy needs a
+memory, such as the keys and values of a language model. While the prompt is read, its next token is
+the only legal action: such a step is no decision, its log-probability and entropy are 0, and an
+agent learns nothing from it, as it should. `TimeStep.tokens["decision"]` says which steps are
+decisions. The answer ends with the token END or at its maximum length; then a verifier rewards it.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ from jaxrl.envs import timesteps
 
 @struct
 class State:
-    text: Array  # int32 [prompt_length + answer_length]: prompt, answer, and END where nothing is
-    position: Array  # int32: of the last token that was seen
+    text: Array  # int32 [prompt_length + answer_length]: prompt, answer, then END
+    position: Array  # int32: position of the last token that was observed
 
 
 def answering(
@@ -37,14 +36,14 @@ def answering(
     solve: Callable[[Array], Array],
     params: Tree,
 ) -> Environment:
-    """An environment of prompts of `prompt_length` (P) and answers of up to `answer_length` (A)
-    tokens.
+    """Build an environment with prompts of `prompt_length` (P) and answers of up to `answer_length`
+    (A) tokens.
 
-    vocabulary: what the tokens 0 .. V - 1 stand for; the last one is END.
+    vocabulary: texts of the tokens 0 .. V - 1; the last one is END.
     prompt(key, params) -> int32 [P].
-    verify(prompt, answer) -> whether the answer is right; int32 [A], END from where it ends. An
-        answer without END was cut off and is never right.
-    solve(prompt) -> int32 [A], a right answer, END from where it ends.
+    verify(prompt, answer) -> whether `answer`, int32 [A] filled up with END, is right. An answer
+        without END was cut off and is never right.
+    solve(prompt) -> int32 [A], a right answer, filled up with END.
     """
     end = len(vocabulary) - 1
 
@@ -95,7 +94,7 @@ def answering(
 
 
 def picture(vocabulary: tuple[str, ...], prompt_length: int, state: State) -> np.ndarray:
-    """The text so far, the answer in another color: uint8 [H, W, 3]."""
+    """Draw the text so far, with the answer in another color: uint8 [H, W, 3]."""
     from PIL import Image, ImageDraw, ImageFont  # late: training never draws
 
     from jaxrl.envs.drawing import BLUE, INK, PAPER, SHADE

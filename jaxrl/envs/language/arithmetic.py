@@ -1,4 +1,5 @@
-"""Arithmetic, digit by digit, with an exact verifier: sums, and numbers to be split into two."""
+"""Arithmetic, digit by digit, with an exact verifier: adding numbers and splitting numbers in
+two."""
 
 from __future__ import annotations
 
@@ -17,19 +18,19 @@ PLUS, EQUALS, END = 10, 11, 12
 
 @struct
 class Params:
-    """The numbers of a prompt are drawn evenly from `low` up to, not including, `high`."""
+    """Range of the numbers in a prompt, drawn uniformly from `low` up to, not including, `high`."""
 
-    low: int
-    high: int
+    low: int  # least number in a prompt
+    high: int  # number that all numbers in a prompt are below
 
 
 def to_digits(number: Array, size: int) -> Array:
-    """The last `size` decimal digits of `number`, the highest first: int32 [size]."""
+    """Return the last `size` decimal digits of `number`, the highest first: int32 [size]."""
     return number // 10 ** jnp.arange(size - 1, -1, -1) % 10
 
 
 def to_number(digits: Array) -> Array:
-    """The number that decimal digits [size] stand for."""
+    """Return the number that decimal digits [size] stand for."""
     return (digits * 10 ** jnp.arange(digits.shape[0] - 1, -1, -1)).sum()
 
 
@@ -42,11 +43,11 @@ def _size(digits: int) -> None:
 def addition(digits: int = 2) -> Environment:
     """Add two numbers of `digits` (D, 2) digits.
 
-    The prompt is `12+34=`, with leading zeros; the answer `46.`, without them, the highest digit
-    first. Observation: the last token, 0 .. 12 (the digits, `+`, `=`, `.`). Action: the next token.
-    Reward: 1 for a right answer at its end, the `.`, else 0; `success` is the same. Terminates at
-    the end of the answer, at most D + 2 tokens. Both numbers are drawn evenly from `low` (0) up to,
-    not including, `high` (10^D). Raises `UserError` unless 1 <= digits <= 4.
+    The prompt is `12+34=`, with leading zeros; the answer is `46.`, without leading zeros, the
+    highest digit first. Observation: the last token, 0 .. 12 (the digits, `+`, `=`, `.`). Action:
+    the next token. Reward: 1 for a right answer at its end, the `.`, else 0; `success` is the same.
+    Terminates at the end of the answer, at most D + 2 tokens. Both numbers are drawn uniformly from
+    `low` (0) up to, not including, `high` (10^D). Raises `UserError` unless 1 <= digits <= 4.
     """
     _size(digits)
     sizes = digits * 2 + 2, digits + 2
@@ -59,7 +60,7 @@ def addition(digits: int = 2) -> Environment:
     def solve(prompt: Array) -> Array:
         total = to_number(prompt[:digits]) + to_number(prompt[digits + 1 : -1])
         written = to_digits(total, digits + 1)
-        zeros = jnp.argmax(jnp.append(written[:-1] > 0, True))  # leading ones; a 0 alone stays
+        zeros = jnp.argmax(jnp.append(written[:-1] > 0, True))  # leading zeros; a single 0 stays
         place = jnp.arange(digits + 2) + zeros
         return jnp.where(place <= digits, written[jnp.minimum(place, digits)], END)
 
@@ -72,15 +73,15 @@ def addition(digits: int = 2) -> Environment:
 
 @functools.cache
 def splitting(digits: int = 2) -> Environment:
-    """Split a number of `digits` (D, 2) digits into two positive numbers of as many: many answers
-    are right.
+    """Split a number of `digits` (D, 2) digits into two positive numbers of as many digits; many
+    answers are right.
 
     The prompt is `46=`, the answer `12+34.` or any other two numbers, both above 0, that add up to
     it, with leading zeros. Observation: the last token, 0 .. 12 (the digits, `+`, `=`, `.`).
     Action: the next token. Reward: 1 for a right answer at its end, the `.`, else 0; `success` is
     the same. Terminates at the end of the answer, at most 2 D + 2 tokens. The number is drawn
-    evenly from `low` (2) up to, not including, `high` (10^D). The expert splits into halves. Raises
-    `UserError` unless 1 <= digits <= 4.
+    uniformly from `low` (2) up to, not including, `high` (10^D). The expert splits the number in
+    half. Raises `UserError` unless 1 <= digits <= 4.
     """
     _size(digits)
     sizes = digits + 1, 2 * digits + 2

@@ -1,4 +1,4 @@
-"""Games on small screens of cells: MinAtar, and Catch.
+"""Games on small screens of cells: MinAtar and Catch.
 
-`minimal_actions` of MinAtar's games offers only the actions that do something in the game.
+In MinAtar's games, `minimal_actions` offers only the actions that do something in the game.
 """

@@ -1,13 +1,13 @@
 """Catch: move a paddle under a falling ball.
 
 Observation: bool [rows, columns, 1], by default [10, 5, 1]: the ball and, in the last row, the
-paddle. Action: 0 left, 1 stay, 2 right, one cell, before the ball falls by one. Reward: 1 where the
-ball comes down on the paddle, else -1; 0 until then (with `delayed`, all of an episode's rewards
-are paid at its end). Terminates when the last ball is down: after rows - 1 steps a ball, one ball
-by default, of which every one falls from a random column; each after the first appears in the step
-in which the one before it comes down, which never shows there. Osband et al. (2020), "Behavior
-Suite for Reinforcement Learning", arXiv:1908.03568, whose board has no channel axis and one ball.
-The metric `success` is the fraction of the episode's balls that was caught so far.
+paddle. Action: 0 left, 1 stay, 2 right, by one cell, before the ball falls by one. Reward: 1 if the
+ball comes down on the paddle, else -1; 0 until then (with `delayed`, all rewards of an episode are
+paid at its end). Terminates when the last ball is down: after rows - 1 steps per ball, one ball by
+default. Every ball falls from a random column; each after the first appears in the step in which
+the one before it comes down, so the latter is never observed at the bottom. Osband et al. (2020),
+"Behavior Suite for Reinforcement Learning", arXiv:1908.03568, whose board has no channel axis and
+one ball. The metric `success` is the fraction of the episode's balls that was caught so far.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from jaxrl.envs.pixels import screen
 
 @struct
 class Params:
-    delayed: bool = False  # whether rewards are paid at the episode's end only
+    delayed: bool = False  # whether rewards are paid only at the episode's end
 
 
 @struct
 class State:  # int32 scalars
-    paddle: Array  # column
-    x: Array  # of the ball
+    paddle: Array  # column of the paddle
+    x: Array  # column of the ball
     y: Array
-    ball: Array  # balls that are down
-    caught: Array  # of them
+    ball: Array  # number of balls that came down
+    caught: Array  # number of balls that were caught
 
 
 @functools.cache
 def catch(rows: int = 10, columns: int = 5, balls: int = 1) -> Environment:
-    """Catch on a board of `rows` x `columns`, with `balls` one after the other in an episode.
+    """Catch on a board of `rows` x `columns`, with `balls` balls one after the other in an episode.
 
-    Raises `UserError` for fewer than two rows, or less than one column or ball.
+    Raises `UserError` for fewer than two rows, one column or one ball.
     """
     for option, value, least in (("rows", rows, 2), ("columns", columns, 1), ("balls", balls, 1)):
         at_least("catch", option, value, least)
@@ -71,7 +71,7 @@ def catch(rows: int = 10, columns: int = 5, balls: int = 1) -> Environment:
         hit = down & (state.x == paddle)
         caught, ball = state.caught + hit, state.ball + down
         ends = ball == balls
-        # The last ball stays in sight; another takes its place at the top.
+        # The last ball stays in sight; any other is replaced by a new one at the top.
         again = down & ~ends
         column = jax.random.randint(key, (), 0, columns) if balls > 1 else state.x
         state = State(
@@ -94,7 +94,7 @@ def catch(rows: int = 10, columns: int = 5, balls: int = 1) -> Environment:
 
     return Environment(
         name="catch",
-        # One program for those who step by hand; within another, as if it were not there.
+        # One program for users who step by hand; inside another program, jit changes nothing.
         reset=jax.jit(reset, inline=True),
         step=jax.jit(step, inline=True),
         params=Params(),

@@ -1,4 +1,4 @@
-"""What the five MinAtar games share: the six actions, sticky actions, and the builder."""
+"""Parts that the five MinAtar games share: the six actions, sticky actions, and the builder."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from jaxrl.envs.wrappers.time_limit import time_limit as limited
 
 SIZE = 10  # rows and columns of every screen
 NOOP, LEFT, UP, RIGHT, DOWN, FIRE = range(6)
-# An episode of a perfect player need never end, and an evaluation must.
+# A perfect player's episode need never end, but an evaluation must.
 TIME_LIMIT = 10_000
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Rules:
-    """A game without its console. The chances of a step are drawn before it is played, so that a
-    test can play any of them.
+    """Rules of a game. The random events of a step are drawn before it is played, so that a test
+    can play any of them.
 
     start(words, params) -> state; `words` are uniform uint32 [start_words]
-    chance(words, params) -> draws: what may happen in this step, from uint32 [step_words]
+    chance(words, params) -> draws: random events of this step, from uint32 [step_words]
     transition(state, action, draws, params) -> (state, reward, terminated), `action` one of the six
     observe(state, params) -> bool [10, 10, len(colors)]
     expert(state, params) -> one of the six actions
-    actions: those that do something; colors: one a channel, for the renderer
+    actions: those that do something; colors: one per channel, for the renderer
     """
 
     name: str
@@ -56,7 +56,7 @@ class State:
 
 
 def game(rules: Rules, minimal_actions: bool, time_limit: int) -> Environment:
-    """The environment of `rules`, which every builder caches.
+    """Build the environment of `rules`; every builder caches it.
 
     minimal_actions: offer only the actions that do something in this game, renumbered from 0 in
         the order of the six (no-op, left, up, right, down, fire).
@@ -77,7 +77,7 @@ def game(rules: Rules, minimal_actions: bool, time_limit: int) -> Environment:
         words = jax.random.bits(key, (1 + rules.step_words,), jnp.uint32)
         sticks = unit(words[0]) < params.sticky_probability
         action = jnp.where(
-            sticks, state.last_action, _renumbered(action, tuple(range(len(actions))), actions)
+            sticks, state.last_action, _renumber(action, tuple(range(len(actions))), actions)
         )
         draws = rules.chance(words[1:], params)
         after, reward, terminated = once(rules.transition, state.game, action, draws, params)
@@ -89,11 +89,11 @@ def game(rules: Rules, minimal_actions: bool, time_limit: int) -> Environment:
 
     def expert(state: State, params: Tree) -> Array:
         action = rules.expert(state.game, params)
-        return _renumbered(action, actions, tuple(range(len(actions))))
+        return _renumber(action, actions, tuple(range(len(actions))))
 
     env = Environment(
         name=rules.name,
-        # One program for those who step by hand; within another, the same as if it were not there.
+        # One program for users who step by hand; inside another program, jit changes nothing.
         reset=jax.jit(reset, inline=True),
         step=jax.jit(step, inline=True),
         params=rules.params,
@@ -106,18 +106,18 @@ def game(rules: Rules, minimal_actions: bool, time_limit: int) -> Environment:
 
 
 def once(function: Callable[..., Any], *arguments: Any) -> Any:
-    """`function(*arguments)`, the last of which are the game's parameters, as a stage: else XLA
-    would compute a transition again in each cell of the observation."""
+    """Call `function(*arguments)`, the last of which are the game's parameters, as a stage:
+    otherwise XLA would recompute a transition in each cell of the observation."""
     return staged(arguments[-1].sticky_probability <= jnp.inf, function, *arguments)
 
 
 def unit(word: Array) -> Array:
-    """float32 in [0, 1), uniform, from a uint32."""
+    """Convert a uint32 to a uniform float32 in [0, 1)."""
     return (word >> 8).astype(jnp.float32) * 2.0**-24
 
 
-def moved(x: Array, y: Array, action: Array, top: int, bottom: int) -> tuple[Array, Array]:
-    """Where a player at column `x` and row `y` is after `action`, within rows `top` to `bottom`."""
+def move(x: Array, y: Array, action: Array, top: int, bottom: int) -> tuple[Array, Array]:
+    """Move a player from column `x` and row `y` by `action`, within rows `top` to `bottom`."""
     sideways = (action == RIGHT).astype(jnp.int32) - (action == LEFT).astype(jnp.int32)
     down = (action == DOWN).astype(jnp.int32) - (action == UP).astype(jnp.int32)
     x, y = x + sideways.astype(x.dtype), y + down.astype(y.dtype)
@@ -127,8 +127,8 @@ def moved(x: Array, y: Array, action: Array, top: int, bottom: int) -> tuple[Arr
 def outlook(
     transition: Callable[..., Any], state: Tree, draws: Tree, params: Tree, steps: int
 ) -> tuple[Tree, Array, Array]:
-    """What follows each of the six actions when `steps` - 1 no-ops come after it and every step
-    draws `draws`: states, rewards and whether the game is over by then, each [6, steps]."""
+    """Predict what follows each of the six actions if `steps` - 1 no-ops come after it and every
+    step draws `draws`: states, rewards and whether the game is over by then, each [6, steps]."""
 
     def follow(carry, action):
         state, over = carry
@@ -143,8 +143,8 @@ def outlook(
     return jax.vmap(first)(jnp.arange(6))
 
 
-def _renumbered(action: Array, names: tuple[int, ...], numbers: tuple[int, ...]) -> Array:
-    """int32: the one of `numbers` at the place that `action` has in `names`."""
+def _renumber(action: Array, names: tuple[int, ...], numbers: tuple[int, ...]) -> Array:
+    """Return the one of `numbers`, int32, at the place that `action` has in `names`."""
     if names == numbers:
         return jnp.asarray(action, jnp.int32)
     return jnp.select([action == a for a in names], [jnp.int32(n) for n in numbers])

@@ -3,11 +3,11 @@
 Observation: bool [10, 10, 4]: player, enemies, trail (the cell behind each enemy or piece of gold,
 which shows its direction), gold. Action: no-op, left, up, right, down, fire; the player moves by
 one cell within rows 1 to 8, fire does nothing. Reward: 1 for a piece of gold. Every 10 steps
-something enters an empty one of the eight rows from a random side, gold with probability 1/3; all
-move a cell every 5 steps, and both intervals shrink as time goes by. Terminates when the player
-meets an enemy; MinAtar has no time limit, here an episode is truncated after 10,000 steps
-(`time_limit=0` for never). An action repeats the last one with probability 0.1 (at an episode's
-start a no-op). Young and Tian (2019), arXiv:1903.03176; the rules of the `minatar` package 1.0.15.
+something enters an empty one of the eight rows from a random side, gold with probability 1/3;
+everything moves by a cell every 5 steps, and both intervals shrink over time. Terminates when the
+player meets an enemy; MinAtar has no time limit; here an episode is truncated after 10,000 steps
+(never with `time_limit=0`). With probability 0.1 the last action is repeated (at an episode's
+start, a no-op). Young and Tian (2019), arXiv:1903.03176; the rules of the `minatar` package 1.0.15.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ from jaxrl.core.types import Array, Environment, struct
 from jaxrl.envs.pixels import minatar, screen
 from jaxrl.envs.pixels.minatar import DOWN, LEFT, NOOP, RIGHT, SIZE, UP
 
-ROWS = SIZE - 2  # rows that things cross: slot i is row i + 1
-EMPTY = -1  # the column of what is not there
+ROWS = SIZE - 2  # rows in which things move: slot i is row i + 1
+EMPTY = -1  # column of an empty slot
 
 
 @struct
 class Params:
-    sticky_probability: float = 0.1
-    ramping: bool = True  # whether the intervals shrink
-    ramp_interval: int = 100  # steps
-    spawn_interval: int = 10  # steps, at an episode's start
-    move_interval: int = 5
-    gold_probability: float = 1 / 3
+    sticky_probability: float = 0.1  # probability that the last action is repeated
+    ramping: bool = True  # whether the intervals shrink over time
+    ramp_interval: int = 100  # steps between two shrinkings of the intervals
+    spawn_interval: int = 10  # steps between two entries, at an episode's start
+    move_interval: int = 5  # steps between two moves, at an episode's start
+    gold_probability: float = 1 / 3  # probability that what enters is gold
 
 
 @struct
 class Draws:
-    right: Array  # bool: what enters moves to the right
+    right: Array  # bool: whether what enters moves to the right
     gold: Array  # bool
-    place: Array  # float32 in [0, 1): which of the empty rows
+    place: Array  # float32 in [0, 1): choice among the empty rows
 
 
 @struct
-class State:  # int32 scalars, where nothing is said
+class State:  # int32 scalars unless stated otherwise
     player_x: Array
     player_y: Array
-    x: Array  # int32 [8], a row each: the column of what is there, or EMPTY
+    x: Array  # int32 [8], one per row: column of what is there, or EMPTY
     right: Array  # bool [8]
     gold: Array  # bool [8]
     spawn_interval: Array
@@ -61,7 +61,7 @@ class State:  # int32 scalars, where nothing is said
 def minatar_asterix(
     minimal_actions: bool = False, time_limit: int = minatar.TIME_LIMIT
 ) -> Environment:
-    """Asterix; the options are those of `minatar.game`."""
+    """Asterix, with the options of `minatar.game`."""
     return minatar.game(_RULES, minimal_actions, time_limit)
 
 
@@ -92,18 +92,18 @@ def _transition(
     state: State, action: Array, draws: Draws, params: Params
 ) -> tuple[State, Array, Array]:
     x, right, gold, spawn_timer = _spawn(state, draws)
-    player_x, player_y = minatar.moved(state.player_x, state.player_y, action, 1, ROWS)
+    player_x, player_y = minatar.move(state.player_x, state.player_y, action, 1, ROWS)
 
     row = jnp.arange(1, SIZE - 1, dtype=jnp.int32) == player_y
     met = row & (x == player_x)
     x = jnp.where(met & gold, EMPTY, x)
     moves = (state.move_timer == 0) & (x != EMPTY)
     x = jnp.where(moves, x + jnp.where(right, 1, -1), x)
-    x = jnp.where(x >= SIZE, EMPTY, x)  # on the left, it is EMPTY already
+    x = jnp.where(x >= SIZE, EMPTY, x)  # on the left side it is EMPTY already
     met_then = moves & row & (x == player_x)
     x = jnp.where(met_then & gold, EMPTY, x)
     touched = met | met_then
-    reward = jnp.any(touched & gold)  # a row holds one thing, so one at most
+    reward = jnp.any(touched & gold)  # a row holds one thing, so at most one
 
     spawn_timer, move_timer = (
         spawn_timer - 1,
@@ -129,10 +129,10 @@ def _transition(
 
 
 def _spawn(state: State, draws: Draws) -> tuple[Array, Array, Array, Array]:
-    """Columns, directions, kinds and timer after something may have entered."""
+    """Return columns, directions, kinds and timer after something may have entered."""
     spawns = state.spawn_timer == 0
     slot = jnp.arange(ROWS, dtype=jnp.int32)
-    empty = jnp.sum((state.x == EMPTY).astype(jnp.int32) << slot)  # a bit each
+    empty = jnp.sum((state.x == EMPTY).astype(jnp.int32) << slot)  # one bit per row
     before = jax.lax.population_count(empty & ((1 << slot) - 1))  # empty rows above this one
     choice = draws.place * jax.lax.population_count(empty).astype(jnp.float32)
     chosen = spawns & (state.x == EMPTY) & (before == jnp.floor(choice).astype(jnp.int32))
@@ -146,7 +146,7 @@ def _spawn(state: State, draws: Draws) -> tuple[Array, Array, Array, Array]:
 
 def _observe(state: State, params: Params) -> Array:
     del params
-    # Rows 0 and 9 are never crossed.
+    # Nothing moves in rows 0 and 9.
     row, column = (jnp.arange(SIZE, dtype=jnp.int32) for _ in range(2))
     outer = lambda lanes, value: jnp.pad(lanes, 1, constant_values=value)[:, None]
     x, gold = outer(state.x, EMPTY), outer(state.gold, False)
@@ -159,8 +159,8 @@ def _observe(state: State, params: Params) -> Array:
 
 
 def _expert(state: State, params: Params) -> Array:
-    """Toward the nearest gold, away from the sides, over no cell where the next steps would end
-    the game."""
+    """Go to the nearest gold, away from the sides, over no cell where the next steps would end the
+    game."""
     draws = Draws(jnp.array(True), jnp.array(True), jnp.float32(0.0))
     after, rewards, over = minatar.outlook(_transition, state, draws, params, 3)
     x, y = after.player_x[:, 0, None], after.player_y[:, 0, None]

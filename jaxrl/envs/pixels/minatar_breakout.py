@@ -2,12 +2,12 @@
 
 Observation: bool [10, 10, 4]: paddle, ball, trail (where the ball was), bricks. Action: no-op,
 left, up, right, down, fire; left and right move the paddle by one cell, the others do nothing.
-Reward: 1 for a brick. The ball flies along diagonals, is reflected by walls and bricks, and by the
-paddle where it came down on it; at the paddle's edge it goes back the way it came. When it comes
-down with no brick left, three new rows appear. Terminates when the ball passes the paddle; MinAtar
-has no time limit, here an episode is truncated after 10,000 steps (`time_limit=0` for never). An
-action repeats the last one with probability 0.1 (at an episode's start a no-op). Young and Tian
-(2019), "MinAtar: An Atari-Inspired Testbed for Thorough and Reproducible Reinforcement Learning
+Reward: 1 for a brick. The ball flies along diagonals and is reflected by walls, bricks and the
+paddle on which it comes down; at the paddle's edge it goes back the way it came. When it comes down
+with no brick left, three new rows appear. Terminates when the ball passes the paddle; MinAtar has
+no time limit; here an episode is truncated after 10,000 steps (never with `time_limit=0`). With
+probability 0.1 the last action is repeated (at an episode's start, a no-op). Young and Tian (2019),
+"MinAtar: An Atari-Inspired Testbed for Thorough and Reproducible Reinforcement Learning
 Experiments", arXiv:1903.03176; the rules of the `minatar` package 1.0.15.
 """
 
@@ -24,40 +24,40 @@ from jaxrl.core.types import Array, Environment, struct
 from jaxrl.envs.pixels import minatar, screen
 from jaxrl.envs.pixels.minatar import LEFT, NOOP, RIGHT, SIZE
 
-BRICKS = (1 << 3 * SIZE) - 1  # a bit each, rows 1 to 3 of the screen
+BRICKS = (1 << 3 * SIZE) - 1  # one bit per brick, rows 1 to 3 of the screen
 BOTTOM = SIZE - 1
-FLIGHT = 32  # steps, more than the ball is away from the paddle
+FLIGHT = 32  # steps; the ball is never away from the paddle for so long
 
 
 @struct
 class Params:
-    sticky_probability: float = 0.1
+    sticky_probability: float = 0.1  # probability that the last action is repeated
 
 
 @struct
 class State:  # int32 and bool scalars
     paddle: Array  # column
-    x: Array  # the ball: column, row
+    x: Array  # column and row of the ball
     y: Array
-    dx: Array  # its direction, 1 or -1 each
+    dx: Array  # direction of the ball, 1 or -1 each
     dy: Array
-    last_x: Array  # where it was
+    last_x: Array  # where the ball was
     last_y: Array
-    strike: Array  # it was in a brick's cell: the next brick in its way is spared
-    bricks: Array  # bit 10 * (row - 1) + column
+    strike: Array  # whether the ball was in a brick's cell: the next brick in its way is spared
+    bricks: Array  # bit 10 * (row - 1) + column is a brick
 
 
 @functools.cache
 def minatar_breakout(
     minimal_actions: bool = False, time_limit: int = minatar.TIME_LIMIT
 ) -> Environment:
-    """Breakout; the options are those of `minatar.game`."""
+    """Breakout, with the options of `minatar.game`."""
     return minatar.game(_RULES, minimal_actions, time_limit)
 
 
 def _start(words: Array, params: Params) -> State:
     del params
-    right = (words[0] >> 31).astype(jnp.int32)  # the side that the ball starts at
+    right = (words[0] >> 31).astype(jnp.int32)  # the side on which the ball starts
     number = lambda value: jnp.full((), value, jnp.int32)
     return State(
         paddle=number(4),
@@ -118,7 +118,7 @@ def _observe(state: State, params: Params) -> Array:
     brick = cell - SIZE
     among_bricks = (brick >= 0) & (brick < 3 * SIZE)
     bricks = (state.bricks >> jnp.clip(brick, 0, 3 * SIZE)) & 1
-    # On flat cells: half the time of rows and columns.
+    # On flat cells, which takes half the time of rows and columns.
     flat = screen.compose(
         [
             cell == SIZE * BOTTOM + state.paddle,
@@ -131,8 +131,8 @@ def _observe(state: State, params: Params) -> Array:
 
 
 def _expert(state: State, params: Params) -> Array:
-    """Where the ball will come down, by playing on; of the two ways to catch it there, the one
-    whose next flight breaks more bricks."""
+    """Go where the ball will come down, found by playing on; of the two ways to catch it there,
+    choose the one whose next flight breaks more bricks."""
     landing, _ = _fly(state, params)
 
     def flight(paddle):
@@ -149,8 +149,8 @@ def _expert(state: State, params: Params) -> Array:
 
 
 def _fly(state: State, params: Params) -> tuple[State, Array]:
-    """The state when the ball is about to come down to the paddle's row, and the bricks broken
-    until then."""
+    """Play until the ball is about to come down to the paddle's row; return the state and the
+    number of bricks broken until then."""
 
     def on(_, carry):
         state, broken = carry

@@ -1,16 +1,16 @@
-"""MinAtar Seaquest: a submarine that shoots fish and submarines, saves divers, and needs air.
+"""MinAtar Seaquest: a submarine shoots fish and submarines, saves divers, and needs air.
 
 Observation: bool [10, 10, 10]: own front, own back, own bullets, trail (the cell behind whatever
 swims), enemy bullets, fish, enemy submarines, oxygen gauge, diver gauge (both in the lowest row),
 divers. Action: no-op, left, up, right, down, fire; a move is one cell within rows 0 to 8, a shot
-flies the way the submarine looks, at most one every five steps. Reward: 1 for an enemy shot, and
-for surfacing with six divers the cells of the oxygen gauge. Oxygen lasts for 200 steps under water;
-surfacing fills it, costs a diver, and makes enemies come sooner and move faster. Terminates when an
-enemy or its bullet hits, without oxygen, and on surfacing with no diver (but, as in the package,
-not once six have been brought up: their count is -1 then); MinAtar has no time limit, here an
-episode is truncated after 10,000 steps (`time_limit=0` for never). An action repeats the last one
-with probability 0.1 (at an episode's start a no-op). Young and Tian (2019), arXiv:1903.03176; the
-rules of the `minatar` package 1.0.15.
+flies the way the submarine faces, at most one every five steps. Reward: 1 for an enemy shot, and
+the number of cells of the oxygen gauge for surfacing with six divers. Oxygen lasts for 200 steps
+under water; surfacing refills it, costs a diver, and makes enemies come sooner and move faster.
+Terminates when an enemy or its bullet hits, without oxygen, and on surfacing with no diver (but, as
+in the package, not once six have been brought up: their count is -1 then); MinAtar has no time
+limit; here an episode is truncated after 10,000 steps (never with `time_limit=0`). With probability
+0.1 the last action is repeated (at an episode's start, a no-op). Young and Tian (2019),
+arXiv:1903.03176; the rules of the `minatar` package 1.0.15.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ from jaxrl.envs.pixels.minatar_seaquest_swimmers import (
 
 DIVER_SPAWN_INTERVAL = 30
 COOL_DOWN = 5
-FASTEST = 2  # the least move interval
+FASTEST = 2  # least move interval, in steps
 
 
 @struct
 class Params:
-    sticky_probability: float = 0.1
+    sticky_probability: float = 0.1  # probability that the last action is repeated
     ramping: bool = True  # whether surfacing makes the enemies faster
-    oxygen: int = 200  # steps
-    spawn_interval: int = 20  # steps, at an episode's start
-    move_interval: int = 5
-    shot_interval: int = 10  # of enemy submarines
-    submarine_probability: float = 1 / 3  # else a fish
+    oxygen: int = 200  # steps that a full tank lasts
+    spawn_interval: int = 20  # steps between two enemies, at an episode's start
+    move_interval: int = 5  # steps between two moves of an enemy, at an episode's start
+    shot_interval: int = 10  # steps between two shots of an enemy submarine
+    submarine_probability: float = 1 / 3  # probability that an enemy is a submarine, else a fish
 
 
 @struct
 class Draws:
-    right: Array  # bool: the next enemy swims to the right
+    right: Array  # bool: whether the next enemy swims to the right
     submarine: Array  # bool
     lane: Array  # int8, 1 to 8
     diver_right: Array
@@ -60,17 +60,17 @@ class Draws:
 
 
 @struct
-class State:  # int32 scalars, where nothing is said
+class State:  # int32 scalars unless stated otherwise
     x: Array  # int8; column and row of the submarine
     y: Array
-    right: Array  # bool: where it looks
+    right: Array  # bool: whether it faces right
     oxygen: Array
-    on_board: Array  # divers
-    surfaced: Array  # bool: it is at the surface and was served
+    on_board: Array  # number of divers
+    surfaced: Array  # bool: whether it is at the surface and has unloaded
     bullets: Bullets
     divers: Divers
     enemies: Enemies
-    bombs_left: Array  # int32 [8], one a lane: enemy bullets as bits, column c in bit c
+    bombs_left: Array  # int32 [8], one per lane: enemy bullets as bits, column c in bit c
     bombs_right: Array
     cannon_timer: Array
     spawn_interval: Array
@@ -84,7 +84,7 @@ class State:  # int32 scalars, where nothing is said
 def minatar_seaquest(
     minimal_actions: bool = False, time_limit: int = minatar.TIME_LIMIT
 ) -> Environment:
-    """Seaquest; the options are those of `minatar.game`."""
+    """Seaquest, with the options of `minatar.game`."""
     return minatar.game(_RULES, minimal_actions, time_limit)
 
 
@@ -131,7 +131,7 @@ def _transition(
     fires = (action == FIRE) & (state.cannon_timer == 0)
     bullets = swimmers.fire(state.bullets, fires, state.x, state.y, state.right)
     bullets = dataclasses.replace(bullets, x=swimmers.ahead(bullets))
-    x, y = minatar.moved(state.x, state.y, action, 0, SIZE - 2)
+    x, y = minatar.move(state.x, state.y, action, 0, SIZE - 2)
     right = jnp.where(action == LEFT, False, jnp.where(action == RIGHT, True, state.right))
 
     divers, on_board = swimmers.pick_up(state.divers, state.on_board, x, y)
@@ -144,7 +144,7 @@ def _transition(
     bombs_right = state.bombs_right | encounters.shots_right
     bombs = bombs_left | bombs_right
     bombs_left, bombs_right = bombs_left >> 1, (bombs_right << 1) & ((1 << SIZE) - 1)
-    bombs = bombs | bombs_left | bombs_right  # before and after they flew
+    bombs = bombs | bombs_left | bombs_right  # before and after they moved
     lane = jnp.arange(1, SIZE - 1, dtype=jnp.int8) == y
     bombed = lane & ((bombs >> x.astype(jnp.int32)) & 1 == 1)
     dead = encounters.met | jnp.any(bombed) | (state.oxygen <= 0)
@@ -178,7 +178,7 @@ def _transition(
 def _spawn(state: State, draws: Draws, params: Params) -> State:
     enemies = state.enemies
     side = lambda right: jnp.where(right, 0, SIZE - 1)
-    # Never in a lane where another swims the other way.
+    # Never in a lane where another one swims the other way.
     against = (enemies.x != EMPTY) & (enemies.y == draws.lane) & (enemies.right != draws.right)
     spawns, diver_spawns = state.spawn_timer == 0, state.diver_timer == 0
     return dataclasses.replace(
@@ -207,7 +207,7 @@ def _spawn(state: State, draws: Draws, params: Params) -> State:
 
 
 def _surface(state: State, params: Params) -> tuple[State, Array]:
-    """The state after the divers were brought up, and the reward (int32)."""
+    """Return the state after bringing up the divers, and the reward (int32)."""
     full = state.on_board == MOST_DIVERS
     ramps = params.ramping & ((state.spawn_interval > 1) | (state.move_interval > FASTEST))
     faster = ramps & (state.move_interval > FASTEST) & (state.ramps % 2 == 1)
@@ -260,8 +260,9 @@ def _cells(state: State, params: Params) -> Array:
 
 
 def _expert(state: State, params: Params) -> Array:
-    """Surface with six divers, or when the air gets short; else to the nearest diver, or to the row
-    of the nearest enemy, and shoot when that will hit; through nothing that would end the game."""
+    """Surface with six divers, or when the air runs short; else go to the nearest diver, or to the
+    row of the nearest enemy, and shoot when that will hit; move through nothing that would end the
+    game."""
     words = jnp.zeros(3, jnp.uint32)
     calm = dataclasses.replace(
         state, spawn_timer=jnp.int32(SIZE + 1), diver_timer=jnp.int32(SIZE + 1)
@@ -271,7 +272,7 @@ def _expert(state: State, params: Params) -> Array:
     divers, enemies = state.divers, state.enemies
     reachable = (divers.x != EMPTY) & (state.on_board < MOST_DIVERS)
     to_diver = jnp.where(reachable, jnp.abs(x - divers.x) + jnp.abs(y - divers.y), 2 * SIZE).min(1)
-    # Beside an enemy, at a distance and looking at it.
+    # Beside an enemy, at a distance and facing it.
     gap = enemies.x - x
     looks = jnp.where(after.right[:, 0, None], gap > 0, gap < 0)
     row = jnp.abs(y - enemies.y) + 0.5 * ~looks + 0.3 * (jnp.abs(gap) < 3)

@@ -1,7 +1,7 @@
-"""What moves by itself in MinAtar Seaquest: divers, enemies, and the player's bullets.
+"""Objects that move by themselves in MinAtar Seaquest: divers, enemies and the player's bullets.
 
-The rules depend on the order in which they came. Each kind has a fixed number of places, taken in
-turn, so that the oldest is the first from `turn` on. A place is empty where its `x` is EMPTY.
+The rules depend on the order in which they appeared. Each kind has a fixed number of places, taken
+in turn, so that the oldest is the first from `turn` on. A place is empty where its `x` is EMPTY.
 """
 
 from __future__ import annotations
@@ -17,37 +17,37 @@ from jaxrl.envs.pixels.minatar import SIZE
 
 LANES = SIZE - 2  # rows 1 to 8, where they swim
 EMPTY = -1
-# How many can be on the screen. Enemies come at most once a step and then swim for 30 steps. With
+# Maximum numbers on the screen. Enemies come at most once a step and then swim for 30 steps. With
 # other parameters there might be more: none comes while its place is taken.
 ENEMIES = 32
-DIVERS = 2  # swim for 60 steps, and one comes every 30
-BULLETS = 2  # fly for 10 steps, and one comes every 5
+DIVERS = 2  # a diver swims for 60 steps, and one comes every 30
+BULLETS = 2  # a bullet flies for 10 steps, and one comes every 5
 DIVER_INTERVAL = 5  # steps between two moves of a diver
-MOST_DIVERS = 6  # on board
+MOST_DIVERS = 6  # maximum on board
 
 
 @struct
-class Divers:  # int8 [2], where nothing is said
+class Divers:  # int8 [2] unless stated otherwise
     x: Array
     y: Array
-    right: Array  # bool: where it swims to
+    right: Array  # bool: whether it swims to the right
     timer: Array  # int32: steps until its next move
-    turn: Array  # int32 scalar: the place of the next one to come
+    turn: Array  # int32 scalar: place of the next one to come
 
 
 @struct
-class Enemies:  # int8 [32], where nothing is said
+class Enemies:  # int8 [32] unless stated otherwise
     x: Array
     y: Array
     right: Array  # bool
     timer: Array  # int32: steps until its next move
     submarine: Array  # bool; else a fish
-    shot_timer: Array  # int32: steps until it shoots, if a submarine
+    shot_timer: Array  # int32: steps until it shoots, if it is a submarine
     turn: Array  # int32 scalar
 
 
 @struct
-class Bullets:  # int8 [2], the older first
+class Bullets:  # int8 [2], the older one first
     x: Array
     y: Array
     right: Array  # bool
@@ -57,7 +57,7 @@ Swimmers = TypeVar("Swimmers", Divers, Enemies)
 
 
 def nobody() -> tuple[Bullets, Divers, Enemies]:
-    """All places empty."""
+    """Return all places, empty."""
 
     def places(n: int) -> dict[str, Array]:
         columns = jnp.full(n, EMPTY, jnp.int8)
@@ -76,7 +76,7 @@ def nobody() -> tuple[Bullets, Divers, Enemies]:
 
 
 def enter(swimmers: Swimmers, enters: Array, **newcomer: Array) -> Swimmers:
-    """`swimmers` with a `newcomer` where one `enters` and the place whose turn it is is empty."""
+    """Add a `newcomer` to `swimmers` where one `enters` and the next place is empty."""
     places = swimmers.x.shape[0]
     place = enters & (jnp.arange(places) == swimmers.turn) & (swimmers.x == EMPTY)
     filled = {}
@@ -88,26 +88,27 @@ def enter(swimmers: Swimmers, enters: Array, **newcomer: Array) -> Swimmers:
 
 
 def fire(bullets: Bullets, fires: Array, x: Array, y: Array, right: Array) -> Bullets:
-    """`bullets` with a new one where the player at `x` and `y` `fires`."""
-    # There is at most one other then: it becomes the older one.
+    """Add a bullet where the player at `x` and `y` `fires`."""
+    # There is at most one other bullet then, which becomes the older one.
     other = jnp.where(bullets.x[1] == EMPTY, 0, 1)
     load = lambda old, new: jnp.where(fires, jnp.stack([old[other], new]), old)
     return jax.tree.map(load, bullets, Bullets(x, y, right))
 
 
 def ahead(swimmers: Divers | Enemies | Bullets) -> Array:
-    """The next column of each; EMPTY outside the screen, and for those that are not there."""
+    """Return the next column of each; EMPTY outside the screen and for empty places."""
     x = swimmers.x + jnp.where(swimmers.right, 1, -1).astype(jnp.int8)
     outside = (swimmers.x == EMPTY) | (x < 0) | (x >= SIZE)
     return jnp.where(outside, EMPTY, x).astype(jnp.int8)
 
 
 def pick_up(divers: Divers, on_board: Array, x: Array, y: Array) -> tuple[Divers, Array]:
-    """The divers in the water and on board after those have moved that were not picked up."""
+    """Return the divers in the water and the number on board; divers that are not picked up
+    move."""
     moves = divers.timer == 0
     moved = jnp.where(moves, ahead(divers), divers.x)
     met = (divers.y == y) & (divers.x != EMPTY) & ((divers.x == x) | (moved == x))
-    # The newer of the two first, where there is room for one.
+    # The newer of the two first, if there is room for only one.
     after_the_other = met[::-1] & (jnp.arange(DIVERS) == divers.turn)
     picked = met & (on_board + after_the_other < MOST_DIVERS)
     x = jnp.where(picked, EMPTY, moved).astype(jnp.int8)
@@ -117,11 +118,11 @@ def pick_up(divers: Divers, on_board: Array, x: Array, y: Array) -> tuple[Divers
 
 @struct
 class Encounters:
-    """What came of a step of the enemies."""
+    """Outcome of a step of the enemies."""
 
-    hits: Array  # int32: enemies shot
-    met: Array  # bool: one of the others met the player
-    shots_left: Array  # int32 [8], one a lane: where they shot from, to the left; column c in bit c
+    hits: Array  # int32: number of enemies shot
+    met: Array  # bool: whether one of the others met the player
+    shots_left: Array  # int32 [8], one per lane: columns of shots to the left, column c in bit c
     shots_right: Array
 
 
@@ -133,36 +134,37 @@ def swim(
     move_interval: Array,
     shot_interval: Array,
 ) -> tuple[Enemies, Bullets, Encounters]:
-    """A step of the enemies, among `bullets` that just flew and the player at `x` and `y`."""
+    """Take a step of the enemies, among `bullets` that just moved and the player at `x` and `y`."""
     place = jnp.arange(ENEMIES, dtype=jnp.int32)
-    # A set of enemies is an integer, the lower an enemy's bit the older it is.
+    # A set of enemies is an integer; the lower an enemy's bit, the older it is.
     bit = jnp.uint32(1) << ((place - enemies.turn) % ENEMIES).astype(jnp.uint32)
     members = lambda which: jnp.sum(jnp.where(which, bit, 0), axis=-1, dtype=jnp.uint32)
     moves = (enemies.x != EMPTY) & (enemies.timer == 0)
     moved = jnp.where(moves, ahead(enemies), enemies.x)
-    # Of the two bullets and the player, in this order.
+    # Rows: the two bullets and the player, in this order.
     columns = jnp.append(bullets.x, x)[:, None]
     beside = (columns != EMPTY) & (enemies.y == jnp.append(bullets.y, y)[:, None])
     here = members(beside & (enemies.x == columns))
     entered = members(beside & (moved == columns) & moves)
     submarines = members(enemies.submarine)
 
-    # Where it flew to, a bullet, the newer first, takes the oldest fish, else submarine.
+    # At its new cell, each bullet, the newer first, hits the oldest fish, else the oldest
+    # submarine.
     hit_1 = _oldest(here[1] & ~submarines, here[1] & submarines)
     left = here[0] & ~hit_1
     hit_0 = _oldest(left & ~submarines, left & submarines)
     hit = hit_0 | hit_1
-    # What swims into a bullet, but not into the player, submarines first and then the newer, takes
-    # the older bullet.
+    # Enemies may also swim into a bullet, but not into the player: it hits the newest submarine,
+    # else the newest fish; the older bullet comes first.
     left = jnp.where(jnp.stack([hit_0, hit_1]) == 0, entered[:2] & ~hit & ~entered[2], 0)
     swum_0 = _newest(left[0] & submarines, left[0] & ~submarines)
     left_1 = left[1] & ~swum_0
     swum_1 = _newest(left_1 & submarines, left_1 & ~submarines)
     shot = hit | swum_0 | swum_1
 
-    # One that swims into a bullet may shoot before.
+    # An enemy that swims into a bullet may shoot first.
     fires = enemies.submarine & (enemies.shot_timer == 0) & (moved != EMPTY) & (hit & bit == 0)
-    # Both directions in one integer, so that there is one sum over the enemies.
+    # Both directions in one integer, so that one sum over the enemies is enough.
     cell = 1 << (moved.astype(jnp.int32) + jnp.where(enemies.right, SIZE, 0))
     shots = by_lane(enemies.y, jnp.where(fires, cell, 0))
     after = dataclasses.replace(
@@ -183,7 +185,7 @@ def swim(
 
 
 def _oldest(first: Array, second: Array) -> Array:
-    """The set of the oldest of those in `first`, or in `second` where `first` is empty."""
+    """Return the set of the oldest in `first`, or in `second` if `first` is empty."""
     members = jnp.where(first != 0, first, second)
     return members & -members
 
@@ -195,7 +197,8 @@ def _newest(first: Array, second: Array) -> Array:
 
 
 def by_lane(y: Array, masks: Array) -> Array:
-    """int32 [8]: all bits of those `masks` [n] whose row `y` [n] is the lane's."""
+    """Combine, for each lane, the bits of the `masks` [n] whose row `y` [n] is the lane's: int32
+    [8]."""
     lane = jnp.arange(1, SIZE - 1, dtype=jnp.int8)[:, None]
     mine = jnp.where(lane == y, masks, 0)
     return jax.lax.reduce(mine, jnp.int32(0), jax.lax.bitwise_or, (1,))

@@ -1,15 +1,15 @@
 """MinAtar Space Invaders: shoot down waves of aliens that shoot back.
 
 Observation: bool [10, 10, 6]: cannon, aliens, aliens that move left, aliens that move right (the
-aliens once more, in the channel of their direction), own bullets, enemy bullets. Action: no-op,
-left, up, right, down, fire; left and right move the cannon by one cell, fire shoots, at most every
-fifth step, up and down do nothing. Reward: 1 for an alien. The aliens cross the screen, come down a
-row at its edge, and move faster the fewer they are; the one nearest to the cannon shoots every ten
-steps. After a wave comes the next, a bit faster. Terminates when an alien or its bullet hits the
-cannon, or when they would come down from the lowest row; MinAtar has no time limit, here an episode
-is truncated after 10,000 steps (`time_limit=0` for never). An action repeats the last one with
-probability 0.1 (at an episode's start a no-op). Young and Tian (2019), arXiv:1903.03176; the rules
-of the `minatar` package 1.0.15.
+aliens again, in the channel of their direction), own bullets, enemy bullets. Action: no-op, left,
+up, right, down, fire; left and right move the cannon by one cell, fire shoots, at most every fifth
+step, up and down do nothing. Reward: 1 for an alien. The aliens cross the screen, come down a row
+at its edge, and move faster the fewer they are; the one nearest to the cannon shoots every ten
+steps. Each wave is followed by a slightly faster one. Terminates when an alien or its bullet hits
+the cannon, or when the aliens would come down from the lowest row; MinAtar has no time limit; here
+an episode is truncated after 10,000 steps (never with `time_limit=0`). With probability 0.1 the
+last action is repeated (at an episode's start, a no-op). Young and Tian (2019), arXiv:1903.03176;
+the rules of the `minatar` package 1.0.15.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ WAVE_ROWS = 4
 
 @struct
 class Params:
-    sticky_probability: float = 0.1
+    sticky_probability: float = 0.1  # probability that the last action is repeated
     ramping: bool = True  # whether each wave is faster than the last
     cool_down: int = 5  # steps between two shots of the cannon
-    move_interval: int = 12  # steps, of the first wave
-    fastest_interval: int = 6  # of the last waves
+    move_interval: int = 12  # steps between two moves of the first wave
+    fastest_interval: int = 6  # steps between two moves of the last waves
     shot_interval: int = 10  # steps between two shots of the aliens
 
 
 @struct
-class State:  # int32; a map is [10], an integer a row, column c in its bit c
-    x: Array  # of the cannon
-    bullets: Array  # [10] of the cannon
-    bombs: Array  # [10] of the aliens
+class State:  # int32; a map is [10], one integer per row with column c in bit c
+    x: Array  # column of the cannon
+    bullets: Array  # [10]: bullets of the cannon
+    bombs: Array  # [10]: bullets of the aliens
     aliens: Array  # [10]
-    direction: Array  # of the aliens: -1 or 1
+    direction: Array  # direction of the aliens: -1 or 1
     cannon_timer: Array  # steps until the cannon can shoot
     move_interval: Array
     move_timer: Array
@@ -55,7 +55,7 @@ class State:  # int32; a map is [10], an integer a row, column c in its bit c
 def minatar_space_invaders(
     minimal_actions: bool = False, time_limit: int = minatar.TIME_LIMIT
 ) -> Environment:
-    """Space Invaders; the options are those of `minatar.game`."""
+    """Space Invaders, with the options of `minatar.game`."""
     return minatar.game(_RULES, minimal_actions, time_limit)
 
 
@@ -125,7 +125,7 @@ def _transition(
 
 
 def _march(state: State) -> tuple[Array, Array, Array]:
-    """The aliens after their move, their direction, and whether they came down from the lowest
+    """Move the aliens; return them, their direction, and whether they came down from the lowest
     row."""
     moves = state.move_timer == 0
     edge = jnp.where(state.direction < 0, 1, 1 << BOTTOM)
@@ -138,7 +138,8 @@ def _march(state: State) -> tuple[Array, Array, Array]:
 
 
 def _nearest(aliens: Array, x: Array) -> Array:
-    """A map of the lowest alien in the column that is nearest to `x` (the left one of two)."""
+    """Return a map of the lowest alien in the column that is nearest to `x` (the left one of
+    two)."""
     column = jnp.arange(SIZE, dtype=jnp.int32)
     occupied = functools.reduce(jnp.bitwise_or, [aliens[i] for i in range(SIZE)])
     distance = jnp.abs(column - x) * SIZE + column
@@ -166,7 +167,7 @@ def _observe(state: State, params: Params) -> Array:
 
 
 def _expert(state: State, params: Params) -> Array:
-    """Shoot when that will hit, else go below the nearest alien; keep out of what falls."""
+    """Shoot when that will hit, else go below the nearest alien; avoid falling bullets."""
     after, rewards, over = minatar.outlook(_transition, state, (), params, SIZE)
     hits = jnp.sum(jnp.where(over, 0.0, rewards), axis=1)
     column = jnp.arange(SIZE)

@@ -1,4 +1,4 @@
-"""Screens of a few colored cells: how a game writes one, and how a person sees it."""
+"""Screens of a few colored cells: composition by a game, and pictures for people."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from jaxrl.core.types import Array
 from jaxrl.envs import drawing
 
-FRAME = 320  # pixels, about, of a frame's longer side
+FRAME = 320  # approximate longer side of an image, in pixels
 
 BACKGROUND = (28, 32, 40)
 WHITE = (242, 242, 238)
@@ -25,33 +25,33 @@ Color = tuple[int, int, int]
 
 
 def bits(rows: Array, columns: int) -> Array:
-    """The plane, bool [rows, columns], of a map with one integer a row (int32 [rows]), column c in
-    its bit c."""
+    """Return the plane, bool [rows, columns], of a map with one integer per row (int32 [rows]),
+    column c in bit c."""
     return ((rows[:, None] >> jnp.arange(columns, dtype=jnp.int32)) & 1) == 1
 
 
 def compose(planes: Sequence[Array]) -> Array:
-    """The observation, bool [rows, columns, channels], of one plane a channel, each bool and of a
-    shape that broadcasts to [rows, columns]."""
+    """Compose the observation, bool [rows, columns, channels], of one plane per channel, each bool
+    and of a shape that broadcasts to [rows, columns]."""
     return expand(pack(planes), len(planes))
 
 
 def pack(planes: Sequence[Array]) -> Array:
-    """One unsigned integer a cell, plane i in bit i."""
+    """Pack planes into one unsigned integer per cell, plane i in bit i."""
     dtype = jnp.uint8 if len(planes) <= 8 else jnp.uint16
     bits_of_planes = (plane.astype(dtype) << i for i, plane in enumerate(planes))
     return sum(bits_of_planes, start=jnp.zeros((), dtype))
 
 
 def expand(cells: Array, channels: int) -> Array:
-    """bool [..., channels]: the lowest `channels` bits of each of `cells`, unsigned integers."""
-    # Through one integer a cell: a stack along the last axis is a branch at every element.
+    """Expand the lowest `channels` bits of `cells`, unsigned integers, to bool [..., channels]."""
+    # By way of one integer per cell: a stack along the last axis is a branch at every element.
     return ((cells[..., None] >> jnp.arange(channels, dtype=cells.dtype)) & 1) == 1
 
 
 def picture(observation: Array, colors: Sequence[Color]) -> np.ndarray:
-    """A frame, uint8 [H, W, 3], of `observation` bool [rows, columns, channels]: each cell in the
-    color of the first channel that is on there (`colors`, one a channel)."""
+    """Draw `observation`, bool [rows, columns, channels], as uint8 [H, W, 3]: each cell in the
+    color of the first channel that is on there (`colors`, one per channel)."""
     channels = np.asarray(observation, bool)
     first = np.where(channels.any(-1), channels.argmax(-1), len(colors))
     table = np.asarray([*colors, BACKGROUND], np.uint8)

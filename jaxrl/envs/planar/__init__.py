@@ -1,1 +1,1 @@
-"""Bodies in a vertical or horizontal plane, on two small kits of rigid-body dynamics."""
+"""Bodies in a vertical or horizontal plane, built on two small kits of rigid-body dynamics."""

@@ -1,5 +1,5 @@
-"""Bodies described by capsules, as MuJoCo's models are: what they weigh, where they touch the
-ground, and how they look. On the host, in NumPy.
+"""Bodies described by capsules, as in MuJoCo's models: their masses, their contact points and their
+pictures. On the host, in NumPy.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Point = tuple[float, float]
 
 @dataclasses.dataclass(frozen=True)
 class Capsule:
-    """A cylinder with round ends on a link, from `start` to `end` in the link's frame."""
+    """Cylinder with round ends on a link, from `start` to `end` in the link's frame."""
 
     link: int
     start: Point
@@ -28,7 +28,7 @@ class Capsule:
 
 
 def capsule(link: int, center: Point, half: float, angle: float, radius: float) -> Capsule:
-    """A capsule by its center, half its length, and its angle about +y from the z axis."""
+    """Build a capsule from its center, half its length, and its angle about +y from the z axis."""
     x, z = half * math.sin(angle), half * math.cos(angle)
     return Capsule(link, (center[0] - x, center[1] - z), (center[0] + x, center[1] + z), radius)
 
@@ -36,8 +36,8 @@ def capsule(link: int, center: Point, half: float, angle: float, radius: float) 
 def masses(
     capsules: Sequence[Capsule], links: int, density: float = 1000.0, total: float | None = None
 ) -> dict[str, Any]:
-    """`mass` [L], `inertia` [L] and `center` [L, 2] of links made of solid capsules, as fields of
-    `Physics`; scaled to a `total` mass if one is given."""
+    """Compute `mass` [L], `inertia` [L] and `center` [L, 2] of links made of solid capsules, as
+    fields of `Physics`; scaled to a `total` mass if one is given."""
     mass, center, inertia = np.zeros(links), np.zeros((links, 2)), np.zeros(links)
     parts = [(c, *_solid(c, density)) for c in capsules]
     for c, m, _ in parts:
@@ -52,7 +52,7 @@ def masses(
 
 
 def _solid(c: Capsule, density: float) -> tuple[float, float]:
-    """Mass, and moment of inertia about the center across the axis."""
+    """Return mass, and moment of inertia about the center across the axis."""
     r, length = c.radius, math.dist(c.start, c.end)
     cylinder = density * math.pi * r**2 * length
     ball = density * math.pi * r**3 * 4 / 3
@@ -67,7 +67,7 @@ def draw(
     places: Sequence[Pose],
     colors: Sequence[tuple[int, int, int]],
 ) -> None:
-    """The capsules, each in its color, the first ones behind."""
+    """Draw the capsules, each in its color, the first ones behind the others."""
     for c, color in zip(capsules, colors, strict=True):
         start, end = (places[c.link].at(p) for p in (c.start, c.end))
         canvas.rod(start, end, color, 2 * c.radius)

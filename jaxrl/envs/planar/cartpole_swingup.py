@@ -1,4 +1,4 @@
-"""Swing up the pole of a cart by pushing the cart, and balance it near the middle of the track.
+"""Swing up the pole on a cart by pushing the cart, and balance it near the middle of the track.
 
 Observation: float32 [5]: the cart's position (m), cosine and sine of the pole's angle from upright
 (positive to the right), the cart's velocity (m/s) and the pole's angular velocity (rad/s). Action:
@@ -6,11 +6,11 @@ float32 [1], clipped to [-1, 1], times 10 N. Reward: the product of (1 + cos ang
 factors that fall off to 1/2, 4/5 and 1/2 with the cart's distance from the middle, the action and
 the angular velocity: within [0, 1]; with `reward="sparse"`, 1 where the cart is within 0.25 m of
 the middle and the cosine is at least 0.995, else 0. Starts near rest with the pole hanging down.
-Never terminates; time limit 1,000 steps of 0.01 s. `metrics`: success, what the sparse reward pays.
+Never terminates; time limit 1,000 steps of 0.01 s. `metrics`: success, which is the sparse reward.
 Modeled on the DeepMind Control Suite's `cartpole` `swingup` and `swingup_sparse` (Tassa et al.,
 2018): body, reward and starts are the same; the end stops of the track at +-1.8 m are springs and
 dampers, and the integrator is semi-implicit Euler with two substeps rather than one of Runge-Kutta.
-The expert pumps energy into the pole and balances it with a linear-quadratic regulator of the
+The expert pumps energy into the pole and balances it with a linear-quadratic regulator for the
 default body. Step and dense reward are smooth, and their gradients exact, wherever the cart is off
 its end stops.
 """
@@ -30,35 +30,35 @@ from jaxrl.envs import drawing, timesteps
 from jaxrl.envs.options import one_of
 from jaxrl.envs.planar import articulated, capsules, skeletons, tasks
 from jaxrl.envs.planar.capsules import Capsule
-from jaxrl.envs.planar.skeletons import HINGE, SLIDE_X, WORLD, Physics, Skeleton
+from jaxrl.envs.planar.skeletons import HINGE, NO_PARENT, SLIDE_X, Physics, Skeleton
 from jaxrl.envs.wrappers.time_limit import time_limit
 
-SKELETON = Skeleton(parents=(WORLD, 0), joints=(SLIDE_X, HINGE), motors=(0,), limited=(0,))
+SKELETON = Skeleton(parents=(NO_PARENT, 0), joints=(SLIDE_X, HINGE), motors=(0,), limited=(0,))
 _POLE = Capsule(0, (0.0, 0.0), (0.0, 1.0), 0.045)
 _SUBSTEPS = 2
 
-# Action = -gain . (q, velocity): the discrete regulator of the default body for the costs 1, 10,
+# Action = -gain . (q, velocity): the discrete regulator for the default body with the costs 1, 10,
 # 0.1, 0.1 and 1 on the action.
 GAIN = (-0.927, -7.443, -1.133, -1.798)
 
 
 @struct
 class Params(Physics):
-    dt: float = 0.005  # s, of a substep
-    start_noise: float = 0.01  # deviation of coordinates and velocities
-    delay: float = 0.0  # of an action, in steps, from 0 to 1
+    dt: float = 0.005  # s, length of a substep
+    start_noise: float = 0.01  # standard deviation of coordinates and velocities at the start
+    delay: float = 0.0  # delay of an action, in steps, from 0 to 1
 
 
 @struct
 class State:
     q: Array  # [2]: position, angle
     velocity: Array  # [2]
-    action: Array  # [1]: the one before
+    action: Array  # [1]: the previous action
 
 
 @functools.cache
 def cartpole_swingup(reward: str = "dense") -> Environment:
-    """The cart and pole, limited to 1,000 steps; `reward`: "dense" or "sparse"."""
+    """The cart and pole to swing up, limited to 1,000 steps; `reward`: "dense" or "sparse"."""
     one_of("cartpole_swingup", "reward", reward, ("dense", "sparse"))
     pole = capsules.masses((_POLE,), 1, total=0.1)
     params = Params(
@@ -102,7 +102,7 @@ def _step(
 ) -> tuple[State, TimeStep]:
     del key
     action = jnp.clip(action, -1.0, 1.0)
-    acting = tasks.delayed(action, state.action, params.delay)
+    acting = tasks.delay_action(action, state.action, params.delay)
     q, velocity = articulated.advance(
         SKELETON, params, state.q, state.velocity, acting, params.dt, _SUBSTEPS
     )
@@ -121,7 +121,7 @@ def _reward(state: State, action: Array) -> Array:
 
 
 def _bell(x: Array) -> Array:
-    """1 at 0 and 0.1 at plus and minus 1."""
+    """Bell-shaped factor: 1 at 0 and 0.1 at plus and minus 1."""
     return jnp.exp(math.log(0.1) * jnp.square(x))
 
 
@@ -135,8 +135,8 @@ def _observation(state: State) -> Array:
 
 
 def _expert(state: State, params: Params) -> Array:
-    """Balances where the pole is nearly upright, and elsewhere accelerates the cart so that the
-    pole's energy approaches that of standing (Astrom and Furuta, 2000)."""
+    """Balance the pole if it is nearly upright, and otherwise accelerate the cart so that the
+    pole's energy approaches that of standing upright (Astrom and Furuta, 2000)."""
     (x, angle), (speed, turning) = state.q, state.velocity
     angle = angle - 2 * jnp.pi * jnp.round(angle / (2 * jnp.pi))
     balance = -(GAIN[0] * x + GAIN[1] * angle + GAIN[2] * speed + GAIN[3] * turning)

@@ -1,18 +1,18 @@
 """Run forward as fast as possible with a planar cheetah of two legs and six joints.
 
-Observation: float32 [17]: height of the torso over its start (m), its angle (rad, positive forward
+Observation: float32 [17]: height of the torso above its start (m), its angle (rad, positive forward
 and down), the angles of thigh, shin and foot of the back and of the front leg (rad), then the
 velocities of x, z, the torso's angle and the six joints. Action: float32 [6], clipped to [-1, 1],
 times 120, 90, 60, 120, 60 and 30 N m at the joints in the same order. Reward: forward velocity
 (m/s) - 0.1 |action|^2 (`reward_components`: forward, control; healthy is 0). Never terminates; time
-limit 1,000 steps of 0.05 s. `metrics`: the distance covered (m) and speed (m/s), the parts of the
-episode in flight and with each foot on the ground, and the part of all landings that were of
-another foot than the last (alternation). Modeled on Gymnasium's `HalfCheetah-v5` (Wawrzynski,
-2009, "A cat-like robot real-time learning to run"); `locomotion` says what differs from MuJoCo,
-whose step is the same 0.01 s. The expert is a gait found by random search for the default body, a
-sine for each joint and feedback of the torso's angle: it runs at 3.6 m/s, but one episode in eight
-ends on the back. The step is differentiable, but through contacts the gradients grow quickly with
-the number of steps and say little about the return; in flight they are exact.
+limit 1,000 steps of 0.05 s. `metrics`: the distance covered (m) and speed (m/s), the fractions of
+the episode in flight and with each foot on the ground, and the fraction of landings on another foot
+than the last one (alternation). Modeled on Gymnasium's `HalfCheetah-v5` (Wawrzynski, 2009, "A
+cat-like robot real-time learning to run"); `locomotion` says what differs from MuJoCo, whose step
+is the same 0.01 s. The expert is a gait found by random search for the default body, a sine for
+each joint and feedback from the torso's angle: it runs at 3.6 m/s, but one episode in eight ends
+with the cheetah on its back. The step is differentiable, but through contacts the gradients grow
+quickly with the number of steps and say little about the return; in flight they are exact.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from jaxrl.core.types import Array, Environment
 from jaxrl.envs import drawing
 from jaxrl.envs.planar.capsules import Capsule, capsule, masses
 from jaxrl.envs.planar.locomotion import Body, Params, State, locomotion
-from jaxrl.envs.planar.skeletons import FREE, HINGE, WORLD, Skeleton
+from jaxrl.envs.planar.skeletons import FREE, HINGE, NO_PARENT, Skeleton
 
 _TORSO, _BACK_THIGH, _BACK_SHIN, _BACK_FOOT, _FRONT_THIGH, _FRONT_SHIN, _FRONT_FOOT = range(7)
 
@@ -41,17 +41,17 @@ _CAPSULES = (
     capsule(_FRONT_SHIN, (0.065, -0.09), 0.106, -0.6, 0.046),
     capsule(_FRONT_FOOT, (0.045, -0.07), 0.07, -0.6, 0.046),
 )
-# The gait: frequency (Hz), then of each joint amplitude, phase (rad) and center of its action, and
-# what it takes of the torso's angle and angular velocity.
+# The gait: frequency (Hz), then for each joint amplitude, phase (rad) and center of its action, and
+# its gains on the torso's angle and angular velocity.
 _FREQUENCY = 2.411
 _AMPLITUDES = (1.95, -0.37, 1.78, 0.39, 0.04, -0.09)
 _PHASES = (-1.33, 0.84, -0.54, -0.34, 0.32, 0.96)
-_CENTRES = (-0.32, 0.05, 0.09, 0.02, -0.11, 0.36)
+_CENTERS = (-0.32, 0.05, 0.09, 0.02, -0.11, 0.36)
 _TILT = (0.54, 0.09, -0.55, 0.23, 0.11, 0.24)
 _TURN = (0.24, -0.18, 0.01, -0.06, 0.35, 0.24)
 
 # Link and point: both ends of each foot, the knees, the ends of the torso and the nose. The other
-# ends lie within a few centimetres of one of these.
+# ends lie within a few centimeters of one of these.
 _FEELERS = (
     (_BACK_FOOT, _CAPSULES[2].start),
     (_BACK_FOOT, _CAPSULES[2].end),
@@ -74,16 +74,16 @@ def cheetah() -> Environment:
 def _gait(state: State, params: Params) -> Array:
     del params
     phase = 2 * jnp.pi * _FREQUENCY * 0.05 * state.steps
-    action = jnp.array(_AMPLITUDES) * jnp.sin(phase + jnp.array(_PHASES)) + jnp.array(_CENTRES)
+    action = jnp.array(_AMPLITUDES) * jnp.sin(phase + jnp.array(_PHASES)) + jnp.array(_CENTERS)
     action += jnp.array(_TILT) * state.q[2] + jnp.array(_TURN) * state.velocity[2]
     return jnp.clip(action, -1.0, 1.0)
 
 
 @functools.cache
 def body() -> Body:
-    """What the environment is made of."""
+    """Describe the cheetah for `locomotion`."""
     skeleton = Skeleton(
-        parents=(WORLD, _TORSO, _BACK_THIGH, _BACK_SHIN, _TORSO, _FRONT_THIGH, _FRONT_SHIN),
+        parents=(NO_PARENT, _TORSO, _BACK_THIGH, _BACK_SHIN, _TORSO, _FRONT_THIGH, _FRONT_SHIN),
         joints=(FREE,) + (HINGE,) * 6,
         motors=tuple(range(1, 7)),
         limited=tuple(range(1, 7)),

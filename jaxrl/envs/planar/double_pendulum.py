@@ -10,7 +10,7 @@ of 0.05 s. With `swing_up` the poles start hanging down, nothing terminates, and
 while the tip is above 1 m. Modeled on Gymnasium's `InvertedDoublePendulum-v5` (equal accelerations
 in the same state; the end stops at +-1 m are springs and dampers, and the integrator is
 semi-implicit Euler at 0.0025 s rather than Runge-Kutta at 0.01 s). The expert is the
-linear-quadratic regulator of the default body; it does not swing up. The step is smooth, and its
+linear-quadratic regulator for the default body; it does not swing up. The step is smooth, and its
 gradients exact, wherever the cart is off its end stops (the 10 are a jump, without a gradient), but
 the motion is chaotic away from upright.
 """
@@ -30,11 +30,11 @@ from jaxrl.core.types import Array, Environment, Key, TimeStep, struct
 from jaxrl.envs import drawing, timesteps
 from jaxrl.envs.planar import articulated, capsules, skeletons, tasks
 from jaxrl.envs.planar.capsules import Capsule
-from jaxrl.envs.planar.skeletons import HINGE, SLIDE_X, WORLD, Physics, Skeleton
+from jaxrl.envs.planar.skeletons import HINGE, NO_PARENT, SLIDE_X, Physics, Skeleton
 from jaxrl.envs.wrappers.time_limit import time_limit
 
 SKELETON = Skeleton(
-    parents=(WORLD, 0, 1), joints=(SLIDE_X, HINGE, HINGE), motors=(0,), limited=(0,)
+    parents=(NO_PARENT, 0, 1), joints=(SLIDE_X, HINGE, HINGE), motors=(0,), limited=(0,)
 )
 _CAPSULES = (
     Capsule(0, (-0.1, 0.0), (0.1, 0.0), 0.1),
@@ -43,31 +43,31 @@ _CAPSULES = (
 )
 _SUBSTEPS = 20
 
-# Action = -gain . (q, velocity): the discrete regulator of the default body for the costs 1, 10,
+# Action = -gain . (q, velocity): the discrete regulator for the default body with the costs 1, 10,
 # 10, 0.1, 0.1, 0.1 and 10 on the action.
 GAIN = (0.123, 0.999, 4.119, 0.189, 0.586, 0.608)
 
 
 @struct
 class Params(Physics):
-    tip: Any = ()  # [2], in the second pole's frame
-    dt: float = 0.0025  # s, of a substep
-    healthy_reward: float = 10.0
-    min_height: float = 1.0  # m
-    start_noise: float = 0.1  # half the width for coordinates, the deviation for velocities
-    delay: float = 0.0  # of an action, in steps, from 0 to 1
+    tip: Any = ()  # [2], position of the tip in the second pole's frame
+    dt: float = 0.0025  # s, length of a substep
+    healthy_reward: float = 10.0  # reward of a step that does not terminate
+    min_height: float = 1.0  # m, height of the tip at or below which an episode terminates
+    start_noise: float = 0.1  # half width of start coordinates, deviation of start velocities
+    delay: float = 0.0  # delay of an action, in steps, from 0 to 1
 
 
 @struct
 class State:
     q: Array  # [3]: position, angle of the first pole, angle of the second from the first
     velocity: Array  # [3]
-    action: Array  # [1]: the one before
+    action: Array  # [1]: the previous action
 
 
 @functools.cache
 def double_pendulum(swing_up: bool = False) -> Environment:
-    """The cart and poles, limited to 1,000 steps; `swing_up`: from hanging down."""
+    """The cart and poles, limited to 1,000 steps; `swing_up`: start from hanging down."""
     params = Params(
         **capsules.masses(_CAPSULES, 3),
         place=np.array([(0.0, 0.0), (0.0, 0.0), (0.0, 0.6)]),
@@ -114,7 +114,7 @@ def _step(
 ) -> tuple[State, TimeStep]:
     del key
     action = jnp.clip(action, -1.0, 1.0)
-    acting = tasks.delayed(action, state.action, params.delay)
+    acting = tasks.delay_action(action, state.action, params.delay)
     q, velocity = articulated.advance(
         SKELETON, params, state.q, state.velocity, acting, params.dt, _SUBSTEPS
     )
@@ -150,7 +150,7 @@ def _render(state: State, params: Params) -> np.ndarray:
     edge = float(params.high[0])
     canvas = drawing.Canvas(360, 360, scale=130, origin=(180, 180))
     height = float(params.min_height)
-    for left in np.arange(-1.4, 1.4, 0.2):  # dashes where episodes end
+    for left in np.arange(-1.4, 1.4, 0.2):  # dashes at the height where episodes end
         canvas.line([(left, height), (left + 0.1, height)], drawing.RED, 0.012)
     tasks.track(canvas, edge + 0.2)
     capsules.draw(canvas, _CAPSULES, places, (drawing.INK, drawing.BLUE, drawing.ORANGE))

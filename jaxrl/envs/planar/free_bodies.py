@@ -1,10 +1,11 @@
-"""Discs and boxes that move freely in a plane: the mechanics that point masses, mazes and the
-pushing table share.
+"""Discs and boxes that move freely in a plane: mechanics shared by point masses, mazes and the
+pushing table.
 
 Contacts are rigid: at a touch an impulse changes the velocities at once (Newton's restitution,
-Coulomb's friction), and what still overlaps is moved apart. So a step is differentiable between
-touches, and the gradient through a touch is that of the impulse; that a small change of the past
-might have missed or advanced the touch is not in it. Nothing here loops over walls or bodies.
+Coulomb's friction), and bodies that still overlap are moved apart. So a step is differentiable
+between touches, and the gradient through a touch is that of the impulse; it ignores that a small
+change of the past might have avoided or advanced the touch. Nothing here loops over walls or
+bodies.
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.core.types import Array, struct
-from jaxrl.envs.planar.vectors import TINY, Number, cross, norm, perpendicular, rotated
+from jaxrl.envs.planar.vectors import TINY, Number, cross, norm, perpendicular, rotate
 
-# Of its radius, how far a body may move in a step, so that it passes through nothing.
+# Fraction of its radius that a body may move in a step, so that it passes through nothing.
 LARGEST_MOVE = 0.95
 
 
 @struct
 class Body:
-    """A rigid body. What cannot move has inverse mass and inverse inertia 0."""
+    """Rigid body. Bodies that cannot move have inverse mass and inverse inertia 0."""
 
     position: Array  # [2] m, of the center of mass
     angle: Array  # rad
@@ -35,32 +36,34 @@ class Body:
 
 @struct
 class Contact:
-    """Where two bodies touch or would touch; nothing happens where `depth` is not positive."""
+    """Contact at which two bodies touch or would touch; it has no effect unless `depth` is
+    positive."""
 
-    depth: Array  # m, how far they overlap
-    normal: Array  # [2] unit, from the first body to the second
+    depth: Array  # m, overlap of the bodies
+    normal: Array  # [2] unit vector from the first body to the second
     point: Array  # [2] m
 
 
-def fixed(position: Array) -> Body:
-    """A body that nothing moves."""
+def fixed_body(position: Array) -> Body:
+    """Build a body that nothing moves."""
     return Body(position, jnp.zeros(()), jnp.zeros(2), jnp.zeros(()))
 
 
 # ------------------------------------------------------------------------------ free motion
 
 
-def driven(velocity: Array, force: Array, mass: Number, damping: Number, dt: Number) -> Array:
-    """The velocity after `dt` under a constant force and viscous damping (N s/m), by the implicit
-    Euler step v' = (m v + dt F) / (m + dt c), as MuJoCo's Euler integrator takes for damped joints.
+def drive(velocity: Array, force: Array, mass: Number, damping: Number, dt: Number) -> Array:
+    """Return the velocity after `dt` under a constant force and viscous damping (N s/m), by the
+    implicit Euler step v' = (m v + dt F) / (m + dt c), as in MuJoCo's Euler integrator for damped
+    joints.
 
     After n steps from v: v_n = F/c + (v - F/c) q^n with q = m / (m + dt c).
     """
     return (mass * velocity + dt * force) / (mass + dt * damping)
 
 
-def slid(body: Body, grip: Number, reach: Number, dt: Number) -> Body:
-    """`body` after it slid over a table for `dt`, with Coulomb friction.
+def slide(body: Body, grip: Number, reach: Number, dt: Number) -> Body:
+    """Slide `body` over a table for `dt`, with Coulomb friction.
 
     grip: friction coefficient times gravity (m/s^2), the deceleration of a body that does not turn.
     reach: m, the largest friction torque over the largest friction force: the mean distance of the
@@ -70,13 +73,13 @@ def slid(body: Body, grip: Number, reach: Number, dt: Number) -> Body:
     the ellipsoidal form of Lynch, Maekawa and Tanie 1992) with the motion normal to it:
     dv/dt = -grip v / s and dw/dt = -grip (m reach^2 / I) w / s, where s^2 = v^2 + (reach w)^2.
     Without spin the distance slid is exact for any `dt`: v^2 / (2 grip) to a stop. Friction never
-    turns a motion round. Differentiable except at the stop.
+    reverses a motion. Differentiable except at the stop.
     """
     slip = jnp.sqrt(jnp.sum(body.velocity**2) + (reach * body.spin) ** 2 + TINY**2)
     rate = grip / slip
     turn_rate = rate * reach**2 * body.inverse_inertia / jnp.maximum(body.inverse_mass, TINY)
-    moving, after = _braked(rate, dt)
-    turning, after_turn = _braked(turn_rate, dt)
+    moving, after = _brake(rate, dt)
+    turning, after_turn = _brake(turn_rate, dt)
     return dataclasses.replace(
         body,
         position=body.position + body.velocity * (1 + after) / 2 * moving,
@@ -86,9 +89,9 @@ def slid(body: Body, grip: Number, reach: Number, dt: Number) -> Body:
     )
 
 
-def _braked(rate: Array, dt: Number) -> tuple[Array, Array]:
-    """For a speed that falls by the share `rate` of itself in a second, until it is zero: the time
-    in motion within `dt`, and the share that is left after it."""
+def _brake(rate: Array, dt: Number) -> tuple[Array, Array]:
+    """Brake a speed that falls by the fraction `rate` of itself per second until it is zero: return
+    the time in motion within `dt`, and the fraction of the speed that is left after it."""
     moving = jnp.minimum(dt, 1 / jnp.maximum(rate, TINY))
     return moving, jnp.maximum(0.0, 1 - rate * dt)
 
@@ -97,7 +100,7 @@ def _braked(rate: Array, dt: Number) -> tuple[Array, Array]:
 
 
 def disc_disc(first: Array, first_radius: Number, second: Array, second_radius: Number) -> Contact:
-    """Two discs by their centres [2]."""
+    """Find the contact of two discs with the given centers [2]."""
     between = second - first
     distance = norm(between)
     normal = between / distance
@@ -105,10 +108,10 @@ def disc_disc(first: Array, first_radius: Number, second: Array, second_radius: 
 
 
 def disc_box(center: Array, radius: Number, box: Body, offset: Array, half: Array) -> Contact:
-    """A disc and a rectangle that is part of `box`: its center at `offset` [2] from the center of
-    mass and its half sides `half` [2], in the body's own frame. Right also where the disc's center
-    is inside the rectangle: it leaves by the nearest side."""
-    local = rotated(center - box.position, -box.angle) - offset
+    """Find the contact of a disc and a rectangle that is part of `box`, with its center at `offset`
+    [2] from the center of mass and half sides `half` [2], in the body's own frame. Also correct if
+    the disc's center is inside the rectangle: it leaves by the nearest side."""
+    local = rotate(center - box.position, -box.angle) - offset
     nearest = jnp.clip(local, -half, half)
     between = nearest - local
     distance = norm(between)
@@ -122,22 +125,23 @@ def disc_box(center: Array, radius: Number, box: Body, offset: Array, half: Arra
     point = jnp.where(inside, local + gap.min() * across, nearest)
     return Contact(
         depth,
-        rotated(normal, box.angle),
-        box.position + rotated(point + offset, box.angle),
+        rotate(normal, box.angle),
+        box.position + rotate(point + offset, box.angle),
     )
 
 
 def deepest(contacts: Contact) -> Contact:
-    """The deepest of several contacts, given by fields with a leading axis."""
+    """Return the deepest of several contacts, given by fields with a leading axis."""
     chosen = jnp.argmax(contacts.depth)
     return jax.tree.map(lambda x: x[chosen], contacts)
 
 
 def walls_of_table(points: Array, radius: Number, half: Array) -> tuple[Contact, Contact]:
-    """A body, given by `points` [N, 2] (corners, or the center of a disc of `radius`), against the
-    left or right wall and against the lower or upper wall of a table with half sides `half` [2].
+    """Find the contacts of a body, given by `points` [N, 2] (corners, or the center of a disc of
+    `radius`), with the left or right wall and with the lower or upper wall of a table with half
+    sides `half` [2].
 
-    Several points in one wall act as one, in their mean weighted by depth, so that a box lies flat
+    Several points in one wall act as one, at their mean weighted by depth, so that a box lies flat
     against a wall without rocking.
     """
 
@@ -151,13 +155,13 @@ def walls_of_table(points: Array, radius: Number, half: Array) -> tuple[Contact,
     return contact(0), contact(1)
 
 
-def collided(
+def collide(
     first: Body, second: Body, contact: Contact, restitution: Number, friction: Number
 ) -> tuple[Body, Body]:
-    """Both bodies after the impulse of `contact`, moved apart by its depth.
+    """Return both bodies after the impulse of `contact`, moved apart by its depth.
 
-    The normal impulse gives them the relative normal velocity -restitution times the one before;
-    then the tangential one stops their sliding on each other as far as Coulomb's cone allows.
+    The normal impulse sets their relative normal velocity to -restitution times the one before;
+    then the tangential impulse stops their sliding on each other as far as Coulomb's cone allows.
     """
     arms = contact.point - first.position, contact.point - second.position
     bodies = first, second
@@ -168,7 +172,7 @@ def collided(
     relative = velocity[1] - velocity[0]
 
     def response(direction: Array) -> Array:
-        """Change [2] of the relative velocity for a unit impulse along `direction`."""
+        """Return the change [2] of the relative velocity for a unit impulse along `direction`."""
         return direction * (first.inverse_mass + second.inverse_mass) + sum(
             body.inverse_inertia * cross(arm, direction) * perpendicular(arm)
             for body, arm in zip(bodies, arms, strict=True)
@@ -185,7 +189,7 @@ def collided(
     apart = jnp.maximum(contact.depth, 0.0) * normal
     total = first.inverse_mass + second.inverse_mass + TINY
 
-    def moved(body: Body, arm: Array, sign: float) -> Body:
+    def with_impulse(body: Body, arm: Array, sign: float) -> Body:
         return dataclasses.replace(
             body,
             position=body.position + sign * apart * body.inverse_mass / total,
@@ -193,10 +197,10 @@ def collided(
             spin=body.spin + sign * cross(arm, impulse) * body.inverse_inertia,
         )
 
-    return moved(first, arms[0], -1.0), moved(second, arms[1], 1.0)
+    return with_impulse(first, arms[0], -1.0), with_impulse(second, arms[1], 1.0)
 
 
-def out_of_cells(
+def push_out_of_cells(
     position: Array,
     velocity: Array,
     walls: Array,
@@ -204,16 +208,16 @@ def out_of_cells(
     radius: Number,
     restitution: Number,
 ) -> tuple[Array, Array]:
-    """A disc among the solid cells of a maze: its position and velocity [2] after the contact,
-    without friction.
+    """Move a disc out of the solid cells of a maze: return its position and velocity [2] after the
+    contact, without friction.
 
-    walls [H, W]: not zero where a cell is solid; the maze is centered, its row 0 at the top (y up).
+    walls [H, W]: nonzero where a cell is solid; the maze is centered, with row 0 at the top (y up).
     cell: side of a cell (m); `radius` must be less than half of it.
 
-    A disc in a free cell can touch only what lies in the quadrant that its center is in: the cell
-    beside, the cell above or below, and the cell at the corner between them. So three cells are
-    looked up, whatever the size of the maze. It cannot be inside a wall afterwards if it was in
-    none before and moved by less than its radius.
+    A disc in a free cell can touch only what lies in the quadrant of its center: the cell beside,
+    the cell above or below, and the cell at the corner between them. So three cells are looked up,
+    whatever the size of the maze. Afterward the disc cannot be inside a wall if it was in none
+    before and moved by less than its radius.
     """
     height, width = walls.shape
     down = jnp.asarray([1.0, -1.0])  # from (x, y up) to (column, row down), and back
@@ -237,12 +241,12 @@ def out_of_cells(
     distance = norm(gap)
     depth = jnp.maximum(reach - gap, 0.0) * faces
     corner_depth = jnp.maximum(reach - distance, 0.0) * corner
-    outwards = gap / distance
-    position = position - side * down * cell * (depth + corner_depth * outwards)
+    outward = gap / distance
+    position = position - side * down * cell * (depth + corner_depth * outward)
 
-    # Along the faces each component for itself; at a corner along the line to it.
+    # At faces, each component separately; at a corner, along the line to it.
     velocity = velocity * side * down  # both components positive toward the walls
     velocity = jnp.where((depth > 0) & (velocity > 0), -restitution * velocity, velocity)
-    toward = jnp.maximum(velocity @ outwards, 0.0) * (corner_depth > 0)
-    velocity = velocity - (1 + restitution) * toward * outwards
+    toward = jnp.maximum(velocity @ outward, 0.0) * (corner_depth > 0)
+    velocity = velocity - (1 + restitution) * toward * outward
     return position, velocity * side * down

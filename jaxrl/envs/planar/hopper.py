@@ -6,10 +6,10 @@ clipped to [-10, 10]. Action: float32 [3], clipped to [-1, 1], times 200 N m at 
 Reward: forward velocity (m/s) + 1 while healthy - 0.001 |action|^2 (`reward_components`: forward,
 healthy, control). Terminates when unhealthy: torso at 0.7 m or below, tilted by 0.2 rad or more, or
 any other number of the state at 100 or beyond; time limit 1,000 steps of 0.008 s. `metrics`: the
-distance covered (m) and speed (m/s), the parts of the episode in flight and with the foot on the
-ground. Modeled on Gymnasium's `Hopper-v5` (Erez, Tassa and Todorov, 2011, "Infinite-horizon model
-predictive control for periodic tasks with contacts"); `locomotion` says what differs from MuJoCo,
-whose integrator is Runge-Kutta at the same 0.002 s. The step is differentiable, but through
+distance covered (m) and speed (m/s), the fractions of the episode in flight and with the foot on
+the ground. Modeled on Gymnasium's `Hopper-v5` (Erez, Tassa and Todorov, 2011, "Infinite-horizon
+model predictive control for periodic tasks with contacts"); `locomotion` says what differs from
+MuJoCo, whose integrator is Runge-Kutta at the same 0.002 s. The step is differentiable, but through
 contacts the gradients grow quickly with the number of steps and say little about the return; in
 flight they are exact.
 """
@@ -24,7 +24,7 @@ from jaxrl.core.types import Environment
 from jaxrl.envs import drawing
 from jaxrl.envs.planar.capsules import Capsule, masses
 from jaxrl.envs.planar.locomotion import Body, Params, locomotion
-from jaxrl.envs.planar.skeletons import FREE, REVERSED_HINGE, WORLD, Skeleton
+from jaxrl.envs.planar.skeletons import FREE, NO_PARENT, REVERSED_HINGE, Skeleton
 
 _TORSO, _THIGH, _LEG, _FOOT = range(4)
 
@@ -52,9 +52,9 @@ def hopper() -> Environment:
 
 @functools.cache
 def body() -> Body:
-    """What the environment is made of."""
+    """Describe the hopper for `locomotion`."""
     skeleton = Skeleton(
-        parents=(WORLD, _TORSO, _THIGH, _LEG),
+        parents=(NO_PARENT, _TORSO, _THIGH, _LEG),
         joints=(FREE,) + (REVERSED_HINGE,) * 3,
         motors=(_THIGH, _LEG, _FOOT),
         limited=(_THIGH, _LEG, _FOOT),

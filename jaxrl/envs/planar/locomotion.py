@@ -1,13 +1,13 @@
-"""What hopper, walker and cheetah share: a planar body on flat ground that is paid for its speed.
+"""Parts that hopper, walker and cheetah share: a planar body on flat ground, rewarded for speed.
 
-Compared with MuJoCo's bodies: links, masses, joints, motors, geometry, observation, reward, healthy
-range, starts and the length of a control step are the same, and off the ground and the end stops so
-are the accelerations. Different are the ground (see `contacts`: springs and dampers at the
-capsules' ends, no convex solver; of a sphere and the ground, MuJoCo takes the larger friction, here
-it is the sphere's number, set to that), the end stops of the joints (springs and dampers), and the
-integrator (semi-implicit Euler with stiff forces implicit). Some capsule ends that cannot or hardly
-ever reach the ground are left out, and links do not collide with each other. A policy trained on
-one is not expected to fit the other without more.
+The same as in MuJoCo's bodies: links, masses, joints, motors, geometry, observation, reward,
+healthy range, starts and the length of a control step, and, off the ground and the end stops, the
+accelerations. Different: the ground (see `contacts`: springs and dampers at the capsules' ends, no
+convex solver; MuJoCo takes the larger friction of a sphere and the ground, here the sphere's
+friction is set to that), the end stops of the joints (springs and dampers), and the integrator
+(semi-implicit Euler with stiff forces implicit). Capsule ends that never or hardly ever reach the
+ground are left out, and links do not collide with each other. A policy trained on one is not
+expected to transfer to the other without further training.
 """
 
 from __future__ import annotations
@@ -34,32 +34,32 @@ from jaxrl.envs.wrappers.time_limit import time_limit
 
 @struct
 class Params(Physics):
-    """A body's numbers and those of its task. Flat, so that each can be set by its name."""
+    """Numbers of a body and of its task. Flat, so that each can be set by its name."""
 
-    start: Any = ()  # [D], the coordinates about which episodes start
-    dt: float = 0.01  # s, of a substep
-    forward_weight: float = 1.0
-    control_weight: float = 0.1
-    healthy_reward: float = 0.0
-    min_height: float = -math.inf  # m; healthy is a coordinate z between these two,
-    max_height: float = math.inf
-    max_tilt: float = math.inf  # rad; an angle of the root,
-    max_number: float = math.inf  # and every coordinate but x, and every velocity, within these
-    start_noise: float = 0.1  # half the width of uniform noise on the start
-    delay: float = 0.0  # of an action, in steps, from 0 to 1
+    start: Any = ()  # [D], coordinates around which episodes start
+    dt: float = 0.01  # s, length of a substep
+    forward_weight: float = 1.0  # weight of the forward velocity in the reward
+    control_weight: float = 0.1  # weight of |action|^2 in the cost
+    healthy_reward: float = 0.0  # reward of a step that ends healthy
+    min_height: float = -math.inf  # m; a healthy body is above this height
+    max_height: float = math.inf  # m; a healthy body is below this height
+    max_tilt: float = math.inf  # rad; the root of a healthy body tilts less than this
+    max_number: float = math.inf  # bound of the other numbers of a healthy state, except x
+    start_noise: float = 0.1  # half width of the uniform noise on the start
+    delay: float = 0.0  # delay of an action, in steps, from 0 to 1
 
 
 @struct
 class Gait:
-    """How the feet went in this episode. A foot lands where a step ends with it on the ground and
-    the step before did not."""
+    """Record of the feet in this episode. A foot lands if a step ends with it on the ground and the
+    step before did not."""
 
-    down: Array  # [F]: 1 for a foot that is on the ground
-    landed: Array  # [F]: 1 for the feet that landed last, 0 for all before the first landing
+    down: Array  # [F]: 1 for each foot on the ground
+    landed: Array  # [F]: 1 for the feet that landed last; all 0 before the first landing
     touched: Array  # [F]: steps that ended with the foot on the ground
-    flown: Array  # steps that ended with none there
+    flown: Array  # steps that ended with no foot on the ground
     landings: Array
-    alternations: Array  # of these, those of another foot than landed before
+    alternations: Array  # landings on another foot than the last one
 
 
 @struct
@@ -68,12 +68,12 @@ class State:
     velocity: Array  # [D]
     gait: Gait
     steps: Array  # float32
-    action: Array  # [M]: the one before
+    action: Array  # [M]: the previous action
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Body:
-    """What of a locomotion task is structure. `feet`: name -> indices of its spheres."""
+    """Structure of a locomotion task. `feet`: name -> indices of its spheres."""
 
     name: str
     skeleton: Skeleton
@@ -82,19 +82,19 @@ class Body:
     feet: tuple[tuple[str, tuple[int, ...]], ...]
     capsules: tuple[Capsule, ...]
     colors: tuple[Color, ...]
-    max_speed: float = math.inf  # velocities are observed within plus and minus this
-    terminates: bool = True  # when unhealthy
-    normal_velocities: bool = False  # at the start, of the deviation `start_noise`
+    max_speed: float = math.inf  # observed velocities are clipped to plus and minus this
+    terminates: bool = True  # whether an unhealthy body ends the episode
+    normal_velocities: bool = False  # normal start velocities, of deviation `start_noise`
     expert: Callable[[Tree, Tree], Tree] | None = None
 
 
 def locomotion(body: Body) -> Environment:
-    """The environment of a body, limited to 1,000 steps."""
+    """Build the environment of a body, limited to 1,000 steps."""
     size, motors = body.skeleton.size, len(body.skeleton.motors)
     bound = (math.inf,) * (size - 1) + (body.max_speed,) * size
     env = Environment(
         name=body.name,
-        # One program for those who step by hand; within another, as if it were not there.
+        # One program for users who step by hand; inside another program, jit changes nothing.
         reset=jax.jit(functools.partial(_reset, body), inline=True),
         step=jax.jit(functools.partial(_step, body), inline=True),
         params=body.params,
@@ -134,14 +134,14 @@ def _step(
 ) -> tuple[State, TimeStep]:
     del key
     action = jnp.clip(action, -1.0, 1.0)
-    acting = tasks.delayed(action, state.action, params.delay)
+    acting = tasks.delay_action(action, state.action, params.delay)
     before = state.q[0]
     q, velocity = articulated.advance(
         body.skeleton, params, state.q, state.velocity, acting, params.dt, body.substeps
     )
-    gait = _walked(state.gait, _contacts(body, params, q))
+    gait = _update_gait(state.gait, _contacts(body, params, q))
     state = State(q, velocity, gait, state.steps + 1.0, action)
-    healthy = _healthy(body, state, params)
+    healthy = _is_healthy(body, state, params)
     components = {
         "forward": params.forward_weight * (q[0] - before) / (body.substeps * params.dt),
         "control": -params.control_weight * jnp.square(action).sum(),
@@ -157,15 +157,15 @@ def _step(
 
 
 def _contacts(body: Body, params: Params, q: Array) -> Array:
-    """Which feet touch the ground, as 0 or 1 [F]."""
+    """Return which feet touch the ground, as 0 or 1 [F]."""
     places = skeletons.poses(body.skeleton, params, q)
     depths = contacts.depths(params, body.skeleton.feelers, places)
     feet = [functools.reduce(jnp.maximum, [depths[i] for i in s]) for _, s in body.feet]
     return (jnp.stack(feet) > 0.0).astype(jnp.float32)
 
 
-def _walked(gait: Gait, down: Array) -> Gait:
-    """The gait after a step that ended with the feet `down`."""
+def _update_gait(gait: Gait, down: Array) -> Gait:
+    """Update the gait after a step that ended with the feet `down` on the ground."""
     landing = down * (1.0 - gait.down)
     return Gait(
         down=down,
@@ -177,7 +177,7 @@ def _walked(gait: Gait, down: Array) -> Gait:
     )
 
 
-def _healthy(body: Body, state: State, params: Params) -> Array:
+def _is_healthy(body: Body, state: State, params: Params) -> Array:
     if not body.terminates:
         return jnp.ones((), bool)
     height, tilt = state.q[1], jnp.abs(state.q[2])
@@ -192,8 +192,9 @@ def _observation(body: Body, state: State) -> Array:
 
 
 def _metrics(body: Body, state: State, params: Params) -> dict[str, Array]:
-    """How far and how fast (m/s) the body came; the parts of the episode that it flew and that each
-    foot touched; of bodies with more than one foot, the part of the landings that alternated."""
+    """Return distance and speed (m/s) of the body; the fractions of the episode in flight and with
+    each foot on the ground; for bodies with more than one foot, the fraction of alternating
+    landings."""
     distance, gait = state.q[0] - params.start[0], state.gait
     steps = jnp.maximum(state.steps, 1.0)
     found = {"distance": distance, "speed": distance / (steps * body.substeps * params.dt)}
@@ -212,7 +213,7 @@ def _render(body: Body, state: State, params: Params) -> np.ndarray:
     left, right = q[0] - 2.0, q[0] + 2.0
     tasks.rectangle(canvas, (left, -1.0), (right, 0.0), drawing.SHADE)
     canvas.line([(left, 0), (right, 0)], drawing.STEEL, 0.015)
-    for mark in range(math.floor(left), math.ceil(right) + 1):  # every meter, to see the speed
+    for mark in range(math.floor(left), math.ceil(right) + 1):  # one per meter, to show the speed
         canvas.line([(mark, 0), (mark, -0.08)], drawing.STEEL, 0.015)
     capsules.draw(canvas, body.capsules, places, body.colors)
     return canvas.frame()

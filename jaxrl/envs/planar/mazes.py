@@ -1,4 +1,4 @@
-"""Mazes as grids of cells: published layouts, and what start and goal cells they have."""
+"""Mazes as grids of cells: published layouts with their start and goal cells."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import numpy as np
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Array
 
-# '#' is a wall. Starts are in cells marked 'r' or 'c', goals in those marked 'g' or 'c'; where a
-# maze marks none, any cell marked '.' will do.
+# '#' is a wall. Starts are in cells marked 'r' or 'c', goals in those marked 'g' or 'c'; if a maze
+# marks none, any cell marked '.' will do.
 # The layouts of D4RL and Gymnasium-Robotics (their `maps.py`), the diverse ones included.
 LAYOUTS = {
     "open": "####### #.....# #.....# #.....# #######",
@@ -31,8 +31,8 @@ LAYOUTS = {
     "#.c#.#.....# ##.#.#.#.### #..#c.c#.c.# ############",
 }
 # The hard map of Lehman and Stanley (2011), "Abandoning objectives: evolution through the search
-# for novelty alone", as its walls are written in the file `hard_maze.txt` of goNEAT_NS: the box
-# from 5 to 200, and line segments inside it (x, y, x, y; y down), its start and its exit.
+# for novelty alone", with walls as in the file `hard_maze.txt` of goNEAT_NS: the box from 5 to 200,
+# and line segments inside it (x, y, x, y; y down), its start and its exit.
 HARD_BOX = (5.0, 200.0)
 HARD_SEGMENTS = (
     (5, 49, 57, 53),
@@ -45,15 +45,15 @@ HARD_SEGMENTS = (
 )
 HARD_START = (36, 184)
 HARD_EXIT = (31, 20)
-HARD_CELLS = 26  # a side, without the border: 7.5 units a cell
+HARD_CELLS = 26  # cells per side, without the border: 7.5 units per cell
 
-WIDEST = 32  # columns, so that a row's cells are the bits of a number, see `next_cell`
+WIDEST = 32  # columns at most, since a row's cells are the bits of a number, see `next_cell`
 NAMES = (*LAYOUTS, "deceptive")
 
 
 @dataclasses.dataclass(frozen=True)
 class Maze:
-    """walls: uint8 [H, W]; starts and goals: cells as row * W + column, int32, each once."""
+    """Maze. walls: uint8 [H, W]; starts and goals: cells as row * W + column, int32, each once."""
 
     walls: np.ndarray
     starts: np.ndarray
@@ -62,25 +62,25 @@ class Maze:
 
 @functools.cache
 def maze(layout: str) -> Maze:
-    """The maze of that name (one of `NAMES`), or one that is drawn: rows separated by white space,
-    of '#', '.', 'r', 'g' and 'c' as above.
+    """Return the maze called `layout` (one of `NAMES`), or the maze that it draws: rows separated
+    by whitespace, of '#', '.', 'r', 'g' and 'c' as above.
 
-    Raises `UserError` for an unknown name and for a drawing that is no closed rectangle or has no
-    cell to start in or to go to.
+    Raises `UserError` for an unknown name and for a drawing that is not a closed rectangle or has
+    no start or goal cell.
     """
     if "#" in layout:
-        return _parsed(layout)
+        return _parse(layout)
     if layout == "deceptive":
-        return _parsed(_hard_map())
+        return _parse(_hard_map())
     if layout not in LAYOUTS:
         raise UserError(
             f"The maze is {layout!r}; it must be one of {', '.join(NAMES)}, or rows of '#' (wall) "
             "and '.' (free) separated by spaces."
         )
-    return _parsed(LAYOUTS[layout])
+    return _parse(LAYOUTS[layout])
 
 
-def _parsed(drawing: str) -> Maze:
+def _parse(drawing: str) -> Maze:
     rows = drawing.split()
     if len({len(row) for row in rows}) != 1 or set(drawing) - set("#.rgc \n\t"):
         raise UserError(
@@ -110,7 +110,7 @@ def _parsed(drawing: str) -> Maze:
 
 
 def _hard_map() -> str:
-    """The hard map drawn in cells: a cell is solid where a wall's line passes through it."""
+    """Draw the hard map in cells: a cell is solid if a wall's line passes through it."""
     low, high = HARD_BOX
     scale = HARD_CELLS / (high - low)
     cells = np.full((HARD_CELLS + 2, HARD_CELLS + 2), "#")
@@ -122,7 +122,7 @@ def _hard_map() -> str:
 
     for segment in HARD_SEGMENTS:
         start, end = np.array(segment[:2], float), np.array(segment[2:], float)
-        # Points so dense that two in a row never skip a cell but at its very corner.
+        # Points so dense that two successive ones never skip a cell except at its very corner.
         cells[cell(start + np.linspace(0, 1, 4000)[:, None] * (end - start))] = "#"
     cells[cell(np.array(HARD_START, float))] = "r"
     cells[cell(np.array(HARD_EXIT, float))] = "g"
@@ -130,12 +130,12 @@ def _hard_map() -> str:
 
 
 def next_cell(walls: Array, cell: Array, goal: Array) -> Array:
-    """The cell (row, column) beside `cell` on a shortest way to `goal` between free cells that
-    share a side; `cell` itself at the goal and where there is no way. For experts, not for steps:
-    it runs as long as the way.
+    """Return the cell (row, column) next to `cell` on a shortest path to `goal` through free cells
+    that share a side; `cell` itself at the goal and if there is no path. For experts, not for
+    steps: its running time grows with the length of the path.
 
-    The cells that the goal is within n steps of are one bit each in a row's uint32; they spread
-    until they hold `cell`, and just before that they held the next one.
+    The cells within n steps of the goal are bits, one uint32 per row; they spread until they
+    include `cell`, and just before that they included the next cell.
     """
     bits = jnp.arange(walls.shape[1], dtype=jnp.uint32)
     free = jnp.sum(jnp.where(walls == 0, jnp.uint32(1) << bits, jnp.uint32(0)), 1, jnp.uint32)

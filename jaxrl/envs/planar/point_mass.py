@@ -2,17 +2,17 @@
 
 Observation: float32 [4]: position (m, from the arena's center) and velocity (m/s). The goal, in
 `timestep.goal`: float32 [2], a position (m); the center unless `goal_range` is set. Action: float32
-[2], clipped to [-1, 1]: with `control="force"` a force in units of `gear`, with "velocity" the
+[2], clipped to [-1, 1]: with `control="force"` a force in units of `gear`, with "velocity" a
 velocity in units of `max_speed`. Reward with `cost="tolerance"`: in [0, 1], 1 within `goal_radius`
-of the goal, falling like a Gaussian to 0.1 one `goal_radius` further out, times a factor from 0.8
-to 1 for small actions. Never terminates; time limit 1,000 steps. Source: `point_mass` (easy) of the
-DeepMind Control Suite (Tassa et al. 2018), whose mass, gear, damping, 50 Hz, starts and reward
-these are; free flight agrees with its MuJoCo model, while its limits of the arena are soft and here
-stop the mass at once. With `cost="quadratic"` there are no limits, of arena or action, and the
-reward is -(position_weight |p - goal|^2 + velocity_weight |v|^2 + action_weight |u|^2) of the state
-before the step: a linear-quadratic regulator, whose optimal return from `x` is -sum over the axes
-of x' P x with P of `riccati`. Differentiable except at the limits. There is no relabeling of
-goals, because the reward depends on the action too.
+of the goal, falling like a Gaussian to 0.1 at one `goal_radius` further out, times a factor from
+0.8 to 1 for small actions. Never terminates; time limit 1,000 steps. Source: `point_mass` (easy) of
+the DeepMind Control Suite (Tassa et al. 2018), which has the same mass, gear, damping, 50 Hz,
+starts and reward; free motion agrees with its MuJoCo model, but its limits of the arena are soft,
+while here they stop the mass at once. With `cost="quadratic"` arena and action have no limits, and
+the reward is -(position_weight |p - goal|^2 + velocity_weight |v|^2 + action_weight |u|^2) of the
+state before the step: a linear-quadratic regulator, whose optimal return from `x` is minus the sum
+over the axes of x' P x with P from `riccati`. Differentiable except at the limits. Goals cannot be
+relabeled, because the reward depends on the action too.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from jaxrl.envs.options import one_of
 from jaxrl.envs.planar import free_bodies, tasks, vectors
 from jaxrl.envs.wrappers.time_limit import time_limit
 
-DOUBLINGS = 11  # of the regulator's horizon: 2,048 steps
+DOUBLINGS = 11  # of the regulator's horizon, up to 2,048 steps
 
 
 @struct
@@ -40,22 +40,22 @@ class Params:
     mass: float = 0.3  # kg
     gear: float = 0.1  # N at action 1
     damping: float = 1.0  # N s/m
-    max_speed: float = 0.1  # m/s at action 1, where velocity is controlled
-    limit: float = 0.29  # m, of each coordinate
-    dt: float = 0.02  # s
-    delay: float = 0.0  # of an action, in steps, from 0 to 1
-    start_range: float = 0.29  # m: starts at rest are uniform within plus and minus this
-    goal_range: float = 0.0  # m, likewise
-    goal_radius: float = 0.015  # m
-    position_weight: float = 1.0  # 1/m^2, of the quadratic cost
-    velocity_weight: float = 0.1  # s^2/m^2
-    action_weight: float = 0.001
+    max_speed: float = 0.1  # m/s at action 1, if the action is a velocity
+    limit: float = 0.29  # m, largest magnitude of each coordinate
+    dt: float = 0.02  # s, length of a step
+    delay: float = 0.0  # delay of an action, in steps, from 0 to 1
+    start_range: float = 0.29  # m; starts (at rest) are uniform between minus and plus this
+    goal_range: float = 0.0  # m; goals are uniform between minus and plus this
+    goal_radius: float = 0.015  # m, radius of the goal
+    position_weight: float = 1.0  # 1/m^2, weight of position in the quadratic cost
+    velocity_weight: float = 0.1  # s^2/m^2, weight of velocity in the quadratic cost
+    action_weight: float = 0.001  # weight of the action in the quadratic cost
 
 
 @struct
 class State:
     physics: Array  # [4]: position and velocity, the observation
-    action: Array  # [2]: the one before
+    action: Array  # [2]: the previous action
     goal: Array  # [2]
 
 
@@ -116,14 +116,14 @@ def _step(
     )
 
 
-def _moved(velocity_control: bool, state: State, action: Array, params: Params) -> Array:
-    """The physics [4] after a step in free space."""
-    acting = tasks.delayed(action, state.action, params.delay)
+def _free_step(velocity_control: bool, state: State, action: Array, params: Params) -> Array:
+    """Return the physics [4] after a step in free space."""
+    acting = tasks.delay_action(action, state.action, params.delay)
     if velocity_control:
         velocity = params.max_speed * acting
     else:
         force = params.gear * acting
-        velocity = free_bodies.driven(
+        velocity = free_bodies.drive(
             state.physics[2:], force, params.mass, params.damping, params.dt
         )
     return jnp.concatenate([state.physics[:2] + params.dt * velocity, velocity])
@@ -133,7 +133,7 @@ def _limited_step(
     velocity_control: bool, state: State, action: Array, params: Params
 ) -> tuple[State, Array]:
     action = jnp.clip(action, -1.0, 1.0)
-    moved = _moved(velocity_control, state, action, params)
+    moved = _free_step(velocity_control, state, action, params)
     position = jnp.clip(moved[:2], -params.limit, params.limit)
     velocity = jnp.where(position == moved[:2], moved[2:], 0.0)
     distance = vectors.norm(position - state.goal)
@@ -151,7 +151,7 @@ def _linear_step(
         + params.velocity_weight * jnp.sum(state.physics[2:] ** 2)
         + params.action_weight * jnp.sum(action**2)
     )
-    physics = _moved(velocity_control, state, action, params)
+    physics = _free_step(velocity_control, state, action, params)
     return State(physics, action, state.goal), -cost
 
 
@@ -159,8 +159,8 @@ def _linear_step(
 
 
 def linear_model(params: Params, velocity_control: bool = False) -> tuple[Array, Array]:
-    """A [2, 2] and b [2] of x' = A x + b u for one axis, x being position and velocity and `u` the
-    action, without delay; the axes do not interact."""
+    """Return A [2, 2] and b [2] of x' = A x + b u for one axis, where x is position and velocity
+    and u the action, without delay; the axes do not interact."""
     inertia = params.mass + params.dt * params.damping
     keep = 0.0 if velocity_control else params.mass / inertia
     gain = params.max_speed if velocity_control else params.dt * params.gear / inertia
@@ -170,8 +170,8 @@ def linear_model(params: Params, velocity_control: bool = False) -> tuple[Array,
 
 
 def riccati(params: Params, velocity_control: bool = False) -> tuple[Array, Array]:
-    """P [2, 2] and K [2] of one axis of the quadratic cost: from x (position less goal, velocity)
-    the optimal action is -K x and the cost from then on x' P x, without end or discount.
+    """Return P [2, 2] and K [2] for one axis of the quadratic cost: from x (position minus goal,
+    velocity) the optimal action is -K x and the cost-to-go x' P x, without end or discount.
 
     By doubling (Anderson 1978): each pass doubles the horizon, here up to 2,048 steps.
     """
@@ -195,7 +195,7 @@ def _inverse(matrix: Array) -> Array:
 
 
 def _expert(velocity_control: bool, bound: float, state: State, params: Params) -> Array:
-    """The linear-quadratic regulator, clipped where actions are."""
+    """Act by the linear-quadratic regulator, clipped if actions are."""
     _, gain = riccati(params, velocity_control)
     offset = state.physics[:2] - state.goal
     return jnp.clip(-(gain[0] * offset + gain[1] * state.physics[2:]), -bound, bound)

@@ -3,17 +3,18 @@
 Observation: float32 [4]: position (m; x to the right, y up, from the maze's center) and velocity
 (m/s). Goal, in `timestep.goal`: float32 [2], a position (m). Action: float32 [2], the force along x
 and y in units of `gear`, clipped to [-1, 1]. Reward: with `reward="sparse"` 1 within `goal_radius`
-of the goal and 0 elsewhere, with "dense" exp(-distance to it). Terminates within `goal_radius`,
-unless `continuing` (the published default); time limit 300 steps (open, u_maze), 600 (medium), 800
-(large) or 1,200 (deceptive). Goal and start are the centres of random cells (never the same one)
-plus uniform noise. Source: PointMaze of D4RL (Fu et al. 2020, "D4RL: datasets for deep data-driven
-reinforcement learning") as in Gymnasium-Robotics (v3), whose layouts, ball, gear, damping, velocity
-clip, 100 Hz and radii these are; free flight agrees with its MuJoCo model. It differs in its walls:
-MuJoCo's contacts are soft, here they stop the ball at once (`restitution` 0, no friction), and a
-ball moves at most 0.95 of its radius in a step (9.5 m/s), so that nothing passes through a wall.
-The maze "deceptive" is the hard map of Lehman and Stanley (2011), "Abandoning objectives", drawn in
-cells (see `mazes`): the ball stands for their robot, it is smaller, and has no range finders.
-Differentiable except where the ball meets a wall and at the goal's edge (sparse reward).
+of the goal and 0 elsewhere, with "dense" exp(-distance to the goal). Terminates within
+`goal_radius`, unless `continuing` (the published default); time limit 300 steps (open, u_maze), 600
+(medium), 800 (large) or 1,200 (deceptive). Goal and start are the centers of random cells (never
+the same one) plus uniform noise. Source: PointMaze of D4RL (Fu et al. 2020, "D4RL: datasets for
+deep data-driven reinforcement learning") as in Gymnasium-Robotics (v3), with the same layouts,
+ball, gear, damping, velocity clip, 100 Hz and radii; free motion agrees with its MuJoCo model. The
+walls differ: MuJoCo's contacts are soft, while here they stop the ball at once (`restitution` 0, no
+friction), and the ball moves at most 0.95 of its radius in a step (9.5 m/s), so that it never
+passes through a wall. The maze "deceptive" is the hard map of Lehman and Stanley (2011),
+"Abandoning objectives", drawn in cells (see `mazes`): the ball replaces their robot, is smaller,
+and has no range finders. Differentiable except where the ball meets a wall and at the goal's edge
+(sparse reward).
 """
 
 from __future__ import annotations
@@ -34,45 +35,45 @@ from jaxrl.envs.planar import free_bodies, mazes, tasks, vectors
 from jaxrl.envs.wrappers.time_limit import time_limit
 
 SPARSE, DENSE = "sparse", "dense"
-PROPORTIONAL, DERIVATIVE = 10.0, 1.0  # of the expert: actions per m and per m/s, as D4RL's
-# By the beginning of a maze's name; 800 steps in any other.
+PROPORTIONAL, DERIVATIVE = 10.0, 1.0  # gains of the expert: actions per m and per m/s, as in D4RL
+# Time limits by the beginning of a maze's name; 800 steps in any other.
 TIME_LIMITS = {"open": 300, "u_maze": 300, "medium": 600, "deceptive": 1200}
 
 
 @struct
 class Params:
-    """`walls`, `starts` and `goals` may change too (a blocked corridor, another maze of the same
-    shape): `with_maze` replaces them together."""
+    """Parameters of a point maze. `walls`, `starts` and `goals` may change too (a blocked corridor,
+    another maze of the same shape); `with_maze` replaces them together."""
 
-    walls: np.ndarray  # uint8 [H, W]: 1 where a cell is solid; the border must be
-    starts: np.ndarray  # int32 [H * W]: the cells (row * W + column) to start in, then padding
-    goals: np.ndarray  # int32 [H * W], likewise
-    num_starts: int = 1
-    num_goals: int = 1
-    cell: float = 1.0  # m, a cell's side
-    position_noise: float = 0.25  # of start and goal, in cells
-    goal_radius: float = 0.45  # m
-    radius: float = 0.1  # m, of the ball; less than half a cell
-    mass: float = 4.18879  # kg: a sphere of that radius and 1,000 kg/m^3
+    walls: np.ndarray  # uint8 [H, W]: 1 for solid cells; the border must be solid
+    starts: np.ndarray  # int32 [H * W]: start cells (row * W + column), then padding
+    goals: np.ndarray  # int32 [H * W]: goal cells (row * W + column), then padding
+    num_starts: int = 1  # number of start cells
+    num_goals: int = 1  # number of goal cells
+    cell: float = 1.0  # m, side of a cell
+    position_noise: float = 0.25  # noise on start and goal positions, in cells
+    goal_radius: float = 0.45  # m, distance at which the goal is reached
+    radius: float = 0.1  # m, radius of the ball; must be less than half a cell
+    mass: float = 4.18879  # kg: a sphere of radius 0.1 m and 1,000 kg/m^3
     gear: float = 100.0  # N at action 1
     damping: float = 1.0  # N s/m
-    max_speed: float = 5.0  # m/s, along each axis, before a step's force
-    restitution: float = 0.0  # of the walls
-    delay: float = 0.0  # of an action, in steps, from 0 to 1
-    dt: float = 0.01  # s
+    max_speed: float = 5.0  # m/s, clip of the velocity along each axis before a step's force
+    restitution: float = 0.0  # coefficient of restitution of the walls
+    delay: float = 0.0  # delay of an action, in steps, from 0 to 1
+    dt: float = 0.01  # s, length of a step
     continuing: bool = False  # whether an episode goes on at the goal
 
 
 _NONE = np.zeros(0, np.int32)
 _PUBLISHED = Params(_NONE, _NONE, _NONE)
-# 26 cells a side, so smaller ones; the published start and exit, without noise.
+# 26 cells per side, so they are smaller; the published start and exit, without noise.
 _DECEPTIVE = dataclasses.replace(_PUBLISHED, cell=0.25, position_noise=0.0, goal_radius=0.25)
 
 
 @struct
 class State:
     physics: Array  # [4]: position and velocity, the observation
-    action: Array  # [2]: the one before
+    action: Array  # [2]: the previous action
     goal: Array  # [2]
 
 
@@ -94,7 +95,7 @@ def point_maze(maze: str = "u_maze", reward: str = SPARSE) -> Environment:
         render=_render,
         step_seconds=lambda state, params: params.dt,
         expert=jax.jit(_expert, inline=True),
-        goals=Goals(_achieved, _OUTCOMES[reward]),
+        goals=Goals(_achieved_goal, _OUTCOMES[reward]),
     )
     limits = (steps for name, steps in TIME_LIMITS.items() if maze.startswith(name))
     return time_limit(env, next(limits, 800))
@@ -121,17 +122,17 @@ def point_maze_deceptive(reward: str = DENSE) -> Environment:
 
 
 def with_maze(params: Params, maze: mazes.Maze) -> Params:
-    """`params` with another maze of the same shape."""
+    """Return `params` with another maze of the same shape."""
     size = maze.walls.size
 
-    def padded(cells: np.ndarray) -> np.ndarray:
+    def pad(cells: np.ndarray) -> np.ndarray:
         return np.resize(cells, size)
 
     return dataclasses.replace(
         params,
         walls=maze.walls,
-        starts=padded(maze.starts),
-        goals=padded(maze.goals),
+        starts=pad(maze.starts),
+        goals=pad(maze.goals),
         num_starts=len(maze.starts),
         num_goals=len(maze.goals),
     )
@@ -146,8 +147,8 @@ def _reset(key: Key, params: Params) -> tuple[State, TimeStep]:
     starts, goals = jnp.asarray(params.starts), jnp.asarray(params.goals)
     goal_cell = goals[pick(numbers[0], params.num_goals)]
     index = pick(numbers[1], params.num_starts)
-    # A start that is the goal's cell is replaced by one of the others, each as likely: together
-    # that is uniform over the others, as if drawn again until they differ.
+    # If the start is the goal's cell, one of the others replaces it with equal probability:
+    # altogether that is uniform over the others, as if drawn again until they differ.
     others = params.num_starts - 1
     other = (index + 1 + pick(numbers[2], jnp.maximum(others, 1))) % params.num_starts
     start_cell = starts[index]
@@ -168,12 +169,12 @@ def _step(
 ) -> tuple[State, TimeStep]:
     del key
     action = jnp.clip(action, -1.0, 1.0)
-    force = params.gear * tasks.delayed(action, state.action, params.delay)
+    force = params.gear * tasks.delay_action(action, state.action, params.delay)
     position, velocity = state.physics[:2], state.physics[2:]
     velocity = jnp.clip(velocity, -params.max_speed, params.max_speed)
-    velocity = free_bodies.driven(velocity, force, params.mass, params.damping, params.dt)
-    velocity = vectors.capped(velocity, free_bodies.LARGEST_MOVE * params.radius / params.dt)
-    position, velocity = free_bodies.out_of_cells(
+    velocity = free_bodies.drive(velocity, force, params.mass, params.damping, params.dt)
+    velocity = vectors.cap_length(velocity, free_bodies.LARGEST_MOVE * params.radius / params.dt)
+    position, velocity = free_bodies.push_out_of_cells(
         position + params.dt * velocity,
         velocity,
         jnp.asarray(params.walls),
@@ -183,7 +184,7 @@ def _step(
     )
     physics = jnp.concatenate([position, velocity])
     reward, terminated = outcome(position, state.goal, params)
-    success = _reached(position, state.goal, params).astype(jnp.float32)
+    success = _is_reached(position, state.goal, params).astype(jnp.float32)
     return State(physics, action, state.goal), timesteps.following(
         physics, reward, terminated, goal=state.goal, metrics={"success": success}
     )
@@ -192,16 +193,16 @@ def _step(
 # ------------------------------------------------------------------------------ goals
 
 
-def _achieved(observation: Array) -> Array:
+def _achieved_goal(observation: Array) -> Array:
     return observation[..., :2]
 
 
-def _reached(achieved: Array, goal: Array, params: Params) -> Array:
+def _is_reached(achieved: Array, goal: Array, params: Params) -> Array:
     return vectors.norm(achieved - goal) <= params.goal_radius
 
 
 def _sparse(achieved: Array, goal: Array, params: Params) -> tuple[Array, Array]:
-    reached = _reached(achieved, goal, params)
+    reached = _is_reached(achieved, goal, params)
     return reached.astype(jnp.float32), reached & ~jnp.asarray(params.continuing)
 
 
@@ -216,8 +217,8 @@ _OUTCOMES = {SPARSE: _sparse, DENSE: _dense}
 
 
 def _expert(state: State, params: Params) -> Array:
-    """The way of D4RL's controller: toward the center of the next cell on a shortest way, and in
-    the goal's cell to the goal itself, by the same proportional-derivative law."""
+    """Follow D4RL's controller: steer to the center of the next cell on a shortest path, and in the
+    goal's cell to the goal itself, by the same proportional-derivative law."""
     height, width = params.walls.shape
     places = jnp.stack([state.physics[:2], state.goal]) / params.cell
     cells = jnp.stack([height / 2 - places[:, 1], places[:, 0] + width / 2], -1)
@@ -232,7 +233,7 @@ def _expert(state: State, params: Params) -> Array:
 def _render(state: State, params: Params) -> np.ndarray:
     walls, cell = np.asarray(params.walls), float(params.cell)
     height, width = walls.shape
-    pixels = max(10, 400 // max(height, width))  # a cell
+    pixels = max(10, 400 // max(height, width))  # per cell
     canvas = drawing.Canvas(
         width * pixels, height * pixels, pixels / cell, (width * pixels / 2, height * pixels / 2)
     )

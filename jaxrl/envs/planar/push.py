@@ -1,4 +1,4 @@
-"""Push an object over a table with a disc: to a place, to a pose, round a post, through a gap.
+"""Push an object over a table with a disc: to a place, to a pose, around a post, through a gap.
 
 Observation: float32 [11]: the pusher's position and velocity (m, m/s), the object's position, the
 cosine and sine of its angle, its velocity and its spin (rad/s). Goal, in `timestep.goal`: float32
@@ -6,15 +6,15 @@ cosine and sine of its angle, its velocity and its spin (rad/s). Goal, in `times
 position and the angle's cosine and sine. Action: float32 [2], clipped to [-1, 1]: with
 `control="velocity"` the pusher's velocity in units of `max_speed`, held by a servo, with "force" a
 force in units of `gear`. Reward: with `reward="sparse"` 1 within `goal_radius` (and, for a pose,
-`goal_angle`) and 0 elsewhere, with "dense" minus the distance, for a pose minus `angle_weight` (1 -
-cos of the angle's error) as well. Terminates where the sparse reward is 1, unless `continuing`;
-time limit 200 steps of 0.1 s. Objects: a disc, a box, or a T made of two boxes, of the proportions
-of Push-T (Florence et al. 2021, "Implicit behavioral cloning"; Chi et al. 2023, "Diffusion
-policy"), whose pixels, soft contacts and measure of success (overlap with the goal) these are not.
-Physics: Coulomb friction of the object with the table, on the ellipsoidal limit surface, which
-couples sliding and turning, and rigid contacts with restitution and friction (see `free_bodies`).
-The posts and the gap are fixed discs. Starts and goals are uniform in boxes. Differentiable between
-touches, and through a touch by its impulse only.
+`goal_angle`) and 0 elsewhere, with "dense" minus the distance and, for a pose, minus `angle_weight`
+(1 - cos of the angle's error). Terminates where the sparse reward is 1, unless `continuing`; time
+limit 200 steps of 0.1 s. Objects: a disc, a box, or a T made of two boxes with the proportions of
+Push-T (Florence et al. 2021, "Implicit behavioral cloning"; Chi et al. 2023, "Diffusion policy"),
+but without its pixels, soft contacts and measure of success (overlap with the goal). Physics:
+Coulomb friction between the object and the table on the ellipsoidal limit surface, which couples
+sliding and turning, and rigid contacts with restitution and friction (see `free_bodies`). The posts
+and the gap are fixed discs. Starts and goals are uniform in boxes. Differentiable between touches,
+and through a touch by its impulse only.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from jaxrl.envs.planar.shapes import Shape
 from jaxrl.envs.wrappers.time_limit import time_limit
 
 TASKS = ("push", "pose", "obstacle", "gap", "reach")
-# Rectangles: center x, y and half sides, in m; where their common center lies does not matter.
+# Rectangles: center x, y and half sides, in m; their common center may lie anywhere.
 SHAPES = {
     "disc": np.zeros((0, 4), np.float32),
     "box": np.array([[0.0, 0.0, 0.09, 0.06]], np.float32),
@@ -62,29 +62,29 @@ SUBSTEPS = 5
 
 @struct
 class Params:
-    parts: np.ndarray  # [K, 4], the object's rectangles: center and half sides (m); none: a disc
+    parts: np.ndarray  # [K, 4], the object's rectangles, center and half sides (m); none for a disc
     posts: np.ndarray  # [P, 3], fixed discs: center and radius (m)
-    table: np.ndarray  # [2] half sides (m)
-    low: np.ndarray  # [3, 2] starts of pusher and object, and goals: the least coordinates (m)
-    high: np.ndarray  # [3, 2] the greatest
-    object_radius: float = 0.08  # m, of a disc
+    table: np.ndarray  # [2], half sides of the table (m)
+    low: np.ndarray  # [3, 2], least coordinates (m) of pusher start, object start and goal
+    high: np.ndarray  # [3, 2], greatest coordinates (m) of pusher start, object start and goal
+    object_radius: float = 0.08  # m, radius of an object that is a disc
     object_mass: float = 1.0  # kg
     pusher_radius: float = 0.03  # m
     pusher_mass: float = 2.0  # kg
     pusher_damping: float = 4.0  # N s/m
-    max_speed: float = 0.5  # m/s at action 1, where velocity is controlled
-    servo: float = 60.0  # N s/m: the servo's force for an error of velocity
-    gear: float = 5.0  # N at action 1, where force is controlled
+    max_speed: float = 0.5  # m/s at action 1, if the action is a velocity
+    servo: float = 60.0  # N s/m, gain of the servo on the error of the velocity
+    gear: float = 5.0  # N at action 1, if the action is a force
     gravity: float = 9.81  # m/s^2
-    table_friction: float = 0.3  # of the object on the table
-    contact_friction: float = 0.2  # of pusher, object, posts and walls on each other
-    restitution: float = 0.0
-    goal_radius: float = 0.05  # m
-    goal_angle: float = 0.3  # rad, for a pose
-    angle_weight: float = 0.1  # m, of the angle in a pose's dense reward
-    angle_range: float = math.pi  # starts and goals are within plus and minus this
-    delay: float = 0.0  # of an action, in steps, from 0 to 1
-    dt: float = 0.1  # s
+    table_friction: float = 0.3  # friction coefficient of the object on the table
+    contact_friction: float = 0.2  # friction coefficient between pusher, object, posts and walls
+    restitution: float = 0.0  # coefficient of restitution of all contacts
+    goal_radius: float = 0.05  # m, distance at which the goal is reached
+    goal_angle: float = 0.3  # rad, tolerance of the angle in a pose
+    angle_weight: float = 0.1  # m, weight of the angle in a pose's dense reward
+    angle_range: float = math.pi  # rad; angles of starts and goals are within plus and minus this
+    delay: float = 0.0  # delay of an action, in steps, from 0 to 1
+    dt: float = 0.1  # s, length of a step
     continuing: bool = False  # whether an episode goes on at the goal
 
 
@@ -92,7 +92,7 @@ class Params:
 class State:
     pusher: Array  # [4]: position, velocity
     object: Array  # [6]: position, velocity, angle, spin
-    action: Array  # [2]: the one before
+    action: Array  # [2]: the previous action
     goal: Array  # [2] or [4]
 
 
@@ -103,8 +103,8 @@ def push(
     """The pushing table.
 
     task: "push" (to a position), "pose" (to a position and an angle), "obstacle" (to a position
-    behind a post), "gap" (through a row of posts) or "reach" (the pusher goes to a position, the
-    object is in its way). shape: "disc", "box" or "t". control: "velocity" or "force". reward:
+    behind a post), "gap" (through a row of posts) or "reach" (the pusher goes to a position, with
+    the object in its way). shape: "disc", "box" or "t". control: "velocity" or "force". reward:
     "sparse" or "dense". There is no expert for poses.
     """
     one_of("push", "task", task, TASKS)
@@ -113,8 +113,7 @@ def push(
     one_of("push", "reward", reward, ("sparse", "dense"))
     if task == "pose" and shape == "disc":
         raise UserError(
-            "The shape of a pose is 'disc', which looks the same from all sides; it "
-            "must be box or t."
+            "The shape of a pose is 'disc', which has no orientation; it must be box or t."
         )
     achieved = _ACHIEVED.get(task, _position)
     outcome = functools.partial(_outcome, task == "pose", reward == "dense")
@@ -142,7 +141,7 @@ def push(
 def _params(task: str, shape: str) -> Params:
     low = np.array([[-0.45, -0.45], [-0.3, -0.3], [-0.33, -0.33]], np.float32)
     high = -low
-    if task in POSTS:  # from the left to the right
+    if task in POSTS:  # from left to right
         low[1:] = [[-0.3, -0.2], [0.2, -0.2]]
         high[:] = [[-0.2, 0.45], [-0.2, 0.2], [0.33, 0.2]]
     posts = POSTS.get(task, np.zeros((0, 3), np.float32))
@@ -157,7 +156,7 @@ def _reset(pose: bool, key: Key, params: Params) -> tuple[State, TimeStep]:
     low, high = jnp.asarray(params.low), jnp.asarray(params.high)
     pusher, target, goal = low + numbers[:3] * (high - low)
     angle, goal_angle = (2 * numbers[3] - 1) * params.angle_range
-    # A pusher that would lie on the object is moved off it, away from its center.
+    # A pusher that would overlap the object is moved off it, away from its center.
     clear = push_table.shape_of(params).radius + params.pusher_radius
     between = pusher - target
     distance = vectors.norm(between)
@@ -187,24 +186,26 @@ def _step(
 ) -> tuple[State, TimeStep]:
     del key
     action = jnp.clip(action, -1.0, 1.0)
-    acting = tasks.delayed(action, state.action, params.delay)
+    acting = tasks.delay_action(action, state.action, params.delay)
     shape = push_table.shape_of(params)
     dt = params.dt / SUBSTEPS
 
     def substep(_, bodies: tuple[Body, Body]) -> tuple[Body, Body]:
         pusher, target = bodies
-        if velocity_control:  # a damper toward the velocity asked for
+        if velocity_control:  # a damper toward the commanded velocity
             force, damping = params.servo * params.max_speed * acting, params.servo
         else:
             force, damping = params.gear * acting, params.pusher_damping
-        velocity = free_bodies.driven(pusher.velocity, force, params.pusher_mass, damping, dt)
-        velocity = vectors.capped(velocity, free_bodies.LARGEST_MOVE * params.pusher_radius / dt)
+        velocity = free_bodies.drive(pusher.velocity, force, params.pusher_mass, damping, dt)
+        velocity = vectors.cap_length(
+            velocity, free_bodies.LARGEST_MOVE * params.pusher_radius / dt
+        )
         pusher = dataclasses.replace(
             pusher, position=pusher.position + dt * velocity, velocity=velocity
         )
         grip = params.table_friction * params.gravity
-        target = free_bodies.slid(target, grip, shape.reach, dt)
-        return push_table.touched(pusher, target, shape, params)
+        target = free_bodies.slide(target, grip, shape.reach, dt)
+        return push_table.resolve_contacts(pusher, target, shape, params)
 
     pusher, target = jax.lax.fori_loop(0, SUBSTEPS, substep, _bodies(state, params, shape))
     state = State(
@@ -215,7 +216,7 @@ def _step(
     )
     observation = _observation(state)
     reward, terminated = outcome(achieved(observation), state.goal, params)
-    reached = _reached(achieved(observation), state.goal, params)
+    reached = _is_reached(achieved(observation), state.goal, params)
     return state, timesteps.following(
         observation,
         reward,
@@ -226,7 +227,7 @@ def _step(
 
 
 def _bodies(state: State, params: Params, shape: Shape) -> tuple[Body, Body]:
-    """Pusher and object. The pusher does not turn."""
+    """Return pusher and object as bodies. The pusher does not turn."""
     p, o = state.pusher, state.object
     still = jnp.zeros(())
     return (
@@ -262,11 +263,11 @@ _ACHIEVED = {
 
 
 def _alike(achieved: Array, goal: Array) -> Array:
-    """The cosine of the angle between two poses [..., 4]."""
+    """Return the cosine of the angle between two poses [..., 4]."""
     return jnp.sum(achieved[..., 2:] * goal[..., 2:], -1)
 
 
-def _reached(achieved: Array, goal: Array, params: Params) -> Array:
+def _is_reached(achieved: Array, goal: Array, params: Params) -> Array:
     near = vectors.norm(achieved[..., :2] - goal[..., :2]) <= params.goal_radius
     if goal.shape[-1] == 2:
         return near
@@ -276,7 +277,7 @@ def _reached(achieved: Array, goal: Array, params: Params) -> Array:
 def _outcome(
     pose: bool, dense: bool, achieved: Array, goal: Array, params: Params
 ) -> tuple[Array, Array]:
-    reached = _reached(achieved, goal, params)
+    reached = _is_reached(achieved, goal, params)
     terminated = reached & ~jnp.asarray(params.continuing)
     if not dense:
         return reached.astype(jnp.float32), terminated

@@ -10,12 +10,12 @@ import numpy as np
 from jaxrl.envs import drawing
 from jaxrl.envs.planar import tasks
 
-PIXELS = 320  # the table's longer side
-PALE = (171, 202, 187)  # green on the table's shade
+PIXELS = 320  # length of the table's longer side
+PALE = (171, 202, 187)  # green over the table's shade
 
 
 def render(state: Any, params: Any) -> np.ndarray:
-    """The table from above: the pusher blue, the object orange, the goal pale green."""
+    """Draw the table from above: the pusher blue, the object orange, the goal pale green."""
     half = np.asarray(params.table, float)
     scale = PIXELS / (2 * half.max())
     width, height = (int(2 * side * scale) + 24 for side in half)

@@ -1,4 +1,4 @@
-"""What the pusher and the object of the pushing table touch; `params` are `push.Params`."""
+"""Contacts of the pusher and the object of the pushing table; `params` are `push.Params`."""
 
 from __future__ import annotations
 
@@ -15,47 +15,48 @@ from jaxrl.envs.planar.shapes import Shape
 from jaxrl.envs.planar.vectors import Number
 
 
-def touched(pusher: Body, target: Body, shape: Shape, params: Any) -> tuple[Body, Body]:
-    """Pusher and object after all that they touch, one contact after the other; the walls last, so
-    that nothing is outside of the table."""
-    collided = functools.partial(
-        free_bodies.collided, restitution=params.restitution, friction=params.contact_friction
+def resolve_contacts(pusher: Body, target: Body, shape: Shape, params: Any) -> tuple[Body, Body]:
+    """Resolve all contacts of pusher and object, one after the other; the walls come last, so that
+    nothing is outside the table."""
+    collide = functools.partial(
+        free_bodies.collide, restitution=params.restitution, friction=params.contact_friction
     )
     radius = params.pusher_radius
-    ground = free_bodies.fixed(jnp.zeros(2))
+    ground = free_bodies.fixed_body(jnp.zeros(2))
 
     for part in range(max(1, len(shape.offsets))):
         contact = _contact(pusher.position, radius, target, part, shape)
-        pusher, target = collided(pusher, target, contact)
+        pusher, target = collide(pusher, target, contact)
     if len(params.posts):
-        # Of all posts only the one that is deepest in: a second one has its turn a substep later.
-        centres, radii = jnp.asarray(params.posts)[:, :2], jnp.asarray(params.posts)[:, 2]
+        # Only the post with the deepest contact: a second one has its turn a substep later.
+        centers, radii = jnp.asarray(params.posts)[:, :2], jnp.asarray(params.posts)[:, 2]
         contact = jax.vmap(free_bodies.disc_disc, (0, 0, None, None))(
-            centres, radii, pusher.position, radius
+            centers, radii, pusher.position, radius
         )
-        _, pusher = collided(ground, pusher, free_bodies.deepest(contact))
+        _, pusher = collide(ground, pusher, free_bodies.deepest(contact))
         for part in range(max(1, len(shape.offsets))):
             contact = jax.vmap(_contact, (0, 0, None, None, None))(
-                centres, radii, target, part, shape
+                centers, radii, target, part, shape
             )
-            _, target = collided(ground, target, free_bodies.deepest(contact))
+            _, target = collide(ground, target, free_bodies.deepest(contact))
 
     table = jnp.asarray(params.table)
     if len(shape.offsets):
         corners = shape.offsets[:, None] + shape.halves[:, None] * shapes.CORNERS
-        points = target.position + vectors.rotated(corners.reshape(-1, 2), target.angle)
+        points = target.position + vectors.rotate(corners.reshape(-1, 2), target.angle)
         thickness = jnp.zeros(())
     else:
         points, thickness = target.position[None], shape.radius
     for contact in free_bodies.walls_of_table(points, thickness, table):
-        target, _ = collided(target, ground, contact)
+        target, _ = collide(target, ground, contact)
     for contact in free_bodies.walls_of_table(pusher.position[None], radius, table):
-        pusher, _ = collided(pusher, ground, contact)
+        pusher, _ = collide(pusher, ground, contact)
     return pusher, target
 
 
 def _contact(disc: Array, radius: Number, body: Body, part: int, shape: Shape) -> Contact:
-    """Of a disc at `disc` with one rectangle of the object, or with an object that is a disc."""
+    """Find the contact of a disc at `disc` with one rectangle of the object, or with an object that
+    is a disc."""
     if not len(shape.offsets):
         return free_bodies.disc_disc(disc, radius, body.position, shape.radius)
     return free_bodies.disc_box(disc, radius, body, shape.offsets[part], shape.halves[part])

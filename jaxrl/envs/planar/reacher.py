@@ -2,16 +2,15 @@
 
 Observation: float32 [8]: cosines of the two joint angles, their sines, both angular velocities
 (rad/s), and the tip's position (x, y; m). The goal, in `timestep.goal`: float32 [2], a position
-(m). Action: float32 [2], clipped to [-1, 1], times 200 N m at shoulder and elbow. Reward: that of
-the goal, minus the distance between tip and goal (m), or with `reward="sparse"` 0 within
-`goal_radius` (0.02 m) and -1 elsewhere; less `control_weight` |action|^2. `control_weight` is 1, as
-published, and 0 for sparse rewards. `Goals.outcome` is the goal's part alone, since no observation
-shows the action; `goals.relabel` keeps the rest. Never terminates; time limit 50 steps of 0.02 s.
-`metrics`: success, the tip within `goal_radius`. Modeled on Gymnasium's `Reacher-v5` (equal
-accelerations in the same state; the elbow's end stop is a spring and the integrator semi-implicit
-Euler, not Runge-Kutta, at the same 0.01 s). The expert is inverse kinematics and a
-proportional-derivative controller. The step is smooth, and its gradients exact, wherever the elbow
-is off its stop.
+(m). Action: float32 [2], clipped to [-1, 1], times 200 N m at shoulder and elbow. Reward: minus the
+distance between tip and goal (m), or with `reward="sparse"` 0 within `goal_radius` (0.02 m) and -1
+elsewhere; less `control_weight` |action|^2. `control_weight` is 1, as published, and 0 for sparse
+rewards. `Goals.outcome` is only the goal's part, since no observation shows the action;
+`goals.relabel` keeps the rest. Never terminates; time limit 50 steps of 0.02 s. `metrics`: success,
+whether the tip is within `goal_radius`. Modeled on Gymnasium's `Reacher-v5` (equal accelerations in
+the same state; the elbow's end stop is a spring and the integrator semi-implicit Euler, not
+Runge-Kutta, at the same 0.01 s). The expert uses inverse kinematics and a proportional-derivative
+controller. The step is smooth, and its gradients exact, wherever the elbow is off its stop.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ from jaxrl.envs import drawing, timesteps
 from jaxrl.envs.options import one_of
 from jaxrl.envs.planar import articulated, capsules, skeletons, tasks, vectors
 from jaxrl.envs.planar.capsules import Capsule
-from jaxrl.envs.planar.skeletons import REVERSED_HINGE, WORLD, Physics, Skeleton
+from jaxrl.envs.planar.skeletons import NO_PARENT, REVERSED_HINGE, Physics, Skeleton
 from jaxrl.envs.wrappers.time_limit import time_limit
 
-# The kit's z is the y of this plane, which is horizontal: no gravity. Angles are anti-clockwise.
+# The kit's z is the y of this horizontal plane: no gravity. Angles are counterclockwise.
 _SKELETON = Skeleton(
-    parents=(WORLD, 0), joints=(REVERSED_HINGE, REVERSED_HINGE), motors=(0, 1), limited=(1,)
+    parents=(NO_PARENT, 0), joints=(REVERSED_HINGE, REVERSED_HINGE), motors=(0, 1), limited=(1,)
 )
 _CAPSULES = (
     Capsule(0, (0.0, 0.0), (0.1, 0.0), 0.01),
@@ -47,21 +46,21 @@ _SUBSTEPS = 2
 
 @struct
 class Params(Physics):
-    tip: Any = ()  # [2], in the second link's frame
-    dt: float = 0.01  # s, of a substep
-    reach: float = 0.2  # m, targets are uniform in the disc of this radius
-    control_weight: float = 1.0
-    goal_radius: float = 0.02  # m
-    start_angle: float = 0.1  # rad; uniform within plus and minus this
-    start_speed: float = 0.005  # rad/s, likewise
-    delay: float = 0.0  # of an action, in steps, from 0 to 1
+    tip: Any = ()  # [2], position of the tip in the second link's frame
+    dt: float = 0.01  # s, length of a substep
+    reach: float = 0.2  # m; targets are uniform in the disc of this radius
+    control_weight: float = 1.0  # weight of |action|^2 in the cost
+    goal_radius: float = 0.02  # m, distance at which the goal is reached
+    start_angle: float = 0.1  # rad; start angles are uniform between minus and plus this
+    start_speed: float = 0.005  # rad/s; start velocities are uniform between minus and plus this
+    delay: float = 0.0  # delay of an action, in steps, from 0 to 1
 
 
 @struct
 class State:
     q: Array  # [2]
     velocity: Array  # [2]
-    action: Array  # [2]: the one before
+    action: Array  # [2]: the previous action
     goal: Array  # [2]
 
 
@@ -97,7 +96,7 @@ def reacher(reward: str = "dense") -> Environment:
             render=_render,
             step_seconds=lambda state, params: _SUBSTEPS * params.dt,
             expert=_expert,
-            goals=Goals(_achieved, outcome),
+            goals=Goals(_achieved_goal, outcome),
         ),
         50,
     )
@@ -115,7 +114,7 @@ def _reset(key: Key, params: Params) -> tuple[State, TimeStep]:
     )
     observation = _observation(state, params)
     return state, timesteps.first(
-        observation, goal=state.goal, metrics=_metrics(_achieved(observation), state, params)
+        observation, goal=state.goal, metrics=_metrics(_achieved_goal(observation), state, params)
     )
 
 
@@ -124,13 +123,13 @@ def _step(
 ) -> tuple[State, TimeStep]:
     del key
     action = jnp.clip(action, -1.0, 1.0)
-    acting = tasks.delayed(action, state.action, params.delay)
+    acting = tasks.delay_action(action, state.action, params.delay)
     q, velocity = articulated.advance(
         _SKELETON, params, state.q, state.velocity, acting, params.dt, _SUBSTEPS
     )
     state = State(q, velocity, action, state.goal)
     observation = _observation(state, params)
-    tip = _achieved(observation)
+    tip = _achieved_goal(observation)
     reward, terminated = outcome(tip, state.goal, params)
     return state, timesteps.following(
         observation,
@@ -151,7 +150,7 @@ def _sparse(achieved: Array, goal: Array, params: Params) -> tuple[Array, Array]
     return there.astype(jnp.float32) - 1.0, jnp.zeros((), bool)
 
 
-def _achieved(observation: Array) -> Array:
+def _achieved_goal(observation: Array) -> Array:
     return observation[6:8]
 
 
@@ -176,7 +175,7 @@ def _expert(state: State, params: Params) -> Array:
     )
     turn = shoulder - state.q[0]
     error = jnp.stack([turn - 2 * jnp.pi * jnp.round(turn / (2 * jnp.pi)), elbow - state.q[1]])
-    # Gains of the best return: faster ones cost more in control than they save in distance.
+    # Gains with the best return: faster ones cost more in control than they save in distance.
     return jnp.clip(0.3 * error - 0.07 * state.velocity, -1.0, 1.0)
 
 

@@ -1,4 +1,4 @@
-"""Planar trees of rigid links: their structure, their numbers, and where the links are.
+"""Planar trees of rigid links: their structure, their numbers, and the poses of the links.
 
 The plane is (x, z) with z up. Angles are about +y: a positive angle turns z toward x, so an
 upright pole falls to the right. A link's frame has its origin at the joint that carries it and is
@@ -17,63 +17,63 @@ import jax.numpy as jnp
 from jaxrl.core.types import struct
 from jaxrl.envs.planar.spatial import Vector
 
-WORLD = -1
-FREE = "free"  # root only: three coordinates x, z and angle of its frame
-HINGE, REVERSED_HINGE = "hinge", "reversed hinge"  # about +y and about -y (anti-clockwise)
+NO_PARENT = -1
+FREE = "free"  # only for the root: three coordinates x, z and angle of its frame
+HINGE, REVERSED_HINGE = "hinge", "reversed hinge"  # about +y and about -y (counterclockwise)
 SLIDE_X, SLIDE_Z = "slide x", "slide z"  # along an axis of the parent's frame
 
 
 @dataclasses.dataclass(frozen=True)
 class Skeleton:
-    """What of a body is structure. A joint's coordinate has the index of its link; a free root has
-    three coordinates, so that all later ones move up by two."""
+    """Structure of a body. A joint's coordinate has the index of its link; a free root has three
+    coordinates, which moves all later ones up by two."""
 
-    parents: tuple[int, ...]  # of each link, or ENVIRONMENT; parents come first
-    joints: tuple[str, ...]  # what carries each link
-    motors: tuple[int, ...] = ()  # the links whose joints are driven
-    limited: tuple[int, ...] = ()  # the links whose joints have end stops
-    feelers: tuple[int, ...] = ()  # the links that carry the spheres that touch the ground
+    parents: tuple[int, ...]  # parent of each link, or NO_PARENT; parents come first
+    joints: tuple[str, ...]  # joint that carries each link
+    motors: tuple[int, ...] = ()  # links whose joints have motors
+    limited: tuple[int, ...] = ()  # links whose joints have end stops
+    feelers: tuple[int, ...] = ()  # links that carry the spheres that touch the ground
 
     @property
     def offset(self) -> int:
-        """What the free root adds to the index of a joint's coordinate."""
+        """Offset that a free root adds to the index of a joint's coordinate."""
         return 2 if self.joints[0] == FREE else 0
 
     @property
     def size(self) -> int:
-        """The number of coordinates."""
+        """Number of coordinates."""
         return len(self.parents) + self.offset
 
 
 @struct
 class Physics:
-    """The numbers of a body, in SI units, of its `L` links, `M` motors and `C` spheres. Those of a
-    free root's joint are not read, but for its place."""
+    """Numbers of a body, in SI units, for its `L` links, `M` motors and `C` spheres. Those of a
+    free root's joint are not read, except for its place."""
 
-    mass: Any  # [L]
-    inertia: Any  # [L], about the link's center of mass
-    center: Any  # [L, 2], the center of mass in the link's frame
-    place: Any  # [L, 2], the link's joint in the parent's frame; a free root where q is 0
-    armature: Any  # [L], inertia (or mass) of the motor, added to the joint's own
-    damping: Any  # [L]
-    stiffness: Any  # [L], of a spring that pulls the coordinate to 0
-    low: Any  # [L], end stops
-    high: Any  # [L]
-    stop_stiffness: Any  # of the end stops
-    stop_damping: Any
-    gear: Any  # [M], torque (or force) at an action of 1
-    gravity: Any = 9.81
-    feeler: Any = ()  # [C, 2], centres of the spheres in their links' frames
-    radius: Any = ()  # [C]
-    friction: Any = ()  # [C], Coulomb's coefficient
-    ground_stiffness: Any = 2e4  # N/m
-    ground_damping: Any = 10.0  # s/m, Hunt and Crossley's
-    slip: Any = 0.02  # m/s, above which friction is nearly Coulomb's
+    mass: Any  # [L], kg
+    inertia: Any  # [L], moment of inertia about the link's center of mass
+    center: Any  # [L, 2], center of mass in the link's frame
+    place: Any  # [L, 2], joint in the parent's frame; for a free root, its place if q is 0
+    armature: Any  # [L], inertia (or mass) of the motor, added to the joint
+    damping: Any  # [L], viscous damping of the joint
+    stiffness: Any  # [L], stiffness of a spring that pulls the coordinate to 0
+    low: Any  # [L], lower end stop
+    high: Any  # [L], upper end stop
+    stop_stiffness: Any  # stiffness of the end stops
+    stop_damping: Any  # damping of the end stops
+    gear: Any  # [M], torque (or force) at action 1
+    gravity: Any = 9.81  # m/s^2
+    feeler: Any = ()  # [C, 2], centers of the spheres in their links' frames
+    radius: Any = ()  # [C], radius of each sphere
+    friction: Any = ()  # [C], Coulomb's friction coefficient
+    ground_stiffness: Any = 2e4  # N/m, stiffness of the ground
+    ground_damping: Any = 10.0  # s/m, Hunt and Crossley's damping of the ground
+    slip: Any = 0.02  # m/s, sliding speed above which friction is nearly Coulomb's
 
 
 @struct
 class Pose:
-    """Where a link is: its frame's origin and its angle's cosine and sine."""
+    """Pose of a link: its frame's origin and its angle's cosine and sine."""
 
     x: Any
     z: Any
@@ -81,14 +81,15 @@ class Pose:
     sin: Any
 
     def at(self, point: Any) -> tuple[Any, Any]:
-        """A point of the link's frame, in the frame of the pose."""
+        """Map a point of the link's frame to the frame of the pose."""
         x, z = point[0], point[1]
         return self.x + self.cos * x + self.sin * z, self.z - self.sin * x + self.cos * z
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def poses(skeleton: Skeleton, physics: Physics, q: Any) -> list[Pose]:
-    """The links' poses in the environment at coordinates `q` [D], for rewards and pictures."""
+    """Return the links' poses in the inertial frame at coordinates `q` [D], for rewards and
+    pictures."""
     q = [q[i] for i in range(skeleton.size)]
     relative = poses_at_root(skeleton, physics, q, turns(skeleton, q))
     if skeleton.joints[0] != FREE:
@@ -98,25 +99,25 @@ def poses(skeleton: Skeleton, physics: Physics, q: Any) -> list[Pose]:
 
 
 def turns(skeleton: Skeleton, q: Any) -> list[tuple[Any, Any]]:
-    """The cosine and sine of each link's angle in the environment."""
+    """Return the cosine and sine of each link's angle in the inertial frame."""
     angles: list[Any] = []
     result: list[tuple[Any, Any]] = []
     for link, (parent, joint) in enumerate(zip(skeleton.parents, skeleton.joints, strict=True)):
         still = joint in (SLIDE_X, SLIDE_Z)
         turn = 0.0 if still else sign(skeleton, link) * q[link + skeleton.offset]
-        angles.append(turn if parent == WORLD else angles[parent] + turn)
+        angles.append(turn if parent == NO_PARENT else angles[parent] + turn)
         if still:
-            result.append((1.0, 0.0) if parent == WORLD else result[parent])
+            result.append((1.0, 0.0) if parent == NO_PARENT else result[parent])
         else:
             result.append((jnp.cos(angles[-1]), jnp.sin(angles[-1])))
     return result
 
 
 def poses_at_root(skeleton: Skeleton, physics: Physics, q: Any, turns: Any) -> list[Pose]:
-    """Poses with the origin at a free root's frame, else at the environment's."""
+    """Return poses with the origin at a free root's frame, or else at the inertial frame's."""
     result: list[Pose] = []
     for link, (parent, joint) in enumerate(zip(skeleton.parents, skeleton.joints, strict=True)):
-        base = Pose(0.0, 0.0, 1.0, 0.0) if parent == WORLD else result[parent]
+        base = Pose(0.0, 0.0, 1.0, 0.0) if parent == NO_PARENT else result[parent]
         x, z = (0.0, 0.0) if joint == FREE else base.at(physics.place[link])
         if joint in (SLIDE_X, SLIDE_Z):
             along, across = (base.cos, -base.sin) if joint == SLIDE_X else (base.sin, base.cos)
@@ -131,7 +132,7 @@ def sign(skeleton: Skeleton, link: int) -> float:
 
 
 def axis(skeleton: Skeleton, place: list[Pose], link: int) -> Vector:
-    """The joint's motion subspace (S of the book): the motion of the link at unit speed."""
+    """Return the joint's motion subspace (S in the book): the motion of the link at unit speed."""
     match skeleton.joints[link]:
         case "slide x":
             return 0.0, place[link].cos, -place[link].sin

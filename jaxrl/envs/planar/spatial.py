@@ -2,7 +2,8 @@
 tuples of scalars.
 
 A motion is (w, x, z): the angular velocity about +y, and the velocity of the body's point at the
-origin. A force is (moment, x, z). A symmetric 3x3 matrix is its entries 00, 01, 02, 11, 12, 22.
+origin. A force is (moment, x, z). A symmetric 3x3 matrix is the tuple of its entries 00, 01, 02,
+11, 12, 22.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ Matrix = tuple[Any, Any, Any, Any, Any, Any]
 def rigid(
     mass: Any, inertia: Any, x: Any, z: Any, motion: Vector, gravity: Any
 ) -> tuple[Matrix, Vector]:
-    """The spatial inertia of a link with its center of mass at (x, z), and the force that it takes
-    to keep its velocity: v x* I v (table 7.1), less gravity."""
+    """Return the spatial inertia of a link with its center of mass at (x, z), and the force that
+    keeps its velocity constant: v x* I v (table 7.1), less gravity."""
     mx, mz = mass * x, mass * z
     turning, vx, vz = motion
     px, pz = mass * vx + mz * turning, mass * vz - mx * turning  # linear momentum
@@ -26,7 +27,7 @@ def rigid(
 
 
 def cross(a: Vector, b: Vector) -> Vector:
-    """The product of two motions, a x b."""
+    """Return the product of two motions, a x b."""
     return 0.0, a[0] * b[2] - b[0] * a[2], b[0] * a[1] - a[0] * b[1]
 
 
@@ -59,8 +60,8 @@ def times(m: Matrix, a: Vector) -> Vector:
 
 
 def solve(m: Matrix, b: Vector) -> Vector:
-    """The solution of m a = b, for a positive definite m."""
-    # Eliminates the translations first: their block is the better conditioned one.
+    """Solve m a = b for a positive definite m."""
+    # Eliminate the translations first: their block is better conditioned.
     inverse = 1.0 / m[5]
     k0, k1 = m[2] * inverse, m[4] * inverse
     m00, m01, m11 = m[0] - k0 * m[2], m[1] - k0 * m[4], m[3] - k1 * m[4]

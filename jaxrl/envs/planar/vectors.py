@@ -1,4 +1,4 @@
-"""Vectors of the plane, as arrays whose last axis has the two coordinates."""
+"""Vectors in the plane, as arrays whose last axis holds the two coordinates."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ TINY = 1e-9  # keeps norms and their gradients finite where there is no directio
 
 
 def norm(vector: Array) -> Array:
-    """Length of `vector` [..., 2]; its gradient at zero is zero."""
+    """Return the length of `vector` [..., 2]; its gradient at zero is zero."""
     return jnp.sqrt(jnp.sum(jnp.square(vector), -1) + TINY**2)
 
 
 def cross(a: Array, b: Array) -> Array:
-    """The third component of a x b for vectors [..., 2]."""
+    """Return the third component of a x b for vectors [..., 2]."""
     return a[..., 0] * b[..., 1] - a[..., 1] * b[..., 0]
 
 
 def perpendicular(vector: Array) -> Array:
-    """`vector` [..., 2] turned by a quarter, anti-clockwise."""
+    """Turn `vector` [..., 2] counterclockwise by a quarter turn."""
     return jnp.stack([-vector[..., 1], vector[..., 0]], -1)
 
 
-def rotated(vector: Array, angle: Array) -> Array:
-    """`vector` [..., 2] turned by `angle`, anti-clockwise."""
+def rotate(vector: Array, angle: Array) -> Array:
+    """Turn `vector` [..., 2] counterclockwise by `angle`."""
     return jnp.cos(angle) * vector + jnp.sin(angle) * perpendicular(vector)
 
 
-def capped(vector: Array, length: Number) -> Array:
-    """`vector` [2], shortened to `length` where it is longer."""
+def cap_length(vector: Array, length: Number) -> Array:
+    """Shorten `vector` [2] to `length` if it is longer."""
     return vector * jnp.minimum(1.0, length / norm(vector))

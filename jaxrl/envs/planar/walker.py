@@ -6,8 +6,8 @@ angle and the six joints, each clipped to [-10, 10]. Action: float32 [6], clippe
 100 N m at the joints in the same order. Reward: forward velocity (m/s) + 1 while healthy - 0.001
 |action|^2 (`reward_components`: forward, healthy, control). Terminates when unhealthy: torso at 0.8
 m or below, at 2 m or above, or tilted by 1 rad or more; time limit 1,000 steps of 0.008 s.
-`metrics`: the distance covered (m) and speed (m/s), the parts of the episode in flight and with
-each foot on the ground, and the part of all landings that were of another foot than the last
+`metrics`: the distance covered (m) and speed (m/s), the fractions of the episode in flight and with
+each foot on the ground, and the fraction of landings on another foot than the last one
 (alternation). Modeled on Gymnasium's `Walker2d-v5`; `locomotion` says what differs from MuJoCo,
 whose integrator is Runge-Kutta at the same 0.002 s. The step is differentiable, but through
 contacts the gradients grow quickly with the number of steps and say little about the return; in
@@ -24,7 +24,7 @@ from jaxrl.core.types import Environment
 from jaxrl.envs import drawing
 from jaxrl.envs.planar.capsules import Capsule, masses
 from jaxrl.envs.planar.locomotion import Body, Params, locomotion
-from jaxrl.envs.planar.skeletons import FREE, REVERSED_HINGE, WORLD, Skeleton
+from jaxrl.envs.planar.skeletons import FREE, NO_PARENT, REVERSED_HINGE, Skeleton
 
 _TORSO, _THIGH, _LEG, _FOOT, _LEFT_THIGH, _LEFT_LEG, _LEFT_FOOT = range(7)
 
@@ -63,9 +63,9 @@ def walker() -> Environment:
 
 @functools.cache
 def body() -> Body:
-    """What the environment is made of."""
+    """Describe the walker for `locomotion`."""
     skeleton = Skeleton(
-        parents=(WORLD, _TORSO, _THIGH, _LEG, _TORSO, _LEFT_THIGH, _LEFT_LEG),
+        parents=(NO_PARENT, _TORSO, _THIGH, _LEG, _TORSO, _LEFT_THIGH, _LEFT_LEG),
         joints=(FREE,) + (REVERSED_HINGE,) * 6,
         motors=tuple(range(1, 7)),
         limited=tuple(range(1, 7)),

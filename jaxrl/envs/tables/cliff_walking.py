@@ -1,11 +1,11 @@
-"""Walk along a cliff to the goal, safely far from it or daringly at its edge.
+"""Walk along a cliff to the goal, far from it for safety or along its edge for speed.
 
 Observation: float32 [48], one-hot over the 4 x 12 cells row by row. Action: 0 up, 1 right, 2 down,
-3 left; when `slippery`, each with probability 1 / 3 or either side of it; a move off the board
-stays. Reward: -1 for each step, -100 for one into the cliff, which leads back to the start (bottom
-left) without ending the episode. Terminates at the goal (bottom right); time limit 200 steps, which
-is ours: Gymnasium has none. Sutton and Barto (2018), Example 6.6; Gymnasium's `CliffWalking-v1` and
-`CliffWalkingSlippery-v1`. The expert is optimal (undiscounted).
+3 left; with `slippery`, the move goes ahead or to either side with probability 1 / 3 each; a move
+off the board stays. Reward: -1 for each step, -100 for a step into the cliff, which leads back to
+the start (bottom left) without ending the episode. Terminates at the goal (bottom right); time
+limit 200 steps (ours; Gymnasium has none). Sutton and Barto (2018), Example 6.6; Gymnasium's
+`CliffWalking-v1` and `CliffWalkingSlippery-v1`. The expert is optimal (undiscounted).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ ROWS = (" " * 12, " " * 12, " " * 12, "S" + "C" * 10 + "G")
 def cliff_walking(slippery: bool = False, observation: str = "one_hot") -> Environment:
     """The cliff, limited to 200 steps."""
     grid = gridworld.Grid(ROWS)
-    moved = grid.moved((gridworld.UP, gridworld.RIGHT, gridworld.DOWN, gridworld.LEFT))
+    neighbors = grid.neighbors((gridworld.UP, gridworld.RIGHT, gridworld.DOWN, gridworld.LEFT))
     reached, probability = gridworld.slips(
-        moved, gridworld.sideways(1 / 3) if slippery else np.eye(4)
+        neighbors, gridworld.sideways(1 / 3) if slippery else np.eye(4)
     )
     start, goal, fallen = grid.find("S"), grid.find("G"), np.isin(reached, grid.find("C"))
     table = mdp.build(

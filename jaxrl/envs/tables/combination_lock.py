@@ -1,21 +1,21 @@
-"""Combination locks: one sequence of actions opens, and no reward leads to it.
+"""Combination locks: one sequence of actions opens them, and no reward leads to it.
 
 `combination_lock`: in each of `length` states one of `num_actions` actions, drawn from `seed`,
-moves on and every other leads back to the first state; reward 1 for the last right one, else 0.
-Observation: float32 [length + 1], one-hot. Terminates when open; time limit 10 x length steps,
-which is ours. Koenig and Simmons (1993); Kakade (2003).
+moves on and every other leads back to the first state; reward 1 for the last right action, else 0.
+Observation: float32 [length + 1], one-hot. Terminates when open; time limit 10 x length steps
+(ours). Koenig and Simmons (1993); Kakade (2003).
 
-`diabolical_lock`: of `num_actions` actions; at each of `horizon` steps the agent is in a good state
-(a or b, each with a right action of its own, drawn from `seed`) or in the dead one. The right
-action leads to either good state with the same probability and pays -1 / (horizon - 1), except for
-the last one, which pays 5; any other leads to the dead state and pays 0.1 with probability 1 / 2,
-to mislead. Starts in a or b; terminates after `horizon` steps. Observation: float32 [3 (horizon +
-1)], one-hot over steps and kinds; or 'rich': the one-hot kind (3) and the one-hot step (horizon +
-1) with Gaussian noise of standard deviation 0.1, rotated by a Hadamard matrix of the next power of
-two. Misra, Henaff, Krishnamurthy and Langford (2020), "Kinematic State Abstraction and Provably
+`diabolical_lock`: at each of `horizon` steps the agent is in a good state (a or b, each with its
+own right action of `num_actions`, drawn from `seed`) or in the dead one. The right action leads to
+either good state with the same probability and pays -1 / (horizon - 1), except for the last one,
+which pays 5; any other leads to the dead state and pays 0.1 with probability 1 / 2, to mislead.
+Starts in a or b; terminates after `horizon` steps. Observation: float32 [3 (horizon + 1)], one-hot
+over steps and kinds; or 'rich': the one-hot kind (3) and the one-hot step (horizon + 1) with
+Gaussian noise of standard deviation 0.1, rotated by a Hadamard matrix of the next power of two.
+Misra, Henaff, Krishnamurthy and Langford (2020), "Kinematic State Abstraction and Provably
 Efficient Rich-Observation Reinforcement Learning" (HOMER); the optimal return is 4.
 
-Success is an open lock, which the expert reaches.
+Success means that the lock opens; the expert always opens it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ RICH_NOISE = 0.1
 def combination_lock(
     length: int = 10, num_actions: int = 2, seed: int = 0, observation: str = "one_hot"
 ) -> Environment:
-    """The plain lock. Raises `UserError` for no length, or less than 2 actions."""
+    """The plain lock. Raises `UserError` for a length below 1 or fewer than 2 actions."""
     _check("combination_lock", "length", length, 1, num_actions)
     right = np.random.default_rng(seed).integers(0, num_actions, length)
     is_right = np.arange(num_actions) == right[:, None]
@@ -70,7 +70,7 @@ def diabolical_lock(
     seed: int = 0,
     observation: str = "one_hot",
 ) -> Environment:
-    """HOMER's lock, seen as one of `mdp.OBSERVATIONS` or as 'rich'. Raises `UserError` for a
+    """HOMER's lock, observed as one of `mdp.OBSERVATIONS` or as 'rich'. Raises `UserError` for a
     horizon or a number of actions below 2."""
     _check("diabolical_lock", "horizon", horizon, 2, num_actions)
     rng = np.random.default_rng(seed)
@@ -101,7 +101,7 @@ def diabolical_lock(
 
 
 def _rich(env: Environment, horizon: int) -> Environment:
-    """`env` with HOMER's noisy, rotated observation."""
+    """Give `env` HOMER's noisy, rotated observation."""
     wanted = KINDS + horizon + 1
     size = 2 ** math.ceil(math.log2(wanted))
     rotation = np.ones((1, 1), np.float32)
@@ -117,7 +117,7 @@ def _rich(env: Environment, horizon: int) -> Environment:
         noise = jax.random.normal(key, (wanted,), jnp.float32)
         return mdp.look_up(clean, index) + RICH_NOISE * (rotation @ noise)
 
-    def observed(function):
+    def with_rich_observation(function):
         def emitting(key, *arguments):
             key, noise_key = jax.random.split(key)
             state, timestep = function(key, *arguments)
@@ -128,8 +128,8 @@ def _rich(env: Environment, horizon: int) -> Environment:
 
     return dataclasses.replace(
         env,
-        reset=observed(env.reset),
-        step=observed(env.step),
+        reset=with_rich_observation(env.reset),
+        step=with_rich_observation(env.step),
         observation_space=Box(-math.inf, math.inf, (size,)),
     )
 

@@ -3,12 +3,13 @@
 Row `r` and column `c` of an N x N grid; each step goes down one row, to the right (column + 1) or
 to the left (column - 1, at least 0). Observation: float32 [N * N + 2], one-hot over the cells row
 by row and the two ends (without and with treasure). Action: 0 or 1; which of them means right is
-drawn once for every cell (`randomize_actions`, from `seed`), else 1. Reward: -`move_cost` / N for
-each right, and 1 for right in the last column. Terminates after exactly N steps. With `stochastic`,
-right fails with probability 1 / N (the column stays), and the reward of the last row's first and
-last cell has standard normal noise. Osband, Aslanides and Cassirer (2018), "Randomized Prior
-Functions for Deep Reinforcement Learning"; the rules of bsuite's `deep_sea` (Osband et al. 2020),
-except for its observation, whose [N, N] cells are empty at the end. The expert is optimal.
+drawn once for every cell (`randomize_actions`, from `seed`), otherwise it is 1. Reward:
+-`move_cost` / N for each move right, and 1 for a move right in the last column. Terminates after
+exactly N steps. With `stochastic`, a move right fails with probability 1 / N (the column stays),
+and the reward in the last row's first and last cell has standard normal noise. Osband, Aslanides
+and Cassirer (2018), "Randomized Prior Functions for Deep Reinforcement Learning"; the rules of
+bsuite's `deep_sea` (Osband et al. 2020), except for its observation, whose [N, N] cells are empty
+at the end. The expert is optimal.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def deep_sea(
     def below(column):
         return (row + 1) * size + np.clip(column, 0, size - 1)
 
-    # Outcomes of going left and right: as meant, and where the wind keeps the column.
+    # Outcomes of going left and right: as intended, and if the wind keeps the column.
     left = np.where(last, end, below(column - 1))
     ends = np.where(goal, treasure, end)  # the reward is for the attempt, not for its outcome
     right, kept = (np.where(last, ends, below(c)) for c in (column + 1, column))

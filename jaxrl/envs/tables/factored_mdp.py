@@ -4,19 +4,20 @@
 depends on the action (of `num_actions`) and on the present values of its `num_parents` parents
 (itself and others), by conditional tables drawn from `seed` (uniform on the simplex). Reward: the
 mean over the factors of a term for each factor's present value (uniform in [0, 1]). Starts
-uniformly. Boutilier, Dearden and Goldszmidt (1995), "Exploiting Structure in Policy Construction".
+uniformly at random. Boutilier, Dearden and Goldszmidt (1995), "Exploiting Structure in Policy
+Construction".
 
-`sysadmin`: a ring of `num_machines` machines that run or not. A running machine keeps running with
-probability 0.75, or 1 if the machine before it in the ring runs too; a stopped one comes back by
-itself with probability `recovery` (0.1). Action: 0 nothing, i reboots machine i, which then runs.
-Reward: the number of machines that run before the step, less `reboot_cost` (0.75) for a reboot.
-Starts with all running. Guestrin, Koller, Parr and Venkataraman (2003), "Efficient Solution
-Algorithms for Factored MDPs"; the numbers are those of the RDDL domain `sysadmin_mdp` (Sanner
-2010), 0.5 + 0.5 (1 + running neighbors) / (1 + neighbors) on a ring.
+`sysadmin`: a ring of `num_machines` machines that are up or down. A running machine keeps running
+with probability 0.75, or 1 if the machine before it in the ring runs too; a stopped one recovers by
+itself with probability `recovery` (0.1). Action: 0 does nothing, i reboots machine i, which then
+runs. Reward: the number of machines that run before the step, less `reboot_cost` (0.75) for a
+reboot. Starts with all machines running. Guestrin, Koller, Parr and Venkataraman (2003), "Efficient
+Solution Algorithms for Factored MDPs"; the numbers are those of the RDDL domain `sysadmin_mdp`
+(Sanner 2010), 0.5 + 0.5 (1 + running neighbors) / (1 + neighbors) on a ring.
 
-Both observe float32 [num_factors * num_values], the one-hot values side by side, never terminate,
-and are limited to 40 steps. The expert is optimal at a discount of 0.95, for the tables that the
-environment was built with; an environment of more than 1,024 joint states has none.
+Both have the observation float32 [num_factors * num_values], the one-hot values side by side, never
+terminate, and are limited to 40 steps. The expert is optimal at a discount of 0.95, for the tables
+that the environment was built with; an environment of more than 1,024 joint states has none.
 """
 
 from __future__ import annotations
@@ -44,14 +45,14 @@ LARGEST_JOINT = (
 
 @struct
 class Params:
-    """`D` factors of `V` values with `P` parents each, `A` actions."""
+    """Parameters for `D` factors of `V` values with `P` parents each and `A` actions."""
 
-    conditional: Any  # [D, A, V ** P, V]: of the next value, given the parents' (first the highest)
-    parents: Any  # int32 [D, P]
-    reward: Any  # [D, V]: for each factor's value before the step
-    action_reward: Any  # [A]
+    conditional: Any  # [D, A, V ** P, V]: P(next value | parents' values, first highest)
+    parents: Any  # int32 [D, P]: parents of each factor
+    reward: Any  # [D, V]: reward for each factor's value before the step
+    action_reward: Any  # [A]: reward for each action
     initial: Any  # [D, V]: distribution of each factor's first value
-    optimal: Any = None  # int32 [V ** D]: what `expert` does, by the joint state
+    optimal: Any = None  # int32 [V ** D]: action of `expert` in each joint state
 
 
 @struct
@@ -67,7 +68,7 @@ def factored_mdp(
     num_actions: int = 4,
     seed: int = 0,
 ) -> Environment:
-    """A random factored MDP, limited to 40 steps. Raises `UserError` for sizes that cannot be."""
+    """A random factored MDP, limited to 40 steps. Raises `UserError` for impossible sizes."""
     if num_factors < 1 or num_values < 2 or num_actions < 1:
         raise UserError(
             f"'factored_mdp' has {num_factors} factors of {num_values} values and {num_actions} "
@@ -98,12 +99,12 @@ def factored_mdp(
 def sysadmin(
     num_machines: int = 6, recovery: float = 0.1, reboot_cost: float = 0.75
 ) -> Environment:
-    """The ring of machines, limited to 40 steps. Raises `UserError` for less than two, and for a
-    recovery that is no probability."""
+    """The ring of machines, limited to 40 steps. Raises `UserError` for fewer than two, and for a
+    recovery that is not a probability."""
     if num_machines < 2:
         raise UserError(f"'sysadmin' has {num_machines} machines; it needs at least 2.")
     machines = np.arange(num_machines)
-    runs = np.array([recovery, recovery, 0.75, 1.0])  # by (itself, the one before it)
+    runs = np.array([recovery, recovery, 0.75, 1.0])  # by (itself, the machine before it)
     up = np.tile(runs, (num_machines, num_machines + 1, 1))
     up[machines, machines + 1] = 1.0
     params = Params(
@@ -117,8 +118,8 @@ def sysadmin(
 
 
 def tensors(params: Params) -> mdp.Tensors:
-    """The joint MDP over all V ** D states, in dense form, as `mdp.tensors`; a joint state is
-    numbered with the first factor highest. On the host, in float64."""
+    """Return the joint MDP over all V ** D states in dense form, as `mdp.tensors` does; the first
+    factor is the highest digit of a joint state's number. On the host, in float64."""
     factors, actions, _, values = params.conditional.shape
     states = np.indices((values,) * factors).reshape(factors, -1).T  # [S, D]
     code = np.zeros(states.shape, int)
@@ -156,8 +157,8 @@ def _environment(name: str, params: Params) -> Environment:
 
 
 def _optimal(transition: Any, reward: Any) -> np.ndarray:
-    """The optimal actions [S], ties to the lowest index, by Howard's policy iteration: a few linear
-    systems, where value iteration would read all S * A * S numbers hundreds of times."""
+    """Return the optimal actions [S], ties to the lowest index, by Howard's policy iteration: a few
+    linear systems, while value iteration would read all S * A * S numbers hundreds of times."""
     states, optimal, better = np.arange(len(reward)), reward.argmax(-1), np.array(True)
     while better.any():
         system = np.eye(len(states)) - DISCOUNT * transition[states, optimal]
@@ -184,7 +185,7 @@ def _step(key: Key, state: State, action: Array, params: Params) -> tuple[State,
 
 
 def _number(digits: Array, values: int) -> Array:
-    """The number that the last axis spells in base `values`, the first digit highest."""
+    """Return the number that the last axis spells in base `values`, the first digit highest."""
     powers = values ** np.arange(digits.shape[-1])[::-1]
     return jnp.sum(digits * powers.astype(np.int32), axis=-1, dtype=jnp.int32)
 
@@ -199,7 +200,7 @@ def _expert(state: State, params: Params) -> Array:
 
 
 def _render(state: State, params: Params) -> np.ndarray:
-    """A column for each factor, from the lowest value at the bottom to the highest."""
+    """Draw a column for each factor, from the lowest value at the bottom to the highest."""
     factors, values = params.reward.shape
     picture = pictures.Board(values, factors)
     for factor, value in np.ndindex(factors, values):

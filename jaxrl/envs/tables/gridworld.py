@@ -1,4 +1,4 @@
-"""Maps of characters as tables: cells, moves between them, slips, and how they are drawn."""
+"""Maps of characters as tables: cells, moves between them, slips, and pictures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jaxrl.envs.tables import pictures
 WALL = "#"
 LEFT, DOWN, RIGHT, UP = (0, -1), (1, 0), (0, 1), (-1, 0)  # row, column
 
-COLorS = {
+COLORS = {
     WALL: drawing.INK,
     "S": (205, 220, 238),
     "G": drawing.GREEN,
@@ -21,8 +21,8 @@ COLorS = {
 
 
 class Grid:
-    """A map: rows of characters of one length; every cell but a wall `#` is a state, numbered row
-    by row.
+    """Map made of rows of characters of one length; every cell except walls (`#`) is a state,
+    numbered row by row.
 
     places: int [S, 2], row and column of each state; index: int [rows, columns], -1 at walls.
     """
@@ -36,35 +36,35 @@ class Grid:
         self.index = np.where(free, np.cumsum(free).reshape(free.shape) - 1, -1)
 
     def find(self, kind: str) -> np.ndarray:
-        """The states [n] whose character is `kind`."""
+        """Return the states [n] whose character is `kind`."""
         return self.index[self.cells == kind]
 
-    def moved(self, directions: tuple[tuple[int, int], ...]) -> np.ndarray:
-        """The state [S, D] after a move in each direction: the same where a wall or the edge is."""
+    def neighbors(self, directions: tuple[tuple[int, int], ...]) -> np.ndarray:
+        """Return the state [S, D] after a move in each direction; walls and edges stop it."""
         wanted = self.places[:, None] + np.asarray(directions)
         padded = np.pad(self.index, 1, constant_values=-1)
         reached = padded[wanted[..., 0] + 1, wanted[..., 1] + 1]
         return np.where(reached < 0, np.arange(len(self.places))[:, None], reached)
 
     def render(self) -> pictures.Render:
-        colors = np.array([[COLorS.get(c, drawing.SHADE) for c in row] for row in self.cells])
+        colors = np.array([[COLORS.get(c, drawing.SHADE) for c in row] for row in self.cells])
         return pictures.board(colors, self.places)
 
 
-def slips(moved: np.ndarray, probability: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Successors and probabilities [S, A, K] of actions that each go in some of the directions.
+def slips(neighbors: np.ndarray, probability: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return successors and probabilities [S, A, K] of actions that may go in several directions.
 
-    moved: [S, D]; probability: [A, D], each row with the same number K of positive entries.
+    neighbors: [S, D]; probability: [A, D], each row with the same number K of positive entries.
     """
     _, directions = np.nonzero(probability)
     taken = directions.reshape(len(probability), -1)
     chances = np.take_along_axis(probability, taken, axis=1)
-    return moved[:, taken], np.broadcast_to(chances, (len(moved), *chances.shape))
+    return neighbors[:, taken], np.broadcast_to(chances, (len(neighbors), *chances.shape))
 
 
 def sideways(straight: float) -> np.ndarray:
-    """[4, 4] for four directions in rotating order: ahead with probability `straight`, else to
-    either side with the same chance."""
+    """Return probabilities [4, 4] for four directions in rotating order: ahead with probability
+    `straight`, else to either side with equal probability."""
     side = (1 - straight) / 2
     ahead = np.eye(4)
     return straight * ahead + side * (np.roll(ahead, 1, axis=1) + np.roll(ahead, -1, axis=1))

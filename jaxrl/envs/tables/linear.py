@@ -1,20 +1,20 @@
-"""Two small problems on which linear value functions are studied: Baird's and Boyan's.
+"""Two small problems for studying linear value functions: Baird's and Boyan's.
 
 `baird`: seven states, one of which every policy can reach. Action 0 ("dashed") leads to one of the
-six upper states, uniformly; action 1 ("solid") to the seventh. All rewards are 0, so all values
-are. Observation: the features, float32 [8]: 2 in component i and 1 in the last for the upper state
-i, 1 in component 7 and 2 in the last for the seventh. Starts uniformly, never terminates; no time
-limit. The target policy is always solid (`expert`, `BAIRD_TARGET`), the behavior policy solid with
-probability 1 / 7 (`BAIRD_BEHAVIor`), the discount 0.99, the initial weights `BAIRD_WEIGHTS`: off-
-policy semi-gradient TD diverges. Baird (1995), in the form of Sutton and Barto (2018), Section
-11.2.
+six upper states, uniformly; action 1 ("solid") to the seventh. All rewards are 0, and so are all
+values. Observation: the features, float32 [8]: 2 in component i and 1 in the last for the upper
+state i, 1 in component 7 and 2 in the last for the seventh. Starts uniformly at random, never
+terminates; no time limit. The target policy is always solid (`expert`, `BAIRD_TARGET`), the
+behavior policy solid with probability 1 / 7 (`BAIRD_BEHAVIOR`), the discount 0.99, the initial
+weights `BAIRD_WEIGHTS`: off-policy semi-gradient TD diverges. Baird (1995), in the form of Sutton
+and Barto (2018), Section 11.2.
 
 `boyan_chain`: states 0 (where episodes begin) to `length`; each step moves on by one or by two
-states with the same probability, for a reward of -3; from the last but one by one, for -2.
+states with equal probability, for a reward of -3; from the last but one, by one state, for -2.
 Observation: the features, float32 [length / 4 + 1]: linear interpolation between every fourth
 state, so that the values (-2 for each state to go, undiscounted) are linear in them. One action.
-Terminates in the last state, after at most `length` steps. Boyan (2002), "Technical Update: Least-
-Squares Temporal Difference Learning", whose states count down.
+Terminates in the last state, after at most `length` steps. Boyan (2002), "Technical Update:
+Least-Squares Temporal Difference Learning", whose states count down.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from jaxrl.core.types import Environment
 from jaxrl.envs import drawing
 from jaxrl.envs.tables import mdp, pictures
 
-BAIRD_BEHAVIor = (6 / 7, 1 / 7)  # probabilities of the actions in every state
+BAIRD_BEHAVIOR = (6 / 7, 1 / 7)  # probabilities of the actions in every state
 BAIRD_TARGET = (0.0, 1.0)
 BAIRD_WEIGHTS = (1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 10.0, 1.0)
 BAIRD_DISCOUNT = 0.99
@@ -37,7 +37,7 @@ BAIRD_DISCOUNT = 0.99
 
 @functools.cache
 def baird(observation: str = "features") -> Environment:
-    """Baird's counterexample."""
+    """Baird's counterexample for off-policy TD."""
     features = np.zeros((7, 8))
     features[np.arange(7), np.arange(7)] = 2, 2, 2, 2, 2, 2, 1
     features[:, 7] = 1, 1, 1, 1, 1, 1, 2

@@ -1,13 +1,13 @@
 """A finite Markov decision process as a table of outcomes, and the environment that plays it.
 
 `S` states, `A` actions, `K` outcomes of each pair of state and action. The table is the
-environment's `params`, so another MDP of the same sizes is only another argument. Outcomes are kept
-as lists, the `K` states that can follow, rather than as a row of all `S`: a step then reads `K`
-numbers. `tensors` gives the dense form that textbooks write, and `jaxrl.exact` solves.
+environment's `params`, so another MDP of the same sizes is just another argument. Outcomes are
+stored as lists of the `K` states that can follow, not as rows of all `S`, so a step reads only `K`
+numbers. `tensors` gives the dense form of textbooks, which `jaxrl.exact` solves.
 
 `expert` reads an optimal policy that is part of the table, `optimal`, solved when the table was
-built, at the discount that each environment's docstring names. Of a table that was changed since,
-it is the old one: `solve` brings it up to date.
+built, at the discount that each environment's docstring names. It is stale once the table has
+changed; `solve` updates it.
 """
 
 from __future__ import annotations
@@ -28,35 +28,36 @@ from jaxrl.envs import timesteps
 from jaxrl.envs.wrappers.time_limit import time_limit
 
 OBSERVATIONS = ("one_hot", "index", "features")
-FEW = 32  # up to this many numbers, comparing with each is faster than a binary search
+FEW = 32  # up to this many numbers, a linear search is faster than a binary one
 
 
 @struct
 class Table:
-    """Outcomes as NumPy arrays; float64, so that `tensors` are exact where JAX computes in it."""
+    """Table of outcomes as NumPy arrays; float64, so that `tensors` are exact where JAX computes in
+    it."""
 
-    successor: Any  # int32 [S, A, K]
+    successor: Any  # int32 [S, A, K]: states that can follow
     probability: Any  # [S, A, K]; rows sum to 1, and entries may be 0
     reward: Any  # [S, A, K]: the reward of each outcome
     start: Any  # int32 [L]: the states in which episodes begin
-    start_probability: Any  # [L]
-    terminal: Any  # bool [S]: whoever arrives here is done
-    optimal: Any  # int32 [S]: what `expert` does; stale once another field changed, see `solve`
+    start_probability: Any  # [L]: probability of each of these states
+    terminal: Any  # bool [S]: states whose arrival ends the episode
+    optimal: Any  # int32 [S]: actions of `expert`; stale once another field changes, see `solve`
     noise: Any = None  # [S, A] or None: standard deviation of Gaussian noise on the reward
     success: Any = None  # bool [S] or None: states whose arrival counts as success
-    features: Any = None  # [S, F] or None: what is observed instead of the state
+    features: Any = None  # [S, F] or None: features observed instead of the state
 
 
 @struct
 class State:
-    index: Array  # int32: which state
+    index: Array  # int32: number of the state
 
 
 class Tensors(NamedTuple):
-    """An MDP in dense form. What a terminal state would do next is zero in both tensors."""
+    """MDP in dense form. Rows of terminal states are zero in both tensors."""
 
     transition: Array  # [S, A, S]: probability of each successor
-    reward: Array  # [S, A]: expected
+    reward: Array  # [S, A]: expected reward
     initial: Array  # [S]
     terminal: Array  # bool [S]
 
@@ -75,15 +76,15 @@ def build(
     success: Any = None,
     features: Any = None,
 ) -> Table:
-    """A `Table` from arrays that broadcast against `successor` [S, A, K].
+    """Build a `Table` from arrays that broadcast against `successor` [S, A, K].
 
     start: the state, or the states [L], in which episodes begin, uniformly or by
         `start_probability` [L].
-    terminal, success: indices of states; `success` is None where there is no such thing.
+    terminal, success: indices of states; `success` is None if there is no notion of success.
     optimal: the actions [S] of `expert`; by default the best ones at `discount`, by value
         iteration, ties to the lowest index.
 
-    Raises `UserError` for successors, starts and ends that are no states, rewards that are not
+    Raises `UserError` for successors, starts and ends that are not states, rewards that are not
     finite, and probabilities that are negative or do not sum to 1.
     """
     successor = np.asarray(successor, np.int32)
@@ -117,7 +118,7 @@ def build(
 
 
 def from_tensors(transition: Any, reward: Any, start: Any = 0, **others: Any) -> Table:
-    """A `Table` from dense tensors: transition [S, A, S]; reward [S, A], or [S, A, S] where it
+    """Build a `Table` from dense tensors: transition [S, A, S]; reward [S, A], or [S, A, S] if it
     depends on the successor. `others` as for `build`."""
     transition, reward = np.asarray(transition), np.asarray(reward)
     successor = np.broadcast_to(np.arange(transition.shape[-1]), transition.shape)
@@ -127,7 +128,7 @@ def from_tensors(transition: Any, reward: Any, start: Any = 0, **others: Any) ->
 
 
 def tensors(table: Table) -> Tensors:
-    """The dense form of `table`; of any table, also a traced one."""
+    """Convert `table` to dense form; it may be traced."""
     successor, probability = jnp.asarray(table.successor), jnp.asarray(table.probability)
     terminal = jnp.asarray(table.terminal)
     states, actions, _ = successor.shape
@@ -144,8 +145,8 @@ def tensors(table: Table) -> Tensors:
 
 
 def solve(table: Table, discount: Array | float = 0.99, sweeps: int = 1000) -> Table:
-    """`table` with the `optimal` actions at `discount`, after `sweeps` of value iteration; of any
-    table, also a traced one. Only what `expert` needs: where it is not called, `jit` drops this."""
+    """Return `table` with the `optimal` actions at `discount`, after `sweeps` of value iteration;
+    it may be traced. Only `expert` needs them: if it is not called, `jit` drops this."""
     successor, probability = jnp.asarray(table.successor), jnp.asarray(table.probability)
     expected = jnp.sum(probability * jnp.asarray(table.reward), axis=-1)
 
@@ -167,13 +168,13 @@ def environment(
     max_steps: int | None = None,
     render: Callable[[State, Table], np.ndarray] | None = None,
 ) -> Environment:
-    """The environment that plays `table`.
+    """Build the environment that plays `table`.
 
     observation: 'one_hot' (float32 [S]), 'index' (an int32 of `Discrete(S)`), or 'features' (the
         state's row of `table.features`, float32 [F]).
-    max_steps: truncates episodes.
+    max_steps: number of steps after which episodes are truncated.
 
-    Raises `UserError` for an observation that is none of these.
+    Raises `UserError` for any other observation.
     """
     states, actions, _ = table.successor.shape
     if observation not in OBSERVATIONS or (observation == "features" and table.features is None):
@@ -226,13 +227,13 @@ def environment(
 
 
 def choose(key: Key, probability: Array) -> Array:
-    """An index drawn by `probability` [K], int32, never one whose probability is 0; from a single
-    uniform number, and from none where K = 1. Of [..., K] one index [...] for each row."""
+    """Draw an index, int32, with `probability` [K], never one whose probability is 0, from a single
+    uniform number (none if K = 1). For [..., K], one index [...] for each row."""
     *rows, count = probability.shape
     if count == 1:
         return jnp.zeros(rows, jnp.int32)
     cumulative = jnp.cumsum(probability, axis=-1)
-    # A share of the sum as it was rounded: else a number above it could choose beyond the end.
+    # A fraction of the sum as rounded: a number above it could choose an index beyond the end.
     number = jax.random.uniform(key, (*rows, 1), probability.dtype) * cumulative[..., -1:]
     if rows or count <= FEW:
         return jnp.sum(number >= cumulative[..., :-1], axis=-1, dtype=jnp.int32)
@@ -241,7 +242,7 @@ def choose(key: Key, probability: Array) -> Array:
 
 
 def look_up(array: Any, *index: Array) -> Array:
-    """`array[index]` without the checks for negative and too large indices."""
+    """Return `array[index]` without checks for negative or too large indices."""
     at = jnp.asarray(array).at[index]
     return at.get(mode="promise_in_bounds", wrap_negative_indices=False)
 
@@ -286,12 +287,13 @@ def check_distribution(what: str, probability: np.ndarray) -> None:
 
 
 def _action_values(successor, probability, expected, values, discount):
-    """Q [S, A] from `values` [S] of what follows; of NumPy's arrays or JAX's."""
+    """Return Q [S, A] from the `values` [S] of successors; for arrays of NumPy or JAX."""
     return expected + discount * (probability * values[successor]).sum(-1)
 
 
 def _optimal(successor, probability, reward, terminal, discount) -> np.ndarray:
-    """The greedy actions [S] of value iteration's fixed point, on the host in float64."""
+    """Return the greedy actions [S] at the fixed point of value iteration, on the host in
+    float64."""
     expected = (probability * reward).sum(-1)
     values = np.zeros(len(successor))
     for _ in range(100_000):

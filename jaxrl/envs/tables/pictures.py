@@ -18,29 +18,29 @@ LONG_SIDE, SHORT_SIDE = 400, 100  # pixels
 
 
 class Board:
-    """A canvas of `rows` x `columns` unit cells, addressed by row (0 at the top) and column."""
+    """Canvas of `rows` x `columns` unit cells, addressed by row (0 at the top) and column."""
 
     def __init__(self, rows: int, columns: int):
         scale = LONG_SIDE / max(rows, columns)
         width = max(round(columns * scale), SHORT_SIDE)
         height = max(round(rows * scale), SHORT_SIDE)
-        # Cells are centered where the board is thinner than the picture.
+        # Cells are centered if the board is thinner than the picture.
         left = (width - columns * scale) / 2
         top = (height - rows * scale) / 2
         self.canvas = drawing.Canvas(width, height, scale, (left, top))
 
     def cell(self, row: float, column: float, color: Color, margin: float = 0.02) -> None:
-        """A filled cell, with a thin line to its neighbors."""
+        """Draw a filled cell, with a thin line to its neighbors."""
         low, high = margin, 1 - margin
         corners = [(low, low), (high, low), (high, high), (low, high)]
         self.canvas.polygon([(column + x, -row - y) for x, y in corners], color)
 
     def disc(self, row: float, column: float, color: Color, radius: float = 0.3) -> None:
-        """A disc in the middle of a cell."""
+        """Draw a disc in the middle of a cell."""
         self.canvas.circle((column + 0.5, -row - 0.5), radius, color)
 
     def line(self, start: tuple, end: tuple, color: Color, width: float) -> None:
-        """A bar between two points `(row, column)`; corners of cells are whole numbers."""
+        """Draw a bar between two points `(row, column)`; corners of cells are whole numbers."""
         self.canvas.rod((start[1], -start[0]), (end[1], -end[0]), color, width)
 
     def frame(self) -> np.ndarray:
@@ -48,8 +48,8 @@ class Board:
 
 
 def board(colors: np.ndarray, places: np.ndarray) -> Render:
-    """A renderer that shows cells in `colors` [rows, columns, 3] and a disc at the state's place:
-    `places` [S, 2] holds rows and columns, negative for a state that is nowhere."""
+    """Build a renderer that shows cells in `colors` [rows, columns, 3] and a disc at the state's
+    place: `places` [S, 2] holds rows and columns, negative for a state without a place."""
 
     def render(state: State, table: Table) -> np.ndarray:
         picture = Board(*colors.shape[:2])
@@ -65,8 +65,9 @@ def board(colors: np.ndarray, places: np.ndarray) -> Render:
 
 
 def ring(state: State, table: Table) -> np.ndarray:
-    """The states on a ring with a line for each possible transition, those from the present state
-    in color and as wide as they are likely under uniform actions; ends are green."""
+    """Draw the states on a ring with a line for each possible transition; those from the current
+    state are colored and as wide as they are likely under uniform actions. Terminal states are
+    green."""
     successor, probability = np.asarray(table.successor), np.asarray(table.probability)
     count, here = len(successor), int(state.index)
     angles = 2 * np.pi * np.arange(count) / count

@@ -1,10 +1,10 @@
 """A random finite MDP (Garnet), drawn from a seed, or from a key inside a program.
 
 Every state and action leads to `branching` different states, drawn without replacement, with the
-probabilities that uniform cuts of the unit interval give; the expected reward of each state and
+probabilities given by uniform cuts of the unit interval; the expected reward of each state and
 action is standard normal, observed with Gaussian noise of standard deviation `reward_noise` (0).
-Observation: float32 [num_states], one-hot. Action: `num_actions` of them. Starts uniformly, never
-terminates; time limit 100 steps, which is ours. The expert is optimal at a discount of 0.99.
+Observation: float32 [num_states], one-hot. Action: one of `num_actions`. Starts uniformly at
+random, never terminates; time limit 100 steps (ours). The expert is optimal at a discount of 0.99.
 `tasks.randomize(lambda key: draw(key, 20, 4, 3))` plays another MDP in every episode. Archibald,
 McKinnon and Thomas (1995), "On the generation of Markov decision processes"; Bhatnagar, Sutton,
 Ghavamzadeh and Lee (2009), "Natural actor-critic algorithms".
@@ -42,7 +42,7 @@ def random_mdp(
 def garnet(
     num_states: int, num_actions: int, branching: int, seed: int, reward_noise: float = 0.0
 ) -> mdp.Table:
-    """The table of one Garnet MDP: other `params` for `random_mdp` of the same sizes.
+    """Draw the table of one Garnet MDP: `params` for a `random_mdp` of the same sizes.
 
     Raises `UserError` unless 1 <= branching <= num_states and there are actions.
     """
@@ -61,12 +61,12 @@ def garnet(
 
 
 def draw(key: Key, num_states: int, num_actions: int, branching: int) -> mdp.Table:
-    """As `garnet`, of a key and traceable: other `params` for `random_mdp` of the same sizes,
-    without noise on the reward. Raises `UserError` as `garnet` does."""
+    """Draw a table as `garnet` does, but from a key and traceable: `params` for a `random_mdp` of
+    the same sizes, without noise on the reward. Raises `UserError` as `garnet` does."""
     _check(num_states, num_actions, branching)
     pairs = (num_states, num_actions)
     keys = jax.random.split(key, 3)
-    # Floyd's sampling without replacement, and exponential numbers for cuts: no sorts.
+    # Floyd's sampling without replacement, and exponential numbers for the cuts: no sorts.
     last = np.arange(num_states - branching, num_states)
     tries = (jax.random.uniform(keys[0], (*pairs, branching)) * (last + 1)).astype(jnp.int32)
     chosen = []

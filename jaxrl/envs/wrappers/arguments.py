@@ -1,4 +1,4 @@
-"""The arguments of wrappers, checked: what cannot work is one sentence."""
+"""Checks of the arguments of wrappers; an argument that cannot work is one sentence of error."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jaxrl.core.types import Environment
 
 
 def positive_integer(env: Environment, what: str, value: Any) -> int:
-    """`value` as an int; `UserError` unless it is a positive integer."""
+    """Return `value` as an int. Raises `UserError` unless it is a positive integer."""
     try:
         number = operator.index(value)
     except TypeError:
@@ -27,7 +27,8 @@ def positive_integer(env: Environment, what: str, value: Any) -> int:
 def number(
     env: Environment, what: str, value: Any, low: float = 0.0, high: float = math.inf
 ) -> float:
-    """`value` as a float; `UserError` unless it is a finite number from `low` to `high`."""
+    """Return `value` as a float. Raises `UserError` unless it is a finite number from `low` to
+    `high`."""
     real = isinstance(value, numbers.Real) and not isinstance(value, bool)
     if not real or not math.isfinite(value) or not low <= float(value) <= high:
         raise UserError(f"The {what} of '{env.name}' is {value!r}; it must be {_range(low, high)}.")
@@ -42,9 +43,9 @@ def numbers_of(
     low: float = 0.0,
     high: float = math.inf,
 ) -> Any:
-    """`value` as a float, or as nested tuples of floats, which a cache can remember; `UserError`
-    unless it is one finite number from `low` to `high` or an array of them that broadcasts to
-    `shape`."""
+    """Return `value` as a float, or as nested tuples of floats, which can be keys of a cache.
+    Raises `UserError` unless it is one finite number from `low` to `high` or an array of such
+    numbers that broadcasts to `shape`."""
     try:
         array = np.asarray(value)
         np.broadcast_to(array, shape)
@@ -62,12 +63,12 @@ def numbers_of(
 
 
 def as_param(value: Any) -> Any:
-    """What `numbers_of` returned as a leaf of params: a float or a NumPy array."""
+    """Convert the result of `numbers_of` to a leaf of params: a float or a NumPy array."""
     return np.asarray(value, np.float32) if isinstance(value, tuple) else value
 
 
 def tuples(value: Any) -> Any:
-    """Nested lists as nested tuples, which can be hashed."""
+    """Convert nested lists to nested tuples, which can be hashed."""
     return tuple(tuples(x) for x in value) if isinstance(value, list) else value
 
 

@@ -13,45 +13,45 @@ from jaxrl.core import spaces
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Array, Environment, Tree, struct
 from jaxrl.envs.wrappers import arguments
-from jaxrl.envs.wrappers.lifting import lifted, without_legal_actions
+from jaxrl.envs.wrappers.lifting import lift_fields, without_legal_actions
 
 
 @struct
 class ActionDelay:
-    """Params of `action_delay`."""
+    """Parameters of `action_delay`."""
 
     inner: Tree
-    action_delay: int  # steps, at most the wrapper's max_delay
+    action_delay: int  # steps by which actions are late, at most the wrapper's max_delay
 
 
 @struct
 class ObservationDelay:
-    """Params of `observation_delay`."""
+    """Parameters of `observation_delay`."""
 
     inner: Tree
-    observation_delay: int  # steps, at most the wrapper's max_delay
+    observation_delay: int  # steps by which observations are late, at most the wrapper's max_delay
 
 
 @struct
 class State:
-    """The wrapped environment's state and what came before, the latest first."""
+    """State of the wrapped environment and the latest actions or observations, newest first."""
 
     inner: Tree
     past: tuple[Tree, ...]  # max_delay actions or observations
 
 
 def action_delay(env: Environment, max_delay: int = 1, delay: int | None = None) -> Environment:
-    """`env` in which an action takes effect `delay` steps after it was chosen.
+    """Delay actions: each takes effect `delay` steps after it was chosen.
 
-    max_delay: the longest delay that `params.action_delay` may ask for; decides about shapes.
-    delay: the default of `params.action_delay`, in steps; `max_delay` unless said. 0 is no delay.
+    max_delay: the longest delay that `params.action_delay` may set; determines shapes.
+    delay: the default of `params.action_delay`, in steps (default: `max_delay`). 0 is no delay.
 
-    Until the first action takes effect, the environment is given zeros (the nearest element of the
-    space to them). What is on its way is not observed: it is for the agent's memory. `expert` is
-    None, as it would act for the wrong moment. Raises `UserError` for delays that are no such
-    integers, and for environments with `legal_actions`.
+    Until the first action takes effect, the environment receives zeros (the element of the action
+    space nearest to them). Pending actions are not observed: the agent must remember them. `expert`
+    is None, since it would act for the wrong moment. Raises `UserError` for impossible delays, and
+    for environments with `legal_actions`.
     """
-    delay = _checked(env, "action delay", max_delay, delay)
+    delay = _check_delays(env, "action delay", max_delay, delay)
     without_legal_actions(env, "action_delay")
     return _action_delay(env, int(max_delay), delay)
 
@@ -76,20 +76,21 @@ def _action_delay(env: Environment, max_delay: int, delay: int) -> Environment:
         reset=reset,
         step=step,
         params=ActionDelay(env.params, delay),
-        **(lifted(env, state=True, params=True) | {"expert": None}),
+        **(lift_fields(env, state=True, params=True) | {"expert": None}),
     )
 
 
 def observation_delay(
     env: Environment, max_delay: int = 1, delay: int | None = None
 ) -> Environment:
-    """`env` whose observations arrive `delay` steps late; before that, the first one is repeated.
+    """Delay observations by `delay` steps; until the first late one arrives, the first is repeated.
 
-    Arguments as of `action_delay`; `params.observation_delay`. Only `observation` is late: the
-    reward, the ends and every other channel are of the step that was taken. `goals` is None: what
-    was reached is not what is seen. Raises `UserError` for delays that are no such integers.
+    The arguments are those of `action_delay`; the delay is `params.observation_delay`. Only
+    `observation` is late: the reward, the ends and every other channel belong to the step just
+    taken. `goals` is None, since the achieved goal is not what is observed. Raises `UserError` for
+    impossible delays.
     """
-    delay = _checked(env, "observation delay", max_delay, delay)
+    delay = _check_delays(env, "observation delay", max_delay, delay)
     return _observation_delay(env, int(max_delay), delay)
 
 
@@ -109,11 +110,11 @@ def _observation_delay(env: Environment, max_delay: int, delay: int) -> Environm
         reset=reset,
         step=step,
         params=ObservationDelay(env.params, delay),
-        **(lifted(env, state=True, params=True) | {"goals": None}),
+        **(lift_fields(env, state=True, params=True) | {"goals": None}),
     )
 
 
-def _checked(env: Environment, what: str, max_delay: int, delay: int | None) -> int:
+def _check_delays(env: Environment, what: str, max_delay: int, delay: int | None) -> int:
     longest = arguments.positive_integer(env, f"longest {what}", max_delay)
     delay = longest if delay is None else delay
     if isinstance(delay, bool) or delay not in range(longest + 1):
@@ -124,16 +125,16 @@ def _checked(env: Environment, what: str, max_delay: int, delay: int | None) -> 
 
 
 def _push(latest: Tree, past: tuple[Tree, ...], delay: Array | int) -> tuple[Tree, tuple]:
-    """What is due now, `delay` steps late, and the past of the next step."""
+    """Return the entry that is due now, `delay` steps late, and the past for the next step."""
     line = (latest, *past)
-    # select_n, not a gather: a few selects, also where every copy has a delay of its own.
+    # select_n, not a gather: a few selects, even if every environment has its own delay.
     place = jnp.clip(jnp.asarray(delay, jnp.int32), 0, len(past))
     due = jax.tree.map(lambda *xs: _choose(place, xs), *line)
     return due, line[:-1]
 
 
 def _choose(place: Array, choices: tuple[Array, ...]) -> Array:
-    if len(choices) == 2:  # select_n takes a bool there
+    if len(choices) == 2:  # select_n needs a bool in this case
         return jnp.where(place == 1, choices[1], choices[0])
     return jax.lax.select_n(place, *choices)
 

@@ -1,4 +1,4 @@
-"""Actions from a finite list in place of vectors."""
+"""Finite sets of actions in place of vectors."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from jaxrl.core.errors import UserError
 from jaxrl.core.spaces import Box, Discrete, MultiDiscrete, bounds
 from jaxrl.core.types import Array, Environment
 
-MOST_ACTIONS = 2**20  # in one Discrete space: a policy has an output for each
+MOST_ACTIONS = 2**20  # in one Discrete space, since a policy has an output for each
 
 
 def discretized_actions(env: Environment, bins: Any = 11, joint: bool = True) -> Environment:
-    """`env` whose continuous actions are chosen from a grid.
+    """Discretize continuous actions to a grid.
 
-    bins: how many values each component may take, evenly spaced with both bounds among them; a
-        number, or one for each component.
+    bins: number of values of each component, evenly spaced and including both bounds; a number, or
+        one for each component.
     joint: one `Discrete` action for every combination (the last component varies fastest), or a
         `MultiDiscrete` with one for each component.
 
-    `expert` plays the nearest of the grid's actions. Raises `UserError` for actions that are not
-    one bounded Box of floats, fewer than 2 bins, and more than 2**20 joint actions.
+    `expert` plays the nearest action of the grid. Raises `UserError` for actions that are not one
+    bounded Box of floats, fewer than 2 bins, and more than 2**20 joint actions.
     """
     space = env.action_space
     if not (isinstance(space, Box) and jnp.issubdtype(space.dtype, jnp.floating)) or not all(
@@ -60,7 +60,7 @@ def _grid(env: Environment, sizes: tuple[int, ...]) -> Environment:
 
     def value(action: Array) -> Array:
         share = action / last
-        # Not low + share * width, which may miss the upper bound by rounding.
+        # Not low + fraction * width, which may miss the upper bound by rounding.
         return jnp.asarray(low * (1 - share) + high * share, space.dtype).reshape(space.shape)
 
     def nearest(action: Array) -> Array:
@@ -68,13 +68,13 @@ def _grid(env: Environment, sizes: tuple[int, ...]) -> Environment:
         place = jnp.round((jnp.ravel(action) - low) / width * last)
         return jnp.clip(place, 0, last).astype(jnp.int32)
 
-    return _replaced(env, MultiDiscrete(sizes), value, nearest)
+    return _replace_actions(env, MultiDiscrete(sizes), value, nearest)
 
 
 @functools.cache
 def flat_actions(env: Environment) -> Environment:
-    """`env` whose `MultiDiscrete` actions are one `Discrete` action for every combination, the last
-    component varying fastest. A combination is legal where all its components are.
+    """Flatten `MultiDiscrete` actions to one `Discrete` action for every combination, the last
+    component varying fastest. A combination is legal if all its components are.
 
     Raises `UserError` for other actions, and for more than 2**20 combinations.
     """
@@ -95,30 +95,30 @@ def flat_actions(env: Environment) -> Environment:
     def components(action: Array) -> Array:
         return action // strides % np.asarray(sizes, np.int32)
 
-    def combined(action: Array) -> Array:
+    def combine(action: Array) -> Array:
         return jnp.sum(action * strides, dtype=jnp.int32)
 
     def legal(mask: Array) -> Array:
-        # One axis for each component, joined by broadcasting: no table of combinations.
+        # One axis for each component, combined by broadcasting: no table of combinations.
         rows = [
             mask[i, :n].reshape([-1 if i == j else 1 for j in range(len(sizes))])
             for i, n in enumerate(sizes)
         ]
         return functools.reduce(jnp.logical_and, rows).ravel()
 
-    return _replaced(env, Discrete(count), components, combined, legal)
+    return _replace_actions(env, Discrete(count), components, combine, legal)
 
 
-def _replaced(
+def _replace_actions(
     env: Environment,
     space: Any,
     to_inner: Callable[[Array], Array],
     from_inner: Callable[[Array], Array],
     legal: Callable[[Array], Array] | None = None,
 ) -> Environment:
-    """`env` with actions of `space`; `from_inner` is for the expert's."""
+    """Give `env` the actions of `space`; `from_inner` converts those of the expert."""
 
-    def emitted(result):
+    def with_legal_actions(result):
         state, timestep = result
         if legal is None or timestep.legal_actions is None:
             return result
@@ -128,8 +128,8 @@ def _replaced(
     expert = env.expert
     return dataclasses.replace(
         env,
-        reset=lambda key, params: emitted(env.reset(key, params)),
-        step=lambda key, state, action, params: emitted(
+        reset=lambda key, params: with_legal_actions(env.reset(key, params)),
+        step=lambda key, state, action, params: with_legal_actions(
             env.step(key, state, to_inner(action), params)
         ),
         action_space=space,

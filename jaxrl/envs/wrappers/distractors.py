@@ -1,4 +1,4 @@
-"""What is seen and means nothing: exogenous noise that actions do not touch."""
+"""Distractors: exogenous noise in observations that actions do not influence."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from jaxrl.core.errors import UserError
 from jaxrl.core.spaces import Box, bounds
 from jaxrl.core.types import Array, Environment, Tree, struct
 from jaxrl.envs.wrappers import arguments
-from jaxrl.envs.wrappers.lifting import goals_behind, joined_bounds, lifted
+from jaxrl.envs.wrappers.lifting import goals_behind, joined_bounds, lift_fields
 from jaxrl.envs.wrappers.noise import autoregressive
 
-NAME = "distractors"  # of their entry, where observations are a dict
+NAME = "distractors"  # name of their entry in observations that are a dict
 
 
 @struct
 class Distractors:
-    """Params of `distractors`."""
+    """Parameters of `distractors`."""
 
     inner: Tree
-    distractor_scale: Any  # standard deviation: a number or [count]
-    distractor_correlation: Any  # from one step to the next: a number or [count]
+    distractor_scale: Any  # standard deviation of distractors: a number or [count]
+    distractor_correlation: Any  # correlation between successive steps: a number or [count]
 
 
 @struct
 class State:
-    """The wrapped environment's state and the distractors."""
+    """State of the wrapped environment and the distractors."""
 
     inner: Tree
     distractors: Array
@@ -42,15 +42,17 @@ class State:
 def distractors(
     env: Environment, count: int = 8, correlation: Any = 0.0, scale: Any = 1.0
 ) -> Environment:
-    """`env` whose observation has `count` further numbers that have nothing to do with it.
+    """Add `count` numbers to the observation that have nothing to do with the environment.
 
-    correlation: of a distractor with itself one step later, from 0 (independent noise) to 1
-        (constant through an episode); a number or one for each, `params.distractor_correlation`.
-    scale: their standard deviation, likewise; `params.distractor_scale`.
+    correlation: correlation of a distractor with itself one step later, from 0 (independent noise)
+        to 1 (constant through an episode); a number or one for each,
+        `params.distractor_correlation`.
+    scale: standard deviation; a number or one for each, `params.distractor_scale`.
 
-    Each is a stationary AR(1) process (an Ornstein-Uhlenbeck process of rate `-log(correlation)`
-    for each step), begun anew with the episode. They stand at the end of a float vector; in a dict,
-    and beside any other observation, which becomes the dict's `observation`, as `distractors`.
+    Each is a stationary AR(1) process (an Ornstein-Uhlenbeck process with rate `-log(correlation)`
+    per step) that starts anew with each episode. They are appended to a float vector, or become the
+    entry `distractors` of a dict; any other observation becomes a dict of `observation` and
+    `distractors`.
 
     Raises `UserError` for numbers out of range.
     """
@@ -65,24 +67,24 @@ def distractors(
 
 @functools.cache
 def _distractors(env: Environment, count: int, correlation: Any, scale: Any) -> Environment:
-    space, join, split = _appended(env, count)
+    space, join, split = _append(env, count)
 
-    def shown(inner, timestep, numbers, params):
+    def with_distractors(inner, timestep, numbers, params):
         observation = join(timestep.observation, params.distractor_scale * numbers)
         return State(inner, numbers), dataclasses.replace(timestep, observation=observation)
 
     def reset(key, params):
         noise_key, key = jax.random.split(key)
         inner, timestep = env.reset(key, params.inner)
-        return shown(inner, timestep, jax.random.normal(noise_key, (count,)), params)
+        return with_distractors(inner, timestep, jax.random.normal(noise_key, (count,)), params)
 
     def step(key, state, action, params):
         noise_key, key = jax.random.split(key)
         inner, timestep = env.step(key, state.inner, action, params.inner)
         numbers = autoregressive(noise_key, state.distractors, params.distractor_correlation)
-        return shown(inner, timestep, numbers, params)
+        return with_distractors(inner, timestep, numbers, params)
 
-    fields = lifted(env, state=True, params=True)
+    fields = lift_fields(env, state=True, params=True)
     fields["goals"] = goals_behind(fields.get("goals"), split)
     return dataclasses.replace(
         env,
@@ -94,8 +96,8 @@ def _distractors(env: Environment, count: int, correlation: Any, scale: Any) -> 
     )
 
 
-def _appended(env: Environment, count: int) -> tuple[Any, Callable, Callable]:
-    """The space with `count` distractors, and how to join and to drop them."""
+def _append(env: Environment, count: int) -> tuple[Any, Callable, Callable]:
+    """Return the space with `count` distractors, and functions that add and drop them."""
     space, part = env.observation_space, Box(-math.inf, math.inf, (count,))
     if isinstance(space, Box) and len(space.shape) == 1 and space.dtype == jnp.float32:
         size = space.shape[0]
@@ -109,7 +111,7 @@ def _appended(env: Environment, count: int) -> tuple[Any, Callable, Callable]:
         )
     if NAME in space:
         raise UserError(
-            f"The observation of '{env.name}' has '{NAME}' already; give it more of them rather "
+            f"The observation of '{env.name}' has '{NAME}' already; add more of them rather "
             "than a second wrapper."
         )
     return (
@@ -121,28 +123,28 @@ def _appended(env: Environment, count: int) -> tuple[Any, Callable, Callable]:
 
 @struct
 class ImageDistractors:
-    """Params of `image_distractors`."""
+    """Parameters of `image_distractors`."""
 
     inner: Tree
-    distractor_density: float  # the fraction of cells that are lit
-    distractor_correlation: float  # of a cell with itself one step later
+    distractor_density: float  # fraction of cells that are lit
+    distractor_correlation: float  # correlation of a cell with itself one step later
 
 
 def image_distractors(
     env: Environment, planes: int = 1, density: float = 0.1, correlation: float = 0.0
 ) -> Environment:
-    """`env` whose image has cells that are lit at random.
+    """Light random cells in an image observation.
 
-    planes: how many channels of such cells are added behind those of the image; 0 lights cells of
-        the image itself instead (the brighter of both is seen).
-    density: the fraction of cells that are lit; `params.distractor_density`.
-    correlation: of a cell with itself one step later, from 0 (independent noise) to 1 (a still
-        picture, another one for each episode); `params.distractor_correlation`. At each step a cell
-        is drawn anew with the probability `1 - correlation`.
+    planes: number of channels of such cells, added after those of the image; 0 lights cells of the
+        image itself instead (the brighter of the two is shown).
+    density: fraction of cells that are lit; `params.distractor_density`.
+    correlation: correlation of a cell with itself one step later, from 0 (independent noise) to 1
+        (a still picture, a new one for each episode); `params.distractor_correlation`. At each step
+        a cell is redrawn with probability `1 - correlation`.
 
     The observation is one `Box` `[H, W, C]` with finite bounds: a lit cell has its channel's upper
-    bound, an unlit one its lower. With `planes=0`, `goals` is None. Raises `UserError` for other
-    observations and numbers out of range.
+    bound, an unlit one its lower bound. With `planes=0`, `goals` is None. Raises `UserError` for
+    other observations and numbers out of range.
     """
     space = env.observation_space
     if not (isinstance(space, Box) and len(space.shape) == 3 and _finite(space)):
@@ -170,7 +172,7 @@ def _image_distractors(
     if planes:
         low, high = (np.repeat(x.max(-1, keepdims=True), planes, -1) for x in (low, high))
 
-    def shown(inner, timestep, lit):
+    def with_distractors(inner, timestep, lit):
         noise = jnp.where(lit, high, low)
         image = timestep.observation
         image = jnp.concatenate([image, noise], -1) if planes else jnp.maximum(image, noise)
@@ -179,23 +181,23 @@ def _image_distractors(
     def reset(key, params):
         noise_key, key = jax.random.split(key)
         inner, timestep = env.reset(key, params.inner)
-        return shown(
+        return with_distractors(
             inner, timestep, jax.random.uniform(noise_key, low.shape) < params.distractor_density
         )
 
     def step(key, state, action, params):
         noise_key, key = jax.random.split(key)
         inner, timestep = env.step(key, state.inner, action, params.inner)
-        # One number a cell says both: below the correlation the cell stays, above it the rest of
-        # the unit interval, stretched, is the new draw.
+        # One number per cell decides both: below the correlation the cell stays; above it, the rest
+        # of the unit interval, stretched, is the new draw.
         number = jax.random.uniform(noise_key, low.shape)
         stays = number < params.distractor_correlation
         fresh = number - params.distractor_correlation < params.distractor_density * (
             1.0 - params.distractor_correlation
         )
-        return shown(inner, timestep, jnp.where(stays, state.distractors, fresh))
+        return with_distractors(inner, timestep, jnp.where(stays, state.distractors, fresh))
 
-    fields = lifted(env, state=True, params=True)
+    fields = lift_fields(env, state=True, params=True)
     goals = goals_behind(fields.get("goals"), lambda image: image[..., :channels])
     return dataclasses.replace(
         env,
@@ -213,7 +215,7 @@ def _finite(space: Box) -> bool:
 
 def _with_planes(space: Box, low: np.ndarray, high: np.ndarray) -> Box:
     shape = (*space.shape[:-1], space.shape[-1] + low.shape[-1])
-    if np.ndim(space.low) == np.ndim(space.high) == 0:  # as most images: no long tuples
+    if np.ndim(space.low) == np.ndim(space.high) == 0:  # as in most images: no long tuples
         return dataclasses.replace(space, shape=shape)
     low, high = (
         arguments.tuples(np.concatenate([whole, part], -1).tolist())

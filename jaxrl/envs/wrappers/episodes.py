@@ -1,4 +1,4 @@
-"""Where episodes end: nowhere, or anywhere."""
+"""Wrappers that change where episodes end: nowhere, or anywhere."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ import jax.numpy as jnp
 from jaxrl.core import trees
 from jaxrl.core.types import Environment, Tree, struct
 from jaxrl.envs.wrappers import arguments
-from jaxrl.envs.wrappers.lifting import lifted
+from jaxrl.envs.wrappers.lifting import lift_fields
 
-# What a time step says of the situation that it leads to; the rest is about the step itself.
+# Fields of a time step about the situation that it leads to; the rest is about the step itself.
 _SITUATION = ("observation", "legal_actions", "role", "goal", "privileged", "tokens")
 
 
 @functools.cache
 def continuing(env: Environment) -> Environment:
-    """`env` as one endless life, for the average-reward criterion.
+    """Turn `env` into one endless life, for the average-reward criterion.
 
-    Where an episode of `env` ends, for either reason, the next one begins within the same step:
-    the reward (and cost and all else about the step) is that of the end, the observation (and all
-    else about the situation) that of the new beginning. No step is `first`, terminated or
-    truncated, so no metric of an episode is ever reported. `max_steps` is None; `time_limit`
-    outside cuts the life into pieces, inside it restarts `env`. `goals` is None: what was reached
-    at an end is no longer seen. A reset is drawn at every step.
+    If an episode of `env` ends, for either reason, the next one begins within the same step: the
+    reward (and cost and all else about the step) is that of the end, the observation (and all else
+    about the situation) that of the new start. No step is `first`, terminated or truncated, so no
+    metric of an episode is ever reported. `max_steps` is None; `time_limit` outside cuts the life
+    into pieces, inside it restarts `env`. `goals` is None, since what was achieved at an end is no
+    longer observed. A reset is drawn at every step.
     """
 
     def step(key, state, action, params):
@@ -46,19 +46,18 @@ def continuing(env: Environment) -> Environment:
 
 @struct
 class EarlyTruncation:
-    """Params of `early_truncation`."""
+    """Parameters of `early_truncation`."""
 
     inner: Tree
-    truncation_probability: float  # at each step
+    truncation_probability: float  # probability of truncation at each step
 
 
 def early_truncation(env: Environment, probability: float = 0.01) -> Environment:
-    """`env` whose episodes are truncated at each step with `probability`
-    (`params.truncation_probability`), whatever the clock says: horizons vary, and nothing observed
-    tells when.
+    """Truncate episodes at each step with `probability` (`params.truncation_probability`), whatever
+    the clock says: horizons vary, and no observation tells when they end.
 
-    A step that terminates is never truncated as well. Raises `UserError` for a probability outside
-    [0, 1].
+    A step that terminates is never truncated too. Raises `UserError` for a probability outside [0,
+    1].
     """
     return _early_truncation(
         env, arguments.number(env, "truncation probability", probability, high=1.0)
@@ -82,5 +81,5 @@ def _early_truncation(env: Environment, probability: float) -> Environment:
         reset=reset,
         step=step,
         params=EarlyTruncation(env.params, probability),
-        **lifted(env, params=True),
+        **lift_fields(env, params=True),
     )

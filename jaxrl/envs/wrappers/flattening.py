@@ -17,7 +17,7 @@ from jaxrl.envs.wrappers.lifting import goals_behind, joined_bounds, space_leave
 
 @functools.cache
 def flat_observations(env: Environment) -> Environment:
-    """`env` whose observation is one float32 vector `[D]`: the leaves one after the other, boxes of
+    """Flatten observations to one float32 vector `[D]`: the leaves one after the other, boxes of
     any kind of number as floats (pixels stay 0 to 255), `Discrete` one-hot, each component of
     `MultiDiscrete` one-hot."""
     leaves = space_leaves(env.observation_space)
@@ -28,21 +28,21 @@ def flat_observations(env: Environment) -> Environment:
         parts = zip(leaves, treedef.flatten_up_to(observation), strict=True)
         return jnp.concatenate([_flat(space, value) for space, value in parts])
 
-    def restored(vector: Array) -> Tree:
+    def restore(vector: Array) -> Tree:
         parts = zip(leaves, jnp.split(vector, splits), strict=True)
-        return treedef.unflatten([_restored(space, part) for space, part in parts])
+        return treedef.unflatten([_restore(space, part) for space, part in parts])
 
-    def seen(result):
+    def flatten(result):
         state, timestep = result
         return state, dataclasses.replace(timestep, observation=flat(timestep.observation))
 
     low, high = joined_bounds([_box(space) for space in leaves])
     return dataclasses.replace(
         env,
-        reset=lambda key, params: seen(env.reset(key, params)),
-        step=lambda key, state, action, params: seen(env.step(key, state, action, params)),
+        reset=lambda key, params: flatten(env.reset(key, params)),
+        step=lambda key, state, action, params: flatten(env.step(key, state, action, params)),
         observation_space=Box(low, high, (len(low),)),
-        goals=goals_behind(env.goals, restored),
+        goals=goals_behind(env.goals, restore),
     )
 
 
@@ -72,7 +72,7 @@ def _one_hot(value: Array, n: int) -> Array:
     return (jnp.arange(n) == value).astype(jnp.float32)
 
 
-def _restored(space: Any, part: Array) -> Array:
+def _restore(space: Any, part: Array) -> Array:
     match space:
         case Discrete():
             return jnp.argmax(part).astype(space.dtype)

@@ -13,29 +13,29 @@ import numpy as np
 from jaxrl.core.spaces import Box, Discrete, MultiDiscrete, bounds, is_space
 from jaxrl.core.types import Array, Environment, Tree, struct
 from jaxrl.envs.wrappers import arguments
-from jaxrl.envs.wrappers.lifting import goals_behind, lifted
+from jaxrl.envs.wrappers.lifting import goals_behind, lift_fields
 
 
 @struct
 class State:
-    """The wrapped environment's state and the frames that are seen."""
+    """State of the wrapped environment and the stacked observations."""
 
     inner: Tree
-    frames: Tree  # as the observation
+    frames: Tree  # stacked like the observation
 
 
 def frame_stack(env: Environment, frames: int = 4) -> Environment:
-    """`env` that shows its last `frames` observations, the latest last.
+    """Stack the last `frames` observations, the latest last.
 
-    They are joined along the last axis of every leaf: vectors `[D]` to `[frames * D]`, images `[H,
-    W, C]` to `[H, W, frames * C]`, scalars to `[frames]`. After a reset the first observation is
-    repeated. Raises `UserError` when `frames` is not a positive integer.
+    They are concatenated along the last axis of every leaf: vectors `[D]` to `[frames * D]`, images
+    `[H, W, C]` to `[H, W, frames * C]`, scalars to `[frames]`. After a reset the first observation
+    is repeated. Raises `UserError` if `frames` is not a positive integer.
     """
-    return _stacked(env, arguments.positive_integer(env, "number of stacked frames", frames))
+    return _frame_stack(env, arguments.positive_integer(env, "number of stacked frames", frames))
 
 
 @functools.cache
-def _stacked(env: Environment, frames: int) -> Environment:
+def _frame_stack(env: Environment, frames: int) -> Environment:
     def every(observation: Tree) -> Tree:
         return jax.tree.map(lambda x: jnp.concatenate([_row(x)] * frames, axis=-1), observation)
 
@@ -69,12 +69,12 @@ def _stacked(env: Environment, frames: int) -> Environment:
         observation_space=jax.tree.map(
             lambda space: _space(space, frames), env.observation_space, is_leaf=is_space
         ),
-        **(lifted(env, state=True) | {"goals": goals_behind(env.goals, latest)}),
+        **(lift_fields(env, state=True) | {"goals": goals_behind(env.goals, latest)}),
     )
 
 
 def _row(x: Array) -> Array:
-    """A scalar as a vector, so that there is a last axis."""
+    """Turn a scalar into a vector, so that there is a last axis."""
     return jnp.atleast_1d(x)
 
 
@@ -86,7 +86,7 @@ def _space(space: Any, frames: int) -> Any:
             return MultiDiscrete(sizes * frames)
     shape = space.shape or (1,)
     low, high = space.low, space.high
-    if np.ndim(low) or np.ndim(high):  # scalars stay: images would make long tuples
+    if np.ndim(low) or np.ndim(high):  # scalar bounds stay: images would make long tuples
         low, high = (
             arguments.tuples(np.concatenate([side.reshape(shape)] * frames, axis=-1).tolist())
             for side in bounds(space)

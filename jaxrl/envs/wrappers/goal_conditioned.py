@@ -1,4 +1,4 @@
-"""Any environment as one that asks for goals."""
+"""Goals for any environment."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import jax.numpy as jnp
 
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Array, Environment, Goals, Key, Tree, struct
-from jaxrl.envs.wrappers.lifting import lifted, shapes
+from jaxrl.envs.wrappers.lifting import lift_fields, shapes
 
 
 @struct
 class State:
-    """The wrapped environment's state and the goal of this episode."""
+    """State of the wrapped environment and the goal of this episode."""
 
     inner: Tree
     goal: Array
@@ -29,18 +29,18 @@ def goal_conditioned(
     draw_goal: Callable[[Key, Tree], Array],
     outcome: Callable[[Array, Array, Tree], tuple[Array, Array]],
 ) -> Environment:
-    """`env` that asks for a goal in every episode and pays for nothing else.
+    """Give every episode of `env` a goal and reward nothing else.
 
-    achieved: observation of `env` -> the goal that it has reached.
+    achieved: observation of `env` -> the goal that it has achieved.
     draw_goal: (key, params) -> the goal of an episode, one array.
     outcome: (achieved, goal, params) -> (reward, terminated) of the step that led there.
 
-    The goal stands in the channel `goal`; networks put it beside the observation. Ends of `env`
-    stay ends. `goals` is set, so `relabel` can ask for another goal afterwards. `expert` is None;
-    `true_reward` and `reward_components` are left out: they were about another reward.
+    The goal is in the channel `goal`; networks concatenate it with the observation. Ends of `env`
+    stay ends. `goals` is set, so `relabel` can set another goal afterward. `expert` is None;
+    `true_reward` and `reward_components` are left out, since they belong to another reward.
 
     The same functions (by identity) give the same object. Raises `UserError` for an environment
-    with goals already, and where `achieved` and `draw_goal` return different shapes.
+    that already has goals, and if `achieved` and `draw_goal` return different shapes.
     """
     emitted = shapes(env)
     if env.goals is not None or emitted.goal is not None:
@@ -53,14 +53,14 @@ def goal_conditioned(
             "be arrays of one shape."
         )
 
-    def asked(timestep, goal):
+    def with_goal(timestep, goal):
         return dataclasses.replace(timestep, goal=goal, true_reward=None, reward_components=None)
 
     def reset(key, params):
         goal_key, key = jax.random.split(key)
         inner, timestep = env.reset(key, params)
         goal = draw_goal(goal_key, params)
-        return State(inner, goal), asked(timestep, goal)
+        return State(inner, goal), with_goal(timestep, goal)
 
     def step(key, state, action, params):
         inner, timestep = env.step(key, state.inner, action, params)
@@ -72,7 +72,7 @@ def goal_conditioned(
             terminated=terminated,
             truncated=timestep.truncated & ~terminated,
         )
-        return State(inner, state.goal), asked(timestep, state.goal)
+        return State(inner, state.goal), with_goal(timestep, state.goal)
 
-    fields = lifted(env, state=True) | {"expert": None, "goals": Goals(achieved, outcome)}
+    fields = lift_fields(env, state=True) | {"expert": None, "goals": Goals(achieved, outcome)}
     return dataclasses.replace(env, reset=reset, step=step, **fields)

@@ -1,4 +1,4 @@
-"""What every wrapper does with the rest of an environment: the fields that it only passes on."""
+"""Fields of an environment that a wrapper only passes on, and other helpers of wrappers."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from jaxrl.core.spaces import Box, bounds, is_space
 from jaxrl.core.types import Environment, Goals, TimeStep, Tree
 
 
-def lifted(env: Environment, *, state: bool = False, params: bool = False) -> dict[str, Any]:
-    """`render`, `expert`, `step_seconds` and `goals` of `env` for a wrapper of it; fields for
-    `dataclasses.replace`.
+def lift_fields(env: Environment, *, state: bool = False, params: bool = False) -> dict[str, Any]:
+    """Return `render`, `expert`, `step_seconds` and `goals` of `env` for a wrapper of it, as fields
+    for `dataclasses.replace`.
 
-    state: whether the wrapper's state holds the one of `env` as `inner` (else it is that one).
-    params: whether the wrapper's params hold those of `env` as `inner` (else they are those).
+    state: whether the wrapper's state holds that of `env` as `inner` (else they are the same).
+    params: whether the wrapper's params hold those of `env` as `inner` (else they are the same).
     """
     of_state = _inner if state else _same
     of_params = _inner if params else _same
@@ -31,7 +31,7 @@ def lifted(env: Environment, *, state: bool = False, params: bool = False) -> di
 
     functions = ("render", "expert", "step_seconds")
     fields: dict[str, Any] = {name: lift(getattr(env, name)) for name in functions}
-    fields["rules"] = None  # a game that is wrapped is another one
+    fields["rules"] = None  # a wrapped game is another game
     if env.goals is not None and params:
         outcome = env.goals.outcome
         goals = dataclasses.replace(
@@ -42,14 +42,15 @@ def lifted(env: Environment, *, state: bool = False, params: bool = False) -> di
 
 
 def goals_behind(goals: Goals | None, uncover: Callable[[Tree], Tree]) -> Goals | None:
-    """`goals` of a wrapper that changes observations; `uncover(observation)` is what it was."""
+    """Return `goals` for a wrapper that changes observations; `uncover(observation)` restores
+    one."""
     if goals is None:
         return None
     return Goals(lambda observation: goals.achieved(uncover(observation)), goals.outcome)
 
 
 def joined_bounds(boxes: list[Box]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Low and high of the boxes' elements one after the other, as float32 tuples."""
+    """Concatenate the lower and the upper bounds of the boxes' elements, as float32 tuples."""
     pairs = [bounds(box) for box in boxes]
     low, high = (
         np.concatenate([np.asarray(side, np.float32).ravel() for side in sides])
@@ -59,18 +60,18 @@ def joined_bounds(boxes: list[Box]) -> tuple[tuple[float, ...], tuple[float, ...
 
 
 def space_leaves(space: Any) -> list[Any]:
-    """The single spaces that `space` is made of."""
+    """Return the single spaces that `space` is made of."""
     return jax.tree.leaves(space, is_leaf=is_space)
 
 
 def shapes(env: Environment) -> TimeStep:
-    """The shapes of what `env.reset` emits: which channels there are, known before tracing."""
+    """Return the shapes of what `env.reset` emits, which show the channels before tracing."""
     return jax.eval_shape(lambda key: env.reset(key, env.params)[1], jax.random.key(0))
 
 
 def without_legal_actions(env: Environment, what: str) -> None:
-    """Raise `UserError` where `env` says which actions are legal, as `what` plays actions that
-    were chosen earlier."""
+    """Raise `UserError` if `env` has legal actions, since `what` plays actions that were chosen
+    earlier."""
     if shapes(env).legal_actions is not None:
         raise UserError(
             f"{what} cannot wrap '{env.name}', whose legal actions change from step to step; it "
@@ -78,8 +79,10 @@ def without_legal_actions(env: Environment, what: str) -> None:
         )
 
 
-def merged(env: Environment, channel: str, value: Tree, new: dict[str, Any]) -> dict[str, Any]:
-    """The dict in `channel` of a time step, with `new` entries."""
+def merge_channel(
+    env: Environment, channel: str, value: Tree, new: dict[str, Any]
+) -> dict[str, Any]:
+    """Merge `new` entries into the dict `value` in `channel` of a time step."""
     if value is None:
         return new
     if not isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Noise on what is seen and on what is done."""
+"""Noise on observations and on actions."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ from jaxrl.core.spaces import (
 )
 from jaxrl.core.types import Array, Environment, Key, Tree, struct
 from jaxrl.envs.wrappers import arguments
-from jaxrl.envs.wrappers.lifting import lifted, space_leaves
+from jaxrl.envs.wrappers.lifting import lift_fields, space_leaves
 
 
 @struct
 class ObservationNoise:
-    """Params of `observation_noise`."""
+    """Parameters of `observation_noise`."""
 
     inner: Tree
-    observation_noise: Tree  # standard deviation: one for all, or a tree of one for each leaf
+    observation_noise: Tree  # standard deviation: one for all leaves, or a tree with one for each
 
 
 def observation_noise(env: Environment, scale: Any = 0.1) -> Environment:
-    """`env` whose observations are seen with independent Gaussian noise.
+    """Add independent Gaussian noise to observations.
 
-    scale: the standard deviation, in units of the observation: a number, an array that broadcasts
-        to it, or (for a tree of observations) such a tree; `params.observation_noise`.
+    scale: standard deviation, in units of the observation: a number, an array that broadcasts to
+        it, or (for a tree of observations) a tree of these; `params.observation_noise`.
 
     Boxes of floats become unbounded; in boxes of integers (pixels) the sum is rounded and clipped
-    to the bounds; bools, `Discrete` and `MultiDiscrete` are seen as they are. `goals` is None: what
-    was reached cannot be told from what is seen.
+    to the bounds; bools, `Discrete` and `MultiDiscrete` stay as they are. `goals` is None, since
+    the achieved goal cannot be read off a noisy observation.
 
-    Raises `UserError` for a scale that does not fit, and where there is nothing to add noise to.
+    Raises `UserError` for a scale that does not fit, and if there is nothing to add noise to.
     """
     treedef = jax.tree.structure(env.observation_space, is_leaf=is_space)
     spaces = space_leaves(env.observation_space)
@@ -77,7 +77,7 @@ def _observation_noise(env: Environment, scale: float | tuple) -> Environment:
     if isinstance(scale, tuple):
         scale = treedef.unflatten([arguments.as_param(part) for part in scale])
 
-    def seen(key, timestep, scale):
+    def with_noise(key, timestep, scale):
         parts = treedef.flatten_up_to(timestep.observation)
         shared = jax.tree.structure(scale) != treedef
         scales = [scale] * len(parts) if shared else treedef.flatten_up_to(scale)
@@ -89,20 +89,20 @@ def _observation_noise(env: Environment, scale: float | tuple) -> Environment:
     def reset(key, params):
         noise_key, key = jax.random.split(key)
         state, timestep = env.reset(key, params.inner)
-        return state, seen(noise_key, timestep, params.observation_noise)
+        return state, with_noise(noise_key, timestep, params.observation_noise)
 
     def step(key, state, action, params):
         noise_key, key = jax.random.split(key)
         state, timestep = env.step(key, state, action, params.inner)
-        return state, seen(noise_key, timestep, params.observation_noise)
+        return state, with_noise(noise_key, timestep, params.observation_noise)
 
     return dataclasses.replace(
         env,
         reset=reset,
         step=step,
         params=ObservationNoise(env.params, scale),
-        observation_space=treedef.unflatten([_widened(space) for space in spaces]),
-        **(lifted(env, params=True) | {"goals": None}),
+        observation_space=treedef.unflatten([_widen(space) for space in spaces]),
+        **(lift_fields(env, params=True) | {"goals": None}),
     )
 
 
@@ -110,7 +110,7 @@ def _noisy(space: Any) -> bool:
     return isinstance(space, Box) and jnp.dtype(space.dtype) != jnp.bool_
 
 
-def _widened(space: Any) -> Any:
+def _widen(space: Any) -> Any:
     if not (_noisy(space) and jnp.issubdtype(space.dtype, jnp.floating)):
         return space
     return dataclasses.replace(space, low=-math.inf, high=math.inf)
@@ -126,33 +126,34 @@ def _with_noise(key: Key, value: Array, scale: Any, space: Box) -> Array:
 
 @struct
 class ActionNoise:
-    """Params of `action_noise`."""
+    """Parameters of `action_noise`."""
 
     inner: Tree
     action_noise: Any  # standard deviation: a number, or an array of the action's shape
-    action_noise_correlation: float  # from one step to the next
+    action_noise_correlation: float  # correlation of the noise between successive steps
 
 
 @struct
 class ActionNoiseState:
-    """The wrapped environment's state and the noise of the last step, in standard deviations."""
+    """State of the wrapped environment and the noise of the last step, in standard deviations."""
 
     inner: Tree
     noise: Array
 
 
 def action_noise(env: Environment, scale: Any = 0.1, correlation: float = 0.0) -> Environment:
-    """`env` whose actuators add Gaussian noise to the action.
+    """Add Gaussian noise to actions, as imperfect actuators do.
 
-    scale: the standard deviation, in units of the action: a number or an array that broadcasts to
-        it; `params.action_noise`.
-    correlation: of the noise of one step with that of the next, from 0 (white) to 1 (constant
+    scale: standard deviation, in units of the action: a number or an array that broadcasts to it;
+        `params.action_noise`.
+    correlation: correlation of the noise between successive steps, from 0 (white) to 1 (constant
         through an episode); `params.action_noise_correlation`. The noise is a stationary AR(1)
-        process, an Ornstein-Uhlenbeck process of rate `-log(correlation)` for each step: with it, a
-        disturbance from outside that is never observed.
+        process, an Ornstein-Uhlenbeck process with rate `-log(correlation)` per step: a correlated
+        one models an external disturbance that is never observed.
 
-    Actions are one `Box`; the sum may lie beyond its bounds, as environments clip. `random_actions`
-    and `sticky_actions` do this for discrete ones. Raises `UserError` for other spaces and numbers.
+    Actions are one `Box`; the sum may lie beyond its bounds, since environments clip. For discrete
+    actions use `random_actions` and `sticky_actions`. Raises `UserError` for other spaces and
+    numbers.
     """
     space = env.action_space
     if not (isinstance(space, Box) and jnp.issubdtype(space.dtype, jnp.floating)):
@@ -178,7 +179,7 @@ def _action_noise(env: Environment, scale: Any, correlation: float) -> Environme
 
     def step(key, state, action, params):
         noise_key, key = jax.random.split(key)
-        # Drawn at the reset for the first action: the process is stationary from there.
+        # Drawn at the reset for the first action, so that the process is stationary from the start.
         done = action + (params.action_noise * state.noise).astype(space.dtype)
         inner, timestep = env.step(key, state.inner, done, params.inner)
         noise = autoregressive(noise_key, state.noise, params.action_noise_correlation)
@@ -189,19 +190,19 @@ def _action_noise(env: Environment, scale: Any, correlation: float) -> Environme
         reset=reset,
         step=step,
         params=ActionNoise(env.params, arguments.as_param(scale), correlation),
-        **lifted(env, state=True, params=True),
+        **lift_fields(env, state=True, params=True),
     )
 
 
 def autoregressive(key: Key, value: Array, correlation: Any) -> Array:
-    """The next value of a stationary AR(1) process with mean 0 and standard deviation 1."""
+    """Draw the next value of a stationary AR(1) process with mean 0 and standard deviation 1."""
     fresh = jax.random.normal(key, value.shape)
     return correlation * value + jnp.sqrt(1.0 - jnp.square(correlation)) * fresh
 
 
 @struct
 class RandomActions:
-    """Params of `random_actions`."""
+    """Parameters of `random_actions`."""
 
     inner: Tree
     random_action_probability: float
@@ -209,15 +210,15 @@ class RandomActions:
 
 @struct
 class RandomActionsState:
-    """The wrapped environment's state and what was legal in it."""
+    """State of the wrapped environment and its legal actions."""
 
     inner: Tree
     legal_actions: Tree
 
 
 def random_actions(env: Environment, probability: float = 0.1) -> Environment:
-    """`env` in which a random legal action is played in place of the chosen one, at each step with
-    `probability` (`params.random_action_probability`): a slippery floor, a trembling hand.
+    """Replace the chosen action by a random legal one at each step with `probability`
+    (`params.random_action_probability`): a slippery floor, a trembling hand.
 
     Actions are `Discrete` or `MultiDiscrete` (then all components are replaced at once). Raises
     `UserError` for other spaces and for a probability outside [0, 1].
@@ -256,5 +257,5 @@ def _random_actions(env: Environment, probability: float) -> Environment:
         reset=reset,
         step=step,
         params=RandomActions(env.params, probability),
-        **lifted(env, state=True, params=True),
+        **lift_fields(env, state=True, params=True),
     )

@@ -1,4 +1,4 @@
-"""Actions that are played for longer than one step."""
+"""Actions that last longer than one step."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ import jax.numpy as jnp
 from jaxrl.core import spaces, trees
 from jaxrl.core.types import Array, Environment, TimeStep, Tree, struct
 from jaxrl.envs.wrappers import arguments
-from jaxrl.envs.wrappers.lifting import lifted, merged, without_legal_actions
+from jaxrl.envs.wrappers.lifting import lift_fields, merge_channel, without_legal_actions
 
 
 @struct
 class StickyActions:
-    """Params of `sticky_actions`."""
+    """Parameters of `sticky_actions`."""
 
     inner: Tree
-    stickiness: float  # the probability that the last action is played again
+    stickiness: float  # probability that the last action is repeated
 
 
 @struct
 class StickyState:
-    """The wrapped environment's state and the action that was played last."""
+    """State of the wrapped environment and the action that was played last."""
 
     inner: Tree
     last: Tree
-    any: Array  # bool: whether there was one in this episode
+    any: Array  # bool: whether an action was played in this episode
     legal_actions: Tree
 
 
 def sticky_actions(env: Environment, stickiness: float = 0.25) -> Environment:
-    """`env` in which the last action that was played is played again in place of the chosen one,
-    with probability `stickiness` (`params.stickiness`) at each step.
+    """Repeat the last played action in place of the chosen one with probability `stickiness`
+    (`params.stickiness`) at each step.
 
     Machado et al. (2018), "Revisiting the Arcade Learning Environment", section 5.2, with their
-    0.25. An episode's first action is never replaced (there is none before it), nor is one by an
-    action that is no longer legal. Raises `UserError` for a probability outside [0, 1].
+    0.25. An episode's first action is never replaced (there is none before it), and an action that
+    is no longer legal is never repeated. Raises `UserError` for a probability outside [0, 1].
     """
     return _sticky(env, arguments.number(env, "stickiness", stickiness, high=1.0))
 
@@ -66,7 +66,7 @@ def _sticky(env: Environment, stickiness: float) -> Environment:
         reset=reset,
         step=step,
         params=StickyActions(env.params, stickiness),
-        **lifted(env, state=True, params=True),
+        **lift_fields(env, state=True, params=True),
     )
 
 
@@ -79,61 +79,61 @@ def _is_legal(action: Tree, legal_actions: Any) -> Array:
 
 @struct
 class RepeatState:
-    """The wrapped environment's state and the steps taken in it in this episode."""
+    """State of the wrapped environment and the steps that it took in this episode."""
 
     inner: Tree
-    frames: Array  # int32
+    inner_steps: Array  # int32
 
 
 def action_repeat(env: Environment, repeats: int) -> Environment:
-    """`env` in which every action is played for `repeats` steps, of which the last one is seen.
+    """Play every action for `repeats` steps and show the last of them.
 
     The reward is the sum over these steps (as are `cost`, `reward_components` and `true_reward`).
-    Where the episode ends among them, the rest is not played. `metrics["frames"]` is the number of
-    steps that were taken inside in this episode. The action stays legal or not for all of them, so
-    environments with `legal_actions` are refused; `goals` is None, as the reward of steps between
-    is lost. The expert chooses as often as an agent may. `max_steps` counts steps of this
-    environment, and `step_seconds` are those of all `repeats`.
+    If the episode ends at one of them, the rest is not played. `metrics["inner_steps"]` is the
+    number of steps of `env` in this episode. Environments with `legal_actions` are refused, since
+    an action could become illegal in between; `goals` is None, since the rewards of the steps in
+    between are lost. The expert chooses as often as the agent does. `max_steps` counts steps of the
+    new environment, and `step_seconds` is the time of all `repeats`.
 
-    Raises `UserError` when `repeats` is not a positive integer.
+    Raises `UserError` if `repeats` is not a positive integer.
     """
     repeats = arguments.positive_integer(env, "action repeat", repeats)
     without_legal_actions(env, "action_repeat")
-    return _repeated(env, repeats)
+    return _action_repeat(env, repeats)
 
 
 @functools.cache
-def _repeated(env: Environment, repeats: int) -> Environment:
-    def reported(timestep: TimeStep, frames: Array) -> TimeStep:
-        if timestep.metrics and "frames" in timestep.metrics:  # counted further inside
+def _action_repeat(env: Environment, repeats: int) -> Environment:
+    def with_inner_steps(timestep: TimeStep, inner_steps: Array) -> TimeStep:
+        if timestep.metrics and "inner_steps" in timestep.metrics:  # counted by an inner wrapper
             return timestep
-        counted = {"frames": frames.astype(jnp.float32)}
+        counted = {"inner_steps": inner_steps.astype(jnp.float32)}
         return dataclasses.replace(
-            timestep, metrics=merged(env, "metrics", timestep.metrics, counted)
+            timestep, metrics=merge_channel(env, "metrics", timestep.metrics, counted)
         )
 
     def reset(key, params):
         inner, timestep = env.reset(key, params)
-        frames = jnp.zeros((), jnp.int32)
-        return RepeatState(inner, frames), reported(timestep, frames)
+        inner_steps = jnp.zeros((), jnp.int32)
+        return RepeatState(inner, inner_steps), with_inner_steps(timestep, inner_steps)
 
     def step(key, state, action, params):
         def play(carry, key):
-            before, so_far, frames = carry
+            before, so_far, inner_steps = carry
             inner, timestep = env.step(key, before, action, params)
             over = so_far.done
-            timestep = trees.where(over, so_far, _summed(so_far, timestep))
-            return (trees.where(over, before, inner), timestep, frames + ~over), None
+            timestep = trees.where(over, so_far, _sum_rewards(so_far, timestep))
+            return (trees.where(over, before, inner), timestep, inner_steps + ~over), None
 
-        # A scan, so that the environment is compiled once; it begins from a time step of zeros.
+        # A scan, so that the environment is compiled once; it starts from a time step of zeros.
         nothing = trees.zeros(jax.eval_shape(env.step, key, state.inner, action, params)[1])
         keys = jax.random.split(key, repeats)
-        carry = (state.inner, nothing, state.frames)
-        (inner, timestep, frames), _ = jax.lax.scan(play, carry, keys)
-        return RepeatState(inner, frames), reported(timestep, frames)
+        carry = (state.inner, nothing, state.inner_steps)
+        (inner, timestep, inner_steps), _ = jax.lax.scan(play, carry, keys)
+        return RepeatState(inner, inner_steps), with_inner_steps(timestep, inner_steps)
 
     limit = env.max_steps
-    fields = lifted(env, state=True)
+    fields = lift_fields(env, state=True)
     seconds = fields["step_seconds"]
     return dataclasses.replace(
         env,
@@ -151,7 +151,7 @@ def _repeated(env: Environment, repeats: int) -> Environment:
 _SUMMED = ("reward", "cost", "reward_components", "true_reward")
 
 
-def _summed(so_far: TimeStep, timestep: TimeStep) -> TimeStep:
+def _sum_rewards(so_far: TimeStep, timestep: TimeStep) -> TimeStep:
     sums = {
         name: jax.tree.map(jnp.add, getattr(so_far, name), getattr(timestep, name))
         for name in _SUMMED

@@ -1,4 +1,4 @@
-"""Rewards and costs as functions of a step."""
+"""Rewards and costs defined as functions of a step."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from jaxrl.core import spaces
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Array, Environment, TimeStep, Tree, struct
 from jaxrl.envs.wrappers import arguments
-from jaxrl.envs.wrappers.lifting import lifted, merged, shapes
+from jaxrl.envs.wrappers.lifting import lift_fields, merge_channel, shapes
 
-Measure = Callable[[TimeStep, Tree, TimeStep], Array]  # of a time step, an action and the next one
+Measure = Callable[[TimeStep, Tree, TimeStep], Array]  # timestep, action, next timestep
 
 
 @struct
 class RewardComponents:
-    """Params of `reward_components` with weights."""
+    """Parameters of `reward_components` with weights."""
 
     inner: Tree
-    reward_weights: np.ndarray  # float32 [K], in the order in which the components were given
+    reward_weights: np.ndarray  # float32 [K]: weights of the components, in their given order
 
 
 @struct
 class State:
-    """The wrapped environment's state and its last time step."""
+    """State of the wrapped environment and its last time step."""
 
     inner: Tree
     timestep: TimeStep
@@ -41,17 +41,19 @@ def reward_components(
     components: Mapping[str, Measure],
     weights: Mapping[str, float] | None = None,
 ) -> Environment:
-    """`env` that reports parts of a reward, and may pay them.
+    """Report components of a reward, and optionally use their weighted sum as the reward.
 
-    components: name -> function(timestep, action, next_timestep) -> scalar; what it returns stands
-        in the channel `reward_components`, beside the parts that `env` reports. The reward of `env`
-        is `next_timestep.reward`, its own parts `next_timestep.reward_components`.
-    weights: name -> default weight of each of these. The reward is then the weighted sum, with the
-        weights `params.reward_weights` `[K]` in the order of `components`; `true_reward` stays what
-        it was or, where there was none, is the reward of `env`. Without, the reward is untouched.
+    components: name -> function(timestep, action, next_timestep) -> scalar, which goes to the
+        channel `reward_components`, next to the components that `env` reports. The reward of `env`
+        is `next_timestep.reward`, its own components are `next_timestep.reward_components`.
+    weights: name -> default weight of each component. The reward is then the weighted sum, with the
+        weights `params.reward_weights` `[K]` in the order of `components`; `true_reward` stays the
+        same or, if there was none, becomes the reward of `env`. Without weights, the reward is
+        unchanged.
 
-    With weights `expert` and `goals` are None: theirs was another reward. The same functions (by
-    identity) give the same object. Raises `UserError` for weights of other names or no numbers.
+    With weights, `expert` and `goals` are None, since they belong to another reward. The same
+    functions (by identity) give the same object. Raises `UserError` for weights with other names or
+    that are not numbers.
     """
     if not components or not all(callable(f) for f in components.values()):
         raise UserError(
@@ -79,10 +81,10 @@ def _reward_components(
     def inner_params(params):
         return params if weights is None else params.inner
 
-    def reported(timestep: TimeStep, values: list[Array], params: Any) -> TimeStep:
+    def with_components(timestep: TimeStep, values: list[Array], params: Any) -> TimeStep:
         new = dict(zip((name for name, _ in components), values, strict=True))
         own = timestep.reward_components
-        changes = {"reward_components": merged(env, "reward_components", own, new)}
+        changes = {"reward_components": merge_channel(env, "reward_components", own, new)}
         if weights is not None:
             truth = timestep.reward if timestep.true_reward is None else timestep.true_reward
             terms = [params.reward_weights[i] * value for i, value in enumerate(values)]
@@ -93,7 +95,7 @@ def _reward_components(
     def reset(key, params):
         inner, timestep = env.reset(key, inner_params(params))
         zeros = [jnp.zeros((), jnp.float32)] * len(components)
-        return State(inner, timestep), reported(timestep, zeros, params)
+        return State(inner, timestep), with_components(timestep, zeros, params)
 
     def step(key, state, action, params):
         inner, timestep = env.step(key, state.inner, action, inner_params(params))
@@ -101,9 +103,9 @@ def _reward_components(
             jnp.asarray(function(state.timestep, action, timestep), jnp.float32)
             for _, function in components
         ]
-        return State(inner, timestep), reported(timestep, values, params)
+        return State(inner, timestep), with_components(timestep, values, params)
 
-    fields = lifted(env, state=True, params=weights is not None)
+    fields = lift_fields(env, state=True, params=weights is not None)
     if weights is not None:
         fields |= {
             "params": RewardComponents(env.params, np.asarray(weights, np.float32)),
@@ -115,15 +117,15 @@ def _reward_components(
 
 @struct
 class CostBudget:
-    """Params of `cost` with a budget."""
+    """Parameters of `cost` with a budget."""
 
     inner: Tree
-    cost_budget: Any  # float32, or [K]: the most that an episode may cost
+    cost_budget: Any  # float32, or [K]: maximum cost of an episode
 
 
 @struct
 class CostState:
-    """The wrapped environment's state, its last time step and what this episode cost so far."""
+    """State of the wrapped environment, its last time step and the cost of this episode so far."""
 
     inner: Tree
     timestep: TimeStep
@@ -131,22 +133,23 @@ class CostState:
 
 
 def cost(env: Environment, function: Measure | None = None, budget: Any = None) -> Environment:
-    """`env` with costs, for constraints; the reward is untouched.
+    """Add costs to `env`, for constraints; the reward is unchanged.
 
-    function: (timestep, action, next_timestep) -> the cost of a step, a scalar or `[K]`, which
-        stands in the channel `cost`; without, the costs are those that `env` has.
-    budget: what an episode may cost, a number or `[K]`; `params.cost_budget`. The step at which the
-        episode's costs exceed it (any of them) terminates it. Without, costs end nothing.
+    function: (timestep, action, next_timestep) -> the cost of a step, a scalar or `[K]`, for the
+        channel `cost`; without a function, the costs are those that `env` has.
+    budget: maximum cost of an episode, a number or `[K]`; `params.cost_budget`. The step at which
+        (any of) the episode's costs exceed it terminates the episode. Without a budget, costs end
+        nothing.
 
-    `metrics["episode_cost"]` is the cost of the episode so far, where it is a scalar. With a budget
-    `expert` is None: it knows of none. Raises `UserError` for an environment without costs and no
-    function, and for a budget that is no number.
+    `metrics["episode_cost"]` is the cost of the episode so far, if it is a scalar. With a budget,
+    `expert` is None, since it knows of no budget. Raises `UserError` for an environment without
+    costs and no function, and for a budget that is not a number.
     """
     kind = shapes(env).cost if function is None else _cost_of(env, function)
     if kind is None:
         raise UserError(
             f"'{env.name}' has no costs; cost needs a function of (timestep, action, next_timestep)"
-            " that says them."
+            " that returns them."
         )
     if budget is not None:
         budget = arguments.numbers_of(env, "cost budget", budget, kind.shape)
@@ -165,19 +168,19 @@ def _cost(
     def inner_params(params):
         return params if budget is None else params.inner
 
-    def reported(timestep: TimeStep, value: Any, spent: Array) -> TimeStep:
+    def with_cost(timestep: TimeStep, value: Any, spent: Array) -> TimeStep:
         timestep = dataclasses.replace(timestep, cost=value)
         if shape:
             return timestep
         total = {"episode_cost": spent}
         return dataclasses.replace(
-            timestep, metrics=merged(env, "metrics", timestep.metrics, total)
+            timestep, metrics=merge_channel(env, "metrics", timestep.metrics, total)
         )
 
     def reset(key, params):
         inner, timestep = env.reset(key, inner_params(params))
         nothing = jnp.zeros(shape, jnp.float32)
-        return CostState(inner, timestep, nothing), reported(timestep, nothing, nothing)
+        return CostState(inner, timestep, nothing), with_cost(timestep, nothing, nothing)
 
     def step(key, state, action, params):
         inner, timestep = env.step(key, state.inner, action, inner_params(params))
@@ -185,14 +188,14 @@ def _cost(
         if function is not None:
             value = jnp.asarray(function(state.timestep, action, timestep), jnp.float32)
         spent = state.spent + value
-        following = reported(timestep, value, spent)
+        following = with_cost(timestep, value, spent)
         if budget is not None:
             terminated = timestep.terminated | jnp.any(spent > params.cost_budget)
             truncated = timestep.truncated & ~terminated
             following = dataclasses.replace(following, terminated=terminated, truncated=truncated)
         return CostState(inner, timestep, spent), following
 
-    fields = lifted(env, state=True, params=budget is not None)
+    fields = lift_fields(env, state=True, params=budget is not None)
     if not shape:
         fields["scores"] = {**env.scores, "episode_cost": "cost"}
     if budget is not None:

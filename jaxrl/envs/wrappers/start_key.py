@@ -1,4 +1,4 @@
-"""Which episode it is, as a parameter: for groups of episodes that start alike."""
+"""Start of an episode as a parameter, for groups of episodes with the same start."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ import functools
 import jax
 
 from jaxrl.core.types import Environment, Key, Tree, struct
-from jaxrl.envs.wrappers.lifting import lifted
+from jaxrl.envs.wrappers.lifting import lift_fields
 
 
 @struct
 class Params:
     inner: Tree
-    key: Key  # that the wrapped environment is reset with
+    key: Key  # key that the wrapped environment is reset with
 
 
 @functools.cache
 def start_key(env: Environment) -> Environment:
-    """`env` whose episodes begin as `params.key` says, not by chance: two with the same key have
-    the same start (a language task's prompt) and differ in what follows only.
+    """Start episodes of `env` from `params.key` instead of by chance: two with the same key have
+    the same start (a language task's prompt) and differ only in what follows.
 
     Spaces, state and name are those of `env`. `tasks.starts(env.params, start_key.Params)` draws
     starts, whose ids are their keys. The same environment gives the same object.
@@ -37,5 +37,5 @@ def start_key(env: Environment) -> Environment:
         reset=reset,
         step=step,
         params=Params(env.params, jax.random.key(0)),
-        **lifted(env, params=True),
+        **lift_fields(env, params=True),
     )

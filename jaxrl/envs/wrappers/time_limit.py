@@ -9,31 +9,31 @@ import jax.numpy as jnp
 
 from jaxrl.core.types import Array, Environment, Tree, struct
 from jaxrl.envs.wrappers import arguments
-from jaxrl.envs.wrappers.lifting import lifted
+from jaxrl.envs.wrappers.lifting import lift_fields
 
 
 @struct
 class State:
-    """The wrapped environment's state and the steps taken in this episode."""
+    """State of the wrapped environment and the number of steps taken in this episode."""
 
     inner: Tree
     steps: Array  # int32 scalar
 
 
 def time_limit(env: Environment, max_steps: int) -> Environment:
-    """`env` whose episodes are truncated at their `max_steps`-th step.
+    """Truncate episodes at their `max_steps`-th step.
 
-    A step that terminates is never truncated as well: the task's end is the truth, the clock's end
-    only the lack of it. Parameters, spaces and name are those of `env`; `max_steps` is the smaller
-    of both limits. The same arguments give the same object.
+    A step that terminates is never truncated too: a termination is a fact about the task, a
+    truncation only missing information. Parameters, spaces and name are those of `env`; `max_steps`
+    is the smaller of the two limits. The same arguments give the same object.
 
-    Raises `UserError` when `max_steps` is not a positive integer.
+    Raises `UserError` if `max_steps` is not a positive integer.
     """
-    return _limited(env, arguments.positive_integer(env, "time limit", max_steps))
+    return _time_limit(env, arguments.positive_integer(env, "time limit", max_steps))
 
 
 @functools.cache
-def _limited(env: Environment, limit: int) -> Environment:
+def _time_limit(env: Environment, limit: int) -> Environment:
     def reset(key, params):
         inner, timestep = env.reset(key, params)
         return State(inner=inner, steps=jnp.zeros((), jnp.int32)), timestep
@@ -50,5 +50,5 @@ def _limited(env: Environment, limit: int) -> Environment:
         reset=reset,
         step=step,
         max_steps=limit if env.max_steps is None else min(limit, env.max_steps),
-        **lifted(env, state=True),
+        **lift_fields(env, state=True),
     )

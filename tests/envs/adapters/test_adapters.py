@@ -1,4 +1,4 @@
-"""Names of other packages' environments, and what is said without the packages."""
+"""Names of other packages' environments, and errors without the packages."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_the_same_name_is_the_same_object():
     assert env.name == "gymnasium/CartPole-v1" and env.max_steps == 500
 
 
-def test_settings_are_refused_where_there_are_none():
+def test_settings_are_rejected_if_there_are_none():
     with pytest.raises(UserError, match="has no parameters"):
         envs.make("gymnasium/CartPole-v1", gravity=1.0)
 

@@ -1,4 +1,4 @@
-"""brax through its adapter, beside brax itself."""
+"""The adapter of brax against brax itself."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ theirs = pytest.importorskip(
 
 
 def test_it_is_an_environment():
-    # Whole without the physics, whose steps are compared below and cost the most to compile.
+    # Everything but the physics, whose steps are compared below and take longest to compile.
     envs.check_environment(envs.make("brax/fast"), 8)
     check_structure(envs.make("brax/inverted_pendulum"))
 
@@ -40,7 +40,7 @@ def test_the_same_keys_give_what_brax_gives():
         assert bool(timestep.terminated) == bool(raw.done) and not timestep.truncated
         if raw.done:
             break
-    assert raw.done  # at random the pole falls within 30 steps
+    assert raw.done  # with random actions the pole falls within 30 steps
 
 
 def test_our_clock_truncates():
@@ -57,7 +57,7 @@ def test_our_clock_truncates():
 
 
 def test_actions_are_clipped_to_the_actuators():
-    env = envs.make("brax/reacher")  # whose reward charges for the action itself
+    env = envs.make("brax/reacher")  # its reward charges for the action itself
     state, _ = env.reset(jax.random.key(0), ())
     step = jax.jit(env.step)
     high = np.asarray(spaces.bounds(env.action_space)[1])

@@ -1,4 +1,4 @@
-"""gymnax through its adapter, beside gymnax itself."""
+"""The adapter of gymnax against gymnax itself."""
 
 from __future__ import annotations
 
@@ -71,4 +71,6 @@ def test_its_parameters_are_ours():
 
 
 def test_an_agent_trains_in_it():
-    trains(envs.make("gymnax/Pendulum-v1"))  # with a Box of actions; the other suites have indices
+    trains(
+        envs.make("gymnax/Pendulum-v1")
+    )  # with a Box of actions; the other suites have discrete ones

@@ -1,4 +1,4 @@
-"""jumanji through its adapter, beside jumanji itself."""
+"""The adapter of jumanji against jumanji itself."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ jumanji = pytest.importorskip("jumanji", reason="jumanji is not installed (the s
 
 def test_it_is_an_environment():
     envs.check_environment(envs.make("jumanji/Snake-v1"), 24)
-    check_structure(envs.make("jumanji/Connector-v3"))  # a reward for each of ten agents
+    check_structure(envs.make("jumanji/Connector-v3"))  # one reward for each of ten agents
 
 
 @pytest.mark.parametrize("name", ["Snake-v1", "Maze-v0", "Game2048-v1", "Knapsack-v1"])
@@ -45,13 +45,13 @@ def test_the_same_key_gives_what_jumanji_gives(name):
             break
 
 
-def test_its_time_limit_truncates_though_jumanji_says_terminated():
+def test_its_time_limit_truncates_although_jumanji_terminates():
     env, theirs = envs.make("jumanji/Maze-v0"), jumanji.make("Maze-v0")
     assert env.max_steps == theirs.time_limit == 100
     key = jax.random.key(0)
     (state, timestep), (raw, _) = env.reset(key, ()), theirs.reset(key)
     step, raw_step = jax.jit(env.step), jax.jit(theirs.step)
-    # To and fro over the same edge never reaches the target.
+    # Going back and forth over the same edge never reaches the target.
     action = int(np.flatnonzero(timestep.legal_actions)[0])
     for t in range(100):
         chosen = jnp.int32(action if t % 2 == 0 else (action + 2) % 4)
@@ -77,6 +77,6 @@ def test_an_agent_trains_in_it(name):
     trains(envs.make(f"jumanji/{name}"))
 
 
-def test_a_reward_for_each_agent_is_no_single_reward():
+def test_one_reward_per_agent_is_not_a_single_reward():
     with pytest.raises(UserError, match="'jumanji/Connector-v3' rewards 10 agents"):
         trains(envs.make("jumanji/Connector-v3"))

@@ -1,4 +1,4 @@
-"""navix through its adapter, beside navix itself."""
+"""The adapter of navix against navix itself."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_the_same_keys_give_what_navix_gives(name):
     raise AssertionError("no episode ended")
 
 
-def test_a_view_of_theirs_or_none():
+def test_views_are_theirs_and_unknown_ones_are_rejected():
     env = envs.make("navix/Navix-Empty-5x5-v0", view="symbolic_first_person")
     assert env.observation_space.shape == (7, 7, 3)
     with pytest.raises(UserError, match="view"):

@@ -1,4 +1,4 @@
-"""pgx through its adapter, beside pgx itself."""
+"""The adapter of pgx against pgx itself."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def legal(key, timestep):
 
 
 @functools.cache
-def compiled(name, **settings):
+def compile_env(name, **settings):
     env = envs.make(name, **settings)
     return env, jax.jit(env.reset), jax.jit(env.step)
 
@@ -33,7 +33,7 @@ def test_it_is_an_environment(settings):
 
 @pytest.mark.parametrize("name", ["tic_tac_toe", "2048", "kuhn_poker", "minatar-breakout"])
 def test_the_same_keys_give_what_pgx_gives(name):
-    _, reset, step = compiled(f"pgx/{name}")
+    _, reset, step = compile_env(f"pgx/{name}")
     theirs = pgx.make(name)
     raw_step = jax.jit(theirs.step)
     first, *rest = jax.random.split(jax.random.key(5), 30)
@@ -54,7 +54,7 @@ def test_the_same_keys_give_what_pgx_gives(name):
 
 
 def test_against_an_opponent_it_is_always_the_agents_turn():
-    env, _, _ = compiled("pgx/tic_tac_toe", opponent="random")
+    env, _, _ = compile_env("pgx/tic_tac_toe", opponent="random")
 
     def play(key):
         state, timestep = env.reset(key, ())
@@ -76,10 +76,10 @@ def test_against_an_opponent_it_is_always_the_agents_turn():
     keys = jax.random.split(jax.random.key(0), 400)
     total, done, role, (turn, stones, roles) = jax.jit(jax.vmap(play))(keys)
     assert done.all() and turn.all()
-    assert (roles == role[:, None]).all()  # one side for a whole episode
+    assert (roles == role[:, None]).all()  # one side during a whole episode
     assert set(np.unique(total)) == {-1.0, 0.0, 1.0}
     assert 150 < (role == 1).sum() < 250
-    # It moves first (an empty board) in about half of the episodes, second in the others.
+    # The agent moves first (an empty board) in about half of the episodes, second in the others.
     assert 150 < (stones[:, 0] == 0).sum() < 250 and set(np.unique(stones[:, 0])) == {0, 1}
     # Two random players: the first wins 58 %, the second 29 % (exhaustive enumeration).
     opens = np.asarray(stones[:, 0] == 0)
@@ -88,7 +88,7 @@ def test_against_an_opponent_it_is_always_the_agents_turn():
 
 
 def test_the_game_itself_pays_both_players():
-    _, reset, step = compiled("pgx/tic_tac_toe")
+    _, reset, step = compile_env("pgx/tic_tac_toe")
     state, timestep = reset(jax.random.key(0), ())
     player = int(timestep.role)
     for action in (0, 3, 1, 4, 2):  # the first player completes a row

@@ -1,4 +1,4 @@
-"""A tiny training run, for whether an agent can learn in an environment at all."""
+"""Tiny training run that shows whether an agent can learn in an environment at all."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CONFIG = replace(ppo.Config(), SIZES)
 
 
 def trains(env: Environment) -> None:
-    """Two updates of PPO: all metrics finite, and the weights move."""
+    """Run two updates of PPO and check that all metrics are finite and the weights change."""
     algorithm = ppo(env, CONFIG)
     before = start(algorithm, random.key(0))
     run, row = jax.jit(train, static_argnums=(0, 2))(algorithm, before, 2)

@@ -16,7 +16,7 @@ EPISODES, PULLS, ARMS = 4000, 3, 4
 
 @functools.cache
 def _player(env):
-    """Plays whole episodes of random pulls."""
+    """Compile whole episodes of random pulls."""
 
     def episode(key, params):
         key, reset_key = jax.random.split(key)
@@ -40,58 +40,58 @@ def _player(env):
     return jax.jit(jax.vmap(episode, (0, None)))
 
 
-def played(name: str, spread: float | None = None, **settings) -> dict:
-    """Everything seen in episodes of random pulls, [EPISODES, PULLS, ...]."""
+def play(name: str, spread: float | None = None, **settings) -> dict:
+    """Play episodes of random pulls and return a record of them, [EPISODES, PULLS, ...]."""
     env = envs.make(name, num_arms=ARMS, pulls=PULLS, **settings)
     params = env.params if spread is None else dataclasses.replace(env.params, spread=spread)
     seen = _player(env)(jax.random.split(jax.random.key(0), EPISODES), params)
     return {"env": env, **jax.tree.map(np.asarray, seen)}
 
 
-def _check_episodes(environment: dict, means: np.ndarray) -> None:
-    """What holds for every bandit, given the arms' `means` [EPISODES, PULLS, ARMS]."""
-    timestep, action = environment["timestep"], environment["action"]
+def _check_episodes(record: dict, means: np.ndarray) -> None:
+    """Check what holds for every bandit, given the arms' `means` [EPISODES, PULLS, ARMS]."""
+    timestep, action = record["timestep"], record["action"]
     gap = means.max(-1) - np.take_along_axis(means, action[..., None], -1)[..., 0]
     np.testing.assert_allclose(timestep.metrics["regret"], gap.cumsum(-1), rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(timestep.metrics["success"], action == means.argmax(-1))
-    np.testing.assert_array_equal(environment["expert"], means.argmax(-1))
+    np.testing.assert_array_equal(record["expert"], means.argmax(-1))
     ends = np.arange(PULLS) == PULLS - 1
     np.testing.assert_array_equal(timestep.terminated, np.tile(ends, (EPISODES, 1)))
     last = timestep.observation[..., -ARMS - 1 :]
     np.testing.assert_array_equal(last[..., :-1], action[..., None] == np.arange(ARMS))
     np.testing.assert_array_equal(last[..., -1], timestep.reward)
-    assert not np.any(environment["seen"][:, 0, -ARMS - 1 :])
+    assert not np.any(record["seen"][:, 0, -ARMS - 1 :])
 
 
-def _arms(environment: dict) -> np.ndarray:
-    means = environment["state"].means
-    assert np.all(means == means[:, :1])  # fixed for an episode
+def _arms(record: dict) -> np.ndarray:
+    means = record["state"].means
+    assert np.all(means == means[:, :1])  # fixed during an episode
     return means
 
 
 def test_bernoulli_arms_pay_with_their_probability():
-    environment = played("bandit")
-    means = _arms(environment)
-    _check_episodes(environment, means)
+    record = play("bandit")
+    means = _arms(record)
+    _check_episodes(record, means)
     np.testing.assert_allclose(np.sort(means[:, 0, 0])[::400], np.linspace(0, 0.9, 10), atol=0.03)
     assert np.abs(np.corrcoef(means[:, 0], rowvar=False) - np.eye(ARMS)).max() < 0.08
-    reward = environment["timestep"].reward
+    reward = record["timestep"].reward
     assert set(np.unique(reward)) == {0.0, 1.0}
-    pulled = np.take_along_axis(means, environment["action"][..., None], -1)[..., 0]
+    pulled = np.take_along_axis(means, record["action"][..., None], -1)[..., 0]
     for low in np.linspace(0, 0.9, 10):
         chosen = (pulled >= low) & (pulled < low + 0.1)
         np.testing.assert_allclose(reward[chosen].mean(), pulled[chosen].mean(), atol=0.06)
 
 
 def test_gaussian_arms_pay_their_mean_and_noise():
-    environment = played("bandit", arms="gaussian")
-    means = _arms(environment)
-    _check_episodes(environment, means)
+    record = play("bandit", arms="gaussian")
+    means = _arms(record)
+    _check_episodes(record, means)
     np.testing.assert_allclose(means[:, 0].mean(0), 0.0, atol=0.08)
     np.testing.assert_allclose(means[:, 0].std(0), 1.0, atol=0.06)
     noise = (
-        environment["timestep"].reward
-        - np.take_along_axis(means, environment["action"][..., None], -1)[..., 0]
+        record["timestep"].reward
+        - np.take_along_axis(means, record["action"][..., None], -1)[..., 0]
     )
     np.testing.assert_allclose([noise.mean(), noise.std()], [0.0, 1.0], atol=0.04)
     assert abs(np.corrcoef(noise[:, 0], noise[:, 1])[0, 1]) < 0.08
@@ -109,11 +109,11 @@ def test_a_spread_of_zero_fixes_the_arms():
 
 @pytest.mark.parametrize("spread", [0.0, 0.5])
 def test_contexts_decide_what_an_arm_pays(spread):
-    environment = played("contextual_bandit", spread=spread, num_features=6)
-    weights, context = environment["state"].weights, environment["state"].context
+    record = play("contextual_bandit", spread=spread, num_features=6)
+    weights, context = record["state"].weights, record["state"].context
     means = np.einsum("epaf,epf->epa", weights, context)
-    _check_episodes(environment, means)
-    np.testing.assert_array_equal(environment["seen"][..., :6], context)
+    _check_episodes(record, means)
+    np.testing.assert_array_equal(record["seen"][..., :6], context)
     np.testing.assert_allclose(context.mean((0, 1)), 0.0, atol=0.02)
     np.testing.assert_allclose(
         context.reshape(-1, 6).T @ context.reshape(-1, 6) / (EPISODES * PULLS),
@@ -122,17 +122,17 @@ def test_contexts_decide_what_an_arm_pays(spread):
     )
     assert not np.any(context[:, 0] == context[:, 1])
     noise = (
-        environment["timestep"].reward
-        - np.take_along_axis(means, environment["action"][..., None], -1)[..., 0]
+        record["timestep"].reward
+        - np.take_along_axis(means, record["action"][..., None], -1)[..., 0]
     )
     np.testing.assert_allclose([noise.mean(), noise.std()], [0.0, 0.1], atol=0.01)
-    moved = weights - environment["env"].params.weights
+    moved = weights - record["env"].params.weights
     np.testing.assert_allclose(moved.std(), spread, rtol=0.05, atol=1e-6)
-    # Fresh noise does not tell the next context.
+    # Noise says nothing about the next context.
     assert abs(np.corrcoef(noise[:, 0], context[:, 1, 0])[0, 1]) < 0.08
 
 
-def test_no_arm_pays_more_than_the_experts():
+def test_no_arm_pays_more_than_that_of_the_expert():
     env = envs.make("bandit")
     params = env.params
     states, _ = jax.jit(jax.vmap(env.reset, (0, None)))(

@@ -18,9 +18,9 @@ GAMES = 256
 
 
 @functools.cache
-def played(name: str):
-    """Games between players who choose any legal action: states [B, T + 1], time steps [B, T + 1]
-    (the first is the reset's) and actions [B, T]."""
+def play_games(name: str):
+    """Play games between players who choose any legal action: states [B, T + 1], time steps [B, T +
+    1] (the first is the reset's) and actions [B, T]."""
     env = envs.make(name)
 
     def game(key):
@@ -47,12 +47,12 @@ def played(name: str):
 
 
 def ends(timesteps) -> np.ndarray:
-    """The index of each game's last time step, [B]."""
+    """Return the index of each game's last time step, [B]."""
     return timesteps.terminated.argmax(1)
 
 
-def test_tic_tac_toe_is_what_a_referee_says():
-    _, timesteps, actions = played("tic_tac_toe")
+def test_tic_tac_toe_agrees_with_a_referee():
+    _, timesteps, actions = play_games("tic_tac_toe")
     finished_by = set()
     for b, end in enumerate(ends(timesteps)):
         board = [None] * 9
@@ -69,16 +69,16 @@ def test_tic_tac_toe_is_what_a_referee_says():
         assert any(won) or None not in board
         np.testing.assert_array_equal(timesteps.reward[b, end], [won[0] - won[1], won[1] - won[0]])
         finished_by.add((end - 1) % 2 if any(won) else "draw")
-    assert finished_by == {0, 1, "draw"}  # the last move was made by either player
+    assert finished_by == {0, 1, "draw"}  # either player makes the last move in some game
 
 
-def test_kuhn_poker_pays_whoever_wins_on_either_players_last_move():
+def test_kuhn_poker_pays_the_winner_after_either_players_last_move():
     # History of bets -> who moved last; the stake; the winner, None for the higher card.
     rules = {
         (0, 0): (1, 1, None), (1, 0): (1, 1, 0), (1, 1): (1, 2, None),
         (0, 1, 0): (0, 1, 1), (0, 1, 1): (0, 2, None),
     }  # fmt: skip
-    states, timesteps, actions = played("kuhn_poker")
+    states, timesteps, actions = play_games("kuhn_poker")
     seen = set()
     for b, end in enumerate(ends(timesteps)):
         cards = states.game.cards[b, 0]
@@ -92,7 +92,7 @@ def test_kuhn_poker_pays_whoever_wins_on_either_players_last_move():
     assert len({history for history, _ in seen}) == 5
 
 
-def test_a_player_sees_nothing_of_what_the_other_hides():
+def test_a_player_observes_nothing_that_the_other_hides():
     for other in (1, 2):  # the first player has the jack
         state = kuhn_poker.State(jnp.asarray([0, other]), jnp.int32(0), jnp.int32(0))
         seen = kuhn_poker.RULES.observe(state)
@@ -108,7 +108,7 @@ def test_a_player_sees_nothing_of_what_the_other_hides():
 
 
 def test_rock_paper_scissors_hides_the_first_choice():
-    _, timesteps, actions = played("rock_paper_scissors")
+    _, timesteps, actions = play_games("rock_paper_scissors")
     np.testing.assert_array_equal(timesteps.observation[:, 1], np.tile([0, 1], (GAMES, 1)))
     beats = (actions[:, 0] - actions[:, 1]) % 3  # 1: the first wins, 2: the second
     expected = np.asarray([0, 1, -1])[beats]
@@ -116,8 +116,8 @@ def test_rock_paper_scissors_hides_the_first_choice():
 
 
 @pytest.mark.slow
-def test_negotiation_trades_and_pays_whoever_gained_more():
-    states, timesteps, actions = played("negotiation")
+def test_negotiation_trades_and_rewards_the_player_who_gained_more():
+    states, timesteps, actions = play_games("negotiation")
     accepted = 0
     for b in range(GAMES):
         pieces, offer = np.full((2, 2), 4), None
@@ -155,7 +155,7 @@ def test_an_illegal_move_forfeits_the_game(mover):
 
 @pytest.mark.slow
 def test_the_medley_tells_games_apart_by_role_and_reward():
-    states, timesteps, _ = played("three_games")
+    states, timesteps, _ = play_games("three_games")
     number = states.number[:, 0]
     assert set(number) == {0, 1, 2}
     for b, end in enumerate(ends(timesteps)):
@@ -186,6 +186,6 @@ def test_games_keep_the_rules_of_environments(name):
     envs.check_environment(envs.make(name), steps=16)
 
 
-def test_kuhn_poker_has_twelve_places_and_thirty_ways():
+def test_kuhn_poker_has_twelve_information_sets_and_thirty_histories():
     game = enumerate_game(kuhn_poker.RULES)
     assert game.legal.shape == (12, 2) and game.payoff.shape == (30, 2)

@@ -1,4 +1,4 @@
-"""A game as one agent's task: the reward and the last step come out right on either side."""
+"""Games as one agent's task: the reward and the last step are right on either side."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BATCH = 64
 
 
 def _caller(state, timestep, memory, key, greedy):
-    """Bets with probability `state`, and counts its moves."""
+    """Bet with probability `state`, and count the moves."""
     bet = jax.random.uniform(key, timestep.role.shape) < state
     return bet.astype(jnp.int32), memory + 1, {}
 
@@ -30,8 +30,8 @@ CALLER = Policy(_caller, lambda n: jnp.zeros(n, jnp.int32), jnp.float32(0.5))
 
 
 @functools.cache
-def played():
-    """Games of Kuhn poker [side, opponent's habit, B]: the agent bets first and passes later."""
+def play_games():
+    """Play Kuhn poker [side, opponent's habit, B]: the agent bets first and passes later."""
     env = against(envs.make("kuhn_poker"), CALLER)
 
     def game(key, side, habit):
@@ -55,8 +55,8 @@ def played():
 
 
 @pytest.mark.slow
-def test_the_agent_that_always_passes_gets_what_the_rules_say_on_either_side():
-    _, _, (game, moves, timestep, role, _) = played()
+def test_an_agent_that_always_passes_gets_the_right_reward_on_either_side():
+    _, _, (game, moves, timestep, role, _) = play_games()
     cards = game.cards[..., 0, :]
     for side in (0, 1):
         wins = cards[side, ..., side] > cards[side, ..., 1 - side]
@@ -64,7 +64,7 @@ def test_the_agent_that_always_passes_gets_what_the_rules_say_on_either_side():
         # The opponent passes: a showdown. It bets: the agent folds and loses its ante.
         passed, raised = timestep.reward[side, 0], timestep.reward[side, 1]
         np.testing.assert_array_equal(passed[..., 0], showdown[0])
-        if side == 0:  # its pass is answered by a bet, which it folds to with its second move
+        if side == 0:  # its pass is answered by a bet, and it folds with its second move
             assert not raised[..., 0].any() and (raised[..., 1] == -1).all()
             assert not timestep.terminated[0, 1, :, 0].any()
             assert timestep.terminated[0, 1, :, 1].all()
@@ -78,26 +78,26 @@ def test_the_agent_that_always_passes_gets_what_the_rules_say_on_either_side():
 
 
 def test_an_episode_opens_with_the_agents_turn_and_no_reward():
-    first, _, _ = played()
+    first, _, _ = play_games()
     assert first.first.all() and not first.done.any() and not first.reward.any()
     place = first.observation[..., 3:].argmax(-1)
     assert (place[0] == 0).all() and (place[1, 0] == 1).all() and (place[1, 1] == 2).all()
 
 
-def test_the_side_is_drawn_unless_said():
+def test_the_side_is_drawn_by_default():
     env = against(envs.make("kuhn_poker"), CALLER)
     keys = jax.random.split(jax.random.key(3), 128)
     _, timestep = jax.jit(jax.vmap(env.reset, (0, None)))(keys, env.params)
     assert 0.3 < np.asarray(timestep.role).mean() < 0.7
 
 
-def test_what_is_no_game_has_no_opponent():
+def test_environments_that_are_not_games_have_no_opponent():
     with pytest.raises(UserError, match="game for two"):
         against(envs.make("cartpole"), CALLER)
 
 
 @pytest.mark.slow
-def test_a_game_against_random_moves_by_its_name():
+def test_a_game_against_random_moves_is_made_by_name():
     env = envs.make("jaxrl.envs.games.opponents:against_random", game="negotiation")
     assert env.name == "against(negotiation)"
     played = evaluate(env, random_policy(env), random.key(0), 400).metrics

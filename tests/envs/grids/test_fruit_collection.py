@@ -1,4 +1,4 @@
-"""Fruits are paid once each, by their places."""
+"""Fruits are rewarded once each, by place."""
 
 import jax
 import numpy as np
@@ -10,7 +10,7 @@ from jaxrl.core.errors import UserError
 
 
 def test_each_fruit_pays_once_and_the_last_one_ends():
-    """The expert of 64 episodes, whose steps are counted on the host."""
+    """Play 64 episodes of the expert and count their steps on the host."""
     env, n, steps = envs.make("fruit_collection", fruit_reward=2.0), 64, 90
 
     @jax.jit
@@ -45,11 +45,11 @@ def test_each_fruit_pays_once_and_the_last_one_ends():
 
     frame = env.render(jax.tree.map(lambda x: x[0], state), env.params)
     assert frame.dtype == np.uint8 and frame.shape == (160, 160, 3)
-    # Paper, an empty place, a fruit and the agent, each with a darker line.
+    # Background, an empty place, a fruit and the agent, each with a darker line.
     assert len(np.unique(frame.reshape(-1, 3), axis=0)) == 8
 
 
 @pytest.mark.parametrize(("places", "says"), [(1, "an integer from 2 up"), (100, "too few for")])
-def test_impossible_rooms_are_refused(places, says):
+def test_impossible_rooms_are_rejected(places, says):
     with pytest.raises(UserError, match=says):
         envs.make("fruit_collection", places=places)

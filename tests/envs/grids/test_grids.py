@@ -1,5 +1,4 @@
-"""Every grid environment keeps the rules, names its levels, and has an expert that finds the best
-way."""
+"""Rules, numbered levels and optimal experts of every grid environment."""
 
 from __future__ import annotations
 
@@ -19,10 +18,10 @@ from jaxrl.core.errors import UserError
 from jaxrl.envs.check import check_environment
 from jaxrl.envs.grids import cells, empty, goal_maze, minigrid, paths
 
-LEVELS = 200  # fresh ones
+LEVELS = 200  # number of fresh levels
 NUMBERS = np.array([-1] * LEVELS + [1] * 8 + [2, 3], np.int32)
 # Small, but with every mechanism.
-WORLDS: dict[str, dict[str, Any]] = {
+ENVIRONMENTS: dict[str, dict[str, Any]] = {
     "empty": {"size": 6, "random_start": True},
     "door_key": {"size": 5},
     "multi_room": {"rooms": 2, "max_room_size": 5, "size": 11},
@@ -35,12 +34,12 @@ WORLDS: dict[str, dict[str, Any]] = {
     "lava_crossing": {"size": 7, "crossings": 2},
     "lava_gap": {"size": 5},
 }
-GOAL_WORLDS = ("goal_maze", "one_way_doors")
+GOAL_ENVIRONMENTS = ("goal_maze", "one_way_doors")
 
 
 @functools.cache
 def _environment(name: str) -> Any:
-    return envs.make(name, **WORLDS[name])
+    return envs.make(name, **ENVIRONMENTS[name])
 
 
 def _with(env: Any, level: Any) -> Any:
@@ -48,9 +47,9 @@ def _with(env: Any, level: Any) -> Any:
 
 
 @functools.cache
-def _all_played(name: str) -> Any:
-    """First states and time steps, and then states, time steps and what had ended before; of an
-    expert in levels `NUMBERS`, on the host, without the clock's states."""
+def _episodes(name: str) -> Any:
+    """Play the expert in levels `NUMBERS`: return first states and time steps, and then states,
+    time steps and whether the episode was over, on the host, without the clock's states."""
     env = _environment(name)
 
     @jax.jit
@@ -74,23 +73,23 @@ def _all_played(name: str) -> Any:
 
     keys = jax.random.split(random.key(7), len(NUMBERS))
     states, first, (after, timesteps, over) = run(keys, jnp.asarray(NUMBERS))
-    states, after = (_laid_out(name, x.inner) for x in (states, after))
+    states, after = (_with_room(name, x.inner) for x in (states, after))
     return jax.device_get((states, first, after, timesteps, over))
 
 
 @functools.cache
-def _played(name: str) -> Any:
-    """What was played in the fresh levels."""
-    start, path = _all_played(name)[:2], _all_played(name)[2:]
-    return *_of(start, slice(LEVELS)), *_of(path, (slice(None), slice(LEVELS)))
+def _fresh_episodes(name: str) -> Any:
+    """Return the episodes in the fresh levels."""
+    start, path = _episodes(name)[:2], _episodes(name)[2:]
+    return *_select(start, slice(LEVELS)), *_select(path, (slice(None), slice(LEVELS)))
 
 
-def _of(tree: Any, index: Any) -> Any:
+def _select(tree: Any, index: Any) -> Any:
     return jax.tree.map(lambda x: x[index], tree)
 
 
-def _laid_out(name: str, states: Any) -> Any:
-    """With the room of `empty`, which is no part of its state."""
+def _with_room(name: str, states: Any) -> Any:
+    """Add the room of `empty`, which is not part of its state."""
     if name != "empty":
         return states
     room = np.full((6, 6), cells.WALL, np.uint8)
@@ -98,7 +97,7 @@ def _laid_out(name: str, states: Any) -> Any:
     return dataclasses.replace(states, grid=np.broadcast_to(room, (*states.row.shape, 6, 6)))
 
 
-# One of each kind of program; the rest is made by the same functions from another generator.
+# One of each kind of program; the others use the same functions with another generator.
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["empty", "door_key", "memory", "t_maze", "goal_maze", "hazards"])
 def test_it_keeps_the_rules(name):
@@ -106,10 +105,10 @@ def test_it_keeps_the_rules(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.parametrize("name", ENVIRONMENTS)
 def test_observations_lie_in_their_space(name):
     space = _environment(name).observation_space
-    _, first, _, timesteps, _ = _played(name)
+    _, first, _, timesteps, _ = _fresh_episodes(name)
     for seen in (first.observation, timesteps.observation):
         assert seen.dtype == space.dtype and seen.shape[-len(space.shape) :] == space.shape
         assert np.all(seen >= space.low) and np.all(seen <= space.high)
@@ -117,9 +116,9 @@ def test_observations_lie_in_their_space(name):
     assert not np.any(timesteps.terminated & timesteps.truncated)
 
 
-@pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.parametrize("name", ENVIRONMENTS)
 def test_the_expert_succeeds_in_every_level(name):
-    _, _, _, timesteps, over = _played(name)
+    _, _, _, timesteps, over = _fresh_episodes(name)
     if name == "hazards":
         assert np.all(timesteps.metrics["goals"][-1] >= 3)
         return
@@ -128,12 +127,12 @@ def test_the_expert_succeeds_in_every_level(name):
     assert np.all(timesteps.terminated[success])
 
 
-@pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.parametrize("name", ENVIRONMENTS)
 def test_a_level_is_named_by_its_number(name):
-    start = _all_played(name)[0]
+    start = _episodes(name)[0]
 
     def different(a, b):
-        pairs = zip(*(jax.tree.leaves(_of(start, i)) for i in (a, b)), strict=True)
+        pairs = zip(*(jax.tree.leaves(_select(start, i)) for i in (a, b)), strict=True)
         return any(np.any(x != y) for x, y in pairs)
 
     assert not any(different(LEVELS, LEVELS + i) for i in range(1, 8))  # whatever the key
@@ -145,7 +144,7 @@ def test_a_level_is_named_by_its_number(name):
 
 
 def _fewest_actions(state: Any) -> int:
-    """Breadth first over place, heading, and what the hand and the door have come to."""
+    """Search breadth first over place, heading, and the states of the hand and the door."""
     grid = np.asarray(state.grid)
     steps = ((0, 1), (1, 0), (0, -1), (-1, 0))
     start: tuple[int, int, int, bool, bool] = (
@@ -176,12 +175,12 @@ def _fewest_actions(state: Any) -> int:
             if option not in seen:
                 seen.add(option)
                 queue.append((option, depth + 1))
-    raise AssertionError("there is no way")
+    raise AssertionError("there is no path")
 
 
 @pytest.mark.parametrize("name", ["empty", "door_key", "lava_crossing", "lava_gap"])
 def test_the_expert_takes_the_fewest_actions(name):
-    states, _, _, _, over = _played(name)
+    states, _, _, _, over = _fresh_episodes(name)
     lengths = (~over).sum(0)
     for level in range(40):
         best = _fewest_actions(jax.tree.map(lambda x, i=level: x[i], states))
@@ -189,7 +188,7 @@ def test_the_expert_takes_the_fewest_actions(name):
 
 
 def _distances(grid: np.ndarray, goal: tuple[int, int]) -> np.ndarray:
-    """Steps by compass from every cell to `goal`, by breadth first search backwards."""
+    """Return compass steps from every cell to `goal`, by a backward breadth-first search."""
     distance = np.full(grid.shape, -1)
     distance[goal] = 0
     queue = collections.deque([goal])
@@ -198,7 +197,7 @@ def _distances(grid: np.ndarray, goal: tuple[int, int]) -> np.ndarray:
         code = int(grid[row, column])
         for direction, (down, right) in enumerate(((0, 1), (1, 0), (0, -1), (-1, 0))):
             if code & 15 == cells.ONE_WAY and code >> 4 & 7 != direction:
-                continue  # entered from elsewhere only
+                continue  # can be entered only from elsewhere
             back = (row - down, column - right)
             if grid[back] != cells.WALL and distance[back] < 0:
                 distance[back] = distance[row, column] + 1
@@ -214,9 +213,9 @@ def _by_compass(grid, goal):
     return paths.by_compass(paths.entering(grid), targets)
 
 
-@pytest.mark.parametrize("name", GOAL_WORLDS)
+@pytest.mark.parametrize("name", GOAL_ENVIRONMENTS)
 def test_distances_are_those_of_a_search_and_the_expert_walks_them(name):
-    states, _, _, _, over = _played(name)
+    states, _, _, _, over = _fresh_episodes(name)
     found = np.asarray(_by_compass(states.grid[:20], states.goal[:20]))
     lengths, asymmetric = (~over).sum(0), 0
     for level in range(20):
@@ -231,21 +230,21 @@ def test_distances_are_those_of_a_search_and_the_expert_walks_them(name):
 
 
 def test_random_mazes_are_perfect():
-    states, *_ = _played("goal_maze")
+    states, *_ = _fresh_episodes("goal_maze")
     n = states.grid.shape[1] // 2
     free = states.grid == cells.EMPTY
-    assert np.all(free.sum((1, 2)) == 2 * n * n - 1)  # connected, as tested above: so it is a tree
+    assert np.all(free.sum((1, 2)) == 2 * n * n - 1)  # connected, as tested above, so it is a tree
     assert len(np.unique(free.reshape(LEVELS, -1), axis=0)) == LEVELS
     links = free[:, 1:-1:2, 2:-1:2].mean((0, 1, 2)), free[:, 2:-1:2, 1:-1:2].mean((0, 1, 2))
     assert links[0] == pytest.approx(links[1], abs=0.03)  # neither direction is preferred
 
 
-@pytest.mark.parametrize("name", GOAL_WORLDS)
+@pytest.mark.parametrize("name", GOAL_ENVIRONMENTS)
 @pytest.mark.parametrize("observe", ["planes", "position"])
-def test_what_was_achieved_is_the_goal_when_it_is_reached(name, observe):
-    env: Any = envs.make(name, observe=observe, **WORLDS[name])
-    scale = (np.array(_played(name)[0].grid.shape[1:]) - 1) / 2
-    _, _, states, timesteps, over = _played(name)
+def test_the_achieved_goal_is_the_goal_on_arrival(name, observe):
+    env: Any = envs.make(name, observe=observe, **ENVIRONMENTS[name])
+    scale = (np.array(_fresh_episodes(name)[0].grid.shape[1:]) - 1) / 2
+    _, _, states, timesteps, over = _fresh_episodes(name)
     observation = timesteps.observation
     if observe == "position":
         observation = (states.position / scale - 1).astype(np.float32)
@@ -261,9 +260,9 @@ def test_what_was_achieved_is_the_goal_when_it_is_reached(name, observe):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("settings", [{"full": True}, {"see_through": False}])
-def test_views_that_are_looked_up_are_those_that_are_computed(settings, monkeypatch):
+def test_views_from_the_table_equal_computed_views(settings, monkeypatch):
     settings = {"size": 6, "random_start": True} | settings
-    looked_up = envs.make("empty", **settings)
+    from_table = envs.make("empty", **settings)
     monkeypatch.setattr(minigrid, "_LARGEST_TABLE", 0)
     computed = empty.empty.__wrapped__(**settings)
 
@@ -273,7 +272,7 @@ def test_views_that_are_looked_up_are_those_that_are_computed(settings, monkeypa
         return first, env.step(key, state, action, env.params)[1]
 
     keys = jax.random.split(random.key(2), 2000)  # all places and headings, many times
-    both = [jax.jit(jax.vmap(lambda k, e=e: play(e, k)))(keys) for e in (looked_up, computed)]
+    both = [jax.jit(jax.vmap(lambda k, e=e: play(e, k)))(keys) for e in (from_table, computed)]
     jax.tree.map(np.testing.assert_array_equal, *both)
     assert len(np.unique(both[0][0].observation.reshape(2000, -1), axis=0)) > 4
 
@@ -288,8 +287,8 @@ def test_layouts_are_closed_and_connected(layout):
     assert envs.make("goal_maze", layout=layout).observation_space.shape == (*grid.shape, 2)
 
 
-def test_hazards_cost_and_goals_pay():
-    states, _, after, timesteps, _ = _played("hazards")
+def test_hazards_cost_and_goals_are_rewarded():
+    states, _, after, timesteps, _ = _fresh_episodes("hazards")
     before = np.concatenate([states.grid[None], after.grid[:-1]])
     t, level = np.mgrid[: len(before), :LEVELS]
     entered = before[t, level, after.row, after.column]
@@ -298,7 +297,7 @@ def test_hazards_cost_and_goals_pay():
     np.testing.assert_array_equal(timesteps.metrics["goals"], timesteps.reward.cumsum(0))
     assert np.all((after.grid == cells.GOAL).sum((2, 3)) == 1)
     assert 0.1 < (states.grid == cells.HAZARD).sum((1, 2)).mean() / 25 < 0.25
-    # The expert steps on far fewer than the share of hazards.
+    # The expert steps on far fewer hazards than their density.
     assert timesteps.cost.mean() < 0.05
     shown = timesteps.observation[t, level, after.row, after.column]
     np.testing.assert_array_equal(shown[..., 0], np.full(t.shape, cells.AGENT))
@@ -336,7 +335,7 @@ def test_t_maze_is_bakkers():
             np.testing.assert_array_equal(timestep.observation, observation)
             assert timestep.reward == pytest.approx(reward) and timestep.terminated == terminated
         assert timestep.metrics["success"] == (level == 0)
-    _, _, states, timesteps, over = _played("t_maze")  # the noisy one
+    _, _, states, timesteps, over = _fresh_episodes("t_maze")  # the noisy one
     inside = (states.position > 0) & (states.position < 4) & ~over
     noise = timesteps.observation[inside]
     assert np.all(noise[:, 1] == 0) and noise[:, [0, 2]].std() == pytest.approx(12**-0.5, abs=0.03)
@@ -355,15 +354,15 @@ def test_t_maze_is_bakkers():
         ("multi_room", {"size": 5}, "size of 'multi_room' is 5"),
     ],
 )
-def test_impossible_environments_are_refused(name, settings, says):
+def test_impossible_environments_are_rejected(name, settings, says):
     with pytest.raises(UserError, match=says):
         envs.make(name, **settings)
 
 
-@pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.parametrize("name", ENVIRONMENTS)
 def test_frames_are_pictures_of_a_readable_size(name):
     env = _environment(name)
-    inner, *_ = _played(name)
+    inner, *_ = _fresh_episodes(name)
     state, _ = jax.eval_shape(env.reset, random.key(0), env.params)
     state = dataclasses.replace(state, inner=jax.tree.map(lambda x: x[0], inner))
     frame = env.render(state, env.params)

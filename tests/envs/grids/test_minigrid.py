@@ -1,5 +1,4 @@
-"""The environments with MiniGrid's rules against the `minigrid` package, transition by
-transition."""
+"""Environments with MiniGrid's rules against the `minigrid` package, transition by transition."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from jaxrl import envs
 from jaxrl.core import random
 from jaxrl.envs.grids import cells, moves, view
 
-pytest.importorskip("minigrid", reason="the published package is what these tests compare with")
+pytest.importorskip("minigrid", reason="these tests compare with the published package")
 
 from minigrid.core.constants import COLOR_TO_IDX, IDX_TO_COLOR
 from minigrid.core.grid import Grid
@@ -41,10 +40,10 @@ from minigrid.envs.multiroom import MultiRoomEnv
 
 LEVELS = 12  # played side by side in each environment
 STEPS = 40
-DRAWN = 1500  # levels of ours whose statistics are compared
+DRAWN = 1500  # our levels whose statistics are compared
 THEIRS = 250
 
-WORLDS = {
+ENVIRONMENTS = {
     "empty": ({"size": 6, "random_start": True}, lambda: EmptyEnv(6, agent_start_pos=None)),
     "door_key": ({"size": 6}, lambda: DoorKeyEnv(6)),
     "multi_room": (
@@ -71,13 +70,13 @@ _KINDS = {
 
 
 def _object(code: int) -> WorldObj | None:
-    """MiniGrid's object for one of our codes."""
+    """Return MiniGrid's object for one of our codes."""
     kind = code & 15
     return None if kind == cells.EMPTY_KIND else _KINDS[kind](IDX_TO_COLOR[code >> 4 & 7])
 
 
 def _code(thing: WorldObj | None) -> int:
-    """Our code for one of MiniGrid's objects."""
+    """Return our code for one of MiniGrid's objects."""
     if thing is None:
         return int(cells.EMPTY)
     kind, color, state = thing.encode()
@@ -94,7 +93,7 @@ def _codes(grid: Grid) -> np.ndarray:
 
 
 def _place(environment: Any, grid: np.ndarray, row: int, column: int, heading: int) -> None:
-    """Put `environment` where our state is."""
+    """Put MiniGrid's `environment` in our state."""
     environment.grid = Grid(grid.shape[1], grid.shape[0])
     environment.grid.grid = [_object(int(code)) for code in grid.reshape(-1)]
     environment.agent_pos, environment.agent_dir = (int(column), int(row)), int(heading)
@@ -103,9 +102,9 @@ def _place(environment: Any, grid: np.ndarray, row: int, column: int, heading: i
 
 @functools.cache
 def _ours(name: str) -> Any:
-    """The environment, a jitted reset of many, and a jitted roll-out that half follows the
-    expert."""
-    env: Any = envs.make(name, **WORLDS[name][0])
+    """Return the environment, a jitted reset of many, and a jitted rollout that follows the expert
+    half of the time."""
+    env: Any = envs.make(name, **ENVIRONMENTS[name][0])
 
     def roll(keys, states):
         def body(state, key):
@@ -126,12 +125,13 @@ def _ours(name: str) -> Any:
 
 @functools.cache
 def _levels(name: str) -> Any:
-    """Many first states, those within the clock's, and time steps, on the host; the resets of two
-    tests are one program. The room of `empty`, which is no part of its state, is MiniGrid's."""
+    """Return many first states (inside the clock's) and time steps, on the host; two tests share
+    the program of the resets. The room of `empty`, which is not part of its state, is
+    MiniGrid's."""
     states, first = jax.device_get(_ours(name)[1](jax.random.split(random.key(0), DRAWN)))
     inner = states.inner
     if name == "empty":
-        environment = WORLDS[name][1]()
+        environment = ENVIRONMENTS[name][1]()
         environment.reset(seed=0)
         room = _codes(environment.grid)
         inner = dataclasses.replace(inner, grid=np.broadcast_to(room, (DRAWN, *room.shape)))
@@ -139,14 +139,14 @@ def _levels(name: str) -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.parametrize("name", ENVIRONMENTS)
 def test_a_transition_is_minigrids(name):
     states, inner, first = jax.tree.map(lambda x: x[:LEVELS], _levels(name))
     _, _, roll = _ours(name)
     actions, ours = jax.device_get(roll(jax.random.split(random.key(1), STEPS), states))
     ended = handled = 0
     for level in range(LEVELS):
-        environment = WORLDS[name][1]()
+        environment = ENVIRONMENTS[name][1]()
         environment.reset(seed=0)
         begin = jax.tree.map(lambda x, i=level: x[i], inner)
         _place(environment, begin.grid, begin.row, begin.column, begin.heading)
@@ -159,7 +159,7 @@ def test_a_transition_is_minigrids(name):
             )
         np.testing.assert_array_equal(first.observation[level], environment.gen_obs()["image"])
         for t in range(STEPS):
-            if name == "key_corridor":  # objects are compared by identity there
+            if name == "key_corridor":  # MiniGrid compares objects by identity there
                 ball = [
                     x for x in [*environment.grid.grid, environment.carrying] if isinstance(x, Ball)
                 ]
@@ -178,11 +178,12 @@ def test_a_transition_is_minigrids(name):
     assert handled > 0 or name not in ("door_key", "key_corridor")
 
 
-@pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.parametrize("name", ENVIRONMENTS)
 def test_levels_are_distributed_as_minigrids(name):
-    """How often each kind is in each cell, the agent and its headings, and pairs of kinds."""
+    """Compare how often each kind is in each cell, the agent and its headings, and pairs of
+    kinds."""
     mine = _levels(name)[1]
-    environment = WORLDS[name][1]()
+    environment = ENVIRONMENTS[name][1]()
     grids, agents, headings = [], [], []
     for seed in range(THEIRS):
         environment.reset(seed=seed)
@@ -196,7 +197,7 @@ def test_levels_are_distributed_as_minigrids(name):
         columns.append((ours & 15 == kind, grids & 15 == kind))
         of_kind = [(x & 15 == kind).sum(1, keepdims=True) for x in (ours, grids)]
         columns += [tuple(x == n for x in of_kind) for n in range(1, 40)]
-    for color in range(cells.COLorS):
+    for color in range(cells.COLORS):
         columns.append(tuple((x >> 4 & 7 == color).sum(1, keepdims=True) for x in (ours, grids)))
     place = mine.row * mine.grid.shape[2] + mine.column
     everywhere = np.arange(ours.shape[1])
@@ -226,8 +227,9 @@ def _clutter_roll(state, actions):
 
 
 @pytest.mark.slow
-def test_any_grid_is_seen_and_handled_as_minigrid_does():
-    """Random clutter of every object and color, random actions; also the hidden parts."""
+def test_any_grid_is_observed_and_handled_as_in_minigrid():
+    """Compare in random clutter of every object and color, with random actions, including hidden
+    parts."""
     rng = np.random.default_rng(0)
     n, size, steps = 32, 11, 40
     kinds = np.array([1, 1, 1, 1, 1, 2, 2, 3, 4, 5, 6, 7, 7, 8, 9, 11, 12])
@@ -263,7 +265,8 @@ def test_any_grid_is_seen_and_handled_as_minigrid_does():
 
 
 def test_numbers_are_minigrids():
-    assert {name: getattr(cells, name.upper()) for name in COLOR_TO_IDX} == COLOR_TO_IDX
+    ours = {name: name.replace("grey", "gray").upper() for name in COLOR_TO_IDX}
+    assert {name: getattr(cells, ours[name]) for name in COLOR_TO_IDX} == COLOR_TO_IDX
 
 
 def test_the_whole_grid_is_what_fully_observable_shows():
@@ -279,8 +282,9 @@ def test_the_whole_grid_is_what_fully_observable_shows():
     np.testing.assert_array_equal(first.observation, theirs.transpose(1, 0, 2))
 
 
-def test_nobody_starts_before_the_locked_door_but_before_other_doors():
-    """MiniGrid refuses such starts in `KeyCorridor`, and adds the other doors only afterwards."""
+def test_agents_may_start_in_front_of_doors_except_the_locked_one():
+    """Check starts in `KeyCorridor`: MiniGrid rejects those in front of the locked door, and adds
+    the other doors only afterward."""
     begin = _levels("key_corridor")[1]
     row = begin.row + (begin.heading == cells.SOUTH) - (begin.heading == cells.NORTH)
     column = begin.column + (begin.heading == cells.EAST) - (begin.heading == cells.WEST)

@@ -1,4 +1,4 @@
-"""The speaker and the listener keep the rules, and words alone say where to go."""
+"""Speaker and listener: the rules, and words as the only hint where to go."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ COPIES = 128
 
 
 @pytest.fixture(scope="module")
-def played():
-    """Expert play of `COPIES` episodes: states and time steps [T + 1, B], and actions [T, B]; what
-    follows an episode's end counts for nothing."""
+def episodes():
+    """Play `COPIES` episodes of the expert: states and time steps [T + 1, B], and actions [T, B];
+    steps after an episode's end do not count."""
 
     @jax.jit
     @jax.vmap
@@ -47,8 +47,8 @@ def test_it_keeps_the_rules():
 
 
 @pytest.mark.slow
-def test_the_expert_arrives_at_the_one_that_is_asked_for(played):
-    states, timesteps, _ = played
+def test_the_expert_arrives_at_the_target_landmark(episodes):
+    states, timesteps, _ = episodes
     end = timesteps.terminated.argmax(0)
     b = np.arange(COPIES)
     assert timesteps.terminated.any(0).all()
@@ -56,13 +56,13 @@ def test_the_expert_arrives_at_the_one_that_is_asked_for(played):
     np.testing.assert_array_equal(timesteps.metrics["success"][end, b], 1)
     there = states.landmarks[end, b, states.asked[end, b]]
     np.testing.assert_array_equal(states.place[end, b], there)
-    for i in b:  # and at none before
+    for i in b:  # and at no landmark before
         before = states.place[: end[i], None, i] == states.landmarks[0, i]
         assert not before.all(-1).any() and not timesteps.reward[: end[i], i].any()
 
 
-def test_only_words_tell_the_listener_which_landmark_is_meant(played):
-    states, timesteps, actions = played
+def test_only_words_tell_the_listener_the_target(episodes):
+    states, timesteps, actions = episodes
     speaker, listener = (timesteps.observation[k] for k in ("speaker", "listener"))
     np.testing.assert_array_equal(speaker, np.eye(3)[states.asked])
     way = (states.landmarks - states.place[..., None, :]) / 5
@@ -73,8 +73,8 @@ def test_only_words_tell_the_listener_which_landmark_is_meant(played):
     np.testing.assert_array_equal(timesteps.privileged["state"], both)
 
 
-def test_steps_out_of_the_room_are_illegal_and_lead_nowhere(played):
-    states, timesteps, _ = played
+def test_steps_out_of_the_room_are_illegal_and_lead_nowhere(episodes):
+    states, timesteps, _ = episodes
     row, column = states.place[..., 0], states.place[..., 1]
     legal = timesteps.legal_actions["listener"]
     inside = np.stack([column < 4, row < 4, column > 0, row > 0, row >= 0], -1)
@@ -88,8 +88,8 @@ def test_steps_out_of_the_room_are_illegal_and_lead_nowhere(played):
     np.testing.assert_array_equal(after.inner.place, [0, 1])
 
 
-def test_landmarks_block_no_way(played):
-    states, _, _ = played
+def test_landmarks_block_no_path(episodes):
+    states, _, _ = episodes
     landmarks = states.landmarks[0]
     assert not (landmarks % 2).any()
     apart = (landmarks[:, :, None] != landmarks[:, None]).any(-1)
@@ -107,14 +107,16 @@ def test_landmarks_block_no_way(played):
     ids=["structure", "shape"],
 )
 def test_legal_actions_are_those_of_each_agent(legal, sentence):
-    def told(result):
+    def with_legal_actions(result):
         state, timestep = result
         return state, dataclasses.replace(timestep, legal_actions=legal)
 
     wrong = dataclasses.replace(
         ENV,
-        reset=lambda key, params: told(ENV.reset(key, params)),
-        step=lambda key, state, action, params: told(ENV.step(key, state, action, params)),
+        reset=lambda key, params: with_legal_actions(ENV.reset(key, params)),
+        step=lambda key, state, action, params: with_legal_actions(
+            ENV.step(key, state, action, params)
+        ),
     )
     with pytest.raises(EnvironmentCheckError, match=sentence):
         check_structure(wrong)

@@ -14,14 +14,15 @@ from jaxrl.envs.language.arithmetic import END, VOCABULARY
 
 
 def ids(texts, size):
-    """Texts as token ids [N, size], END where there is nothing."""
+    """Convert texts to token ids [N, size], filled up with END."""
     rows = [[VOCABULARY.index(c) for c in text] for text in texts]
     return np.array([row + [END] * (size - len(row)) for row in rows], np.int32)
 
 
 @functools.cache
 def writer(env):
-    """Reads prompts [N, P] and writes answers [N, A]: (reward, done, ...) of each step [N, T]."""
+    """Build a function that reads prompts [N, P] and writes answers [N, A]: (reward, done, ...) of
+    each step [N, T]."""
 
     def write(prompt, answer):
         state = State(
@@ -47,7 +48,8 @@ def writer(env):
 
 
 def outcome(env, prompts, answers, sizes):
-    """What each answer is paid in its episode, and after how many steps it ends."""
+    """Return the reward of each answer in its episode, and the number of steps after which it
+    ends."""
     reward, done, *_ = writer(env)(ids(prompts, sizes[0]), ids(answers, sizes[1]))
     last = np.argmax(done, 1)
     assert done.any(1).all()
@@ -56,7 +58,7 @@ def outcome(env, prompts, answers, sizes):
     return paid.sum(1), last + 1
 
 
-def test_every_sum_is_verified_as_python_adds():
+def test_every_sum_is_verified_against_python():
     env, sizes = envs.make("addition"), (6, 4)
     pairs = [(a, b) for a in range(100) for b in range(100)]
     prompts = [f"{a:02}+{b:02}=" for a, b in pairs]
@@ -91,7 +93,7 @@ def test_prompts_are_forced_and_the_expert_is_right():
 
 
 @pytest.mark.slow
-def test_a_number_is_split_by_whatever_adds_up_to_it():
+def test_any_two_numbers_that_add_up_split_a_number():
     env, sizes = envs.make("splitting"), (3, 6)
     pairs = [(a, b) for a in range(100) for b in range(100)]
     answers = [f"{a:02}+{b:02}." for a, b in pairs]

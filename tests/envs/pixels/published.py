@@ -1,7 +1,7 @@
-"""The `minatar` package's games as values: random positions of each, set into the package's own
+"""Games of the `minatar` package as values: random positions of each, set in the package's own
 object, and read back from it and from ours in one form.
 
-A position is a dict of plain numbers, lists and arrays, named as the package's attributes.
+A position is a dict of plain numbers, lists and arrays, named like the package's attributes.
 """
 
 # pyright: reportArgumentType=false
@@ -32,16 +32,16 @@ RULES = {
 
 
 class Scripted:
-    """A `numpy.random.RandomState` that says what it is told."""
+    """Stand-in for `numpy.random.RandomState` that returns given answers."""
 
-    def __init__(self, said):
-        self.said = list(said)
+    def __init__(self, answers):
+        self.answers = list(answers)
 
     def rand(self, *size):
-        return self.said.pop(0)
+        return self.answers.pop(0)
 
     def randint(self, *arguments, **named):
-        value = self.said.pop(0)
+        value = self.answers.pop(0)
         return value(*arguments) if callable(value) else value
 
 
@@ -50,7 +50,8 @@ def game(name, ramping=True):
 
 
 def _no(chance):
-    """What `rand()` says where something likely by less than 0.9 happens, or does not."""
+    """Return an answer of `rand()` with which an event of probability below 0.9 happens, or does
+    not."""
     return 0.0 if chance else 0.9
 
 
@@ -58,8 +59,8 @@ def _no(chance):
 
 
 def script(name, draws, position):
-    """What the package's random numbers are in a step from `position` in which ours drew `draws`,
-    should it ask."""
+    """Return the package's random numbers, in case it asks, for a step from `position` in which
+    ours drew `draws`."""
     if name == "asterix":
         place = np.float32(draws.place)
         return [_no(draws.right), _no(draws.gold), lambda n: int(place * np.float32(n))]
@@ -140,7 +141,7 @@ def _random_space_invaders(rng):
     if rng.random() < 0.7:
         aliens[9] = 0
     if rng.random() < 0.5:
-        aliens[:, [0, 9]] = 0  # that they do not turn
+        aliens[:, [0, 9]] = 0  # so that they do not turn
     if not aliens.any():
         aliens[rng.integers(9), rng.integers(10)] = 1
     return {
@@ -158,9 +159,9 @@ def _random_space_invaders(rng):
 
 
 def _random_seaquest(rng):
-    """Where little is far from the submarine, so that much happens."""
+    """Draw a position with most things close to the submarine, so that much happens."""
     x, y = int(rng.integers(10)), int(rng.choice([0, 0, rng.integers(9), rng.integers(9)]))
-    heading = rng.random(10) < 0.5  # of the enemies in each row
+    heading = rng.random(10) < 0.5  # heading of the enemies in each row
     near = rng.random() < 0.7
     near_x = lambda: int(np.clip(x + rng.integers(-3, 4), 0, 9) if near else rng.integers(10))
     near_y = lambda: int(np.clip(y + rng.integers(-1, 2), 1, 8) if near else rng.integers(1, 9))
@@ -217,7 +218,7 @@ def _random_seaquest(rng):
 
 
 def state(name, p):
-    """Our state at the position `p` (a mapping), as NumPy."""
+    """Build our state at the position `p` (a mapping), as NumPy."""
     return globals()[f"_state_{name}"](p)
 
 
@@ -284,26 +285,27 @@ def _state_space_invaders(p):
     )
 
 
-def _padded(rows, n, width):
-    """Columns of `rows`, the last of `n` places of which the others are empty."""
+def _pad(rows, n, width):
+    """Put the columns of `rows` in the last of `n` places; the others are empty."""
     table = [[-1] + [0] * (width - 1)] * (n - len(rows)) + [list(row) for row in rows]
     return np.asarray(table, np.int8).reshape(n, width).T
 
 
 def _state_seaquest(p):
-    # Both lists are in the order of arrival; how they are mixed is no matter, nor whose turn it is.
+    # Both lists are in the order of arrival; how they interleave does not matter, nor whose turn it
+    # is.
     rng = np.random.default_rng(len(p["e_subs"]) + 8 * len(p["e_fish"]) + 64 * (p["oxygen"] + 1))
     lists = {1: list(p["e_subs"]), 0: [[*e, 0] for e in p["e_fish"]]}
     mixed = rng.permutation([1] * len(lists[1]) + [0] * len(lists[0]))
     enemies = [[*lists[kind].pop(0), kind] for kind in mixed]
     turn = int(rng.integers(swimmers.ENEMIES))
     x, y, right, timer, shot_timer, submarine = np.roll(
-        _padded(enemies, swimmers.ENEMIES, 6), turn, axis=1
+        _pad(enemies, swimmers.ENEMIES, 6), turn, axis=1
     )
     diver_turn = int(rng.integers(swimmers.DIVERS))
-    dx, dy, dright, dtimer = np.roll(_padded(p["divers"], swimmers.DIVERS, 4), diver_turn, axis=1)
-    # The newest bullet in the second place; one alone in either.
-    bullets = _padded(p["f_bullets"], swimmers.BULLETS, 3)
+    dx, dy, dright, dtimer = np.roll(_pad(p["divers"], swimmers.DIVERS, 4), diver_turn, axis=1)
+    # The newest bullet is in the second place; a single one may be in either.
+    bullets = _pad(p["f_bullets"], swimmers.BULLETS, 3)
     alone = len(p["f_bullets"]) == 1
     bx, by, bright = np.roll(bullets, alone * int(rng.integers(2)), axis=1)
     lanes = {True: np.zeros(8, np.int32), False: np.zeros(8, np.int32)}
@@ -339,8 +341,9 @@ def _state_seaquest(p):
 
 
 def comparable(name, s):
-    """A state of ours as a dict of arrays and lists that equal exactly for equal positions."""
-    if name == "asterix":  # what an empty place would be is no matter
+    """Convert our state to a dict of arrays and lists that are equal exactly for equal
+    positions."""
+    if name == "asterix":  # the contents of an empty place do not matter
         there = s.x != asterix.EMPTY
         s = dataclasses.replace(s, right=s.right & there, gold=s.gold & there)
     if name != "seaquest":
@@ -365,9 +368,9 @@ def comparable(name, s):
 
 
 def position(env, like):
-    """The position that the package's `env` is in: the attributes of `like`."""
+    """Read the position of the package's `env`: the attributes of `like`."""
     return {field: getattr(env, field) for field in like}
 
 
-def stacked(states):
+def stack(states):
     return jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *states)

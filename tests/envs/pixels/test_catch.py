@@ -1,4 +1,4 @@
-"""Catch against the rules of bsuite's `Catch`, written once more in NumPy."""
+"""Catch against the rules of bsuite's `Catch`, written again in NumPy."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from jaxrl.envs import registry
 COPIES = 64
 
 
-def _played(env, policy):
-    """Everything that happens in the episodes of `COPIES` copies, leading axes [copy, step]."""
+def _play(env, policy):
+    """Play `COPIES` episodes and return everything that happens, leading axes [copy, step]."""
 
     def one(key):
         reset_key, step_key = jax.random.split(key)
@@ -42,10 +42,10 @@ def _board(rows, columns, ball, paddle):
 @pytest.mark.parametrize(
     ("rows", "columns", "balls", "delayed"), [(10, 5, 1, False), (4, 3, 5, False), (5, 7, 3, True)]
 )
-def test_an_episode_is_bsuites(rows, columns, balls, delayed):
+def test_an_episode_is_that_of_bsuite(rows, columns, balls, delayed):
     env = registry.make("catch", rows=rows, columns=columns, balls=balls, delayed=delayed)
     policy = lambda key, state: jax.random.randint(key, (), 0, 3)
-    first, states, actions, timesteps = _played(env, policy)
+    first, states, actions, timesteps = _play(env, policy)
     assert env.max_steps == balls * (rows - 1) == actions.shape[1]
     columns_seen = set()
     for i in range(COPIES):
@@ -75,7 +75,7 @@ def test_an_episode_is_bsuites(rows, columns, balls, delayed):
     assert columns_seen == set(range(columns))
 
 
-def test_balls_fall_from_every_column_alike():
+def test_balls_fall_equally_often_from_every_column():
     env = registry.make("catch")
     keys = jax.random.split(random.key(1), 20_000)
     state, _ = jax.jit(jax.vmap(env.reset, in_axes=(0, None)))(keys, env.params)
@@ -87,12 +87,12 @@ def test_the_expert_catches_every_ball():
     env = registry.make("catch", balls=2)
     expert = env.expert
     assert expert is not None
-    *_, timesteps = _played(env, lambda key, state: expert(state, env.params))
+    *_, timesteps = _play(env, lambda key, state: expert(state, env.params))
     assert np.all(timesteps.reward.sum(1) == 2.0)
     assert np.all(timesteps.metrics["success"][:, -1] == 1.0)
 
 
-def test_a_board_that_cannot_be_is_refused():
+def test_an_impossible_board_is_rejected():
     for option, value in (("rows", 1), ("columns", 0), ("balls", -2)):
         with pytest.raises(
             UserError, match=f"The {option} of 'catch' is {value}; it must be an int"

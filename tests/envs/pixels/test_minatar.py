@@ -1,4 +1,4 @@
-"""The five MinAtar games, transition by transition against the published package `minatar`."""
+"""MinAtar's five games, transition by transition against the published package `minatar`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ POSITIONS = 1500
 
 @functools.cache
 def _programs(name):
-    """What the rules do, compiled once: a batch of draws, and a batch of steps with screens."""
+    """Compile the rules once: a batch of draws, and a batch of steps with screens."""
     rules = published.RULES[name]
 
     def step(state, action, draws, params):
@@ -46,7 +46,7 @@ def _draws(name, rng, n):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", GAMES)
 def test_every_transition_is_the_packages(name):
-    """From random positions, with every number that the package asks for being what ours drew."""
+    """Compare from random positions; every number that the package asks for is what ours drew."""
     params = published.RULES[name].params
     settings = [True, False] if hasattr(params, "ramping") else [True]
     for ramping in settings:
@@ -54,7 +54,7 @@ def test_every_transition_is_the_packages(name):
         positions = [published.random_position(name, rng) for _ in range(POSITIONS)]
         actions = rng.integers(0, 6, POSITIONS).astype(np.int32)
         draws, drawn = _draws(name, rng, POSITIONS)
-        states = published.stacked([published.state(name, p) for p in positions])
+        states = published.stack([published.state(name, p) for p in positions])
         if hasattr(params, "ramping"):
             params = dataclasses.replace(params, ramping=ramping)
         ours = jax.tree.map(np.asarray, _programs(name)[1](states, actions, draws, params))
@@ -80,7 +80,7 @@ def test_every_transition_is_the_packages(name):
             happened.append((theirs[0] > 0, theirs[1]))
         rewarded, ended = np.mean(happened, axis=0)
         assert 0.02 < rewarded < 0.9
-        assert (0.02 < ended < 0.8) or name == "freeway"  # which has its clock alone
+        assert (0.02 < ended < 0.8) or name == "freeway"  # which ends only by its clock
 
 
 @pytest.mark.parametrize("name", GAMES)
@@ -105,7 +105,7 @@ def test_episodes_start_as_the_packages(name):
 
 
 def _uniform(*columns):
-    """Whether the rows of integer `columns` are equally often each of their combinations."""
+    """Check that the rows of integer `columns` take each combination equally often."""
     values = np.stack(columns, 1)
     values = values - values.min(0)
     sizes = values.max(0) + 1
@@ -113,13 +113,13 @@ def _uniform(*columns):
     return stats.chisquare(counts).pvalue > 1e-4
 
 
-def test_what_may_happen_is_drawn_as_often_as_in_the_package():
+def test_random_events_are_as_frequent_as_in_the_package():
     rng, n = np.random.default_rng(1), 200_000
     thirds = lambda happens: abs(happens.mean() - 1 / 3) < 0.005
     _, draws = _draws("asterix", rng, n)
     eighth = np.floor(8 * draws.place).astype(int)
     assert thirds(draws.gold)
-    for part in (draws.gold, ~draws.gold):  # together, and whatever else is drawn
+    for part in (draws.gold, ~draws.gold):  # jointly, and whatever else is drawn
         assert _uniform(draws.right[part].astype(int), eighth[part])
 
     _, draws = _draws("seaquest", rng, n)
@@ -138,7 +138,7 @@ def test_what_may_happen_is_drawn_as_often_as_in_the_package():
         assert _uniform(index[:, i], index[:, (i + 3) % 8])
 
 
-def test_actions_stick_as_often_as_said():
+def test_actions_stick_with_their_probability():
     env = registry.make("minatar_breakout", time_limit=0)
     state, _ = env.reset(random.key(0), env.params)
     state = dataclasses.replace(state, last_action=jnp.int32(minatar.LEFT))
@@ -151,7 +151,7 @@ def test_actions_stick_as_often_as_said():
         moved = np.asarray(after.game.paddle == state.game.paddle + 1)
         assert np.all(stuck ^ moved)
         assert abs(stuck.mean() - probability) < 0.01 * (0 < probability < 1) + 1e-9
-        # What was done is what sticks next, not what was asked for.
+        # The action that was played sticks next, not the one that was chosen.
         did = np.where(stuck, minatar.LEFT, minatar.RIGHT)
         np.testing.assert_array_equal(after.last_action, did)
 

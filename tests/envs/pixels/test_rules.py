@@ -1,4 +1,4 @@
-"""What every environment must do, for each of the pixel games."""
+"""Rules of an environment, for each of the pixel games."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def test_the_environment_keeps_every_rule(name):
 
 @pytest.mark.parametrize("name", [n for n in GAMES if n != "minatar_breakout"])
 def test_the_other_games_have_one_structure_and_a_picture(name):
-    """The console around them is Breakout's, and their rules are compared with the package's."""
+    """Check structures only: the code around their rules is Breakout's, and the rules are compared
+    with the package's."""
     env = registry.make(name)
     check_structure(env)
     state, timestep = jax.jit(env.reset)(random.key(0), env.params)

@@ -1,4 +1,4 @@
-"""The environments on the articulated kit: their rules, experts and robustness."""
+"""Environments built on the articulated kit: their rules, experts and robustness."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ COPIES, EXPERTS = 64, 16
 
 @functools.cache
 def _episodes(name: str) -> dict[str, Any]:
-    """What happens in 1,000 steps of 64 copies that act at random, each with parameters of its own
-    within +- 30 %, and then of 16 that follow the expert, if there is one; copies begin anew
-    where an episode ends. `return` is that of the first episode."""
+    """Play 1,000 steps of 64 environments with random actions, each with its own parameters within
+    +- 30 %, and then of 16 that follow the expert, if there is one; they restart when an episode
+    ends. `return` is that of the first episode."""
     env = envs.make(name)
     expert = env.expert or (lambda state, params: jnp.zeros(env.action_space.shape))
     clever = np.arange(COPIES + EXPERTS) >= COPIES
@@ -76,8 +76,8 @@ def test_the_environment_keeps_the_rules(name):
 
 
 @pytest.mark.parametrize("name", ["cheetah", "walker"])
-def test_the_hoppers_siblings_keep_one_structure(name):
-    """Their programs are the hopper's, for another body."""
+def test_the_hoppers_siblings_have_one_structure(name):
+    """Compare structures only: their programs are the hopper's, for another body."""
     env = envs.make(name)
     state, first = jax.eval_shape(env.reset, jax.random.key(0), env.params)
     action = jnp.zeros(env.action_space.shape)
@@ -107,14 +107,14 @@ def test_nothing_blows_up_under_random_actions_and_parameters(name):
         ("cheetah", 2500.0, 0.0),
     ],
 )
-def test_the_expert_is_far_better_than_chance(name, typical, chance):
+def test_the_expert_is_far_better_than_random_actions(name, typical, chance):
     random_return, expert_return = _episodes(name)["return"]
     assert np.median(expert_return) > typical
     assert random_return.mean() < chance
 
 
-# Of MuJoCo's compiled models of the same bodies: masses, and moments about the centres of mass
-# across the plane.
+# From MuJoCo's compiled models of the same bodies: masses, and moments of inertia about the centers
+# of mass across the plane.
 MUJOCO = {
     "cheetah": (
         [6.2502, 1.5435, 1.5874, 1.0954, 1.4381, 1.2008, 0.8845],
@@ -131,7 +131,7 @@ MUJOCO = {
 
 
 @pytest.mark.parametrize("name", list(MUJOCO))
-def test_links_weigh_what_they_weigh_in_mujoco(name):
+def test_links_have_the_masses_and_moments_of_mujoco(name):
     params = envs.make(name).params
     np.testing.assert_allclose(params.mass, MUJOCO[name][0], atol=6e-5)
     np.testing.assert_allclose(params.inertia, MUJOCO[name][1], atol=6e-6)
@@ -146,18 +146,18 @@ def _stepping(name: str, **settings: Any):
     return env, jax.jit(env.step), jax.jit(env.reset)(jax.random.key(0), env.params)[0]
 
 
-def _placed(state: Any, **fields: Any) -> Any:
+def _place(state: Any, **fields: Any) -> Any:
     fields = {k: jnp.asarray(v, jnp.float32) for k, v in fields.items()}
     return dataclasses.replace(state, inner=dataclasses.replace(state.inner, **fields))
 
 
 @pytest.mark.slow
-def test_the_hopper_is_paid_and_ended_as_in_gymnasium():
+def test_the_hopper_is_rewarded_and_terminated_as_in_gymnasium():
     env, step, state = _stepping("hopper")
     action = jnp.array([0.5, -0.25, 2.0])  # the last is clipped
     start = np.array([0.3, 2.0, 0.1, -0.2, -0.3, 0.1])
     after, timestep = step(
-        jax.random.key(1), _placed(state, q=start, velocity=np.full(6, 20.0)), action, env.params
+        jax.random.key(1), _place(state, q=start, velocity=np.full(6, 20.0)), action, env.params
     )
     moved = (after.inner.q[0] - start[0]) / 0.008
     control = 1e-3 * (0.5**2 + 0.25**2 + 1.0)
@@ -174,15 +174,15 @@ def test_the_hopper_is_paid_and_ended_as_in_gymnasium():
         ([0.0, 1.25, 0.21, 0.0, 0.0, 0.0], False),
         ([0.0, 1.25, -0.21, 0.0, 0.0, 0.0], False),
     ):
-        begun = _placed(state, q=q, velocity=np.zeros(6))
+        begun = _place(state, q=q, velocity=np.zeros(6))
         _, timestep = step(jax.random.key(1), begun, jnp.zeros(3), env.params)
         assert bool(timestep.terminated) != alive, q
         np.testing.assert_allclose(timestep.reward_components["healthy"], float(alive))
 
 
-def test_the_foot_is_on_the_ground_for_the_reported_part_of_the_episode():
+def test_the_foot_is_on_the_ground_for_the_reported_fraction_of_the_episode():
     env, step, state = _stepping("hopper")
-    state = _placed(state, q=[0.0, 1.25, 0.0, 0.0, 0.0, 0.0], velocity=np.zeros(6))
+    state = _place(state, q=[0.0, 1.25, 0.0, 0.0, 0.0, 0.0], velocity=np.zeros(6))
     shares = []
     for _ in range(30):  # falls 4 cm: 0.09 s, 11 steps
         state, timestep = step(jax.random.key(1), state, jnp.zeros(3), env.params)
@@ -191,7 +191,7 @@ def test_the_foot_is_on_the_ground_for_the_reported_part_of_the_episode():
     assert 10 <= landed <= 12
     np.testing.assert_allclose(shares[-1], (30 - landed) / 30, rtol=1e-5)
     np.testing.assert_allclose(timestep.metrics["flight"], landed / 30, rtol=1e-5)
-    assert "alternation" not in timestep.metrics  # of one foot
+    assert "alternation" not in timestep.metrics  # the hopper has one foot
     distance, seconds = timestep.metrics["distance"], 30 * 0.008
     np.testing.assert_allclose(timestep.metrics["speed"], distance / seconds, rtol=1e-5)
 
@@ -207,27 +207,27 @@ def test_the_foot_is_on_the_ground_for_the_reported_part_of_the_episode():
         ("0111111111", "0010101000", 4, 1),  # one foot stamps
     ],
 )
-def test_landings_alternate_where_the_feet_take_turns(left, right, landings, alternations):
+def test_landings_alternate_if_the_feet_take_turns(left, right, landings, alternations):
     rows = np.array([list(left), list(right)], np.float32).T
     zero = jnp.zeros(())
     gait = locomotion.Gait(*[jnp.zeros(2)] * 3, zero, zero, zero)
     for row in rows:
-        gait = locomotion._walked(gait, jnp.asarray(row))
+        gait = locomotion._update_gait(gait, jnp.asarray(row))
     assert (float(gait.landings), float(gait.alternations)) == (landings, alternations)
     np.testing.assert_array_equal(gait.touched, rows.sum(0))
     assert float(gait.flown) == (rows.sum(1) == 0).sum()
 
 
-def test_a_delayed_action_lets_the_one_before_act_for_its_part_of_the_step():
+def test_during_a_delay_the_previous_action_acts_for_part_of_the_step():
     env, step, state = _stepping("hopper")
     params = dataclasses.replace(env.params, delay=0.25)
     actions = jnp.array([[1.0, -1.0, 0.5], [0.2, 0.3, -0.4], [0.0, 0.0, 0.0]])
-    late = prompt = _placed(state, q=[0.0, 2.0, 0.0, 0.0, 0.0, 0.0], velocity=np.zeros(6))
+    late = prompt = _place(state, q=[0.0, 2.0, 0.0, 0.0, 0.0, 0.0], velocity=np.zeros(6))
     before = jnp.zeros(3)
     for action in actions:
         late, timestep = step(jax.random.key(1), late, action, params)
         prompt, _ = step(jax.random.key(1), prompt, 0.75 * action + 0.25 * before, env.params)
-        control = timestep.reward_components["control"]  # of what was asked for
+        control = timestep.reward_components["control"]  # of the commanded action
         np.testing.assert_allclose(control, -1e-3 * (action**2).sum(), rtol=1e-5)
         before = action
     np.testing.assert_allclose(late.inner.q, prompt.inner.q, atol=1e-6)
@@ -239,7 +239,7 @@ def test_the_reachers_reward_is_that_of_its_goal_less_the_control_cost(reward):
     env, step, state = _stepping("reacher", reward=reward)
     sparse = reward == "sparse"
     for goal in ([0.05, 0.1], [0.205, 0.01]):
-        begun = _placed(state, q=[0.0, 0.1], velocity=[0.0, 0.0], goal=goal)
+        begun = _place(state, q=[0.0, 0.1], velocity=[0.0, 0.0], goal=goal)
         action = jnp.array([0.0, 0.1])
         _, timestep = step(jax.random.key(1), begun, action, env.params)
         assert env.goals is not None
@@ -252,11 +252,11 @@ def test_the_reachers_reward_is_that_of_its_goal_less_the_control_cost(reward):
         np.testing.assert_allclose(timestep.metrics["success"], float(away <= 0.02))
 
 
-def test_the_double_pendulum_is_paid_as_in_gymnasium_and_swings_up_without_an_end():
+def test_the_double_pendulum_is_rewarded_as_in_gymnasium_and_swing_up_never_ends():
     env, step, state = _stepping("double_pendulum", swing_up=True)
     assert abs(float(state.inner.q[1])) > 3.0
     for q in ([0.3, 2.0, 1.0], [-0.2, 0.1, 0.2]):
-        begun = _placed(state, q=q, velocity=[0.5, -1.0, 2.0])
+        begun = _place(state, q=q, velocity=[0.5, -1.0, 2.0])
         after, timestep = step(jax.random.key(1), begun, jnp.array([0.3]), env.params)
         (x, first, second), (_, w1, w2) = (
             np.asarray(after.inner.q),
@@ -269,10 +269,10 @@ def test_the_double_pendulum_is_paid_as_in_gymnasium_and_swings_up_without_an_en
         assert not timestep.terminated and (y > 1) == (q[1] < 1)
 
 
-def test_the_swing_up_is_paid_as_in_dm_control():
+def test_the_swing_up_is_rewarded_as_in_dm_control():
     env, step, state = _stepping("cartpole_swingup")
     for q in ([0.7, 2.0], [-0.1, 0.05]):
-        begun = _placed(state, q=q, velocity=[0.1, -1.5])
+        begun = _place(state, q=q, velocity=[0.1, -1.5])
         after, timestep = step(jax.random.key(1), begun, jnp.array([0.6]), env.params)
         (x, angle), (_, turn) = np.asarray(after.inner.q), np.asarray(after.inner.velocity)
         upright, small = (1 + np.cos(angle)) / 2, (4 + 1 - 0.6**2) / 5
@@ -306,7 +306,7 @@ def test_episodes_start_with_the_published_noise():
 
 
 def test_no_start_is_infinite():
-    """The least and the greatest number that a start can be made of."""
+    """Check the least and the greatest number that a start can be made of."""
     assert float(tasks.symmetric(random.key(0), 1000).min()) > -1.0
     ends = np.nextafter(np.float32([-1, 1]), np.float32(0))
     np.testing.assert_allclose(tasks.normal(ends), [-5.3, 5.3], atol=0.3)

@@ -1,4 +1,4 @@
-"""The articulated kit against textbook equations and an independent dense implementation."""
+"""Articulated kit against textbook equations and an independent dense implementation."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from jaxrl.envs.planar import articulated, cartpole_swingup, cheetah, double_pen
 from jaxrl.envs.planar.skeletons import (
     FREE,
     HINGE,
+    NO_PARENT,
     REVERSED_HINGE,
     SLIDE_X,
     SLIDE_Z,
-    WORLD,
     Physics,
     Skeleton,
 )
 
 # One tree with every kind of joint on a fixed root, one on a free root.
 FIXED = Skeleton(
-    parents=(WORLD, 0, 1, 1, 3, 0),
+    parents=(NO_PARENT, 0, 1, 1, 3, 0),
     joints=(SLIDE_X, HINGE, REVERSED_HINGE, SLIDE_Z, HINGE, REVERSED_HINGE),
     motors=(0, 2, 3, 4),
 )
 FLOATING = Skeleton(
-    parents=(WORLD, 0, 1, 0, 3),
+    parents=(NO_PARENT, 0, 1, 0, 3),
     joints=(FREE, HINGE, SLIDE_X, REVERSED_HINGE, HINGE),
     motors=(1, 2, 3),
 )
-PENDULUM = Skeleton(parents=(WORLD,), joints=(HINGE,), motors=(0,), limited=(0,))
-CHAIN = Skeleton(parents=(WORLD, 0, 1), joints=(HINGE,) * 3)
+PENDULUM = Skeleton(parents=(NO_PARENT,), joints=(HINGE,), motors=(0,), limited=(0,))
+CHAIN = Skeleton(parents=(NO_PARENT, 0, 1), joints=(HINGE,) * 3)
 TOUCHING = Skeleton(
-    parents=(WORLD, 0), joints=(FREE, HINGE), motors=(1,), limited=(1,), feelers=(0, 1)
+    parents=(NO_PARENT, 0), joints=(FREE, HINGE), motors=(1,), limited=(1,), feelers=(0, 1)
 )
-BLOCK = Skeleton(parents=(WORLD, 0), joints=(SLIDE_X, SLIDE_Z), motors=(0,), feelers=(1,))
+BLOCK = Skeleton(parents=(NO_PARENT, 0), joints=(SLIDE_X, SLIDE_Z), motors=(0,), feelers=(1,))
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +51,7 @@ def _float64():
 
 
 def _physics(links: int, **changes: Any) -> Physics:
-    """Point masses a meter below each other, and nothing else."""
+    """Return point masses a meter below each other, and nothing else."""
     values: dict[str, Any] = {
         "mass": np.ones(links),
         "inertia": np.zeros(links),
@@ -104,37 +104,38 @@ def _advance(skeleton: Skeleton):
 
 
 class Dense:
-    """The same trees by Jacobians: rotations, complex-step derivatives, one linear solve."""
+    """Dynamics of the same trees by Jacobians: rotations, complex-step derivatives, one linear
+    solve."""
 
     def __init__(self, skeleton: Skeleton, physics: Physics):
         self.skeleton, self.physics = skeleton, physics
         self.size = len(skeleton.parents) + 2 * (skeleton.joints[0] == FREE)
 
     def bodies(self, q: np.ndarray) -> np.ndarray:
-        """[L, 3]: x and z of each center of mass, and the angle."""
+        """Return x and z of each center of mass, and the angle: [L, 3]."""
         p, frames, rows, left = self.physics, [], [], list(q)
         for link, joint in enumerate(self.skeleton.joints):
             parent = self.skeleton.parents[link]
-            origin, angle = (np.zeros(2), 0.0) if parent == WORLD else frames[parent]
-            origin = origin + _turned(np.asarray(p.place)[link], angle)
+            origin, angle = (np.zeros(2), 0.0) if parent == NO_PARENT else frames[parent]
+            origin = origin + _rotate(np.asarray(p.place)[link], angle)
             if joint == FREE:
                 origin, angle = origin + np.array([left.pop(0), left.pop(0)]), left.pop(0)
             else:
                 x = left.pop(0)
                 angle = angle + {HINGE: x, REVERSED_HINGE: -x}.get(joint, 0.0)
                 slide = {SLIDE_X: (x, 0.0), SLIDE_Z: (0.0, x)}.get(joint, (0.0, 0.0))
-                origin = origin + _turned(np.array(slide), angle)
+                origin = origin + _rotate(np.array(slide), angle)
             frames.append((origin, angle))
-            rows.append([*(origin + _turned(np.asarray(p.center)[link], angle)), angle])
+            rows.append([*(origin + _rotate(np.asarray(p.center)[link], angle)), angle])
         return np.array(rows)
 
     def jacobian(self, q: np.ndarray) -> np.ndarray:
-        """[L, 3, D]"""
+        """Return the Jacobian of `bodies`, [L, 3, D]."""
         steps = [np.imag(self.bodies(q + 1e-30j * e)) / 1e-30 for e in np.eye(self.size)]
         return np.stack(steps, axis=-1)
 
     def drift(self, q: np.ndarray, v: np.ndarray) -> np.ndarray:
-        """[L, 3]: the accelerations of the bodies where those of the coordinates are 0."""
+        """Return the accelerations of the bodies if those of the coordinates are 0: [L, 3]."""
         e = 1e-5
         return (self.jacobian(q + e * v) - self.jacobian(q - e * v)) @ v / (2 * e)
 
@@ -158,7 +159,7 @@ class Dense:
         return np.linalg.solve(mass, force)
 
 
-def _turned(point: np.ndarray, angle: Any) -> np.ndarray:
+def _rotate(point: np.ndarray, angle: Any) -> np.ndarray:
     c, s = np.cos(angle), np.sin(angle)
     return np.array([[c, s], [-s, c]]) @ point
 
@@ -214,7 +215,7 @@ def test_only_gravity_changes_the_momenta_of_a_body_in_flight(name):
 # ------------------------------------------------------------------------ textbook equations
 
 
-def test_cart_and_pole_move_by_the_equations_of_barto_sutton_and_anderson():
+def test_cart_and_pole_follow_the_equations_of_barto_sutton_and_anderson():
     p = envs.make("cartpole_swingup").params
     q, v, u = _states(cartpole_swingup.SKELETON)
     q[:, 0] = np.clip(q[:, 0], -1.7, 1.7)
@@ -229,8 +230,9 @@ def test_cart_and_pole_move_by_the_equations_of_barto_sutton_and_anderson():
     np.testing.assert_allclose(ours[:, 0], push - m * length * turn * cos / mass, rtol=1e-10)
 
 
-def test_double_pendulum_moves_by_its_lagrangian_equations():
-    """In absolute angles, as Bogdanov (2004), "Optimal control of a double inverted pendulum"."""
+def test_double_pendulum_follows_its_lagrangian_equations():
+    """Compare in absolute angles, as in Bogdanov (2004), "Optimal control of a double inverted
+    pendulum"."""
     p = envs.make("double_pendulum").params
     q, v, u = _states(double_pendulum.SKELETON)
     q[:, 0] = np.clip(q[:, 0], -0.9, 0.9)
@@ -297,12 +299,12 @@ def test_a_passive_chain_keeps_its_energy_to_first_order_in_the_step():
     for steps in (200, 400, 800, 1600):
         state, worst = (np.array([1.0, 0.5, -0.8]), np.zeros(3)), 0.0
         first = energy(*state)
-        for _ in range(20):  # 20 looks in 2 s
+        for _ in range(20):  # 20 measurements in 2 s
             state = _advance(CHAIN)(physics, *state, np.zeros(0), 2.0 / steps, steps // 20)
             worst = max(worst, abs(energy(*state) - first))
         drift.append(worst)
     ratios = np.divide(drift[:-1], drift[1:])
-    assert drift[-1] < 0.003 * 6 * 9.81  # of the energy between standing and hanging
+    assert drift[-1] < 0.003 * 6 * 9.81  # of the difference in energy between standing and hanging
     assert np.all((ratios > 1.7) & (ratios < 2.4)), ratios
 
 
@@ -311,7 +313,7 @@ def test_a_passive_chain_keeps_its_energy_to_first_order_in_the_step():
 
 @pytest.mark.slow
 def test_momenta_drift_in_flight_to_first_order_in_the_step():
-    """Without weight both would be kept exactly in continuous time."""
+    """Check momenta without weight, when both are conserved exactly in continuous time."""
     physics = dataclasses.replace(_random(FLOATING, seed=3), gravity=0.0, armature=np.zeros(5))
     dense = Dense(FLOATING, physics)
     q, v = (x[0] for x in _states(FLOATING)[:2])
@@ -366,7 +368,7 @@ MASS, MU, STIFFNESS, SLIP = 3.0, 0.6, 2e4, 0.02
 
 
 def _ground() -> Physics:
-    """Of a block on a sphere of 0.1 m."""
+    """Return the physics of a block on a sphere of 0.1 m."""
     return _physics(
         2,
         mass=np.array([0.0, MASS]),
@@ -382,7 +384,7 @@ def _ground() -> Physics:
 
 
 def _block(push: float, steps: int, dt: float = 0.005) -> tuple[np.ndarray, np.ndarray]:
-    """The block after it was dropped from a centimetre and then pushed sideways."""
+    """Drop the block from a centimeter and then push it sideways."""
     state = (np.array([0.0, 0.11]), np.zeros(2))
     state = _advance(BLOCK)(_ground(), *state, np.zeros(1), dt, 400)
     state = _advance(BLOCK)(_ground(), *state, np.array([push]), dt, steps)
@@ -398,22 +400,23 @@ def test_the_ground_carries_what_rests_on_it():
 def test_friction_holds_below_coulombs_limit_and_slides_above():
     limit = MU * MASS * 9.81
     _, velocity = _block(0.8 * limit, 400)
-    creep = SLIP * 0.8 / np.sqrt(1 - 0.8**2)  # where the smoothed law balances the push
+    creep = SLIP * 0.8 / np.sqrt(1 - 0.8**2)  # speed at which the smoothed law balances the push
     np.testing.assert_allclose(velocity[0], creep, rtol=1e-5)
     _, early = _block(2.0 * limit, 200)
     _, late = _block(2.0 * limit, 400)
-    # The velocity after the step in the smoothed law makes an error of the order of the step.
+    # Using the velocity after the step in the smoothed law causes an error of the order of the
+    # step.
     np.testing.assert_allclose((late[0] - early[0]) / (200 * 0.005), limit / MASS, rtol=5e-3)
 
 
 def test_a_drop_loses_energy_and_never_sticks():
-    for dt in (0.001, 0.01):  # a stiff ground at a long step
+    for dt in (0.001, 0.01):  # stiff ground at a long step
         q, velocity = _block(0.0, 1, dt)
         assert abs(velocity[1]) < 1e-3 and 0.099 - 1e-2 < q[1] < 0.1
 
 
 def test_the_ground_gives_no_energy():
-    """Also where a fast and long step ends deep in the ground."""
+    """Check also fast, long steps that end deep in the ground."""
     for height, dt in ((1.0, 0.01), (0.4, 0.003)):
         state, energies = (np.array([0.0, 0.1 + height]), np.zeros(2)), []
         for _ in range(120):
@@ -426,7 +429,7 @@ def test_the_ground_gives_no_energy():
 
 
 def _touching() -> Physics:
-    """A body whose two links lie in the ground, with a joint beyond its end stop."""
+    """Return a body whose two links lie in the ground, with a joint beyond its end stop."""
     physics = _random(TOUCHING, seed=4)
     return dataclasses.replace(
         physics,
@@ -461,7 +464,8 @@ def test_the_implicit_step_approaches_the_explicit_one():
 
 @pytest.mark.slow
 def test_gradients_through_the_steps_are_finite_differences():
-    """Of state, action and parameters, with springs, an end stop and the ground."""
+    """Compare gradients in state, action and parameters, with springs, an end stop and the
+    ground."""
     physics = _touching()
 
     def loss(q, v, u, mass, gravity):

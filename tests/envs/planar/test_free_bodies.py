@@ -1,4 +1,4 @@
-"""The mechanics against closed forms, conservation laws and brute force."""
+"""Mechanics of free bodies against closed forms, conservation laws and brute force."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ N = 200
 
 
 def _roll(function, start, steps: int):
-    """`function` applied `steps` times, every result: leaves [steps, ...]."""
+    """Apply `function` `steps` times and return every result: leaves [steps, ...]."""
 
     def body(carry, _):
         carry = function(carry)
@@ -25,7 +25,7 @@ def _roll(function, start, steps: int):
     return jax.lax.scan(body, start, None, length=steps)[1]
 
 
-def test_driven_motion_is_its_closed_form():
+def test_driven_motion_has_its_closed_form():
     rng = np.random.default_rng(0)
     mass, damping, dt = rng.uniform(0.2, 5, (3, N)) * np.array([[1.0], [1.0], [0.01]])
     force, velocity = rng.normal(size=(2, N, 2))
@@ -33,7 +33,7 @@ def test_driven_motion_is_its_closed_form():
     @jax.jit
     @jax.vmap
     def roll(velocity, force, mass, damping, dt):
-        return _roll(lambda v: free_bodies.driven(v, force, mass, damping, dt), velocity, 50)
+        return _roll(lambda v: free_bodies.drive(v, force, mass, damping, dt), velocity, 50)
 
     q = (mass / (mass + dt * damping))[:, None, None]
     n = np.arange(1, 51)[:, None]
@@ -48,14 +48,15 @@ def test_driven_motion_is_its_closed_form():
 
 @functools.cache
 def _sliding():
-    """Positions, angles, velocities and spins [B, T] of one body of mass 1 that slides freely."""
+    """Return a function to positions, angles, velocities and spins [B, T] of a freely sliding body
+    of mass 1."""
 
     @jax.jit
     @functools.partial(jax.vmap, in_axes=(0, 0, 0, 0, 0, 0))
     def slide(velocity, spin, inverse_inertia, grip, reach, dt):
         zero = jnp.zeros(())
         body = Body(jnp.zeros(2), zero, velocity, spin, zero + 1.0, inverse_inertia)
-        return _roll(lambda b: free_bodies.slid(b, grip, reach, dt), body, 400)
+        return _roll(lambda b: free_bodies.slide(b, grip, reach, dt), body, 400)
 
     return lambda **arguments: slide(
         *(
@@ -70,7 +71,7 @@ def test_coulomb_friction_stops_where_the_closed_form_says():
     friction, gravity, speed = rng.uniform(0.2, 1, N), rng.uniform(2, 10, N), rng.uniform(0.1, 2, N)
     direction = rng.uniform(-np.pi, np.pi, N)
     way = np.stack([np.cos(direction), np.sin(direction)], -1)
-    dt = np.repeat([0.02, 0.1, 0.5, 30.0], N // 4)  # exact for every step, a long one too
+    dt = np.repeat([0.02, 0.1, 0.5, 30.0], N // 4)  # exact for every step, even a long one
     bodies = _sliding()(
         velocity=speed[:, None] * way,
         spin=np.zeros(N),
@@ -88,7 +89,7 @@ def test_coulomb_friction_stops_where_the_closed_form_says():
 
 
 def test_a_turning_body_stops_where_the_closed_form_says():
-    """A disc that only turns: deceleration (2/3) R grip m / I = (4/3) grip / R."""
+    """Check a disc that only turns: deceleration (2/3) R grip m / I = (4/3) grip / R."""
     rng = np.random.default_rng(2)
     radius, mass = rng.uniform(0.05, 0.5, N), rng.uniform(0.5, 3, N)
     shape = jax.jit(jax.vmap(shapes.disc))(radius, mass)
@@ -107,8 +108,8 @@ def test_a_turning_body_stops_where_the_closed_form_says():
 
 
 def test_sliding_and_turning_slow_each_other_as_the_ellipse_says():
-    """d ln w / d ln v is constant on the ellipse, so w / w0 = (v / v0)^k with k = m reach^2 / I;
-    and either motion lasts longer than alone."""
+    """Check that d ln w / d ln v is constant on the ellipse, so w / w0 = (v / v0)^k with k = m
+    reach^2 / I, and that either motion lasts longer than alone."""
     rng = np.random.default_rng(3)
     speed, spin = rng.uniform(0.5, 1, N), rng.uniform(5, 20, N)
     inverse_inertia, reach = rng.uniform(100, 300, N), rng.uniform(0.03, 0.06, N)
@@ -134,8 +135,8 @@ def test_sliding_and_turning_slow_each_other_as_the_ellipse_says():
 
 
 @functools.cache
-def _collided():
-    return jax.jit(jax.vmap(free_bodies.collided))
+def _collide():
+    return jax.jit(jax.vmap(free_bodies.collide))
 
 
 def _random_pairs(rng: np.random.Generator):
@@ -148,13 +149,15 @@ def _random_pairs(rng: np.random.Generator):
 
     angle = rng.uniform(-np.pi, np.pi, N)
     normal = np.stack([np.cos(angle), np.sin(angle)], -1).astype(np.float32)
-    depth = np.where(np.arange(N) % 4, 0.01, -0.01).astype(np.float32)  # a quarter do not touch
+    depth = np.where(np.arange(N) % 4, 0.01, -0.01).astype(
+        np.float32
+    )  # a quarter of the pairs do not touch
     point = rng.normal(size=(N, 2)).astype(np.float32)
     return body(), body(), free_bodies.Contact(depth, normal, point)
 
 
 def _momentum(bodies):
-    """Momentum [2], angular momentum about the origin and energy, each of all bodies."""
+    """Return momentum [2], angular momentum about the origin and energy of all bodies."""
     linear, angular, energy = 0.0, 0.0, 0.0
     for b in bodies:
         p = b.velocity / np.asarray(b.inverse_mass)[:, None]
@@ -178,8 +181,8 @@ def _relative(first, second, contact):
 def test_elastic_collisions_keep_momentum_and_energy():
     first, second, contact = _random_pairs(np.random.default_rng(4))
     one, zero = np.ones(N, np.float32), np.zeros(N, np.float32)
-    after = _collided()(first, second, contact, one, zero)
-    # About the places before: moving apart is no part of the impulse.
+    after = _collide()(first, second, contact, one, zero)
+    # About the places before: moving apart is not part of the impulse.
     placed = [
         Body(b.position, b.angle, a.velocity, a.spin, b.inverse_mass, b.inverse_inertia)
         for a, b in zip(after, (first, second), strict=True)
@@ -200,7 +203,7 @@ def test_friction_and_restitution_lose_energy_and_keep_momentum():
     rng = np.random.default_rng(5)
     first, second, contact = _random_pairs(rng)
     restitution, friction = rng.uniform(0, 1, (2, N)).astype(np.float32)
-    after = _collided()(first, second, contact, restitution, friction)
+    after = _collide()(first, second, contact, restitution, friction)
     placed = [
         Body(b.position, b.angle, a.velocity, a.spin, b.inverse_mass, b.inverse_inertia)
         for a, b in zip(after, (first, second), strict=True)
@@ -211,7 +214,7 @@ def test_friction_and_restitution_lose_energy_and_keep_momentum():
     assert np.all(now[2] <= before[2] * (1 + 1e-5))
     hit = np.any(after[0].velocity != first.velocity, -1)
     assert hit.sum() > 40 and np.all(now[2][hit] < before[2][hit])
-    # The impulse lies in Coulomb's cone, and reaches its edge where the friction is low.
+    # The impulse lies in Coulomb's cone and reaches its edge if friction is low.
     impulse = (np.asarray(placed[1].velocity) - second.velocity) / second.inverse_mass[:, None]
     push = (impulse * contact.normal).sum(-1)
     rub = np.linalg.norm(impulse - push[:, None] * contact.normal, axis=-1)
@@ -231,7 +234,7 @@ def test_equal_discs_exchange_their_velocities_and_move_apart():
     zero, one = np.zeros(N, np.float32), np.ones(N, np.float32)
     first = Body(places, zero, speed * normal, zero, one, one)
     second = Body(other, zero, 0 * normal, zero, one, one)
-    first, second = _collided()(first, second, contact, one, zero)
+    first, second = _collide()(first, second, contact, one, zero)
     np.testing.assert_allclose(first.velocity, 0 * normal, atol=1e-5)
     np.testing.assert_allclose(second.velocity, speed * normal, rtol=1e-4, atol=1e-5)
     apart = np.linalg.norm(second.position - first.position, axis=-1)
@@ -282,7 +285,7 @@ def test_disc_and_box_touch_where_brute_force_says():
 
 
 def test_a_disc_leaves_all_cells_of_any_maze():
-    """Against every cell of a random maze, where the kit looks at three."""
+    """Compare with all cells of a random maze, while the kit looks at three."""
     rng = np.random.default_rng(8)
     walls = (rng.random((40, 9, 9)) < 0.4).astype(np.uint8)
     walls[:, [0, -1]] = walls[:, :, [0, -1]] = 1
@@ -293,7 +296,7 @@ def test_a_disc_leaves_all_cells_of_any_maze():
     places = (cells + rng.uniform(0.0, 1.0, cells.shape) - 4.5) * cell  # row, column
     position = np.stack([places[..., 1], -places[..., 0]], -1).astype(np.float32)
     velocity = rng.normal(size=position.shape).astype(np.float32)
-    touch = jax.vmap(free_bodies.out_of_cells, (0, 0, None, None, None, None))
+    touch = jax.vmap(free_bodies.push_out_of_cells, (0, 0, None, None, None, None))
     after, speed = jax.jit(jax.vmap(touch, (0, 0, 0, None, 0, 0)))(
         position, velocity, walls, cell, radius, restitution
     )
@@ -304,7 +307,7 @@ def test_a_disc_leaves_all_cells_of_any_maze():
     assert 0.2 < touched.mean() < 0.9
     np.testing.assert_array_equal(np.asarray(after)[~touched], position[~touched])
     np.testing.assert_array_equal(np.asarray(speed)[~touched], velocity[~touched])
-    # It leaves by the shortest way, no further than it was in.
+    # It leaves by the shortest way, no farther than it was inside.
     moved = np.linalg.norm(after - position, axis=-1)
     single = touched & (np.abs(moved + before) < 1e-4)
     assert single.sum() > 0.5 * touched.sum()
@@ -319,11 +322,12 @@ def test_a_disc_leaves_all_cells_of_any_maze():
 
 
 def clearance(position, walls, cell) -> np.ndarray:
-    """Distance from each `position` [..., 2] to the nearest solid cell of `walls` [..., H, W]."""
+    """Return the distance from each `position` [..., 2] to the nearest solid cell of `walls` [...,
+    H, W]."""
     height, width = walls.shape[-2:]
     rows, columns = np.mgrid[:height, :width]
-    centres = np.stack([columns - (width - 1) / 2, (height - 1) / 2 - rows], -1) * cell
-    between = np.abs(np.asarray(position)[..., None, None, :] - centres) - cell / 2
+    centers = np.stack([columns - (width - 1) / 2, (height - 1) / 2 - rows], -1) * cell
+    between = np.abs(np.asarray(position)[..., None, None, :] - centers) - cell / 2
     distance = np.linalg.norm(np.maximum(between, 0), axis=-1)
     distance = np.where(np.all(between < 0, -1), between.max(-1), distance)
     return np.where(walls != 0, distance, np.inf).min((-2, -1))

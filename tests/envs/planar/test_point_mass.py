@@ -1,4 +1,4 @@
-"""The point mass against MuJoCo's, its linear-quadratic variant against the Riccati equation."""
+"""Point mass against MuJoCo's, and its linear-quadratic variant against the Riccati equation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jaxrl.core.errors import UserError
 from jaxrl.envs import check_environment, make
 from jaxrl.envs.planar import point_mass as module
 
-# Position, velocity, action; then position, velocity and reward after it: steps of dm_control
+# Position, velocity, action; then position, velocity and reward after the step, from dm_control
 # 1.0.34 (MuJoCo 3.3.7), rounded.
 _STEPS = """
     0.012 0.005 0.00236432 0.09009274 -0.71168077 0.89729889
@@ -30,14 +30,14 @@ DM_CONTROL = np.array(_STEPS.split(), np.float32).reshape(-1, 11)
 
 
 def _at(env, physics):
-    """The state at `physics` [4] with the goal at the center."""
+    """Return the state at `physics` [4] with the goal at the center."""
     state, _ = env.reset(jax.random.key(0), env.params)
     inner = dataclasses.replace(state.inner, physics=jnp.asarray(physics), goal=jnp.zeros(2))
     return dataclasses.replace(state, inner=inner)
 
 
 def _return(env, steps: int = 1000):
-    """The return of the expert from `physics` [4], and the last physics, jitted."""
+    """Compile the return of the expert from `physics` [4], and the last physics."""
 
     @jax.jit
     def play(physics, params):
@@ -64,7 +64,7 @@ def test_steps_and_rewards_are_dm_controls():
         _, timestep = step(row)
         np.testing.assert_allclose(timestep.observation, row[6:10], atol=2e-7)
         np.testing.assert_allclose(timestep.reward, row[10], rtol=1e-4, atol=1e-6)
-    # The arena ends, and stops what moves out of it.
+    # The edge of the arena stops a mass that moves out of it.
     _, timestep = step(np.array([0.2899, 0.0, 1.0, 0.1, 1.0, 0.0], np.float32))
     assert timestep.observation[0] == np.float32(0.29) and timestep.observation[2] == 0
     assert timestep.observation[3] > 0.09
@@ -126,7 +126,7 @@ def test_gradients_through_a_rollout_are_finite_differences():
         np.testing.assert_allclose(gradient[i], numeric, rtol=2e-3)
 
 
-def test_the_expert_reaches_the_goal_and_a_delay_lets_the_action_before_act():
+def test_the_expert_reaches_the_goal_and_during_a_delay_the_previous_action_acts():
     env = make("point_mass")
     total, last = _return(env)(np.array([0.25, -0.2, 0.0, 0.0], np.float32), env.params)
     assert total > 800 and np.linalg.norm(last[:2]) < env.params.goal_radius
@@ -139,7 +139,7 @@ def test_the_expert_reaches_the_goal_and_a_delay_lets_the_action_before_act():
     assert np.all(second.observation > 0)
 
 
-def test_wrong_options_are_refused():
+def test_wrong_options_are_rejected():
     with pytest.raises(UserError, match="'cubic'; it must be 'tolerance' or 'quadratic'"):
         make("point_mass", cost="cubic")
     with pytest.raises(UserError, match="'torque'; it must be 'force' or 'velocity'"):

@@ -1,6 +1,6 @@
-"""Mazes: no ball in a wall, steps that are MuJoCo's in free flight, goals, starts and the expert.
+"""Point mazes: walls that hold, free motion against MuJoCo, goals, starts and the expert.
 
-All mazes are padded to one shape and told apart by their parameters, so that one program of each
+All mazes are padded to one shape and differ only in their parameters, so that one program of each
 kind serves them all.
 """
 
@@ -22,7 +22,7 @@ from jaxrl.envs import check_environment, make
 from jaxrl.envs.planar import mazes, point_maze
 from tests.envs.planar.test_free_bodies import clearance
 
-# Position, velocity, action; then position and velocity after it: steps of Gymnasium-Robotics
+# Position, velocity, action; then position and velocity after the step, from Gymnasium-Robotics
 # 1.4.2 (MuJoCo 3.3.7) in PointMaze_UMaze-v3. One action and one speed are beyond the limits.
 _STEPS = """
     -0.1091599 -1.0322029 -0.501724 0.2041393 -0.4233385 0.1722461
@@ -33,29 +33,29 @@ _STEPS = """
         -0.8949212 -0.7014556 3.9702507 5.2262556
     """
 MUJOCO = np.array(_STEPS.split(), np.float32).reshape(-1, 10)
-SIDE = 28  # of the largest maze
-ROUTES = ("open", "u_maze", "medium", "large", "deceptive")  # those with walls of their own
+SIDE = 28  # side of the largest maze
+ROUTES = ("open", "u_maze", "medium", "large", "deceptive")  # mazes with different walls
 
 
 def _env(name: str):
     return point_maze.point_maze(name)
 
 
-def _padded(name: str) -> point_maze.Params:
-    """The parameters of a maze, put in the corner of a solid one of SIDE x SIDE cells."""
+def _pad(name: str) -> point_maze.Params:
+    """Return the parameters of a maze, placed in the corner of a solid one of SIDE x SIDE cells."""
     maze = mazes.maze(name)
     walls = np.ones((SIDE, SIDE), np.uint8)
     height, width = maze.walls.shape
     walls[:height, :width] = maze.walls
 
-    def moved(cells):
+    def move(cells):
         return (cells // width * SIDE + cells % width).astype(np.int32)
 
-    larger = mazes.Maze(walls, moved(maze.starts), moved(maze.goals))
+    larger = mazes.Maze(walls, move(maze.starts), move(maze.goals))
     return point_maze.with_maze(_env(name).params, larger)
 
 
-def _stacked(params: list[point_maze.Params]) -> point_maze.Params:
+def _stack(params: list[point_maze.Params]) -> point_maze.Params:
     return jax.tree.map(
         lambda *x: np.stack([np.asarray(y, jnp.result_type(y)) for y in x]), *params
     )
@@ -68,7 +68,8 @@ def _resets():
 
 @functools.cache
 def _rollout(steps: int, expert: bool):
-    """Observations [steps, B, 4] and successes [steps, B] of B copies with parameters [B]."""
+    """Compile observations [steps, B, 4] and successes [steps, B] of B balls with parameters
+    [B]."""
     env = _env("deceptive")
 
     @jax.jit
@@ -78,7 +79,7 @@ def _rollout(steps: int, expert: bool):
             n = len(action)
             if expert:
                 action = jax.vmap(env.expert)(state, params)
-            else:  # a new direction now and then, or it would stay where it is
+            else:  # a new direction now and then, or the ball would stay where it is
                 new = jax.random.uniform(key, (n, 3), minval=-1.0, maxval=1.0)
                 action = jnp.where(new[:, 2:] > 0.8, new[:, :2] * 1.5, action)
             keys = jax.random.split(jax.random.fold_in(key, 1), n)
@@ -99,14 +100,14 @@ def test_it_keeps_every_rule():
 
 @pytest.mark.slow
 def test_no_ball_is_ever_inside_a_wall():
-    """In all mazes, as published, ten thousand times as strong, and bouncing."""
+    """Check all mazes as published, with ten thousand times the force, and with bounces."""
     copies, cases = 3, []
     for name in mazes.NAMES:
-        params = _padded(name)
+        params = _pad(name)
         strong = dataclasses.replace(params, gear=1e6, max_speed=1e6)
         bouncing = dataclasses.replace(strong, restitution=1.0, damping=0.0)
         cases += [x for x in (params, strong, bouncing) for _ in range(copies)]
-    params = _stacked(cases)
+    params = _stack(cases)
     state, _ = _resets()(jax.random.split(jax.random.key(0), len(cases)), params)
     observations, _ = _rollout(600, False)(fast_key(1), state, params)
     observations = np.asarray(observations)[::3]
@@ -116,7 +117,7 @@ def test_no_ball_is_ever_inside_a_wall():
         depth = clearance(observations[:, b, :2], walls[b], cell[b]) - cases[b].radius
         assert depth.min() > -1e-5, (mazes.NAMES[b // (3 * copies)], b)
     speed = np.abs(observations[..., 2:]).max((0, 2)).reshape(-1, 3, copies).max((0, 2))
-    # A corner may turn the speed of both axes into one.
+    # A corner may turn the speeds of both axes into one.
     assert 4 < speed[0] < 7.5 and np.all(speed[1:] > 6)
     touching = np.abs(observations[..., 2:]).min(-1) == 0  # a wall stopped one component
     assert touching[:, :copies].mean() > 0.05
@@ -140,7 +141,7 @@ def test_free_flight_is_mujocos():
 def test_the_expert_reaches_every_goal_in_time():
     copies = 4
     names = [name for name in ROUTES for _ in range(copies)]
-    params = _stacked([_padded(name) for name in names])
+    params = _stack([_pad(name) for name in names])
     state, _ = _resets()(jax.random.split(jax.random.key(2), len(names)), params)
     _, success = _rollout(1000, True)(fast_key(3), state, params)
     success = np.asarray(success) > 0
@@ -149,7 +150,7 @@ def test_the_expert_reaches_every_goal_in_time():
     assert np.all(success.any(0)) and np.all(arrival <= limits)
 
 
-def test_the_next_cell_is_on_a_shortest_way():
+def test_the_next_cell_is_on_a_shortest_path():
     for name in ("large", "deceptive"):
         maze = mazes.maze(name)
         width = maze.walls.shape[1]
@@ -162,7 +163,7 @@ def test_the_next_cell_is_on_a_shortest_way():
         for cell, after in zip(cells, np.asarray(following), strict=True):
             assert np.abs(after - cell).sum() == 1
             assert steps[tuple(after.tolist())] == steps[tuple(cell.tolist())] - 1
-    # Straight toward the goal of the hard map is much shorter than any way there.
+    # The straight line to the goal of the hard map is much shorter than any path.
     start = divmod(int(maze.starts[0]), width)
     assert steps[start] == 76 and math.dist(start, goal) < 22
 
@@ -181,9 +182,9 @@ def _breadth_first(walls: np.ndarray, goal: tuple[int, int]) -> dict[tuple[int, 
 def test_starts_and_goals_are_where_the_maze_says():
     n = 600
     for name in ("medium_diverse_g", "medium_diverse_gr", "u_maze"):
-        params, maze = _padded(name), mazes.maze(name)
+        params, maze = _pad(name), mazes.maze(name)
         width = maze.walls.shape[1]
-        _, first = _resets()(jax.random.split(jax.random.key(5), n), _stacked([params] * n))
+        _, first = _resets()(jax.random.split(jax.random.key(5), n), _stack([params] * n))
         start, goal = np.asarray(first.observation), np.asarray(first.goal)
         assert not np.any(start[:, 2:])
         cells = []
@@ -202,7 +203,7 @@ def test_starts_and_goals_are_where_the_maze_says():
 
 
 @pytest.mark.parametrize("reward", ["sparse", "dense"])
-def test_relabeling_says_what_the_step_said(reward):
+def test_relabeling_agrees_with_the_step(reward):
     env = point_maze.point_maze("open", reward)
     assert env.goals is not None
 
@@ -238,7 +239,7 @@ def test_relabeling_says_what_the_step_said(reward):
     assert np.all(best == 1) and not np.any(ended)  # at the goal, and it goes on
 
 
-def test_wrong_mazes_are_refused():
+def test_wrong_mazes_are_rejected():
     for maze, message in (
         ("huge", "'huge'; it must be one of open"),
         ("### #.# #..", "is open at its border"),

@@ -1,4 +1,4 @@
-"""The pushing table: nothing leaves it, pushes do what mechanics says, goals, and the expert."""
+"""Pushing table: nothing leaves it, pushes obey mechanics, goals and the expert work."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COPIES = 64
 
 @functools.cache
 def _rollout(task: str, shape: str):
-    """Observations [T, B, 11] and successes [T, B], of the expert or of random actions."""
+    """Compile observations [T, B, 11] and successes [T, B] of the expert or of random actions."""
     env = make("push", task=task, shape=shape)
 
     @jax.jit
@@ -46,7 +46,7 @@ def _rollout(task: str, shape: str):
 
 
 def _between(observation, params):
-    """Distance between a box, wherever it was, and every post."""
+    """Return the distance between a box and every post at each step."""
     cos, sin = observation[..., None, 6], observation[..., None, 7]
     away = params.posts[:, :2] - observation[..., None, 4:6]
     local = np.stack(
@@ -90,7 +90,7 @@ def test_the_expert_succeeds_and_nothing_leaves_the_table(task, shape):
     x, y = corners.reshape(-1, 2).T
     cos, sin = turn[..., :1], turn[..., 1:]
     across, up = place[..., :1] + cos * x - sin * y, place[..., 1:] + sin * x + cos * y
-    # The impulses come after the move, so what they turn is corrected a substep later.
+    # The impulses come after the move, so the turns they cause are corrected a substep later.
     assert max(np.abs(across).max(), np.abs(up).max()) <= 0.5 + 1e-4
 
 
@@ -116,9 +116,9 @@ def test_a_central_push_moves_the_disc_with_the_pusher_and_it_slides_to_a_stop()
     observation = np.asarray(observation)
     during = observation[2:8]
     np.testing.assert_allclose(during[:, 4] - during[:, 0], touching, atol=2e-3)
-    np.testing.assert_allclose(observation[:, 5], 0.0, atol=1e-6)  # straight on
+    np.testing.assert_allclose(observation[:, 5], 0.0, atol=1e-6)  # straight ahead
     # The servo's push against the friction with the table: steady speed where
-    # servo (asked - v) = friction m g.
+    # servo (commanded - v) = friction m g.
     drag = params.table_friction * params.object_mass * params.gravity
     steady = 0.8 * params.max_speed - drag / params.servo
     np.testing.assert_allclose(observation[7, 8], steady, rtol=0.15)
@@ -128,7 +128,7 @@ def test_a_central_push_moves_the_disc_with_the_pusher_and_it_slides_to_a_stop()
     assert observation[-1, 8] == 0
 
 
-def test_relabeling_says_what_the_step_said():
+def test_relabeling_agrees_with_the_step():
     env = make("push")
     assert env.goals is not None
     params = dataclasses.replace(env.params, goal_radius=0.3)
@@ -171,7 +171,7 @@ def test_the_dense_reward_of_a_pose_counts_place_and_angle():
     np.testing.assert_array_equal(env.goals.achieved(observation), observation[4:8])
 
 
-def test_other_options_keep_one_structure():
+def test_other_options_have_one_structure():
     key = jax.random.key(0)
     for task, shape in (("pose", "t"), ("reach", "disc"), ("obstacle", "box")):
         env = make("push", task=task, shape=shape, control="force", reward="dense")
@@ -181,7 +181,7 @@ def test_other_options_keep_one_structure():
         assert jax.tree.leaves(before) == jax.tree.leaves(after)  # shapes and dtypes
 
 
-def test_wrong_options_are_refused():
+def test_wrong_options_are_rejected():
     for options, message in (
         ({"task": "throw"}, "'throw'; it must be 'push' or 'pose'"),
         ({"shape": "star"}, "'star'; it must be 'disc' or 'box' or 't'"),

@@ -1,5 +1,4 @@
-"""Each finite environment against its published rules: Gymnasium's tables, closed forms, NumPy
-here."""
+"""Finite environments against their published rules: Gymnasium's tables, closed forms, NumPy."""
 
 import itertools
 
@@ -30,7 +29,7 @@ GYMNASIUM = [
 ]
 
 
-def table(name, **settings) -> mdp.Table:
+def make_table(name, **settings) -> mdp.Table:
     return envs.make(name, **settings).params
 
 
@@ -40,21 +39,19 @@ def dense(table: mdp.Table) -> tuple[np.ndarray, np.ndarray]:
 
 
 def values(table: mdp.Table, policy: np.ndarray, discount: float) -> np.ndarray:
-    """The values [S] of `policy` [S, A]."""
+    """Compute the values [S] of `policy` [S, A]."""
     transition, reward = dense(table)
     chain = np.einsum("sa,sat->st", policy, transition)
     return np.linalg.solve(np.eye(len(chain)) - discount * chain, (policy * reward).sum(-1))
 
 
 def best_values(name: str, discount: float = 1.0, **settings) -> np.ndarray:
-    environment = table(name, **settings)
-    return values(
-        environment, np.eye(environment.successor.shape[1])[environment.optimal], discount
-    )
+    table = make_table(name, **settings)
+    return values(table, np.eye(table.successor.shape[1])[table.optimal], discount)
 
 
 def outcomes(table: mdp.Table, s: int, a: int) -> dict[tuple[int, float, bool], float]:
-    """(successor, reward, terminated) -> probability."""
+    """Map (successor, reward, terminated) to its probability."""
     found = {}
     for k in np.flatnonzero(table.probability[s, a]):
         successor = int(table.successor[s, a, k])
@@ -64,7 +61,7 @@ def outcomes(table: mdp.Table, s: int, a: int) -> dict[tuple[int, float, bool], 
 
 
 def reachable(table: mdp.Table) -> set[int]:
-    """The states in which an episode can go on."""
+    """Return the states in which an episode can go on."""
     found, frontier = set(), set(table.start.tolist())
     while frontier:
         state = frontier.pop()
@@ -77,7 +74,7 @@ def reachable(table: mdp.Table) -> set[int]:
 
 @pytest.mark.parametrize("name,settings,make", GYMNASIUM)
 def test_outcomes_are_gymnasiums(name, settings, make):
-    ours, gym = table(name, **settings), make().unwrapped
+    ours, gym = make_table(name, **settings), make().unwrapped
     assert ours.successor.shape[:2] == (gym.observation_space.n, gym.action_space.n)
     compared = 0
     for s, a in itertools.product(reachable(ours), range(gym.action_space.n)):
@@ -113,7 +110,7 @@ def test_deep_sea_keeps_its_rules(stochastic):
     size, cost = 5, 0.02
     settings = {"size": size, "stochastic": stochastic, "move_cost": cost}
     end, treasure = size * size, size * size + 1
-    environment = table("deep_sea", **settings, randomize_actions=False)
+    table = make_table("deep_sea", **settings, randomize_actions=False)
     for row, column, right in np.ndindex(size, size, 2):
         reached = {min(column + 1, size - 1): 1.0} if right else {max(column - 1, 0): 1.0}
         if right and stochastic:
@@ -127,24 +124,24 @@ def test_deep_sea_keeps_its_rules(stochastic):
             state = (treasure if found else end) if last else (row + 1) * size + to
             key = (state, reward, last)
             expected[key] = expected.get(key, 0.0) + probability
-        mine = outcomes(environment, row * size + column, right)
+        mine = outcomes(table, row * size + column, right)
         assert mine.keys() == expected.keys()
         np.testing.assert_allclose([mine[k] for k in expected], list(expected.values()))
     if stochastic:
-        noisy = np.flatnonzero(environment.noise[:, 0])
+        noisy = np.flatnonzero(table.noise[:, 0])
         np.testing.assert_array_equal(noisy, [size * (size - 1), size * size - 1])
-        assert set(np.unique(environment.noise)) == {0.0, 1.0}
+        assert set(np.unique(table.noise)) == {0.0, 1.0}
     else:
-        assert environment.noise is None
-    # The mapping of actions exchanges the two in about half of the cells and changes nothing else.
-    mapped = table("deep_sea", **settings, seed=3)
+        assert table.noise is None
+    # The mapping of actions swaps the two in about half of the cells and changes nothing else.
+    mapped = make_table("deep_sea", **settings, seed=3)
     swapped = [
-        outcomes(mapped, s, 0) == outcomes(environment, s, 1)
-        and outcomes(mapped, s, 1) == outcomes(environment, s, 0)
+        outcomes(mapped, s, 0) == outcomes(table, s, 1)
+        and outcomes(mapped, s, 1) == outcomes(table, s, 0)
         for s in range(size * size)
     ]
     kept = [
-        all(outcomes(mapped, s, a) == outcomes(environment, s, a) for a in (0, 1))
+        all(outcomes(mapped, s, a) == outcomes(table, s, a) for a in (0, 1))
         for s in range(size * size)
     ]
     assert all(a ^ b for a, b in zip(swapped, kept, strict=True)) and 5 < sum(swapped) < 20
@@ -153,28 +150,30 @@ def test_deep_sea_keeps_its_rules(stochastic):
 def test_deep_seas_best_return_is_known():
     np.testing.assert_allclose(best_values("deep_sea", size=10)[0], 0.99, atol=1e-6)
     n = 8
-    stay = 1 - 1 / n  # on the path as long as no right has failed; after that left costs nothing
+    stay = (
+        1 - 1 / n
+    )  # on the path as long as no move right has failed; after that, left costs nothing
     expected = stay ** (n - 1) - 0.01 / n * sum(stay**t for t in range(n))
     found = best_values("deep_sea", size=n, stochastic=True)[0]
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
 def test_chain_is_strens():
-    environment = table("chain")
+    table = make_table("chain")
     for s in range(5):
         on = (min(s + 1, 4), 10.0 if s == 4 else 0.0, False)
         back = (0, 2.0, False)
-        assert outcomes(environment, s, 0) == {on: 0.8, back: 0.2}
-        assert outcomes(environment, s, 1) == {on: 0.2, back: 0.8}
+        assert outcomes(table, s, 0) == {on: 0.8, back: 0.2}
+        assert outcomes(table, s, 1) == {on: 0.2, back: 0.8}
     # Always on: 3,677 in 1,000 steps (Strens 2000); the last state holds 0.8 ^ 4 of the time.
-    chain = dense(environment)[0][:, 0]
+    chain = dense(table)[0][:, 0]
     settled = np.linalg.matrix_power(chain, 1000)[0]
-    np.testing.assert_allclose(settled @ dense(environment)[1][:, 0], 3.6768, atol=1e-4)
-    assert not np.any(environment.optimal) and envs.make("chain").max_steps == 1000
+    np.testing.assert_allclose(settled @ dense(table)[1][:, 0], 3.6768, atol=1e-4)
+    assert not np.any(table.optimal) and envs.make("chain").max_steps == 1000
 
 
 def test_river_swim_is_osbands():
-    transition, reward = dense(table("river_swim"))
+    transition, reward = dense(make_table("river_swim"))
     assert np.all(transition[np.arange(6), 0, np.maximum(np.arange(6) - 1, 0)] == 1)
     np.testing.assert_allclose(transition[0, 1], [0.4, 0.6, 0, 0, 0, 0], atol=1e-6)
     np.testing.assert_allclose(transition[3, 1], [0, 0, 0.05, 0.6, 0.35, 0], atol=1e-6)
@@ -186,7 +185,7 @@ def test_river_swim_is_osbands():
 
 
 @pytest.mark.parametrize("goal,place", [*enumerate([(3, 6), (6, 2), (7, 9), (10, 6)])])
-def test_four_rooms_moves_as_sutton_precup_and_singh_say(goal, place):
+def test_four_rooms_moves_as_in_sutton_precup_and_singh(goal, place):
     walls = np.zeros((13, 13), bool)
     walls[[0, -1]], walls[:, [0, -1]] = True, True
     walls[:, 6], walls[6, :6], walls[7, 7:] = True, True, True
@@ -194,7 +193,7 @@ def test_four_rooms_moves_as_sutton_precup_and_singh_say(goal, place):
         walls[hallway] = False
     free = [tuple(x) for x in np.argwhere(~walls)]
     assert len(free) == 104
-    environment = table("four_rooms", goal=goal)
+    table = make_table("four_rooms", goal=goal)
     end = free.index(place)
     for s, (row, column) in enumerate(free):
         if s == end:
@@ -206,64 +205,64 @@ def test_four_rooms_moves_as_sutton_precup_and_singh_say(goal, place):
                 to = free.index(to) if to in free else s
                 key = (to, float(to == end), to == end)
                 expected[key] = expected.get(key, 0.0) + (2 / 3 if a == b else 1 / 9)
-            mine = outcomes(environment, s, a)
+            mine = outcomes(table, s, a)
             assert mine.keys() == expected.keys()
             np.testing.assert_allclose([mine[k] for k in expected], list(expected.values()))
-    assert sorted(environment.start) == [s for s in range(104) if s != end]
+    assert sorted(table.start) == [s for s in range(104) if s != end]
 
 
 def test_baird_diverges_as_it_should():
-    environment = table("baird")
-    transition, reward = dense(environment)
-    assert not np.any(reward) and not np.any(environment.terminal)
+    table = make_table("baird")
+    transition, reward = dense(table)
+    assert not np.any(reward) and not np.any(table.terminal)
     np.testing.assert_allclose(transition[:, 0], np.tile([*[1 / 6] * 6, 0], (7, 1)), atol=1e-6)
     np.testing.assert_array_equal(transition[:, 1], np.eye(7)[np.full(7, 6)])
     weights = np.array(linear.BAIRD_WEIGHTS)
-    np.testing.assert_array_equal(environment.features @ weights, [3, 3, 3, 3, 3, 3, 12])
-    # The behavior policy visits all states alike; expected semi-gradient TD then grows.
-    behavior = np.einsum("a,sat->st", linear.BAIRD_BEHAVIor, transition)
+    np.testing.assert_array_equal(table.features @ weights, [3, 3, 3, 3, 3, 3, 12])
+    # The behavior policy visits all states equally; expected semi-gradient TD then grows.
+    behavior = np.einsum("a,sat->st", linear.BAIRD_BEHAVIOR, transition)
     np.testing.assert_allclose(np.full(7, 1 / 7) @ behavior, 1 / 7, atol=1e-6)
     target = np.einsum("a,sat->st", linear.BAIRD_TARGET, transition)
-    error = (linear.BAIRD_DISCOUNT * target - np.eye(7)) @ environment.features
-    step = np.eye(8) + 0.01 * environment.features.T @ error / 7
+    error = (linear.BAIRD_DISCOUNT * target - np.eye(7)) @ table.features
+    step = np.eye(8) + 0.01 * table.features.T @ error / 7
     assert np.abs(np.linalg.eigvals(step)).max() > 1.0
     grown = np.linalg.matrix_power(step, 20_000) @ weights
     assert np.abs(grown).max() > 100 * np.abs(weights).max()
 
 
 def test_boyans_values_are_linear_in_its_features():
-    environment = table("boyan_chain")
-    found = values(environment, np.ones((13, 1)), 1.0)
+    table = make_table("boyan_chain")
+    found = values(table, np.ones((13, 1)), 1.0)
     np.testing.assert_allclose(found, -2.0 * (12 - np.arange(13)), atol=1e-4)
-    np.testing.assert_allclose(environment.features @ [-24, -16, -8, 0], found, atol=1e-4)
-    np.testing.assert_allclose(environment.features[1], [0.75, 0.25, 0, 0])
-    assert outcomes(environment, 11, 0) == {(12, -2.0, True): 1.0}
-    assert outcomes(environment, 3, 0) == {(4, -3.0, False): 0.5, (5, -3.0, False): 0.5}
+    np.testing.assert_allclose(table.features @ [-24, -16, -8, 0], found, atol=1e-4)
+    np.testing.assert_allclose(table.features[1], [0.75, 0.25, 0, 0])
+    assert outcomes(table, 11, 0) == {(12, -2.0, True): 1.0}
+    assert outcomes(table, 3, 0) == {(4, -3.0, False): 0.5, (5, -3.0, False): 0.5}
 
 
-def test_garnets_are_random_and_repeatable():
-    environment, other = (table("random_mdp", num_states=30, branching=4, seed=s) for s in (1, 2))
-    assert not np.array_equal(environment.successor, other.successor)
+def test_garnets_are_random_and_reproducible():
+    table, other = (make_table("random_mdp", num_states=30, branching=4, seed=s) for s in (1, 2))
+    assert not np.array_equal(table.successor, other.successor)
     again = envs.make("random_mdp", num_states=30, branching=4, seed=1).params
-    np.testing.assert_array_equal(environment.probability, again.probability)
-    assert all(len(set(x)) == 4 for x in environment.successor.reshape(-1, 4))
-    np.testing.assert_allclose(environment.probability.sum(-1), 1.0)
+    np.testing.assert_array_equal(table.probability, again.probability)
+    assert all(len(set(x)) == 4 for x in table.successor.reshape(-1, 4))
+    np.testing.assert_allclose(table.probability.sum(-1), 1.0)
     # Spacings of the unit interval: means of 1 / b, variance (b - 1) / (b^2 (b + 1)).
-    np.testing.assert_allclose(environment.probability.mean((0, 1)), 0.25, atol=0.06)
-    np.testing.assert_allclose(environment.probability.var((0, 1)), 3 / 80, rtol=0.4)
-    np.testing.assert_allclose(environment.reward.std(), 1.0, atol=0.2)
+    np.testing.assert_allclose(table.probability.mean((0, 1)), 0.25, atol=0.06)
+    np.testing.assert_allclose(table.probability.var((0, 1)), 3 / 80, rtol=0.4)
+    np.testing.assert_allclose(table.reward.std(), 1.0, atol=0.2)
 
 
 def test_only_the_combination_opens_the_lock():
     length = 6
-    environment = table("combination_lock", length=length, num_actions=3, seed=5)
-    right = [[a for a in range(3) if (s + 1) in environment.successor[s, a]] for s in range(length)]
+    table = make_table("combination_lock", length=length, num_actions=3, seed=5)
+    right = [[a for a in range(3) if (s + 1) in table.successor[s, a]] for s in range(length)]
     assert all(len(x) == 1 for x in right) and len({x[0] for x in right}) > 1
     for s, a in np.ndindex(length, 3):
         on = a == right[s][0]
         last = s == length - 1
         expected = (s + 1, float(last), last) if on else (0, 0.0, False)
-        assert outcomes(environment, s, a) == {expected: 1.0}
+        assert outcomes(table, s, a) == {expected: 1.0}
     np.testing.assert_allclose(
         best_values("combination_lock", 0.99, length=length)[0], 0.99 ** (length - 1), rtol=1e-5
     )
@@ -271,7 +270,7 @@ def test_only_the_combination_opens_the_lock():
 
 def test_the_diabolical_lock_is_homers():
     horizon, actions = 5, 4
-    environment = table("diabolical_lock", horizon=horizon, num_actions=actions)
+    table = make_table("diabolical_lock", horizon=horizon, num_actions=actions)
     good, dead = (0, 1), 2
 
     def number(time, kind):
@@ -281,7 +280,7 @@ def test_the_diabolical_lock_is_homers():
         s, last = number(time, kind), time == horizon - 1
         right = []
         for a in range(actions):
-            mine = outcomes(environment, s, a)
+            mine = outcomes(table, s, a)
             pay = 5.0 if last else -1 / (horizon - 1)
             on = {(number(time + 1, k), pay, last): 0.5 for k in good}
             off = number(time + 1, dead)
@@ -294,7 +293,7 @@ def test_the_diabolical_lock_is_homers():
         assert len(right) == (kind != dead)
     best = best_values("diabolical_lock", horizon=horizon, num_actions=actions)
     np.testing.assert_allclose(best[:2], 4.0, atol=1e-5)
-    success = np.flatnonzero(environment.success)
+    success = np.flatnonzero(table.success)
     np.testing.assert_array_equal(success, [number(horizon, k) for k in good])
 
 
@@ -323,7 +322,7 @@ def test_rich_observations_hide_kind_and_step_behind_noise_and_a_rotation():
 
 
 @pytest.mark.slow
-def test_the_expert_brings_the_passenger_and_chance_does_not():
+def test_the_expert_delivers_the_passenger_and_a_random_policy_does_not():
     env = envs.make("taxi")
 
     def episode(key, expert):
@@ -346,7 +345,7 @@ def test_the_expert_brings_the_passenger_and_chance_does_not():
     play = jax.jit(jax.vmap(jax.vmap(episode, (0, None))))
     total, success = (np.asarray(x) for x in play(keys, np.array([True, False])))
     assert np.all(success[0] == 1) and success[1].mean() < 0.2
-    environment = table("taxi")
-    mean = best_values("taxi")[environment.start].mean()  # undiscounted
+    table = make_table("taxi")
+    mean = best_values("taxi")[table.start].mean()  # undiscounted
     np.testing.assert_allclose(total[0].mean(), mean, atol=0.6)
     assert total[1].mean() < -100

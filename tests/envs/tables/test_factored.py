@@ -10,16 +10,16 @@ from jaxrl import envs
 from jaxrl.envs.tables import factored_mdp
 
 SAMPLES = 400
-WORLDS = {
+ENVIRONMENTS = {
     "factored_mdp": {"num_factors": 3, "num_values": 3, "num_parents": 2, "num_actions": 2},
     "sysadmin": {"num_machines": 4},
 }
 
 
 @functools.cache
-def stepped(name: str) -> tuple:
-    """Joint successors and rewards [SAMPLES, S * A] of every joint state and action."""
-    env = envs.make(name, **WORLDS[name])
+def sample_steps(name: str) -> tuple:
+    """Sample successors and rewards [SAMPLES, S * A] of every joint state and action."""
+    env = envs.make(name, **ENVIRONMENTS[name])
     factors, actions, _, values = env.params.conditional.shape
     states = np.indices((values,) * factors).reshape(factors, -1).T.astype(np.int32)
     s, a = (x.ravel() for x in np.indices((len(states), actions)))
@@ -39,9 +39,9 @@ def stepped(name: str) -> tuple:
     return env, len(states), (after * powers).sum(-1), reward
 
 
-@pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.parametrize("name", ENVIRONMENTS)
 def test_steps_are_drawn_from_the_joint_tensors(name):
-    env, states, after, reward = stepped(name)
+    env, states, after, reward = sample_steps(name)
     tensors = factored_mdp.tensors(env.params)
     actions = env.action_space.n
     pair = np.arange(states * actions)
@@ -56,7 +56,7 @@ def test_steps_are_drawn_from_the_joint_tensors(name):
     np.testing.assert_allclose(tensors.initial.sum(), 1.0)
 
 
-def test_a_random_environment_has_the_parents_and_tables_that_it_says():
+def test_a_random_environment_has_the_documented_parents_and_tables():
     params = envs.make("factored_mdp", num_factors=6, num_values=3, num_parents=3, seed=1).params
     np.testing.assert_array_equal(params.parents[:, 0], np.arange(6))  # itself first
     assert all(len(set(x)) == 3 for x in params.parents) and params.parents.max() < 6
@@ -68,8 +68,8 @@ def test_a_random_environment_has_the_parents_and_tables_that_it_says():
     assert params.reward.min() >= 0 and 0.12 < params.reward.max() <= 1 / 6
 
 
-def test_a_ring_of_machines_fails_and_recovers_by_sysadmins_numbers():
-    env = envs.make("sysadmin", **WORLDS["sysadmin"])
+def test_a_ring_of_machines_fails_and_recovers_as_in_sysadmin():
+    env = envs.make("sysadmin", **ENVIRONMENTS["sysadmin"])
     tensors = factored_mdp.tensors(env.params)
     n = 4
     bits = (np.arange(2**n)[:, None] >> np.arange(n)[::-1]) & 1  # the first machine highest
@@ -86,9 +86,9 @@ def test_a_ring_of_machines_fails_and_recovers_by_sysadmins_numbers():
     np.testing.assert_array_equal(tensors.initial, np.arange(2**n) == 2**n - 1)
 
 
-@pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.parametrize("name", ENVIRONMENTS)
 def test_the_expert_is_optimal_for_the_joint_environment(name):
-    env = envs.make(name, **WORLDS[name])
+    env = envs.make(name, **ENVIRONMENTS[name])
     tensors = factored_mdp.tensors(env.params)
     rows = np.arange(len(tensors.reward))
     chosen = tensors.transition[rows, env.params.optimal]
@@ -96,7 +96,7 @@ def test_the_expert_is_optimal_for_the_joint_environment(name):
     values = np.linalg.solve(np.eye(len(rows)) - factored_mdp.DISCOUNT * chosen, gained)
     q = tensors.reward + factored_mdp.DISCOUNT * tensors.transition @ values
     assert np.all(q.max(-1) <= values + 1e-8)
-    # The expert reads the joint state as the tensors number it.
+    # The expert numbers joint states as the tensors do.
     factors, values_each = env.params.reward.shape
     states = np.indices((values_each,) * factors).reshape(factors, -1).T
     example, _ = jax.eval_shape(env.reset, jax.random.key(0), env.params)
@@ -106,5 +106,5 @@ def test_the_expert_is_optimal_for_the_joint_environment(name):
     assert len(np.unique(env.params.optimal)) > 1
 
 
-def test_a_environment_too_large_to_solve_has_no_expert():
+def test_an_environment_too_large_to_solve_has_no_expert():
     assert envs.make("sysadmin", num_machines=20).expert is None

@@ -1,4 +1,4 @@
-"""The kit of finite environments: steps against tensors by enumeration, and what it refuses."""
+"""Kit of finite environments: steps against tensors by enumeration, and rejected arguments."""
 
 import dataclasses
 import functools
@@ -13,9 +13,9 @@ from jaxrl.core import spaces
 from jaxrl.core.errors import UserError
 from jaxrl.envs.tables import mdp, random_mdp
 
-SAMPLES = 150  # of each state and action
-# Every environment that is a table, made alike in shape so that one program plays them all.
-WORLDS = {
+SAMPLES = 150  # samples of each state and action
+# Every environment that is a table, padded to one shape so that one program plays them all.
+ENVIRONMENTS = {
     "baird": {},
     "boyan_chain": {},
     "chain": {},
@@ -31,12 +31,12 @@ WORLDS = {
 STATES, ACTIONS, OUTCOMES = 104, 10, 7
 
 
-def table(name: str, **settings) -> mdp.Table:
+def make_table(name: str, **settings) -> mdp.Table:
     return envs.make(name, **settings).params
 
 
-def _padded(table: mdp.Table) -> mdp.Table:
-    """`table` with more states (terminal, never reached), actions (as the first one) and outcomes
+def _pad(table: mdp.Table) -> mdp.Table:
+    """Pad `table` with states (terminal, never reached), actions (like the first one) and outcomes
     (of probability 0)."""
     states, actions, outcomes = table.successor.shape
 
@@ -66,7 +66,7 @@ def _initial(table: mdp.Table) -> np.ndarray:
 
 
 def dense(table: mdp.Table) -> tuple[np.ndarray, np.ndarray]:
-    """Transition [S, A, S] and expected reward [S, A], entry by entry."""
+    """Compute transition [S, A, S] and expected reward [S, A], entry by entry."""
     states, actions, outcomes = table.successor.shape
     transition, reward = np.zeros((states, actions, states)), np.zeros((states, actions))
     for s, a, k in np.ndindex(states, actions, outcomes):
@@ -77,10 +77,10 @@ def dense(table: mdp.Table) -> tuple[np.ndarray, np.ndarray]:
 
 
 @functools.cache
-def played() -> tuple[dict, mdp.Tensors]:
-    """What SAMPLES steps from every state by every action did in every environment, and its
+def sample_steps() -> tuple[dict, mdp.Tensors]:
+    """Take SAMPLES steps from every state by every action in every environment; return them and the
     tensors."""
-    tables = [_padded(table(name, **settings)) for name, settings in WORLDS.items()]
+    tables = [_pad(make_table(name, **settings)) for name, settings in ENVIRONMENTS.items()]
     stacked = jax.tree.map(lambda *x: np.stack(x), *tables)
     env = mdp.environment("padded", tables[0])
     s, a = (x.ravel() for x in np.indices((STATES, ACTIONS)))
@@ -113,34 +113,34 @@ def played() -> tuple[dict, mdp.Tensors]:
 
 
 def _counts(pair: np.ndarray, index: np.ndarray) -> np.ndarray:
-    """How often each state [S, A, S] followed; index: [SAMPLES, S * A]."""
+    """Return how often each state [S, A, S] followed; index: [SAMPLES, S * A]."""
     counts = np.bincount((pair * STATES + index).ravel(), minlength=STATES * ACTIONS * STATES)
     return counts.reshape(STATES, ACTIONS, STATES)
 
 
-@pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.parametrize("name", ENVIRONMENTS)
 def test_steps_are_drawn_from_the_tensors(name):
-    environment = table(name, **WORLDS[name])
-    states, actions, _ = environment.successor.shape
-    at = list(WORLDS).index(name)
-    result = {k: v[at] for k, v in played()[0].items()}
-    tensors = jax.tree.map(lambda x: x[at], played()[1])
-    transition, reward = dense(environment)
+    table = make_table(name, **ENVIRONMENTS[name])
+    states, actions, _ = table.successor.shape
+    at = list(ENVIRONMENTS).index(name)
+    result = {k: v[at] for k, v in sample_steps()[0].items()}
+    tensors = jax.tree.map(lambda x: x[at], sample_steps()[1])
+    transition, reward = dense(table)
     np.testing.assert_allclose(
         tensors.transition[:states, :actions, :states], transition, atol=1e-6
     )
     np.testing.assert_allclose(tensors.reward[:states, :actions], reward, atol=1e-5)
-    np.testing.assert_allclose(tensors.initial[:states], _initial(environment), atol=1e-6)
-    np.testing.assert_array_equal(tensors.terminal[:states], environment.terminal)
+    np.testing.assert_allclose(tensors.initial[:states], _initial(table), atol=1e-6)
+    np.testing.assert_array_equal(tensors.terminal[:states], table.terminal)
 
-    live = ~environment.terminal
+    live = ~table.terminal
     frequency = result["frequency"][:states, :actions, :states][live]
     expected = transition[live]
-    assert not np.any(frequency[expected == 0])  # nothing that cannot happen
+    assert not np.any(frequency[expected == 0])  # nothing impossible happens
     deviation = np.sqrt(expected * (1 - expected) / SAMPLES) + 1e-9
     assert np.all(np.abs(frequency - expected) < 5.5 * deviation + 1e-6)
-    second = (environment.probability * environment.reward**2).sum(-1)[live]
-    noise = 0.0 if environment.noise is None else environment.noise[live]
+    second = (table.probability * table.reward**2).sum(-1)[live]
+    noise = 0.0 if table.noise is None else table.noise[live]
     spread = np.sqrt(np.maximum(second - reward[live] ** 2, 0) + np.square(noise))
     error = np.abs(result["reward"][:states, :actions][live] - reward[live])
     assert np.all(error < 5.5 * spread / np.sqrt(SAMPLES) + 1e-4 * (1 + np.abs(reward[live])))
@@ -148,33 +148,33 @@ def test_steps_are_drawn_from_the_tensors(name):
     np.testing.assert_allclose(observed.mean(), spread.mean(), rtol=0.1, atol=1e-4)
     assert result["wrong_end"] == 0
 
-    initial = _initial(environment)
+    initial = _initial(table)
     error = np.abs(result["starts"][:states] - initial)
     assert np.all(error < 5.5 * np.sqrt(initial * (1 - initial) / 2000) + 1e-6)
 
 
-@pytest.mark.parametrize("name", [*WORLDS, "taxi"])
+@pytest.mark.parametrize("name", [*ENVIRONMENTS, "taxi"])
 def test_the_expert_is_optimal(name):
-    """Bellman's optimality equation holds for its values at the discount that the environment is
+    """Check Bellman's optimality equation for its values at the discount that the environment is
     built with."""
-    environment = table(name, **WORLDS.get(name, {}))
+    table = make_table(name, **ENVIRONMENTS.get(name, {}))
     discount = {
         "four_rooms": 0.9,
         "frozen_lake": 0.999,
         **dict.fromkeys(["deep_sea", "diabolical_lock", "cliff_walking", "boyan_chain"], 1.0),
     }.get(name, 0.99)
-    transition, reward = dense(environment)
+    transition, reward = dense(table)
     rows = np.arange(len(reward))
-    chosen, gained = transition[rows, environment.optimal], reward[rows, environment.optimal]
+    chosen, gained = transition[rows, table.optimal], reward[rows, table.optimal]
     values = np.linalg.solve(np.eye(len(rows)) - discount * chosen, gained)
     q = reward + discount * transition @ values
     assert np.all(q.max(-1) <= values + 1e-6 * (1 + np.abs(values)))
-    if name != "baird":  # which pays nothing
+    if name != "baird":  # whose rewards are all 0
         assert np.ptp(q, axis=-1).max() > 1e-3 or q.shape[1] == 1
 
 
-def test_a_number_at_the_top_chooses_no_impossible_outcome():
-    """Were it compared with a sum of float32, 1 - 2^-24 could lie beyond it."""
+def test_the_largest_uniform_number_chooses_no_impossible_outcome():
+    """Check 1 - 2^-24, which could lie beyond a sum of float32 probabilities."""
     probability = jnp.array([0.1] * 3 + [0.7 - 3e-8] + [0.0] * 4, jnp.float32)
 
     @jax.jit
@@ -186,16 +186,14 @@ def test_a_number_at_the_top_chooses_no_impossible_outcome():
 
 
 def test_dense_tensors_and_lists_of_outcomes_are_the_same_environment():
-    environment = table("random_mdp")
-    transition, reward = dense(environment)
+    table = make_table("random_mdp")
+    transition, reward = dense(table)
     again = mdp.from_tensors(transition, reward, np.arange(len(reward)))
     for ours, theirs in zip(dense(again), (transition, reward), strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-12)
-    np.testing.assert_array_equal(again.optimal, environment.optimal)
+    np.testing.assert_array_equal(again.optimal, table.optimal)
     with jax.enable_x64(True):  # exact to the last digits, not only to float32's
-        np.testing.assert_allclose(
-            jax.jit(mdp.tensors)(environment).transition, transition, atol=1e-15
-        )
+        np.testing.assert_allclose(jax.jit(mdp.tensors)(table).transition, transition, atol=1e-15)
 
 
 def test_other_tables_are_other_params_of_the_same_program():
@@ -211,7 +209,7 @@ def test_other_tables_are_other_params_of_the_same_program():
 
 
 def test_a_state_is_observed_as_one_hot_index_or_features():
-    environment = table("boyan_chain")
+    table = make_table("boyan_chain")
     seen = {}
     for kind in mdp.OBSERVATIONS:
         env = envs.make("boyan_chain", observation=kind)
@@ -223,22 +221,22 @@ def test_a_state_is_observed_as_one_hot_index_or_features():
     index = int(seen["index"])
     assert index in (3, 4) and env.observation_space.shape == (4,)
     np.testing.assert_array_equal(seen["one_hot"], np.arange(13) == index)
-    np.testing.assert_allclose(seen["features"], environment.features[index])
+    np.testing.assert_allclose(seen["features"], table.features[index])
 
 
 @functools.cache
-def drawn() -> mdp.Table:
-    """200 Garnets of 8 states, 2 actions and 3 outcomes, drawn inside a program."""
+def garnets() -> mdp.Table:
+    """Draw 200 Garnets of 8 states, 2 actions and 3 outcomes inside a program."""
     keys = jax.random.split(jax.random.key(0), 200)
     tables = jax.jit(jax.vmap(lambda key: random_mdp.draw(key, 8, 2, 3)))(keys)
     return jax.tree.map(np.asarray, tables)
 
 
 def test_garnets_drawn_in_a_program_are_garnets():
-    tables = drawn()
+    tables = garnets()
     ordered = np.sort(tables.successor, axis=-1)
     assert ordered.min() == 0 and ordered.max() == 7 and np.all(np.diff(ordered) > 0)
-    # Every subset of three states is as likely as any other: pairs of them tell.
+    # All subsets of three states are equally likely, as pairs of states show.
     has = (tables.successor[..., None] == np.arange(8)).any(-2).reshape(-1, 8).astype(float)
     together = has.T @ has / len(has)
     np.testing.assert_allclose(np.diag(together), 3 / 8, atol=0.06)
@@ -253,29 +251,31 @@ def test_garnets_drawn_in_a_program_are_garnets():
 
 def test_a_drawn_table_plays_as_params_of_the_environment_and_is_solved():
     env = envs.make("random_mdp", num_states=8, num_actions=2)
-    assert jax.tree.structure(drawn()) == jax.tree.structure(env.params)
-    shapes = jax.tree.leaves(jax.tree.map(lambda x, y: x.shape[1:] == y.shape, drawn(), env.params))
+    assert jax.tree.structure(garnets()) == jax.tree.structure(env.params)
+    shapes = jax.tree.leaves(
+        jax.tree.map(lambda x, y: x.shape[1:] == y.shape, garnets(), env.params)
+    )
     assert all(shapes)
     for i in range(10):
-        one = jax.tree.map(lambda x, i=i: x[i], drawn())
+        one = jax.tree.map(lambda x, i=i: x[i], garnets())
         built = mdp.build(one.successor, one.probability, one.reward, start=one.start)
         np.testing.assert_array_equal(one.optimal, built.optimal)
 
 
-def test_solving_a_changed_table_brings_its_expert_up_to_date():
-    slow, fast = table("river_swim"), table("frozen_lake")
-    for environment, discount in ((slow, 0.99), (fast, 0.999)):
-        forgetful = dataclasses.replace(environment, optimal=np.zeros_like(environment.optimal))
+def test_solving_a_changed_table_updates_its_expert():
+    slow, fast = make_table("river_swim"), make_table("frozen_lake")
+    for table, discount in ((slow, 0.99), (fast, 0.999)):
+        forgetful = dataclasses.replace(table, optimal=np.zeros_like(table.optimal))
         solved = jax.jit(mdp.solve)(forgetful, discount)
-        live = ~environment.terminal
-        np.testing.assert_array_equal(np.asarray(solved.optimal)[live], environment.optimal[live])
+        live = ~table.terminal
+        np.testing.assert_array_equal(np.asarray(solved.optimal)[live], table.optimal[live])
     shy = dataclasses.replace(slow, reward=np.where(slow.reward == 1.0, 0.0, slow.reward))
     assert np.all(slow.optimal == 1) and not np.any(jax.jit(mdp.solve)(shy).optimal)
 
 
 @pytest.mark.parametrize("name", ["deep_sea", "boyan_chain", "diabolical_lock"])
-def test_a_environment_that_ends_by_itself_says_when(name):
-    """By longest paths through the table: none is longer than `max_steps`."""
+def test_max_steps_bounds_episodes_that_end_by_themselves(name):
+    """Check that no path through the table is longer than `max_steps`."""
     env = envs.make(name)
     transition, _ = dense(env.params)
     possible = (transition > 0).any(1)
@@ -297,7 +297,7 @@ def test_a_environment_that_ends_by_itself_says_when(name):
         ({"start_probability": [0.2, 0.7]}, "starts.* sum to 0.9"),
     ],
 )
-def test_a_table_that_is_no_mdp_is_one_sentence(arguments, match):
+def test_a_table_that_is_not_an_mdp_is_one_sentence(arguments, match):
     right = {"successor": [[[1]], [[0]]], "probability": 1.0, "reward": 0.0, "start": [0, 1]}
     with pytest.raises(UserError, match=match):
         mdp.build(**{**right, **arguments})

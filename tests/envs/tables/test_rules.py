@@ -1,9 +1,8 @@
-"""Finite environments keep the rules of an environment.
+"""Rules of an environment, for finite environments.
 
-They are one step function that plays tables, so one environment of each program that it can become
-is
-checked: what else an environment is, is data, and `test_kit` plays that of all of them. (An
-environment without random numbers, the taxi's, is played to the end in `test_environments`.)
+All are one step function that plays tables, so one environment is checked for each program that it
+can become: everything else about an environment is data, and `test_kit` plays that of all of them.
+(The taxi, an environment without random numbers, is played to the end in `test_environments`.)
 """
 
 import jax
@@ -28,10 +27,10 @@ def test_the_environment_keeps_every_rule(program):
     envs.check_environment(envs.make(name, **settings), steps=16)
 
 
-WORLDS = [name for name, path in envs.registry.BUILT_IN.items() if ".tables." in path]
+ENVIRONMENTS = [name for name, path in envs.registry.BUILT_IN.items() if ".tables." in path]
 
 
-@pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.parametrize("name", ENVIRONMENTS)
 def test_reset_and_step_have_one_structure(name):
     env = envs.make(name)
     key = jax.random.key(0)

@@ -1,4 +1,4 @@
-"""Tiny environments with every channel, in which one can say by hand what happens."""
+"""Tiny environments with every channel, whose behavior can be computed by hand."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from jaxrl.envs import timesteps
 
 @struct
 class Params:
-    end: float = 5.0  # the episode ends here
-    slope: float = 1.0  # reward of a unit of place
+    end: float = 5.0  # place at which the episode ends
+    slope: float = 1.0  # reward per unit of place
 
 
 @struct
@@ -54,9 +54,9 @@ EVERYTHING = {
 
 @functools.cache
 def walk(legal: bool = False, observe: str = "everything") -> Environment:
-    """A walk along a line: the action 0, 1 or 2 moves by so much, the reward is the place reached
-    times the slope, and it ends at `end`. All channels are there; with `legal`, action 2 is illegal
-    at odd steps. `observe`: everything, vector or image."""
+    """Build a walk along a line: the action 0, 1 or 2 is the distance moved, the reward is the
+    place reached times the slope, and the episode ends at `end`. All channels are there; with
+    `legal`, action 2 is illegal at odd steps. `observe`: everything, vector or image."""
 
     observation = {
         "everything": (_everything, EVERYTHING),
@@ -109,8 +109,8 @@ def walk(legal: bool = False, observe: str = "everything") -> Environment:
 
 @functools.cache
 def crane() -> Environment:
-    """Two joints, MultiDiscrete (2, 3), that are seen where they were put; in the first of them 1
-    is legal only where the second is below 2."""
+    """Build two joints, MultiDiscrete (2, 3), observed where they were put; for the first, 1 is
+    legal only if the second is below 2."""
 
     def timestep(make, joints, *rest):
         free = joints[1] < 2
@@ -143,7 +143,8 @@ class ArmParams:
 
 @functools.cache
 def arm() -> Environment:
-    """Shows what its action [2] was, times `gain`; the action is bounded by (-1, 0) and (1, 4)."""
+    """Build an environment that shows its action [2] times `gain`; the action is bounded by (-1, 0)
+    and (1, 4)."""
 
     def reset(key, params):
         value = jnp.zeros(2)
@@ -167,7 +168,7 @@ def arm() -> Environment:
 # ------------------------------------------------------------------------------------------- goals
 
 
-def reached(observation):
+def achieved_goal(observation):
     return observation[:1]
 
 
@@ -180,13 +181,13 @@ def outcome(achieved, goal, params):
     return jnp.where(there, 0.0, -1.0), there
 
 
-def asked(goal: Array) -> Environment:
-    """The walk that always asks for one goal, written without the wrapper."""
+def with_fixed_goal(goal: Array) -> Environment:
+    """Build the walk that always has one goal, written without the wrapper."""
     env = walk(observe="vector")
 
-    def told(result, fresh):
+    def with_goal(result, fresh):
         state, timestep = result
-        reward, there = outcome(reached(timestep.observation), goal, None)
+        reward, there = outcome(achieved_goal(timestep.observation), goal, None)
         return state, dataclasses.replace(
             timestep,
             reward=jnp.where(fresh, 0.0, reward),
@@ -198,9 +199,11 @@ def asked(goal: Array) -> Environment:
 
     return dataclasses.replace(
         env,
-        reset=lambda key, params: told(env.reset(key, params), True),
-        step=lambda key, state, action, params: told(env.step(key, state, action, params), False),
-        goals=Goals(reached, outcome),
+        reset=lambda key, params: with_goal(env.reset(key, params), True),
+        step=lambda key, state, action, params: with_goal(
+            env.step(key, state, action, params), False
+        ),
+        goals=Goals(achieved_goal, outcome),
     )
 
 
@@ -208,9 +211,10 @@ def asked(goal: Array) -> Environment:
 
 
 def play(env: Environment, actions: Array, params=None, seed: Array | int = 0):
-    """The states and time steps `[T + 1]`, from the reset's on, of `actions` `[T]`; no reset."""
+    """Return the states and time steps `[T + 1]`, from the reset on, of `actions` `[T]`; no further
+    reset."""
     start, rest = _play(env, actions, env.params if params is None else params, seed)
-    # On the host where there are values: each leaf would be one more kernel to compile.
+    # On the host if there are values: each leaf would be one more kernel to compile.
     xp = jnp if isinstance(jax.tree.leaves(rest)[0], Tracer) else np
     return jax.tree.map(
         lambda x, xs: xp.concatenate([xp.asarray(x)[None], xp.asarray(xs)]), start, rest
@@ -230,12 +234,12 @@ def _play(env, actions, params, seed):
 
 
 def timesteps_of(env: Environment, actions, **params):
-    """The time steps of `play`; `params` are of the outermost wrapper."""
+    """Return the time steps of `play`; `params` are those of the outermost wrapper."""
     changed = dataclasses.replace(env.params, **params) if params else env.params
     return play(env, jnp.asarray(actions), changed)[1]
 
 
 def correlation(series: np.ndarray, lag: int) -> np.ndarray:
-    """The correlation of each column of `series` [T, ...] with itself `lag` steps later."""
+    """Correlate each column of `series` [T, ...] with itself `lag` steps later."""
     centered = series - series.mean(0)
     return (centered[lag:] * centered[:-lag]).mean(0) / centered.var(0)

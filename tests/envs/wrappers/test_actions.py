@@ -1,4 +1,4 @@
-"""Delays, sticky actions, repeats and finite actions: what the environment is given, step by
+"""Delays, sticky actions, repeats and finite actions: what the environment receives, step by
 step."""
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from jaxrl.envs.wrappers import (
 from tests.envs.wrappers import environments
 from tests.envs.wrappers.environments import timesteps_of
 
-WALK = environments.walk(observe="vector")  # fewer leaves compile sooner
+WALK = environments.walk(observe="vector")  # fewer leaves compile faster
 ACTIONS = np.random.default_rng(0).integers(0, 3, 12).astype(np.int32)
 
 
-def test_each_delay_shifts_the_actions_by_so_many_steps():
+def test_each_delay_shifts_the_actions_by_its_number_of_steps():
     env = action_delay(WALK, 3, 1)
     assert env.params.action_delay == 1
     delays = jnp.asarray([0, 1, 2, 3, -5, 9])
@@ -41,7 +41,7 @@ def test_each_delay_shifts_the_actions_by_so_many_steps():
         )
 
 
-def test_a_delay_of_vectors_begins_with_the_nearest_action_to_zero():
+def test_a_delay_of_vectors_begins_with_the_action_nearest_to_zero():
     arm = environments.arm()
     lifted = dataclasses.replace(arm, action_space=dataclasses.replace(arm.action_space, low=0.5))
     actions = np.random.default_rng(1).uniform(0.5, 1, (5, 2)).astype(np.float32)
@@ -64,7 +64,7 @@ def test_observations_arrive_late_and_nothing_else_does(delay):
         jax.tree.map(np.testing.assert_array_equal, getattr(late, field), getattr(true, field))
 
 
-def test_sticky_actions_play_the_last_one_again_with_their_probability():
+def test_sticky_actions_repeat_the_last_one_with_their_probability():
     env = sticky_actions(WALK)
     chosen = np.random.default_rng(2).integers(0, 3, 8000).astype(np.int32)
     played = timesteps_of(env, chosen).cost[1:].astype(int)
@@ -81,17 +81,17 @@ def test_sticky_actions_play_the_last_one_again_with_their_probability():
     np.testing.assert_array_equal(never, chosen)
 
 
-def test_sticky_actions_never_play_what_is_not_legal_any_more():
+def test_sticky_actions_never_repeat_an_action_that_became_illegal():
     env = sticky_actions(environments.walk(legal=True, observe="vector"), 1.0)
     chosen = np.asarray([2, 1, 0, 2, 0], np.int32)
     played = timesteps_of(env, chosen).cost[1:]
     np.testing.assert_array_equal(played, [2, 1, 1, 1, 1])  # 2 is illegal at odd steps
 
 
-def test_a_sticky_vector_is_legal_where_all_its_components_are():
+def test_a_sticky_vector_is_legal_if_all_its_components_are():
     env = sticky_actions(environments.crane(), 1.0)
     played = timesteps_of(env, np.int32([[1, 2], [0, 0], [1, 1]])).observation[1:]
-    # After (1, 2) the first component may not be 1 any more; after (0, 0) all is legal.
+    # After (1, 2) the first component may no longer be 1; after (0, 0) everything is legal.
     np.testing.assert_array_equal(played, [[1, 2], [0, 0], [0, 0]])
 
 
@@ -103,7 +103,7 @@ def test_a_repeat_is_that_many_steps_and_stops_at_an_end():
     np.testing.assert_array_equal(got.true_reward, [0, 6, 4])
     np.testing.assert_array_equal(got.reward_components["place"], [0, 6, 9])
     np.testing.assert_array_equal(got.observation[:, 0], [0, 3, 5])
-    np.testing.assert_array_equal(got.metrics["frames"], [0, 3, 5])
+    np.testing.assert_array_equal(got.metrics["inner_steps"], [0, 3, 5])
     np.testing.assert_array_equal(got.metrics["success"], [0, 1, 1])
     np.testing.assert_array_equal(got.terminated, [False, False, True])
     assert not got.truncated.any()
@@ -120,11 +120,11 @@ def test_a_clock_inside_a_repeat_counts_the_environments_steps():
     assert env.max_steps == 2
     got = timesteps_of(env, np.zeros(2, np.int32))
     np.testing.assert_array_equal(got.truncated, [False, False, True])
-    np.testing.assert_array_equal(got.metrics["frames"], [0, 3, 4])
+    np.testing.assert_array_equal(got.metrics["inner_steps"], [0, 3, 4])
     nested = action_repeat(env, 2)
     assert nested.max_steps == 1
     got = timesteps_of(nested, np.zeros(1, np.int32))
-    np.testing.assert_array_equal(got.metrics["frames"], [0, 4])
+    np.testing.assert_array_equal(got.metrics["inner_steps"], [0, 4])
 
 
 def test_the_grid_of_actions():
@@ -139,7 +139,7 @@ def test_the_grid_of_actions():
     np.testing.assert_array_equal(played, grid)
 
 
-def test_the_expert_plays_the_nearest_of_the_grid():
+def test_the_expert_plays_the_nearest_action_of_the_grid():
     env = discretized_actions(environments.arm(), 5)  # of 0.3 and 3.9 in steps of 0.5 and 1
     assert int(jax.jit(env.expert)(jnp.zeros(2), env.params)) == 3 * 5 + 4
     assert int(jax.jit(flat_actions(environments.crane()).expert)(None, ())) == 1 * 3 + 2
@@ -153,7 +153,7 @@ def test_the_ends_of_the_grid_are_the_bounds_exactly():
     np.testing.assert_array_equal(played, np.float32([[-0.1, -0.7], [0.3, 1.1]]))
 
 
-def test_combinations_are_legal_where_their_components_are():
+def test_combinations_are_legal_if_their_components_are():
     crane, env = environments.crane(), flat_actions(environments.crane())
     pairs = np.asarray(list(itertools.product(range(2), range(3))), np.int32)
     ours = timesteps_of(env, np.arange(6, dtype=np.int32))

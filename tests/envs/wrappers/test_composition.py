@@ -1,4 +1,5 @@
-"""Wrappers within wrappers: the rules, the parameters by name, and what cannot be wrapped."""
+"""Wrappers around wrappers: the rules, parameters by name, and environments that cannot be
+wrapped."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from jaxrl.envs.policies import expert_policy
 from tests.envs.wrappers import environments
 
 
-def _nested(env, *functions):
+def _nest(env, *functions):
     return functools.reduce(lambda env, function: function(env), functions, env)
 
 
@@ -66,7 +67,7 @@ def legal():
     return environments.walk(legal=True)
 
 
-ONE = {  # every wrapper: how it is called here, and environments that it can wrap
+ONE = {  # every wrapper: a call of it, and environments that it can wrap
     "action_delay": (lambda e: w.action_delay(e, 3, 2), (cartpole, pendulum, environments.walk)),
     "action_noise": (w.action_noise, (pendulum, environments.arm)),
     "action_repeat": (lambda e: w.action_repeat(e, 2), (cartpole, pendulum, environments.walk)),
@@ -88,7 +89,10 @@ ONE = {  # every wrapper: how it is called here, and environments that it can wr
     "observation_delay": (lambda e: w.observation_delay(e, 2), (cartpole, pendulum, legal)),
     "observation_noise": (w.observation_noise, (cartpole, pendulum, legal, image)),
     "random_actions": (w.random_actions, (cartpole, legal, environments.crane)),
-    "randomized": (lambda e: w.randomized(e, _draw), (cartpole, pendulum, legal)),
+    "domain_randomization": (
+        lambda e: w.domain_randomization(e, _draw),
+        (cartpole, pendulum, legal),
+    ),
     "reward_components": (lambda e: w.reward_components(e, PARTS), (cartpole, pendulum, legal)),
     "reward_weights": (
         lambda e: w.reward_components(e, PARTS, {"sum": 1.0, "paid": 0.5}),
@@ -101,9 +105,9 @@ ONE = {  # every wrapper: how it is called here, and environments that it can wr
 
 
 @pytest.mark.parametrize("name", ONE)
-def test_resets_and_steps_are_of_one_structure_around_any_environment(name):
-    # All that the check finds without running; it ran whole on each of these once, and the nests
-    # below run it: to compile each pair here would cost minutes.
+def test_resets_and_steps_have_one_structure_around_any_environment(name):
+    # Only what the check finds without running; the whole check runs on the nests below: compiling
+    # each pair here would take minutes.
     wrap, makes = ONE[name]
     for make in makes:
         env = wrap(make())
@@ -118,16 +122,16 @@ def test_every_wrapper_is_among_them():
 
 
 NESTS = {
-    "walk": lambda: _nested(
+    "walk": lambda: _nest(
         environments.walk(legal=True, observe="vector"),
-        lambda e: w.randomized(e, _draw),
+        lambda e: w.domain_randomization(e, _draw),
         w.sticky_actions,
         lambda e: w.goal_conditioned(e, _place, _draw_goal, _near),
         lambda e: w.time_limit(e, 7),
         lambda e: w.frame_stack(e, 2),
         w.flat_observations,
     ),
-    "image": lambda: _nested(
+    "image": lambda: _nest(
         image(),
         w.random_actions,
         lambda e: w.reward_components(e, PARTS),
@@ -137,7 +141,7 @@ NESTS = {
         lambda e: w.observation_delay(e, 2),
         w.expert_channel,
     ),
-    "arm": lambda: _nested(
+    "arm": lambda: _nest(
         environments.arm(),
         w.action_noise,
         lambda e: w.action_repeat(e, 3),
@@ -154,7 +158,7 @@ NESTS = {
 @pytest.mark.parametrize("name", NESTS)
 def test_nested_wrappers_keep_every_rule(name):
     env = NESTS[name]()
-    # Jitted first: hundreds of operations, one by one, would each be compiled.
+    # Jitted first: otherwise hundreds of operations would be compiled one by one.
     env = dataclasses.replace(env, reset=jax.jit(env.reset), step=jax.jit(env.step))
     envs.check_environment(env, steps=24)
 
@@ -164,9 +168,9 @@ def test_the_same_arguments_give_the_same_object(name):
     assert NESTS[name]() is NESTS[name]()
 
 
-def test_what_is_passed_on_reaches_the_wrapped_environment():
+def test_fields_that_are_passed_on_reach_the_wrapped_environment():
     walk = environments.walk(observe="vector")
-    env = _nested(
+    env = _nest(
         walk,
         lambda e: w.observation_noise(e, 0.0),
         w.sticky_actions,
@@ -191,7 +195,7 @@ def test_a_clock_inside_and_a_clock_outside():
         "outside": (lambda e: w.action_repeat(e, 2), lambda e: w.time_limit(e, 4)),
     }.items():
         got = environments.timesteps_of(
-            _nested(environments.walk(observe="vector"), *functions), jnp.zeros(4, jnp.int32)
+            _nest(environments.walk(observe="vector"), *functions), jnp.zeros(4, jnp.int32)
         )
         ends[place] = int(np.argmax(got.truncated))
     assert ends == {"inside": 2, "outside": 4}
@@ -228,7 +232,7 @@ def test_make_finds_parameters_at_any_depth():
         ("bare", {"stickines": 1.0}, "did you mean 'stickiness'?"),
     ],
 )
-def test_what_cannot_be_set_is_said_in_one_sentence(name, settings, message):
+def test_settings_that_cannot_be_set_are_one_sentence(name, settings, message):
     with pytest.raises(UserError) as error:
         envs.make(f"{HERE}:{name}", **settings)
     assert message in str(error.value)
@@ -267,7 +271,10 @@ walk, crane, arm = environments.walk, environments.crane, environments.arm
         (lambda: w.distractors(w.distractors(walk())), "has 'distractors' already"),
         (lambda: w.image_distractors(walk()), "need one Box [H, W, C] with finite bounds"),
         (lambda: w.image_distractors(walk(observe="image"), 1, 2.0), "number from 0 to 1"),
-        (lambda: w.randomized(walk(), lambda key, p: 3.0), "it must be as its params, {'.end'"),
+        (
+            lambda: w.domain_randomization(walk(), lambda key, p: 3.0),
+            "it must match its params, {'.end'",
+        ),
         (lambda: w.reward_components(walk(), {}), "must be functions by name, at least one"),
         (lambda: w.reward_components(walk(), PARTS, {"sum": 1.0}), "for its components, ['paid',"),
         (lambda: w.cost(crane()), "'crane' has no costs; cost needs a function"),
@@ -303,7 +310,7 @@ walk, crane, arm = environments.walk, environments.crane, environments.arm
         (lambda: relabel(arm(), None, None), "'arm' has no goals"),  # pyright: ignore
     ],
 )
-def test_what_cannot_be_wrapped_is_said_in_one_sentence(make, message):
+def test_environments_that_cannot_be_wrapped_are_one_sentence(make, message):
     with pytest.raises(UserError) as error:
         make()
     assert message in str(error.value)

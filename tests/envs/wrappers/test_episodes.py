@@ -1,5 +1,4 @@
-"""Lives without an end, random ends, random environments, goals, and what an expert says of
-them."""
+"""Endless lives, random ends, random environments, goals, and the actions of experts."""
 
 from __future__ import annotations
 
@@ -17,12 +16,12 @@ from jaxrl.envs.goals import relabel
 from jaxrl.envs.policies import expert_policy
 from jaxrl.envs.wrappers import (
     continuing,
+    domain_randomization,
     early_truncation,
     expert_channel,
     flat_observations,
     frame_stack,
     goal_conditioned,
-    randomized,
     time_limit,
 )
 from jaxrl.evaluation.evaluate import evaluate
@@ -30,7 +29,7 @@ from tests.envs.wrappers import environments
 from tests.envs.wrappers.environments import play, timesteps_of
 
 
-def test_a_continuing_life_begins_again_without_a_sign():
+def test_a_continuing_life_restarts_without_a_signal():
     env = continuing(time_limit(environments.walk(legal=True, observe="vector"), 4))
     assert env.max_steps is None
     # Terminated at the third step (6 > 5), then truncated by the clock after four.
@@ -45,7 +44,7 @@ def test_a_continuing_life_begins_again_without_a_sign():
     assert not got.done.any()
 
 
-def test_early_truncation_has_its_probability_and_spares_terminations():
+def test_early_truncation_has_its_probability_and_leaves_terminations_alone():
     env = early_truncation(environments.walk(observe="vector"), 0.2)
     still = jnp.zeros(8000, jnp.int32)
     got = timesteps_of(env, still)
@@ -62,8 +61,8 @@ def _draw(key, params):
     return dataclasses.replace(params, slope=slope, end=4.0)
 
 
-def test_a_randomized_environment_keeps_what_was_drawn_for_an_episode():
-    env = randomized(environments.walk(observe="vector"), _draw)
+def test_domain_randomization_keeps_its_draw_for_an_episode():
+    env = domain_randomization(environments.walk(observe="vector"), _draw)
     actions = jnp.ones(4, jnp.int32)
     run = jax.jit(jax.vmap(lambda seed, p: play(env, actions, p, seed), in_axes=(0, None)))
     for base in (1.0, 10.0):
@@ -74,7 +73,7 @@ def test_a_randomized_environment_keeps_what_was_drawn_for_an_episode():
         assert abs(slopes.mean() - 2) < 0.06
         np.testing.assert_allclose(got.reward, base * slopes * np.arange(5), rtol=1e-6)
         np.testing.assert_array_equal(got.terminated.all(0), [0, 0, 0, 0, 1])
-    state = jax.tree.map(lambda x: x[0, 3], states)  # at 3 of the 4 that were drawn
+    state = jax.tree.map(lambda x: x[0, 3], states)  # environment 3 of the 4 that were drawn
     assert int(env.expert(state, env.params)) == 0
     assert int(environments.walk(observe="vector").expert(state.inner, env.params)) == 1
 
@@ -83,7 +82,7 @@ def test_a_randomized_environment_keeps_what_was_drawn_for_an_episode():
 
 GOALS = goal_conditioned(
     environments.walk(observe="vector"),
-    environments.reached,
+    environments.achieved_goal,
     environments.draw_goal,
     environments.outcome,
 )
@@ -92,7 +91,7 @@ ACTIONS = np.asarray([[1, 1, 0, 1, 1, 2], [2, 1, 1, 0, 0, 2], [0, 0, 2, 2, 1, 0]
 
 @functools.cache
 def _transitions(wrap=lambda env: env):
-    """Transitions [12, T] of four times three walks, each with a goal of its own."""
+    """Return transitions [12, T] of four times three walks, each with its own goal."""
     env = wrap(GOALS)
     actions = jnp.asarray(np.tile(ACTIONS, (4, 1)))
     seeds = jnp.arange(len(actions))
@@ -104,7 +103,7 @@ def _transitions(wrap=lambda env: env):
     return actions, Transition(before, actions, after, (), {})
 
 
-def test_the_goal_of_an_episode_is_told_and_paid_for():
+def test_the_goal_of_an_episode_is_shown_and_rewarded():
     _, got = _transitions()
     goals = np.asarray(got.timestep.goal)
     np.testing.assert_array_equal(goals, goals[:, :1].repeat(6, 1))
@@ -117,32 +116,33 @@ def test_the_goal_of_an_episode_is_told_and_paid_for():
 
 @jax.jit
 @functools.partial(jax.vmap, in_axes=(None, None, 0))
-def _told_and_played(experience, actions, goal):
-    """The experience told for `goal`, and the same actions in an environment that asks for it."""
-    told = jax.vmap(jax.vmap(lambda t: relabel(GOALS, t, goal)))(experience)
-    return told, jax.vmap(lambda a: play(environments.asked(goal), a)[1])(actions)
+def _relabeled_and_played(experience, actions, goal):
+    """Return the experience relabeled with `goal`, and the same actions in an environment with
+    it."""
+    relabeled = jax.vmap(jax.vmap(lambda t: relabel(GOALS, t, goal)))(experience)
+    return relabeled, jax.vmap(lambda a: play(environments.with_fixed_goal(goal), a)[1])(actions)
 
 
 @pytest.mark.slow
-def test_relabeled_experience_is_that_of_an_environment_asked_for_the_goal():
+def test_relabeled_experience_is_that_of_an_environment_with_the_goal():
     actions, experience = _transitions()
     goals = jnp.arange(1.0, 5.0)[:, None]
-    got, expected = _told_and_played(experience, actions, goals)
+    got, expected = _relabeled_and_played(experience, actions, goals)
     np.testing.assert_array_equal(got.reward, expected.reward[..., 1:])
     np.testing.assert_array_equal(got.timestep.reward, expected.reward[..., :-1])
     np.testing.assert_array_equal(got.terminated, expected.terminated[..., 1:])
     np.testing.assert_array_equal(got.timestep.goal, expected.goal[..., :-1, :])
     np.testing.assert_array_equal(got.next_timestep.goal, expected.goal[..., 1:, :])
     np.testing.assert_array_equal(got.observation, expected.observation[..., :-1, :])
-    # Where only the old goal ended the episode, it is cut off there.
+    # If only the old goal ended the episode, it is truncated there.
     np.testing.assert_array_equal(got.truncated, experience.done & ~got.terminated)
     assert got.truncated.any() and got.terminated.any()
 
-    # What no goal pays for, such as the price of an action, is paid at any.
+    # Rewards that do not depend on the goal, such as the price of an action, stay for any goal.
     price = 0.25 * np.asarray(actions)
     after = dataclasses.replace(experience.next_timestep, reward=experience.reward - price)
     priced = dataclasses.replace(experience, next_timestep=after)
-    got = _told_and_played(priced, actions, goals)[0]
+    got = _relabeled_and_played(priced, actions, goals)[0]
     np.testing.assert_array_equal(got.reward, expected.reward[..., 1:] - price)
 
 
@@ -154,7 +154,7 @@ def test_relabeling_takes_one_transition_and_its_kind_of_goal(goal):
         relabel(GOALS, batch if len(goal) == 12 else one, goal)
 
 
-def test_goals_are_found_behind_wrappers_that_change_observations():
+def test_goals_survive_wrappers_that_change_observations():
     for wrap in (lambda env: frame_stack(env, 3), flat_observations):
         env = wrap(GOALS)
         _, experience = _transitions(wrap)
@@ -165,7 +165,7 @@ def test_goals_are_found_behind_wrappers_that_change_observations():
 # ----------------------------------------------------------------------------------------- experts
 
 
-def test_the_channel_says_what_the_expert_would_do_now():
+def test_the_channel_holds_the_experts_current_action():
     env = expert_channel(environments.walk(observe="vector"))
     got = timesteps_of(env, np.asarray([2, 2, 0], np.int32))
     np.testing.assert_array_equal(got.privileged["expert_action"], [1, 1, 0, 0])
@@ -175,6 +175,6 @@ def test_the_channel_says_what_the_expert_would_do_now():
 def test_the_expert_is_a_policy():
     env = expert_channel(time_limit(environments.walk(observe="vector"), 6))
     got = evaluate(env, expert_policy(env), jax.random.key(0), 3)
-    # 1, 2, 3 and 4, and then it stays there.
+    # 1, 2, 3 and 4, and then it stays at 4.
     np.testing.assert_array_equal(got.returns, 3 * [1 + 2 + 3 + 4 + 4 + 4])
     assert got.finished.all()

@@ -1,4 +1,4 @@
-"""Noise has the law that was asked for, and touches nothing else."""
+"""Noise has the given distribution and changes nothing else."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def test_observation_noise_has_its_scale_in_every_component():
     np.testing.assert_allclose(noise.std(0), [0.5, 2.0], rtol=0.04)
     assert np.abs(correlation(noise, 1)).max() < 0.05
     assert abs(np.corrcoef(noise.T)[0, 1]) < 0.05
-    assert noise[0].any()  # the reset's observation too
+    assert noise[0].any()  # also in the observation of the reset
     still = timesteps_of(env, jnp.zeros(N, jnp.int32), observation_noise=np.zeros(2, np.float32))
     np.testing.assert_array_equal(seen - noise, still.observation)
 
 
-def test_observation_noise_is_what_its_key_draws():
+def test_observation_noise_is_drawn_from_its_key():
     env = observation_noise(environments.walk(observe="vector"), 0.5)
 
     @jax.jit
@@ -42,7 +42,7 @@ def test_observation_noise_is_what_its_key_draws():
     np.testing.assert_allclose(*both(random.key(3)), rtol=1e-6)
 
 
-def test_pixels_are_rounded_and_clipped_and_indices_left_alone():
+def test_pixels_are_rounded_and_clipped_and_indices_are_left_alone():
     walk = environments.walk()
     scale = {"image": 40.0, "kind": 1.0, "lit": 1.0, "place": np.float32([0.0]), "two": 9.0}
     env = observation_noise(walk, scale)
@@ -80,7 +80,7 @@ def test_action_noise_is_a_stationary_ar1_process():
     np.testing.assert_allclose(first.std(0), [0.5, 2.0], rtol=0.06)
 
 
-def test_random_actions_are_legal_and_as_often_as_asked():
+def test_random_actions_are_legal_and_have_their_probability():
     env = random_actions(environments.walk(legal=True, observe="vector"), 0.3)
     chosen = jnp.zeros(N, jnp.int32)
     timestep = timesteps_of(env, chosen)
@@ -99,8 +99,8 @@ def test_random_actions_without_a_mask_are_uniform():
     crane = environments.crane()
     bare = dataclasses.replace(
         crane,
-        reset=lambda key, params: _unmasked(crane.reset(key, params)),
-        step=lambda *arguments: _unmasked(crane.step(*arguments)),
+        reset=lambda key, params: _without_mask(crane.reset(key, params)),
+        step=lambda *arguments: _without_mask(crane.step(*arguments)),
     )
     env = random_actions(bare, 1.0)
     played = timesteps_of(env, jnp.zeros((N, 2), jnp.int32)).observation[1:].astype(int)
@@ -109,5 +109,5 @@ def test_random_actions_without_a_mask_are_uniform():
     np.testing.assert_allclose(counts / N, 1 / 6, atol=0.02)
 
 
-def _unmasked(result):
+def _without_mask(result):
     return result[0], dataclasses.replace(result[1], legal_actions=None)

@@ -20,7 +20,7 @@ N = 6000
 
 
 @pytest.mark.slow
-def test_a_stack_holds_the_last_frames_and_starts_anew_with_the_episode():
+def test_a_stack_holds_the_last_observations_and_restarts_with_the_episode():
     env = frame_stack(environments.walk(observe="vector"), 3)
     two = Policy(lambda state, timestep, memory, key, greedy: (jnp.full(2, 2), memory, {}), tuple)
     two = dataclasses.replace(two, memory=lambda n: ())
@@ -38,7 +38,7 @@ def test_a_stack_holds_the_last_frames_and_starts_anew_with_the_episode():
         return jax.lax.scan(step, streams, stream.turns(key, 7))[1]
 
     got = run(jax.random.key(0))
-    # Places 0 2 4 6, the end, and again: the frame is (place, steps).
+    # Places 0 2 4 6, the end, and again: an observation is (place, steps).
     frame = {step: [2.0 * step, step] for step in range(4)}
     stacks = [[0, 0, 0], [0, 0, 1], [0, 1, 2], [1, 2, 3]]
     expected = np.float32([np.concatenate([frame[i] for i in stack]) for stack in stacks])
@@ -78,8 +78,8 @@ def test_distractors_are_ar1_processes_that_leave_the_rest_alone():
     assert np.abs(np.corrcoef(noise.T) - np.eye(3)).max() < 0.1
 
 
-def test_distractors_beside_a_dict_and_an_image():
-    dict_env = distractors(environments.walk(), 2)  # whose observation `check_structure` compares
+def test_distractors_join_a_dict_and_an_image():
+    dict_env = distractors(environments.walk(), 2)  # `check_structure` compares its observation
     assert set(dict_env.observation_space) == {*environments.EVERYTHING, "distractors"}
     assert dict_env.observation_space["distractors"].shape == (2,)
     image_env = distractors(environments.walk(observe="image"), 2)

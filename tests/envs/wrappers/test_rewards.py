@@ -18,7 +18,7 @@ PARTS = {
 MOVED, EFFORT, PAID = [0, 1, 0, 2, 1], [0, -1, 0, -4, -1], [0, 1, 1, 3, 4]
 
 
-def test_components_are_reported_beside_those_that_were_there():
+def test_components_are_reported_beside_existing_ones():
     env = reward_components(environments.walk(observe="vector"), PARTS)
     got = timesteps_of(env, ACTIONS)
     expected = {"place": PAID, "speed": MOVED, "effort": EFFORT, "paid": PAID}
@@ -30,7 +30,7 @@ def test_components_are_reported_beside_those_that_were_there():
     assert env.expert is not None and env.params is environments.walk(observe="vector").params
 
 
-def test_the_reward_is_the_sum_with_the_weights_in_the_params():
+def test_the_reward_is_the_weighted_sum_with_weights_in_the_params():
     walk = environments.walk(observe="vector")
     env = reward_components(walk, PARTS, {"paid": 0.5, "speed": 2.0, "effort": 1.0})
     np.testing.assert_array_equal(env.params.reward_weights, [2.0, 1.0, 0.5])
@@ -42,7 +42,7 @@ def test_the_reward_is_the_sum_with_the_weights_in_the_params():
     assert env.expert is None and env.goals is None
 
 
-def test_the_reward_that_was_replaced_is_the_true_one():
+def test_the_replaced_reward_is_the_true_one():
     env = reward_components(environments.arm(), {"one": lambda t, a, n: 1.0}, {"one": 1.0})
     got = timesteps_of(env, jnp.full((2, 2), 0.5))
     np.testing.assert_array_equal(got.reward, [0, 1, 1])
@@ -51,7 +51,7 @@ def test_the_reward_that_was_replaced_is_the_true_one():
     np.testing.assert_array_equal(got.true_reward, [0, 0.5, 0.5])
 
 
-def test_costs_are_of_the_step_and_end_nothing():
+def test_costs_belong_to_the_step_and_end_nothing():
     env = cost(environments.walk(observe="vector"), lambda t, a, n: t.observation[0] * a)
     got = timesteps_of(env, ACTIONS)
     np.testing.assert_array_equal(got.cost, [0, 0, 0, 2, 3])
@@ -66,7 +66,7 @@ def test_the_step_that_exceeds_the_budget_terminates():
         got = timesteps_of(env, ACTIONS, cost_budget=budget)
         np.testing.assert_array_equal(got.cost, MOVED)
         np.testing.assert_array_equal(got.terminated, ends)
-        # The clock's end stays an end of the clock unless the budget ended the step too.
+        # A truncation stays one unless the budget ended the step too.
         assert got.truncated[4] == (not ends[4])
 
 

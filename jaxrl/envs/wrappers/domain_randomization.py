@@ -1,4 +1,4 @@
-"""Episodes that each have parameters of their own."""
+"""Domain randomization: each episode has its own parameters."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ from jaxrl.core.types import Environment, Key, Tree, struct
 
 @struct
 class State:
-    """The wrapped environment's state and the parameters of this episode."""
+    """State of the wrapped environment and the parameters of this episode."""
 
     inner: Tree
     params: Tree
 
 
 @functools.cache
-def randomized(env: Environment, draw: Callable[[Key, Tree], Tree]) -> Environment:
-    """`env` with domain randomization (Tobin et al., 2017): at each reset `draw(key, params)` gives
-    the parameters of the episode, from those that the environment was given.
+def domain_randomization(env: Environment, draw: Callable[[Key, Tree], Tree]) -> Environment:
+    """Randomize `env` (Tobin et al., 2017): at each reset `draw(key, params)` returns the
+    parameters of the episode, given those that were passed to the environment.
 
-    It has the effect of `tasks.randomize`. Use that for training: it stores a key where this stores
-    parameters in each state, and task ids let scores and curricula know which environment was
-    played. Use this where the environment itself is to be random wherever it goes: under any tasks
-    (a lifelong schedule of ranges), in evaluation, inside another wrapper. `render`, `expert` and
-    `step_seconds` are of the parameters that were drawn; `goals` is None, as they cannot be seen
-    from outside the state.
+    The effect is that of `tasks.randomize`. Prefer that for training: it stores a key where this
+    stores parameters in each state, and its task ids tell scores and curricula which environment
+    was played. Use this wrapper if the environment itself must be random wherever it goes: under
+    any tasks (a lifelong schedule of ranges), in evaluation, inside another wrapper. `render`,
+    `expert` and `step_seconds` use the drawn parameters; `goals` is None, since those are not
+    visible outside the state.
 
-    Raises `UserError` when `draw` returns another structure, shape or kind than `env.params`.
+    Raises `UserError` if `draw` returns another structure, shape or dtype than `env.params`.
     """
-    expected = _described(jax.eval_shape(trees.strong, env.params))
-    drawn = _described(
+    expected = _signature(jax.eval_shape(trees.strong, env.params))
+    drawn = _signature(
         jax.eval_shape(lambda key: trees.strong(draw(key, env.params)), jax.random.key(0))
     )
     if drawn != expected:
         raise UserError(
-            f"What was drawn for '{env.name}' is {drawn}; it must be as its params, {expected}."
+            f"The draw for '{env.name}' returns {drawn}; it must match its params, {expected}."
         )
 
     def reset(key, params):
@@ -68,6 +68,6 @@ def randomized(env: Environment, draw: Callable[[Key, Tree], Tree]) -> Environme
     )
 
 
-def _described(tree: Tree) -> dict[str, str]:
+def _signature(tree: Tree) -> dict[str, str]:
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     return {jax.tree_util.keystr(path): f"{x.dtype}{list(x.shape)}" for path, x in leaves}
