@@ -61,7 +61,7 @@ def agent_names(env: Environment) -> tuple[str, ...]:
 
 
 def _view(env: Environment, name: str, timestep: TimeStep) -> TimeStep:
-    """What the agent `name` sees of a time step: its observation, legal actions and reward.
+    """Return a time step as the agent `name` sees it: its observation, legal actions and reward.
 
     An agent that is dead is in an episode that has ended.
     """
@@ -219,8 +219,8 @@ def joint(env: Environment, agents: Mapping[str | tuple[str, ...], Agent]) -> Ag
 
 
 def _stack(env: Environment, group: tuple[str, ...], timestep: TimeStep) -> TimeStep:
-    """What a group of agents sees, as the streams of one agent: leaves [..., B, ...] of each agent
-    become [..., B N, ...], the agents of one environment side by side."""
+    """Return what a group of agents sees, as the streams of one agent: leaves [..., B, ...] of each
+    agent become [..., B N, ...], the agents of one environment side by side."""
     each = {name: _view(env, name, timestep) for name in group}
     return _join(each, group, timestep.first.ndim)
 

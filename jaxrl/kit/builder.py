@@ -1,4 +1,4 @@
-"""From a recipe to what a run trains."""
+"""Builders of algorithms: from a recipe to what a run trains."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ class AlgorithmBuilder:
             recipe = functools.partial(recipe, **options)
         return dataclasses.replace(self, name=name, recipe=recipe, **own)
 
-    def configured(self, config: Any = None) -> Any:
-        """A `Config`, from one or from what differs from its defaults."""
+    def complete_config(self, config: Any = None) -> Any:
+        """Return a `Config`, from one or from a mapping of what differs from its defaults."""
         if config is None or isinstance(config, Mapping):
             return settings.replace(self.Config(), config or {})
         return config
@@ -75,7 +75,7 @@ class AlgorithmBuilder:
         networks: Mapping[str, Any] = {},
         optimizers: Mapping[str, optax.GradientTransformation] = {},
     ) -> Algorithm:
-        """The algorithm. The same arguments give the same object.
+        """Return the algorithm. The same arguments give the same object.
 
         config: a `Config`, or what differs from its defaults, by unique endings of names:
             `{"num_envs": 64, "optimizer.learning_rate": 1e-3}`, or nested.
@@ -86,7 +86,7 @@ class AlgorithmBuilder:
 
         Raises `UserError` where env and config do not fit, and for parts that do not exist.
         """
-        config = self.configured(config)
+        config = self.complete_config(config)
         parts = tuple(sorted(networks.items())), tuple(sorted(optimizers.items()))
         return _build(self, env, config, *parts)
 
@@ -97,8 +97,8 @@ class AlgorithmBuilder:
         networks: Mapping[str, Any] = {},
         optimizers: Mapping[str, optax.GradientTransformation] = {},
     ) -> Agent:
-        """Its agent alone, without normalizations."""
-        config = self.configured(config)
+        """Return the agent alone, without normalizations."""
+        config = self.complete_config(config)
         hyper.check(config)
         self.check(env, config, self.name)
         # What is built is kept, also where a trace asks for it first: its arrays are no tracers.
@@ -132,11 +132,11 @@ def _build(
 
 
 def source_group(config: Any) -> Any:
-    """The group of the settings that makes a source."""
+    """Return the group of the settings that makes a source."""
     groups = (getattr(config, field.name) for field in dataclasses.fields(config))
     return next(group for group in groups if hasattr(group, "source"))
 
 
 def num_shards(config: Any) -> int:
-    """Logical shards of that source."""
+    """Return the number of logical shards of that source."""
     return getattr(source_group(config), "num_shards", 1)

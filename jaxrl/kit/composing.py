@@ -16,14 +16,14 @@ from jaxrl.kit.recipe import Act, Recipe
 
 @struct
 class Around:
-    """What an agent keeps when one recipe is around another: `net.extra` of each."""
+    """Extra state of an agent whose recipe is around another: `net.extra` of each."""
 
     inner: Tree
     own: Tree
 
 
 class Before(Protocol):
-    """What happens before the inner recipe's update."""
+    """A function that is called before the inner recipe's update."""
 
     def __call__(self, net: Net, batch: Batch, /) -> tuple[Net, Batch, Any]:
         """Return the net, the batch that the inner update learns from, and what `after` is given.
@@ -34,7 +34,7 @@ class Before(Protocol):
 
 
 class After(Protocol):
-    """What happens after the inner recipe's update."""
+    """A function that is called after the inner recipe's update."""
 
     def __call__(self, net: Net, batch: Batch, kept: Any, /) -> Net:
         """Return the net at the end of the update.
@@ -133,10 +133,10 @@ def plus(loss: Loss, other: Loss, weight: Callable[[Net], Array] | float = 1.0) 
                 f"'{loss.name}' plus it would lose."
             )
         scale = weight(net) if callable(weight) else weight
-        terms = {**first.terms, **{n: _scaled(v, scale) for n, v in second.terms.items()}}
+        terms = {**first.terms, **{n: _scale(v, scale) for n, v in second.terms.items()}}
         metrics = {**first.metrics, **second.metrics}
         if isinstance(second.value, m.Mean):
-            terms[other.name] = _scaled(second.value, scale)
+            terms[other.name] = _scale(second.value, scale)
             value = first.value
         elif isinstance(first.value, m.Mean):
             raise UserError(
@@ -152,7 +152,7 @@ def plus(loss: Loss, other: Loss, weight: Callable[[Net], Array] | float = 1.0) 
     return Loss(function, tuple(dict.fromkeys((*loss.parts, *other.parts))), loss.name)
 
 
-def _scaled(value: Array | m.Mean, scale: Array | float) -> Array | m.Mean:
+def _scale(value: Array | m.Mean, scale: Array | float) -> Array | m.Mean:
     if isinstance(value, m.Mean):
         return m.Mean(scale * value.total, value.weight)
     return scale * value

@@ -18,7 +18,7 @@ from jaxrl.core.errors import UserError
 from jaxrl.core.settings import Static, Values, path_of, settings_of
 from jaxrl.core.types import Array, Tree
 from jaxrl.kit.groups import Optimizer, transformation
-from jaxrl.kit.optimization import as_one, bounded, stepped
+from jaxrl.kit.optimization import apply_step, as_one, clip_gradient
 from jaxrl.kit.parts import Part, vmap_members
 from jaxrl.kit.state import Trained
 
@@ -33,7 +33,7 @@ class Descent(Protocol):
 
     @property
     def is_flat(self) -> bool:
-        """Whether parameters are descended as one vector."""
+        """True if parameters are descended as one vector."""
         ...
 
     def init(self, params: Tree) -> Tree:
@@ -103,7 +103,7 @@ class OwnDescent:
         def step_one(params, gradient, state):
             params, back = ravel_pytree(params) if self.is_flat else (params, None)
             gradient = as_one(gradient) if self.is_flat else gradient
-            params, state = stepped(self.transform, gradient, state, params, rate)
+            params, state = apply_step(self.transform, gradient, state, params, rate)
             return back(params) if back else params, state
 
         step = vmap_members(step_one, self.members)
@@ -156,7 +156,7 @@ class OptaxDescent:
 
 
 def _climbs(optimizer: optax.GradientTransformation) -> bool:
-    """Whether the first update of a vector of ones has the sign of its gradient of ones."""
+    """Return true if the first update of a vector of ones has the sign of its gradient of ones."""
     with jax.ensure_compile_time_eval():
         ones = jnp.ones(3)
         try:
@@ -203,7 +203,7 @@ def descend(
         alone = len(names) == 1 and not members
         norm = None
         if max_norm is not None:
-            clip = functools.partial(bounded, max_norm=max_norm)
+            clip = functools.partial(clip_gradient, max_norm=max_norm)
             clipped, norm = vmap_members(clip, members)(clipped)
         for name in names:
             new[name] = descents[name].step(parts[name], clipped[name], hyper, env_steps)

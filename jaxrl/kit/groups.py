@@ -1,4 +1,4 @@
-"""Settings that systems share, in groups that nest in a Config."""
+"""Settings that algorithms share, in groups that nest in a Config."""
 
 from __future__ import annotations
 
@@ -38,47 +38,48 @@ TRANSFORMATIONS = {
 
 @group
 class Optimizer:
-    """A gradient transformation, its step size over time, and a bound on the gradient's norm."""
+    """Optimizer: a gradient transformation, its step size over time, and gradient clipping."""
 
     name: str = static("adam", choices=TRANSFORMATIONS)
-    """The gradient transformation."""
+    """Gradient transformation."""
     learning_rate: float = hyper(3e-4, low=0)
     """Step size at the start."""
     learning_rate_end: float = hyper(0.0, low=0)
     """Step size after `learning_rate_steps`."""
     learning_rate_steps: float = hyper(INF, above=0, high=INF)
-    """Environment steps over which the step size changes; infinite for a constant one."""
+    """Environment steps over which the step size changes; infinite for a constant step size."""
     schedule: str = static("linear", choices=SCHEDULES)
-    """How it changes."""
+    """Shape of the step size over time."""
     max_grad_norm: float = hyper(INF, above=0, high=INF)
-    """Longer gradients are scaled down to this global norm; infinite for none."""
+    """Global norm that longer gradients are scaled down to; infinite for no clipping."""
     beta1: float = static(0.9, low=0, below=1)
-    """Adam's decay of the mean of gradients."""
+    """Decay of Adam's running mean of gradients."""
     beta2: float = static(0.999, low=0, below=1)
-    """Adam's decay of the mean of their squares."""
+    """Decay of Adam's running mean of squared gradients."""
     decay: float = static(0.99, low=0, below=1)
-    """RMSProp's decay of the mean of squares; centered, the mean of gradients is taken off."""
+    """Decay of RMSProp's running mean of squared gradients (and of gradients, if centered)."""
     eps: float = static(1e-8, low=0)
-    """What Adam adds to the root of that mean, and RMSProp to the mean."""
+    """Epsilon that Adam adds to the root of the mean square, and RMSProp to the mean square."""
     momentum: float = static(0.0, low=0, below=1)
-    """Of stochastic gradient descent."""
+    """Momentum of stochastic gradient descent."""
     weight_decay: float = static(0.0, low=0)
-    """Share of the weights taken off in each step, times the step size, apart from the gradient
-    (as in AdamW)."""
+    """Decoupled weight decay per step, multiplied by the step size (as in AdamW)."""
     flat: bool = False
     """Descend all parameters as one vector: fewer operations, faster for small networks."""
 
 
 def transformation(x: Optimizer) -> optax.GradientTransformation:
-    """What the step size multiplies. A weight decay changes nothing of the state, so that a run may
-    go on from one without."""
+    """Return the transformation whose output the step size multiplies.
+
+    The state is the same with and without a weight decay, so a run may continue from one without.
+    """
     scaled = TRANSFORMATIONS[x.name](x)
 
-    def decayed(updates, state, params=None):
+    def add_decay(updates, state, params=None):
         updates, state = scaled.update(updates, state, params)
         return jax.tree.map(lambda u, p: u + x.weight_decay * p, updates, params), state
 
-    return optax.GradientTransformation(scaled.init, decayed) if x.weight_decay else scaled
+    return optax.GradientTransformation(scaled.init, add_decay) if x.weight_decay else scaled
 
 
 def plain_optimizer(name: str) -> optax.GradientTransformation:
@@ -91,31 +92,31 @@ def plain_optimizer(name: str) -> optax.GradientTransformation:
 
 @group
 class Target:
-    """How a copy of the parameters follows them."""
+    """Target network: a copy of the parameters that follows them."""
 
     rate: float = hyper(0.005, low=0, high=1)
-    """Share tau of the parameters that enters the copy when it moves; 1 for all of it."""
+    """Averaging rate tau of the target network when it is updated; 1 copies the parameters."""
     period: int = static(1, low=1)
-    """Updates between two moves."""
+    """Number of updates between two updates of the target network."""
 
 
 @group
 class Torso:
-    """The layers before a head."""
+    """Layers before a head."""
 
     channels: ClassVar[tuple[int, ...]] = ()
 
     hidden: tuple[int, ...] = static((256, 256), low=1, high=WIDE, least_length=1)
     """Widths of the hidden layers."""
     activation: str = static("relu", choices=ACTIVATIONS)
-    """What follows each layer."""
+    """Activation after each hidden layer."""
     initializer: str = static("lecun", choices=INITIALIZERS)
-    """Initial weights: lecun (normal), or orthogonal."""
+    """Initial weights: lecun (normal) or orthogonal."""
 
 
 @group
 class LinearTorso(Torso):
-    """The layers before a head, of which there may be none."""
+    """Layers before a head, of which there may be none."""
 
     hidden: tuple[int, ...] = static((), low=1, high=WIDE)
     """Widths of the hidden layers; none for linear heads."""
@@ -123,15 +124,16 @@ class LinearTorso(Torso):
 
 @group
 class ImageTorso(Torso):
-    """The layers before a head, with convolutions before them for images."""
+    """Layers before a head, with convolutions for images."""
 
     channels: tuple[int, ...] = static((), low=1, high=WIDE)
-    """Channels of 3 x 3 convolutions, for images [height, width, channels]; none flattens them."""
+    """Channels of 3 x 3 convolutions, for images [height, width, channels]; none to flatten
+    them."""
 
 
 @group
 class LinearImageTorso(ImageTorso):
-    """The layers before a head, of which there may be none but convolutions."""
+    """Layers before a head, of which there may be none but convolutions."""
 
     hidden: tuple[int, ...] = static((), low=1, high=WIDE)
     """Widths of the hidden layers; none for linear heads."""
@@ -139,14 +141,14 @@ class LinearImageTorso(ImageTorso):
 
 @group
 class Memory:
-    """What a policy remembers."""
+    """Memory of a policy."""
 
     recurrent: int = static(0, low=0)
     """Width of a GRU; 0 for a policy without memory."""
     transformer: int = static(0, low=0)
-    """Layers of a transformer of that width in the GRU's place; 0 for the GRU."""
+    """Number of layers of a transformer of that width in place of the GRU; 0 for the GRU."""
     attention_heads: int = static(2, low=1)
-    """Of the transformer; its width is a multiple of them."""
+    """Number of attention heads of the transformer; must divide its width."""
 
 
 @group
@@ -154,13 +156,14 @@ class Rollouts:
     """Windows of experience from environments that run side by side."""
 
     num_envs: int = static(64, low=1, high=MANY)
-    """Environments that run side by side."""
+    """Number of environments that run in parallel."""
     num_steps: int = static(128, low=1, high=MANY)
-    """Steps of each environment between two updates."""
+    """Number of steps of each environment between two updates."""
     num_shards: int = static(1, low=1)
-    """Logical shards of the environments: how many devices can share a run at most."""
+    """Number of logical shards of the environments: at most so many devices can share a run."""
     reset_pool: int | None = static(None, low=1)
-    """Fresh episodes drawn ahead for each window, for environments whose reset is slow."""
+    """Number of fresh episodes drawn ahead for each window, for environments whose reset is
+    slow."""
 
     def source(self, env: Environment, tasks: Tasks | None = None) -> Source:
         return rollouts(env, self.num_envs, self.num_steps, tasks, self.reset_pool)
@@ -171,9 +174,9 @@ class Episodes:
     """Whole episodes, one from each of several environments."""
 
     num_envs: int = static(16, low=1, high=MANY)
-    """Episodes in one update."""
+    """Number of episodes in one update."""
     num_shards: int = static(1, low=1)
-    """Logical shards of the environments: how many devices can share a run at most."""
+    """Number of logical shards of the environments: at most so many devices can share a run."""
 
     def source(self, env: Environment, tasks: Tasks | None = None) -> Source:
         return episodes(env, self.num_envs, tasks, self.num_shards)
@@ -181,22 +184,22 @@ class Episodes:
 
 @group
 class Replay:
-    """The last transitions, drawn again and again."""
+    """Replay buffer of the latest transitions."""
 
     num_envs: int = static(16, low=1, high=MANY)
-    """Environments that run side by side."""
+    """Number of environments that run in parallel."""
     num_steps: int = static(4, low=1, high=MANY)
-    """Steps of each environment between two groups of updates."""
+    """Number of steps of each environment between two groups of updates."""
     updates: int = static(16, low=1)
-    """Gradient steps after each window of num_envs * num_steps steps."""
+    """Number of updates after each window of num_envs * num_steps environment steps."""
     batch_size: int = static(256, low=1, high=MANY)
-    """Transitions in a gradient step."""
+    """Number of transitions in a minibatch."""
     capacity: int = static(100_000, low=1)
-    """Transitions that are kept."""
+    """Number of transitions that are kept."""
     warmup: int = static(1000, low=0)
-    """Environment steps, of the initial policy, before the first update."""
+    """Environment steps by the initial policy before the first update."""
     num_shards: int = static(1, low=1)
-    """Logical shards of the environments: how many devices can share a run at most."""
+    """Number of logical shards of the environments: at most so many devices can share a run."""
 
     def source(
         self,
@@ -205,7 +208,7 @@ class Replay:
         sampler: Sampler = UNIFORM,
         keep_memory: bool = False,
     ) -> Source:
-        """Transitions, or windows of `length` steps. See `jaxrl.sources.replay`."""
+        """Return a source of transitions, or of windows of `length` steps; see `sources.replay`."""
         collected = rollouts(env, self.num_envs, self.num_steps)
         warmup = max(self.warmup, (length or 1) * self.num_envs)
         return replay(
@@ -222,35 +225,36 @@ class Replay:
 
 @group
 class Priorities:
-    """Which transitions a replay prefers (Schaul et al., 2016)."""
+    """Prioritized sampling from a replay buffer (Schaul et al., 2016)."""
 
     of_a_source: ClassVar[bool] = True
 
     exponent: float = hyper(0.5, low=0)
-    """Of priorities; 0 draws uniformly."""
+    """Exponent of priorities; 0 samples uniformly."""
     importance: float = hyper(0.4, low=0, high=1)
-    """Exponent of importance weights, at the start; 1 corrects for the priorities in full."""
+    """Exponent of the importance weights at the start; 1 corrects for priorities in full."""
     importance_steps: float = hyper(INF, above=0, high=INF)
-    """Environment steps over which it grows to 1."""
+    """Environment steps over which the exponent of the importance weights grows to 1."""
 
     def sampler(self, path: str) -> Sampler:
-        """The sampler of these settings, which are at `path` in the Config."""
+        """Return the sampler of these settings, which are at `path` in the Config."""
         return proportional(self.exponent, self.importance, self.importance_steps, f"{path}.")
 
 
 @group
 class Epochs:
-    """Several passes over a window of experience in shuffled minibatches."""
+    """Several epochs over a window of experience in shuffled minibatches."""
 
     epochs: int = static(4, low=1)
-    """Passes over each window."""
+    """Number of epochs over each window."""
     minibatches: int = static(4, low=1)
-    """Gradient steps in one pass."""
+    """Number of minibatches in one epoch."""
     shuffle: str = static("auto", choices=shuffle.METHODS)
-    """How minibatches are drawn: exact (a uniform permutation, by sorting), bijection (cheap, for
-    powers of two), or auto (bijection where it can be)."""
+    """Shuffling of minibatches: exact (a uniform permutation, by sorting), bijection (cheap, for
+    powers of two), or auto (bijection where possible)."""
     chunk_rows: int = static(-1, low=-1)
-    """Rows of a minibatch that the gradient is computed on at once; 0 for all, -1 for what suits
+    """Number of rows of a minibatch whose gradient is computed at once; 0 for all, -1 for what
+    suits
     the device (2048 on a CPU, all elsewhere)."""
 
     def check(self, num_envs: int, num_steps: int, num_shards: int = 1, unit: Unit = STEP) -> None:
@@ -266,26 +270,26 @@ class Epochs:
 
 @group
 class Passes(Epochs):
-    """Several passes over a window of experience, of a policy that may go too far."""
+    """Several epochs over a window of experience, with an early stop for policies."""
 
     early_stop: bool = False
     """Take no more gradient steps on a window once a minibatch's estimated KL to the policy that
     collected it exceeds target_kl."""
     target_kl: float = hyper(0.02, above=0, high=INF)
-    """See early_stop; infinite for never."""
+    """Estimated KL divergence at which `early_stop` stops; infinite for never."""
 
 
 @group
 class Normalization:
-    """Running statistics that what is learned from is divided by."""
+    """Running statistics that normalize observations."""
 
     observation: bool = False
-    """Standardize observations."""
+    """Standardize observations by running statistics."""
 
 
 @group
 class RolloutNormalization(Normalization):
-    """Running statistics that observations and, in windows of rollouts, rewards are divided by."""
+    """Running statistics that normalize observations and, in rollouts, rewards."""
 
     reward: bool = False
     """Divide rewards by the standard deviation of the discounted return."""
@@ -293,29 +297,30 @@ class RolloutNormalization(Normalization):
 
 @group
 class EpsilonGreedy:
-    """A random legal action with a probability that falls."""
+    """Epsilon-greedy exploration with a probability that falls."""
 
     start: float = hyper(1.0, low=0, high=1)
-    """The probability at the start."""
+    """Probability of a random action at the start."""
     end: float = hyper(0.05, low=0, high=1)
-    """The probability after `steps`."""
+    """Probability of a random action after `steps`."""
     steps: float = hyper(10_000.0, above=0, high=INF)
-    """Environment steps over which it falls."""
+    """Environment steps over which the probability of a random action falls."""
 
 
 @group
 class OrnsteinUhlenbeck:
-    """Noise that drifts: x' = (1 - reversion) x + deviation * normal, from 0 in each episode."""
+    """Ornstein-Uhlenbeck noise: x' = (1 - reversion) x + deviation * normal, from 0 in each
+    episode."""
 
     reversion: float = hyper(0.15, low=0, high=1)
-    """Theta, the share of the noise that a step takes off."""
+    """Theta, the share of the noise that decays in a step."""
     deviation: float = hyper(0.2, low=0)
     """Sigma, the standard deviation of what a step adds, in half-widths of the actions."""
 
 
 @group
 class Sampling:
-    """How a categorical policy is sampled."""
+    """Sampling from a categorical policy."""
 
     temperature: float = hyper(1.0, above=0)
     """Temperature that divides the logits; below 1 samples are likelier ones."""

@@ -1,4 +1,4 @@
-"""From a recipe to an agent."""
+"""Agents made of a recipe."""
 
 from __future__ import annotations
 
@@ -114,6 +114,6 @@ def learner(name: str, config: Any, recipe: Recipe) -> Agent:
 
 
 def _of_a_source(config: Any, name: str) -> bool:
-    """Whether a hyperparameter is in a group of a source's settings."""
+    """Return true if a hyperparameter is in a group of a source's settings."""
     group = name.rpartition(".")[0]
     return bool(group) and getattr(settings.lookup(config, group), "of_a_source", False)

@@ -20,7 +20,7 @@ from jaxrl.core.types import Array, Batch, Key, Tree, struct
 
 @struct
 class Minibatch:
-    """What a gradient step sees.
+    """Data that a gradient step sees.
 
     x: elements, any tree whose leaves have the same leading axes.
     mask: which of them count; None for all.
@@ -46,7 +46,7 @@ def minibatch_of(data: Tree, mask: Array | None = None, weight: Array | None = N
 
 @dataclasses.dataclass(frozen=True)
 class Unit:
-    """What minibatches never tear.
+    """Rows that minibatches keep together.
 
     sequences: whether all time steps of an environment stay together.
     columns: number of neighboring environments that stay together, such as the two answers of a

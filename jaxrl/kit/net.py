@@ -69,7 +69,7 @@ class Targets:
 
 
 class MinibatchStep(Protocol):
-    """What an update does with each minibatch."""
+    """A function that an update applies to each minibatch."""
 
     def __call__(self, net: Net, minibatch: Minibatch, /) -> Net:
         """Return the net after one minibatch.

@@ -17,7 +17,7 @@ from jaxrl.core.types import Array, Tree
 LARGE = 2**14  # numbers, from which on a copy of a leaf takes longer than a kernel of its own
 
 
-def bounded(gradient: Tree, max_norm: Array | float) -> tuple[Tree, Array]:
+def clip_gradient(gradient: Tree, max_norm: Array | float) -> tuple[Tree, Array]:
     """`gradient` scaled down to a global norm of at most `max_norm`, and its norm before."""
     norm = optax.tree.norm(gradient)
     # Both operands are selected first: the gradient of inf / norm would be NaN in a meta-gradient.
@@ -26,14 +26,14 @@ def bounded(gradient: Tree, max_norm: Array | float) -> tuple[Tree, Array]:
     return jax.tree.map(lambda g: g * scale, gradient), norm
 
 
-def stepped(
+def apply_step(
     optimizer: optax.GradientTransformation,
     gradient: Tree,
     optimizer_state: Tree,
     params: Tree,
     learning_rate: Array,
 ) -> tuple[Tree, Tree]:
-    """params - learning_rate * optimizer(gradient), and the optimizer's state."""
+    """Return params - learning_rate * optimizer(gradient), and the optimizer's state."""
     updates, optimizer_state = optimizer.update(gradient, optimizer_state, params)
     params = jax.tree.map(lambda p, u: p - learning_rate * u, params, updates)
     return params, optimizer_state
@@ -47,14 +47,14 @@ def descend(
     learning_rate: Array,
     max_norm: Array | float = jnp.inf,
 ) -> tuple[Tree, Tree, Array]:
-    """`stepped` along the gradient, `bounded` first. Returns params, optimizer state, and the norm
-    before scaling."""
-    gradient, norm = bounded(gradient, max_norm)
-    return *stepped(optimizer, gradient, optimizer_state, params, learning_rate), norm
+    """Clip the gradient and take a step along it. Returns params, optimizer state, and the norm
+    before clipping."""
+    gradient, norm = clip_gradient(gradient, max_norm)
+    return *apply_step(optimizer, gradient, optimizer_state, params, learning_rate), norm
 
 
 def as_one(tree: Tree) -> Array:
-    """All leaves, one after the other, as one vector."""
+    """Concatenate all leaves into one vector."""
     return ravel_pytree(tree)[0]
 
 

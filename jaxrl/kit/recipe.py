@@ -13,7 +13,7 @@ from jaxrl.kit.state import State
 
 
 class Act(Protocol):
-    """How an agent acts."""
+    """A function by which an agent acts."""
 
     def __call__(
         self, net: Net, timestep: TimeStep, memory: Tree, key: Key, greedy: bool, /
@@ -29,7 +29,7 @@ class Act(Protocol):
 
 
 class Update(Protocol):
-    """How an agent learns from a batch."""
+    """A function by which an agent learns from a batch."""
 
     def __call__(self, net: Net, batch: Batch, /) -> Net:
         """Return the net after an update.

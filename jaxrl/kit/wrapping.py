@@ -1,4 +1,4 @@
-"""Agents around agents: what a transformation of an agent holds, and where the inner one is.
+"""Agents around agents: the state of a transformation, and how to reach the inner agent.
 
 `wrap` makes them all, so that each keeps the inner agent's state under `agent`, its own beside it,
 and hands over what the inner agent does. The parameters of whatever learner is inside are reached
@@ -58,10 +58,10 @@ def wrap(
         mine = {n: jnp.asarray(values[n]) for n in (*new, *reads)}
         return Wrapped(state, own(state), mine)
 
-    def shown(state, timestep, memory, key, greedy):
+    def act_on_view(state, timestep, memory, key, greedy):
         return agent.act(state.agent, see(state, timestep), memory, key, greedy)
 
-    def updated(state, batch, key):
+    def update_wrapped(state, batch, key):
         inner, mine, info = update(state, batch, key)
         return Wrapped(inner, mine, state.hyper), info
 
@@ -74,8 +74,8 @@ def wrap(
         agent,
         name=f"{name}({agent.name})",
         init=init,
-        act=act or shown,
-        update=updated,
+        act=act or act_on_view,
+        update=update_wrapped,
         memory=memory or agent.memory,
         hyper={**agent.hyper, **new},
         needs=(*agent.needs, *needs),

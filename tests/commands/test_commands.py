@@ -95,7 +95,7 @@ def test_agents_are_algorithms_by_name():
     assert dir(jaxrl.algorithms) == list(registry.names())
     env = jaxrl.make("cartpole")
     ppo = jaxrl.algorithms.ppo
-    assert ppo(env, {"num_envs": 4}) is ppo(env, ppo.configured({"num_envs": 4}))
+    assert ppo(env, {"num_envs": 4}) is ppo(env, ppo.complete_config({"num_envs": 4}))
     kind = registry.builder("genetic")[1]
     assert jaxrl.algorithms.genetic(env).frames == jaxrl.algorithms.genetic(env, kind()).frames
     assert jaxrl.algorithms.genetic.Config is kind

@@ -9,9 +9,9 @@ from jaxrl.kit.groups import Optimizer, plain_optimizer, transformation
 from jaxrl.kit.optimization import (
     LARGE,
     accumulated_gradient,
+    apply_step,
     descend,
     norm,
-    stepped,
 )
 
 PARAMS = {"w": jnp.array([1.0, -2.0, 3.0]), "b": jnp.float32(0.5)}
@@ -124,7 +124,7 @@ def test_the_settings_transformation_is_optaxs(settings, theirs):
     params, state, expected, their_state = PARAMS, ours.init(PARAMS), PARAMS, theirs.init(PARAMS)
     for scale in (1.0, 0.1, -1.0):
         gradient = jax.tree.map(lambda g, scale=scale: scale * g, GRADIENT)
-        params, state = stepped(ours, gradient, state, params, jnp.float32(0.01))
+        params, state = apply_step(ours, gradient, state, params, jnp.float32(0.01))
         updates, their_state = theirs.update(gradient, their_state, expected)
         expected = optax.apply_updates(expected, updates)
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), params, expected)
