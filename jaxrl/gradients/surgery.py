@@ -172,13 +172,16 @@ def orthogonal_direction(gradient: Array, basis: Array) -> Array:
     Args:
       gradient: [..., P], of an old task's output for one example.
       basis: [..., K, P], orthonormal, or 0 where not used yet.
-    Returns: [..., P]; 0 where nothing is left.
+    Returns: [..., P]; 0 where nothing is left: a rest of at most 10 machine epsilons of the
+      gradient's length is rounding noise.
     Gradients: none is stopped.
     Source: Farajtabar et al., 2020, "Orthogonal gradient descent for continual learning",
       algorithm 1 (Gram-Schmidt).
     Example: `gradients.orthogonal_direction(gradient, basis)`
     """
-    rest = orthogonal_gradient(orthogonal_gradient(gradient, basis), basis)  # twice: rounding
+    # Twice, since one pass leaves rounding errors along the basis.
+    rest = orthogonal_gradient(orthogonal_gradient(gradient, basis), basis)
     size = _dot(rest, rest)
-    left = size > 0
-    return rest / jnp.sqrt(jnp.where(left, size, 1))
+    rounding = 10 * jnp.finfo(rest.dtype).eps
+    nothing = size <= rounding**2 * _dot(gradient, gradient)  # false for NaN, which stays visible
+    return jnp.where(nothing, 0, rest / jnp.sqrt(jnp.where(nothing, 1, size)))

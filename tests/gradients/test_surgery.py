@@ -160,6 +160,23 @@ def test_nash_weights_differentiate_their_solution():
             np.testing.assert_allclose(ours[:, k], theirs, rtol=1e-5, atol=1e-8)
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_no_direction_is_left_of_a_gradient_in_the_span(seed):
+    """The float32 projection leaves rounding noise, which must not be scaled to length 1."""
+    rng = np.random.default_rng(seed)
+    used = int(rng.integers(1, 8))
+    q = np.linalg.qr(rng.normal(size=(50, 8)))[0].T * (np.arange(8) < used)[:, None]
+    g = 10.0 ** rng.uniform(-6, 6) * rng.normal(size=8) @ q
+    direction = gradients.orthogonal_direction(jnp.float32(g), jnp.float32(q))
+    np.testing.assert_array_equal(direction, 0)
+    # A small part that is not rounding noise is a direction.
+    new = np.linalg.qr(np.concatenate([q[:used], rng.normal(size=(1, 50))]).T)[0].T[used]
+    found = gradients.orthogonal_direction(
+        jnp.float32(g + 1e-3 * np.linalg.norm(g) * new), jnp.float32(q)
+    )
+    np.testing.assert_allclose(found, new, atol=1e-3)
+
+
 def test_orthogonal_steps_leave_old_outputs():
     rng = np.random.default_rng(0)
     old = rng.normal(size=(3, 5))
