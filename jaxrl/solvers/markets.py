@@ -35,8 +35,10 @@ def smoothed_auction(
         return allocation, allocation * bid
     if price != "second":
         raise ValueError(f"price is 'first' or 'second', not {price!r}")
-    itself = jnp.eye(bid.shape[-1], dtype=bool)
-    return allocation, allocation * jnp.where(itself, 0, bid[..., None, :]).max(-1)
+    if bid.shape[-1] < 2:
+        return allocation, jnp.zeros_like(bid)
+    own = jnp.eye(bid.shape[-1], dtype=bool)
+    return allocation, allocation * jnp.where(own, -jnp.inf, bid[..., None, :]).max(-1)
 
 
 def universal_portfolio(portfolio: Array, log_wealth: Array) -> Array:

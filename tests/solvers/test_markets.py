@@ -45,6 +45,15 @@ def test_a_cold_auction_is_the_real_one():
         solvers.smoothed_auction(bid, 1.0, "third")
 
 
+def test_the_second_price_is_the_highest_of_the_others_even_where_it_is_negative():
+    bid = jnp.array([[-0.3, -0.9, 0.6], [-0.3, -0.9, -0.6], [0.0, -1.0, -2.0]])
+    allocation, payment = solvers.smoothed_auction(bid, 1.0, "second")
+    price = [[0.6, 0.6, -0.3], [-0.6, -0.3, -0.3], [-1.0, 0.0, 0.0]]
+    np.testing.assert_allclose(payment, allocation * jnp.array(price), rtol=1e-6)
+    alone, nothing = solvers.smoothed_auction(jnp.array([-0.5]), 1.0, "second")
+    assert alone == 1 and nothing == 0  # no other bids
+
+
 def test_pathwise_gradients_of_a_smoothed_auction_find_the_equilibrium_bids():
     """First price, two bidders with uniform values: bid half the value. Linear bids v * slope.
 
