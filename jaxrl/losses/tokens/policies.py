@@ -19,10 +19,9 @@ from jaxrl.losses.policies.policy_gradients import (
     importance_ratio,
     policy_gradient,
 )
-from jaxrl.losses.reductions import _allowed, masked_mean
+from jaxrl.losses.reductions import masked_mean
 
 __all__ = [
-    "aggregate_tokens",
     "crpg",
     "grpo",
     "gspo",
@@ -32,6 +31,7 @@ __all__ = [
     "rpg",
     "rpg_advantage",
     "sequence_log_prob",
+    "token_weights",
 ]
 
 
@@ -57,39 +57,37 @@ def sequence_log_prob(log_prob: Array, mask: Array | None = None, normalize: boo
     return total / jnp.maximum(number, 1).astype(total.dtype)
 
 
-def aggregate_tokens(
-    loss: Array,
-    mask: Array | None = None,
-    over: Literal["sequence", "token", "constant"] = "token",
-    length: float | None = None,
-) -> Array:
-    """One number from the losses of tokens, in the three ways that weigh long answers differently.
+def token_weights(mask: Array, average: str = "token", length: float | None = None) -> Array:
+    """Weights of tokens, which decide how tokens of long answers count in a mean over all tokens.
 
-    sequence: mean over a sequence's tokens, then over sequences (GRPO: a long answer's tokens
-    count less); token: mean over all tokens (DAPO); constant: sum / length, then mean over
-    sequences (Dr. GRPO: no bias by length)
+    sequence: m / n of the sequence (GRPO: a mean over a sequence's tokens, then over sequences, so
+    that tokens of long answers count less); token: 1 (DAPO: a mean over all tokens); constant:
+    m / length (Dr. GRPO: a sum over a sequence's tokens, divided by `length`, then a mean over
+    sequences, without length bias); n the number of tokens of a sequence, m its mean
+
+    Average weighted losses over the mask: masked_mean(loss * token_weights(mask), mask).
 
     Args:
-      loss: [T, ...].
-      mask: broadcasts to [T, ...], true where a token counts; None: all.
-      over: one of the three.
-      length: what "constant" divides by, e.g. the longest answer allowed; None: T.
-    Returns: a scalar. Sequences without a token do not count.
-    Gradients: flow into `loss` where the mask is true.
+      mask: [T, ...], true where a token counts. Sequences without a token do not count.
+      average: "sequence", "token" or "constant"; anything else raises ValueError.
+      length: the divisor of "constant", e.g. the longest answer allowed; None: T.
+    Returns: [T, ...], in the default precision; meaningless where the mask is false.
+    Gradients: none.
     Source: Shao et al., 2024, "DeepSeekMath", eq. 3; Yu et al., 2025, "DAPO", section 3.3; Liu et
       al., 2025, "Understanding R1-Zero-like training: a critical perspective".
-    Example: `losses.aggregate_tokens(loss, mask, "token")`
+    Example: `losses.token_weights(mask, "sequence")`
     """
-    allowed = _allowed(loss, mask)
-    if over == "token":
-        return masked_mean(loss, allowed)
-    if over == "sequence":
-        each = masked_mean(loss, allowed, axis=0)
-    elif over == "constant":
-        each = jnp.where(allowed, loss, 0).sum(0) / (length or max(loss.shape[0], 1))
+    number = jnp.maximum(mask.sum(0), 1)
+    mean = mask.sum() / jnp.maximum(mask.any(0).sum(), 1)
+    if average == "sequence":
+        weight = mean / number
+    elif average == "token":
+        weight = 1.0
+    elif average == "constant":
+        weight = mean / (length or mask.shape[0])
     else:
-        raise ValueError(f"over must be sequence, token or constant, not {over!r}")
-    return masked_mean(each, allowed.any(0))
+        raise ValueError(f"average must be sequence, token or constant, not {average!r}")
+    return jnp.broadcast_to(weight, mask.shape)
 
 
 def grpo(
@@ -108,7 +106,7 @@ def grpo(
       log_prob, old_log_prob, reference_log_prob: [T, ...], of the tokens.
       advantage: [...] or [T, ...], by `group_relative`.
       clip, beta: broadcast to [T, ...].
-    Returns: [T, ...], for `aggregate_tokens` over "sequence".
+    Returns: [T, ...], for a mean with `token_weights` of "sequence".
     Gradients: flow into `log_prob` alone.
     Source: Shao et al., 2024, "DeepSeekMath: pushing the limits of mathematical reasoning in open
       language models", eq. 3 and 4.
@@ -162,8 +160,8 @@ def gspo_token(
       advantage: [T, ...], or what broadcasts to it.
       clip_low, clip_high: broadcast to [T, ...].
       mask: broadcasts to [T, ...], true where a token counts; None: all.
-    Returns: [T, ...], for `aggregate_tokens` over "sequence": with one advantage for all tokens
-      value and gradient are those of `gspo`; 0 where the mask is false.
+    Returns: [T, ...], for a mean with `token_weights` of "sequence": with one advantage for all
+      tokens, value and gradient are those of `gspo`; 0 where the mask is false.
     Gradients: flow into `log_prob` alone, where the mask is true, and through the token's own
       log-probability, not through the sequence's ratio.
     Source: Zheng et al., 2025, "Group sequence policy optimization" (GSPO-token).
