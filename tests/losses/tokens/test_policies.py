@@ -258,7 +258,7 @@ def test_grpo_is_ppo_and_k3():
 
 @pytest.mark.slow
 def test_on_policy_all_have_the_policy_gradient():
-    """At the old policy and the reference, the gradients are -A, by token or by sequence."""
+    """The gradients at the old policy and the reference are -A, by token or by sequence."""
     log_prob = jnp.float32(-np.random.default_rng(0).uniform(0.5, 1.5, (T, G)))
     advantage = jnp.array([1.0, -0.5, 2.0, -3.0])
     mask = jnp.array(MASK)
@@ -279,7 +279,7 @@ def test_on_policy_all_have_the_policy_gradient():
     "ratio,advantage,moves",
     [(1.25, 1, True), (1.29, 1, False), (0.7, 1, True), (0.79, -1, False), (1.9, -1, True)],
 )
-def test_dapo_clips_later_upwards(ratio, advantage, moves):
+def test_dapo_clips_later_upward(ratio, advantage, moves):
     gradient = jax.grad(losses.clipped_surrogate)(jnp.log(ratio), 0.0, 1.0 * advantage, 0.2, 0.28)
     np.testing.assert_allclose(gradient, -advantage * ratio * moves, rtol=1e-5)
 
@@ -330,7 +330,7 @@ def test_gspo_token_gives_each_token_its_own_advantage():
     list(itertools.product(["forward", "reverse"], [True, False], [True, False])),
 )
 def test_rpg_has_the_gradient_of_the_regularized_objective(kl, normalized, reinforce, sums_to_one):
-    """Enumerated over four actions, for a policy and for a measure that does not sum to 1."""
+    """Enumerate four actions, for a policy and for a measure that does not sum to 1."""
     with jax.enable_x64(True):
         rng = np.random.default_rng(0)
         old, ref = (jnp.array(rng.dirichlet(np.ones(4))) for _ in range(2))
@@ -355,13 +355,13 @@ def test_rpg_has_the_gradient_of_the_regularized_objective(kl, normalized, reinf
         np.testing.assert_allclose(
             jax.grad(surrogate)(logits), jax.grad(objective)(logits), atol=1e-12
         )
-        if not reinforce:  # then the value, too, is the objective's
+        if not reinforce:  # then the value is also the objective's
             np.testing.assert_allclose(surrogate(logits), objective(logits), atol=1e-12)
 
 
 @pytest.mark.parametrize("kl", ["forward", "reverse"])
 @pytest.mark.parametrize("normalized", [True, False])
-def test_rpg_s_advantage_gives_ppo_rpg_s_gradient_and_a_clip(kl, normalized):
+def test_rpgs_advantage_gives_ppo_the_gradient_of_rpg_and_a_clip(kl, normalized):
     rng = np.random.default_rng(0)
     p, ref = jnp.float32(-rng.uniform(0.5, 1.5, (2, 40)))
     old = p + jnp.float32(rng.uniform(-0.4, 0.4, 40))
@@ -376,7 +376,7 @@ def test_rpg_s_advantage_gives_ppo_rpg_s_gradient_and_a_clip(kl, normalized):
     np.testing.assert_allclose(ours, jnp.where(clipped, 0, theirs), rtol=1e-4, atol=1e-5)
 
 
-def test_rpg_refuses_another_divergence():
+def test_rpg_rejects_other_divergences():
     x = jnp.zeros(3)
     with pytest.raises(ValueError):
         losses.rpg(x, x, x, x, 0.1, "jeffreys")  # type: ignore[arg-type]
@@ -415,7 +415,7 @@ def test_mirror_descent_has_kimis_gradient():
 
 
 def test_at_the_tilted_policy_all_residuals_are_equal():
-    """r - tau log(p / p_old) is tau log Z for every answer; the group's mean stands for it."""
+    """Check that r - tau log(p / p_old) is tau log Z, which the group's mean replaces."""
     tau, old = 0.5, jnp.log(jnp.array([0.1, 0.2, 0.3, 0.4]))
     reward = jnp.array([1.0, 0.3, 0.2, 0.0])
     best = jax.nn.log_softmax(old + reward / tau)
