@@ -1,8 +1,8 @@
-"""Sampling by diffusion and flows: noise schedules, conversions, denoising steps, guidance.
+"""Sampling with diffusion models and flows: schedules, conversions, denoising steps, guidance.
 
-Plain functions of arrays; what networks predict and noise are arguments. Features are the last
-axis, levels and times have one fewer; everything else broadcasts. The losses that train what is
-sampled from are in `jaxrl.losses`.
+Plain functions of arrays; network outputs and noise are arguments. Features are the last axis;
+levels and times have one axis fewer; everything else broadcasts. The training losses are in
+`jaxrl.losses`.
 """
 
 from jaxrl.diffusion.discrete import *  # noqa: F403

@@ -1,4 +1,4 @@
-"""Masked diffusion of tokens: its reverse step."""
+"""Reverse step of masked token diffusion."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ __all__ = [
 
 
 def unmasking_probs(logits: Array, alpha: Array, next_alpha: Array) -> Array:
-    """What a masked token becomes in one reverse step: which token, or still masked.
+    """Probabilities of a masked token after one reverse step: each token, or still masked.
 
     (next_alpha - alpha) / (1 - alpha) softmax(logits), and (1 - next_alpha) / (1 - alpha) for mask
 
     Args:
       logits: [..., V], of the clean token; -inf where impossible.
-      alpha: [...], the probability of no mask now, below 1.
-      next_alpha: [...], that at the less noisy time, at least `alpha`.
-    Returns: [..., V + 1], probabilities, the mask last. Tokens without a mask stay as they are.
-    Gradients: none is stopped.
+      alpha: [...], the probability that a token is not masked now, below 1.
+      next_alpha: [...], the same at the less noisy time, at least `alpha`.
+    Returns: [..., V + 1], probabilities, the mask last. Tokens without a mask stay unchanged.
+    Gradients: none are stopped.
     Source: Sahoo et al., 2024, "Simple and effective masked diffusion language models",
       section 3.
     Example: `diffusion.unmasking_probs(logits, alpha, next_alpha)`

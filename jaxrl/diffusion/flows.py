@@ -26,16 +26,16 @@ __all__ = [
 def flow_interpolant(
     noise: Array, clean: Array, time: Array, least_noise: Array | float = 0.0
 ) -> Array:
-    """A point on the straight path from noise to data.
+    """Point on the straight path from noise to data.
 
     (1 - (1 - least_noise) time) noise + time clean
 
     Args:
       noise, clean: [..., D].
-      time: [...], from 0 (noise) to 1 (data); one for each frame gives diffusion forcing.
+      time: [...], from 0 (noise) to 1 (data); a separate one per frame gives diffusion forcing.
       least_noise: sigma_min, the noise left at time 1.
     Returns: [..., D].
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Lipman et al., 2023, "Flow matching for generative modeling", eq. 22.
     Example: `diffusion.flow_interpolant(noise, clean, time)`
     """
@@ -44,7 +44,7 @@ def flow_interpolant(
 
 
 def flow_velocity(noise: Array, clean: Array, least_noise: Array | float = 0.0) -> Array:
-    """The velocity of the straight path from noise to data.
+    """Velocity of the straight path from noise to data.
 
     clean - (1 - least_noise) noise
 
@@ -52,7 +52,7 @@ def flow_velocity(noise: Array, clean: Array, least_noise: Array | float = 0.0) 
       noise, clean: [..., D].
       least_noise: sigma_min, as in `flow_interpolant`.
     Returns: [..., D].
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Lipman et al., 2023, "Flow matching for generative modeling", eq. 23.
     Example: `diffusion.flow_velocity(noise, clean)`
     """
@@ -60,15 +60,15 @@ def flow_velocity(noise: Array, clean: Array, least_noise: Array | float = 0.0) 
 
 
 def flow_step(noisy: Array, velocity: Array, step_size: Array) -> Array:
-    """One Euler step along a velocity.
+    """Take one Euler step along a velocity.
 
     noisy + step_size velocity
 
     Args:
       noisy, velocity: [..., D].
-      step_size: [...], of time.
+      step_size: [...], in units of time.
     Returns: [..., D].
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Euler's method, common usage, as in Liu et al., 2023, "Flow straight and fast".
     Example: `diffusion.flow_step(noisy, velocity, step_size)`
     """
@@ -76,7 +76,7 @@ def flow_step(noisy: Array, velocity: Array, step_size: Array) -> Array:
 
 
 def flow_clean(noisy: Array, velocity: Array, time: Array) -> Array:
-    """The clean sample that a velocity implies: where its straight line ends.
+    """Clean sample implied by a velocity: the end of its straight line.
 
     noisy + (1 - time) velocity
 
@@ -84,7 +84,7 @@ def flow_clean(noisy: Array, velocity: Array, time: Array) -> Array:
       noisy, velocity: [..., D].
       time: [...].
     Returns: [..., D].
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Lipman et al., 2023, "Flow matching for generative modeling", eq. 22 and 23 with
       sigma_min = 0, solved for the sample.
     Example: `diffusion.flow_clean(noisy, velocity, time)`
@@ -93,7 +93,7 @@ def flow_clean(noisy: Array, velocity: Array, time: Array) -> Array:
 
 
 def flow_noise(noisy: Array, velocity: Array, time: Array) -> Array:
-    """The noise that a velocity implies: where its straight line began.
+    """Noise implied by a velocity: the start of its straight line.
 
     noisy - time velocity
 
@@ -101,7 +101,7 @@ def flow_noise(noisy: Array, velocity: Array, time: Array) -> Array:
       noisy, velocity: [..., D].
       time: [...].
     Returns: [..., D].
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Lipman et al., 2023, "Flow matching for generative modeling", eq. 22 and 23 with
       sigma_min = 0, solved for the noise.
     Example: `diffusion.flow_noise(noisy, velocity, time)`
@@ -110,7 +110,7 @@ def flow_noise(noisy: Array, velocity: Array, time: Array) -> Array:
 
 
 def flow_score(noisy: Array, velocity: Array, time: Array) -> Array:
-    """The gradient of the log-density of a flow's samples, from its velocity.
+    """Score of a flow's samples (gradient of their log-density), from its velocity.
 
     -flow_noise(noisy, velocity, time) / (1 - time)
 
@@ -118,7 +118,7 @@ def flow_score(noisy: Array, velocity: Array, time: Array) -> Array:
       noisy, velocity: [..., D].
       time: [...], below 1.
     Returns: [..., D].
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Domingo-Enrich et al., 2025, "Adjoint matching: fine-tuning flow and diffusion
       generative models with memoryless stochastic optimal control", for straight paths.
     Example: `diffusion.flow_score(noisy, velocity, time)`
@@ -127,7 +127,7 @@ def flow_score(noisy: Array, velocity: Array, time: Array) -> Array:
 
 
 def velocity_from_clean(noisy: Array, clean: Array, time: Array) -> Array:
-    """The velocity that a prediction of the clean sample implies; inverse of `flow_clean`.
+    """Velocity implied by a prediction of the clean sample; the inverse of `flow_clean`.
 
     (clean - noisy) / (1 - time)
 
@@ -135,7 +135,7 @@ def velocity_from_clean(noisy: Array, clean: Array, time: Array) -> Array:
       noisy, clean: [..., D].
       time: [...], below 1.
     Returns: [..., D].
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Hafner et al., 2025, "Training agents inside of scalable world models".
     Example: `diffusion.velocity_from_clean(noisy, clean, time)`
     """
@@ -143,7 +143,7 @@ def velocity_from_clean(noisy: Array, clean: Array, time: Array) -> Array:
 
 
 def velocity_from_score(noisy: Array, score: Array, time: Array) -> Array:
-    """The velocity that a score implies; inverse of `flow_score`.
+    """Velocity implied by a score; the inverse of `flow_score`.
 
     (noisy + (1 - time) score) / time
 
@@ -151,7 +151,7 @@ def velocity_from_score(noisy: Array, score: Array, time: Array) -> Array:
       noisy, score: [..., D].
       time: [...], positive.
     Returns: [..., D].
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Domingo-Enrich et al., 2025, "Adjoint matching: fine-tuning flow and diffusion
       generative models with memoryless stochastic optimal control", for straight paths.
     Example: `diffusion.velocity_from_score(noisy, score, time)`
@@ -161,15 +161,15 @@ def velocity_from_score(noisy: Array, score: Array, time: Array) -> Array:
 
 
 def memoryless_scale(time: Array, offset: Array | float = 0.0) -> Array:
-    """The noise of a flow's sampler under which the sample forgets its initial noise.
+    """Noise scale of a flow's sampler with which samples forget their initial noise.
 
     sigma = sqrt(2 (1 - time + offset) / (time + offset))
 
     Args:
       time: [...], from 0 to 1.
-      offset: keeps time 0 and 1 finite; the size of a step in the paper's experiments.
+      offset: keeps the result finite at times 0 and 1; the step size in the paper's experiments.
     Returns: [...].
-    Gradients: none is stopped; infinite where the result is 0, at time 1 without an offset.
+    Gradients: none are stopped; infinite where the result is 0, at time 1 without an offset.
     Source: Domingo-Enrich et al., 2025, "Adjoint matching: fine-tuning flow and diffusion
       generative models with memoryless stochastic optimal control".
     Example: `diffusion.memoryless_scale(time, offset=0.02)`
@@ -180,7 +180,7 @@ def memoryless_scale(time: Array, offset: Array | float = 0.0) -> Array:
 def memoryless_drift(
     noisy: Array, velocity: Array, time: Array, offset: Array | float = 0.0
 ) -> Array:
-    """The drift that, with the noise `memoryless_scale`, samples what the flow samples.
+    """Drift that, with noise of `memoryless_scale`, samples the flow's distribution.
 
     2 velocity - noisy / (time + offset)
 
@@ -189,7 +189,7 @@ def memoryless_drift(
       time: [...].
       offset: as in `memoryless_scale`.
     Returns: [..., D]: a step is noisy + h drift + sqrt(h) memoryless_scale noise.
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Domingo-Enrich et al., 2025, "Adjoint matching: fine-tuning flow and diffusion
       generative models with memoryless stochastic optimal control".
     Example: `diffusion.memoryless_drift(noisy, velocity, time, offset=0.02)`

@@ -1,7 +1,7 @@
-"""Diffusion in steps that keep the variance: schedules, noising, conversions, steps.
+"""Variance-preserving diffusion: schedules, adding noise, conversions, denoising steps.
 
 Samples are [..., D], features last; alpha_bar, the share of the variance that is signal, is [...]:
-1 is clean, 0 is noise. Noise and what networks predict are arguments.
+1 is clean, 0 is noise. Noise and network outputs are arguments.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ __all__ = [
 ]
 
 
-def _root(x: Array) -> Array:
-    """Square root with gradient 0 at 0; below 0, where only rounding leads, 0."""
+def _safe_sqrt(x: Array) -> Array:
+    """Return the square root with gradient 0 at 0; 0 below 0, which only rounding can reach."""
     positive = x > 0
     return jnp.where(positive, jnp.sqrt(jnp.where(positive, x, 1)), 0)
 
 
-def _amounts(alpha_bar: Array) -> tuple[Array, Array]:
-    """How much signal and how much noise a sample holds, with an axis for its features."""
+def _signal_and_noise(alpha_bar: Array) -> tuple[Array, Array]:
+    """Return the scales of signal and noise in a sample, with an axis for its features."""
     alpha_bar = jnp.expand_dims(alpha_bar, -1)
-    return _root(alpha_bar), _root(1 - alpha_bar)
+    return _safe_sqrt(alpha_bar), _safe_sqrt(1 - alpha_bar)
 
 
 def cosine_alpha_bar(time: Array, offset: float = 0.008) -> Array:
-    """The cosine schedule: how much signal is left at a time from 0 (clean) to 1 (noise).
+    """Cosine schedule: the share of signal at a time from 0 (clean) to 1 (noise).
 
     alpha_bar = f(time) / f(0), f(t) = cos^2(pi / 2 * (t + offset) / (1 + offset))
 
     Args:
       time: [...], from 0 to 1.
       offset: keeps the first steps from being too small.
-    Returns: [...], from 1 to 0. Discrete steps: see `beta_from_alpha_bar`, whose limit keeps the
+    Returns: [...], from 1 to 0. For discrete steps see `beta_from_alpha_bar`, whose limit keeps the
       last step finite.
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Nichol and Dhariwal, 2021, "Improved denoising diffusion probabilistic models", eq. 17.
     Example: `diffusion.cosine_alpha_bar(time)`
     """
@@ -60,15 +60,15 @@ def cosine_alpha_bar(time: Array, offset: float = 0.008) -> Array:
 
 
 def linear_alpha_bar(time: Array, first: float = 0.1, last: float = 20.0) -> Array:
-    """The schedule of linearly growing noise: how much signal is left at a time from 0 to 1.
+    """Linear noise schedule: the share of signal at a time from 0 (clean) to 1 (noise).
 
     alpha_bar = exp(-integral of beta from 0 to time), beta(t) = first + t (last - first)
 
     Args:
       time: [...], from 0 (clean) to 1 (noise).
-      first, last: the rate of noise at time 0 and at time 1: N times the betas of N steps.
+      first, last: the noise rate at time 0 and at time 1: N times the betas of N steps.
     Returns: [...].
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Song et al., 2021, "Score-based generative modeling through stochastic differential
       equations", appendix C (VP SDE); the limit of the betas of Ho et al., 2020.
     Example: `diffusion.linear_alpha_bar(time)`
@@ -77,13 +77,13 @@ def linear_alpha_bar(time: Array, first: float = 0.1, last: float = 20.0) -> Arr
 
 
 def alpha_bar_from_beta(beta: Array) -> Array:
-    """How much signal is left after each step, from the variance of the noise of each step.
+    """Share of signal after each step, from the noise variances of the steps.
 
     alpha_bar_t = prod over s <= t of (1 - beta_s)
 
     Args: beta: [T, ...], from 0 to 1; Ho et al. use jnp.linspace(1e-4, 0.02, 1000).
     Returns: [T, ...].
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Ho et al., 2020, "Denoising diffusion probabilistic models", section 2.
     Example: `diffusion.alpha_bar_from_beta(beta)`
     """
@@ -91,15 +91,15 @@ def alpha_bar_from_beta(beta: Array) -> Array:
 
 
 def beta_from_alpha_bar(alpha_bar: Array, largest: float = 0.999) -> Array:
-    """The variance of the noise that each step adds, from how much signal is left after it.
+    """Noise variance of each step, from the share of signal after each step.
 
     beta_t = min(1 - alpha_bar_t / alpha_bar_(t-1), largest), alpha_bar_(-1) = 1
 
     Args:
-      alpha_bar: [T, ...], falling; 0 only in the last step.
+      alpha_bar: [T, ...], decreasing; 0 only in the last step.
       largest: limit that keeps the last step from erasing everything.
     Returns: [T, ...].
-    Gradients: none is stopped; 0 where the limit holds.
+    Gradients: none are stopped; 0 where the limit applies.
     Source: Nichol and Dhariwal, 2021, "Improved denoising diffusion probabilistic models",
       section 3.2.
     Example: `diffusion.beta_from_alpha_bar(alpha_bar)`
@@ -109,24 +109,24 @@ def beta_from_alpha_bar(alpha_bar: Array, largest: float = 0.999) -> Array:
 
 
 def add_noise(clean: Array, noise: Array, alpha_bar: Array) -> Array:
-    """A noisy version of clean samples, as the forward process of diffusion makes it.
+    """Add noise to clean samples, as in the forward process of diffusion.
 
     sqrt(alpha_bar) clean + sqrt(1 - alpha_bar) noise
 
     Args:
-      clean, noise: [..., D], the noise standard normal.
-      alpha_bar: [...]; one level for each frame of a sequence gives diffusion forcing.
+      clean, noise: [..., D]; the noise is standard normal.
+      alpha_bar: [...]; a separate level per frame of a sequence gives diffusion forcing.
     Returns: [..., D].
-    Gradients: none is stopped; 0 into `alpha_bar` through a root at 0.
+    Gradients: none are stopped; 0 into `alpha_bar` through a root at 0.
     Source: Ho et al., 2020, "Denoising diffusion probabilistic models", eq. 4.
     Example: `diffusion.add_noise(clean, noise, alpha_bar)`
     """
-    signal, spread = _amounts(alpha_bar)
+    signal, spread = _signal_and_noise(alpha_bar)
     return signal * clean + spread * noise
 
 
 def clean_from_noise(noisy: Array, noise: Array, alpha_bar: Array) -> Array:
-    """The clean sample that a noise prediction implies.
+    """Clean sample implied by a noise prediction.
 
     (noisy - sqrt(1 - alpha_bar) noise) / sqrt(alpha_bar)
 
@@ -134,16 +134,16 @@ def clean_from_noise(noisy: Array, noise: Array, alpha_bar: Array) -> Array:
       noisy, noise: [..., D].
       alpha_bar: [...], positive.
     Returns: [..., D].
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Ho et al., 2020, "Denoising diffusion probabilistic models", eq. 15.
     Example: `diffusion.clean_from_noise(noisy, noise, alpha_bar)`
     """
-    signal, spread = _amounts(alpha_bar)
+    signal, spread = _signal_and_noise(alpha_bar)
     return (noisy - spread * noise) / signal
 
 
 def noise_from_clean(noisy: Array, clean: Array, alpha_bar: Array) -> Array:
-    """The noise that a prediction of the clean sample implies.
+    """Noise implied by a prediction of the clean sample.
 
     (noisy - sqrt(alpha_bar) clean) / sqrt(1 - alpha_bar)
 
@@ -151,16 +151,16 @@ def noise_from_clean(noisy: Array, clean: Array, alpha_bar: Array) -> Array:
       noisy, clean: [..., D].
       alpha_bar: [...], below 1.
     Returns: [..., D].
-    Gradients: none is stopped.
-    Source: Song et al., 2021, "Denoising diffusion implicit models", eq. 9 solved for the noise.
+    Gradients: none are stopped.
+    Source: Song et al., 2021, "Denoising diffusion implicit models", eq. 9, solved for the noise.
     Example: `diffusion.noise_from_clean(noisy, clean, alpha_bar)`
     """
-    signal, spread = _amounts(alpha_bar)
+    signal, spread = _signal_and_noise(alpha_bar)
     return (noisy - signal * clean) / spread
 
 
 def v_target(clean: Array, noise: Array, alpha_bar: Array) -> Array:
-    """What a network in v-prediction learns to predict: well scaled at every noise level.
+    """Target of v-prediction, which is well scaled at every noise level.
 
     v = sqrt(alpha_bar) noise - sqrt(1 - alpha_bar) clean
 
@@ -168,17 +168,17 @@ def v_target(clean: Array, noise: Array, alpha_bar: Array) -> Array:
       clean, noise: [..., D].
       alpha_bar: [...].
     Returns: [..., D].
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Salimans and Ho, 2022, "Progressive distillation for fast sampling of diffusion models",
       section 4 and appendix D.
     Example: `diffusion.v_target(clean, noise, alpha_bar)`
     """
-    signal, spread = _amounts(alpha_bar)
+    signal, spread = _signal_and_noise(alpha_bar)
     return signal * noise - spread * clean
 
 
 def clean_from_v(noisy: Array, v: Array, alpha_bar: Array) -> Array:
-    """The clean sample that a prediction of v implies; no division, so right at every level.
+    """Clean sample implied by a v-prediction, without a division, so valid at every level.
 
     sqrt(alpha_bar) noisy - sqrt(1 - alpha_bar) v
 
@@ -186,17 +186,17 @@ def clean_from_v(noisy: Array, v: Array, alpha_bar: Array) -> Array:
       noisy, v: [..., D].
       alpha_bar: [...].
     Returns: [..., D].
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Salimans and Ho, 2022, "Progressive distillation for fast sampling of diffusion models",
       appendix D.
     Example: `diffusion.clean_from_v(noisy, v, alpha_bar)`
     """
-    signal, spread = _amounts(alpha_bar)
+    signal, spread = _signal_and_noise(alpha_bar)
     return signal * noisy - spread * v
 
 
 def noise_from_v(noisy: Array, v: Array, alpha_bar: Array) -> Array:
-    """The noise that a prediction of v implies; no division, so right at every level.
+    """Noise implied by a v-prediction, without a division, so valid at every level.
 
     sqrt(1 - alpha_bar) noisy + sqrt(alpha_bar) v
 
@@ -204,17 +204,17 @@ def noise_from_v(noisy: Array, v: Array, alpha_bar: Array) -> Array:
       noisy, v: [..., D].
       alpha_bar: [...].
     Returns: [..., D].
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Salimans and Ho, 2022, "Progressive distillation for fast sampling of diffusion models",
       appendix D.
     Example: `diffusion.noise_from_v(noisy, v, alpha_bar)`
     """
-    signal, spread = _amounts(alpha_bar)
+    signal, spread = _signal_and_noise(alpha_bar)
     return spread * noisy + signal * v
 
 
 def score_from_noise(noise: Array, alpha_bar: Array) -> Array:
-    """The gradient of the noisy samples' log-density that a noise prediction implies.
+    """Score of noisy samples (gradient of their log-density), implied by a noise prediction.
 
     -noise / sqrt(1 - alpha_bar)
 
@@ -222,19 +222,19 @@ def score_from_noise(noise: Array, alpha_bar: Array) -> Array:
       noise: [..., D], predicted.
       alpha_bar: [...], below 1.
     Returns: [..., D].
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Song et al., 2021, "Score-based generative modeling through stochastic differential
       equations"; Vincent, 2011, "A connection between score matching and denoising
       autoencoders".
     Example: `diffusion.score_from_noise(noise, alpha_bar)`
     """
-    return -noise / _amounts(alpha_bar)[1]
+    return -noise / _signal_and_noise(alpha_bar)[1]
 
 
 def denoising_posterior(
     noisy: Array, clean: Array, alpha_bar: Array, previous_alpha_bar: Array
 ) -> tuple[Array, Array]:
-    """Mean and variance of DDPM's step to the next cleaner sample, from a predicted clean one.
+    """Mean and variance of DDPM's step to a less noisy sample, from a predicted clean one.
 
     q(x_(t-1) | x_t, x_0): mean = (sqrt(b') beta x_0 + sqrt(alpha) (1 - b') x_t) / (1 - b),
     variance = beta (1 - b') / (1 - b),
@@ -243,17 +243,17 @@ def denoising_posterior(
     Args:
       noisy, clean: [..., D], x_t and x_0.
       alpha_bar: [...], of x_t, below 1.
-      previous_alpha_bar: [...], of the cleaner x_(t-1), positive; 1 at the last step.
-    Returns: the mean [..., D] and the variance [...], the same for each feature.
-    Gradients: none is stopped.
+      previous_alpha_bar: [...], of the less noisy x_(t-1), positive; 1 at the last step.
+    Returns: the mean [..., D] and the variance [...], the same for all features.
+    Gradients: none are stopped.
     Source: Ho et al., 2020, "Denoising diffusion probabilistic models", eq. 6 and 7.
     Example: `diffusion.denoising_posterior(noisy, clean, alpha_bar, previous_alpha_bar)`
     """
     alpha = alpha_bar / previous_alpha_bar
     share = (1 - previous_alpha_bar) / (1 - alpha_bar)
-    of_clean = _root(previous_alpha_bar) * (1 - alpha) / (1 - alpha_bar)
-    of_noisy = _root(alpha) * share
-    mean = jnp.expand_dims(of_clean, -1) * clean + jnp.expand_dims(of_noisy, -1) * noisy
+    clean_weight = _safe_sqrt(previous_alpha_bar) * (1 - alpha) / (1 - alpha_bar)
+    noisy_weight = _safe_sqrt(alpha) * share
+    mean = jnp.expand_dims(clean_weight, -1) * clean + jnp.expand_dims(noisy_weight, -1) * noisy
     return mean, (1 - alpha) * share
 
 
@@ -264,7 +264,7 @@ def ddim_step(
     previous_alpha_bar: Array,
     eta: Array | float = 0.0,
 ) -> tuple[Array, Array]:
-    """Mean and scale of DDIM's next sample: without noise at eta = 0, DDPM's step at eta = 1.
+    """Mean and noise scale of DDIM's step: deterministic at eta = 0, DDPM's step at eta = 1.
 
     mean = sqrt(b') x_0 + sqrt(1 - b' - scale^2) noise, noise = noise_from_clean(x_t, x_0, b)
     scale = eta sqrt((1 - b') / (1 - b)) sqrt(1 - b / b'), b = alpha_bar, b' = previous_alpha_bar
@@ -272,15 +272,15 @@ def ddim_step(
     Args:
       noisy, clean: [..., D], x_t and the predicted x_0.
       alpha_bar: [...], of x_t, below 1.
-      previous_alpha_bar: [...], of the next, cleaner sample; steps may skip levels.
+      previous_alpha_bar: [...], of the next, less noisy sample; steps may skip levels.
       eta: from 0 to 1, broadcasts to [...].
     Returns: the mean [..., D] and the standard deviation [...]: the sample is mean + scale * noise.
-    Gradients: none is stopped; 0 through a root at 0.
+    Gradients: none are stopped; 0 through a root at 0.
     Source: Song et al., 2021, "Denoising diffusion implicit models", eq. 12 and 16.
     Example: `diffusion.ddim_step(noisy, clean, alpha_bar, previous_alpha_bar, eta=1.0)`
     """
     share = (1 - previous_alpha_bar) / (1 - alpha_bar)
-    scale = eta * _root(share * (1 - alpha_bar / previous_alpha_bar))
-    direction = jnp.expand_dims(_root(1 - previous_alpha_bar - jnp.square(scale)), -1)
+    scale = eta * _safe_sqrt(share * (1 - alpha_bar / previous_alpha_bar))
+    direction = jnp.expand_dims(_safe_sqrt(1 - previous_alpha_bar - jnp.square(scale)), -1)
     noise = noise_from_clean(noisy, clean, alpha_bar)
-    return _amounts(previous_alpha_bar)[0] * clean + direction * noise, scale
+    return _signal_and_noise(previous_alpha_bar)[0] * clean + direction * noise, scale

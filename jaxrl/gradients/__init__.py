@@ -1,6 +1,6 @@
-"""From gradients to updates: estimators, surgery of several tasks' gradients, steps.
+"""Gradient estimators, surgery on several tasks' gradients, and update steps.
 
-Plain functions of arrays. A gradient is a vector [..., P] (a flattened tree), several are
+Plain functions of arrays. A gradient is a vector [..., P] (a flattened tree); several are
 [..., K, P].
 """
 

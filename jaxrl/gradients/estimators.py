@@ -1,4 +1,4 @@
-"""Gradients that are not plain derivatives: scaled, passed through, corrected, of inner optima."""
+"""Gradients other than plain derivatives: scaled, straight-through, corrected, implicit."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ __all__ = [
 ]
 
 
-def _zero(x: Array) -> Array:
-    """Exactly 0, with the derivative of x, where that is finite."""
+def _zero_with_gradient(x: Array) -> Array:
+    """Return exactly 0, with the derivative of x where x is finite."""
     return jnp.where(jnp.isfinite(x), x - jax.lax.stop_gradient(x), 0)
 
 
 def scale_gradient(x: Array, scale: Array | float) -> Array:
-    """The same value with a scaled gradient: how strongly a loss reaches what made it.
+    """Scale the gradient of a value without changing the value.
 
     x, with d/dx = scale
 
@@ -33,30 +33,30 @@ def scale_gradient(x: Array, scale: Array | float) -> Array:
       x: [...].
       scale: broadcasts to [...]; 0 stops the gradient, -1 reverses it.
     Returns: [...], `x`.
-    Gradients: flow into `x` where it is finite, times `scale`; none flows into `scale`.
+    Gradients: flow into `x` where it is finite, times `scale`; none flow into `scale`.
     Source: Schrittwieser et al., 2020, "Mastering Atari, Go, chess and shogi by planning with a
       learned model", appendix G.
     Example: `gradients.scale_gradient(x, scale=0.5)`
     """
-    return jax.lax.stop_gradient(x) + jax.lax.stop_gradient(scale) * _zero(x)
+    return jax.lax.stop_gradient(x) + jax.lax.stop_gradient(scale) * _zero_with_gradient(x)
 
 
 def straight_through(value: Array, surrogate: Array) -> Array:
-    """Straight-through estimator: one array's value, with the gradient of a smooth other.
+    """Straight-through estimator: one array's value with the gradient of a smooth surrogate.
 
     value, with the derivative of surrogate: stop(value - surrogate) + surrogate
 
     Args:
-      value: [...], what the loss is to see: a one-hot draw, a rounded latent.
-      surrogate: [...], its smooth relative, such as the probabilities.
+      value: [...], the value for the loss: a one-hot sample, a rounded latent.
+      surrogate: [...], its smooth counterpart, such as the probabilities.
     Returns: [...], exactly `value`.
-    Gradients: flow into `surrogate` only, where it is finite.
+    Gradients: flow only into `surrogate`, where it is finite.
     Source: Bengio et al., 2013, "Estimating or propagating gradients through stochastic neurons
-      for conditional computation"; Hafner et al., 2021, "Mastering Atari with discrete environment
-      models", algorithm 1 (one-hot latents).
+      for conditional computation"; Hafner et al., 2021, "Mastering Atari with discrete
+      world models", algorithm 1 (one-hot latents).
     Example: `gradients.straight_through(value, surrogate)`
     """
-    return jax.lax.stop_gradient(value) + _zero(surrogate)  # in this order it is not rounded
+    return jax.lax.stop_gradient(value) + _zero_with_gradient(surrogate)  # this order is exact
 
 
 def recursive_momentum(
@@ -66,7 +66,7 @@ def recursive_momentum(
     rate: Array | float,
     weight: Array | float = 1.0,
 ) -> Array:
-    """STORM's estimate of a gradient: momentum, corrected for the step that the parameters made.
+    """STORM's gradient estimate: momentum, corrected for the last step of the parameters.
 
     gradient + (1 - rate) (momentum - weight old_gradient)
 
@@ -74,14 +74,14 @@ def recursive_momentum(
       momentum: [..., P], the last estimate, at the old parameters.
       gradient: [..., P], of a new sample at the new parameters.
       old_gradient: [..., P], of the same sample at the old parameters.
-      rate: in [0, 1], broadcasts to [...]; 1: the new gradient alone.
-      weight: broadcasts to [...], old over new policy's probability of the sample, which the new
-        policy drew; 1 where the parameters do not change what is drawn.
-    Returns: [..., P], the next estimate; without bias if `momentum` had none.
-    Gradients: none flows: this is an estimate.
+      rate: in [0, 1], broadcasts to [...]; 1: only the new gradient.
+      weight: broadcasts to [...], the old over the new policy's probability of the sample, which
+        came from the new policy; 1 if the parameters do not affect sampling.
+    Returns: [..., P], the next estimate, unbiased if `momentum` was.
+    Gradients: none: this is an estimate.
     Source: Cutkosky and Orabona, 2019, "Momentum-based variance reduction in non-convex SGD",
       algorithm 1; in reinforcement learning Yuan et al., 2020, "Stochastic recursive momentum for
-      policy gradient methods", Barakat et al., 2023, "Reinforcement learning with general
+      policy gradient methods"; Barakat et al., 2023, "Reinforcement learning with general
       utilities".
     Example: `gradients.recursive_momentum(momentum, gradient, old_gradient, rate=0.1)`
     """
@@ -92,20 +92,20 @@ def recursive_momentum(
 def neumann_inverse(
     hessian_vector_product: Callable[[Array], Array], vector: Array, step: float, terms: int
 ) -> Array:
-    """Inverse Hessian times a vector by Neumann's series: gradients through an inner optimum.
+    """Inverse-Hessian-vector product by a Neumann series, for gradients through an inner optimum.
 
-    step sum_(j < terms) (1 - step H)^j vector, which tends to H^-1 vector
+    step sum_(j < terms) (1 - step H)^j vector, which converges to H^-1 vector
 
     Implicit differentiation of an outer loss F of w*(h) = argmin_w L(w, h), as in BARFI:
     dF/dh = partial_h F - (d^2 L / dh dw) H^-1 partial_w F, H the Hessian of L in w at w*.
 
     Args:
-      hessian_vector_product: v -> H v, linear; by jax.jvp of jax.grad(L).
-      vector: [...], what H takes, such as the outer loss's gradient.
-      step: positive, below 2 / (H's largest eigenvalue); H's eigenvalues are to be positive.
-      terms: of the series; the error falls like (1 - step * eigenvalue)^terms.
+      hessian_vector_product: v -> H v, linear, e.g. by jax.jvp of jax.grad(L).
+      vector: [...], the input of H, such as the outer loss's gradient.
+      step: positive, below 2 / (H's largest eigenvalue); H's eigenvalues must be positive.
+      terms: number of terms of the series; the error falls like (1 - step * eigenvalue)^terms.
     Returns: [...].
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Lorraine et al., 2020, "Optimizing millions of hyperparameters by implicit
       differentiation", algorithm 3; Gupta et al., 2023, "Behavior alignment via reward function
       optimization" (BARFI).
@@ -121,15 +121,15 @@ def neumann_inverse(
 
 
 def reptile_gradient(parameter: Array, adapted: Array) -> Array:
-    """Reptile: meta-learning by the gradient toward the parameters at which tasks end.
+    """Reptile's meta-gradient, toward the parameters adapted to tasks.
 
     parameter - mean_n adapted_n
 
     Args:
       parameter: [...], the initialization; for jax.tree.map.
-      adapted: [..., N], after training from it on each of N tasks.
+      adapted: [..., N], the parameters after training from there on each of N tasks.
     Returns: [...], for an optimizer: with learning rate e, parameter + e (mean - parameter).
-    Gradients: none flows: this is a gradient.
+    Gradients: none: this is a gradient.
     Source: Nichol et al., 2018, "On first-order meta-learning algorithms", algorithms 1 and 2.
     Example: `gradients.reptile_gradient(parameter, adapted)`
     """
@@ -137,16 +137,16 @@ def reptile_gradient(parameter: Array, adapted: Array) -> Array:
 
 
 def gumbel_softmax(logits: Array, gumbel: Array, temperature: Array | float) -> Array:
-    """A relaxed draw of a token, through which a reward's gradient can flow.
+    """Relaxed sample of a token (Gumbel-softmax), through which gradients can flow.
 
     softmax((logits + gumbel) / temperature)
 
     Args:
       logits: [..., A]; -inf where impossible.
-      gumbel: [..., A], noise -log(-log(uniform)); the largest entry is an exact draw.
+      gumbel: [..., A], noise -log(-log(uniform)); the largest entry is an exact sample.
       temperature: positive, broadcasts to [...]; toward 0 the result is one-hot.
     Returns: [..., A], probabilities.
-    Gradients: none flows into `gumbel`.
+    Gradients: none flow into `gumbel`.
     Source: Jang et al., 2017, "Categorical reparameterization with Gumbel-softmax", eq. 2; Maddison
       et al., 2017, "The concrete distribution".
     Example: `gradients.gumbel_softmax(logits, gumbel, temperature=0.5)`

@@ -1,8 +1,8 @@
 """Functional losses and estimators: plain functions of arrays, importable on their own.
 
-Axes: time is axis 0 where there is time; what a function sums over (actions, atoms, members of an
-ensemble or a group) is the last axis; everything else broadcasts. One value per element: the
-caller averages, with `masked_mean` where elements are masked. Losses are to be minimized.
+Axes: time, if there is any, is axis 0; the axis that a function reduces (actions, atoms, members
+of an ensemble or a group) is the last; everything else broadcasts. Functions return one value per
+element: the caller averages, with `masked_mean` where elements are masked. Losses are minimized.
 """
 
 from jaxrl.losses.advantages.credit import *  # noqa: F403

@@ -1,7 +1,7 @@
-"""Continual learning: what keeps old tasks known, and what tells whether a network can still learn.
+"""Continual learning: penalties that preserve old tasks, and measures of lost plasticity.
 
-Functions of parameters are elementwise: they work leaf by leaf with jax.tree.map, and the caller
-sums over the leaves.
+Functions of parameters are elementwise: apply them leaf by leaf with jax.tree.map and sum over
+the leaves.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ __all__ = [
 
 
 def l2_init(parameter: Array, initial: Array) -> Array:
-    """Penalty that draws parameters back to where they began, so that the network stays plastic.
+    """Penalty that pulls parameters toward their initial values to keep the network plastic.
 
     (parameter - initial)^2
 
     Args: parameter, initial: [...]; elementwise, for jax.tree.map.
     Returns: [...]; the caller sums.
-    Gradients: none flows into `initial`.
+    Gradients: none flow into `initial`.
     Source: Kumar et al., 2023, "Maintaining plasticity in continual learning via regenerative
       regularization", section 3.
     Example: `losses.l2_init(parameter, initial).sum()`
@@ -52,9 +52,9 @@ def ewc(parameter: Array, anchor: Array, fisher: Array) -> Array:
     Args:
       parameter: [...]; elementwise, for jax.tree.map.
       anchor: [...], the parameters after the old task.
-      fisher: [...], how much the old task's log-likelihood bends: `online_fisher`.
-    Returns: [...]; the caller sums and multiplies with lambda.
-    Gradients: none flows into `anchor` and `fisher`.
+      fisher: [...], curvature of the old task's log-likelihood, by `online_fisher`.
+    Returns: [...]; the caller sums and multiplies by lambda.
+    Gradients: none flow into `anchor` or `fisher`.
     Source: Kirkpatrick et al., 2017, "Overcoming catastrophic forgetting in neural
       networks", eq. 3.
     Example: `losses.ewc(parameter, anchor, fisher).sum()`
@@ -63,17 +63,17 @@ def ewc(parameter: Array, anchor: Array, fisher: Array) -> Array:
 
 
 def online_fisher(fisher: Array, gradient: Array, decay: Array | float = 1.0) -> Array:
-    """The running diagonal of the Fisher information over tasks, for elastic weight consolidation.
+    """Update the running diagonal of the Fisher information over tasks, for EWC.
 
     decay fisher + mean_n gradient_n^2
 
     Args:
       fisher: [...], of earlier tasks, 0 at first; for jax.tree.map.
-      gradient: [..., N], of the log-likelihood of N examples, each by itself; drawing the outputs
-        from the model gives the Fisher information, using the data's the "empirical" one.
+      gradient: [..., N], gradients of the log-likelihood of each of N examples; outputs sampled
+        from the model give the Fisher information, those of the data the "empirical" one.
       decay: gamma, at most 1: how fast old tasks may be forgotten. 1 keeps the sum.
     Returns: [...].
-    Gradients: none flows: this is an estimate.
+    Gradients: none: this is an estimate.
     Source: Schwarz et al., 2018, "Progress and compress: a scalable framework for continual
       learning", section 3 (online EWC).
     Example: `losses.online_fisher(fisher, gradient, decay=0.95)`
@@ -82,7 +82,7 @@ def online_fisher(fisher: Array, gradient: Array, decay: Array | float = 1.0) ->
 
 
 def synaptic_path(path: Array, gradient: Array, displacement: Array) -> Array:
-    """Synaptic intelligence (SI): running sum of what each parameter's steps did for the loss.
+    """Synaptic intelligence (SI): running sum of each parameter's contribution to the loss's fall.
 
     path - gradient displacement
 
@@ -90,8 +90,8 @@ def synaptic_path(path: Array, gradient: Array, displacement: Array) -> Array:
       path: [...], the sum so far, 0 at a task's start; elementwise, for jax.tree.map.
       gradient: [...], of the task's loss, before the step.
       displacement: [...], the step: new minus old parameter.
-    Returns: [...]; its total is about the fall of the loss.
-    Gradients: none flows: this is an estimate.
+    Returns: [...]; its total approximates the decrease of the loss.
+    Gradients: none: this is an estimate.
     Source: Zenke et al., 2017, "Continual learning through synaptic intelligence", eq. 3.
     Example: `losses.synaptic_path(path, gradient, displacement)`
     """
@@ -101,17 +101,17 @@ def synaptic_path(path: Array, gradient: Array, displacement: Array) -> Array:
 def synaptic_importance(
     importance: Array, path: Array, displacement: Array, damping: Array | float = 0.1
 ) -> Array:
-    """Synaptic intelligence's importance of each parameter, updated at the end of a task.
+    """Update synaptic intelligence's importance of each parameter at the end of a task.
 
     importance + path / (displacement^2 + damping)
 
     Args:
       importance: [...], of earlier tasks, 0 at first; elementwise, for jax.tree.map.
       path: [...], `synaptic_path` of the whole task.
-      displacement: [...], how far the parameter moved in the whole task.
+      displacement: [...], how far the parameter moved over the whole task.
       damping: xi, positive.
     Returns: [...]; negative where a parameter's steps raised the loss.
-    Gradients: none flows: this is an estimate.
+    Gradients: none: this is an estimate.
     Source: Zenke et al., 2017, "Continual learning through synaptic intelligence", eq. 5.
     Example: `losses.synaptic_importance(importance, path, displacement)`
     """
@@ -119,7 +119,7 @@ def synaptic_importance(
 
 
 def synaptic_intelligence(parameter: Array, anchor: Array, importance: Array) -> Array:
-    """Penalty on moving parameters whose steps made old tasks better.
+    """Penalty on moving parameters whose steps lowered the losses of old tasks.
 
     importance (anchor - parameter)^2
 
@@ -127,8 +127,8 @@ def synaptic_intelligence(parameter: Array, anchor: Array, importance: Array) ->
       parameter: [...]; elementwise, for jax.tree.map.
       anchor: [...], the parameters after the last task.
       importance: [...], `synaptic_importance`.
-    Returns: [...]; the caller sums and multiplies with c.
-    Gradients: none flows into `anchor` and `importance`.
+    Returns: [...]; the caller sums and multiplies by c.
+    Gradients: none flow into `anchor` or `importance`.
     Source: Zenke et al., 2017, "Continual learning through synaptic intelligence", eq. 4.
     Example: `losses.synaptic_intelligence(parameter, anchor, importance).sum()`
     """
@@ -136,7 +136,7 @@ def synaptic_intelligence(parameter: Array, anchor: Array, importance: Array) ->
 
 
 def distillation(logits: Array, teacher_logits: Array, temperature: Array | float = 2.0) -> Array:
-    """Loss that keeps a network's soft outputs near a teacher's, e.g. its own before a new task.
+    """Loss that keeps a network's soft outputs near a teacher's, e.g. its own from an old task.
 
     temperature^2 KL(softmax(teacher_logits / temperature) || softmax(logits / temperature))
 
@@ -144,7 +144,7 @@ def distillation(logits: Array, teacher_logits: Array, temperature: Array | floa
       logits, teacher_logits: [..., A]; -inf where impossible.
       temperature: positive, broadcasts to [...]; the gradient's size hardly depends on it.
     Returns: [...].
-    Gradients: none flows into `teacher_logits`.
+    Gradients: none flow into `teacher_logits`.
     Source: Hinton et al., 2015, "Distilling the knowledge in a neural network", section 2; Li and
       Hoiem, 2016, "Learning without forgetting", eq. 2 (temperature 2, without the square).
     Example: `losses.distillation(logits, teacher_logits, temperature=2.0).mean()`
@@ -157,16 +157,16 @@ def distillation(logits: Array, teacher_logits: Array, temperature: Array | floa
 def policy_distillation(
     logits: Array, teacher_values: Array, temperature: Array | float = 0.01
 ) -> Array:
-    """Loss that teaches a policy what a teacher's action values prefer.
+    """Loss that teaches a policy the preferences of a teacher's action values.
 
     KL(softmax(teacher_values / temperature) || softmax(logits))
 
     Args:
       logits: [..., A], of the student.
       teacher_values: [..., A], Q-values or logits of the teacher.
-      temperature: positive, broadcasts to [...]; small ones sharpen Q-values, which lie close.
+      temperature: positive, broadcasts to [...]; small ones sharpen Q-values, which are close.
     Returns: [...].
-    Gradients: none flows into `teacher_values`.
+    Gradients: none flow into `teacher_values`.
     Source: Rusu et al., 2016, "Policy distillation", section 3.
     Example: `losses.policy_distillation(logits, teacher_values, temperature=0.01).mean()`
     """
@@ -175,15 +175,15 @@ def policy_distillation(
 
 
 def hypernetwork_drift(weights: Array, stored_weights: Array) -> Array:
-    """Penalty on changing the weights that a hypernetwork makes for an old task.
+    """Penalty on changing the weights that a hypernetwork generates for an old task.
 
     sum_d (weights_d - stored_d)^2
 
     Args:
-      weights: [..., D], made for an old task's embedding now.
-      stored_weights: [..., D], made for it when the new task began.
+      weights: [..., D], generated for an old task's embedding now.
+      stored_weights: [..., D], generated for it when the new task began.
     Returns: [...], one value per old task; the caller takes the mean over old tasks.
-    Gradients: none flows into `stored_weights`.
+    Gradients: none flow into `stored_weights`.
     Source: von Oswald et al., 2020, "Continual learning with hypernetworks", eq. 2; Huang et al.,
       2021, "Continual model-based reinforcement learning with hypernetworks".
     Example: `losses.hypernetwork_drift(weights, stored_weights).mean()`
@@ -192,15 +192,15 @@ def hypernetwork_drift(weights: Array, stored_weights: Array) -> Array:
 
 
 def dormancy(activation: Array, mask: Array | None = None) -> Array:
-    """How active each unit of a layer is, against the layer's mean: near 0 is dormant.
+    """Activity of each unit relative to its layer's mean; units near 0 are dormant.
 
     score_i = mean over examples |h_i| / mean_k mean over examples |h_k|
 
     Args:
       activation: [..., E, N], of E examples and N units.
       mask: broadcasts to [..., E], true where an example counts; None: everywhere.
-    Returns: [..., N]; 0 in a layer that is silent.
-    Gradients: none is stopped; this is a figure to report, not a loss.
+    Returns: [..., N]; 0 in a silent layer.
+    Gradients: none are stopped; this is a diagnostic, not a loss.
     Source: Sokar et al., 2023, "The dormant neuron phenomenon in deep reinforcement learning",
       definition 3.1.
     Example: `losses.dormancy(activation)`
@@ -215,7 +215,7 @@ def dormancy(activation: Array, mask: Array | None = None) -> Array:
 def dormant_fraction(
     activation: Array, threshold: Array | float = 0.025, mask: Array | None = None
 ) -> Array:
-    """The share of a layer's units that are dormant: a sign that a network stops learning.
+    """Fraction of a layer's units that are dormant, a sign that a network stops learning.
 
     mean_i 1(dormancy_i <= threshold)
 
@@ -224,7 +224,7 @@ def dormant_fraction(
       threshold: tau, broadcasts to [...].
       mask: broadcasts to [..., E], true where an example counts; None: everywhere.
     Returns: [...].
-    Gradients: none flows: this is a figure to report.
+    Gradients: none: this is a diagnostic.
     Source: Sokar et al., 2023, "The dormant neuron phenomenon in deep reinforcement learning",
       definition 3.1.
     Example: `losses.dormant_fraction(activation, threshold=0.025)`
@@ -234,16 +234,16 @@ def dormant_fraction(
 
 
 def magnitude_mask(weights: Array, free: Array, keep: float) -> Array:
-    """PackNet: a task keeps its largest free weights; the others are pruned for later tasks.
+    """PackNet's mask: a task keeps its largest free weights and prunes the rest for later tasks.
 
     1 for the round(keep n) largest |weights| among the n free ones, else 0
 
     Args:
       weights: [..., P], the flattened weights of a layer.
       free: [..., P], bool, true where no earlier task owns the weight.
-      keep: the share to keep, from 0 to 1.
-    Returns: [..., P], 1 or 0 in the weights' precision; of equals the first are kept.
-    Gradients: none flows: this is a mask.
+      keep: the fraction to keep, from 0 to 1.
+    Returns: [..., P], 1 or 0 in the weights' precision; among equals the first are kept.
+    Gradients: none: this is a mask.
     Source: Mallya and Lazebnik, 2018, "PackNet: adding multiple tasks to a single network by
       iterative pruning", section 3.
     Example: `losses.magnitude_mask(weights, free, keep=0.5)`

@@ -1,7 +1,7 @@
-"""Lengths, distances, similarities and kernels of vectors, with gradients where they are 0.
+"""Lengths, distances, similarities and kernels of vectors, with finite gradients at 0.
 
-Of two arrays of vectors [..., D], elementwise; of two sets of them, [..., N, D] and [..., M, D],
-for each pair: [..., N, M].
+Two arrays of vectors [..., D] are compared elementwise; two sets of vectors, [..., N, D] and
+[..., M, D], pair by pair: [..., N, M].
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def safe_norm(x: Array, axis: int = -1) -> Array:
       x: [..., D].
       axis: the axis of D.
     Returns: [...].
-    Gradients: none is stopped; 0 at the zero vector.
+    Gradients: none are stopped; 0 at the zero vector.
     Source: common usage, e.g. `safe_norm` of Hessel et al., 2020, "Optax".
     Example: `losses.safe_norm(x)`
     """
@@ -41,13 +41,13 @@ def safe_norm(x: Array, axis: int = -1) -> Array:
 
 
 def unit_vector(x: Array) -> Array:
-    """A vector's direction: the vector divided by its length.
+    """Direction of a vector: the vector divided by its length.
 
     x / |x|
 
     Args: x: [..., D].
     Returns: [..., D]; 0 where the vector is 0.
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: common usage, as in Chen and He, 2021, "Exploring simple siamese representation
       learning", eq. 1.
     Example: `losses.unit_vector(x)`
@@ -57,13 +57,13 @@ def unit_vector(x: Array) -> Array:
 
 
 def euclidean_distance(x: Array, y: Array | float) -> Array:
-    """Euclidean distance: the symmetric baseline, with a gradient (of 0) where it is 0.
+    """Euclidean distance, with a gradient of 0 instead of NaN where it is 0.
 
     sqrt(sum_d (x_d - y_d)^2)
 
     Args: x, y: [..., D], broadcast to each other.
     Returns: [...].
-    Gradients: none is stopped; 0 at distance 0.
+    Gradients: none are stopped; 0 at distance 0.
     Source: common usage; as a value -|phi(s) - phi(g)| of a goal in Park et al., 2024, "Foundation
       policies with Hilbert representations".
     Example: `losses.euclidean_distance(x, y)`
@@ -78,7 +78,7 @@ def cosine_similarity(x: Array, y: Array) -> Array:
 
     Args: x, y: [..., D], broadcast to each other.
     Returns: [...], from -1 to 1; 0 where a vector is 0.
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Schwarzer et al., 2021, "Data-efficient reinforcement learning with self-predictive
       representations".
     Example: `losses.cosine_similarity(x, y)`
@@ -87,7 +87,7 @@ def cosine_similarity(x: Array, y: Array) -> Array:
 
 
 def squared_distances(x: Array, y: Array) -> Array:
-    """Squared Euclidean distance of each row of x to each row of y.
+    """Squared Euclidean distance between each row of x and each row of y.
 
     |x_i - y_j|^2
 
@@ -95,7 +95,7 @@ def squared_distances(x: Array, y: Array) -> Array:
       x: [..., N, D].
       y: [..., M, D].
     Returns: [..., N, M].
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: common usage, as the cost in Cuturi, 2013, "Sinkhorn distances".
     Example: `losses.squared_distances(x, y)`
     """
@@ -111,7 +111,7 @@ def cosine_distances(x: Array, y: Array) -> Array:
       x: [..., N, D].
       y: [..., M, D].
     Returns: [..., N, M], from 0 (same direction) to 2.
-    Gradients: none is stopped; 0 at rows that are 0.
+    Gradients: none are stopped; 0 at rows that are 0.
     Source: Haldar et al., 2022, "Watch and match: supercharging imitation with regularized
       optimal transport" (the cost of its rewards).
     Example: `losses.cosine_distances(x, y)`
@@ -120,7 +120,7 @@ def cosine_distances(x: Array, y: Array) -> Array:
 
 
 def rbf_kernel(x: Array, y: Array, bandwidth: Array | float) -> Array:
-    """Gaussian (RBF) kernel of each row of x and each row of y: 1 where equal, 0 far apart.
+    """Gaussian (RBF) kernel of each row of x and each row of y: 1 if equal, near 0 far apart.
 
     exp(-|x_i - y_j|^2 / (2 bandwidth^2))
 
@@ -129,7 +129,7 @@ def rbf_kernel(x: Array, y: Array, bandwidth: Array | float) -> Array:
       y: [..., M, D].
       bandwidth: positive, broadcasts to [...].
     Returns: [..., N, M].
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Parker-Holder et al., 2020, "Effective diversity in population based reinforcement
       learning" (the published code's kernel).
     Example: `losses.rbf_kernel(x, y, bandwidth)`
@@ -139,16 +139,16 @@ def rbf_kernel(x: Array, y: Array, bandwidth: Array | float) -> Array:
 
 
 def kernel_mmd(x: Array, y: Array, bandwidth: Array | float) -> Array:
-    """Squared maximum mean discrepancy: how much two sets of samples differ, by a Gaussian kernel.
+    """Squared maximum mean discrepancy (MMD) of two sets of samples, with a Gaussian kernel.
 
     mean_ii' k(x_i, x_i') + mean_jj' k(y_j, y_j') - 2 mean_ij k(x_i, y_j), k = rbf_kernel
 
     Args:
-      x: [..., N, D], in BEAR a few actions of the policy in one state.
-      y: [..., M, D], in BEAR actions of a model of the data there.
+      x: [..., N, D]; in BEAR, a few actions of the policy in one state.
+      y: [..., M, D]; in BEAR, actions of a model of the data in that state.
       bandwidth: the kernel's, positive, broadcasts to [...].
-    Returns: [...], not negative but for rounding (the V-statistic, which is biased upwards).
-    Gradients: none is stopped.
+    Returns: [...], nonnegative up to rounding (the V-statistic, which is biased upward).
+    Gradients: none are stopped.
     Source: Gretton et al., 2012, "A kernel two-sample test", eq. 5; as a support constraint in
       Kumar et al., 2019, "Stabilizing off-policy Q-learning via bootstrapping error reduction"
       (BEAR, which bounds its root).

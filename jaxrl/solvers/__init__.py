@@ -1,7 +1,7 @@
-"""Solvers of games and of optimal transport: steps toward equilibria, gaps, markets, plans.
+"""Solvers of games and optimal transport: steps toward equilibria, gaps, markets, plans.
 
 Plain functions of arrays, one step or one solution each; actions are the last axis, everything
-else broadcasts. The losses that draw networks to equilibria are in `jaxrl.losses`.
+else broadcasts. Losses that train networks toward equilibria are in `jaxrl.losses`.
 """
 
 from jaxrl.solvers.dynamics import *  # noqa: F403

@@ -1,6 +1,6 @@
-"""One step of learning in games: regret, mirror descent, optimism.
+"""Learning dynamics in games, one step at a time: regret, mirror descent, optimism.
 
-Payoffs are what a player gains (maximized); gradients are those of losses (minimized).
+Payoffs are gains of a player (maximized); gradients are of losses (minimized).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from jaxrl.core.types import Array
 from jaxrl.losses.divergences.entropy_and_kl import sparsemax
-from jaxrl.losses.reductions import _allowed
+from jaxrl.losses.reductions import _full_mask
 
 __all__ = [
     "aog",
@@ -30,7 +30,7 @@ __all__ = [
 
 
 def regret_matching(regret: Array, mask: Array | None = None) -> Array:
-    """Strategy that plays each action in proportion to its positive regret.
+    """Regret matching: play each action in proportion to its positive regret.
 
     policy(a) = max(regret_a, 0) / sum_b max(regret_b, 0); uniform if no regret is positive
 
@@ -38,13 +38,13 @@ def regret_matching(regret: Array, mask: Array | None = None) -> Array:
       regret: [..., A], summed over iterations.
       mask: [..., A], true for legal actions; None: all.
     Returns: [..., A], probabilities; 0 for illegal actions.
-    Gradients: none is stopped; 0 where the strategy is uniform.
+    Gradients: none are stopped; 0 where the strategy is uniform.
     Source: Hart and Mas-Colell, 2000, "A simple adaptive procedure leading to correlated
       equilibrium"; Zinkevich et al., 2007, "Regret minimization in games with incomplete
       information", eq. 8.
     Example: `solvers.regret_matching(regret, mask)`
     """
-    legal = _allowed(regret, mask)
+    legal = _full_mask(regret, mask)
     positive = jnp.where(legal, jnp.maximum(regret, 0), 0)
     total = positive.sum(-1, keepdims=True)
     uniform = legal / jnp.maximum(legal.sum(-1, keepdims=True), 1).astype(regret.dtype)
@@ -52,13 +52,13 @@ def regret_matching(regret: Array, mask: Array | None = None) -> Array:
 
 
 def regret_matching_plus(regret: Array, new_regret: Array) -> Array:
-    """Update of summed regrets that forgets the negative ones, for `regret_matching`.
+    """Update summed regrets and clip them at 0 (RM+), for `regret_matching`.
 
     max(regret + new_regret, 0)
 
-    Args: regret, new_regret: [..., A], the sum so far (start with 0) and this iteration's.
+    Args: regret, new_regret: [..., A], the sum so far (initially 0) and this iteration's.
     Returns: [..., A].
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Tammelin, 2014, "Solving large imperfect information games using CFR+".
     Example: `solvers.regret_matching_plus(regret, new_regret)`
     """
@@ -66,16 +66,16 @@ def regret_matching_plus(regret: Array, new_regret: Array) -> Array:
 
 
 def counterfactual_regret(q_values: Array, policy: Array, opponent_reach: Array) -> Array:
-    """Regret for not playing each action in a place of a game, as if one had tried to get there.
+    """Counterfactual regret of each action at an information set, as if one had tried to reach it.
 
     opponent_reach (q(a) - sum_b policy(b) q(b))
 
     Args:
-      q_values: [..., A], expected payoffs of the actions, given that the place is reached.
+      q_values: [..., A], expected payoffs of the actions, given that the set is reached.
       policy: [..., A], probabilities.
       opponent_reach: [...], probability that the others and chance lead there; 1 in a matrix game.
-    Returns: [..., A], to be added up for `regret_matching`.
-    Gradients: none is stopped.
+    Returns: [..., A], to sum over iterations for `regret_matching`.
+    Gradients: none are stopped.
     Source: Zinkevich et al., 2007, "Regret minimization in games with incomplete information",
       eq. 7.
     Example: `solvers.counterfactual_regret(q_values, policy, opponent_reach)`
@@ -87,23 +87,23 @@ def counterfactual_regret(q_values: Array, policy: Array, opponent_reach: Array)
 def mirror_descent(
     logits: Array, q_values: Array, step_size: Array | float, temperature: Array | float = 0.0
 ) -> Array:
-    """Mirror descent with entropy, in closed form: the best policy near an old one, or Hedge.
+    """Entropic mirror descent step in closed form: the best policy near an old one, or Hedge.
 
     argmax_p <p, Q> + temperature H(p) - KL(p || old) / step_size
       = softmax((log old + step_size Q) / (1 + step_size temperature))
 
-    Without temperature it is the natural policy gradient's step for a tabular softmax policy, and
-    exponential weights (Hedge): old exp(step_size Q). With a reference for the old policy it is the
-    best trade-off between values and divergence from it: step_size is 1 / beta. With temperature,
+    Without temperature it is the natural policy gradient step of a tabular softmax policy, and
+    exponential weights (Hedge): old exp(step_size Q). With a reference as the old policy it is the
+    best trade-off between values and divergence from it, with step_size 1 / beta. With temperature,
     iterated, it is entropy-regularized policy mirror ascent.
 
     Args:
       logits: [..., A], the old policy's, unnormalized; -inf where an action cannot be taken.
       q_values: [..., A], finite: payoffs, values, win rates against an opponent.
       step_size: eta, positive, broadcasts to [..., A].
-      temperature: of the entropy, at least 0.
-    Returns: [..., A], logarithms of the new policy's probabilities.
-    Gradients: none is stopped.
+      temperature: weight of the entropy, at least 0.
+    Returns: [..., A], log-probabilities of the new policy.
+    Gradients: none are stopped.
     Source: Agarwal et al., 2021, "On the theory of policy gradient methods", section 5; Freund and
       Schapire, 1997, "A decision-theoretic generalization of on-line learning and an application to
       boosting" (Hedge); Rafailov et al., 2023, "Direct preference optimization", eq. 4;
@@ -119,16 +119,16 @@ def mirror_descent(
 def optimistic_hedge(
     logits: Array, payoff: Array, old_payoff: Array, step_size: Array | float
 ) -> Array:
-    """Multiplicative weights that expect the next payoff to be like the last one.
+    """Optimistic Hedge: multiplicative weights that predict the next payoff by the last one.
 
     policy_next proportional to policy exp(step_size (2 payoff - old_payoff))
 
     Args:
       logits: [..., A], unnormalized; -inf for illegal actions.
-      payoff, old_payoff: [..., A], of this iteration and of the one before (0 in the first).
+      payoff, old_payoff: [..., A], of this iteration and of the previous one (0 in the first).
       step_size: positive, broadcasts to [..., A].
     Returns: [..., A], log-probabilities.
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Syrgkanis et al., 2015, "Fast convergence of regularized learning in games";
       Daskalakis and Panageas, 2019, "Last-iterate convergence: zero-sum games and constrained
       min-max optimization".
@@ -138,7 +138,7 @@ def optimistic_hedge(
 
 
 def ftrl(total_payoff: Array, step_size: Array | float, regularizer: str = "entropy") -> Array:
-    """Follow the regularized leader: the best strategy in hindsight, kept from the extremes.
+    """Follow the regularized leader (FTRL): the best strategy in hindsight, regularized.
 
     argmax_p <p, total_payoff> - R(p) / step_size, R(p) = sum p log p or |p|^2 / 2
 
@@ -147,7 +147,7 @@ def ftrl(total_payoff: Array, step_size: Array | float, regularizer: str = "entr
       step_size: positive, broadcasts to [..., A].
       regularizer: "entropy" (a softmax) or "euclidean" (a projection, which gives zeros).
     Returns: [..., A], probabilities.
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Shalev-Shwartz, 2012, "Online learning and online convex optimization", section 2.
     Example: `solvers.ftrl(total_payoff, step_size=0.1)`
     """
@@ -156,17 +156,17 @@ def ftrl(total_payoff: Array, step_size: Array | float, regularizer: str = "entr
 
 
 def dilated_entropy_response(payoff: Array, weight: Array | float) -> tuple[Array, Array]:
-    """Regularized best response at one place of a game tree, and its value for the place above.
+    """Entropy-regularized best response at an information set of a game tree, with its value.
 
     policy = softmax(payoff / weight), value = weight log sum_a exp(payoff_a / weight)
 
     Args:
-      payoff: [..., A], of the actions: summed payoffs plus the values of the places they lead to.
-      weight: of the place's entropy, positive, [..., 1] or a scalar; balanced by the tree's
+      payoff: [..., A], of the actions: summed payoffs plus the values of the sets they lead to.
+      weight: weight of the set's entropy, positive, [..., 1] or a scalar; balanced by the tree's
         structure or adapted to visits, over the step size.
-    Returns: the policy [..., A] and the value [...], max_p <p, payoff> + weight H(p). From the
-      leaves to the root this is follow-the-regularized-leader with dilated entropy.
-    Gradients: none is stopped; that of the value is the policy.
+    Returns: the policy [..., A] and the value [...], max_p <p, payoff> + weight H(p). Applied from
+      the leaves to the root this is follow-the-regularized-leader with dilated entropy.
+    Gradients: none are stopped; the value's is the policy.
     Source: Hoda et al., 2010, "Smoothing techniques for computing Nash equilibria of sequential
       games"; Fiegel et al., 2023, "Adapting to game trees in zero-sum imperfect information
       games".
@@ -179,13 +179,13 @@ def dilated_entropy_response(payoff: Array, weight: Array | float) -> tuple[Arra
 
 
 def replicator(policy: Array, payoff: Array) -> Array:
-    """Change of a population's shares when each grows by how much better than average it does.
+    """Replicator dynamics: rate of change of a population's shares, by payoffs above average.
 
     d policy(a) / dt = policy(a) (payoff_a - sum_b policy(b) payoff_b)
 
     Args: policy, payoff: [..., A], probabilities and expected payoffs.
     Returns: [..., A], with sum 0.
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Taylor and Jonker, 1978, "Evolutionary stable strategies and game dynamics".
     Example: `solvers.replicator(policy, payoff)`
     """
@@ -193,16 +193,16 @@ def replicator(policy: Array, payoff: Array) -> Array:
 
 
 def fictitious_play(policy: Array, response: Array, step: Array | int) -> Array:
-    """Average strategy after one more best response.
+    """Update fictitious play's average strategy with one more best response.
 
     policy + (response - policy) / (step + 1)
 
     Args:
       policy: [..., A], average of `step` strategies.
       response: [..., A], probabilities: a best response to the others' averages.
-      step: how many strategies the average has so far.
+      step: number of strategies in the average so far.
     Returns: [..., A].
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Brown, 1951, "Iterative solution of games by fictitious play".
     Example: `solvers.fictitious_play(policy, response, step=3)`
     """
@@ -213,19 +213,20 @@ def fictitious_play(policy: Array, response: Array, step: Array | int) -> Array:
 def aog(
     policy: Array, anchor: Array, gradient: Array, step: Array | int, step_size: Array | float
 ) -> Array:
-    """Projected gradient step on the simplex that is pulled back to its start, ever less.
+    """Accelerated optimistic gradient (AOG): a projected step with a fading pull to its start.
 
     project(policy - step_size gradient + (anchor - policy) / (step + 1))
 
-    Accelerated optimistic gradient takes two of them from the same policy: with the last half
-    step's gradient to a new half step, then with the gradient there to the next policy.
+    The method takes two such steps from the same policy: one to a new half step, with the gradient
+    at the last half step, then one to the next policy, with the gradient at the new half step.
 
     Args:
       policy, anchor: [..., A], probabilities, now and at the start.
       gradient: [..., A], of the player's loss.
-      step: t = 1, 2, ...; step_size: positive.
+      step: t = 1, 2, ...
+      step_size: positive.
     Returns: [..., A], probabilities.
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Cai and Zheng, 2023, "Doubly optimal no-regret learning in monotone games".
     Example: `solvers.aog(policy, anchor, gradient, step=1, step_size=0.1)`
     """
@@ -236,17 +237,17 @@ def aog(
 def optimistic_gradient(
     x: Array, gradient: Array, step_size: Array | float, extrapolation: Array | float
 ) -> tuple[Array, Array]:
-    """Optimistic gradient step, with rates of its own for looking ahead and for moving.
+    """Optimistic gradient step, with separate rates for the update and the extrapolation.
 
     x_next = x - step_size g, ahead = x_next - extrapolation g
 
     Args:
       x: [...], parameters or actions.
-      gradient: g, [...], of the player's loss at the point last looked ahead to.
-      step_size, extrapolation: equal rates are the usual method; a larger extrapolation averages
+      gradient: g, [...], of the player's loss at the last extrapolated point.
+      step_size, extrapolation: equal rates give the usual method; a larger extrapolation averages
         out noise.
-    Returns: x_next and the point ahead, where the next gradient is to be taken, each [...].
-    Gradients: none is stopped.
+    Returns: x_next and the extrapolated point, where to compute the next gradient, each [...].
+    Gradients: none are stopped.
     Source: Popov, 1980, "A modification of the Arrow-Hurwicz method for search of saddle points";
       Hsieh et al., 2022, "No-regret learning in games with noisy feedback: faster rates and
       adaptivity via learning rate separation".
@@ -259,22 +260,22 @@ def optimistic_gradient(
 def cgo(
     x_gradient: Array, y_gradient: Array, cross_hessian: Array, interaction: Array | float
 ) -> tuple[Array, Array]:
-    """Directions for min_x max_y f(x, y) that reckon with the other player's move.
+    """Competitive gradient directions for min_x max_y f(x, y), which anticipate the other's move.
 
     dx = (I + a^2 D D')^-1 (g_x + a D g_y), dy = (I + a^2 D' D)^-1 (g_y - a D' g_x)
 
     Args:
-      x_gradient: [..., X], y_gradient: [..., Y], of f.
+      x_gradient, y_gradient: [..., X] and [..., Y], of f.
       cross_hessian: D, [..., X, Y], d^2 f / dx dy.
-      interaction: a; 0 is gradient descent ascent, the step size competitive gradient descent.
-    Returns: dx [..., X] and dy [..., Y]: x goes down along dx, y up along dy.
-    Gradients: none is stopped.
+      interaction: a; 0 gives gradient descent ascent, the step size competitive gradient descent.
+    Returns: dx [..., X] and dy [..., Y]: x descends along dx, y ascends along dy.
+    Gradients: none are stopped.
     Source: Vyas et al., 2023, "Competitive gradient optimization"; Schaefer and Anandkumar,
       2019, "Competitive gradient descent".
     Example: `solvers.cgo(x_gradient, y_gradient, cross_hessian, interaction=1.0)`
     """
     dtype = x_gradient.dtype
-    precise = jnp.promote_types(dtype, jnp.float32)  # there is no solver in half precision
+    precise = jnp.promote_types(dtype, jnp.float32)  # the solver does not support half precision
     g_x, g_y, cross = (x.astype(precise) for x in (x_gradient, y_gradient, cross_hessian))
     a = jnp.asarray(interaction, precise)
     turned = jnp.swapaxes(cross, -1, -2)
@@ -295,17 +296,18 @@ def complex_momentum(
     phase: Array | float,
     step_size: Array | float,
 ) -> tuple[Array, Array]:
-    """Gradient step whose momentum turns as it decays, which damps the rotation of games.
+    """Gradient step with complex momentum, which damps the rotational dynamics of games.
 
     m_next = magnitude exp(i phase) m - gradient, update = step_size Re(m_next)
 
     Args:
-      momentum: [..., 2], real and imaginary part, 0 at first.
+      momentum: [..., 2], real and imaginary part, initially 0.
       gradient: [...], of the player's loss.
-      magnitude: in [0, 1); phase: in radians, 0 for ordinary (heavy-ball) momentum.
+      magnitude: in [0, 1).
+      phase: in radians; 0 for ordinary (heavy-ball) momentum.
       step_size: positive.
-    Returns: the next momentum [..., 2] and the update [...], to be added to the parameters.
-    Gradients: none is stopped.
+    Returns: the next momentum [..., 2] and the update [...], to add to the parameters.
+    Gradients: none are stopped.
     Source: Lorraine et al., 2022, "Complex momentum for optimization in games".
     Example: `solvers.complex_momentum(momentum, gradient, magnitude=0.8, phase=0.4, step_size=0.1)`
     """

@@ -1,4 +1,4 @@
-"""Steps in games of preferences: a policy is judged by how often its samples beat another's.
+"""Steps in preference games, in which a policy is judged by how often it beats another.
 
 preference[..., i, j] is the probability that i is preferred to j; preference + transpose = 1.
 """
@@ -23,17 +23,16 @@ __all__ = [
 
 
 def geometric_mixture(logits: Array, reference_logits: Array, weight: Array | float) -> Array:
-    """Policy between two others: the mean of their log-probabilities, normalized.
+    """Geometric mixture of two policies: the weighted mean of log-probabilities, normalized.
 
     p(y) proportional to pi(y)^(1 - weight) pi_ref(y)^weight
 
     Args:
       logits, reference_logits: [..., A], unnormalized, finite.
-      weight: in [0, 1], of the reference; broadcasts to [..., A].
+      weight: in [0, 1], weight of the reference; broadcasts to [..., A].
     Returns: [..., A], log-probabilities.
-    Gradients: none is stopped.
-    Source: Munos et al., 2024, "Nash learning from human feedback", Nash-MD's regularized
-      policy.
+    Gradients: none are stopped.
+    Source: Munos et al., 2024, "Nash learning from human feedback" (Nash-MD's regularized policy).
     Example: `solvers.geometric_mixture(logits, reference_logits, weight=0.125)`
     """
     policy, reference = jax.nn.log_softmax(logits), jax.nn.log_softmax(reference_logits)
@@ -41,22 +40,23 @@ def geometric_mixture(logits: Array, reference_logits: Array, weight: Array | fl
 
 
 def _win_rates(preference: Array, logits: Array) -> Array:
+    """Return the probability of each answer to beat a policy's samples."""
     return jnp.einsum("...ij,...j->...i", preference, jax.nn.softmax(logits))
 
 
 def preference_gap(
     preference: Array, logits: Array, reference_logits: Array, beta: Array | float
 ) -> Array:
-    """Distance of a policy from the Nash equilibrium of a preference game with a reference.
+    """Duality gap of a policy in a preference game with a reference, 0 at the Nash equilibrium.
 
     2 (max_p J(p, pi) - 1/2), J(p, q) = P(p > q) - beta KL(p || pi_ref) + beta KL(q || pi_ref)
 
     Args:
       preference: [..., A, A].
       logits, reference_logits: [..., A], unnormalized, finite.
-      beta: strength of the pull to the reference, positive; for none at all use `duality_gap`.
+      beta: strength of the pull toward the reference, positive; for none use `duality_gap`.
     Returns: [...], the duality gap of the policy against itself; 0 only at the equilibrium.
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Munos et al., 2024, "Nash learning from human feedback"; Zhou et al., 2025,
       "Extragradient preference optimization (EGPO)".
     Example: `solvers.preference_gap(preference, logits, reference_logits, beta=0.1)`
@@ -81,10 +81,11 @@ def preference_mirror_step(
     Args:
       preference: [..., A, A].
       logits, opponent_logits, reference_logits: [..., A], unnormalized, finite.
-      eta: step size, at most 1 / beta; beta: strength of the pull to the reference.
+      eta: step size, at most 1 / beta.
+      beta: strength of the pull toward the reference.
     Returns: [..., A], log-probabilities. With the policy as its own opponent this is plain mirror
       descent in self-play.
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Zhou et al., 2025, "Extragradient preference optimization (EGPO)" (tabular softmax).
     Example: `solvers.preference_mirror_step(preference, logits, logits, reference_logits, eta=1.0,
       beta=0.1)`
@@ -100,16 +101,17 @@ def nash_md(
     eta: Array | float,
     beta: Array | float,
 ) -> Array:
-    """Nash mirror descent: a step against a mixture of the policy and the reference.
+    """Nash mirror descent (Nash-MD) step, against a mixture of the policy and the reference.
 
     pi_next proportional to m exp(eta P(. > m)), m = geometric_mixture(pi, pi_ref, eta beta)
 
     Args:
       preference: [..., A, A].
       logits, reference_logits: [..., A], unnormalized, finite.
-      eta: step size, at most 1 / beta; beta: strength of the pull to the reference (tau).
+      eta: step size, at most 1 / beta.
+      beta: strength of the pull toward the reference (tau).
     Returns: [..., A], log-probabilities.
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Munos et al., 2024, "Nash learning from human feedback" (Nash-MD).
     Example: `solvers.nash_md(preference, logits, reference_logits, eta=0.5, beta=0.1)`
     """
@@ -124,16 +126,17 @@ def egpo(
     eta: Array | float,
     beta: Array | float,
 ) -> Array:
-    """Extragradient preference optimization: look a step ahead, then step against what was seen.
+    """Extragradient preference optimization (EGPO): step against a look-ahead of the policy.
 
     half = step(pi, opponent=pi), pi_next = step(pi, opponent=half), step = preference_mirror_step
 
     Args:
       preference: [..., A, A].
       logits, reference_logits: [..., A], unnormalized, finite.
-      eta: step size, at most 1 / beta; beta: strength of the pull to the reference.
+      eta: step size, at most 1 / beta.
+      beta: strength of the pull toward the reference.
     Returns: [..., A], log-probabilities. The last iterate converges to the equilibrium.
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Zhou et al., 2025, "Extragradient preference optimization (EGPO): beyond last-iterate
       convergence for Nash learning from human feedback".
     Example: `solvers.egpo(preference, logits, reference_logits, eta=1.0, beta=0.1)`
@@ -149,7 +152,7 @@ def nash_mirror_prox(
     eta: Array | float,
     beta: Array | float,
 ) -> Array:
-    """Mirror prox on a preference game: both steps solve a proximal problem exactly.
+    """Mirror prox step on a preference game, both of whose stages solve a proximal problem exactly.
 
     half = prox(pi, opponent=pi), pi_next = prox(pi, opponent=half),
     prox(pi, q) = argmax_p eta (P(p > q) - beta KL(p || pi_ref)) - KL(p || pi)
@@ -157,11 +160,12 @@ def nash_mirror_prox(
     Args:
       preference: [..., A, A].
       logits, reference_logits: [..., A], unnormalized, finite.
-      eta: step size, positive; beta: strength of the pull to the reference.
+      eta: step size, positive.
+      beta: strength of the pull toward the reference.
     Returns: [..., A], log-probabilities. The last iterate converges to the equilibrium.
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Tiapkin et al., 2025, "Accelerating Nash learning from human feedback via mirror prox".
     Example: `solvers.nash_mirror_prox(preference, logits, reference_logits, eta=1.0, beta=0.1)`
     """
-    # The proximal problem's solution is a mirror step of a smaller size.
+    # The proximal problem is solved by a mirror step of a smaller size.
     return egpo(preference, logits, reference_logits, eta / (1 + eta * beta), beta)

@@ -23,7 +23,7 @@ test_contract = contract(CASES)
 
 
 def test_reverse_step_is_bayes_rule():
-    """q(x_s | x_t = mask) = q(mask | x_s) q(x_s) / q(x_t = mask), summed over the clean token."""
+    """Check q(x_s | x_t = mask) = q(mask | x_s) q(x_s) / q(x_t = mask), over clean tokens."""
     clean, alpha, cleaner = np.array([0.5, 0.3, 0.2]), 0.3, 0.7
     before = np.append(cleaner * clean, 1 - cleaner)  # x_s: a token or the mask
     stays_masked = np.append(np.full(3, 1 - alpha / cleaner), 1.0)

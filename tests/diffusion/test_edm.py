@@ -92,7 +92,7 @@ def test_karras_sigmas_fall_from_largest_to_smallest():
 
 @pytest.mark.parametrize("sigma", [0.02, 0.7, 30.0])
 def test_preconditioning_keeps_unit_variances(sigma):
-    """Var of input and target is 1, c_skip makes c_out least, and the weight is 1 / c_out^2."""
+    """Input and target have variance 1, c_skip minimizes c_out, and the weight is 1 / c_out^2."""
     d = 0.5
     skip, out, into, level = map(float, diffusion.edm_preconditioning(jnp.float32(sigma), d))
     np.testing.assert_allclose(into**2 * (d**2 + sigma**2), 1, rtol=1e-5)
@@ -135,7 +135,7 @@ def test_consistency_output_is_the_sample_at_the_boundary():
 
 
 def solve(number, heun):
-    """From sigma 5 to 0 with the exact denoiser of N(0, 1): x(sigma) grows as sqrt(1 + sigma^2)."""
+    """Sample from sigma 5 to 0 with N(0, 1)'s exact denoiser: x(sigma) ~ sqrt(1 + sigma^2)."""
     sigma = diffusion.karras_sigmas(jnp.linspace(0, 1, number), 5.0, 0.01, 3.0)
     sigma = jnp.append(sigma, 0.0)
     denoiser = lambda x, s: x / (1 + s**2)

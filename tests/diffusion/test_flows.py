@@ -48,7 +48,7 @@ CASES = [
 test_contract = contract(CASES)
 
 
-def test_conversions_return_what_the_path_took():
+def test_conversions_recover_the_ends_of_the_path():
     x = {k: jnp.float32(v) for k, v in example(CASES, diffusion.flow_interpolant).items()}
     noise, clean, time = x["noise"], x["clean"], x["time"]
     noisy, velocity = diffusion.flow_interpolant(**x), diffusion.flow_velocity(noise, clean)
@@ -69,7 +69,7 @@ def test_conversions_return_what_the_path_took():
     )
 
 
-def test_path_with_noise_left_has_its_velocity():
+def test_the_path_with_remaining_noise_has_its_velocity():
     noise, clean = jnp.float32([1.0, -2.0]), jnp.float32([3.0, 0.5])
     path = lambda t: diffusion.flow_interpolant(noise, clean, t, 0.1)
     np.testing.assert_allclose(path(1.0), clean + 0.1 * noise, rtol=1e-6)
@@ -81,12 +81,12 @@ def test_path_with_noise_left_has_its_velocity():
 
 
 def gaussian_velocity(x, time, scale):
-    """E[clean - noise | x] for clean ~ N(0, scale^2): the exact velocity of the flow."""
+    """Exact velocity of the flow, E[clean - noise | x], for clean ~ N(0, scale^2)."""
     return (time * scale**2 - (1 - time)) / (time**2 * scale**2 + (1 - time) ** 2) * x
 
 
 def test_memoryless_sampling_keeps_the_marginals_and_forgets_the_noise():
-    """Moments of the linear SDE for data N(0, 0.5^2): variance 0.25, no memory of the start."""
+    """The linear SDE's moments for data N(0, 0.5^2): variance 0.25, no memory of the start."""
     with jax.enable_x64(True):
         number = 2000
         times = (jnp.arange(number) + 0.0) / number

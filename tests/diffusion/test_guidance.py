@@ -90,7 +90,7 @@ def test_guidance_weights():
 
 
 def test_composition_is_the_product_of_experts():
-    """Scores of Gaussians: p(x) (p(x|1) / p(x))^w1 (p(x|2) / p(x))^w2, differentiated."""
+    """Differentiate p(x) (p(x|1) / p(x))^w1 (p(x|2) / p(x))^w2 for Gaussians."""
     x = jnp.float32([0.3, -2.0])
     log_p = [
         lambda x, m=m, s=s: losses.gaussian_log_prob(x, m, jnp.full(2, s))

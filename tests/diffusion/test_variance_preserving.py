@@ -11,7 +11,7 @@ HUGE = np.full(SHAPE, 1e15)
 
 
 def inputs(*names):
-    """Samples [5, 3], noise levels [5] between 0.2 and 0.5, cleaner ones between 0.6 and 0.9."""
+    """Samples [5, 3], noise levels [5] between 0.2 and 0.5, less noisy ones between 0.6 and 0.9."""
 
     def make(rng):
         return {
@@ -118,7 +118,7 @@ test_contract = contract(CASES)
 
 
 @pytest.mark.slow
-def test_conversions_return_what_noising_took():
+def test_conversions_recover_clean_samples_and_noise():
     x = {
         k: jnp.float32(v)
         for k, v in inputs("clean", "noise", "alpha_bar")(np.random.default_rng(0)).items()
@@ -176,7 +176,7 @@ def test_schedules():
 
 
 def test_posterior_is_bayes_rule():
-    """The joint Gaussian of (x_(t-1), x_t) given x_0, conditioned on x_t in float64."""
+    """Condition the joint Gaussian of (x_(t-1), x_t) given x_0 on x_t, in float64."""
     clean, noisy, b, previous = 0.7, -1.2, 0.3, 0.8
     alpha = b / previous
     mean = np.sqrt([previous, b]) * clean
@@ -192,7 +192,7 @@ def test_posterior_is_bayes_rule():
     np.testing.assert_allclose(ours[1], variance, rtol=1e-5)
 
 
-def test_ddim_with_all_its_noise_is_ddpm():
+def test_ddim_with_full_noise_is_ddpm():
     x = {k: jnp.float32(v) for k, v in example(CASES, diffusion.denoising_posterior).items()}
     mean, variance = diffusion.denoising_posterior(**x)
     ours, scale = diffusion.ddim_step(**x, eta=1.0)
@@ -202,7 +202,7 @@ def test_ddim_with_all_its_noise_is_ddpm():
 
 
 def test_ddim_carries_noise_to_data():
-    """With the exact denoiser of N(0, 0.5^2) and small steps, x = z becomes 0.5 z."""
+    """Small steps with the exact denoiser of N(0, 0.5^2) turn x = z into 0.5 z."""
     level = diffusion.cosine_alpha_bar(jnp.linspace(1, 0, 400)).at[0].set(1e-5)
 
     def step(x, levels):

@@ -83,8 +83,8 @@ def test_scaled_gradients():
 
 
 @pytest.mark.slow
-def test_straight_through_is_exact_and_passes_the_surrogate_s_gradient():
-    """The loss's gradient at the draw, through the softmax's Jacobian."""
+def test_straight_through_is_exact_and_passes_the_surrogates_gradient():
+    """The gradient is the loss's at the sample, through the softmax's Jacobian."""
     logits, weight = jnp.float32([0.3, -1.0, 0.7]), jnp.float32([1.0, 4.0, -2.0])
     draw = jnp.float32([0, 1, 0])
     through = lambda x: gradients.straight_through(draw, jax.nn.softmax(x))
@@ -97,7 +97,7 @@ def test_straight_through_is_exact_and_passes_the_surrogate_s_gradient():
 
 
 def test_recursive_momentum_follows_a_moving_gradient_with_less_variance():
-    """Gradients x + noise of a moving x: without bias, and nearer than the last sample alone."""
+    """Estimates from gradients x + noise of a moving x are unbiased and closer than a sample."""
     rng = np.random.default_rng(0)
     x = np.cumsum(0.01 * rng.normal(size=(400, 1)), 0)
     noise = rng.normal(size=(400, 50))
@@ -108,12 +108,12 @@ def test_recursive_momentum_follows_a_moving_gradient_with_less_variance():
         both = jnp.float32(x[t] + noise[t]), jnp.float32(x[t - 1] + noise[t])
         d = step(d, *(g[..., None] for g in both))
     error = np.array(d) - x[-1]
-    # The noise's stationary deviation is that of an average: sqrt(0.05 / 1.95) = 0.16.
+    # The stationary deviation of the noise is that of an average: sqrt(0.05 / 1.95) = 0.16.
     assert 0.1 < error.std() < 0.22 and abs(error.mean()) < 0.08
 
 
-def test_recursive_momentum_weighs_samples_of_the_new_policy():
-    """Exact expectations over two arms: from the old gradient to the new one, for any rate."""
+def test_recursive_momentum_weights_samples_of_the_new_policy():
+    """Exact expectations over two arms lead from the old gradient to the new, for any rate."""
     with jax.enable_x64(True):
         reward, old, new = jnp.array([1.0, 3.0]), jnp.array([0.2, -0.1]), jnp.array([-0.3, 0.6])
 
@@ -128,7 +128,7 @@ def test_recursive_momentum_weighs_samples_of_the_new_policy():
         np.testing.assert_allclose(last, samples(new))
 
 
-def test_neumann_inverse_tends_to_the_inverse():
+def test_neumann_inverse_converges_to_the_inverse():
     vector = np.random.default_rng(0).normal(size=5)
     exact = np.linalg.solve(HESSIAN, vector)
     solve = lambda terms: gradients.neumann_inverse(
@@ -142,7 +142,7 @@ def test_neumann_inverse_tends_to_the_inverse():
 
 
 def test_neumann_inverse_gives_the_gradient_through_an_inner_optimum():
-    """Ridge regression: the validation loss's derivative for the ridge, against differences."""
+    """Compare with finite differences of ridge regression's validation loss in the ridge."""
     rng = np.random.default_rng(0)
     with jax.enable_x64(True):
         x, y = jnp.array(rng.normal(size=(8, 3))), jnp.array(rng.normal(size=8))
@@ -167,7 +167,7 @@ def test_neumann_inverse_gives_the_gradient_through_an_inner_optimum():
 def test_reptile_and_soups():
     parameter, adapted = jnp.float32([1.0, 2.0]), jnp.float32([[0, 4], [2, 6]])
     gradient = gradients.reptile_gradient(parameter, adapted)
-    np.testing.assert_allclose(parameter - 0.5 * gradient, [1.5, 3])  # half way to the mean [2, 4]
+    np.testing.assert_allclose(parameter - 0.5 * gradient, [1.5, 3])  # halfway to the mean [2, 4]
     soup = gradients.parameter_soup(adapted, jnp.float32([1, 3]))
     np.testing.assert_allclose(soup, [3, 5])
     trees = {"w": adapted, "b": jnp.float32([1, 5])}
@@ -175,7 +175,7 @@ def test_reptile_and_soups():
     np.testing.assert_allclose(both["b"], 3)
 
 
-def test_gumbel_softmax_approaches_an_exact_draw():
+def test_gumbel_softmax_approaches_an_exact_sample():
     rng = np.random.default_rng(0)
     logits, gumbel = jnp.float32([0.0, 1.0, -1.0]), jnp.float32(rng.gumbel(size=(4000, 3)))
     soft = gradients.gumbel_softmax(jnp.broadcast_to(logits, gumbel.shape), gumbel, 0.01)

@@ -76,7 +76,7 @@ def test_clip_norm_equals_optax():
 
 @pytest.fixture(scope="module")
 def softmax_policy():
-    """Logits of two states, advantages, and the exact Fisher matrix of their mean divergence."""
+    """Logits of two states, advantages, and the exact Fisher matrix of the mean divergence."""
     rng = np.random.default_rng(0)
     logits, advantage = rng.normal(size=(2, 2, 3))
     policy = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
@@ -112,7 +112,7 @@ def test_natural_gradient_step_is_the_explicit_one(softmax_policy):
         np.testing.assert_allclose(step.ravel(), -size * direction, rtol=1e-6)
         np.testing.assert_allclose(divergence(logits + step), 1e-4, rtol=0.02)
         assert loss(logits + step) < loss(logits)
-        # For a tabular softmax policy it is mirror descent: the logits change by the advantages.
+        # For a tabular softmax policy this is mirror descent: logits change by the advantages.
         moved = solvers.mirror_descent(logits, jnp.asarray(advantage), size)
         np.testing.assert_allclose(moved, jax.nn.log_softmax(logits + step), atol=1e-9)
         tree = jax.jit(
@@ -121,7 +121,7 @@ def test_natural_gradient_step_is_the_explicit_one(softmax_policy):
         np.testing.assert_allclose(tree["a"], step)
 
 
-def test_natural_gradient_step_takes_damping():
+def test_natural_gradient_step_applies_damping():
     gradient = np.array([1.0, -2.0, 0.5])
     step = gradients.natural_gradient_step(
         fisher_vector_product, jnp.float32(gradient), 0.01, damping=0.5
@@ -133,7 +133,7 @@ def test_natural_gradient_step_takes_damping():
 
 
 def test_polyak_steps_reach_the_optimum_of_a_cone_and_are_bounded():
-    """Of f = -|x| the step lands on the optimum at once, from anywhere."""
+    """One step on f = -|x| reaches the optimum from anywhere."""
     x = jnp.array([3.0, -4.0])
     gradient = -x / jnp.linalg.norm(x)
     step = gradients.polyak_step_size(-jnp.linalg.norm(x), 0.0, gradient @ gradient, 100.0)

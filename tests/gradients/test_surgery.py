@@ -86,7 +86,7 @@ def test_agem_projects_only_conflicts():
 
 @pytest.mark.parametrize("seed", range(4))
 def test_gem_is_the_nearest_gradient_that_harms_no_old_task(seed):
-    """The dual is non-negative least squares: min_v>=0 |g + M'v|."""
+    """The dual is nonnegative least squares: min_v>=0 |g + M'v|."""
     rng = np.random.default_rng(seed)
     memory, g = rng.normal(size=(3, 5)), rng.normal(size=5)
     g = g - memory.sum(0)  # in conflict with most
@@ -108,7 +108,7 @@ def test_pcgrad_follows_the_algorithm():
         total += g
     ours = gradients.pcgrad(jnp.float32(each), jnp.array(order))
     np.testing.assert_allclose(ours, total, rtol=1e-5, atol=1e-5)
-    assert abs(total - each.sum(0)).max() > 0.1  # there was a conflict
+    assert abs(total - each.sum(0)).max() > 0.1  # there is a conflict
     swapped = gradients.pcgrad(jnp.float32(each), jnp.array(order[:, ::-1]))
     assert abs(swapped - total).max() > 1e-3  # and the order matters
 
@@ -148,7 +148,7 @@ def test_nash_weights_of_gradients_that_cancel_are_finite_and_fair():
 
 @pytest.mark.slow
 def test_nash_weights_differentiate_their_solution():
-    """The hypergradient of the powers against differences of converged solutions."""
+    """Compare the hypergradient of the powers with differences of converged solutions."""
     with jax.enable_x64(True):
         rng = np.random.default_rng(1)
         each, power = jnp.array(rng.normal(size=(3, 4))), jnp.array([0.3, 1.0, 2.0])
@@ -158,6 +158,23 @@ def test_nash_weights_differentiate_their_solution():
             step = 1e-5 * jnp.eye(3)[k]
             theirs = (solve(power + step) - solve(power - step)) / 2e-5
             np.testing.assert_allclose(ours[:, k], theirs, rtol=1e-5, atol=1e-8)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_direction_is_left_of_a_gradient_in_the_span(seed):
+    """The float32 projection leaves rounding noise, which must not be scaled to length 1."""
+    rng = np.random.default_rng(seed)
+    used = int(rng.integers(1, 8))
+    q = np.linalg.qr(rng.normal(size=(50, 8)))[0].T * (np.arange(8) < used)[:, None]
+    g = 10.0 ** rng.uniform(-6, 6) * rng.normal(size=8) @ q
+    direction = gradients.orthogonal_direction(jnp.float32(g), jnp.float32(q))
+    np.testing.assert_array_equal(direction, 0)
+    # A small part that is not rounding noise is a direction.
+    new = np.linalg.qr(np.concatenate([q[:used], rng.normal(size=(1, 50))]).T)[0].T[used]
+    found = gradients.orthogonal_direction(
+        jnp.float32(g + 1e-3 * np.linalg.norm(g) * new), jnp.float32(q)
+    )
+    np.testing.assert_allclose(found, new, atol=1e-3)
 
 
 def test_orthogonal_steps_leave_old_outputs():

@@ -1,8 +1,8 @@
-"""`jaxrl.losses`, `diffusion`, `gradients` and `solvers`, each function as one program.
+"""Compiled versions of `jaxrl.losses`, `diffusion`, `gradients` and `solvers`.
 
-Called as it is, a function compiles every operation in it for itself, which is most of what its
-tests would take: `from tests.losses.compiled import losses`. Inside another program (`jax.jit`,
-`jax.vmap`, `jax.grad`) the function is the plain one.
+A plain call compiles every operation of a function separately, which would take most of the time of
+its tests; here each function is one program: `from tests.losses.compiled import losses`. Inside
+another program (`jax.jit`, `jax.vmap`, `jax.grad`) the plain function is called.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ def one_program(function: Callable) -> Callable:
         return jax.jit(run)
 
     @functools.wraps(function)
-    def called(*args: Any, **kwargs: Any) -> Any:
+    def compiled_call(*args: Any, **kwargs: Any) -> Any:
         leaves, structure = jax.tree.flatten((args, kwargs))
         arrays = [x for x in leaves if is_array(x)]
         if not arrays or any(isinstance(x, jax.core.Tracer) for x in arrays):
             return function(*args, **kwargs)
-        # With its type: 1 and 1.0 are equal, but not the same to a program.
+        # Include the type: 1 and 1.0 are equal, but make different programs.
         static = tuple(ARRAY if is_array(x) else (type(x), x) for x in leaves)
         return program(structure, static)(arrays)
 
-    return called
+    return compiled_call
 
 
 ARRAY = "array"

@@ -1,13 +1,13 @@
-"""What every function of `ROOMS` must keep; a test file lists its functions as `CASES`.
+"""Contract that every function of `ROOMS` must satisfy; test files list their functions as `CASES`.
 
     CASES = [Case(losses.policy_gradient, lambda rng: {"log_prob": ..., "advantage": ...},
                   gradient=("log_prob",), stopped=("advantage",))]
     test_contract = contract(CASES)
 
 Inputs are float64 NumPy arrays (or integers and booleans), Python scalars, strings and None. The
-contract casts the arrays; Python scalars stay what they are. It checks each function against
-itself (jit, vmap, precision) and its gradients against float64 finite differences. Whether the
-values are right is for each test file's own tests to say.
+contract casts the arrays, but not the Python scalars. It checks each function against itself (jit,
+vmap, precision) and its gradients against float64 finite differences. Each test file's own tests
+check the values.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ SECTIONS = ("Args:", "Returns:", "Gradients:", "Source:", "Example:")
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Case:
-    """One function with legal inputs.
+    """A function with legal inputs.
 
-    inputs: rng -> keyword arguments, the same shapes each time; small, away from kinks.
-    gradient: float array arguments through which gradients flow, and agree with finite differences.
-    surrogate: those through which gradients flow, but not as finite differences would have it
-      (part of the expression is stopped): the test file checks their value itself.
-    stopped: those whose gradient is exactly 0. Each float array argument is in one of the three.
-    time: arguments whose axis 0 is time: any length, 0 and 1 too, must work.
+    inputs: rng -> keyword arguments, always with the same shapes; small, away from kinks.
+    gradient: float array arguments whose gradients agree with finite differences.
+    surrogate: float array arguments whose gradients do not (part of the expression is stopped); the
+      test file itself checks their values.
+    stopped: float array arguments whose gradient is exactly 0. Each is in one of the three.
+    time: arguments whose axis 0 is time: any length must work, even 0 and 1.
     extremes: rng -> list of changes to the inputs, each extreme but legal: the value and its
-      gradients are finite.
-    diverging: the same where the value is rightly infinite: it is not NaN.
-    bfloat16: largest error in bfloat16, as a share of the result's largest entry; None: not
+      gradients must be finite.
+    diverging: the same where the value is rightly infinite: it must not be NaN.
+    bfloat16: largest error in bfloat16, as a fraction of the result's largest entry; None: not
       compared (say why in the test file).
     """
 
@@ -73,8 +73,11 @@ def is_float(x: Any) -> bool:
 
 
 def cast(inputs: Inputs, dtype: Any) -> dict[str, Any]:
-    """Floats in this precision; what is no array as it is. On the host: an operation of JAX that is
-    not part of a program is a compilation of its own, and those are what this file costs."""
+    """Cast floats to a precision; leave everything but arrays unchanged.
+
+    On the host, since each JAX operation outside a program is compiled separately, and compilations
+    take most of the time of this file.
+    """
     return {
         name: np.asarray(x, dtype if is_float(x) else None)
         if isinstance(x, (np.ndarray, np.generic))
@@ -84,16 +87,16 @@ def cast(inputs: Inputs, dtype: Any) -> dict[str, Any]:
 
 
 def split(inputs: Inputs) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Arrays, and the rest (which is static)."""
+    """Split inputs into arrays and the rest, which is static."""
     arrays = {k: v for k, v in inputs.items() if isinstance(v, np.ndarray)}
     return arrays, {k: v for k, v in inputs.items() if k not in arrays}
 
 
-@functools.lru_cache(16)  # those of one case at a time: all of them are gigabytes
+@functools.lru_cache(16)  # keep the programs of a case or two: all together take gigabytes
 def program(case: Case, static: tuple[tuple[str, Any], ...]) -> Callable:
-    """arrays -> (result, scalar, gradients), one compilation for each precision and shape.
+    """Return the program arrays -> (result, scalar, gradients), compiled per precision and shape.
 
-    The scalar sums up the result's floats, each with a random weight; the gradients are its.
+    The scalar is a sum of the result's floats with random weights; the gradients are the scalar's.
     """
 
     def run(arrays):
@@ -132,14 +135,14 @@ def close(ours: Any, theirs: Any, rtol: float, atol: float) -> None:
 
 
 def examples(function: Callable) -> list[str]:
-    """The expressions in a docstring's last section; the first is of the function itself."""
+    """Return the expressions in a docstring's last section; the first calls the function itself."""
     section = (inspect.getdoc(function) or "").partition("Example:")[2]
     expression = rf"`((?:{'|'.join(ROOMS)})\.[^`]+)`"
     return [" ".join(code.split()) for code in re.findall(expression, section)]
 
 
 def has_a_docstring_to_use(case: Case) -> None:
-    """Every section is there, and each example runs on the case's inputs."""
+    """Check that every section exists and that each example runs on the case's inputs."""
     text = inspect.getdoc(case.function) or ""
     for section in SECTIONS:
         assert re.search(rf"^{section} ?", text, re.MULTILINE), f"{case}: no section {section!r}"
@@ -159,14 +162,14 @@ def has_a_docstring_to_use(case: Case) -> None:
 
 
 def says_what_flows(case: Case) -> None:
-    """Each float array is declared once: with a gradient, with a surrogate's, or stopped."""
+    """Check that each float array is declared once: gradient, surrogate or stopped."""
     declared = [*case.gradient, *case.surrogate, *case.stopped]
     floats = [name for name, x in case.example().items() if is_float(x)]
     assert sorted(declared) == sorted(floats), f"{case}: {declared} declared, {floats} there"
 
 
 def is_the_same_vmapped(case: Case) -> None:
-    """Under jit, one at a time and all together."""
+    """Check that vmap gives the same results as single calls, under jit."""
     inputs = [cast(case.example(seed), jnp.float32) for seed in range(3)]
     each = [run(case, x)[0] for x in inputs]
     stack = lambda trees: jax.tree.map(lambda *x: np.stack(x), *trees)
@@ -176,8 +179,10 @@ def is_the_same_vmapped(case: Case) -> None:
 
 
 def takes_numpy_arrays(case: Case) -> None:
-    """As they are, outside any program: float32, and the 64-bit integers that NumPy makes. The
-    function itself, since tests/losses/compiled.py would hand it JAX's arrays."""
+    """Check plain NumPy arrays outside any program: float32, and NumPy's 64-bit integers.
+
+    The plain function is called, since tests/losses/compiled.py would pass it JAX arrays.
+    """
     function = inspect.unwrap(case.function)
     arrays, static = split(cast(case.example(), np.float32))
     shape = lambda tree: [
@@ -189,7 +194,7 @@ def takes_numpy_arrays(case: Case) -> None:
 
 
 def has_the_gradients_it_says(case: Case) -> None:
-    """Finite differences in float64, along a random direction of each argument; exact zeros."""
+    """Compare gradients with float64 finite differences along random directions; check zeros."""
     with jax.enable_x64(True):
         inputs = cast(case.example(), jnp.float64)
         gradients = run(case, inputs)[2]
@@ -213,7 +218,7 @@ def has_the_gradients_it_says(case: Case) -> None:
 
 
 def keeps_precision(case: Case) -> None:
-    """Results have the inputs' precision, and bfloat16 is near float32."""
+    """Check that results have the inputs' precision, and that bfloat16 is close to float32."""
     results = {}
     for dtype in (jnp.float32, jnp.bfloat16):
         inputs = {
@@ -233,7 +238,7 @@ def keeps_precision(case: Case) -> None:
 
 
 def survives_extremes(case: Case) -> None:
-    """Values and gradients are finite; where `diverging` says so, the value is no NaN."""
+    """Check that values and gradients are finite; in `diverging` cases, that values are not NaN."""
     rng = np.random.default_rng(3)
     changes = [(x, True) for x in case.extremes(rng)] + [(x, False) for x in case.diverging(rng)]
     for change, finite in changes:
@@ -249,7 +254,7 @@ def survives_extremes(case: Case) -> None:
 
 
 def takes_any_length(case: Case) -> None:
-    """Sequences of no step and of one."""
+    """Check sequences of no steps and of one step."""
     if not case.time:
         return
     for length in (0, 1):
@@ -265,13 +270,15 @@ COMPILED = (is_the_same_vmapped, keeps_precision, survives_extremes, takes_any_l
 
 
 def example(cases: Sequence[Case], function: Callable, seed: int = 0) -> dict[str, Any]:
-    """The inputs of a function's first case."""
+    """Return the inputs of a function's first case."""
     return next(case for case in cases if case.function is function).example(seed)
 
 
 def contract(cases: Sequence[Case]) -> Callable:
-    """A test of all checks for all cases: assign it to a name that starts with `test_`. CI has the
-    gradients of all, and `COMPILED` of a third in turn."""
+    """Return a test of all checks for all cases; assign it to a name that starts with `test_`.
+
+    CI checks the gradients of all cases, and `COMPILED` for a third of them in rotation.
+    """
     slow, turn = pytest.mark.slow, lambda case: getattr(pytest.mark, rota.mark(str(case), 3))
     marks = lambda case: [
         *((check, ()) for check in AT_ONCE),

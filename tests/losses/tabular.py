@@ -1,4 +1,4 @@
-"""A small random environment with known optimal values, to see targets converge."""
+"""Small random environments with known optimal values, to test that targets converge."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 
-class World(NamedTuple):
+class Environment(NamedTuple):
     prob: np.ndarray  # [S, A, S]
     reward: np.ndarray  # [S, A, S]
     terminated: np.ndarray  # [S, A, S]
@@ -24,11 +24,11 @@ def random_environment(seed: int = 0, states: int = 5, actions: int = 3, stochas
         prob = np.eye(states)[prob.argmax(-1)]
     reward = rng.normal(size=(states, actions, states))
     terminated = rng.uniform(size=(states, actions, states)) < 0.2
-    return World(prob, reward, terminated, 0.9)
+    return Environment(prob, reward, terminated, 0.9)
 
 
-def backup(environment: World, next_value: np.ndarray) -> np.ndarray:
-    """[S, A] from a value for each state, in float64, by a loop."""
+def backup(environment: Environment, next_value: np.ndarray) -> np.ndarray:
+    """Return backed-up values [S, A] from a value for each state, by a float64 loop."""
     states, actions, _ = environment.prob.shape
     q = np.zeros((states, actions))
     for s in range(states):
@@ -41,16 +41,16 @@ def backup(environment: World, next_value: np.ndarray) -> np.ndarray:
     return q
 
 
-def solve(environment: World, value: Callable[[np.ndarray], np.ndarray], number: int = 250):
-    """The fixed point of Q <- backup(value(Q)): value is e.g. the maximum over actions."""
+def solve(environment: Environment, value: Callable[[np.ndarray], np.ndarray], number: int = 250):
+    """Return the fixed point of Q <- backup(value(Q)); value is e.g. the maximum over actions."""
     q = np.zeros(environment.prob.shape[:2])
     for _ in range(number):
         q = backup(environment, value(q))
     return q
 
 
-def converge(environment: World, target: Callable, number: int = 250) -> np.ndarray:
-    """The same by a library's target(reward, terminated, discount, next_q_values) [S, A, S]."""
+def converge(environment: Environment, target: Callable, number: int = 250) -> np.ndarray:
+    """Return the same fixed point by target(q, reward, terminated, discount, next_q_values)."""
     prob, reward, terminated = map(jnp.asarray, environment[:3])
     reward = reward.astype(jnp.float32)
 

@@ -123,7 +123,7 @@ test_contract = contract(CASES)
 
 
 def test_penalties_of_trees():
-    """Elementwise functions are mapped over trees of parameters, leaf by leaf."""
+    """Elementwise functions can be mapped over trees of parameters, leaf by leaf."""
     parameter = {"w": jnp.float32([1, 2]), "b": jnp.float32(3)}
     anchor, fisher = {"w": jnp.zeros(2), "b": jnp.float32(1)}, {"w": jnp.float32([1, 2]), "b": 4.0}
     total = lambda tree: sum(x.sum() for x in jax.tree.leaves(tree))
@@ -141,15 +141,15 @@ def test_ewc_after_a_quadratic_task_is_joint_training():
 
 
 def test_online_fisher_of_a_gaussian():
-    """log N(y; m, s^2): the gradient for m is (y - m) / s^2, its mean square 1 / s^2."""
+    """The gradient of log N(y; m, s^2) for m is (y - m) / s^2, with mean square 1 / s^2."""
     y = np.random.default_rng(0).normal(2, 0.5, 4000)
     gradient = jnp.float32((y - 2) / 0.25)
     ours = losses.online_fisher(jnp.float32(10), gradient, 0.5)
     np.testing.assert_allclose(ours, 5 + 1 / 0.25, rtol=0.05)
 
 
-def test_path_integral_is_the_fall_of_the_loss():
-    """Gradient descent on sum a_k (x_k - c_k)^2 in small steps; then the importance is a."""
+def test_the_path_integral_is_the_decrease_of_the_loss():
+    """Small gradient-descent steps on sum a_k (x_k - c_k)^2; the importance is then a."""
     curvature, goal = jnp.float32([1.0, 4.0, 0.0]), jnp.float32([3.0, 0.5, 1.0])
     loss = lambda x: (curvature * (x - goal) ** 2).sum()
 

@@ -1,4 +1,4 @@
-"""All rooms of functions together: nothing untested, nothing shadowed, the pages up to date."""
+"""All rooms of functions together: all tested, none shadowed, pages up to date."""
 
 import importlib
 import inspect
@@ -41,7 +41,7 @@ def test_names_are_unique_and_shadow_no_file():
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_what_a_file_defines_is_in_its_list_and_in_the_package(name):
+def test_all_functions_of_a_file_are_exported(name):
     module = MODULES[name]
     own = {
         n
@@ -56,12 +56,12 @@ def test_what_a_file_defines_is_in_its_list_and_in_the_package(name):
 
 
 @pytest.mark.parametrize("page", document_losses.PAGES, ids=lambda page: page.stem)
-def test_a_page_is_what_the_docstrings_say(page):
+def test_a_page_is_up_to_date_with_the_docstrings(page):
     assert page.read_text() == document_losses.written(page), "run experiments/document_losses.py"
 
 
 def example(page):
-    """What the page's longest example defines; it needs nothing else of jaxrl."""
+    """Run the longest example on a page, which imports only jaxrl, and return what it defines."""
     code = max(re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL), key=len)
     assert len([line for line in code.splitlines() if line.strip()]) < 30
     assert set(re.findall(r"^(?:from|import) (jaxrl\S*)", code, re.MULTILINE)) == {"jaxrl"}
@@ -70,14 +70,14 @@ def example(page):
     return found
 
 
-def test_the_example_of_the_losses_learns():
+def test_the_example_on_the_losses_page_learns():
     found = example(document_losses.LOSSES)
     np.testing.assert_allclose(found["quantiles"], [-1.28, 0, 1.28], atol=0.1)
     assert found["policy"][0] < 0.05
     np.testing.assert_allclose(found["corridor"], 0.9 ** np.arange(4, -1, -1), atol=1e-3)
 
 
-def test_the_example_of_the_parts_samples_projects_and_solves():
+def test_the_example_on_the_parts_page_samples_projects_and_solves():
     found = example(document_losses.PARTS)
     np.testing.assert_allclose(found["x"], [3], rtol=1e-6)
     np.testing.assert_allclose(found["update"], [1, 0])
@@ -95,9 +95,11 @@ def test_importing_the_functions_imports_no_other_room():
     assert found.stdout.strip() == "[]"
 
 
-def test_what_people_type_leads_to_what_there_is():
-    """`python experiments/document_losses.py` writes the page."""
-    assert document_losses.BY_NAME.read_text() == document_losses.by_name()  # all are found
+def test_every_alias_leads_to_a_function():
+    """Check the page written by `python experiments/document_losses.py`."""
+    assert (
+        document_losses.BY_NAME.read_text() == document_losses.by_name()
+    )  # raises if an alias leads nowhere
     everything = {function.lower() for _, function in PUBLIC}
     for alias, here in document_losses.aliases().items():
         if isinstance(here, str):

@@ -11,7 +11,7 @@ MASK = np.array(
 )
 
 
-def masked(rng):
+def masked_inputs(rng):
     return {"x": rng.normal(size=(4, 3)), "mask": MASK}
 
 
@@ -19,17 +19,21 @@ NOTHING = [{"mask": np.zeros((4, 3), bool)}, {"x": np.where(MASK, 1.0, np.nan)}]
 CASES = [
     Case(
         losses.masked_mean,
-        masked,
+        masked_inputs,
         gradient=("x",),
         time=("x", "mask"),
         extremes=lambda rng: NOTHING,
     ),
     Case(
-        losses.masked_sum, masked, gradient=("x",), time=("x", "mask"), extremes=lambda rng: NOTHING
+        losses.masked_sum,
+        masked_inputs,
+        gradient=("x",),
+        time=("x", "mask"),
+        extremes=lambda rng: NOTHING,
     ),
     Case(
         losses.standardize,
-        masked,
+        masked_inputs,
         gradient=("x",),
         time=("x", "mask"),
         extremes=lambda rng: [*NOTHING, {"x": np.ones((4, 3))}, {"x": np.full((4, 3), 1e15)}],
@@ -59,7 +63,7 @@ CASES = [
 test_contract = contract(CASES)
 
 
-def test_boltzmann_weights_are_a_softmax_of_what_is_there():
+def test_boltzmann_weights_are_a_masked_softmax():
     score = np.random.default_rng(0).normal(size=(2, 6))
     mask = np.array([True, True, False, True, False, True])
     expected = np.exp(score[:, mask] / 0.5)
@@ -70,7 +74,7 @@ def test_boltzmann_weights_are_a_softmax_of_what_is_there():
     assert (ours[:, ~mask] == 0).all()
 
 
-def test_means_and_deviations_are_those_of_what_counts():
+def test_means_and_deviations_cover_only_elements_that_count():
     x = np.random.default_rng(0).normal(size=(4, 3))
     counted = x[MASK]
     np.testing.assert_allclose(losses.masked_mean(jnp.float32(x), MASK), counted.mean(), rtol=1e-5)
@@ -82,7 +86,7 @@ def test_means_and_deviations_are_those_of_what_counts():
 
 
 @pytest.mark.slow
-def test_what_is_masked_has_no_gradient():
+def test_masked_elements_have_no_gradient():
     gradient = jax.grad(lambda x: losses.standardize(x, MASK)[0, 0])(jnp.arange(12.0).reshape(4, 3))
     assert (gradient[~MASK] == 0).all() and (gradient[MASK] != 0).any()
 
@@ -93,13 +97,13 @@ def test_at_action():
 
 
 def test_equal_elements_have_no_deviation():
-    """Though their mean, in float32, is not always they."""
+    """Their float32 mean is not always equal to them."""
     for x in (jnp.full(7, 0.1), jnp.full(7, 0.7), jnp.full((3, 7), 1e6 + 0.3)):
         assert (losses.standardize(x, axis=-1) == 0).all()
     assert (losses.standardize(jnp.array([0.1, 0.1, 5.0]), jnp.array([1, 1, 0])) == 0).all()
 
 
-def test_sums_are_of_what_counts():
+def test_sums_cover_only_elements_that_count():
     x = np.random.default_rng(0).normal(size=(4, 3))
     np.testing.assert_allclose(
         losses.masked_sum(jnp.float32(x), MASK, axis=0), (x * MASK).sum(0), rtol=1e-5
@@ -107,9 +111,9 @@ def test_sums_are_of_what_counts():
 
 
 def test_soft_values_tilt_a_base_distribution():
-    """Resampling every outcome of a base p by p exp(v / a) gives the tilted distribution."""
+    """Resampling all outcomes of a base p by p exp(v / a) gives the tilted distribution."""
     p, reward, temperature = np.array([0.2, 0.5, 0.3]), np.array([1.0, 0.0, -2.0]), 0.7
-    value = reward + temperature * np.log(p)  # each candidate as often as p says
+    value = reward + temperature * np.log(p)  # as if each candidate appeared with frequency p
     expected = p * np.exp(reward / temperature)
     np.testing.assert_allclose(
         losses.boltzmann_weights(jnp.float32(value), temperature),

@@ -134,7 +134,7 @@ test_contract = contract(CASES)
 
 
 def self_play(matrix, strategy, update, start, steps):
-    """Both players' average strategies after some steps; update(state, payoffs) -> state."""
+    """Average strategies of both players after some steps; update(state, payoffs) -> state."""
     matrix = jnp.float32(matrix)
 
     def step(carry, _):
@@ -160,7 +160,7 @@ START = (jnp.array([1.0, 0, 0]), jnp.array([0, 0.5, 1.0]))
 
 
 @pytest.mark.parametrize("plus", [False, True])
-def test_average_strategies_of_regret_matching_near_the_equilibrium(plus):
+def test_average_strategies_of_regret_matching_approach_the_equilibrium(plus):
     matrix, average, _ = self_play(BIASED, solvers.regret_matching, regrets(plus), START, 2000)
     assert solvers.duality_gap(matrix, *average) < 0.1
     np.testing.assert_allclose(average[0], [0.25, 0.5, 0.25], atol=0.05)
@@ -227,7 +227,7 @@ def test_optimism_makes_the_last_iterate_converge_where_hedge_moves_away():
 
 @pytest.mark.slow
 def test_dilated_entropy_from_leaves_to_root_maximizes_over_the_whole_tree():
-    """Two actions at the root; after the first one, three more at a second place."""
+    """Two actions at the root; the first leads to another information set with three."""
     root, leaf = np.array([0.2, 0.6]), np.array([1.0, -0.5, 0.7])
     policy, value = solvers.dilated_entropy_response(jnp.float32(leaf), 0.4)
     above = jnp.float32(root) + jnp.array([1.0, 0.0]) * value
@@ -269,7 +269,7 @@ def test_fictitious_play_averages_best_responses_to_the_equilibrium():
 
 
 def test_the_gap_of_accelerated_optimistic_gradient_falls_like_one_over_t():
-    """Biased rock-paper-scissors, step size 0.1: the gap times t stays about 6."""
+    """The gap times t stays about 6 in biased rock-paper-scissors with step size 0.1."""
     with jax.enable_x64(True):
         matrix = jnp.asarray(BIASED)
         anchor = jnp.array([[1.0, 0, 0], [0, 1.0, 0]])
@@ -322,7 +322,7 @@ def test_competitive_gradients_by_their_definition():
 
 def test_optimistic_gradients_converge_on_a_bilinear_game():
     def update(x, y, ahead_x, ahead_y):
-        g_x, g_y = ahead_y, -ahead_x  # of the players' losses: xy and -xy
+        g_x, g_y = ahead_y, -ahead_x  # gradients of the players' losses, xy and -xy
         x, next_x = solvers.optimistic_gradient(x, g_x, 0.1, 0.2)
         y, next_y = solvers.optimistic_gradient(y, g_y, 0.1, 0.2)
         return x, y, next_x, next_y
@@ -333,8 +333,8 @@ def test_optimistic_gradients_converge_on_a_bilinear_game():
 
 
 @pytest.mark.parametrize(("phase", "converges"), [(np.pi / 8, True), (0.0, False)])
-def test_a_turning_momentum_converges_on_a_simultaneous_bilinear_game(phase, converges):
-    """min_x max_y xy at rate 0.05 and magnitude 0.9."""
+def test_complex_momentum_converges_on_a_simultaneous_bilinear_game(phase, converges):
+    """Play min_x max_y xy at rate 0.05 and magnitude 0.9."""
 
     def update(_, carry):
         x, y, m_x, m_y = carry

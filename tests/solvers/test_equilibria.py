@@ -101,14 +101,14 @@ def test_nash_conv_in_general_is_the_sum_of_the_players_gains():
 
 
 def test_a_plan_that_everyone_loses_by_leaving_has_no_gap():
-    """A coin for both to go left or right: leaving it beforehand costs half the payoff."""
+    """A shared coin says left or right: leaving it beforehand costs half the payoff."""
     payoff = jnp.broadcast_to(jnp.eye(2), (2, 2, 2))
     assert solvers.cce_gap(payoff, 0.5 * jnp.eye(2), 2) == 0
     assert solvers.ce_gap(payoff, 0.5 * jnp.eye(2), 2) == 0
 
 
 def test_a_traffic_light_is_a_correlated_equilibrium_though_no_product():
-    """Chicken: each mostly gives way; advice (dare, yield), (yield, dare), (yield, yield)."""
+    """Chicken, where each mostly yields: advice (dare, yield), (yield, dare), (yield, yield)."""
     mine = np.array([[0.0, 7], [2, 6]])
     payoff = jnp.float32(np.stack([mine, mine.T]))
     advice = jnp.array([[0, 1 / 3], [1 / 3, 1 / 3]])
@@ -139,10 +139,10 @@ def test_gaps_of_joint_plans_by_brute_force_with_three_players():
 
 
 def kuhn():
-    """Kuhn poker's matrix of pure strategies, and mixed ones from behavior at each card.
+    """Kuhn poker's payoff matrix of pure strategies, and mixed ones from behavior at each card.
 
-    First player, by card: bet, check and fold, check and call. Second, by card: after a check
-    (bet or not) times after a bet (call or not).
+    First player, for each card: bet, check and fold, or check and call. Second player, for each
+    card: after a check (bet or not) times after a bet (call or not).
     """
 
     def result(mine, yours, first, second):
@@ -182,7 +182,7 @@ def test_kuhn_poker_has_its_known_equilibria_and_value():
 
 
 def test_exploitability_descent_is_the_gradient_of_the_gap():
-    """Row player: the value of its actions against the column's best response to it."""
+    """The row player's gradient is its actions' values against the column's best response."""
     matrix = jnp.float32(BIASED)
     policy, other = jnp.array([0.5, 0.2, 0.3]), jnp.array([0.1, 0.6, 0.3])
     gradient = jax.grad(solvers.duality_gap, 1)(matrix, policy, other)
@@ -190,8 +190,10 @@ def test_exploitability_descent_is_the_gradient_of_the_gap():
     np.testing.assert_allclose(gradient, -matrix[:, response], atol=1e-6)
 
 
-def test_a_leader_foresees_the_follower():
+def test_a_leader_anticipates_the_follower():
     payoff = jnp.array([[2.0, 4.0], [1.0, 3.0]])
     other = jnp.array([[1.0, 0.0], [0.0, 1.0]])
-    assert solvers.stackelberg_value(payoff, other) == 3  # the dominated row is the better promise
-    assert solvers.stackelberg_value(payoff, jnp.zeros((2, 2))) == 4  # ties go the leader's way
+    assert (
+        solvers.stackelberg_value(payoff, other) == 3
+    )  # committing to the dominated row is better
+    assert solvers.stackelberg_value(payoff, jnp.zeros((2, 2))) == 4  # ties favor the leader

@@ -41,12 +41,21 @@ def test_a_cold_auction_is_the_real_one():
     second = solvers.smoothed_auction(bid, 1e-3, "second")
     np.testing.assert_allclose(first, [[0, 1, 0], [0, 0.9, 0]], atol=1e-6)
     np.testing.assert_allclose(second, [[0, 1, 0], [0, 0.6, 0]], atol=1e-6)
-    with pytest.raises(ValueError, match="price is"):
+    with pytest.raises(ValueError, match="price must be"):
         solvers.smoothed_auction(bid, 1.0, "third")
 
 
+def test_the_second_price_is_the_highest_of_the_others_even_where_it_is_negative():
+    bid = jnp.array([[-0.3, -0.9, 0.6], [-0.3, -0.9, -0.6], [0.0, -1.0, -2.0]])
+    allocation, payment = solvers.smoothed_auction(bid, 1.0, "second")
+    price = [[0.6, 0.6, -0.3], [-0.6, -0.3, -0.3], [-1.0, 0.0, 0.0]]
+    np.testing.assert_allclose(payment, allocation * jnp.array(price), rtol=1e-6)
+    alone, nothing = solvers.smoothed_auction(jnp.array([-0.5]), 1.0, "second")
+    assert alone == 1 and nothing == 0  # no other bids
+
+
 def test_pathwise_gradients_of_a_smoothed_auction_find_the_equilibrium_bids():
-    """First price, two bidders with uniform values: bid half the value. Linear bids v * slope.
+    """First price, two bidders with uniform values and linear bids v * slope: bid half the value.
 
     Without smoothing the gradient only ever lowers the bids.
     """
@@ -67,7 +76,7 @@ def test_pathwise_gradients_of_a_smoothed_auction_find_the_equilibrium_bids():
 
 
 def test_wealth_of_the_universal_portfolio_is_the_mean_of_its_strategies():
-    """Cover's market: an asset that stays and one that halves and doubles in turn."""
+    """Cover's market: one asset is constant, the other alternately doubles and halves."""
     share = jnp.linspace(0, 1, 21)
     portfolio = jnp.stack([share, 1 - share])  # [asset, strategy]
     wealth, log_wealth = 1.0, jnp.zeros(21)
@@ -76,4 +85,4 @@ def test_wealth_of_the_universal_portfolio_is_the_mean_of_its_strategies():
         wealth = wealth * growth @ solvers.universal_portfolio(portfolio, log_wealth)
         log_wealth = log_wealth + jnp.log(growth @ portfolio)
     np.testing.assert_allclose(wealth, jnp.exp(log_wealth).mean(), rtol=1e-4)
-    assert wealth > 5 and log_wealth[0] == log_wealth[-1] == 0  # either asset alone gains nothing
+    assert wealth > 5 and log_wealth[0] == log_wealth[-1] == 0  # neither asset alone gains anything

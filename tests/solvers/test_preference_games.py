@@ -17,7 +17,7 @@ def step(rng):
     return game(rng, "logits", "reference_logits") | {"eta": 0.5, "beta": 0.1}
 
 
-def peaked(rng):
+def peaked_inputs(rng):
     return [{"logits": np.array([1e3, 0, 0, 0])}, {"reference_logits": np.array([1e3, 0, 0, 0])}]
 
 
@@ -31,13 +31,13 @@ CASES = [
             "weight": 0.3,
         },
         gradient=("logits", "reference_logits"),
-        extremes=peaked,
+        extremes=peaked_inputs,
     ),
     Case(
         solvers.preference_gap,
         lambda rng: game(rng, "logits", "reference_logits") | {"beta": 0.5},
         gradient=EVERY,
-        extremes=peaked,
+        extremes=peaked_inputs,
     ),
     Case(
         solvers.preference_mirror_step,
@@ -45,10 +45,10 @@ CASES = [
             game(rng, "logits", "opponent_logits", "reference_logits") | {"eta": 0.5, "beta": 0.1}
         ),
         gradient=(*EVERY, "opponent_logits"),
-        extremes=peaked,
+        extremes=peaked_inputs,
     ),
     *(
-        Case(function, step, gradient=EVERY, extremes=peaked)
+        Case(function, step, gradient=EVERY, extremes=peaked_inputs)
         for function in (solvers.nash_md, solvers.egpo, solvers.nash_mirror_prox)
     ),
 ]
@@ -56,13 +56,13 @@ test_contract = contract(CASES)
 
 
 def cyclic(n=10, strength=0.4):
-    """Each response beats those a little ahead of it on a circle: no response is the best."""
+    """Cyclic preferences: a response beats those slightly ahead on a circle; none is best."""
     ahead = (np.arange(n)[None] - np.arange(n)[:, None]) % n
     return jnp.asarray(0.5 + strength * np.sin(2 * np.pi * ahead / n))
 
 
-def after(function, steps, *more):
-    """The gap of the last iterate, in float64."""
+def last_gap(function, steps, *more):
+    """Return the gap of the last iterate, in float64."""
     with jax.enable_x64(True):
         rng = np.random.default_rng(0)
         preference, logits = cyclic(), jnp.asarray(rng.normal(size=10))
@@ -78,16 +78,19 @@ def mirror_descent(preference, logits, reference, eta, beta):
     return solvers.preference_mirror_step(preference, logits, logits, reference, eta, beta)
 
 
-def test_looking_ahead_converges_where_plain_mirror_descent_goes_round():
+def test_looking_ahead_converges_where_plain_mirror_descent_cycles():
     """Ten responses, beta 0.05, eta 2, 100 iterations."""
-    assert after(mirror_descent, 100) > 1e-4
-    assert after(solvers.egpo, 100) < 1e-10
-    assert after(solvers.nash_mirror_prox, 100) < 1e-9
-    assert 1e-3 < after(solvers.nash_mirror_prox, 10) < 1e-1
+    assert last_gap(mirror_descent, 100) > 1e-4
+    assert last_gap(solvers.egpo, 100) < 1e-10
+    assert last_gap(solvers.nash_mirror_prox, 100) < 1e-9
+    assert 1e-3 < last_gap(solvers.nash_mirror_prox, 10) < 1e-1
 
 
-def test_nash_mirror_descent_nears_the_equilibrium_with_smaller_steps():
-    coarse, fine = after(solvers.nash_md, 300, 1.0, 0.2), after(solvers.nash_md, 3000, 0.1, 0.2)
+def test_nash_mirror_descent_approaches_the_equilibrium_with_smaller_steps():
+    coarse, fine = (
+        last_gap(solvers.nash_md, 300, 1.0, 0.2),
+        last_gap(solvers.nash_md, 3000, 0.1, 0.2),
+    )
     assert fine < 3e-5 and fine < coarse / 30
 
 
@@ -111,7 +114,7 @@ def test_mirror_prox_solves_its_proximal_problem():
         near = losses.categorical_kl(logits, x["reference_logits"])
         return eta * (wins - beta * near) - losses.categorical_kl(logits, x["logits"])
 
-    # An egpo step of this size is the same as two proximal steps; the first against itself.
+    # An EGPO step of this size equals two proximal steps, the first against itself.
     half = solvers.preference_mirror_step(
         preference, x["logits"], x["logits"], x["reference_logits"], eta / (1 + eta * beta), beta
     )
@@ -137,7 +140,7 @@ def test_the_gap_is_that_of_the_best_response():
     np.testing.assert_allclose(jax.grad(payoff)(best, logits), 0, atol=1e-6)
 
 
-def test_the_gap_nears_the_game_without_a_reference():
+def test_the_gap_approaches_that_of_the_game_without_a_reference():
     x = {k: jnp.asarray(v) for k, v in step(np.random.default_rng(1)).items()}
     policy = jax.nn.softmax(x["logits"])
     free = solvers.duality_gap(x["preference"] - 0.5, policy, policy)

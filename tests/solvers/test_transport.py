@@ -27,7 +27,7 @@ def problem(rng):
 
 
 def absent(rng):
-    """One row and one column without mass, and garbage there."""
+    """Extremes: one row and one column without mass, with garbage costs."""
     cost = rng.uniform(0, 1, (2, N, M))
     cost[:, 1], cost[:, :, 2] = np.nan, np.inf
     row, column = rng.uniform(0.5, 1, (2, N)), rng.uniform(0.5, 1, (2, M))
@@ -86,7 +86,7 @@ CASES = [
 test_contract = contract(CASES)
 
 
-def linear_programme(cost, row, column):
+def linear_program(cost, row, column):
     n, m = cost.shape
     sums = [np.repeat(np.eye(n), m, axis=1), np.tile(np.eye(m), n)]
     result = scipy.optimize.linprog(
@@ -96,11 +96,11 @@ def linear_programme(cost, row, column):
 
 
 @pytest.mark.parametrize("plan", [solvers.sinkhorn, solvers.implicit_sinkhorn])
-def test_plan_toward_the_linear_programme(plan):
+def test_the_plan_approaches_the_linear_program(plan):
     with jax.enable_x64(True):
         x = problem(np.random.default_rng(0))
         cost, row, column = x["cost"][0], x["row_mass"][0], x["column_mass"][0]
-        best, value = linear_programme(cost, row, column)
+        best, value = linear_program(cost, row, column)
         ours = plan(jnp.asarray(cost), 2e-3, jnp.asarray(row), jnp.asarray(column), 3000)
         np.testing.assert_allclose(ours, best, atol=5e-3)
         np.testing.assert_allclose(losses.transport_cost(cost, ours), value, atol=2e-3)
@@ -112,7 +112,7 @@ def test_plan_toward_the_linear_programme(plan):
 
 @pytest.mark.slow
 def test_plan_is_the_optimum():
-    """log P is cost / -regularization up to one number for each row and column."""
+    """The optimal log P is cost / -regularization up to a constant per row and column."""
     with jax.enable_x64(True):
         cost = jnp.asarray(problem(np.random.default_rng(0))["cost"])
         plan = solvers.sinkhorn(cost, 0.2, iterations=300)
@@ -128,7 +128,7 @@ def test_plan_is_the_optimum():
 
 
 @pytest.mark.slow
-def test_rows_and_columns_without_mass_are_left_out():
+def test_rows_and_columns_without_mass_are_ignored():
     with jax.enable_x64(True):
         x = absent(np.random.default_rng(0))
         row, column = np.array([0, 2, 3]), np.array([0, 1, 3, 4])
@@ -172,7 +172,7 @@ def test_implicit_gradient_equals_the_unrolled():
             unrolled, implicit = gradients(*arrays, regularization)
             np.testing.assert_allclose(implicit[0], unrolled[0], atol=1e-8)
             np.testing.assert_allclose(implicit[3], unrolled[3], rtol=1e-6)
-            # Masses must keep their equal sums: compare along directions that do.
+            # Masses must keep equal sums: compare along directions that preserve them.
             rng = np.random.default_rng(2)
             for _ in range(3):
                 row, column = rng.normal(size=(2, N)), rng.normal(size=(2, M))
@@ -183,7 +183,7 @@ def test_implicit_gradient_equals_the_unrolled():
 
 @pytest.mark.slow
 def test_implicit_gradient_in_float32_at_small_regularization():
-    """The plan is almost a permutation there, and the linear system almost singular."""
+    """The plan is nearly a permutation there, and the linear system nearly singular."""
     cost = jnp.float32(np.random.default_rng(3).uniform(0, 1, (6, 6)))
     weights = jnp.float32(np.random.default_rng(4).normal(size=(6, 6)))
     with jax.enable_x64(True):
@@ -198,7 +198,7 @@ def test_implicit_gradient_in_float32_at_small_regularization():
 
 
 def test_directions_that_do_not_change_the_plan_get_no_gradient():
-    """Of all gradients for the masses that differ by a constant, the balanced one is given."""
+    """Gradients for the masses are defined up to a constant; the balanced one is returned."""
     cost = jnp.float32(np.random.default_rng(3).uniform(0, 1, (6, 6)))
     mass = jnp.full(6, 1 / 6)
     row, column = jax.grad(
@@ -235,7 +235,7 @@ def test_matching_is_the_assignment():
         np.testing.assert_allclose(ours.sum(), min(n, m), rtol=1e-2)
 
 
-def test_matching_of_what_is_there():
+def test_matching_with_masks():
     cost = np.random.default_rng(1).uniform(0, 1, (4, 5))
     rows, columns = np.array([0, 2, 3]), np.array([1, 4])
     masks = [np.isin(np.arange(n), kept) for n, kept in ((4, rows), (5, columns))]

@@ -1,4 +1,4 @@
-"""What each step, answer or segment was worth: returns along time, groups, segments."""
+"""Returns and advantages of steps, answers and segments."""
 
 from jaxrl.losses.advantages.credit import *  # noqa: F403
 from jaxrl.losses.advantages.group_filters import *  # noqa: F403

@@ -1,4 +1,4 @@
-"""Whose doing a return was: the agent's skill or luck, one action or another, in hindsight."""
+"""Credit assignment: split returns into skill and luck, or credit actions in hindsight."""
 
 from __future__ import annotations
 
@@ -22,20 +22,21 @@ def return_decomposition_error(
     discount: Array | float,
     n: int | None = None,
 ) -> Array:
-    """What skill (advantages) and luck (nature's advantages) leave unexplained of a return.
+    """Part of a return left unexplained by skill (advantages) and luck (nature's advantages).
 
     n-step return of (reward - advantage - discount * luck), bootstrapped, minus value[t]: zero on
-    every trajectory of any policy when value, advantage and luck are exact. Square it, and center
-    its parts: sum_a pi(a|s) advantage(s, a) = 0, E[luck | s, a] = 0 over next states
+    every trajectory of any policy if value, advantage and luck are exact. Minimize its square,
+    with centered parts: sum_a pi(a|s) advantage(s, a) = 0, E[luck | s, a] = 0 over next states
 
     Args:
       reward, terminated, done: [T, ...].
       value, next_value: [T, ...], of the states and their true successors.
-      advantage: [T, ...], A(s_t, a_t). luck: [T, ...], B(s_t, a_t, s_{t+1}); zeros: DAE on-policy.
+      advantage: [T, ...], A(s_t, a_t).
+      luck: [T, ...], B(s_t, a_t, s_{t+1}); with zeros this is on-policy DAE.
       discount: a scalar, [...] or [T, ...].
-      n: steps, static; None: to the end of the episode or the window.
+      n: number of steps, static; None: to the end of the episode or the window.
     Returns: errors [T, ...].
-    Gradients: none flows into `next_value` (the target network's), all others do.
+    Gradients: flow into all arguments but `next_value` (from the target network).
     Source: Pan et al., 2022, "Direct advantage estimation"; Pan and Schölkopf, 2024, "Skill
       or luck? Return decomposition via advantage functions".
     Example: `losses.return_decomposition_error(
@@ -49,16 +50,16 @@ def return_decomposition_error(
 
 
 def hindsight_advantage(log_prob: Array, hindsight_log_prob: Array, returns: Array) -> Array:
-    """How much an action contributed to the return, judged by how much likelier it is knowing it.
+    """Advantage of an action, by how much likelier the action is once the return is known.
 
-    (1 - pi(a|s) / h(a|s, Z)) * Z; its mean over actions of pi and their returns Z is the advantage
+    (1 - pi(a|s) / h(a|s, Z)) * Z; its mean over pi's actions and their returns Z is the advantage
 
     Args:
       log_prob: [...], log pi(a|s) of the taken action.
       hindsight_log_prob: [...], log h(a|s, Z), the action's probability given state and return.
       returns: [...], Z.
     Returns: [...].
-    Gradients: none is stopped; the ratio is kept below exp(60).
+    Gradients: none are stopped; the ratio is kept below exp(60).
     Source: Harutyunyan et al., 2019, "Hindsight credit assignment", theorem 2.
     Example: `losses.hindsight_advantage(log_prob, hindsight_log_prob, returns)`
     """
@@ -68,7 +69,7 @@ def hindsight_advantage(log_prob: Array, hindsight_log_prob: Array, returns: Arr
 def state_hindsight_values(
     reward: Array, action_reward: Array, ratio: Array, done: Array, discount: Array | float
 ) -> Array:
-    """Values of any actions, also those not taken, from the states that a trajectory led to.
+    """Values of all actions, taken or not, from the states that a trajectory visits later.
 
     Q[t, a] = action_reward[t, a] + sum_{k > t} discount^(k - t) ratio[t, k, a] reward[k], the sum
     cut after the first done step, ratio[t, k, a] = h(a|s_t, s_k) / pi(a|s_t)
@@ -76,17 +77,17 @@ def state_hindsight_values(
     Args:
       reward, done: [T, ...].
       action_reward: [T, ..., A], a model of the immediate reward of each action.
-      ratio: [T, T, ..., A], by the step t of the action and the step k of the later state; those
-        with k <= t are not used.
+      ratio: [T, T, ..., A], indexed by the step t of the action and the step k of the later state;
+        entries with k <= t are not used.
       discount: a scalar.
     Returns: [T, ..., A], without a bootstrap after the last step.
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Harutyunyan et al., 2019, "Hindsight credit assignment", theorem 1.
     Example: `losses.state_hindsight_values(reward, action_reward, ratio, done, discount=0.99)`
     """
     length = len(reward)
     step = jnp.arange(length)
-    distance = step[None, :] - step[:, None]  # of k from t
+    distance = step[None, :] - step[:, None]  # k - t
     ends = jnp.cumsum(done, 0)
     episode = ends - done  # the number of episodes that ended before each step
     same = episode[:, None] == episode[None, :]

@@ -1,6 +1,6 @@
-"""Which groups and which samples of a group count, and how much: masks and weights.
+"""Masks and weights of groups and of the samples in a group.
 
-A group, the last axis of [..., G], is several answers to one prompt, or several agents on one
+A group, the last axis of [..., G], holds several answers to one prompt, or several agents on one
 instance. See also `informative_groups`.
 """
 
@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from jaxrl.core.types import Array
 from jaxrl.losses.advantages.groups import _largest, group_relative
-from jaxrl.losses.reductions import _allowed, masked_mean
+from jaxrl.losses.reductions import _full_mask, masked_mean
 
 __all__ = [
     "difficulty_weights",
@@ -27,7 +27,7 @@ __all__ = [
 def pass_rate_mask(
     correct: Array, low: Array | float, high: Array | float, mask: Array | None = None
 ) -> Array:
-    """Which tasks are neither too hard nor too easy: the share of correct answers is in a band.
+    """Mask of the tasks that are neither too hard nor too easy, by their share of correct answers.
 
     low < mean(correct) <= high
 
@@ -35,29 +35,29 @@ def pass_rate_mask(
       correct: [..., G], boolean.
       low, high: broadcast to [...]; (0, 0.25] is STP's "barely provable".
       mask: broadcasts to [..., G], true where an answer counts; None: all.
-    Returns: [...], boolean; false where nothing counts.
-    Gradients: none flows.
+    Returns: [...], boolean; false where no answer counts.
+    Gradients: none.
     Source: Dong and Ma, 2025, "STP: self-play LLM theorem provers with iterative conjecturing and
       proving"; Chen et al., 2025, "Unlocking the potential of difficulty prior in RL-based
       multimodal reasoning" (offline filter).
     Example: `losses.pass_rate_mask(correct, low, high)`
     """
-    allowed = _allowed(correct, mask)
+    allowed = _full_mask(correct, mask)
     rate = masked_mean(correct.astype(float), allowed, axis=-1)
     return (rate > low) & (rate <= high) & allowed.any(-1)
 
 
 def high_variance_groups(reward: Array, share: float, mask: Array | None = None) -> Array:
-    """Which groups to train on: the share of the batch whose rewards vary most.
+    """Mask of the groups to train on: the share of the batch whose rewards vary most.
 
-    the round(share * P), at least one, groups with the largest std(r) (ddof=0)
+    true for the round(share * P) groups, at least one, with the largest std(r) (ddof=0)
 
     Args:
       reward: [..., P, G], P groups of one batch.
       share: in [0, 1].
       mask: broadcasts to [..., P, G], true where an answer counts; None: all.
-    Returns: [..., P], boolean; of equal deviations the first are taken.
-    Gradients: none flows.
+    Returns: [..., P], boolean; among equal deviations the first are taken.
+    Gradients: none.
     Source: Wang et al., 2025, "RAGEN: understanding self-evolution in LLM agents via multi-turn
       reinforcement learning" (StarPO-S, uncertainty-based filtering).
     Example: `losses.high_variance_groups(reward, share)`
@@ -73,22 +73,22 @@ def filtration_weights(
     kind: Literal["best", "best_and_random", "best_and_worst"],
     mask: Array | None = None,
 ) -> Array:
-    """PF-PPO's weights: train on the answers whose rewards a reward model gets right most often.
+    """PF-PPO's weights: train on the answers for which a reward model is most reliable.
 
-    best: the best answer alone; best_and_random: 1/2 the best, 1/2 the others evenly;
-    best_and_worst: 1/2 the best, 1/2 the worst
+    best: only the best answer; best_and_random: 1/2 for the best, 1/2 shared by the others;
+    best_and_worst: 1/2 for the best, 1/2 for the worst
 
     Args:
       reward: [..., G].
       kind: one of the three.
       mask: broadcasts to [..., G], true where an answer counts; None: all.
-    Returns: [..., G], sums to 1 over the answers that count (to 0 where none does); equal rewards
-      share a place.
-    Gradients: none flows.
+    Returns: [..., G], summing to 1 over the answers that count (to 0 where none does); answers
+      with equal rewards share a place.
+    Gradients: none.
     Source: Zhang et al., 2024, "Policy filtration in RLHF to fine-tune LLM for code generation".
     Example: `losses.filtration_weights(reward, "best_and_worst")`
     """
-    reward, allowed = jax.lax.stop_gradient(reward), _allowed(reward, mask)
+    reward, allowed = jax.lax.stop_gradient(reward), _full_mask(reward, mask)
 
     def evenly(chosen: Array) -> Array:
         chosen = (chosen & allowed).astype(reward.dtype)
@@ -116,27 +116,27 @@ def difficulty_weights(
     slope: float = 10.0,
     mask: Array | None = None,
 ) -> Array:
-    """Weights that let hard tasks count more, or hard tasks' successes and easy tasks' failures.
+    """Weights that favor hard tasks, or hard tasks' successes and easy tasks' failures.
 
-    w(p) = low + (high - low) / (1 + exp(slope (p - middle))), p the group's rate of success
+    w(p) = low + (high - low) / (1 + exp(slope (p - middle))), p the group's success rate
 
     With advantages: w(p) where they are positive, else w(1 - p) (GRPO-LEAD).
 
     Args:
       correct: [..., G], boolean.
       advantage: [..., G]; None: one weight for the whole group, larger the harder its task.
-      low, high: the weights approached by tasks that are ever easier and ever harder.
+      low, high: limits of the weight for ever easier and ever harder tasks.
       middle, slope: where and how steeply the weight falls.
       mask: broadcasts to [..., G], true where an answer counts; None: all.
-    Returns: [..., G], to be multiplied with the advantage.
-    Gradients: none flows.
+    Returns: [..., G], a factor for the advantage.
+    Gradients: none.
     Source: Zhang and Zuo, 2025, "GRPO-LEAD: a difficulty-aware reinforcement learning approach for
       concise mathematical reasoning"; Chen et al., 2025, "Unlocking the potential of difficulty
       prior in RL-based multimodal reasoning" (one weight for the group; here with GRPO-LEAD's w).
     Example: `losses.difficulty_weights(correct, advantage)`
     """
     dtype = float if advantage is None else advantage.dtype
-    rate = masked_mean(correct.astype(dtype), _allowed(correct, mask), axis=-1)
+    rate = masked_mean(correct.astype(dtype), _full_mask(correct, mask), axis=-1)
     rate = jnp.broadcast_to(rate[..., None], correct.shape)
     if advantage is not None:
         rate = jnp.where(jax.lax.stop_gradient(advantage) > 0, rate, 1 - rate)
@@ -144,18 +144,18 @@ def difficulty_weights(
 
 
 def winner_takes_all(reward: Array, mask: Array | None = None) -> Array:
-    """Which agent of a population learns from an instance: the best one alone.
+    """Mask of the agent of a population that learns from an instance: only the best.
 
     a = argmax(r)
 
     Args:
       reward: [..., G], one for each agent.
       mask: broadcasts to [..., G], true where an agent counts; None: all.
-    Returns: [..., G], boolean; of equal rewards the first; false where nothing counts.
-    Gradients: none flows.
+    Returns: [..., G], boolean; among equal rewards the first; false where no agent counts.
+    Gradients: none.
     Source: Grinsztajn et al., 2023, "Winner takes it all: training performant RL populations for
       combinatorial optimization" (Poppy).
     Example: `losses.winner_takes_all(reward)`
     """
-    best = _allowed(reward, mask) & (reward == _largest(reward, mask)[..., None])
+    best = _full_mask(reward, mask) & (reward == _largest(reward, mask)[..., None])
     return best & (best.cumsum(-1) == 1)

@@ -1,6 +1,6 @@
-"""Advantages that compare the samples of one group, and what a group tells of its task.
+"""Advantages that compare the samples of a group, and measures of a task from its group.
 
-A group, the last axis of [..., G], is several answers to one prompt, or several agents on one
+A group, the last axis of [..., G], holds several answers to one prompt, or several agents on one
 instance. An advantage [..., G] broadcasts over the tokens of its answer, [T, ..., G].
 """
 
@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.core.types import Array
-from jaxrl.losses.reductions import _allowed, masked_mean, standardize
+from jaxrl.losses.reductions import _full_mask, masked_mean, standardize
 
 __all__ = [
     "gpg_advantage",
@@ -27,8 +27,8 @@ __all__ = [
 
 
 def _largest(x: Array, mask: Array | None) -> Array:
-    """The largest of those that count, 0 where none does."""
-    x, allowed = jnp.asarray(x), _allowed(x, mask)  # NumPy's integers are of 64 bits
+    """Return the largest element that counts, 0 where none does."""
+    x, allowed = jnp.asarray(x), _full_mask(x, mask)  # NumPy's integers are of 64 bits
     lowest = -jnp.inf if jnp.issubdtype(x.dtype, jnp.floating) else jnp.iinfo(x.dtype).min
     return jnp.where(allowed.any(-1), jnp.where(allowed, x, lowest).max(-1), 0)
 
@@ -44,24 +44,24 @@ def group_relative(
     Args:
       reward: [..., G].
       mask: broadcasts to [..., G], true where an answer counts; None: all.
-      normalize: divide by the group's standard deviation; without it is Dr. GRPO's advantage.
+      normalize: divide by the group's standard deviation; if false, this is Dr. GRPO's advantage.
       epsilon: added to the deviation, above 0.
     Returns: [..., G]; 0 where the mask is false, and (up to rounding, if not normalized) where all
       rewards of a group are equal.
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Shao et al., 2024, "DeepSeekMath", section 4.1.2; Liu et al., 2025, "Understanding
       R1-Zero-like training: a critical perspective" (without the deviation).
     Example: `losses.group_relative(reward)`
     """
     if normalize:
         return standardize(reward, mask, axis=-1, epsilon=epsilon)
-    allowed = _allowed(reward, mask)
+    allowed = _full_mask(reward, mask)
     mean = masked_mean(reward, allowed, axis=-1)
     return jnp.where(allowed, reward - mean[..., None], 0)
 
 
 def leave_one_out(reward: Array, mask: Array | None = None) -> Array:
-    """RLOO's advantage: the reward minus the mean of the other answers of the group.
+    """RLOO's advantage: the reward minus the mean reward of the group's other answers.
 
     r_i - sum_{j != i} r_j / (G - 1) = G / (G - 1) (r_i - mean(r))
 
@@ -69,18 +69,18 @@ def leave_one_out(reward: Array, mask: Array | None = None) -> Array:
       reward: [..., G].
       mask: broadcasts to [..., G], true where an answer counts; None: all.
     Returns: [..., G]; 0 where the mask is false and in groups of one.
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Kool et al., 2019, "Buy 4 REINFORCE samples, get a baseline for free!"; Ahmadian et
       al., 2024, "Back to basics: revisiting REINFORCE style optimization".
     Example: `losses.leave_one_out(reward)`
     """
-    number = _allowed(reward, mask).sum(-1, keepdims=True)
+    number = _full_mask(reward, mask).sum(-1, keepdims=True)
     correction = (number / jnp.maximum(number - 1, 1)).astype(reward.dtype)
     return correction * group_relative(reward, mask, normalize=False)
 
 
 def gpg_advantage(reward: Array, mask: Array | None = None, normalize: bool = False) -> Array:
-    """GPG's advantage: the group's mean is the baseline, and groups without signal do not dilute.
+    """GPG's advantage: reward minus the group's mean, rescaled for groups without a signal.
 
     alpha (r - mean(r)) / F, alpha = groups / groups whose rewards are not all equal,
     F = 1 or std(r), the population's (ddof=0)
@@ -92,74 +92,74 @@ def gpg_advantage(reward: Array, mask: Array | None = None, normalize: bool = Fa
       mask: broadcasts to [..., G], true where an answer counts; None: all.
       normalize: F is the group's standard deviation, as in `group_relative`.
     Returns: [..., G]; 0 where the mask is false and in groups of equal rewards.
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Chu et al., 2025, "GPG: a simple and strong reinforcement learning baseline for model
       reasoning". Groups without an answer that counts are not counted in alpha.
     Example: `losses.gpg_advantage(reward)`
     """
-    groups = _allowed(reward, mask).any(-1).sum()
+    groups = _full_mask(reward, mask).any(-1).sum()
     informative = informative_groups(reward, mask).sum()
     scale = (groups / jnp.maximum(informative, 1)).astype(reward.dtype)
     return scale * group_relative(reward, mask, normalize)
 
 
-def _all_wrong(wrong: Array, number: Array, k: int) -> Array:
-    """C(wrong, k) / C(number, k): k answers drawn without replacement are all wrong."""
+def _all_wrong_probability(wrong: Array, number: Array, k: int) -> Array:
+    """Return C(wrong, k) / C(number, k), the chance that k distinct answers are all wrong."""
     i = jnp.arange(k)
-    drawn = i < number[..., None]  # of fewer than k answers all are drawn
+    drawn = i < number[..., None]  # if there are fewer than k answers, all are drawn
     still_wrong = jnp.maximum(wrong[..., None] - i, 0) / jnp.maximum(number[..., None] - i, 1)
     return jnp.where(drawn, still_wrong, 1).prod(-1)
 
 
-def _numbers(correct: Array, mask: Array | None) -> tuple[Array, Array]:
-    allowed = _allowed(correct, mask)
+def _count_wrong(correct: Array, mask: Array | None) -> tuple[Array, Array]:
+    allowed = _full_mask(correct, mask)
     return (allowed & ~correct.astype(bool)).sum(-1), allowed.sum(-1)
 
 
 def pass_at_k(correct: Array, k: int, mask: Array | None = None) -> Array:
-    """Unbiased estimate of the chance that at least one of k answers is correct.
+    """Unbiased estimate of pass@k, the chance that at least one of k answers is correct.
 
     1 - C(n - c, k) / C(n, k), n answers of which c are correct
 
     Args:
       correct: [..., G], boolean.
-      k: at most G; where fewer answers count, that many are drawn.
+      k: at most G; where fewer answers count, all of them are drawn.
       mask: broadcasts to [..., G], true where an answer counts; None: all.
     Returns: [...], in the default precision.
-    Gradients: none flows.
+    Gradients: none.
     Source: Chen et al., 2021, "Evaluating large language models trained on code", eq. 1.
     Example: `losses.pass_at_k(correct, k)`
     """
-    return 1 - _all_wrong(*_numbers(correct, mask), k)
+    return 1 - _all_wrong_probability(*_count_wrong(correct, mask), k)
 
 
 def pass_at_k_advantage(correct: Array, k: int, mask: Array | None = None) -> Array:
-    """Advantage of training for pass@k: the mean over all groups of k answers it could be in.
+    """Advantage for pass@k training: an answer's mean over all sets of k answers containing it.
 
-    (1 - R) / s of a correct answer, (1 - R - C(w - 1, k - 1) / C(n - 1, k - 1)) / s of a wrong
-    one, R = 1 - C(w, k) / C(n, k), s = sqrt(R (1 - R)), w of n answers wrong
+    (1 - R) / s for a correct answer, (1 - R - C(w - 1, k - 1) / C(n - 1, k - 1)) / s for a wrong
+    one, R = 1 - C(w, k) / C(n, k), s = sqrt(R (1 - R)), with w of n answers wrong
 
     Args:
       correct: [..., G], boolean.
-      k: at most G; 1: GRPO's advantage of rewards 0 and 1, whose deviation (ddof=0) s then is.
+      k: at most G; 1: GRPO's advantage with rewards 0 and 1, s being their deviation (ddof=0).
       mask: broadcasts to [..., G], true where an answer counts; None: all.
     Returns: [..., G], in the default precision; 0 where the mask is false and R is 0 or 1.
-    Gradients: none flows.
+    Gradients: none.
     Source: Chen et al., 2025, "Pass@k training for adaptively balancing exploration and
       exploitation of large reasoning models".
     Example: `losses.pass_at_k_advantage(correct, k)`
     """
-    wrong, number = _numbers(correct, mask)
-    failure = _all_wrong(wrong, number, k)
+    wrong, number = _count_wrong(correct, mask)
+    failure = _all_wrong_probability(wrong, number, k)
     variance = failure * (1 - failure)
-    others_wrong = _all_wrong(wrong - 1, number - 1, k - 1)
+    others_wrong = _all_wrong_probability(wrong - 1, number - 1, k - 1)
     centered = failure[..., None] - jnp.where(correct, 0, others_wrong[..., None])
     scale = jnp.where(variance > 0, jnp.sqrt(jnp.where(variance > 0, variance, 1)), jnp.inf)
-    return jnp.where(_allowed(correct, mask), centered / scale[..., None], 0)
+    return jnp.where(_full_mask(correct, mask), centered / scale[..., None], 0)
 
 
 def group_regret(reward: Array, mask: Array | None = None) -> Array:
-    """How much the best answer beats the average one: a task's worth for learning.
+    """Gap between the best and the average answer, a measure of how much a task can teach.
 
     max(r) - mean(r)
 
@@ -167,17 +167,17 @@ def group_regret(reward: Array, mask: Array | None = None) -> Array:
       reward: [..., G].
       mask: broadcasts to [..., G], true where an answer counts; None: all.
     Returns: [...], never negative; 0 where nothing counts.
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Ye et al., 2024, "Scalable reinforcement post-training beyond static human prompts:
-      evolving alignment via asymmetric self-play" (eva; of its measures of how informative a
-      prompt is, the one against the average answer).
+      evolving alignment via asymmetric self-play" (eva; among its measures of a prompt's
+      informativeness, the one against the average answer).
     Example: `losses.group_regret(reward)`
     """
-    return _largest(reward, mask) - masked_mean(reward, _allowed(reward, mask), axis=-1)
+    return _largest(reward, mask) - masked_mean(reward, _full_mask(reward, mask), axis=-1)
 
 
 def informative_groups(reward: Array, mask: Array | None = None) -> Array:
-    """Which groups have a gradient at all: those whose rewards are not all equal.
+    """Mask of the groups that have a gradient at all: those whose rewards are not all equal.
 
     max(r) > min(r)
 
@@ -185,7 +185,7 @@ def informative_groups(reward: Array, mask: Array | None = None) -> Array:
       reward: [..., G].
       mask: broadcasts to [..., G], true where an answer counts; None: all.
     Returns: [...], boolean.
-    Gradients: none flows.
+    Gradients: none.
     Source: Yu et al., 2025, "DAPO: an open-source LLM reinforcement learning system at scale",
       section 3.2 (dynamic sampling).
     Example: `losses.informative_groups(reward)`
@@ -196,7 +196,7 @@ def informative_groups(reward: Array, mask: Array | None = None) -> Array:
 def learning_gain(
     advantage: Array, mask: Array | None = None, axis: int | tuple[int, ...] | None = None
 ) -> Array:
-    """How much there is to learn in a batch: SEC's reward of a self-evolving curriculum's arm.
+    """SEC's measure of how much a batch can teach, the reward of its curriculum's bandit arms.
 
     mean(|A|)
 
@@ -204,9 +204,9 @@ def learning_gain(
       advantage: [...].
       mask: broadcasts to [...], true where an element counts; None: all.
       axis: the axes to reduce; None: all.
-    Returns: the shape without `axis`; 0 where nothing counts. With rewards 0 and 1 and
+    Returns: the shape without `axis`; 0 where no element counts. With rewards 0 and 1 and
       `group_relative` it is largest at a success rate of 1/2.
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Chen et al., 2025, "Self-evolving curriculum for LLM reasoning".
     Example: `losses.learning_gain(advantage, mask)`
     """
@@ -215,17 +215,17 @@ def learning_gain(
 
 
 def role_conditioned_advantage(reward: Array, role: Array, baseline: Array) -> Array:
-    """RAE, SPIRAL's advantage: the return minus what this role of this game usually gets.
+    """SPIRAL's role-conditioned advantage (RAE): the return minus its role's average return.
 
     A = R - b[role]
 
     Args:
       reward: [...], an episode's return for one player.
-      role: [...], integers from 0 to R - 1: which role of which game.
-      baseline: [R], kept by `role_baseline_update`. The authors' code updates it after it was used,
-        the paper's algorithm 1 before.
+      role: [...], integers from 0 to R - 1, one for each role of each game.
+      baseline: [R], from `role_baseline_update`. The authors' code updates it after using it, the
+        paper's algorithm 1 before.
     Returns: [...].
-    Gradients: none flows into `baseline`.
+    Gradients: none flow into `baseline`.
     Source: Liu et al., 2025, "SPIRAL: self-play on zero-sum games incentivizes reasoning via
       multi-agent multi-turn reinforcement learning".
     Example: `losses.role_conditioned_advantage(reward, role, baseline)`
@@ -236,9 +236,9 @@ def role_conditioned_advantage(reward: Array, role: Array, baseline: Array) -> A
 def role_baseline_update(
     baseline: Array, reward: Array, role: Array, decay: Array | float, mask: Array | None = None
 ) -> Array:
-    """The next moving averages of returns, one for each role (or arm, or task).
+    """Update the moving averages of returns, one for each role (or arm, or task).
 
-    b[role_n] <- decay * b[role_n] + (1 - decay) * R_n, for one episode n after the other
+    b[role_n] <- decay * b[role_n] + (1 - decay) * R_n, for each episode n in turn
 
     Args:
       baseline: [R].
@@ -246,7 +246,7 @@ def role_baseline_update(
       decay: in [0, 1], a scalar.
       mask: [N], true where an episode counts; None: all.
     Returns: [R].
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Liu et al., 2025, "SPIRAL"; the update of Q in Chen et al., 2025,
       "Self-evolving curriculum for LLM reasoning", is the same.
     Example: `losses.role_baseline_update(baseline, reward, role, decay)`
@@ -257,4 +257,4 @@ def role_baseline_update(
         gain = jnp.where(allowed, jnp.where(allowed, reward, 0) - baseline[role], 0)
         return baseline.at[role].add(((1 - decay) * gain).astype(baseline.dtype)), None
 
-    return jax.lax.scan(step, baseline, (reward, role, _allowed(reward, mask)))[0]
+    return jax.lax.scan(step, baseline, (reward, role, _full_mask(reward, mask)))[0]

@@ -1,7 +1,7 @@
-"""Returns of one policy from the steps of another: V-trace, Retrace, Q(lambda), upgoing returns.
+"""Returns of one policy from another's steps: V-trace, Retrace, Q(lambda), upgoing returns.
 
-Arguments as in `returns.py`: time is axis 0, `next_value[t]` belongs to the true successor of step
-t, `terminated[t]` ends the value, `done[t]` the trace.
+Arguments are as in `returns.py`: time is axis 0, `next_value[t]` belongs to the true successor of
+step t, `terminated[t]` ends the value, `done[t]` the trace.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ __all__ = [
 ]
 
 
-def _next(x: Array) -> Array:
-    """x[t + 1] at each t, 0 after the last."""
+def _next_step(x: Array) -> Array:
+    """Return x[t + 1] at each t, 0 at the last."""
     return jnp.concatenate([x[1:], jnp.zeros_like(x[:1])])
 
 
 class VTrace(NamedTuple):
-    """Targets [T, ...] of the values, and advantages [T, ...] of the policy gradient."""
+    """Value targets [T, ...] and policy-gradient advantages [T, ...]."""
 
     target: Array
     advantage: Array
@@ -50,7 +50,7 @@ def vtrace(
     clip_ratio: float = 1.0,
     clip_trace: float = 1.0,
 ) -> VTrace:
-    """Value targets and advantages for a policy that another one acted for.
+    """V-trace: value targets and advantages of a policy from another policy's steps.
 
     target[t] = value[t] + error[t],
     advantage[t] = rho[t] * (delta[t] + discount * lambda_ * error[t + 1]),
@@ -58,16 +58,16 @@ def vtrace(
     rho = min(ratio, clip_ratio), c = lambda_ * min(ratio, clip_trace), delta = td_error
 
     Args:
-      ratio: [T, ...], probability of the action under the learner over that under the actor, as
-        `importance_ratio` gives it.
-      reward, value, next_value, terminated, done: [T, ...]. next_value[t] is value[t + 1] inside
-        an episode: what follows is corrected as a change of that value.
+      ratio: [T, ...], probability of the action under the learner over that under the actor, from
+        `importance_ratio`.
+      reward, value, next_value, terminated, done: [T, ...]. Within an episode next_value[t] must
+        be value[t + 1]: later corrections are changes relative to that value.
       discount, lambda_: gamma and lambda, scalars, [...] or [T, ...].
-      clip_ratio: rho-bar; decides which policy's values these are. Infinite: the learner's.
-      clip_trace: c-bar; decides the variance.
+      clip_ratio: rho-bar; determines which policy's values these are. Infinite: the learner's.
+      clip_trace: c-bar; determines the variance.
     Returns: targets and advantages, [T, ...] each. On-policy with lambda 1 the targets are n-step
       returns to the end of the window or the episode.
-    Gradients: none is stopped; IMPALA takes none through targets, advantages and ratios.
+    Gradients: none are stopped; IMPALA stops those through targets, advantages and ratios.
     Source: Espeholt et al., 2018, "IMPALA: scalable distributed deep-RL with importance weighted
       actor-learner architectures", eq. 1 and section 4.2.
     Example: `losses.vtrace(ratio, reward, value, next_value, terminated, done, 0.99).advantage`
@@ -81,7 +81,7 @@ def vtrace(
 
     inputs = (ratio, reward, value, next_value, terminated, discount, lambda_)
     error = reverse_recurrence(step, 0, done, *inputs)
-    later = jnp.where(done, 0, _next(error))
+    later = jnp.where(done, 0, _next_step(error))
     one_step = td_error(value, reward, terminated, discount, next_value)
     advantage = jnp.minimum(ratio, clip_ratio) * (one_step + discount * lambda_ * later)
     return VTrace(value + error, advantage)
@@ -96,22 +96,22 @@ def corrected_returns(
     done: Array,
     discount: Array | float,
 ) -> Array:
-    """Multi-step targets of action values, each later TD error weighted by trace coefficients.
+    """Multi-step action-value targets, with later TD errors weighted by trace coefficients.
 
     G[t] = value[t] + sum_{s >= t} discount^(s - t) (prod_{t < i <= s} c[i]) delta[s],
     delta[s] = reward[s] + discount * next_value[s] - value[s], next_value 0 where terminated[s]
 
-    With lambda for `coefficient` this is Q(lambda), with lambda * pi(a|s) the tree backup, with the
-    ratio per-decision importance sampling, with lambda * min(1, ratio) Retrace.
+    A `coefficient` of lambda gives Q(lambda), lambda * pi(a|s) the tree backup, the ratio
+    per-decision importance sampling, and lambda * min(1, ratio) Retrace.
 
     Args:
       coefficient: [T, ...], c[t] of the action taken at t; the first is not used.
       reward, terminated, done: [T, ...].
       value: [T, ...], Q(s_t, a_t).
-      next_value: [T, ...], the expectation of Q(s_{t+1}, .) under the policy that is evaluated.
+      next_value: [T, ...], the expectation of Q(s_{t+1}, .) under the evaluated policy.
       discount: a scalar, [...] or [T, ...].
     Returns: [T, ...].
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Munos et al., 2016, "Safe and efficient off-policy reinforcement learning", eq. 3 and
       table 1.
     Example: `losses.corrected_returns(
@@ -119,14 +119,14 @@ def corrected_returns(
     """
     chex.assert_equal_shape([coefficient, reward, value, next_value, terminated, done])
 
-    # weighted[t] = c[t] * (G[t] - value[t]) is what the step before t adds to its own TD error.
+    # Step t - 1 adds weighted[t] = c[t] * (G[t] - value[t]) to its own TD error.
     def step(coefficient, reward, value, next_value, terminated, discount):
         error = td_error(value, reward, terminated, discount, next_value)
         return discount * coefficient, coefficient * error
 
     inputs = (coefficient, reward, value, next_value, terminated, discount)
     weighted = reverse_recurrence(step, 0, done, *inputs)
-    later = jnp.where(done, 0, _next(weighted))
+    later = jnp.where(done, 0, _next_step(weighted))
     bootstrap = jnp.where(terminated, 0, next_value) + later
     return reward + discount * bootstrap
 
@@ -141,19 +141,19 @@ def retrace_returns(
     discount: Array | float,
     lambda_: Array | float = 1.0,
 ) -> Array:
-    """Retrace(lambda): targets of action values, safe for any policy that acted.
+    """Retrace(lambda): action-value targets that are safe for any behavior policy.
 
     corrected_returns with coefficient[t] = lambda_ * min(1, ratio[t])
 
     Args:
-      ratio: [T, ...], pi(a_t|s_t) / mu(a_t|s_t), of the evaluated over the acting policy.
+      ratio: [T, ...], pi(a_t|s_t) / mu(a_t|s_t), the evaluated policy over the behavior policy.
       reward, terminated, done: [T, ...].
       value: [T, ...], Q(s_t, a_t).
       next_value: [T, ...], the expectation of Q(s_{t+1}, .) under pi.
       discount: a scalar, [...] or [T, ...].
       lambda_: lambda, broadcasts to [T, ...]; 0: one-step targets.
     Returns: [T, ...].
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Munos et al., 2016, "Safe and efficient off-policy reinforcement learning", eq. 4.
     Example: `losses.retrace_returns(ratio, reward, value, next_value, terminated, done, 0.99)`
     """
@@ -173,15 +173,15 @@ def q_lambda_returns(
     """Q(lambda): lambda-returns that bootstrap from the best action.
 
     lambda_returns with next_value = max_a next_q_values; with `next_action` (Watkins) the trace
-    is cut where the next action is not a greedy one, without it (Peng) never
+    is cut where the next action is not greedy, without it (Peng) never
 
     Args:
       reward, terminated, done: [T, ...].
       next_q_values: [T, ..., A], of the true successor of each step.
       discount, lambda_: gamma and lambda, broadcast to [T, ...].
-      next_action: [T, ...], taken in the successor; None: Peng's.
+      next_action: [T, ...], the action taken in the successor; None: Peng's version.
     Returns: [T, ...].
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Watkins, 1989, "Learning from delayed rewards"; Peng and Williams, 1996,
       "Incremental multi-step Q-learning".
     Example: `losses.q_lambda_returns(reward, next_q_values, terminated, done, 0.99, lambda_=0.9)`
@@ -204,13 +204,14 @@ def upgo_returns(
     """Upgoing returns: follow the trajectory while it does better than expected, else bootstrap.
 
     G[t] = reward[t] + discount * (G[t + 1] if Q[t + 1] >= value[t + 1] else value[t + 1]),
-    Q[t] = reward[t] + discount * next_value[t]; next_value[t] after a done step and the last one
+    Q[t] = reward[t] + discount * next_value[t]; next_value[t] replaces the bracket at done steps
+    and at the last one
 
     Args:
       reward, value, next_value, terminated, done: [T, ...].
       discount: a scalar, [...] or [T, ...].
-    Returns: [T, ...]; minus `value`, an advantage.
-    Gradients: none is stopped; none is defined through the comparison.
+    Returns: [T, ...]; subtract `value` for an advantage.
+    Gradients: none are stopped; the comparison has none.
     Source: Vinyals et al., 2019, "Grandmaster level in StarCraft II using multi-agent
       reinforcement learning", methods (upgoing policy update).
     Example: `losses.upgo_returns(reward, value, next_value, terminated, done, discount=0.99)`
@@ -218,7 +219,7 @@ def upgo_returns(
     chex.assert_equal_shape([reward, value, next_value, terminated, done])
     bootstrap = jnp.where(terminated, 0, next_value)
 
-    # followed[t]: what the step before t sees of t, its return or its value.
+    # Step t - 1 bootstraps from followed[t]: the return or the value at t.
     def step(reward, value, bootstrap, done, discount):
         better = reward + discount * bootstrap >= value
         ended = reward + jnp.where(done, discount * bootstrap, 0)

@@ -1,4 +1,4 @@
-"""The recursion behind every multi-step estimator: x[t] = increment[t] + decay[t] * x[t + 1]."""
+"""Recurrence behind every multi-step estimator: x[t] = increment[t] + decay[t] * x[t + 1]."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ def reverse_recurrence(
     *inputs: Array | float,
     parallel: bool | None = None,
 ) -> Array:
-    """Solve a linear recurrence that runs from the last step to the first, in a loop or a scan.
+    """Solve a linear recurrence from the last step to the first, in a loop or a parallel scan.
 
     x[t] = increment[t] + decay[t] * x[t + 1], the last term 0 where cut[t]; x[T] = final;
     decay, increment = step(*inputs at t)
 
     Args:
-      step: elementwise; gets each input at one step, or at all steps at once.
-      final: broadcasts to [...], what follows the last step.
-      cut: [T, ...], true where nothing flows over a step from later ones, not even NaN.
-      inputs: [T, ...], or of fewer axes and then the same at each step.
-      parallel: True: an associative scan, of logarithmic depth; False: a loop over the steps, with
-        `step` inside it. None: the loop on a CPU, where it compiles to one loop at the speed of
-        memory and the associative scan was slower at every length tried; elsewhere the scan,
-        since there each step of a loop is a kernel of its own.
+      step: elementwise; receives each input at one step, or at all steps at once.
+      final: broadcasts to [...], the value after the last step.
+      cut: [T, ...], true where nothing flows back from later steps, not even NaN.
+      inputs: [T, ...], or with fewer axes if they are the same at each step.
+      parallel: True: an associative scan of logarithmic depth; False: a loop over the steps, with
+        `step` inside it. None: on a CPU the loop, which compiles to one loop at memory speed (the
+        associative scan was slower at every length tried); elsewhere the scan, since each step of
+        a loop would be a kernel of its own.
     Returns: [T, ...].
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Blelloch, 1990, "Prefix sums and their applications", section 1.4.1.
     Example: `losses.reverse_recurrence(lambda r, d: (d, r), final, cut, reward, decay)`
     """
@@ -48,22 +48,22 @@ def reverse_recurrence(
         combined = jax.lax.associative_scan(_combine, (decay, increment), reverse=True)
         return combined[1]
 
-    taken = [jnp.ndim(x) == cut.ndim for x in inputs]
+    timed = [jnp.ndim(x) == cut.ndim for x in inputs]
 
     def backward(later, now):
         cut, now = now[0], iter(now[1:])
         decay, increment = step(
-            *(next(now) if t else x for t, x in zip(taken, inputs, strict=True))
+            *(next(now) if t else x for t, x in zip(timed, inputs, strict=True))
         )
         total = increment + decay * jnp.where(cut, 0, later)
         return total, total
 
-    slices = (cut, *(x for t, x in zip(taken, inputs, strict=True) if t))
+    slices = (cut, *(x for t, x in zip(timed, inputs, strict=True) if t))
     return jax.lax.scan(backward, final, slices, reverse=True)[1]
 
 
 def _combine(later: tuple[Array, Array], earlier: tuple[Array, Array]) -> tuple[Array, Array]:
-    # A decay of 0 may be a cut: 0 * NaN would flow over it.
+    # A decay of 0 may be a cut, but 0 * NaN would pass it.
     flows = (earlier[0] != 0) | jnp.isfinite(later[1])
     decay = earlier[0] * jnp.where(flows, later[0], 0)
     return decay, earlier[1] + earlier[0] * jnp.where(flows, later[1], 0)

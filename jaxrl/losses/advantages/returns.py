@@ -1,10 +1,10 @@
-"""Returns and advantages along time: what each step of a window was worth.
+"""Returns and advantages of each step of a window.
 
-Time is axis 0. `next_value[t]` is the value of the true successor of step t, also where the episode
-was cut. `terminated[t]` ends the value, `done[t]` (terminated or truncated) ends the trace: a
-truncated step bootstraps from `next_value`, and nothing flows over it from later steps. The last
-step of a window bootstraps too, unless it terminated. `discount` and `lambda_` are scalars, [...],
-or [T, ...] where each step has its own (options, macro-actions, learned discounts).
+Time is axis 0. `next_value[t]` is the value of the true successor of step t, even where the episode
+was truncated. `terminated[t]` ends the value, `done[t]` (terminated or truncated) ends the trace: a
+truncated step bootstraps from `next_value`, and nothing flows back over it from later steps. The
+last step of a window bootstraps too, unless it terminated. `discount` and `lambda_` are scalars,
+[...], or [T, ...] where each step has its own (options, macro-actions, learned discounts).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def gae(
     discount: Array | float,
     lambda_: Array | float,
 ) -> Array:
-    """Generalized advantage estimation: decaying sums of TD errors, TD(lambda)'s error.
+    """Generalized advantage estimates (GAE): decaying sums of TD errors, TD(lambda)'s error.
 
     A[t] = delta[t] + discount * lambda_ * A[t + 1], the last term 0 where done[t], with
     delta[t] = reward[t] + discount * next_value[t] - value[t], next_value 0 where terminated[t]
@@ -37,7 +37,7 @@ def gae(
       reward, value, next_value, terminated, done: [T, ...].
       discount, lambda_: gamma and lambda, scalars, [...] or [T, ...].
     Returns: advantages [T, ...]; add `value` for the lambda-return.
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Schulman et al., 2016, "High-dimensional continuous control using generalized advantage
       estimation", eq. 16.
     Example: `losses.gae(reward, value, next_value, terminated, done, discount=0.99, lambda_=0.95)`
@@ -60,17 +60,17 @@ def differential_gae(
     reward_rate: Array | float,
     lambda_: Array | float,
 ) -> Array:
-    """Advantages where the average reward per step is maximized, without a discount.
+    """Advantages for maximizing the average reward per step, without a discount.
 
-    gae of (reward - reward_rate) with discount 1; values are differential: the sum of how much
-    more than the average is still to come
+    gae of (reward - reward_rate) with discount 1; values are differential: the sum of future
+    rewards in excess of the average
 
     Args:
-      reward, value, next_value, terminated, done: [T, ...]; a continuing task terminates never.
+      reward, value, next_value, terminated, done: [T, ...]; a continuing task never terminates.
       reward_rate: estimate of the average reward per step, a scalar or [...].
       lambda_: lambda, a scalar or [...].
     Returns: advantages [T, ...]; their mean times a step size updates `reward_rate`.
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Sutton and Barto, 2018, "Reinforcement learning", eq. 10.10; Zhang and Ross, 2021,
       "On-policy deep reinforcement learning for the average-reward criterion".
     Example: `losses.differential_gae(
@@ -88,10 +88,10 @@ def discounted_returns(
 
     Args:
       reward, done: [T, ...].
-      final_value: [...], what follows the last step if it is not done.
+      final_value: [...], the value after the last step if it is not done.
       discount: a scalar, [...] or [T, ...].
     Returns: [T, ...].
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Sutton and Barto, 2018, "Reinforcement learning", eq. 3.9.
     Example: `losses.discounted_returns(reward, done, final_value, discount=0.99)`
     """
@@ -111,25 +111,25 @@ def lambda_returns(
 ) -> Array:
     """TD(lambda)'s target: n-step returns of all lengths, longer ones with less weight.
 
-    G[t] = reward[t] + discount * ((1 - lambda_) * next_value[t] + lambda_ * G[t + 1]);
-    after a done step, and after the last one, next_value[t] alone, 0 where terminated[t]
+    G[t] = reward[t] + discount * ((1 - lambda_) * next_value[t] + lambda_ * G[t + 1]); at done
+    steps and at the last one next_value[t] replaces the bracket; it is 0 where terminated[t]
 
     Args:
       reward, next_value, terminated, done: [T, ...].
       discount, lambda_: gamma and lambda, scalars, [...] or [T, ...]; lambda 0: one step; lambda 1:
-        to the episode's or the window's end.
+        to the end of the episode or the window.
     Returns: [T, ...].
-    Gradients: none is stopped; the losses stop their targets' gradients.
+    Gradients: none are stopped; the losses stop the gradients of their targets.
     Source: Sutton and Barto, 2018, "Reinforcement learning", eq. 12.18.
     Example: `losses.lambda_returns(reward, next_value, terminated, done, 0.99, lambda_=0.95)`
     """
     chex.assert_equal_shape([reward, next_value, terminated, done])
 
     def step(reward, next_value, terminated, done, discount, lambda_):
-        share = jnp.where(done, 1, 1 - lambda_)  # of the bootstrap
+        share = jnp.where(done, 1, 1 - lambda_)  # weight of the bootstrap
         return discount * lambda_, reward + discount * jnp.where(terminated, 0, share * next_value)
 
-    # After the last step the return is taken to be its bootstrap: the two shares add up to 1.
+    # The return after the last step is its bootstrap, so that the two weights add up to 1.
     final = next_value[-1] if len(reward) else 0
     inputs = (reward, next_value, terminated, done, discount, lambda_)
     return reverse_recurrence(step, final, done, *inputs)
@@ -143,23 +143,24 @@ def n_step_returns(
     discount: Array | float,
     n: int,
 ) -> Array:
-    """The sum of n rewards and the value of where they led; fewer where the episode ends before.
+    """N-step returns: n rewards plus a bootstrap value, fewer where the episode ends earlier.
 
     G[t] = sum_{k < m} discount^k reward[t + k] + discount^m next_value[t + m - 1], with m = n or
-    the number of steps to the episode's or the window's end; next_value 0 where terminated
+    the number of steps to the end of the episode or the window, if smaller; next_value 0 where
+    terminated
 
     Args:
       reward, next_value, terminated, done: [T, ...].
       discount: a scalar, [...] or [T, ...].
-      n: steps, at least 1, static.
+      n: number of steps, at least 1, static.
     Returns: [T, ...].
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Sutton and Barto, 2018, "Reinforcement learning", eq. 7.1.
     Example: `losses.n_step_returns(reward, next_value, terminated, done, discount=0.99, n=3)`
     """
     chex.assert_equal_shape([reward, next_value, terminated, done])
     if n < 1:
-        raise ValueError(f"n is {n}; an n-step return takes at least 1 step.")
+        raise ValueError(f"n must be at least 1, not {n}")
     bootstrap = jnp.where(terminated, 0, next_value)
     ends = jnp.asarray(done, bool).at[-1:].set(True)
     returns = reward + discount * bootstrap

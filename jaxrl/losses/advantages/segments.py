@@ -1,7 +1,7 @@
 """Credit within a sequence: turns, segments between cutpoints, macro actions, reward streams.
 
-A segment is a run of tokens, known by its number: `segment` [T, ...] holds integers from 0, and a
-quantity of segments has them on axis 0, [K, ...], where tokens have time.
+A segment is a numbered run of tokens: `segment` [T, ...] holds each token's segment, an integer
+from 0 on. Values of segments, [K, ...], have the segment as axis 0, as tokens have time.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ __all__ = [
 
 
 def segment_ids(end: Array, number: int = 1) -> Array:
-    """The number of each token's segment, from where segments may end.
+    """Return the segment number of each token, given where segments may end.
 
     segment[t] = floor(sum_{s < t} end[s] / number)
 
     Args:
       end: [T, ...], boolean: a segment can end after this token (the last token of a turn, every
         n-th token, a cutpoint by `low_probability_mask`).
-      number: how many ends a segment holds.
+      number: number of ends in a segment.
     Returns: [T, ...], integers from 0; a segment ends after its `number`-th end.
-    Gradients: none flows.
+    Gradients: none.
     Source: Chai et al., 2024, "MA-RLHF: reinforcement learning from human feedback with macro
       actions" (termination); Guo et al., 2025, "Segment policy optimization" (segments with the
       same number of cutpoints).
@@ -50,17 +50,17 @@ def segment_ids(end: Array, number: int = 1) -> Array:
 
 
 def low_probability_mask(log_prob: Array, threshold: Array | float) -> Array:
-    """Which tokens were unlikely, so that what is sampled there decides: cutpoints.
+    """Mask of unlikely tokens (cutpoints), where the sampled token matters most.
 
     p < threshold
 
-    Segment policy optimization starts segments there, and gives only them the advantage.
+    Segment policy optimization starts segments there and gives the advantage only to these tokens.
 
     Args:
       log_prob: [...], of the policy that acted.
       threshold: a probability, broadcasts to [...].
     Returns: [...], boolean.
-    Gradients: none flows.
+    Gradients: none.
     Source: Guo et al., 2025, "Segment policy optimization: effective segment-level credit
       assignment in RL for large language models" (probability mask, cutpoints).
     Example: `losses.low_probability_mask(log_prob, threshold)`
@@ -69,27 +69,26 @@ def low_probability_mask(log_prob: Array, threshold: Array | float) -> Array:
 
 
 def segment_sum(x: Array, segment: Array, number: int, mask: Array | None = None) -> Array:
-    """Sums over the tokens of each segment: a macro action's reward or log-probability.
+    """Sum over the tokens of each segment, e.g. a macro action's reward or log-probability.
 
     y[k] = sum_{t: segment[t] = k} x[t]
 
-    Of log-probabilities the sums' difference is the log-ratio of whole macro actions, as
-    `clipped_surrogate` takes it. `gae` of summed rewards and `segment_mean` values is MA-RLHF's.
+    Sums of log-probabilities give `clipped_surrogate` the ratio of whole macro actions. MA-RLHF
+    applies `gae` to summed rewards and `segment_mean` values.
 
     Args:
-      x, segment: [T, ...], the same shape; segments of other numbers than 0 to number - 1 are left
-        out.
-      number: K, how many segments there can be.
+      x, segment: [T, ...], the same shape; segment numbers outside 0 to number - 1 are left out.
+      number: K, the largest possible number of segments.
       mask: broadcasts to [T, ...], true where a token counts; None: all.
     Returns: [K, ...]; 0 for segments without a token.
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Chai et al., 2024, "MA-RLHF: reinforcement learning from human feedback with macro
       actions"; Sutton et al., 1999, "Between MDPs and semi-MDPs".
     Example: `losses.segment_sum(x, segment, number)`
     """
     if mask is not None:
         x = jnp.where(mask, x, 0)
-    # A negative index would count from the end: send it beyond the end, where it is dropped.
+    # A negative index would count from the end: move it beyond the end, where it is dropped.
     flat = (x.shape[0], math.prod(x.shape[1:]))
     index = jnp.where(segment < 0, number, segment).reshape(flat)
     sums = jnp.zeros((number, flat[1]), x.dtype)
@@ -98,14 +97,14 @@ def segment_sum(x: Array, segment: Array, number: int, mask: Array | None = None
 
 
 def segment_mean(x: Array, segment: Array, number: int, mask: Array | None = None) -> Array:
-    """Means over the tokens of each segment: a macro action's value.
+    """Mean over the tokens of each segment, e.g. a macro action's value.
 
     y[k] = mean_{t: segment[t] = k} x[t]
 
     Args: x, segment: [T, ...]; number, mask: as in `segment_sum`.
     Returns: [K, ...]; 0 for segments without a token.
-    Gradients: none is stopped.
-    Source: Chai et al., 2024, "MA-RLHF" (equal weights of a macro action's tokens).
+    Gradients: none are stopped.
+    Source: Chai et al., 2024, "MA-RLHF" (equal weights for a macro action's tokens).
     Example: `losses.segment_mean(x, segment, number)`
     """
     size = segment_sum(jnp.ones_like(x), segment, number, mask)
@@ -113,16 +112,16 @@ def segment_mean(x: Array, segment: Array, number: int, mask: Array | None = Non
 
 
 def segment_to_tokens(x: Array, segment: Array) -> Array:
-    """Gives each token its segment's quantity, as an advantage of a turn or macro action.
+    """Give each token its segment's value, e.g. the advantage of a turn or macro action.
 
     y[t] = x[segment[t]]
 
     Args:
       x: [K, ...].
-      segment: [T, ...], with the axes of `x` behind the first; numbers outside of 0 to K - 1: no
+      segment: [T, ...], with the axes of `x` after the first; numbers outside 0 to K - 1 mean no
         segment.
     Returns: [T, ...]; 0 where there is no segment.
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: common usage, e.g. Chai et al., 2024, "MA-RLHF" (tokens share an advantage).
     Example: `losses.segment_to_tokens(x, segment)`
     """
@@ -133,15 +132,15 @@ def segment_to_tokens(x: Array, segment: Array) -> Array:
 
 
 def segment_advantage(value: Array, segment: Array) -> Array:
-    """SPO's advantage of tokens: how much their segment changed what can be expected.
+    """SPO's advantage of tokens: how much their segment changed the expected reward.
 
     A[t] = V[segment[t] + 1] - V[segment[t]]
 
     Args:
-      value: [K + 1, ...], at the boundaries: V[0] of the prompt, ..., last the answer's reward.
-      segment: [T, ...], integers from 0 to K - 1; others: no segment.
-    Returns: [T, ...]; a sequence's segments sum to V[K] - V[0].
-    Gradients: none is stopped.
+      value: [K + 1, ...], at the boundaries: from the prompt, V[0], to the answer's reward, V[K].
+      segment: [T, ...], integers from 0 to K - 1; others mean no segment.
+    Returns: [T, ...]; over a sequence's segments the advantages sum to V[K] - V[0].
+    Gradients: none are stopped.
     Source: Guo et al., 2025, "Segment policy optimization: effective segment-level credit
       assignment in RL for large language models".
     Example: `losses.segment_advantage(value, segment)`
@@ -156,19 +155,19 @@ def turn_advantage(
     mask: Array | None = None,
     normalize: bool = True,
 ) -> Array:
-    """MT-GRPO's advantage of each turn: its own reward's, plus the outcome's.
+    """MT-GRPO's advantage of each turn: that of its own reward plus that of the outcome.
 
     A[k] = group_relative(r) + weight * group_relative(turn_reward[k])
 
     Args:
-      turn_reward: [K, ..., G], for what is judged after turn k, as a valid tool call.
+      turn_reward: [K, ..., G], for what can be judged after turn k, e.g. a valid tool call.
       reward: [..., G], of the outcome.
-      weight: of the turn's part, broadcasts to [K, ..., G].
-      mask: [K, ..., G], true where a turn has a reward of its own (the last has only the outcome);
-        None: all. With no such turn this is GRPO.
+      weight: weight of the turn's part, broadcasts to [K, ..., G].
+      mask: [K, ..., G], true where a turn has a reward of its own (the last turn has only the
+        outcome); None: all. Without such turns this is GRPO.
       normalize: divide by the group's standard deviation (ddof=0, as in `group_relative`).
     Returns: [K, ..., G], for `segment_to_tokens`.
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Zeng et al., 2025, "Reinforcing multi-turn reasoning in LLM agents via turn-level credit
       assignment".
     Example: `losses.turn_advantage(turn_reward, reward, weight)`
@@ -186,7 +185,7 @@ def step_episode_advantage(
     weight: Array | float = 1.0,
     mask: Array | None = None,
 ) -> Array:
-    """UI-S1's advantage of each step: the step's return and the episode's, each against the group.
+    """UI-S1's advantage of each step: group-relative returns of the step and of the episode.
 
     A[t] = group_relative(r) + weight * group_relative(R[t]),
     R[t] = sum_k discount^k step_reward[t + k]; the group's deviations have ddof=0
@@ -194,11 +193,12 @@ def step_episode_advantage(
     Args:
       step_reward: [T, ..., G].
       reward: [..., G], of the episode.
-      done: [T, ..., G], no later reward counts for this step (the end, or a patched step).
+      done: [T, ..., G], true where no later reward counts for this step (the end, or a patched
+        step).
       discount, weight: scalars, or broadcast to [..., G].
       mask: [T, ..., G], true where there is a step; None: everywhere.
     Returns: [T, ..., G]; 0 where the mask is false.
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Lu et al., 2025, "UI-S1: advancing GUI automation via semi-online reinforcement
       learning".
     Example: `losses.step_episode_advantage(step_reward, reward, done, discount)`
@@ -213,7 +213,7 @@ def step_episode_advantage(
 def multi_discount_returns(
     reward: Array, discount: Array, done: Array, mask: Array | None = None
 ) -> Array:
-    """Return of several reward streams, each with a discount of its own.
+    """Returns summed over several reward streams, each with its own discount.
 
     G[t] = sum_i sum_k discount_i^k reward_i[t + k]
 
@@ -221,9 +221,9 @@ def multi_discount_returns(
       reward: [T, ..., S], S streams: correctness (discount near 1), repetition (smaller), ...
       discount: [S].
       done: [T, ...], ends all streams.
-      mask: [T, ...], true where there is a token; None: everywhere. Others give no reward.
+      mask: [T, ...], true where there is a token; None: everywhere. Other steps give no reward.
     Returns: [T, ...].
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Yeo et al., 2025, "Demystifying long chain-of-thought reasoning in LLMs" (a discount for
       each type of reward).
     Example: `losses.multi_discount_returns(reward, discount, done)`
@@ -238,17 +238,17 @@ def multi_discount_returns(
 def entropy_shaped_advantage(
     advantage: Array, entropy: Array, scale: Array | float, bound: Array | float
 ) -> Array:
-    """Adds a bonus to the advantage of tokens at which the policy was undecided.
+    """Add a bonus to the advantage of tokens at which the policy was undecided.
 
     A + min(scale * H, |A| / bound)
 
     Args:
       advantage: [...].
       entropy: [...], of the policy at the token.
-      scale: of the bonus, not negative.
-      bound: above 1, so that the bonus never turns an advantage's sign.
+      scale: scale of the bonus, nonnegative.
+      bound: above 1, so that the bonus never flips the sign of an advantage.
     Returns: [...].
-    Gradients: none flows into `entropy`.
+    Gradients: none flow into `entropy`.
     Source: Cheng et al., 2025, "Reasoning with exploration: an entropy perspective"; Hao et al.,
       2025, "Exploring superior function calls via reinforcement learning", add such a bonus to
       GRPO's advantage.

@@ -1,4 +1,4 @@
-"""Distributions of the return, risk measures, and transforms of values."""
+"""Return distributions, risk measures and value transforms."""
 
 from jaxrl.losses.distributions.distortions import *  # noqa: F403
 from jaxrl.losses.distributions.distributional import *  # noqa: F403

@@ -1,5 +1,4 @@
-"""Distributions of the return: categorical on fixed atoms (C51), quantiles (QR-DQN, IQN, FQF)
-and expectiles."""
+"""Return distributions: categorical (C51), quantiles (QR-DQN, IQN, FQF) and expectiles."""
 
 from __future__ import annotations
 
@@ -31,12 +30,12 @@ __all__ = [
 
 
 def _sum_over_pairs(term: Callable, over: Sequence[Array], keep: Sequence[Array]) -> Array:
-    """sum_j term(over[..., j, None], keep): a sum over all pairs of two last axes, in O(1) memory.
+    """Return sum_j term(over[..., j, None], keep), over all pairs of two last axes, in O(1) memory.
 
-    XLA fuses the pairs into the sum, but on a CPU it then adds them up one by one. A loop over j
-    works on whole vectors there and takes a tenth of the time.
+    XLA fuses the pairs into the sum, but on a CPU it then adds them one by one. There, a loop over
+    j that works on whole vectors takes a tenth of the time.
     """
-    # Not `jax.lax.platform_dependent`: it traces both ways, which takes longer to compile.
+    # Not `jax.lax.platform_dependent`, which traces both ways and takes longer to compile.
     if jax.default_backend() != "cpu":
         pairs = term(*(x[..., None] for x in over), *(x[..., None, :] for x in keep))
         return pairs.sum(-2)
@@ -52,20 +51,20 @@ def _sum_over_pairs(term: Callable, over: Sequence[Array], keep: Sequence[Array]
 
 
 def categorical_projection(target_atoms: Array, probs: Array, atoms: Array) -> Array:
-    """Move a distribution from any atoms onto a fixed support, as C51 does with its target.
+    """Project a distribution from arbitrary atoms onto a fixed support, as C51 does.
 
-    Each target atom's probability is shared between its two neighbors in the support, so that
-    mass and, inside the support, mean stay: sum_j p_j two_hot(y_j, atoms)
+    Each target atom's probability is split between its two neighbors in the support, which
+    preserves mass and, inside the support, the mean: sum_j p_j two_hot(y_j, atoms)
 
     Args:
       target_atoms: [..., M], y, such as reward + discount * atoms, in any order.
       probs: [..., M], their probabilities.
-      atoms: [K], increasing strictly, at any distances.
+      atoms: [K], strictly increasing, at any distances.
     Returns: [..., K], probabilities.
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Bellemare et al., 2017, "A distributional perspective on reinforcement learning",
-      eq. 7; for other than equal distances Rowland et al., 2018, "An analysis of categorical
-      distributional reinforcement learning".
+      eq. 7; for unequal distances Rowland et al., 2018, "An analysis of categorical distributional
+      reinforcement learning".
     Example: `losses.categorical_projection(target_atoms, probs, atoms)`
     """
     left, right = _support_slopes(atoms)
@@ -78,16 +77,16 @@ def categorical_projection(target_atoms: Array, probs: Array, atoms: Array) -> A
 
 
 def categorical_cross_entropy(logits: Array, target_probs: Array) -> Array:
-    """Cross-entropy of a predicted distribution to a target one, such as a projected return.
+    """Cross-entropy of a predicted distribution against a target one, e.g. a projected return.
 
     -sum_k target_k log softmax(logits)_k
 
     Args:
-      logits: [..., K], unnormalized; -inf where something is impossible.
-      target_probs: [..., K]. Search's visit counts divided by their sum make this AlphaZero's
-        and expert iteration's loss of the policy; rows of zeros give 0.
+      logits: [..., K], unnormalized; -inf where an outcome is impossible.
+      target_probs: [..., K]. With a search's visit counts divided by their sum, this is the
+        policy loss of AlphaZero and expert iteration; rows of zeros give 0.
     Returns: [...]; infinite where the prediction excludes what the target allows.
-    Gradients: none flows into `target_probs`.
+    Gradients: none flow into `target_probs`.
     Source: Bellemare et al., 2017, "A distributional perspective on reinforcement learning",
       algorithm 1; Silver et al., 2018, "A general reinforcement learning algorithm that masters
       chess, shogi, and Go through self-play".
@@ -99,17 +98,17 @@ def categorical_cross_entropy(logits: Array, target_probs: Array) -> Array:
 
 
 def two_hot_cross_entropy(logits: Array, target: Array, atoms: Array) -> Array:
-    """Regress a scalar by classification: cross-entropy to its two-hot encoding.
+    """Regress a scalar by classification: cross-entropy against its two-hot encoding.
 
     categorical_cross_entropy(logits, two_hot(target, atoms))
 
     Args:
       logits: [..., K].
-      target: [...], in the support's space: MuZero has signed_hyperbolic(value) and integer
-        atoms; Dreamer v3 the value itself and atoms symexp(-20), ..., symexp(20).
-      atoms: [K], increasing strictly.
+      target: [...], in the support's space: MuZero uses signed_hyperbolic(value) and integer
+        atoms; Dreamer v3 uses the value itself and atoms symexp(-20), ..., symexp(20).
+      atoms: [K], strictly increasing.
     Returns: [...].
-    Gradients: none flows into `target` and `atoms`.
+    Gradients: none flow into `target` or `atoms`.
     Source: Hafner et al., 2023, "Mastering diverse domains through world models";
       Schrittwieser et al., 2020, "Mastering Atari, Go, chess and shogi by planning with a
       learned model", appendix F.
@@ -119,7 +118,7 @@ def two_hot_cross_entropy(logits: Array, target: Array, atoms: Array) -> Array:
 
 
 def categorical_mean(logits: Array, atoms: Array) -> Array:
-    """Mean of a categorical distribution on a support: the value that it predicts.
+    """Mean of a categorical distribution on a support, the value it predicts.
 
     sum_k softmax(logits)_k a_k
 
@@ -127,7 +126,7 @@ def categorical_mean(logits: Array, atoms: Array) -> Array:
       logits: [..., K].
       atoms: [K].
     Returns: [...].
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Bellemare et al., 2017, "A distributional perspective on reinforcement learning",
       algorithm 1.
     Example: `losses.categorical_mean(logits, atoms)`
@@ -143,7 +142,7 @@ def categorical_double_q_target(
     next_selector_logits: Array,
     atoms: Array,
 ) -> Array:
-    """C51's target distribution, of the next action whose mean a selector finds greatest.
+    """C51's target distribution, for the next action whose mean a selector ranks highest.
 
     Projection of reward + discount * Z(a*), Z = next_logits' distribution (0 where terminated),
     a* = argmax_a mean of the selector's distribution
@@ -151,12 +150,12 @@ def categorical_double_q_target(
     Args:
       reward, terminated: [...].
       discount: broadcasts to [...]; discount^n with n-step rewards.
-      next_logits: [..., A, K], of the target network.
-      next_selector_logits: [..., A, K], of the online network (double Q-learning, Rainbow) or
+      next_logits: [..., A, K], from the target network.
+      next_selector_logits: [..., A, K], from the online network (double Q-learning, Rainbow) or
         `next_logits` again (C51).
-      atoms: [K], increasing strictly.
+      atoms: [K], strictly increasing.
     Returns: [..., K], probabilities.
-    Gradients: none flows anywhere: this is a target.
+    Gradients: none: this is a target.
     Source: Bellemare et al., 2017, "A distributional perspective on reinforcement learning",
       algorithm 1; Hessel et al., 2018, "Rainbow: combining improvements in deep reinforcement
       learning".
@@ -172,7 +171,7 @@ def categorical_double_q_target(
 
 
 def quantile_error(value: Array, target: Array, tau: Array | float) -> Array:
-    """Asymmetric absolute error (pinball), whose minimizer is a quantile of the targets.
+    """Asymmetric absolute error (pinball loss), minimized by a quantile of the targets.
 
     |tau - 1(target < value)| * |target - value|
 
@@ -180,7 +179,7 @@ def quantile_error(value: Array, target: Array, tau: Array | float) -> Array:
       value, target: [...].
       tau: in (0, 1), broadcasts to [...]; 0.5 gives half the absolute error: the median.
     Returns: [...].
-    Gradients: none flows into `target` and `tau`.
+    Gradients: none flow into `target` or `tau`.
     Source: Koenker and Bassett, 1978, "Regression quantiles"; Dabney et al., 2018,
       "Distributional reinforcement learning with quantile regression", eq. 8.
     Example: `losses.quantile_error(value, target, tau=0.9).mean()`
@@ -193,7 +192,7 @@ def quantile_error(value: Array, target: Array, tau: Array | float) -> Array:
 def quantile_huber(
     quantiles: Array, tau: Array, target: Array, threshold: Array | float = 1.0
 ) -> Array:
-    """Loss of QR-DQN and IQN: draws predicted quantiles to those of target samples.
+    """Loss of QR-DQN and IQN: regress predicted quantiles on target samples.
 
     sum_i mean_j |tau_i - 1(u_ij < 0)| * huber(u_ij, threshold) / threshold,
     u_ij = target_j - quantiles_i
@@ -202,9 +201,10 @@ def quantile_huber(
       quantiles: [..., N].
       tau: [..., N], the quantiles' fractions: (i + 1/2) / N in QR-DQN, sampled in IQN.
       target: [..., M], samples or quantiles of the target: reward + discount * next quantiles.
-      threshold: Huber's, a scalar; 0: the plain quantile error. QR-DQN does not divide by it.
+      threshold: of the Huber loss, a scalar; 0: the plain quantile error. QR-DQN does not divide
+        by it.
     Returns: [...].
-    Gradients: none flows into `tau` and `target`.
+    Gradients: none flow into `tau` or `target`.
     Source: Dabney et al., 2018, "Implicit quantile networks for distributional reinforcement
       learning", eq. 3; Dabney et al., 2018, "Distributional reinforcement learning with quantile
       regression", eq. 10.
@@ -215,14 +215,14 @@ def quantile_huber(
 
 
 def _over_threshold(difference: Array, threshold: Array | float) -> Array:
-    """min(|difference| / threshold, 1), with threshold 0: 1, and 0 for no difference."""
+    """Return min(|difference| / threshold, 1); for threshold 0: 1, or 0 if the difference is 0."""
     smallest = jnp.finfo(difference.dtype).tiny
     return jnp.minimum(jnp.abs(difference) * (1 / jnp.maximum(threshold, smallest)), 1)
 
 
 @jax.custom_jvp
 def _quantile_huber(quantiles: Array, tau: Array, target: Array, threshold: Array | float) -> Array:
-    """The sum over targets, for each quantile."""
+    """Sum over targets, for each quantile."""
 
     def error(target: Array, quantile: Array, tau: Array) -> Array:
         difference = target - quantile
@@ -235,7 +235,7 @@ def _quantile_huber(quantiles: Array, tau: Array, target: Array, threshold: Arra
 
 @_quantile_huber.defjvp
 def _quantile_huber_slope(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
-    """Without this, the derivative of the loop would keep an array for each of its steps."""
+    """Derivative of `_quantile_huber`; the loop's own would store an array for each step."""
     quantiles, tau, target, threshold = primals
 
     def slope(target: Array, quantile: Array, tau: Array) -> Array:
@@ -248,17 +248,17 @@ def _quantile_huber_slope(primals: tuple, tangents: tuple) -> tuple[Array, Array
 
 
 def expectile_regression(expectiles: Array, tau: Array, target: Array) -> Array:
-    """Loss of ER-DQN: draws predicted expectiles to those of target samples.
+    """Loss of ER-DQN: regress predicted expectiles on target samples.
 
     sum_i mean_j |tau_i - 1(z_j < e_i)| (z_j - e_i)^2
 
     Args:
       expectiles: [..., N], e; the one with tau = 1/2 is the mean.
       tau: [..., N], their fractions in (0, 1).
-      target: [..., M], z: samples of the target's distribution. Predicted expectiles are not
-        samples: find samples that have them (imputation) first.
+      target: [..., M], z: samples of the target distribution. Predicted expectiles are not
+        samples: first find samples that have these expectiles (imputation).
     Returns: [...].
-    Gradients: none flows into `tau` and `target`.
+    Gradients: none flow into `tau` or `target`.
     Source: Rowland et al., 2019, "Statistics and samples in distributional reinforcement
       learning" (ER-DQN).
     Example: `losses.expectile_regression(expectiles, tau, target).mean()`
@@ -268,13 +268,13 @@ def expectile_regression(expectiles: Array, tau: Array, target: Array) -> Array:
 
 
 def quantile_wasserstein(quantiles: Array, other_quantiles: Array) -> Array:
-    """1-Wasserstein distance between two distributions given by as many quantiles (or samples).
+    """1-Wasserstein distance of two distributions with equally many quantiles (or samples).
 
     mean_i |x_(i) - y_(i)|, both sorted
 
     Args: quantiles, other_quantiles: [..., N], of equal weight, in any order.
     Returns: [...].
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Dabney et al., 2018, "Distributional reinforcement learning with quantile
       regression".
     Example: `losses.quantile_wasserstein(quantiles, other_quantiles)`
@@ -285,19 +285,19 @@ def quantile_wasserstein(quantiles: Array, other_quantiles: Array) -> Array:
 def quantile_calibration_error(
     quantiles: Array, tau: Array, sample: Array, mask: Array | None = None
 ) -> Array:
-    """How far the share of outcomes below each predicted quantile is from its fraction.
+    """Calibration error: distance of the share of outcomes below each quantile from its fraction.
 
     mean_i |mean(sample <= quantiles_i) - tau_i|; 0 is perfect calibration
 
     Args:
       quantiles: [..., N], one set of predictions for each sample.
       tau: [N], their fractions.
-      sample: [...], what came.
+      sample: [...], the outcomes.
       mask: [...], true where a sample counts; None: everywhere.
-    Returns: a scalar; the mean of tau if nothing counts.
-    Gradients: none flows anywhere: this is a figure to report.
+    Returns: a scalar; the mean of tau if no sample counts.
+    Gradients: none: this is a diagnostic.
     Source: Kuleshov et al., 2018, "Accurate uncertainties for deep learning using calibrated
-      regression" (there squared).
+      regression" (squared there).
     Example: `losses.quantile_calibration_error(quantiles, tau, sample)`
     """
     below = (sample[..., None] <= quantiles).astype(quantiles.dtype)
@@ -307,7 +307,7 @@ def quantile_calibration_error(
 
 
 def fraction_proposal(tau: Array, quantiles: Array, quantiles_at_midpoints: Array) -> Array:
-    """Loss of FQF's proposed fractions: moves them to where few steps fit the quantiles best.
+    """FQF's loss of the proposed fractions, moving them to where steps fit the quantiles best.
 
     sum_i tau_i (2 F^-1(tau_i) - F^-1(m_i) - F^-1(m_(i-1))), i = 1, ..., N - 1, whose gradient is
     that of the 1-Wasserstein distance between F^-1 and its steps; m_i = (tau_i + tau_(i+1)) / 2
@@ -316,8 +316,8 @@ def fraction_proposal(tau: Array, quantiles: Array, quantiles_at_midpoints: Arra
       tau: [..., N - 1], increasing, strictly between tau_0 = 0 and tau_N = 1.
       quantiles: [..., N - 1], F^-1 at `tau`.
       quantiles_at_midpoints: [..., N], F^-1 at m_0, ..., m_(N-1).
-    Returns: [...]; only its gradient has a meaning.
-    Gradients: flow into `tau` only.
+    Returns: [...]; only its gradient is meaningful.
+    Gradients: flow only into `tau`.
     Source: Yang et al., 2019, "Fully parameterized quantile function for distributional
       reinforcement learning", proposition 1.
     Example: `losses.fraction_proposal(tau, quantiles, quantiles_at_midpoints).mean()`
@@ -327,16 +327,16 @@ def fraction_proposal(tau: Array, quantiles: Array, quantiles_at_midpoints: Arra
 
 
 def cosine_features(tau: Array, number: int = 64) -> Array:
-    """Features of quantile fractions, from which IQN's network makes their embedding.
+    """Cosine features of quantile fractions, the input of IQN's embedding.
 
     cos(pi i tau), i = 1, ..., number; the paper prints 0, ..., number - 1, the first of which is
-    constant (an error, by its authors: ChainerRL)
+    constant (an error according to its authors: ChainerRL)
 
     Args:
       tau: [...], in [0, 1].
-      number: how many features.
+      number: number of features.
     Returns: [..., number].
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Dabney et al., 2018, "Implicit quantile networks for distributional reinforcement
       learning", eq. 4.
     Example: `losses.cosine_features(tau, number=64)`

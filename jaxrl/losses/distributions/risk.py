@@ -1,7 +1,7 @@
-"""Risk measures and losses of risk-averse learning.
+"""Risk measures and losses for risk-averse learning.
 
-What is measured here is a cost, of which much is bad; of returns, pass the negative. `tail` is
-the share of worst outcomes that counts: 0.05 where others write a level of 0.95.
+All measures apply to costs, where large is bad; for returns, pass their negative. `tail` is the
+share of worst outcomes that count: 0.05 where others write a level of 0.95.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.core.types import Array
-from jaxrl.losses.reductions import _allowed, masked_mean
+from jaxrl.losses.reductions import _full_mask, masked_mean
 
 __all__ = [
     "cost_sensitive_reward",
@@ -28,17 +28,18 @@ __all__ = [
     "variance_score",
 ]
 
-LINEAR_FROM = 30.0  # an exponential goes on as its tangent: nothing overflows, no gradient is lost
+# Beyond this an exponential continues as its tangent: nothing overflows and no gradient is lost.
+LINEAR_FROM = 30.0
 
 
 def _expm1(x: Array) -> Array:
-    """exp(x) - 1, and its tangent beyond LINEAR_FROM: convex still."""
+    """Return exp(x) - 1, continued as its tangent beyond LINEAR_FROM (still convex)."""
     beyond = jnp.maximum(x - LINEAR_FROM, 0)
     return jnp.expm1(jnp.minimum(x, LINEAR_FROM)) + math.exp(LINEAR_FROM) * beyond
 
 
 def value_at_risk(cost: Array, tail: Array | float, mask: Array | None = None) -> Array:
-    """The cost that only the worst share of outcomes exceeds: a quantile.
+    """Value at risk: the cost that only the worst share of outcomes exceeds, a quantile.
 
     min {v: mean(cost > v) <= tail}
 
@@ -46,15 +47,15 @@ def value_at_risk(cost: Array, tail: Array | float, mask: Array | None = None) -
       cost: [..., N], samples of one distribution.
       tail: the share of worst outcomes, in (0, 1].
       mask: [..., N], true where a sample counts; None: everywhere.
-    Returns: [...]; 0 where nothing counts.
+    Returns: [...]; 0 where no sample counts.
     Gradients: flow into the sample that is the quantile.
     Source: Rockafellar and Uryasev, 2000, "Optimization of conditional value-at-risk", eq. 2.
     Example: `losses.value_at_risk(cost, tail=0.3, mask=mask)`
     """
-    allowed = _allowed(cost, mask)
+    allowed = _full_mask(cost, mask)
     number = allowed.sum(-1, keepdims=True)
     ordered = -jnp.sort(jnp.where(allowed, -cost, jnp.inf))  # worst first, the masked last
-    # How many may exceed it; a little more, so that 0.3 * 10 is 3 in floating point too.
+    # Number of costs that may exceed it, rounded up a little so that floor(0.3 * 10) is 3.
     above = jnp.floor(number * tail * (1 + 1e-6)).astype(int)
     chosen = jnp.clip(above, 0, jnp.maximum(number - 1, 0))
     found = jnp.take_along_axis(ordered, chosen, -1)
@@ -62,7 +63,7 @@ def value_at_risk(cost: Array, tail: Array | float, mask: Array | None = None) -
 
 
 def cvar(cost: Array, tail: Array | float, mask: Array | None = None) -> Array:
-    """Conditional value at risk (expected shortfall): mean of the worst share of outcomes.
+    """Conditional value at risk (expected shortfall): the mean of the worst share of outcomes.
 
     min_v v + mean(max(cost - v, 0)) / tail, attained at v = value_at_risk(cost, tail)
 
@@ -70,8 +71,8 @@ def cvar(cost: Array, tail: Array | float, mask: Array | None = None) -> Array:
       cost: [..., N], samples of one distribution.
       tail: the share of worst outcomes, in (0, 1]; 1: the mean.
       mask: [..., N], true where a sample counts; None: everywhere.
-    Returns: [...]; 0 where nothing counts.
-    Gradients: none is stopped; the worst samples share it.
+    Returns: [...]; 0 where no sample counts.
+    Gradients: none are stopped; they are spread over the worst samples.
     Source: Rockafellar and Uryasev, 2000, "Optimization of conditional value-at-risk", theorem 1.
     Example: `losses.cvar(cost, tail=0.3, mask=mask)`
     """
@@ -81,7 +82,7 @@ def cvar(cost: Array, tail: Array | float, mask: Array | None = None) -> Array:
 
 
 def cvar_advantage(cost: Array, tail: Array | float, mask: Array | None = None) -> Array:
-    """Advantages with which a policy gradient lowers the CVaR of whole trajectories' costs.
+    """Advantages for a policy gradient that lowers the CVaR of whole trajectories' costs.
 
     -max(cost - value_at_risk(cost, tail), 0) / tail
 
@@ -90,10 +91,10 @@ def cvar_advantage(cost: Array, tail: Array | float, mask: Array | None = None) 
       tail: the share of worst outcomes, in (0, 1].
       mask: [..., N], true where a trajectory counts; None: everywhere.
     Returns: [..., N], for `policy_gradient` with the trajectories' log-probabilities; 0 for all
-      but the worst, and where the mask is false.
-    Gradients: none flows anywhere.
-    Source: Tamar et al., 2015, "Optimizing the CVaR via sampling", algorithm 1 (of
-      returns there).
+      but the worst trajectories, and where the mask is false.
+    Gradients: none.
+    Source: Tamar et al., 2015, "Optimizing the CVaR via sampling", algorithm 1 (for returns
+      there).
     Example: `losses.cvar_advantage(cost, tail=0.3, mask=mask)`
     """
     cost = jax.lax.stop_gradient(cost)
@@ -108,9 +109,9 @@ def variance_score(threshold: Array, cost: Array) -> Array:
 
     Args: threshold, cost: [...].
     Returns: [...].
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Han, Liu and Yu, 2025, "Risk-sensitive reinforcement learning based on convex scoring
-      functions" (the measure is named there; the score is derived here).
+      functions" (which names the measure; the score is derived here).
     Example: `losses.variance_score(threshold, cost).mean()`
     """
     return jnp.square(cost - threshold)
@@ -127,9 +128,9 @@ def expected_shortfall_score(
     Args:
       threshold, cost: [...].
       tail: the share of worst outcomes, in (0, 1].
-      weight: of the CVaR against the mean, in [0, 1]: less than 1 is a mean-risk utility.
+      weight: weight of the CVaR against the mean, in [0, 1]; below 1 this is a mean-risk utility.
     Returns: [...].
-    Gradients: none is stopped: `threshold` learns the value at risk, `cost` what is controlled.
+    Gradients: none are stopped: `threshold` learns the value at risk, `cost` trains the policy.
     Source: Rockafellar and Uryasev, 2000, "Optimization of conditional value-at-risk", eq. 4;
       Han, Liu and Yu, 2025, "Risk-sensitive reinforcement learning based on convex scoring
       functions".
@@ -143,14 +144,14 @@ def evar_score(threshold: Array, scale: Array, cost: Array, tail: Array | float)
     """Score whose expectation, minimized over two variables, is the entropic value at risk.
 
     f(v, t, y) = v + t (exp((y - v) / t) - 1 - log tail), jointly convex; its minimum over v is
-    t log(E exp(y / t) / tail), whose minimum over t is the measure, an upper bound of the CVaR
+    t log(E exp(y / t) / tail), whose minimum over t is the measure, an upper bound on the CVaR
 
     Args:
       threshold, cost: [...], v and y.
       scale: [...], t, positive.
       tail: the share of worst outcomes, in (0, 1].
-    Returns: [...]; beyond exp(30) the exponential goes on linearly, so that nothing overflows.
-    Gradients: none is stopped.
+    Returns: [...]; beyond exp(30) the exponential continues linearly, so that nothing overflows.
+    Gradients: none are stopped.
     Source: Ahmadi-Javid, 2012, "Entropic value-at-risk: a new coherent risk measure", definition
       3.1; the score is derived here, from log E exp = min_v over v + E exp(. - v) - 1.
     Example: `losses.evar_score(threshold, scale, cost, tail=0.1).mean()`
@@ -159,23 +160,23 @@ def evar_score(threshold: Array, scale: Array, cost: Array, tail: Array | float)
 
 
 def entropic_risk(cost: Array, aversion: Array | float, mask: Array | None = None) -> Array:
-    """Risk under exponential utility: a soft maximum of the cost's samples.
+    """Risk under exponential utility: a soft maximum of a cost's samples.
 
-    (1 / a) log mean(exp(a cost)); about the mean + a variance / 2. Of values, the risk-averse
-    certainty equivalent is -entropic_risk(-value, a), which is also the backup over successors.
+    (1 / a) log mean(exp(a cost)); approximately the mean + a variance / 2. For values, the
+    risk-averse certainty equivalent is -entropic_risk(-value, a), also the backup over successors.
 
     Args:
       cost: [..., N], samples of one distribution.
-      aversion: a: positive is risk-averse, negative risk-seeking, not 0.
+      aversion: a, positive for risk-averse, negative for risk-seeking, not 0.
       mask: [..., N], true where a sample counts; None: everywhere.
-    Returns: [...]; 0 where nothing counts.
-    Gradients: none is stopped; the samples share it by their softmax.
+    Returns: [...]; 0 where no sample counts.
+    Gradients: none are stopped; they are spread over the samples by their softmax.
     Source: Howard and Matheson, 1972, "Risk-sensitive Markov decision processes".
     Example: `losses.entropic_risk(cost, aversion=0.5, mask=mask)`
     """
-    allowed = _allowed(cost, mask)
+    allowed = _full_mask(cost, mask)
     cost, number = jnp.where(allowed, cost, 0), allowed.sum(-1)
-    # Where nothing counts, all do, as 0: the logarithm of an empty sum has no gradient.
+    # If no sample counts, all count as 0: the logarithm of an empty sum has no gradient.
     allowed = allowed | (number == 0)[..., None]
     scaled = jnp.where(allowed, aversion * cost, -jnp.inf)
     mean = jax.nn.logsumexp(scaled, axis=-1) - jnp.log(allowed.sum(-1).astype(cost.dtype))
@@ -183,20 +184,20 @@ def entropic_risk(cost: Array, aversion: Array | float, mask: Array | None = Non
 
 
 def itakura_saito(value: Array, target: Array, aversion: Array | float) -> Array:
-    """Loss that teaches a critic the risk-averse value of exponential utility, stably.
+    """Numerically stable loss of a critic for the risk-averse value under exponential utility.
 
     exp(d) - d - 1, d = a (value - target); its minimizer is -(1 / a) log E exp(-a target)
 
     Args:
-      value: [...], of a state or of an action.
+      value: [...], of a state or an action.
       target: [...], such as reward + discount * next value.
-      aversion: a: positive is risk-averse, negative risk-seeking; near 0 this is
+      aversion: a, positive for risk-averse, negative for risk-seeking; near 0 the loss is
         a^2 (value - target)^2 / 2.
-    Returns: [...]; beyond exp(30) the exponential goes on linearly, so that nothing overflows.
-    Gradients: none flows into `target`.
+    Returns: [...]; beyond exp(30) the exponential continues linearly, so that nothing overflows.
+    Gradients: none flow into `target`.
     Source: Udovichenko et al., 2025, "Risk-averse reinforcement learning with Itakura-Saito loss":
-      the divergence of exp(-a target) from exp(-a value); that its minimizer is the above is
-      derived by setting the gradient to 0.
+      the divergence of exp(-a target) from exp(-a value); the minimizer is derived here by setting
+      the gradient to 0.
     Example: `losses.itakura_saito(value, target, aversion=0.5).mean()`
     """
     difference = aversion * (value - jax.lax.stop_gradient(target))
@@ -213,23 +214,23 @@ def ecrm_cost(
     tail: Array | float,
     weight: Array | float,
 ) -> Array:
-    """Costs whose plain discounted sum is an expected conditional risk measure of each step.
+    """Costs whose ordinary discounted sum is an expected conditional risk measure of each step.
 
-    (1 - w) c_t + w max(c_t - v_t, 0) / tail + discount * w v_(t+1), with c_t instead of the first
+    (1 - w) c_t + w max(c_t - v_t, 0) / tail + discount * w v_(t+1), with c_t replacing the first
     two terms at an episode's first step. Their discounted sum is c_1 + sum_(t > 1) discount^(t-1)
-    expected_shortfall_score(v_t, c_t, tail, w): minimized over the policy and the thresholds, a
-    mix of the mean and the CVaR of each step's cost given the step before.
+    expected_shortfall_score(v_t, c_t, tail, w). Its minimum over the policy and the thresholds is
+    a mix of the mean and the CVaR of each step's cost given the previous step.
 
     Args:
       cost: [...].
-      threshold: [...], v_t, chosen at the step before, along with its action.
+      threshold: [...], v_t, chosen at the previous step, along with its action.
       next_threshold: [...], v_(t+1), chosen with this step's action; not used where `done`.
       first, done: [...], true at an episode's first and last step.
       discount: broadcasts to [...].
       tail: the share of worst outcomes, in (0, 1].
-      weight: w, of the CVaR against the mean, in [0, 1].
+      weight: w, weight of the CVaR against the mean, in [0, 1].
     Returns: [...].
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Yu and Ying, 2023, "On the global convergence of risk-averse policy gradient methods
       with expected conditional risk measures"; the transform is derived here from the
       definition of the measure and Rockafellar and Uryasev's form of the CVaR.
@@ -244,7 +245,7 @@ def ecrm_cost(
 def risk_averse_utility(
     strategy: Array, opponent: Array, payoff: Array, aversion: Array | float
 ) -> Array:
-    """A mixed strategy's expected payoff less its variance over what the opponent plays.
+    """Expected payoff of a mixed strategy minus its variance over the opponent's actions.
 
     s' M o - aversion s' Sigma s, Sigma = M diag(o) M' - (M o)(M o)': the variance of the payoff
     (s' M)_j under the opponent's j ~ o
@@ -253,9 +254,9 @@ def risk_averse_utility(
       strategy: [..., A], s, probabilities.
       opponent: [..., B], o, probabilities.
       payoff: [..., A, B], M, of the player who plays `strategy`.
-      aversion: not negative; 0: the game as it is.
-    Returns: [...], to be maximized: concave in `strategy`.
-    Gradients: none is stopped.
+      aversion: nonnegative; 0: the original game.
+    Returns: [...], to be maximized; concave in `strategy`.
+    Gradients: none are stopped.
     Source: Slumbers et al., 2023, "A game-theoretic framework for managing risk in multi-agent
       systems"; the covariance is derived here from the payoff's distribution.
     Example: `losses.risk_averse_utility(strategy, opponent, payoff, aversion=0.5)`
@@ -274,26 +275,26 @@ def cost_sensitive_reward(
     cost_aversion: Array | float,
     mask: Array | None = None,
 ) -> Array:
-    """A portfolio's growth less penalties for risk and for trading.
+    """Growth of a portfolio minus penalties for risk and trading.
 
     mean_t r_t - risk_aversion * var_t r_t - cost_aversion * mean_t |w_t - held_t|_1
 
     Args:
       log_return: [T, ...], r, of each step, net of costs.
-      weights: [T, ..., N], what the policy chose to hold.
-      held_weights: [T, ..., N], what it held just before (the last weights after the prices
-        moved; `weights` itself at the first step, whose purchase the paper does not count).
-      risk_aversion, cost_aversion: not negative.
+      weights: [T, ..., N], the policy's chosen holdings.
+      held_weights: [T, ..., N], the holdings just before (the last weights after prices moved;
+        `weights` itself at the first step, whose purchase the paper does not count).
+      risk_aversion, cost_aversion: nonnegative.
       mask: [T, ...], true where a step counts; None: everywhere.
-    Returns: [...], to be maximized by the gradient with respect to `weights`.
-    Gradients: none is stopped.
+    Returns: [...], to be maximized by gradient ascent through `weights`.
+    Gradients: none are stopped.
     Source: Zhang et al., 2020, "Cost-sensitive portfolio selection via deep reinforcement
-      learning" (the three terms; means over all steps are chosen here).
+      learning" (the three terms; the means over all steps are our choice).
     Example: `losses.cost_sensitive_reward(log_return, weights, held_weights, risk_aversion,
       cost_aversion, mask)`
     """
     traded = weights - held_weights
-    if mask is not None:  # already here: NaN would come back through the square and the size
+    if mask is not None:  # mask here: NaN would come back through the square and the absolute value
         log_return = jnp.where(mask, log_return, 0)
         traded = jnp.where(mask[..., None], traded, 0)
     growth = masked_mean(log_return, mask, 0)

@@ -1,4 +1,4 @@
-"""Value transforms with their inverses, and scalars as weights on a support (two-hot)."""
+"""Value transforms with their inverses, and two-hot encodings of scalars."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ __all__ = [
 
 
 def _sign_and_size(x: Array) -> tuple[Array, Array]:
-    """x = sign * size, with the sign of 0 as 1: so that odd functions have their slope at 0."""
+    """Split x into sign * size; the sign of 0 is 1, so that odd functions keep their slope at 0."""
     negative = x < 0
     return jnp.where(negative, -1, 1).astype(x.dtype), jnp.where(negative, -x, x)
 
 
 def signed_hyperbolic(x: Array, epsilon: float = 1e-3) -> Array:
-    """Squash values of any sign to about their square root, as MuZero and R2D2 do.
+    """Squash values of any sign to roughly their square root, as MuZero and R2D2 do.
 
     h(x) = sign(x) (sqrt(|x| + 1) - 1) + epsilon x, computed as x / (sqrt(|x| + 1) + 1) + epsilon x
 
     Args:
       x: [...].
-      epsilon: the linear part's slope, which keeps the inverse from growing too fast.
+      epsilon: slope of the linear part, which keeps the inverse from growing too fast.
     Returns: [...].
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Pohlen et al., 2018, "Observe and look further: achieving consistent performance on
       Atari", proposition A.2.
     Example: `losses.signed_hyperbolic(x)`
@@ -55,7 +55,7 @@ def signed_parabolic(x: Array, epsilon: float = 1e-3) -> Array:
       x: [...].
       epsilon: that of `signed_hyperbolic`; 0 is allowed.
     Returns: [...].
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Pohlen et al., 2018, "Observe and look further: achieving consistent performance on
       Atari", proposition A.2; the form without cancellation near 0 is derived here, u + 1 being
       the root of epsilon s^2 + s = |x| + 1 + epsilon.
@@ -68,13 +68,13 @@ def signed_parabolic(x: Array, epsilon: float = 1e-3) -> Array:
 
 
 def symlog(x: Array) -> Array:
-    """Squash values of any sign to about their logarithm, as Dreamer v3 does.
+    """Squash values of any sign to roughly their logarithm, as Dreamer v3 does.
 
     symlog(x) = sign(x) log(1 + |x|)
 
     Args: x: [...].
     Returns: [...].
-    Gradients: none is stopped; the slope at 0 is 1.
+    Gradients: none are stopped; the slope at 0 is 1.
     Source: Hafner et al., 2023, "Mastering diverse domains through world models".
     Example: `losses.symlog(x)`
     """
@@ -89,7 +89,7 @@ def symexp(x: Array) -> Array:
 
     Args: x: [...].
     Returns: [...]; infinite where |x| exceeds about 88 in float32.
-    Gradients: none is stopped; the slope at 0 is 1.
+    Gradients: none are stopped; the slope at 0 is 1.
     Source: Hafner et al., 2023, "Mastering diverse domains through world models".
     Example: `losses.symexp(x)`
     """
@@ -98,17 +98,17 @@ def symexp(x: Array) -> Array:
 
 
 def logarithmic(x: Array, resolution: float, scale: float = 1.0) -> Array:
-    """Map non-negative values to a logarithmic scale, where small ones keep their differences.
+    """Map nonnegative values to a logarithmic scale that preserves small differences.
 
     f(x) = scale * (log(x + resolution) - log(resolution)) = scale * log(1 + x / resolution)
 
     Args:
-      x: [...], not below 0 (the values of positive and of negative rewards are learned apart);
-        what is below counts as 0.
-      resolution: positive: below it the map is about linear. The paper has gamma^k.
+      x: [...], nonnegative (values of positive and of negative rewards are learned separately);
+        negative values count as 0.
+      resolution: positive; below it the map is roughly linear. The paper uses gamma^k.
       scale: c of the paper.
     Returns: [...], 0 at 0.
-    Gradients: none is stopped; 0 below 0.
+    Gradients: none are stopped; 0 below 0.
     Source: van Seijen et al., 2019, "Using a logarithmic mapping to enable lower discount factors
       in reinforcement learning" (with the constant that makes f(0) = 0).
     Example: `losses.logarithmic(x, resolution=0.1)`
@@ -124,8 +124,8 @@ def logarithmic_inverse(x: Array, resolution: float, scale: float = 1.0) -> Arra
     Args:
       x: [...].
       resolution, scale: those of `logarithmic`.
-    Returns: [...]; constant where x / scale is above about 80 (in float32), so that it is finite.
-    Gradients: none is stopped; 0 where it is constant.
+    Returns: [...]; constant where x / scale is above about 80 (in float32), to stay finite.
+    Gradients: none are stopped; 0 where it is constant.
     Source: van Seijen et al., 2019, "Using a logarithmic mapping to enable lower discount factors
       in reinforcement learning".
     Example: `losses.logarithmic_inverse(x, resolution=0.1)`
@@ -135,13 +135,13 @@ def logarithmic_inverse(x: Array, resolution: float, scale: float = 1.0) -> Arra
 
 
 def symlog_squared_error(prediction: Array, target: Array) -> Array:
-    """Squared error in symlog space: large targets do not dominate, without any normalization.
+    """Squared error in symlog space, where large targets do not dominate.
 
     (prediction - symlog(target))^2 / 2; symexp(prediction) is the predicted quantity
 
     Args: prediction, target: [...].
     Returns: [...].
-    Gradients: none flows into `target`.
+    Gradients: none flow into `target`.
     Source: Hafner et al., 2023, "Mastering diverse domains through world models".
     Example: `losses.symlog_squared_error(prediction, target).mean()`
     """
@@ -149,20 +149,20 @@ def symlog_squared_error(prediction: Array, target: Array) -> Array:
 
 
 def two_hot(x: Array, atoms: Array) -> Array:
-    """Write a scalar as weights on its two neighbors in a support, whose mean is the scalar.
+    """Encode a scalar as weights on its two neighbors in a support, whose mean is the scalar.
 
-    w_i = max(1 - max((a_i - x) / (a_i - a_(i-1)), (x - a_i) / (a_(i+1) - a_i)), 0); what lies
-    beyond an end of the support is that end.
+    w_i = max(1 - max((a_i - x) / (a_i - a_(i-1)), (x - a_i) / (a_(i+1) - a_i)), 0); scalars
+    beyond an end of the support are clipped to that end.
 
     Args:
       x: [...].
-      atoms: [K], increasing strictly, at any distances (MuZero: integers; Dreamer v3: symexp of
+      atoms: [K], strictly increasing, at any distances (MuZero: integers; Dreamer v3: symexp of
         equally spaced numbers).
     Returns: [..., K], probabilities, at most two of them positive.
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Schrittwieser et al., 2020, "Mastering Atari, Go, chess and shogi by planning with a
       learned model", appendix F; Hafner et al., 2023, "Mastering diverse domains through
-      environment models".
+      world models".
     Example: `losses.two_hot(x, atoms)`
     """
     distance = x[..., None] - atoms
@@ -171,25 +171,25 @@ def two_hot(x: Array, atoms: Array) -> Array:
 
 
 def _support_slopes(atoms: Array) -> tuple[Array, Array]:
-    """Slopes of the weight's fall on either side of each atom; 0 beyond the ends."""
+    """Return the slopes of a weight on either side of its atom, 0 beyond the ends."""
     slope = 1 / jnp.diff(atoms)
     return jnp.pad(-slope, (1, 0)), jnp.pad(slope, (0, 1))
 
 
 def two_hot_inverse(probs: Array, atoms: Array) -> Array:
-    """Read the scalar off weights on a support: their mean.
+    """Decode a scalar from weights on a support: their mean.
 
     sum_i p_i a_i, summed in pairs from both ends: exactly 0 for symmetric weights on a symmetric
     support, however far the atoms reach
 
     Args:
-      probs: [..., K], such as `two_hot` gives or a softmax.
+      probs: [..., K], e.g. from `two_hot` or a softmax.
       atoms: [K].
     Returns: [...].
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Schrittwieser et al., 2020, "Mastering Atari, Go, chess and shogi by planning with a
       learned model", appendix F; Hafner et al., 2023, "Mastering diverse domains through
-      environment models" (the order of the sum).
+      world models" (the order of the sum).
     Example: `losses.two_hot_inverse(probs, atoms)`
     """
     products = probs * atoms

@@ -1,4 +1,4 @@
-"""Divergences beside Kullback-Leibler's: how far two policies are apart, in other measures."""
+"""Divergences other than Kullback-Leibler's, exact or estimated from samples."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ __all__ = [
     "total_variation",
 ]
 
-BOUND = 60.0  # of log-ratios: exp(60) is far from everything, and squares do not overflow
+BOUND = 60.0  # on log-ratios: exp(60) is beyond any useful ratio, and its square does not overflow
 
 
 def total_variation(logits: Array, other_logits: Array) -> Array:
-    """Total variation distance of two categorical distributions, between 0 and 1.
+    """Total variation distance between two categorical distributions, in [0, 1].
 
     sum_a |p(a) - q(a)| / 2, p = softmax(logits), q = softmax(other_logits)
 
     Args: logits, other_logits: [..., A], unnormalized; -inf where an action cannot be taken.
     Returns: [...].
-    Gradients: none is stopped; 0 where the probabilities are equal.
+    Gradients: none are stopped; 0 where the probabilities are equal.
     Source: Schulman et al., 2015, "Trust region policy optimization", section 3.
     Example: `losses.total_variation(logits, other_logits)`
     """
@@ -39,18 +39,18 @@ def total_variation(logits: Array, other_logits: Array) -> Array:
 
 
 def squared_hellinger(logits: Array, other_logits: Array) -> Array:
-    """Squared Hellinger distance of two categorical distributions, between 0 and 1.
+    """Squared Hellinger distance between two categorical distributions, in [0, 1].
 
     sum_a (sqrt(p(a)) - sqrt(q(a)))^2 / 2, p = softmax(logits), q = softmax(other_logits)
 
     Args: logits, other_logits: [..., A], unnormalized; -inf where an action cannot be taken.
     Returns: [...].
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: common usage, e.g. Liese and Vajda, 2006, "On divergences and informations in
       statistics and information theory".
     Example: `losses.squared_hellinger(logits, other_logits)`
     """
-    # The root of a probability from its logarithm: the root's own gradient is infinite at 0.
+    # Roots from the log-probabilities: the gradient of sqrt itself is infinite at 0.
     root, other_root = (
         jnp.where(prob > 0, jnp.exp(0.5 * log_prob), 0)
         for prob, log_prob in (_log_probs(logits), _log_probs(other_logits))
@@ -59,13 +59,13 @@ def squared_hellinger(logits: Array, other_logits: Array) -> Array:
 
 
 def jensen_shannon(logits: Array, other_logits: Array) -> Array:
-    """Jensen-Shannon divergence of two categorical distributions, between 0 and log 2.
+    """Jensen-Shannon divergence between two categorical distributions, in [0, log 2].
 
     KL(p || m) / 2 + KL(q || m) / 2, m = (p + q) / 2, p, q = softmax(logits), softmax(other_logits)
 
     Args: logits, other_logits: [..., A], unnormalized; -inf where an action cannot be taken.
     Returns: [...], in nats.
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Lin, 1991, "Divergence measures based on the Shannon entropy", section 4.
     Example: `losses.jensen_shannon(logits, other_logits)`
     """
@@ -78,13 +78,13 @@ def jensen_shannon(logits: Array, other_logits: Array) -> Array:
 
 
 def chi_square(logits: Array, other_logits: Array) -> Array:
-    """Chi-square divergence of two categorical distributions: the variance of their ratio.
+    """Chi-square divergence between two categorical distributions: their ratio's variance.
 
     chi^2(p || q) = sum_a (p(a) - q(a))^2 / q(a), p, q = softmax(logits), softmax(other_logits)
 
     Args: logits, other_logits: [..., A], unnormalized; -inf where an action cannot be taken.
-    Returns: [...], not below 0. The ratio p / q is kept below exp(60) so that nothing overflows.
-    Gradients: none is stopped; 0 through a ratio beyond its bound.
+    Returns: [...], nonnegative. The ratio p / q is kept below exp(60) so that nothing overflows.
+    Gradients: none are stopped; 0 through a ratio beyond its bound.
     Source: Laidlaw et al., 2025, "Correlated proxies: a new definition and improved mitigation for
       reward hacking"; Pearson, 1900, "On the criterion that a given system of deviations ...".
     Example: `losses.chi_square(logits, other_logits)`
@@ -96,16 +96,16 @@ def chi_square(logits: Array, other_logits: Array) -> Array:
 
 
 def categorical_renyi(logits: Array, other_logits: Array, order: float) -> Array:
-    """Renyi divergence of two categorical distributions, in nats.
+    """Renyi divergence between two categorical distributions, in nats.
 
     log(sum_a p(a)^order q(a)^(1 - order)) / (order - 1)
 
     Args:
       logits, other_logits (of p and q): [..., A], unnormalized; -inf where an action is impossible.
-      order: positive and not 1, which would be `categorical_kl`, the limit.
+      order: positive, but not 1, where the limit is `categorical_kl`.
     Returns: [...]; infinite where no action is possible under both, and, for an order above 1,
       where q excludes what p allows.
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: van Erven and Harremoes, 2014, "Renyi divergence and Kullback-Leibler divergence".
     Example: `losses.categorical_renyi(logits, other_logits, order=2.0)`
     """
@@ -121,21 +121,21 @@ def categorical_renyi(logits: Array, other_logits: Array, order: float) -> Array
 def gaussian_renyi(
     mean: Array, scale: Array, other_mean: Array, other_scale: Array, order: float
 ) -> Array:
-    """Renyi divergence of two Gaussians with independent dimensions, in nats.
+    """Renyi divergence between two Gaussians with independent dimensions, in nats.
 
     sum_d log(s_q / s_p) + log(s_q^2 / v) / (2 (order - 1)) + order (m_p - m_q)^2 / (2 v),
     v = order * s_q^2 + (1 - order) * s_p^2
 
     Args:
-      mean, scale (of p), other_mean, other_scale (of q): [..., D], scales positive.
-      order: positive and not 1, which would be `gaussian_kl`, the limit.
+      mean, scale (of p), other_mean, other_scale (of q): [..., D]; scales are positive.
+      order: positive, but not 1, where the limit is `gaussian_kl`.
     Returns: [...]; infinite where v is not positive in some dimension.
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Gil et al., 2013, "Renyi divergence measures for commonly used univariate continuous
       distributions", table 2.
     Example: `losses.gaussian_renyi(mean, scale, other_mean, other_scale, order=2.0)`
     """
-    # All in units of q's scale: squares of tiny scales would underflow.
+    # Everything in units of q's scale: squares of tiny scales would underflow.
     ratio, shift = scale / other_scale, (mean - other_mean) / other_scale
     variance = order + (1 - order) * jnp.square(ratio)
     finite = variance > 0
@@ -148,17 +148,16 @@ def gaussian_renyi(
 def gaussian_fisher_divergence(
     mean: Array, scale: Array, other_mean: Array, other_scale: Array
 ) -> Array:
-    """Fisher divergence of two Gaussians: the mean squared difference of their scores.
+    """Fisher divergence between two Gaussians: the mean squared difference of their scores.
 
     E_{x ~ p} |grad log p(x) - grad log q(x)|^2
       = sum_d (s_p / s_q^2 - 1 / s_p)^2 + (m_p - m_q)^2 / s_q^4
 
-    Args: mean, scale (of p), other_mean, other_scale (of q): [..., D], scales positive.
+    Args: mean, scale (of p), other_mean, other_scale (of q): [..., D]; scales are positive.
     Returns: [...].
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Hyvarinen, 2005, "Estimation of non-normalized statistical models by score matching"
-      (there with a factor 1/2); the closed form is derived here from the scores
-      -(x - m) / s^2.
+      (with a factor 1/2); the closed form is derived here from the scores -(x - m) / s^2.
     Example: `losses.gaussian_fisher_divergence(mean, scale, other_mean, other_scale)`
     """
     ratio, shift = scale / other_scale, (mean - other_mean) / other_scale
@@ -166,7 +165,7 @@ def gaussian_fisher_divergence(
 
 
 def f_divergence(log_prob: Array, other_log_prob: Array, kind: str) -> Array:
-    """Monte Carlo estimate of an f-divergence: unbiased, and no sample's share is negative.
+    """Monte Carlo estimate of an f-divergence, unbiased and nonnegative for every sample.
 
     g(t), t = q(x) / p(x), x ~ p, with g(1) = g'(1) = 0:
       "kl": KL(p || q), t - 1 - log t (k3)
@@ -180,10 +179,10 @@ def f_divergence(log_prob: Array, other_log_prob: Array, kind: str) -> Array:
       log_prob, other_log_prob: [...], log p(x) and log q(x) of samples x of p.
       kind: which divergence.
     Returns: [...]. Log-ratios are kept between -60 and 60 so that nothing overflows.
-    Gradients: none is stopped. Where x = x(noise, p) is differentiated through (reparameterized),
-      the mean's gradient is the divergence's; otherwise p also decides what is sampled.
+    Gradients: none are stopped. If gradients flow through x = x(noise, p) (reparameterized), the
+      mean's gradient is the divergence's; otherwise it is not, since p also determines the samples.
     Source: Liese and Vajda, 2006, "On divergences and informations in statistics and information
-      theory", of which the generators are multiplied by t and made to touch 0 at 1.
+      theory", with generators multiplied by t and shifted to touch 0 at 1.
     Example: `losses.f_divergence(log_prob, other_log_prob, kind="jensen_shannon").mean()`
     """
     if kind == "kl":

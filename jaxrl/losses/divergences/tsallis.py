@@ -1,4 +1,4 @@
-"""Tsallis statistics: logarithm, entropy and divergence with an index q; at 1 the usual."""
+"""Tsallis statistics: logarithm, entropy and divergence with an index q; 1 gives the usual ones."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from jaxrl.losses.divergences.f_divergences import categorical_renyi
 
 __all__ = ["exp_q", "log_q", "tsallis_entropy", "tsallis_kl"]
 
-BOUND = 80.0  # of exponents: exp(80) is the last round number before float32 overflows
+BOUND = 80.0  # on exponents: float32 overflows a little above exp(80)
 
 
 def log_q(x: Array, q: float) -> Array:
-    """Tsallis' q-logarithm: the logarithm at q = 1, and x - 1 at q = 0.
+    """Tsallis q-logarithm: the logarithm at q = 1, and x - 1 at q = 0.
 
     (x^(1 - q) - 1) / (1 - q)
 
@@ -24,7 +24,7 @@ def log_q(x: Array, q: float) -> Array:
       x: [...], positive.
       q: the index, a Python number.
     Returns: [...]. The power is kept below exp(80) so that nothing overflows.
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Tsallis, 1994, "What are the numbers that experiments provide?"; Zhu et al., 2023,
       "General Munchausen reinforcement learning with Tsallis Kullback-Leibler divergence".
     Example: `losses.log_q(x, q=2.0)`
@@ -35,7 +35,7 @@ def log_q(x: Array, q: float) -> Array:
 
 
 def exp_q(x: Array, q: float) -> Array:
-    """Tsallis' q-exponential, the inverse of `log_q`: 0 below a threshold where q < 1.
+    """Tsallis q-exponential, the inverse of `log_q`; for q < 1 it is 0 below a threshold.
 
     max(1 + (1 - q) x, 0)^(1 / (1 - q))
 
@@ -43,7 +43,7 @@ def exp_q(x: Array, q: float) -> Array:
       x: [...]; below 1 / (q - 1) where q > 1 (the function's pole).
       q: the index, a Python number.
     Returns: [...]; infinite from the pole on.
-    Gradients: none is stopped; 0 below the threshold and beyond the pole.
+    Gradients: none are stopped; 0 below the threshold and beyond the pole.
     Source: Tsallis, 1994, "What are the numbers that experiments provide?"; Zhu et al., 2023,
       "General Munchausen reinforcement learning with Tsallis Kullback-Leibler divergence".
     Example: `losses.exp_q(x, q=0.5)`
@@ -65,7 +65,7 @@ def tsallis_entropy(logits: Array, q: float) -> Array:
       logits: [..., A], unnormalized; -inf where an action cannot be taken.
       q: the index, a positive Python number.
     Returns: [...].
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Tsallis, 1988, "Possible generalization of Boltzmann-Gibbs statistics"; Lee et al.,
       2018, "Sparse Markov decision processes with causal sparse Tsallis entropy regularization"
       (q = 2, with a factor 1/2).
@@ -79,7 +79,7 @@ def tsallis_entropy(logits: Array, q: float) -> Array:
 
 
 def tsallis_kl(logits: Array, other_logits: Array, q: float) -> Array:
-    """Tsallis' divergence of two categorical distributions: KL at q = 1, chi-square at q = 2.
+    """Tsallis divergence between categorical distributions: KL at q = 1, chi-square at q = 2.
 
     -sum_a p(a) log_q(r(a) / p(a)) = (sum_a p(a)^q r(a)^(1 - q) - 1) / (q - 1)
 
@@ -87,9 +87,9 @@ def tsallis_kl(logits: Array, other_logits: Array, q: float) -> Array:
       logits, other_logits (of p and r): [..., A], unnormalized; -inf where an action is impossible.
       q: the index, a positive Python number.
     Returns: [...]. Its exponent is kept below 80 so that nothing overflows.
-    Gradients: none is stopped; 0 beyond the bound.
+    Gradients: none are stopped; 0 beyond the bound.
     Source: Zhu et al., 2023, "General Munchausen reinforcement learning with Tsallis
-      Kullback-Leibler divergence"; here through `categorical_renyi`, of which it is a function.
+      Kullback-Leibler divergence"; computed here as a function of `categorical_renyi`.
     Example: `losses.tsallis_kl(logits, other_logits, q=2.0)`
     """
     if q == 1:

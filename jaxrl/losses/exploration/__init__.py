@@ -1,4 +1,4 @@
-"""Exploration: bonuses, information, diversity, evolution; shaping of rewards."""
+"""Exploration: bonuses, information, diversity, evolution and reward shaping."""
 
 from jaxrl.losses.exploration.bonuses import *  # noqa: F403
 from jaxrl.losses.exploration.diversity import *  # noqa: F403

@@ -1,4 +1,4 @@
-"""Bonuses for what is new: prediction errors, disagreement, counts, neighbors, and noise."""
+"""Novelty bonuses: prediction errors, disagreement, counts, neighbors; adaptive noise."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = [
 def whiten(
     x: Array, mean: Array | float, scale: Array | float, clip: Array | float = jnp.inf
 ) -> Array:
-    """Observations or bonuses in units of their running deviation, clipped.
+    """Scale observations or bonuses by their running deviation, then clip.
 
     clip((x - mean) / scale, -clip, clip)
 
@@ -42,7 +42,7 @@ def whiten(
 
     Args:
       x: [...].
-      mean, scale: running statistics, broadcast to [...]; a scale below 1e-8 counts as that.
+      mean, scale: running statistics, broadcast to [...]; a scale below 1e-8 counts as 1e-8.
       clip: broadcasts to [...].
     Returns: [...].
     Gradients: flow into `x` where it is not clipped; none into the statistics.
@@ -54,13 +54,13 @@ def whiten(
 
 
 def forward_error(prediction: Array, next_features: Array) -> Array:
-    """Forward model's error in feature space: a loss, and curiosity's bonus.
+    """Forward model's error in feature space, both a loss and a curiosity bonus.
 
     |prediction - phi(s')|^2 / 2
 
     Args: prediction, next_features: [..., D].
     Returns: [...].
-    Gradients: none is stopped: stop it where it is used as a bonus.
+    Gradients: none are stopped: stop them where it is used as a bonus.
     Source: Pathak et al., 2017, "Curiosity-driven exploration by self-supervised prediction",
       eqs. 5 and 6 (eta = 1).
     Example: `losses.forward_error(prediction, next_features)`
@@ -75,7 +75,7 @@ def icm(
     action: Array,
     beta: Array | float = 0.2,
 ) -> Array:
-    """Intrinsic curiosity module's (ICM) loss: features that tell the action, and their prediction.
+    """Loss of the intrinsic curiosity module (ICM): inverse model plus forward model.
 
     (1 - beta) categorical_nll(logits, action) + beta forward_error(prediction, phi(s'))
 
@@ -83,9 +83,9 @@ def icm(
       prediction, next_features: [..., D], the forward model's and the true next features.
       logits: [..., A], the inverse model's.
       action: [...], integers.
-      beta: the forward loss's share, broadcasts to [...].
+      beta: weight of the forward loss, broadcasts to [...].
     Returns: [...].
-    Gradients: none is stopped; features learn from both parts.
+    Gradients: none are stopped; features learn from both parts.
     Source: Pathak et al., 2017, "Curiosity-driven exploration by self-supervised prediction",
       eq. 7.
     Example: `losses.icm(prediction, next_features, logits, action, beta=0.2).mean()`
@@ -95,15 +95,15 @@ def icm(
 
 
 def ensemble_disagreement(prediction: Array) -> Array:
-    """Variance over an ensemble's predictions: novelty that noise does not cause.
+    """Variance over an ensemble's predictions, a novelty signal that noise does not cause.
 
     mean_e (f_e - mean_e f_e)^2
 
-    Args: prediction: [..., E], members last; average the result over features. Of the members'
-      log-probabilities of one next state it says how differently they judge it (LL Var).
+    Args: prediction: [..., E], members last; average the result over features. Given the members'
+      log-probabilities of one next state, it measures their disagreement about it (LL Var).
     Returns: [...].
-    Gradients: none is stopped (a policy may follow it through a differentiable model).
-    Source: Pathak et al., 2019, "Self-supervised exploration via disagreement", eq. 1; of
+    Gradients: none are stopped (a policy may follow it through a differentiable model).
+    Source: Pathak et al., 2019, "Self-supervised exploration via disagreement", eq. 1; with
       log-probabilities Lu et al., 2022, "Revisiting design choices in offline model-based
       reinforcement learning".
     Example: `losses.ensemble_disagreement(prediction).mean(-1)`
@@ -112,15 +112,15 @@ def ensemble_disagreement(prediction: Array) -> Array:
 
 
 def count_bonus(count: Array, offset: Array | float = 0.01) -> Array:
-    """Bonus that falls with the root of the number of visits.
+    """Bonus inversely proportional to the square root of the number of visits.
 
     1 / sqrt(count + offset)
 
     Args:
-      count: [...], visits or pseudo-counts, not negative.
+      count: [...], visits or pseudo-counts, nonnegative.
       offset: positive where a count may be 0, broadcasts to [...].
     Returns: [...].
-    Gradients: none flows.
+    Gradients: none.
     Source: Strehl and Littman, 2008, "An analysis of model-based interval estimation for Markov
       decision processes"; Bellemare et al., 2016, "Unifying count-based exploration and intrinsic
       motivation" (offset 0.01).
@@ -130,15 +130,15 @@ def count_bonus(count: Array, offset: Array | float = 0.01) -> Array:
 
 
 def ucb_bonus(count: Array, total: Array) -> Array:
-    """Upper confidence bound's bonus: how much better an arm might be.
+    """Upper confidence bound (UCB) bonus: how much better an arm might be.
 
     sqrt(2 log(total) / count)
 
     Args:
       count: [..., A], how often each arm was taken.
-      total: broadcasts to [..., A], how often any was, at least 1.
+      total: broadcasts to [..., A], how often any arm was taken, at least 1.
     Returns: [..., A]; infinite where the count is 0.
-    Gradients: none flows.
+    Gradients: none.
     Source: Auer et al., 2002, "Finite-time analysis of the multiarmed bandit problem", figure 1.
     Example: `losses.ucb_bonus(count, total)`
     """
@@ -149,21 +149,21 @@ def ucb_bonus(count: Array, total: Array) -> Array:
 
 
 def elliptical_bonus(features: Array, precision: Array) -> Array:
-    """LinUCB's bonus: how uncertain a linear model of features is, a count for features.
+    """LinUCB's bonus: uncertainty of a linear model of features, a count bonus for features.
 
     sqrt(phi^T Lambda^-1 phi); for one-hot features 1 / sqrt(count + ridge)
 
     Args:
       features: [..., D], phi(s, a).
-      precision: broadcasts to [..., D, D], Lambda of what was seen: `elliptical_precision`.
+      precision: broadcasts to [..., D, D], Lambda of past features, by `elliptical_precision`.
     Returns: [...].
-    Gradients: flow into `features` only; 0 where they are 0.
+    Gradients: flow only into `features`; 0 where they are 0.
     Source: Li et al., 2010, "A contextual-bandit approach to personalized news article
       recommendation", algorithm 1; Abbasi-Yadkori et al., 2011, "Improved algorithms for linear
       stochastic bandits".
     Example: `losses.elliptical_bonus(features, precision)`
     """
-    wide = jnp.promote_types(features.dtype, jnp.float32)  # for the factorization
+    wide = jnp.promote_types(features.dtype, jnp.float32)  # the factorization needs it
     root = jnp.linalg.cholesky(jax.lax.stop_gradient(precision).astype(wide))
     identity = jnp.broadcast_to(jnp.eye(root.shape[-1], dtype=wide), root.shape)
     inverse = jax.scipy.linalg.solve_triangular(root, identity, lower=True)
@@ -172,16 +172,16 @@ def elliptical_bonus(features: Array, precision: Array) -> Array:
 
 
 def elliptical_precision(precision: Array, features: Array, mask: Array | None = None) -> Array:
-    """The precision of a linear model after it saw more features, for `elliptical_bonus`.
+    """Update a linear model's precision with new features, for `elliptical_bonus`.
 
-    Lambda + sum_n phi_n phi_n^T, a rank-one update for each; at first Lambda = ridge * identity
+    Lambda + sum_n phi_n phi_n^T, a rank-one update for each; initially Lambda = ridge * identity
 
     Args:
       precision: [..., D, D].
       features: [..., N, D].
       mask: [..., N], true where a sample counts; None: everywhere.
     Returns: [..., D, D].
-    Gradients: none flows: these are statistics.
+    Gradients: none: these are statistics.
     Source: Li et al., 2010, "A contextual-bandit approach to personalized news article
       recommendation", algorithm 1.
     Example: `losses.elliptical_precision(precision, features)`
@@ -193,13 +193,13 @@ def elliptical_precision(precision: Array, features: Array, mask: Array | None =
 
 
 def prediction_gain(log_prob: Array, recoding_log_prob: Array) -> Array:
-    """How much a density model learned from seeing an observation once more.
+    """Prediction gain: how much a density model learns from seeing an observation once more.
 
     log rho'(x) - log rho(x)
 
     Args: log_prob, recoding_log_prob: [...], before and after the update on the observation.
     Returns: [...].
-    Gradients: none flows.
+    Gradients: none.
     Source: Bellemare et al., 2016, "Unifying count-based exploration and intrinsic motivation",
       section 3.
     Example: `losses.prediction_gain(log_prob, recoding_log_prob)`
@@ -208,13 +208,13 @@ def prediction_gain(log_prob: Array, recoding_log_prob: Array) -> Array:
 
 
 def pseudo_count(log_prob: Array, recoding_log_prob: Array) -> Array:
-    """Number of visits that would explain how a density model's probability grew.
+    """Pseudo-count: the number of visits implied by the growth of a density model's probability.
 
     rho (1 - rho') / (rho' - rho) = (1 - rho') / (exp(gain) - 1)
 
     Args: log_prob, recoding_log_prob: [...], log rho and log rho', before and after the update.
     Returns: [...]; infinite where the probability did not grow.
-    Gradients: none flows.
+    Gradients: none.
     Source: Bellemare et al., 2016, "Unifying count-based exploration and intrinsic motivation",
       eq. 2.
     Example: `losses.pseudo_count(log_prob, recoding_log_prob)`
@@ -227,17 +227,17 @@ def pseudo_count(log_prob: Array, recoding_log_prob: Array) -> Array:
 
 
 def surprisal(log_prob: Array) -> Array:
-    """How improbable an observation was to a model: a reward for surprise or for rare states.
+    """Negative log-probability of an observation, a reward for surprise or for rare states.
 
     -log p(x)
 
-    With a model of the transition it is the reward of surprise. With the density of the states
-    that the policy visits it is, up to a constant, the gradient of their entropy for that
-    density, so that maximizing it again and again maximizes the entropy.
+    Under a model of the transition it is the surprise reward. Under the density of the states that
+    the policy visits it is, up to a constant, the gradient of their entropy with respect to that
+    density, so that repeatedly maximizing it maximizes the entropy.
 
     Args: log_prob: [...], under the model.
     Returns: [...].
-    Gradients: none flows.
+    Gradients: none.
     Source: Achiam and Sastry, 2017, "Surprise-based intrinsic motivation for deep reinforcement
       learning"; Hazan et al., 2019, "Provably efficient maximum entropy exploration".
     Example: `losses.surprisal(log_prob)`
@@ -246,17 +246,17 @@ def surprisal(log_prob: Array) -> Array:
 
 
 def novelty(x: Array, archive: Array, neighbors: int, mask: Array | None = None) -> Array:
-    """Novelty search's fitness: the mean distance to the nearest neighbors in an archive.
+    """Novelty search's fitness: mean distance to the nearest neighbors in an archive.
 
-    1/k sum_{i=1}^k |x - archive_(i)|, the k nearest
+    1/k sum_{i=1}^k |x - archive_(i)|, over the k nearest
 
     Args:
       x: [..., N, D], features or behavior descriptors.
-      archive: [..., M, D]; may be x itself, with mask = ~eye so that nobody is its own neighbor.
+      archive: [..., M, D]; may be x itself, with mask = ~eye so that no entry is its own neighbor.
       neighbors: k; fewer where fewer count.
       mask: broadcasts to [..., N, M], true where the archive's entry counts; None: everywhere.
-    Returns: [..., N]; 0 where nothing counts.
-    Gradients: none is stopped; 0 at distance 0.
+    Returns: [..., N]; 0 where no entry counts.
+    Gradients: none are stopped; 0 at distance 0.
     Source: Lehman and Stanley, 2011, "Abandoning objectives: Evolution through the search for
       novelty alone", eq. 1.
     Example: `losses.novelty(x, archive, neighbors)`
@@ -273,7 +273,7 @@ def novelty(x: Array, archive: Array, neighbors: int, mask: Array | None = None)
 def particle_bonus(
     x: Array, archive: Array, neighbors: int, mask: Array | None = None, offset: float = 1.0
 ) -> Array:
-    """APT's particle estimate of entropy: the log-distance to the nearest neighbors.
+    """APT's particle estimate of entropy: log-distance to the nearest neighbors.
 
     log(offset + novelty(x, archive, neighbors, mask))
 
@@ -282,7 +282,7 @@ def particle_bonus(
         `novelty`.
       offset: keeps the logarithm finite.
     Returns: [..., N].
-    Gradients: none is stopped: stop it where it is used as a reward.
+    Gradients: none are stopped: stop them where it is used as a reward.
     Source: Liu and Abbeel, 2021, "Behavior from the void: Unsupervised active pre-training".
     Example: `losses.particle_bonus(x, archive, neighbors)`
     """
@@ -290,7 +290,7 @@ def particle_bonus(
 
 
 def action_distance(action: Array, perturbed_action: Array, mask: Array | None = None) -> Array:
-    """How far parameter noise moved a deterministic policy's actions, over a batch.
+    """Root mean square change of a deterministic policy's actions under parameter noise.
 
     sqrt(mean_{b,d} (action_bd - perturbed_bd)^2)
 
@@ -300,7 +300,7 @@ def action_distance(action: Array, perturbed_action: Array, mask: Array | None =
       action, perturbed_action: [..., B, D], without and with noise, in the same states.
       mask: [..., B], true where a state counts; None: everywhere.
     Returns: [...].
-    Gradients: none flows.
+    Gradients: none.
     Source: Plappert et al., 2018, "Parameter space noise for exploration", appendix C.
     Example: `losses.action_distance(action, perturbed_action)`
     """
@@ -311,7 +311,7 @@ def action_distance(action: Array, perturbed_action: Array, mask: Array | None =
 def adapt_noise(
     scale: Array, distance: Array, target: Array | float, factor: Array | float = 1.01
 ) -> Array:
-    """Next scale of parameter noise: larger while actions differ less than they should.
+    """Update the scale of parameter noise: larger while actions differ less than wanted.
 
     scale * factor where distance <= target, else scale / factor
 
@@ -320,7 +320,7 @@ def adapt_noise(
       target: the wanted distance, broadcasts to [...].
       factor: above 1, broadcasts to [...].
     Returns: [...].
-    Gradients: none flows.
+    Gradients: none.
     Source: Plappert et al., 2018, "Parameter space noise for exploration", section 3.
     Example: `losses.adapt_noise(scale, distance, target=0.2)`
     """
@@ -329,20 +329,19 @@ def adapt_noise(
 
 
 def exploitation_value(cross_value: Array, belief: Array) -> Array:
-    """What is known worth: the best value of acting as if one of the possible environments were
-    true.
+    """Value of pure exploitation: the best of acting as if one possible environment were true.
 
     K = max_j sum_i belief_i V_ji
 
     As the potential of state and belief in `potential_shaping` it gives predictive reward cashing:
-    reward is paid when it becomes predictable, so that information pays at once.
+    reward is paid when it becomes predictable, so that information pays off immediately.
 
     Args:
-      cross_value: [..., J, I], in environment i of acting optimally for environment j, from this
-          state.
+      cross_value: [..., J, I], value in environment i of acting optimally for environment j, from
+        this state.
       belief: [..., I], probabilities of the environments.
     Returns: [...].
-    Gradients: none flows.
+    Gradients: none.
     Source: derived here from the idea of cross-values in Ambrogioni, 2021, "Knowledge is reward:
       Learning optimal exploration by predictive reward cashing".
     Example: `losses.exploitation_value(cross_value, belief)`

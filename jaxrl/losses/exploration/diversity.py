@@ -1,4 +1,4 @@
-"""Skills that can be told apart, populations that differ, particles that keep their distance."""
+"""Diversity of skills, populations and particles."""
 
 from __future__ import annotations
 
@@ -24,17 +24,16 @@ __all__ = [
 
 
 def skill_reward(logits: Array, skill: Array, prior_logits: Array) -> Array:
-    """DIAYN's reward for being where one's skill can be told from the others.
+    """DIAYN's reward for visiting states that identify the agent's skill.
 
     log q(skill | s) - log p(skill)
 
     Args:
-      logits: [..., K], the discriminator's, of the state.
-      skill: [...], integers, the one that is followed.
-      prior_logits: broadcasts to [..., K], of the distribution skills are drawn from (zeros: all
-        alike).
-    Returns: [...]; its mean bounds the mutual information of skills and states from below.
-    Gradients: none flows.
+      logits: [..., K], the discriminator's, for the state.
+      skill: [...], integers, the skill being followed.
+      prior_logits: broadcasts to [..., K], of the distribution of skills (zeros: uniform).
+    Returns: [...]; its mean is a lower bound on the mutual information of skills and states.
+    Gradients: none.
     Source: Eysenbach et al., 2019, "Diversity is all you need: Learning skills without a reward
       function", eq. 3.
     Example: `losses.skill_reward(logits, skill, prior_logits)`
@@ -52,7 +51,7 @@ def gated_diversity(
     tolerance: Array | float,
     weight: Array | float,
 ) -> Array:
-    """SMERL's reward, which asks for diversity only of behavior that is nearly optimal.
+    """SMERL's reward, which adds a diversity bonus only to near-optimal behavior.
 
     reward + weight * diversity where episode_return >= best_return - tolerance, else reward
 
@@ -61,7 +60,7 @@ def gated_diversity(
       episode_return: [...], of the episode or of the skill.
       best_return, tolerance, weight: R*, epsilon and alpha, broadcast to [...].
     Returns: [...].
-    Gradients: none flows.
+    Gradients: none.
     Source: Kumar et al., 2020, "One solution is not all you need: Few-shot extrapolation via
       structured MaxEnt RL".
     Example: `losses.gated_diversity(reward, diversity, episode_return, best_return, tolerance,
@@ -72,13 +71,13 @@ def gated_diversity(
 
 
 def median_bandwidth(x: Array) -> Array:
-    """Kernel bandwidth by the median heuristic: the neighbors of a point add up to about 1.
+    """Kernel bandwidth by the median heuristic: a point's kernel values sum to about 1.
 
     median_{n<m} |x_n - x_m| / sqrt(2 log(N + 1))
 
     Args: x: [..., N, D].
     Returns: [...]; 1 where more than half of the distances are 0, or N < 2.
-    Gradients: none flows.
+    Gradients: none.
     Source: Liu and Wang, 2016, "Stein variational gradient descent: A general purpose Bayesian
       inference algorithm", section 5 (with N + 1, as in the published code, and each pair once).
     Example: `losses.median_bandwidth(x)`
@@ -103,13 +102,13 @@ def svgd(particles: Array, score: Array, bandwidth: Array | float) -> Array:
       score: [..., N, D], gradient of the log-density at each particle.
       bandwidth: the kernel's, such as `median_bandwidth(particles)`, broadcasts to [...].
     Returns: [..., N, D], the direction to move in.
-    Gradients: none flows.
+    Gradients: none.
     Source: Liu and Wang, 2016, "Stein variational gradient descent: A general purpose Bayesian
       inference algorithm", eq. 8.
     Example: `losses.svgd(particles, score, bandwidth)`
     """
     particles, score, bandwidth = jax.lax.stop_gradient((particles, score, bandwidth))
-    particles = particles - particles.mean(-2, keepdims=True)  # for precision; nothing changes
+    particles = particles - particles.mean(-2, keepdims=True)  # for precision only
     kernel = rbf_kernel(particles, particles, bandwidth)
     width = jnp.asarray(bandwidth, particles.dtype)[..., None, None]
     # sum_j k_ij (x_i - x_j) / width^2, without the differences themselves
@@ -118,18 +117,18 @@ def svgd(particles: Array, score: Array, bandwidth: Array | float) -> Array:
 
 
 def _spectrum(kernel: Array) -> Array:
-    """Eigenvalues in at least single precision: those of 0 may come out just below."""
+    """Return eigenvalues in at least single precision; zeros may come out slightly negative."""
     return jnp.linalg.eigvalsh(kernel.astype(jnp.promote_types(kernel.dtype, jnp.float32)))
 
 
 def population_volume(kernel: Array) -> Array:
-    """DvD's diversity of a whole population: 0 if two behave alike, 1 if all are unlike.
+    """DvD's diversity of a population: 0 if two members behave alike, 1 if all are dissimilar.
 
     det K
 
     Args: kernel: [..., M, M], similarities of the members' behavior, with a diagonal of 1.
     Returns: [...], to be maximized.
-    Gradients: none is stopped; finite for singular matrices too.
+    Gradients: none are stopped; finite even for singular matrices.
     Source: Parker-Holder et al., 2020, "Effective diversity in population based reinforcement
       learning".
     Example: `losses.population_volume(kernel)`
@@ -138,7 +137,7 @@ def population_volume(kernel: Array) -> Array:
 
 
 def population_log_volume(kernel: Array, jitter: float = 1e-4) -> Array:
-    """Logarithm of a population's diversity, which grows where it is near 0.
+    """Logarithm of a population's diversity, with large gradients where the diversity is near 0.
 
     log det(K + jitter I)
 
@@ -146,7 +145,7 @@ def population_log_volume(kernel: Array, jitter: float = 1e-4) -> Array:
       kernel: [..., M, M], similarities of the members' behavior, with a diagonal of 1.
       jitter: positive; keeps the value finite where members behave alike.
     Returns: [...], to be maximized.
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Parker-Holder et al., 2020, "Effective diversity in population based reinforcement
       learning" (the logarithm and the jitter as in determinantal point processes).
     Example: `losses.population_log_volume(kernel)`

@@ -1,4 +1,4 @@
-"""Search by populations: ranks, gradients from perturbations, and archives of elites."""
+"""Evolutionary search: ranks, gradients from perturbations, and archives of elites."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.core.types import Array
-from jaxrl.losses.reductions import _allowed
+from jaxrl.losses.reductions import _full_mask
 
 __all__ = [
     "annealed_threshold",
@@ -20,46 +20,46 @@ __all__ = [
 
 
 def centered_ranks(fitness: Array, mask: Array | None = None) -> Array:
-    """Fitness by rank only, from -0.5 (worst) to 0.5 (best): outliers and scales do not matter.
+    """Fitness by rank, from -0.5 (worst) to 0.5 (best), insensitive to outliers and scale.
 
-    rank / (N - 1) - 1/2, equal ones sharing their mean rank; NaN is the worst
+    rank / (N - 1) - 1/2; ties share their mean rank; NaN ranks worst
 
     Args:
-      fitness: [..., N], a population last.
+      fitness: [..., N], the population last.
       mask: [..., N], true where a member counts; None: everywhere.
-    Returns: [..., N]; 0 where the mask is false, where all are equal, and for one member alone.
-    Gradients: none flows.
+    Returns: [..., N]; 0 where the mask is false, where all are equal, and for a single member.
+    Gradients: none.
     Source: Salimans et al., 2017, "Evolution strategies as a scalable alternative to
-      reinforcement learning", section 2 (fitness shaping; ties as here).
+      reinforcement learning", section 2 (fitness shaping; the handling of ties is our choice).
     Example: `losses.centered_ranks(fitness)`
     """
     fitness = jax.lax.stop_gradient(fitness)
-    allowed = _allowed(fitness, mask)
+    allowed = _full_mask(fitness, mask)
     fitness = jnp.where(jnp.isnan(fitness), -jnp.inf, fitness)
 
     @functools.partial(jnp.vectorize, signature="(n),(n)->(n)")
     def ranks(fitness, allowed):
-        # Those that do not count are the last, where nobody is held against them.
+        # Members that do not count come last, where no other is compared with them.
         ascending, number = jnp.sort(jnp.where(allowed, fitness, jnp.inf)), allowed.sum()
         worse = jnp.searchsorted(ascending, fitness, side="left")
         no_better = jnp.minimum(jnp.searchsorted(ascending, fitness, side="right"), number)
-        balance = (worse + no_better - number).astype(fitness.dtype)  # worse less better ones
+        balance = (worse + no_better - number).astype(fitness.dtype)  # worse minus better members
         return 0.5 * balance / jnp.maximum(number - 1, 1).astype(fitness.dtype)
 
     return jnp.where(allowed, ranks(fitness, allowed), 0)
 
 
 def es_gradient(fitness: Array, noise: Array, scale: Array | float) -> Array:
-    """Gradient of the expected fitness of perturbed parameters, from samples alone.
+    """Gradient of the expected fitness of perturbed parameters, estimated from samples.
 
     1 / (N scale) sum_n fitness_n noise_n
 
     Args:
-      fitness: [..., N], of theta + scale * noise_n, most often by `centered_ranks`.
+      fitness: [..., N], of theta + scale * noise_n, usually as `centered_ranks`.
       noise: [..., N, P], standard normal.
       scale: the perturbation's deviation, broadcasts to [..., 1].
-    Returns: [..., P], the direction of growing fitness.
-    Gradients: none flows.
+    Returns: [..., P], the direction of increasing fitness.
+    Gradients: none.
     Source: Salimans et al., 2017, "Evolution strategies as a scalable alternative to
       reinforcement learning", algorithm 1.
     Example: `losses.es_gradient(fitness, noise, scale)`
@@ -71,17 +71,17 @@ def es_gradient(fitness: Array, noise: Array, scale: Array | float) -> Array:
 def antithetic_es_gradient(
     fitness: Array, mirrored_fitness: Array, noise: Array, scale: Array | float
 ) -> Array:
-    """The same from mirrored perturbations, where the fitness's even terms cancel: less variance.
+    """Evolution-strategies gradient from mirrored perturbations, which has less variance.
 
     1 / (2 N scale) sum_n (F(theta + scale noise_n) - F(theta - scale noise_n)) noise_n
 
     Args:
       fitness, mirrored_fitness: [..., N], of theta + scale * noise_n and of theta - scale *
-        noise_n (ranked together, if by `centered_ranks`).
+        noise_n (if as `centered_ranks`, rank both together). Even terms of the fitness cancel.
       noise: [..., N, P], standard normal.
       scale: the perturbation's deviation, broadcasts to [..., 1].
-    Returns: [..., P], the direction of growing fitness.
-    Gradients: none flows.
+    Returns: [..., P], the direction of increasing fitness.
+    Gradients: none.
     Source: Salimans et al., 2017, "Evolution strategies as a scalable alternative to
       reinforcement learning", section 2 (mirrored sampling).
     Example: `losses.antithetic_es_gradient(fitness, mirrored_fitness, noise, scale)`
@@ -92,17 +92,17 @@ def antithetic_es_gradient(
 def archive_improvement(
     objective: Array, threshold: Array, occupied: Array, minimum: Array | float = 0.0
 ) -> Array:
-    """What a solution adds to an archive of elites (MAP-Elites, PPGA): the emitter's reward.
+    """Improvement of an archive of elites by a solution (MAP-Elites, PPGA), the emitter's reward.
 
     objective - threshold where the cell is occupied, else objective - minimum
 
     Args:
       objective: [...], the solution's.
       threshold: [...], its cell's: the elite's objective (MAP-Elites) or the annealed one.
-      occupied: [...], the cell has an elite.
-      minimum: of the objective, what an empty cell counts as, broadcasts to [...].
-    Returns: [...]; the solution enters the archive where it is positive.
-    Gradients: flow into `objective` only.
+      occupied: [...], true where the cell has an elite.
+      minimum: the objective's minimum, the threshold of an empty cell, broadcasts to [...].
+    Returns: [...]; the solution enters the archive where this is positive.
+    Gradients: flow only into `objective`.
     Source: Fontaine and Nikolaidis, 2023, "Covariance matrix adaptation MAP-annealing", section 4;
       Batra et al., 2024, "Proximal policy gradient arborescence for quality diversity
       reinforcement learning".
@@ -113,17 +113,17 @@ def archive_improvement(
 
 
 def annealed_threshold(threshold: Array, objective: Array, rate: Array | float) -> Array:
-    """CMA-MAE's next threshold of an archive's cell, which follows its elites slowly (PPGA).
+    """Update CMA-MAE's threshold of an archive cell, which slowly follows its elites (PPGA).
 
     threshold + rate * max(0, objective - threshold)
 
     Args:
-      threshold: [...], the cell's, at first the objective's minimum.
+      threshold: [...], the cell's, initially the objective's minimum.
       objective: [...], of the solution that falls into the cell.
       rate: in [0, 1], broadcasts to [...]; 1: the best objective so far (MAP-Elites); 0: plain
         optimization.
     Returns: [...].
-    Gradients: none flows.
+    Gradients: none.
     Source: Fontaine and Nikolaidis, 2023, "Covariance matrix adaptation MAP-annealing", section 4.
     Example: `losses.annealed_threshold(threshold, objective, rate=0.1)`
     """

@@ -1,4 +1,4 @@
-"""Mutual information: its bounds, a bottleneck for it, and what observations tell of parameters."""
+"""Mutual information: bounds, a bottleneck, and information about parameters."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ __all__ = [
 
 
 def barber_agakov(log_prob: Array, prior_log_prob: Array) -> Array:
-    """Variational lower bound of mutual information, from a model that guesses z from x.
+    """Variational lower bound on mutual information, from a model that predicts z from x.
 
-    I(z; x) >= E[log q(z | x) - log p(z)], the term of one sample; exact where q is the posterior
+    I(z; x) >= E[log q(z | x) - log p(z)], one sample's term; exact where q is the posterior
 
     Args: log_prob, prior_log_prob: [...], log q(z | x) and log p(z) of pairs from the joint.
     Returns: [...], to be maximized (the model's loss is its negative).
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Barber and Agakov, 2003, "The IM algorithm: A variational approach to information
       maximization"; for skills Gregor et al., 2017, "Variational intrinsic control".
     Example: `losses.barber_agakov(log_prob, prior_log_prob).mean()`
@@ -40,15 +40,15 @@ def barber_agakov(log_prob: Array, prior_log_prob: Array) -> Array:
 
 
 def donsker_varadhan(joint_score: Array, marginal_score: Array) -> Array:
-    """Lower bound of mutual information from a critic's scores: MINE's, with the least slack.
+    """MINE's lower bound on mutual information from a critic's scores, the tightest one here.
 
     mean_n T(x_n, z_n) - log mean_m exp(T(x_m, z'_m))
 
     Args:
       joint_score: [..., N], the critic's, of pairs from the joint distribution.
-      marginal_score: [..., M], of pairs drawn independently (one side shuffled).
+      marginal_score: [..., M], of pairs sampled independently (one side shuffled).
     Returns: [...], to be maximized.
-    Gradients: none is stopped; the logarithm of a batch's mean makes them biased.
+    Gradients: none are stopped; the logarithm of a batch's mean makes them biased.
     Source: Belghazi et al., 2018, "Mutual information neural estimation"; Donsker and
       Varadhan, 1983.
     Example: `losses.donsker_varadhan(joint_score, marginal_score)`
@@ -58,7 +58,7 @@ def donsker_varadhan(joint_score: Array, marginal_score: Array) -> Array:
 
 
 def nwj(joint_score: Array, marginal_score: Array) -> Array:
-    """Lower bound of mutual information whose estimate has no bias, but much variance.
+    """Lower bound on mutual information whose estimate is unbiased but has high variance.
 
     mean_n T(x_n, z_n) - mean_m exp(T(x_m, z'_m) - 1)
 
@@ -66,9 +66,9 @@ def nwj(joint_score: Array, marginal_score: Array) -> Array:
 
     Args:
       joint_score: [..., N], the critic's, of pairs from the joint distribution.
-      marginal_score: [..., M], of pairs drawn independently (one side shuffled).
+      marginal_score: [..., M], of pairs sampled independently (one side shuffled).
     Returns: [...], to be maximized.
-    Gradients: none is stopped; 0 through scores above 61.
+    Gradients: none are stopped; 0 through scores above 61.
     Source: Nguyen et al., 2010, "Estimating divergence functionals and the likelihood ratio by
       convex risk minimization"; Poole et al., 2019, "On variational bounds of mutual
       information".
@@ -79,7 +79,7 @@ def nwj(joint_score: Array, marginal_score: Array) -> Array:
 
 
 def info_nce_bound(similarity: Array, temperature: Array | float = 1.0) -> Array:
-    """Contrastive lower bound of mutual information: of low variance, at most log B.
+    """Contrastive lower bound on mutual information: low variance, at most log B.
 
     log B - mean_i info_nce(similarity, temperature)_i
 
@@ -87,7 +87,7 @@ def info_nce_bound(similarity: Array, temperature: Array | float = 1.0) -> Array
       similarity: [..., B, B], of each x (row) and each z, pairs from the joint on the diagonal.
       temperature: broadcasts to [..., 1, 1].
     Returns: [...], to be maximized.
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: van den Oord et al., 2018, "Representation learning with contrastive predictive
       coding", section 2.3; Poole et al., 2019, "On variational bounds of mutual information".
     Example: `losses.info_nce_bound(similarity, temperature=0.1)`
@@ -96,13 +96,14 @@ def info_nce_bound(similarity: Array, temperature: Array | float = 1.0) -> Array
 
 
 def standard_normal_kl(mean: Array, scale: Array) -> Array:
-    """Divergence of a Gaussian encoding from a standard normal: the bottleneck's cost in VIB.
+    """Divergence of a Gaussian encoding from a standard normal, the bottleneck cost in VIB.
 
-    KL(N(mean, scale^2) || N(0, 1)) averaged over inputs at least what the encoding tells of them
+    KL(N(mean, scale^2) || N(0, 1)); its mean over inputs bounds the encoding's information from
+    above
 
-    Args: mean, scale: [..., D], the encoder's, with independent dimensions; scales positive.
+    Args: mean, scale: [..., D], the encoder's, with independent dimensions; scales are positive.
     Returns: [...].
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Alemi et al., 2017, "Deep variational information bottleneck", eq. 17.
     Example: `losses.standard_normal_kl(mean, scale).mean()`
     """
@@ -110,15 +111,15 @@ def standard_normal_kl(mean: Array, scale: Array) -> Array:
 
 
 def information_gain(scale: Array, noise_scale: Array) -> Array:
-    """OPAX's bonus: what noisy observations will tell of what they measure, both Gaussian.
+    """OPAX's bonus: information that a noisy Gaussian observation adds to a Gaussian belief.
 
     sum_d log(1 + scale_d^2 / noise_d^2) / 2
 
     Args:
-      scale: [..., D], deviation of the belief (such as an ensemble's), not negative.
+      scale: [..., D], deviation of the belief (such as an ensemble's), nonnegative.
       noise_scale: broadcasts to [..., D], deviation of the observation's noise, positive.
     Returns: [...], the entropy that the belief loses, in nats.
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Srinivas et al., 2010, "Gaussian process optimization in the bandit setting",
       section 2; as a bonus Sukhija et al., 2023, "Optimistic active exploration of dynamical
       systems".
@@ -133,10 +134,10 @@ def fisher_information(jacobian: Array, scale: Array) -> Array:
     J^T diag(scale^-2) J; add the matrices of a trajectory's steps
 
     Args:
-      jacobian: [..., D, P], of the next state's mean for the parameters.
+      jacobian: [..., D, P], of the next state's mean with respect to the parameters.
       scale: broadcasts to [..., D], the noise's deviation, positive.
     Returns: [..., P, P].
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Memmel et al., 2024, "ASID: Active exploration for system identification in robotic
       manipulation", section 4; common usage in optimal experimental design.
     Example: `losses.fisher_information(jacobian, scale)`
@@ -146,23 +147,23 @@ def fisher_information(jacobian: Array, scale: Array) -> Array:
 
 
 def experimental_design(information: Array, criterion: str, ridge: float = 1e-6) -> Array:
-    """How well parameters are identified: the reward of an exploration that seeks information.
+    """Score of how well parameters are identified, a reward for information-seeking exploration.
 
     "trace": tr(I); "log_det": log det(I + ridge); "inverse_trace": -tr((I + ridge)^-1)
 
     Args:
       information: [..., P, P], Fisher information of a trajectory, symmetric.
-      criterion: "trace" (the sum over steps may be paid step by step), "log_det" (D-optimal) or
-        "inverse_trace" (A-optimal: minus the least sum of variances of an unbiased estimate).
-      ridge: added to the diagonal; the prior's precision.
+      criterion: "trace" (a sum over steps, which may be paid step by step), "log_det" (D-optimal)
+        or "inverse_trace" (A-optimal: minus the smallest total variance of an unbiased estimate).
+      ridge: the prior's precision, added to the diagonal.
     Returns: [...], to be maximized.
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Memmel et al., 2024, "ASID: Active exploration for system identification in robotic
       manipulation", section 4; Pukelsheim, 1993, "Optimal design of experiments".
     Example: `losses.experimental_design(information, criterion)`
     """
     if criterion not in ("trace", "log_det", "inverse_trace"):
-        raise ValueError(f"no criterion {criterion!r}")
+        raise ValueError(f"criterion must be trace, log_det or inverse_trace, not {criterion!r}")
     if criterion == "trace":
         return jnp.trace(information, axis1=-2, axis2=-1)
     wide = information.astype(jnp.promote_types(information.dtype, jnp.float32))

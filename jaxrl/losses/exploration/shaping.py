@@ -1,4 +1,4 @@
-"""Rewards made of rewards: shaping, combination, constraints, utilities of what is visited."""
+"""Transformed rewards: shaping, combinations, constraints, and utilities of occupancies."""
 
 from __future__ import annotations
 
@@ -32,18 +32,19 @@ def potential_shaping(
     terminated: Array,
     discount: Array | float,
 ) -> Array:
-    """A reward with hints that leave the best policy as it was.
+    """Potential-based reward shaping, which leaves the optimal policy unchanged.
 
     reward + gamma * next_potential - potential, next_potential 0 where terminated
 
-    With `exploitation_value` of state and belief as the potential: predictive reward cashing.
+    With `exploitation_value` of state and belief as the potential, this is predictive reward
+    cashing.
 
     Args:
       reward, potential, next_potential, terminated: [...]; potentials of the state and of its
-        successor (the true one, also where the episode was cut).
+        successor (the true one, even where the episode was truncated).
       discount: gamma, the agent's own.
     Returns: [...].
-    Gradients: none is stopped: stop it where potentials come from a network that is trained.
+    Gradients: none are stopped: stop them where potentials come from a network being trained.
     Source: Ng et al., 1999, "Policy invariance under reward transformations", theorem 1; Grzes,
       2017, "Reward shaping in episodic reinforcement learning" (terminal states have potential 0).
     Example: `losses.potential_shaping(reward, potential, next_potential, terminated, discount=0.9)`
@@ -52,16 +53,16 @@ def potential_shaping(
 
 
 def tracking_reward(error: Array, scale: Array, weight: Array) -> Array:
-    """DeepMimic's reward for following a reference motion: near 1 while every error is small.
+    """DeepMimic's reward for tracking a reference motion, near 1 while every error is small.
 
     sum_k weight_k exp(-scale_k |e_k|^2)
 
     Args:
-      error: [..., K], the length |e_k| of each error: of pose, velocity, end effectors, ...
-      scale: broadcasts to [..., K], how sharp each term is, not negative.
+      error: [..., K], the length |e_k| of each error (pose, velocity, end effectors, ...).
+      scale: broadcasts to [..., K], sharpness of each term, nonnegative.
       weight: broadcasts to [..., K]; sums to 1 for a reward of at most 1.
     Returns: [...].
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Peng et al., 2018, "DeepMimic: example-guided deep reinforcement learning of
       physics-based character skills", section 5 (the imitation objective).
     Example: `losses.tracking_reward(error, scale, weight)`
@@ -70,13 +71,13 @@ def tracking_reward(error: Array, scale: Array, weight: Array) -> Array:
 
 
 def krc(rewards: Array) -> Array:
-    """Kinesthetic reward combination: a reward for being good in all respects at once.
+    """Kinesthetic reward combination (KRC): a reward for doing well in all components at once.
 
     s (prod_i |r_i|)^(1 / n), s = 1 if all r_i > 0, else -1
 
-    Args: rewards: [..., n], components, of about the same size.
+    Args: rewards: [..., n], components of similar size.
     Returns: [...], the signed geometric mean; 0 where a component is 0.
-    Gradients: none is stopped; 0 where a component is 0.
+    Gradients: none are stopped; 0 where a component is 0.
     Source: Moschopoulos et al., 2023, "Lucy-SKG: learning to play Rocket League efficiently using
       deep reinforcement learning".
     Example: `losses.krc(rewards)`
@@ -88,18 +89,18 @@ def krc(rewards: Array) -> Array:
 
 
 def intervention_reward(intervened: Array, next_intervened: Array, penalty: Array) -> Array:
-    """The reward of an agent that an expert corrects: a penalty for what made the expert step in.
+    """Reward of an agent corrected by an expert: a penalty for actions that made it step in.
 
     -penalty where the agent acted and the expert takes over at the next step, else 0
 
     Args:
       intervened: [...], true where the expert acted.
-      next_intervened: [...], the same of the next step; false after an episode's last step.
+      next_intervened: [...], the same for the next step; false after an episode's last step.
       penalty: broadcasts to [...].
     Returns: [...].
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Luo et al., 2024, "RLIF: interactive imitation learning as reinforcement learning";
-      which of the two steps is penalized is our choice: the action that led to the intervention.
+      penalizing the action that led to the intervention, of the two steps, is our choice.
     Example: `losses.intervention_reward(intervened, next_intervened, penalty)`
     """
     begins = jnp.logical_not(intervened) & next_intervened
@@ -109,12 +110,12 @@ def intervention_reward(intervened: Array, next_intervened: Array, penalty: Arra
 def occupancy_regularized_reward(
     reward: Array, log_ratio: Array, divergence: Array, strength: Array | float
 ) -> Array:
-    """A proxy reward against reward hacking: less for what the policy visits and a base does not.
+    """Proxy reward regularized against reward hacking: less where a base policy rarely goes.
 
     reward - strength * exp(log_ratio) / sqrt(divergence)
 
-    It is the gradient, for the policy's occupancy, of the return minus
-    strength * sqrt(chi^2(occupancy || base occupancy)), which is to be maximized.
+    It is the gradient, with respect to the policy's occupancy, of the objective to maximize: the
+    return minus strength * sqrt(chi^2(occupancy || base occupancy)).
 
     Args:
       reward: [...], the proxy.
@@ -123,8 +124,8 @@ def occupancy_regularized_reward(
       divergence: a scalar, or broadcasts to [...]: chi^2, e.g. mean(exp(log_ratio)) - 1 over the
         policy's own steps.
       strength: lambda.
-    Returns: [...]; where `divergence` is not positive, the reward itself.
-    Gradients: none flows into any argument: a reward is no path to what produced it.
+    Returns: [...]; the unchanged reward where `divergence` is not positive.
+    Gradients: none flow into any argument, since this is a reward.
     Source: Laidlaw et al., 2025, "Correlated proxies: a new definition and improved mitigation for
       reward hacking" (occupancy-regularized policy optimization).
     Example: `losses.occupancy_regularized_reward(reward, log_ratio, divergence, strength=0.1)`
@@ -136,18 +137,18 @@ def occupancy_regularized_reward(
 
 
 def gain_violation(cost: Array, intensity: Array, bound: Array | float) -> Array:
-    """By how much an adversary's damage exceeds what its effort allows (an H-infinity constraint).
+    """Violation of an H-infinity constraint: an adversary's damage beyond what its effort allows.
 
     cost - bound * intensity
 
     Its mean is at most 0 where mean cost / mean intensity is at most the bound.
 
     Args:
-      cost: [...], what a disturbance takes from the best reward, at least 0.
+      cost: [...], reduction of the best reward by a disturbance, at least 0.
       intensity: [...], the disturbance's size, at least 0: its (squared) norm.
-      bound: eta, the gain allowed.
+      bound: eta, the maximum gain allowed.
     Returns: [...], the violation for `lagrangian_dual` and `lagrangian_penalty`.
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Long et al., 2024, "Learning H-infinity locomotion control" (the constraint); this
       linear form is derived here from the ratio.
     Example: `losses.gain_violation(cost, intensity, bound=2.0)`
@@ -156,15 +157,15 @@ def gain_violation(cost: Array, intensity: Array, bound: Array | float) -> Array
 
 
 def lagrangian_penalty(violation: Array, multiplier: Array) -> Array:
-    """The share of a constraint in a policy's loss: its violation, weighted by its multiplier.
+    """Lagrangian penalty in a policy's loss: a constraint's violation times its multiplier.
 
     multiplier * violation
 
     Args:
-      violation: [...], what should be at most 0: a cost minus its limit.
+      violation: [...], at most 0 where the constraint holds: a cost minus its limit.
       multiplier: at least 0, broadcasts to [...]; learned with `lagrangian_dual`.
     Returns: [...].
-    Gradients: flow into `violation` only.
+    Gradients: flow only into `violation`.
     Source: Altman, 1999, "Constrained Markov decision processes"; Tessler et al., 2019, "Reward
       constrained policy optimization".
     Example: `losses.lagrangian_penalty(violation, multiplier).mean()`
@@ -173,15 +174,16 @@ def lagrangian_penalty(violation: Array, multiplier: Array) -> Array:
 
 
 def lagrangian_dual(violation: Array, multiplier: Array) -> Array:
-    """The loss of a constraint's multiplier: it grows while the constraint is violated.
+    """Loss of a constraint's multiplier, which grows while the constraint is violated.
 
     -multiplier * violation
 
     Args:
-      violation: [...], what should be at most 0: a cost minus its limit, `cql` minus a threshold.
-      multiplier: at least 0, broadcasts to [...]: a softplus of a parameter, say.
+      violation: [...], at most 0 where the constraint holds: a cost minus its limit, `cql` minus a
+        threshold.
+      multiplier: at least 0, broadcasts to [...], e.g. a softplus of a parameter.
     Returns: [...].
-    Gradients: flow into `multiplier` only.
+    Gradients: flow only into `multiplier`.
     Source: Altman, 1999, "Constrained Markov decision processes"; Tessler et al., 2019, "Reward
       constrained policy optimization"; for conservative Q-learning's weight Kumar et al., 2020,
       appendix F.
@@ -191,15 +193,15 @@ def lagrangian_dual(violation: Array, multiplier: Array) -> Array:
 
 
 def utility_reward(utility: Callable[[Array], Array], occupancy: Array) -> Array:
-    """The reward whose policy gradient is that of a general utility of what a policy visits.
+    """Reward whose policy gradient is that of a general utility of a policy's occupancy.
 
     dF / d occupancy, at the policy's occupancy
 
     Args:
-      utility: F, of [..., K] to [...], to be maximized: `occupancy_entropy` or any other.
-      occupancy: [..., K], discounted visits of states (or state-action pairs), estimated.
+      utility: F, a function from [..., K] to [...], to be maximized, e.g. `occupancy_entropy`.
+      occupancy: [..., K], estimated discounted visits of states (or state-action pairs).
     Returns: [..., K], the reward of each state.
-    Gradients: none flows through the reward.
+    Gradients: none flow through the reward.
     Source: Zhang et al., 2020, "Variational policy gradient method for reinforcement learning with
       general utilities"; Barakat et al., 2023, "Reinforcement learning with general utilities".
     Example: `losses.utility_reward(losses.occupancy_entropy, occupancy)`
@@ -209,15 +211,15 @@ def utility_reward(utility: Callable[[Array], Array], occupancy: Array) -> Array
 
 
 def occupancy_entropy(occupancy: Array, least: float = 1e-6) -> Array:
-    """Entropy of what a policy visits, a utility for exploration without rewards.
+    """Entropy of a policy's occupancy, a utility for exploration without rewards.
 
     -sum_k x_k log(max(x_k, least))
 
     Args:
       occupancy: [..., K], visits, at least 0.
-      least: below it a state is as good as unvisited: its reward would be infinite.
+      least: occupancies below it count as unvisited states, whose reward would be infinite.
     Returns: [...].
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Hazan et al., 2019, "Provably efficient maximum entropy exploration".
     Example: `losses.occupancy_entropy(occupancy)`
     """
@@ -225,13 +227,13 @@ def occupancy_entropy(occupancy: Array, least: float = 1e-6) -> Array:
 
 
 def occupancy_distance(occupancy: Array, expert_occupancy: Array) -> Array:
-    """Closeness of what a policy visits to what an expert does, a utility for imitation.
+    """Negative squared distance between a policy's and an expert's occupancy, for imitation.
 
     -sum_k (x_k - e_k)^2 / 2
 
     Args: occupancy, expert_occupancy: [..., K].
     Returns: [...].
-    Gradients: none flows into `expert_occupancy`.
+    Gradients: none flow into `expert_occupancy`.
     Source: Zhang et al., 2020, "Variational policy gradient method for reinforcement learning with
       general utilities" (imitation as a utility, here with the squared distance).
     Example: `losses.occupancy_distance(occupancy, expert_occupancy)`
@@ -242,17 +244,17 @@ def occupancy_distance(occupancy: Array, expert_occupancy: Array) -> Array:
 def occupancy_constraint(
     occupancy: Array, reward: Array, cost: Array, limit: Array | float, weight: Array | float
 ) -> Array:
-    """Return of what a policy visits, less a penalty for cost above a limit: a safe utility.
+    """Return of a policy's occupancy minus a penalty for cost above a limit, a safe utility.
 
     sum_k x_k r_k - weight / 2 * max(sum_k x_k c_k - limit, 0)^2
 
     Args:
       occupancy: [..., K].
       reward, cost: [..., K], of each state.
-      limit: of the cost.
-      weight: of the penalty.
+      limit: the limit on the cost.
+      weight: the weight of the penalty.
     Returns: [...].
-    Gradients: flow into `occupancy` only.
+    Gradients: flow only into `occupancy`.
     Source: Zhang et al., 2020, "Variational policy gradient method for reinforcement learning with
       general utilities" (constraints as a penalty, here quadratic).
     Example: `losses.occupancy_constraint(occupancy, reward, cost, limit=0.5, weight=1.0)`

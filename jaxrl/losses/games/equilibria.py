@@ -1,8 +1,7 @@
 """Games in normal form: payoffs of deviations, and losses whose minima are equilibria.
 
-payoff[..., k, a_1, ..., a_N] is what player k of N gets; all players have A actions (for a player
-with fewer, repeat one). The axes of a game cannot all be last: the players' axis comes before
-those of their actions.
+payoff[..., k, a_1, ..., a_N] is the payoff of player k of N; all players have A actions (for a
+player with fewer, repeat one). The players' axis comes before the axes of their actions.
 """
 
 from __future__ import annotations
@@ -20,47 +19,47 @@ __all__ = [
 ]
 
 
-def _axes(players: int) -> str:
+def _axis_names(players: int) -> str:
     return "abcdefgh"[:players]
 
 
-def _player(payoff: Array, players: int, player: int) -> Array:
+def _player_payoff(payoff: Array, players: int, player: int) -> Array:
     """The payoffs of one player, [..., A, ..., A]."""
     return jnp.take(payoff, player, axis=payoff.ndim - players - 1)
 
 
 def deviation_payoff(payoff: Array, policy: Array) -> Array:
-    """Expected payoff of each action of each player, the others keeping their mixed strategies.
+    """Expected payoff of each player's actions against the others' mixed strategies.
 
     u_k(a) = sum_{a_-k} payoff_k(a, a_-k) prod_{j != k} policy_j(a_j)
 
     Args:
-      payoff: [..., N, A, ..., A], N players; of a population's policies it is PSRO's meta-game.
+      payoff: [..., N, A, ..., A], N players; for a population of policies, PSRO's meta-game.
       policy: [..., N, A], probabilities.
     Returns: [..., N, A], the gradient of each player's expected payoff for its own strategy.
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Nash, 1951, "Non-cooperative games"; Lanctot et al., 2017, "A unified game-theoretic
       approach to multiagent reinforcement learning" (meta-strategies).
     Example: `losses.deviation_payoff(payoff, policy)`
     """
     players = policy.shape[-2]
-    every = _axes(players)
+    every = _axis_names(players)
 
-    def of(player):
+    def payoffs(player):
         others = [j for j in range(players) if j != player]
         terms = ",".join(["..." + every, *("..." + every[j] for j in others)])
         opponents = (policy[..., j, :] for j in others)
         return jnp.einsum(
-            f"{terms}->...{every[player]}", _player(payoff, players, player), *opponents
+            f"{terms}->...{every[player]}", _player_payoff(payoff, players, player), *opponents
         )
 
-    return jnp.stack([of(player) for player in range(players)], -2)
+    return jnp.stack([payoffs(player) for player in range(players)], -2)
 
 
 def nash_loss_estimate(
     gradient: Array, other_gradient: Array, weight: Array | float = 1.0
 ) -> Array:
-    """Unbiased estimate of `nash_loss` from two independent estimates of payoffs' gradients.
+    """Unbiased estimate of `nash_loss` from two independent estimates of the payoff gradients.
 
     sum_k weight_k <project(g_k), project(g'_k)>, project(g) = g - mean(g)
 
@@ -69,7 +68,7 @@ def nash_loss_estimate(
         deviation_payoff(payoff, policy) - temperature log(policy).
       weight: eta, positive, broadcasts to [..., N].
     Returns: [...].
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Gemp et al., 2024, "Approximating Nash equilibria in normal-form games via stochastic
       optimization".
     Example: `losses.nash_loss_estimate(gradient, other_gradient)`
@@ -82,7 +81,7 @@ def nash_loss_estimate(
 def nash_loss(
     payoff: Array, policy: Array, temperature: Array | float, weight: Array | float = 1.0
 ) -> Array:
-    """Loss whose minimum 0 is a logit equilibrium, near a Nash equilibrium at low temperatures.
+    """Loss that is 0 at logit equilibria, which approach Nash equilibria at low temperatures.
 
     sum_k weight_k |project(u_k - temperature log policy_k)|^2, u = deviation_payoff
 
@@ -92,12 +91,12 @@ def nash_loss(
       temperature: weight of the players' entropies.
       weight: eta, how much each player counts, positive, broadcasts to [..., N].
     Returns: [...].
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Gemp et al., 2024, "Approximating Nash equilibria in normal-form games via stochastic
       optimization".
     Example: `losses.nash_loss(payoff, policy, temperature=0.1)`
     """
-    played = policy > 0  # where it is not, a floor without a gradient stands for the infinite one
+    played = policy > 0  # elsewhere a floor without a gradient replaces log(0)
     floor = math.log(float(jnp.finfo(policy.dtype).tiny))
     log_prob = jnp.where(played, jnp.log(jnp.where(played, policy, 1)), floor)
     gradient = deviation_payoff(payoff, policy) - temperature * log_prob

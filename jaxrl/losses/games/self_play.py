@@ -1,6 +1,6 @@
-"""Policy gradients for self-play in games, over all actions, from values of each of them.
+"""All-action policy gradients for self-play in games, from the values of each action.
 
-QPG, the fourth of this family, is `expected_policy_gradient`.
+QPG, the fourth loss of this family, is `expected_policy_gradient`.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ __all__ = [
 
 
 def regret_policy_gradient(logits: Array, q_values: Array) -> Array:
-    """Actor's loss that lowers the sum of the positive regrets directly.
+    """Actor loss that directly minimizes the sum of positive regrets.
 
     sum_a max(q(a) - sum_b policy(b) q(b), 0)
 
     Args: logits, q_values: [..., A]; -inf where an action cannot be taken.
     Returns: [...].
-    Gradients: none flows into `q_values`.
+    Gradients: none flow into `q_values`.
     Source: Srinivasan et al., 2018, "Actor-critic policy optimization in partially observable
       multiagent environments" (RPG).
     Example: `losses.regret_policy_gradient(logits, q_values).mean()`
@@ -34,13 +34,13 @@ def regret_policy_gradient(logits: Array, q_values: Array) -> Array:
 
 
 def regret_matching_policy_gradient(logits: Array, q_values: Array) -> Array:
-    """Actor's loss over all actions that only strengthens those better than average.
+    """All-action actor loss that only strengthens actions better than average.
 
     -sum_a policy(a) max(q(a) - sum_b policy(b) q(b), 0), the regrets constant
 
     Args: logits, q_values: [..., A]; -inf where an action cannot be taken.
     Returns: [...].
-    Gradients: none flows into `q_values` and through the regrets.
+    Gradients: none flow into `q_values` or through the regrets.
     Source: Srinivasan et al., 2018, "Actor-critic policy optimization in partially observable
       multiagent environments" (RMPG).
     Example: `losses.regret_matching_policy_gradient(logits, q_values).mean()`
@@ -50,16 +50,16 @@ def regret_matching_policy_gradient(logits: Array, q_values: Array) -> Array:
 
 
 def neurd(logits: Array, q_values: Array, threshold: Array | float = jnp.inf) -> Array:
-    """Neural replicator dynamics: logits move by advantages, however unlikely an action has become.
+    """Neural replicator dynamics: logits follow advantages, however unlikely an action has become.
 
     -sum_a logit(a) A(a), A(a) = q(a) - sum_b policy(b) q(b), without the actions whose logit is
     beyond the threshold and would move further out
 
     Args:
       logits, q_values: [..., A]; -inf where an action cannot be taken.
-      threshold: bound of the logits' size, broadcasts to [..., A].
+      threshold: bound on the magnitude of logits, broadcasts to [..., A].
     Returns: [...].
-    Gradients: none flows into `q_values` and through the advantages.
+    Gradients: none flow into `q_values` or through the advantages.
     Source: Hennes et al., 2020, "Neural replicator dynamics: multiagent learning via hedging
       policy gradients".
     Example: `losses.neurd(logits, q_values, threshold=2.0).mean()`

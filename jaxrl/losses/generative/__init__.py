@@ -1,4 +1,4 @@
-"""Training diffusion models and flows, and policies made of them; sampling is `jaxrl.diffusion`."""
+"""Losses of diffusion models, flows and their policies; sampling is in `jaxrl.diffusion`."""
 
 from jaxrl.losses.generative.denoising import *  # noqa: F403
 from jaxrl.losses.generative.diffusion_policies import *  # noqa: F403

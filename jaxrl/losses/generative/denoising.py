@@ -1,6 +1,6 @@
-"""Losses of denoisers: of one prediction, of scores, of consistency, of sequences of frames.
+"""Losses of denoisers: score matching, consistency, and sequences of frames.
 
-Samples are [..., D], features last. Noise and what networks predict are arguments.
+Samples are [..., D], features last. Noise and network outputs are arguments.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = [
 
 
 def denoising_score_matching(score: Array, noise: Array, sigma: Array) -> Array:
-    """Loss that fits the gradient of the log-density of samples with added noise.
+    """Score-matching loss: fit the gradient of the log-density of noisy samples.
 
     sigma^2 |score + noise / sigma|^2 / 2 = |sigma score + noise|^2 / 2, at x = clean + sigma noise
 
@@ -30,8 +30,8 @@ def denoising_score_matching(score: Array, noise: Array, sigma: Array) -> Array:
       score: [..., D], predicted at clean + sigma * noise.
       noise: [..., D], standard normal.
       sigma: [...], the noise's scale.
-    Returns: [...], summed over features, weighted with sigma^2 so that all levels count alike.
-    Gradients: none flows into `noise` and `sigma`.
+    Returns: [...], summed over features, weighted by sigma^2 so that all levels count equally.
+    Gradients: none flow into `noise` or `sigma`.
     Source: Song and Ermon, 2019, "Generative modeling by estimating gradients of the data
       distribution", eq. 5 and 6; Vincent, 2011.
     Example: `losses.denoising_score_matching(score, noise, sigma).mean()`
@@ -41,15 +41,15 @@ def denoising_score_matching(score: Array, noise: Array, sigma: Array) -> Array:
 
 
 def edm_weight(sigma: Array, data_scale: Array | float = 0.5) -> Array:
-    """Weight of EDM's denoising loss: every noise level's loss starts at 1.
+    """Weight of EDM's denoising loss, which makes the loss of every noise level start at 1.
 
     (sigma^2 + d^2) / (sigma d)^2 = 1 / c_out^2, d = data_scale
 
     Args:
       sigma: [...], positive.
       data_scale: the data's standard deviation.
-    Returns: [...], to multiply `prediction_error(denoised, clean)` with.
-    Gradients: none is stopped.
+    Returns: [...], a factor for `prediction_error(denoised, clean)`.
+    Gradients: none are stopped.
     Source: Karras et al., 2022, "Elucidating the design space of diffusion-based generative
       models", table 1 and eq. 8.
     Example: `losses.edm_weight(sigma, data_scale=0.5)`
@@ -58,7 +58,7 @@ def edm_weight(sigma: Array, data_scale: Array | float = 0.5) -> Array:
 
 
 def pseudo_huber(prediction: Array, target: Array, threshold: Array | float) -> Array:
-    """Distance that is squared when small and grows like the length when large, smooth everywhere.
+    """Pseudo-Huber distance: quadratic when small, linear when large, smooth everywhere.
 
     sqrt(|prediction - target|^2 + threshold^2) - threshold
 
@@ -66,11 +66,11 @@ def pseudo_huber(prediction: Array, target: Array, threshold: Array | float) -> 
       prediction, target: [..., D].
       threshold: c, positive; 0.00054 sqrt(D) in the paper on consistency models.
     Returns: [...].
-    Gradients: none flows into `target`.
+    Gradients: none flow into `target`.
     Source: Song and Dhariwal, 2024, "Improved techniques for training consistency models".
     Example: `losses.pseudo_huber(prediction, target, threshold=0.1).mean()`
     """
-    # In units of the threshold and as d^2 / (sqrt(d^2 + 1) + 1): a difference of nearly equal
+    # In units of the threshold and as d^2 / (sqrt(d^2 + 1) + 1): the difference of nearly equal
     # numbers would lose all digits.
     difference = (prediction - jax.lax.stop_gradient(target)) / jnp.expand_dims(threshold, -1)
     size = jnp.square(difference).sum(-1)
@@ -84,7 +84,7 @@ def consistency(
     lower_sigma: Array,
     threshold: Array | float,
 ) -> Array:
-    """Loss of a consistency model: neighbors on a noise path are to give the same clean sample.
+    """Loss of a consistency model: neighbors on a noise path must map to the same clean sample.
 
     pseudo_huber(f(x_sigma), stop(f(x_lower)), threshold) / (sigma - lower_sigma)
 
@@ -93,10 +93,10 @@ def consistency(
       target: [..., D], f of the less noisy one: clean + lower_sigma * the same noise (training),
         or a teacher's step from the noisier sample (distillation), `diffusion.edm_euler_step` or
         `diffusion.edm_heun_step`.
-      sigma, lower_sigma: [...], sigma the larger.
-      threshold: of `pseudo_huber`.
+      sigma, lower_sigma: [...]; sigma is the larger.
+      threshold: as in `pseudo_huber`.
     Returns: [...].
-    Gradients: none flows into `target`.
+    Gradients: none flow into `target`.
     Source: Song et al., 2023, "Consistency models", eq. 7 and 10; the distance and the weight of
       Song and Dhariwal, 2024, "Improved techniques for training consistency models".
     Example: `losses.consistency(prediction, target, sigma, lower_sigma, threshold=0.1).mean()`
@@ -107,22 +107,22 @@ def consistency(
 def diffusion_forcing(
     prediction: Array, target: Array, weight: Array | float = 1.0, mask: Array | None = None
 ) -> Array:
-    """Loss of a sequence whose frames each have a noise level of their own.
+    """Diffusion-forcing loss of a sequence in which each frame has its own noise level.
 
-    mean over allowed frames t of weight_t mean_d (prediction_td - target_td)^2
+    mean over frames t that count of weight_t mean_d (prediction_td - target_td)^2
 
     Args:
-      prediction, target: [T, ..., D], the target as in `prediction_error`; the frames are noised
-        with levels [T, ...] by `diffusion.add_noise` or `diffusion.flow_interpolant`.
-      weight: of each level, broadcasts to [T, ...].
+      prediction, target: [T, ..., D], the target as in `prediction_error`; noise is added to the
+        frames at levels [T, ...] by `diffusion.add_noise` or `diffusion.flow_interpolant`.
+      weight: weight of each level, broadcasts to [T, ...].
       mask: broadcasts to [T, ...], true where a frame counts; None: everywhere.
-    Returns: [...], 0 where no frame counts.
-    Gradients: none flows into `target`.
+    Returns: [...]; 0 where no frame counts.
+    Gradients: none flow into `target`.
     Source: Chen et al., 2024, "Diffusion forcing: next-token prediction meets full-sequence
       diffusion", algorithm 1.
     Example: `losses.diffusion_forcing(prediction, target, weight, mask).mean()`
     """
-    if mask is not None:  # before any product, so that NaN gives no NaN gradient either
+    if mask is not None:  # before any product, so that masked NaN gives no NaN gradient
         mask = jnp.broadcast_to(mask, prediction.shape[:-1])
         prediction, target = (jnp.where(mask[..., None], x, 0) for x in (prediction, target))
         weight = jnp.where(mask, weight, 0)

@@ -1,6 +1,6 @@
 """Denoising chains as policies: likelihoods of steps, two-level advantages, divergences.
 
-Each denoising step is a Gaussian action, so `clipped_surrogate` applies to it as it stands.
+Each denoising step is a Gaussian action, so `clipped_surrogate` applies to it unchanged.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ __all__ = [
 def denoising_log_prob(
     sample: Array, mean: Array, scale: Array, least_scale: Array | float = 0.1
 ) -> Array:
-    """Log-likelihood of one denoising step, with a floor on its noise (DPPO, DDPO).
+    """Log-likelihood of one denoising step, with a floor on its noise scale (DPPO, DDPO).
 
     log N(sample; mean, max(scale, least_scale)^2 I)
 
     Args:
-      sample: [..., D], the drawn next sample of the chain.
+      sample: [..., D], the next sample of the chain.
       mean: [..., D], of the step: a diffusion model's by `diffusion.ddim_step` at eta = 1 or
         `diffusion.denoising_posterior`, or f(x) alpha of a consistency model's prediction.
       scale: [...], of the step's noise.
-      least_scale: the floor; that of the sampler explores, this one keeps the ratio tame.
+      least_scale: the floor; the sampler's floor is for exploration, this one bounds the ratio.
     Returns: [...], summed over features (published code averages them).
-    Gradients: none is stopped; 0 into `scale` below the floor.
+    Gradients: none are stopped; 0 into `scale` below the floor.
     Source: Ren et al., 2024, "Diffusion policy policy optimization"; Black et al., 2024,
       "Training diffusion models with reinforcement learning", section 4; Oertell et al., 2024,
       "RL for consistency models: faster reward guided text-to-image generation".
@@ -49,16 +49,16 @@ def denoising_log_prob(
 def denoising_advantage(
     advantage: Array, remaining: Array, denoising_discount: Array | float
 ) -> Array:
-    """DPPO's advantage of one denoising step: the action's, less for early, noisier steps.
+    """DPPO's advantage of one denoising step: the action's, discounted for early, noisy steps.
 
     denoising_discount^remaining advantage
 
     Args:
-      advantage: [...], of the action in the environment (a critic of states only).
-      remaining: [...], integers, how many denoising steps follow this one: K - 1 - k.
+      advantage: [...], of the action in the environment (from a critic of states only).
+      remaining: [...], integers, the number of denoising steps after this one: K - 1 - k.
       denoising_discount: from 0 to 1.
     Returns: [...].
-    Gradients: none is stopped; `clipped_surrogate` stops it.
+    Gradients: none are stopped; `clipped_surrogate` stops them.
     Source: Ren et al., 2024, "Diffusion policy policy optimization" and its published code.
     Example: `losses.denoising_advantage(advantage, remaining, denoising_discount=0.99)`
     """
@@ -68,33 +68,32 @@ def denoising_advantage(
 def denoising_clip(
     fraction: Array, clip: Array | float, first_clip: Array | float = 1e-3, rate: float = 3.0
 ) -> Array:
-    """DPPO's clip of the likelihood ratio of each denoising step: small for noisy, early steps.
+    """DPPO's clip of each denoising step's likelihood ratio, small for early, noisy steps.
 
     first_clip + (clip - first_clip) (exp(rate fraction) - 1) / (exp(rate) - 1)
 
     Args:
       fraction: [...], k / (K - 1), from 0 (noise) to 1 (clean).
       clip, first_clip: at the last and at the first step, broadcast to [...].
-      rate: how late it grows, not 0.
+      rate: how late the clip grows, not 0.
     Returns: [...], for `clipped_surrogate`.
-    Gradients: none is stopped.
-    Source: Ren et al., 2024, "Diffusion policy policy optimization", its published code.
+    Gradients: none are stopped.
+    Source: Ren et al., 2024, "Diffusion policy policy optimization" (the published code).
     Example: `losses.denoising_clip(fraction, clip=0.01)`
     """
     return first_clip + (clip - first_clip) * jnp.expm1(rate * fraction) / math.expm1(rate)
 
 
 def denoising_kl(mean: Array, base_mean: Array, scale: Array) -> Array:
-    """DPOK's divergence of a fine-tuned denoising step from the frozen model's.
+    """DPOK's divergence of a fine-tuned denoising step from that of the frozen model.
 
     KL = |mean - base_mean|^2 / (2 scale^2)
 
     Args:
       mean, base_mean: [..., D].
-      scale: [...], of both steps' noise, the same, positive.
-    Returns: [...], summed over features; its sum over the chain bounds the divergence of the
-      samples.
-    Gradients: none flows into `base_mean`.
+      scale: [...], the noise scale that both steps share, positive.
+    Returns: [...], summed over features; its sum over the chain bounds the samples' divergence.
+    Gradients: none flow into `base_mean`.
     Source: Fan et al., 2023, "DPOK: reinforcement learning for fine-tuning text-to-image diffusion
       models"; Shekhar and Zhang, 2025, "ROCM: RLHF on consistency models" (its KL).
     Example: `losses.denoising_kl(mean, base_mean, scale).sum(0)`
@@ -104,18 +103,18 @@ def denoising_kl(mean: Array, base_mean: Array, scale: Array) -> Array:
 
 
 def vard(value: Array, mean: Array, base_mean: Array, scale: Array, beta: Array | float) -> Array:
-    """Loss that fine-tunes each denoising step on a learned value of its output.
+    """VARD's loss: fine-tune each denoising step on a learned value of its output.
 
     -value + beta denoising_kl(mean, base_mean, scale)
 
     Args:
-      value: [...], V(x_(t-1), t-1), the expected final reward, of the step's output: the gradient
-        reaches the denoiser through it.
-      mean, base_mean: [..., D], of the step and of the frozen model's.
-      scale: [...], of both steps' noise, positive.
+      value: [...], V(x_(t-1), t-1), the expected final reward of the step's output, through which
+        gradients reach the denoiser.
+      mean, base_mean: [..., D], of the step and of the frozen model's step.
+      scale: [...], the noise scale that both steps share, positive.
       beta: weight of the divergence, broadcasts to [...].
     Returns: [...].
-    Gradients: none flows into `base_mean`.
+    Gradients: none flow into `base_mean`.
     Source: Dai et al., 2025, "VARD: efficient and dense fine-tuning for diffusion models with
       value-based RL": value plus KL regularization; the closed form of the KL is derived here.
     Example: `losses.vard(value, mean, base_mean, scale, beta=0.1).mean()`

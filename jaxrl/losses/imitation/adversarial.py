@@ -1,4 +1,4 @@
-"""Losses and rewards of adversarial imitation and of other ways to match an expert's behavior.
+"""Losses and rewards for adversarial imitation and other ways to match an expert's behavior.
 
 A discriminator's logits are log-odds that a step is the expert's: D = sigmoid(logits) is near 1 on
 the expert's data and near 0 on the policy's.
@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxrl.core.types import Array
 from jaxrl.losses.distances import safe_norm
 from jaxrl.losses.policies.policy_gradients import importance_ratio
-from jaxrl.losses.reductions import _allowed, masked_mean
+from jaxrl.losses.reductions import _full_mask, masked_mean
 
 __all__ = [
     "adversarial_reward",
@@ -33,7 +33,7 @@ __all__ = [
 
 
 def adversarial_reward(logits: Array, form: str = "positive") -> Array:
-    """Reward of imitation from a discriminator's logits: high where a step looks the expert's.
+    """Imitation reward from a discriminator's logits, high where a step looks like the expert's.
 
     positive: -log(1 - D); negative: log D; logit: log D - log(1 - D) = logits; D = sigmoid(logits)
 
@@ -41,10 +41,10 @@ def adversarial_reward(logits: Array, form: str = "positive") -> Array:
       logits: [...], log-odds that a step is the expert's.
       form: "positive" favors long episodes, "negative" short ones, "logit" (AIRL, DRAIL) neither.
     Returns: [...].
-    Gradients: none flows: this is a reward.
+    Gradients: none: this is a reward.
     Source: Ho and Ermon, 2016, "Generative adversarial imitation learning"; Kostrikov et al., 2019,
-      "Discriminator-actor-critic" (the signs' bias); Fu et al., 2018, "Learning robust
-      rewards with adversarial inverse reinforcement learning" (logit).
+      "Discriminator-actor-critic" (the bias of signs); Fu et al., 2018, "Learning robust rewards
+      with adversarial inverse reinforcement learning" (logit).
     Example: `losses.adversarial_reward(logits)`
     """
     logits = jax.lax.stop_gradient(logits)
@@ -54,7 +54,7 @@ def adversarial_reward(logits: Array, form: str = "positive") -> Array:
         return -jax.nn.softplus(-logits)
     if form == "logit":
         return logits
-    raise ValueError(f"form is positive, negative or logit, not {form!r}")
+    raise ValueError(f"form must be positive, negative or logit, not {form!r}")
 
 
 def airl_logits(
@@ -65,7 +65,7 @@ def airl_logits(
     terminated: Array,
     discount: Array | float,
 ) -> Array:
-    """Discriminator logits from a reward and a shaping term that are to be told apart (AIRL).
+    """AIRL's discriminator logits, which separate a learned reward from a shaping term.
 
     f - log pi(a | s), f = reward + discount * next_potential - potential, next_potential 0 where
     terminated
@@ -73,11 +73,11 @@ def airl_logits(
     Args:
       reward: [...], g(s, a) or g(s), learned.
       potential, next_potential: [...], h(s) and h(s'), learned.
-      log_prob: [...], of the action under the current policy, also for the expert's actions.
+      log_prob: [...], of the action under the current policy, even for the expert's actions.
       terminated: [...], bool.
       discount: broadcasts to [...].
     Returns: [...], for `binary_cross_entropy` and `adversarial_reward`.
-    Gradients: none flows into `log_prob`.
+    Gradients: none flow into `log_prob`.
     Source: Fu et al., 2018, "Learning robust rewards with adversarial inverse reinforcement
       learning", eq. 4.
     Example: `losses.airl_logits(reward, potential, next_potential, log_prob, terminated,
@@ -88,14 +88,14 @@ def airl_logits(
 
 
 def drail_logits(expert_error: Array, agent_error: Array) -> Array:
-    """Discriminator logits from a diffusion model that denoises under both labels (DRAIL).
+    """DRAIL's discriminator logits, from a diffusion model that denoises under both labels.
 
     D = exp(-expert_error) / (exp(-expert_error) + exp(-agent_error)): logits = agent - expert error
 
-    Args: expert_error, agent_error: [...], the model's squared error of the noise in (s, a) when
-      told that it is the expert's and the agent's.
+    Args: expert_error, agent_error: [...], the model's squared error of the noise in (s, a), given
+      the label of the expert and of the agent.
     Returns: [...], for `binary_cross_entropy` and `adversarial_reward(logits, "logit")`.
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Lai et al., 2024, "Diffusion-reward adversarial imitation learning", eq. 4.
     Example: `losses.drail_logits(expert_error, agent_error)`
     """
@@ -103,16 +103,16 @@ def drail_logits(expert_error: Array, agent_error: Array) -> Array:
 
 
 def density_ratio(logits: Array, prior: Array | float = 0.5) -> Array:
-    """Ratio of two distributions from a classifier between their samples.
+    """Density ratio of two distributions, from a classifier of their samples.
 
     p(x) / q(x) = D / (1 - D) * (1 - prior) / prior, at most exp(60), D = sigmoid(logits)
 
     Args:
       logits: [...], log-odds that x is from p.
-      prior: in (0, 1), the share of p's samples in what the classifier was trained on; it corrects
-        for unequal numbers.
+      prior: in (0, 1), the share of p's samples in the classifier's training data; corrects for
+        unequal numbers.
     Returns: [...].
-    Gradients: none is stopped; 0 beyond the bound.
+    Gradients: none are stopped; 0 beyond the bound.
     Source: Sugiyama et al., 2012, "Density ratio estimation in machine learning".
     Example: `losses.density_ratio(logits, prior=0.5)`
     """
@@ -121,23 +121,23 @@ def density_ratio(logits: Array, prior: Array | float = 0.5) -> Array:
 
 
 def occupancy_penalty(logits: Array, mask: Array | None = None) -> Array:
-    """Cost of visiting what a base policy does not: of the chi-squared divergence of occupancies.
+    """Cost of visiting what a base policy does not, from the chi-squared divergence of occupancies.
 
     (r - 1) / sqrt(chi2), chi2 = mean(r - 1) over the policy's own steps, r = exp(logits); its mean
     is sqrt(chi2). Where chi2 <= 0: r - 1
 
     Args:
-      logits: [...], log-odds that a step is the policy's and not the base's (trained on as many of
-        both), at steps of the policy.
+      logits: [...], log-odds that a step is the policy's and not the base's (trained on equally
+        many of both), at steps of the policy.
       mask: broadcasts to [...], true where a step counts; None: all.
-    Returns: [...], 0 where the mask is false; subtract it from the reward with a weight. Clip the
+    Returns: [...]; 0 where the mask is false. Subtract it from the reward with a weight; clip the
       logits or the result where r can be very large.
-    Gradients: none flows: this is a part of a reward.
+    Gradients: none: this is part of a reward.
     Source: Laidlaw et al., 2025, "Correlated proxies: a new definition and improved mitigation for
       reward hacking", and its published code (which trims 1 % at both ends of the mean).
     Example: `losses.occupancy_penalty(logits)`
     """
-    allowed = _allowed(logits, mask)
+    allowed = _full_mask(logits, mask)
     excess = density_ratio(jnp.where(allowed, jax.lax.stop_gradient(logits), 0)) - 1
     divergence = masked_mean(excess, allowed)
     positive = divergence > 0
@@ -152,12 +152,12 @@ def gradient_penalty(
     (|gradient| - target)^2; one-sided: max(|gradient| - target, 0)^2
 
     Args:
-      gradient: [..., D], of the discriminator's output for its input at one point: between the
-        expert's and the policy's data (WGAN-GP, DAC), or at data (R1: with target 0).
+      gradient: [..., D], of the discriminator's output with respect to its input at one point:
+        between the expert's and the policy's data (WGAN-GP, DAC), or at data (R1, target 0).
       target: k, broadcasts to [...].
-      one_sided: whether smaller slopes are allowed.
+      one_sided: penalize only slopes above the target.
     Returns: [...].
-    Gradients: none is stopped; 0 for a gradient that is 0.
+    Gradients: none are stopped; 0 for a gradient that is 0.
     Source: Gulrajani et al., 2017, "Improved training of Wasserstein GANs", eq. 3; Mescheder et
       al., 2018, "Which training methods for GANs do actually converge?" (R1, with its factor 1/2
       in the weight); Blonde et al., 2022, "Lipschitzness is all you need to tame off-policy
@@ -169,7 +169,7 @@ def gradient_penalty(
 
 
 def lipschitz_preconditioner(penalty: Array, floor: Array | float = 0.7) -> Array:
-    """Factor that shrinks an imitation reward where it, or the dynamics, is too steep.
+    """Factor that shrinks an imitation reward where it or the dynamics is too steep.
 
     max(exp(-penalty), floor)
 
@@ -177,17 +177,17 @@ def lipschitz_preconditioner(penalty: Array, floor: Array | float = 0.7) -> Arra
       penalty: [...], at least 0, such as the one-sided `gradient_penalty` of a learned dynamics
         model, divided by its running standard deviation.
       floor: in [0, 1].
-    Returns: [...], in [floor, 1], to multiply a reward that is not negative: less is pessimistic.
-    Gradients: none flows: this is a part of a reward.
+    Returns: [...], in [floor, 1], a factor for a nonnegative reward: smaller is more pessimistic.
+    Gradients: none: this is part of a reward.
     Source: Blonde et al., 2022, "Lipschitzness is all you need to tame off-policy generative
-      adversarial imitation learning" (reward preconditioning; the form is its published code's).
+      adversarial imitation learning" (reward preconditioning; the form of its published code).
     Example: `losses.lipschitz_preconditioner(penalty)`
     """
     return jnp.maximum(jnp.exp(-jax.lax.stop_gradient(penalty)), floor)
 
 
 def random_features(x: Array, frequency: Array, phase: Array) -> Array:
-    """Random Fourier features: inner products approximate a kernel, so that rewards can be linear.
+    """Random Fourier features, whose inner products approximate a kernel, for linear rewards.
 
     sqrt(2 / M) cos(x frequency + phase)
 
@@ -196,7 +196,7 @@ def random_features(x: Array, frequency: Array, phase: Array) -> Array:
       frequency: [D, M], sampled from the kernel's spectrum: N(0, 1 / scale^2) for a Gaussian one.
       phase: [M], sampled uniformly from 0 to 2 pi.
     Returns: [..., M].
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Rahimi and Recht, 2007, "Random features for large-scale kernel machines", algorithm 1.
     Example: `losses.random_features(x, frequency, phase)`
     """
@@ -205,7 +205,7 @@ def random_features(x: Array, frequency: Array, phase: Array) -> Array:
 
 
 def ball_projection(x: Array, radius: Array | float) -> Array:
-    """The nearest point of a ball around 0: keeps a linear reward's weights bounded.
+    """Project onto a ball around 0, e.g. to bound the weights of a linear reward.
 
     x min(1, radius / |x|)
 
@@ -213,7 +213,7 @@ def ball_projection(x: Array, radius: Array | float) -> Array:
       x: [..., D].
       radius: positive, broadcasts to [...].
     Returns: [..., D].
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Chen et al., 2020, "On computation and generalization of generative adversarial
       imitation learning" (its kernel reward); a projection as in Boyd and Vandenberghe, 2004.
     Example: `losses.ball_projection(x, radius=1.0)`
@@ -224,7 +224,7 @@ def ball_projection(x: Array, radius: Array | float) -> Array:
 
 
 def kernel_reward(features: Array, weight: Array, radius: Array | float) -> Array:
-    """Reward that is linear in features, its weights projected to a ball.
+    """Reward that is linear in features, with weights projected onto a ball.
 
     <features, ball_projection(weight, radius)>
 
@@ -233,7 +233,7 @@ def kernel_reward(features: Array, weight: Array, radius: Array | float) -> Arra
       weight: [M], or broadcasts to [..., M].
       radius: positive, a scalar.
     Returns: [...].
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Chen et al., 2020, "On computation and generalization of generative adversarial
       imitation learning".
     Example: `losses.kernel_reward(features, weight, radius=1.0)`
@@ -244,17 +244,17 @@ def kernel_reward(features: Array, weight: Array, radius: Array | float) -> Arra
 def reward_gap(
     reward: Array, expert_reward: Array, mask: Array | None = None, expert_mask: Array | None = None
 ) -> Array:
-    """Loss of a learned reward: it is to be high on the expert's steps, low on the policy's.
+    """Loss of a learned reward, which should be high on the expert's steps, low on the policy's.
 
     mean of reward - mean of expert_reward
 
     Args:
       reward: [...], of steps of the current policy.
-      expert_reward: [...], of steps of the expert; any shape of its own.
+      expert_reward: [...], of steps of the expert; its shape may differ.
       mask, expert_mask: the same shapes, true where a step counts; None: all.
-    Returns: a scalar; add a regularizer, or the reward grows without end.
-    Gradients: none is stopped. For a reward that is linear in features it is the difference of the
-      mean features, the gradient of maximum-entropy inverse reinforcement learning.
+    Returns: a scalar; add a regularizer, or the reward grows without bound.
+    Gradients: none are stopped. For a reward linear in features, the gradient is the difference of
+      the mean features, as in maximum-entropy inverse reinforcement learning.
     Source: Ziebart et al., 2008, "Maximum entropy inverse reinforcement learning"; Abbeel
       and Ng, 2004, "Apprenticeship learning via inverse reinforcement learning".
     Example: `losses.reward_gap(reward, expert_reward)`
@@ -268,15 +268,15 @@ def feature_gap(
     mask: Array | None = None,
     expert_mask: Array | None = None,
 ) -> Array:
-    """Distance of mean features: the largest gap that a linear reward of norm 1 can make.
+    """Distance between mean features, the largest gap under any linear reward of norm 1.
 
     |mean_i features_i - mean_j expert_features_j| = max over |w| <= 1 of the difference in reward
 
     Args:
-      features: [..., N, M]; expert_features: [..., N', M]: samples, then features.
+      features, expert_features: [..., N, M] and [..., N', M]: samples, then features.
       mask, expert_mask: [..., N] and [..., N'], true where a sample counts; None: all.
     Returns: [...].
-    Gradients: none is stopped; 0 where the gap is 0.
+    Gradients: none are stopped; 0 where the gap is 0.
     Source: Abbeel and Ng, 2004, "Apprenticeship learning via inverse reinforcement learning",
       section 3; Gretton et al., 2012, "A kernel two-sample test", lemma 4.
     Example: `losses.feature_gap(features, expert_features)`
@@ -295,9 +295,9 @@ def dagger_mixing(iteration: Array, decay: Array | float) -> Array:
 
     Args:
       iteration: [...], from 0.
-      decay: in [0, 1], broadcasts to [...]; 0: the expert acts in the first iteration only.
-    Returns: [...]; the learner is then trained on the data of all iterations alike.
-    Gradients: none is stopped.
+      decay: in [0, 1], broadcasts to [...]; 0: the expert acts only in the first iteration.
+    Returns: [...]; the learner is then trained equally on the data of all iterations.
+    Gradients: none are stopped.
     Source: Ross et al., 2011, "A reduction of imitation learning and structured prediction to
       no-regret online learning".
     Example: `losses.dagger_mixing(iteration, decay=0.5)`
@@ -306,17 +306,17 @@ def dagger_mixing(iteration: Array, decay: Array | float) -> Array:
 
 
 def skill_boundaries(loss: Array, gap: Array | float) -> Array:
-    """Where a new skill begins in a demonstration: a cloned policy is suddenly surprised.
+    """Find where new skills begin in a demonstration, by a cloned policy's sudden surprise.
 
-    1 where loss_t - mean(losses since the last boundary, t included) > gap; a boundary's own loss
-    is not among those of the skill that begins there
+    1 where loss_t - mean(losses since the last boundary, including t) > gap; a boundary's own loss
+    does not count toward the skill that begins there
 
     Args:
       loss: [T, ...], the negative log-likelihood of each action under a policy cloned from all
         demonstrations.
       gap: positive, broadcasts to [...].
     Returns: [T, ...], 1 or 0; its cumulative sum numbers the segments.
-    Gradients: none flows.
+    Gradients: none.
     Source: Deng et al., 2025, "Open-world skill discovery from unsegmented demonstrations" (skill
       boundary detection, with gap 18).
     Example: `losses.skill_boundaries(loss, gap=1.0)`

@@ -1,7 +1,7 @@
-"""Costs and rewards of optimal transport (plans: `jaxrl.solvers`), and progress along an expert.
+"""Costs and rewards from optimal transport, and progress along an expert's trajectory.
 
-Points are rows: [..., N, D]; a cost or plan is [..., N, M]. For an agent's and an expert's
-trajectory the agent's time is axis 0 and the expert's is the last: [T, M].
+Points are rows, [..., N, D]; a cost or plan is [..., N, M]; `jaxrl.solvers` computes plans. For an
+agent's and an expert's trajectory, the agent's time is axis 0 and the expert's the last: [T, M].
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = [
 
 
 def nearest_distance(x: Array, y: Array) -> Array:
-    """How far each row of x is from the nearest row of y, to select the data nearest to a policy.
+    """Distance of each row of x to the nearest row of y, to select the data nearest to a policy.
 
     min_j |x_i - y_j|
 
@@ -32,7 +32,7 @@ def nearest_distance(x: Array, y: Array) -> Array:
     Returns: [..., N].
     Gradients: flow into `x` and the nearest row of `y`; 0 where they are equal.
     Source: derived here from the rule of Gai et al., 2023, "OER: offline experience replay for
-      continual offline reinforcement learning" (keep the data that most resemble the policy's).
+      continual offline reinforcement learning" (keep the data most similar to the policy's).
     Example: `losses.nearest_distance(x, y)`
     """
     nearest = squared_distances(x, y).argmin(-1)
@@ -40,16 +40,16 @@ def nearest_distance(x: Array, y: Array) -> Array:
 
 
 def transport_cost(cost: Array, plan: Array, regularization: Array | float = 0.0) -> Array:
-    """What a transport plan costs, with the entropic term where it shall count.
+    """Cost of a transport plan, optionally with the entropic term.
 
     sum_ij P_ij cost_ij + regularization sum_ij P_ij (log P_ij - 1)
 
     Args:
       cost, plan: [..., N, M]; where the plan is 0 the cost has no influence.
-      regularization: 0: the plain cost (of Sinkhorn's plan: the Sinkhorn distance).
+      regularization: 0: the plain cost (for Sinkhorn's plan, the Sinkhorn distance).
     Returns: [...].
-    Gradients: none is stopped. That of the optimal value for `cost` is the plan itself: stop the
-      plan's to have it for nothing.
+    Gradients: none are stopped. The gradient of the optimal value with respect to `cost` is the
+      plan itself: stop gradients through the plan to get it for free.
     Source: Cuturi, 2013, "Sinkhorn distances"; Peyre and Cuturi, 2019, "Computational optimal
       transport", eq. 4.2.
     Example: `losses.transport_cost(cost, plan)`
@@ -61,15 +61,15 @@ def transport_cost(cost: Array, plan: Array, regularization: Array | float = 0.0
 
 
 def transport_reward(cost: Array, plan: Array, scale: Array | float = 1.0) -> Array:
-    """Imitation reward of each step: minus what its share of the transport to the expert costs.
+    """Imitation reward of each step: minus its part of the transport cost to the expert.
 
     r_t = -scale sum_j P_tj cost_tj
 
     Args:
       cost, plan: [T, M]: time of the agent first, steps of the expert last.
-      scale: of the rewards, a scalar.
-    Returns: [T]; the sum over time is -scale times the transport's cost.
-    Gradients: none flows: this is a reward.
+      scale: scale of the rewards, a scalar.
+    Returns: [T]; the sum over time is -scale times the transport cost.
+    Gradients: none: this is a reward.
     Source: Papagiannis and Li, 2020, "Imitation learning with Sinkhorn distances"; Liu et al.,
       2024, "Imitation learning from observation with automatic discount scheduling".
     Example: `losses.transport_reward(cost, plan)`
@@ -79,16 +79,16 @@ def transport_reward(cost: Array, plan: Array, scale: Array | float = 1.0) -> Ar
 
 
 def alignment_progress(cost: Array) -> Array:
-    """How many steps of a trajectory follow an expert's in the right order.
+    """Number of steps of a trajectory that follow an expert's in the right order.
 
     Length of the longest strictly increasing subsequence of argmin_j cost_tj
 
-    Args: cost: [T, M], distances of the agent's steps (time, first) to the expert's (last). To ask
-      for the first k steps only, give cost[:k, :k].
+    Args: cost: [T, M], distances of the agent's steps (time, first) to the expert's (last). For the
+      first k steps only, pass cost[:k, :k].
     Returns: a scalar in cost's dtype, a whole number from 0 to min(T, M).
-    Gradients: none flows: this counts.
+    Gradients: none: this counts.
     Source: Liu et al., 2024, "Imitation learning from observation with automatic discount
-      scheduling", its progress recognizer.
+      scheduling" (progress recognizer).
     Example: `losses.alignment_progress(cost)`
     """
     position = jax.lax.stop_gradient(cost).argmin(-1)
@@ -110,10 +110,10 @@ def progress_discount(progress: Array, weight: Array | float) -> Array:
     weight^(1 / progress), so that discount^progress = weight
 
     Args:
-      progress: [...], the number of steps that are mastered, at least 1.
-      weight: in (0, 1), what a reward after `progress` steps still counts.
+      progress: [...], the number of steps mastered, at least 1.
+      weight: in (0, 1), the weight of a reward after `progress` steps.
     Returns: [...].
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Liu et al., 2024, "Imitation learning from observation with automatic discount
       scheduling" (its published code).
     Example: `losses.progress_discount(progress, weight=0.2)`

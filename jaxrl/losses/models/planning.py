@@ -1,4 +1,4 @@
-"""Losses of learned models that are searched (MuZero), and targets from search."""
+"""Losses of learned models for search (MuZero), and targets from search."""
 
 from __future__ import annotations
 
@@ -32,25 +32,25 @@ def muzero(
     atoms: Array,
     value_weight: Array | float = 1.0,
 ) -> Array:
-    """MuZero's loss of an unrolled model: policy, value and reward, each by cross-entropy.
+    """MuZero's loss of an unrolled model: cross-entropies of policy, value and reward.
 
     l_k = CE(policy_k) + value_weight * CE(value_k) + CE(reward_k), the last from k = 1 on, with
     two-hot targets of signed_hyperbolic values; gradients of l_1, ..., l_K are scaled by 1 / K
 
-    The paper also halves the gradient that enters the dynamics at each unrolled step: give the
-    dynamics scale_gradient(latent, 0.5).
+    The paper also halves the gradient that enters the dynamics at each unrolled step: pass
+    scale_gradient(latent, 0.5) to the dynamics.
 
     Args:
       policy_logits: [K + 1, ..., A], of the root (k = 0) and of each unrolled step.
       value_logits, reward_logits: [K + 1, ..., S]; reward k is that of the step that led to k.
-      target_policy: [K + 1, ..., A], search's visit counts divided by their sum; zeros where
+      target_policy: [K + 1, ..., A], the search's visit counts divided by their sum; zeros where
         there is none (beyond the episode's end).
       target_value, target_reward: [K + 1, ...], untransformed: n-step returns that bootstrap from
-        search's values, and rewards; 0 beyond the episode's end.
+        the search's values, and rewards; 0 beyond the episode's end.
       atoms: [S], of the transformed values, such as -300, ..., 300.
-      value_weight: of the value's part; the paper has 1/4 with reanalysed data.
+      value_weight: weight of the value loss; the paper uses 1/4 with reanalyzed data.
     Returns: [K + 1, ...], to be summed over k; the loss itself is not scaled.
-    Gradients: none flows into the targets; 1 / K of it into the predictions from k = 1 on.
+    Gradients: none flow into the targets; those into predictions from k = 1 on are scaled by 1 / K.
     Source: Schrittwieser et al., 2020, "Mastering Atari, Go, chess and shogi by planning with a
       learned model", eq. 1 and appendices F, G and H.
     Example: `losses.muzero(policy_logits, value_logits, reward_logits, target_policy,
@@ -68,25 +68,25 @@ def muzero(
 
 
 def completed_q_values(q_values: Array, visits: Array, logits: Array, value: Array) -> Array:
-    """Search's Q-values, with an estimate of the state's value where it did not look.
+    """Complete a search's Q-values with an estimate of the state's value for unvisited actions.
 
     q_a where visits_a > 0, else (v + N q) / (1 + N), with N = sum of visits and q the mean of the
     visited q_a under the policy's probabilities among them
 
     Args:
-      q_values: [..., A], from search; anything finite where visits are 0.
+      q_values: [..., A], from the search; anything finite where visits are 0.
       visits: [..., A], counts.
-      logits: [..., A], of the policy network.
-      value: [...], v, of the value network.
+      logits: [..., A], from the policy network.
+      value: [...], v, from the value network.
     Returns: [..., A].
-    Gradients: none is stopped (search's results usually carry none).
+    Gradients: none are stopped (a search's results usually carry none).
     Source: Danihelka et al., 2022, "Policy improvement by planning with Gumbel", eq. 10 and
       appendix D.
     Example: `losses.completed_q_values(q_values, visits, logits, value)`
     """
     seen = visits > 0
     any_seen = seen.any(-1, keepdims=True)
-    # Relative to the visited actions alone, so that a policy near 0 on all of them is no 0 / 0.
+    # Normalize over the visited actions alone: a policy near 0 on all of them must not give 0 / 0.
     weight = jax.nn.softmax(jnp.where(seen | ~any_seen, logits, -jnp.inf))
     weighted = (jnp.where(seen, weight, 0) * jnp.where(seen, q_values, 0)).sum(-1)
     total = visits.sum(-1).astype(q_values.dtype)
@@ -101,7 +101,7 @@ def gumbel_improved_logits(
     visit_offset: float = 50.0,
     scale: float = 1.0,
 ) -> Array:
-    """Gumbel MuZero's improved policy: the target of the policy network after a search.
+    """Gumbel MuZero's improved policy, the policy network's target after a search.
 
     logits + (visit_offset + max_b visits_b) * scale * completed_q_values
 
@@ -110,9 +110,9 @@ def gumbel_improved_logits(
       completed_q_values: [..., A], in [0, 1] or rescaled to it.
       visits: [..., A], counts.
       visit_offset, scale: c_visit and c_scale.
-    Returns: [..., A], logits of the improved policy: softmax is `categorical_cross_entropy`'s
-      target.
-    Gradients: none is stopped.
+    Returns: [..., A], logits of the improved policy; their softmax is the target of
+      `categorical_cross_entropy`.
+    Gradients: none are stopped.
     Source: Danihelka et al., 2022, "Policy improvement by planning with Gumbel", eq. 8 and 11.
     Example: `losses.gumbel_improved_logits(logits, completed_q_values, visits)`
     """
@@ -121,16 +121,16 @@ def gumbel_improved_logits(
 
 
 def process_value_target(step_error: Array, remaining: Array) -> Array:
-    """Values of a reasoning trace's prefixes, from how wrong each step is and how far the end.
+    """Values of a reasoning trace's prefixes, from each step's error and distance to the answer.
 
     v_k = max(v_(k-1) + (1 - v_(k-1)) (1 - 2 step_error_k) / (remaining_k + 1), 0), v_0 = 0;
-    k / K for the K steps of a faultless trace
+    k / K for the K steps of an error-free trace
 
     Args:
       step_error: [T, ...], in [0, 1]: 0 for a step that leads to the answer, 1 for a wrong one.
-      remaining: [T, ...], the fewest further steps known to reach the answer.
+      remaining: [T, ...], the smallest number of further steps known to reach the answer.
     Returns: [T, ...], in [0, 1], targets of a process reward model.
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Zhang et al., 2024, "ReST-MCTS*: LLM self-training via process reward guided tree
       search".
     Example: `losses.process_value_target(step_error, remaining)`
@@ -145,17 +145,17 @@ def process_value_target(step_error: Array, remaining: Array) -> Array:
 
 
 def surprisal_bump(surprisal: Array, center: Array | float, width: Array | float) -> Array:
-    """Reward for moderate surprisal: neither the expected nor the incoherent (an inverted U).
+    """Reward for moderate surprisal, neither predictable nor incoherent (an inverted U).
 
     exp(-((surprisal - center) / width)^2 / 2)
 
     Args:
-      surprisal: [...], -log p of what was generated, per token.
-      center, width: where interest is greatest, and how far it reaches.
+      surprisal: [...], -log p of the generated text, per token.
+      center, width: location and width of the peak.
     Returns: [...], in [0, 1].
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Materzok et al., 2025, "COS(M+O)S: curiosity and RL-enhanced MCTS for exploring story
-      space via language models" (moderate surprisal; the Gaussian form is chosen here).
+      space via language models" (moderate surprisal; the Gaussian form is our choice).
     Example: `losses.surprisal_bump(surprisal, center=3.0, width=1.0)`
     """
     return jnp.exp(-0.5 * jnp.square((surprisal - center) / width))

@@ -1,4 +1,4 @@
-"""Losses of world models with latent states, and of behavior learned in their imagination."""
+"""Losses of world models with latent states, and of policies learned in imagination."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ __all__ = [
 ]
 
 
-def _balanced(
+def _balance_kl(
     representation: Array, dynamics: Array, weights: tuple, free_nats: Array | float
 ) -> Array:
+    """Return the weighted sum of the two divergences, each at least `free_nats`."""
     representation, dynamics = (jnp.maximum(x, free_nats) for x in (representation, dynamics))
     return weights[0] * dynamics + weights[1] * representation
 
@@ -36,19 +37,19 @@ def categorical_kl_balancing(
     representation_weight: Array | float = 0.2,
     free_nats: Array | float = 0.0,
 ) -> Array:
-    """Draw a world model's prior to its posterior faster than the posterior to the prior.
+    """KL balancing: train a world model's prior toward its posterior faster than the reverse.
 
     w_d max(KL(stop(q) || p), free) + w_r max(KL(q || stop(p)), free), the divergences summed over
     the groups of latent variables
 
     Args:
-      posterior_logits: [..., G, C], q, of G variables with C classes each: sums over both axes.
+      posterior_logits: [..., G, C], q, of G variables with C classes each; both axes are summed.
       prior_logits: [..., G, C], p.
       dynamics_weight, representation_weight: 0.8 and 0.2 in Dreamer v2, 0.5 and 0.1 in v3's
         first version, 1 and 0.1 in its last.
-      free_nats: below this a divergence is left alone; 1 in Dreamer v3.
+      free_nats: divergences below this are not reduced further; 1 in Dreamer v3.
     Returns: [...].
-    Gradients: the first part's flow into the prior, the second's into the posterior.
+    Gradients: those of the first part flow into the prior, those of the second into the posterior.
     Source: Hafner et al., 2021, "Mastering Atari with discrete world models", algorithm 2; Hafner
       et al., 2023, "Mastering diverse domains through world models".
     Example: `losses.categorical_kl_balancing(posterior_logits, prior_logits).mean()`
@@ -57,7 +58,7 @@ def categorical_kl_balancing(
     representation = categorical_kl(posterior_logits, prior).sum(-1)
     dynamics = categorical_kl(posterior, prior_logits).sum(-1)
     weights = (dynamics_weight, representation_weight)
-    return _balanced(representation, dynamics, weights, free_nats)
+    return _balance_kl(representation, dynamics, weights, free_nats)
 
 
 def gaussian_kl_balancing(
@@ -69,7 +70,7 @@ def gaussian_kl_balancing(
     representation_weight: Array | float = 0.2,
     free_nats: Array | float = 0.0,
 ) -> Array:
-    """`categorical_kl_balancing` for Gaussian latent variables.
+    """KL balancing, as in `categorical_kl_balancing`, for Gaussian latent variables.
 
     w_d max(KL(stop(q) || p), free) + w_r max(KL(q || stop(p)), free)
 
@@ -79,7 +80,7 @@ def gaussian_kl_balancing(
       dynamics_weight, representation_weight, free_nats: as in `categorical_kl_balancing`. With
         weights that sum to 1 this is the plain divergence with free nats (PlaNet: 3).
     Returns: [...].
-    Gradients: the first part's flow into the prior, the second's into the posterior.
+    Gradients: those of the first part flow into the prior, those of the second into the posterior.
     Source: Hafner et al., 2021, "Mastering Atari with discrete world models", algorithm 2; Hafner
       et al., 2019, "Learning latent dynamics for planning from pixels" (free nats).
     Example: `losses.gaussian_kl_balancing(mean, scale, prior_mean, prior_scale).mean()`
@@ -88,20 +89,20 @@ def gaussian_kl_balancing(
     representation = gaussian_kl(mean, scale, *prior)
     dynamics = gaussian_kl(*posterior, prior_mean, prior_scale)
     weights = (dynamics_weight, representation_weight)
-    return _balanced(representation, dynamics, weights, free_nats)
+    return _balance_kl(representation, dynamics, weights, free_nats)
 
 
 def bounded_log_variance(log_variance: Array, minimum: Array, maximum: Array) -> Array:
-    """PETS keeps a model's log-variances between two bounds, softly; both may be learned.
+    """Softly bound a model's log-variances, as PETS does; the bounds may be learned.
 
     x = maximum - softplus(maximum - log_variance); minimum + softplus(x - minimum)
 
     Args:
       log_variance: [...].
       minimum, maximum: broadcast to [...]; add 0.01 * (maximum - minimum).sum() to the loss to
-        draw them together.
+        pull them together.
     Returns: [...], above `minimum` and (up to the second softplus) below `maximum`.
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Chua et al., 2018, "Deep reinforcement learning in a handful of trials using
       probabilistic dynamics models", appendix A.1.
     Example: `losses.bounded_log_variance(log_variance, minimum, maximum)`
@@ -117,10 +118,10 @@ def gaussian_nll(mean: Array, log_variance: Array, target: Array, beta: float = 
 
     Args:
       mean, log_variance, target: [..., D].
-      beta: 0: the likelihood (PETS); 1: the mean's gradient is that of squared error; 0.5 keeps
-        the mean from being neglected where the variance is large (beta-NLL).
+      beta: 0: the likelihood (PETS); 1: the mean's gradient is that of the squared error; 0.5
+        keeps the mean from being neglected where the variance is large (beta-NLL).
     Returns: [...].
-    Gradients: none flows into `target`, nor through the factor with `beta`.
+    Gradients: none flow into `target` or through the factor with `beta`.
     Source: Chua et al., 2018, "Deep reinforcement learning in a handful of trials using
       probabilistic dynamics models", section 4; Seitzer et al., 2022, "On the pitfalls of
       heteroscedastic uncertainty estimation with probabilistic neural networks".
@@ -132,7 +133,7 @@ def gaussian_nll(mean: Array, log_variance: Array, target: Array, beta: float = 
 
 
 def percentile_range(x: Array, low: float = 5.0, high: float = 95.0) -> Array:
-    """The spread of returns without their outliers, by which Dreamer v3 divides them.
+    """Spread of returns without outliers, by which Dreamer v3 divides them.
 
     percentile(x, high) - percentile(x, low), over all axes
 
@@ -140,7 +141,7 @@ def percentile_range(x: Array, low: float = 5.0, high: float = 95.0) -> Array:
       x: [...], such as a batch's lambda-returns.
       low, high: percentiles.
     Returns: a scalar, for a running average that `dreamer_actor` takes.
-    Gradients: none flows anywhere.
+    Gradients: none.
     Source: Hafner et al., 2023, "Mastering diverse domains through world models".
     Example: `losses.percentile_range(x)`
     """
@@ -158,7 +159,7 @@ def dreamer_actor(
     reinforce: Array | float = 1.0,
     scale: Array | float = 1.0,
 ) -> Array:
-    """Dreamer's loss of an actor in imagination: REINFORCE, gradients of the dynamics, or both.
+    """Dreamer's actor loss in imagination: REINFORCE, gradients through the dynamics, or both.
 
     (reinforce * (-log_prob * stop(returns - value)) - (1 - reinforce) * returns) / max(1, scale)
     - entropy_weight * entropy
@@ -169,8 +170,8 @@ def dreamer_actor(
       entropy_weight: 1e-3 (Dreamer v2, Atari), 3e-4 (v3).
       reinforce: 1: discrete actions, 0: gradients of the return through the dynamics.
       scale: running average of `percentile_range` (v3): returns above 1 are divided by it.
-    Returns: [...]; the caller weighs it by the probability that imagination goes on.
-    Gradients: `returns` gets only the dynamics' part, `value` and `scale` none.
+    Returns: [...]; the caller weights it by the probability that imagination continues.
+    Gradients: only the dynamics part's flow into `returns`, none into `value` or `scale`.
     Source: Hafner et al., 2021, "Mastering Atari with discrete world models"; Hafner et
       al., 2023, "Mastering diverse domains through world models".
     Example: `losses.dreamer_actor(log_prob, returns, value, entropy, entropy_weight=1e-3).mean()`
@@ -188,7 +189,7 @@ def latent_plan(
     prior_scale: Array,
     beta: Array | float,
 ) -> Array:
-    """Play-LMP's loss: actions given a latent plan, which the goal could have told.
+    """Play-LMP's loss: likelihood of actions given a latent plan that the goal must predict.
 
     -log_prob + beta * KL(q || p), q the recognized plan's distribution and p the proposed one
 
@@ -198,9 +199,9 @@ def latent_plan(
       prior_mean, prior_scale: [..., D], p(plan | state, goal).
       beta: the divergence's weight.
     Returns: [...].
-    Gradients: none is stopped.
-    Source: Lynch et al., 2019, "Learning latent plans from play"; the form is that
-      of a conditional variational autoencoder, Sohn et al., 2015.
+    Gradients: none are stopped.
+    Source: Lynch et al., 2019, "Learning latent plans from play"; in the form of a conditional
+      variational autoencoder, Sohn et al., 2015.
     Example: `losses.latent_plan(log_prob, mean, scale, prior_mean, prior_scale, beta=0.01).mean()`
     """
     return -log_prob + beta * gaussian_kl(mean, scale, prior_mean, prior_scale)
@@ -209,19 +210,20 @@ def latent_plan(
 def information_bottleneck(
     log_prob: Array, mean: Array, scale: Array, beta: Array | float
 ) -> Array:
-    """VIB and HIB: a code predicts what matters (privileged state), and forgets the rest.
+    """Information-bottleneck loss (VIB, HIB) of a code that predicts a target and little else.
 
-    -log_prob + beta * KL(N(mean, scale) || N(0, 1)), an upper bound of -I(code; what matters) +
+    -log_prob + beta * KL(N(mean, scale) || N(0, 1)), an upper bound on -I(code; target) +
     beta * I(code; input) up to a constant
 
     Args:
-      log_prob: [...], of what matters given a code sampled from N(mean, scale).
+      log_prob: [...], of the target (e.g. the privileged state) given a code sampled from
+        N(mean, scale).
       mean, scale: [..., D], of the code given the input (a history of observations).
-      beta: the price of a nat about the input.
+      beta: cost of a nat of information about the input.
     Returns: [...].
-    Gradients: none is stopped.
-    Source: Alemi et al., 2017, "Deep variational information bottleneck", which He et
-      al., 2024, "Bridging the sim-to-real gap from the information bottleneck perspective" apply.
+    Gradients: none are stopped.
+    Source: Alemi et al., 2017, "Deep variational information bottleneck"; applied by He et al.,
+      2024, "Bridging the sim-to-real gap from the information bottleneck perspective".
     Example: `losses.information_bottleneck(log_prob, mean, scale, beta=0.1).mean()`
     """
     return -log_prob + beta * standard_normal_kl(mean, scale)

@@ -1,4 +1,4 @@
-"""Learning from a fixed dataset, and from a model or simulator beside it."""
+"""Learning from a fixed dataset, alone or with a model or simulator."""
 
 from jaxrl.losses.offline.cloning import *  # noqa: F403
 from jaxrl.losses.offline.conservative import *  # noqa: F403

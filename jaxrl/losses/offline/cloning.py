@@ -1,4 +1,4 @@
-"""Losses for learning from a fixed dataset: cloning, its weights, pessimism."""
+"""Losses for learning from a fixed dataset: cloning, its weights, and regularizers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from jaxrl.core.types import Array
 from jaxrl.losses.distances import safe_norm
 from jaxrl.losses.divergences.entropy_and_kl import binary_cross_entropy, gaussian_kl
 from jaxrl.losses.policies.policy_gradients import policy_gradient
-from jaxrl.losses.reductions import _allowed, masked_mean
+from jaxrl.losses.reductions import _full_mask, masked_mean
 
 __all__ = [
     "amq_estimate",
@@ -26,7 +26,7 @@ __all__ = [
 
 
 def behavior_cloning(log_prob: Array, weight: Array | float = 1.0) -> Array:
-    """Imitate the data's actions: their negative log-likelihood, weighted or filtered.
+    """Behavior-cloning loss: negative log-likelihood of the data's actions, optionally weighted.
 
     -weight * log_prob
 
@@ -35,7 +35,7 @@ def behavior_cloning(log_prob: Array, weight: Array | float = 1.0) -> Array:
       weight: broadcasts to [...], such as `percentile_weights` (filtered cloning) or
         `advantage_weight` (which `awr` uses); 1: plain cloning.
     Returns: [...].
-    Gradients: none flows into `weight`.
+    Gradients: none flow into `weight`.
     Source: Pomerleau, 1991, "Efficient training of artificial neural networks for autonomous
       navigation"; weighted as in Peng et al., 2019, "Advantage-weighted regression".
     Example: `losses.behavior_cloning(log_prob, weight).mean()`
@@ -44,20 +44,20 @@ def behavior_cloning(log_prob: Array, weight: Array | float = 1.0) -> Array:
 
 
 def percentile_weights(returns: Array, fraction: Array | float, mask: Array | None = None) -> Array:
-    """Weights of filtered cloning: 1 for the trajectories of highest return, 0 for the others.
+    """Weights for filtered cloning: 1 for the trajectories with the highest returns, else 0.
 
     1 where return >= the k-th highest return, k = ceil(fraction * number of trajectories)
 
     Args:
       returns: [..., N], one per trajectory.
-      fraction: the share to keep, in (0, 1], a scalar; ties with the last one are kept too.
+      fraction: the share to keep, in (0, 1], a scalar; ties with the last one are also kept.
       mask: [..., N], true where there is a trajectory; None: everywhere.
     Returns: [..., N].
-    Gradients: none flows.
+    Gradients: none.
     Source: Chen et al., 2021, "Decision transformer" (percentile behavior cloning).
     Example: `losses.percentile_weights(returns, fraction=0.4)`
     """
-    allowed = _allowed(returns, mask)
+    allowed = _full_mask(returns, mask)
     counted = jnp.where(allowed, jax.lax.stop_gradient(returns), -jnp.inf)
     number = allowed.sum(-1, keepdims=True)
     last = jnp.clip(jnp.ceil(fraction * number).astype(int), 1, jnp.maximum(number, 1)) - 1
@@ -72,17 +72,17 @@ def td3_bc(
     alpha: Array | float = 2.5,
     mask: Array | None = None,
 ) -> Array:
-    """Policy loss of TD3+BC: raise the value of the policy's action, stay near the data's action.
+    """Policy loss of TD3+BC: raise the value of the policy's action, stay near the data's.
 
     -lambda Q(s, action) + mean_d (action_d - data_action_d)^2, lambda = alpha / mean |Q|
 
     Args:
       q_value: [...], of the policy's own (deterministic) action.
       action, data_action: [..., D].
-      alpha: how much the value counts beside the cloning.
+      alpha: weight of the value relative to cloning.
       mask: broadcasts to [...], true where an element counts in the mean of |Q|; None: all.
-    Returns: [...], 0 where the mask is false.
-    Gradients: none flows into `data_action` and through lambda.
+    Returns: [...]; 0 where the mask is false.
+    Gradients: none flow into `data_action` or through lambda.
     Source: Fujimoto and Gu, 2021, "A minimalist approach to offline reinforcement learning".
     Example: `losses.td3_bc(q_value, action, data_action).mean()`
     """
@@ -97,14 +97,14 @@ def td3_bc(
 
 
 def gradient_diversity(gradient: Array) -> Array:
-    """Regularizer of EDAC: how much the members of an ensemble agree on where Q rises.
+    """EDAC's regularizer: how much an ensemble's members agree on where Q rises.
 
     sum_{i != j} <g_i, g_j> / (|g_i| |g_j|) / (N - 1), the cosine 0 where a gradient is 0
 
-    Args: gradient: [..., D, N], of each of N critics for the action's D dimensions, at the data's
-      action; take it inside the critics' loss, so that it can be differentiated again.
-    Returns: [...], from -N / (N - 1) to N, to be added to the critics' loss with a weight.
-    Gradients: none is stopped; 0 for a gradient that is 0.
+    Args: gradient: [..., D, N], of each of N critics with respect to the action's D dimensions, at
+      the data's action; compute it inside the critics' loss, to differentiate through it.
+    Returns: [...], from -N / (N - 1) to N, to add to the critics' loss with a weight.
+    Gradients: none are stopped; 0 for a gradient that is 0.
     Source: An et al., 2021, "Uncertainty-based offline reinforcement learning with diversified
       Q-ensemble".
     Example: `losses.gradient_diversity(gradient).mean()`
@@ -118,7 +118,7 @@ def gradient_diversity(gradient: Array) -> Array:
 def policy_smoothness(
     mean: Array, scale: Array, perturbed_mean: Array, perturbed_scale: Array
 ) -> Array:
-    """How much a Gaussian policy changes at most where its state is perturbed a little.
+    """Largest change of a Gaussian policy under small perturbations of its state.
 
     max_k KL(pi(s) || pi(s_k)) + KL(pi(s_k) || pi(s))
 
@@ -126,9 +126,10 @@ def policy_smoothness(
       mean, scale: [..., D], the policy at a state.
       perturbed_mean, perturbed_scale: [..., K, D], at K states sampled near it.
     Returns: [...].
-    Gradients: none is stopped.
-    Source: Wen et al., 2024, "Toward robust offline-to-online reinforcement learning via
-      uncertainty and smoothness" (its published code); Yang et al., 2022, "RORL".
+    Gradients: none are stopped.
+    Source: Wen et al., 2024,
+      "Towards robust offline-to-online reinforcement learning via uncertainty and smoothness"
+      (its published code); Yang et al., 2022, "RORL".
     Example: `losses.policy_smoothness(mean, scale, perturbed_mean, perturbed_scale).mean()`
     """
     here, there = (mean[..., None, :], scale[..., None, :]), (perturbed_mean, perturbed_scale)
@@ -136,7 +137,7 @@ def policy_smoothness(
 
 
 def diverse_cloning(log_prob: Array, other_log_prob: Array, alpha: Array | float) -> Array:
-    """Clone the data with a member of an ensemble, away from what the other members do.
+    """Cloning loss of an ensemble's member that also moves it away from the other members.
 
     -log_prob - alpha (log_prob - max_k other_log_prob_k)
 
@@ -145,7 +146,7 @@ def diverse_cloning(log_prob: Array, other_log_prob: Array, alpha: Array | float
       other_log_prob: [..., K], of the same action under the K other members.
       alpha: weight of the disagreement, broadcasts to [...].
     Returns: [...].
-    Gradients: none flows into `other_log_prob`.
+    Gradients: none flow into `other_log_prob`.
     Source: Lei et al., 2024, "Uni-O4: unifying online and offline deep reinforcement learning with
       multi-step on-policy optimization" (its published code).
     Example: `losses.diverse_cloning(log_prob, other_log_prob, alpha=0.1).mean()`
@@ -155,17 +156,17 @@ def diverse_cloning(log_prob: Array, other_log_prob: Array, alpha: Array | float
 
 
 def amq_estimate(q_value: Array, done: Array) -> Array:
-    """Score of a policy without the environment: its mean Q along rollouts of a learned model.
+    """Offline score of a policy: its mean Q along rollouts of a learned model.
 
     mean of Q(s_t, a_t) over the steps up to each rollout's first done
 
     Args:
-      q_value: [T, ...], a fitted critic's along rollouts of the policy in a learned model.
-      done: [T, ...], true where the model's rollout ends; what follows has no influence.
+      q_value: [T, ...], of a fitted critic along rollouts of the policy in a learned model.
+      done: [T, ...], true where the model's rollout ends; later steps have no influence.
     Returns: a scalar: accept a new policy if its estimate exceeds the old one's.
     Gradients: flow into `q_value` up to the first done.
     Source: Lei et al., 2024, "Uni-O4: unifying online and offline deep reinforcement learning with
-      multi-step on-policy optimization", AM-Q, as the mean of its published code.
+      multi-step on-policy optimization" (AM-Q; the mean as in its published code).
     Example: `losses.amq_estimate(q_value, done)`
     """
     ended = done.astype(int)
@@ -182,7 +183,7 @@ def modt(
     state_weight: Array | float = 1.0,
     return_weight: Array | float = 1.0,
 ) -> Array:
-    """Loss of a decision transformer that also predicts states and returns; weights 0: actions.
+    """Loss of a decision transformer that predicts actions and, optionally, states and returns.
 
     mean_d (action error)^2 + state_weight mean_d (state error)^2 + return_weight (return error)^2
 
@@ -190,9 +191,10 @@ def modt(
       predicted_action, action: [..., D].
       predicted_state, next_state: [..., S].
       predicted_return, return_to_go: [...].
-      state_weight, return_weight: broadcast to [...]. The plain sum is a choice made here.
+      state_weight, return_weight: broadcast to [...]; 0 drops the term. The plain sum is our
+        choice.
     Returns: [...], one per token triple.
-    Gradients: none flows into `action`, `next_state` and `return_to_go`.
+    Gradients: none flow into `action`, `next_state` or `return_to_go`.
     Source: Chen et al., 2021, "Decision transformer" (actions); Ghanem et al., 2023,
       "Multi-objective decision transformers for offline reinforcement learning" (all three).
     Example: `losses.modt(predicted_action, action, predicted_state, next_state, predicted_return,
@@ -209,7 +211,7 @@ def modt(
 def normalized_score(
     returns: Array, random_return: Array | float, expert_return: Array | float
 ) -> Array:
-    """D4RL's score: 0 is a random policy's return, 100 an expert's.
+    """D4RL's normalized score: 0 for a random policy's return, 100 for an expert's.
 
     100 (returns - random_return) / (expert_return - random_return)
 
@@ -217,7 +219,7 @@ def normalized_score(
       returns: [...].
       random_return, expert_return: broadcast to [...], different from each other.
     Returns: [...].
-    Gradients: none is stopped; this is a figure to report, not a loss.
+    Gradients: none are stopped; this is a diagnostic, not a loss.
     Source: Fu et al., 2020, "D4RL: datasets for deep data-driven reinforcement learning".
     Example: `losses.normalized_score(returns, random_return=10.0, expert_return=110.0)`
     """
@@ -225,18 +227,18 @@ def normalized_score(
 
 
 def safe_set(logits: Array, safe: Array, age: Array, decay: Array | float = 1.0) -> Array:
-    """Loss of a classifier of safe states whose old labels count less, as they may be wrong.
+    """Loss of a safe-state classifier that discounts old labels, since they may be wrong.
 
     -decay^age log p, p = sigmoid(logits) where safe, else 1 - sigmoid(logits)
 
     Args:
       logits: [...], log-odds that a state is safe.
       safe: [...], bool.
-      age: [...], how long ago the label was given, such as in iterations.
-      decay: in [0, 1], what a label of age 1 counts; 1: nothing is forgotten.
+      age: [...], age of the label, e.g. in iterations.
+      decay: in [0, 1], the weight of a label of age 1; 1: nothing is forgotten.
     Returns: [...].
-    Gradients: none flows into `age`.
-    Source: derived here: our reading of "optimistic forgetting" in the abstract of "Safe
+    Gradients: none flow into `age`.
+    Source: derived here, our reading of "optimistic forgetting" in the abstract of "Safe
       reinforcement learning with minimal supervision" (2025, arXiv 2501.04481), which does not
       define it.
     Example: `losses.safe_set(logits, safe, age, decay=0.9).mean()`

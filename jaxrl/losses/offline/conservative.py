@@ -1,8 +1,8 @@
-"""Q-values learned from a dataset alone, kept low where it has nothing to say: CQL, BCQ, ICQ, IQL.
+"""Q-learning from a dataset alone, pessimistic where it has no data: CQL, BCQ, ICQ, IQL.
 
-Implicit Q-learning needs no losses of its own but one: its value's is `expectile_error` to the
-target critic's Q-value of the dataset's action, its critic's target is `td_target` with that
-value, its policy's loss is `awr` (with a maximum of 100).
+Implicit Q-learning needs only one loss of its own, that of its value: `expectile_error` toward
+the target critic's Q-value of the dataset's action. Its critic's target is `td_target` with that
+value, and its policy's loss is `awr` (with a maximum of 100).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.core.types import Array
-from jaxrl.losses.reductions import _allowed, at_action
+from jaxrl.losses.reductions import _full_mask, at_action
 from jaxrl.losses.values.errors_and_targets import td_target
 from jaxrl.losses.values.soft_q import soft_value
 
@@ -21,7 +21,7 @@ __all__ = ["bcq_mask", "cql", "cql_sampled", "icq_target"]
 
 
 def cql(q_values: Array, action: Array, temperature: Array | float = 1.0) -> Array:
-    """Conservative Q-learning's penalty: how far a soft maximum lies above the data's action.
+    """Conservative Q-learning's penalty: a soft maximum of Q minus Q of the data's action.
 
     temperature * log sum_a exp(q_values[a] / temperature) - q_values[action]
 
@@ -29,8 +29,8 @@ def cql(q_values: Array, action: Array, temperature: Array | float = 1.0) -> Arr
       q_values: [..., A]; -inf where an action cannot be taken.
       action: [...], integers, the dataset's.
       temperature: a positive scalar.
-    Returns: [...], not negative; times a weight it is added to the critic's loss.
-    Gradients: none is stopped.
+    Returns: [...], nonnegative, to add to the critic's loss with a weight.
+    Gradients: none are stopped.
     Source: Kumar et al., 2020, "Conservative Q-learning for offline reinforcement learning", eq. 4.
     Example: `losses.cql(q_values, action).mean()`
     """
@@ -49,12 +49,12 @@ def cql_sampled(
 
     Args:
       q_value: [...], of the dataset's action.
-      sampled_q_values, sampled_log_prob: [..., M], of sampled actions (as a rule some uniform ones,
-        some of the policy's here and some of its next state's) and the log-density of each.
+      sampled_q_values, sampled_log_prob: [..., M], Q-values and log-densities of sampled actions
+        (usually some uniform, some of the policy here and some of the policy in the next state).
       temperature: a positive scalar.
     Returns: [...].
-    Gradients: none flows into `sampled_log_prob`. Published code sums over samples where this
-      takes their mean: a constant, which matters only to a multiplier's threshold.
+    Gradients: none flow into `sampled_log_prob`. Published code sums over samples instead of
+      taking their mean: the difference is a constant, which only affects a multiplier's threshold.
     Source: Kumar et al., 2020, "Conservative Q-learning for offline reinforcement learning",
       appendix F.
     Example: `losses.cql_sampled(q_value, sampled_q_values, sampled_log_prob).mean()`
@@ -65,20 +65,20 @@ def cql_sampled(
 
 
 def bcq_mask(logits: Array, threshold: Array | float = 0.3) -> Array:
-    """Actions that discrete BCQ allows: those that a model of the data finds likely enough.
+    """Mask of the actions allowed by discrete BCQ: those likely under a model of the data.
 
     log p(a) - max_b log p(b) > log threshold, p = softmax(logits)
 
-    Mask Q-values with it, `jnp.where(bcq_mask(logits), q_values, -jnp.inf)`, to act and to choose
-    the next action of `double_q_target`.
+    Use it to mask Q-values, `jnp.where(bcq_mask(logits), q_values, -jnp.inf)`, for acting and for
+    choosing the next action of `double_q_target`.
 
     Args:
       logits: [..., A], of a model of the data's actions, trained by cloning; -inf where an action
         cannot be taken.
-      threshold: tau in [0, 1), broadcasts to [...]; 0: all actions that are possible (Q-learning);
-        toward 1 only the likeliest (cloning).
+      threshold: tau in [0, 1), broadcasts to [...]; 0: all possible actions (Q-learning); toward 1
+        only the likeliest (cloning).
     Returns: bool [..., A]; the likeliest action is always allowed.
-    Gradients: none flows: this is a mask.
+    Gradients: none: this is a mask.
     Source: Fujimoto et al., 2019, "Benchmarking batch deep reinforcement learning algorithms".
     Example: `losses.bcq_mask(logits, threshold=0.3)`
     """
@@ -95,21 +95,21 @@ def icq_target(
     highest: Array | float = math.inf,
     mask: Array | None = None,
 ) -> Array:
-    """Implicit constraint Q-learning's target: Sarsa on the data, its better next actions more.
+    """Implicit constraint Q-learning's target: Sarsa on the data, weighted to good next actions.
 
     reward + discount * min(N softmax(next_q_values / temperature), highest) * next_q_value, the
     softmax over the N elements of the batch
 
-    Only the data's own actions are evaluated. The weight stands for the ratio of the policy
-    proportional to mu exp(Q / temperature) and the data's policy mu. N and the softmax are over
-    the elements that count and do not end.
+    Only the data's own actions are evaluated. The weight approximates the ratio of the policy
+    proportional to mu exp(Q / temperature) to the data's policy mu. N and the softmax cover the
+    elements that count and are not terminal.
 
     Args:
       reward, terminated: [..., N], of a batch (last).
       discount: gamma, broadcasts to [..., N].
       next_q_value: [..., N], the target critic's, of the next action in the data.
       temperature: alpha, a positive scalar; infinite: Sarsa.
-      highest: where the weight is cut: 1 in the published code.
+      highest: upper bound on the weight; 1 in the published code.
       mask: [..., N], true where an element counts in the softmax; None: everywhere.
     Returns: [..., N]; the reward alone where the mask is false.
     Gradients: none.
@@ -117,7 +117,7 @@ def icq_target(
       multi-agent reinforcement learning" (ICQ), and its published code.
     Example: `losses.icq_target(reward, terminated, discount, next_q_value, temperature=100.0)`
     """
-    allowed = _allowed(next_q_value, mask) & ~terminated.astype(bool)
+    allowed = _full_mask(next_q_value, mask) & ~terminated.astype(bool)
     next_q_value = jnp.where(allowed, next_q_value, 0)
     share = jax.nn.softmax(next_q_value / temperature, where=allowed)
     weight = jnp.minimum(allowed.sum(-1, keepdims=True) * share, highest)

@@ -1,7 +1,7 @@
-"""Losses for real data together with those of an imperfect simulator.
+"""Losses for real data combined with data from an imperfect simulator.
 
-Two classifiers tell real from simulated: one sees (s, a), one sees (s, a, s'). Their logits are
-log-odds that what they see is real; `binary_cross_entropy` trains them, real being true.
+Two classifiers distinguish real from simulated data, one from (s, a), one from (s, a, s'). Their
+logits are log-odds of being real; train them with `binary_cross_entropy`, real being label 1.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.core.types import Array
-from jaxrl.losses.reductions import _allowed, masked_mean
+from jaxrl.losses.reductions import _full_mask, masked_mean
 
 __all__ = ["dynamics_gap", "dynamics_gap_regularizer", "dynamics_ratio"]
 
 
 def dynamics_gap(transition_logits: Array, pair_logits: Array) -> Array:
-    """How much likelier a transition is in a simulator than in reality, from two classifiers.
+    """Log-ratio of a transition's probability in a simulator and in reality, from two classifiers.
 
     log p_sim(s' | s, a) - log p_real(s' | s, a) = pair_logits - transition_logits
 
     Args:
-      transition_logits: [...], log-odds that (s, a, s') is real: classifier of transitions.
+      transition_logits: [...], log-odds that (s, a, s') is real, from the transition classifier.
       pair_logits: [...], log-odds that (s, a) is real.
-    Returns: [...]; the mean over next states of the simulator estimates KL(sim || real).
-    Gradients: none is stopped.
+    Returns: [...]; the mean over the simulator's next states estimates KL(sim || real).
+    Gradients: none are stopped.
     Source: Eysenbach et al., 2021, "Off-dynamics reinforcement learning"; Niu et al., 2022,
       "When to trust your simulator".
     Example: `losses.dynamics_gap(transition_logits, pair_logits)`
@@ -38,7 +38,7 @@ def dynamics_ratio(
     low: Array | float = 1e-5,
     high: Array | float = 1.0,
 ) -> Array:
-    """Importance weight of a simulated transition: how likely it is in reality, clipped.
+    """Importance weight of a simulated transition: its real over its simulated probability.
 
     clip(p_real(s' | s, a) / p_sim(s' | s, a), low, high)
 
@@ -46,9 +46,9 @@ def dynamics_ratio(
       transition_logits, pair_logits: [...], as in `dynamics_gap`.
       low, high: bounds, positive.
     Returns: [...], a weight for the squared temporal-difference error of simulated data.
-    Gradients: none flows.
+    Gradients: none.
     Source: Niu et al., 2022, "When to trust your simulator: dynamics-aware hybrid
-      offline-and-online reinforcement learning" (bounds: its published code).
+      offline-and-online reinforcement learning" (bounds as in its published code).
     Example: `losses.dynamics_ratio(transition_logits, pair_logits)`
     """
     gap = dynamics_gap(*jax.lax.stop_gradient((transition_logits, pair_logits)))
@@ -63,7 +63,7 @@ def dynamics_gap_regularizer(
     mask: Array | None = None,
     data_mask: Array | None = None,
 ) -> Array:
-    """Regularizer of H2O: push values down where a simulator is wrong, up on real data.
+    """H2O's regularizer: push values down where a simulator is wrong and up on real data.
 
     temperature log sum_b exp((Q_b + log w_b) / temperature) - mean_b Q_b(data),
     w = gap / sum_b gap_b
@@ -71,17 +71,17 @@ def dynamics_gap_regularizer(
     Args:
       q_value: [..., B], of simulated state-action pairs.
       gap: [..., B], at least 0: their dynamics gap (a divergence, such as a mean of
-        `dynamics_gap`, clipped from below); where all are 0, all weigh the same.
-      data_q_value: [..., B'], of pairs of the real data.
+        `dynamics_gap`, clipped from below); if all are 0, all have the same weight.
+      data_q_value: [..., B'], of pairs from the real data.
       temperature: positive, broadcasts to [...].
       mask, data_mask: [..., B] and [..., B'], true where an element counts; None: everywhere.
-    Returns: [...], to be added to the critic's loss with a weight.
-    Gradients: none flows into `gap`.
+    Returns: [...], to add to the critic's loss with a weight.
+    Gradients: none flow into `gap`.
     Source: Niu et al., 2022, "When to trust your simulator: dynamics-aware hybrid
       offline-and-online reinforcement learning", and its published code.
     Example: `losses.dynamics_gap_regularizer(q_value, gap, data_q_value)`
     """
-    allowed = _allowed(gap, mask)
+    allowed = _full_mask(gap, mask)
     gap = jnp.where(allowed, jax.lax.stop_gradient(gap), 0)
     gap = jnp.where(gap.sum(-1, keepdims=True) > 0, gap, allowed.astype(gap.dtype))
     weight = gap / jnp.maximum(gap.sum(-1, keepdims=True), jnp.finfo(gap.dtype).tiny)

@@ -1,4 +1,4 @@
-"""Losses of stochastic policies, how far they may move, and data of other policies."""
+"""Losses of stochastic policies, trust regions, and learning from other policies' data."""
 
 from jaxrl.losses.policies.off_policy import *  # noqa: F403
 from jaxrl.losses.policies.policy_gradients import *  # noqa: F403

@@ -1,6 +1,6 @@
-"""A policy's value from what another one did: importance sampling and logged bandits.
+"""Off-policy evaluation: importance sampling and logged bandits.
 
-Time is axis 0, trajectories (of which the estimators are means) are the last axis.
+Time is axis 0; trajectories, over which estimators average, are the last axis.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = [
 
 
 def truncated_ratio(log_prob: Array, old_log_prob: Array, maximum: Array | float = 1.0) -> Array:
-    """Importance ratio with a maximum: some bias for much less variance.
+    """Truncated importance ratio: some bias for much less variance.
 
     min(r, maximum), r = importance_ratio(log_prob, old_log_prob)
 
@@ -37,7 +37,7 @@ def truncated_ratio(log_prob: Array, old_log_prob: Array, maximum: Array | float
       log_prob, old_log_prob: [...].
       maximum: broadcasts to [...].
     Returns: [...].
-    Gradients: none is stopped; 0 where the ratio is truncated.
+    Gradients: none are stopped; 0 where the ratio is truncated.
     Source: Ionides, 2008, "Truncated importance sampling"; Espeholt et al., 2018, "IMPALA".
     Example: `losses.truncated_ratio(log_prob, old_log_prob, maximum=1.0)`
     """
@@ -45,22 +45,22 @@ def truncated_ratio(log_prob: Array, old_log_prob: Array, maximum: Array | float
 
 
 def _log_likelihoods(log_prob: Array, old_log_prob: Array, mask: Array | None) -> list[Array]:
-    """Of a trajectory's actions up to each step, under both policies."""
+    """Return a trajectory's log-likelihood up to each step, under both policies."""
     if mask is not None:
         log_prob, old_log_prob = (jnp.where(mask, x, 0) for x in (log_prob, old_log_prob))
     return [log_prob.cumsum(0), old_log_prob.cumsum(0)]
 
 
 def cumulative_ratio(log_prob: Array, old_log_prob: Array, mask: Array | None = None) -> Array:
-    """How much likelier a policy makes a trajectory up to each step than the policy that made it.
+    """Importance ratio of a trajectory up to each step, a product over its actions.
 
     w[t] = prod_{u <= t} exp(log_prob[u] - old_log_prob[u]), at most exp(60)
 
     Args:
       log_prob, old_log_prob: [T, ...].
       mask: [T, ...], false after an episode's end; None: all steps count.
-    Returns: [T, ...]; it stays what it was where the mask is false.
-    Gradients: none is stopped; 0 beyond the bound.
+    Returns: [T, ...]; unchanged from the previous step where the mask is false.
+    Gradients: none are stopped; 0 beyond the bound.
     Source: Precup et al., 2000, "Eligibility traces for off-policy policy evaluation", section 3.
     Example: `losses.cumulative_ratio(log_prob, old_log_prob)`
     """
@@ -68,15 +68,15 @@ def cumulative_ratio(log_prob: Array, old_log_prob: Array, mask: Array | None = 
 
 
 def effective_sample_size(log_weight: Array, mask: Array | None = None) -> Array:
-    """How many equally weighted samples a set of importance weights is worth.
+    """Effective sample size: how many equally weighted samples are worth the weighted ones.
 
     (sum_i w_i)^2 / sum_i w_i^2, w = exp(log_weight), over the last axis
 
     Args:
       log_weight: [..., N], logarithms of importance ratios, in any unit.
       mask: broadcasts to [..., N], true where a sample counts; None: everywhere.
-    Returns: [...], between 1 and the number of samples; 0 where nothing counts.
-    Gradients: none is stopped; this is a figure to report, and to bound.
+    Returns: [...], between 1 and the number of samples; 0 where no sample counts.
+    Gradients: none are stopped; this is a diagnostic, and a quantity to constrain.
     Source: Kong, 1992, "A note on importance sampling using standardized weights"; Owen, 2013,
       "Monte Carlo theory, methods and examples", section 9.3.
     Example: `losses.effective_sample_size(log_weight)`
@@ -95,7 +95,7 @@ def importance_sampling(
     per_decision: bool = True,
     weighted: bool = False,
 ) -> Array:
-    """Estimate of a policy's return from another policy's trajectories.
+    """Importance-sampling estimate of a policy's return from another policy's trajectories.
 
     mean_i sum_t gamma^t r[t, i] W[t, i], W[t] = w[t] per decision, else w[T - 1],
     w = cumulative_ratio(log_prob, old_log_prob, mask);
@@ -105,10 +105,10 @@ def importance_sampling(
       log_prob, old_log_prob, reward: [T, ..., N], of N trajectories that begin at step 0.
       discount: gamma, a scalar.
       mask: [T, ..., N], false after an episode's end; None: all steps count.
-      per_decision: weigh a reward by the actions before it only: less variance, still unbiased.
-      weighted: self-normalized: biased, consistent, and of much less variance.
+      per_decision: weight a reward only by the actions up to it: less variance, still unbiased.
+      weighted: self-normalize the weights: biased but consistent, with much less variance.
     Returns: [...].
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Precup et al., 2000, "Eligibility traces for off-policy policy evaluation"; Thomas,
       2015, "Safe reinforcement learning", chapter 3 (weighted per-decision).
     Example: `losses.importance_sampling(log_prob, old_log_prob, reward, discount=0.9)`
@@ -116,7 +116,7 @@ def importance_sampling(
     likelihoods = _log_likelihoods(log_prob, old_log_prob, mask)
     if not per_decision:
         likelihoods = [jnp.broadcast_to(x[-1:], x.shape) for x in likelihoods]
-    if weighted:  # from logarithms: of a long trajectory the ratio itself is soon 0 in floats
+    if weighted:  # from logarithms, since the ratio of a long trajectory underflows
         weight = boltzmann_weights(likelihoods[0] - likelihoods[1]) * reward.shape[-1]
     else:
         weight = importance_ratio(*likelihoods)
@@ -139,15 +139,15 @@ def doubly_robust(
 
     D[t] = V[t] + r[t] (reward[t] + gamma D[t + 1] - Q[t]), D after the end 0; r = importance_ratio
 
-    It is unbiased if the ratios are right, and also if Q and V are (then it has little variance).
+    It is unbiased if the ratios are correct, and also if Q and V are (with little variance then).
 
     Args:
       log_prob, old_log_prob, reward: [T, ...], of episodes that begin at step 0.
       q_value, value: [T, ...], a model's Q(s[t], a[t]), and V(s[t]) = E_{a ~ policy} Q(s[t], a).
       discount: gamma, broadcasts to [...].
       mask: [T, ...], false after an episode's end; None: all steps count.
-    Returns: [...], an estimate from each trajectory, to be averaged.
-    Gradients: none is stopped.
+    Returns: [...], one estimate per trajectory, to be averaged.
+    Gradients: none are stopped.
     Source: Jiang and Li, 2016, "Doubly robust off-policy value evaluation for reinforcement
       learning", eq. 10.
     Example: `losses.doubly_robust(log_prob, old_log_prob, reward, q_value, value, discount=0.9)`
@@ -163,7 +163,7 @@ def doubly_robust(
         return discount * ratio, value + ratio * (reward - q_value)
 
     estimates = reverse_recurrence(step, 0.0, ended, ratio, reward, q_value, value)
-    return estimates[:1].sum(0)  # that of step 0, and 0 where there is no step
+    return estimates[:1].sum(0)  # the estimate at step 0, or 0 if there are no steps
 
 
 def pois(
@@ -173,7 +173,7 @@ def pois(
     renyi: Array,
     penalty: Array | float,
 ) -> Array:
-    """POIS' loss: minus a bound from below on a policy's return, by importance sampling.
+    """POIS's loss: minus a lower bound on a policy's return, from importance sampling.
 
     -(mean_i w_i G_i - penalty * sqrt(mean_i exp(renyi_i) / N)), w = importance_ratio
 
@@ -181,10 +181,10 @@ def pois(
       log_prob, old_log_prob: [..., N], of trajectories (or of a hyper-policy's parameters).
       episode_return: [..., N], their returns G.
       renyi: [..., N] or [..., 1], the Renyi divergence of order 2 of the trajectories'
-        distributions (new from old): estimated by its sum over each trajectory's steps, or exact.
-      penalty: lambda, = max |G| sqrt((1 - delta) / delta) for a bound of confidence 1 - delta.
+        distributions (new from old), estimated by its sum over each trajectory's steps, or exact.
+      penalty: lambda, max |G| sqrt((1 - delta) / delta) for a bound with confidence 1 - delta.
     Returns: [...].
-    Gradients: none flows into `old_log_prob` and `episode_return`.
+    Gradients: none flow into `old_log_prob` or `episode_return`.
     Source: Metelli et al., 2018, "Policy optimization via importance sampling", section 5.
     Example: `losses.pois(log_prob, old_log_prob, episode_return, renyi, penalty=0.1)`
     """
@@ -195,22 +195,22 @@ def pois(
 
 
 def truncation_schedule(discount: Array, horizon: int, budget: Array | float) -> Array:
-    """How many trajectories to let run to each step, so that a return is estimated best.
+    """Number of trajectories to run up to each step for the best estimate of a return.
 
     n[t] = budget * sqrt(c[t]) / sum_u sqrt(c[u]),
     c[t] = gamma^t (gamma^t + 2 sum_{t < u < T} gamma^u)
 
     It minimizes sum_t c[t] / n[t], the squared width of Hoeffding's interval for the estimate
-    sum_t gamma^t (mean of the n[t] rewards of step t), with sum_t n[t] = budget steps in all.
+    sum_t gamma^t (mean of the n[t] rewards of step t), with sum_t n[t] = budget steps in total.
 
     Args:
       discount: gamma, in (0, 1], a scalar.
       horizon: T, the full length.
-      budget: steps in all.
-    Returns: [T], not rounded, falling with t: n[t] - n[t + 1] trajectories end after step t.
-    Gradients: none is stopped.
+      budget: total number of steps.
+    Returns: [T], not rounded, decreasing in t: n[t] - n[t + 1] trajectories end after step t.
+    Gradients: none are stopped.
     Source: Poiani et al., 2023, "Truncating trajectories in Monte Carlo reinforcement learning";
-      the closed form is derived here, from the width and the stationary point of its Lagrangian.
+      the closed form is derived here from the width and the stationary point of its Lagrangian.
     Example: `losses.truncation_schedule(discount, horizon=5, budget=100.0)`
     """
     powers = jnp.cumprod(jnp.full(horizon, discount, discount.dtype).at[:1].set(1))
@@ -222,16 +222,16 @@ def truncation_schedule(discount: Array, horizon: int, budget: Array | float) ->
 def inverse_propensity(
     log_prob: Array, old_log_prob: Array, reward: Array, maximum: float = jnp.inf
 ) -> Array:
-    """Inverse propensity scoring (IPS): a policy's value from logged bandit data, reweighted.
+    """Inverse propensity scoring (IPS): estimate a policy's value from logged bandit data.
 
     min(r, maximum) * reward, r = importance_ratio(log_prob, old_log_prob)
 
     Args:
-      log_prob, old_log_prob, reward: [...]; the logged actions' probabilities under the policy, and
-        under the one that took them.
-      maximum: the largest ratio: bias for less variance.
+      log_prob, old_log_prob, reward: [...]; log-probabilities of the logged actions under the
+        policy and under the logging policy.
+      maximum: the largest ratio, which trades bias for less variance.
     Returns: [...], whose mean is the estimate.
-    Gradients: flow into `log_prob` only: minus the mean is a loss.
+    Gradients: flow only into `log_prob`: minus the mean is a loss.
     Source: Horvitz and Thompson, 1952, "A generalization of sampling without replacement from a
       finite universe"; Bottou et al., 2013, "Counterfactual reasoning and learning systems".
     Example: `losses.inverse_propensity(log_prob, old_log_prob, reward).mean()`
@@ -243,17 +243,17 @@ def inverse_propensity(
 def doubly_robust_bandit(
     logits: Array, old_log_prob: Array, action: Array, reward: Array, q_values: Array
 ) -> Array:
-    """A policy's value from logged bandit data and a reward model: the model's, corrected.
+    """Doubly robust estimate of a policy's value from logged bandit data and a reward model.
 
     sum_a p(a) Q(a) + p(action) / exp(old_log_prob) (reward - Q(action)), p = softmax(logits)
 
     Args:
       logits: [..., A], the policy's, unnormalized; -inf where an action cannot be taken.
-      old_log_prob, reward: [...]; of the logged actions, under the policy that took them.
+      old_log_prob, reward: [...], of the logged actions; probabilities of the logging policy.
       action: [...], integers from 0 to A - 1.
       q_values: [..., A], modeled rewards, finite.
     Returns: [...], whose mean is the estimate.
-    Gradients: flow into `logits` only: minus the mean is a loss.
+    Gradients: flow only into `logits`: minus the mean is a loss.
     Source: Dudik et al., 2011, "Doubly robust policy evaluation and learning".
     Example: `losses.doubly_robust_bandit(logits, old_log_prob, action, reward, q_values).mean()`
     """
@@ -267,7 +267,7 @@ def doubly_robust_bandit(
 def inverse_gap_weighting(
     q_values: Array, exploration: Array | float, mask: Array | None = None
 ) -> Array:
-    """Probabilities that explore an action the less, the worse a regression says it is.
+    """Inverse-gap-weighted exploration: the lower an action's predicted reward, the rarer it is.
 
     p(a) = 1 / (A + exploration * (Q(b) - Q(a))) for all actions but the best, b, which has the rest
 
@@ -275,10 +275,10 @@ def inverse_gap_weighting(
       q_values: [..., A], predicted rewards.
       exploration: gamma, at least 0: 0 is uniform, larger is greedier.
       mask: broadcasts to [..., A], true where an action is available (A counts these); None: all.
-    Returns: [..., A], probabilities; all 0 where nothing is available.
-    Gradients: none flows into any argument.
+    Returns: [..., A], probabilities; all 0 where no action is available.
+    Gradients: none flow into any argument.
     Source: Foster and Rakhlin, 2020, "Beyond UCB: optimal and efficient contextual bandits with
-      regression oracles", algorithm 1 (SquareCB, there with losses); Abe and Long, 1999,
+      regression oracles", algorithm 1 (SquareCB, stated for losses); Abe and Long, 1999,
       "Associative reinforcement learning using linear probabilistic concepts".
     Example: `losses.inverse_gap_weighting(q_values, exploration=10.0)`
     """
@@ -295,18 +295,18 @@ def inverse_gap_weighting(
 def implicit_exploration(
     prob: Array, action: Array, loss: Array, exploration: Array | float = 0.0
 ) -> Array:
-    """Estimate of every action's loss from that of the one taken, for exponential weights and FTRL.
+    """Estimate every action's loss from that of the taken one, for exponential weights and FTRL.
 
     1[a = action] loss / (p(a) + exploration)
 
     Args:
-      prob: [..., A], the probabilities with which the action was drawn.
+      prob: [..., A], the probabilities from which the action was sampled.
       action: [...], integers from 0 to A - 1.
-      loss: [...], of the action taken, at least 0.
-      exploration: gamma, at least 0: 0 is unbiased importance weighting (Exp3), above 0 biased low
-        and of bounded variance (Exp3-IX).
+      loss: [...], of the taken action, at least 0.
+      exploration: gamma, at least 0: 0 is unbiased importance weighting (Exp3); above 0 the
+        estimate is biased low with bounded variance (Exp3-IX).
     Returns: [..., A].
-    Gradients: none flows into any argument.
+    Gradients: none flow into any argument.
     Source: Kocak et al., 2014, "Efficient learning by implicit exploration in bandit problems with
       side observations"; Neu, 2015, "Explore no more".
     Example: `losses.implicit_exploration(prob, action, loss, exploration=0.1)`

@@ -1,4 +1,4 @@
-"""Losses of stochastic policies, to be minimized: one value per element, the caller averages."""
+"""Losses of stochastic policies, one value per element; the caller averages."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ __all__ = [
 
 
 def importance_ratio(log_prob: Array, old_log_prob: Array) -> Array:
-    """How much likelier a policy makes an action than the policy that took it.
+    """Importance ratio: an action's probability under a policy over that under the one that acted.
 
     exp(log_prob - old_log_prob), at most exp(60)
 
     Args: log_prob, old_log_prob: [...].
     Returns: [...].
-    Gradients: none is stopped; 0 beyond the bound, which is far outside any clip and there so
-      that an overflowing ratio does not turn a clipped side's zero gradient into NaN.
+    Gradients: none are stopped; 0 beyond the bound, which is far outside any clip and keeps an
+      overflowing ratio from turning the zero gradient of a clipped side into NaN.
     Source: Sutton and Barto, 2018, "Reinforcement learning", eq. 5.3.
     Example: `losses.importance_ratio(log_prob, old_log_prob)`
     """
     log_ratio = log_prob - old_log_prob
-    # A select is faster than a minimum, whose gradient has to look for ties.
+    # A select is faster than a minimum, whose gradient must handle ties.
     return jnp.exp(jnp.where(log_ratio > 60, 60, log_ratio))
 
 
 def policy_gradient(log_prob: Array, advantage: Array) -> Array:
-    """Loss whose gradient is REINFORCE's estimate, negated; A2C's with a critic's advantage.
+    """Policy-gradient loss: REINFORCE, or A2C with a critic's advantage.
 
     -advantage * log_prob
 
@@ -52,7 +52,7 @@ def policy_gradient(log_prob: Array, advantage: Array) -> Array:
       log_prob, advantage: [...]; ReMax's advantage is an answer's reward minus that of the greedy
         answer.
     Returns: [...].
-    Gradients: none flows into `advantage`.
+    Gradients: none flow into `advantage`.
     Source: Williams, 1992, "Simple statistical gradient-following algorithms for connectionist
       reinforcement learning"; Mnih et al., 2016, "Asynchronous methods for deep reinforcement
       learning", algorithm S3; Li et al., 2023, "ReMax: a simple, effective, and efficient
@@ -63,7 +63,7 @@ def policy_gradient(log_prob: Array, advantage: Array) -> Array:
 
 
 def _policy_and_advantage(logits: Array, q_values: Array) -> tuple[Array, Array]:
-    """Probabilities, and each action's advantage: 0 for illegal ones, whatever their values."""
+    """Return probabilities and advantages of all actions; illegal ones have advantage 0."""
     policy, legal = jax.nn.softmax(logits), logits > -jnp.inf
     q_values = jnp.where(legal, jax.lax.stop_gradient(q_values), 0)
     value = (policy * q_values).sum(-1, keepdims=True)
@@ -71,16 +71,16 @@ def _policy_and_advantage(logits: Array, q_values: Array) -> tuple[Array, Array]
 
 
 def expected_policy_gradient(logits: Array, q_values: Array) -> Array:
-    """QPG, mean actor-critic: the policy gradient over all actions at once, no sampling noise.
+    """All-action policy gradient (QPG, mean actor-critic), without sampling noise.
 
     -sum_a p(a) (Q(a) - V), V = sum_b p(b) Q(b), p = softmax(logits)
 
     Args:
       logits: [..., A], unnormalized; -inf where an action cannot be taken.
-      q_values: [..., A]; what stands at impossible actions, NaN too, has no influence.
-    Returns: [...]; its value is 0, its gradient that of the expected value, negated. With values
-      against a best response this is exploitability descent.
-    Gradients: none flows into `q_values` and the baseline V.
+      q_values: [..., A]; the values of impossible actions, even NaN, have no influence.
+    Returns: [...], with value 0 and the negated gradient of the expected value. With values against
+      a best response this is exploitability descent.
+    Gradients: none flow into `q_values` or the baseline V.
     Source: Sutton et al., 2000, "Policy gradient methods for reinforcement learning with function
       approximation", theorem 1; Allen et al., 2017, "Mean actor critic"; Srinivasan et al., 2018,
       "Actor-critic policy optimization in partially observable multiagent environments" (QPG).
@@ -91,17 +91,17 @@ def expected_policy_gradient(logits: Array, q_values: Array) -> Array:
 
 
 def counterfactual_advantage(logits: Array, q_values: Array, action: Array) -> Array:
-    """COMA's advantage: what an agent's action adds to what its policy would get on average.
+    """COMA's advantage: the value of an agent's action minus its policy's expected value.
 
     Q(action) - sum_a p(a) Q(a), p = softmax(logits), the other agents' actions held fixed
 
     Args:
       logits: [..., A], one agent's policy, unnormalized; -inf where an action cannot be taken.
-      q_values: [..., A], the joint action's value for each action of this agent; what stands at
-        impossible actions has no influence.
+      q_values: [..., A], the joint action's value for each action of this agent; the values of
+        impossible actions have no influence.
       action: [...], integers from 0 to A - 1.
     Returns: [...]; 0 for an impossible action.
-    Gradients: none flows into any argument.
+    Gradients: none flow into any argument.
     Source: Foerster et al., 2018, "Counterfactual multi-agent policy gradients", eq. 4.
     Example: `losses.counterfactual_advantage(logits, q_values, action)`
     """
@@ -110,13 +110,13 @@ def counterfactual_advantage(logits: Array, q_values: Array, action: Array) -> A
 
 
 def surrogate(log_prob: Array, old_log_prob: Array, advantage: Array) -> Array:
-    """TRPO's loss: the advantage another policy would collect on the states of the old one.
+    """TRPO's surrogate loss: the new policy's expected advantage on the old policy's states.
 
     -r A, r = importance_ratio(log_prob, old_log_prob)
 
     Args: log_prob, old_log_prob, advantage: [...].
     Returns: [...].
-    Gradients: none flows into `old_log_prob` and `advantage`.
+    Gradients: none flow into `old_log_prob` or `advantage`.
     Source: Schulman et al., 2015, "Trust region policy optimization", eq. 14.
     Example: `losses.surrogate(log_prob, old_log_prob, advantage).mean()`
     """
@@ -127,18 +127,18 @@ def surrogate(log_prob: Array, old_log_prob: Array, advantage: Array) -> Array:
 def kl_penalty_surrogate(
     log_prob: Array, old_log_prob: Array, advantage: Array, kl: Array, beta: Array | float
 ) -> Array:
-    """PPO's other loss: the surrogate with a penalty for leaving the old policy.
+    """PPO's surrogate loss with a KL penalty toward the old policy, instead of a clip.
 
     -r A + beta * kl, r = importance_ratio(log_prob, old_log_prob)
 
     Args:
       log_prob, old_log_prob, advantage: [...].
-      kl: [...], KL(old || new) in PPO (`categorical_kl(old_logits, logits)`); KL(new || old) makes
-        it the on-policy loss of mirror descent policy optimization with step size 1 / beta, and
-        KL(prior || new) the fine-tuning of a pretrained prior.
-      beta: the penalty's weight, e.g. of `adaptive_kl_coefficient`.
+      kl: [...], KL(old || new) in PPO (`categorical_kl(old_logits, logits)`); with KL(new || old)
+        this is the on-policy loss of mirror descent policy optimization with step size 1 / beta,
+        and with KL(prior || new) it fine-tunes a pretrained prior.
+      beta: the penalty's weight, e.g. from `adaptive_kl_coefficient`.
     Returns: [...].
-    Gradients: none flows into `old_log_prob` and `advantage`.
+    Gradients: none flow into `old_log_prob` or `advantage`.
     Source: Schulman et al., 2017, "Proximal policy optimization algorithms", eq. 8; Tomar et al.,
       2022, "Mirror descent policy optimization".
     Example: `losses.kl_penalty_surrogate(log_prob, old_log_prob, advantage, kl, beta=1.0).mean()`
@@ -149,18 +149,18 @@ def kl_penalty_surrogate(
 def adaptive_kl_coefficient(
     beta: Array, kl: Array, target: Array | float, tolerance: float = 1.5, factor: float = 2.0
 ) -> Array:
-    """PPO's rule for the weight of a divergence penalty: the next weight, after an update.
+    """Update the weight of a KL penalty by PPO's rule, after an update of the policy.
 
     beta / factor where kl < target / tolerance, beta * factor where kl > target * tolerance
 
     Args:
       beta: [...], the weight used.
-      kl: [...], the mean divergence that the update made.
-      target: the divergence wanted.
+      kl: [...], the mean divergence caused by the update.
+      target: the desired divergence.
       tolerance: how many times larger or smaller than the target the divergence may be.
-      factor: by how much the weight changes.
+      factor: factor by which the weight changes.
     Returns: [...].
-    Gradients: none flows into any argument.
+    Gradients: none flow into any argument.
     Source: Schulman et al., 2017, "Proximal policy optimization algorithms", section 4.
     Example: `losses.adaptive_kl_coefficient(beta, kl, target=0.01)`
     """
@@ -176,21 +176,21 @@ def clipped_surrogate(
     clip: Array | float,
     clip_high: Array | float | None = None,
 ) -> Array:
-    """PPO's loss: no gain from moving the ratio further than a clip.
+    """PPO's clipped surrogate loss: no gain from moving the ratio beyond the clip.
 
     -min(r A, clip(r, 1 - clip, 1 + clip_high) A), r = importance_ratio(log_prob, old_log_prob)
 
-    DAPO's loss of tokens has more room upwards (clip_high), so that unlikely tokens can become
-    likely. A token beyond its clip learns nothing. CISPO (MiniMax, 2025, "MiniMax-M1: scaling
-    test-time compute efficiently with lightning attention") lets it learn with a limited weight: a
-    policy gradient whose advantage carries the truncated ratio, as in the second example.
+    DAPO's token loss has a larger upper clip (clip_high), so that unlikely tokens can become
+    likely. Tokens beyond their clip have no gradient. CISPO (MiniMax, 2025, "MiniMax-M1: scaling
+    test-time compute efficiently with lightning attention") keeps their gradient with a bounded
+    weight: a policy gradient with the advantage times the truncated ratio (second example).
 
     Args:
       log_prob, old_log_prob, advantage: [...].
       clip: epsilon, broadcasts to [...].
-      clip_high: the upper epsilon, where it is another one; None: `clip`.
+      clip_high: the upper epsilon, if different; None: `clip`.
     Returns: [...].
-    Gradients: none flows into `old_log_prob` and `advantage`.
+    Gradients: none flow into `old_log_prob` or `advantage`.
     Source: Schulman et al., 2017, "Proximal policy optimization algorithms", eq. 7; Yu et al.,
       2025, "DAPO: an open-source LLM reinforcement learning system at scale", section 3.1.
     Example: `losses.clipped_surrogate(log_prob, old_log_prob, advantage, clip=0.2).mean()`; CISPO:
@@ -200,7 +200,7 @@ def clipped_surrogate(
     old_log_prob, advantage = jax.lax.stop_gradient((old_log_prob, advantage))
     ratio = importance_ratio(log_prob, old_log_prob)
     high = 1 + (clip if clip_high is None else clip_high)
-    # Where the clipped side is the smaller one, the clip has cut the ratio off: it is a constant.
+    # Where the clipped side is the smaller one, the clip is active, so it is a constant.
     clipped = jnp.clip(jax.lax.stop_gradient(ratio), 1 - clip, high) * advantage
     gain = ratio * advantage
     return -jnp.where(clipped < gain, clipped, gain)
@@ -214,16 +214,16 @@ def dual_clipped_surrogate(
     dual_clip: Array | float = 3.0,
     clip_high: Array | float | None = None,
 ) -> Array:
-    """PPO's loss, bounded for bad actions too, whose ratio may be huge in off-policy data.
+    """PPO's loss, also bounded for bad actions, whose ratio may be huge in off-policy data.
 
     where A < 0: min(clipped_surrogate, -dual_clip * A), elsewhere clipped_surrogate
 
     Args:
       log_prob, old_log_prob, advantage: [...].
       clip, clip_high: as in `clipped_surrogate`.
-      dual_clip: c, above 1 + clip_high: the ratio from which a bad action counts no more.
+      dual_clip: c, above 1 + clip_high: the ratio beyond which a bad action has no gradient.
     Returns: [...].
-    Gradients: none flows into `old_log_prob` and `advantage`; 0 where A < 0 and the ratio is
+    Gradients: none flow into `old_log_prob` or `advantage`; 0 where A < 0 and the ratio is
       above `dual_clip`.
     Source: Ye et al., 2020, "Mastering complex control in MOBA games with deep reinforcement
       learning".
@@ -235,7 +235,7 @@ def dual_clipped_surrogate(
 
 
 def drift_surrogate(log_prob: Array, old_log_prob: Array, advantage: Array, drift: Array) -> Array:
-    """The surrogate with a drift: mirror learning's form, of which PPO is one case.
+    """Surrogate loss with a drift: mirror learning's general form, which includes PPO.
 
     -(r A - drift), r = importance_ratio(log_prob, old_log_prob)
 
@@ -245,7 +245,7 @@ def drift_surrogate(log_prob: Array, old_log_prob: Array, advantage: Array, drif
         or a network's function of ratio, advantage and training progress (learned policy
         optimization, LPO, and its temporally aware form).
     Returns: [...].
-    Gradients: none flows into `old_log_prob` and `advantage`.
+    Gradients: none flow into `old_log_prob` or `advantage`.
     Source: Kuba et al., 2022, "Mirror learning: a unifying framework of policy optimization"; Lu et
       al., 2022, "Discovered policy optimization".
     Example: `losses.drift_surrogate(log_prob, old_log_prob, advantage, drift).mean()`
@@ -254,7 +254,7 @@ def drift_surrogate(log_prob: Array, old_log_prob: Array, advantage: Array, drif
 
 
 def clip_drift(ratio: Array, advantage: Array, clip: Array | float) -> Array:
-    """PPO's clip as a drift: what it takes from the gain of a ratio beyond the clip.
+    """PPO's clip as a drift: the reduction of the gain of a ratio beyond the clip.
 
     max((r - clip(r, 1 - clip, 1 + clip)) A, 0)
 
@@ -262,7 +262,7 @@ def clip_drift(ratio: Array, advantage: Array, clip: Array | float) -> Array:
       ratio, advantage: [...].
       clip: epsilon, broadcasts to [...].
     Returns: [...].
-    Gradients: none flows into `advantage`.
+    Gradients: none flow into `advantage`.
     Source: Lu et al., 2022, "Discovered policy optimization".
     Example: `losses.clip_drift(ratio, advantage, clip=0.2)`
     """
@@ -277,16 +277,16 @@ def discovered_drift(
     alpha: float = 2.0,
     beta: float = 0.6,
 ) -> Array:
-    """The drift that meta-learning found, in closed form: discovered policy optimization (DPO).
+    """Drift of discovered policy optimization (DPO), the closed form of a meta-learned drift.
 
     max(x - alpha tanh(x / alpha), 0), x = (r - 1) A, where A >= 0
     max(x - beta tanh(x / beta), 0), x = A log r, where A < 0
 
     Args:
-      log_prob, old_log_prob, advantage: [...], the advantages standardized.
-      alpha, beta: how far the ratio goes freely.
+      log_prob, old_log_prob, advantage: [...]; standardize advantages.
+      alpha, beta: how far the ratio moves freely.
     Returns: [...], the drift of `drift_surrogate`.
-    Gradients: none flows into `old_log_prob` and `advantage`.
+    Gradients: none flow into `old_log_prob` or `advantage`.
     Source: Lu et al., 2022, "Discovered policy optimization".
     Example: `losses.discovered_drift(log_prob, old_log_prob, advantage)`
     """
@@ -301,13 +301,13 @@ def discovered_drift(
 
 
 def magic_box(log_prob: Array) -> Array:
-    """DiCE's operator: 1, whose derivatives of every order are those of a probability's ratio.
+    """DiCE's magic box: 1, with the derivatives of a probability ratio to every order.
 
     exp(log_prob - stop_gradient(log_prob))
 
     Args: log_prob: [...], the sum of the log-probabilities that the sample depends on.
     Returns: [...], ones.
-    Gradients: flow into `log_prob`, at any order: that of the value is grad p / p.
+    Gradients: flow into `log_prob`, at any order; the first is grad p / p.
     Source: Foerster et al., 2018, "DiCE: the infinitely differentiable Monte Carlo estimator".
     Example: `losses.magic_box(log_prob)`
     """
@@ -321,7 +321,7 @@ def dice(
     value: Array | None = None,
     mask: Array | None = None,
 ) -> Array:
-    """DiCE's loss: its derivatives of every order are unbiased estimates of the return's, negated.
+    """DiCE's loss: its derivatives of every order are unbiased estimates of the negated return's.
 
     -(gamma^t r[t] B(sum_{u <= t} l[u]) + (1 - B(l[t])) B(sum_{u < t} l[u]) gamma^t value[t]),
     B = magic_box, l = log_prob
@@ -332,7 +332,7 @@ def dice(
       value: [T, ...], a baseline: an estimate of the return from the state of step t; None: 0.
       mask: [T, ...], false after an episode's end; None: all steps count.
     Returns: [T, ...]; the loss is the sum over time. Its value is minus the discounted reward.
-    Gradients: none flows into `value`. Differentiate again and again for higher orders.
+    Gradients: none flow into `value`. Differentiate repeatedly for higher orders.
     Source: Foerster et al., 2018, "DiCE: the infinitely differentiable Monte Carlo estimator";
       Mao et al., 2019, "A baseline for any order gradient estimation in stochastic computation
       graphs" (the second term).
@@ -340,7 +340,7 @@ def dice(
     """
     if mask is not None:
         log_prob, reward = jnp.where(mask, log_prob, 0), jnp.where(mask, reward, 0)
-    # gamma^t as a product: its gradient for gamma is finite at t = 0 and gamma = 0.
+    # gamma^t as a product, whose gradient with respect to gamma is finite at t = 0 and gamma = 0.
     steps = jnp.full(reward.shape, discount, reward.dtype).at[:1].set(1)
     weight = jnp.cumprod(steps, axis=0)
     until = jnp.cumsum(log_prob, axis=0)

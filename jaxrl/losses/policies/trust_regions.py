@@ -1,4 +1,4 @@
-"""How far a policy may move: mirror descent, MPO and its kin."""
+"""Trust regions of policies: mirror descent, MPO and related methods."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from jaxrl.core.types import Array
 from jaxrl.losses.divergences.entropy_and_kl import categorical_kl, gaussian_kl
-from jaxrl.losses.reductions import _allowed, boltzmann_weights
+from jaxrl.losses.reductions import _full_mask, boltzmann_weights
 
 __all__ = [
     "decoupled_gaussian_kl",
@@ -25,18 +25,18 @@ __all__ = [
 
 
 def mdpo(logits: Array, old_logits: Array, q_values: Array, step_size: Array | float) -> Array:
-    """Mirror descent policy optimization's loss over all actions: its minimizer is the descent's.
+    """All-action loss of mirror descent policy optimization, minimized by the mirror descent step.
 
     -sum_a p(a) Q(a) + KL(p || old) / step_size, p = softmax(logits)
 
-    For sampled actions take `kl_penalty_surrogate` with `beta` 1 / step_size.
+    For sampled actions use `kl_penalty_surrogate` with `beta` 1 / step_size.
 
     Args:
       logits, old_logits: [..., A], unnormalized; -inf where an action cannot be taken.
       q_values: [..., A], values or advantages, finite.
       step_size: how far to move, positive.
     Returns: [...].
-    Gradients: flow into `logits` only (and into `step_size`).
+    Gradients: flow only into `logits` (and into `step_size`).
     Source: Tomar et al., 2022, "Mirror descent policy optimization".
     Example: `losses.mdpo(logits, old_logits, q_values, step_size=0.5).mean()`
     """
@@ -48,12 +48,12 @@ def mdpo(logits: Array, old_logits: Array, q_values: Array, step_size: Array | f
 def _temperature_dual(
     scaled: Array, log_number: Array | float, temperature: Array, bound: Array | float
 ) -> Array:
-    """temperature * (bound + log of the mean of exp(scaled)); -inf where an element is no part."""
+    """Return temperature * (bound + log mean exp(scaled)); -inf excludes an element."""
     return temperature * (bound + jax.nn.logsumexp(scaled, -1) - log_number)
 
 
 def mpo_weights(q_values: Array, temperature: Array | float) -> Array:
-    """MPO's improved policy, on sampled actions: their weights, which sum to 1.
+    """MPO's improved policy on sampled actions, as weights that sum to 1.
 
     softmax(Q / temperature) over the samples
 
@@ -61,7 +61,7 @@ def mpo_weights(q_values: Array, temperature: Array | float) -> Array:
       q_values: [..., N], of N actions sampled from the old policy.
       temperature: positive, broadcasts to [..., 1].
     Returns: [..., N].
-    Gradients: none flows into any argument.
+    Gradients: none flow into any argument.
     Source: Abdolmaleki et al., 2018, "Maximum a posteriori policy optimization".
     Example: `losses.mpo_weights(q_values, temperature=1.0)`
     """
@@ -69,15 +69,15 @@ def mpo_weights(q_values: Array, temperature: Array | float) -> Array:
 
 
 def mpo(log_prob: Array, q_values: Array, temperature: Array | float) -> Array:
-    """MPO's policy loss: the sampled actions' likelihood, weighted by the improved policy.
+    """MPO's policy loss: likelihood of sampled actions, weighted by the improved policy.
 
     -sum_i w_i log_prob_i, w = mpo_weights(q_values, temperature)
 
     Args:
       log_prob, q_values: [..., N], of N actions sampled from the old policy.
       temperature: positive, broadcasts to [..., 1]; learned with `mpo_temperature`.
-    Returns: [...]. Add `lagrangian_penalty` of the divergence to the old policy.
-    Gradients: flow into `log_prob` only.
+    Returns: [...]. Add `lagrangian_penalty` of the divergence from the old policy.
+    Gradients: flow only into `log_prob`.
     Source: Abdolmaleki et al., 2018, "Maximum a posteriori policy optimization".
     Example: `losses.mpo(log_prob, q_values, temperature=1.0).mean()`
     """
@@ -85,17 +85,17 @@ def mpo(log_prob: Array, q_values: Array, temperature: Array | float) -> Array:
 
 
 def mpo_temperature(q_values: Array, temperature: Array, bound: Array | float) -> Array:
-    """MPO's loss for its temperature: the dual of a bound on the improved policy's divergence.
+    """MPO's temperature loss: the dual of a bound on the improved policy's divergence.
 
     temperature * (bound + log mean_i exp(Q_i / temperature))
 
     Args:
       q_values: [..., N], of N actions sampled from the old policy.
-      temperature: positive, broadcasts to [...]: a softplus of a parameter, say.
-      bound: epsilon, the divergence allowed.
+      temperature: positive, broadcasts to [...], e.g. a softplus of a parameter.
+      bound: epsilon, the allowed divergence.
     Returns: [...].
-    Gradients: flow into `temperature` only. At its minimum the weights' divergence from uniform
-      is the bound (or the best weights are nearer than that).
+    Gradients: flow only into `temperature`. At the minimum, the weights' divergence from uniform
+      equals the bound (or is smaller if even the best weights are closer).
     Source: Abdolmaleki et al., 2018, "Maximum a posteriori policy optimization".
     Example: `losses.mpo_temperature(q_values, temperature, bound=0.1).mean()`
     """
@@ -106,14 +106,14 @@ def mpo_temperature(q_values: Array, temperature: Array, bound: Array | float) -
 def decoupled_gaussian_kl(
     mean: Array, scale: Array, old_mean: Array, old_scale: Array
 ) -> tuple[Array, Array]:
-    """MPO's divergences from an old Gaussian, one for the mean alone and one for the scale alone.
+    """MPO's divergences from an old Gaussian, one for its mean and one for its scale.
 
     KL(N(old_mean, old_scale) || N(mean, old_scale)),
     KL(N(old_mean, old_scale) || N(old_mean, scale))
 
-    Args: mean, scale, old_mean, old_scale: [..., D], scales positive.
-    Returns: two arrays [...], each to be bounded on its own, the second much more tightly.
-    Gradients: flow into `mean` from the first and into `scale` from the second only.
+    Args: mean, scale, old_mean, old_scale: [..., D]; scales are positive.
+    Returns: two arrays [...], to be bounded separately, the second much more tightly.
+    Gradients: flow only into `mean` from the first and only into `scale` from the second.
     Source: Abdolmaleki et al., 2018, "Relative entropy regularized policy iteration".
     Example: `losses.decoupled_gaussian_kl(mean, scale, old_mean, old_scale)`
     """
@@ -125,8 +125,8 @@ def decoupled_gaussian_kl(
 
 
 def _top_half(advantage: Array, mask: Array | None) -> Array:
-    """Which of a batch's elements are in its better half (ties with the last one included)."""
-    allowed = _allowed(advantage, mask)
+    """Return a mask of the better half of a batch, including ties with its last element."""
+    allowed = _full_mask(advantage, mask)
     if advantage.size == 0:
         return allowed
     ranked = -jnp.sort(-jnp.where(allowed, advantage, -jnp.inf), axis=None)
@@ -135,16 +135,16 @@ def _top_half(advantage: Array, mask: Array | None) -> Array:
 
 
 def vmpo_weights(advantage: Array, temperature: Array | float, mask: Array | None = None) -> Array:
-    """V-MPO's improved policy, on a batch: weights of its better half, which sum to 1.
+    """V-MPO's improved policy on a batch, as weights of its better half that sum to 1.
 
-    exp(A_i / temperature) / sum_j exp(A_j / temperature), over the half with the largest A; 0 else
+    exp(A_i / temperature) / sum_j exp(A_j / temperature) over the half with the largest A, else 0
 
     Args:
-      advantage: [...], one batch: all axes together.
+      advantage: [...], one batch over all axes.
       temperature: positive, a scalar.
       mask: broadcasts to [...], true where an element counts; None: everywhere.
-    Returns: [...], all 0 where nothing counts. Ties with the half's last element are included.
-    Gradients: none flows into any argument.
+    Returns: [...]; all 0 if no element counts. Ties with the half's last element are included.
+    Gradients: none flow into any argument.
     Source: Song et al., 2020, "V-MPO: on-policy maximum a posteriori policy optimization for
       discrete and continuous control".
     Example: `losses.vmpo_weights(advantage, temperature=1.0)`
@@ -157,16 +157,16 @@ def vmpo_weights(advantage: Array, temperature: Array | float, mask: Array | Non
 def vmpo(
     log_prob: Array, advantage: Array, temperature: Array | float, mask: Array | None = None
 ) -> Array:
-    """V-MPO's policy loss: likelihood of a batch's better half, the best actions weighing most.
+    """V-MPO's policy loss: likelihood of a batch's better half, weighted toward the best actions.
 
     -sum_i w_i log_prob_i, w = vmpo_weights(advantage, temperature, mask)
 
     Args:
-      log_prob, advantage: [...], one batch: all axes together.
+      log_prob, advantage: [...], one batch over all axes.
       temperature: positive, a scalar; learned with `vmpo_temperature`.
       mask: broadcasts to [...], true where an element counts; None: everywhere.
-    Returns: a scalar. Add `lagrangian_penalty` of the divergence to the old policy.
-    Gradients: flow into `log_prob` only.
+    Returns: a scalar. Add `lagrangian_penalty` of the divergence from the old policy.
+    Gradients: flow only into `log_prob`.
     Source: Song et al., 2020, "V-MPO: on-policy maximum a posteriori policy optimization for
       discrete and continuous control".
     Example: `losses.vmpo(log_prob, advantage, temperature=1.0)`
@@ -178,17 +178,17 @@ def vmpo(
 def vmpo_temperature(
     advantage: Array, temperature: Array, bound: Array | float, mask: Array | None = None
 ) -> Array:
-    """V-MPO's loss for its temperature: the dual of a bound on the improved policy's divergence.
+    """V-MPO's temperature loss: the dual of a bound on the improved policy's divergence.
 
     temperature * (bound + log mean_i exp(A_i / temperature)), over the half with the largest A
 
     Args:
-      advantage: [...], one batch: all axes together.
-      temperature: positive, a scalar: a softplus of a parameter, say.
-      bound: epsilon, the divergence allowed.
+      advantage: [...], one batch over all axes.
+      temperature: positive, a scalar, e.g. a softplus of a parameter.
+      bound: epsilon, the allowed divergence.
       mask: broadcasts to [...], true where an element counts; None: everywhere.
-    Returns: a scalar, 0 where nothing counts.
-    Gradients: flow into `temperature` only.
+    Returns: a scalar; 0 if no element counts.
+    Gradients: flow only into `temperature`.
     Source: Song et al., 2020, "V-MPO: on-policy maximum a posteriori policy optimization for
       discrete and continuous control".
     Example: `losses.vmpo_temperature(advantage, temperature, bound=0.1)`
@@ -211,28 +211,28 @@ def pmpo(
     beta: Array | float = 0.3,
     mask: Array | None = None,
 ) -> Array:
-    """PMPO, the policy loss of Dreamer 4: good actions likelier, bad ones less, near a prior.
+    """PMPO, Dreamer 4's policy loss: good actions likelier, bad ones less likely, near a prior.
 
     mean = -alpha mean_{A >= 0} log_prob + (1 - alpha) mean_{A < 0} log_prob + beta mean kl
 
-    Of the advantages only the signs count, so rewards need no scale.
+    Only the signs of advantages matter, so rewards need no scaling.
 
     Args:
-      log_prob, advantage: [...], one batch: all axes together.
-      kl: [...], KL(policy || prior) in Dreamer 4, where the prior is a cloned policy; the
-        preferences' paper has KL(reference || policy). By `categorical_kl`, say.
-      alpha: in [0, 1], the weight of the good actions; 1: they alone.
-      beta: the weight of the divergence: needed, as the likelihood of bad actions has no bound.
+      log_prob, advantage: [...], one batch over all axes.
+      kl: [...], e.g. from `categorical_kl`: KL(policy || prior) in Dreamer 4, where the prior is a
+        cloned policy; the paper on preferences uses KL(reference || policy).
+      alpha: in [0, 1], the weight of the good actions; 1: only these.
+      beta: the weight of the divergence; needed, as the likelihood of bad actions is unbounded.
       mask: broadcasts to [...], true where an element counts; None: everywhere.
-    Returns: [...], of which the mean over the mask is the loss: the means over good and over bad
-      actions, as terms of it, weigh each of them by n / n_good or n / n_bad. 0 where the mask is
-      false; the mean over no element is 0.
-    Gradients: none flows into `advantage`.
+    Returns: [...], whose mean over the mask is the loss: good and bad actions are weighted by
+      n / n_good and n / n_bad, so that it contains the mean over each. 0 where the mask is false;
+      the mean over no elements is 0.
+    Gradients: none flow into `advantage`.
     Source: Abdolmaleki et al., 2024, "Preference optimization as probabilistic inference"; Hafner
       et al., 2025, "Training agents inside of scalable world models", eq. 11.
     Example: `losses.masked_mean(losses.pmpo(log_prob, advantage, kl, mask=mask), mask)`
     """
-    allowed, good = _allowed(log_prob, mask), advantage >= 0
+    allowed, good = _full_mask(log_prob, mask), advantage >= 0
 
     def terms(part):
         ratio = (allowed.sum() / jnp.maximum(part.sum(), 1)).astype(log_prob.dtype)

@@ -1,4 +1,4 @@
-"""Policies learned by imitating actions in proportion to how good they were."""
+"""Policy losses that imitate actions in proportion to how good they were."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ def advantage_weight(
     maximum: Array | float = 20.0,
     kind: Literal["exp", "binary"] = "exp",
 ) -> Array:
-    """How much an action is to be imitated, from its advantage: as in AWR, AWAC, CRR, IQL and HIQL.
+    """Imitation weight of an action, from its advantage, as in AWR, AWAC, CRR, IQL and HIQL.
 
     "exp": min(exp(A / temperature), maximum); "binary": 1 where A > 0, else 0
 
     Args:
       advantage: [...]: Q(s, a) - V(s); with goals V(s', g) - V(s, g).
-      temperature: positive, broadcasts to [...]; toward 0 the best actions count alone, infinite
-        is plain cloning. It is lambda of AWAC, 1 / beta of IQL. Unused by "binary".
+      temperature: positive, broadcasts to [...]; toward 0 only the best actions count, infinity
+        is plain cloning. It is AWAC's lambda and IQL's 1 / beta. Unused by "binary".
       maximum: the largest weight, broadcasts to [...]: 20 in the code of AWR and CRR, 100 in that
         of IQL; infinite: exp(80), so that nothing overflows.
       kind: "exp" or "binary" (CRR).
     Returns: [...].
-    Gradients: none flows into any argument.
+    Gradients: none flow into any argument.
     Source: Peng et al., 2019, "Advantage-weighted regression"; Nair et al., 2020, "AWAC:
       accelerating online reinforcement learning with offline datasets"; Wang et al., 2020, "Critic
       regularized regression"; Kostrikov et al., 2022, "Offline reinforcement learning with implicit
@@ -52,23 +52,23 @@ def advantage_weight(
         return (advantage > 0).astype(advantage.dtype)
     if kind == "exp":
         return jnp.minimum(jnp.exp(jnp.minimum(advantage / temperature, 80.0)), maximum)
-    raise ValueError(f"no advantage weight of this kind: {kind!r}")
+    raise ValueError(f"the kind of an advantage weight must be exp or binary, not {kind!r}")
 
 
 def awr(
     log_prob: Array, advantage: Array, temperature: Array | float, maximum: Array | float = 20.0
 ) -> Array:
-    """Advantage-weighted regression, the policy loss of AWR, AWAC and IQL: imitate the better more.
+    """Advantage-weighted regression, the policy loss of AWR, AWAC and IQL.
 
     -min(exp(A / temperature), maximum) * log_prob
 
-    Over data of a policy mu its minimizer is mu exp(A / temperature) / Z, if no weight is cut.
+    On data from a policy mu its minimizer is mu exp(A / temperature) / Z, if no weight is clipped.
 
     Args:
       log_prob, advantage: [...], of actions in the data.
       temperature, maximum: as in `advantage_weight`.
     Returns: [...].
-    Gradients: flow into `log_prob` only.
+    Gradients: flow only into `log_prob`.
     Source: Peng et al., 2019, "Advantage-weighted regression"; Nair et al., 2020, "AWAC:
       accelerating online reinforcement learning with offline datasets"; Kostrikov et al., 2022,
       "Offline reinforcement learning with implicit Q-learning", eq. 7 (a maximum of 100).
@@ -80,7 +80,7 @@ def awr(
 def sampled_advantage(
     q_value: Array, sampled_q_values: Array, kind: Literal["mean", "max"] = "mean"
 ) -> Array:
-    """Advantage of an action over other actions, sampled from the policy.
+    """Advantage of an action over actions sampled from the policy.
 
     "mean": Q(a) - mean_j Q(a_j); "max": Q(a) - max_j Q(a_j), a_j ~ policy
 
@@ -89,7 +89,7 @@ def sampled_advantage(
       sampled_q_values: [..., N], of the sampled actions.
       kind: "mean", or "max", which is pessimistic about the action.
     Returns: [...].
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Wang et al., 2020, "Critic regularized regression", section 3.
     Example: `losses.sampled_advantage(q_value, sampled_q_values)`
     """
@@ -97,7 +97,7 @@ def sampled_advantage(
         return q_value - sampled_q_values.mean(-1)
     if kind == "max":
         return q_value - sampled_q_values.max(-1)
-    raise ValueError(f"no sampled advantage of this kind: {kind!r}")
+    raise ValueError(f"the kind of a sampled advantage must be mean or max, not {kind!r}")
 
 
 def crr(
@@ -119,7 +119,7 @@ def crr(
       temperature, maximum, kind: as in `advantage_weight`.
       advantage_kind: as in `sampled_advantage`.
     Returns: [...].
-    Gradients: flow into `log_prob` only.
+    Gradients: flow only into `log_prob`.
     Source: Wang et al., 2020, "Critic regularized regression", section 3.
     Example: `losses.crr(log_prob, q_value, sampled_q_values, kind="binary").mean()`
     """
@@ -128,14 +128,14 @@ def crr(
 
 
 def self_imitation(log_prob: Array, target: Array, value: Array) -> Array:
-    """Self-imitation learning's (SIL) policy loss: repeat what returned more than expected.
+    """Policy loss of self-imitation learning (SIL): repeat actions better than expected.
 
     -log_prob * max(target - value, 0)
 
     Args:
       log_prob, target, value: [...]; `target` is the return that followed the action.
     Returns: [...].
-    Gradients: flow into `log_prob` only.
+    Gradients: flow only into `log_prob`.
     Source: Oh et al., 2018, "Self-imitation learning", eq. 2.
     Example: `losses.self_imitation(log_prob, target, value).mean()`
     """
@@ -143,13 +143,13 @@ def self_imitation(log_prob: Array, target: Array, value: Array) -> Array:
 
 
 def self_imitation_value(value: Array, target: Array) -> Array:
-    """Self-imitation learning's (SIL) value loss: raise values to returns that exceeded them.
+    """Value loss of self-imitation learning (SIL): raise values to returns that exceeded them.
 
     max(target - value, 0)^2 / 2
 
     Args: value, target: [...]; `target` is the return that followed.
     Returns: [...].
-    Gradients: flow into `value` only.
+    Gradients: flow only into `value`.
     Source: Oh et al., 2018, "Self-imitation learning", eq. 3.
     Example: `losses.self_imitation_value(value, target).mean()`
     """
@@ -157,17 +157,17 @@ def self_imitation_value(value: Array, target: Array) -> Array:
 
 
 def mixture_frequency(mixture: Array, q_values: Array) -> Array:
-    """PMOE's gating loss of a mixture policy: choose each component as often as it is the best.
+    """PMOE's gating loss of a mixture policy: choose each component as often as it is best.
 
     sum_k (mixture_k - 1[k = argmax_j Q_j])^2
 
-    Its minimizer over many samples is the frequency with which a component's action is the best.
+    Over many samples its minimizer is the frequency with which a component's action is best.
 
     Args:
       mixture: [..., K], probabilities of the components.
       q_values: [..., K], values of one action of each component.
     Returns: [...].
-    Gradients: flow into `mixture` only.
+    Gradients: flow only into `mixture`.
     Source: Ren et al., 2021, "Probabilistic mixture-of-experts for efficient deep reinforcement
       learning", the frequency loss.
     Example: `losses.mixture_frequency(mixture, q_values).mean()`

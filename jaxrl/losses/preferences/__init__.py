@@ -1,4 +1,4 @@
-"""Learning from preferences: of policies, of reward models, as games."""
+"""Learning from preferences: policies, reward models, games."""
 
 from jaxrl.losses.preferences.pairs import *  # noqa: F403
 from jaxrl.losses.preferences.preference_games import *  # noqa: F403

@@ -1,6 +1,6 @@
-"""Policies learned from preferences between whole sequences, without a reward model.
+"""Policy losses from preferences between whole sequences, without a reward model.
 
-Log-probabilities are those of sequences: sums over their tokens, unless a function says otherwise.
+Log-probabilities are of whole sequences, sums over their tokens, unless a function says otherwise.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from jaxrl.core.types import Array
 from jaxrl.losses.preferences.reward_models import bradley_terry
-from jaxrl.losses.reductions import _allowed, at_action
+from jaxrl.losses.reductions import _full_mask, at_action
 
 __all__ = [
     "aco",
@@ -27,13 +27,13 @@ __all__ = [
 
 
 def implicit_reward(log_prob: Array, reference_log_prob: Array, beta: Array | float) -> Array:
-    """Reward for which a policy is optimal, up to a constant for each prompt.
+    """Implicit reward, for which a policy is optimal, up to a constant for each prompt.
 
     beta * log(pi(y) / pi_ref(y)): pi = pi_ref exp(r / beta) / Z is optimal for E[r] - beta KL
 
     Args: log_prob, reference_log_prob: [...], of sequences or tokens; beta: broadcasts to [...].
     Returns: [...].
-    Gradients: none flows into `reference_log_prob`.
+    Gradients: none flow into `reference_log_prob`.
     Source: Rafailov et al., 2023, "Direct preference optimization: your language model is secretly
       a reward model", eq. 5.
     Example: `losses.implicit_reward(log_prob, reference_log_prob, beta=0.1)`
@@ -49,17 +49,17 @@ def dpo(
     beta: Array | float,
     label_smoothing: Array | float = 0.0,
 ) -> Array:
-    """Direct preference optimization: a policy learned as the reward model of its own pairs.
+    """Direct preference optimization (DPO): train a policy as its own reward model on pairs.
 
     bradley_terry(implicit_reward(chosen), implicit_reward(rejected))
 
     Args:
       chosen_log_prob, rejected_log_prob: [...], under the policy.
       chosen_reference_log_prob, rejected_reference_log_prob: [...], under the frozen reference.
-      beta: strength of the pull to the reference.
+      beta: strength of the pull toward the reference.
       label_smoothing: probability that a label is wrong (conservative DPO).
     Returns: [...].
-    Gradients: none flows into the reference's log-probabilities.
+    Gradients: none flow into the reference's log-probabilities.
     Source: Rafailov et al., 2023, "Direct preference optimization", eq. 7; smoothing: Mitchell,
       2023, "A note on DPO with noisy preferences and relationship to IPO".
     Example: `losses.dpo(chosen_log_prob, rejected_log_prob, chosen_reference_log_prob,
@@ -77,21 +77,21 @@ def ipo(
     rejected_reference_log_prob: Array,
     beta: Array | float,
 ) -> Array:
-    """Identity preference optimization: DPO with a bounded target, safe with certain labels.
+    """Identity preference optimization (IPO): DPO with a bounded target, safe with certain labels.
 
     (h - 1 / (2 beta))^2, h = log(pi(yw) / pi_ref(yw)) - log(pi(yl) / pi_ref(yl))
 
-    In the paper pi(y) is a whole sequence's probability, so its logarithm is the sum over tokens.
-    Its authors advise the mean for text, as TRL then took it (`sequence_log_prob` with
-    normalize=True): with sums the same margin 1 / (2 beta) is asked of long and short answers.
+    In the paper pi(y) is a whole sequence's probability, so its logarithm is a sum over tokens. Its
+    authors recommend the mean for text, which TRL then adopted (`sequence_log_prob` with
+    normalize=True): sums demand the same margin 1 / (2 beta) of long and short answers.
 
     Args:
-      chosen_log_prob, rejected_log_prob: [...], under the policy: all four sums, or all four means
-        over tokens, for which another beta is right.
+      chosen_log_prob, rejected_log_prob: [...], under the policy: all four log-probabilities are
+        sums, or all are means over tokens, which need another beta.
       chosen_reference_log_prob, rejected_reference_log_prob: [...], under the frozen reference.
-      beta: strength of the pull to the reference (the paper's tau).
+      beta: strength of the pull toward the reference (the paper's tau).
     Returns: [...].
-    Gradients: none flows into the reference's log-probabilities.
+    Gradients: none flow into the reference's log-probabilities.
     Source: Azar et al., 2024, "A general theoretical paradigm to understand learning from human
       preferences", eq. 17.
     Example: `losses.ipo(chosen_log_prob, rejected_log_prob, chosen_reference_log_prob,
@@ -111,7 +111,7 @@ def kto(
     desirable_weight: float = 1.0,
     undesirable_weight: float = 1.0,
 ) -> Array:
-    """Kahneman-Tversky optimization: learns from single good or bad sequences, without pairs.
+    """Kahneman-Tversky optimization (KTO): learn from single good or bad sequences, without pairs.
 
     w (1 - sigmoid(s * beta * (log(pi(y) / pi_ref(y)) - z))), z = max(kl, 0), s = +1 for desirable
     and -1 for undesirable sequences
@@ -121,9 +121,10 @@ def kto(
       desirable: bool [...].
       kl: estimate of KL(pi || pi_ref), broadcasts to [...]: e.g. the batch's mean log-ratio of
         sequences paired with other prompts.
-      beta: risk aversion; desirable_weight, undesirable_weight: w of the two kinds.
+      beta: risk aversion.
+      desirable_weight, undesirable_weight: w of the two kinds.
     Returns: [...].
-    Gradients: none flows into `reference_log_prob` and `kl`.
+    Gradients: none flow into `reference_log_prob` or `kl`.
     Source: Ethayarajh et al., 2024, "KTO: model alignment as prospect theoretic optimization".
     Example: `losses.kto(log_prob, reference_log_prob, desirable, kl, beta=0.1).mean()`
     """
@@ -134,7 +135,7 @@ def kto(
 
 
 def orpo(chosen_log_prob: Array, rejected_log_prob: Array, beta: Array | float) -> Array:
-    """Odds ratio preference optimization (ORPO): cloning, and a penalty on the rejected one's odds.
+    """Odds ratio preference optimization (ORPO): cloning plus a penalty on the rejected odds.
 
     -log P(yw) - beta log sigmoid(log odds(yw) - log odds(yl)), odds(y) = P(y) / (1 - P(y))
 
@@ -142,7 +143,7 @@ def orpo(chosen_log_prob: Array, rejected_log_prob: Array, beta: Array | float) 
       chosen_log_prob, rejected_log_prob: [...], log P: the mean, not the sum, over tokens.
       beta: weight of the odds ratio (the paper's lambda).
     Returns: [...].
-    Gradients: none is stopped; P is kept below 1 - 1e-6, where the odds would be infinite.
+    Gradients: none are stopped; P is kept below 1 - 1e-6, where the odds would be infinite.
     Source: Hong et al., 2024, "ORPO: monolithic preference optimization without reference model",
       eq. 6 and 7.
     Example: `losses.orpo(chosen_log_prob, rejected_log_prob, beta=0.1).mean()`
@@ -157,13 +158,13 @@ def orpo(chosen_log_prob: Array, rejected_log_prob: Array, beta: Array | float) 
 
 
 def slic(chosen_log_prob: Array, rejected_log_prob: Array, margin: Array | float = 1.0) -> Array:
-    """Sequence likelihood calibration: a hinge on the difference of two sequences' likelihoods.
+    """Sequence likelihood calibration (SLiC): a hinge loss on two sequences' log-likelihoods.
 
     max(0, margin - log pi(yw) + log pi(yl))
 
     Args: chosen_log_prob, rejected_log_prob: [...]; margin: broadcasts to [...].
     Returns: [...]; the paper adds the negative log-likelihood of a supervised target.
-    Gradients: none is stopped; 0 where the margin is kept.
+    Gradients: none are stopped; 0 where the margin is met.
     Source: Zhao et al., 2023, "SLiC-HF: sequence likelihood calibration with human feedback".
     Example: `losses.slic(chosen_log_prob, rejected_log_prob, margin=1.0).mean()`
     """
@@ -171,21 +172,21 @@ def slic(chosen_log_prob: Array, rejected_log_prob: Array, margin: Array | float
 
 
 def rrhf(log_prob: Array, length: Array, reward: Array, mask: Array | None = None) -> Array:
-    """Rank responses: likelihoods in the order of rewards, plus imitation of the best response.
+    """RRHF's loss: rank likelihoods in the order of rewards, and imitate the best response.
 
     sum_{i, j: r_i < r_j} max(0, p_i - p_j) - log pi(y_best), p_i = log pi(y_i) / length_i
 
     Args:
       log_prob, reward: [..., K], of K responses to one prompt.
       length: [..., K], numbers of tokens.
-      mask: [..., K], true for responses that are there (at least one); None: all.
-    Returns: [...]; 0 if no response is there.
-    Gradients: none flows into `reward`.
+      mask: [..., K], true where a response exists (at least one); None: all.
+    Returns: [...]; 0 if no response exists.
+    Gradients: none flow into `reward`.
     Source: Yuan et al., 2023, "RRHF: rank responses to align language models with human feedback
       without tears".
     Example: `losses.rrhf(log_prob, length, reward, mask).mean()`
     """
-    allowed = _allowed(log_prob, mask)
+    allowed = _full_mask(log_prob, mask)
     log_prob = jnp.where(allowed, log_prob, 0)
     score = log_prob / jnp.maximum(length, 1).astype(log_prob.dtype)
     pairs = allowed[..., :, None] & allowed[..., None, :]
@@ -204,18 +205,18 @@ def step_apo(
     rejected_value: Array,
     beta: Array | float,
 ) -> Array:
-    """DPO between two next steps of one plan, with the search's difference of values as a margin.
+    """DPO between two next steps of a plan, with the difference of a search's values as margin.
 
     bradley_terry(implicit_reward(chosen), implicit_reward(rejected), margin=V(s_w) - V(s_l))
 
     Args:
       chosen_log_prob, rejected_log_prob: [...], of the two steps after the same prefix.
       chosen_reference_log_prob, rejected_reference_log_prob: [...].
-      chosen_value, rejected_value: [...], of the states after the steps; their difference is that
-        of the steps' advantages.
+      chosen_value, rejected_value: [...], of the states after the steps; their difference is the
+        difference of the steps' advantages.
       beta: as in `dpo`.
     Returns: [...].
-    Gradients: none flows into the reference's log-probabilities and the values.
+    Gradients: none flow into the reference's log-probabilities or the values.
     Source: Wang et al., 2024, "CPL: critical plan step learning boosts LLM generalization in
       reasoning tasks" (Step-APO).
     Example: `losses.step_apo(chosen_log_prob, rejected_log_prob, chosen_reference_log_prob,
@@ -237,7 +238,7 @@ def aco(
     beta: Array | float,
     temperature: Array | float = 1.0,
 ) -> Array:
-    """DPO that punishes the rejected sequence less where its advantage is the higher one.
+    """DPO that penalizes the rejected sequence less where its advantage is the higher one.
 
     bradley_terry(implicit_reward(chosen), w implicit_reward(rejected)),
     w = min(1, exp(-(A_l - A_w) / temperature))
@@ -246,11 +247,12 @@ def aco(
       chosen_log_prob, rejected_log_prob: [...], under the policy.
       chosen_reference_log_prob, rejected_reference_log_prob: [...].
       chosen_advantage, rejected_advantage: [...], A_w and A_l, noisy estimates.
-      beta: as in `dpo`; temperature: alpha, how fast the weight decays.
+      beta: as in `dpo`.
+      temperature: alpha, how slowly the weight decays.
     Returns: [...].
-    Gradients: none flows into the reference's log-probabilities and the advantages.
+    Gradients: none flow into the reference's log-probabilities or the advantages.
     Source: Xu et al., 2025, "Genius: a generalizable and purely unsupervised self-training
-      framework for advanced reasoning", eq. 11 and 12 (its published code has max for min).
+      framework for advanced reasoning", eq. 11 and 12 (its published code has max instead of min).
     Example: `losses.aco(chosen_log_prob, rejected_log_prob, chosen_reference_log_prob,
       rejected_reference_log_prob, chosen_advantage, rejected_advantage, beta=0.1).mean()`
     """
@@ -268,19 +270,19 @@ def seppo(
     sample_reference_log_prob: Array,
     beta: Array | float,
 ) -> Array:
-    """Semi-policy preference optimization: a good sequence against a sample of the reference.
+    """Semi-policy preference optimization (SePPO): a good sequence against the reference's sample.
 
     -log sigmoid(a - s b), a and b the implicit rewards of the good sequence and of the sample,
     s = 1 where a >= 0, else -1: where the reference is nearer to the good sequence than the policy,
-    its sample counts as good too
+    its sample also counts as good
 
     Args:
       chosen_log_prob, sample_log_prob: [...], under the policy.
       chosen_reference_log_prob, sample_reference_log_prob: [...], under an earlier checkpoint,
-        which also drew the sample; diffusion models give negated denoising errors.
+        which also generated the sample; for diffusion models use negated denoising errors.
       beta: as in `dpo`.
     Returns: [...].
-    Gradients: none flows into the reference's log-probabilities; s is a constant.
+    Gradients: none flow into the reference's log-probabilities; s is a constant.
     Source: Zhang et al., 2024, "SePPO: semi-policy preference optimization for diffusion
       alignment" (anchor-based adaptive flipper).
     Example: `losses.seppo(chosen_log_prob, sample_log_prob, chosen_reference_log_prob,

@@ -1,4 +1,4 @@
-"""Losses of preference games: a policy is judged by how often its samples beat another's."""
+"""Losses of preference games, in which a policy is judged by how often it beats another."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ __all__ = [
 
 
 def sppo(log_prob: Array, old_log_prob: Array, win_rate: Array, eta: Array | float) -> Array:
-    """Self-play preference optimization: a policy's log-ratio regressed on its win rate.
+    """Self-play preference optimization (SPPO): regress a policy's log-ratio on its win rate.
 
     (log(pi(y) / pi_old(y)) - eta (win_rate - 1/2))^2
 
     Args:
-      log_prob, old_log_prob: [...], of sequences drawn from the policy of the last iteration.
-      win_rate: [...], how often the sequence beats others of that policy.
-      eta: step size of the multiplicative-weights update that the minimizer makes.
+      log_prob, old_log_prob: [...], of sequences sampled from the previous iteration's policy.
+      win_rate: [...], how often the sequence beats other samples of that policy.
+      eta: step size of the multiplicative-weights update that the minimizer performs.
     Returns: [...].
-    Gradients: none flows into `old_log_prob` and `win_rate`.
+    Gradients: none flow into `old_log_prob` or `win_rate`.
     Source: Wu et al., 2024, "Self-play preference optimization for language model alignment".
     Example: `losses.sppo(log_prob, old_log_prob, win_rate, eta=1.0).mean()`
     """
@@ -43,20 +43,20 @@ def inpo(
     eta: Array | float,
     beta: Array | float,
 ) -> Array:
-    """Iterative Nash policy optimization: one step of self-play from preferred pairs alone.
+    """Iterative Nash policy optimization (INPO): one self-play step, from preference pairs only.
 
     (h(pi) - (beta / eta) h(pi_ref) - (1 - beta / eta) h(pi_old) - 1 / (2 eta))^2,
     h(p) = log p(yw) - log p(yl)
 
     Args:
       chosen_log_prob, rejected_log_prob: [...], under the policy.
-      chosen_old_log_prob, rejected_old_log_prob: [...], under the policy of the last iteration,
-        which drew both sequences.
+      chosen_old_log_prob, rejected_old_log_prob: [...], under the previous iteration's policy,
+        which generated both sequences.
       chosen_reference_log_prob, rejected_reference_log_prob: [...], under the frozen reference.
-      eta: inverse step size of the mirror descent, at least beta; beta: strength of the pull to
-        the reference (the paper's tau). With eta = beta this is `ipo`.
+      eta: inverse step size of the mirror descent, at least beta. With eta = beta this is `ipo`.
+      beta: strength of the pull toward the reference (the paper's tau).
     Returns: [...].
-    Gradients: none flows into the old and the reference's log-probabilities.
+    Gradients: none flow into the old or the reference's log-probabilities.
     Source: Zhang et al., 2025, "Iterative Nash policy optimization: aligning LLMs with general
       preferences via no-regret learning".
     Example: `losses.inpo(chosen_log_prob, rejected_log_prob, chosen_old_log_prob,
@@ -78,7 +78,7 @@ def online_ipo(
     other_win_rate: Array | float,
     beta: Array | float,
 ) -> Array:
-    """IPO as regression on preferences against an opponent: gradient steps of a preference game.
+    """IPO as regression on preferences against an opponent, a gradient step of a preference game.
 
     (log(pi(y) / pi_ref(y)) - log(pi(y') / pi_ref(y')) - (P(y > y'') - P(y' > y'')) / beta)^2
 
@@ -86,10 +86,10 @@ def online_ipo(
       log_prob, other_log_prob: [...], of two sequences y, y'.
       reference_log_prob, other_reference_log_prob: [...], under the frozen reference.
       win_rate, other_win_rate: [...], how often y and y' beat the opponent's samples y''; or
-        P(y > y') and 1/2 for pairs drawn from the policy itself.
-      beta: strength of the pull to the reference.
+        P(y > y') and 1/2 for pairs sampled from the policy itself.
+      beta: strength of the pull toward the reference.
     Returns: [...].
-    Gradients: none flows into the reference's log-probabilities and the win rates.
+    Gradients: none flow into the reference's log-probabilities or the win rates.
     Source: Calandriello et al., 2024, "Human alignment of large language models through online
       preference optimization"; in this form Zhou et al., 2025, "Extragradient preference
       optimization (EGPO)", and its published code.

@@ -1,4 +1,4 @@
-"""Policies learned from the difference of two sequences' rewards, without a critic."""
+"""Policy losses from the difference of two sequences' rewards, without a critic."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ def rebel(
     other_reward: Array,
     eta: Array | float,
 ) -> Array:
-    """Policy optimization as regression of reward differences on log-ratio differences.
+    """REBEL's loss: regress differences of rewards on differences of log-ratios.
 
     ((log(pi(y) / pi_old(y)) - log(pi(y') / pi_old(y'))) / eta - (r(y) - r(y')))^2
 
     Args:
       log_prob, other_log_prob: [...], of two sequences y, y' for the same prompt.
-      old_log_prob, other_old_log_prob: [...], under the policy of the last iteration.
+      old_log_prob, other_old_log_prob: [...], under the previous iteration's policy.
       reward, other_reward: [...]; any score, e.g. a win rate.
-      eta: step size of the mirror descent that the minimizer makes.
+      eta: step size of the mirror descent that the minimizer performs.
     Returns: [...].
-    Gradients: none flows into the old log-probabilities and the rewards.
+    Gradients: none flow into the old log-probabilities or the rewards.
     Source: Gao et al., 2024, "REBEL: reinforcement learning via regressing relative rewards",
       algorithm 1.
     Example: `losses.rebel(log_prob, other_log_prob, old_log_prob, other_old_log_prob, reward,
@@ -57,18 +57,18 @@ def refuel(
     mask: Array | None = None,
     other_mask: Array | None = None,
 ) -> Array:
-    """REBEL for conversations: two turns after one prefix, judged by all that follows them.
+    """REBEL for conversations (REFUEL): two turns after one prefix, judged by all later rewards.
 
     rebel(..., sum_t reward_t, sum_t other_reward_t, eta)
 
     Args:
       log_prob, other_log_prob: [...], of the two turns.
-      old_log_prob, other_old_log_prob: [...], under the policy of the last iteration.
-      reward: [T, ...], from the first turn on to the end; other_reward: the same after the other.
-      eta: step size of the mirror descent that the minimizer makes.
+      old_log_prob, other_old_log_prob: [...], under the previous iteration's policy.
+      reward, other_reward: [T, ...], from the turn to the end, after the first and the other turn.
+      eta: step size of the mirror descent that the minimizer performs.
       mask, other_mask: [T, ...], true where a reward counts; None: everywhere.
     Returns: [...].
-    Gradients: none flows into the old log-probabilities and the rewards.
+    Gradients: none flow into the old log-probabilities or the rewards.
     Source: Gao et al., 2025, "Regressing the relative future: efficient policy optimization for
       multi-turn RLHF", algorithm 1.
     Example: `losses.refuel(log_prob, other_log_prob, old_log_prob, other_old_log_prob, reward,
@@ -89,18 +89,18 @@ def copg(
     other_reward: Array,
     beta: Array | float,
 ) -> Array:
-    """Contrastive policy gradient: each of two sequences is the other's baseline, off-policy too.
+    """Contrastive policy gradient (CoPG): each of two sequences is the other's baseline.
 
     -(r(y) - r(y') - beta/2 h) h, h = log(pi(y) / pi_ref(y)) - log(pi(y') / pi_ref(y'))
 
     Args:
-      log_prob, other_log_prob: [...], of two sequences for the same prompt, drawn by anyone.
+      log_prob, other_log_prob: [...], of two sequences for the same prompt, from any policy.
       reference_log_prob, other_reference_log_prob: [...], under the frozen reference.
-      reward, other_reward: [...]; with 1/4 and -1/4 this is beta/2 times `ipo`, less a constant.
-      beta: strength of the pull to the reference; 0 is allowed.
+      reward, other_reward: [...]; with 1/4 and -1/4 this is beta/2 times `ipo`, minus a constant.
+      beta: strength of the pull toward the reference; 0 is allowed.
     Returns: [...].
-    Gradients: none flows into the reference's log-probabilities and the rewards. That for the
-      policy is -(R(y) - R(y')) (grad log pi(y) - grad log pi(y')), R = r - beta log(pi / pi_ref).
+    Gradients: none flow into the reference's log-probabilities or the rewards. The policy's is
+      -(R(y) - R(y')) (grad log pi(y) - grad log pi(y')), R = r - beta log(pi / pi_ref).
     Source: Flet-Berliac et al., 2024, "Contrastive policy gradient: aligning LLMs on
       sequence-level scores in a supervised-friendly fashion".
     Example: `losses.copg(log_prob, other_log_prob, reference_log_prob, other_reference_log_prob,

@@ -1,4 +1,4 @@
-"""Learning rewards from comparisons, and rewards that are hard to exploit made of learned ones."""
+"""Losses that learn rewards from comparisons, and robust rewards from learned ones."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from jaxrl.core.types import Array
 from jaxrl.losses.divergences.entropy_and_kl import gaussian_kl
-from jaxrl.losses.reductions import _allowed, masked_mean, masked_sum
+from jaxrl.losses.reductions import _full_mask, masked_mean, masked_sum
 
 __all__ = [
     "best_of_n_kl",
@@ -29,16 +29,16 @@ def bradley_terry(
     margin: Array | float = 0.0,
     label_smoothing: Array | float = 0.0,
 ) -> Array:
-    """Loss of a reward model that should rate the preferred item of a pair higher.
+    """Bradley-Terry loss of a reward model, which should rate the preferred item of a pair higher.
 
     -(1 - e) log sigmoid(d) - e log sigmoid(-d), d = chosen_reward - rejected_reward - margin
 
     Args:
-      chosen_reward, rejected_reward: [...]; of segments: the sums over their steps.
-      margin: how much better the chosen item has to be, broadcasts to [...].
+      chosen_reward, rejected_reward: [...]; for segments, sums over their steps.
+      margin: how much better the chosen item must be, broadcasts to [...].
       label_smoothing: e, probability that the label is wrong, broadcasts to [...]; 0.5 for a tie.
     Returns: [...].
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Bradley and Terry, 1952, "Rank analysis of incomplete block designs"; Ouyang et al.,
       2022, "Training language models to follow instructions with human feedback", eq. 1; margin:
       Touvron et al., 2023, "Llama 2: open foundation and fine-tuned chat models", eq. 2.
@@ -56,18 +56,18 @@ def segment_preference(
     mask: Array | None = None,
     other_mask: Array | None = None,
 ) -> Array:
-    """Probability that a person prefers a segment of behavior, by its sum of rewards.
+    """Probability that a person prefers a segment of behavior to another, by summed rewards.
 
     (1 - lapse) sigmoid(sum_t reward_t - sum_t other_reward_t) + lapse / 2
 
     Args:
-      reward, other_reward: [T, ...], lengths may differ.
-      lapse: how often the person answers at random.
+      reward, other_reward: [T, ...]; lengths may differ.
+      lapse: probability that the person answers at random.
       mask, other_mask: [T, ...], true where a step counts; None: everywhere.
     Returns: [...], probability that the first segment is preferred.
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Christiano et al., 2017, "Deep reinforcement learning from human preferences", eq. 1
-      and section 2.2.3 (10% of lapses).
+      and section 2.2.3 (10% lapses).
     Example: `losses.segment_preference(reward, other_reward, mask=mask)`
     """
     difference = masked_sum(reward, mask, 0) - masked_sum(other_reward, other_mask, 0)
@@ -75,36 +75,36 @@ def segment_preference(
 
 
 def plackett_luce(reward: Array, mask: Array | None = None) -> Array:
-    """Loss of a reward model that should reproduce a ranking of several items.
+    """Plackett-Luce loss of a reward model, which should reproduce a ranking of several items.
 
     -sum_k log(exp(r_k) / sum_{j >= k} exp(r_j)), items ordered from best to worst
 
     Args:
-      reward: [..., K], the items' rewards in the order of their ranks, the best first.
-      mask: [..., K], true for items that are there; None: all.
+      reward: [..., K], the items' rewards in order of rank, the best first.
+      mask: [..., K], true where an item exists; None: all.
     Returns: [...]; 0 for one item and for none; with two items it is `bradley_terry`.
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Luce, 1959, "Individual choice behavior"; Plackett, 1975, "The analysis of
       permutations".
     Example: `losses.plackett_luce(reward, mask).mean()`
     """
-    allowed = _allowed(reward, mask)
-    # A finite floor, not -inf: the sum over no item would otherwise give NaN gradients.
+    allowed = _full_mask(reward, mask)
+    # A finite floor, not -inf: a sum over no items would give NaN gradients.
     kept = jnp.where(allowed, reward, jnp.finfo(reward.dtype).min / 4)
     remaining = jax.lax.cumlogsumexp(kept, axis=reward.ndim - 1, reverse=True)
     return jnp.where(allowed, remaining - kept, 0).sum(-1)
 
 
 def uncertainty_weighted_reward(reward: Array, penalty: Array | float) -> Array:
-    """Mean of an ensemble's rewards less their disagreement, to resist over-optimization (UWO).
+    """Mean of an ensemble's rewards minus their disagreement, to resist over-optimization (UWO).
 
     mean_i r_i - penalty * var_i r_i: uncertainty-weighted optimization
 
     Args:
       reward: [..., M], one for each member of the ensemble.
-      penalty: weight of the population's variance, broadcasts to [...].
+      penalty: weight of the population variance, broadcasts to [...].
     Returns: [...].
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Coste et al., 2024, "Reward model ensembles help mitigate overoptimization"
       (UWO).
     Example: `losses.uncertainty_weighted_reward(reward, penalty=0.5)`
@@ -113,16 +113,16 @@ def uncertainty_weighted_reward(reward: Array, penalty: Array | float) -> Array:
 
 
 def robust_reward(nominal_reward: Array, reward: Array, weight: Array | float) -> Array:
-    """Trade-off between a nominal reward and the worst one of an ensemble (WCO).
+    """Trade-off between a nominal reward and the worst of an ensemble (WCO).
 
     weight * nominal + (1 - weight) * min_i r_i; weight 0: worst-case optimization
 
     Args:
-      nominal_reward: [...], e.g. the ensemble's mean, or its most certain member.
+      nominal_reward: [...], e.g. the ensemble's mean or its most certain member.
       reward: [..., M], one for each member of the ensemble.
       weight: in [0, 1], broadcasts to [...]; 0 is worst-case optimization.
     Returns: [...].
-    Gradients: none is stopped; that of the minimum flows into the smallest member.
+    Gradients: none are stopped; those of the minimum flow into the smallest member.
     Source: Yan et al., 2024, "Reward-robust RLHF in LLMs"; with weight 0 Coste et al., 2024,
       "Reward model ensembles help mitigate overoptimization" (WCO).
     Example: `losses.robust_reward(nominal_reward, reward, weight=0.5)`
@@ -131,7 +131,7 @@ def robust_reward(nominal_reward: Array, reward: Array, weight: Array | float) -
 
 
 def reward_smoothness(reward: Array, mask: Array | None = None) -> Array:
-    """Regularizer that spreads a learned reward evenly along time.
+    """Regularizer that spreads a learned reward evenly over time.
 
     mean_t (r_{t+1} - r_t)^2, over neighboring steps that both count
 
@@ -139,13 +139,13 @@ def reward_smoothness(reward: Array, mask: Array | None = None) -> Array:
       reward: [T, ...].
       mask: [T, ...], true where a step counts; None: everywhere.
     Returns: [...]; 0 without neighbors.
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Zhang et al., 2024, "Multi-agent reinforcement learning from human feedback: data
       coverage and algorithmic techniques" (mean squared error along the time axis); the mean over
       pairs of steps is our normalization.
     Example: `losses.reward_smoothness(reward, mask).mean()`
     """
-    allowed = _allowed(reward, mask)
+    allowed = _full_mask(reward, mask)
     kept = jnp.where(allowed, reward, 0)
     return masked_mean(jnp.square(kept[1:] - kept[:-1]), allowed[1:] & allowed[:-1], 0)
 
@@ -158,17 +158,17 @@ def variational_preference(
     beta: Array | float = 1.0,
     mask: Array | None = None,
 ) -> Array:
-    """Loss of a reward model with a latent variable for each person: the negative ELBO (VPL).
+    """Loss of a reward model with a latent variable per person (VPL): the negative ELBO.
 
     sum_n bradley_terry(r(chosen_n, z), r(rejected_n, z)) + beta KL(q(z) || N(0, I)), z ~ q
 
     Args:
-      chosen_reward, rejected_reward: [..., N], a person's pairs, rewards given a sample of z.
-      mean, scale: [..., Z], the Gaussian q that the person's pairs were encoded to.
+      chosen_reward, rejected_reward: [..., N], of a person's pairs, given a sample of z.
+      mean, scale: [..., Z], the Gaussian q encoded from the person's pairs.
       beta: weight of the divergence.
-      mask: [..., N], true for pairs that are there; None: all.
+      mask: [..., N], true where a pair exists; None: all.
     Returns: [...].
-    Gradients: none is stopped; those through z are in the rewards (reparameterization).
+    Gradients: none are stopped; those through z flow through the rewards (reparameterization).
     Source: Poddar et al., 2024, "Personalizing reinforcement learning from human feedback with
       variational preference learning".
     Example: `losses.variational_preference(chosen_reward, rejected_reward, mean, scale, mask=mask)`
@@ -181,16 +181,16 @@ def variational_preference(
 
 
 def hierarchical_preference(factors: Array, other_factors: Array, margin: Array | float) -> Array:
-    """Preference label by the most important factor that tells two trajectories apart (HERON).
+    """HERON's preference label, by the most important factor on which two trajectories differ.
 
     1 if f_i > g_i, 0 if f_i < g_i at the first i with |f_i - g_i| > margin_i; 0.5 if there is none
 
     Args:
       factors, other_factors: [..., F], e.g. summed rewards of each kind, most important first.
-      margin: [F] or a scalar, differences that do not count.
-    Returns: [...], 1 where the first is preferred; `bradley_terry`'s `label_smoothing` is
-      1 - label if the first is taken for the chosen one.
-    Gradients: none flows.
+      margin: [F] or a scalar; smaller differences do not count.
+    Returns: [...], 1 where the first is preferred; for `bradley_terry` with the first as the
+      chosen one, use `label_smoothing` 1 - label.
+    Gradients: none.
     Source: Bukharin et al., 2023, "Deep reinforcement learning from hierarchical weak preference
       feedback".
     Example: `losses.hierarchical_preference(factors, other_factors, margin)`
@@ -203,16 +203,16 @@ def hierarchical_preference(factors: Array, other_factors: Array, margin: Array 
 
 
 def win_rate(preference: Array, mask: Array | None = None) -> Array:
-    """Reward of each sample of a group: how many of the others it beats (SPO).
+    """SPO's reward of each sample of a group: the fraction of the others that it beats.
 
     r_i = mean_{j != i} P(i beats j)
 
     Args:
-      preference: [..., K, K], [i, j] is the probability that i is preferred to j; the diagonal is
+      preference: [..., K, K], entry i, j the probability that i is preferred to j; the diagonal is
         ignored.
-      mask: [..., K], true for samples that are there; None: all.
-    Returns: [..., K]; 0 for samples that are not there or have no opponent.
-    Gradients: none is stopped.
+      mask: [..., K], true where a sample exists; None: all.
+    Returns: [..., K]; 0 for samples that do not exist or have no opponent.
+    Gradients: none are stopped.
     Source: Swamy et al., 2024, "A minimaximalist approach to reinforcement learning from human
       feedback", algorithm 1 (SPO).
     Example: `losses.win_rate(preference, mask)`
@@ -224,13 +224,13 @@ def win_rate(preference: Array, mask: Array | None = None) -> Array:
 
 
 def best_of_n_kl(n: Array | int) -> Array:
-    """Divergence of best-of-n sampling from the policy that it samples from, in nats.
+    """KL divergence of best-of-n sampling from its base policy, in nats.
 
     log n - (n - 1) / n
 
-    Args: n: number of samples of which the best is kept, at least 1.
-    Returns: n's shape; exact without ties between samples, an upper bound with them.
-    Gradients: none is stopped.
+    Args: n: number of samples from which the best is kept, at least 1.
+    Returns: n's shape; exact without ties between samples, otherwise an upper bound.
+    Gradients: none are stopped.
     Source: Stiennon et al., 2020, "Learning to summarize from human feedback", appendix G.3;
       Beirami et al., 2024, "Theoretical guarantees on the best-of-n alignment policy".
     Example: `losses.best_of_n_kl(n)`

@@ -1,4 +1,4 @@
-"""Policies learned from preferences between segments, by what they do at each step or token."""
+"""Policy losses from preferences between segments, by their steps or tokens."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def cpl(
     chosen_mask: Array | None = None,
     rejected_mask: Array | None = None,
 ) -> Array:
-    """Contrastive preference learning: pairs of segments, preferred for their lower regret.
+    """Contrastive preference learning (CPL): prefer the segment with the lower regret.
 
     bradley_terry(s(chosen), bias * s(rejected)), s = temperature sum_t discount^t log pi(a_t | s_t)
 
@@ -34,10 +34,10 @@ def cpl(
       chosen_log_prob, rejected_log_prob: [T, ...], of each step's action; lengths may differ.
       temperature: alpha of the maximum-entropy advantage.
       discount: in [0, 1].
-      bias: lambda in (0, 1]; below 1 it prefers policies that stay on the data.
+      bias: lambda in (0, 1]; values below 1 favor policies that stay close to the data.
       chosen_mask, rejected_mask: [T, ...], true where a step counts; None: everywhere.
     Returns: [...].
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Hejna et al., 2024, "Contrastive preference learning: learning from human feedback
       without RL".
     Example: `losses.cpl(chosen_log_prob, rejected_log_prob, temperature=0.1).mean()`
@@ -62,7 +62,7 @@ def direct_pref_po(
     chosen_mask: Array | None = None,
     rejected_mask: Array | None = None,
 ) -> Array:
-    """Preference-based policy optimization: act nearer to the preferred one of two segments.
+    """Direct preference-based policy optimization: act closer to the preferred segment's actions.
 
     -log(exp(-d_w / T) / (exp(-d_w / T) + exp(-bias d_l / T))), d = mean over a segment's steps
 
@@ -70,10 +70,10 @@ def direct_pref_po(
       chosen_distance, rejected_distance: [T, ...], of the policy's action from the segment's at
         each step, e.g. a Euclidean norm; lengths may differ.
       temperature: T.
-      bias: lambda in [0, 1]; below 1 it prefers policies that stay on the data.
+      bias: lambda in [0, 1]; values below 1 favor policies that stay close to the data.
       chosen_mask, rejected_mask: [T, ...], true where a step counts; None: everywhere.
     Returns: [...].
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: An et al., 2023, "Direct preference-based policy optimization without reward modeling",
       and its published code.
     Example: `losses.direct_pref_po(chosen_distance, rejected_distance).mean()`
@@ -100,7 +100,7 @@ def t_reg(
     chosen_mask: Array | None = None,
     rejected_mask: Array | None = None,
 ) -> Array:
-    """DPO whose reward is spread over tokens as given token rewards suggest.
+    """DPO with token-level regularization (T-REG), from given token rewards.
 
     dpo + weight * w * (reg(chosen) + reg(rejected)), reg = -beta sum_t token_reward_t log pi(y_t),
     w = sigmoid(implicit reward of rejected - of chosen)
@@ -109,11 +109,12 @@ def t_reg(
       chosen_log_prob, rejected_log_prob: [T, ...], of each token; lengths may differ.
       chosen_reference_log_prob, rejected_reference_log_prob: [T, ...].
       chosen_token_reward, rejected_token_reward: [T, ...], e.g. sigmoid(log p_better - log p_worse)
-        - 1/2 with the token's probabilities after a prompt for a better and for a worse text.
-      beta: as in `dpo`; weight: alpha.
-      chosen_mask, rejected_mask: [T, ...], true for tokens that count; None: all.
+        - 1/2 with the token's probabilities after prompts for a better and for a worse text.
+      beta: as in `dpo`.
+      weight: alpha.
+      chosen_mask, rejected_mask: [T, ...], true where a token counts; None: all.
     Returns: [...].
-    Gradients: none flows into the reference's log-probabilities, the token rewards and w.
+    Gradients: none flow into the reference's log-probabilities, the token rewards or w.
     Source: Zhou et al., 2025, "T-REG: preference optimization with token-level reward
       regularization".
     Example: `losses.t_reg(chosen_log_prob, rejected_log_prob, chosen_reference_log_prob,

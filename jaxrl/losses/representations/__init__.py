@@ -1,4 +1,4 @@
-"""Representations, successor features, goals and quasimetrics."""
+"""Representation learning, successor features, goals and quasimetrics."""
 
 from jaxrl.losses.representations.goals import *  # noqa: F403
 from jaxrl.losses.representations.operators import *  # noqa: F403

@@ -1,4 +1,4 @@
-"""Distances of latent vectors that need not be symmetric, and the losses of quasimetric RL."""
+"""Asymmetric distances between latent vectors, and the losses of quasimetric RL."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def mrn(x: Array, y: Array, x_residual: Array, y_residual: Array) -> Array:
     sqrt(mean_d (x_d - y_d)^2) + max_k max(0, x'_k - y'_k)
 
     Args:
-      x, y: [..., D], the two points in the symmetric part's latents.
-      x_residual, y_residual: [..., K], the same points in the asymmetric part's.
+      x, y: [..., D], the two points in the latent space of the symmetric part.
+      x_residual, y_residual: [..., K], the same points in that of the asymmetric part.
     Returns: [...], the distance from x to y.
-    Gradients: none is stopped; 0 where a part is 0.
+    Gradients: none are stopped; 0 where a part is 0.
     Source: Liu et al., 2022, "Metric residual networks for sample efficient goal-conditioned
       reinforcement learning", with the root of Wang and Isola, 2022, "Improved representation of
       asymmetrical distances with interval quasimetric embeddings" (appendix): without it the
@@ -40,15 +40,15 @@ def mrn(x: Array, y: Array, x_residual: Array, y_residual: Array) -> Array:
 
 
 def pqe(x: Array, y: Array, weight: Array | float) -> Array:
-    """Poisson quasimetric embedding (PQE-LH): components that grow with what x has over y.
+    """Poisson quasimetric embedding (PQE-LH): components that grow with the excess of x over y.
 
     sum_k weight_k (1 - exp(-sum_d max(0, x_kd - y_kd)))
 
     Args:
       x, y: [..., K, D], latents in K components.
-      weight: broadcasts to [..., K], not negative.
+      weight: broadcasts to [..., K], nonnegative.
     Returns: [...], the distance from x to y, at most the sum of the weights.
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Wang and Isola, 2022, "On the learning and learnability of quasimetrics".
     Example: `losses.pqe(x, y, weight)`
     """
@@ -57,13 +57,13 @@ def pqe(x: Array, y: Array, weight: Array | float) -> Array:
 
 
 def interval_union(x: Array, y: Array) -> Array:
-    """Length that the intervals from x_d to y_d cover together, those with y_d < x_d being empty.
+    """Length of the union of the intervals from x_d to y_d; those with y_d < x_d are empty.
 
     |union_d [x_d, max(x_d, y_d)]|
 
     Args: x, y: [..., D].
     Returns: [...], a quasimetric from x to y.
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Wang and Isola, 2022, "Improved representation of asymmetrical distances with interval
       quasimetric embeddings".
     Example: `losses.interval_union(x, y)`
@@ -72,7 +72,7 @@ def interval_union(x: Array, y: Array) -> Array:
     order = jnp.argsort(x, axis=-1)
     start = jnp.take_along_axis(x, order, -1)
     end = jnp.take_along_axis(jnp.maximum(x, y), order, -1)
-    # In the order of their starts, each interval adds what lies beyond all earlier ends.
+    # In order of their starts, each interval adds the length beyond all earlier ends.
     covered = jax.lax.cummax(end, axis=end.ndim - 1)[..., :-1]
     fresh = jnp.maximum(start[..., 1:], covered)
     first = (end - start)[..., :1].sum(-1)
@@ -80,15 +80,15 @@ def interval_union(x: Array, y: Array) -> Array:
 
 
 def iqe(x: Array, y: Array, mix: Array | float) -> Array:
-    """Interval quasimetric embedding (IQE): components of covered length, their max and mean.
+    """Interval quasimetric embedding (IQE): maximum and mean of lengths of unions of intervals.
 
     mix max_k c_k + (1 - mix) mean_k c_k, c_k = |union_d [x_kd, max(x_kd, y_kd)]|
 
     Args:
       x, y: [..., K, D], latents in K components.
-      mix: share of the maximum, in [0, 1] (a sigmoid of a parameter), broadcasts to [...].
+      mix: weight of the maximum, in [0, 1] (a sigmoid of a parameter), broadcasts to [...].
     Returns: [...], the distance from x to y.
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Wang and Isola, 2022, "Improved representation of asymmetrical distances with interval
       quasimetric embeddings" (IQE-maxmean).
     Example: `losses.iqe(x, y, mix)`
@@ -100,16 +100,16 @@ def iqe(x: Array, y: Array, mix: Array | float) -> Array:
 def quasimetric_push(
     distance: Array, offset: Array | float = 15.0, sharpness: Array | float = 0.1
 ) -> Array:
-    """Quasimetric RL's (QRL) objective: states and goals at random, pushed apart up to a limit.
+    """Objective of quasimetric RL (QRL): push random states and goals apart, up to a limit.
 
     softplus(sharpness (offset - distance)) / sharpness
 
     Args:
-      distance: [...], from states to goals drawn independently.
-      offset: beyond most true distances, broadcasts to [...].
-      sharpness: how sudden the push ends there, broadcasts to [...].
-    Returns: [...]; falls with the distance, at most by 1 for each unit.
-    Gradients: none is stopped.
+      distance: [...], from states to independently sampled goals.
+      offset: larger than most true distances, broadcasts to [...].
+      sharpness: how abruptly the push ends there, broadcasts to [...].
+    Returns: [...]; decreases with the distance, by at most 1 per unit.
+    Gradients: none are stopped.
     Source: Wang et al., 2023, "Optimal goal-reaching reinforcement learning via quasimetric
       learning" (with the defaults of the published code).
     Example: `losses.quasimetric_push(distance).mean()`
@@ -123,21 +123,21 @@ def quasimetric_constraint(
     multiplier: Array | float,
     tolerance: Array | float = 0.25,
 ) -> Array:
-    """Quasimetric RL's (QRL) constraint: an observed step is no longer than its cost.
+    """Constraint of quasimetric RL (QRL): an observed step is no longer than its cost.
 
     multiplier (max(0, distance - cost)^2 - tolerance^2)
 
-    The mean is the Lagrangian's term: add it to `quasimetric_push`. One minimizer serves both
-    sides of the saddle, as the gradient into the multiplier is turned round.
+    The mean is the Lagrangian term to add to `quasimetric_push`. A single minimizer handles both
+    sides of the saddle point, since the gradient into the multiplier is reversed.
 
     Args:
       distance: [...], from a state to the next one.
-      cost: of the step, most often 1, broadcasts to [...].
-      multiplier: not negative (a softplus of a parameter), broadcasts to [...].
-      tolerance: epsilon, the root of the mean squared excess that is allowed.
+      cost: of the step, usually 1, broadcasts to [...].
+      multiplier: nonnegative (a softplus of a parameter), broadcasts to [...].
+      tolerance: epsilon, the allowed root of the mean squared excess.
     Returns: [...].
-    Gradients: none flows into `cost`; that into `multiplier` has the opposite sign, so that
-      descent raises the multiplier while the constraint is violated.
+    Gradients: none flow into `cost`; those into `multiplier` are reversed, so that descent raises
+      the multiplier while the constraint is violated.
     Source: Wang et al., 2023, "Optimal goal-reaching reinforcement learning via quasimetric
       learning".
     Example: `losses.quasimetric_constraint(distance, cost, multiplier).mean()`

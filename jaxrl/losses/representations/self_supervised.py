@@ -1,4 +1,4 @@
-"""Losses that shape latents: contrast, prediction of latents, bisimulation, successors."""
+"""Losses that shape latents: contrastive, self-predictive, bisimulation, successor features."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def info_nce(
     mask: Array | None = None,
     symmetric: bool = False,
 ) -> Array:
-    """Contrastive loss: tell each anchor's positive from the other pairs of the batch.
+    """InfoNCE contrastive loss: tell each anchor's positive from the batch's other candidates.
 
     -log (exp(s_ii / temperature) / sum_j exp(s_ij / temperature))
 
@@ -32,13 +32,13 @@ def info_nce(
     contrastive loss; with images and instructions it is CLIP's, if symmetric.
 
     Args:
-      similarity: [..., B, B], of anchor i (row) and candidate j (column), positives on the
+      similarity: [..., B, B], of anchor i (row) and candidate j (column); positives are on the
         diagonal.
       temperature: broadcasts to [..., 1, 1].
       mask: [..., B], true where a pair counts, as anchor and as candidate; None: everywhere.
       symmetric: average with the same loss of the candidates against the anchors.
     Returns: [..., B], one loss per anchor; 0 where the mask is false.
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: van den Oord et al., 2018, "Representation learning with contrastive predictive
       coding", eq. 4; Radford et al., 2021, "Learning transferable visual models from natural
       language supervision", figure 3 (symmetric).
@@ -60,17 +60,17 @@ def info_nce(
 
 
 def self_prediction(prediction: Array, target: Array, done: Array) -> Array:
-    """Self-predictive representations (SPR): predicted latents turn toward those that follow.
+    """Loss of self-predictive representations (SPR): align predicted latents with later ones.
 
     -cos(prediction[k], stop(target[k])), 0 from the first done on
 
     Args:
       prediction: [T, ..., D], predicted from step 0's latent and the actions 0 to k (projected).
       target: [T, ..., D], the target encoder's latent of step k's next observation (projected).
-      done: [T, ...], step k ends the episode. What the model predicts from there on has nothing
-        to be compared with, as the next observation may be another episode's.
+      done: [T, ...], true where step k ends the episode. Predictions from there on cannot be
+        compared, as the next observation may belong to another episode.
     Returns: [T, ...].
-    Gradients: none flows into `target`.
+    Gradients: none flow into `target`.
     Source: Schwarzer et al., 2021, "Data-efficient reinforcement learning with self-predictive
       representations", section 2.2; Grill et al., 2020, "Bootstrap your own latent".
     Example: `losses.self_prediction(prediction, target, done).sum(0).mean()`
@@ -92,7 +92,7 @@ def bisimulation(
     other_next_scale: Array,
     discount: Array | float,
 ) -> Array:
-    """Bisimulation (DBC): latents are as far apart as rewards and next latents' distributions are.
+    """Bisimulation loss (DBC): match latent distances to those of rewards and next latents.
 
     (|z_i - z_j|_1 - |r_i - r_j| - discount W_2(N(m_i, s_i), N(m_j, s_j)))^2
     W_2^2 = |m_i - m_j|^2 + |s_i - s_j|^2
@@ -106,9 +106,9 @@ def bisimulation(
         prediction of each next latent, with independent dimensions.
       discount: broadcasts to [...].
     Returns: [...].
-    Gradients: flow into `latent` and `other_latent` only.
+    Gradients: flow only into `latent` and `other_latent`.
     Source: Zhang et al., 2021, "Learning invariant representations for reinforcement learning
-      without reconstruction", section 4 (the published code compares each dimension by itself).
+      without reconstruction", section 4 (the published code compares each dimension separately).
     Example: `losses.bisimulation(latent, other_latent, reward, other_reward, next_mean,
       other_next_mean, next_scale, other_next_scale, discount).mean()`
     """
@@ -122,7 +122,7 @@ def bisimulation(
 def successor_target(
     features: Array, next_successor: Array, terminated: Array, discount: Array | float
 ) -> Array:
-    """Temporal-difference target of successor features, to be used with `squared_error`.
+    """Temporal-difference target of successor features, for use with `squared_error`.
 
     phi + discount psi', psi' = 0 where terminated
 
@@ -132,7 +132,7 @@ def successor_target(
       terminated: [...].
       discount: broadcasts to [...].
     Returns: [..., D].
-    Gradients: none flows.
+    Gradients: none.
     Source: Barreto et al., 2017, "Successor features for transfer in reinforcement learning",
       eq. 4.
     Example: `losses.successor_target(features, next_successor, terminated, discount=0.99)`
@@ -143,13 +143,13 @@ def successor_target(
 
 
 def reward_regression(features: Array, weight: Array, reward: Array) -> Array:
-    """Error of a reward that is linear in features, as successor features need it.
+    """Squared error of a reward that is linear in features, as successor features require.
 
     (<features, weight> - reward)^2 / 2
 
     Args: features: [..., D]; weight: broadcasts to [..., D]; reward: [...].
     Returns: [...].
-    Gradients: none flows into `reward`.
+    Gradients: none flow into `reward`.
     Source: Barreto et al., 2017, "Successor features for transfer in reinforcement learning",
       eq. 2.
     Example: `losses.reward_regression(features, weight, reward).mean()`

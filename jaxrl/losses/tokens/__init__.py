@@ -1,4 +1,4 @@
-"""Reinforcement learning of token policies: losses, masks, rewards, fine-tuning."""
+"""Reinforcement learning of token policies: losses, masks, rewards and fine-tuning."""
 
 from jaxrl.losses.tokens.fine_tuning import *  # noqa: F403
 from jaxrl.losses.tokens.masks import *  # noqa: F403

@@ -1,4 +1,4 @@
-"""Likelihood losses that weigh each answer or token: between fine-tuning and policy gradients."""
+"""Weighted likelihood losses of answers or tokens, between fine-tuning and policy gradients."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ __all__ = ["a_lol", "dft", "iw_sft", "nft"]
 
 
 def dft(log_prob: Array) -> Array:
-    """Fine-tuning whose tokens count by their probability: unlikely targets no longer dominate.
+    """Fine-tuning with tokens weighted by their probability, so unlikely ones do not dominate.
 
     -stop(p) log p
 
     Args: log_prob: [...], of the target tokens.
     Returns: [...].
-    Gradients: that of -p (the log-likelihood's gradient without its factor 1 / p).
+    Gradients: those of -p (the log-likelihood's gradient without its factor 1 / p).
     Source: Wu et al., 2025, "On the generalization of SFT: a reinforcement learning perspective
       with reward rectification", eq. 7 to 9.
     Example: `losses.dft(log_prob).mean()`
@@ -35,16 +35,16 @@ def iw_sft(
     low: Array | float = 0.0,
     high: Array | float = 16.0,
 ) -> Array:
-    """Fine-tuning on filtered data with importance weights: a tighter bound of the return.
+    """Fine-tuning on filtered data with importance weights: a tighter bound on the return.
 
     -stop(clip(p / p_ref, low, high)) log p
 
     Args:
-      log_prob, reference_log_prob: [...], of sequences by `sequence_log_prob` (normalized, the
-        ratio is per token), or of tokens with a narrow clip.
+      log_prob, reference_log_prob: [...], of sequences, from `sequence_log_prob` (if normalized,
+        the ratio is per token), or of tokens, with a narrow clip.
       low, high: broadcast to [...].
     Returns: [...].
-    Gradients: flow into `log_prob` alone, not through the weight.
+    Gradients: flow only into `log_prob`, not through the weight.
     Source: Qin and Springenberg, 2025, "Supervised fine tuning on curated data is reinforcement
       learning (and can be improved)"; the clip is that of its published code.
     Example: `losses.iw_sft(log_prob, reference_log_prob).mean()`
@@ -60,13 +60,13 @@ def nft(
     pass_rate: Array,
     epsilon: Array | float,
 ) -> Array:
-    """Negative-aware fine-tuning: wrong answers, too, tell of the policy that is trained.
+    """Negative-aware fine-tuning, which also learns from wrong answers.
 
-    -log R of a correct answer, -log max((1 - q R) / (1 - q), epsilon) of a wrong one, R = p / p_old
+    -log R if an answer is correct, -log max((1 - q R) / (1 - q), epsilon) if wrong, R = p / p_old
 
-    The old policy is a mixture of one that is always right (with weight q, and it is what p
-    becomes) and one that is always wrong, whose likelihood ratio is the second one. With the
-    weight sqrt((1 - q) / q) for its prompt the gradient at p = p_old is GRPO's.
+    The old policy is seen as a mixture of a policy that is always right (with weight q; p is
+    trained to become it) and one that is always wrong, whose likelihood ratio is the second
+    expression. Weighting each prompt by sqrt((1 - q) / q) makes the gradient at p = p_old GRPO's.
 
     Args:
       log_prob, old_log_prob: [T, ..., G], of the tokens.
@@ -74,19 +74,19 @@ def nft(
       pass_rate: q, the share of correct answers, broadcasts to [..., G].
       epsilon: above 0, the smallest ratio of a wrong answer.
     Returns: [T, ..., G].
-    Gradients: flow into `log_prob` alone; straight through the bound `epsilon`.
+    Gradients: flow only into `log_prob`, and straight through the bound `epsilon`.
     Source: Chen et al., 2025, "Bridging supervised learning and reinforcement learning in math
       reasoning", eq. 10.
     Example: `losses.nft(log_prob, old_log_prob, correct, pass_rate, epsilon)`
     """
     old_log_prob, pass_rate = jax.lax.stop_gradient((old_log_prob, pass_rate))
     ratio = importance_ratio(log_prob, old_log_prob)
-    # Where nothing is wrong 1 - q may be 0: the other branch must not divide by it.
+    # Where no answer is wrong, 1 - q may be 0: the unused branch must not divide by it.
     share = jnp.where(correct | (pass_rate >= 1), 0, pass_rate)
     negative = (1 - share * ratio) / (1 - share)
     still = jax.lax.stop_gradient(negative)
     bounded = jnp.maximum(still, epsilon)
-    # In value log(bounded); `negative - still` is 0 and carries the gradient past the bound.
+    # The value is log(bounded); `negative - still` is 0 and carries the gradient past the bound.
     negative_log = jnp.log(bounded) + (negative - still) / bounded
     positive_log = jnp.minimum(log_prob - old_log_prob, 60.0)
     return -jnp.where(correct, positive_log, negative_log)
@@ -112,17 +112,17 @@ def a_lol(
       log_prob, reference_log_prob: [T, ...], of the tokens.
       advantage: [...], the answer's reward minus the reference policy's value of the prompt.
       clip: broadcasts to [...]; infinite: the plain ratio.
-      ratio: of what the ratio is.
+      ratio: what the importance ratio is taken of.
       beta: broadcasts to [...].
       mask: broadcasts to [T, ...], true where a token counts; None: all.
     Returns: [...], one for each sequence (the sum over its tokens).
-    Gradients: flow into `log_prob` alone, where the mask is true, and not through the ratio.
+    Gradients: flow only into `log_prob`, where the mask is true, and not through the ratio.
     Source: Baheti et al., 2024, "Leftover lunch: advantage-based offline reinforcement learning for
       language models", and its published code.
     Example: `losses.a_lol(log_prob, reference_log_prob, advantage, clip)`
     """
     reference_log_prob = jax.lax.stop_gradient(reference_log_prob)
-    if mask is not None:  # before the ratio, whose gradient would multiply what is masked
+    if mask is not None:  # before the ratio, whose gradient would multiply masked values
         log_prob, reference_log_prob = (
             jnp.where(mask, x, 0) for x in (log_prob, reference_log_prob)
         )

@@ -1,7 +1,7 @@
 """Losses of token policies: one value per token or sequence, to be minimized.
 
-Tokens are axis 0, [T, ...]; a group's answers to one prompt are the last axis, [T, ..., G]. An
-advantage [..., G] (see `group_relative` and its kin) broadcasts over tokens.
+Axis 0 is tokens, [T, ...]; the last axis is a group of answers to one prompt, [T, ..., G]. An
+advantage [..., G] (see `group_relative` and similar functions) broadcasts over tokens.
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ from jaxrl.losses.policies.policy_gradients import (
     importance_ratio,
     policy_gradient,
 )
-from jaxrl.losses.reductions import _allowed, masked_mean
+from jaxrl.losses.reductions import masked_mean
 
 __all__ = [
-    "aggregate_tokens",
     "crpg",
     "grpo",
     "gspo",
@@ -32,18 +31,19 @@ __all__ = [
     "rpg",
     "rpg_advantage",
     "sequence_log_prob",
+    "token_weights",
 ]
 
 
 def sequence_log_prob(log_prob: Array, mask: Array | None = None, normalize: bool = False) -> Array:
-    """Log-probability of whole sequences, or its mean over their tokens.
+    """Log-probability of whole sequences, or its mean per token.
 
-    sum_t log p(y_t), or divided by the number of tokens
+    sum_t log p(y_t), divided by the number of tokens if normalized
 
     Args:
       log_prob: [T, ...].
       mask: broadcasts to [T, ...], true where a token counts; None: all.
-      normalize: the mean instead of the sum.
+      normalize: return the mean instead of the sum.
     Returns: [...]; 0 for sequences without a token.
     Gradients: flow into `log_prob` where the mask is true.
     Source: common usage; normalized as in Zheng et al., 2025, "Group sequence policy optimization".
@@ -57,39 +57,37 @@ def sequence_log_prob(log_prob: Array, mask: Array | None = None, normalize: boo
     return total / jnp.maximum(number, 1).astype(total.dtype)
 
 
-def aggregate_tokens(
-    loss: Array,
-    mask: Array | None = None,
-    over: Literal["sequence", "token", "constant"] = "token",
-    length: float | None = None,
-) -> Array:
-    """One number from the losses of tokens, in the three ways that weigh long answers differently.
+def token_weights(mask: Array, average: str = "token", length: float | None = None) -> Array:
+    """Weights of tokens, which decide how tokens of long answers count in a mean over all tokens.
 
-    sequence: mean over a sequence's tokens, then over sequences (GRPO: a long answer's tokens
-    count less); token: mean over all tokens (DAPO); constant: sum / length, then mean over
-    sequences (Dr. GRPO: no bias by length)
+    sequence: m / n of the sequence (GRPO: a mean over a sequence's tokens, then over sequences, so
+    that tokens of long answers count less); token: 1 (DAPO: a mean over all tokens); constant:
+    m / length (Dr. GRPO: a sum over a sequence's tokens, divided by `length`, then a mean over
+    sequences, without length bias); n the number of tokens of a sequence, m its mean
+
+    Average weighted losses over the mask: masked_mean(loss * token_weights(mask), mask).
 
     Args:
-      loss: [T, ...].
-      mask: broadcasts to [T, ...], true where a token counts; None: all.
-      over: one of the three.
-      length: what "constant" divides by, e.g. the longest answer allowed; None: T.
-    Returns: a scalar. Sequences without a token do not count.
-    Gradients: flow into `loss` where the mask is true.
+      mask: [T, ...], true where a token counts. Sequences without a token do not count.
+      average: "sequence", "token" or "constant"; anything else raises ValueError.
+      length: the divisor of "constant", e.g. the longest answer allowed; None: T.
+    Returns: [T, ...], in the default precision; meaningless where the mask is false.
+    Gradients: none.
     Source: Shao et al., 2024, "DeepSeekMath", eq. 3; Yu et al., 2025, "DAPO", section 3.3; Liu et
       al., 2025, "Understanding R1-Zero-like training: a critical perspective".
-    Example: `losses.aggregate_tokens(loss, mask, "token")`
+    Example: `losses.token_weights(mask, "sequence")`
     """
-    allowed = _allowed(loss, mask)
-    if over == "token":
-        return masked_mean(loss, allowed)
-    if over == "sequence":
-        each = masked_mean(loss, allowed, axis=0)
-    elif over == "constant":
-        each = jnp.where(allowed, loss, 0).sum(0) / (length or max(loss.shape[0], 1))
+    number = jnp.maximum(mask.sum(0), 1)
+    mean = mask.sum() / jnp.maximum(mask.any(0).sum(), 1)
+    if average == "sequence":
+        weight = mean / number
+    elif average == "token":
+        weight = 1.0
+    elif average == "constant":
+        weight = mean / (length or mask.shape[0])
     else:
-        raise ValueError(f"over must be sequence, token or constant, not {over!r}")
-    return masked_mean(each, allowed.any(0))
+        raise ValueError(f"average must be sequence, token or constant, not {average!r}")
+    return jnp.broadcast_to(weight, mask.shape)
 
 
 def grpo(
@@ -100,7 +98,7 @@ def grpo(
     clip: Array | float,
     beta: Array | float,
 ) -> Array:
-    """GRPO's loss: PPO's with a group's advantage, and a penalty for leaving a reference policy.
+    """GRPO's loss: PPO's clipped surrogate plus a KL penalty toward a reference policy.
 
     -min(r A, clip(r, 1 - clip, 1 + clip) A) + beta * kl_k3(log_prob, reference_log_prob)
 
@@ -108,8 +106,8 @@ def grpo(
       log_prob, old_log_prob, reference_log_prob: [T, ...], of the tokens.
       advantage: [...] or [T, ...], by `group_relative`.
       clip, beta: broadcast to [T, ...].
-    Returns: [T, ...], for `aggregate_tokens` over "sequence".
-    Gradients: flow into `log_prob` alone.
+    Returns: [T, ...], for a mean with `token_weights` of "sequence".
+    Gradients: flow only into `log_prob`.
     Source: Shao et al., 2024, "DeepSeekMath: pushing the limits of mathematical reasoning in open
       language models", eq. 3 and 4.
     Example: `losses.grpo(log_prob, old_log_prob, reference_log_prob, advantage, clip, beta)`
@@ -126,17 +124,17 @@ def gspo(
     clip_high: Array | float,
     mask: Array | None = None,
 ) -> Array:
-    """GSPO's loss: a clip for whole sequences, by the mean log-ratio of their tokens.
+    """GSPO's loss: clip whole sequences by the mean log-ratio of their tokens.
 
     -min(s A, clip(s, 1 - clip_low, 1 + clip_high) A), s = exp(mean_t(log_prob - old_log_prob))
 
     Args:
       log_prob, old_log_prob: [T, ...].
       advantage: [...], by `group_relative`.
-      clip_low, clip_high: broadcast to [...]; much smaller than a token's.
+      clip_low, clip_high: broadcast to [...]; much smaller than clips of a token's ratio.
       mask: broadcasts to [T, ...], true where a token counts; None: all.
     Returns: [...], one for each sequence.
-    Gradients: flow into `log_prob` alone, where the mask is true.
+    Gradients: flow only into `log_prob`, where the mask is true.
     Source: Zheng et al., 2025, "Group sequence policy optimization".
     Example: `losses.gspo(log_prob, old_log_prob, advantage, clip_low, clip_high, mask)`
     """
@@ -152,19 +150,19 @@ def gspo_token(
     clip_high: Array | float,
     mask: Array | None = None,
 ) -> Array:
-    """GSPO-token's loss: the clip is the whole sequence's, but advantages may differ by token.
+    """GSPO-token's loss: clip by the whole sequence's ratio, with an advantage per token.
 
     -min(s[t] A[t], clip(s[t], 1 - clip_low, 1 + clip_high) A[t]), s[t] = stop(s) p[t] / stop(p[t]),
     s = exp(mean_t(log_prob - old_log_prob)), the ratio of `gspo`
 
     Args:
       log_prob, old_log_prob: [T, ...].
-      advantage: [T, ...], or what broadcasts to it.
+      advantage: broadcasts to [T, ...].
       clip_low, clip_high: broadcast to [T, ...].
       mask: broadcasts to [T, ...], true where a token counts; None: all.
-    Returns: [T, ...], for `aggregate_tokens` over "sequence": with one advantage for all tokens
-      value and gradient are those of `gspo`; 0 where the mask is false.
-    Gradients: flow into `log_prob` alone, where the mask is true, and through the token's own
+    Returns: [T, ...], for a mean with `token_weights` of "sequence": with one advantage for all
+      tokens, value and gradient are those of `gspo`; 0 where the mask is false.
+    Gradients: flow only into `log_prob`, where the mask is true, and through the token's own
       log-probability, not through the sequence's ratio.
     Source: Zheng et al., 2025, "Group sequence policy optimization" (GSPO-token).
     Example: `losses.gspo_token(log_prob, old_log_prob, advantage, clip_low, clip_high, mask)`
@@ -184,17 +182,17 @@ def crpg(
     limit: Array | float,
     mask: Array | None = None,
 ) -> Array:
-    """CGPO's policy gradient: calibrated rewards that fade as an answer leaves a reference policy.
+    """CGPO's policy gradient: calibrated rewards shrink as answers leave a reference policy.
 
     -stop(R - mean(R)) log p, R = max(1 - log(p / p_ref) / limit, 0) * r, the mean over the batch
 
     Args:
-      log_prob, reference_log_prob: [...], of whole answers, by `sequence_log_prob`.
-      reward: [...], by `calibrated_reward`: in [0, 1], and 0 where a constraint is violated.
+      log_prob, reference_log_prob: [...], of whole answers, from `sequence_log_prob`.
+      reward: [...], from `calibrated_reward`: in [0, 1], and 0 where a constraint is violated.
       limit: KL_max, above 0, broadcasts to [...].
       mask: broadcasts to [...], true where an answer counts; None: all.
     Returns: [...]; 0 where the mask is false.
-    Gradients: flow into `log_prob` alone, not through the reward.
+    Gradients: flow only into `log_prob`, not through the reward.
     Source: Xu et al., 2024, "The perfect blend: redefining RLHF with mixture of judges", eq. 11
       and 12.
     Example: `losses.crpg(log_prob, reference_log_prob, reward, limit)`
@@ -215,7 +213,7 @@ def _rpg_slope(
     kl: Literal["forward", "reverse"],
     normalized: bool,
 ) -> Array:
-    """dD / dlog p of `rpg`'s divergences. It scales with the two weights, w and v."""
+    """Return dD / dlog p for `rpg`'s divergences, which is linear in the weights w and v."""
     slope = -reference_weight if kl == "forward" else weight * (log_ratio + 1)
     if normalized:
         return slope
@@ -230,24 +228,24 @@ def rpg_advantage(
     kl: Literal["forward", "reverse"] = "reverse",
     normalized: bool = True,
 ) -> Array:
-    """RPG's advantage: the KL penalty is part of it, so that PPO's clips hold for both together.
+    """RPG's advantage, which includes the KL penalty so that PPO's clips apply to both.
 
-    stop(A - (beta / w) dD/dlog p), w and D as in `rpg`, which is
+    stop(A - (beta / w) dD/dlog p), w and D as in `rpg`; that is
     A + beta p_ref / p                   forward, KL(p_ref || p)
     A + beta (p_ref / p - 1)             forward, unnormalized
     A - beta (log(p / p_ref) + 1)        reverse, KL(p || p_ref)
     A - beta log(p / p_ref)              reverse, unnormalized
 
-    `surrogate` with this advantage has the gradient of `rpg`; `clipped_surrogate` and
-    `dual_clipped_surrogate` with it are its clipped forms.
+    With this advantage, `surrogate` has the gradient of `rpg`; `clipped_surrogate` and
+    `dual_clipped_surrogate` are its clipped forms.
 
     Args:
       log_prob, reference_log_prob, advantage, beta, kl, normalized: as in `rpg`.
     Returns: [...].
-    Gradients: none flows into any argument.
+    Gradients: none flow into any argument.
     Source: Zhang et al., 2025, "On the design of KL-regularized policy gradient algorithms for LLM
-      reasoning"; that the clips are PPO's with this advantage is derived here (published code
-      clips the reward's part and the penalty's a little differently).
+      reasoning"; that PPO's clips with this advantage are RPG's is derived here (published code
+      clips the reward's part and the penalty's part slightly differently).
     Example: `losses.rpg_advantage(log_prob, reference_log_prob, advantage, beta)`
     """
     if kl not in ("forward", "reverse"):
@@ -270,25 +268,25 @@ def rpg(
     normalized: bool = True,
     reinforce: bool = False,
 ) -> Array:
-    """RPG's losses: the exact gradient of reward minus a KL penalty, from an old policy's samples.
+    """RPG's losses: exact gradients of reward minus a KL penalty, from an old policy's samples.
 
     -w A + beta * D, w = p / p_old, v = p_ref / p_old (1 if the old policy is the reference), and
     D = v log(p_ref / p)                 forward, KL(p_ref || p)
     D = v log(p_ref / p) + w - v         forward, unnormalized
     D = w log(p / p_ref)                 reverse, KL(p || p_ref)
     D = w log(p / p_ref) - w + v         reverse, unnormalized;
-    or, in REINFORCE's style, -stop(w A - beta * dD/dlog p) log p, with the same gradient
+    or, in REINFORCE style, -stop(w A - beta * dD/dlog p) log p, with the same gradient
 
     Args:
-      log_prob, old_log_prob (of the policy that acted), reference_log_prob: [...], of tokens, or
-        of sequences for the sequence's divergence.
-      advantage: [...], or what broadcasts to it.
+      log_prob, old_log_prob, reference_log_prob: [...], of tokens, or of sequences for the
+        sequence's divergence; the old policy is the one that acted.
+      advantage: broadcasts to [...].
       beta: broadcasts to [...].
       kl: the divergence's direction.
-      normalized: false: the divergence of measures that need not sum to 1.
-      reinforce: a weight times the log-probability.
+      normalized: if false, use the divergence of measures that need not sum to 1.
+      reinforce: use REINFORCE style, a weight times the log-probability.
     Returns: [...].
-    Gradients: flow into `log_prob` alone. For a clip see `rpg_advantage`.
+    Gradients: flow only into `log_prob`. For a clipped loss see `rpg_advantage`.
     Source: Zhang et al., 2025, "On the design of KL-regularized policy gradient algorithms for LLM
       reasoning", with the old policy as reference; the weight v for any other is derived here.
     Example: `losses.rpg(log_prob, old_log_prob, reference_log_prob, advantage, beta)`
@@ -318,20 +316,19 @@ def mirror_descent_regression(
     temperature: Array | float,
     mask: Array | None = None,
 ) -> Array:
-    """Kimi k1.5's loss: regress log-ratios of answers on rewards, relative to the group's mean.
+    """Kimi k1.5's loss: regress answers' log-ratios on their rewards minus the group's mean.
 
     (r - mean(r) - temperature * (log_prob - old_log_prob))^2
 
-    The policy it is minimized by is p_old exp(r / temperature) / Z, with mean(r) in the place of
-    temperature * log Z.
+    Its minimizer is p_old exp(r / temperature) / Z, where mean(r) replaces temperature * log Z.
 
     Args:
-      log_prob, old_log_prob: [..., G], of whole answers, by `sequence_log_prob`.
+      log_prob, old_log_prob: [..., G], of whole answers, from `sequence_log_prob`.
       reward: [..., G].
       temperature: tau, broadcasts to [..., G].
       mask: broadcasts to [..., G], true where an answer counts; None: all.
     Returns: [..., G]; 0 where the mask is false.
-    Gradients: flow into `log_prob` alone.
+    Gradients: flow only into `log_prob`.
     Source: Kimi team, 2025, "Kimi k1.5: scaling reinforcement learning with LLMs", section 2.3.2.
     Example: `losses.mirror_descent_regression(log_prob, old_log_prob, reward, temperature)`
     """
@@ -344,18 +341,18 @@ def mirror_descent_regression(
 def guided_ratio(
     log_prob: Array, old_log_prob: Array, hinted_log_prob: Array, hinted: Array
 ) -> Array:
-    """Importance ratio of answers some of which were sampled with a hint in the context.
+    """Importance ratio of answers, some of them sampled with a hint in the context.
 
     p(y | x) / p_old(y | x, hint) where hinted, else p(y | x) / p_old(y | x)
 
-    What is trained is the policy that sees no hint; `hinted` answers are off-policy for it.
+    The policy is trained without hints, so `hinted` answers are off-policy for it.
 
     Args:
       log_prob, old_log_prob: [...], without the hint.
       hinted_log_prob: [...], of the old policy with the hint.
       hinted: [...], boolean, true where the answer was sampled with the hint.
     Returns: [...].
-    Gradients: flow into `log_prob` alone.
+    Gradients: flow only into `log_prob`.
     Source: Nath et al., 2025, "Adaptive guidance accelerates reinforcement learning of reasoning
       models".
     Example: `losses.guided_ratio(log_prob, old_log_prob, hinted_log_prob, hinted)`

@@ -1,4 +1,4 @@
-"""Rewards of answers and tokens: what length, repetition and drift cost, bonuses, calibration."""
+"""Rewards of answers and tokens: penalties for length, repetition and drift; calibration."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.core.types import Array
-from jaxrl.losses.reductions import _allowed, masked_mean
+from jaxrl.losses.reductions import _full_mask, masked_mean
 
 __all__ = [
     "balance_score",
@@ -32,9 +32,9 @@ def kl_penalized_reward(
     beta: Array | float,
     mask: Array | None = None,
 ) -> Array:
-    """RLHF's reward of each token: the answer's at its end, and what drifting away costs.
+    """RLHF's reward per token: the answer's reward at its end, minus a KL penalty everywhere.
 
-    r[t] = -beta (log p - log p_ref)[t], and + R at the last token
+    r[t] = -beta (log p - log p_ref)[t], plus R at the last token
 
     Args:
       reward: R, [...], of the answer.
@@ -42,13 +42,13 @@ def kl_penalized_reward(
       beta: a scalar, or broadcasts to [T, ...].
       mask: broadcasts to [T, ...], true where a token counts; None: all.
     Returns: [T, ...]; 0 where the mask is false.
-    Gradients: none flows into the log-probabilities.
+    Gradients: none flow into the log-probabilities.
     Source: Ziegler et al., 2019, "Fine-tuning language models from human preferences", eq. 2;
       Zheng et al., 2023, "Secrets of RLHF in large language models part I: PPO".
     Example: `losses.kl_penalized_reward(reward, log_prob, reference_log_prob, beta, mask)`
     """
     log_prob, reference_log_prob = jax.lax.stop_gradient((log_prob, reference_log_prob))
-    allowed = _allowed(log_prob, mask)
+    allowed = _full_mask(log_prob, mask)
     from_here = jnp.flip(jnp.cumsum(jnp.flip(allowed, 0), axis=0), 0)
     last = allowed & (from_here == 1)
     penalty = jnp.where(allowed, beta * (log_prob - reference_log_prob), 0)
@@ -58,16 +58,16 @@ def kl_penalized_reward(
 def clipped_reward(
     reward: Array, mean: Array | float, deviation: Array | float, clip: Array | float
 ) -> Array:
-    """A reward model's score on a known scale: normalized by running statistics, then clipped.
+    """Reward model's score on a known scale: normalized by running statistics, then clipped.
 
     clip((r - mean) / deviation, -clip, clip)
 
     Args:
       reward: [...].
-      mean, deviation: of rewards so far, broadcast to [...].
+      mean, deviation: of the rewards so far; broadcast to [...].
       clip: broadcasts to [...].
-    Returns: [...]; without a deviation (0) only the mean is subtracted.
-    Gradients: none is stopped.
+    Returns: [...]; where the deviation is 0, only the mean is subtracted.
+    Gradients: none are stopped.
     Source: Zheng et al., 2023, "Secrets of RLHF in large language models part I: PPO", section 5.3
       (score reparameterization).
     Example: `losses.clipped_reward(reward, mean, deviation, clip)`
@@ -79,16 +79,16 @@ def clipped_reward(
 def calibrated_reward(
     reward: Array, baseline_reward: Array, satisfied: Array | bool = True
 ) -> Array:
-    """A reward that compares across prompts: how likely the answer beats a baseline answer.
+    """Reward comparable across prompts: the probability of beating a baseline answer.
 
     sigmoid(r - r_baseline) if all constraints are satisfied, else 0
 
     Args:
       reward: [...].
-      baseline_reward: [...], of an answer by the starting policy or of a dataset, same prompt.
-      satisfied: boolean, broadcasts to [...]: no judge found a violation.
+      baseline_reward: [...], of the starting policy's or a dataset's answer to the same prompt.
+      satisfied: boolean, broadcasts to [...], true where no judge found a violation.
     Returns: [...], in [0, 1], the reward of `crpg`.
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Xu et al., 2024, "The perfect blend: redefining RLHF with mixture of judges", eq. 5 and
       8.
     Example: `losses.calibrated_reward(reward, baseline_reward, satisfied)`
@@ -97,15 +97,15 @@ def calibrated_reward(
 
 
 def self_correction_reward(reward: Array, scale: Array | float) -> Array:
-    """SCoRe's reward of each attempt: a bonus for getting better than the attempt before.
+    """SCoRe's reward of each attempt, with a bonus for improving on the previous attempt.
 
-    r[k] + scale (r[k] - r[k - 1]), the first attempt: r[0]
+    r[k] + scale (r[k] - r[k - 1]); r[0] for the first attempt
 
     Args:
       reward: [K, ...], of the attempts.
       scale: alpha, above 1 in the paper, broadcasts to [...].
     Returns: [K, ...].
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Kumar et al., 2024, "Training language models to self-correct via reinforcement
       learning", section 5.2 (stage II).
     Example: `losses.self_correction_reward(reward, scale)`
@@ -117,19 +117,19 @@ def self_correction_reward(reward: Array, scale: Array | float) -> Array:
 def first_attempt_penalty(
     reward: Array, log_prob: Array, reference_log_prob: Array, beta: Array | float
 ) -> Array:
-    """SCoRe's first stage: reward the second attempt while the first stays as it was.
+    """SCoRe's first-stage reward: the second attempt's, with the first kept near a reference.
 
     r_2 - beta (log p(y_1) - log p_ref(y_1))
 
-    With REINFORCE over both attempts its expected gradient is that of
+    With REINFORCE over both attempts, its expected gradient is that of
     E[r_2] - beta KL(p(y_1) || p_ref(y_1)).
 
     Args:
       reward: [...], of the second attempt.
       log_prob, reference_log_prob: [...], of the whole first attempt.
       beta: broadcasts to [...].
-    Returns: [...], a reward of the whole episode.
-    Gradients: none flows into the log-probabilities.
+    Returns: [...], a reward for the whole episode.
+    Gradients: none flow into the log-probabilities.
     Source: Kumar et al., 2024, "Training language models to self-correct via reinforcement
       learning", section 5.1 (stage I).
     Example: `losses.first_attempt_penalty(reward, log_prob, reference_log_prob, beta)`
@@ -145,19 +145,19 @@ def cosine_length_reward(
     wrong_ends: tuple[float, float] = (-10.0, 0.0),
     exceeded: float = -10.0,
 ) -> Array:
-    """Reward by length: right answers should be short, wrong ones have thought for longer.
+    """Reward by length: short correct answers earn more, and so do long wrong ones.
 
-    e_1 + (e_0 - e_1) (1 + cos(pi length / limit)) / 2, (e_0, e_1) the ends at length 0 and at the
-    limit, for correct or for wrong; `exceeded` at the limit and beyond
+    e_1 + (e_0 - e_1) (1 + cos(pi length / limit)) / 2, with (e_0, e_1) the values at length 0 and
+    at the limit, one pair for correct and one for wrong answers; `exceeded` from the limit on
 
     Args:
       correct: [...], boolean.
       length: [...], tokens of the answer.
       limit: the longest answer allowed, broadcasts to [...].
-      correct_ends, wrong_ends: rewards of an empty and of a longest answer.
+      correct_ends, wrong_ends: rewards of an empty answer and of a longest one.
       exceeded: the reward of an answer that did not end.
-    Returns: [...], in the precision of `length` (the default if it holds integers).
-    Gradients: none is stopped.
+    Returns: [...], in the precision of `length` (the default precision if it holds integers).
+    Gradients: none are stopped.
     Source: Yeo et al., 2025, "Demystifying long chain-of-thought reasoning in LLMs", appendix C.1.
     Example: `losses.cosine_length_reward(correct, length, limit)`
     """
@@ -168,24 +168,24 @@ def cosine_length_reward(
 
 
 def length_penalty(correct: Array, length: Array, mask: Array | None = None) -> Array:
-    """Kimi's length reward: short answers of a group gain, long ones lose, wrong ones never gain.
+    """Kimi's length reward: a group's short answers gain, long ones lose, wrong ones never gain.
 
-    l = 1/2 - (length - min) / (max - min); l of a correct answer, min(l, 0) of a wrong one
+    l = 1/2 - (length - min) / (max - min) for a correct answer, min(l, 0) for a wrong one
 
     Args:
       correct: [..., G], boolean.
       length: [..., G], tokens of the answers.
       mask: broadcasts to [..., G], true where an answer counts; None: all.
-    Returns: [..., G], in [-1/2, 1/2], to be added to the reward; 0 where the mask is false and in
+    Returns: [..., G], in [-1/2, 1/2], to add to the reward; 0 where the mask is false and in
       groups whose answers are equally long.
-    Gradients: none flows.
+    Gradients: none.
     Source: Kimi team, 2025, "Kimi k1.5: scaling reinforcement learning with LLMs", section 2.3.3.
     Example: `losses.length_penalty(correct, length)`
     """
     length = jax.lax.stop_gradient(length)
     dtype = length.dtype if jnp.issubdtype(length.dtype, jnp.floating) else float
     length = length.astype(dtype)
-    allowed = _allowed(length, mask)
+    allowed = _full_mask(length, mask)
     shortest = jnp.where(allowed, length, jnp.inf).min(-1, keepdims=True)
     longest = jnp.where(allowed, length, -jnp.inf).max(-1, keepdims=True)
     varies = allowed & (longest > shortest)
@@ -195,16 +195,16 @@ def length_penalty(correct: Array, length: Array, mask: Array | None = None) -> 
 
 
 def overlong_penalty(length: Array, limit: Array | float, margin: Array | float) -> Array:
-    """DAPO's soft punishment of answers that come near the longest allowed.
+    """DAPO's soft penalty on answers that come close to the maximum length.
 
     -clip((length - (limit - margin)) / margin, 0, 1)
 
     Args:
       length: [...], tokens of the answer.
       limit: the longest answer allowed, broadcasts to [...].
-      margin: where the punishment starts, before the limit, broadcasts to [...].
-    Returns: [...], in [-1, 0], to be added to the reward.
-    Gradients: none is stopped.
+      margin: how far before the limit the penalty starts, broadcasts to [...].
+    Returns: [...], in [-1, 0], to add to the reward.
+    Gradients: none are stopped.
     Source: Yu et al., 2025, "DAPO: an open-source LLM reinforcement learning system at scale",
       section 3.4.
     Example: `losses.overlong_penalty(length, limit, margin)`
@@ -212,13 +212,13 @@ def overlong_penalty(length: Array, limit: Array | float, margin: Array | float)
     return -jnp.clip((length - (limit - margin)) / margin, 0, 1)
 
 
-def _repeated(token: Array, size: int, mask: Array | None) -> tuple[Array, Array]:
-    """Where n-grams begin that were there before, and where any begins: [T - size + 1, ...]."""
-    allowed = _allowed(token, mask)
+def _repeated_ngrams(token: Array, size: int, mask: Array | None) -> tuple[Array, Array]:
+    """Return two masks [T - size + 1, ...]: where a repeated n-gram begins, and where any does."""
+    allowed = _full_mask(token, mask)
     starts = token.shape[0] - size + 1
     grams = [token[i : i + starts] for i in range(size)]
     whole = jnp.stack([allowed[i : i + starts] for i in range(size)]).all(0)
-    # Sorted stably, equal n-grams are neighbors in the order of time, those with gaps behind all.
+    # A stable sort puts equal n-grams side by side in order of time, and those with gaps last.
     order = jnp.lexsort([*grams, ~whole], axis=0)
     same = jnp.stack([jnp.take_along_axis(x, order, 0) for x in grams])
     repeats = (same[:, 1:] == same[:, :-1]).all(0)
@@ -227,11 +227,11 @@ def _repeated(token: Array, size: int, mask: Array | None) -> tuple[Array, Array
 
 
 def repeated_tokens(token: Array, size: int, mask: Array | None = None) -> Array:
-    """Which tokens repeat an n-gram that the answer already contained.
+    """Mask of the tokens that repeat an n-gram that the answer already contained.
 
-    some n-gram over the token is equal to one that began earlier in the same answer
+    true where some n-gram that covers the token equals one that began earlier in the same answer
 
-    A dense penalty is a negative reward for each of them, with a discount of its own (see
+    For a dense penalty, give each of them a negative reward with a discount of its own (see
     `multi_discount_returns`).
 
     Args:
@@ -239,7 +239,7 @@ def repeated_tokens(token: Array, size: int, mask: Array | None = None) -> Array
       size: n, at least 1.
       mask: broadcasts to [T, ...], true where there is a token; None: everywhere.
     Returns: [T, ...], boolean.
-    Gradients: none flows.
+    Gradients: none.
     Source: Yeo et al., 2025, "Demystifying long chain-of-thought reasoning in LLMs", appendix C.2.
     Example: `losses.repeated_tokens(token, size, mask)`
     """
@@ -247,43 +247,43 @@ def repeated_tokens(token: Array, size: int, mask: Array | None = None) -> Array
     starts = token.shape[0] - size + 1
     if starts < 1:
         return covered
-    repeated, _ = _repeated(token, size, mask)
+    repeated, _ = _repeated_ngrams(token, size, mask)
     for i in range(size):
         covered = covered.at[i : i + starts].max(repeated)
     return covered
 
 
 def repetition_rate(token: Array, size: int, mask: Array | None = None) -> Array:
-    """The share of an answer's n-grams that it already contained.
+    """Fraction of an answer's n-grams that it already contained.
 
-    1 - different n-grams / n-grams
+    1 - distinct n-grams / n-grams
 
     Args:
       token: [T, ...], integers.
       size: n, at least 1.
       mask: broadcasts to [T, ...], true where there is a token; None: everywhere.
     Returns: [...], in [0, 1), in the default precision; 0 for answers shorter than n.
-    Gradients: none flows.
-    Source: Yeo et al., 2025, "Demystifying long chain-of-thought reasoning in LLMs", its code.
+    Gradients: none.
+    Source: Yeo et al., 2025, "Demystifying long chain-of-thought reasoning in LLMs" (the code).
     Example: `losses.repetition_rate(token, size, mask)`
     """
     if token.shape[0] < size:
         return jnp.zeros(token.shape[1:])
-    repeated, whole = _repeated(token, size, mask)
+    repeated, whole = _repeated_ngrams(token, size, mask)
     return masked_mean(repeated.astype(float), whole, axis=0)
 
 
 def balance_score(good: Array, selected: Array, target: Array | float) -> Array:
-    """B-STaR's score of a sampling configuration: enough good answers, and few bad ones with them.
+    """B-STaR's score of a sampling configuration: enough good answers and few bad ones.
 
     min(good / target, 1) good / selected
 
     Args:
-      good: [...], how many different correct answers of a prompt were selected.
-      selected: [...], how many answers were selected.
-      target: how many good ones are enough, above 0.
+      good: [...], number of distinct correct answers selected for a prompt.
+      selected: [...], number of answers selected.
+      target: how many good answers are enough, above 0.
     Returns: [...], in [0, 1]; 0 where nothing was selected. The mean over prompts is the score.
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Zeng et al., 2025, "B-STaR: monitoring and balancing exploration and exploitation in
       self-taught reasoners".
     Example: `losses.balance_score(good, selected, target)`

@@ -1,4 +1,4 @@
-"""Values and action values: targets, errors, ensembles, off-policy actor-critics."""
+"""Values and action values: targets, errors, ensembles and off-policy actor-critics."""
 
 from jaxrl.losses.values.actor_critics import *  # noqa: F403
 from jaxrl.losses.values.bellman_errors import *  # noqa: F403

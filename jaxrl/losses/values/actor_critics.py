@@ -1,8 +1,8 @@
 """Targets and actor losses of off-policy actor-critics: DDPG, TD3, SAC, REDQ.
 
 The last axis of `q_values` is the ensemble of critics (of length 1 for a single one), unless a
-function says that it is the actions. DDPG's target is `td_target`; MADDPG's is it too, with a
-critic that sees everyone's observations and actions.
+function says that it is the actions. The target of DDPG and of MADDPG is `td_target`; MADDPG's
+critic sees all agents' observations and actions.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ def deterministic_policy_gradient(
 
     -sum_d g_d action_d, g = action_gradient, shortened to at most `highest`
 
-    Its gradient for the actor is that of -Q(s, action) with the critic's parameters held fixed;
-    who can differentiate through the critic minimizes that, as DDPG and TD3 do.
+    The actor's gradient is that of -Q(s, action) with the critic's parameters held fixed; if you
+    can differentiate through the critic, minimize that directly, as DDPG and TD3 do.
 
     Args:
       action, action_gradient: [..., D]; the latter is grad_a Q(s, a) at `action`.
-      highest: the greatest length of the gradient; None: as it is.
+      highest: the largest length of the gradient; None: unlimited.
     Returns: [...].
-    Gradients: none flows into `action_gradient`.
+    Gradients: none flow into `action_gradient`.
     Source: Silver et al., 2014, "Deterministic policy gradient algorithms", theorem 1; Lillicrap
       et al., 2016, "Continuous control with deep reinforcement learning".
     Example: `losses.deterministic_policy_gradient(action, action_gradient).mean()`
@@ -67,15 +67,15 @@ def smoothed_action(
     low: Array | float = -1.0,
     high: Array | float = 1.0,
 ) -> Array:
-    """The target actor's action with clipped noise, so that nearby actions get similar values.
+    """Target actor's action with clipped noise, so that nearby actions get similar values (TD3).
 
     clip(action + clip(noise, -noise_clip, noise_clip), low, high)
 
     Args:
-      action, noise: [..., D]; TD3's noise is Gaussian of deviation 0.2, clipped to 0.5.
+      action, noise: [..., D]; TD3's noise is Gaussian with deviation 0.2, clipped to 0.5.
       noise_clip, low, high: broadcast to [..., D].
     Returns: [..., D].
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Fujimoto et al., 2018, "Addressing function approximation error in actor-critic
       methods", section 5.3.
     Example: `losses.smoothed_action(action, noise, noise_clip=0.5)`
@@ -86,7 +86,7 @@ def smoothed_action(
 def td3_target(
     reward: Array, terminated: Array, discount: Array | float, next_q_values: Array
 ) -> Array:
-    """Clipped double Q-learning's target: the most cautious critic's value of the next action.
+    """Clipped double Q-learning's target: the smallest critic's value of the next action.
 
     reward + discount * min_e next_q_values[e], the last term 0 where terminated
 
@@ -104,19 +104,19 @@ def td3_target(
 
 
 def sampled_soft_value(q_values: Array, log_prob: Array, temperature: Array | float) -> Array:
-    """A state's value plus entropy, estimated from one action: the target of SAC's first V.
+    """Soft value of a state, estimated from one sampled action; the target of SAC's original V.
 
     min_e q_values[e] - temperature * log_prob
 
-    The first version of SAC learns V by `squared_error` to this, with an action of the current
-    policy, and Q by `td_target` with a slow copy of V; later versions use `sac_target`.
+    The first version of SAC learns V by `squared_error` toward this, with an action of the current
+    policy, and Q by `td_target` with V's target network; later versions use `sac_target`.
 
     Args:
-      q_values: [..., E], of an action that the policy has sampled.
+      q_values: [..., E], of an action sampled from the policy.
       log_prob: [...], its log-probability.
       temperature: alpha, broadcasts to [...].
     Returns: [...].
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Haarnoja et al., 2018, "Soft actor-critic: off-policy maximum entropy deep
       reinforcement learning with a stochastic actor", eq. 3 and 5.
     Example: `losses.sampled_soft_value(q_values, log_prob, temperature)`
@@ -132,15 +132,15 @@ def sac_target(
     next_log_prob: Array,
     temperature: Array | float,
 ) -> Array:
-    """SAC's critic target: the most cautious critic's value of the next action, plus its entropy.
+    """SAC's critic target: the smallest critic's value of the next action, plus an entropy bonus.
 
     reward + discount * (min_e next_q_values[e] - temperature * next_log_prob)
 
     Args:
       reward, terminated: [...].
       discount: gamma, broadcasts to [...].
-      next_q_values: [..., E], the target critics' values of an action that the policy samples in
-        the next state. Two of them are SAC's; more are SAC-N's.
+      next_q_values: [..., E], the target critics' values of an action sampled from the policy in
+        the next state. SAC has two critics, SAC-N more.
       next_log_prob: [...], that action's log-probability.
       temperature: alpha, broadcasts to [...].
     Returns: [...].
@@ -163,7 +163,7 @@ def redq_target(
     next_log_prob: Array,
     temperature: Array | float,
 ) -> Array:
-    """SAC's critic target with the minimum over a random few of many critics.
+    """REDQ's critic target: SAC's with the minimum over a few randomly chosen critics.
 
     reward + discount * (min_m next_q_values[members[m]] - temperature * next_log_prob)
 
@@ -171,7 +171,7 @@ def redq_target(
       reward, terminated: [...].
       discount: gamma, broadcasts to [...].
       next_q_values: [..., E], the target critics' values of the next action.
-      members: [M], integers without repetition, which critics count; drawn anew each time.
+      members: [M], distinct integers, the critics that count; sampled anew each time.
       next_log_prob: [...], the next action's log-probability.
       temperature: alpha, broadcasts to [...].
     Returns: [...].
@@ -186,18 +186,18 @@ def redq_target(
 
 
 def sac_actor(log_prob: Array, q_values: Array, temperature: Array | float) -> Array:
-    """SAC's actor loss: draws the policy to the softmax of the critic's values.
+    """SAC's actor loss: pull the policy toward the softmax of the critic's values.
 
     temperature * log_prob - min_e q_values[e]
 
     Args:
-      log_prob: [...], of an action sampled by the policy as a function of its parameters.
+      log_prob: [...], of an action sampled from the policy as a function of its parameters.
       q_values: [..., E], the critics' values of that action, through which the gradient reaches
-        the actor; the critics' own parameters are held fixed. (REDQ takes their mean: pass it as
-        an ensemble of one.)
+        the actor; the critics' own parameters are held fixed. (REDQ uses their mean: pass it as an
+        ensemble of one.)
       temperature: alpha, broadcasts to [...].
     Returns: [...].
-    Gradients: none flows into `temperature`.
+    Gradients: none flow into `temperature`.
     Source: Haarnoja et al., 2018, "Soft actor-critic algorithms and applications", eq. 9.
     Example: `losses.sac_actor(log_prob, q_values, temperature).mean()`
     """
@@ -205,22 +205,22 @@ def sac_actor(log_prob: Array, q_values: Array, temperature: Array | float) -> A
 
 
 def sac_temperature(temperature: Array, log_prob: Array, target_entropy: Array | float) -> Array:
-    """Loss of SAC's temperature: it rises while the policy's entropy is below a target.
+    """Loss of SAC's temperature, which rises while the policy's entropy is below a target.
 
     -temperature * (log_prob + target_entropy)
 
     Two forms are in use: the paper's, with `temperature` = exp(parameter), and that of much
-    published code, with the parameter itself, its logarithm, in the place of `temperature`. Their
-    gradients for the parameter differ by the factor exp(parameter).
+    published code, which passes the parameter itself, the logarithm, as `temperature`. Their
+    gradients with respect to the parameter differ by the factor exp(parameter).
 
     Args:
       temperature: alpha (or its logarithm), broadcasts to [...].
-      log_prob: [...], of actions that the policy samples; for discrete actions
+      log_prob: [...], of actions sampled from the policy; for discrete actions
         `-categorical_entropy(logits)`.
-      target_entropy: as a rule minus the number of action dimensions; for discrete actions a share
+      target_entropy: usually minus the number of action dimensions; for discrete actions a fraction
         of log A.
     Returns: [...].
-    Gradients: flow into `temperature` only.
+    Gradients: flow only into `temperature`.
     Source: Haarnoja et al., 2018, "Soft actor-critic algorithms and applications", eq. 18.
     Example: `losses.sac_temperature(temperature, log_prob, target_entropy=-2.0).mean()`
     """
@@ -228,16 +228,16 @@ def sac_temperature(temperature: Array, log_prob: Array, target_entropy: Array |
 
 
 def policy_soft_value(q_values: Array, logits: Array, temperature: Array | float) -> Array:
-    """A state's value plus entropy under a policy of discrete actions, exactly.
+    """Exact soft value of a state under a policy over discrete actions.
 
     sum_a pi(a) (q_values[a] - temperature * log pi(a)), pi = softmax(logits)
 
     Args:
-      q_values: [..., A], one per action, e.g. the smaller of two critics'.
+      q_values: [..., A], one per action, e.g. the minimum of two critics.
       logits: [..., A]; -inf where an action cannot be taken.
       temperature: alpha, broadcasts to [...].
     Returns: [...].
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Christodoulou, 2019, "Soft actor-critic for discrete action settings", eq. 10.
     Example: `losses.policy_soft_value(q_values, logits, temperature)`
     """
@@ -253,15 +253,15 @@ def discrete_sac_target(
     next_logits: Array,
     temperature: Array | float,
 ) -> Array:
-    """SAC's critic target for discrete actions: the mean over the next actions, not a sample.
+    """SAC's critic target for discrete actions: a mean over the next actions, not a sample.
 
     reward + discount * policy_soft_value(next_q_values, next_logits, temperature)
 
     Args:
       reward, terminated: [...].
       discount: gamma, broadcasts to [...].
-      next_q_values: [..., A], one per action, the smaller of two target critics'.
-      next_logits: [..., A], the policy's in the next state.
+      next_q_values: [..., A], one per action, the minimum of two target critics.
+      next_logits: [..., A], of the policy in the next state.
       temperature: alpha, broadcasts to [...].
     Returns: [...].
     Gradients: none.
@@ -282,7 +282,7 @@ def discrete_sac_actor(logits: Array, q_values: Array, temperature: Array | floa
       logits, q_values: [..., A], one per action.
       temperature: alpha, broadcasts to [...].
     Returns: [...].
-    Gradients: flow into `logits` only.
+    Gradients: flow only into `logits`.
     Source: Christodoulou, 2019, "Soft actor-critic for discrete action settings", eq. 12.
     Example: `losses.discrete_sac_actor(logits, q_values, temperature).mean()`
     """

@@ -1,4 +1,4 @@
-"""Values made of parts: several agents' into a team's, a state's value and advantages."""
+"""Decomposed values: a team's from its agents', Q-values from a value and advantages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["dueling_q_values", "qmix", "vdn"]
 
 
 def vdn(q_value: Array, mask: Array | None = None) -> Array:
-    """A team's value as the sum of its agents', which then learn from one common error.
+    """VDN's team value: the sum of the agents' values, which learn from one common error.
 
     sum_n q_value[n]
 
@@ -19,7 +19,7 @@ def vdn(q_value: Array, mask: Array | None = None) -> Array:
       q_value: [..., N], each agent's value of the action that it took.
       mask: broadcasts to [..., N], true where an agent takes part; None: all do.
     Returns: [...].
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Sunehag et al., 2018, "Value-decomposition networks for cooperative multi-agent
       learning".
     Example: `losses.vdn(q_value)`
@@ -30,7 +30,7 @@ def vdn(q_value: Array, mask: Array | None = None) -> Array:
 def qmix(
     q_value: Array, weight: Array, bias: Array, output_weight: Array, output_bias: Array
 ) -> Array:
-    """A team's value that rises with each agent's: each agent's best action is the team's best.
+    """QMIX's team value, monotonic in each agent's, so that each agent's best action is the team's.
 
     sum_h |output_weight[h]| elu(sum_n q_value[n] |weight[n, h]| + bias[h]) + output_bias
 
@@ -39,9 +39,10 @@ def qmix(
       weight, bias: [..., N, H] and [..., H], from a network of the whole state.
       output_weight, output_bias: [..., H] and [...], from a network of the whole state.
     Returns: [...].
-    Gradients: none is stopped.
-    Source: Rashid et al., 2018, "QMIX: monotonic value function factorization for deep multi-agent
-      reinforcement learning", section 4.
+    Gradients: none are stopped.
+    Source: Rashid et al., 2018,
+      "QMIX: monotonic value function factorisation for deep multi-agent reinforcement learning",
+      section 4.
     Example: `losses.qmix(q_value, weight, bias, output_weight, output_bias)`
     """
     hidden = jax.nn.elu((q_value[..., None] * jnp.abs(weight)).sum(-2) + bias)
@@ -57,7 +58,7 @@ def dueling_q_values(value: Array, advantage: Array) -> Array:
       value: [...].
       advantage: [..., A].
     Returns: [..., A].
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Wang et al., 2016, "Dueling network architectures for deep reinforcement learning",
       eq. 9.
     Example: `losses.dueling_q_values(value, advantage)`

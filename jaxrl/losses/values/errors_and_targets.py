@@ -1,4 +1,4 @@
-"""Losses of values and the targets they are drawn to: one per element, the caller averages."""
+"""Losses of values and their targets, one value per element; the caller averages."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def squared_error(value: Array, target: Array) -> Array:
 
     Args: value, target: [...].
     Returns: [...].
-    Gradients: none flows into `target` (the semi-gradient of temporal-difference learning).
+    Gradients: none flow into `target` (the semi-gradient of temporal-difference learning).
     Source: Sutton and Barto, 2018, "Reinforcement learning", eq. 9.1 and section 9.3.
     Example: `losses.squared_error(value, target).mean()`
     """
@@ -39,17 +39,17 @@ def squared_error(value: Array, target: Array) -> Array:
 def clipped_squared_error(
     value: Array, old_value: Array, target: Array, clip: Array | float
 ) -> Array:
-    """Squared error that does not reward leaving the neighborhood of an old value.
+    """Squared error with no benefit from leaving the neighborhood of an old value (PPO).
 
     max(squared_error(value, target), squared_error(clip(value, old - clip, old + clip), target))
 
     Args:
       value, old_value, target: [...].
-      clip: how far from `old_value` counts; infinite: the plain squared error, exactly.
+      clip: radius of the neighborhood of `old_value`; infinite: exactly the plain squared error.
     Returns: [...].
-    Gradients: none flows into `old_value` and `target`.
+    Gradients: none flow into `old_value` or `target`.
     Source: Engstrom et al., 2020, "Implementation matters in deep policy gradients", section 3,
-      after the published code of PPO.
+      following the published code of PPO.
     Example: `losses.clipped_squared_error(value, old_value, target, clip=0.2).mean()`
     """
     old_value = jax.lax.stop_gradient(old_value)
@@ -58,21 +58,21 @@ def clipped_squared_error(
 
 
 def prediction_error(prediction: Array, target: Array, order: int = 2) -> Array:
-    """Error of a predicted vector, averaged over its features: of latents, observations, noise.
+    """Error of a predicted vector (latent, observation, noise, ...), averaged over its features.
 
     mean_d |prediction_d - stop(target_d)|^order
 
-    With a target encoder's latents this is a joint-embedding predictive loss (JEPA); with the next
-    latent, forward modeling; with observations, an autoencoder's reconstruction error; with noise,
-    a clean sample, `diffusion.v_target` or a flow's velocity, the loss of one denoising prediction
-    (DDPM, which writes the sum); with a fixed random network's output, random network distillation
+    The target determines the loss: a target encoder's latents give a joint-embedding predictive
+    loss (JEPA); the next latent, forward modeling; observations, an autoencoder's reconstruction
+    error; noise, a clean sample, `diffusion.v_target` or a flow's velocity, the loss of a denoiser
+    (DDPM, which writes the sum); a fixed random network's output, random network distillation
     (RND), whose bonus is the same error with its gradient stopped.
 
     Args:
       prediction, target: [..., D].
       order: 1 (absolute) or 2 (squared).
     Returns: [...].
-    Gradients: none flows into `target`; 0 where it is met.
+    Gradients: none flow into `target`; 0 where it is met.
     Source: Assran et al., 2023, "Self-supervised learning from images with a joint-embedding
       predictive architecture" (order 2); Bardes et al., 2024, "Revisiting feature prediction for
       learning visual representations from video" (order 1); Ho et al., 2020, "Denoising diffusion
@@ -81,7 +81,7 @@ def prediction_error(prediction: Array, target: Array, order: int = 2) -> Array:
     Example: `losses.prediction_error(prediction, target, order=1).mean()`
     """
     if order not in (1, 2):
-        raise ValueError(f"order is 1 or 2, not {order}")
+        raise ValueError(f"order must be 1 or 2, not {order}")
     difference = prediction - jax.lax.stop_gradient(target)
     return (jnp.abs(difference) if order == 1 else jnp.square(difference)).mean(-1)
 
@@ -95,20 +95,20 @@ def huber(value: Array, target: Array, threshold: Array | float = 1.0) -> Array:
       value, target: [...].
       threshold: where the gradient stops growing, broadcasts to [...].
     Returns: [...].
-    Gradients: none flows into `target`.
+    Gradients: none flow into `target`.
     Source: Huber, 1964, "Robust estimation of a location parameter"; Mnih et al., 2015,
       "Human-level control through deep reinforcement learning" (clipped errors).
     Example: `losses.huber(value, target).mean()`
     """
     distance = jnp.abs(value - jax.lax.stop_gradient(target))
     near = 0.5 * jnp.square(jnp.minimum(distance, threshold))
-    # Chosen, not added up: in a sum the gradients +threshold and -threshold would cancel, and with
-    # a large threshold the distance would drown in them.
+    # Select, do not add: in a sum the gradients +threshold and -threshold would cancel, and a large
+    # threshold would swamp the distance.
     return jnp.where(distance < threshold, near, threshold * (distance - 0.5 * threshold))
 
 
 def expectile_error(value: Array, target: Array, expectile: Array | float) -> Array:
-    """Asymmetric squared error, whose minimizer is an expectile of the targets.
+    """Asymmetric squared error, minimized by an expectile of the targets.
 
     |expectile - 1(target < value)| * (target - value)^2
 
@@ -116,7 +116,7 @@ def expectile_error(value: Array, target: Array, expectile: Array | float) -> Ar
       value, target: [...].
       expectile: in (0, 1); 0.5 is least squares, toward 1 it approaches the maximum.
     Returns: [...].
-    Gradients: none flows into `target`.
+    Gradients: none flow into `target`.
     Source: Kostrikov et al., 2022, "Offline reinforcement learning with implicit Q-learning",
       eq. 5; Newey and Powell, 1987, "Asymmetric least squares estimation and testing".
     Example: `losses.expectile_error(value, target, expectile=0.7).mean()`
@@ -127,13 +127,13 @@ def expectile_error(value: Array, target: Array, expectile: Array | float) -> Ar
 
 
 def explained_variance(value: Array, target: Array) -> Array:
-    """The share of the targets' variance that values account for: 1 is perfect, 0 is nothing.
+    """Fraction of the targets' variance that values explain: 1 is perfect, 0 explains nothing.
 
     1 - Var(target - value) / Var(target), over all axes
 
     Args: value, target: [...], the same shape.
     Returns: a scalar; 0 if `target` is constant up to rounding.
-    Gradients: none is stopped; this is a figure to report, not a loss.
+    Gradients: none are stopped; this is a diagnostic, not a loss.
     Source: common usage, the coefficient of determination without its bias term.
     Example: `losses.explained_variance(value, target)`
     """
@@ -145,17 +145,17 @@ def explained_variance(value: Array, target: Array) -> Array:
 def td_target(
     reward: Array, terminated: Array, discount: Array | float, next_value: Array
 ) -> Array:
-    """Temporal-difference target: the reward and the discounted value of what follows.
+    """Temporal-difference target: the reward plus the discounted value of the successor.
 
-    reward + discount * next_value, next_value 0 where terminated. With `next_value` the Q-value
-    of the next action taken it is Sarsa's target, with that of a target actor's action DDPG's,
-    with an implicit value (`expectile_error`) the target of implicit Q-learning's critic.
+    reward + discount * next_value, next_value 0 where terminated. If `next_value` is the Q-value of
+    the next action taken, this is Sarsa's target; of a target actor's action, DDPG's; if it is an
+    implicit value (`expectile_error`), the target of implicit Q-learning's critic.
 
     Args:
       reward: [...].
-      terminated: [...], true where the value ends; where an episode was only cut it does not.
+      terminated: [...], true where the value ends, but not where an episode was truncated.
       discount: gamma, broadcasts to [...].
-      next_value: [...], of the true successor; where terminated it has no influence.
+      next_value: [...], of the true successor; it has no influence where terminated.
     Returns: [...].
     Gradients: none.
     Source: Sutton and Barto, 2018, "Reinforcement learning", eq. 6.2 and 6.7 (Sarsa).
@@ -165,12 +165,12 @@ def td_target(
 
 
 def average_reward_target(reward: Array, average_reward: Array, next_value: Array) -> Array:
-    """Target of a differential value: how much better than average things go from here on.
+    """Target of a differential value, the excess over the average reward from here on.
 
     reward - average_reward + next_value
 
     Args:
-      reward, next_value: [...], the successor's differential value.
+      reward, next_value: [...]; the latter is the successor's differential value.
       average_reward: rho, broadcasts to [...].
     Returns: [...].
     Gradients: none.
@@ -183,15 +183,15 @@ def average_reward_target(reward: Array, average_reward: Array, next_value: Arra
 
 
 def reward_rate(average_reward: Array, reward: Array, value: Array, next_value: Array) -> Array:
-    """Loss of a learned average reward: descending it is differential learning's update.
+    """Loss of a learned average reward; its descent is the update of differential TD learning.
 
     (reward - average_reward + next_value - value)^2 / 2
 
     Args:
       average_reward: rho, broadcasts to [...].
-      reward, value, next_value: [...], differential values.
+      reward, value, next_value: [...]; values are differential.
     Returns: [...].
-    Gradients: flow into `average_reward` only: minus the differential error.
+    Gradients: flow only into `average_reward`: minus the differential error.
     Source: Wan et al., 2021, "Learning and planning in average-reward Markov decision
       processes"; Saxena et al., 2023, "Off-policy average reward actor-critic with deterministic
       policy search", eq. 25.
@@ -209,24 +209,25 @@ def hybrid_critic(
     mask: Array | None = None,
     offline_mask: Array | None = None,
 ) -> Array:
-    """Critic loss of own returns and of an offline dataset's Bellman errors together.
+    """Critic loss that combines on-policy returns with Bellman errors on an offline dataset.
 
     weight * mean((value - returns)^2 / 2) + mean((offline_value - offline_target)^2 / 2)
 
     Args:
       value, returns: [...], on-policy: the critic and Monte Carlo returns.
-      offline_value, offline_target: [...] of their own, offline: the critic and e.g. `td_target`.
-      weight: lambda, of the on-policy part.
+      offline_value, offline_target: offline, of another shape [...]: the critic and e.g.
+        `td_target`.
+      weight: lambda, weight of the on-policy part.
       mask, offline_mask: true where an element counts; None: everywhere.
     Returns: a scalar.
     Gradients: flow into `value` and `offline_value`.
     Source: Zhou et al., 2024, "Offline data enhanced on-policy policy gradient with provable
-      guarantees", algorithm 2 (there without the halves).
+      guarantees", algorithm 2 (without the factors 1/2).
     Example: `losses.hybrid_critic(value, returns, offline_value, offline_target, weight)`
     """
 
     def error(value, target, mask):
-        # Masked before the square too: NaN times the gradient 0 would be NaN.
+        # Mask before the square as well: NaN times the gradient 0 would be NaN.
         counts = True if mask is None else mask
         value, target = jnp.where(counts, value, 0), jnp.where(counts, target, 0)
         return masked_mean(squared_error(value, target), mask)

@@ -1,5 +1,4 @@
-"""Options: policies that last several steps, of which one is chosen when the last one ends,
-and beliefs about which one acts where it is not observed."""
+"""Options, policies that last several steps: values, terminations, beliefs about latent ones."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ __all__ = ["option_belief", "option_target", "option_termination"]
 
 
 def _choice_value(q_values: Array, option_prob: Array | None) -> Array:
-    """The value of choosing an option anew: of the best, or under a policy over options."""
+    """Return the value of choosing a new option: the best, or under a policy over options."""
     return q_values.max(-1) if option_prob is None else expected_value(q_values, option_prob)
 
 
@@ -28,7 +27,7 @@ def option_target(
     next_q_values: Array,
     option_prob: Array | None = None,
 ) -> Array:
-    """Target of an option's value after one step: it goes on, or ends and another is chosen.
+    """Target of an option's value after one step: it continues, or ends and another is chosen.
 
     reward + discount * ((1 - termination_prob) next_q_values[option] + termination_prob V),
     V = max_o next_q_values[o], or its mean under option_prob
@@ -37,8 +36,8 @@ def option_target(
       reward, terminated: [...].
       discount: gamma, broadcasts to [...].
       option: [...], integers, the option that acted.
-      termination_prob: [...], the probability that it ends in the next state.
-      next_q_values: [..., O], the options' values there.
+      termination_prob: [...], the probability that the option ends in the next state.
+      next_q_values: [..., O], the options' values in the next state.
       option_prob: [..., O], the policy over options there; None: the best one.
     Returns: [...].
     Gradients: none.
@@ -59,7 +58,7 @@ def option_termination(
     option_prob: Array | None = None,
     cost: Array | float = 0.0,
 ) -> Array:
-    """Loss of when to end an option: less often where it is better than choosing anew.
+    """Loss of an option's termination: end it less often where it is better than choosing anew.
 
     termination_prob * (q_values[option] - V + cost), V as in `option_target`
 
@@ -68,9 +67,9 @@ def option_termination(
       option: [...], integers.
       q_values: [..., O], the options' values in that state.
       option_prob: [..., O], the policy over options there; None: the best one.
-      cost: what a switch has to gain at least, broadcasts to [...].
-    Returns: [...]; it has no meaning where the episode has ended: mask it there.
-    Gradients: flow into `termination_prob` only.
+      cost: the minimum gain of a switch, broadcasts to [...].
+    Returns: [...]; meaningless where the episode has ended, so mask it there.
+    Gradients: flow only into `termination_prob`.
     Source: Bacon et al., 2017, "The option-critic architecture", theorem 2; Harb et al., 2018,
       "When waiting is not an option: learning options with a deliberation cost".
     Example: `losses.option_termination(termination_prob, option, q_values, cost=0.01).mean()`
@@ -82,25 +81,25 @@ def option_termination(
 def option_belief(
     log_prob: Array, transition: Array, initial: Array, done: Array, belief: Array | None = None
 ) -> tuple[Array, Array]:
-    """Which latent option is acting, from the past alone, and how likely that makes each action.
+    """Beliefs about the acting latent option, from the past alone, and the actions' likelihoods.
 
     log_prob_t = log sum_o b_t(o) pi(a_t | s_t, o),
     b_(t+1)(o') = sum_o b_t(o) pi(a_t | s_t, o) transition_t(o, o') / exp(log_prob_t)
 
-    This is the forward algorithm (filter) of hidden Markov models. That the belief b is the state
-    of a recurrent policy, trained by the policy gradient of the first result, is SOAP's.
+    This is the forward algorithm (filter) of hidden Markov models. SOAP's idea is to use the belief
+    b as the state of a recurrent policy, trained by the policy gradient of the first result.
 
     Args:
       log_prob: [T, ..., O], log pi(a_t | s_t, o) of the action taken, under each option.
       transition: [T, ..., O, O], row o: probabilities of the next step's option after o, given
-        what is known by then (s_t and a_t in SOAP, s_(t+1) in the options framework).
+        the information available (s_t and a_t in SOAP, s_(t+1) in the options framework).
       initial: [..., O], probabilities of the first option of an episode.
       done: [T, ...], true where the episode ends with the step.
-      belief: [..., O], before the first step, where it goes on with an episode; None: `initial`.
-    Returns: the actions' log-probabilities [T, ...], -inf for one that no option allows (it leaves
-      the belief as it was), and beliefs [T + 1, ..., O]: b_t before the action is seen, to act by;
-      the last one is the next segment's `belief`.
-    Gradients: none is stopped: they flow back through time, within an episode.
+      belief: [..., O], before the first step, if it continues an episode; None: `initial`.
+    Returns: the actions' log-probabilities [T, ...], -inf for an action that no option allows
+      (which leaves the belief unchanged), and beliefs [T + 1, ..., O]: b_t before the action, for
+      acting; the last one is the next segment's `belief`.
+    Gradients: none are stopped: they flow back through time, within an episode.
     Source: Ishida and Henriques, 2024, "SOAP-RL: sequential option advantage propagation for
       reinforcement learning in POMDP environments"; Rabiner, 1989, "A tutorial on hidden Markov
       models and selected applications in speech recognition" (the forward algorithm).

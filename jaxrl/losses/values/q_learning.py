@@ -1,6 +1,6 @@
-"""Regression targets of Q-values: draw the taken action's value to one by `squared_error`.
+"""Regression targets of Q-values: fit the taken action's value to one by `squared_error`.
 
-`next_q_values` are those of the true successor, also where the episode was cut. Actions that
+`next_q_values` belong to the true successor, even where the episode was truncated. Actions that
 cannot be taken have the Q-value -inf.
 """
 
@@ -28,7 +28,7 @@ __all__ = [
 def q_learning_target(
     reward: Array, terminated: Array, discount: Array | float, next_q_values: Array
 ) -> Array:
-    """Q-learning's target: the value of the best next action; DQN's with a target network.
+    """Q-learning's target: the best next action's value; with a target network, DQN's target.
 
     reward + discount * max_a next_q_values[a], the last term 0 where terminated
 
@@ -59,8 +59,8 @@ def double_q_target(
     Args:
       reward, terminated: [...].
       discount: gamma, broadcasts to [...].
-      next_q_values: [..., A], those that evaluate (double DQN: the target network's).
-      selector_q_values: [..., A], those that choose (double DQN: the online network's).
+      next_q_values: [..., A], for evaluation (double DQN: the target network's).
+      selector_q_values: [..., A], for selection (double DQN: the online network's).
     Returns: [...].
     Gradients: none.
     Source: van Hasselt et al., 2016, "Deep reinforcement learning with double Q-learning".
@@ -72,13 +72,13 @@ def double_q_target(
 
 
 def expected_value(q_values: Array, action_prob: Array) -> Array:
-    """A state's value under a policy: the mean of its Q-values.
+    """Value of a state under a policy: the mean of its Q-values.
 
     sum_a action_prob[a] q_values[a]
 
-    Args: q_values, action_prob: [..., A]; a Q-value of probability 0 has no influence.
+    Args: q_values, action_prob: [..., A]; a Q-value with probability 0 has no influence.
     Returns: [...].
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Sutton and Barto, 2018, "Reinforcement learning", section 3.5.
     Example: `losses.expected_value(q_values, action_prob)`
     """
@@ -110,7 +110,7 @@ def expected_sarsa_target(
 
 
 def q_advantage(q_values: Array, action: Array, action_prob: Array) -> Array:
-    """Advantage of the taken action over a policy, from Q-values.
+    """Advantage of the taken action over a policy's average, from Q-values.
 
     A(s, a) = Q(s, a) - V(s) = q_values[action] - sum_a action_prob[a] q_values[a]
 
@@ -118,7 +118,7 @@ def q_advantage(q_values: Array, action: Array, action_prob: Array) -> Array:
       q_values, action_prob: [..., A].
       action: [...], integers.
     Returns: [...].
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Baird, 1993, "Advantage updating"; Wang et al., 2016, "Dueling network architectures
       for deep reinforcement learning"; Zhu et al., 2023, "General Munchausen reinforcement
       learning with Tsallis Kullback-Leibler divergence" (with the Tsallis policy).
@@ -136,7 +136,7 @@ def advantage_learning_target(
     next_q_values: Array,
     scale: Array | float,
 ) -> Array:
-    """Q-learning's target with a penalty on actions that are not the best: a wider action gap.
+    """Advantage learning's target: Q-learning's with a penalty that widens the action gap.
 
     q_learning_target - scale * (max_a q_values[a] - q_values[action])
 
@@ -164,13 +164,13 @@ def persistent_q_target(
     next_q_values: Array,
     scale: Array | float,
 ) -> Array:
-    """Target in between the best next action and repeating the last one.
+    """Target that interpolates between the best next action and repeating the last one.
 
     reward + discount * ((1 - scale) max_a next_q_values[a] + scale next_q_values[action])
 
     Args:
       reward, terminated, action: [...].
-      discount, scale: gamma and the share of repeating, in [0, 1]; broadcast to [...].
+      discount, scale: gamma and the weight of repeating, in [0, 1]; broadcast to [...].
       next_q_values: [..., A].
     Returns: [...].
     Gradients: none.
@@ -186,14 +186,14 @@ def persistent_q_target(
 def iterated_q_target(
     reward: Array, terminated: Array, discount: Array | float, next_q_values: Array
 ) -> Array:
-    """Targets of a chain of Q-functions, each the Bellman backup of the one before it.
+    """Targets of a chain of Q-functions, each the Bellman backup of the previous one.
 
     target[k + 1] = reward + discount * max_a next_q_values[k, a], k = 0 ... K - 1
 
     Args:
       reward, terminated: [...].
       discount: gamma, broadcasts to [...].
-      next_q_values: [..., K, A], of the target copies of functions 0 to K - 1.
+      next_q_values: [..., K, A], of the target networks of functions 0 to K - 1.
     Returns: [..., K], the targets of functions 1 to K; K = 1 is `q_learning_target`.
     Gradients: none.
     Source: Vincent et al., 2024, "Iterated Q-network: beyond one-step Bellman updates in deep

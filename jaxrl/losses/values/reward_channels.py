@@ -1,7 +1,7 @@
-"""Rewards in several channels, one Q-function for each: `next_q_values` are [..., K, A].
+"""Rewards in several channels, with one Q-function for each: `next_q_values` are [..., K, A].
 
-The last but one axis is the channel's (what is weighted and summed), so that what chooses an
-action, a maximum over A, is on the last axis as everywhere.
+The second-to-last axis is the channels (weighted and summed), so that the choice of an action, a
+maximum over A, is over the last axis as everywhere.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ __all__ = [
 
 
 def sign_channels(reward: Array) -> Array:
-    """A reward as two channels that are never negative: what is gained and what is lost.
+    """Split a reward into two nonnegative channels: gains and losses.
 
-    (max(reward, 0), max(-reward, 0)), with weights (1, -1) the reward again
+    (max(reward, 0), max(-reward, 0)); with weights (1, -1) they sum to the reward
 
     Args: reward: [...].
     Returns: [..., 2].
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: van Seijen et al., 2019, "Using a logarithmic mapping to enable lower discount factors
       in reinforcement learning", section 4.
     Example: `losses.sign_channels(reward)`
@@ -41,7 +41,7 @@ def sign_channels(reward: Array) -> Array:
 
 
 def aggregate_q_values(q_values: Array, weight: Array) -> Array:
-    """The Q-values to act by, from those of the reward's channels.
+    """Combine the Q-values of reward channels into those to act by.
 
     sum_k weight[k] q_values[k, a]
 
@@ -49,7 +49,7 @@ def aggregate_q_values(q_values: Array, weight: Array) -> Array:
       q_values: [..., K, A].
       weight: [..., K].
     Returns: [..., A].
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: van Seijen et al., 2017, "Hybrid reward architecture for reinforcement learning";
       Russell and Zimdars, 2003, "Q-decomposition for reinforcement learning agents".
     Example: `losses.aggregate_q_values(q_values, weight)`
@@ -64,7 +64,7 @@ def hybrid_reward_target(
     next_q_values: Array,
     action_prob: Array | None = None,
 ) -> Array:
-    """Targets of the hybrid reward architecture (HRA): each channel learns by itself.
+    """Targets of the hybrid reward architecture (HRA), where each channel learns on its own.
 
     reward[k] + discount * max_a next_q_values[k, a], or with a policy
     reward[k] + discount * sum_a action_prob[a] next_q_values[k, a]
@@ -75,8 +75,8 @@ def hybrid_reward_target(
       discount: gamma, broadcasts to [..., K].
       next_q_values: [..., K, A].
       action_prob: [..., A] or None. With one policy for all channels (e.g. a uniform one) the sum
-        of the channels' values is the value of the summed reward; each channel's own best action
-        is an optimistic sum.
+        of the channels' values is the value of the summed reward; with each channel's own best
+        action, the sum is optimistic.
     Returns: [..., K].
     Gradients: none.
     Source: van Seijen et al., 2017, "Hybrid reward architecture for reinforcement learning",
@@ -93,7 +93,7 @@ def hybrid_reward_target(
 def q_decomposition_target(
     reward: Array, terminated: Array, discount: Array | float, next_q_values: Array, weight: Array
 ) -> Array:
-    """Targets of reward channels that all follow the action which is best for their sum.
+    """Q-decomposition's targets: all reward channels follow the action that is best for their sum.
 
     reward[k] + discount * next_q_values[k, a*], a* = argmax_a sum_k weight[k] next_q_values[k, a]
 
@@ -125,7 +125,7 @@ def mapped_q_target(
     inverse: Callable[[Array], Array],
     step: Array | float = 1.0,
 ) -> Array:
-    """Targets of reward channels whose values are learned in another space, such as a logarithm.
+    """Targets of reward channels whose values are learned in another space, e.g. logarithmic.
 
     forward(q + step * (target - q)), q = inverse(q_value),
     target = q_decomposition_target(..., inverse(next_q_values), weight)
@@ -138,9 +138,9 @@ def mapped_q_target(
       next_q_values: [..., K, A], mapped.
       weight: [..., K].
       forward, inverse: a mapping of values and its inverse, functions of an array, e.g. a
-        logarithm of what is not negative. Each sees all channels at once, so that they can differ.
-      step: how far to go to the target before it is mapped; averaging there, and not only in the
-        mapped space, is what keeps a stochastic environment's values unbiased.
+        logarithm of nonnegative values. Each sees all channels at once, so that they can differ.
+      step: how far to move toward the target before mapping; averaging there, and not only in the
+        mapped space, keeps values unbiased in stochastic environments.
     Returns: [..., K], mapped.
     Gradients: none.
     Source: Fatemi and Tavakoli, 2022, "Orchestrated value mapping for reinforcement learning";

@@ -1,4 +1,4 @@
-"""Q-learning with an entropy bonus: soft values, Munchausen rewards, their Tsallis forms."""
+"""Q-learning with an entropy bonus: soft values, Munchausen rewards, and their Tsallis forms."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ __all__ = [
 
 
 def soft_value(q_values: Array, temperature: Array | float) -> Array:
-    """The best mean of Q-values plus entropy that a policy can have: a soft maximum.
+    """Soft maximum of Q-values: the largest mean plus entropy that a policy can attain.
 
-    temperature * log sum_a exp(q_values[a] / temperature), reached by softmax(q_values /
+    temperature * log sum_a exp(q_values[a] / temperature), attained by softmax(q_values /
     temperature)
 
     Args:
       q_values: [..., A]; -inf where an action cannot be taken.
       temperature: a positive scalar; toward 0 it is the maximum.
     Returns: [...].
-    Gradients: none is stopped.
+    Gradients: none are stopped.
     Source: Haarnoja et al., 2017, "Reinforcement learning with deep energy-based policies";
       Ziebart, 2010, "Modeling purposeful adaptive behavior with the principle of maximum causal
       entropy".
@@ -75,7 +75,7 @@ def munchausen_target(
     scale: Array | float = 0.9,
     lowest: Array | float = -1.0,
 ) -> Array:
-    """Soft Q-learning's target with a reward for actions that the policy already makes likely.
+    """Munchausen target: soft Q-learning's with a reward for actions that are already likely.
 
     soft_q_target(reward + scale * max(temperature * log pi(action), lowest), ...),
     pi = softmax(q_values / temperature)
@@ -83,13 +83,13 @@ def munchausen_target(
     Args:
       reward, terminated, action: [...].
       discount, scale: gamma and alpha, broadcast to [...].
-      q_values, next_q_values: [..., A], of the state and of its successor, both by the target
+      q_values, next_q_values: [..., A], of the state and of its successor, both from the target
         network.
       temperature: a positive scalar.
-      lowest: below which the scaled log-probability is cut.
+      lowest: lower bound on the scaled log-probability.
     Returns: [...].
     Gradients: none.
-    Source: Vieillard et al., 2020, "Munchausen reinforcement learning", eq. 1; the cut is that of
+    Source: Vieillard et al., 2020, "Munchausen reinforcement learning", eq. 1; the bound is that of
       its M-DQN.
     Example: `losses.munchausen_target(reward, terminated, discount, q_values, action,
       next_q_values, temperature)`
@@ -100,16 +100,16 @@ def munchausen_target(
 
 
 def tsallis_policy(q_values: Array, temperature: Array | float, index: float = 2.0) -> Array:
-    """The policy that trades Q-values against Tsallis entropy: it can exclude actions.
+    """Policy that trades off Q-values against Tsallis entropy, which can exclude actions.
 
-    pi(a) = [1 + (index - 1) (q_values[a] / temperature - psi)]_+^(1 / (index - 1)), with psi such
-    that it sums to 1: the softmax at index 1, the sparsemax at index 2. It maximizes
+    pi(a) = [1 + (index - 1) (q_values[a] / temperature - psi)]_+^(1 / (index - 1)), where psi makes
+    it sum to 1: the softmax at index 1, the sparsemax at index 2. It maximizes
     sum_a pi(a) q_values[a] + temperature / (index (index - 1)) * (1 - sum_a pi(a)^index).
 
     Args:
       q_values: [..., A]; -inf where an action cannot be taken.
       temperature: a positive scalar.
-      index: the entropic index, a Python number of at least 1; more excludes more.
+      index: the entropic index, a Python number of at least 1; larger values exclude more actions.
     Returns: [..., A], probabilities.
     Gradients: none.
     Source: Lee et al., 2018, "Sparse Markov decision processes with causal sparse Tsallis entropy
@@ -138,7 +138,7 @@ def tsallis_policy(q_values: Array, temperature: Array | float, index: float = 2
 
 
 def tsallis_value(q_values: Array, temperature: Array | float, index: float = 2.0) -> Array:
-    """A state's value under its Tsallis policy: the mean of Q-values plus Tsallis entropy.
+    """Value of a state under its Tsallis policy: the mean of Q-values plus Tsallis entropy.
 
     sum_a pi(a) q_values[a] + temperature * S, S = (1 - sum_a pi(a)^index) / (index - 1),
     pi = tsallis_policy(q_values, temperature, index); the soft value at index 1
@@ -172,22 +172,22 @@ def tsallis_munchausen_target(
     lowest: Array | float = -1.0,
     index: float = 2.0,
 ) -> Array:
-    """Munchausen's target with Tsallis entropy in place of Shannon's: MVI(q).
+    """Munchausen target with Tsallis entropy instead of Shannon's, MVI(q).
 
     td_target(reward + scale * max(temperature * log_q pi(action), lowest), ..., tsallis_value),
     log_q x = (x^(index - 1) - 1) / (index - 1), pi = tsallis_policy(q_values, ...)
 
-    At index 1 it is `munchausen_target`. The paper's experiments take
-    `q_advantage(q_values, action, pi)` for temperature * log_q pi(action): where pi is positive
-    the two differ by a constant of the state.
+    At index 1 it is `munchausen_target`. The paper's experiments use
+    `q_advantage(q_values, action, pi)` as temperature * log_q pi(action): where pi is positive the
+    two differ by a constant per state.
 
     Args:
       reward, terminated, action: [...].
       discount, scale: gamma and alpha, broadcast to [...].
-      q_values, next_q_values: [..., A], of the state and of its successor, both by the target
+      q_values, next_q_values: [..., A], of the state and of its successor, both from the target
         network.
       temperature: a positive scalar.
-      lowest: below which the scaled logarithm is cut.
+      lowest: lower bound on the scaled logarithm.
       index: the entropic index, a Python number of at least 1.
     Returns: [...].
     Gradients: none.

@@ -22,8 +22,6 @@ from jaxrl.algorithms.tokens.ppo_max import ppo_max
 from jaxrl.algorithms.tokens.rloo import rloo
 from jaxrl.algorithms.tokens.rpg import rpg
 from jaxrl.algorithms.tokens.rpg_clipped import rpg_clipped
-from jaxrl.algorithms.tokens.shared.answers import token_weights
-from jaxrl.algorithms.tokens.shared.settings import AVERAGES
 from jaxrl.algorithms.tokens.token_ppo import token_ppo
 from jaxrl.algorithms.tokens.token_reinforce import token_reinforce
 from jaxrl.algorithms.tokens.token_supervised import token_supervised
@@ -358,20 +356,6 @@ def test_cloning_learns_the_experts_tokens():
     assert x.advantage is None and x.reference is None
 
 
-@pytest.mark.parametrize("average", AVERAGES)
-def test_what_counts_alike(average):
-    """By weights, whatever the lengths: a sequence without a token, no token at all."""
-    rng = np.random.default_rng(0)
-    for share in (0.0, 0.3, 0.8, 1.0):
-        mask = jnp.asarray(rng.random((T, B)) < share).at[:, 3].set(False)
-        loss = jnp.asarray(rng.normal(size=(T, B)), jnp.float32)
-        whole = lambda x: losses.aggregate_tokens(x, mask, average)  # noqa: B023
-        weighted = lambda x: losses.masked_mean(x * token_weights(mask, average), mask)  # noqa: B023
-        np.testing.assert_allclose(weighted(loss), whole(loss), rtol=1e-5, atol=1e-7)
-        gradients = jax.grad(weighted)(loss), jax.grad(whole)(loss)
-        np.testing.assert_allclose(*gradients, rtol=1e-5, atol=1e-8)
-
-
 PAPERS = dict.fromkeys(SYSTEMS, "token") | {grpo: "sequence", rloo: "constant"}
 PAPERS |= {token_reinforce: "constant"}
 
@@ -380,7 +364,7 @@ PAPERS |= {token_reinforce: "constant"}
 def test_what_counts_alike_in_its_paper(system):
     found = updated(system)
     descended = step(found)
-    expected = token_weights(jnp.asarray(MASK), PAPERS[system])
+    expected = losses.token_weights(jnp.asarray(MASK), PAPERS[system])
     np.testing.assert_array_equal(descended.weight, expected)
 
 
@@ -390,8 +374,8 @@ def test_the_average_is_that_of_a_minibatch():
     whole = found.data
     x, mask = jax.tree.map(lambda x: x[:, :3], (whole.x, whole.mask))
     descended = step(found, Minibatch(x, mask))
-    np.testing.assert_array_equal(descended.weight, token_weights(mask, "sequence"))
-    assert not np.allclose(descended.weight, token_weights(whole.mask, "sequence")[:, :3])
+    np.testing.assert_array_equal(descended.weight, losses.token_weights(mask, "sequence"))
+    assert not np.allclose(descended.weight, losses.token_weights(whole.mask, "sequence")[:, :3])
 
 
 @pytest.mark.parametrize(

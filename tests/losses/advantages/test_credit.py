@@ -50,11 +50,11 @@ def random_mdp(rng, states=3, actions=2):
 
 
 def test_a_return_is_value_skill_and_luck_on_every_trajectory():
-    """With exact parts nothing is left, whoever acted; with a wrong one something is."""
+    """Exact parts leave no error, whatever policy acted; a wrong one does."""
     rng = np.random.default_rng(1)
     transition, reward, _, q, value = random_mdp(rng)
     state = [0]
-    action = rng.integers(2, size=8)  # another policy than the evaluated
+    action = rng.integers(2, size=8)  # not the evaluated policy's
     for a in action:
         state.append(rng.choice(3, p=transition[state[-1], a]))
     state, after = np.array(state[:-1]), np.array(state[1:])
@@ -78,9 +78,11 @@ def test_a_return_is_value_skill_and_luck_on_every_trajectory():
 
 
 def test_hindsight_advantages_average_to_the_advantage():
-    """A bandit whose actions lead to returns by chance; pi and h enumerated."""
+    """Bandit whose actions lead to random returns; pi and h are enumerated."""
     policy = np.array([0.2, 0.5, 0.3])
-    chance = np.array([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8], [0.3, 0.3, 0.4]])  # of each return
+    chance = np.array(
+        [[0.7, 0.2, 0.1], [0.1, 0.1, 0.8], [0.3, 0.3, 0.4]]
+    )  # probability of each return
     returns = np.array([1.0, -2.0, 4.0])
     h = policy[:, None] * chance / (policy @ chance)
     each = losses.hindsight_advantage(
@@ -91,11 +93,11 @@ def test_hindsight_advantages_average_to_the_advantage():
 
 
 def test_state_hindsight_values_are_the_action_values():
-    """Trajectories of pi enumerated; all actions of the first state get their exact Q."""
+    """Enumerated trajectories of pi give all actions of the first state their exact Q."""
     rng = np.random.default_rng(2)
     transition, reward, policy, *_ = random_mdp(rng, states=2)
     chain = np.einsum("sa,sat->st", policy, transition)
-    step_reward = (policy * reward).sum(1)  # of a state, averaged over its actions
+    step_reward = (policy * reward).sum(1)  # per state, averaged over its actions
     length, start, discount = 3, 0, 0.8
     exact = reward[start] + sum(
         discount**k * transition[start] @ np.linalg.matrix_power(chain, k - 1) @ step_reward

@@ -83,12 +83,12 @@ def test_filtration_weights(kind, expected):
         )
 
 
-def test_filtration_weights_refuse_another_kind():
+def test_filtration_weights_reject_other_kinds():
     with pytest.raises(ValueError):
         losses.filtration_weights(jnp.ones(3), "random")  # type: ignore[arg-type]
 
 
-def test_hard_tasks_successes_and_easy_tasks_failures_count_more():
+def test_successes_on_hard_tasks_and_failures_on_easy_ones_count_more():
     advantage = jnp.array([1.0, -1.0, -1.0, -1.0])
     hard = losses.difficulty_weights(jnp.arange(4) < 1, advantage)
     easy = losses.difficulty_weights(jnp.arange(4) < 3, advantage)

@@ -99,14 +99,14 @@ def test_group_relative_is_a_standard_score():
 
 
 @pytest.mark.parametrize("size", [3, 7, 11])
-def test_equal_rewards_are_no_advantage(size):
-    """Not even by rounding, which a division by a deviation of 0 would make large."""
+def test_equal_rewards_give_no_advantage(size):
+    """Not even rounding errors, which dividing by a deviation of 0 would amplify."""
     reward = jnp.array([[0.1], [0.7], [1000.1]]) * jnp.ones(size)
     assert (losses.group_relative(reward) == 0).all()
     np.testing.assert_allclose(losses.group_relative(reward, normalize=False), 0, atol=1e-3)
 
 
-def test_what_is_masked_is_not_in_the_group():
+def test_masked_answers_are_not_in_the_group():
     reward, mask = jnp.array([1.0, jnp.nan, 0.0, 3.0]), jnp.array([True, False, True, True])
     for function in (
         losses.group_relative,
@@ -129,7 +129,7 @@ def test_leave_one_out_is_the_reward_minus_the_others_mean():
 
 
 def test_gpg_is_reinforce_on_the_informative_groups():
-    """Its mean over all groups is REINFORCE's mean over those that have a signal."""
+    """The mean over all groups is REINFORCE's mean over the groups that have a signal."""
     reward = jnp.array([[1.0, 0.0, 0.0], [1.0, 1.0, 1.0], [0.0, 1.0, 1.0], [0.0, 0.0, 0.0]])
     ours = losses.gpg_advantage(reward)
     log_prob = jnp.float32(np.random.default_rng(0).normal(size=reward.shape))
@@ -140,7 +140,9 @@ def test_gpg_is_reinforce_on_the_informative_groups():
         losses.policy_gradient(log_prob[kept], centered[kept]).mean(),
         rtol=1e-5,
     )
-    without = jnp.array([True, True, True, False])[:, None]  # an empty group is no group
+    without = jnp.array([True, True, True, False])[
+        :, None
+    ]  # an empty group does not count as a group
     np.testing.assert_allclose(
         losses.gpg_advantage(reward, without)[0], 1.5 * centered[0], rtol=1e-6
     )
@@ -202,14 +204,14 @@ def test_informative_groups():
     assert losses.informative_groups(garbage, mask).tolist() == [False] * 4
 
 
-def test_learning_gain_is_largest_where_half_succeeds():
+def test_learning_gain_is_largest_at_a_success_rate_of_one_half():
     rewards = jnp.array([[0.0] * (8 - n) + [1.0] * n for n in range(9)])
     gain = losses.learning_gain(losses.group_relative(rewards), axis=-1)
     rate = np.arange(9) / 8
     np.testing.assert_allclose(gain, 2 * np.sqrt(rate * (1 - rate)), atol=1e-5)
 
 
-def test_roles_have_baselines_of_their_own():
+def test_each_role_has_its_own_baseline():
     reward, role = np.array([1.0, -1.0, 0.5, 1.0]), np.array([0, 1, 0, 0])
     expected = np.array([0.2, 0.1, 7.0])
     for r, i in zip(reward, role, strict=True):

@@ -1,4 +1,4 @@
-"""Returns of another policy against their definitions and against rlax."""
+"""Off-policy returns against their definitions and against rlax."""
 
 import jax
 import jax.numpy as jnp
@@ -34,7 +34,7 @@ n_step = jax.jit(losses.n_step_returns, static_argnames="n")
 
 
 def brute_force_vtrace(data, ratio, discount, lambda_, clip_ratio, clip_trace):
-    """IMPALA's equation 1 as a sum of products, and its policy gradient's bracket."""
+    """IMPALA's equation 1 as a sum of products, and the bracket of its policy gradient."""
     steps = len(ratio)
     rho, c = np.minimum(ratio, clip_ratio), lambda_ * np.minimum(ratio, clip_trace)
     after = np.where(data["terminated"], 0, data["next_value"])
@@ -72,7 +72,7 @@ rlax_vtrace = jax.jit(rlax.vtrace_td_error_and_advantage)
 
 @given(st.integers(0, 10**6), UNIT, UNIT)
 def test_vtrace_equals_rlax(seed, discount, lambda_):
-    data = consistent(seed, truncated=False)  # all that rlax can express
+    data = consistent(seed, truncated=False)  # rlax cannot express truncation
     x = float32(data)
     ratio = jnp.float32(np.exp(np.random.default_rng(seed).normal(size=20)))
     theirs = rlax_vtrace(
@@ -126,11 +126,11 @@ def test_retrace_without_a_trace_is_one_step_and_ignores_the_first_ratio():
 
 
 def test_importance_weighted_returns_evaluate_another_policy():
-    """Two steps, every trajectory enumerated: the expectation is the evaluated policy's value."""
+    """The expectation over all trajectories of two steps is the evaluated policy's value."""
     rng = np.random.default_rng(0)
     pi, mu = np.array([0.2, 0.8]), np.array([0.6, 0.4])
     first, second = rng.normal(size=2), rng.normal(size=(2, 2))  # rewards
-    q_first, q_second = rng.normal(size=2), rng.normal(size=(2, 2))  # any values at all
+    q_first, q_second = rng.normal(size=2), rng.normal(size=(2, 2))  # arbitrary values
     yes, no = jnp.array([False, True]), jnp.array([False, True])
     for a in range(2):
         expected = 0.0
@@ -148,7 +148,7 @@ def test_importance_weighted_returns_evaluate_another_policy():
         np.testing.assert_allclose(expected, first[a] + 0.9 * pi @ second[a], rtol=1e-5)
 
 
-def test_q_lambda_equals_rlax_and_watkins_stops_at_other_actions():
+def test_q_lambda_equals_rlax_and_watkins_stops_at_non_greedy_actions():
     rng = np.random.default_rng(4)
     x = float32({"reward": rng.normal(size=9), "next_q_values": rng.normal(size=(9, 3))})
     no = jnp.zeros(9, bool)
@@ -169,7 +169,7 @@ upgo = jax.jit(losses.upgo_returns)
 
 
 @given(st.integers(0, 10**6), UNIT)
-def test_upgo_follows_only_what_does_better(seed, discount):
+def test_upgo_follows_only_better_trajectories(seed, discount):
     data = consistent(seed)
     after = np.where(data["terminated"], 0, data["next_value"])
     q = data["reward"] + discount * after

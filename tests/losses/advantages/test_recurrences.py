@@ -61,7 +61,7 @@ def test_the_parallel_scan_equals_the_loop(seed, length):
 
 
 @pytest.mark.parametrize("parallel", [False, True])
-def test_a_cut_stops_nan_and_trace_0_has_a_gradient(parallel):
+def test_a_cut_stops_nan_and_a_decay_of_0_has_a_gradient(parallel):
     def run(decay, poison):
         cut = jnp.array([False, False, True, False, False])
         increment = jnp.arange(5.0).at[3:].set(poison)

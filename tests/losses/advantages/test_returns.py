@@ -76,13 +76,13 @@ def test_returns_are_the_discounted_sums(seed, discount):
 
 
 @given(st.integers(0, 10**6), UNIT)
-def test_trace_0_is_the_td_error_and_trace_1_the_return_minus_the_value(seed, discount):
+def test_lambda_0_is_the_td_error_and_lambda_1_the_return_minus_the_value(seed, discount):
     data = consistent(seed)
     alive = np.where(data["terminated"], 0, data["next_value"])
     zero = jitted(**float32(data), discount=discount, lambda_=0.0)
     td_error = data["reward"] + discount * alive - data["value"]
     np.testing.assert_allclose(zero, td_error, rtol=1e-5, atol=1e-5)
-    # A cut step's bootstrap is worth as much as a reward there.
+    # At a truncated step, a bootstrap is worth as much as a reward.
     cut = data["done"].copy()
     cut[-1] = True
     reward = data["reward"] + np.where(cut, discount * alive, 0)
@@ -124,7 +124,7 @@ def test_truncation_bootstraps_and_termination_does_not():
     args = {"discount": 0.5, "lambda_": 0.9}
     assert gae(ones, 3 * ones, 10 * ones, no, yes, **args)[0] == 1 + 5 - 3
     assert gae(ones, 3 * ones, 10 * ones, yes, yes, **args)[0] == 1 - 3
-    assert gae(ones, 3 * ones, 10 * ones, no, no, **args)[0] == 1 + 5 - 3  # the window's end
+    assert gae(ones, 3 * ones, 10 * ones, no, no, **args)[0] == 1 + 5 - 3  # the end of the window
 
 
 def test_time_has_a_direction():
@@ -137,7 +137,7 @@ def test_time_has_a_direction():
 @given(st.integers(0, 10**6), UNIT, UNIT)
 def test_gae_equals_rlax(seed, discount, lambda_):
     data = window(seed)
-    data["done"] = data["terminated"]  # all that rlax can express
+    data["done"] = data["terminated"]  # rlax cannot express truncation
     data["next_value"][:-1] = data["value"][1:]
     x = float32(data)
     theirs = rlax_gae(
@@ -198,7 +198,7 @@ def test_extremes_stay_finite(steps, dtype):
     assert returns.dtype == dtype
 
 
-def test_shapes_must_be_equal():
+def test_unequal_shapes_are_rejected():
     data = float32(window(0))
     with pytest.raises(AssertionError):
         gae(**(data | {"value": jnp.zeros((20, 1))}), discount=0.9, lambda_=0.9)
@@ -230,7 +230,7 @@ def test_n_step_returns_are_their_definition(seed, discount, n):
 
 @given(st.integers(0, 10**6), UNIT, UNIT)
 def test_lambda_returns_mix_the_n_step_returns(seed, discount, lambda_):
-    """By definition: (1 - lambda) lambda^(n - 1) of the n-step return, the rest of the last."""
+    """Definition: weights (1 - lambda) lambda^(n - 1) of n-step returns, the rest for the last."""
     data = window(seed)
     longest = [brute_force_n_step(data, discount, n + 1) for n in range(20)]
     expected = np.zeros(20)
@@ -265,7 +265,7 @@ def test_gae_plus_value_is_the_lambda_return(seed, discount, lambda_):
     )
 
 
-def test_differential_advantages_are_undiscounted_of_what_exceeds_the_rate():
+def test_differential_advantages_are_undiscounted_sums_of_the_excess_over_the_rate():
     data = window(3)
     expected = brute_force_gae(**{**data, "reward": data["reward"] - 0.4}, discount=1, lambda_=0.7)
     ours = losses.differential_gae(**float32(data), reward_rate=0.4, lambda_=0.7)

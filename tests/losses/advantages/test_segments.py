@@ -176,7 +176,7 @@ def test_macro_actions_of_one_token_are_tokens():
         rtol=1e-5,
     )
     np.testing.assert_allclose(losses.segment_sum(log_prob, segment, T), log_prob)
-    # One macro action for the whole answer is a bandit: the return minus the value.
+    # A single macro action for the whole answer is a bandit: the return minus the value.
     whole = jnp.zeros((T, 2), int)
     ours = macro_gae(reward, value, whole, 1, 0.9, 0.8)
     expected = jnp.broadcast_to(reward.sum(0) - value.mean(0), (T, 2))
@@ -185,7 +185,7 @@ def test_macro_actions_of_one_token_are_tokens():
     np.testing.assert_allclose(ratio[0], jnp.exp(log_prob - old).prod(0), rtol=1e-4)
 
 
-def test_segment_advantages_sum_to_what_the_answer_gained():
+def test_segment_advantages_sum_to_the_answers_gain():
     value = jnp.array([0.2, 0.5, 0.1, 1.0])
     segment = jnp.array([0, 1, 1, 2, -1, 3])
     ours = losses.segment_advantage(value, segment)
@@ -194,7 +194,7 @@ def test_segment_advantages_sum_to_what_the_answer_gained():
 
 
 def test_segment_values_are_exact_where_prefixes_can_be_enumerated():
-    """Two binary tokens, reward 1 for 11: V at the boundaries is the chance to get there."""
+    """Two binary tokens, reward 1 for 11: V at a boundary is the chance of reaching 11."""
     p = 0.3
     value = jnp.array([p * p, p, 1.0])  # of the empty prefix, of 1, of 11
     ours = losses.segment_advantage(value, jnp.arange(2))
@@ -211,7 +211,7 @@ def test_with_one_turn_it_is_grpo():
 
 
 def test_two_turns():
-    """The first gets its own and the outcome's advantage, the last the outcome's alone."""
+    """The first turn gets its own and the outcome's advantage, the last only the outcome's."""
     turn = jnp.array([[1.0, 0.0, 0.0, 1.0], [jnp.nan] * 4])
     reward = jnp.array([1.0, 0.0, 0.0, 0.0])
     ours = losses.turn_advantage(turn, reward, 0.5, jnp.array([[True], [False]]))
@@ -244,7 +244,7 @@ def test_step_and_episode_advantage():
     )
 
 
-def test_each_stream_has_its_discount():
+def test_each_stream_has_its_own_discount():
     rng = np.random.default_rng(0)
     reward, done = rng.normal(size=(T, 3)), np.arange(T) == 3
     discount = np.array([1.0, 0.9, 0.5])
@@ -262,7 +262,7 @@ def test_each_stream_has_its_discount():
     )
 
 
-def test_the_bonus_of_entropy_keeps_the_sign():
+def test_the_entropy_bonus_keeps_the_sign():
     advantage, entropy = jnp.array([1.0, -1.0, 1.0, 0.0]), jnp.array([0.5, 9.0, 9.0, 9.0])
     ours = losses.entropy_shaped_advantage(advantage, entropy, 0.4, 2.0)
     np.testing.assert_allclose(ours, [1.2, -0.5, 1.5, 0.0], rtol=1e-6)

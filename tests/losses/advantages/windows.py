@@ -1,4 +1,4 @@
-"""Windows of a rollout, and the definitions of returns on them, in float64 loops."""
+"""Windows of rollouts, and definitions of returns on them as float64 loops."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -10,7 +10,7 @@ UNIT = st.floats(0, 1)
 
 
 def brute_force_gae(reward, value, next_value, terminated, done, discount, lambda_):
-    """The definition: a sum of TD errors up to the episode's end, each step on its own."""
+    """Definition of GAE: a sum of TD errors up to the episode's end, computed for each step."""
     steps = len(reward)
     delta = reward + discount * np.where(terminated, 0, next_value) - value
     result = np.zeros(steps)
@@ -56,7 +56,7 @@ STEP = ("reward", "value", "next_value", "terminated", "done")
 
 
 def case(function, *names, **more):
-    """A window of 6 steps of 2 streams, with one episode's end and one truncation."""
+    """Window of 6 steps of 2 streams, with one termination and one truncation."""
     settings = {k: more.pop(k) for k in ("discount", "lambda_", "n", "reward_rate") if k in more}
 
     def inputs(rng):
@@ -106,14 +106,14 @@ def float32(data):
 
 
 def episodes(data):
-    """From each step: the steps up to the end of its episode or of the window."""
+    """Steps from each step to the end of its episode or of the window."""
     steps = len(data["reward"])
     for t in range(steps):
         yield t, range(t, next((k for k in range(t, steps) if data["done"][k]), steps - 1) + 1)
 
 
 def consistent(seed, truncated=True):
-    """A window whose next values are those of the next steps, but after a cut."""
+    """Window whose next values are those of the next steps, except after a done step."""
     data = window(seed)
     if not truncated:
         data["done"] = data["terminated"]

@@ -54,8 +54,8 @@ def test_a_neutral_parameter_changes_nothing(function, neutral):
     np.testing.assert_allclose(function(jnp.float32(TAU), neutral), TAU, rtol=1e-4)
 
 
-def test_signs_say_averse_and_seeking():
-    """The averse ones look at lower quantiles."""
+def test_signs_decide_between_averse_and_seeking():
+    """Risk-averse distortions look at lower quantiles."""
     tau = jnp.float32(TAU)
     assert (losses.wang_distortion(tau, -0.5) < tau).all()
     assert (losses.wang_distortion(tau, 0.5) > tau).all()
@@ -65,7 +65,7 @@ def test_signs_say_averse_and_seeking():
 
 
 def test_a_distorted_mean_is_the_risk_measure():
-    """Of Gaussian returns: the CVaR in closed form; Wang's transform shifts the mean."""
+    """Gaussian returns: the CVaR in closed form; Wang's transform shifts the mean."""
     normal = scipy.stats.norm(2.0, 3.0)
     tau = jnp.float32((np.arange(20_000) + 0.5) / 20_000)
 

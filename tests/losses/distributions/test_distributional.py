@@ -146,7 +146,7 @@ CASES = [
             {"mask": np.zeros(3, bool)},
             {"sample": np.array([0.0, np.nan, 0.0]), "quantiles": np.full((3, 4), 1e30)},
         ],
-        bfloat16=None,  # a share of three samples: equal or off by a third
+        bfloat16=None,  # a fraction of three samples is equal or off by a third
     ),
     Case(
         losses.fraction_proposal,
@@ -158,7 +158,7 @@ CASES = [
         gradient=("tau",),
         stopped=("quantiles", "quantiles_at_midpoints"),
         extremes=lambda rng: [{"quantiles": np.full((3, 4), 1e20)}],
-        bfloat16=None,  # a difference of near numbers
+        bfloat16=None,  # a difference of nearly equal numbers
     ),
     Case(
         losses.cosine_features,
@@ -171,7 +171,7 @@ test_contract = contract(CASES)
 
 
 def project_in_a_loop(target_atoms, probs, atoms):
-    """Algorithm 1 of Bellemare et al., in float64."""
+    """Compute algorithm 1 of Bellemare et al. in float64."""
     result = np.zeros(len(atoms))
     for y, p in zip(target_atoms, probs, strict=True):
         y = np.clip(y, atoms[0], atoms[-1])
@@ -198,7 +198,7 @@ def test_projection_equals_a_loop_and_rlax(atoms):
 
 
 @given(st.lists(st.floats(-2, 2), min_size=4, max_size=4), st.integers(0, 1000))
-def test_projection_keeps_mass_and_mean(target_atoms, seed):
+def test_projection_preserves_mass_and_mean(target_atoms, seed):
     probs = jnp.float32(simplex(np.random.default_rng(seed), 4))
     target_atoms, atoms = jnp.float32(target_atoms), jnp.float32(UNEVEN)
     ours = losses.categorical_projection(target_atoms, probs, atoms)
@@ -208,7 +208,7 @@ def test_projection_keeps_mass_and_mean(target_atoms, seed):
 
 
 def test_both_ways_to_sum_over_pairs_agree(monkeypatch):
-    """The loop (on CPUs) and the fused sum (elsewhere), with values and gradients."""
+    """Compare values and gradients of the loop (on CPUs) and the fused sum (elsewhere)."""
     rng = np.random.default_rng(1)
     inputs = [jnp.float32(x) for x in projection(rng).values()]
     other = [jnp.float32(x) for x in pairs(rng).values()]
@@ -230,7 +230,7 @@ def test_both_ways_to_sum_over_pairs_agree(monkeypatch):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), looped, fused)
 
 
-def test_cross_entropy_equals_rlax_and_is_least_at_the_target():
+def test_cross_entropy_equals_rlax_and_is_smallest_at_the_target():
     rng = np.random.default_rng(0)
     logits, target = jnp.float32(rng.normal(size=(3, 5))), jnp.float32(simplex(rng, 3, 5))
     ours = losses.categorical_cross_entropy(logits, target)
@@ -243,7 +243,7 @@ def test_cross_entropy_equals_rlax_and_is_least_at_the_target():
 
 @pytest.mark.slow
 def test_two_hot_cross_entropy_learns_the_mean():
-    """Of targets that vary: the minimizer's mean is the targets' mean."""
+    """The minimizer's mean is the mean of varying targets."""
     target = jnp.array([-1.3, 0.4, 1.9, 0.2])
     atoms = jnp.float32(ATOMS)
     best = losses.two_hot(target, atoms).mean(0)
@@ -256,7 +256,7 @@ def test_two_hot_cross_entropy_learns_the_mean():
 
 @pytest.mark.parametrize("same", [True, False])
 def test_double_q_target_equals_rlax(same):
-    """By rlax's loss, the cross-entropy to the target."""
+    """Compared through rlax's loss, the cross-entropy against the target."""
     x = {
         k: jnp.float32(v) if k != "terminated" else jnp.asarray(v)
         for k, v in double_q(np.random.default_rng(5)).items()
@@ -285,7 +285,7 @@ def test_double_q_target_equals_rlax(same):
 
 
 def test_c51_learns_the_return_of_a_chain():
-    """Two coins of reward 0 or 1, one after the other, no discount: 0, 1, 2 with 1/4, 1/2, 1/4."""
+    """Two coins in sequence, each paying 0 or 1, undiscounted: 0, 1, 2 with 1/4, 1/2, 1/4."""
     atoms = jnp.linspace(-1.0, 3.0, 9)
     reward, terminated = jnp.array([0.0, 1.0, 0.0, 1.0]), jnp.array([0, 0, 1, 1], bool)
     state, next_state = jnp.array([0, 0, 1, 1]), jnp.array([1, 1, 0, 0])
@@ -306,7 +306,7 @@ def test_c51_learns_the_return_of_a_chain():
     np.testing.assert_allclose(probs[jnp.array([2, 4, 6])], [0.25, 0.5, 0.25], atol=0.01)
 
 
-def test_quantile_error_is_least_at_the_quantile():
+def test_quantile_error_is_smallest_at_the_quantile():
     sample = jnp.float32(np.random.default_rng(0).normal(size=1000))
     gradient = jax.grad(lambda v: losses.quantile_error(v, sample, 0.8).mean())
     best = jnp.quantile(sample, 0.8)
@@ -337,7 +337,7 @@ def test_quantile_huber_equals_a_loop_and_rlax():
 
 @pytest.mark.slow
 def test_quantile_huber_has_higher_derivatives():
-    """For meta-gradients: it has a derivative rule of its own."""
+    """Meta-gradients need them, and the loss has a custom derivative rule."""
     with jax.enable_x64(True):
         q, tau, target = (jnp.float64(v[:1]) for v in pairs(np.random.default_rng(3)).values())
 
@@ -361,7 +361,7 @@ def test_quantile_huber_has_higher_derivatives():
 
 
 def test_quantile_huber_learns_a_return_distribution():
-    """A two-armed bandit's returns, a mixture of two Gaussians, to a small Wasserstein distance."""
+    """Learn a two-armed bandit's returns, a mixture of two Gaussians, up to a small distance."""
     rng = np.random.default_rng(0)
     sample = np.where(rng.random(512) < 0.3, rng.normal(-2, 0.3, 512), rng.normal(1, 0.5, 512))
     tau = jnp.float32((np.arange(64) + 0.5) / 64)
@@ -373,7 +373,7 @@ def test_quantile_huber_learns_a_return_distribution():
     assert scipy.stats.wasserstein_distance(quantiles, sample) < 0.05
 
 
-def test_expectile_regression_is_least_at_the_expectiles():
+def test_expectile_regression_is_smallest_at_the_expectiles():
     sample = np.random.default_rng(0).normal(size=201)
     tau = np.array([0.1, 0.5, 0.8])
     best = jnp.float32([scipy.stats.expectile(sample, t) for t in tau])
@@ -404,7 +404,7 @@ def test_calibration_error():
 
 
 def test_fraction_proposal_has_the_gradient_of_the_wasserstein_distance():
-    """For F^-1(w) = w^2 and its steps at the midpoints, by finite differences of the integral."""
+    """Finite differences of the integral, for F^-1(w) = w^2 and its steps at the midpoints."""
     tau = np.array([0.3, 0.45, 0.8])
 
     def distance(tau):
@@ -428,7 +428,7 @@ def test_cosine_features():
 
 
 @pytest.mark.parametrize("platform,loops", [("cpu", True), ("gpu", False)])
-def test_only_cpus_loop_over_pairs(monkeypatch, platform, loops):
+def test_only_cpus_use_the_loop_over_pairs(monkeypatch, platform, loops):
     x = [jnp.float32(v) for v in projection(np.random.default_rng(0)).values()]
     monkeypatch.setattr(distributional.jax, "default_backend", lambda: platform)
     text = str(jax.jit(lambda *x: losses.categorical_projection(*x)).trace(*x).jaxpr)

@@ -116,7 +116,7 @@ CASES = [
             {"value": -HUGE},
             {"target": -HUGE, "aversion": -0.7},
         ],
-        bfloat16=None,  # a difference of near numbers
+        bfloat16=None,  # a difference of nearly equal numbers
     ),
     Case(
         losses.ecrm_cost,
@@ -151,7 +151,7 @@ test_contract = contract(CASES)
 
 
 def worst_mean(cost, tail):
-    """Mean of the worst share, the last of it in part, in float64."""
+    """Mean of the worst share in float64, with a fractional weight for its last element."""
     left, total = tail * len(cost), 0.0
     for x in sorted(cost, reverse=True):
         share = min(left, 1.0)
@@ -175,7 +175,7 @@ def test_cvar_is_the_mean_of_the_worst_share(tail):
 
 
 def test_cvar_advantage_gives_the_gradient_of_the_cvar():
-    """Costs drawn from a categorical policy, enumerated: against the exact derivative."""
+    """Compare with the exact derivative, for enumerated costs of a categorical policy."""
     values = np.array([0.0, 1.0, 4.0, 9.0])
 
     logits = np.log([0.4, 0.3, 0.2, 0.1])
@@ -197,7 +197,7 @@ def test_cvar_advantage_gives_the_gradient_of_the_cvar():
 
 
 def minimum(score, sample, size=1, start=None):
-    """The least mean of score(variables, sample), by SciPy."""
+    """Return SciPy's minimum of the mean of score(variables, sample)."""
     function = jax.jit(lambda x: score(x, sample).mean())
     found = scipy.optimize.minimize(
         lambda x: float(function(jnp.asarray(x))),
@@ -208,7 +208,7 @@ def minimum(score, sample, size=1, start=None):
     return found.x, found.fun
 
 
-def test_scores_have_the_risk_measures_as_their_minima():
+def test_minimized_scores_are_the_risk_measures():
     with jax.enable_x64(True):
         sample = jnp.asarray(np.random.default_rng(0).normal(1.0, 2.0, 200))
         tail = 0.132  # not a multiple of 1 / 200: the value at risk is unique
@@ -224,7 +224,7 @@ def test_scores_have_the_risk_measures_as_their_minima():
 
 
 def test_evar_score_of_a_gaussian():
-    """mean + deviation * root, root = sqrt(-2 log tail), attained at t = deviation / root."""
+    """The minimum is mean + deviation * root, root = sqrt(-2 log tail), at t = deviation / root."""
     with jax.enable_x64(True):
         tail, mean, deviation = 0.1, 1.0, 2.0
         nodes, weights = np.polynomial.hermite_e.hermegauss(40)
@@ -282,7 +282,7 @@ def test_itakura_saito_by_its_definition_and_far_away():
 def test_ecrm_costs_sum_to_the_measure():
     x = ecrm(np.random.default_rng(0))
     total = 0.0
-    for t in range(3):  # the first episode; each threshold is the one chosen a step before
+    for t in range(3):  # the first episode; each threshold was chosen one step before
         v = x["next_threshold"][t - 1]
         c = x["cost"][t]
         risky = 0.4 * c + 0.6 * (v + max(c - v, 0) / 0.2)
@@ -293,7 +293,7 @@ def test_ecrm_costs_sum_to_the_measure():
 
 
 def test_ecrm_minimized_over_thresholds_is_mean_and_cvar():
-    """One step with a random cost after a sure one."""
+    """A step with a random cost follows one with a certain cost."""
     cost = np.random.default_rng(1).exponential(size=50)
 
     def objective(v):
@@ -316,7 +316,7 @@ def test_risk_averse_utility_equals_the_covariance_form():
         np.testing.assert_allclose(ours[i], expected, rtol=1e-4)
 
 
-def test_aversion_picks_the_safe_equilibrium_of_a_stag_hunt():
+def test_risk_aversion_picks_the_safe_equilibrium_of_a_stag_hunt():
     payoff, half = jnp.array([[4.0, 0.0], [3.0, 2.0]]), jnp.array([0.7, 0.3])
     utility = jax.vmap(losses.risk_averse_utility, in_axes=(0, None, None, None))
     stag, hare = utility(jnp.eye(2), half, payoff, 0.0)

@@ -97,7 +97,7 @@ def test_transforms_equal_float64_definitions(x):
 
 @given(SIZES)
 def test_inverses_are_exact_in_float32(x):
-    """To a few units in the last place, also near 0, where the published form loses all digits."""
+    """Exact to a few ulps, even near 0, where the published form loses all digits."""
     for scale in (1.0, 1e-6):
         y = jnp.float32(x * scale)
         there = losses.signed_hyperbolic(y)
@@ -141,7 +141,7 @@ def test_logarithmic_is_the_papers_up_to_its_constant():
         losses.logarithmic(jnp.float32(x), gamma_k, c), expected, rtol=1e-5, atol=1e-7
     )
     assert losses.logarithmic(jnp.float32(-1), gamma_k, c) == 0
-    assert jax.grad(losses.logarithmic)(jnp.float32(0), gamma_k, c) == 10  # not half of it
+    assert jax.grad(losses.logarithmic)(jnp.float32(0), gamma_k, c) == 10  # not half as much
 
 
 def test_symlog_squared_error():
@@ -176,7 +176,7 @@ def test_two_hot_of_one_atom():
 
 @pytest.mark.parametrize("number", [255, 256])
 def test_symmetric_weights_have_exactly_the_mean_zero(number):
-    """With atoms up to 5e8, the plain sum is off by whole units."""
+    """A plain sum over atoms up to 5e8 would be off by whole units."""
     atoms = losses.symexp(jnp.linspace(-20, 20, number))
     atoms = (atoms - atoms[::-1]) / 2
     probs = jax.nn.softmax(jnp.zeros(number))

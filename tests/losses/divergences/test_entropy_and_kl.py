@@ -179,7 +179,7 @@ def test_k3_is_never_negative(log_ratio):
 
 @pytest.mark.slow
 def test_which_estimates_and_which_gradients_are_unbiased():
-    """Enumerated over three actions, with the sampling distribution p held fixed."""
+    """Enumerate three actions, with the sampling distribution p held fixed."""
     with jax.enable_x64(True):
         p, q = jnp.array([0.2, 0.5, 0.3]), jnp.array([0.4, 0.35, 0.25])
         exact = (p * jnp.log(p / q)).sum()
@@ -270,12 +270,12 @@ def test_honest_forecasts_score_best(rule):
     truth = jnp.array([0.5, 0.2, 0.3])
     outcomes = jnp.arange(3)
 
-    def expected(logits):
+    def expected_score(logits):
         prob = jnp.broadcast_to(jax.nn.softmax(logits), (3, 3))
         return (truth * losses.proper_score(prob, outcomes, rule)).sum()
 
-    np.testing.assert_allclose(jax.grad(expected)(jnp.log(truth)), 0, atol=1e-6)
-    assert expected(jnp.log(truth)) > expected(jnp.log(truth) + jnp.array([0.3, 0, 0]))
+    np.testing.assert_allclose(jax.grad(expected_score)(jnp.log(truth)), 0, atol=1e-6)
+    assert expected_score(jnp.log(truth)) > expected_score(jnp.log(truth) + jnp.array([0.3, 0, 0]))
 
 
 def test_scores_by_hand():
@@ -284,7 +284,7 @@ def test_scores_by_hand():
     np.testing.assert_allclose(losses.proper_score(prob, outcome), 2 * p[1] - (p**2).sum())
     np.testing.assert_allclose(losses.proper_score(prob, outcome, "log"), np.log(p[1]), rtol=1e-6)
     np.testing.assert_allclose(losses.proper_score(prob, outcome, "spherical"), 0.8, rtol=1e-6)
-    with pytest.raises(ValueError, match="rule is"):
+    with pytest.raises(ValueError, match="rule must be"):
         losses.proper_score(prob, outcome, "linear")
 
 

@@ -102,7 +102,7 @@ test_contract = contract(CASES)
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_exact_and_expected_equal_the_definitions(kind):
-    """The exact function, and the mean of the estimates over all actions, each not negative."""
+    """Compare the exact function and the mean over all actions of the nonnegative estimates."""
     rng = np.random.default_rng(0)
     with jax.enable_x64(True):
         for p, q in rng.dirichlet([1.0] * 4, (5, 2)):
@@ -128,8 +128,8 @@ def test_disjoint_distributions_have_the_largest_distances():
 
 
 @pytest.mark.parametrize("kind", ["kl", "jensen_shannon", "chi_square"])
-def test_reparameterized_gradient_is_the_divergence_s(kind):
-    """Mean over a Gaussian's quantiles of the pathwise gradient, against numerical integration."""
+def test_the_reparameterized_gradient_is_that_of_the_divergence(kind):
+    """Compare the mean pathwise gradient over a Gaussian's quantiles with numerical integration."""
     density = scipy.stats.norm.pdf
     integrand = {
         "kl": lambda p, q: p * np.log(p / q),

@@ -98,7 +98,7 @@ def test_exp_q_is_0_below_its_threshold_and_infinite_from_its_pole():
 
 
 def test_sparsemax_has_the_most_reward_with_half_the_entropy_of_index_2():
-    """At the optimum the gradient for probabilities is the same wherever they are positive."""
+    """The optimum has the same gradient for all positive probabilities."""
     logits = jnp.array([1.0, 0.6, -2.0])
     p = losses.sparsemax(logits)
     assert p[2] == 0

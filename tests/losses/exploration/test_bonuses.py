@@ -174,8 +174,8 @@ def test_whiten():
     np.testing.assert_allclose(losses.whiten(x, 0.0, 2.0), x / 2)
 
 
-def test_rnd_forgets_what_the_predictor_has_learned():
-    """One-hot states: the error of the visited ones falls, that of the others stays."""
+def test_the_rnd_bonus_vanishes_where_the_predictor_has_learned():
+    """The error for one-hot states falls on visited states and stays on the others."""
     rng = np.random.default_rng(0)
     target = jnp.float32(rng.normal(size=(4, 3)))
     table = jnp.zeros((4, 3))
@@ -231,7 +231,7 @@ def test_elliptical_bonus_counts_one_hot_features():
 
 
 def test_elliptical_bonus_is_the_deviation_of_a_bayesian_regression():
-    """Of phi^T w, w ~ N(0, 1), after observations with unit noise, by Gaussian conditioning."""
+    """Deviation of phi^T w, w ~ N(0, 1), given observations with unit noise, by conditioning."""
     rng = np.random.default_rng(0)
     seen, query = rng.normal(size=(6, 3)), rng.normal(size=(4, 3))
     gain = query @ seen.T @ np.linalg.inv(seen @ seen.T + np.eye(6))
@@ -275,7 +275,7 @@ def test_particles_that_seek_novelty_spread():
 
 
 def test_rewarding_rare_states_spreads_visits():
-    """Mixing with the state that surprisal favors (Frank-Wolfe) ends at the uniform density."""
+    """Mixing in the state that surprisal favors (Frank-Wolfe) leads to the uniform density."""
     density = jnp.array([0.97, 0.01, 0.01, 0.01])
     for k in range(400):
         best = losses.surprisal(jnp.log(density)).argmax()
@@ -284,7 +284,7 @@ def test_rewarding_rare_states_spreads_visits():
 
 
 def test_parameter_noise_tracks_its_target():
-    """The distance grows with the scale: the rule settles around the target."""
+    """The distance grows with the scale, so the rule settles around the target."""
     scale = jnp.float32(1.0)
     for _ in range(400):
         scale = losses.adapt_noise(scale, 3 * scale, 0.3)
@@ -294,8 +294,8 @@ def test_parameter_noise_tracks_its_target():
     np.testing.assert_allclose(ours, np.sqrt(np.square(a - b)[BATCH].mean()), rtol=1e-5)
 
 
-# Two environments, a door each. Beliefs: 0 unknown, 1 and 2 known. Actions: left door, right door,
-# and reading a sign, which takes a step and a cost and tells the environment.
+# Two environments, each with its right door. Beliefs: 0 unknown, 1 and 2 known. Actions: left door,
+# right door, and reading a sign, which costs a step and COST, and reveals the environment.
 GAIN, COST, DISCOUNT = np.array([[1.0, -1.0], [-1.0, 1.0]]), 0.05, 0.9  # [door, environment]
 BELIEFS = np.array([[0.5, 0.5], [1.0, 0.0], [0.0, 1.0]])
 
@@ -305,8 +305,7 @@ def test_cashed_rewards_pay_for_information_and_keep_the_optimum():
     np.testing.assert_allclose(known, [0, 1, 1])
 
     def solve(shape):
-        """Exact values of the belief's problem: doors end it, the sign leads to a known
-        environment."""
+        """Solve the belief MDP exactly: doors end it, the sign reveals the environment."""
         value = np.zeros(3)
         for _ in range(50):
             doors = np.array([[b @ GAIN[d] for d in (0, 1)] for b in BELIEFS])
@@ -324,7 +323,7 @@ def test_cashed_rewards_pay_for_information_and_keep_the_optimum():
     np.testing.assert_array_equal(plain.argmax(1), [2, 0, 1])
     np.testing.assert_array_equal(cashed.argmax(1), [2, 0, 1])
     np.testing.assert_allclose(plain - cashed, np.broadcast_to(known[:, None], (3, 3)), atol=1e-5)
-    # The sign itself is rewarded now, the door behind it no longer.
+    # Now the sign itself is rewarded, and the door after it no longer is.
     reading = losses.potential_shaping(-COST, known[0], known[1], False, DISCOUNT)
     entering = losses.potential_shaping(1.0, known[1], jnp.nan, True, DISCOUNT)
     np.testing.assert_allclose([reading, entering], [0.85, 0], atol=1e-6)

@@ -75,7 +75,7 @@ test_contract = contract(CASES)
 
 
 def test_skill_rewards_bound_the_information_of_skills_and_states():
-    """Three skills that visit four states: with the true posterior the mean is the information."""
+    """The mean reward of the true posterior is the information of three skills and four states."""
     visits = np.array([[0.7, 0.1, 0.1, 0.1], [0.1, 0.7, 0.1, 0.1], [0.25, 0.25, 0.25, 0.25]])
     prior = np.array([0.5, 0.3, 0.2])
     joint = prior[:, None] * visits
@@ -90,7 +90,7 @@ def test_skill_rewards_bound_the_information_of_skills_and_states():
     np.testing.assert_allclose(mean_reward(posterior), information, rtol=1e-4)
     assert mean_reward(0.5 * posterior + 0.5 / 3) < information
     uniform = losses.skill_reward(jnp.zeros((1, 3)), jnp.array([1]), jnp.zeros(3))
-    np.testing.assert_allclose(uniform, 0, atol=1e-6)  # nothing learned, nothing paid
+    np.testing.assert_allclose(uniform, 0, atol=1e-6)  # no reward before learning
 
 
 def test_the_discriminator_learns_the_posterior():
@@ -149,12 +149,12 @@ def test_svgd_finds_the_moments_of_a_gaussian():
 
     particles = np.array(run(start))
     np.testing.assert_allclose(particles.mean(0), mean, atol=0.05)
-    # Few particles spread a little less than the density does.
+    # A few particles spread slightly less than the density.
     np.testing.assert_allclose(np.cov(particles.T), covariance, rtol=0.15)
 
 
 def test_goals_by_svgd_gather_where_success_is_uncertain():
-    """One-dimensional goals, success falling with distance: particles end around p = 1/2."""
+    """One-dimensional goals, whose success falls with distance, gather around p = 1/2."""
     success = lambda g: jax.nn.sigmoid(4 - g)
     log_density = lambda g: losses.goal_difficulty(success(g[0]))
     goals = jnp.linspace(0.0, 2.0, 12)[:, None]
@@ -197,7 +197,7 @@ def test_the_volumes_gradient_of_a_singular_kernel_is_its_adjugate():
         np.testing.assert_allclose(ours, cofactors, atol=1e-5)
 
 
-def test_policies_that_follow_the_volume_part():
+def test_policies_that_follow_the_volume_diverge():
     start = jnp.float32(np.random.default_rng(0).normal(size=(3, 2)) * 0.01)
     volume = lambda x: losses.population_log_volume(losses.rbf_kernel(x, x, 1.0))
     step = jax.jit(lambda x: x + 0.05 * jax.grad(volume)(x))

@@ -71,7 +71,7 @@ def test_masked_ranks_are_those_of_the_smaller_population(fitness):
         assert (ours[~MASK] == 0).all()
 
 
-# Whitened directions, plus and minus: their second moments are the identity, odd ones vanish.
+# Whitened directions with both signs: second moments are the identity, odd moments vanish.
 DIRECTIONS = np.sqrt(3) * np.r_[np.eye(3), -np.eye(3)]
 CURVATURE = np.array([[2.0, 0.3, 0.0], [0.3, 1.0, 0.5], [0.0, 0.5, 3.0]])
 SLOPE = np.array([1.0, -2.0, 0.5])
@@ -133,7 +133,7 @@ def test_archive_improvement():
 
 
 def test_annealed_thresholds_from_map_elites_to_plain_search():
-    """As the rule of the paper: t = (1 - a) t + a f for each f that is accepted."""
+    """The paper's rule: t = (1 - a) t + a f for each accepted f."""
     for rate in (0.0, 0.3, 1.0):
         threshold, expected = jnp.float32(-2.0), -2.0
         for objective in (1.0, 0.0, -3.0, 2.0, 1.5):

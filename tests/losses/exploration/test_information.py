@@ -89,7 +89,7 @@ CASES = [
 ]
 test_contract = contract(CASES)
 
-# A joint distribution in twelfths, and samples of it, and of independent pairs, in full.
+# A joint distribution in twelfths, with exhaustive samples of it and of independent pairs.
 COUNTS = np.array([[4, 1], [1, 2], [1, 3]])
 JOINT = COUNTS / 12
 RATIO = JOINT / (JOINT.sum(1, keepdims=True) * JOINT.sum(0))
@@ -98,7 +98,7 @@ PAIRS = np.array([(x, z) for x in range(3) for z in range(2) for _ in range(COUN
 SHUFFLED = np.array([(a[0], b[1]) for a, b in itertools.product(PAIRS, PAIRS)])
 
 
-def bound(function, critic):
+def estimate_bound(function, critic):
     critic = jnp.asarray(critic, jnp.float32)
     return function(critic[tuple(PAIRS.T)], critic[tuple(SHUFFLED.T)])
 
@@ -109,8 +109,8 @@ def bound(function, critic):
     ids=["donsker_varadhan", "nwj"],
 )
 def test_bounds_are_tight_for_the_best_critic_and_below_for_others(function, best):
-    np.testing.assert_allclose(bound(function, best), INFORMATION, rtol=1e-4)
-    value = jax.jit(lambda critic: bound(function, critic))
+    np.testing.assert_allclose(estimate_bound(function, best), INFORMATION, rtol=1e-4)
+    value = jax.jit(lambda critic: estimate_bound(function, critic))
     gradient = jax.grad(value)(jnp.float32(best))
     np.testing.assert_allclose(gradient, 0, atol=1e-6)
     for seed in range(20):
@@ -121,7 +121,10 @@ def test_bounds_are_tight_for_the_best_critic_and_below_for_others(function, bes
 def test_nwj_is_the_looser_of_the_two():
     for seed in range(20):
         critic = np.random.default_rng(seed).normal(size=(3, 2))
-        assert bound(losses.nwj, critic) <= bound(losses.donsker_varadhan, critic) + 1e-5
+        assert (
+            estimate_bound(losses.nwj, critic)
+            <= estimate_bound(losses.donsker_varadhan, critic) + 1e-5
+        )
 
 
 def test_barber_agakov_is_tight_for_the_posterior():
@@ -136,7 +139,7 @@ def test_barber_agakov_is_tight_for_the_posterior():
 
 
 def test_the_contrastive_bound_over_all_batches_of_three():
-    """Expected over every batch it stays below the information and below log B."""
+    """The expectation over all batches stays below the information and below log B."""
     batches = np.array(list(itertools.product(range(6), repeat=3)))
     cells = np.array(list(itertools.product(range(3), range(2))))
     weight = JOINT.reshape(-1)[batches].prod(1)
@@ -149,7 +152,7 @@ def test_the_contrastive_bound_over_all_batches_of_three():
     np.testing.assert_allclose(losses.info_nce_bound(50 * jnp.eye(3)), np.log(3), rtol=1e-5)
 
 
-def test_the_bottlenecks_cost_is_0_for_the_prior():
+def test_the_bottleneck_costs_nothing_at_the_prior():
     assert losses.standard_normal_kl(jnp.zeros(3), jnp.ones(3)) == 0
     ours = losses.standard_normal_kl(jnp.array([1.0, 2.0]), jnp.array([1.0, 0.5]))
     np.testing.assert_allclose(ours, 0.5 * (5 + 0.25 - 1 - np.log(0.25)), rtol=1e-5)
@@ -163,7 +166,7 @@ def test_information_gain_is_the_entropy_lost_by_the_belief():
 
 
 def test_fisher_information_is_the_curvature_of_the_divergence():
-    """Of a pendulum-like step whose noise is Gaussian: the Hessian of KL(theta || theta')."""
+    """Compare with the Hessian of KL(theta || theta') for a noisy pendulum-like step."""
     scale = jnp.array([0.5, 2.0])
     step = lambda p: jnp.stack([jnp.sin(p[0]) * p[1], p[1] ** 2 - p[0]])
     theta = jnp.array([0.7, 1.3])

@@ -130,7 +130,7 @@ DISCOUNT = 0.9
 
 
 def random_mdp(rng, states=4, actions=3):
-    """Transitions [S, A, S] and rewards [S, A]; the last state ends the episode."""
+    """Random transitions [S, A, S] and rewards [S, A]; the last state ends the episode."""
     transition = rng.dirichlet([0.5] * states, (states, actions))
     return transition, rng.normal(size=(states, actions))
 
@@ -143,8 +143,8 @@ def optimal_values(transition, reward, terminal):
     return q_values
 
 
-def test_shaping_leaves_the_best_policy_as_it_was():
-    """Also with terminal states, whose potential counts as 0; without that it would not."""
+def test_shaping_leaves_the_optimal_policy_unchanged():
+    """This holds even with terminal states, but only because their potential counts as 0."""
     changed = 0
     for seed in range(8):
         rng = np.random.default_rng(seed)
@@ -198,7 +198,7 @@ def test_the_action_before_an_intervention_is_penalized():
 
 
 def occupancy_of(logits, transition, start):
-    """Discounted visits [S * A] of a softmax policy, in sum 1."""
+    """Discounted visits [S * A] of a softmax policy, summing to 1."""
     policy = jax.nn.softmax(logits)
     flow = jnp.einsum("sa,sat->st", policy, transition)
     visits = jnp.linalg.solve(jnp.eye(len(start)) - DISCOUNT * flow.T, (1 - DISCOUNT) * start)
@@ -206,7 +206,7 @@ def occupancy_of(logits, transition, start):
 
 
 def policy_gradient_of(reward, logits, transition, start):
-    """The policy gradient theorem's, with values solved for exactly."""
+    """Policy gradient by the policy gradient theorem, with exact values."""
     policy = jax.nn.softmax(logits)
     flow = jnp.einsum("sa,sat->st", policy, transition)
     reward = reward.reshape(logits.shape)
@@ -218,7 +218,7 @@ def policy_gradient_of(reward, logits, transition, start):
 
 
 @pytest.mark.slow
-def test_the_policy_gradient_of_a_utility_s_reward_is_the_utility_s():
+def test_the_policy_gradient_of_a_utilitys_reward_is_that_of_the_utility():
     rng = np.random.default_rng(0)
     solve, visits = jax.jit(policy_gradient_of), jax.jit(occupancy_of)
     with jax.enable_x64(True):
@@ -245,7 +245,7 @@ def test_utilities_by_hand():
     x = jnp.array([0.5, 0.5, 0.0])
     np.testing.assert_allclose(losses.occupancy_entropy(x), np.log(2), rtol=1e-6)
     reward = losses.utility_reward(losses.occupancy_entropy, x)
-    assert reward[2] > reward[0] + 10  # what is not visited pays
+    assert reward[2] > reward[0] + 10  # unvisited states pay
     ours = losses.occupancy_constraint(x, jnp.arange(3.0), jnp.ones(3), 0.6, 2.0)
     np.testing.assert_allclose(ours, 0.5 - 0.4**2, rtol=1e-5)
     assert losses.occupancy_distance(x, x) == 0 > losses.occupancy_distance(x, 1 - x)
@@ -270,7 +270,7 @@ def test_regularized_reward_is_the_gradient_of_the_regularized_return():
 
 
 def test_primal_and_dual_descent_meet_at_the_constraint():
-    """Maximize -(x - 2)^2 with x at most 1: x = 1, and the multiplier is the slope there, 2."""
+    """Maximize -(x - 2)^2 with x <= 1: x = 1, and the multiplier is the slope there, 2."""
 
     def loss(params):
         x, multiplier = params

@@ -53,29 +53,29 @@ def zero_sum(matrix):
 
 def test_deviation_payoffs_are_expectations_over_the_others():
     x = game(np.random.default_rng(0))
-    expected = np.zeros((3, 2))
+    expected_payoff = np.zeros((3, 2))
     for k in range(3):
         others = [j for j in range(3) if j != k]
         for actions in itertools.product(range(2), repeat=3):
             chance = np.prod([x["policy"][j, actions[j]] for j in others])
-            expected[k, actions[k]] += chance * x["payoff"][(k, *actions)]
-    np.testing.assert_allclose(losses.deviation_payoff(**x), expected, rtol=1e-5)
+            expected_payoff[k, actions[k]] += chance * x["payoff"][(k, *actions)]
+    np.testing.assert_allclose(losses.deviation_payoff(**x), expected_payoff, rtol=1e-5)
 
 
 def test_deviation_payoffs_are_gradients_of_expected_payoffs():
     x = {k: jnp.float32(v) for k, v in game(np.random.default_rng(0)).items()}
 
-    def expected(policy, player):
+    def expected_payoff(policy, player):
         return jnp.einsum("abc,a,b,c->", x["payoff"][player], *policy)
 
     values = losses.deviation_payoff(**x)
     for player in range(3):
-        gradient = jax.grad(expected)(x["policy"], player)[player]
+        gradient = jax.grad(expected_payoff)(x["policy"], player)[player]
         np.testing.assert_allclose(values[player], gradient, rtol=1e-5)
 
 
 def logit_equilibrium(matrix, temperature):
-    """By damped iteration, in float64 NumPy."""
+    """Logit equilibrium by damped iteration in float64 NumPy."""
     policy = np.array([[0.5, 0.3, 0.2]] * 2)
     for _ in range(3000):
         values = np.stack([matrix @ policy[1], -policy[0] @ matrix]) / temperature
@@ -125,7 +125,7 @@ def test_descent_on_the_nash_loss_finds_an_approximate_equilibrium():
 
 
 def test_two_samples_estimate_the_nash_loss_without_bias():
-    """Enumerated: each estimate's gradients from a joint action of its own."""
+    """Enumerate pairs of joint actions, one for each of the two gradient estimates."""
     rng = np.random.default_rng(0)
     payoff = rng.normal(size=(2, 3, 3))
     policy = simplex(rng, 2, 3)
@@ -139,5 +139,5 @@ def test_two_samples_estimate_the_nash_loss_without_bias():
     mean = (chances[:, None] * chances[None] * estimates).sum()
     exact = losses.nash_loss(jnp.float32(payoff), jnp.float32(policy), 0.3)
     np.testing.assert_allclose(mean, exact, rtol=1e-4)
-    reused = (chances * jnp.diagonal(estimates)).sum()  # the same sample twice has a bias
+    reused = (chances * jnp.diagonal(estimates)).sum()  # using the same sample twice is biased
     assert reused > exact + 0.1

@@ -58,7 +58,7 @@ INPUTS = {k: jnp.float32(v) for k, v in actor(np.random.default_rng(0)).items()}
         (losses.regret_matching_policy_gradient, rlax.rm_loss),
     ],
 )
-def test_the_same_as_rlax(ours, theirs):
+def test_losses_equal_rlax(ours, theirs):
     def mean(logits):
         return ours(logits, INPUTS["q_values"]).mean()
 
@@ -67,8 +67,8 @@ def test_the_same_as_rlax(ours, theirs):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
 
 
-def test_neurd_makes_the_step_of_hedge_whatever_the_policy():
-    """A policy gradient is scaled by the policy; this is not: an unlikely action recovers."""
+def test_neurd_takes_hedges_step_whatever_the_policy():
+    """Unlike a policy gradient, this is not scaled by the policy: an unlikely action recovers."""
     gradient = jax.grad(lambda x: losses.neurd(x, INPUTS["q_values"]).sum())(INPUTS["logits"])
     policy = jax.nn.softmax(INPUTS["logits"])
     advantage = INPUTS["q_values"] - (policy * INPUTS["q_values"]).sum(-1, keepdims=True)
@@ -81,7 +81,7 @@ def test_neurd_makes_the_step_of_hedge_whatever_the_policy():
     )
 
 
-def test_neurd_stops_logits_beyond_the_threshold_from_going_further():
+def test_neurd_keeps_logits_beyond_the_threshold_from_moving_further():
     logits, q_values = jnp.array([3.0, -3.0, 0.0, 0.0]), jnp.array([1.0, -1.0, 0.5, -0.5])
     gradient = jax.grad(losses.neurd)(logits, q_values, 2.0)
     assert (gradient[:2] == 0).all() and (gradient[2:] != 0).all()

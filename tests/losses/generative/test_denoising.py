@@ -80,7 +80,7 @@ test_contract = contract(CASES)
 
 @pytest.mark.slow
 def test_score_matching_finds_the_score():
-    """Data N(0, 0.8^2), noise 0.6: the best linear score has slope -1 / (0.64 + 0.36)."""
+    """The best linear score of data N(0, 0.8^2) with noise 0.6 has slope -1 / (0.64 + 0.36)."""
     points, weights = np.polynomial.hermite_e.hermegauss(6)
     clean, noise = (x.ravel() for x in np.meshgrid(0.8 * points, points))
     weight = np.outer(weights, weights).ravel() / weights.sum() ** 2
@@ -122,7 +122,7 @@ def test_distances_are_between_prediction_and_target():
 
 
 def test_the_exact_consistency_function_has_no_loss():
-    """Data N(0, 1): f(x, sigma) = x / sqrt(1 + sigma^2) along the flow, with a small Euler step."""
+    """Data N(0, 1) has f(x, sigma) = x / sqrt(1 + sigma^2) along the flow; one small Euler step."""
     sigma, lower = jnp.float32(1.0), jnp.float32(0.999)
     f = lambda x, s: x / jnp.sqrt(1 + s**2)
     x = jnp.float32([0.7, -1.0])
@@ -132,7 +132,7 @@ def test_the_exact_consistency_function_has_no_loss():
     assert gap < 1e-6 < 1e-3 < wrong
 
 
-def test_diffusion_forcing_counts_allowed_frames():
+def test_diffusion_forcing_counts_only_frames_in_the_mask():
     prediction, target = jnp.float32([[1.0], [5.0], [3.0]]), jnp.zeros((3, 1))
     weight = jnp.float32([1.0, jnp.nan, 2.0])
     mask = jnp.array([True, False, True])

@@ -79,7 +79,7 @@ def test_step_likelihood_has_a_floor():
 
 
 def test_sum_over_the_chain_is_its_joint_density():
-    """x1 ~ N(0, 1), x0 ~ N(x1 / 2, 0.5^2): the joint Gaussian's density, by its covariance."""
+    """Compare x1 ~ N(0, 1), x0 ~ N(x1 / 2, 0.5^2) with the joint Gaussian, by its covariance."""
     x1, x0 = 0.7, -0.4
     steps = losses.denoising_log_prob(
         jnp.float32([[x1], [x0]]), jnp.float32([[0], [x1 / 2]]), jnp.float32([1, 0.5])
@@ -92,8 +92,8 @@ def test_sum_over_the_chain_is_its_joint_density():
 
 
 def test_policy_gradient_of_a_chain_is_that_of_its_last_sample():
-    """x1 ~ N(0, 1), x0 ~ N(a x1 + b, s^2), reward -(x0 - 1)^2: exact gradient in (a, b), by
-    quadrature over the chain with the steps' likelihoods."""
+    """Compare with the exact gradient in (a, b) for x1 ~ N(0, 1), x0 ~ N(a x1 + b, s^2) and reward
+    -(x0 - 1)^2, by quadrature over the chain with the steps' likelihoods."""
     points, weights = np.polynomial.hermite_e.hermegauss(8)
     z1, z0 = (x.ravel() for x in np.meshgrid(points, points))
     weight = np.outer(weights, weights).ravel() / weights.sum() ** 2
@@ -129,7 +129,7 @@ def test_divergence_equals_the_gaussian_one():
 
 
 def test_vard_moves_the_mean_up_the_value():
-    """Value 2 x - x^2 at the mean, beta 0.5, scale 1: 2 - 2 m = 0.5 (m - base) at the optimum."""
+    """The optimum for value 2 x - x^2, beta 0.5 and scale 1 has 2 - 2 m = 0.5 (m - base)."""
 
     def gradient(m):
         value = lambda m: (2 * m - m**2)[0]

@@ -78,12 +78,12 @@ test_contract = contract(CASES)
 
 
 def test_the_exact_model_attains_the_log_likelihood():
-    """Two dependent binary tokens: with exact conditionals the bound is tight, -log p(a, b)."""
+    """The bound with exact conditionals of two dependent binary tokens is tight, -log p(a, b)."""
     p = np.array([[0.1, 0.4], [0.3, 0.2]])
     points, weights = np.polynomial.legendre.leggauss(8)
     times, weights = (points + 1) / 2, weights / 2
     for a, b in itertools.product(range(2), repeat=2):
-        # log p of each true token where masked, given what is not masked
+        # log p of each masked true token, given the unmasked ones
         cases = {
             (True, False): (np.log(p[a, b] / p[:, b].sum()), np.nan),
             (False, True): (np.nan, np.log(p[a, b] / p[a].sum())),
@@ -102,7 +102,7 @@ def test_the_exact_model_attains_the_log_likelihood():
 
 @jax.jit
 def enumerated_sepo(logits, old_logits, reward, clip, neighbors=None):
-    """The gradient of sum_x q_old(x) sepo(x) over all sequences, with exact ratios."""
+    """Gradient of sum_x q_old(x) sepo(x) over all sequences, with exact ratios."""
     old = jax.nn.log_softmax(old_logits)
 
     def loss(logits):
@@ -126,14 +126,14 @@ def enumerated_sepo(logits, old_logits, reward, clip, neighbors=None):
 
 @pytest.mark.slow
 def test_sepo_is_the_policy_gradient_where_the_ratios_are_exact():
-    """Three tokens of two kinds, enumerated: on policy and, with importance weights, off policy."""
+    """Enumerate three binary tokens, on policy and, with importance weights, off policy."""
     rng = np.random.default_rng(0)
     logits, other, reward = jnp.float32(rng.normal(size=(3, 8)))
     exact = jax.grad(lambda x: -(jax.nn.softmax(x) * reward).sum())(logits)
     np.testing.assert_allclose(
         enumerated_sepo(logits, logits, reward, 0.2), exact, rtol=1e-3, atol=1e-6
     )
-    # Off policy the ratio is q(x) / q_old(x): the same gradient unless it is clipped.
+    # Off policy the ratio is q(x) / q_old(x), which gives the same gradient unless it is clipped.
     np.testing.assert_allclose(
         enumerated_sepo(logits, other, reward, 1e6), exact, rtol=1e-3, atol=1e-5
     )
@@ -146,7 +146,7 @@ def test_sepo_is_the_policy_gradient_where_the_ratios_are_exact():
 
 
 def test_sepo_over_neighbors_only_is_not_exact():
-    """As the docstring says: sequences that differ in one token are not all sequences."""
+    """The docstring says so: sequences that differ in one token are not all sequences."""
     rng = np.random.default_rng(0)
     logits, _, reward = jnp.float32(rng.normal(size=(3, 8)))
     words = np.array(list(itertools.product(range(2), repeat=3)))
@@ -157,7 +157,7 @@ def test_sepo_over_neighbors_only_is_not_exact():
 
 
 def test_divergence_of_jump_processes():
-    """Poisson counts: over time T the processes' divergence is that of the numbers of jumps."""
+    """The divergence of Poisson counts over time T is that of the numbers of jumps."""
     rate, base, time = 1.7, 0.6, 2.0
     count = np.arange(60)
     p, q = (scipy.stats.poisson(r * time).logpmf(count) for r in (rate, base))

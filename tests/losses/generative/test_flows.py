@@ -60,7 +60,7 @@ def test_shortcut_of_two_exact_half_steps_is_one_exact_step():
 
 
 def test_shortcut_forcing_is_the_weighted_error_of_velocities():
-    """(0.9 t + 0.1) (1 - t)^2 |(prediction - noisy) / (1 - t) - (v + v') / 2|^2, in float64."""
+    """Compare with (0.9 t + 0.1) (1 - t)^2 |(prediction - noisy) / (1 - t) - (v + v') / 2|^2."""
     rng = np.random.default_rng(0)
     noisy, prediction, half_clean, next_clean = rng.normal(size=(4, *SHAPE))
     time, half = rng.uniform(0, 0.4, 5), 0.125
@@ -91,7 +91,7 @@ def test_adjoint_matching_by_hand():
 @pytest.mark.slow
 def test_adjoint_matching_reaches_the_tilted_density():
     """N(0, 0.5^2) exp(c x) is N(c 0.5^2, 0.5^2). A linear reward's lean adjoint does not depend on
-    the path, so the loss's minimizer is known at each time and the mean of the samples follows."""
+    the path, so the loss's minimizer is known at each time, hence the mean of the samples."""
     with jax.enable_x64(True):
         number, reward_slope = 2000, 3.0
         h = 1 / number
@@ -109,7 +109,7 @@ def test_adjoint_matching_reaches_the_tilted_density():
         _, adjoints = jax.lax.scan(back, jnp.array([-reward_slope]), times, reverse=True)
 
         def minimizer(adjoint, time):
-            """One Newton step: the loss is quadratic in the velocity."""
+            """Take one Newton step, as the loss is quadratic in the velocity."""
             scale = diffusion.memoryless_scale(time, h)
             loss = lambda v: losses.adjoint_matching(v, jnp.zeros(1), adjoint, scale)
             gradient, curvature = jax.grad(loss)(jnp.zeros(1)), jax.hessian(loss)(jnp.zeros(1))

@@ -207,7 +207,7 @@ def test_drail_is_a_softmax_of_two_errors():
     expert, agent = jnp.float32([0.1, 2.0]), jnp.float32([1.0, 0.5])
     d = np.exp(-expert) / (np.exp(-expert) + np.exp(-agent))
     np.testing.assert_allclose(jax.nn.sigmoid(losses.drail_logits(expert, agent)), d, rtol=1e-6)
-    assert losses.drail_logits(expert, agent)[0] > 0  # better denoised as an expert's: expert's
+    assert losses.drail_logits(expert, agent)[0] > 0  # denoised better as the expert's
 
 
 def test_occupancy_penalty_has_the_mean_of_the_root_of_the_divergence():
@@ -234,7 +234,7 @@ def test_gradient_penalty():
 
 
 def test_penalized_critic_of_two_gaussians_becomes_lipschitz():
-    """A critic w * x: without the penalty w grows without end, with it |w| is near 1."""
+    """The slope w of a critic w * x grows without bound, but with the penalty |w| is near 1."""
 
     def loss(w, weight):
         x, y = jnp.float32([0.0, 1.0]), jnp.float32([2.0, 3.0])
@@ -260,7 +260,7 @@ def test_random_features_approximate_the_kernel():
     features = losses.random_features(*map(jnp.float32, (x, frequency, phase)))
     kernel = np.exp(-((x[:, None] - x) ** 2).sum(-1) / (2 * scale**2))
     np.testing.assert_allclose(features @ features.T, kernel, atol=0.03)
-    # Their feature gap is then the kernel's discrepancy.
+    # The feature gap is then the kernel's discrepancy.
     gap = losses.feature_gap(features[:2], features[2:])
     mmd = losses.kernel_mmd(jnp.float32(x[:2]), jnp.float32(x[2:]), scale)
     np.testing.assert_allclose(jnp.square(gap), mmd, atol=0.03)
@@ -276,15 +276,15 @@ def test_feature_gap_is_the_largest_gap_of_a_kernel_reward():
     policy, expert = jnp.float32(rng.normal(size=(5, M))), jnp.float32(rng.normal(size=(7, M)))
     gap = losses.feature_gap(policy, expert)
 
-    def gained(weight):  # what `reward_gap` lowers
+    def reward_gain(weight):  # minus `reward_gap`
         return -losses.reward_gap(
             losses.kernel_reward(policy, weight, 1.0), losses.kernel_reward(expert, weight, 1.0)
         )
 
     best = 10 * (expert.mean(0) - policy.mean(0))
-    np.testing.assert_allclose(gained(best), gap, rtol=1e-5)
+    np.testing.assert_allclose(reward_gain(best), gap, rtol=1e-5)
     for weight in jnp.float32(rng.normal(size=(20, M)) * 5):
-        assert gained(weight) <= gap + 1e-6
+        assert reward_gain(weight) <= gap + 1e-6
 
 
 def test_masks_of_the_gaps():

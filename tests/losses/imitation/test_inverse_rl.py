@@ -112,7 +112,7 @@ def test_iq_learn_by_hand():
 
 
 def solve(reward, transition, discount, value):
-    """Q-values of the best policy by value iteration; value: of Q, hard or soft."""
+    """Q-values of the best policy by value iteration; `value` is Q's hard or soft maximum."""
 
     def step(_, q):
         return reward + discount * transition @ value(q)
@@ -126,7 +126,7 @@ def soft(q):
 
 @pytest.mark.slow
 def test_iq_learn_recovers_the_expert_and_its_reward():
-    """Tabular, with exact expectations under the expert's discounted occupancy."""
+    """Tabular case, with exact expectations under the expert's discounted occupancy."""
     with jax.enable_x64(True):
         x = x64(mdp(np.random.default_rng(0)))
         transition, discount = x["transition"], 0.8
@@ -136,7 +136,7 @@ def test_iq_learn_recovers_the_expert_and_its_reward():
         start = jnp.ones(S) / S
         states = (1 - discount) * jnp.linalg.solve((jnp.eye(S) - discount * step).T, start)
         weights = (states[:, None] * expert)[..., None] * transition  # of (s, a, s')
-        # masked_mean counts all alike: so many copies of each transition as it has weight.
+        # masked_mean counts all elements equally, so repeat each transition by its weight.
         copies = np.floor(np.array(weights) * 5_000).astype(int)
         s, a, t = (jnp.repeat(i.ravel(), copies.ravel()) for i in jnp.indices(copies.shape))
 
@@ -147,7 +147,7 @@ def test_iq_learn_recovers_the_expert_and_its_reward():
             return losses.iq_learn(q[s, a], v[s], v[t], ~no, no, discount, alpha=1e4)
 
         gradient = jax.jit(jax.grad(loss))
-        # With hardly any regularizer the expert's own Q is optimal, up to what is not identified.
+        # With almost no regularizer the expert's own Q is optimal, up to what is not identifiable.
         assert abs(gradient(q)).max() < 3e-3 < abs(gradient(jnp.zeros_like(q))).max()
 
         def descend(_, state):
@@ -162,7 +162,7 @@ def test_iq_learn_recovers_the_expert_and_its_reward():
 
 
 def test_iq_learn_regularizer_moves_the_optimum_of_a_bandit():
-    """One state, no future: softmax(Q) - expert + expert * Q / (2 alpha) is zero at the optimum."""
+    """A bandit's optimum has softmax(Q) - expert + expert * Q / (2 alpha) = 0."""
     with jax.enable_x64(True):
         expert = np.array([0.5, 0.3, 0.2])
         action = jnp.repeat(jnp.arange(3), jnp.array([5, 3, 2]))

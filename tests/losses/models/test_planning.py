@@ -99,25 +99,25 @@ def arrays(inputs):
 
 
 def test_muzero_by_its_parts():
-    """The parts in float64, from the papers' definitions."""
+    """Compare with float64 parts, from the papers' definitions."""
     x = unroll(np.random.default_rng(0))
     ours = jax.jit(losses.muzero)(**arrays(x))
 
-    def squashed(v):
+    def squash(v):
         return np.sign(v) * (np.sqrt(abs(v) + 1) - 1) + 1e-3 * v
 
     def cross_entropy(logits, target):
         return -(target * (logits - np.log(np.exp(logits).sum()))).sum()
 
-    def encoded(v):
-        return np.array([np.interp(squashed(v), ATOMS, row) for row in np.eye(7)])
+    def encode(v):
+        return np.array([np.interp(squash(v), ATOMS, row) for row in np.eye(7)])
 
     for k in range(4):
         for b in range(2):
             loss = cross_entropy(x["policy_logits"][k, b], x["target_policy"][k, b])
-            loss += 0.25 * cross_entropy(x["value_logits"][k, b], encoded(x["target_value"][k, b]))
+            loss += 0.25 * cross_entropy(x["value_logits"][k, b], encode(x["target_value"][k, b]))
             if k > 0:
-                loss += cross_entropy(x["reward_logits"][k, b], encoded(x["target_reward"][k, b]))
+                loss += cross_entropy(x["reward_logits"][k, b], encode(x["target_reward"][k, b]))
             np.testing.assert_allclose(ours[k, b], loss, rtol=1e-4)
 
 
@@ -150,7 +150,7 @@ def test_completed_q_values_in_a_loop():
 
 @pytest.mark.slow
 def test_gumbel_improved_policy_improves():
-    """Its expected Q-value is not below the policy's, for any logits and values."""
+    """The expected Q-value does not fall, for any logits and values."""
     rng = np.random.default_rng(0)
     logits, q = jnp.float32(rng.normal(size=(200, 5))), jnp.float32(rng.uniform(size=(200, 5)))
     visits = jnp.asarray(rng.integers(0, 9, (200, 5)))
@@ -163,7 +163,7 @@ def test_gumbel_improved_policy_improves():
 
 
 def test_process_values():
-    """k / K for a faultless trace; never below 0."""
+    """Values are k / K for an error-free trace, and never below 0."""
     faultless = losses.process_value_target(jnp.zeros(5), jnp.arange(4, -1, -1))
     np.testing.assert_allclose(faultless, np.arange(1, 6) / 5, rtol=1e-6)
     ours = losses.process_value_target(jnp.array([0.0, 0.25, 1.0, 1.0]), jnp.array([3, 1, 2, 0]))

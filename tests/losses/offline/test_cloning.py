@@ -176,7 +176,7 @@ def test_the_optimum_of_weighted_regression_is_the_tilted_data():
 
 @pytest.mark.slow
 def test_td3_bc():
-    """Value and gradients by hand, and what is masked has no influence."""
+    """Value and gradients by hand; masked elements have no influence."""
     with jax.enable_x64(True):
         x = x64(example(CASES, losses.td3_bc))
         scale = 2.5 / np.abs(x["q_value"]).mean()
@@ -188,14 +188,16 @@ def test_td3_bc():
         gradient = jax.grad(lambda q: losses.td3_bc(**{**x, "q_value": q}).sum())(x["q_value"])
         np.testing.assert_allclose(gradient, -scale, rtol=1e-9)  # lambda is stopped
 
-        def masked(q_value, action):
+        def masked_loss(q_value, action):
             return losses.td3_bc(q_value, action, x["data_action"], mask=jnp.asarray(MASK)).sum()
 
         kept = {k: v[MASK] for k, v in x.items() if k != "alpha"}
         q_value = jnp.where(MASK, x["q_value"], jnp.nan)
         action = jnp.where(MASK[:, None], x["action"], jnp.nan)
-        np.testing.assert_allclose(masked(q_value, action), losses.td3_bc(**kept).sum(), rtol=1e-9)
-        for gradient in jax.grad(masked, argnums=(0, 1))(q_value, action):
+        np.testing.assert_allclose(
+            masked_loss(q_value, action), losses.td3_bc(**kept).sum(), rtol=1e-9
+        )
+        for gradient in jax.grad(masked_loss, argnums=(0, 1))(q_value, action):
             assert jnp.isfinite(gradient).all() and (gradient[~MASK] == 0).all()
 
 
@@ -240,7 +242,7 @@ def test_diverse_cloning():
     np.testing.assert_allclose(gradient, [-1.1])
 
 
-def test_estimate_of_a_rollout_counts_steps_up_to_the_end():
+def test_a_rollouts_estimate_counts_steps_up_to_its_end():
     q_value = jnp.float32([[1.0, 2.0], [3.0, jnp.nan], [5.0, jnp.nan]])
     done = jnp.array([[False, True], [False, False], [False, True]])
     np.testing.assert_allclose(losses.amq_estimate(q_value, done), (1 + 3 + 5 + 2) / 4)
@@ -264,7 +266,7 @@ def test_normalized_score():
     np.testing.assert_allclose(ours, [0, 100, 50])
 
 
-def test_old_labels_of_safety_count_less():
+def test_old_safety_labels_count_less():
     logits, safe = jnp.float32([0.7, 0.7, -1.0]), jnp.array([True, False, True])
     p = 1 / (1 + np.exp(-np.float64(logits)))
     fresh = -np.log(np.where(safe, p, 1 - p))

@@ -64,7 +64,7 @@ CASES = [
 test_contract = contract(CASES)
 
 
-def test_bcq_allows_what_the_data_makes_likely():
+def test_bcq_allows_actions_that_are_likely_in_the_data():
     probs = np.array([[0.5, 0.3, 0.2, 0.0], [0.25, 0.25, 0.25, 0.25]])
     logits = jnp.log(jnp.float32(probs)) + 7  # not normalized
     for threshold, first in ((0.0, [1, 1, 1, 0]), (0.5, [1, 1, 0, 0]), (0.7, [1, 0, 0, 0])):
@@ -74,7 +74,7 @@ def test_bcq_allows_what_the_data_makes_likely():
     np.testing.assert_array_equal(each.sum(-1), [3, 1])
 
 
-def test_icq_weighs_the_next_values_of_those_that_go_on():
+def test_icq_weights_the_next_values_of_steps_that_continue():
     reward, q = np.array([1.0, 2.0, 3.0, 4.0]), np.array([0.5, -1.0, np.nan, np.nan])
     terminated, mask = np.array([0, 0, 1, 0], bool), np.array([1, 1, 1, 0], bool)
     share = scipy.special.softmax(q[:2] / 0.7)
@@ -88,7 +88,7 @@ def test_icq_weighs_the_next_values_of_those_that_go_on():
     np.testing.assert_allclose(losses.icq_target(*args, 1e6, mask=mask), sarsa, rtol=1e-5)
 
 
-def test_cql_is_not_negative_and_lowers_what_the_data_lacks():
+def test_cql_is_nonnegative_and_lowers_actions_missing_in_the_data():
     x = example(CASES, losses.cql)
     ours = losses.cql(**x)
     expected = 0.5 * scipy.special.logsumexp(x["q_values"] / 0.5, axis=-1)
@@ -101,7 +101,7 @@ def test_cql_is_not_negative_and_lowers_what_the_data_lacks():
 
 
 def test_samples_of_every_action_give_the_exact_penalty():
-    """Each of four actions once, of probability 1 / 4: the mean over samples is the sum."""
+    """The mean over samples that are each of four actions once, at 1 / 4, is the sum."""
     x = example(CASES, losses.cql)
     data = x["q_values"][np.arange(5), x["action"]]
     ours = losses.cql_sampled(data, x["q_values"], np.full((5, 4), -np.log(4)), 0.5)
@@ -109,7 +109,7 @@ def test_samples_of_every_action_give_the_exact_penalty():
 
 
 def test_importance_weights_undo_the_density_of_the_samples():
-    """log of the integral of exp(q) over [-1, 1] from samples that are denser on the right."""
+    """Compare with log of the integral of exp(q) over [-1, 1], for samples denser on the right."""
     rng = np.random.default_rng(0)
     action = 2 * np.sqrt(rng.uniform(size=20_000)) - 1  # density (action + 1) / 2
     q = 2 * action + np.log(action + 1)
@@ -119,7 +119,7 @@ def test_importance_weights_undo_the_density_of_the_samples():
 
 
 def implicit_q_learning(environment, policy, expectile):
-    """Alternates the value's expectile regression with the critic's target."""
+    """Alternate the value's expectile regression with the critic's target."""
     reward, terminated = jnp.float32(environment.reward), jnp.asarray(environment.terminated)
 
     def fall(value, q):
@@ -136,8 +136,8 @@ def implicit_q_learning(environment, policy, expectile):
     return jax.lax.fori_loop(0, 2000, step, start)[0]
 
 
-def test_implicit_q_learning_goes_from_sarsa_to_the_best_of_the_data():
-    """One action of each state is not in the data: it must not count, however good it is."""
+def test_implicit_q_learning_ranges_from_sarsa_to_the_best_action_in_the_data():
+    """One action of each state is not in the data and must not count, however good it is."""
     environment = tabular.random_environment(8, stochastic=False)
     rng = np.random.default_rng(0)
     policy = rng.dirichlet(np.ones(3), 5)

@@ -48,7 +48,7 @@ test_contract = contract(CASES)
 
 
 def test_ratio_and_gap_of_the_exact_classifiers():
-    """Tabular: a state-action distribution each, next states differently distributed."""
+    """Tabular case, with different state-action and next-state distributions."""
     with jax.enable_x64(True):
         rng = np.random.default_rng(0)
         real, sim = rng.dirichlet(np.ones(4)), rng.dirichlet(np.ones(4))

@@ -23,7 +23,7 @@ def trajectories(rng, *names):
     }
 
 
-def masked(name):
+def masked_nan(name):
     return {"mask": np.zeros((4, 3), bool), name: np.full((4, 3), np.nan)}
 
 
@@ -54,7 +54,7 @@ CASES = [
         lambda rng: trajectories(rng),
         gradient=("log_prob", "old_log_prob"),
         time=("log_prob", "old_log_prob", "mask"),
-        extremes=lambda rng: [*far_ratios(), masked("log_prob"), masked("old_log_prob")],
+        extremes=lambda rng: [*far_ratios(), masked_nan("log_prob"), masked_nan("old_log_prob")],
     ),
     Case(
         losses.effective_sample_size,
@@ -79,7 +79,7 @@ CASES = [
             time=("log_prob", "old_log_prob", "reward", "mask"),
             extremes=lambda rng, both=per_decision and weighted: [
                 {"log_prob": np.full((4, 3), -500.0)},
-                *(masked(name) for name in ("log_prob", "old_log_prob", "reward") if both),
+                *(masked_nan(name) for name in ("log_prob", "old_log_prob", "reward") if both),
                 *([{"discount": np.array(0.0)}] if both else []),
             ],
             name=f"importance_sampling{per_decision=}{weighted=}",
@@ -96,7 +96,7 @@ CASES = [
         gradient=("log_prob", "old_log_prob", "reward", "q_value", "value", "discount"),
         time=("log_prob", "old_log_prob", "reward", "q_value", "value", "mask"),
         extremes=lambda rng: [
-            *(masked(x) for x in ("log_prob", "old_log_prob", "reward", "q_value", "value")),
+            *(masked_nan(x) for x in ("log_prob", "old_log_prob", "reward", "q_value", "value")),
             {"log_prob": np.full((4, 3), -500.0)},
         ],
     ),
@@ -172,12 +172,12 @@ CASES = [
 ]
 test_contract = contract(CASES)
 
-# A tree of three steps with two actions and a reward for each path so far.
+# A tree of three steps with two actions, and a reward for each partial path.
 PATHS = np.array([*itertools.product(range(2), repeat=3)]).T
 
 
 def tree(rng):
-    """Rewards and action probabilities of two policies at each node, by what was done before."""
+    """Rewards and action probabilities of two policies at each node, keyed by earlier actions."""
     keys = [
         tuple(path[: t + 1]) for path in itertools.product(range(2), repeat=3) for t in range(3)
     ]
@@ -190,14 +190,14 @@ def tree(rng):
 
 
 def on_paths(function):
-    """[T, paths]: the function of the path up to each step."""
+    """Evaluate a function of the path up to each step: [T, paths]."""
     return np.array(
         [[function(tuple(path[: t + 1])) for path in PATHS.T] for t in range(3)], np.float64
     )
 
 
 def true_return(reward, policy, discount, key=()):
-    """Also the value at any node: what follows after `key` was done."""
+    """Return of a policy, or its value at any node, after the actions `key`."""
     if len(key) == 3:
         return 0.0
     return sum(
@@ -208,7 +208,7 @@ def true_return(reward, policy, discount, key=()):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_unbiased_estimators_have_the_true_return_on_average(seed):
+def test_unbiased_estimators_average_to_the_true_return(seed):
     rng = np.random.default_rng(seed)
     reward, policy, behavior = tree(rng)
     log_prob, old = (np.log(on_paths(p)) for p in (policy, behavior))
@@ -304,13 +304,13 @@ def test_pois_is_a_bound_that_grows_tighter_with_samples():
 
 
 def squared_width(lengths, discount):
-    """Hoeffding's: the sum over trajectories of the squared range of what each contributes."""
+    """Squared Hoeffding width: the sum of the squared ranges of the trajectories' contributions."""
     alive = [sum(length > t for length in lengths) for t in range(max(lengths))]
     return sum(sum(discount**t / alive[t] for t in range(length)) ** 2 for length in lengths)
 
 
 def test_truncation_schedule_has_the_narrowest_interval():
-    """Against a numerical optimum of the width, which itself is checked by brute force."""
+    """Compare with a numerical optimum of the width, itself checked by brute force."""
     with jax.enable_x64(True):
         for discount, horizon in ((0.8, 5), (0.95, 4), (1.0, 3)):
             ours = losses.truncation_schedule(jnp.asarray(discount), horizon, 60.0)
@@ -335,7 +335,7 @@ def test_truncation_schedule_has_the_narrowest_interval():
 
 
 def test_logged_bandits_are_evaluated_without_bias():
-    """Over all actions of a logging policy; a model, right or wrong, does not change the mean."""
+    """Enumerate a logging policy's actions; a model, right or wrong, does not change the mean."""
     rng = np.random.default_rng(4)
     with jax.enable_x64(True):
         logits, old_logits, reward, q_values = jnp.asarray(rng.normal(size=(4, 4)))
@@ -376,7 +376,7 @@ def test_inverse_gap_weighting():
     np.testing.assert_allclose(ours, [1 / 5, 0, 4 / 5, 0], rtol=1e-5)
     ours = losses.inverse_gap_weighting(jnp.ones(3), 10.0)
     np.testing.assert_allclose(ours, 1 / 3, rtol=1e-5)
-    # The regret's and the model error's trade-off: the mean gap is at most (A - 1) / exploration.
+    # Trade-off between regret and model error: the mean gap is at most (A - 1) / exploration.
     prob = losses.inverse_gap_weighting(q_values, 10.0)
     assert prob @ (1.0 - q_values) <= 3 / 10
 

@@ -17,7 +17,7 @@ NUMBER = st.floats(-5, 5)
 
 
 def log_probs(rng, *names, shape=(4, 3)):
-    """Log-probabilities, about as likely under the one policy as under the other."""
+    """Log-probabilities that are similar under all policies."""
     base = -rng.uniform(0.5, 2.0, shape)
     return {name: base + rng.uniform(-0.15, 0.15, shape) for name in names}
 
@@ -222,7 +222,7 @@ def test_clipped_surrogate_equals_rlax():
     "log_ratio,advantage,gradient",
     [
         (0.1, 1.0, -np.exp(0.1)),
-        (0.3, 1.0, 0.0),  # already further than the clip, in the right direction
+        (0.3, 1.0, 0.0),  # already beyond the clip, in the right direction
         (0.3, -1.0, np.exp(0.3)),
         (-0.3, 1.0, -np.exp(-0.3)),
         (-0.3, -1.0, 0.0),
@@ -297,8 +297,8 @@ def test_penalty_and_its_coefficient():
     np.testing.assert_array_equal(ours, [0.5, 1, 1, 2])
 
 
-def test_policy_gradients_are_that_of_the_expected_reward():
-    """REINFORCE's on average, the one over all actions at once; both negated."""
+def test_policy_gradients_are_those_of_the_expected_reward():
+    """REINFORCE's on average, the all-action gradient at once; both negated."""
     logits, reward = jnp.array([0.3, -0.2, 1.0]), jnp.array([1.0, 5.0, -2.0])
     policy = jax.nn.softmax(logits)
 
@@ -337,14 +337,14 @@ def test_magic_box_is_1_and_its_derivatives_are_those_of_the_ratio():
             np.testing.assert_allclose(ours, theirs, atol=1e-12)
 
 
-# Two steps, two actions: what follows the second action depends on the first one.
+# Two steps, two actions: the second reward depends on the first action.
 REWARD = np.array([[1.0, -2.0], [0.5, 3.0], [-1.0, 2.0]])  # first step; second step after 0, 1
 PATHS = np.array([*itertools.product(range(2), range(2))])
 PATH_REWARD = np.stack([REWARD[0][PATHS[:, 0]], REWARD[1 + PATHS[:, 0], PATHS[:, 1]]])
 
 
 def path_log_probs(theta):
-    """[T, paths] for a policy with logits [state, action], the state being what came before."""
+    """Log-probabilities [T, paths] of a policy with logits [state, action]."""
     log_policy = jax.nn.log_softmax(theta.reshape(3, 2))
     return jnp.stack([log_policy[0][PATHS[:, 0]], log_policy[1 + PATHS[:, 0], PATHS[:, 1]]])
 
@@ -352,7 +352,7 @@ def path_log_probs(theta):
 @pytest.mark.slow
 @pytest.mark.parametrize("baseline", [False, True])
 def test_dice_has_the_exact_derivatives_of_first_and_second_order(baseline):
-    """Averaged over all paths; a good baseline leaves both as they are, and less to chance."""
+    """Averages over all paths; a good baseline changes neither, but lowers the variance."""
     with jax.enable_x64(True):
         theta = jnp.asarray(np.random.default_rng(4).normal(size=6))
 
@@ -386,13 +386,13 @@ def test_dice_has_the_exact_derivatives_of_first_and_second_order(baseline):
                 assert spread[0] < 0.9 * spread[1]
 
 
-def test_dice_takes_its_baseline_as_given_in_second_derivatives_too():
+def test_dice_treats_its_baseline_as_a_constant_in_second_derivatives():
     log_prob, reward, value = jnp.float32(np.random.default_rng(6).normal(size=(3, 4)))
     first = jax.grad(lambda x, value: losses.dice(x, reward, 0.9, value).sum())
     assert (jax.jacobian(first, argnums=1)(log_prob, value) == 0).all()
 
 
-def test_what_dice_masks_has_no_influence():
+def test_elements_masked_in_dice_have_no_influence():
     rng = np.random.default_rng(5)
     log_prob, reward, value = rng.normal(size=(3, 4, 2))
     mask = np.array([[1, 1], [1, 1], [0, 1], [0, 1]], bool)

@@ -75,7 +75,7 @@ CASES = [
             {"advantage": np.where(HALF, 1.0, np.nan)},
             {"mask": np.zeros((5, 4), bool)},
         ],
-        bfloat16=None,  # which element is the last of the half changes with rounding
+        bfloat16=None,  # rounding changes the half's last element
     ),
     Case(
         losses.vmpo,
@@ -150,7 +150,7 @@ def test_mpo_equals_rlax():
     np.testing.assert_allclose(ours, theirs.kl_loss, rtol=1e-5)
 
 
-def test_at_its_best_the_temperature_makes_the_divergence_the_bound():
+def test_at_the_optimal_temperature_the_divergence_equals_the_bound():
     with jax.enable_x64(True):
         q_values = jnp.asarray(np.random.default_rng(3).normal(size=8))
         for loss, weights, number in (
@@ -188,7 +188,7 @@ def test_vmpo_equals_rlax():
     np.testing.assert_allclose(ours, temperature_loss, rtol=1e-4)
 
 
-def test_what_vmpo_masks_has_no_influence():
+def test_elements_masked_in_vmpo_have_no_influence():
     rng = np.random.default_rng(5)
     log_prob, advantage = rng.normal(size=(2, 12)).astype(np.float32)
     mask = np.arange(12) < 7
@@ -206,7 +206,7 @@ def test_what_vmpo_masks_has_no_influence():
     assert losses.vmpo_temperature(jnp.zeros(0), jnp.float32(0.6), 0.1) == 0
 
 
-def test_pmpo_by_hand_and_of_signs_alone():
+def test_pmpo_by_hand_depends_only_on_signs():
     rng = np.random.default_rng(7)
     log_prob, advantage, kl = rng.normal(size=(3, 9))
     mask, advantage[0] = np.arange(9) < 7, 0
@@ -220,7 +220,7 @@ def test_pmpo_by_hand_and_of_signs_alone():
 
 
 def test_pmpo_with_good_actions_alone_ends_between_them_and_the_prior():
-    """With KL(prior || p) the minimizer is (alpha * good + beta * prior) / (alpha + beta)."""
+    """The minimizer with KL(prior || p) is (alpha * good + beta * prior) / (alpha + beta)."""
     with jax.enable_x64(True):
         prior, action = jnp.log(jnp.array([0.5, 0.3, 0.2])), jnp.array([2, 2, 1])
 

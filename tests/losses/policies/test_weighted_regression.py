@@ -108,12 +108,12 @@ def test_weights_by_hand():
         (losses.advantage_weight, (advantage, 1.0)),
         (losses.sampled_advantage, (advantage, advantage[:, None])),
     ):
-        with pytest.raises(ValueError, match=r"no .*advantage"):
+        with pytest.raises(ValueError, match=r"kind of .*advantage .*, not"):
             function(*args, kind="none")
 
 
-def test_regression_s_minimizer_is_the_reweighted_data():
-    """pi(a) in proportion to mu(a) exp(A(a) / temperature): the loss has gradient 0 there."""
+def test_the_minimizer_of_awr_is_the_reweighted_data():
+    """The loss has gradient 0 at pi(a) proportional to mu(a) exp(A(a) / temperature)."""
     with jax.enable_x64(True):
         data = jnp.array([0.5, 0.3, 0.2])
         advantage = jnp.array([-0.3, 0.2, 0.7])
@@ -141,7 +141,7 @@ def test_critic_regularized_regression_by_hand(kind, estimate):
     np.testing.assert_allclose(ours, expected, rtol=1e-4)
 
 
-def test_self_imitation_learns_from_what_was_better_only():
+def test_self_imitation_learns_only_from_better_returns():
     target, value = jnp.array([3.0, 1.0]), jnp.array([1.0, 3.0])
     gradient = jax.grad(lambda x: losses.self_imitation(x, target, value).sum())(-jnp.ones(2))
     np.testing.assert_array_equal(gradient, [-2, 0])

@@ -116,7 +116,7 @@ FIRST, SECOND = np.array(list(itertools.permutations(range(4), 2))).T
 
 
 def of_pairs(logits):
-    """The four log-probabilities of all ordered pairs, the first chosen."""
+    """Return the four log-probabilities of all ordered pairs, the first answer chosen."""
     policy = jax.nn.log_softmax(logits)
     return policy[FIRST], policy[SECOND], REFERENCE[FIRST], REFERENCE[SECOND]
 
@@ -126,7 +126,7 @@ def optimum(beta):
 
 
 def test_dpo_recovers_the_optimal_policy_of_the_reward_behind_the_labels():
-    """Infinite Bradley-Terry labels: each order of a pair, weighted by its probability."""
+    """Infinitely many Bradley-Terry labels: both orders of a pair, weighted by probability."""
     weight = jax.nn.sigmoid(REWARD[FIRST] - REWARD[SECOND])
 
     @jax.jit
@@ -153,8 +153,8 @@ def test_the_gradient_of_dpo_weighs_pairs_by_how_wrong_the_implicit_reward_is():
     np.testing.assert_allclose(rejected, 0.5 * wrong, rtol=1e-5)
 
 
-def test_ipo_reaches_its_closed_form_with_certain_labels_too():
-    """One pair, always decided the same way: the log-ratio difference is 1 / (2 beta), not inf."""
+def test_ipo_reaches_its_closed_form_even_with_certain_labels():
+    """One pair, always labeled the same: the log-ratio difference is 1 / (2 beta), not infinite."""
     beta, reference = 0.3, jnp.log(jnp.array([0.5, 0.5]))
 
     @jax.jit
@@ -169,8 +169,8 @@ def test_ipo_reaches_its_closed_form_with_certain_labels_too():
     np.testing.assert_allclose(logits[0] - logits[1], 1 / (2 * beta), rtol=1e-4)
 
 
-def test_ipo_maximizes_the_win_rate_less_the_divergence():
-    """Optimum of all pairs under uniform sampling: pi_ref exp(E_y'[P(y > y')] / beta) / Z."""
+def test_ipo_maximizes_the_win_rate_minus_the_divergence():
+    """The optimum over uniformly sampled pairs is pi_ref exp(E_y'[P(y > y')] / beta) / Z."""
     wins = jax.nn.sigmoid(REWARD[:, None] - REWARD[None, :])
     best = jax.nn.log_softmax(REFERENCE + wins.mean(1) / 0.4)
 
@@ -216,7 +216,7 @@ def test_rrhf_by_hand():
 
 
 def test_step_apo_is_at_rest_where_the_implicit_reward_is_the_advantage():
-    """Labels by the rewards, values that account for the rest: r + V(next) - V = beta log ratio."""
+    """Labels by rewards, with values such that r + V(next) - V = beta log ratio."""
     value = jnp.array([0.3, 1.0, -0.5, 0.1])
     best = jax.nn.log_softmax(REFERENCE + (REWARD + value) / 0.5)
     weight = jax.nn.sigmoid(REWARD[FIRST] - REWARD[SECOND])
@@ -239,8 +239,8 @@ def test_aco_is_dpo_unless_the_rejected_one_has_the_higher_advantage():
 
 
 @pytest.mark.parametrize("nearer", [True, False])
-def test_seppo_takes_the_sample_for_good_while_the_reference_is_nearer(nearer):
-    """Where the policy is behind on the good sequence, the sample's likelihood rises as well."""
+def test_seppo_counts_the_sample_as_good_while_the_reference_is_nearer(nearer):
+    """The sample's likelihood also rises if the policy is behind on the good sequence."""
     good = jnp.array(-1.0 if nearer else -3.0)
     grad = jax.grad(losses.seppo, (0, 1))(good, jnp.array(-2.0), jnp.array(-2.0), -2.5, 0.5)
     assert grad[0] < 0

@@ -71,8 +71,8 @@ REFERENCE, OLD = jnp.log(jnp.array([[0.4, 0.3, 0.2, 0.1], [0.25, 0.25, 0.1, 0.4]
 FIRST, SECOND = (x.ravel() for x in np.indices((4, 4)))
 
 
-def test_inpo_makes_a_step_of_mirror_descent_from_labeled_pairs_alone():
-    """Pairs of the old policy, ordered by preference; inverse step size 0.5."""
+def test_inpo_takes_a_mirror_descent_step_from_labeled_pairs_alone():
+    """Use pairs of the old policy, ordered by preference, with inverse step size 0.5."""
     old = jnp.exp(OLD)
     weight = old[FIRST] * old[SECOND] * PREFERENCE[FIRST, SECOND]
 
@@ -93,7 +93,7 @@ def online(logits, wins, others):
 
 
 def test_a_gradient_step_on_online_ipo_is_a_step_of_the_game():
-    """Uniform pairs against an opponent's samples; step size eta * beta * A / 4."""
+    """Use uniform pairs against an opponent's samples, with step size eta * beta * A / 4."""
     wins = PREFERENCE @ jnp.exp(OLD)
     logits = jnp.array([0.3, -0.2, 0.5, 0.0])
     gradient = jax.grad(lambda x: online(x, wins[FIRST], wins[SECOND]).mean())(logits)
@@ -103,7 +103,7 @@ def test_a_gradient_step_on_online_ipo_is_a_step_of_the_game():
 
 
 def test_online_ipo_on_its_own_pairs_rests_at_the_equilibrium():
-    """Pairs of the policy, preference against 1/2: no gradient at the regularized Nash point."""
+    """Pairs of the policy, preference against 1/2, have no gradient at the equilibrium."""
     logits = REFERENCE
     for _ in range(300):
         logits = solvers.egpo(PREFERENCE, logits, REFERENCE, 1.0, 0.2)

@@ -76,7 +76,7 @@ def minimize(loss, step, steps=400):
     return jax.nn.log_softmax(logits)
 
 
-def test_rebel_makes_the_step_of_mirror_descent_exactly():
+def test_rebel_takes_the_exact_mirror_descent_step():
     """pi_next proportional to pi_old exp(eta r): the natural gradient's step for a softmax."""
     found = minimize(lambda x: losses.rebel(*of_pairs(x), 2.0).mean(), 1.0)
     expected = jax.nn.log_softmax(OLD_POLICY + 2.0 * REWARD)
@@ -90,7 +90,7 @@ def test_rebel_counts_only_differences_of_rewards():
     np.testing.assert_allclose(losses.rebel(**x), losses.rebel(**shifted), rtol=1e-5)
 
 
-def test_refuel_judges_turns_by_the_rewards_that_follow():
+def test_refuel_judges_turns_by_later_rewards():
     x = turns(np.random.default_rng(0))
     to_go = [
         np.where(x[mask], x[name], 0).sum(0)
@@ -103,7 +103,7 @@ def test_refuel_judges_turns_by_the_rewards_that_follow():
 
 @pytest.mark.slow
 def test_refuel_is_exact_in_a_tabular_conversation_of_two_turns():
-    """First turn a of 4; then the old policy answers: its mean reward-to-go is what counts."""
+    """After a first turn (one of 4) the old policy acts, so its mean reward-to-go counts."""
     later = jnp.array([[1.0, 0.0], [0.0, 2.0], [0.5, 0.5], [3.0, 1.0]])  # by first and second turn
     rewards = jnp.stack([REWARD[:, None] + jnp.zeros((4, 2)), later])  # [T, first, second]
     answers = jnp.array([0.25, 0.75])
@@ -122,7 +122,7 @@ def test_refuel_is_exact_in_a_tabular_conversation_of_two_turns():
 
 
 def test_copg_finds_the_optimal_policy_from_data_of_any_policy():
-    """Pairs drawn from an odd distribution; plain policy gradient on them goes elsewhere."""
+    """Pairs from an arbitrary distribution, on which a plain policy gradient fails."""
     behavior = jnp.array([0.7, 0.1, 0.1, 0.1])
     weight = behavior[X] * behavior[Y]
     found = minimize(lambda x: (weight * losses.copg(*of_pairs(x), 0.5)).sum(), 5.0, 800)

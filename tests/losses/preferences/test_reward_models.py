@@ -134,7 +134,7 @@ test_contract = contract(CASES)
 
 
 def test_bradley_terry_fits_the_rewards_that_made_the_labels():
-    """With its true probabilities as soft labels, the gradient is 0 at the true rewards."""
+    """The gradient with the true probabilities as soft labels is 0 at the true rewards."""
     reward = jnp.array([0.3, -1.0, 2.0])
     i, j = np.array(list(itertools.permutations(range(3), 2))).T
     wrong = jax.nn.sigmoid(reward[j] - reward[i])

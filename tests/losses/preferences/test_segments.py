@@ -26,8 +26,8 @@ def names(*ends):
     return tuple(f"{side}_{end}" for side in ("chosen", "rejected") for end in ends)
 
 
-def hidden(x):
-    """The same, with NaN where nothing counts."""
+def hide(x):
+    """Put NaN where the masks are false."""
     return {
         k: np.where(x[k.split("_")[0] + "_mask"], v, np.nan) if v.dtype == float else v
         for k, v in x.items()
@@ -46,7 +46,7 @@ CASES = [
             {"chosen_log_prob": np.full((5, 3), -500.0)},
             {"rejected_log_prob": np.full((4, 3), -500.0)},
             {"chosen_mask": np.zeros((5, 3), bool)},
-            hidden(segments(rng, "log_prob")),
+            hide(segments(rng, "log_prob")),
         ],
     ),
     Case(
@@ -57,7 +57,7 @@ CASES = [
         extremes=lambda rng: [
             {"chosen_distance": np.full((5, 3), 1e6)},
             {"chosen_mask": np.zeros((5, 3), bool)},
-            hidden(segments(rng, "distance")),
+            hide(segments(rng, "distance")),
         ],
     ),
     Case(
@@ -68,7 +68,7 @@ CASES = [
         time=names(*TOKENS, "mask"),
         extremes=lambda rng: [
             {"chosen_log_prob": np.full((5, 3), -500.0)},
-            hidden(segments(rng, *TOKENS)),
+            hide(segments(rng, *TOKENS)),
         ],
     ),
 ]
@@ -83,7 +83,7 @@ def test_cpl_by_hand():
             for side, steps in (("chosen", (5, 2, 0)[column]), ("rejected", (1, 4, 2)[column]))
         ]
         expected = -score[0] + np.log(np.exp(score[0]) + np.exp(0.7 * score[1]))
-        ours = losses.cpl(**hidden(x), temperature=0.5, discount=0.9, bias=0.7)
+        ours = losses.cpl(**hide(x), temperature=0.5, discount=0.9, bias=0.7)
         np.testing.assert_allclose(ours[column], expected, rtol=1e-5)
 
 
@@ -113,8 +113,8 @@ def test_cpl_recovers_the_maximum_entropy_policy():
     assert abs(jax.grad(loss)(2 * logits)).max() > 1e-2
 
 
-def test_a_bias_prefers_policies_that_stay_on_the_data():
-    """Likelier by the same amount on both segments: better only with a bias below 1."""
+def test_a_bias_favors_policies_that_stay_on_the_data():
+    """A policy likelier by the same amount on both segments is better only with a bias below 1."""
     chosen, rejected, shift = -2 * jnp.ones(3), -3 * jnp.ones(3), 0.5
     before = losses.cpl(chosen, rejected, 1.0)
     np.testing.assert_allclose(losses.cpl(chosen + shift, rejected + shift, 1.0), before)
@@ -129,7 +129,7 @@ def test_direct_preferences_by_hand():
         for side, lengths in (("chosen", (5, 2)), ("rejected", (1, 4)))
     ]
     near, far = np.exp(-distance[0] / 0.3), np.exp(-0.5 * distance[1] / 0.3)
-    ours = losses.direct_pref_po(**hidden(x), temperature=0.3, bias=0.5)
+    ours = losses.direct_pref_po(**hide(x), temperature=0.3, bias=0.5)
     np.testing.assert_allclose(ours[:2], -np.log(near / (near + far)), rtol=1e-5)
     closer = losses.direct_pref_po(x["chosen_distance"] * 0.9, x["rejected_distance"])
     assert (closer < losses.direct_pref_po(x["chosen_distance"], x["rejected_distance"])).all()
@@ -154,4 +154,4 @@ def test_t_reg_is_dpo_plus_a_weighted_likelihood_of_tokens():
     wrong = 1 / (1 + np.exp(0.5 * (sums[0] - sums[2] - sums[1] + sums[3])))
     expected = -0.25 * wrong * 0.5 * x["chosen_token_reward"] * CHOSEN_MASK
     np.testing.assert_allclose(extra, expected, rtol=1e-4, atol=1e-6)
-    assert (extra[0, :2] > 0).all()  # the token rewards here are negative: such tokens get rarer
+    assert (extra[0, :2] > 0).all()  # token rewards are negative here, so these tokens become rarer

@@ -86,7 +86,7 @@ def test_goal_value_is_the_discounted_cost_of_the_steps():
 
 
 def test_goal_target_and_goal_value_agree_on_a_chain():
-    """The value of d steps is the target made of the value of d - 1; with options, of d / n."""
+    """The value at d steps is the target from the value at d - 1; with options, at d / n."""
     distance = jnp.arange(1.0, 9.0)
     ours = losses.goal_target(distance == 0, losses.goal_value(distance - 1, 0.9), 0.9)
     np.testing.assert_allclose(ours, losses.goal_value(distance, 0.9), rtol=1e-5)
@@ -94,7 +94,7 @@ def test_goal_target_and_goal_value_agree_on_a_chain():
 
 
 def test_option_values_contract_the_horizon():
-    """Tabular values on a line of 40 states, options of 5 steps: V counts options, not steps."""
+    """Tabular values on a line of 40 states with options of 5 steps count options, not steps."""
     distance = np.arange(40)
     value = jnp.zeros(40)
     for _ in range(20):

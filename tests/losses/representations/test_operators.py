@@ -14,7 +14,7 @@ def batch(rng, *names):
 
 
 def with_garbage(rng, *names):
-    """What the mask hides is NaN; all hidden; all equal."""
+    """Extremes: NaN where masked, all masked, all equal."""
     hidden = {k: np.where(MASK[:, None], rng.normal(size=(2, 8, 3)), np.nan) for k in names}
     nothing = {k: np.full((2, 8, 3), np.nan) for k in names}
     return [
@@ -66,7 +66,7 @@ CASES = [
 ]
 test_contract = contract(CASES)
 
-# A reversible random walk on four states, as often in each of them, in sixteenths.
+# A reversible random walk on four states with a uniform stationary distribution, in sixteenths.
 COUNTS = np.array([[3, 1, 0, 0], [1, 2, 1, 0], [0, 1, 2, 1], [0, 0, 1, 3]])
 PAIRS = np.array([(i, j) for i in range(4) for j in range(4) for _ in range(COUNTS[i, j])])
 TRANSITION = COUNTS / COUNTS.sum(1, keepdims=True)
@@ -78,9 +78,9 @@ def tables(seed=0, size=4):
 
 
 def test_the_projection_of_all_functions_is_the_operators_spectrum():
-    """One-hot features span all: the squared singular values of P, but the first, add up."""
+    """One-hot features span everything: P's squared singular values after the first add up."""
     with jax.enable_x64(True):
-        one_hot = jnp.eye(4)[:, 1:]  # with the constant, which is left out, these span all
+        one_hot = jnp.eye(4)[:, 1:]  # with the constant, which is left out, these span everything
         x, y = one_hot[PAIRS[:, 0]], one_hot[PAIRS[:, 1]]
         ours = losses.operator_projection(x, y, ridge=1e-12)
         np.testing.assert_allclose(ours, -np.square(SINGULAR[1:]).sum(), atol=1e-6)
@@ -90,7 +90,7 @@ def test_the_projection_of_all_functions_is_the_operators_spectrum():
 
 @pytest.mark.slow
 def test_learned_features_find_the_leading_spectrum():
-    """Two features of four states: gradient descent reaches the two largest singular values."""
+    """Gradient descent on two features of four states reaches the two largest singular values."""
     number = jnp.array(PAIRS)
 
     def loss(table, exact):
@@ -155,7 +155,7 @@ def test_task_vector_recovers_a_linear_reward():
 
 
 @pytest.mark.slow
-def test_collapse_figures():
+def test_collapse_diagnostics():
     rng, rank = np.random.default_rng(0), jax.jit(losses.effective_rank)
     x = rng.normal(size=(400, 4)) * [1.0, 1.0, 0.0, 0.0] + 7
     np.testing.assert_allclose(rank(jnp.float32(x)), 2, rtol=1e-2)

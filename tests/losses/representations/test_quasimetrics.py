@@ -101,7 +101,7 @@ DISTANCES = [
 @settings(max_examples=60)
 @given(POINT, POINT, POINT)
 def test_quasimetrics(distance, x, y, z):
-    """Zero from a point to itself, never negative, and no detour is shorter."""
+    """Distances are 0 from a point to itself, never negative, and no detour is shorter."""
     x, y, z = map(jnp.float32, (x, y, z))
     assert distance(x, x) == 0
     assert distance(x, y) >= 0
@@ -117,15 +117,15 @@ def test_all_but_the_euclidean_are_asymmetric():
 
 
 def test_the_square_of_the_published_residual_network_breaks_the_triangle_inequality():
-    """Why the root is there: 0 to 1 to 2 on a line."""
+    """The points 0, 1 and 2 on a line show why the root is needed."""
     zero, one, two = (jnp.full((1,), k) for k in (0.0, 1.0, 2.0))
     distance = lambda x, y: losses.mrn(x, y, x * 0, y * 0)
     assert distance(zero, two) <= distance(zero, one) + distance(one, two)
     assert distance(zero, two) ** 2 > distance(zero, one) ** 2 + distance(one, two) ** 2
 
 
-def covered(x, y):
-    """Measure of the union: every cell between neighboring end points lies in it or does not."""
+def union_length(x, y):
+    """Length of the union, as a sum over the cells between neighboring end points inside it."""
     ends = sorted({*x, *y})
     middles = [((a + b) / 2, b - a) for a, b in itertools.pairwise(ends)]
     return sum(length for m, length in middles if any(a < m < b for a, b in zip(x, y, strict=True)))
@@ -134,14 +134,14 @@ def covered(x, y):
 @given(POINT, POINT)
 def test_interval_union_is_exact(x, y):
     ours = DISTANCES[3](jnp.float32(x), jnp.float32(y))
-    np.testing.assert_allclose(ours, covered(x, y), atol=1e-5)
+    np.testing.assert_allclose(ours, union_length(x, y), atol=1e-5)
 
 
 def test_iqe_mixes_maximum_and_mean():
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(2, 6, 3, 4))
     parts = np.array(
-        [[covered(a, b) for a, b in zip(u, v, strict=True)] for u, v in zip(x, y, strict=True)]
+        [[union_length(a, b) for a, b in zip(u, v, strict=True)] for u, v in zip(x, y, strict=True)]
     )
     for mix in (0.0, 0.3, 1.0):
         expected = mix * parts.max(-1) + (1 - mix) * parts.mean(-1)
@@ -178,7 +178,7 @@ def test_which_way_the_constraint_moves_distance_and_multiplier():
 
 @pytest.mark.slow
 def test_push_and_constraint_find_shortest_paths_of_a_directed_ring():
-    """Six states in a ring with steps in one direction only; latents are a table."""
+    """Six states in a one-way ring; latents are a table."""
     number = 6
     steps = (np.arange(number)[None] - np.arange(number)[:, None]) % number
     source = np.arange(number)

@@ -113,7 +113,7 @@ def test_info_nce_with_a_mask_is_that_of_the_smaller_batch(symmetric):
 
 
 def test_self_prediction_is_the_normalized_square_and_ends_with_the_episode():
-    """|p/|p| - t/|t||^2 = 2 - 2 cos, as in Grill et al., eq. 2."""
+    """Check |p/|p| - t/|t||^2 = 2 - 2 cos, as in Grill et al., eq. 2."""
     rng = np.random.default_rng(0)
     p, t = rng.normal(size=(2, 5, 2, 3))
     ours = losses.self_prediction(jnp.float32(p), jnp.float32(t), DONE)
@@ -150,7 +150,7 @@ def test_bisimulation_by_hand():
 
 
 def test_bisimulation_finds_the_metric_of_a_deterministic_chain():
-    """States of the same reward and successor meet; a reward that differs by 1 is 1 away."""
+    """States with equal reward and successor coincide; a reward that differs by 1 is 1 away."""
     reward = np.array([0.0, 0.0, 1.0])
     latent = jnp.array([[0.1], [0.4], [0.6]])
     successor = np.array([2, 2, 2])  # all lead to the third state
@@ -172,7 +172,7 @@ def test_bisimulation_finds_the_metric_of_a_deterministic_chain():
 
 
 def test_successor_features_learn_discounted_occupancies():
-    """psi = (I - discount P)^-1 for one-hot features, and values are linear in it."""
+    """Check psi = (I - discount P)^-1 for one-hot features; values are linear in it."""
     P = np.array([[0.1, 0.9, 0.0], [0.0, 0.5, 0.5], [0.3, 0.3, 0.4]])
     exact = np.linalg.inv(np.eye(3) - 0.8 * P)
     psi = jnp.zeros((3, 3))

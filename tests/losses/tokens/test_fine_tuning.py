@@ -85,14 +85,14 @@ def gradient(loss, x):
 
 
 def test_dft_takes_out_the_implicit_reward():
-    """Fine-tuning is a policy gradient with reward 1 / p for the target; here the reward is 1."""
+    """Fine-tuning is a policy gradient with reward 1 / p for the target; with DFT it is 1."""
     log_prob = jnp.log(jnp.array([0.01, 0.5, 1.0]))
     np.testing.assert_allclose(losses.dft(log_prob), -jnp.exp(log_prob) * log_prob, rtol=1e-6)
     np.testing.assert_allclose(gradient(losses.dft, log_prob), -jnp.exp(log_prob), rtol=1e-6)
     logits, target = jnp.array([0.3, -1.0, 0.5]), 1
     ours = jax.grad(lambda x: losses.dft(jax.nn.log_softmax(x)[target]))(logits)
     p = jax.nn.softmax(logits)
-    # On-policy REINFORCE with reward 1 for the target alone, in expectation.
+    # On-policy REINFORCE with reward 1 only for the target, in expectation.
     reinforce = lambda x: (
         p * losses.policy_gradient(jax.nn.log_softmax(x), jax.nn.one_hot(target, 3))
     ).sum()
@@ -100,7 +100,7 @@ def test_dft_takes_out_the_implicit_reward():
     np.testing.assert_allclose(ours, expected, atol=1e-6)
 
 
-def test_iw_sft_weighs_by_the_ratio():
+def test_iw_sft_weights_by_the_ratio():
     p, ref = jnp.array([-1.0, -2.0, -0.1]), jnp.array([-1.5, -1.0, -9.0])
     weight = np.clip(np.exp(np.asarray(p - ref)), 0.5, 3)
     ours = losses.iw_sft(p, ref, 0.5, 3.0)
@@ -111,18 +111,18 @@ def test_iw_sft_weighs_by_the_ratio():
 
 
 def test_iw_sft_approaches_the_best_policy_and_fine_tuning_does_not():
-    """Three arms; the filtered data is p_ref times the chance of success."""
+    """Three arms; the filtered data is p_ref times the success rate."""
     success = jnp.array([0.9, 0.5, 0.1])
     ref = jnp.log(jnp.array([0.2, 0.3, 0.5]))
     data = jnp.exp(ref) * success
     data = data / data.sum()
 
-    def fitted(loss):
+    def fit(loss):
         step = lambda i, x: x - jax.grad(lambda x: (data * loss(jax.nn.log_softmax(x))).sum())(x)
         return jax.nn.softmax(jax.lax.fori_loop(0, 200, step, ref))
 
-    plain = fitted(lambda x: -x)
-    weighted = fitted(lambda x: losses.iw_sft(x, ref))
+    plain = fit(lambda x: -x)
+    weighted = fit(lambda x: losses.iw_sft(x, ref))
     np.testing.assert_allclose(plain, data, atol=1e-3)
     assert (weighted * success).sum() > (plain * success).sum() + 0.1
 
@@ -146,23 +146,23 @@ def test_on_policy_nft_is_grpo(right):
 
 @pytest.mark.slow
 def test_nfts_optimum_is_the_policy_of_correct_answers():
-    """Answers are correct with chance c(a): p_old c / q is where the expected gradient is 0."""
+    """The expected gradient is 0 at p_old c / q if answers are correct with probability c(a)."""
     with jax.enable_x64(True):
         old, c = jnp.array([0.2, 0.5, 0.3]), jnp.array([0.9, 0.4, 0.1])
         q = (old * c).sum()
 
-        def expected(log_p):
+        def expected_loss(log_p):
             right, wrong = (
                 losses.nft(log_p, jnp.log(old), jnp.array(x), q, 1e-6) for x in (True, False)
             )
             return (old * (c * right + (1 - c) * wrong)).sum()
 
         best = jnp.log(old * c / q)
-        np.testing.assert_allclose(jax.grad(expected)(best), 0, atol=1e-12)
-        assert jnp.abs(jax.grad(expected)(jnp.log(old))).max() > 0.05
+        np.testing.assert_allclose(jax.grad(expected_loss)(best), 0, atol=1e-12)
+        assert jnp.abs(jax.grad(expected_loss)(jnp.log(old))).max() > 0.05
 
 
-def test_nft_beyond_the_bound_still_pulls():
+def test_nft_still_has_a_gradient_beyond_the_bound():
     old, correct, q = jnp.log(0.1), jnp.array(False), 0.5
     value, slope = jax.value_and_grad(losses.nft)(jnp.log(0.3), old, correct, q, 0.2)
     np.testing.assert_allclose(value, -np.log(0.2), rtol=1e-5)  # (1 - 0.5 * 3) / 0.5 < 0.2
@@ -195,7 +195,7 @@ def test_a_lol(ratio):
     np.testing.assert_allclose(gradient(loss, given[0]), slope, rtol=1e-4, atol=1e-6)
 
 
-def test_a_lol_refuses_another_ratio():
+def test_a_lol_rejects_other_ratios():
     x = jnp.zeros((T, G))
     with pytest.raises(ValueError):
         losses.a_lol(x, x, jnp.ones(G), 0.2, "word")  # type: ignore[arg-type]

@@ -104,7 +104,7 @@ def test_the_covariances_mean_is_the_covariance():
 
 
 def test_the_covariance_is_how_the_entropy_falls():
-    """A step of natural policy gradient changes a softmax policy's entropy by -cov(log p, A)."""
+    """A natural policy gradient step changes a softmax policy's entropy by -cov(log p, A)."""
     with jax.enable_x64(True):
         rng = np.random.default_rng(0)
         logits, advantage = jnp.array(rng.normal(size=(2, 5)))
@@ -174,5 +174,5 @@ def test_nlpo_never_keeps_the_impossible():
     logits = jnp.array([0.0, -jnp.inf, 1.0, -jnp.inf])
     assert losses.nlpo_mask(logits, 1.0).tolist() == [True, False, True, False]
     assert losses.nlpo_mask(logits, 0.1).tolist() == [False, False, True, False]
-    many = jnp.append(jnp.zeros(12), -jnp.inf)  # their probabilities sum to a little below 1
+    many = jnp.append(jnp.zeros(12), -jnp.inf)  # their probabilities sum to slightly below 1
     assert losses.nlpo_mask(many, 1.0).tolist() == [True] * 12 + [False]

@@ -11,6 +11,7 @@ from tests.losses.contract import Case, contract, examples
 T, G = 5, 4
 LENGTHS = np.array([5, 3, 1, 0])
 MASK = np.arange(T)[:, None] < LENGTHS
+AVERAGES = ("sequence", "token", "constant")
 
 
 def log_probs(rng, *names, shape=(T, G)):
@@ -55,17 +56,13 @@ CASES = [
     ),
     *(
         Case(
-            losses.aggregate_tokens,
-            lambda rng, over=over: {"loss": rng.normal(size=(T, G)), "mask": MASK, "over": over},
-            gradient=("loss",),
-            time=("loss", "mask"),
-            extremes=lambda rng: [
-                {"loss": np.where(MASK, 1e6, np.nan)},
-                {"mask": np.zeros((T, G), bool)},
-            ],
-            name=f"aggregate_tokens_{over}",
+            losses.token_weights,
+            lambda rng, average=average: {"mask": MASK, "average": average},
+            time=("mask",),
+            extremes=lambda rng: [{"mask": np.zeros((T, G), bool)}],
+            name=f"token_weights_{average}",
         )
-        for over in ("sequence", "token", "constant")
+        for average in AVERAGES
     ),
     Case(
         losses.grpo,
@@ -219,21 +216,33 @@ def test_sequences_of_any_length():
     np.testing.assert_allclose(ours, total / np.maximum(LENGTHS, 1), rtol=1e-5)
 
 
-def test_three_ways_to_count_tokens():
-    loss = np.random.default_rng(0).normal(size=(T, G))
-    given = jnp.float32(np.where(MASK, loss, np.nan)), jnp.array(MASK)
-    each = [loss[:n, g] for g, n in enumerate(LENGTHS) if n]
-    for over, expected in {
-        "token": np.concatenate(each).mean(),
-        "sequence": np.mean([x.mean() for x in each]),
-        "constant": np.mean([x.sum() / T for x in each]),
-    }.items():
-        np.testing.assert_allclose(losses.aggregate_tokens(*given, over), expected, rtol=1e-5)
-        assert losses.aggregate_tokens(given[0], jnp.zeros((T, G), bool), over) == 0
-    ours = losses.aggregate_tokens(*given, "constant", length=8)
-    np.testing.assert_allclose(ours, np.mean([x.sum() / 8 for x in each]), rtol=1e-5)
-    with pytest.raises(ValueError):
-        losses.aggregate_tokens(*given, "sentence")  # type: ignore[arg-type]
+@pytest.mark.parametrize("average", AVERAGES)
+def test_token_weights_give_the_papers_averages(average):
+    """Masks have sequences with gaps, a sequence without tokens, and no tokens at all."""
+    rng = np.random.default_rng(0)
+
+    def mean(loss, mask, **settings):
+        weight = losses.token_weights(mask, average, **settings)
+        return losses.masked_mean(loss * weight, mask)
+
+    for share in (0.0, 0.3, 0.8, 1.0):
+        mask = (rng.random((T, G)) < share) & (np.arange(G) != 3)
+        loss = rng.normal(size=(T, G))
+        each = [loss[mask[:, g], g] for g in range(G) if mask[:, g].any()]
+        number, total = np.maximum(mask.sum(0), 1), max(mask.sum(), 1)
+        sequences = max(len(each), 1)
+        for settings, length in (({}, T), ({"length": 8}, 8)):
+            value, slope = {
+                "token": (loss[mask].sum() / total, 1 / total),
+                "sequence": (sum(x.mean() for x in each) / sequences, 1 / number / sequences),
+                "constant": (loss[mask].sum() / length / sequences, 1 / length / sequences),
+            }[average]
+            given = jnp.float32(np.where(mask, loss, np.nan)), jnp.array(mask)
+            ours, gradient = jax.value_and_grad(mean)(*given, **settings)
+            np.testing.assert_allclose(ours, value, rtol=1e-5, atol=1e-7)
+            np.testing.assert_allclose(gradient, np.where(mask, slope, 0), rtol=1e-5)
+    with pytest.raises(ValueError, match="sentence"):
+        losses.token_weights(jnp.array(MASK), "sentence")
 
 
 def test_grpo_is_ppo_and_k3():
@@ -249,7 +258,7 @@ def test_grpo_is_ppo_and_k3():
 
 @pytest.mark.slow
 def test_on_policy_all_have_the_policy_gradient():
-    """At the old policy and the reference, the gradients are -A, by token or by sequence."""
+    """The gradients at the old policy and the reference are -A, by token or by sequence."""
     log_prob = jnp.float32(-np.random.default_rng(0).uniform(0.5, 1.5, (T, G)))
     advantage = jnp.array([1.0, -0.5, 2.0, -3.0])
     mask = jnp.array(MASK)
@@ -270,7 +279,7 @@ def test_on_policy_all_have_the_policy_gradient():
     "ratio,advantage,moves",
     [(1.25, 1, True), (1.29, 1, False), (0.7, 1, True), (0.79, -1, False), (1.9, -1, True)],
 )
-def test_dapo_clips_later_upwards(ratio, advantage, moves):
+def test_dapo_clips_later_upward(ratio, advantage, moves):
     gradient = jax.grad(losses.clipped_surrogate)(jnp.log(ratio), 0.0, 1.0 * advantage, 0.2, 0.28)
     np.testing.assert_allclose(gradient, -advantage * ratio * moves, rtol=1e-5)
 
@@ -293,7 +302,8 @@ def test_gspo_token_is_gspo_where_advantages_are_equal():
     p, old = jnp.float32(-rng.uniform(0.5, 1.5, (2, T, G)))
     advantage, mask = jnp.array([1.0, -0.5, 2.0, -3.0]), jnp.array(MASK)
     given = advantage, 0.1, 0.1, mask
-    each = lambda p: losses.aggregate_tokens(losses.gspo_token(p, old, *given), mask, "sequence")
+    weight = losses.token_weights(mask, "sequence")
+    each = lambda p: losses.masked_mean(losses.gspo_token(p, old, *given) * weight, mask)
     whole = lambda p: losses.masked_mean(losses.gspo(p, old, *given), mask.any(0))
     ours, theirs = (jax.jit(jax.value_and_grad(f))(p) for f in (each, whole))
     np.testing.assert_allclose(ours[0], theirs[0], rtol=1e-5)
@@ -320,7 +330,7 @@ def test_gspo_token_gives_each_token_its_own_advantage():
     list(itertools.product(["forward", "reverse"], [True, False], [True, False])),
 )
 def test_rpg_has_the_gradient_of_the_regularized_objective(kl, normalized, reinforce, sums_to_one):
-    """Enumerated over four actions, for a policy and for a measure that does not sum to 1."""
+    """Enumerate four actions, for a policy and for a measure that does not sum to 1."""
     with jax.enable_x64(True):
         rng = np.random.default_rng(0)
         old, ref = (jnp.array(rng.dirichlet(np.ones(4))) for _ in range(2))
@@ -345,13 +355,13 @@ def test_rpg_has_the_gradient_of_the_regularized_objective(kl, normalized, reinf
         np.testing.assert_allclose(
             jax.grad(surrogate)(logits), jax.grad(objective)(logits), atol=1e-12
         )
-        if not reinforce:  # then the value, too, is the objective's
+        if not reinforce:  # then the value is also the objective's
             np.testing.assert_allclose(surrogate(logits), objective(logits), atol=1e-12)
 
 
 @pytest.mark.parametrize("kl", ["forward", "reverse"])
 @pytest.mark.parametrize("normalized", [True, False])
-def test_rpg_s_advantage_gives_ppo_rpg_s_gradient_and_a_clip(kl, normalized):
+def test_rpgs_advantage_gives_ppo_the_gradient_of_rpg_and_a_clip(kl, normalized):
     rng = np.random.default_rng(0)
     p, ref = jnp.float32(-rng.uniform(0.5, 1.5, (2, 40)))
     old = p + jnp.float32(rng.uniform(-0.4, 0.4, 40))
@@ -366,7 +376,7 @@ def test_rpg_s_advantage_gives_ppo_rpg_s_gradient_and_a_clip(kl, normalized):
     np.testing.assert_allclose(ours, jnp.where(clipped, 0, theirs), rtol=1e-4, atol=1e-5)
 
 
-def test_rpg_refuses_another_divergence():
+def test_rpg_rejects_other_divergences():
     x = jnp.zeros(3)
     with pytest.raises(ValueError):
         losses.rpg(x, x, x, x, 0.1, "jeffreys")  # type: ignore[arg-type]
@@ -405,7 +415,7 @@ def test_mirror_descent_has_kimis_gradient():
 
 
 def test_at_the_tilted_policy_all_residuals_are_equal():
-    """r - tau log(p / p_old) is tau log Z for every answer; the group's mean stands for it."""
+    """Check that r - tau log(p / p_old) is tau log Z, which the group's mean replaces."""
     tau, old = 0.5, jnp.log(jnp.array([0.1, 0.2, 0.3, 0.4]))
     reward = jnp.array([1.0, 0.3, 0.2, 0.0])
     best = jax.nn.log_softmax(old + reward / tau)

@@ -100,7 +100,7 @@ CASES = [
         losses.overlong_penalty,
         lambda rng: {"length": rng.uniform(82, 98, 6), "limit": 100.0, "margin": 20.0},
         gradient=("length",),
-        bfloat16=None,  # a length of 90 has a spacing of 0.5 there
+        bfloat16=None,  # bfloat16 has a spacing of 0.5 at a length of 90
         extremes=lambda rng: [{"length": np.full(6, 1e6)}, {"length": np.zeros(6)}],
     ),
     *(
@@ -156,7 +156,7 @@ def test_calibrated_reward_is_bradley_terry():
     np.testing.assert_allclose(ours, expected, rtol=1e-5)
 
 
-def test_the_bonus_is_for_getting_better():
+def test_the_bonus_rewards_improvement():
     reward = jnp.array([[0.0, 1.0, 1.0, 0.0], [1.0, 0.0, 1.0, 0.0]])
     ours = losses.self_correction_reward(reward, 10.0)
     np.testing.assert_allclose(ours, [[0, 1, 1, 0], [11, -10, 1, 0]])
@@ -164,8 +164,8 @@ def test_the_bonus_is_for_getting_better():
 
 @pytest.mark.slow
 def test_the_first_stage_is_regularized_exactly():
-    """Enumerated over two attempts of three answers each: REINFORCE with this reward has the
-    gradient of E[r_2] - beta KL(first attempt)."""
+    """Enumerate two attempts of three answers each: REINFORCE with this reward has the gradient of
+    E[r_2] - beta KL(first attempt)."""
     with jax.enable_x64(True):
         rng = np.random.default_rng(0)
         reference = jnp.log(jnp.array(rng.dirichlet(np.ones(3))))
@@ -252,7 +252,7 @@ def test_repetition_equals_a_set_of_n_grams(tokens, n, length):
 def test_repetition_over_a_gap():
     token, mask = jnp.array([1, 1, 1, 2, 1]), jnp.array([True, False, True, True, False])
     assert repeated_tokens(token, 1, mask).tolist() == [False, False, True, False, False]
-    assert not repeated_tokens(token, 2, mask).any()  # no n-gram reaches over the gap
+    assert not repeated_tokens(token, 2, mask).any()  # no n-gram crosses the gap
     assert not repeated_tokens(token, 1, jnp.array([False, True, False, True, False])).any()
 
 

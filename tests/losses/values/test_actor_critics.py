@@ -184,7 +184,7 @@ def test_smoothed_action():
 
 def test_targets_equal_loops():
     x = steps(np.random.default_rng(1), "next_log_prob", "members")
-    x["next_q_values"][1, 1] = -5  # the least is not among the members
+    x["next_q_values"][1, 1] = -5  # the minimum is not among the members
     plain, soft, few = (x["reward"].copy() for _ in range(3))
     for i in range(5):
         if not x["terminated"][i]:
@@ -200,8 +200,8 @@ def test_targets_equal_loops():
     assert (few != soft).any()
 
 
-def test_a_reparameterized_actor_comes_to_the_softmax_of_a_quadratic_critic():
-    """Q = -(a - 1)^2: exp(Q / 0.5) is a Gaussian of mean 1 and standard deviation 0.5."""
+def test_a_reparameterized_actor_converges_to_the_softmax_of_a_quadratic_critic():
+    """Q = -(a - 1)^2 makes exp(Q / 0.5) a Gaussian with mean 1 and standard deviation 0.5."""
     noise = jnp.float32(scipy.special.ndtri((np.arange(200) + 0.5) / 200))
 
     def loss(theta):
@@ -218,7 +218,7 @@ def test_a_reparameterized_actor_comes_to_the_softmax_of_a_quadratic_critic():
     np.testing.assert_allclose(theta, [1, np.log(0.5)], atol=0.02)
 
 
-def test_a_discrete_actor_comes_to_the_softmax_and_its_value_to_the_soft_value():
+def test_a_discrete_actor_converges_to_the_softmax_and_its_value_to_the_soft_value():
     q_values = jnp.array([0.3, -0.2, 1.0])
     loss = lambda logits: losses.discrete_sac_actor(logits, q_values, 0.5)
     logits = jax.lax.fori_loop(0, 1000, lambda _, x: x - jax.grad(loss)(x), jnp.zeros(3))
@@ -252,7 +252,7 @@ def test_samples_of_the_soft_value_average_to_the_exact_one():
 
 @pytest.mark.parametrize("log_prob,rises", [(3.0, True), (1.0, False)])
 def test_the_temperature_rises_while_the_entropy_is_too_low(log_prob, rises):
-    """Entropy is about -log_prob, here -3 or -1, and the target -2; both forms agree in sign."""
+    """Entropy is about -log_prob, here -3 or -1; the target is -2; both forms agree in sign."""
     for form in (lambda x: x, jnp.exp):
         loss = lambda x, form=form: losses.sac_temperature(form(x), log_prob, -2.0)
         slope = jax.grad(loss)(0.7)

@@ -82,8 +82,8 @@ CASES = [
 test_contract = contract(CASES)
 
 
-def test_excess_bellman_error_is_free_of_the_noise():
-    """Targets 0 and 2 with mean 1: the error of 1 is all noise, that of 0 is 1 more."""
+def test_excess_bellman_error_excludes_the_noise():
+    """Targets 0 and 2 have mean 1: the error of value 1 is pure noise, that of 0 is 1 larger."""
     target = jnp.tile(jnp.array([0.0, 2.0]), 3)
     candidates = jnp.broadcast_to(jnp.array([0.0, 1.0, 3.0]), (6, 3))
     for value, expected in ((1.0, 0), (0.0, 1), (3.0, 4)):
@@ -113,7 +113,7 @@ STATES, FEATURES = 6, 3
 def linear_environment():
     rng = np.random.default_rng(1)
     prob = rng.dirichlet(np.ones(STATES), size=STATES)
-    weight = rng.dirichlet(np.ones(STATES))  # how often a state is seen: off-policy
+    weight = rng.dirichlet(np.ones(STATES))  # off-policy state frequencies
     return map(
         jnp.asarray,
         (
@@ -127,7 +127,7 @@ def linear_environment():
 
 
 def errors(theta, features, reward):
-    """td_error of every pair of states, [S, S]."""
+    """TD errors of all pairs of states, [S, S]."""
     value = features @ theta
     never = jnp.zeros((STATES, STATES), bool)
     return losses.td_error(value[:, None], reward, never, 0.9, value[None, :])
@@ -135,7 +135,7 @@ def errors(theta, features, reward):
 
 @pytest.mark.parametrize("kind", ["squared", "huber", "absolute"])
 def test_gradient_is_that_of_the_robust_error_of_the_expectation(kind):
-    """With the exact dual, samples' gradients average to that of sum_s weight loss(E[delta])."""
+    """Sample gradients with the exact dual average to that of sum_s weight loss(E[delta])."""
     with jax.enable_x64(True):
         prob, weight, reward, features, theta = linear_environment()
 
@@ -153,7 +153,7 @@ def test_gradient_is_that_of_the_robust_error_of_the_expectation(kind):
         dual = (prob * errors(theta, features, reward)).sum(-1)[:, None]
         assert (jnp.abs(dual) > 0.6).any() and (jnp.abs(dual) < 0.6).any()
 
-        def sampled(theta):
+        def sampled_gradient(theta):
             delta = errors(theta, features, reward)
             loss = {
                 "squared": lambda: losses.robust_bellman(delta, dual),
@@ -162,16 +162,16 @@ def test_gradient_is_that_of_the_robust_error_of_the_expectation(kind):
             }[kind]()
             return (weight[:, None] * prob * loss).sum()
 
-        np.testing.assert_allclose(sampled(theta), exact(theta), rtol=1e-10)
-        ours, theirs = (jax.jit(jax.grad(f))(theta) for f in (sampled, exact))
+        np.testing.assert_allclose(sampled_gradient(theta), exact(theta), rtol=1e-10)
+        ours, theirs = (jax.jit(jax.grad(f))(theta) for f in (sampled_gradient, exact))
         np.testing.assert_allclose(ours, theirs, rtol=1e-10)
 
 
 @pytest.mark.parametrize("threshold", [np.inf, 1.0])
-def test_alternating_updates_come_to_the_minimizer_of_the_robust_error(threshold):
-    """A dual for each state and a value of few features, both learned, by plain descent."""
+def test_alternating_updates_converge_to_the_minimizer_of_the_robust_error(threshold):
+    """Learn a dual per state and a value with few features, by plain gradient descent."""
     prob, weight, reward, features, _ = (jnp.asarray(x, jnp.float32) for x in linear_environment())
-    reward = reward.at[0].add(5)  # an outlier, which the Huber error may leave as it is
+    reward = reward.at[0].add(5)  # an outlier, which the Huber error may leave unfitted
 
     def objective(theta):
         value = np.asarray(features, np.float64) @ theta
@@ -234,7 +234,7 @@ def test_both_terms_are_the_update_of_tdc():
 
 
 def test_on_bairds_counterexample_it_does_not_diverge_as_the_semi_gradient_does():
-    """Sutton and Barto, 2018, figure 11.2: every state equally often, all lead to the last."""
+    """Sutton and Barto, 2018, figure 11.2: states are equally frequent; all lead to the last."""
     features = 2 * np.eye(7, 8)
     features[:6, 7] = 1
     features[6, 6:] = 1, 2
@@ -243,13 +243,13 @@ def test_on_bairds_counterexample_it_does_not_diverge_as_the_semi_gradient_does(
     after = jnp.broadcast_to(features[6], features.shape)
 
     @jax.jit
-    def semi(_, theta):
+    def semi_gradient_step(_, theta):
         target = losses.td_target(jnp.zeros(7), jnp.zeros(7, bool), 0.99, after @ theta)
         loss = lambda theta: losses.squared_error(features @ theta, target).mean()
         return theta - 0.1 * jax.grad(loss)(theta)
 
     @jax.jit
-    def corrected(_, state):
+    def corrected_step(_, state):
         theta, phi = state
 
         def loss(theta, phi):
@@ -260,9 +260,9 @@ def test_on_bairds_counterexample_it_does_not_diverge_as_the_semi_gradient_does(
         fall = jax.grad(loss, (0, 1))(theta, phi)
         return theta - 0.05 * fall[0], phi - 0.5 * fall[1]
 
-    diverged = jax.lax.fori_loop(0, 1000, semi, start)
+    diverged = jax.lax.fori_loop(0, 1000, semi_gradient_step, start)
     assert jnp.abs(features @ diverged).max() > 100
-    theta, _ = jax.lax.fori_loop(0, 3000, corrected, (start, jnp.zeros(8)))
+    theta, _ = jax.lax.fori_loop(0, 3000, corrected_step, (start, jnp.zeros(8)))
     value = features @ theta
     assert jnp.abs(value).max() < 3
     assert jnp.abs(0.99 * value[6] - value).max() < 0.3  # the projected Bellman error shrinks

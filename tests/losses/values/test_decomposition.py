@@ -67,7 +67,7 @@ def test_qmix_equals_a_loop():
 
 
 def test_each_agents_best_action_is_the_teams():
-    """Over all joint actions of three agents with four actions each."""
+    """Enumerate all joint actions of three agents with four actions each."""
     rng = np.random.default_rng(1)
     x = {k: jnp.asarray(v[0]) for k, v in mixing(rng).items()}
     q_values = rng.normal(size=(3, 4))

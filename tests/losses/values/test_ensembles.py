@@ -82,11 +82,11 @@ def test_weights_of_meee_and_sunrise():
     )
 
 
-def test_the_bonus_prefers_what_is_new():
+def test_the_bonus_favors_novelty():
     assert losses.optimistic_score(jnp.ones(2), jnp.array([0.0, 1.0]), 0.5).argmax() == 1
 
 
-def test_smoothness_equals_a_loop_and_weighs_overestimation():
+def test_smoothness_equals_a_loop_and_weights_overestimation():
     perturbed = np.random.default_rng(1).normal(size=(5, 4, 3))
     expected = np.zeros(5)
     for i in range(5):
@@ -100,7 +100,7 @@ def test_smoothness_equals_a_loop_and_weighs_overestimation():
     np.testing.assert_allclose(ours, expected, rtol=1e-5)
 
 
-def test_the_penalty_draws_each_critic_down_by_the_disagreement():
+def test_the_penalty_lowers_each_critic_by_the_disagreement():
     q = jnp.float32(Q)
     np.testing.assert_allclose(
         losses.ood_penalty(q, 2.0),

@@ -167,7 +167,7 @@ def test_clipped_squared_error(value, old, target, clip):
 @given(NUMBER, st.floats(-1e12, 1e12), NUMBER)
 @example(10.0, 1e9, 20.0)
 def test_without_a_limit_it_is_the_squared_error(value, old, target):
-    """Exactly, however far the old value lies."""
+    """Exact equality, however far away the old value is."""
     value, old, target = map(jnp.float32, (value, old, target))
     for f in (lambda f: f, jax.grad):
         ours = f(lambda v: clipped_squared_error(v, old, target, jnp.inf))(value)
@@ -227,7 +227,7 @@ def test_td_target_equals_rlax_and_ends_where_terminated():
 
 
 def test_the_reward_rate_of_a_loop_of_two_states():
-    """Rewards 1 and 3 in turn: 2 on average, and the state before the 3 is better by 1."""
+    """Alternating rewards 1 and 3 average 2, and the state before the 3 is better by 1."""
     reward = jnp.array([1.0, 3.0])
 
     @jax.jit
@@ -241,11 +241,13 @@ def test_the_reward_rate_of_a_loop_of_two_states():
     value, rate = jax.lax.fori_loop(0, 500, step, (jnp.zeros(2), jnp.zeros(())))
     np.testing.assert_allclose(rate, 2, atol=1e-3)
     np.testing.assert_allclose(value[1] - value[0], 1, atol=1e-3)
-    assert abs(value.mean()) < 30  # it settles: with the rate's sign turned it grows each step
+    assert (
+        abs(value.mean()) < 30
+    )  # it settles; with the rate's sign flipped it would grow with each step
 
 
 def test_differential_errors():
-    """Rewards of 2, a rate of 5, values 3 and then 7: the error is 2 - 5 + 7 - 3."""
+    """Reward 2, rate 5 and values 3 and then 7 give an error of 2 - 5 + 7 - 3."""
     target = losses.average_reward_target(jnp.float32(2), jnp.float32(5), jnp.float32(7))
     assert target == 4
     assert jax.grad(losses.reward_rate)(5.0, 2.0, 3.0, 7.0) == -1

@@ -29,7 +29,7 @@ def termination(rng):
     }
 
 
-def hidden(rng):
+def belief_inputs(rng):
     return {
         "log_prob": -rng.exponential(size=(4, 2, 3)),
         "transition": rng.dirichlet(np.ones(3), (4, 2, 3)),
@@ -71,7 +71,7 @@ CASES = [
     ),
     Case(
         losses.option_belief,
-        hidden,
+        belief_inputs,
         gradient=("log_prob", "transition", "initial"),
         time=("log_prob", "transition", "done"),
         extremes=lambda rng: [
@@ -86,16 +86,16 @@ test_contract = contract(CASES)
 
 
 def test_beliefs_are_the_posterior_over_option_sequences():
-    """Brute force over all sequences of options, each episode by itself."""
+    """Compare with brute force over all sequences of options, each episode separately."""
     with jax.enable_x64(True):
-        x = hidden(np.random.default_rng(0))
+        x = belief_inputs(np.random.default_rng(0))
         log_prob, belief = losses.option_belief(**x)
     steps = len(x["log_prob"])
     for b in range(2):
         for t in range(steps):
             ends = np.flatnonzero(x["done"][:t, b])
             start = ends[-1] + 1 if ends.size else 0
-            joint = np.zeros((3, 2))  # of option t, without and with action t
+            joint = np.zeros((3, 2))  # probability of option t, without and with action t
             for options in itertools.product(range(3), repeat=t - start + 1):
                 chance = x["initial"][options[0]]
                 for k, (o, following) in enumerate(itertools.pairwise(options), start):
@@ -106,8 +106,8 @@ def test_beliefs_are_the_posterior_over_option_sequences():
             np.testing.assert_allclose(log_prob[t, b], np.log(now / past), rtol=1e-9)
 
 
-def test_a_belief_goes_on_in_the_next_segment():
-    x = hidden(np.random.default_rng(1))
+def test_a_belief_continues_in_the_next_segment():
+    x = belief_inputs(np.random.default_rng(1))
     initial = x.pop("initial")
     log_prob, belief = losses.option_belief(**x, initial=initial)
     first, second = ({k: v[part] for k, v in x.items()} for part in (slice(2), slice(2, None)))
@@ -117,7 +117,7 @@ def test_a_belief_goes_on_in_the_next_segment():
     np.testing.assert_allclose(later[1], belief[2:], rtol=1e-5)
 
 
-def test_an_action_that_no_option_allows_leaves_the_belief():
+def test_an_action_that_no_option_allows_leaves_the_belief_unchanged():
     log_prob = np.array([[-np.inf, -np.inf], [-1.0, -2.0]])
     stay = np.tile(np.eye(2), (2, 1, 1))
     ours, belief = losses.option_belief(log_prob, stay, np.array([0.3, 0.7]), np.zeros(2, bool))
@@ -125,7 +125,7 @@ def test_an_action_that_no_option_allows_leaves_the_belief():
     np.testing.assert_allclose(belief[1], [0.3, 0.7], rtol=1e-6)
 
 
-def test_an_option_that_ends_or_never_does():
+def test_an_option_that_always_or_never_ends():
     x = target(np.random.default_rng(0))
     x["terminated"] = np.zeros(5, bool)
     ours = losses.option_target(**{**x, "termination_prob": np.zeros(5)})
@@ -141,7 +141,7 @@ def test_an_option_that_ends_or_never_does():
 
 
 def test_options_that_repeat_an_action_converge_to_their_values():
-    """Option o takes action o until it ends, with probability 0.3; then the best one follows."""
+    """Option o takes action o until it ends (probability 0.3); the best option follows."""
     environment = tabular.random_environment(9)
     best = np.zeros((5, 3))
     for _ in range(300):

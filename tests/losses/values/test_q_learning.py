@@ -97,7 +97,7 @@ CASES = [
 test_contract = contract(CASES)
 
 
-def test_equal_rlax():
+def test_targets_equal_rlax():
     rng = np.random.default_rng(0)
     every = steps(
         rng, "q_values", "action", "next_q_values", "selector_q_values", "action_prob", "scale"
@@ -140,7 +140,7 @@ def test_repeated_targets_converge_to_the_optimal_values():
 
 
 @pytest.mark.parametrize("scale", [0.5, 0.9])
-def test_advantage_learning_keeps_the_best_value_and_widens_the_gap(scale):
+def test_advantage_learning_preserves_the_best_value_and_widens_the_gap(scale):
     environment = tabular.random_environment(3)
     best = tabular.solve(environment, lambda q: q.max(-1))
     actions = np.indices((5, 3))[1]
@@ -161,7 +161,7 @@ def test_advantage_learning_keeps_the_best_value_and_widens_the_gap(scale):
 
 
 def test_a_chain_of_three_is_three_steps_of_value_iteration():
-    """Each function converges to the backup of the one before, in as many rounds as there are."""
+    """Function k converges to the backup of function k - 1, within as many rounds as functions."""
     environment = tabular.random_environment(4)
     q = np.random.default_rng(0).normal(size=(5, 3))
     expected = [q]

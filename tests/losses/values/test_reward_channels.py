@@ -15,7 +15,7 @@ def identity(x):
 
 
 def log(x):
-    """Of van Seijen et al., 2019, kept finite."""
+    """Logarithmic mapping of van Seijen et al., 2019, kept finite."""
     return 0.5 * jnp.log1p(jnp.maximum(x, 0) / 0.02)
 
 
@@ -123,7 +123,7 @@ def test_one_channel_without_a_mapping_is_q_learning():
 
 
 def converge(environment, target, number=250, channels=2):
-    """Fixed point of a target with channels: [K, S, A] from reward [S, A, S, K]."""
+    """Fixed point [K, S, A] of a target with channels, from rewards [S, A, S, K]."""
     reward = losses.sign_channels(jnp.float32(environment.reward))
     shape = environment.reward.shape
 
@@ -167,7 +167,7 @@ def test_channels_that_follow_the_best_sum_are_optimal_and_own_maxima_are_optimi
 
 @pytest.mark.parametrize("name", ["log", "root", "identity"])
 def test_mapped_values_converge_to_the_optimal_ones(name):
-    """In a deterministic environment with a whole step; two channels, gains and losses."""
+    """Use a deterministic environment, a full step, and two channels: gains and losses."""
     environment = tabular.random_environment(7, stochastic=False)
     forward, inverse = {
         "log": (log, log_inverse),
@@ -182,7 +182,7 @@ def test_mapped_values_converge_to_the_optimal_ones(name):
 
 
 def test_a_small_step_before_the_mapping_averages_outside_of_it():
-    """A coin of 0 or 1: mean 0.5, where averaging logarithms alone would give far less."""
+    """A coin of 0 or 1 has mean 0.5, but averaging only logarithms would give far less."""
     reward = jnp.float32(np.random.default_rng(0).integers(0, 2, 20_000))
 
     def run(step):

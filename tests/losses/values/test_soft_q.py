@@ -87,7 +87,7 @@ CASES = [
 test_contract = contract(CASES)
 
 
-def test_soft_value_is_what_the_best_policy_reaches():
+def test_soft_value_is_attained_by_the_best_policy():
     q = np.random.default_rng(0).normal(size=6)
     policy = scipy.special.softmax(q / 0.3)
     value = (policy * (q - 0.3 * np.log(policy))).sum()
@@ -126,13 +126,13 @@ def test_munchausen_equals_a_loop(lowest):
 
 
 def here_and_there(q, shape):
-    """Q-values of this state and the actions, for each [S, A, S]."""
+    """Q-values of the current state, and the actions, for each [S, A, S]."""
     here = jnp.broadcast_to(q[:, None, None, :], (*shape, q.shape[-1]))
     return here, jnp.broadcast_to(jnp.arange(shape[1])[:, None], shape)
 
 
 def test_munchausen_converges_to_the_policy_of_a_lower_temperature():
-    """Vieillard et al., theorem 1: without a cut, entropy counts (1 - scale) of what it did."""
+    """Vieillard et al., theorem 1: without clipping, the temperature falls to (1 - scale) of it."""
     environment = tabular.random_environment(2)
     best = tabular.solve(environment, lambda q: 0.1 * scipy.special.logsumexp(q / 0.1, axis=-1))
 
@@ -150,7 +150,7 @@ def test_munchausen_converges_to_the_policy_of_a_lower_temperature():
 
 @pytest.mark.parametrize("index", [1, 1.0001, 1.5, 2, 3])
 def test_tsallis_policy_is_optimal(index):
-    """The gradient of Q-values plus scaled entropy is equal over the support, less off it."""
+    """The gradient of Q-values plus scaled entropy is constant on the support, smaller off it."""
     q = np.random.default_rng(3).normal(size=(20, 6))
     with jax.enable_x64(True):
         policy = np.asarray(losses.tsallis_policy(jnp.asarray(q), 0.7, index))
@@ -212,8 +212,8 @@ def test_generalized_munchausen_at_index_two_equals_a_loop():
 
 
 @pytest.mark.parametrize("index", [1, 1.5, 2])
-def test_the_gap_and_the_logarithm_differ_by_a_constant_of_the_state(index):
-    """As `tsallis_munchausen_target` says, where the policy is positive."""
+def test_the_gap_and_the_logarithm_differ_by_a_constant_per_state(index):
+    """`tsallis_munchausen_target` states this where the policy is positive."""
     q = np.random.default_rng(8).normal(size=(6, 4))
     with jax.enable_x64(True):
         policy = losses.tsallis_policy(jnp.asarray(q), 0.7, index)

@@ -41,7 +41,7 @@ from jaxrl.algorithms.policy_gradient.shared.actor_critic import (
     policy_network,
     sample_and_record,
 )
-from jaxrl.algorithms.tokens.shared.settings import AVERAGES, KL_ESTIMATES, Tokens
+from jaxrl.algorithms.tokens.shared.settings import KL_ESTIMATES, Tokens
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.types import Array, Batch, Environment, TimeStep, Tree, struct
 from jaxrl.kit import SEQUENCE, Loss, LossOutput, Minibatch, Net, Part, Recipe
@@ -99,17 +99,6 @@ class Advantage(Protocol):
 def decisions(timestep: TimeStep, mask: Array) -> Array:
     """Return which steps [T, B] of the running episodes (`mask`) were the policy's to decide."""
     return mask if timestep.tokens is None else mask & timestep.tokens["decision"]
-
-
-def token_weights(mask: Array, average: str) -> Array:
-    """Return weights [T, B] of tokens, by which the mean of weighted losses over `mask` is what
-    `losses.aggregate_tokens` makes of the losses.
-
-    average: one of `AVERAGES`.
-    """
-    length = jnp.maximum(mask.sum(0), 1)
-    mean = mask.sum() / jnp.maximum(mask.any(0).sum(), 1)
-    return jnp.broadcast_to(AVERAGES[average](length, mean, mask.shape[0]), mask.shape)
 
 
 def unroll(part: Callable[..., Any], net: Net, timestep: TimeStep) -> tuple[Any, Array]:
@@ -222,7 +211,7 @@ def on_episodes(
     network = policy_network(env, config.torso, config.memory)
 
     def step(net, minibatch):  # weights by the minibatch's own lengths
-        weight = token_weights(minibatch.mask, config.average)
+        weight = losses_.token_weights(minibatch.mask, config.average)
         for loss in losses:
             net = net.descend(loss, minibatch.x, mask=minibatch.mask, weight=weight)
         return net

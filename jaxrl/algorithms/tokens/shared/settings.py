@@ -16,13 +16,8 @@ from jaxrl.tasks import repeated, starts
 # Estimates of the KL divergence from the reference, of a token.
 KL_ESTIMATES = {"k2": losses.kl_k2, "k3": losses.kl_k3}
 
-# What counts alike: how much a token counts, by the length of its sequence, the sequences' mean
-# length, and the longest possible.
-AVERAGES = {
-    "sequence": lambda length, mean, longest: mean / length,
-    "token": lambda length, mean, longest: 1.0,
-    "constant": lambda length, mean, longest: mean / longest,
-}
+# How tokens of long answers count: the averages of `losses.token_weights`.
+AVERAGES = ("sequence", "token", "constant")
 
 
 @group
