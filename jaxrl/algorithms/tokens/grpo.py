@@ -8,13 +8,12 @@ from jaxrl import losses
 from jaxrl.algorithms.tokens.shared.answers import (
     Sample,
     check,
-    divergence,
     evaluate,
     judge_by_groups,
     on_answers,
     token_output,
 )
-from jaxrl.algorithms.tokens.shared.settings import AVERAGES, SMALL_GROUPS, Clipped, Penalty
+from jaxrl.algorithms.tokens.shared.settings import AVERAGES, SMALL_GROUPS, Clipped, Divergence
 from jaxrl.core.types import Environment
 from jaxrl.kit import AlgorithmBuilder, LossOutput, Net, Recipe, group, loss, static
 from jaxrl.kit.groups import Optimizer
@@ -29,21 +28,23 @@ class Config(Clipped):
     )
     """1e-6: section 4.2. AdamW, its betas and decay: section 2.2.1, on the pretraining; the paper
     describes no other."""
-    kl: Penalty = Penalty()
+    kl: Divergence = Divergence()
     average: str = static("sequence", choices=AVERAGES)
     """What counts alike: every sequence, every token (DAPO), or a constant for every token (Dr.
     GRPO): sequence, token or constant."""
 
 
-def recipe(env: Environment, config: Config) -> Recipe:
-    @loss("actor_critic", name="loss")
-    def grpo_loss(net: Net, x: Sample) -> LossOutput:
-        """Equation 3: the clipped surrogate, and a penalty for leaving the reference."""
-        now, h = evaluate(net, x), net.hyper
-        penalty = divergence(config.kl.estimate, now, x)
-        surrogate = losses.clipped_surrogate(now.log_prob, x.log_prob, x.advantage, h.clip)
-        return token_output(net, x, now, surrogate + h.kl.weight * penalty)
+@loss("actor_critic", name="loss")
+def grpo_loss(net: Net, x: Sample) -> LossOutput:
+    """Equation 3: the clipped surrogate, and a penalty for leaving the reference."""
+    now, h = evaluate(net, x), net.hyper
+    token_loss = losses.grpo(
+        now.log_prob, x.log_prob, x.reference, x.advantage, h.clip, h.kl.weight
+    )
+    return token_output(net, x, now, token_loss)
 
+
+def recipe(env: Environment, config: Config) -> Recipe:
     judge = judge_by_groups(losses.group_relative, config.groups.answers)
     return on_answers(env, config, judge, (grpo_loss,))
 
