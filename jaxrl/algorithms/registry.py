@@ -52,7 +52,7 @@ def builder(name: str) -> tuple[Callable[..., Algorithm], type]:
     build = plugins.find("algorithm", name, built_in())
     if isinstance(build, AlgorithmBuilder | DirectBuilder):
         return build, build.Config
-    hints = plugins.declared(build)
+    hints = plugins.type_hints(build)
     config: Any = hints.get("config")
     if hints.get("return") is not Algorithm or not _is_config(config):
         raise UserError(

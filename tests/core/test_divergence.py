@@ -8,7 +8,7 @@ import numpy as np
 
 from jaxrl.core import metrics as m
 from jaxrl.core import random
-from jaxrl.core.divergence import forgiven, freeze, guarded
+from jaxrl.core.divergence import forgive, freeze, guard
 from jaxrl.core.train import advance, start, train
 from jaxrl.core.types import Algorithm, Policy, struct
 
@@ -38,7 +38,7 @@ def counting(but=()):
     policy = lambda state: Policy(lambda *_: None, lambda n: (), state.total)
     hyper = {"breaks_at": jnp.float32(-1)}
     algorithm = Algorithm("counting", init, step, policy, hyper, env_steps=1)
-    return guarded(algorithm, lambda state, metrics: jnp.isfinite(metrics["total"].total), but)
+    return guard(algorithm, lambda state, metrics: jnp.isfinite(metrics["total"].total), but)
 
 
 def test_a_guarded_algorithm_stays_as_it_was_before_the_first_bad_step():
@@ -56,7 +56,7 @@ def test_a_guarded_algorithm_stays_as_it_was_before_the_first_bad_step():
 
 def test_what_is_not_selected_is_the_algorithms_own():
     algorithm = counting()
-    whole = guarded(
+    whole = guard(
         dataclasses.replace(algorithm, step=lambda s, key: (
             dataclasses.replace(s, large=s.large + 1), {}
         )),
@@ -83,9 +83,9 @@ def test_forgiven_is_every_part_that_diverged():
     inner = start(counting(), random.key(0)).state
     frozen = dataclasses.replace(inner, diverged=jnp.int32(3))
     life = dataclasses.replace(inner, total=frozen, diverged=jnp.int32(4))
-    after = forgiven({"life": life, "diverged": 1})
+    after = forgive({"life": life, "diverged": 1})
     assert after["life"].diverged == after["life"].total.diverged == m.NEVER
     assert after["diverged"] == 1  # an entry of a dictionary, such as a metric, is no counter
     np.testing.assert_array_equal(after["life"].large, inner.large)
-    members = forgiven(dataclasses.replace(inner, diverged=np.int32([3, m.NEVER])))
+    members = forgive(dataclasses.replace(inner, diverged=np.int32([3, m.NEVER])))
     assert members.diverged.dtype == np.int32 and (members.diverged == m.NEVER).all()

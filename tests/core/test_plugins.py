@@ -54,6 +54,6 @@ def of_unknown_types() -> Nowhere:  # noqa: F821  # pyright: ignore[reportUndefi
 
 def test_what_a_function_declares():
     wanted = {"size": int, "return": Environment}
-    assert plugins.declared(build) == plugins.declared(functools.cache(build)) == wanted
+    assert plugins.type_hints(build) == plugins.type_hints(functools.cache(build)) == wanted
     for other in (timeit.timeit, subprocess.run, len, 3, None, Environment, of_unknown_types):
-        assert plugins.declared(other) == {}
+        assert plugins.type_hints(other) == {}

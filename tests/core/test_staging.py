@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.core import random
-from jaxrl.core.staging import staged, where_due
+from jaxrl.core.staging import isolate, where_due
 
 
 def _function(x, key):
@@ -21,7 +21,7 @@ def test_a_stage_is_its_function_under_jit_vmap_and_scan():
     @jax.jit
     def both(x, keys):
         def body(carry, number):
-            return carry, jax.vmap(lambda x, key: staged(number >= 0, _function, x, key))(x, keys)
+            return carry, jax.vmap(lambda x, key: isolate(number >= 0, _function, x, key))(x, keys)
 
         _, inside = jax.lax.scan(body, (), jnp.arange(2))
         return inside, jax.vmap(_function)(x, keys)
@@ -38,7 +38,7 @@ def test_a_stage_is_its_function_under_jit_vmap_and_scan():
 def test_a_stage_of_members_is_one_branch():
     """Also where each of them says that it is taken: not a select, which computes both."""
     x, numbers = jnp.arange(3.0), jnp.arange(3)
-    stage = jax.jit(jax.vmap(lambda x, number: staged(number >= 0, jnp.sin, x)))
+    stage = jax.jit(jax.vmap(lambda x, number: isolate(number >= 0, jnp.sin, x)))
     program = stage.lower(x, numbers).compile()
     assert " conditional(" in program.as_text()
     np.testing.assert_allclose(program(x, numbers), np.sin(x), rtol=1e-6)
@@ -46,7 +46,7 @@ def test_a_stage_of_members_is_one_branch():
 
 def test_gradients_pass_through_a_stage():
     def loss(x, number):
-        return staged(number >= 0, lambda x: jnp.sin(x) * x, x)
+        return isolate(number >= 0, lambda x: jnp.sin(x) * x, x)
 
     slope = jax.jit(jax.grad(loss))(0.7, jnp.int32(0))
     np.testing.assert_allclose(slope, np.sin(0.7) + 0.7 * np.cos(0.7), rtol=1e-6)

@@ -62,7 +62,7 @@ def run(key, pool_size=None, copies=COPIES):
         return (streams, pool), (transition, endings, streams)
 
     (end, pool), (transitions, endings, after) = jax.lax.scan(
-        body, (begin, pool), stream.turns(key, STEPS)
+        body, (begin, pool), stream.step_inputs(key, STEPS)
     )
     return begin, end, pool, transitions, stream.statistics(endings), after
 
@@ -181,7 +181,7 @@ def test_no_episodes_no_mean():
     policy = counting_policy()
     begin = stream.start(env, fixed(env.params), env.params, policy, random.key(0), 2)
     *_, endings = stream.advance(
-        env, fixed(env.params), env.params, begin, policy, stream.turn(random.key(1))
+        env, fixed(env.params), env.params, begin, policy, stream.step_input(random.key(1))
     )
     endings = jax.tree.map(lambda x: x[None], endings)  # a window of one step
     row = metrics.values(stream.statistics(endings))
@@ -230,7 +230,7 @@ def test_copies_do_not_touch_each_other():
             streams, _, transition, _ = stream.advance(env, tasks, (), streams, policy, key)
             return streams, transition
 
-        return jax.lax.scan(body, streams, stream.turns(random.key(1), 20))
+        return jax.lax.scan(body, streams, stream.step_inputs(random.key(1), 20))
 
     a, b = roll(begin), roll(other)
     others = np.array([0, 1, 3, 4, 5])
@@ -261,7 +261,7 @@ def test_greedy_and_the_policy_state_reach_the_policy():
             env.params,
             begin,
             policy,
-            stream.turn(random.key(1)),
+            stream.step_input(random.key(1)),
             greedy,
         )
         assert (transition.action == expected).all()

@@ -71,5 +71,5 @@ def test_kept_groups_stay_in_their_shard():
 
 
 def test_groups_that_do_not_fit():
-    with pytest.raises(UserError, match="8 episodes are no whole groups of 3"):
+    with pytest.raises(UserError, match="8 episodes do not divide into groups of 3"):
         kept_groups(source(KINDS), 3, losses.informative_groups)

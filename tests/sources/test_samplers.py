@@ -50,9 +50,9 @@ def test_sums_follow_what_is_written_and_judged():
     sampler = samplers.proportional(1.0)
     state, rng = sampler.init(29, 2), np.random.default_rng(0)
     for number in range(20):
-        state = sampler.written(state, jnp.int32(4 * number % 28), 4)
+        state = sampler.overwrite(state, jnp.int32(4 * number % 28), 4)
         row, column = jnp.asarray(rng.integers(0, 28, 9)), jnp.arange(9) % 2
-        state = sampler.judged(state, row, column, jnp.asarray(rng.random(9)), sampler.hyper)
+        state = sampler.prioritize(state, row, column, jnp.asarray(rng.random(9)), sampler.hyper)
         anew = samplers.masses(state.mass)
         np.testing.assert_allclose(state.row_mass, anew.row_mass, rtol=1e-6)
         np.testing.assert_allclose(state.block_mass, anew.block_mass, rtol=1e-6)

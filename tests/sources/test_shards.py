@@ -8,7 +8,7 @@ from jaxrl.core import random
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Policy
 from jaxrl.sources import dataset, episodes, mixed, proportional, replay, rollouts
-from jaxrl.sources.recorded import recorded
+from jaxrl.sources.recordings import recordings
 from jaxrl.sources.rollouts import SHARDS
 from tests.contracts import devices
 from tests.datasets.files import counted, environment
@@ -31,7 +31,7 @@ def sources():
         "episodes": episodes(environment(), STREAMS, num_shards=SHARDED),
         "dataset": dataset(data, ITEMS, 3, proportional(), num_shards=SHARDED),
         "mixed": mixed(dataset(data, ITEMS, num_shards=SHARDED), own, SHARDED),
-        "recorded": recorded(environment(), POLICY, 6, ITEMS, num_shards=SHARDED),
+        "recorded": recordings(environment(), POLICY, 6, ITEMS, num_shards=SHARDED),
         "replay": replay(
             played, 160, ITEMS, 3, proportional(), warmup=32, num_shards=SHARDED
         ),
@@ -97,7 +97,7 @@ def test_sizes_that_do_not_divide():
     for build in (
         lambda: episodes(environment(), 6, num_shards=4),
         lambda: dataset(data, 6, num_shards=4),
-        lambda: recorded(environment(), POLICY, 6, 6, num_shards=4),
+        lambda: recordings(environment(), POLICY, 6, 6, num_shards=4),
         lambda: replay(rollouts(environment(), 4, 1), 100, 6, num_shards=4),
     ):
         with pytest.raises(UserError, match="=6 does not divide into num_shards=4"):

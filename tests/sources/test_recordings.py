@@ -12,7 +12,7 @@ from jaxrl.core.types import Policy
 from jaxrl.envs.pixels.catch import catch
 from jaxrl.envs.policies import mixed_skill
 from jaxrl.envs.wrappers import expert_channel
-from jaxrl.sources import recorded
+from jaxrl.sources import recordings
 from tests.envs.wrappers.environments import arm
 
 ENV = catch(rows=4, columns=5)
@@ -71,8 +71,8 @@ def test_bad_settings():
     env = expert_channel(ENV)
     players = mixed_skill(env, (0.5,))
     for make, what in (
-        (lambda: recorded(env, players, 0, 1), "count of recorded episodes must be at least 1"),
-        (lambda: recorded(env, players, 1, 1, 1.5), "labeled is a share"),
+        (lambda: recordings(env, players, 0, 1), "count of recordings must be at least 1"),
+        (lambda: recordings(env, players, 1, 1, 1.5), "labeled is 1.5; it must be a share"),
         (lambda: mixed_skill(env, (1.5,)), "skills must be probabilities"),
         (lambda: mixed_skill(arm(), (0.5,)), "expert_channel"),
     ):
