@@ -51,16 +51,16 @@ def replace(config: Any, changes: Mapping[str, Any]) -> Any:
     Raises `UserError` for a name that does not exist or may stand for several.
     """
     known = [name for name, _, _ in walk(config)]
-    for name, value in _flat(changes):
+    for name, value in flatten(changes):
         config = _replace_at(config, full_name(name, known, "setting").split("."), value)
     return config
 
 
-def _flat(changes: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flatten(changes: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield nested settings by dotted names."""
     for name, value in changes.items():
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
+            yield from flatten(value, f"{prefix}{name}.")
         else:
             yield prefix + name, value
 

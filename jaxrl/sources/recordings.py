@@ -38,17 +38,18 @@ def recordings(
 ) -> Source:
     """Draw batches of `batch_size` (n) from `count` (N) episodes that are played once, in `init`.
 
-    This is to learn from experience that mostly shows what happened and not which actions were
-    taken.
+    They serve to learn from experience most of which shows what happened, but not which actions
+    were taken.
 
     A batch holds transitions [T, n] from first steps on, with T = `env.max_steps`, a mask that is
     False after the end of each episode, and `extras["labeled"]`, whether the episode's actions may
     be used. The transitions hold all actions; an agent must ignore the unlabeled ones. Every second
-    episode of a batch is labeled. The channel `privileged`, which only the players know, is left
-    out.
+    episode of a batch is drawn from the labeled ones, the others from all. The channel
+    `privileged`, which only the players know, is left out.
 
     players: the policy that plays.
-    labeled: share of the episodes that are labeled, at least one: a hyperparameter.
+    labeled: share of the episodes that are labeled, from the first on, at least one episode. It is
+        a hyperparameter.
     path: prefix of that hyperparameter's name, `labeled`.
     num_shards: logical shards of a batch. Every device has all episodes.
 

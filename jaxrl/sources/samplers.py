@@ -158,8 +158,8 @@ def masses(mass: Array) -> Masses:
 
 
 def _set_masses(state: Masses, mass: Array, row: Array) -> Masses:
-    """Return the state with the masses `mass`, which differ from its own only in the rows `row` [n],
-    some of which may be equal."""
+    """Return the state with the masses `mass`, which differ from its own only in the rows `row`
+    [n], some of which may be equal."""
     row_mass = state.row_mass.at[row].set(mass[row].sum(1))
     block = row // state.width
     changed = row_mass.reshape(-1, state.width)[block].sum(1)

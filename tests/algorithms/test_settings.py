@@ -9,6 +9,8 @@ import pytest
 
 from jaxrl import envs
 from jaxrl.algorithms import registry
+from jaxrl.algorithms.lifelong import lifelong_ppo
+from jaxrl.algorithms.offline import iql
 from jaxrl.core import settings
 from jaxrl.core.errors import UserError
 from jaxrl.core.hyper import Range, check
@@ -228,6 +230,16 @@ def test_who_needs_continuous_actions_names_one_who_does_not():
 
 def test_a_linear_a2c_is_built():
     assert build("a2c", "cartpole", hidden=()).config.torso.hidden == ()
+
+
+def test_tiny_settings_are_named_as_everywhere(monkeypatch):
+    said = lifelong_ppo.TINY | {"value_weight": 0.25, "clone.value_weight": 0.125}
+    monkeypatch.setattr(lifelong_ppo, "TINY", said)
+    config = registry.tiny("lifelong_ppo")[1]
+    assert (config.ppo.value_weight, config.replay.clone.value_weight) == (0.25, 0.125)
+    monkeypatch.setattr(iql, "TINY", iql.TINY | {"learning_rate": 1e-3})
+    with pytest.raises(UserError, match="'learning_rate' may be any of"):
+        registry.tiny("iql")
 
 
 def test_ranges_of_a_run():

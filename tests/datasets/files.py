@@ -24,7 +24,7 @@ def environment(terminates_after=10**6, truncates_after=3):
 
 
 @functools.cache
-def counted(steps=8, streams=2, **ends) -> Dataset:
+def counted_steps(steps=8, streams=2, **ends) -> Dataset:
     """Episodes of 3 steps, truncated unless said, of `streams` streams."""
     env = environment(**ends)
     act = lambda state, timestep, memory, key, greedy: (

@@ -11,11 +11,11 @@ from jaxrl.core import spaces
 from jaxrl.core.errors import UserError
 from jaxrl.datasets import data
 from jaxrl.datasets.data import Dataset, References
-from tests.datasets.files import counted, environment
+from tests.datasets.files import counted_steps, environment
 
 
 def test_what_does_not_follow_is_refused():
-    x = counted().transitions
+    x = counted_steps().transitions
     rows = np.array([0, 1, 2, 3, 5])  # a step is missing
     with pytest.raises(UserError, match="follow"):
         Dataset("x", jax.tree.map(lambda leaf: leaf[rows], x))
@@ -48,13 +48,13 @@ def put(transitions, path, row, value):
     ],
 )
 def test_numbers_are_finite(path, value):
-    x = put(counted().transitions, path, (slice(7, 9),), value)
+    x = put(counted_steps().transitions, path, (slice(7, 9),), value)
     with pytest.raises(UserError, match=rf"{path} of the dataset 'x' is {value} in row 7\b"):
         Dataset("x", x)
 
 
 def test_metrics_may_be_nan():
-    x = counted().transitions
+    x = counted_steps().transitions
     bare = dataclasses.replace(x.next_timestep, metrics={"m": np.full(12, np.nan)})
     Dataset("x", dataclasses.replace(x, next_timestep=bare))
 
@@ -108,7 +108,7 @@ def test_other_indices():
 
 
 def acting(action):
-    counts = counted()
+    counts = counted_steps()
     return dataclasses.replace(
         counts, transitions=dataclasses.replace(counts.transitions, action=action)
     )
@@ -119,7 +119,7 @@ def moving():
 
 
 def test_flags_are_booleans_of_which_one_is_set():
-    x = counted().transitions
+    x = counted_steps().transitions
     after = dataclasses.replace(x.next_timestep, terminated=x.truncated)
     with pytest.raises(UserError, match=r"row 2 .* both terminated and truncated"):
         Dataset("x", dataclasses.replace(x, next_timestep=after))
@@ -129,7 +129,7 @@ def test_flags_are_booleans_of_which_one_is_set():
 
 
 def test_a_data_set_has_rows():
-    x = counted().transitions
+    x = counted_steps().transitions
     with pytest.raises(UserError, match="is empty"):
         Dataset("x", jax.tree.map(lambda leaf: leaf[:0], x))
     for reward in (np.float32(0), np.zeros((12, 2))):
@@ -146,7 +146,7 @@ def test_a_data_set_has_rows():
 
 def test_parts_that_do_not_fit_are_not_joined():
     with pytest.raises(UserError, match="actions of 'counted' are"):
-        data.join("x", [counted(), acting(np.zeros((12, 2)))])
+        data.join("x", [counted_steps(), acting(np.zeros((12, 2)))])
     with pytest.raises(UserError, match="no parts"):
         data.join("x", [])
 
@@ -161,7 +161,7 @@ def test_references_are_numbers(returns, match):
 
 
 def test_profile_and_score():
-    counts = counted()
+    counts = counted_steps()
     counts = dataclasses.replace(counts, references=References(10.0, 110.0))
     found = data.profile(counts)
     # A reward is 10 t + action with t = 1, 2, 3; the action is the stream's number.
@@ -176,7 +176,7 @@ def test_profile_and_score():
 
 
 def test_a_data_set_of_another_environment_is_refused():
-    counts = counted()
+    counts = counted_steps()
     assert data.conform(counts, environment()).transitions.action.dtype == np.int32
     wide = dataclasses.replace(environment(), action_space=environment().observation_space)
     with pytest.raises(UserError, match="actions"):

@@ -11,7 +11,7 @@ from experiments import dataset as script
 from jaxrl.core.errors import UserError
 from jaxrl.datasets import hdf5, minari_format
 from jaxrl.runtime import command_line
-from tests.datasets.files import counted
+from tests.datasets.files import counted_steps
 
 h5py = pytest.importorskip("h5py")
 
@@ -20,7 +20,7 @@ h5py = pytest.importorskip("h5py")
 def good(tmp_path_factory):
     """A good file: episodes of 3 steps."""
     file = tmp_path_factory.mktemp("good") / "x.hdf5"
-    minari_format.write(file, counted())
+    minari_format.write(file, counted_steps())
     return file.read_bytes()
 
 
@@ -288,12 +288,12 @@ def test_a_file_that_is_there_is_replaced_by_a_whole_one_or_stays(path, tmp_path
     with monkeypatch.context() as patch:
         patch.setattr(minari_format, "_write_episode", full)
         with pytest.raises(UserError, match="No space left"):
-            minari_format.write(path, counted())
+            minari_format.write(path, counted_steps())
     assert path.read_bytes() == before and os.listdir(tmp_path) == ["x.hdf5"]
     (tmp_path / "folder.hdf5").mkdir()
     for place in (tmp_path / "folder.hdf5", path / "below.hdf5"):
         with pytest.raises(UserError, match="cannot be written"):
-            minari_format.write(place, counted())
+            minari_format.write(place, counted_steps())
 
 
 def test_the_command_line_says_one_sentence(path, capsys):

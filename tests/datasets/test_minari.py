@@ -7,7 +7,7 @@ import pytest
 from jaxrl.core.errors import UserError
 from jaxrl.datasets import minari_format
 from jaxrl.datasets.data import References
-from tests.datasets.files import counted
+from tests.datasets.files import counted_steps
 
 minari = pytest.importorskip("minari")
 gymnasium = pytest.importorskip("gymnasium")
@@ -81,7 +81,7 @@ def test_goals(tmp_path, monkeypatch):
 
 def test_the_package_reads_what_is_written(tmp_path, monkeypatch):
     folder, _ = written(tmp_path, monkeypatch, BOX, lambda x: x)
-    counts = counted()
+    counts = counted_steps()
     minari_format.write(folder / "data" / minari_format.MAIN, counts)
     assert_same(counts, minari_format.read(folder))
     episodes = list(minari.load_dataset("environment/small-v0").storage.get_episodes(range(4)))

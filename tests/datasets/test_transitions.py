@@ -7,7 +7,7 @@ import pytest
 from jaxrl.core.errors import UserError
 from jaxrl.datasets import transitions
 from jaxrl.datasets.data import Dataset, profile
-from tests.datasets.files import counted
+from tests.datasets.files import counted_steps
 
 
 def episode(steps, terminated, truncated, start=0.0):
@@ -23,7 +23,9 @@ def episode(steps, terminated, truncated, start=0.0):
 
 
 def test_recorded_streams_become_whole_episodes():
-    x = counted(steps=8, streams=2).transitions  # two whole episodes of 3, and 2 steps of a third
+    x = counted_steps(
+        steps=8, streams=2
+    ).transitions  # two whole episodes of 3, two steps of another
     assert len(x.reward) == 12
     np.testing.assert_array_equal(x.first, [True, False, False] * 4)
     np.testing.assert_array_equal(x.truncated, [False, False, True] * 4)
@@ -38,7 +40,7 @@ def test_recorded_streams_become_whole_episodes():
 
 
 def test_fewer_episodes_are_spread_over_the_recording():
-    window = counted(steps=60, streams=1).transitions
+    window = counted_steps(steps=60, streams=1).transitions
     framed = jax.tree.map(lambda x: x[:, None], window)
     chosen = transitions.from_streams(framed, 15)
     assert len(chosen.reward) == 15

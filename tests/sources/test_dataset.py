@@ -10,7 +10,7 @@ from jaxrl.core import random
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Policy
 from jaxrl.sources import dataset, mixed, proportional, replay, rollouts
-from tests.datasets.files import counted, environment
+from tests.datasets.files import counted_steps, environment
 
 N = 512
 NOBODY = Policy(lambda *_: ((), (), {}), lambda n: (), ())
@@ -27,7 +27,7 @@ def drawn(source, policy=NOBODY):
 
 
 def test_items_are_steps_that_were_taken():
-    data = counted().transitions
+    data = counted_steps().transitions
     source = dataset(data, N, updates=5)
     state, batch = drawn(source)
     assert source.env_steps == 5 and state.source.batches == 5 and batch.env_steps == 5.0
@@ -41,7 +41,7 @@ def test_items_are_steps_that_were_taken():
 
 
 def test_windows_stay_inside_the_set_and_say_where_episodes_end():
-    data = counted().transitions
+    data = counted_steps().transitions
     _, batch = drawn(dataset(data, N, length=5))
     rows = batch.index[0][0]
     assert set(rows) == set(range(12 - 5 + 1))  # never from the last episode on to the first
@@ -55,7 +55,7 @@ def test_windows_stay_inside_the_set_and_say_where_episodes_end():
 
 @pytest.mark.slow
 def test_priorities():
-    source = dataset(counted().transitions, N, sampler=proportional(1.0, 1.0))
+    source = dataset(counted_steps().transitions, N, sampler=proportional(1.0, 1.0))
     state, batch = drawn(source)
     assert set(batch.index[0][0]) == set(range(12))  # all alike at first
     np.testing.assert_allclose(batch.weight, 1.0, rtol=1e-5)
@@ -76,7 +76,7 @@ def acting(n):
 
 @pytest.mark.slow
 def test_two_sources_share_each_batch():
-    data = counted().transitions
+    data = counted_steps().transitions
     offline = dataset(data, 6)
     online = replay(rollouts(environment(), 2, 3), 60, 10, warmup=12)
     source = mixed(offline, online)
@@ -91,7 +91,7 @@ def test_two_sources_share_each_batch():
 
 @pytest.mark.slow
 def test_what_only_one_source_has_is_left_out():
-    data = counted().transitions
+    data = counted_steps().transitions
     bare = lambda timestep: dataclasses.replace(timestep, metrics=None)
     data = dataclasses.replace(
         data, timestep=bare(data.timestep), next_timestep=bare(data.next_timestep)
@@ -106,7 +106,7 @@ def test_what_only_one_source_has_is_left_out():
 
 def test_arrays_of_different_lengths_are_refused():
     """A gather would clamp the indices, and pair steps with what is not theirs."""
-    data = counted().transitions
+    data = counted_steps().transitions
     data = dataclasses.replace(data, action=data.action[:-1])
     with pytest.raises(UserError, match=r"'action' has the shape \[11\]; it must have 12 rows"):
         dataset(data, 2, name="x")
@@ -115,4 +115,4 @@ def test_arrays_of_different_lengths_are_refused():
 @pytest.mark.parametrize("wrong", [{"batch_size": 0}, {"length": 13}, {"updates": 0}])
 def test_sizes_that_cannot_be(wrong):
     with pytest.raises(UserError, match=next(iter(wrong))):
-        dataset(counted().transitions, **({"batch_size": 2} | wrong))
+        dataset(counted_steps().transitions, **({"batch_size": 2} | wrong))

@@ -11,7 +11,7 @@ from jaxrl.sources import dataset, episodes, mixed, proportional, replay, rollou
 from jaxrl.sources.recordings import recordings
 from jaxrl.sources.rollouts import SHARDS
 from tests.contracts import devices
-from tests.datasets.files import counted, environment
+from tests.datasets.files import counted_steps, environment
 
 SHARDED, STREAMS, ITEMS = 4, 8, 16
 
@@ -25,7 +25,7 @@ POLICY = Policy(act, lambda n: jnp.zeros((n, 3)), ())
 
 
 def sources():
-    data, played = counted().transitions, rollouts(environment(), STREAMS, 2)
+    data, played = counted_steps().transitions, rollouts(environment(), STREAMS, 2)
     own = replay(played, 160, ITEMS, warmup=32, num_shards=SHARDED)
     return {
         "episodes": episodes(environment(), STREAMS, num_shards=SHARDED),
@@ -93,7 +93,7 @@ def test_no_trajectories_are_gathered(ran):
 
 
 def test_sizes_that_do_not_divide():
-    data = counted().transitions
+    data = counted_steps().transitions
     for build in (
         lambda: episodes(environment(), 6, num_shards=4),
         lambda: dataset(data, 6, num_shards=4),

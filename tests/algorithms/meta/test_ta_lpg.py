@@ -34,7 +34,9 @@ UPDATES = 3
 
 @functools.cache
 def inner():
-    return lpg.on_rollouts(ENV, ta_lpg.inner_config(CONFIG), draw_once(environments.around(ENV, 2.0)))
+    return lpg.on_rollouts(
+        ENV, ta_lpg.inner_config(CONFIG), draw_once(environments.around(ENV, 2.0))
+    )
 
 
 def float64(tree):
@@ -52,7 +54,8 @@ def with_update(algorithm, change):
     def update(state, batch, key):
         return agent.update(change(state), batch, key)
 
-    source = rollouts(ENV, CONFIG.num_envs, CONFIG.num_steps, draw_once(environments.around(ENV, 2.0)))
+    tasks = draw_once(environments.around(ENV, 2.0))
+    source = rollouts(ENV, CONFIG.num_envs, CONFIG.num_steps, tasks)
     return learn(dataclasses.replace(agent, update=update), source)
 
 
