@@ -150,7 +150,7 @@ def test_a_program_cannot_read_a_hyperparameter():
         _ = config.nothing
 
 
-def test_what_a_group_is_for_other_tools():
+def test_a_group_is_a_hashable_dataclass():
     assert dataclasses.is_dataclass(Config) and Config() == Config() and hash(Config()) is not None
 
 

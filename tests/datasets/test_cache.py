@@ -72,7 +72,7 @@ def test_what_is_written_is_read(folder):
         '{"medium": {"sha256": "x", "references": null}}',
     ],
 )
-def test_a_profile_that_is_none(folder, text):
+def test_broken_profiles_are_refused(folder, text):
     (folder / "profile.json").write_text(text)
     assert_refused(r"not as it was written .*remove the folder")
 
@@ -84,7 +84,7 @@ def test_a_profile_that_is_none(folder, text):
         *({"random": "0", "expert": 1}, {"random": 0, "expert": None}, {"random": 1, "expert": 0}),
     ],
 )
-def test_references_of_wrong_types(folder, references):
+def test_references_of_wrong_types_are_refused(folder, references):
     known = json.loads((folder / "profile.json").read_text())
     known["medium"]["references"] = references
     (folder / "profile.json").write_text(json.dumps(known))
@@ -110,7 +110,7 @@ def test_datasets_that_differ_in_anything_lie_in_different_folders(folder):
         assert len(list(cache.root().iterdir())) == count + 1
 
 
-def test_npz_files_that_are_none(folder):
+def test_broken_npz_files_are_refused(folder):
     whole = (folder / "medium.npz").read_bytes()
     (folder / "medium.npz").write_bytes(whole[:-10])
     assert_refused("checksum")
@@ -155,7 +155,7 @@ def test_pickled_objects_are_never_loaded(folder, tmp_path):
     assert not (tmp_path / "ran").exists()
 
 
-def test_arrays_that_are_not_what_they_should_be(folder):
+def test_wrong_arrays_are_refused(folder):
     whole = npz(folder)
 
     def one(match, **changes):
@@ -174,8 +174,8 @@ def test_arrays_that_are_not_what_they_should_be(folder):
     })  # fmt: skip
 
 
-def test_a_declared_array_is_not_allocated(folder):
-    """An array of 4 TB in a hundred bytes."""
+def test_a_huge_declared_array_is_not_allocated(folder):
+    """The header, of a hundred bytes, declares an array of 4 TB."""
     header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000,), }"
     header += b" " * (117 - len(header)) + b"\n"
     out = io.BytesIO(npz(folder, **{".action": None}))

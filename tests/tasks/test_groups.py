@@ -37,7 +37,7 @@ def test_other_parts_of_an_episode_still_differ_in_a_group():
     assert (seen != seen[0]).any()
 
 
-def test_groups_must_fit():
+def test_groups_must_divide_the_episodes():
     tasks = starts((), lambda params, key: key)
     with pytest.raises(UserError, match="times >= 1, got 0"):
         repeat(tasks, 0)

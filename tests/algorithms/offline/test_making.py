@@ -32,7 +32,7 @@ def small(monkeypatch, tmp_path):
 
 
 @pytest.fixture
-def made(monkeypatch, tmp_path):
+def ready_cache(monkeypatch, tmp_path):
     """Use a cache with the dataset that a training run in no time has made."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     steps = Dataset("medium", counted_steps().transitions, References(0.0, 1.0))
@@ -67,7 +67,7 @@ def test_settings_that_no_dataset_can_be_made_with():
             making.make(env, size)
 
 
-def test_a_name_is_the_set_and_a_path_the_file(made, tmp_path, monkeypatch):
+def test_a_name_is_the_dataset_and_a_path_the_file(ready_cache, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "medium").mkdir()
     assert len(making.load(environment(), "medium")) == 12
@@ -88,7 +88,7 @@ def test_a_name_is_the_set_and_a_path_the_file(made, tmp_path, monkeypatch):
         (["--write", "odd"], "cannot be written"),
     ],
 )
-def test_the_command_line(made, tmp_path, monkeypatch, capsys, options, match):
+def test_the_command_line(ready_cache, tmp_path, monkeypatch, capsys, options, match):
     pytest.importorskip("h5py")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(envs, "make", lambda name: environment())
@@ -99,7 +99,7 @@ def test_the_command_line(made, tmp_path, monkeypatch, capsys, options, match):
     assert error.startswith("error: ") and error.count("\n") == 1 and match in error
 
 
-def test_scores_of_a_run(made, tmp_path, monkeypatch, capsys):
+def test_scores_of_a_run(ready_cache, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(envs, "make", lambda name: environment())
     (tmp_path / "summary.json").write_text('{"returns": [0.5, 1]}')
     words = ["counting", "medium", "--run", str(tmp_path)]
