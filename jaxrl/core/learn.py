@@ -111,11 +111,11 @@ def learn(agent: Agent, source: Source, updates: int = 1) -> Algorithm:
 def restart_source(
     algorithm: Algorithm, state: LearnerState, key: Key, hyper: Hyper
 ) -> LearnerState:
-    """Return `state` with the source as `algorithm.init(key, hyper)` begins it, but played by the
-    agent that is in `state`.
+    """Return `state` with the source as `algorithm.init(key, hyper)` starts it, but played by the
+    agent in `state`.
 
-    After a warm start: else what a source plays at first (a replay's warm-up, a dataset) would have
-    been played by new weights.
+    This belongs after a warm start. Otherwise new weights would have played the experience that a
+    source collects in `init`, such as the warm-up of a replay buffer.
     """
     assert algorithm.source is not None
     _, source_key = jax.random.split(key)

@@ -41,7 +41,7 @@ def replay(
         consecutive steps of one stream. Windows may start anywhere and go on across the end of an
         episode, where `first` is set at the next step, but never across the place where the newest
         experience meets the oldest. Agents make n-step returns of them, since agents discount.
-    sampler: which items are drawn; the feedback of an update, priorities [n], goes to it.
+    sampler: which items are drawn; the `priority` [n] that an update feeds back goes to it.
     warmup: environment steps that are collected before the first update, at least one window. They
         are collected and counted in `init`.
     keep_memory: whether windows start where those of the source did, and come with the agent's
