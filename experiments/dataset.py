@@ -39,11 +39,11 @@ def main(argv: Sequence[str]) -> int:
     seed = configuration.convert("--seed", options.get("seed", 0), int)
 
     from jaxrl import envs
-    from jaxrl.datasets import cache
+    from jaxrl.algorithms.offline.shared import making
     from jaxrl.datasets.data import profile, score
 
     env = envs.make(places[0])
-    data = cache.load(env, places[1], size, seed)
+    data = making.load(env, places[1], size, seed)
     print(json.dumps(profile(data), indent=2))
     if "write" in options:
         from jaxrl.datasets import minari_format

@@ -323,7 +323,7 @@ def agents_index() -> str:
         "# Agents\n\nEvery algorithm that `--algorithm NAME` and `jaxrl.algorithms` know: its "
         "paper, "
         "its settings and what its configurations reached. Settings marked *swept* are arrays: a "
-        "sweep of them is one program. A setting's unique ending is enough on a command line."
+        "sweep of them is one program. The end of a setting's name is enough everywhere."
     )
     sections = [head]
     for family, names in families().items():

@@ -1,6 +1,6 @@
 """Reinforcement learning in JAX: pure functions under one scan-based training loop.
 
-What a short program needs is here, and is imported when it is first asked for:
+The names that a short program needs are here, each imported when it is first used:
 
     env = jaxrl.make("cartpole")
     algorithm = jaxrl.algorithms.ppo(env, {"num_envs": 64})
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.3.0"
 
-# Name -> where it is defined.
+# Name -> module and attribute that define it.
 _DEFINED = {
     "make": "jaxrl.envs:make",
     "start": "jaxrl.core.train:start",

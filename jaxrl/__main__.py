@@ -1,4 +1,4 @@
-"""`python -m jaxrl`: the same as the command `jaxrl`."""
+"""Run the command `jaxrl` as `python -m jaxrl`."""
 
 from jaxrl.commands import run
 

@@ -1,4 +1,4 @@
-"""The former name of `jaxrl.algorithms`, which says so once."""
+"""The former name of `jaxrl.algorithms`, with a warning."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jaxrl import algorithms
 def __getattr__(name: str) -> Any:
     value = getattr(algorithms, name)
     warnings.warn(
-        "jaxrl.agents is now jaxrl.algorithms; the old name goes in 0.5.",
+        "jaxrl.agents is now jaxrl.algorithms; the old name will be removed in 0.5.",
         DeprecationWarning,
         stacklevel=2,
     )

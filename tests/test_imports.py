@@ -11,7 +11,7 @@ import pytest
 
 PACKAGE = pathlib.Path(importlib.util.find_spec("jaxrl").submodule_search_locations[0])
 
-# What each room may import of ours, besides itself. `core.types` is a file of core.
+# Rooms of jaxrl that each room may import besides itself. `core.types` is a file of core.
 PARTS = {"losses", "diffusion", "gradients", "solvers"}
 LOW = {"core", "networks", "envs", "tasks", "sources", "kit"} | PARTS
 ALLOWED = {
@@ -27,11 +27,11 @@ ALLOWED = {
     "kit": LOW,
     "exact": {"core", "envs"} | PARTS,
     "evaluation": LOW | {"exact"},
-    "datasets": LOW | {"evaluation", "systems.policy_gradient"},
-    "systems": LOW | {"exact", "evaluation", "datasets"},
+    "datasets": {"core", "losses"},
+    "algorithms": LOW | {"exact", "evaluation", "datasets"},
     "papers": {"algorithms", "envs"},
     "runtime": {"*"},
-    "benchmarks": {"*"},
+    "suites": {"*"},
     "reporting": {"*"},
     "sweeps": {"*"},
     "commands": {"*"},
@@ -43,7 +43,8 @@ def files():
 
 
 def imports(path: pathlib.Path) -> set[str]:
-    """What a file imports of jaxrl and of experiments, as dotted names, also inside functions."""
+    """Return what a file imports from jaxrl, experiments and tests, as dotted names, also inside
+    functions."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -95,7 +96,7 @@ def modules_after(statement: str) -> set[str]:
         ("import jaxrl.algorithms.policy_gradient.ppo", "matplotlib tyro gymnasium"),
     ],
 )
-def test_what_is_imported_late(statement, absent):
+def test_modules_that_are_imported_late(statement, absent):
     loaded = modules_after(statement)
     assert "jaxrl" in loaded
     assert not loaded & set(absent.split())

@@ -36,11 +36,11 @@ def configured(trial: Trial, values: Mapping[str, float] = {}) -> Any:
     Raises `UserError` for a setting of the side that does not exist, and for a value out of range.
     """
     config = trial.side.system.Config()
-    known = [f".{name}" for name, _, _ in settings.walk(config)]
+    known = [name for name, _, _ in settings.walk(config)]
     there = {
         name: value
         for name, value in trial.environment.settings.items()
-        if any(k.endswith(f".{name}") for k in known)
+        if settings.candidates(name, known)
     }
     for changes in (there, trial.side.settings, values):
         config = settings.replace(config, changes)
@@ -145,7 +145,7 @@ def check(trials: Iterable[Trial]) -> None:
         for name in trial.environment.settings:
             sides = [t for t in trials if t.environment == trial.environment]
             known = {k for t in sides for k, _, _ in settings.walk(t.side.system.Config())}
-            if not any(f".{k}".endswith(f".{name}") for k in known):
+            if not settings.candidates(name, known):
                 raise unknown(f"setting of any side in {trial.environment.label}", name, known)
 
 

@@ -98,7 +98,7 @@ def _widen(trial, grid, best, try_out) -> list[tuple[str, str]]:
 def _out_of_range(trial: Trial, name: str, value: float) -> str:
     """Why a setting cannot be `value`; empty where it can, and where only `measure` knows it."""
     config = configured(trial)
-    if not any(f".{known}".endswith(f".{name}") for known, _, _ in settings.walk(config)):
+    if not settings.candidates(name, (known for known, _, _ in settings.walk(config))):
         return ""
     try:
         configured(trial, {name: value})

@@ -1,8 +1,8 @@
 """Published algorithms by name: `jaxrl.algorithms.ppo(env, {"num_envs": 64})`.
 
-Each is defined by a file of its own name in one of the family folders here, and imported when it is
-first asked for. It takes an environment and its `Config`, or a mapping of the settings that differ
-from that Config's defaults, by unique endings of their names.
+Each is defined in a file of its own name in one of the family folders here, and imported when it is
+first used. It takes an environment and its `Config`, or a mapping of the settings that differ from
+the defaults of that Config, whose names may be shortened (`jaxrl.core.settings.find_name`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,10 @@ import functools
 import importlib
 import importlib.util
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jaxrl.algorithms.registry import Build
 
 
 def __getattr__(name: str) -> Any:
@@ -25,7 +28,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(str(unknown("algorithm", name, registry.names())))
     build, config = registry.builder(name)
     is_builder = isinstance(build, AlgorithmBuilder | DirectBuilder)
-    return build if is_builder else _like_a_builder(build, config)
+    return build if is_builder else _as_builder(build, config)
 
 
 def __dir__() -> list[str]:
@@ -34,8 +37,8 @@ def __dir__() -> list[str]:
     return list(registry.names())
 
 
-def _like_a_builder(build: Callable[..., Any], kind: type) -> Callable[..., Any]:
-    """Call a plain builder function as an `AlgorithmBuilder` is called."""
+def _as_builder(build: Build, kind: type) -> Callable[..., Any]:
+    """Make a plain builder function callable as an `AlgorithmBuilder` is."""
     from jaxrl.core import settings
 
     @functools.wraps(build)

@@ -1,4 +1,4 @@
-"""Algorithms in words, from their docstrings and the lines that declare settings."""
+"""Descriptions of algorithms, from their docstrings and the lines that declare settings."""
 
 from __future__ import annotations
 
@@ -14,25 +14,22 @@ from jaxrl.core.describe import meanings, range_text, value_text
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """A setting of an algorithm.
-
-    name: dotted, as a file has it; on a command line a unique ending will do.
-    default: as a command line would take it.
-    range: what it may be; "" where nothing is said of it.
-    swept: whether it is an array that can be swept in one program (`hyper`), rather than a part of
-        the program (`static`).
-    meaning: the docstring below the line that declares it, in one line.
-    """
+    """Description of a setting of an algorithm."""
 
     name: str
+    """Dotted name in full."""
     default: str
+    """Default value, as a command line takes it."""
     range: str
+    """Values that it may have; "" for a setting without a range."""
     swept: bool
+    """True for an array, which one program sweeps (`hyper`); False for a part of the program."""
     meaning: str
+    """Docstring below the line that declares the setting, in one line."""
 
 
 def settings(config: Any) -> list[Setting]:
-    """Every setting of a Config (`registry.default_config(name)`), those of its groups with them,
+    """Describe every setting of a Config (such as `registry.default_config(name)`) and its groups,
     with the values of `config` as defaults."""
     rows = []
     for name, field, value in settings_.walk(config):
@@ -45,25 +42,25 @@ def settings(config: Any) -> list[Setting]:
 
 
 def groups(config: Any) -> dict[str, str]:
-    """Dotted name of a group of `config` -> the docstring below the line that names it: why its
-    defaults are what they are. Groups without one are left out."""
+    """Return the docstrings of the groups of `config`, which explain their defaults: dotted name ->
+    docstring below the line that declares the group. Groups without one are left out."""
     found: dict[str, str] = {}
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         if dataclasses.is_dataclass(value):
-            if said := meanings(type(config)).get(field.name):
-                found[field.name] = said
-            found |= {f"{field.name}.{name}": said for name, said in groups(value).items()}
+            if meaning := meanings(type(config)).get(field.name):
+                found[field.name] = meaning
+            found |= {f"{field.name}.{name}": meaning for name, meaning in groups(value).items()}
     return found
 
 
 def text(name: str) -> str:
-    """The docstring of an algorithm's module: its paper, equation and what it does."""
+    """Return the docstring of an algorithm's module: its paper, its equations and what it does."""
     module = registry.built_in().get(name, name).partition(":")[0]
     return inspect.cleandoc(importlib.import_module(module).__doc__ or "")
 
 
 def _owner(config: Any, name: str) -> Any:
-    """The group of `config` that the setting `name` is in."""
+    """Return the group of `config` that holds the setting `name`."""
     path = name.rpartition(".")[0]
     return settings_.lookup(config, path) if path else config

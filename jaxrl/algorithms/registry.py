@@ -1,4 +1,4 @@
-"""Algorithms by name, as a configuration gives them."""
+"""Find algorithms by the names that configurations use."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import dataclasses
 import functools
 import importlib
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from jaxrl import envs
 from jaxrl.core import plugins, settings
@@ -19,14 +18,14 @@ from jaxrl.kit import AlgorithmBuilder, DirectBuilder
 
 @functools.cache
 def built_in() -> dict[str, str]:
-    """Name -> `module:attribute` of every built-in algorithm: each file in a folder here that
-    defines a `AlgorithmBuilder`, or a function that builds an `Algorithm`, of its own name."""
+    """Return name -> `module:attribute` of every built-in algorithm: each file of a family that
+    defines an `AlgorithmBuilder`, or a function that builds an `Algorithm`, of its own name."""
     files = [path for path in sorted(Path(__file__).parent.glob("*/*.py")) if _is_algorithm(path)]
     return {f.stem: f"jaxrl.algorithms.{f.parent.name}.{f.stem}:{f.stem}" for f in files}
 
 
 def _is_algorithm(path: Path) -> bool:
-    """Whether a file defines one, as far as its text says: nothing is imported for it."""
+    """Return whether a file defines an algorithm, by its text alone, without importing it."""
     name, text = path.stem, path.read_text(encoding="utf-8")
     return bool(
         re.search(rf"^{name} = |^def {name}\([^)]*(\(\))?\) -> Algorithm:", text, re.MULTILINE)
@@ -34,25 +33,34 @@ def _is_algorithm(path: Path) -> bool:
 
 
 def names() -> tuple[str, ...]:
-    """The names of the built-in algorithms, sorted."""
+    """Return the names of the built-in algorithms, sorted."""
     return tuple(sorted(built_in()))
 
 
-def builder(name: str) -> tuple[Callable[..., Algorithm], type]:
-    """The builder called `name` and the class of its configuration.
+class Build(Protocol):
+    def __call__(self, env: Environment, config: Any, /) -> Algorithm:
+        """Build an algorithm.
 
-    name: one of `names()`, or `my_package.module:build`: a `AlgorithmBuilder`, or a function
-        `build(env,
-        config: Config) -> Algorithm`, its `config` annotated with a frozen dataclass whose fields
-        have defaults.
+        env: the environment.
+        config: the settings, an instance of the builder's class of configurations.
+        """
+        ...
 
-    Raises `UserError` for a name that does not exist, and for what does not declare itself such a
-    function, which is not called.
+
+def builder(name: str) -> tuple[Build, type]:
+    """Return the builder called `name` and the class of its configurations.
+
+    name: one of `names()`, or `my_package.module:build`, an `AlgorithmBuilder` or a function
+        `build(env, config: Config) -> Algorithm` whose `config` is annotated with a frozen
+        dataclass that has defaults for all fields.
+
+    Raises `UserError` for a name that does not exist, and for a function that does not declare
+    itself a builder, which is never called.
     """
     build = plugins.find("algorithm", name, built_in())
     if isinstance(build, AlgorithmBuilder | DirectBuilder):
         return build, build.Config
-    hints = plugins.declared(build)
+    hints = plugins.type_hints(build)
     config: Any = hints.get("config")
     if hints.get("return") is not Algorithm or not _is_config(config):
         raise UserError(
@@ -64,7 +72,7 @@ def builder(name: str) -> tuple[Callable[..., Algorithm], type]:
 
 
 def _is_config(kind: Any) -> bool:
-    """Whether `kind` is a frozen dataclass that can be made without arguments."""
+    """Return whether `kind` is a frozen dataclass that can be made without arguments."""
     if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
         return False
     missing = dataclasses.MISSING
@@ -74,21 +82,21 @@ def _is_config(kind: Any) -> bool:
 
 
 def tiny(name: str) -> tuple[Environment, Any]:
-    """An environment, and the smallest settings that take every branch of the algorithm `name` in
-    it: what contracts over all names run.
+    """Return an environment, and the smallest settings that take every branch of the algorithm
+    `name` in it, which the contracts over all names run.
 
-    `TINY` of the algorithm's module says them: `env`, and `env_params` if need be, as `envs.make`
-    takes them, and settings, by unique endings of their names. Raises `UserError` without one.
+    They come from `TINY` in the algorithm's module: `env` and perhaps `env_params`, for
+    `envs.make`, and settings, whose names may be shortened. Raises `UserError` without `TINY`.
     """
     path = built_in().get(name, name)
     said = getattr(importlib.import_module(path.partition(":")[0]), "TINY", None)
     if said is None:
-        raise UserError(f"The module of the algorithm '{name}' says no TINY settings.")
+        raise UserError(f"The module of the algorithm '{name}' has no TINY settings.")
     own = {key: value for key, value in said.items() if key not in ("env", "env_params")}
     config = settings.replace(default_config(name), own)
     return envs.make(said["env"], **said.get("env_params", {})), config
 
 
 def default_config(name: str) -> Any:
-    """The default configuration of the algorithm called `name`."""
+    """Return the default configuration of the algorithm called `name`."""
     return builder(name)[1]()

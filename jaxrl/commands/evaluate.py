@@ -165,7 +165,7 @@ def _played(
                 key_i = jax.random.fold_in(key, i)
                 e = play(env, policy, key_i, config.episodes, how == "greedy", config.max_steps)
                 returns = m.by_agent("return", np.asarray(e.returns))
-                called = {name: f"return{m.whose(name, 'return')}" for name in returns}
+                called = {name: f"return{m.agent_suffix(name, 'return')}" for name in returns}
                 rest = {"length": e.lengths, "finished": e.finished} | e.metrics
                 played.append(returns | {name: np.asarray(x) for name, x in rest.items()})
                 name = next(iter(returns))

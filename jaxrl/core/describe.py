@@ -1,4 +1,4 @@
-"""What settings mean, from the lines that declare them, and their values as text."""
+"""Text about settings: meanings, from the lines that declare them, values and ranges."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from jaxrl.core.hyper import Range, bounds_text
 
 @functools.cache
 def meanings(cls: type) -> dict[str, str]:
-    """Field of a dataclass, also of one that it inherits -> in one line, the docstring below it or
-    the comment at the end of its line; "" where there is neither."""
+    """Return what each field of a dataclass means, inherited fields included: name -> the docstring
+    below the field, or else the comment at the end of its line, in one line; "" without either."""
     found: dict[str, str] = {}
     for base in reversed(cls.__mro__):
         if "__dataclass_fields__" in vars(base):
-            found |= _declared(base)
+            found |= _own_meanings(base)
     return found
 
 
-def _declared(cls: type) -> dict[str, str]:
+def _own_meanings(cls: type) -> dict[str, str]:
+    """Read the meanings of the fields that `cls` itself declares from its source."""
     source = textwrap.dedent(inspect.getsource(cls))
     tokens = tokenize.generate_tokens(io.StringIO(source).readline)
     comments = {t.start[0]: t.string[1:].strip() for t in tokens if t.type == tokenize.COMMENT}
@@ -42,7 +43,7 @@ def _declared(cls: type) -> dict[str, str]:
 
 
 def value_text(value: Any) -> str:
-    """A value as a command line or a YAML file would take it; of an array its dtype and shape."""
+    """Write a value as a command line or a YAML file takes it; an array as its dtype and shape."""
     if isinstance(value, bool) or value is None:
         return {True: "true", False: "false", None: "none"}[value]
     if isinstance(value, float):
@@ -53,8 +54,8 @@ def value_text(value: Any) -> str:
 
 
 def range_text(within: Range | None, default: Any) -> str:
-    """What a setting with this default may be: `between 0 and 1`, `above 0, or infinite`; "" where
-    nothing is said of it."""
+    """Describe the values that a setting with this default may have: `between 0 and 1`, `above 0,
+    or infinite`; "" for a setting without a range."""
     if isinstance(default, bool):
         return "true or false"
     if within is None:

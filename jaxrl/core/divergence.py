@@ -1,15 +1,14 @@
-"""What becomes of a run once its numbers are not finite: it stays as it was before that step.
+"""Divergence: a run whose numbers are no longer finite keeps the state before that step.
 
-Every algorithm reports the metric `diverged`, the first such step, which the runtime reads; each
-member of a sweep has its own, so that one costs nothing to the others. `learn` freezes an agent's
-state, `guarded` that of an algorithm that is written directly.
+Every algorithm reports the metric `diverged`, the first such step, which the runtime reads. Each
+member of a sweep has its own, so one that diverges does not affect the others. `learn` freezes the
+state of an agent, `guard` the state of an algorithm that is written directly.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -22,28 +21,38 @@ from jaxrl.core.types import Algorithm, Array, Tree
 def freeze(
     new: Tree, old: Tree, finite: Array, steps: Array, diverged: Array
 ) -> tuple[Tree, Array]:
-    """What a step leaves: `new`, or `old` if the step was not `finite` (bool scalar) or one before
-    it was not; and the step at which that was first so.
+    """Choose the state after a step: `new`, or `old` if this step or an earlier one diverged.
 
-    steps: int32, those done before this one. diverged: int32, the first bad one among them, or
-    `metrics.NEVER`.
+    finite: bool [], whether the numbers of this step are finite.
+    steps: int32 [], number of steps before this one.
+    diverged: int32 [], the first of them that diverged, or `metrics.NEVER`.
+
+    Returns the state, and `diverged` with this step taken into account.
     """
     diverged = jnp.where(finite, diverged, jnp.minimum(diverged, steps))
     return trees.where(diverged == m.NEVER, new, old), diverged
 
 
-def guarded(
-    algorithm: Algorithm,
-    finite: Callable[[Tree, dict[str, Any]], Array],
-    but: tuple[str, ...] = (),
-) -> Algorithm:
-    """`algorithm`, whose state stays as it was before the first step after which
-    `finite(state, metrics)` (bool scalar) is false; it reports that step as `diverged`.
+class IsFinite(Protocol):
+    def __call__(self, state: Tree, metrics: dict[str, Any], /) -> Array:
+        """Return whether a step left an algorithm healthy: bool [].
 
-    The state is a dataclass with the fields `steps`, which this counts, and `diverged`, both int32
-    and of `init` 0 and `metrics.NEVER`. All else is selected, which copies it, `but` the fields of
-    these names: what is large, and what `algorithm` itself leaves alone after a bad step and once
-    `state.diverged` is not `metrics.NEVER`.
+        state: the state after the step.
+        metrics: the metrics of the step.
+        """
+        ...
+
+
+def guard(algorithm: Algorithm, finite: IsFinite, but: tuple[str, ...] = ()) -> Algorithm:
+    """Freeze the state of `algorithm` before the first step that is not `finite`, and report that
+    step as the metric `diverged`.
+
+    The state is a dataclass with the int32 fields `steps`, 0 at first, which `guard` counts, and
+    `diverged`, `metrics.NEVER` at first.
+
+    but: fields of the state that are not selected, since a select copies them: large ones, which
+        `algorithm` itself must leave alone after a bad step and while `state.diverged` is not
+        `metrics.NEVER`.
     """
 
     def step(state, key):
@@ -56,12 +65,12 @@ def guarded(
     return dataclasses.replace(algorithm, step=step)
 
 
-def forgiven(state: Tree) -> Tree:
-    """`state` as if it had never diverged, whatever it is wrapped in: under other settings what is
-    frozen deserves another try."""
+def forgive(state: Tree) -> Tree:
+    """Return `state` as if it had never diverged, however it is wrapped, so that a frozen member
+    gets another try under other settings."""
 
-    def forgive(path, leaf):
+    def reset(path, leaf):
         name = getattr(path[-1], "name", None) if path else None
         return jnp.full_like(leaf, m.NEVER) if name == "diverged" else leaf
 
-    return jax.tree_util.tree_map_with_path(forgive, state)
+    return jax.tree_util.tree_map_with_path(reset, state)

@@ -1,14 +1,14 @@
-"""What a user did that cannot work, said in one sentence."""
+"""Errors that a user can mend, each in one sentence."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
 
-MOST = 100  # names that are listed; more help nobody
-NEAR = 0.75  # of `difflib`'s ratio: one letter of four is another
+MOST = 100  # names that a message lists; a longer list helps nobody
+NEAR = 0.75  # least ratio of `difflib` for a near name: one letter in four differs
 
-# What other libraries call the settings that are here.
+# Names that other libraries give to the settings here.
 SYNONYMS = {
     "lr": "learning_rate",
     "gamma": "discount",
@@ -31,34 +31,35 @@ SYNONYMS = {
 
 
 class UserError(ValueError):
-    """Bad input: one sentence with the thing, the value, and what would be right. The scripts
-    print it and exit with code 2."""
+    """Bad input: one sentence that names the thing, its value, and what would be right.
+
+    The commands print it and exit with code 2.
+    """
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
-    """An error for a name that does not exist, naming the nearest one that does; where none is
-    near, all of them, unless those are too many to be read."""
+    """Make the error for a name that does not exist. It suggests the nearest name that does; if
+    none is near it lists all names, unless they are too many to read."""
     options = sorted(known)
     near = nearest(name, options)
     if near:
         hint = f"did you mean '{near}'?"
     elif not options:
-        hint = "there is none."
+        hint = "there are none."
     elif len(options) <= MOST:
         hint = f"it may be one of: {', '.join(options)}."
     else:
-        hint = f"none of the {len(options)} names that there are is near it."
+        hint = f"none of the {len(options)} existing names is near it."
     return UserError(f"Unknown {kind} '{name}'; {hint}")
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The one of `known` that `name` is most likely a slip of; None if none is near.
+    """Return the one of `known` that was most likely meant by `name`; None if none is near.
 
-    Near is what differs in one letter, or in a letter of four, or in case or - and _ alone, has its
-    letters in another order, or lacks the part before a dot, or some of it (`agent.learning_rate`
-    for `agent.optimizer.learning_rate`), or is what other libraries say (`lr`). Where
-    both lie in the same place (before a / or a dot), that is not compared: it would make all names
-    of one suite near.
+    A name is near if it differs in one letter, in one letter of four, in case, or in - and _; if
+    its letters are in another order; if it lacks a part before a dot (`agent.learning_rate` for
+    `agent.optimizer.learning_rate`); or if other libraries call the setting so (`lr`). A common
+    prefix that ends with / or a dot is not compared, since it would make all names of a suite near.
     """
 
     def score(option: str) -> float:
@@ -71,7 +72,7 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
             a, b = a[len(place) :], b[len(place) :]
         return max(_likeness(a, x) for x in (b, b.rpartition(".")[2]))
 
-    # Of equals the shortest: who types a letter too many is nearer to it.
+    # The shortest wins a tie: a letter too many is the likelier slip.
     best = max(known, key=lambda x: (score(x), -len(x)), default=None)
     return best if best is not None and score(best) >= NEAR else None
 
@@ -85,7 +86,7 @@ def _likeness(a: str, b: str) -> float:
 
 
 def _one_slip(a: str, b: str) -> bool:
-    """Whether one letter is another, too many or missing."""
+    """Return whether `a` and `b` differ by one letter: another, an extra, or a missing one."""
     start = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), None)
     start = min(len(a), len(b)) if start is None else start
     return a[start + 1 :] in (b[start:], b[start + 1 :]) or a[start:] == b[start + 1 :]

@@ -1,4 +1,4 @@
-"""What an environment's time steps look like, for networks to be initialized by."""
+"""Example time steps, to initialize networks with."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from jaxrl.core.types import Environment, TimeStep
 
 
 def example_timestep(env: Environment, agents: bool = False) -> TimeStep:
-    """A time step of zeros with every channel that `env` has, batched [1]. Raises `UserError`,
-    unless several `agents` are welcome, if its reward is one for each of them."""
+    """Return a time step of zeros with every channel that `env` has, batched [1].
+
+    agents: whether the algorithm learns from several agents. If not, raises `UserError` for an
+        environment that rewards several.
+    """
     shapes = jax.eval_shape(lambda key: env.reset(key, env.params)[1], jax.random.key(0))
     if shapes.reward.shape and not agents:
         raise UserError(
-            f"'{env.name}' rewards {shapes.reward.shape[0]} agents, each on its own; this "
-            "algorithm learns from a single reward."
+            f"'{env.name}' rewards {shapes.reward.shape[0]} agents separately; this algorithm "
+            "learns from a single reward."
         )
     return trees.zeros(jax.tree.map(lambda s: jax.ShapeDtypeStruct((1, *s.shape), s.dtype), shapes))

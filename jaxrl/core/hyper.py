@@ -1,10 +1,10 @@
-"""Settings of algorithms: which values they may have, and which of them are arrays.
+"""Settings of algorithms: the values they may have, and which of them are arrays.
 
-A Config is a frozen dataclass, each field of which is declared together with its range. One that is
-declared by `static` is part of the program (shapes, anything Python branches on); one by `hyper`
-becomes a float32 scalar that `init(key, hyper)` puts into the state, under an attribute named
-`hyper`, and is never compiled in: sweeping it is `jax.vmap` over `init`, and changing it compiles
-nothing. `check` refuses a Config whose values are not in their ranges.
+A Config is a frozen dataclass whose fields are declared together with their ranges. A `static`
+field is part of the program (shapes, anything that Python branches on). A `hyper` field becomes a
+float32 scalar, which `init(key, hyper)` puts into the state under an attribute named `hyper`. It is
+never compiled in, so a sweep over it is `jax.vmap` over `init`, and another value compiles nothing.
+`check` refuses a Config with a value out of its range.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from jaxrl.core import settings
 from jaxrl.core.errors import UserError, nearest
 from jaxrl.core.types import Hyper, Tree
 
-# Ceilings that only a slip of the finger exceeds; no memory holds as much.
-WIDE = 2**16  # units of a layer, whose weights are as many times as many
-MANY = 2**24  # of what lies or plays side by side: environments, members, rows of a batch
-COUNT = 2**31 - 1  # any other whole number: JAX counts with 32 bits
+# Ceilings that only a slip of the finger exceeds, since no memory holds as much.
+WIDE = 2**16  # units of a layer; its weights grow with their square
+MANY = 2**24  # things side by side: environments, members, rows of a batch
+COUNT = 2**31 - 1  # any other whole number, since JAX counts with 32 bits
 
 
 # ------------------------------------------------------------------------------- ranges
@@ -35,20 +35,21 @@ COUNT = 2**31 - 1  # any other whole number: JAX counts with 32 bits
 
 @dataclasses.dataclass(frozen=True)
 class Range:
-    """What a setting may be, or each entry of one that is a list; `range` in its field's metadata.
-
-    low, high: the least and the largest value; only where `high` is infinite a value may be.
-    above, below: bounds that are not allowed themselves.
-    choices: the names that a text may be.
-    least_length: the number of entries that a list has at least.
-    """
+    """Values that a setting may have, or that each entry of a list may have; the field's metadata
+    holds it as `range`."""
 
     low: float | None = None
+    """The least value."""
     high: float | None = None
+    """The largest value; a value may be infinite only if this is."""
     above: float | None = None
+    """A lower bound that is not allowed itself."""
     below: float | None = None
+    """An upper bound that is not allowed itself."""
     choices: tuple[str, ...] | None = None
+    """The names that a text may be."""
     least_length: int = 0
+    """The least number of entries of a list."""
 
 
 def hyper(
@@ -59,7 +60,7 @@ def hyper(
     above: float | None = None,
     below: float | None = None,
 ) -> Any:
-    """A Config field whose value becomes an array in the state; its bounds are those of `Range`."""
+    """Declare a Config field that becomes an array in the state, with bounds as in `Range`."""
     within = Range(low, high, above, below)
     return dataclasses.field(default=default, metadata={"hyper": True, "range": within})
 
@@ -74,8 +75,8 @@ def static(
     choices: Iterable[str] | None = None,
     least_length: int = 0,
 ) -> Any:
-    """A Config field that is part of the program; its bounds are those of `Range`. A whole number
-    is at most `COUNT` unless something else is said. None is allowed where it is the default."""
+    """Declare a Config field that is part of the program, with bounds as in `Range`. A whole number
+    is at most `COUNT` unless bounded otherwise. None is allowed where it is the default."""
     if isinstance(default, int) and high is None and below is None:
         high = COUNT
     names = None if choices is None else tuple(choices)
@@ -84,11 +85,11 @@ def static(
 
 
 def check(config: Any, prefix: str = "") -> None:
-    """Raises `UserError` for the first setting of `config`, or of a Config in it, that is not in
-    its range, by its name after `prefix`.
+    """Raise `UserError` for the first setting of `config`, or of a Config in it, that is out of its
+    range. The message begins with the setting's name after `prefix`.
 
-    Numbers must be so as 32-bit floats too. NaN never is, and infinity only where `high` is.
-    Arrays, traced ones among them, are let through: their values may not be known.
+    A number must be in its range as a 32-bit float too. NaN never is, infinity only where `high`
+    is infinite. Arrays pass, traced or not, since their values may be unknown.
     """
     for field in dataclasses.fields(config):
         name, value = prefix + field.name, getattr(config, field.name)
@@ -97,11 +98,11 @@ def check(config: Any, prefix: str = "") -> None:
         elif "range" in field.metadata and (value is not None or field.default is not None):
             wrong = _wrong(value, field.metadata["range"], field.default)
             if wrong:
-                raise UserError(f"{name} is {_shown(value)}; {wrong}.")
+                raise UserError(f"{name} is {_text(value)}; {wrong}.")
 
 
 def _wrong(value: Any, within: Range, default: Any) -> str | None:
-    """What would be right instead of `value`, as a clause; None where it is right."""
+    """Return a clause that says what is wrong with `value`; None if nothing is."""
     if not isinstance(default, tuple):
         need = _must_be(value, within, whole=isinstance(default, int))
         return need and f"it must be {need}"
@@ -115,7 +116,7 @@ def _wrong(value: Any, within: Range, default: Any) -> str | None:
 
 
 def _must_be(value: Any, within: Range, whole: bool) -> str | None:
-    """What `value`, which is no list, must be and is not; None where it is in its range."""
+    """Return what `value`, which is no list, must be and is not; None if it is in its range."""
     if within.choices is not None:
         return None if value in within.choices else _one_of(within.choices, value)
     if isinstance(value, jax.Array | np.ndarray):
@@ -124,7 +125,7 @@ def _must_be(value: Any, within: Range, whole: bool) -> str | None:
     if isinstance(value, bool) or not isinstance(value, kind) or value != value:
         return "a whole number" if whole else "a number"
     if not _inside(value, within):
-        return _described(within, value)
+        return _broken_bounds(within, value)
     if whole or value == within.high:
         return None
     if value in (math.inf, -math.inf):
@@ -146,7 +147,7 @@ def _inside(
 
 
 def _float32(value: float) -> float:
-    """As a 32-bit float; infinite where it has no room."""
+    """Round to a 32-bit float; infinite beyond its range."""
     try:
         with np.errstate(over="ignore"):
             return float(np.float32(value))
@@ -154,16 +155,16 @@ def _float32(value: float) -> float:
         return math.inf
 
 
-def _described(within: Range, value: float) -> str:
-    """The bounds of a number that is not within. A ceiling concerns only who exceeds it."""
+def _broken_bounds(within: Range, value: float) -> str:
+    """Describe the bounds that `value` breaks; a mere ceiling only if it is exceeded."""
     if within.high is not None and within.high >= WIDE and value > within.high:
         return f"at most {within.high}"
     return bounds_text(within)
 
 
 def bounds_text(within: Range) -> str:
-    """`between 0 and 1`, `above 0 and below 1`, `at least 1`; "" for no bounds but such ceilings as
-    only a slip of the finger exceeds."""
+    """Write bounds as `between 0 and 1`, `above 0 and below 1`, `at least 1`. Ceilings that only a
+    slip of the finger exceeds are left out; "" if nothing is left."""
     if within.high is not None and within.high >= WIDE:
         within = dataclasses.replace(within, high=None)
     if within.low is not None and within.high is not None:
@@ -182,10 +183,10 @@ def _one_of(choices: tuple[str, ...], name: Any) -> str:
     return f"one of {', '.join(choices)}" + (f" (did you mean '{close}'?)" if close else "")
 
 
-def _shown(value: Any) -> str:
+def _text(value: Any) -> str:
     value = value.item() if isinstance(value, np.generic) else value
     if isinstance(value, int):
-        return reprlib.repr(value)  # of hundreds of digits only the first and the last
+        return reprlib.repr(value)  # hundreds of digits are shortened
     return repr(list(value) if isinstance(value, tuple) else value)
 
 
@@ -193,8 +194,8 @@ def _shown(value: Any) -> str:
 
 
 def hypers(config: Any) -> dict[str, np.ndarray]:
-    """The `hyper` fields of a Config and its groups, by dotted names, as float32 scalars. Raises
-    `UserError` as `check` does, so that whoever builds an algorithm has its settings checked."""
+    """Return the `hyper` fields of a Config and its groups, by dotted names, as float32 scalars.
+    Raises `UserError` as `check` does, so that building an algorithm checks its settings."""
     check(config)
     return {
         name: np.asarray(value, np.float32)
@@ -208,7 +209,7 @@ def _names(config: Any) -> list[str]:
 
 
 def merge(*parts: Hyper) -> dict[str, Any]:
-    """The union of the hyperparameters of several parts. Raises where two share a name."""
+    """Return the hyperparameters of all parts. Raises `UserError` if two parts share a name."""
     merged: dict[str, Any] = {}
     for part in parts:
         for name, value in part.items():
@@ -219,14 +220,14 @@ def merge(*parts: Hyper) -> dict[str, Any]:
 
 
 def select(config: Any, hyper: Hyper) -> dict[str, Any]:
-    """Of all values in `hyper`, those that `config` declares, as arrays."""
+    """Return the values in `hyper` that `config` declares, as arrays."""
     return {name: jnp.asarray(hyper[name]) for name in _names(config)}
 
 
 def override(defaults: Hyper, changes: Hyper | None) -> dict[str, Any]:
-    """`defaults` with `changes`, which get the default's dtype: an integer becomes a float, and no
-    Python type compiles anew. A unique ending of a name will do. Raises `UserError` for a name that
-    has no default or may mean several."""
+    """Return `defaults` with `changes`, each in the dtype of its default: an integer becomes a
+    float, and no Python type compiles anew. Names may be shortened as in `settings.full_name`,
+    which raises `UserError` for an unknown name."""
     values = dict(defaults)
     for name, value in (changes or {}).items():
         name = settings.full_name(name, defaults)
@@ -235,11 +236,11 @@ def override(defaults: Hyper, changes: Hyper | None) -> dict[str, Any]:
 
 
 def replace_hyper(state: Tree, changes: Hyper) -> Tree:
-    """`state` with the named hyperparameters set wherever they are stored.
+    """Return `state` with the named hyperparameters set wherever they are stored.
 
-    A change covers the leading axes of what is stored (a value for each member of a population,
-    whatever copies a member has inside) and is broadcast over the others. A unique ending of a
-    name will do. Raises `UserError` for a name that is stored nowhere or may mean several.
+    A change covers the leading axes of the stored value and is broadcast over the others: a value
+    for each member of a population reaches all copies inside that member. Names may be shortened as
+    in `settings.full_name`, which raises `UserError` for a name that is stored nowhere.
     """
     known = read_hyper(state)
     changes = {settings.full_name(name, known): value for name, value in changes.items()}
@@ -256,19 +257,20 @@ def replace_hyper(state: Tree, changes: Hyper) -> Tree:
 
 
 def read_hyper(state: Tree) -> dict[str, Any]:
-    """All hyperparameters that are stored in `state`, by name."""
+    """Return all hyperparameters that are stored in `state`, by name."""
     leaves = jax.tree_util.tree_flatten_with_path(state)[0]
     return {name: leaf for path, leaf in leaves if (name := _hyper_name(path)) is not None}
 
 
 def without_hyper(state: Tree) -> dict[str, Any]:
-    """All other leaves of `state`, by their paths as `jax.tree_util.keystr` writes them."""
+    """Return all leaves of `state` but hyperparameters, by path (`jax.tree_util.keystr`)."""
     leaves = jax.tree_util.tree_flatten_with_path(state)[0]
     return {jax.tree_util.keystr(path): x for path, x in leaves if _hyper_name(path) is None}
 
 
 def rename_hyper(state: Tree, name: Callable[[str], str]) -> Tree:
-    """`state`, whose hyperparameters are called `name(old name)` wherever they are stored."""
+    """Return `state` with its hyperparameters renamed wherever they are stored: `name` maps an old
+    name to the new one."""
     holds = lambda x: isinstance(getattr(x, "hyper", None), Mapping)
 
     def rename(x: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The joint: an agent meets a source."""
+"""The joint where an agent meets a source and becomes an algorithm."""
 
 from __future__ import annotations
 
@@ -29,25 +29,30 @@ from jaxrl.core.types import (
 
 @struct
 class LearnerState:
+    """State of an agent that learns from a source."""
+
     agent: Tree
     source: Tree
-    steps: Array  # int32
-    diverged: Array  # int32: the step at which a loss was first not finite, or metrics.NEVER
+    steps: Array
+    """Steps so far: int32."""
+    diverged: Array
+    """The step whose metrics were first not finite, or `metrics.NEVER`: int32."""
 
 
 def learn(agent: Agent, source: Source, updates: int = 1) -> Algorithm:
-    """Collect once with the agent's policy, then `updates` times sample, update and feed back.
+    """Make the algorithm whose step collects experience once, with the agent's policy, and then
+    samples a batch, updates the agent and feeds back to the source, `updates` times.
 
-    Once an update reports a number that is not finite, or leaves one in the agent state, that state
-    stays as it was before that step (the source goes on), and the metric `diverged` says when.
+    If an update reports a metric that is not finite, the agent's state stays as it was before that
+    step, for good, while the source goes on; the metric `diverged` says at which step.
 
-    Raises `UserError`, before anything compiles, where the source's batches lack what the agent
-    needs, and where both name a hyperparameter alike.
+    Raises `UserError`, before anything compiles, if the source's batches lack a part that the agent
+    needs, or if both have a hyperparameter of one name.
     """
     if updates < 1:
         raise UserError(f"updates must be at least 1, got {updates}.")
     hyper = hyperparameters.merge(agent.hyper, source.hyper)
-    # Compiled on their own they are traced once, for the check here and for the program later.
+    # Under a jit of their own these are traced once, for the check here and the program later.
     agent = dataclasses.replace(agent, init=jax.jit(agent.init))
     source = dataclasses.replace(source, init=jax.jit(source.init), collect=jax.jit(source.collect))
     _check(agent, source, hyper)
@@ -106,11 +111,11 @@ def learn(agent: Agent, source: Source, updates: int = 1) -> Algorithm:
 def restart_source(
     algorithm: Algorithm, state: LearnerState, key: Key, hyper: Hyper
 ) -> LearnerState:
-    """Return `state` with the source as `algorithm.init(key, hyper)` begins it, but played by the
-    agent that is in `state`.
+    """Return `state` with the source as `algorithm.init(key, hyper)` starts it, but played by the
+    agent in `state`.
 
-    After a warm start: else what a source plays at first (a replay's warm-up, a dataset) would have
-    been played by new weights.
+    This belongs after a warm start. Otherwise new weights would have played the experience that a
+    source collects in `init`, such as the warm-up of a replay buffer.
     """
     assert algorithm.source is not None
     _, source_key = jax.random.split(key)
@@ -119,12 +124,15 @@ def restart_source(
 
 
 def take_over(state: Any, agent: Tree, what: str = "The agent") -> Any:
-    """A `LearnerState` (or any state with an agent) with `agent`, the state of one that learned
-    elsewhere (in a warm-up, from another source), in the place of its own, but for the
-    hyperparameters: those stay, and the two may have others.
+    """Replace the agent's state in `state` by that of an agent that learned elsewhere, such as in a
+    warm-up or from another source. Hyperparameters stay, and may differ between the two.
 
-    Leaves are found by their names; each has the same shape, or that of one for each of several.
-    Raises `UserError`, naming `what`, where the two have other parts.
+    state: a `LearnerState`, or any state with the field `agent`.
+    agent: the other agent's state. Leaves are matched by name; a leaf has the same shape as in
+        `state`, or lacks its leading axis and is then repeated for all members.
+    what: the subject of error messages.
+
+    Raises `UserError` if the two states do not have the same leaves.
     """
     new, old = (hyperparameters.without_hyper(x) for x in (state.agent, agent))
     if old.keys() != new.keys():
@@ -146,7 +154,7 @@ def take_over(state: Any, agent: Tree, what: str = "The agent") -> Any:
 
 
 def _union(*parts: dict) -> dict:
-    """All metrics together. Raises `UserError` where two parts call theirs alike."""
+    """Return all metrics together. Raises `UserError` if two parts use the same name."""
     names = [name for part in parts for name in part]
     for name in names:
         if names.count(name) > 1:
@@ -162,7 +170,7 @@ def _repeat(update, carry, key, updates):
 
 
 def _check(agent: Agent, source: Source, hyper) -> None:
-    """One sentence naming what is missing, found by shapes alone."""
+    """Raise `UserError` if a batch lacks a part that the agent needs, found by shapes alone."""
 
     def batch_of(key, hyper):
         agent_state = agent.init(key, hyper)

@@ -1,7 +1,7 @@
 """Metrics of fixed size that are folded inside the scan: over time, seeds and devices.
 
-Each kind has an identity (`empty`) and an associative `merge`, so a row of the log can be
-accumulated step by step, half a row can be saved, and memory does not grow with training.
+Each kind has an identity (`empty`) and an associative `merge`. So a row of the log is accumulated
+step by step, half a row can be saved, and memory does not grow with training.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Mean:
         return Mean(jnp.zeros_like(self.total), jnp.zeros_like(self.weight))
 
     def value(self) -> Array:
-        """total / weight, NaN where nothing was counted."""
+        """Return total / weight, NaN where nothing was counted."""
         xp: Any = np if isinstance(self.total, (np.ndarray, np.generic)) else jnp
         counted = self.weight > 0
         return xp.where(counted, self.total / xp.where(counted, self.weight, 1), xp.nan)
@@ -56,7 +56,7 @@ class Sum:
 
 @struct
 class Minimum:
-    """The smallest value seen; +inf where there was none."""
+    """The smallest value so far; +inf for none."""
 
     least: Array
 
@@ -72,7 +72,7 @@ class Minimum:
 
 @struct
 class Maximum:
-    """The largest value seen; -inf where there was none."""
+    """The largest value so far; -inf for none."""
 
     most: Array
 
@@ -88,7 +88,7 @@ class Maximum:
 
 @struct
 class First:
-    """The first step (int32) at which something happened; `NEVER` where it did not."""
+    """The first step (int32) at which something happened; `NEVER` if it did not."""
 
     step: Array
 
@@ -107,11 +107,12 @@ Metrics = Mapping[str, Any]
 
 
 def is_metric(x: Any) -> bool:
+    """Return whether `x` is a metric of one of the kinds here."""
     return isinstance(x, Metric)
 
 
 def mean(values: Array, where: Array | None = None, axis: Any = None) -> Mean:
-    """The mean over `axis` (all axes unless said) of `values` where `where` (bool) holds."""
+    """Average `values` over `axis` (all axes by default), where `where` (bool) holds."""
     values = jnp.asarray(values, jnp.float32)
     if where is None:
         count = (
@@ -126,37 +127,37 @@ def mean(values: Array, where: Array | None = None, axis: Any = None) -> Mean:
 
 
 def by_agent(name: str, values: Any, batch: int = 1) -> dict[str, Any]:
-    """Metrics are scalars: `values` as `name` where they have `batch` axes, and where one more, of
-    N agents, follows, each agent's as `name_0`, `name_1`, ..."""
+    """Name values for each agent: `values` with `batch` axes are called `name`; if an axis of N
+    agents follows, the values of agent i are called `name_i`. (A metric is a scalar.)"""
     if values.ndim == batch:
         return {name: values}
     return {f"{name}_{i}": values[..., i] for i in range(values.shape[-1])}
 
 
-def score(metrics: Mapping[str, Any], name: str) -> str:
-    """The name under which `metrics` hold `name` for one agent: the first one's where there are
-    several."""
+def name_in(metrics: Mapping[str, Any], name: str) -> str:
+    """Return the name of the metric `name` in `metrics`: `name`, or `name_0` of the first agent if
+    there are several."""
     return name if name in metrics or f"{name}_0" not in metrics else f"{name}_0"
 
 
-def whose(name: str, plain: str) -> str:
-    """Whose the metric is that `by_agent` calls `name` where it was given the name `plain`: such as
-    ` of agent 0`, and nothing where there is one agent."""
+def agent_suffix(name: str, plain: str) -> str:
+    """Return the agent of a metric in words, such as ` of agent 0`: `by_agent` was given the name
+    `plain` and returned `name`. Empty if there is one agent."""
     return name.removeprefix(plain).replace("_", " of agent ")
 
 
 def empty(metrics: Metrics) -> dict[str, Any]:
-    """The identity of `merge` for metrics of these kinds; leaves may be ShapeDtypeStructs."""
+    """Return the identity of `merge` for such metrics; leaves may be ShapeDtypeStructs."""
     return {name: metric.empty() for name, metric in metrics.items()}
 
 
 def merge(a: Metrics, b: Metrics) -> dict[str, Any]:
-    """Both together, name by name. Both must have the same names."""
+    """Merge two rows of metrics with the same names, name by name."""
     return {name: a[name].merge(b[name]) for name in a}
 
 
 def reduce(metrics: Metrics, axis: int = 0) -> dict[str, Any]:
-    """Fold one array axis away, e.g. the time axis that `jax.lax.scan` stacked."""
+    """Fold one axis of all metrics, such as the time axis that `jax.lax.scan` stacked."""
 
     def fold(metric):
         how = {Minimum: jnp.min, Maximum: jnp.max, First: jnp.min}.get(type(metric), jnp.sum)
@@ -166,5 +167,5 @@ def reduce(metrics: Metrics, axis: int = 0) -> dict[str, Any]:
 
 
 def values(metrics: Metrics) -> dict[str, Array]:
-    """The number that each metric stands for."""
+    """Return the number that each metric stands for."""
     return {name: metric.value() for name, metric in metrics.items()}

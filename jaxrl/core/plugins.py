@@ -1,4 +1,4 @@
-"""Parts by name: built in, or a user's own as `my_package.module:attribute`."""
+"""Find parts by name: built-in ones, or a user's own as `my_package.module:attribute`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jaxrl.core import errors
 from jaxrl.core.errors import UserError
 
 _PATH = re.compile(r"([\w-]+(?:\.[\w-]+)*):(\w+)")  # module:attribute
-_SUITE_PATH = re.compile(r"[^/:]+/[^:]*:.*", re.DOTALL)  # suite/module:name, which a suite imports
+_SUITE_PATH = re.compile(r"[^/:]+/[^:]*:.*", re.DOTALL)  # suite/module:name; a suite imports it
 _OWN = "jaxrl"
 
 
@@ -24,11 +24,15 @@ def find(
     built_in: Mapping[str, str],
     fits: Callable[[Any], bool] = lambda value: False,
 ) -> Any:
-    """What `name` names: a key of `built_in` (name -> `module:attribute`, imported only now) or
-    such a path itself.
+    """Import a part by its name.
+
+    kind: what the part is, for messages.
+    name: a key of `built_in`, or a path `module:attribute`.
+    built_in: name -> path; nothing of it is imported before it is asked for.
+    fits: whether a value of a user's module may be meant, besides functions defined there.
 
     Raises `UserError` for a name that is neither, a module that cannot be imported, and an
-    attribute that does not exist, naming the nearest function or value that `fits`.
+    attribute that does not exist; the last suggests the nearest name that may be meant.
     """
     path = built_in.get(name, name) if isinstance(name, str) else ""
     parts = _PATH.fullmatch(path)
@@ -37,13 +41,13 @@ def find(
     module_name, attribute = parts.groups()
     try:
         module = importlib.import_module(module_name)
-    except Exception as error:  # whatever a user's module does while it is imported
+    except Exception as error:  # anything, since importing runs a user's code
         raise UserError(
             f"The module '{module_name}' of {kind} '{name}' cannot be imported "
             f"({type(error).__name__}: {error}); it must be importable from the current folder."
         ) from error
     if not hasattr(module, attribute):
-        known = _own(module, fits)
+        known = _candidates(module, fits)
         if known:
             raise errors.unknown(f"{kind} of module '{module_name}'", attribute, known)
         raise UserError(f"The module '{module_name}' has no '{attribute}', nor any {kind}.")
@@ -51,10 +55,10 @@ def find(
 
 
 def foreign(data: Any) -> frozenset[str]:
-    """The texts in `data` (nested mappings, lists, tuples of plain values) that name code outside
-    of jaxrl: what `find`, or another package's registry, would import a module for.
+    """Return the texts in `data` (nested mappings, lists and tuples of plain values) that name code
+    outside of jaxrl, which `find` or another package's registry would import.
 
-    Whatever stands anywhere counts, since an environment's settings may name another environment.
+    Every text counts, at any depth, since an environment's settings may name another environment.
     """
     return frozenset(text for text in _texts(data) if _is_foreign(text))
 
@@ -77,12 +81,12 @@ def _is_foreign(text: str) -> bool:
     return bool(_SUITE_PATH.fullmatch(text))
 
 
-def declared(function: Any) -> dict[str, Any]:
-    """The annotations of `function`, under whatever cache it lies: argument -> type, and its
-    result's as `return`. Empty for what is no Python function, and where they name unknown types.
+def type_hints(function: Any) -> dict[str, Any]:
+    """Return the annotations of a function, also beneath a cache: argument -> type, and `return` ->
+    type of the result. Empty for anything but a Python function, and if they name unknown types.
 
-    Only what declares itself a builder is called: any other function in a module that somebody
-    names may do anything.
+    (Only functions that declare themselves builders are called, since any other function in a
+    module that somebody names may do anything.)
     """
     try:
         function = inspect.unwrap(function)
@@ -92,13 +96,13 @@ def declared(function: Any) -> dict[str, Any]:
 
 
 def package(name: str, extra: str) -> types.ModuleType:
-    """The module `name` of a package that the extra `extra` of jaxrl brings. Raises `UserError`
-    where it is missing or broken."""
+    """Import the module `name` of a package that the extra `extra` of jaxrl installs. Raises
+    `UserError` if it is missing or broken."""
     top = name.partition(".")[0]
     try:
         importlib.import_module(top)
         return importlib.import_module(name)
-    except Exception as error:  # whatever goes wrong inside someone else's package
+    except Exception as error:  # anything, since importing runs another package's code
         if isinstance(error, ModuleNotFoundError) and error.name == top:
             raise UserError(
                 f"The package '{top}' is not installed; pip install -e '.[{extra}]' in jaxrl's "
@@ -110,11 +114,11 @@ def package(name: str, extra: str) -> types.ModuleType:
         ) from error
 
 
-def _own(module: types.ModuleType, fits: Callable[[Any], bool]) -> list[str]:
-    """The public names of `module` that a user may have meant."""
+def _candidates(module: types.ModuleType, fits: Callable[[Any], bool]) -> list[str]:
+    """Return the public names of `module` that a user may have meant."""
 
-    def meant(value: Any) -> bool:
+    def is_candidate(value: Any) -> bool:
         function = callable(value) and inspect.isfunction(inspect.unwrap(value))
         return fits(value) or (function and value.__module__ == module.__name__)
 
-    return [k for k, v in vars(module).items() if not k.startswith("_") and meant(v)]
+    return [k for k, v in vars(module).items() if not k.startswith("_") and is_candidate(v)]

@@ -1,16 +1,16 @@
-"""Where random numbers come from: the one place that chooses a generator.
+"""Random number generators: the one place that chooses one.
 
-Everything else takes typed keys and calls `jax.random`; what `jax.random` then runs is decided by
-the key that `key(seed)` made. On the CPU that is `pcg`, a counter-based hash of 32-bit words, which
-runs and compiles several times faster there than threefry; on accelerators it is threefry2x32,
-JAX's default, which is as fast there and far better studied.
+All other code takes typed keys and calls `jax.random`, which runs the generator of the key that
+`key(seed)` made. On the CPU that is `pcg`, a counter-based hash of 32-bit words, which runs and
+compiles several times faster there than threefry. On accelerators it is threefry2x32, JAX's
+default, which is as fast there and far better studied.
 
 `pcg` is the pcg4d hash of Jarzynski & Olano (2020), "Hash Functions for GPU Rendering", JCGT 9(3),
 with a third round and an output xorshift. The published two rounds are not enough for keys: sums
-and products carry upwards only and one xorshift moves bits down by 16 places, so the low 15 output
-bits do not depend on the top bit of any input word at all (tests/core/test_random.py shows it).
-Keys have 64 bits, so like with threefry, two of n derived keys are equal by chance with a
-probability of about n^2 / 2^65. It is no cryptographic generator.
+and products carry upward only, and one xorshift moves bits down by 16 places, so the low 15 output
+bits do not depend on the top bit of any input word (tests/core/test_random.py shows it). Keys have
+64 bits, so, as with threefry, two of n derived keys are equal by chance with a probability of about
+n^2 / 2^65. It is not a cryptographic generator.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ GENERATORS = (AUTO, PCG, THREEFRY)  # what `key` takes
 
 _MULTIPLIER, _INCREMENT = np.uint32(1664525), np.uint32(1013904223)
 _HALF = np.uint32(16)
-# One domain a use, so that splitting, folding in and drawing from one key share no hash input.
+# A domain for each use, so that splitting, folding in and drawing from one key share no hash input.
 _BITS, _SPLIT, _FOLD_IN = np.uint32(0x0B175B17), np.uint32(0x5B11751B), np.uint32(0xF01D1B0F)
 
 
 def key(seed, generator: str = AUTO) -> jax.Array:
-    """The first key of a run.
+    """Make the first key of a run.
 
     Args:
-        seed: a Python or numpy integer in [0, 2**64), every one of which gives another key; or an
-            integer array of shape [], possibly traced (so `jax.vmap(key)(seeds)` works), of which
-            a negative one counts as its two's complement (-1 in int32 is the seed 2**32 - 1).
-            Equal numbers give equal keys, however they are passed.
+        seed: a Python or NumPy integer in [0, 2**64), each of which gives another key; or an
+            integer array of shape [], possibly traced, so that `jax.vmap(key)(seeds)` works. A
+            negative number in an array counts as its two's complement (-1 in int32 is the seed
+            2**32 - 1). Equal numbers give equal keys, however they are passed.
         generator: 'pcg', 'threefry2x32' or 'auto', which is `default_generator()`.
 
     Returns:
-        A typed key of shape []. That of threefry2x32 is the one of `jax.random.key`.
+        A typed key of shape []. For threefry2x32 it is the key of `jax.random.key`.
 
     Raises:
-        UserError: for an unknown generator, and for a seed that is not one such integer.
+        UserError: for an unknown generator, and for a seed that is not such an integer.
     """
     impl = implementation(default_generator() if generator == AUTO else generator)
     if isinstance(seed, jax.Array):
@@ -71,27 +71,27 @@ def key(seed, generator: str = AUTO) -> jax.Array:
         ) from None
     if not 0 <= number < 2**64:
         raise errors.UserError(f"A seed is one integer from 0 to 2**64 - 1, not {number}.")
-    # jax.random.key would cut a Python integer to 32 bits, so the words are given here.
+    # jax.random.key would truncate a Python integer to 32 bits, so the words are made here.
     words = np.uint32(number >> 32), np.uint32(number & 0xFFFFFFFF)
     data = _mix_seed(*words) if impl is _PCG else jnp.asarray(words, jnp.uint32)
     return jax.random.wrap_key_data(data, impl=impl)
 
 
 def default_generator() -> str:
-    """The name of the generator that 'auto' means here: 'pcg' where JAX computes on the CPU and
+    """Return the generator that 'auto' means here: 'pcg' if JAX computes on the CPU, and
     'threefry2x32' elsewhere."""
     return PCG if jax.default_backend() == "cpu" else THREEFRY
 
 
 def generator_name(key: jax.Array) -> str:
-    """The name of the generator that a typed key (or array of keys, of any shape) belongs to, as
-    `implementation` takes it."""
+    """Return the name of a key's generator, as `implementation` takes it; `key` is a typed key or
+    an array of them, of any shape."""
     return str(jax.random.key_impl(key))
 
 
 def implementation(name: str):
-    """What `jax.random.wrap_key_data(data, impl=...)` takes to make keys of a generator of ours
-    again, from `jax.random.key_data(key)` and `generator_name(key)`.
+    """Return the implementation of a generator, for `jax.random.wrap_key_data(data, impl=...)` to
+    restore keys from `jax.random.key_data(key)` and `generator_name(key)`.
 
     Raises:
         UserError: for an unknown generator.
@@ -102,13 +102,13 @@ def implementation(name: str):
 
 
 def _hash(k0, k1, counter, domain):
-    """Three rounds of pcg4d over four uint32 words, which broadcast: two uint32 words out.
+    """Hash four uint32 words, which broadcast, to two by three rounds of pcg4d.
 
-    The first word costs 8 multiplications an element when key and domain are shared, and the
-    second one more; XLA drops it where it is not used.
+    When key and domain are shared, the first word costs 8 multiplications per element and the
+    second one more; XLA drops the second if it is not used.
     """
     x, y, z = (v * _MULTIPLIER + _INCREMENT for v in (k0, k1, counter))
-    w = domain  # a constant with bits everywhere already
+    w = domain  # a constant whose bits are mixed already
     for _ in range(2):
         x = x + y * w
         y = y + z * x
@@ -121,8 +121,8 @@ def _hash(k0, k1, counter, domain):
 
 
 def _counters(shape: tuple[int, ...]) -> jax.Array:
-    """0, 1, 2... in row-major order, uint32 [*shape]. Summed iotas and no reshape, so that each
-    device of a sharded program counts its own part."""
+    """Count 0, 1, 2, ... in row-major order: uint32 [*shape]. It sums iotas instead of reshaping
+    one, so that each device of a sharded program counts its own part."""
     if math.prod(shape) > 2**32:
         raise errors.UserError(
             f"The 'pcg' generator draws at most 2**32 numbers from one key, not {math.prod(shape)} "
@@ -137,9 +137,9 @@ def _counters(shape: tuple[int, ...]) -> jax.Array:
 
 @functools.partial(jax.jit, inline=True)
 def _mix_seed(high, low):
-    """A key [2] from the two halves of a seed. A bijection of 64 bits (each line can be undone), so
-    that no two seeds have the same key; the shape is pcg2d's, with more rounds than it
-    needs to avalanche."""
+    """Make a key [2] from the two halves of a seed. It is a bijection of 64 bits (each line can be
+    undone), so no two seeds have the same key. The shape is pcg2d's, with more rounds than it needs
+    to avalanche."""
     x, y = jnp.uint32(low), jnp.uint32(high)
     x, y = x * _MULTIPLIER + _INCREMENT, y * _MULTIPLIER + _INCREMENT
     for _ in range(6):
@@ -157,7 +157,7 @@ def _seed(seed):
     return _mix_seed(high, low)
 
 
-# Compiled once a shape for eager use (else some forty dispatches a call); inlined when traced.
+# Compiled once per shape for eager use, else some forty dispatches per call; inlined in a trace.
 @functools.partial(jax.jit, static_argnums=1, inline=True)
 def _split(key, shape):
     return jnp.stack(_hash(key[0], key[1], _counters(shape), _SPLIT), axis=-1)
@@ -192,7 +192,7 @@ _IMPLEMENTATIONS = {PCG: _PCG, THREEFRY: THREEFRY}
 
 def _register() -> None:
     """Let `jax.random.wrap_key_data(..., impl='pcg')` find the generator by its name. JAX has no
-    public way yet; where the private one moves, `implementation('pcg')` still serves."""
+    public way to do so yet; if the private one moves, `implementation('pcg')` still works."""
     with contextlib.suppress(ImportError, AttributeError, ValueError):
         from jax._src.random import prng
 

@@ -1,7 +1,8 @@
 """Settings in groups: a Config is a frozen dataclass whose fields may be such dataclasses.
 
-What is in a group has a dotted name (`optimizer.learning_rate`). Losses read hyperparameters from
-`Values`, which holds arrays; what they are built from reads the rest from `Static`, which refuses
+A setting in a group has a dotted name (`optimizer.learning_rate`), which may be shortened to an
+ending (`learning_rate`), see `find_name`. Losses read hyperparameters from `Values`, which holds
+arrays. The code that builds losses reads the other settings from `Static`, which refuses
 hyperparameters, so that none can be compiled into a program by mistake.
 """
 
@@ -18,12 +19,12 @@ T = TypeVar("T")
 
 @dataclass_transform(frozen_default=True)
 def group(cls: type[T]) -> type[T]:
-    """A frozen dataclass of settings."""
+    """Make a frozen dataclass of settings."""
     return dataclasses.dataclass(frozen=True)(cls)
 
 
 def walk(config: Any, prefix: str = "") -> Iterator[tuple[str, dataclasses.Field, Any]]:
-    """Dotted name, field and value of every setting that is no group."""
+    """Yield the dotted name, field and value of every setting, groups aside."""
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         if dataclasses.is_dataclass(value):
@@ -33,7 +34,7 @@ def walk(config: Any, prefix: str = "") -> Iterator[tuple[str, dataclasses.Field
 
 
 def lookup(config: Any, path: str) -> Any:
-    """The setting or group at a dotted `path`. Raises `UserError` where there is none."""
+    """Return the setting or group at a dotted `path`. Raises `UserError` if there is none."""
     value = config
     for name in path.split("."):
         if not hasattr(value, name):
@@ -44,60 +45,84 @@ def lookup(config: Any, path: str) -> Any:
 
 
 def replace(config: Any, changes: Mapping[str, Any]) -> Any:
-    """`config` with changed settings, by dotted names or unique endings of them, or nested as in a
-    YAML file (`{"optimizer": {"learning_rate": 1e-3}}`); lists become tuples.
+    """Return `config` with changed settings, by dotted names or endings of them (`full_name`), or
+    nested as in a YAML file (`{"optimizer": {"learning_rate": 1e-3}}`). Lists become tuples.
 
-    Raises `UserError` for a name that does not exist or may mean several.
+    Raises `UserError` for a name that does not exist or may stand for several.
     """
     known = [name for name, _, _ in walk(config)]
-    for name, value in _flat(changes):
-        config = _replaced(config, full_name(name, known, "setting").split("."), value)
+    for name, value in flatten(changes):
+        config = _replace_at(config, full_name(name, known, "setting").split("."), value)
     return config
 
 
-def _flat(changes: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Nested settings by dotted names."""
+def flatten(changes: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield nested settings by dotted names."""
     for name, value in changes.items():
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
+            yield from flatten(value, f"{prefix}{name}.")
         else:
             yield prefix + name, value
 
 
-def _replaced(config: Any, path: list[str], value: Any) -> Any:
+def _replace_at(config: Any, path: list[str], value: Any) -> Any:
     name, *rest = path
     if rest:
-        value = _replaced(getattr(config, name), rest, value)
-    elif isinstance(value, list):  # which has no hash, as a Config must
+        value = _replace_at(getattr(config, name), rest, value)
+    elif isinstance(value, list):  # a list cannot be hashed, and a Config must be
         value = tuple(value)
     return dataclasses.replace(config, **{name: value})
 
 
 def refuse(config: Any, names: Iterable[str], why: str) -> None:
-    """Raises `UserError`, which says `why`, where one of the settings `names`, dotted, is on: true,
-    or a number above 0."""
+    """Raise `UserError`, giving the reason `why`, if one of the settings `names` (dotted) is on:
+    true, or a number above 0."""
     for name in names:
         if lookup(config, name):
             raise UserError(f"{name} is {lookup(config, name)}; {why}.")
 
 
 def full_name(name: str, known: Iterable[str], kind: str = "hyperparameter") -> str:
-    """The one of `known` that `name` is, or is the ending of (`learning_rate` of
-    `optimizer.learning_rate`). Raises `UserError` for none and, listing them, for several."""
+    """Return the one of `known` that `name` stands for, see `find_name`. Raises `UserError` also if
+    there is none, calling it a `kind`."""
+    known = list(known)
+    found = find_name(name, known)
+    if found is None:
+        raise unknown(kind, name, known)
+    return found
+
+
+def find_name(name: str, known: Iterable[str], root: str = "") -> str | None:
+    """Return the one of `known` that `name` stands for: `name` itself if it is one of them, or else
+    the one that ends with it (`learning_rate` for `optimizer.learning_rate`). If several do, the
+    one nearest the root wins, which has the fewest dots. None if none does.
+
+    root: a group that `name` may begin with while it skips the groups in between: with the root
+        `agent`, `agent.learning_rate` stands for `agent.optimizer.learning_rate`.
+
+    Raises `UserError`, listing all candidates, if several are equally near the root.
+    """
+    found = candidates(name, known, root)
+    depths = [candidate.count(".") for candidate in found]
+    if depths.count(min(depths, default=0)) > 1:
+        raise UserError(f"'{name}' may be any of {', '.join(found)}; say which.")
+    return found[depths.index(min(depths))] if found else None
+
+
+def candidates(name: str, known: Iterable[str], root: str = "") -> list[str]:
+    """Return those of `known` that `name` may stand for: `name` alone if it is one of them, or else
+    all that end with it. `root` is explained at `find_name`."""
     known = list(known)
     if name in known:
-        return name
-    found = [k for k in known if k.endswith("." + name)]
-    if len(found) > 1:
-        raise UserError(f"'{name}' may be any of {', '.join(found)}; say which.")
-    if not found:
-        raise unknown(kind, name, known)
-    return found[0]
+        return [name]
+    group = f"{root}." if root and name.startswith(f"{root}.") else ""
+    ending = f".{name.removeprefix(group)}"
+    return [k for k in known if k.startswith(group) and k.endswith(ending)]
 
 
 class Values:
-    """Hyperparameters by attribute: `values.optimizer.learning_rate` is what has that dotted name
-    in the dictionary that it is made from."""
+    """Hyperparameters by attribute: `values.optimizer.learning_rate` is the entry of that dotted
+    name in the dictionary that it is made from."""
 
     def __init__(self, values: Mapping[str, Any], prefix: str = ""):
         self._values, self._prefix = values, prefix
@@ -119,7 +144,7 @@ class Values:
 
 
 class Static:
-    """A Config whose hyperparameters cannot be read: their values are arrays in the state."""
+    """A Config whose hyperparameters cannot be read, since their values are arrays in the state."""
 
     def __init__(self, config: Any, prefix: str = ""):
         self._config, self._prefix = config, prefix

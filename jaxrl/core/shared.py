@@ -1,7 +1,7 @@
-"""What the members of a run have in common and no step changes, such as a dataset.
+"""Parts of a state that all members of a run share and no step changes, such as a dataset.
 
-It lies in memory once, however many members there are, and in no checkpoint: that knows it by its
-checksum alone. Whatever wraps a state, a `Shared` in it is found by its type.
+A shared part is in memory once, however many members there are. A checkpoint holds only its
+checksum. It is found by its type, `Shared`, however the state is wrapped.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from jaxrl.core.types import Array, Tree, static, struct
 
 
 class Original:
-    """Arrays on the host, of which states hold copies. `name` is what messages call them."""
+    """Arrays on the host that states hold copies of. Messages call them `name`."""
 
     def __init__(self, value: Tree, name: str):
         self.name = name
@@ -27,8 +27,8 @@ class Original:
         self.digest = np.uint32(digest)
 
     def shared(self) -> Shared:
-        """A copy for a state. A program that makes one reads the arrays when it runs: none captures
-        them, so that they are not in memory once more."""
+        """Make a copy for a state. The program that makes it reads the arrays when it runs and does
+        not capture them, which would hold them in memory once more."""
         shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), self.value)
         value = jax.pure_callback(lambda: self.value, shapes, vmap_method="sequential")
         return Shared(value, jnp.asarray(self.digest), self)
@@ -40,20 +40,24 @@ def _canonical(x) -> np.ndarray:
 
 @struct
 class Shared:
-    """A part of a state that is the same for all members of a run, and at every step."""
+    """A part of a state that is the same for all members of a run and at every step."""
 
-    value: Tree  # None where it was left out, see `bare`
-    digest: Array  # uint32: CRC-32 of the arrays
+    value: Tree
+    """The arrays; None after `strip`."""
+    digest: Array
+    """CRC-32 of the arrays: uint32."""
     original: Original = static()
+    """The arrays on the host."""
 
 
 def is_shared(x: Tree) -> bool:
+    """Return whether `x` is a shared part."""
     return isinstance(x, Shared)
 
 
 def axes(state: Tree) -> Tree:
-    """What `jax.vmap` has to be told of a state of several members, as `in_axes` and `out_axes`, so
-    that what they share is not copied for each:
+    """Return the `in_axes` and `out_axes` of `jax.vmap` for a state of several members, so that
+    shared parts are not copied for each:
 
         one = jax.eval_shape(lambda key: start(algorithm, key), keys[0])
         runs = jax.vmap(lambda key: start(algorithm, key), out_axes=axes(one))(keys)
@@ -64,24 +68,24 @@ def axes(state: Tree) -> Tree:
 
 
 def member(state: Tree, i: int | np.ndarray) -> Tree:
-    """The state of member `i` of several, or those of several by an array of their numbers."""
+    """Return the state of member `i`, or the states of several members by an array of indices."""
     return jax.tree.map(lambda x: x if is_shared(x) else x[i], state, is_leaf=is_shared)
 
 
-def bare(state: Tree) -> Tree:
-    """`state` without the arrays that are shared: what a checkpoint holds."""
+def strip(state: Tree) -> Tree:
+    """Return `state` without the shared arrays, as a checkpoint holds it."""
     leave_out = lambda x: Shared(None, x.digest, x.original) if is_shared(x) else x
     return jax.tree.map(leave_out, state, is_leaf=is_shared)
 
 
-def filled(state: Tree) -> Tree:
-    """`state` with the arrays that `bare` left out."""
-    fill = lambda x: x.original.shared() if is_shared(x) else x
-    return jax.tree.map(fill, state, is_leaf=is_shared)
+def fill(state: Tree) -> Tree:
+    """Return `state` with the arrays that `strip` left out."""
+    put_back = lambda x: x.original.shared() if is_shared(x) else x
+    return jax.tree.map(put_back, state, is_leaf=is_shared)
 
 
-def changed(state: Tree) -> list[str]:
-    """Names of what is not, in the process that restored `state`, what it was when that was
-    saved."""
+def changed_names(state: Tree) -> list[str]:
+    """Return the names of the shared parts whose arrays in this process differ from those that a
+    restored `state` was saved with."""
     parts = filter(is_shared, jax.tree.leaves(state, is_leaf=is_shared))
     return [part.original.name for part in parts if part.digest != part.original.digest]

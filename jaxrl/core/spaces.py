@@ -57,12 +57,12 @@ Space = Any  # Discrete | MultiDiscrete | Box, or a pytree of them (dicts, tuple
 
 
 def is_space(x: Any) -> bool:
-    """Whether `x` is a single space rather than a container of spaces."""
+    """Return whether `x` is a single space and not a container of spaces."""
     return isinstance(x, Discrete | MultiDiscrete | Box)
 
 
 def bounds(box: Box) -> tuple[np.ndarray, np.ndarray]:
-    """Lower and upper bounds of `box`, each of the box's shape."""
+    """Return the lower and upper bounds of `box`, each of the box's shape."""
     return (
         np.broadcast_to(np.asarray(box.low, box.dtype), box.shape),
         np.broadcast_to(np.asarray(box.high, box.dtype), box.shape),
@@ -70,27 +70,27 @@ def bounds(box: Box) -> tuple[np.ndarray, np.ndarray]:
 
 
 def example(space: Space) -> Any:
-    """An all-zeros element of `space`: for shapes, not a sample."""
+    """Return an element of `space` that is all zeros: for shapes, not a sample."""
     return jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), space, is_leaf=is_space)
 
 
 def sample(space: Space, key: jax.Array) -> Any:
-    """A random element of `space`: uniform where bounded, standard normal where unbounded, and
-    exponential from the bound where there is one."""
+    """Draw a random element of `space`: uniform between two bounds, exponential from a single one,
+    and standard normal without bounds."""
     leaves, treedef = jax.tree.flatten(space, is_leaf=is_space)
     keys = jax.random.split(key, max(len(leaves), 1))
     return treedef.unflatten([_sample(s, k) for s, k in zip(leaves, keys, strict=False)])
 
 
 def sample_legal(legal: jax.Array, key: jax.Array) -> jax.Array:
-    """The index of a true entry of `legal` `[..., n]` along its last axis, each as likely: int32
-    `[...]`; 0 where there is none."""
+    """Draw the index of a true entry along the last axis of `legal` `[..., n]`, all equally likely:
+    int32 `[...]`; 0 where no entry is true."""
     noise = jax.random.uniform(key, legal.shape, minval=0.1)
     return jnp.argmax(jnp.where(legal, noise, 0.0), axis=-1).astype(jnp.int32)
 
 
 def clip(space: Space, value: Any) -> Any:
-    """`value` [..., *shape] with the real numbers that boxes bound moved within their bounds."""
+    """Clip the real numbers of `value` [..., *shape] to the bounds of their boxes."""
 
     def one(space, value):
         real = isinstance(space, Box) and jnp.issubdtype(value.dtype, jnp.floating)
@@ -100,7 +100,7 @@ def clip(space: Space, value: Any) -> Any:
 
 
 def contains(space: Space, value: Any) -> jax.Array:
-    """Whether `value` has the space's shape and dtype and lies within its bounds (bool scalar)."""
+    """Return whether `value` has the space's shape and dtype and is within its bounds: bool []."""
     leaves = jax.tree.leaves(
         jax.tree.map(_contains, space, value, is_leaf=is_space), is_leaf=lambda x: x is None
     )
@@ -108,9 +108,10 @@ def contains(space: Space, value: Any) -> jax.Array:
 
 
 def check_member(space: Space, value: Any, what: str) -> None:
-    """Raise `UserError`, beginning with `what`, where `value` has another structure, shape or kind
-    of number (integer, float) than `space`, or is a known index out of range. Values under a trace,
-    and floats beyond their bounds, pass: a `Box` bounds what is useful, and environments clip."""
+    """Raise `UserError`, beginning with `what`, if `value` has another structure, shape or kind of
+    number (integer, float) than `space`, or is an index that is known to be out of range. Values
+    under a trace pass, and so do floats beyond their bounds: a `Box` bounds what is useful, and
+    environments clip."""
     leaves, treedef = jax.tree.flatten(space, is_leaf=is_space)
     if jax.tree.structure(value) != treedef:
         raise UserError(

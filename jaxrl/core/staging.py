@@ -1,4 +1,4 @@
-"""Parts of a program that XLA must not compute more than once, or not at all."""
+"""Parts of a program that XLA must compute once, or only when they are due."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from jaxrl.core import trees
 from jaxrl.core.types import Array, Tree
 
 
-def staged(always: Array, function: Callable[..., Tree], *arguments: Any) -> Tree:
-    """`function(*arguments)`, compiled as a part of its own on a CPU.
+def isolate(always: Array, function: Callable[..., Tree], *arguments: Any) -> Tree:
+    """Return `function(*arguments)`, compiled on a CPU as a part of its own.
 
-    XLA's fusion there computes a value again inside every array that is made from it (of a cheetah
-    it took the cosine of one joint dozens of times). Nothing can be fused into a branch, so this
-    is one that is always taken, which XLA cannot know. On other devices, where a branch costs more
+    XLA's fusion on a CPU computes a value again inside every array that is made from it (in a
+    cheetah, the cosine of one joint dozens of times). Nothing is fused into a branch, so this is a
+    branch that is always taken, which XLA cannot know. On other devices, where a branch costs more
     than it saves, it is a plain call.
 
-    always: bool scalar that is true, by a number that the program gets at run time, such as the
-        index of a loop (`index >= 0`), of every member under `vmap`.
+    always: bool [], true because of a number that the program gets at run time, such as the index
+        of a loop (`index >= 0`); true for every member under `vmap`.
     """
     if jax.default_backend() != "cpu":
         return function(*arguments)
-    generators = {}  # of the keys in the result, by their place: the other branch has none to give
+    generators = {}  # of keys in the result, by place, since the other branch has no keys to give
 
     def data(*arguments):
         leaves, treedef = jax.tree.flatten(function(*arguments))
@@ -38,8 +38,8 @@ def staged(always: Array, function: Callable[..., Tree], *arguments: Any) -> Tre
 
     data = jax.jit(data, inline=True)  # traced once, for its shapes and as a branch
     shapes = jax.eval_shape(data, *arguments)
-    all_of_them = ~_of_any(jnp.logical_not(always))
-    result = jax.lax.cond(all_of_them, data, lambda *_: trees.zeros(shapes), *arguments)
+    always_for_all = ~_any_member(jnp.logical_not(always))
+    result = jax.lax.cond(always_for_all, data, lambda *_: trees.zeros(shapes), *arguments)
     leaves, treedef = jax.tree.flatten(result)
     for place, generator in generators.items():
         leaves[place] = jax.random.wrap_key_data(leaves[place], impl=generator)
@@ -47,21 +47,21 @@ def staged(always: Array, function: Callable[..., Tree], *arguments: Any) -> Tre
 
 
 def where_due(due: Array, function: Callable[[], Tree], otherwise: Tree) -> Tree:
-    """`function()` where `due` (bool scalar), else `otherwise`, a tree of the same shapes.
+    """Return `function()` if `due` (bool []), else `otherwise`, a tree of the same shapes.
 
-    Under `vmap` nothing is computed unless a member is due: a branch that each of them chose would
-    be a select, of both.
+    Under `vmap` the function is skipped unless some member is due. (A branch that each member chose
+    for itself would become a select, which computes both sides.)
     """
     chosen = lambda: trees.where(due, function(), otherwise)
-    return jax.lax.cond(_of_any(due), chosen, lambda: otherwise)
+    return jax.lax.cond(_any_member(due), chosen, lambda: otherwise)
 
 
 @jax.custom_batching.custom_vmap
-def _of_any(due: Array) -> Array:
-    """Whether any member under `vmap` is: one scalar for all of them."""
+def _any_member(due: Array) -> Array:
+    """Return whether `due` is true for any member under `vmap`: one scalar for all of them."""
     return due
 
 
-@_of_any.def_vmap
-def _of_some(size, batched, due):
-    return _of_any(due.any()), False
+@_any_member.def_vmap
+def _any_of_these(size, batched, due):
+    return _any_member(due.any()), False

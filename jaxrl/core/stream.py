@@ -1,8 +1,8 @@
 """The stream of auto-resetting copies: the only code that resets environments and memory.
 
-A stream is `B` copies of one environment, each in the middle of some episode. `advance` acts
+The stream holds `B` copies of one environment, each in the middle of some episode. `advance` acts
 once in every copy. Where an episode ends, the transition keeps the true last time step, and the
-copy goes on from a fresh episode of a newly sampled task.
+copy goes on with a new episode of a newly sampled task.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from jaxrl.core import metrics as m
 from jaxrl.core import trees
-from jaxrl.core.staging import staged
+from jaxrl.core.staging import isolate
 from jaxrl.core.types import (
     Array,
     Environment,
@@ -31,28 +31,37 @@ from jaxrl.core.types import (
 
 @struct
 class Streams:
-    """`B` live copies; every leaf has leading axis [B]."""
+    """`B` live copies of an environment; every leaf has the leading axis [B]."""
 
     env_state: Tree
     timestep: TimeStep
-    memory: Tree  # after the last action; reset by `advance` where timestep.first
-    task: Tree  # ids
-    episode_return: Array  # so far, as the reward
-    episode_length: Array  # int32
+    memory: Tree
+    """The agent's memory after the last action; `advance` resets it where `timestep.first`."""
+    task: Tree
+    """Ids of the tasks."""
+    episode_return: Array
+    """Sum of the rewards of the episode so far, shaped as the reward."""
+    episode_length: Array
+    """Steps of the episode so far: int32."""
 
 
 @struct
 class Pool:
-    """Fresh episodes drawn ahead, for environments whose reset is expensive."""
+    """New episodes drawn ahead, for environments whose reset is expensive."""
 
-    fresh: tuple[Tree, Tree, TimeStep]  # task ids, states, time steps, leading axis [K]
-    used: Array  # int32: how many were asked for; above K they repeat
+    fresh: tuple[Tree, Tree, TimeStep]
+    """Task ids, states and time steps, leading axis [K]."""
+    used: Array
+    """Episodes that were asked for; beyond K they repeat: int32."""
 
 
 @struct
 class Endings:
-    """The statistics of the episodes that end at a step; every leaf has leading axis [B]. Folded
-    by `statistics` over a whole window at once: a few sums instead of a few at every step."""
+    """Statistics of the episodes that end at a step; every leaf has the leading axis [B].
+
+    `statistics` folds them over a whole window at once, which takes a few sums instead of a few at
+    every step.
+    """
 
     done: Array
     episode_return: Array
@@ -61,25 +70,30 @@ class Endings:
 
 
 @struct
-class Turn:
-    """What one call of `advance` takes: random keys, and which call of a loop it is."""
+class StepInput:
+    """Input of one call of `advance`: random keys, and the number of the call in its loop."""
 
-    keys: Key  # [4]
-    number: Array  # int32; see `staged`
-
-
-def turn(key: Key, number: Array | int = 0) -> Turn:
-    """What a single call of `advance` takes, the one of this `number` in its loop."""
-    return Turn(jax.random.split(key, 4), jnp.asarray(number, jnp.int32))
+    keys: Key
+    """Four keys, [4]."""
+    number: Array
+    """Number of the call, which `isolate` compares: int32."""
 
 
-def turns(key: Key, n: int) -> Turn:
-    """The turns, leading axis [n], of `n` calls of `advance`; to be scanned over."""
-    return Turn(jax.random.split(key, (n, 4)), jnp.arange(n, dtype=jnp.int32))
+def step_input(key: Key, number: Array | int = 0) -> StepInput:
+    """Make the input of a single call of `advance`, which has this `number` in its loop."""
+    return StepInput(jax.random.split(key, 4), jnp.asarray(number, jnp.int32))
 
 
-def fresh(env: Environment, tasks: Tasks, task_state: Tree, keys: Key, n: int):
-    """`n` newly sampled tasks and the first states and time steps of their episodes; two `keys`."""
+def step_inputs(key: Key, n: int) -> StepInput:
+    """Make the inputs of `n` calls of `advance`, leading axis [n], to be scanned over."""
+    return StepInput(jax.random.split(key, (n, 4)), jnp.arange(n, dtype=jnp.int32))
+
+
+def new_episodes(
+    env: Environment, tasks: Tasks, task_state: Tree, keys: Key, n: int
+) -> tuple[Tree, Tree, TimeStep]:
+    """Sample `n` tasks and reset an environment for each, with two `keys`. Returns the ids, states
+    and time steps, leading axis [n]."""
     task_key, reset_key = keys
     ids = tasks.sample(task_state, task_key, n)
 
@@ -90,15 +104,15 @@ def fresh(env: Environment, tasks: Tasks, task_state: Tree, keys: Key, n: int):
 
 
 def pool(env: Environment, tasks: Tasks, task_state: Tree, key: Key, n: int) -> Pool:
-    """`n` fresh episodes to serve the resets of one window."""
-    return Pool(fresh(env, tasks, task_state, jax.random.split(key), n), jnp.int32(0))
+    """Draw `n` new episodes, to serve the resets of one window."""
+    return Pool(new_episodes(env, tasks, task_state, jax.random.split(key), n), jnp.int32(0))
 
 
 def start(
     env: Environment, tasks: Tasks, task_state: Tree, policy: Policy, key: Key, n: int
 ) -> Streams:
-    """`n` copies, each at the start of an episode."""
-    ids, env_state, timestep = fresh(env, tasks, task_state, jax.random.split(key), n)
+    """Start `n` copies, each at the beginning of an episode."""
+    ids, env_state, timestep = new_episodes(env, tasks, task_state, jax.random.split(key), n)
     return Streams(
         env_state,
         timestep,
@@ -115,17 +129,24 @@ def advance(
     task_state: Tree,
     streams: Streams,
     policy: Policy,
-    turn: Turn,
+    step_input: StepInput,
     greedy: bool = False,
     pool: Pool | None = None,
 ) -> tuple[Streams, Pool | None, Transition, Endings]:
-    """Act once in each copy. `turn` is one of `turns`.
+    """Act once in each copy.
 
-    Returns the streams, the pool, the transitions [B] and what ended [B].
+    env, tasks, task_state: the environment, and where its tasks come from.
+    streams: the copies.
+    policy: how to act.
+    step_input: one of `step_inputs`.
+    greedy: whether to act greedily.
+    pool: new episodes to continue with; without one, an episode is drawn for every copy.
+
+    Returns the streams, the pool, the transitions [B] and the endings [B].
     """
     n = streams.episode_length.shape[0]
-    # Else XLA derives the keys again wherever a number is drawn.
-    keys = jax.lax.optimization_barrier(turn.keys)
+    # Without the barrier XLA derives the keys again wherever a number is drawn.
+    keys = jax.lax.optimization_barrier(step_input.keys)
     act_key, step_key, _, _ = keys
 
     timestep = streams.timestep
@@ -138,8 +159,8 @@ def advance(
     def steps(key, states, actions, ids):
         return jax.vmap(step)(jax.random.split(key, n), states, actions, ids)
 
-    env_state, next_timestep = staged(
-        turn.number >= 0, steps, step_key, streams.env_state, action, streams.task
+    env_state, next_timestep = isolate(
+        step_input.number >= 0, steps, step_key, streams.env_state, action, streams.task
     )
     transition = Transition(timestep, action, next_timestep, streams.task, extras)
 
@@ -148,7 +169,7 @@ def advance(
     episode_length = streams.episode_length + 1
     endings = Endings(done, episode_return, episode_length, next_timestep.metrics or {})
     if pool is None:
-        new = fresh(env, tasks, task_state, keys[2:], n)
+        new = new_episodes(env, tasks, task_state, keys[2:], n)
     else:
         size = jax.tree.leaves(pool.fresh)[0].shape[0]
         place = (pool.used + jnp.cumsum(done) - 1) % size
@@ -156,7 +177,7 @@ def advance(
         pool = Pool(pool.fresh, pool.used + done.sum(dtype=jnp.int32))
 
     live = trees.where(done, new[2], next_timestep)
-    # What these three are after the reset is known; said so, they cost no selects.
+    # The values of these three after a reset are known, so they need no selects.
     running = jnp.zeros_like(done)
     live = dataclasses.replace(live, terminated=running, truncated=running, first=done)
     streams = Streams(
@@ -171,9 +192,9 @@ def advance(
 
 
 def statistics(endings: Endings) -> dict[str, Any]:
-    """Of the episodes that ended in a window [T, B]: `episode_return` (with N agents
-    `episode_return_0`, ...), `episode_length`, how many `episodes`, and what the environment
-    reports under `TimeStep.metrics` at an episode's end."""
+    """Summarize the episodes that ended in a window [T, B]: the means of `episode_return` (with N
+    agents `episode_return_0`, ...) and `episode_length`, the number of `episodes`, and the means of
+    the environment's `TimeStep.metrics` at the end of an episode."""
     mean = lambda values: m.mean(values, endings.done, axis=(0, 1))
     returns = m.by_agent("episode_return", endings.episode_return, batch=2)
     return {

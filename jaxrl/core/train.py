@@ -1,4 +1,4 @@
-"""The loop: one scan over one pure step, for every algorithm there is."""
+"""The training loop: one scan over one pure step, for every algorithm."""
 
 from __future__ import annotations
 
@@ -18,12 +18,16 @@ class Run:
     """A training run at some moment: all that is needed to go on exactly."""
 
     state: Tree
-    key: Key  # never changes; step t draws from fold_in(key, t + 1), init from fold_in(key, 0)
-    step: Array  # int32: steps done
+    """The algorithm's state."""
+    key: Key
+    """The key of the run, which never changes: `init` draws from fold_in(key, 0), step t from
+    fold_in(key, t + 1)."""
+    step: Array
+    """Steps so far: int32."""
 
 
 def start(algorithm: Algorithm, key: Key, hyper: Hyper | None = None) -> Run:
-    """A new run. `hyper` overrides some of `algorithm.hyper`; vmap over it to sweep.
+    """Start a run. `hyper` overrides some of `algorithm.hyper`; vmap over it to sweep.
 
     Raises `UserError` for a hyperparameter that the algorithm does not have.
     """
@@ -38,17 +42,18 @@ def _start(algorithm: Algorithm, key: Key, hyper: Hyper) -> Run:
 
 @functools.partial(jax.jit, static_argnums=0)  # traced once for its shapes and for the scan
 def advance(algorithm: Algorithm, run: Run) -> tuple[Run, dict[str, Any]]:
-    """One step of the algorithm, and its metrics."""
+    """Take one step of the algorithm. Returns the run and the metrics of the step."""
     step = run.step + 1
     state, metrics = algorithm.step(run.state, jax.random.fold_in(run.key, step))
     return Run(state, run.key, step), metrics
 
 
 def train(algorithm: Algorithm, run: Run, num_steps: int) -> tuple[Run, dict[str, Any]]:
-    """`num_steps` steps in one scan, their metrics folded into one row.
+    """Take `num_steps` steps in one scan, with their metrics folded into one row. That is
+    `num_steps * algorithm.env_steps` environment steps.
 
-    Pure: jit it (`static_argnums=(0, 2)`), vmap it over runs, differentiate it, put it into
-    another scan. Environment steps: `num_steps * algorithm.env_steps`.
+    The function is pure: jit it (`static_argnums=(0, 2)`), vmap it over runs, differentiate it (as
+    far as its losses stop no gradients), or put it into another scan.
     """
 
     def body(carry, _):
@@ -61,5 +66,5 @@ def train(algorithm: Algorithm, run: Run, num_steps: int) -> tuple[Run, dict[str
 
 
 def empty_row(algorithm: Algorithm, run: Run) -> dict[str, Any]:
-    """The metrics of no steps at all: what a row is folded onto."""
+    """Return the metrics of no steps, which the first step of a row is merged with."""
     return m.empty(jax.eval_shape(lambda run: advance(algorithm, run)[1], run))

@@ -11,8 +11,8 @@ from jaxrl.core.types import Array, Tree
 
 
 def where(mask: Array, a: Tree, b: Tree) -> Tree:
-    """Leaf by leaf `a` where `mask`, else `b`; `mask` covers the leading axes of every leaf. What
-    is `Shared` is the same in both."""
+    """Select `a` where `mask`, else `b`, leaf by leaf, for a `mask` over the leading axes of every
+    leaf. Shared parts are the same in both and stay."""
 
     def choose(x, y):
         if is_shared(x):
@@ -23,7 +23,7 @@ def where(mask: Array, a: Tree, b: Tree) -> Tree:
 
 
 def all_finite(tree: Tree) -> Array:
-    """Whether no inexact leaf of `tree` holds a NaN or an infinity (bool scalar)."""
+    """Return whether no inexact leaf of `tree` holds a NaN or an infinity: bool []."""
     leaves = [x for x in jax.tree.leaves(tree) if jnp.issubdtype(jnp.result_type(x), jnp.inexact)]
     return (
         jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in leaves])) if leaves else jnp.bool_(1)
@@ -31,17 +31,18 @@ def all_finite(tree: Tree) -> Array:
 
 
 def strong(tree: Tree) -> Tree:
-    """Arrays of the same dtype that a scan can carry: a Python number is typed only weakly."""
+    """Convert leaves to arrays of the same dtype that a scan can carry, since a Python number is
+    only weakly typed."""
     return jax.tree.map(lambda x: jnp.asarray(x, jnp.result_type(x)), tree)
 
 
 def zeros(shapes: Tree) -> Tree:
-    """Zeros of the given shapes and dtypes (as returned by `jax.eval_shape`)."""
+    """Make zeros of the given shapes and dtypes, as `jax.eval_shape` returns them."""
     return jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
 
 
 def check_rows(tree: Tree, rows: int, what: str) -> None:
-    """Raises `UserError` where a leaf of `tree` is not of the shape [rows, ...], as `what` is."""
+    """Raise `UserError` if a leaf of `tree` does not have the shape [rows, ...], as `what` has."""
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
         if jnp.shape(leaf)[:1] != (rows,):
             name = jax.tree_util.keystr(path, simple=True, separator=".")

@@ -1,21 +1,29 @@
-"""The five nouns, and what flows between them.
+"""The five nouns of the library, and the data that flows between them.
 
-    Environment   one instance of an environment; never resets itself, never batched
-    Tasks         which environment the next episode is played in; may learn
-    Source        where batches come from: rollouts, replay, a dataset, a model
-    Agent         how to act, and what to learn from a batch
-    Algorithm     all that the training loop knows
+    Environment   one instance of an environment: how an episode starts and how it goes on
+    Tasks         the parameters that the next episode is played with; may learn
+    Source        a supply of batches: rollouts, a replay buffer, a dataset, a model
+    Agent         how to act, and how to learn from a batch
+    Algorithm     an initial state and a training step: all that the training loop knows
 
-Each noun is a frozen dataclass of pure functions, compared by identity, so that `jax.jit` may
-take it as a static argument. What extends a noun is a function from that noun to the same noun.
-Axes are named in brackets: `T` time, `B` batch (streams), `N` agents.
+An agent meets a source: `jaxrl.core.learn.learn(agent, source)` is the Algorithm whose step
+collects experience with the agent's policy, then samples batches and updates the agent with them.
+`jaxrl.core.train.train` scans that step, and equally the step of any other Algorithm.
+
+Each noun is a frozen dataclass of pure functions. What a function has to remember is a pytree, its
+`state`, which it takes and returns. Nouns are compared by identity, so that `jax.jit` may take one
+as a static argument. To extend a noun, write a function from that noun to the same noun: a time
+limit maps an Environment to an Environment, a replay buffer maps a Source to a Source.
+
+The data come first below, then each noun after the types of its functions. Axes are named in
+brackets: `T` time, `B` batch (streams of experience side by side), `N` agents, `[]` a scalar.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar, dataclass_transform
+from typing import Any, Protocol, TypeVar, dataclass_transform
 
 import jax
 import numpy as np
@@ -35,13 +43,13 @@ T = TypeVar("T")
 
 
 def static(default: Any = dataclasses.MISSING) -> Any:
-    """A field of a `struct` that is part of its structure, not one of its leaves."""
+    """Declare a field of a `struct` as part of its structure instead of a child."""
     return dataclasses.field(default=default, metadata={"static": True})
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(static,))
 def struct(cls: type[T]) -> type[T]:
-    """A frozen dataclass that is a pytree: every field is a child unless it is `static`."""
+    """Make a frozen dataclass that is a pytree: every field is a child unless it is `static`."""
     return jax.tree_util.register_dataclass(dataclasses.dataclass(frozen=True, eq=False)(cls))
 
 
@@ -50,56 +58,76 @@ def struct(cls: type[T]) -> type[T]:
 
 @struct
 class TimeStep:
-    """What an environment emits. Unbatched from `Environment`, `[B]` where agents see it.
+    """Output of an environment at one moment: unbatched from `Environment`, `[B]` for agents.
 
-    Termination and truncation are never merged: the value after a terminated step is zero, the
-    value after a truncated one is the value of its `observation`. The channels below `first` are
-    optional; `None` means that the environment has no such channel.
+    Termination and truncation are never merged. The value after a terminated step is zero; the
+    value after a truncated step is the value of its `observation`, so algorithms bootstrap there.
+
+    The fields below `first` are optional channels: `None` means that the environment has no such
+    channel.
     """
 
     observation: Tree
-    reward: Array  # of the step that led here; 0 after a reset. float32, or [N] with N agents
-    terminated: Array  # bool: the task ended here
-    truncated: Array  # bool: a clock ended the episode here, the task did not
-    first: Array  # bool: this is the first step of an episode
+    """The observation that the agent acts on."""
+    reward: Array
+    """Reward of the step that led here, 0 after a reset: float32 [], or [N] with N agents."""
+    terminated: Array
+    """True where the task ended here: bool."""
+    truncated: Array
+    """True where a clock ended the episode here and the task did not: bool."""
+    first: Array
+    """True on the first step of an episode: bool."""
 
-    # bool [num_actions] (or [D, num_actions]): what may be chosen now; a tree of them for a tree of
-    # action spaces
     legal_actions: Tree = None
-    role: Array | None = None  # int32: whose turn, or which side of a game the agent plays
-    goal: Tree = None  # what is asked for in this episode
-    reward_components: Tree = None  # name -> scalar; parts of the reward, for vector rewards
-    cost: Array | None = None  # float32, or [K]: what a constraint limits
-    # bool [N], with several agents: which of them are alive; one that died ends its part of the
-    # episode, and its actions have no effect until the next episode.
+    """Actions that are allowed now: bool [num_actions], or [D, num_actions] for D components; a
+    tree of these for a tree of action spaces."""
+    role: Array | None = None
+    """The player to move, or the side of a game that the agent plays: int32."""
+    goal: Tree = None
+    """The goal of this episode."""
+    reward_components: Tree = None
+    """Parts of the reward by name, for algorithms that learn from a vector of rewards."""
+    cost: Array | None = None
+    """The quantity that a constraint limits: float32 [], or [K] for K constraints."""
     alive: Array | None = None
-    true_reward: Array | None = None  # what is measured where `reward` is a proxy for it
-    # what a critic or a teacher may see and the policy may not, by name: `state` (of all that is
-    # true of the environment, with several agents), `expert_action`
+    """Agents that are alive, where there are several: bool [N]. An agent that has died has ended its
+    part of the episode, and its actions have no effect until the next one."""
+    true_reward: Array | None = None
+    """The reward that is measured where `reward` is a proxy for it."""
     privileged: Tree = None
-    tokens: Tree = None  # token ids and masks of language tasks
-    metrics: dict[str, Array] | None = None  # scalars to report at an episode's end, e.g. success
+    """Inputs by name that a critic or a teacher may see and the policy may not. Reserved names:
+    `state` (of the whole environment, where several agents each see a part), `expert_action`."""
+    tokens: Tree = None
+    """Token ids and masks of language tasks."""
+    metrics: dict[str, Array] | None = None
+    """Scalars by name that are reported at the end of an episode, such as its success."""
 
     @property
     def done(self) -> Array:
-        """Whether the episode ended here, for either reason."""
+        """True where the episode ended here, by termination or truncation: bool."""
         return self.terminated | self.truncated
 
 
 @struct
 class Transition:
-    """One step of experience; `[T, B]` from rollouts, `[B]` from replay.
+    """One step of experience: `[T, B]` from rollouts, `[B]` from a replay buffer.
 
-    `next_timestep` is the true successor with its own channels, never what follows a reset.
-    Reserved names in `extras`: `log_prob` (of the action when it was chosen), `value`, `logits`,
-    `search` (improved policy of a search), `priority`.
+    `next_timestep` is the true successor with its own channels, never the step after a reset. The
+    properties are the usual names of the parts: the reward and the end of a transition are those of
+    `next_timestep`.
     """
 
     timestep: TimeStep
+    """The time step that was acted on."""
     action: Tree
+    """The action that was taken."""
     next_timestep: TimeStep
-    task: Tree  # id of the task that the episode belongs to
-    extras: dict[str, Tree]  # what the policy said when it acted
+    """The time step that the action led to."""
+    task: Tree
+    """Id of the task that the episode belongs to, see `Tasks`."""
+    extras: dict[str, Tree]
+    """Outputs of the policy when it acted. Reserved names: `log_prob` (of the action, when it was
+    chosen), `value`, `logits`, `search` (the improved policy of a tree search), `priority`."""
 
     @property
     def observation(self) -> Tree:
@@ -111,7 +139,7 @@ class Transition:
 
     @property
     def first(self) -> Array:
-        """Whether `observation` opens an episode: the memory was reset before acting on it."""
+        """True where `observation` opens an episode: the memory was reset before acting on it."""
         return self.timestep.first
 
     @property
@@ -133,99 +161,177 @@ class Transition:
 
 @struct
 class Batch:
-    """What a source hands to an agent's update."""
+    """Input of an agent's update, as a source hands it out."""
 
-    transitions: Transition  # [T, B] from rollouts and sequences, [B] from replay
-    env_steps: Array  # float32 scalar: environment steps taken in this run so far; drives schedules
-    memory: Tree = None  # [B] the agent's memory before transitions[0]; kept at window starts only
-    tail: tuple[TimeStep, Tree] | None = None  # live time step and memory [B] after the last step
-    mask: Array | None = None  # bool, as transitions: False where a step is padding
-    weight: Array | None = None  # float32, as transitions: importance weights of a sampler
-    index: Tree = None  # where the items lie, for `Source.feedback`
+    transitions: Transition
+    """Experience to learn from: [T, B] from rollouts and sequences, [B] from a replay buffer."""
+    env_steps: Array
+    """Environment steps taken in this run so far, which drive schedules: float32 []."""
+    memory: Tree = None
+    """Memory of the agent [B] before transitions[0]; it is kept at the start of a window only."""
+    tail: tuple[TimeStep, Tree] | None = None
+    """Live time step and memory [B] after the last transition."""
+    mask: Array | None = None
+    """False where a step is padding: bool, shaped as the transitions."""
+    weight: Array | None = None
+    """Importance weights of a sampler: float32, shaped as the transitions."""
+    index: Tree = None
+    """Places of the items in their source, for `Source.feedback`."""
 
 
 @struct
 class Info:
-    """What an update reports: `metrics` (name -> scalar, or a `jaxrl.core.metrics.Mean` of what not
-    every update has) and feedback for the source, by name: `priority`, shaped as `Batch.index`,
-    `score` for tasks, `keep` for what waits in the source.
+    """Report of an agent's update: metrics, and feedback for the source.
 
-    All metrics are finite in a healthy run. An update that made the weights infinite must say so by
-    one that is not, such as their norm: `learn` undoes it and freezes the agent.
+    All metrics are finite in a healthy run. An update that made the parameters infinite must report
+    that by a metric that is not finite, such as their norm: `learn` then undoes the update and
+    freezes the agent.
     """
 
     metrics: dict[str, Any]
-    feedback: Mapping[str, Tree] = dataclasses.field(default_factory=dict)  # by name, e.g. priority
+    """Scalars by name; a `jaxrl.core.metrics.Mean` where not every update has a value."""
+    feedback: Mapping[str, Tree] = dataclasses.field(default_factory=dict)
+    """Input of `Source.feedback` by name: `priority`, shaped as `Batch.index`; `score` for tasks;
+    `keep` for episodes that wait in the source."""
+
+
+class Act(Protocol):
+    def __call__(
+        self, state: Tree, timestep: TimeStep, memory: Tree, key: Key, greedy: bool, /
+    ) -> tuple[Tree, Tree, dict[str, Tree]]:
+        """Choose an action in each of B streams.
+
+        state: the agent's state.
+        timestep: [B], the time steps to act on, with all channels that the environment has.
+        memory: [B], what the agent remembers of these episodes.
+        key: source of the randomness of the actions.
+        greedy: static; True for the most likely or best action, False to explore as in training.
+
+        Returns the actions [B], the memory [B] for the next call, and the extras [B] that
+        `Transition.extras` records.
+        """
+        ...
 
 
 @struct
 class Policy:
-    """How to act: two static functions and the state that they read. A later state of the same
-    agent is the same program."""
+    """A way to act: two static functions and the state that they read.
 
-    act: Callable[..., tuple[Tree, Tree, dict[str, Tree]]] = static()
+    Acting with a later state of the same agent runs the program that is compiled already.
+    """
+
+    act: Act = static()
+    """The function that acts; it reads `state`."""
     memory: Callable[[int], Tree] = static()
+    """Memory at the start of n episodes, leading axis [n], from n."""
     state: Tree = None
+    """The agent's state."""
 
 
-# ------------------------------------------------------------------------------- the nouns
+# ------------------------------------------------------------------------------- environments
+
+
+class Outcome(Protocol):
+    def __call__(self, achieved: Tree, goal: Tree, params: Tree, /) -> tuple[Array, Array]:
+        """Evaluate a step against a goal.
+
+        achieved: the goal that the step reached, as `Goals.achieved` tells it.
+        goal: the goal that is asked for.
+        params: the environment's parameters.
+
+        Returns the part of the step's reward that depends on the goal, and whether the goal ends
+        the episode (`terminated`).
+        """
+        ...
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Goals:
-    """How an environment with goals can be asked, afterwards, for another goal (hindsight).
+    """Relabeling of an environment's experience with another goal (hindsight).
 
-    The goal of an episode is in `TimeStep.goal` and not in the observation: what encodes a time
-    step (`networks.encoders.features`) puts it beside the observation, so that relabeling an
-    experience changes that channel, the reward and `terminated`, and nothing else.
-
-    achieved(observation) -> the goal that this observation has reached
-    outcome(achieved, goal, params) -> (reward, terminated) of the step that led there: the part of
-        its reward that depends on the goal, and whether the goal ends the episode
+    The goal of an episode is in `TimeStep.goal` and not in the observation. The function that
+    encodes a time step (`networks.encoders.features`) puts the two together, so that relabeling
+    changes the channel `goal`, the reward and `terminated`, and nothing else.
     """
 
     achieved: Callable[[Tree], Tree]
-    outcome: Callable[[Tree, Tree, Tree], tuple[Array, Array]]
+    """The goal that an observation has reached, from the observation."""
+    outcome: Outcome
+    """The reward and end of a step under any goal."""
+
+
+class Reset(Protocol):
+    def __call__(self, key: Key, params: Tree, /) -> tuple[Tree, TimeStep]:
+        """Start an episode.
+
+        key: source of the randomness of the first state.
+        params: the environment's parameters.
+
+        Returns the environment's state, and its first time step, with `first` set.
+        """
+        ...
+
+
+class Step(Protocol):
+    def __call__(
+        self, key: Key, state: Tree, action: Tree, params: Tree, /
+    ) -> tuple[Tree, TimeStep]:
+        """Take one step in a running episode. It never resets: its result after the end of an
+        episode is unspecified.
+
+        key: source of the randomness of the step.
+        state: the environment's state.
+        action: an element of `Environment.action_space`.
+        params: the environment's parameters.
+
+        Returns the environment's state, and the time step that the action led to.
+
+        Raises `UserError` for an action whose structure, shape or kind of number is not that of the
+        action space, also while it is traced, and for an index out of range where its value is
+        known (not under jit).
+        """
+        ...
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Environment:
-    """One instance of an environment, as two pure functions and a description of them.
+    """One instance of an environment: two pure functions and a description of them.
 
-    reset(key, params) -> (state, TimeStep) with `first` set.
-    step(key, state, action, params) -> (state, TimeStep); it never resets: what it returns after
-        an episode's end is unspecified. An action of another structure, shape or kind of number
-        than `action_space` says raises `UserError`, also while it is traced; so does an index out
-        of range where its value is known (not under jit).
-    params: everything about the environment that may vary without changing shapes: a pytree of
-        numbers or NumPy arrays.
-    max_steps: the longest possible episode, None where there is no limit.
-    render(state, params) -> uint8 [H, W, 3], on the host.
-    expert(state, params) -> a good action, one instance like `step`; it may see all of the state.
-    goals: how to ask for another goal afterwards, where the environment has goals.
-    step_seconds(state, params) -> simulated seconds of one step, on the host; None where the
-        environment has no time but its steps, as boards and grids have not.
-    scores: which of its metrics an episode is judged by, beside its return, and what they are
-        called where a run is watched; names that it does not report count for nothing.
-    rules: of a game that is small enough for `exact.games` to enumerate it.
-    agents: names of agents that act at the same time, in the order of their rewards; both spaces
-        are dicts with these names. Empty for one agent, or where all share one reward.
+    It is never batched and never resets itself; `jaxrl.core.stream` does both.
     """
 
     name: str
-    reset: Callable[[Key, Tree], tuple[Tree, TimeStep]]
-    step: Callable[[Key, Tree, Tree, Tree], tuple[Tree, TimeStep]]
+    """Name in messages and results."""
+    reset: Reset
+    """The function that starts an episode."""
+    step: Step
+    """The function that goes on with it."""
     params: Tree
+    """Default parameters: all numbers of the environment that may vary without changing shapes, as
+    a pytree of numbers or NumPy arrays."""
     observation_space: Space
+    """Shapes and bounds of observations."""
     action_space: Space
+    """Shapes and bounds of actions."""
     max_steps: int | None = None
+    """Steps in the longest possible episode; None without a limit."""
     render: Callable[[Tree, Tree], np.ndarray] | None = None
+    """A picture, uint8 [H, W, 3], from (state, params); it runs on the host."""
     expert: Callable[[Tree, Tree], Tree] | None = None
+    """A good action from (state, params), for one instance; it may use all of the state."""
     goals: Goals | None = None
+    """Functions that relabel experience with another goal, where the environment has goals."""
     step_seconds: Callable[[Tree, Tree], Any] | None = None
+    """Simulated seconds of one step from (state, params), on the host; None where the steps are the
+    only time there is, as in board games and grids."""
     scores: Mapping[str, str] = dataclasses.field(default_factory=lambda: {"success": "success"})
+    """Metrics that an episode is judged by besides its return, each with the label that a watched
+    run shows. Names that the environment does not report are ignored."""
     rules: Any = None
+    """Rules of a game that is small enough for `exact.games` to enumerate it."""
     agents: tuple[str, ...] = ()
+    """Names of the agents that act at the same time, in the order of their rewards; both spaces are
+    dicts with these names. Empty for one agent, and for several that share one reward."""
 
     def __post_init__(self):
         for space in (self.action_space, self.observation_space) if self.agents else ():
@@ -234,9 +340,9 @@ class Environment:
                     f"The agents of '{self.name}' are {', '.join(self.agents)}; both of its spaces "
                     f"must be dicts with these names, not {space!r}."
                 )
-        # A copy by `dataclasses.replace` checks its own space, and that one only. (An attribute of
-        # the function would not do as a mark: whatever wraps it with `functools.wraps`, as
-        # `jax.jit` does, has it too.)
+        # `dataclasses.replace` hands over a step that is checked already: check it once, against
+        # the copy's own space. (The mark is a type and not an attribute of the function, since
+        # `functools.wraps`, and so `jax.jit`, copies attributes to whatever wraps it.)
         step = self.step.unchecked if isinstance(self.step, _CheckedStep) else self.step
         checked = _CheckedStep(step, self.action_space, f"The action of '{self.name}'")
         object.__setattr__(self, "step", checked)
@@ -244,123 +350,261 @@ class Environment:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _CheckedStep:
-    """The `step` of an `Environment`, which looks at its action first."""
+    """The `step` of an `Environment`, which checks its action first."""
 
-    unchecked: Callable[[Key, Tree, Tree, Tree], tuple[Tree, TimeStep]]
+    unchecked: Step
     space: Space
     what: str
 
-    def __call__(self, key: Key, state: Tree, action: Tree, params: Tree) -> tuple[Tree, TimeStep]:
+    def __call__(
+        self, key: Key, state: Tree, action: Tree, params: Tree, /
+    ) -> tuple[Tree, TimeStep]:
         check_member(self.space, action, self.what)
         return self.unchecked(key, state, action, params)
 
 
+# ------------------------------------------------------------------------------- tasks
+
+
+class InitTasks(Protocol):
+    def __call__(self, key: Key, policy: Policy, /) -> Tree:
+        """Return the first state.
+
+        key: source of randomness.
+        policy: the policy before training.
+        """
+        ...
+
+
+class SampleTasks(Protocol):
+    def __call__(self, state: Tree, key: Key, n: int, /) -> Tree:
+        """Draw the tasks of the next episodes.
+
+        state: the state of the tasks.
+        key: source of randomness.
+        n: number of episodes, static.
+
+        Returns the ids, leading axis [n].
+        """
+        ...
+
+
+class UpdateTasks(Protocol):
+    def __call__(self, state: Tree, policy: Policy, transitions: Transition, /) -> Tree:
+        """Return the state after a window of experience.
+
+        state: the state of the tasks.
+        policy: the policy that played the window.
+        transitions: the window [T, B]; `transitions.task` has the ids.
+        """
+        ...
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Tasks:
-    """Which parameters the next episode is played with; a task is known by its id, any small
-    pytree, so that scores can hang on it.
+    """A distribution over the environment parameters of the next episode.
 
-    init(key, policy) -> state
-    sample(state, key, n) -> ids, leading axis [n]
-    params(state, id) -> the environment parameters of one id; must not change while an episode
-        with that id runs
-    update(state, policy, transitions) -> state, after each window [T, B] of experience
+    A task is known by its id, any small pytree, so that scores can be kept for each.
     """
 
     name: str
-    init: Callable[[Key, Policy], Tree]
-    sample: Callable[[Tree, Key, int], Tree]
+    """Name in messages."""
+    init: InitTasks
+    """The function that makes the first state."""
+    sample: SampleTasks
+    """The function that draws ids."""
     params: Callable[[Tree, Tree], Tree]
-    update: Callable[[Tree, Policy, Transition], Tree] = lambda state, policy, transitions: state
+    """The environment parameters of one task from (state, id). They must not change while an
+    episode with that id runs."""
+    update: UpdateTasks = lambda state, policy, transitions: state
+    """The function that learns from each window; by default nothing is learned."""
+
+
+# ------------------------------------------------------------------------------- sources
+
+
+class InitSource(Protocol):
+    def __call__(self, key: Key, hyper: Hyper, policy: Policy, /) -> Tree:
+        """Return the first state, after a warm-up where the source has one.
+
+        key: source of randomness.
+        hyper: values of all hyperparameters of the algorithm; those in `Source.hyper` are read.
+        policy: the policy before training.
+        """
+        ...
+
+
+class Collect(Protocol):
+    def __call__(
+        self, state: Tree, policy: Policy, key: Key, /
+    ) -> tuple[Tree, Tree, dict[str, Any]]:
+        """Gather experience once.
+
+        state: the source's state.
+        policy: the policy that plays.
+        key: source of randomness.
+
+        Returns the source's state, the fresh experience, which `sample` also gets, and metrics.
+        """
+        ...
+
+
+class Sample(Protocol):
+    def __call__(self, state: Tree, fresh: Tree, key: Key, /) -> Batch:
+        """Return one batch to learn from.
+
+        state: the source's state.
+        fresh: what the last `collect` returned.
+        key: source of randomness.
+        """
+        ...
+
+
+class Feedback(Protocol):
+    def __call__(self, state: Tree, batch: Batch, feedback: Mapping[str, Tree], /) -> Tree:
+        """Return the state after an update has learned from a batch.
+
+        state: the source's state.
+        batch: the batch, as `sample` returned it.
+        feedback: `Info.feedback` of the update.
+        """
+        ...
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Source:
-    """Where batches come from.
-
-    init(key, hyper, policy) -> state
-    collect(state, policy, key) -> (state, fresh, metrics): gather experience once
-    sample(state, fresh, key) -> Batch: one batch to learn from
-    feedback(state, batch, feedback) -> state: what the update said of the batch
-    env_steps: environment steps in one `collect`; initial_env_steps: those spent in `init`.
-    num_envs: environments that `collect` steps side by side; 0 where there are none.
-    partition: PartitionSpecs as a prefix of the state's tree: what is split over devices.
-    """
+    """A supply of batches, which plays environments, remembers experience, or reads a dataset."""
 
     name: str
-    init: Callable[[Key, Hyper, Policy], Tree]
-    collect: Callable[[Tree, Policy, Key], tuple[Tree, Tree, dict[str, Any]]]
-    sample: Callable[[Tree, Tree, Key], Batch]
-    feedback: Callable[[Tree, Batch, Tree], Tree] = lambda state, batch, feedback: state
+    """Name in messages."""
+    init: InitSource
+    """The function that makes the first state."""
+    collect: Collect
+    """The function that gathers experience, once for each step of the algorithm."""
+    sample: Sample
+    """The function that hands out a batch, once for each update."""
+    feedback: Feedback = lambda state, batch, feedback: state
+    """The function that hears of the update; by default it is ignored."""
     env_steps: int = 0
+    """Environment steps in one `collect`."""
     initial_env_steps: int = 0
+    """Environment steps in `init`."""
     num_envs: int = 0
+    """Environments that `collect` steps side by side; 0 for none."""
     hyper: Hyper = dataclasses.field(default_factory=dict)
+    """Default values of the source's hyperparameters."""
     partition: Tree = REPLICATED
+    """PartitionSpecs that split the state over devices, as a prefix of the state's tree."""
+
+
+# ------------------------------------------------------------------------------- agents
+
+
+class Init(Protocol):
+    def __call__(self, key: Key, hyper: Hyper, /) -> Tree:
+        """Return the first state.
+
+        key: source of randomness, such as of the first weights.
+        hyper: values of the hyperparameters by name. The state keeps what later steps read of them,
+            under `.hyper`.
+        """
+        ...
+
+
+class Update(Protocol):
+    def __call__(self, state: Tree, batch: Batch, key: Key, /) -> tuple[Tree, Info]:
+        """Learn from a batch.
+
+        state: the agent's state.
+        batch: the batch; `Agent.needs` names the parts that it must have.
+        key: source of randomness.
+
+        Returns the agent's state, metrics and feedback.
+        """
+        ...
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Agent:
-    """How to act, and what to learn from a batch. Always batched.
-
-    init(key, hyper) -> state; the hyperparameters it reads live on in the state, under `.hyper`
-    act(state, timestep [B], memory [B], key, greedy) -> (action [B], memory [B], extras)
-    update(state, batch, key) -> (state, Info)
-    memory(n) -> what is remembered at an episode's start, leading axis [n]
-    needs: what `update` reads of a batch beyond its transitions, as dotted names
-        (`memory`, `tail`, `transitions.extras.log_prob`).
-    hand_over(state) -> the state of the agent that goes on from this one in a warm start; the
-        state as it is unless said.
-    adopt(state, other) -> what the agent takes over of another that has handed over `other`, with
-        what that one lacks from its own first state; `other` as it is unless said.
-    goes_on_from: what has to be trained before, for an agent that can learn nothing from new
-        weights, such as the name of the algorithm that learns its world model; empty otherwise.
-    scores: see `Algorithm`.
-    """
+    """A learner: how to act, and how to learn from a batch. Always batched."""
 
     name: str
-    init: Callable[[Key, Hyper], Tree]
-    act: Callable[[Tree, TimeStep, Tree, Key, bool], tuple[Tree, Tree, dict[str, Tree]]]
-    update: Callable[[Tree, Batch, Key], tuple[Tree, Info]]
+    """Name in messages."""
+    init: Init
+    """The function that makes the first state."""
+    act: Act
+    """The function that acts."""
+    update: Update
+    """The function that learns."""
     memory: Callable[[int], Tree] = lambda n: ()
+    """Memory at the start of n episodes, leading axis [n], from n; by default there is none."""
     hyper: Hyper = dataclasses.field(default_factory=dict)
+    """Default values of the agent's hyperparameters."""
     needs: tuple[str, ...] = ()
+    """Parts of a batch that `update` reads besides its transitions, as dotted names: `memory`,
+    `tail`, `transitions.extras.log_prob`."""
     config: Any = None
+    """Settings that the agent was built from."""
     hand_over: Callable[[Tree], Tree] = lambda state: state
+    """The state to hand to the agent that goes on in a warm start, from this agent's own state; by
+    default that state."""
     adopt: Callable[[Tree, Tree], Tree] = lambda state, other: other
+    """The state to go on from in a warm start, from (first state of this agent, state that another
+    one handed over); by default the other's."""
     goes_on_from: str = ""
+    """The algorithm that must have been trained before, for an agent that cannot learn from new
+    weights, such as the one that learns its world model; empty for none."""
     scores: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """See `Algorithm.scores`."""
+
+
+# ------------------------------------------------------------------------------- algorithms
+
+
+class AlgorithmStep(Protocol):
+    def __call__(self, state: Tree, key: Key, /) -> tuple[Tree, dict[str, Any]]:
+        """Take one training step.
+
+        state: the algorithm's state.
+        key: source of randomness of this step alone.
+
+        Returns the algorithm's state, and metrics of `jaxrl.core.metrics` by name. The metric
+        `diverged` is the first step whose numbers were not finite, see `jaxrl.core.divergence`.
+        """
+        ...
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Algorithm:
-    """What the loop scans.
-
-    init(key, hyper) -> state
-    step(state, key) -> (state, metrics): metrics are values of jaxrl.core.metrics; `diverged`
-        says since which step its numbers are not finite, see jaxrl.core.divergence
-    policy(state) -> Policy
-    hyper: the defaults of everything that `init` takes as an array
-    env_steps: environment steps in one `step`; initial_env_steps: those spent in `init`.
-    agent, source: what it was made from, where that is an agent that meets a source.
-    num_shards: logical shards of its environments, which devices may share; None where it has none.
-    scores: which of its metrics it is judged by, beside the return, and what they are called where
-        a run is watched.
-    measure(state) -> name -> scalar: what each evaluation says of a state besides its episodes,
-        such as how far a policy can be exploited.
-    """
+    """An initial state and a training step: all that the training loop knows."""
 
     name: str
-    init: Callable[[Key, Hyper], Tree]
-    step: Callable[[Tree, Key], tuple[Tree, dict[str, Any]]]
+    """Name in messages."""
+    init: Init
+    """The function that makes the first state."""
+    step: AlgorithmStep
+    """The function that is scanned."""
     policy: Callable[[Tree], Policy]
+    """The policy that a state has learned, from the state."""
     hyper: Hyper = dataclasses.field(default_factory=dict)
+    """Default values of all hyperparameters: whatever `init` takes as an array."""
     env_steps: int = 0
+    """Environment steps in one `step`."""
     initial_env_steps: int = 0
+    """Environment steps in `init`."""
     partition: Tree = REPLICATED
+    """PartitionSpecs that split the state over devices, as a prefix of the state's tree."""
     config: Any = None
+    """Settings that the algorithm was built from."""
     agent: Agent | None = None
+    """The agent, where an agent meets a source."""
     source: Source | None = None
+    """The source, where an agent meets a source."""
     num_shards: int | None = None
+    """Logical shards of the environments, which devices may share; None where there are none."""
     scores: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Metrics that the algorithm is judged by besides the return, each with the label that a
+    watched run shows."""
     measure: Callable[[Tree], dict[str, Array]] = lambda state: {}
+    """Scalars by name that an evaluation reports besides its episodes, from the state, such as how
+    exploitable the policy is."""

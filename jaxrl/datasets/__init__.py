@@ -1,1 +1,1 @@
-"""Fixed sets of experience: made by this framework, or read from files."""
+"""Datasets of experience: checked, cached, and read from files."""

@@ -1,4 +1,4 @@
-"""Arrays of which nothing is known yet: whether they hold numbers, and which shapes."""
+"""Checks of arrays of unknown origin: their numbers, dtypes and shapes."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from jaxrl.core.types import Tree
 
 
 def numbers(values: Any, what: str) -> np.ndarray:
-    """`values` as an array of real numbers. Raises `UserError` where they are none."""
+    """Return `values` as an array of real numbers. Raises `UserError` if they are not numbers."""
     try:
         array = np.asarray(values)
     except ValueError:  # lists of different lengths
-        raise UserError(f"The {what} is no array.") from None
+        raise UserError(f"The {what} is not an array.") from None
     if array.dtype.kind not in "biuf" and not jnp.issubdtype(array.dtype, jnp.floating):
         raise UserError(f"The {what} is an array of {array.dtype}; it must be one of real numbers.")
     return array
 
 
 def check_finite(values: np.ndarray, given: np.ndarray, what: str) -> None:
-    """Raises `UserError` with the first of `given` that is not finite as `values`."""
+    """Raise `UserError` with the first of the numbers `given` that is not finite as `values`."""
     if jnp.issubdtype(values.dtype, jnp.floating):
         refuse(~np.isfinite(values), given, what, f"it must be finite as {values.dtype}")
 
 
 def refuse(wrong: np.ndarray, values: np.ndarray, what: str, right: str) -> None:
-    """Raises `UserError` with the first row of `wrong` and the value there."""
+    """Raise `UserError` with the first of `values` that is `wrong`, its row, and what is right."""
     if wrong.any():
         row, *entry = (int(i) for i in np.argwhere(wrong)[0])
         place = f"row {row}, entry {entry}" if entry else f"row {row}"
@@ -38,8 +38,8 @@ def refuse(wrong: np.ndarray, values: np.ndarray, what: str, right: str) -> None
 
 
 def cast(values: Any, dtype: Any, what: str) -> np.ndarray:
-    """`values` as `dtype`, which may round them and no more. Raises `UserError` for what is not
-    finite then, and for integers that would be others."""
+    """Convert `values` to `dtype`, which may round them but not change them otherwise. Raises
+    `UserError` for numbers that are not finite then, and for integers that would change."""
     values = numbers(values, what)
     real = jnp.issubdtype(dtype, jnp.floating)
     if not real and jnp.issubdtype(values.dtype, jnp.floating):
@@ -53,11 +53,11 @@ def cast(values: Any, dtype: Any, what: str) -> np.ndarray:
 
 
 def form(tree: Tree, skip: int) -> Any:
-    """The structure of a tree, and its leaves' shapes less the leading axes."""
+    """Return the structure of a tree, and the shapes of its leaves without `skip` leading axes."""
     leaves, structure = jax.tree.flatten(tree)
     return structure, [np.shape(x)[skip:] for x in leaves]
 
 
 def shapes(tree: Tree, skip: int) -> str:
-    """The same for a message."""
+    """Return the shapes of a tree for a message, without `skip` leading axes."""
     return str(jax.tree.map(lambda x: list(np.shape(x)[skip:]), tree))

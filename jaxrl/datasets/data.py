@@ -1,12 +1,13 @@
-"""A dataset: transitions [N], one episode after the other, as NumPy arrays; and what is in it.
+"""A dataset: transitions [N], one episode after the other, as NumPy arrays.
 
-What a dataset may hold, wherever it comes from:
+A dataset is checked wherever it comes from:
 
-- Numbers are finite, also as the dtypes that they are used in; the metrics alone may hold NaN.
-- Rounding aside (float64 to float32) no number is changed, so none that would be is accepted.
-- Indices are those of the spaces. Actions that are real numbers may lie beyond their bounds, since
-  environments clip and a policy's Gaussian has no bounds; beyond `FARTHEST` times the bounds they
-  are no actions.
+- Numbers are finite, also in the dtypes in which they are used. Only metrics may hold NaN.
+- Numbers are rounded (float64 to float32) but never changed otherwise; a number that would change
+  is refused.
+- Indices are elements of the spaces. Actions that are real numbers may lie beyond their bounds,
+  since environments clip and a policy's Gaussian has no bounds, but not beyond `FARTHEST` times the
+  bounds.
 """
 
 from __future__ import annotations
@@ -24,23 +25,25 @@ from jaxrl.core import spaces, trees
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Environment, TimeStep, Transition, Tree
 from jaxrl.datasets import arrays
-from jaxrl.datasets.transitions import concatenated, returns
+from jaxrl.datasets.transitions import concatenate, returns
 
 FARTHEST = 1e6  # times an action's bounds (at least 1): no policy's noise comes near
 
 
 @dataclasses.dataclass(frozen=True)
 class References:
-    """Mean returns that D4RL's score is measured by: 0 is `random`, 100 is `expert`. Raises
-    `UserError` unless they are finite numbers and `expert` is the larger one."""
+    """Mean returns that define D4RL's score. Raises `UserError` unless they are finite numbers and
+    `expert` is the larger one."""
 
     random: float
+    """Mean return of the random policy, a score of 0."""
     expert: float
+    """Mean return of the expert, a score of 100."""
 
     def __post_init__(self):
         for name, value in vars(self).items():
             number = isinstance(value, int | float) and not isinstance(value, bool)
-            if not (number and abs(value) < 1e300):  # also where a comparison is of NaN
+            if not (number and abs(value) < 1e300):  # false for NaN too
                 raise UserError(f"The reference return '{name}' is {value!r}; it must be a number.")
         if not self.random < self.expert:
             raise UserError(
@@ -51,12 +54,15 @@ class References:
 
 @dataclasses.dataclass(frozen=True)
 class Dataset:
-    """transitions: [N], NumPy arrays; each episode whole and in order, its last step terminated or
-    truncated, its first one marked by `first`."""
+    """Whole episodes of experience, which are checked when the dataset is made."""
 
     name: str
+    """Name in messages."""
     transitions: Transition
+    """NumPy arrays [N]: whole episodes in order, the last step of each terminated or truncated, its
+    first one marked by `first`."""
     references: References | None = None
+    """Mean returns that scores are measured by, where they are known."""
 
     def __post_init__(self):
         check(self)
@@ -66,9 +72,9 @@ class Dataset:
 
 
 def check(data: Dataset) -> None:
-    """Raises `UserError` unless all arrays have the same number of rows, at least one, numbers are
-    finite (but for metrics), no step is both terminated and truncated, episodes are whole, and the
-    steps of one fit together: each begins where the one before it ended."""
+    """Raise `UserError` unless all arrays have the same number of rows, at least one, numbers are
+    finite (except metrics), no step is both terminated and truncated, episodes are whole, and each
+    step of an episode begins where the step before it ended."""
     x, where = data.transitions, f"the dataset '{data.name}'"
     if np.ndim(x.reward) != 1:
         raise UserError(f"The reward of {where} has the shape {list(np.shape(x.reward))}, not [N].")
@@ -113,11 +119,11 @@ def check(data: Dataset) -> None:
 
 
 def conform(data: Dataset, env: Environment) -> Dataset:
-    """`data` with the dtypes of `env`.
+    """Return `data` with the dtypes of `env`.
 
-    Raises `UserError` where its observations, goals or actions have another structure or shape than
-    those of `env`, or numbers that their dtypes do not have (see `arrays.cast`), for indices beyond
-    the spaces', and for an action further than a million times its bounds (at least 1) from 0.
+    Raises `UserError` for observations, goals or actions whose structure or shape is not that of
+    `env`, for numbers that its dtypes do not have (see `arrays.cast`), for indices that its spaces
+    do not have, and for actions further from 0 than a million times their bounds (at least 1).
     """
     shapes = jax.eval_shape(lambda key: env.reset(key, env.params)[1], jax.random.key(0))
     action = jax.tree.map(
@@ -145,17 +151,17 @@ def conform(data: Dataset, env: Environment) -> Dataset:
         )
 
     x, where = data.transitions, f" of the dataset '{data.name}'"
-    taken = cast("action", x.action, action)
-    _check_indices(env.action_space, taken, "action" + where)
-    _check_distance(env.action_space, taken, "action" + where)
+    actions = cast("action", x.action, action)
+    _check_indices(env.action_space, actions, "action" + where)
+    _check_distance(env.action_space, actions, "action" + where)
     transitions = dataclasses.replace(
-        x, timestep=timestep(x.timestep), action=taken, next_timestep=timestep(x.next_timestep)
+        x, timestep=timestep(x.timestep), action=actions, next_timestep=timestep(x.next_timestep)
     )
     return dataclasses.replace(data, transitions=transitions)
 
 
 def _check_indices(space: spaces.Space, values: Tree, what: str) -> None:
-    """Raises `UserError` for an index that `space` does not have."""
+    """Raise `UserError` for an index that `space` does not have."""
 
     def one(space, values):
         if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
@@ -167,7 +173,7 @@ def _check_indices(space: spaces.Space, values: Tree, what: str) -> None:
 
 
 def _check_distance(space: spaces.Space, values: Tree, what: str) -> None:
-    """Raises `UserError` for real numbers too far beyond the bounds of `space`."""
+    """Raise `UserError` for real numbers too far beyond the bounds of `space`."""
 
     def one(space, values):
         if isinstance(space, spaces.Box) and jnp.issubdtype(values.dtype, jnp.floating):
@@ -181,21 +187,21 @@ def _check_distance(space: spaces.Space, values: Tree, what: str) -> None:
 
 
 def join(name: str, parts: Sequence[Dataset]) -> Dataset:
-    """The episodes of all `parts`, in their order, with the references of the first. Raises
-    `UserError` for no parts, and where one has another structure or shape than the first."""
+    """Join the episodes of all `parts`, in order, with the references of the first. Raises
+    `UserError` for no parts, and for a part whose structure or shape is not that of the first."""
     if not parts:
         raise UserError(f"The dataset '{name}' has no parts.")
-    transitions = concatenated([p.transitions for p in parts], [f"'{p.name}'" for p in parts])
+    transitions = concatenate([p.transitions for p in parts], [f"'{p.name}'" for p in parts])
     return Dataset(name, transitions, parts[0].references)
 
 
-# ------------------------------------------------------------------------------- what is in it
+# ------------------------------------------------------------------------------- profile
 
 
 def profile(data: Dataset) -> dict[str, Any]:
-    """What a dataset holds, as plain values: numbers of steps, episodes and their endings, returns
-    and lengths (mean, least, most), the range of each action, and where references are known the
-    score of the data (`losses.normalized_score` of the mean return)."""
+    """Describe a dataset by plain values: numbers of steps, episodes and their endings, returns and
+    lengths (mean, least, most), the range of each action, and, if references are known, the score
+    of the dataset (`losses.normalized_score` of the mean return)."""
     x = data.transitions
     totals, lengths = returns(x), np.diff(np.flatnonzero(np.append(x.first, True)))
     action = np.concatenate(
@@ -218,7 +224,7 @@ def profile(data: Dataset) -> dict[str, Any]:
 
 
 def score(value: Any, references: References) -> Any:
-    """`value`, returns, on D4RL's scale, `losses.normalized_score`."""
+    """Convert returns to D4RL's scale, `losses.normalized_score`."""
     return losses.normalized_score(value, references.random, references.expert)
 
 

@@ -1,7 +1,7 @@
 """Arrays of numbers from an HDF5 file that anyone may have written.
 
-HDF5 can name an object twice, point to other files, and declare arrays that it does not hold. None
-of that is followed: everything that is asked for is listed and looked at first, and then read.
+HDF5 can name an object twice, point to other files, and declare arrays that it does not hold. All
+of these are refused: everything that is wanted is listed and checked first, and only then read.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from typing import Any
 from jaxrl.core.errors import UserError
 
 DEPTH = 16  # of groups within groups
-RATIO = 1032  # what deflate, HDF5's own compression, can make of one byte
-# What h5py raises for a file, or a part of one, that it cannot make sense of.
+RATIO = 1032  # bytes that deflate, HDF5's own compression, can make of one
+# Errors of h5py for a file, or a part of one, that it cannot make sense of.
 DAMAGE = (OSError, RuntimeError, ValueError, KeyError, TypeError, ArithmeticError, MemoryError)
 
 
 def read(path: Path, wanted: Callable[[tuple[str, ...]], bool]) -> dict[str, Any]:
-    """The file's groups as nested dicts, its datasets as NumPy arrays [rows, ...].
+    """Read a file: its groups as nested dicts, its datasets as NumPy arrays [rows, ...].
 
-    wanted: of the names that lead from the root to an object, whether to read it; what is in a
-        group that is not wanted is not looked at.
+    wanted: whether to read an object, from the names that lead to it from the root. The members of
+        a group that is not wanted are not looked at.
 
-    Raises `UserError`, which says what is wrong with the file but not its name, for what is no HDF5
-    file, cannot be opened or is damaged, and, of what is wanted, for links and for datasets that
-    lie in other files (external or virtual), objects with two names, groups more than 16 deep,
-    arrays without rows or of anything but numbers, and for arrays that are together over 1032 times
-    the size of the file.
+    Raises `UserError`, which says what is wrong with the file but not its name, for a file that is
+    not HDF5, cannot be opened or is damaged. Among wanted objects it also refuses links, datasets
+    in other files (external or virtual), objects with two names, groups more than 16 deep, arrays
+    without rows or of anything but numbers, and arrays that are together over 1032 times the size
+    of the file.
     """
     h5py = package()
     try:
@@ -47,7 +47,7 @@ def read(path: Path, wanted: Callable[[tuple[str, ...]], bool]) -> dict[str, Any
 
 
 def package() -> Any:
-    """h5py. Raises `UserError` where it is not installed."""
+    """Import h5py. Raises `UserError` if it is not installed."""
     try:
         import h5py
     except ImportError:
@@ -66,7 +66,7 @@ def _list(
     wanted: Callable[[tuple[str, ...]], bool],
     seen: set[int],
 ) -> dict[str, Any]:
-    """The wanted members of a group, each checked; `seen` has the addresses of all so far."""
+    """List the wanted members of a group, all checked; `seen` has the addresses of all so far."""
     found = {}
     for name in group:
         here = (*place, name)
@@ -75,7 +75,7 @@ def _list(
         where = "/".join(here)
         if len(here) > DEPTH:
             raise UserError(f"its groups are more than {DEPTH} deep, as {where!r} is.")
-        # A hard link names what lies in this file; the others are paths, and may lead elsewhere.
+        # A hard link names an object in this file; other links are paths and may lead elsewhere.
         if not isinstance(group.get(name, getlink=True), h5py.HardLink):
             raise UserError(f"{where!r} is a link to another place; it must hold the data itself.")
         node = group[name]

@@ -1,9 +1,9 @@
 """Minari's HDF5 files (the format of the Farama Foundation's offline datasets, version 0.5).
 
 A file `main_data.hdf5` has a group `episode_I` for each episode, with `observations` [T + 1],
-`actions` [T], `rewards` [T], `terminations` [T] and `truncations` [T]; spaces that are dictionaries
-or tuples are groups in turn. Beside it lies metadata.json. Needs h5py (`pip install
-"jaxrl[datasets]"`).
+`actions` [T], `rewards` [T], `terminations` [T] and `truncations` [T]. Spaces that are dictionaries
+or tuples are groups in turn. The file metadata.json lies beside it. Reading and writing need h5py
+(`pip install "jaxrl[datasets]"`).
 """
 
 from __future__ import annotations
@@ -28,21 +28,23 @@ GOAL = ("observation", "desired_goal", "achieved_goal")  # of Gymnasium-Robotics
 
 
 def read(path: Path) -> Dataset:
-    """The episodes of a Minari dataset: the path of its folder, or of its main_data.hdf5. (Data in
-    other formats become a `Dataset` by `data.from_episodes`.)
+    """Read the episodes of a Minari dataset, from the path of its folder or of its main_data.hdf5.
+    (`transitions.from_episodes` serves for other formats.)
 
     The observation of a goal environment (a dictionary of observation, desired_goal and
     achieved_goal) becomes an observation and a goal. Reference scores are taken from the metadata
-    if they are there. Raises `UserError` for what is no such file (as `hdf5.read` and
-    `from_episodes` do), and for metadata that cannot be read.
+    if they are there.
+
+    Raises `UserError` for a file that is not such a dataset (as `hdf5.read` and `from_episodes`
+    do), and for metadata that cannot be read.
     """
     path = _main(path)
     try:
-        groups = hdf5.read(path, _wanted)
+        groups = hdf5.read(path, _is_wanted)
         transitions = from_episodes([_episode(name, groups[name]) for name in _in_order(groups)])
         return Dataset(str(path), transitions, _references(path.parent / "metadata.json"))
     except UserError as error:
-        raise UserError(f"'{path}' is no dataset in Minari's format: {error}") from error
+        raise UserError(f"'{path}' is not a dataset in Minari's format: {error}") from error
 
 
 def _main(path: Path) -> Path:
@@ -57,8 +59,8 @@ def _main(path: Path) -> Path:
     return found[0]
 
 
-def _wanted(place: tuple[str, ...]) -> bool:
-    """Not the infos, which are whatever an environment said besides."""
+def _is_wanted(place: tuple[str, ...]) -> bool:
+    """Return whether an object is read. Infos are not, which hold whatever an environment adds."""
     return place[0].startswith("episode_") and (len(place) == 1 or place[1] in FIELDS)
 
 
@@ -80,7 +82,7 @@ def _episode(name: str, group: Any) -> dict[str, Any]:
 
 
 def _tuples(node: Any, where: str) -> Any:
-    """The groups that stand for tuples as such."""
+    """Convert the groups that stand for tuples to tuples."""
     if not isinstance(node, dict):
         return node
     if not node:
@@ -95,10 +97,13 @@ def _tuples(node: Any, where: str) -> Any:
 
 
 def write(path: Path, data: Dataset) -> None:
-    """Write `data` as `path`, an HDF5 file that `read` and the minari package read (the latter
-    within a dataset's folder, beside metadata.json). A goal is written as goal environments do,
-    the goal that is achieved left at zero. Written beside and renamed, so that a file that is there
-    already is replaced by a whole one or stays. Raises `UserError` where it cannot be written."""
+    """Write `data` to `path`, an HDF5 file that `read` reads, and the minari package too if it lies
+    in the folder of a dataset beside metadata.json.
+
+    A goal is written as goal environments do, with an achieved goal of zeros. The file is written
+    beside `path` and then renamed, so an existing file is replaced by a whole one or stays. Raises
+    `UserError` if it cannot be written.
+    """
     h5py = hdf5.package()
     x = data.transitions
     draft = path.parent / f".new-{uuid.uuid4().hex[:12]}"
@@ -126,7 +131,7 @@ def _write_episode(group: Any, number: int, x: Transition, rows: slice) -> None:
 
 
 def _observations(x: Transition, rows: slice) -> Any:
-    """All T + 1 of an episode: those before its steps, and the successor of the last."""
+    """Return all T + 1 observations of an episode: before each step, and after the last one."""
 
     def whole(before, after):
         return jax.tree.map(
@@ -156,7 +161,7 @@ def _put(group: Any, name: str, tree: Any) -> None:
 
 
 def _references(path: Path) -> References | None:
-    """Those of the metadata, None where it has none; it is a part of the format, but not needed."""
+    """Read the references in the metadata; None if there are none, or no metadata."""
     try:
         if not path.is_file():
             return None

@@ -1,5 +1,4 @@
-"""Transitions [N] of whole episodes, one after the other: of recorded streams, of the episodes of
-files, and of several such."""
+"""Transitions [N] of whole episodes, one after the other, from streams, files, and other parts."""
 
 from __future__ import annotations
 
@@ -17,21 +16,23 @@ FIELDS = ("observations", "actions", "rewards", "terminations", "truncations")  
 
 
 def spans(transitions: Transition) -> list[slice]:
-    """The rows of each episode."""
+    """Return the rows of each episode."""
     ends = np.flatnonzero(transitions.done) + 1
     return [slice(a, b) for a, b in zip([0, *ends[:-1]], ends, strict=True)]
 
 
 def returns(transitions: Transition) -> np.ndarray:
-    """The undiscounted return of each episode, float64 [episodes]."""
+    """Return the undiscounted return of each episode, float64 [episodes]."""
     starts = np.flatnonzero(transitions.first)
     return np.add.reduceat(np.asarray(transitions.reward, np.float64), starts)
 
 
 def from_streams(transitions: Transition, size: int | None = None) -> Transition:
-    """Recorded steps [T, B] of streams that began with an episode as [N]: the whole episodes in the
-    order of their ends; what the recording cut off is left out. With a `size` as many of them,
-    spread evenly over the recording, as come near that many steps.
+    """Return the whole episodes [N] in recorded steps [T, B] of streams, ordered by their ends.
+
+    The streams began with an episode each; episodes that the recording cut off are left out.
+
+    size: number of steps to come near, by leaving out episodes evenly over the recording.
 
     Raises `UserError` if no episode ended.
     """
@@ -58,28 +59,30 @@ def _episodes(done: np.ndarray) -> list[tuple[int, int]]:
 
 
 def from_episodes(episodes: Sequence[dict[str, Any]]) -> Transition:
-    """Transitions [N] of episodes in the usual form of files (Minari's): for an episode of T steps
-    `observations` [T + 1], `actions` [T], `rewards` [T], `terminations` and `truncations` [T], and
-    optionally `goal` [T + 1]. Flags are booleans, or integers that are 0 or 1.
+    """Make transitions [N] from episodes in the usual form of files (Minari's).
 
-    The last observation is the successor of the last step, and opens nothing. An episode whose
-    record stops before its end was cut there: its last step counts as truncated. Where the last
-    step is both terminated and truncated, as a clock of Gymnasium's says at its last step, the task
-    ended there: it counts as terminated, as everywhere in this framework.
+    An episode of T steps has `observations` [T + 1], `actions` [T], `rewards` [T], `terminations`
+    [T] and `truncations` [T], and optionally `goal` [T + 1]. Flags are booleans, or integers that
+    are 0 or 1.
 
-    Raises `UserError` for fields that are missing, lengths that do not fit, an end before the last
-    step, rewards that are not finite as float32, flags that are none, and for episodes of which one
-    is not like the others.
+    The last observation is the successor of the last step, and no step starts from it. If the
+    record of an episode stops before its end, its last step counts as truncated. If the last step
+    is both terminated and truncated, as a time limit of Gymnasium reports when the task ends at the
+    limit, it counts as terminated, as everywhere in jaxrl.
+
+    Raises `UserError` for missing fields, lengths that do not fit, an end before the last step,
+    rewards that are not finite as float32, values that are not flags, and an episode that differs
+    in structure or shape from the others.
     """
     parts = [_episode(i, e) for i, e in enumerate(episodes)]
     if not parts:
         raise UserError("There are no episodes.")
-    return concatenated(parts, [f"episode {i}" for i in range(len(parts))])
+    return concatenate(parts, [f"episode {i}" for i in range(len(parts))])
 
 
-def concatenated(parts: Sequence[Transition], names: Sequence[str]) -> Transition:
-    """The rows of all `parts`, one after the other. Raises `UserError` where a part has rows of
-    another structure or shape than the first."""
+def concatenate(parts: Sequence[Transition], names: Sequence[str]) -> Transition:
+    """Concatenate the rows of all `parts`. Raises `UserError`, by their `names`, for a part whose
+    rows do not have the structure and shape of the first."""
     wholes = {
         "observations": lambda x: x.observation,
         "actions": lambda x: x.action,
@@ -131,7 +134,7 @@ def _episode(number: int, episode: dict[str, Any]) -> Transition:
 
 
 def _lengths(number: int, fields: dict[str, Any]) -> int:
-    """The steps of an episode. Raises `UserError` where a field has too few or too many rows."""
+    """Return the number of steps. Raises `UserError` for a field with too few or too many rows."""
     reward = fields["rewards"]
     for name in ("rewards", "terminations", "truncations"):
         if fields[name].ndim != 1:
@@ -139,7 +142,7 @@ def _lengths(number: int, fields: dict[str, Any]) -> int:
             raise UserError(f"'{name}' of episode {number} has the shape {shape}, not [T].")
     steps = len(reward)
     if not steps:
-        raise UserError(f"Episode {number} has no step; it needs at least 1.")
+        raise UserError(f"Episode {number} has no steps; it needs at least 1.")
     for name in (*FIELDS, "goal"):
         needed = steps + (name in ("observations", "goal"))
         for leaf in jax.tree.leaves(fields[name]):

@@ -168,7 +168,7 @@ def _find(name: str) -> Environment | Callable[..., Environment]:
 
         return adapters.builder(name)
     value = plugins.find("environment", name, BUILT_IN, lambda x: isinstance(x, Environment))
-    if isinstance(value, Environment) or plugins.declared(value).get("return") is Environment:
+    if isinstance(value, Environment) or plugins.type_hints(value).get("return") is Environment:
         return value
     what = f"'{name}' is {_a(value)}"
     if callable(value):

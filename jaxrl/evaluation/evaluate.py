@@ -92,7 +92,7 @@ def evaluate(
             task_state,
             streams,
             policy,
-            stream.turn(jax.random.fold_in(key, step), step),
+            stream.step_input(jax.random.fold_in(key, step), step),
             greedy,
             pool,
         )

@@ -9,12 +9,12 @@ from jaxrl.core.errors import UserError
 from jaxrl.core.types import Array, Environment, Key, Policy
 from jaxrl.envs.wrappers.start_key import Params, start_key
 from jaxrl.evaluation.evaluate import evaluate
-from jaxrl.tasks import repeated, starts
+from jaxrl.tasks import repeat, starts
 
 
 @functools.cache
 def _groups(env: Environment, samples: int):
-    return start_key(env), repeated(starts(env.params, Params), samples)
+    return start_key(env), repeat(starts(env.params, Params), samples)
 
 
 def correct_answers(

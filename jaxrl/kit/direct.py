@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxrl.core import hyper as hyperparameters
 from jaxrl.core import metrics as m
 from jaxrl.core import settings, trees
-from jaxrl.core.divergence import guarded
+from jaxrl.core.divergence import guard
 from jaxrl.core.settings import Static, Values
 from jaxrl.core.types import Algorithm, Array, Environment, Key, Policy, Tree, struct
 
@@ -129,4 +129,4 @@ def _build(builder: DirectBuilder, env: Environment, config: Any) -> Algorithm:
         scores=direct.scores,
         measure=lambda state: direct.measure(state.own),
     )
-    return guarded(algorithm, lambda state, metrics: direct.finite(state.own, metrics))
+    return guard(algorithm, lambda state, metrics: direct.finite(state.own, metrics))

@@ -8,7 +8,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from jaxrl.core.staging import staged
+from jaxrl.core.staging import isolate
 from jaxrl.core.types import Array
 from jaxrl.networks.dense import matmul
 
@@ -37,7 +37,7 @@ class NoisyDense(nn.Module):
         if self.has_rng("noise"):
             noise = jax.random.normal(self.make_rng("noise"), (size + self.width,))
             # Else XLA would transform it again for every weight.
-            noise = staged(noise[0] < math.inf, _rooted, noise)
+            noise = isolate(noise[0] < math.inf, _rooted, noise)
             along, across = noise[:size], noise[size:]
             weight += weight_scale * jnp.outer(along, across)
             bias += bias_scale * across

@@ -154,7 +154,7 @@ def read(folder: str | Path, score: str = "return") -> Run:
     every = log.read(folder / "metrics.jsonl", warn=lambda said: None)
     rows = [row for row in every if row["kind"] == "evaluation"]
     known = dict.fromkeys(name for row in rows for name in row["metrics"])
-    if rows and m.score(known, score) not in known:
+    if rows and m.name_in(known, score) not in known:
         raise unknown(f"metric of the evaluations in '{folder}'", score, sorted(known))
     steps, scores = log.series(rows, score)
     if not steps.size:

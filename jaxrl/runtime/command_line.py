@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import jax
 
-from jaxrl.core import plugins
+from jaxrl.core import plugins, settings
 from jaxrl.core.errors import UserError, unknown
 from jaxrl.runtime import configuration
 from jaxrl.runtime.configuration import Experiment, Trust
@@ -214,12 +214,14 @@ def take(
 
 
 def nest(options: dict[str, list[str]], base: Any) -> dict[str, Any]:
-    """Options as nested dicts, their values as text of the right structure. A unique ending of a
-    setting's name will do (`configuration.resolved`)."""
+    """Nest options as dicts, their values as text of the right structure. Names may be shortened
+    (`settings.find_name`)."""
     known = configuration.leaves(base)
     data: dict[str, Any] = {}
     for name, words in options.items():
-        name, negated = (configuration.resolved(x, known) for x in (name, _negated(name)))
+        name, negated = (
+            settings.find_name(x, known, root="agent") or x for x in (name, _negated(name))
+        )
         if negated != name and negated in known and known[negated][0] is bool and not words:
             name, words = negated, ["false"]
         parent = name.rpartition(".")[0]

@@ -12,14 +12,14 @@ import functools
 import math
 import types
 import typing
-from collections.abc import Iterable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import yaml
 
 from jaxrl.algorithms import registry as algorithms
-from jaxrl.core import plugins
+from jaxrl.core import plugins, settings
 from jaxrl.core.errors import UserError, unknown
 from jaxrl.core.hyper import MANY, check, static
 from jaxrl.core.random import GENERATORS
@@ -251,37 +251,55 @@ def leaves(config: Any, prefix: str = "") -> dict[str, tuple[Any, Any]]:
     return found
 
 
-def resolved(name: str, known: Iterable[str]) -> str:
-    """The one of `known` that `name` is, or is the ending of, with or without `agent.` before it:
-    `learning_rate` and `agent.learning_rate` for `agent.optimizer.learning_rate`. `name` itself
-    where it is the ending of none. Raises `UserError`, listing them, where it may be several."""
-    known = list(known)
-    if name in known:
-        return name
-    ending = "." + name.removeprefix("agent.")
-    found = [k for k in known if k.endswith(ending)]
-    if len(found) > 1:
-        raise UserError(f"'{name}' may be any of {', '.join(found)}; say which.")
-    return found[0] if found else name
+def override(
+    config: Any, data: dict[str, Any], prefix: str = "", given: set[str] | None = None
+) -> Any:
+    """Return `config` with the values of nested dicts, whose names may be shortened within their
+    group (`settings.find_name`). Raises as `experiment` does, and for a setting given twice.
 
-
-def override(config: Any, data: dict[str, Any], prefix: str = "") -> Any:
-    """`config` with the values of nested dicts. Raises as `experiment` does."""
+    given: full names of settings that other parts of the data have given already.
+    """
     hints = _hints(config)
-    changes = {}
-    for key, value in data.items():
-        name = str(key).replace("-", "_")
+    given = set() if given is None else given
+    changes: dict[str, Any] = {}
+    for name, value in _items(data, hints):
         if name not in hints:
-            known = {*hints, *leaves(config)}
-            raise unknown("setting", prefix + str(key), [prefix + n for n in known])
-        current = getattr(config, name)
+            name, value = _in_full(config, name, value, prefix)
+        current = changes.get(name, getattr(config, name))
         if dataclasses.is_dataclass(current):
             if not isinstance(value, dict):
                 raise UserError(f"'{prefix}{name}' is {value!r}; it must hold settings of its own.")
-            changes[name] = override(current, value, f"{prefix}{name}.")
+            changes[name] = override(current, value, f"{prefix}{name}.", given)
+        elif prefix + name in given:
+            raise UserError(f"'{prefix}{name}' is given twice.")
         else:
+            given.add(prefix + name)
             changes[name] = convert(prefix + name, value, hints[name])
     return dataclasses.replace(config, **changes)
+
+
+def _items(data: dict[str, Any], hints: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield names and values; a group that is not in `hints` as its settings, by dotted names."""
+    for key, value in data.items():
+        name = str(key).replace("-", "_")
+        if name not in hints and isinstance(value, dict) and value:
+            for inner, part in settings.flatten(value, f"{name}."):
+                yield inner.replace("-", "_"), part
+        else:
+            yield name, value
+
+
+def _in_full(config: Any, name: str, value: Any, prefix: str) -> tuple[str, Any]:
+    """Return the first group of a shortened name, and the value nested in it. Raises `UserError`
+    for a name that stands for no setting of `config`, or for several."""
+    known = [prefix + n for n in leaves(config)]
+    found = settings.find_name(prefix + name, known, root=prefix.rstrip("."))
+    if found is None:
+        raise unknown("setting", prefix + name, {*known, *(prefix + n for n in _hints(config))})
+    first, *rest = found.removeprefix(prefix).split(".")
+    for part in reversed(rest):
+        value = {part: value}
+    return first, value
 
 
 def convert(name: str, value: Any, kind: Any) -> Any:

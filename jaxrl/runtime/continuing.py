@@ -17,7 +17,7 @@ import numpy as np
 from jaxrl.core import hyper as hyperparameters
 from jaxrl.core import metrics as m
 from jaxrl.core import settings, shared
-from jaxrl.core.divergence import forgiven
+from jaxrl.core.divergence import forgive
 from jaxrl.core.errors import UserError
 from jaxrl.core.learn import take_over
 from jaxrl.core.types import Algorithm, Environment, Policy
@@ -40,13 +40,13 @@ def restored(checkpoint: Path, shapes: driver.Progress) -> tuple[driver.Progress
     """What `checkpoint` holds, with what members share as `shapes` has it, and what the checkpoint
     says of itself. Raises `CheckpointError` where it is of another structure, and `UserError` where
     something shared is not what it was."""
-    progress, meta = checkpoints.restore(checkpoint, shared.bare(shapes))
-    for name in shared.changed(progress):
+    progress, meta = checkpoints.restore(checkpoint, shared.strip(shapes))
+    for name in shared.changed_names(progress):
         raise UserError(
             f"The checkpoint {checkpoint} was made with other numbers in {name}; put them back as "
             "they were, or begin a new run (--warm-start RUN takes over the agent alone)."
         )
-    return shared.filled(progress), meta
+    return shared.fill(progress), meta
 
 
 def is_finished(folder: Path) -> bool:
@@ -198,7 +198,7 @@ def _fork(
         progress = shared.member(progress, chosen)
     hyper = {**algorithm.hyper, **members.own_hyper()}
     state = hyperparameters.replace_hyper(progress.run.state, hyper)
-    run = dataclasses.replace(progress.run, state=forgiven(state), key=keys)
+    run = dataclasses.replace(progress.run, state=forgive(state), key=keys)
     return prog.place(driver.Progress(run, m.empty(progress.row))), meta["step"]
 
 

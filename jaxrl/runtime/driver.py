@@ -77,10 +77,10 @@ class Program:
     def start(self, keys: Key, hyper: Hyper | None = None) -> Progress:
         """A new run from one key; or from keys [members], hypers (those that differ from the
         defaults) then [members] too."""
-        begin = jax.jit(lambda *x: shared.bare(self._begin(*x)))
+        begin = jax.jit(lambda *x: shared.strip(self._begin(*x)))
         run = begin(keys, {k: jnp.asarray(v) for k, v in (hyper or {}).items()})
         # Raises what went wrong, too little memory say.
-        run = jax.block_until_ready(shared.filled(run))
+        run = jax.block_until_ready(shared.fill(run))
         return self.place(Progress(run, self.empty_row(run)))
 
     def shapes(self, keys: Key) -> Progress:

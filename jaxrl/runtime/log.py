@@ -92,7 +92,7 @@ def read(path: Path, kind: str | None = None, warn: Warn = warnings.warn) -> lis
 def series(rows: list[dict[str, Any]], name: str) -> tuple[np.ndarray, np.ndarray]:
     """Environment steps [K] and the metric `name` (with several agents the first one's) as
     [members, K], NaN where there is none."""
-    found = [(row, row["metrics"].get(m.score(row["metrics"], name))) for row in rows]
+    found = [(row, row["metrics"].get(m.name_in(row["metrics"], name))) for row in rows]
     rows = [row for row, metric in found if metric is not None]
     values = [
         [np.nan if v is None else v for v in metric] for _, metric in found if metric is not None
@@ -106,8 +106,8 @@ def judged_by(kind: str, metrics: Iterable[str], scores: Mapping[str, str]) -> d
     the own `scores` of algorithm and environment (metric's name -> what it is called)."""
     metrics = set(metrics)
     plain = "episode_return" if kind == "train" else "return"
-    name = m.score(dict.fromkeys(metrics), plain)
-    called = {name: f"return{m.whose(name, plain)}"} | dict(scores)
+    name = m.name_in(dict.fromkeys(metrics), plain)
+    called = {name: f"return{m.agent_suffix(name, plain)}"} | dict(scores)
     return {label: name for name, label in called.items() if name in metrics}
 
 

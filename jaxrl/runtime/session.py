@@ -188,7 +188,7 @@ class Session:
         """Copy what is to be saved; returns what has it written while the run goes on. There is one
         copy at a time: the next checkpoint waits for this one."""
         self._written()
-        copy = checkpoints.copied(shared.bare(progress))
+        copy = checkpoints.copied(shared.strip(progress))
         diverged, pending = self.diverged.tolist(), self.pending
 
         def write() -> None:
@@ -220,7 +220,7 @@ class Session:
         diverged: list[int],
         pending: Sequence[str] = (),
     ) -> dict[str, Any]:
-        """Write a checkpoint of `progress` (`shared.bare`, perhaps copied before); returns what it
+        """Write a checkpoint of `progress` (`shared.strip`, perhaps copied before); returns what it
         says of itself."""
         meta = {
             "step": step,

@@ -53,7 +53,7 @@ def train(config: Experiment, members: Members | None = None) -> Path:
                 configuration.write(config, draft / "config.yaml")
                 session.members.write(draft / "members.json")
                 diverged = session.diverged.tolist()
-                meta = session.save(draft, shared.bare(progress), step, 0, diverged)
+                meta = session.save(draft, shared.strip(progress), step, 0, diverged)
             stem = f"{run_folder.slug(config.algorithm)}-{run_folder.slug(env.name)}"
             folder = run_folder.publish(draft, config.name, stem)
             session.run(folder, progress, meta)

@@ -1,11 +1,11 @@
-"""Where batches come from."""
+"""Sources of batches: rollouts, episodes, replay buffers, datasets, and mixtures of them."""
 
 from jaxrl.sources.dataset import dataset, mixed
 from jaxrl.sources.demonstrations import played_by
 from jaxrl.sources.episodes import episodes
 from jaxrl.sources.kept_groups import kept_groups
 from jaxrl.sources.recent import recent
-from jaxrl.sources.recorded import recorded
+from jaxrl.sources.recordings import recordings
 from jaxrl.sources.rehearsal import rehearsal
 from jaxrl.sources.replay import replay
 from jaxrl.sources.rollouts import rollouts
@@ -19,7 +19,7 @@ __all__ = [
     "played_by",
     "proportional",
     "recent",
-    "recorded",
+    "recordings",
     "rehearsal",
     "replay",
     "rollouts",

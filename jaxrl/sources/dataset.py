@@ -1,4 +1,4 @@
-"""A fixed set of experience instead of an environment, and the two together."""
+"""A fixed dataset in the place of an environment, and mixtures of the two."""
 
 from __future__ import annotations
 
@@ -21,8 +21,12 @@ from jaxrl.sources.samplers import UNIFORM, Sampler
 
 @struct
 class Drawn:
-    batches: Array  # int32: so far
-    order: Array  # int32 [n]: the numbers of a batch's items, of which each device holds some
+    """State of the draws from a dataset."""
+
+    batches: Array
+    """Batches so far: int32."""
+    order: Array
+    """Numbers of the items of a batch, split over devices: int32 [n]."""
 
 
 def dataset(
@@ -34,21 +38,23 @@ def dataset(
     name: str = "",
     num_shards: int = 1,
 ) -> Source:
-    """`batch_size` (n) of the `transitions` [N] in each batch, for offline learning.
+    """Draw batches of `batch_size` (n) from a dataset of N `transitions`, for offline learning.
 
-    transitions: one step after the other, one episode after the other. Each has its own successor,
-        so none is made of an episode's last step and the next one's first. A batch holds
-        transitions [n], or, with a `length`, windows [length, n] of consecutive steps, which go on
-        across ends of episodes, where `done` and the next step's `first` are set.
-    sampler: which ones are drawn; an update's `priority` [n] is fed back to it.
-    updates: batches drawn in one step of `learn`. No environment is played, so what is counted as
-        steps (`env_steps`, which drive plans and schedules) are these batches: gradient steps.
-    name: what it is called in messages.
-    num_shards: logical shards of a batch. Every device draws from all of the data.
+    transitions: [N], one step after the other, one episode after the other. Each has its own
+        successor, so the last step of an episode is never joined to the first of the next.
+    length: None for batches of single transitions [n]; otherwise batches are windows [length, n] of
+        consecutive steps. Windows go on across the end of an episode, where `done` and the next
+        step's `first` are set.
+    sampler: which items are drawn; the `priority` [n] that an update feeds back goes to it.
+    updates: batches drawn in one step of `learn`. Since no environment is played, these batches
+        (gradient steps) count as steps: as `env_steps`, which drive budgets and schedules.
+    name: the name of the dataset in messages.
+    num_shards: logical shards of a batch. Every device draws from the whole dataset.
 
-    The arrays are `Shared`: once in memory for all members of a run, and in no checkpoint. Raises
-    `UserError` for sizes below 1, an empty set, arrays of different lengths, windows longer than
-    the set, and a `batch_size` that does not divide into the shards.
+    The arrays are `Shared`: in memory once for all members of a run, and in no checkpoint.
+
+    Raises `UserError` for sizes below 1, an empty dataset, arrays of different lengths, windows
+    longer than the dataset, and a `batch_size` that the shards do not divide.
     """
     size = len(transitions.reward)
     sizes = {"batch_size": batch_size, "length": length, "updates": updates, "transitions": size}
@@ -63,7 +69,7 @@ def dataset(
     original = Original(column, f"the dataset '{name}'")
 
     def init(key, hyper, policy):
-        begin = lambda: sampler.written(sampler.init(size, 1), jnp.int32(0), size)
+        begin = lambda: sampler.overwrite(sampler.init(size, 1), jnp.int32(0), size)
         return Ring(
             Drawn(jnp.int32(0), jnp.arange(batch_size)),
             original.shared(),
@@ -85,7 +91,7 @@ def dataset(
         return ring.draw(state, sampler, key, fresh, batch_size, length, order=state.source.order)
 
     def feedback(state: Ring, batch: Batch, feedback):
-        return ring.judge(state, sampler, batch, feedback.get("priority"))
+        return ring.update_priorities(state, sampler, batch, feedback.get("priority"))
 
     return Source(
         f"dataset({name})",
@@ -101,19 +107,22 @@ def dataset(
 
 @struct
 class Mixed:
+    """States of the two sources of a mixture."""
+
     offline: Tree
     online: Tree
 
 
 def mixed(offline: Source, online: Source, num_shards: int = 1) -> Source:
-    """Batches of which a part is from either source, `offline`'s first: symmetric sampling of data
-    and own experience where both batch sizes are equal (Ball et al., 2023, "Efficient online
-    reinforcement learning with offline data", section 4.1).
+    """Mix batches of two sources, the part of `offline` first. With equal batch sizes this is the
+    symmetric sampling of Ball et al. (2023, "Efficient online reinforcement learning with offline
+    data", section 4.1).
 
-    Steps are those of `online`, the one that plays. What transitions of one source have and those
-    of the other do not (channels of time steps, extras) is left out, as are masks, weights and
-    memories; feedback goes to neither. With several logical shards, which both sources have to be
-    told too, each shard has its parts of both. Raises `UserError` if the transitions do not fit.
+    Steps are counted by `online`, which plays. Channels of time steps and extras that only one
+    source has are left out, as are masks, weights and memories. Neither source gets feedback. With
+    several logical shards (both sources must have as many) each shard has its parts of both.
+
+    Raises `UserError` if the transitions of the two do not fit together.
     """
 
     def init(key, hyper, policy):
@@ -130,7 +139,7 @@ def mixed(offline: Source, online: Source, num_shards: int = 1) -> Source:
         keys = jax.random.split(key)
         old = offline.sample(state.offline, fresh[0], keys[0])
         new = online.sample(state.online, fresh[1], keys[1])
-        return Batch(joined(old.transitions, new.transitions, num_shards), env_steps=new.env_steps)
+        return Batch(join(old.transitions, new.transitions, num_shards), env_steps=new.env_steps)
 
     return Source(
         f"mixed({offline.name}, {online.name})",
@@ -145,9 +154,10 @@ def mixed(offline: Source, online: Source, num_shards: int = 1) -> Source:
     )
 
 
-def joined(a: Transition, b: Transition, num_shards: int = 1) -> Transition:
-    """`a` [..., n] followed by `b` [..., m], shard by shard, less what only one of them has. Raises
-    `UserError` where the observations or actions differ in structure or shape."""
+def join(a: Transition, b: Transition, num_shards: int = 1) -> Transition:
+    """Concatenate `a` [..., n] and `b` [..., m], shard by shard, without the channels and extras
+    that only one of them has. Raises `UserError` if their observations or actions differ in
+    structure or shape."""
     axis = a.reward.ndim - 1
 
     def alike(x: Tree, y: Tree) -> bool:

@@ -1,4 +1,4 @@
-"""Experience of somebody else: the same batches, played by a fixed policy."""
+"""Demonstrations: experience that a fixed policy plays instead of the agent."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from jaxrl.core.types import Policy, Source
 
 
 def played_by(source: Source, policy: Policy) -> Source:
-    """`source`, in which `policy` acts whatever agent learns from it: an expert to be cloned.
+    """Let `policy` act in `source`, whatever agent learns from it: an expert to clone.
 
-    A batch's memory and its extras are that policy's, and so is the metric `episode_return`.
+    The memory and the extras of a batch are those of `policy`, and so is the metric
+    `episode_return`.
     """
     return dataclasses.replace(
         source,

@@ -1,4 +1,4 @@
-"""Whole episodes: every batch holds one complete episode of each stream, from its first step."""
+"""Whole episodes: a batch holds one complete episode of each stream, from its first step on."""
 
 from __future__ import annotations
 
@@ -16,19 +16,23 @@ from jaxrl.tasks.basic import fixed
 
 @struct
 class EpisodesState:
+    """State of a source of whole episodes."""
+
     tasks: Tree
-    batches: Array  # int32: collected so far
-    order: Array  # int32 [B]: the streams' numbers, of which each device holds some
+    batches: Array
+    """Batches so far: int32."""
+    order: Array
+    """Numbers of the streams, split over devices: int32 [B]."""
 
 
 def episodes(
     env: Environment, num_envs: int, tasks: Tasks | None = None, num_shards: int = 1
 ) -> Source:
-    """One episode from each of `num_envs` (B) fresh streams.
+    """Collect one episode from each of `num_envs` (B) new streams.
 
-    A batch holds transitions [T, B] with T = `env.max_steps` and a mask that is False after each
-    stream's first episode. No episode is favored for being short, which windows of rollouts cut
-    into complete episodes would do. All T x B steps are simulated and counted.
+    A batch holds transitions [T, B] with T = `env.max_steps`, and a mask that is False after the
+    first episode of each stream. So short episodes are not favored, as they would be if windows of
+    rollouts were cut into complete episodes. All T x B steps are simulated and counted.
 
     num_shards: logical shards of the streams.
 
@@ -49,16 +53,16 @@ def episodes(
     def collect(state, policy, key):
         start_key, key = jax.random.split(key)
         streams = stream.start(env, tasks, state.tasks, policy, start_key, num_envs)
-        # All streams are new, so it is their numbers that say which device has which.
-        # (Not their memories, which are alike: XLA would compute a gather from a constant.)
+        # All streams are new, so the numbers in `order` tell the devices which of them are theirs.
+        # (Memories are all the same and stay: XLA would compute a gather from a constant.)
         memory, streams = streams.memory, dataclasses.replace(streams, memory=None)
         streams = jax.tree.map(lambda x: x[state.order], streams)
         streams = dataclasses.replace(streams, memory=memory)
 
-        def body(carry, turn):
+        def body(carry, step_input):
             streams, running = carry
             streams, _, transition, endings = stream.advance(
-                env, tasks, state.tasks, streams, policy, turn
+                env, tasks, state.tasks, streams, policy, step_input
             )
             # Only each stream's first episode counts, in the statistics too.
             endings = dataclasses.replace(endings, done=endings.done & running)
@@ -67,7 +71,7 @@ def episodes(
         _, (transitions, mask, endings) = jax.lax.scan(
             body,
             (streams, jnp.ones(num_envs, bool)),
-            stream.turns(key, num_steps),
+            stream.step_inputs(key, num_steps),
         )
         batches = state.batches + 1
         batch = Batch(

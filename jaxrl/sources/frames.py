@@ -1,42 +1,53 @@
-"""Large observations, held once by a replay though each belongs to two time steps.
+"""Large observations, which a replay buffer stores once though each belongs to two time steps.
 
-What follows a step is what precedes the next one of its stream, but for the newest step, whose
-successor waits in the stream, and for a step that ended an episode. The newest such ends are kept
-apart; a step whose end had to go is no longer drawn, nor is anything older.
+The observation after a step is the observation before the next step of its stream. Exceptions are
+the newest step, whose successor waits in the stream, and steps that end an episode. The newest such
+ends are stored apart; once an end is overwritten, its step and all older ones are no longer drawn.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Protocol
 
 import jax
 import jax.numpy as jnp
 
-from jaxrl.core.staging import staged
+from jaxrl.core.staging import isolate
 from jaxrl.core.types import Array, Batch, TimeStep, Transition, Tree, struct
 from jaxrl.sources.packing import Packed, pack
 
-LARGE = 256  # bytes of a leaf of one time step from which on it is held once
+LARGE = 256  # bytes from which on a leaf of one time step is stored once
 
 
 @struct
 class Frames:
-    """The large leaves of time steps, which are not in the rows themselves."""
+    """Large leaves of time steps, which the rows of a ring lack. Rows are numbered from the first
+    one ever written."""
 
-    before: Packed  # [L, B]: of each row's own time step
-    live: Packed  # [1, B]: after the newest row
-    ends: Packed  # [1, B, E]: after steps that ended an episode, a ring for each stream
-    place: Array  # int32 [L, B]: where the end of a row's step is in `ends`; -1 if it is none
-    number: Array  # int32 [1, B, E]: of each end's row, counted from the first ever
-    next_end: Array  # int32 [1, B]: where in `ends` the next one is written
-    rows: Array  # int32 [1, B]: written so far
-    lost: Array  # int32 [1, B]: number of the newest row whose end was overwritten; -1 for none
+    before: Packed
+    """Leaves before the step of each row: [L, B]."""
+    live: Packed
+    """Leaves after the newest row: [1, B]."""
+    ends: Packed
+    """Leaves after steps that ended an episode, a ring for each stream: [1, B, E]."""
+    place: Array
+    """Place in `ends` of the leaves after each row; -1 if it ended no episode: int32 [L, B]."""
+    number: Array
+    """Number of the row of each end: int32 [1, B, E]."""
+    next_end: Array
+    """Place in `ends` that is written next: int32 [1, B]."""
+    rows: Array
+    """Rows that were written so far: int32 [1, B]."""
+    lost: Array
+    """Number of the newest row whose end was overwritten; -1 for none: int32 [1, B]."""
 
 
-def large(window: Batch) -> list[str]:
-    """The paths, within a time step, of the leaves of a window [T, B] (arrays or shapes) that can
-    be held once: none where a source's windows do not go on from one another."""
+def large_leaves(window: Batch) -> list[str]:
+    """Return the paths, within a time step, of the leaves that can be stored once, for a window
+    [T, B] of arrays or shapes. There are none if the windows of a source do not follow each
+    other."""
     x = window.transitions
     before, after = jax.tree.structure(x.timestep), jax.tree.structure(x.next_timestep)
     if window.tail is None or before != after:
@@ -46,7 +57,7 @@ def large(window: Batch) -> list[str]:
 
 
 def cut(transitions: Transition, paths: list[str]) -> Transition:
-    """Transitions whose time steps lack the leaves at `paths`."""
+    """Remove the leaves at `paths` from the time steps of transitions."""
 
     def rest(timestep):
         keep = lambda path, leaf: None if jax.tree_util.keystr(path) in paths else leaf
@@ -60,11 +71,17 @@ def cut(transitions: Transition, paths: list[str]) -> Transition:
 
 
 def empty(window: Batch, paths: list[str], rows: int, ends: int) -> Frames:
-    """For a ring of so many `rows`, of what lies in a window [T, B], given as shapes."""
-    of = jax.eval_shape(lambda timestep: _of(timestep, paths), window.transitions.timestep)
+    """Make the empty frames of a ring.
+
+    window: shapes of a window [T, B].
+    paths: leaves that are stored once.
+    rows: rows of the ring.
+    ends: ends of episodes that there is room for in each stream.
+    """
+    packed = jax.eval_shape(lambda x: _pack_leaves(x, paths), window.transitions.timestep)
     streams = window.transitions.reward.shape[1]
     room = lambda *size: dataclasses.replace(
-        of, words=jnp.zeros((*size, of.words.shape[-1]), of.words.dtype)
+        packed, words=jnp.zeros((*size, packed.words.shape[-1]), packed.words.dtype)
     )
     full = lambda value, *size: jnp.full(size, value, jnp.int32)
     return Frames(
@@ -79,26 +96,26 @@ def empty(window: Batch, paths: list[str], rows: int, ends: int) -> Frames:
     )
 
 
-def written(frames: Frames, fresh: Batch, paths: list[str], head: Array) -> tuple[Frames, Array]:
-    """After a window was written to the rows from `head` on; and how many of the newest rows have
-    all that belongs to them."""
+def write(frames: Frames, fresh: Batch, paths: list[str], *, head: Array) -> tuple[Frames, Array]:
+    """Write the window `fresh` to the rows from `head` on. Returns the frames, and the number of
+    newest rows whose leaves are all still there."""
     done, capacity = fresh.transitions.done, frames.number.shape[2]
     time = done.shape[0]
     place = (frames.next_end + jnp.cumsum(done, 0) - 1) % capacity
-    to = jnp.where(done, place, capacity).T  # beyond the ring: not written
-    # Mapped over streams, so that what is split over devices stays where it is.
+    to = jnp.where(done, place, capacity).T  # a place beyond the ring is not written
+    # Mapped over streams, so that each device keeps its own.
     put = jax.vmap(lambda ring, at, new: ring.at[at].set(new, mode="drop"))
     gone = jax.vmap(lambda ring, at: ring.at[at].get(mode="fill", fill_value=-1))
-    gone = staged(head >= 0, gone, frames.number[0], to)
-    # The larger of both is the new one. That it needs the old one first saves a copy of the ring.
+    gone = isolate(head >= 0, gone, frames.number[0], to)
+    # The new number is the larger one. Reading the old one first saves XLA a copy of the ring.
     number = jnp.maximum(frames.rows.T + jnp.arange(time, dtype=jnp.int32), gone)
-    after = _of(fresh.transitions.next_timestep, paths).words.swapaxes(0, 1)
-    live = _of(jax.tree.map(lambda x: x[None], fresh.tail[0]), paths)  # type: ignore[index]
+    after = _pack_leaves(fresh.transitions.next_timestep, paths).words.swapaxes(0, 1)
+    live = _pack_leaves(jax.tree.map(lambda x: x[None], fresh.tail[0]), paths)  # type: ignore[index]
     rows = frames.rows + time
     lost = jnp.maximum(frames.lost, gone.max(1))
     over = lambda old, new: jax.lax.dynamic_update_slice_in_dim(old, new, head, 0)
     new = Frames(
-        jax.tree.map(over, frames.before, _of(fresh.transitions.timestep, paths)),
+        jax.tree.map(over, frames.before, _pack_leaves(fresh.transitions.timestep, paths)),
         live,
         dataclasses.replace(frames.ends, words=put(frames.ends.words[0], to, after)[None]),
         over(frames.place, jnp.where(done, place, -1)),
@@ -110,10 +127,27 @@ def written(frames: Frames, fresh: Batch, paths: list[str], head: Array) -> tupl
     return new, (rows - 1 - lost).min()
 
 
-def taken(frames: Frames, row: Array, column: Array, head: Array, take) -> tuple[Packed, Packed]:
-    """The large leaves before and after the steps at `row`, of a ring whose next row to be written
-    is `head`. `row`, `column` and `take` are those of `jaxrl.sources.ring`; the rows of a window
-    follow one another."""
+class Take(Protocol):
+    def __call__(self, ring: Tree, row: Array, column: Array, columns_axis: int = 1, /) -> Tree:
+        """Gather items from a ring, see `jaxrl.sources.ring.take`.
+
+        ring: arrays [L, B], or [B, L] with `columns_axis` 0.
+        row: rows of the items.
+        column: columns of the items.
+        columns_axis: axis of the columns.
+        """
+        ...
+
+
+def read(
+    frames: Frames, row: Array, column: Array, *, head: Array, take: Take
+) -> tuple[Packed, Packed]:
+    """Read the large leaves before and after steps.
+
+    row, column: places of the steps, as `take` has them; the rows of a window follow one another.
+    head: the row of the ring that is written next.
+    take: gathers from a ring.
+    """
     window = row.ndim > 2
     following = (row[-1] if window else row) + 1
     following = jnp.where(following == len(frames.place), 0, following)
@@ -127,14 +161,14 @@ def taken(frames: Frames, row: Array, column: Array, head: Array, take) -> tuple
     return before, dataclasses.replace(before, words=after)
 
 
-def joined(timestep: TimeStep, large: dict[str, Array]) -> TimeStep:
-    """A time step that was `cut`, with the leaves by their paths."""
-    put = lambda path, leaf: large.get(jax.tree_util.keystr(path), leaf)
+def restore(timestep: TimeStep, leaves: dict[str, Array]) -> TimeStep:
+    """Put leaves, by their paths, back into a time step that `cut` removed them from."""
+    put = lambda path, leaf: leaves.get(jax.tree_util.keystr(path), leaf)
     return jax.tree_util.tree_map_with_path(put, timestep, is_leaf=lambda x: x is None)
 
 
-def _of(timestep: TimeStep, paths: list[str]) -> Packed:
-    """The leaves at `paths` of time steps [rows, B]."""
+def _pack_leaves(timestep: TimeStep, paths: list[str]) -> Packed:
+    """Pack the leaves at `paths` of time steps [rows, B]."""
     leaves = _leaves(timestep)
     return pack({path: leaves[path] for path in paths}, 2)
 

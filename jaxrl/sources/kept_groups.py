@@ -1,4 +1,4 @@
-"""Groups of episodes that an update had no use for yet, and that come again beside fresh ones."""
+"""Groups of episodes that an update did not use yet, kept beside fresh ones."""
 
 from __future__ import annotations
 
@@ -18,26 +18,37 @@ from jaxrl.sources.rollouts import window
 
 @struct
 class Kept:
+    """State of a source that keeps groups."""
+
     source: Tree
-    transitions: Tree  # leaves [T, B, ...]
-    mask: Array  # bool [T, B], False throughout where nothing is kept
+    transitions: Tree
+    """Episodes that are kept, leaves [T, B, ...]."""
+    mask: Array
+    """False throughout an episode that is not kept: bool [T, B]."""
 
 
 def kept_groups(
     source: Source, size: int, informative: Callable[[Array], Array], num_shards: int = 1
 ) -> Source:
-    """`source`, whose batches of whole episodes [T, B] are B / `size` groups of neighbors. While
-    updates feed back True, that they only wait for more, what they had comes again: kept groups
-    take the places of fresh ones that tell nothing, as far as there are such, within each shard. So
-    an update that leaves its policy alone until a part of its groups is informative stays
-    on-policy, and wastes none (GPG's, Chu et al., 2025; DAPO's dynamic sampling).
+    """Keep the informative groups of `source` while updates wait for more of them.
 
-    informative(returns [..., size]) -> bool [...]. Batches have no memory and no tail. Raises
-    `UserError` where the columns of a batch do not divide into groups in every shard.
+    The batches of `source` hold whole episodes [T, B], which are B / `size` groups of neighbors. If
+    an update feeds back True, it has only waited, and its groups are kept: in the next batch they
+    replace fresh groups that are not informative, as many as there are, within each shard. So an
+    update that leaves the policy alone until enough groups are informative stays on-policy and
+    wastes none (GPG, Chu et al., 2025; dynamic sampling in DAPO).
+
+    size: episodes of a group.
+    informative: whether a group is worth learning from, bool [...], from its returns [..., size].
+    num_shards: logical shards of a batch.
+
+    Batches have no memory and no tail. Raises `UserError` if the episodes of a batch do not divide
+    into groups in every shard.
     """
     if source.num_envs % (size * num_shards):
         raise UserError(
-            f"{source.num_envs} episodes are no whole groups of {size} in {num_shards} shards."
+            f"{source.num_envs} episodes do not divide into groups of {size} in each of the "
+            f"{num_shards} shards."
         )
 
     def init(key, hyper, policy):

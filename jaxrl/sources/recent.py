@@ -1,4 +1,4 @@
-"""The newest windows of a source as one, for who learns from a whole history again and again."""
+"""The newest windows of a source as one batch, for agents that relearn from a whole history."""
 
 from __future__ import annotations
 
@@ -16,15 +16,21 @@ from jaxrl.sources.rollouts import window
 
 @struct
 class Recent:
+    """State of a source of the newest windows."""
+
     source: Tree
-    transitions: Tree  # [windows * T, B], the oldest first
-    mask: Array  # bool [windows * T, B]: whether a step was collected
+    transitions: Tree
+    """The windows, the oldest first: [windows * T, B]."""
+    mask: Array
+    """True where a step was collected: bool [windows * T, B]."""
 
 
 def recent(source: Source, windows: int) -> Source:
-    """`source`, whose batches are its last `windows` windows [T, B] as one [windows * T, B], the
-    oldest first, without memory and tail. The mask is False where there is none yet: in the first
-    rows, as many for each stream. Raises `UserError` for less than one window."""
+    """Hand out the last `windows` windows [T, B] of `source` as one batch [windows * T, B].
+
+    The oldest window comes first. The mask is False in the first rows while there are fewer
+    windows. Batches have no memory and no tail. Raises `UserError` for less than one window.
+    """
     if windows < 1:
         raise UserError(f"windows must be at least 1, got {windows}.")
 

@@ -1,4 +1,4 @@
-"""Fresh windows, and beside them some that were collected long ago, all earlier ones alike."""
+"""Rehearsal: fresh windows beside a uniform sample of all earlier ones."""
 
 from __future__ import annotations
 
@@ -15,27 +15,35 @@ from jaxrl.core.types import REPLICATED, Array, Batch, Key, Source, Tree, struct
 
 @struct
 class Reservoir:
-    """A uniform sample of all columns so far: windows of one stream each."""
+    """A uniform sample of all columns so far, each of which is a window of one stream."""
 
-    transitions: Tree  # leaves [C, T, ...]
-    memory: Tree  # leaves [C, ...]: before each window
-    seen: Array  # int32: columns offered so far
+    transitions: Tree
+    """The columns, leaves [C, T, ...]."""
+    memory: Tree
+    """The memory before each column, leaves [C, ...]."""
+    seen: Array
+    """Columns that were offered so far: int32."""
 
 
 @struct
 class RehearsalState:
+    """State of a source with rehearsal."""
+
     source: Tree
     reservoir: Reservoir
 
 
 def rehearsal(source: Source, capacity: int, replays: int) -> Source:
-    """`source`, whose windows [T, B] get `replays` (R) more columns: [T, B + R], the first B fresh
-    and the others drawn from a reservoir of `capacity` columns, in which every column collected in
-    this run, the newest too, is equally likely to be (Vitter, 1985, algorithm R). So old tasks keep
-    their share, as in CLEAR (Rolnick et al., 2019, arXiv:1811.11682).
+    """Add `replays` (R) old columns to the windows [T, B] of `source`: batches are [T, B + R].
 
-    Two columns of one window that choose the same place leave one of them. Batches have no tail.
-    Raises `UserError` for sizes below 1, and a source whose batches are no windows.
+    The first B columns are fresh. The others are drawn from a reservoir of `capacity` columns, in
+    which every column of this run, the newest included, is equally likely to be (Vitter, 1985,
+    algorithm R). So old tasks keep their share, as in CLEAR (Rolnick et al., 2019,
+    arXiv:1811.11682).
+
+    If two columns of one window choose the same place in the reservoir, one of them is kept.
+    Batches have no tail. Raises `UserError` for sizes below 1, and for a source whose batches are
+    not windows.
     """
     for name, value in {"capacity": capacity, "replays": replays}.items():
         if value < 1:
@@ -91,17 +99,17 @@ def rehearsal(source: Source, capacity: int, replays: int) -> Source:
 
 
 def by_column(batch: Batch) -> tuple[Tree, Tree]:
-    """A batch's transitions with leaves [B, T, ...], and its memory [B]."""
+    """Return the transitions of a batch with leaves [B, T, ...], and its memory [B]."""
     return jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), batch.transitions), batch.memory
 
 
 def offer(reservoir: Reservoir, columns: tuple[Tree, Tree], key: Key) -> Reservoir:
-    """The reservoir after it was offered `columns`, leading axis [B]."""
+    """Offer `columns`, leading axis [B], to the reservoir, and return it."""
     capacity = jax.tree.leaves(reservoir.transitions)[0].shape[0]
     number = jax.tree.leaves(columns[0])[0].shape[0]
-    count = reservoir.seen + jnp.arange(number)  # columns before each
+    count = reservoir.seen + jnp.arange(number)  # columns that were offered before each
     drawn = jnp.floor(jax.random.uniform(key, (number,)) * (count + 1)).astype(jnp.int32)
-    place = jnp.where(count < capacity, count, drawn)  # beyond the end it is dropped
+    place = jnp.where(count < capacity, count, drawn)  # a place beyond the end is dropped
     put = lambda x, y: x.at[place].set(y, mode="drop")
     return Reservoir(
         jax.tree.map(put, reservoir.transitions, columns[0]),

@@ -1,4 +1,4 @@
-"""Experience replay: the last transitions that a source collected, drawn again and again."""
+"""Replay buffer: the last transitions of a source, drawn again and again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from jaxrl.sources.rollouts import SHARDS, check_shards
 from jaxrl.sources.samplers import UNIFORM, Sampler
 
 SPLIT: Any = PartitionSpec(None, SHARDS)
-ENDS = 8  # for so many rows there is room for one end of an episode, of large observations
+ENDS = 8  # rows for each end of an episode that there is room for, where observations are large
 
 
 def replay(
@@ -31,25 +31,25 @@ def replay(
     keep_memory: bool = False,
     num_shards: int = 1,
 ) -> Source:
-    """The last `capacity` transitions of `source`, `batch_size` (n) of them in each batch.
+    """Keep the last `capacity` transitions of `source`, and draw batches of `batch_size` (n).
 
-    A batch holds transitions [n], or, with a `length`, windows [length, n] of as many consecutive
-    steps of one stream: they may start anywhere and go on across ends of episodes, where `first`
-    is set at the next one's first step, but never across the place where the newest experience
-    meets the oldest. n-step returns are made of windows by the agent, which discounts.
+    Large observations are stored once, in their own dtype, though each belongs to two transitions
+    (`jaxrl.sources.frames`). If the episodes of a stream have fewer than 8 steps on average, fewer
+    than `capacity` transitions of such observations are kept.
 
-    Large observations are held once, in their own dtype, though each belongs to two transitions
-    (`jaxrl.sources.frames`). Where a stream's episodes have fewer than 8 steps on average, fewer
-    than `capacity` transitions are kept of these.
+    length: None for batches of single transitions [n]; otherwise batches are windows [length, n] of
+        consecutive steps of one stream. Windows may start anywhere and go on across the end of an
+        episode, where `first` is set at the next step, but never across the place where the newest
+        experience meets the oldest. Agents make n-step returns of them, since agents discount.
+    sampler: which items are drawn; the `priority` [n] that an update feeds back goes to it.
+    warmup: environment steps that are collected before the first update, at least one window. They
+        are collected and counted in `init`.
+    keep_memory: whether windows start where those of the source did, and come with the agent's
+        memory before them (the stored state of Kapturowski et al., 2019, "Recurrent experience
+        replay").
+    num_shards: logical shards of the streams, each of which contributes equally to a batch.
 
-    sampler: which ones are drawn; an update's `priority` [n] is fed back to it.
-    warmup: environment steps that are collected before the first update, in `init`, where they
-        are counted. At least one window is.
-    keep_memory: windows start where those of the source did, and come with the agent's memory
-        before them (Kapturowski et al., 2019, "Recurrent experience replay", stored state).
-    num_shards: logical shards of the streams, each of which gives as much to a batch.
-
-    Raises `UserError` for sizes that do not fit: when the algorithm is built.
+    Raises `UserError` for sizes that do not fit, when the algorithm is built.
     """
     for name, value in {"capacity": capacity, "batch_size": batch_size, "length": length}.items():
         if value is not None and value < 1:
@@ -58,7 +58,7 @@ def replay(
         raise UserError(f"warmup must be at least 0 environment steps, got {warmup}.")
     check_shards(num_shards, batch_size=batch_size)
     if keep_memory and length is None:
-        raise UserError("keep_memory needs a length: single transitions are drawn without memory.")
+        raise UserError("keep_memory needs a length; single transitions are drawn without memory.")
     span = length or 1
     windows = max(1, math.ceil(warmup / source.env_steps))
 
@@ -67,17 +67,17 @@ def replay(
         inner = source.init(source_key, hyper, policy)
         fresh = jax.eval_shape(source.collect, inner, policy, key)[1]
         time, batch = fresh.transitions.reward.shape[:2]
-        held = _windows_held(source, capacity, span, windows, num_shards, time, batch)
+        held = _num_windows(source, capacity, span, windows, num_shards, time, batch)
         rows = held * time
         slots = held if keep_memory else rows
-        paths = frames.large(fresh)
+        paths = frames.large_leaves(fresh)
         ends = min(rows, max(rows // ENDS, span + time))
         begin = lambda: sampler.init(slots, batch // num_shards)
         state = Ring(
             inner,
             _empty(jax.eval_shape(_record, frames.cut(fresh.transitions, paths)), rows),
             _empty(fresh.mask, rows),
-            _empty(jax.eval_shape(_framed, fresh.memory), held) if keep_memory else None,
+            _empty(jax.eval_shape(_as_row, fresh.memory), held) if keep_memory else None,
             jnp.int32(0),
             jnp.int32(0),
             jax.vmap(begin, axis_size=num_shards)(),
@@ -96,11 +96,11 @@ def replay(
         memory = state.memory
         if keep_memory:
             slot, count = state.head // time, 1
-            memory = put(memory, _framed(fresh.memory), slot)
-        written = lambda state: sampler.written(state, slot, count)
-        held, paths, filled = state.frames, frames.large(fresh), state.filled + time
+            memory = put(memory, _as_row(fresh.memory), slot)
+        overwrite = lambda state: sampler.overwrite(state, slot, count)
+        held, paths, filled = state.frames, frames.large_leaves(fresh), state.filled + time
         if held is not None:
-            held, whole = frames.written(held, fresh, paths, state.head)
+            held, whole = frames.write(held, fresh, paths, head=state.head)
             filled = jnp.minimum(filled, whole // time * time)
         return Ring(
             inner,
@@ -109,12 +109,12 @@ def replay(
             memory,
             (state.head + time) % rows,
             jnp.minimum(filled, rows),
-            jax.vmap(written, axis_size=num_shards)(state.sampler),
+            jax.vmap(overwrite, axis_size=num_shards)(state.sampler),
             state.hyper,
             held,
         )
 
-    @jax.jit  # traced once, for what fills it before the first update and for the loop
+    @jax.jit  # traced once: for filling the buffer before the first update, and for the loop
     def collect(state: Ring, policy: Policy, key):
         inner, fresh, metrics = source.collect(state.source, policy, key)
         return write(state, inner, fresh), fresh, metrics
@@ -123,7 +123,7 @@ def replay(
         return ring.draw(state, sampler, key, fresh.env_steps, batch_size, length, num_shards)
 
     def feedback(state: Ring, batch: Batch, feedback):
-        return ring.judge(state, sampler, batch, feedback.get("priority"))
+        return ring.update_priorities(state, sampler, batch, feedback.get("priority"))
 
     return Source(
         f"{sampler.name} replay({source.name})",
@@ -153,18 +153,19 @@ def _record(transitions: Transition) -> packing.Packed:
     return packing.pack(transitions, 2)
 
 
-def _framed(memory: Tree) -> Tree:
-    """Memory [B] as one row [1, B] of a ring."""
+def _as_row(memory: Tree) -> Tree:
+    """Reshape memory [B] to one row [1, B] of a ring."""
     return jax.tree.map(lambda x: x[None], memory)
 
 
 def _empty(window: Tree, rows: int) -> Tree:
-    """A ring of `rows` of what lies in a window [T, B], given as shapes."""
+    """Make an empty ring of `rows` for a window [T, B], given as shapes."""
     return jax.tree.map(lambda x: jnp.zeros((rows, *x.shape[1:]), x.dtype), window)
 
 
-def _windows_held(source, capacity, span, warm, shards, time, batch) -> int:
-    """How many windows [T, B] of `source` fit; raises `UserError` if that does not work out."""
+def _num_windows(source, capacity, span, warm, shards, time, batch) -> int:
+    """Return how many windows [T, B] of `source` fit. Raises `UserError` for too few of them, and
+    for streams or a warm-up that do not fit."""
     if batch % shards:
         raise UserError(
             f"The {batch} streams of '{source.name}' do not divide into {shards} shards."
@@ -173,7 +174,7 @@ def _windows_held(source, capacity, span, warm, shards, time, batch) -> int:
     if held < max(1, math.ceil(span / time)):
         least = max(1, math.ceil(span / time)) * time * batch
         raise UserError(
-            f"capacity is {capacity}; a replay of '{source.name}' needs at least {least}."
+            f"capacity is {capacity}; a replay buffer of '{source.name}' needs at least {least}."
         )
     if warm * time < span:
         raise UserError(

@@ -1,5 +1,7 @@
-"""A ring of transitions over time, and how a batch is drawn from it: `replay` writes one over and
-over, `dataset` holds one that is full and never written."""
+"""A ring of transitions over time, and how batches are drawn from it.
+
+`replay` writes its ring over and over; the ring of `dataset` is full and never written.
+"""
 
 from __future__ import annotations
 
@@ -9,26 +11,35 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxrl.core.staging import staged
+from jaxrl.core.staging import isolate
 from jaxrl.core.types import Array, Batch, Key, Transition, Tree, struct
-from jaxrl.sources import frames as large
+from jaxrl.sources import frames as frames_
 from jaxrl.sources.frames import Frames
-from jaxrl.sources.packing import Packed, flat, shaped
+from jaxrl.sources.packing import Packed, flatten, unflatten
 from jaxrl.sources.samplers import Sampler
 
 
 @struct
 class Ring:
-    source: Tree  # of what fills it
-    # [L, B]: a ring over time; a stream keeps its column. `Packed`, but in a dataset, `Shared`
+    """State of a ring with L rows in time and a column for each of B streams."""
+
+    source: Tree
+    """State of the source that fills the ring."""
     transitions: Any
-    mask: Array | None  # [L, B], as the source's batches have it
-    memory: Tree  # [L / T, B]: before each window that was collected; None unless it is kept
-    head: Array  # int32: the row that is written next
-    filled: Array  # int32: rows written, at most L
-    sampler: Tree  # leading axis [shards]
+    """The transitions [L, B]: `Packed` in a replay buffer, `Shared` in a dataset."""
+    mask: Array | None
+    """The mask [L, B] of the source's batches, if they have one."""
+    memory: Tree
+    """The memory before each window that was collected, [L / T, B]; None unless it is kept."""
+    head: Array
+    """The row that is written next: int32."""
+    filled: Array
+    """Rows that hold experience, at most L: int32."""
+    sampler: Tree
+    """State of the sampler, leading axis [shards]."""
     hyper: dict[str, Any]
-    frames: Frames | None = None  # of large observations, which `transitions` lack
+    frames: Frames | None = None
+    """Large observations, which `transitions` lack."""
 
 
 def draw(
@@ -41,13 +52,15 @@ def draw(
     num_shards: int = 1,
     order: Array | None = None,
 ) -> Batch:
-    """`batch_size` items of what is held, [n], or windows [length, n] of consecutive rows of one
+    """Draw a batch of `batch_size` items [n], or of windows [length, n] of consecutive rows of one
     column, never across the place where the newest row meets the oldest.
 
-    order: int32 [n], the items' numbers, of which each device holds some: for a ring that is not
-        split itself. It has one shard then."""
+    env_steps: environment steps of the batch, float32 [].
+    order: int32 [n], numbers of the items, split over devices, for a ring with one shard that is
+        not split itself.
+    """
     rows, columns = jax.tree.leaves(ring.transitions)[0].shape[:2]
-    # A slot is where an item can start: at every row, or only where memory was kept.
+    # An item starts at a slot: at any row, or only at rows with memory if that is kept.
     kept = ring.memory is not None
     stride = rows // jax.tree.leaves(ring.memory)[0].shape[0] if kept else 1
     oldest = (ring.head - ring.filled) % rows // stride
@@ -76,53 +89,56 @@ def draw(
     )
 
 
-def judge(ring: Ring, sampler: Sampler, batch: Batch, priority: Tree) -> Ring:
-    """The ring after an update fed back the priorities [n] of a batch; None for no priorities."""
+def update_priorities(ring: Ring, sampler: Sampler, batch: Batch, priority: Tree) -> Ring:
+    """Return the ring with new priorities [n] of the items of a batch; None changes nothing."""
     if priority is None:
         return ring
     slot, column = batch.index
-    one = lambda state, *item: sampler.judged(state, item[0], item[1], item[2], ring.hyper)
-    judged = jax.vmap(one)(ring.sampler, slot, column, priority.reshape(slot.shape))
-    return dataclasses.replace(ring, sampler=judged)
+    one = lambda state, *item: sampler.prioritize(state, item[0], item[1], item[2], ring.hyper)
+    state = jax.vmap(one)(ring.sampler, slot, column, priority.reshape(slot.shape))
+    return dataclasses.replace(ring, sampler=state)
 
 
 def _items(ring: Ring, row: Array, column: Array) -> Transition:
     if not isinstance(ring.transitions, Packed):
         return take(ring.transitions, row, column)
 
-    def found(row, column):
+    def gather(row, column):
         records = [take(ring.transitions, row, column)]
         if ring.frames is not None:
-            records += large.taken(ring.frames, row, column, ring.head, take)
-        return [flat(record) for record in records]
+            records += frames_.read(ring.frames, row, column, head=ring.head, take=take)
+        return [flatten(record) for record in records]
 
-    # Else XLA would draw the row again for every word, and compute its place for every number.
-    leaves, *frames = staged(ring.filled >= 0, found, row, column)
-    items = shaped(leaves, ring.transitions.layout)
+    # Unless isolated, XLA draws the row again for every word, and its place for every number.
+    leaves, *frames = isolate(ring.filled >= 0, gather, row, column)
+    items = unflatten(leaves, ring.transitions.layout)
     if ring.frames is None:
         return items
-    before, after = (shaped(leaves, ring.frames.before.layout) for leaves in frames)
+    before, after = (unflatten(leaves, ring.frames.before.layout) for leaves in frames)
     return dataclasses.replace(
         items,
-        timestep=large.joined(items.timestep, before),
-        next_timestep=large.joined(items.next_timestep, after),
+        timestep=frames_.restore(items.timestep, before),
+        next_timestep=frames_.restore(items.next_timestep, after),
     )
 
 
 def take(ring: Tree, row: Array, column: Array, columns_axis: int = 1) -> Tree:
-    """What lies in a ring [L, B], or [B, L] with `columns_axis` 0, at `row` [..., shards,
-    n / shards] and `column` [shards, n / shards] of each shard: [..., n]."""
+    """Gather items [..., n] from a ring [L, B], or [B, L] with `columns_axis` 0.
+
+    row: [..., shards, n / shards], rows of the items in each shard.
+    column: [shards, n / shards], columns within each shard.
+    """
     shards, window = column.shape[0], row.shape[:-2]
 
-    def taken(x):
+    def gather(x):
         before, after = x.shape[:columns_axis], x.shape[columns_axis + 1 :]
         x = x.reshape(*before, shards, -1, *after)
         x = jnp.moveaxis(x, columns_axis, 0)
-        # One index: two would be put together again for every word.
+        # One index, since XLA would combine two of them again for every word.
         place = row * x.shape[2] + column if columns_axis else column * x.shape[2] + row
         x = x.reshape(shards, -1, *x.shape[3:])
         along = lambda x, at: x.at[at].get(mode="promise_in_bounds", wrap_negative_indices=False)
         found = jax.vmap(along, in_axes=(0, -2), out_axes=len(window))(x, place)
         return found.reshape(*window, -1, *x.shape[2:])
 
-    return jax.tree.map(taken, ring)
+    return jax.tree.map(gather, ring)

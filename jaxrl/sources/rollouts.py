@@ -1,4 +1,4 @@
-"""On-policy experience: every batch is the window that was just collected."""
+"""Rollouts: a batch is the window of experience that was just collected."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ SPLIT: Any = PartitionSpec(SHARDS)
 
 
 def check_shards(num_shards: int, **sizes: int) -> None:
-    """Raises `UserError` unless each of the `sizes` divides into as many equal parts."""
+    """Raise `UserError` unless `num_shards` divides each of the `sizes`."""
     for name, size in sizes.items():
         if size % num_shards:
             raise UserError(f"{name}={size} does not divide into num_shards={num_shards}.")
 
 
 def window(source: Source, state: Tree, policy: Policy, key: Key) -> tuple[Tree, Batch, dict]:
-    """One window of `source` and its metrics, as a batch without memory and tail: for who hands out
-    old windows beside it."""
+    """Collect one window of `source`, as a batch without memory and tail, for sources that hand out
+    old windows beside it. Returns the state, the batch and metrics."""
     state, fresh, metrics = source.collect(state, policy, key)
     batch = source.sample(state, fresh, key)
     return state, dataclasses.replace(batch, memory=None, tail=None), metrics
@@ -47,9 +47,12 @@ def window(source: Source, state: Tree, policy: Policy, key: Key) -> tuple[Tree,
 
 @struct
 class RolloutState:
+    """State of a source of rollouts."""
+
     streams: stream.Streams
     tasks: Tree
-    windows: Array  # int32: collected so far
+    windows: Array
+    """Windows so far: int32."""
 
 
 def rollouts(
@@ -59,12 +62,17 @@ def rollouts(
     tasks: Tasks | None = None,
     reset_pool: int | None = None,
 ) -> Source:
-    """Windows of `num_steps` (T) steps of `num_envs` (B) streams that go on across windows.
+    """Collect windows of `num_steps` (T) steps of `num_envs` (B) streams.
 
-    A batch holds transitions [T, B], the memory at the window's start, and the tail.
-    `reset_pool`: draw that many fresh episodes per window ahead, instead of one for every copy and
-    step; for environments whose reset is expensive. More resets than that in one window reuse them,
-    and the metric `resets_reused` counts how many. Raises `UserError` for sizes below 1.
+    Streams go on across windows. A batch holds transitions [T, B], the memory at the start of the
+    window, and the tail.
+
+    tasks: the environment parameters of episodes; the environment's own by default.
+    reset_pool: number of new episodes that are drawn ahead for each window, instead of one for
+        every stream and step, for environments whose reset is expensive. If a window needs more
+        they are reused, and the metric `resets_reused` counts how many.
+
+    Raises `UserError` for sizes below 1.
     """
     sizes = {"num_envs": num_envs, "num_steps": num_steps, "reset_pool": reset_pool}
     for name, value in sizes.items():
@@ -85,15 +93,15 @@ def rollouts(
         if reset_pool is not None:
             pool = stream.pool(env, tasks, state.tasks, pool_key, reset_pool)
 
-        def body(carry, turn):
+        def body(carry, step_input):
             streams, pool = carry
             streams, pool, transition, endings = stream.advance(
-                env, tasks, state.tasks, streams, policy, turn, pool=pool
+                env, tasks, state.tasks, streams, policy, step_input, pool=pool
             )
             return (streams, pool), (transition, endings)
 
         (streams, pool), (transitions, endings) = jax.lax.scan(
-            body, (state.streams, pool), stream.turns(key, num_steps)
+            body, (state.streams, pool), stream.step_inputs(key, num_steps)
         )
         statistics = stream.statistics(endings)
         if pool is not None and reset_pool is not None:
@@ -112,7 +120,7 @@ def rollouts(
     return Source(
         f"rollouts({env.name})",
         init,
-        jax.jit(collect),  # traced once, for its shapes, for what fills a replay, and for the loop
+        jax.jit(collect),  # traced once: for shapes, for filling a replay buffer, and for the loop
         sample=lambda state, fresh, key: fresh,
         env_steps=env_steps,
         num_envs=num_envs,

@@ -1,13 +1,14 @@
-"""Which of the items that a replay holds are drawn: all alike, or by priority.
+"""Samplers choose the items that are drawn from a replay buffer: uniformly, or by priority.
 
 Items lie in a ring of `rows` (one for each time step, or each window) by `columns` (the streams of
-one shard). What a sampler knows of them is its state.
+one shard). What a sampler knows about them is its state.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from typing import Protocol
 
 import jax
 import jax.numpy as jnp
@@ -17,34 +18,90 @@ from jaxrl.core import schedules
 from jaxrl.core.types import Array, Hyper, Key, Tree, static, struct
 
 
+class Overwrite(Protocol):
+    def __call__(self, state: Tree, row: Array, count: int, /) -> Tree:
+        """Return the state after rows were overwritten with new items.
+
+        state: the sampler's state.
+        row: the first row, int32 [].
+        count: number of rows, static.
+        """
+        ...
+
+
+class Draw(Protocol):
+    def __call__(
+        self, state: Tree, key: Key, n: int, oldest: Array, rows: Array, /
+    ) -> tuple[Array, Array, Array | None]:
+        """Draw items.
+
+        state: the sampler's state.
+        key: source of randomness.
+        n: number of items, static.
+        oldest: the first row to draw from, int32 [].
+        rows: number of rows to draw from, from `oldest` on around the ring, int32 [].
+
+        Returns the rows [n] and columns [n] of the items, and their probabilities [n], or None if
+        all items are equally likely.
+        """
+        ...
+
+
+class Prioritize(Protocol):
+    def __call__(
+        self, state: Tree, row: Array, column: Array, priority: Array, hyper: Hyper, /
+    ) -> Tree:
+        """Return the state after an update has fed back priorities.
+
+        state: the sampler's state.
+        row, column: places of the items, int32 [n].
+        priority: their new priorities, float32 [n].
+        hyper: values of the sampler's hyperparameters.
+        """
+        ...
+
+
+class Weight(Protocol):
+    def __call__(
+        self, probability: Array, items: Array, env_steps: Array, hyper: Hyper, /
+    ) -> Array:
+        """Return importance weights [n], which are 1 if all items are equally likely.
+
+        probability: probabilities of the items that were drawn, float32 [n].
+        items: number of items to draw from, int32 [].
+        env_steps: environment steps so far, float32 [].
+        hyper: values of the sampler's hyperparameters.
+        """
+        ...
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Sampler:
-    """How items are drawn from a ring, one shard of it.
-
-    init(rows, columns) -> state, of an empty ring
-    written(state, row, count) -> state, after `count` (static) rows from `row` on were overwritten
-    draw(state, key, n, oldest, rows) -> (row [n], column [n], probability [n] or None), of the
-        `rows` rows from `oldest` on, round and round; None where all are alike
-    judged(state, row [n], column [n], priority [n], hyper) -> state, after an update fed
-        priorities back
-    weight(probability [n], items, env_steps, hyper) -> importance weights [n], 1 where all of
-        `items` are as probable
-    """
+    """A way to draw items from one shard of a ring."""
 
     name: str
+    """Name in messages."""
     init: Callable[[int, int], Tree]
-    written: Callable[[Tree, Array, int], Tree]
-    draw: Callable[[Tree, Key, int, Array, Array], tuple[Array, Array, Array | None]]
-    judged: Callable[[Tree, Array, Array, Array, Hyper], Tree]
-    weight: Callable[[Array, Array, Array, Hyper], Array]
+    """The state of an empty ring, from its numbers of rows and columns."""
+    overwrite: Overwrite
+    """The function that accounts for new items."""
+    draw: Draw
+    """The function that chooses items."""
+    prioritize: Prioritize
+    """The function that learns priorities."""
+    weight: Weight
+    """The function that corrects for unequal probabilities."""
     hyper: Hyper = dataclasses.field(default_factory=dict)
+    """Default values of the sampler's hyperparameters."""
 
 
-# ------------------------------------------------------------------------------- all alike
+# ------------------------------------------------------------------------------- uniformly
 
 
 @struct
 class Uniform:
+    """State of uniform sampling: the size of the ring."""
+
     rows: int = static()
     columns: int = static()
 
@@ -58,9 +115,9 @@ def _draw_uniform(state, key, n, oldest, rows):
 UNIFORM = Sampler(
     "uniform",
     init=Uniform,
-    written=lambda state, row, count: state,
+    overwrite=lambda state, row, count: state,
     draw=_draw_uniform,
-    judged=lambda state, row, column, priority, hyper: state,
+    prioritize=lambda state, row, column, priority, hyper: state,
     weight=lambda probability, items, env_steps, hyper: jnp.ones_like(probability),
 )
 
@@ -70,16 +127,22 @@ UNIFORM = Sampler(
 
 @struct
 class Masses:
-    """Probabilities of items, but for a factor that all share, and their sums: an item is found by
-    going down from these, of which each level is about the cube root of the rows wide."""
+    """State of sampling by priority: probabilities of the items, up to a common factor, and their
+    sums. An item is found by descending through the sums, each level of which is about as wide as
+    the cube root of the rows."""
 
-    mass: Array  # float32 [rows, columns]: priority ** exponent, 0 where nothing was written
-    row_mass: Array  # float32 [groups * width * width]: of each row; 0 beyond the last
-    block_mass: Array  # float32 [groups * width]: of each `width` rows
-    largest: Array  # float32: the largest mass that an item was ever given
+    mass: Array
+    """Masses, priority ** exponent, or 0 where nothing was written: float32 [rows, columns]."""
+    row_mass: Array
+    """Sums of the rows, 0 beyond the last row: float32 [groups * width * width]."""
+    block_mass: Array
+    """Sums of blocks of `width` rows: float32 [groups * width]."""
+    largest: Array
+    """The largest mass that an item was ever given: float32 []."""
 
     @property
     def width(self) -> int:
+        """Rows of a block, and blocks of a group."""
         return _width(self.mass.shape[0])
 
 
@@ -88,25 +151,27 @@ def _width(rows: int) -> int:
 
 
 def masses(mass: Array) -> Masses:
-    """Those of items of these masses [rows, columns]."""
+    """Make the state for items of these masses [rows, columns]."""
     rows, width = mass.shape[0], _width(mass.shape[0])
     row_mass = jnp.pad(mass.sum(1), (0, -rows % width**2))
     return Masses(mass, row_mass, row_mass.reshape(-1, width).sum(1), jnp.float32(1))
 
 
-def _summed(state: Masses, mass: Array, row: Array) -> Masses:
-    """The state of items of other masses in the rows `row` [n], which may come more than once."""
+def _set_masses(state: Masses, mass: Array, row: Array) -> Masses:
+    """Return the state with the masses `mass`, which differ from its own only in the rows `row`
+    [n], some of which may be equal."""
     row_mass = state.row_mass.at[row].set(mass[row].sum(1))
     block = row // state.width
     changed = row_mass.reshape(-1, state.width)[block].sum(1)
     return Masses(mass, row_mass, state.block_mass.at[block].set(changed), state.largest)
 
 
-def _reached(mass: Array, place: Array) -> tuple[Array, Array]:
-    """The item of each row of `mass` [n or 1, m] that covers `place` [n], and how far beyond the
-    sum of those before it that is. Whatever rounding does, it has mass, if any has."""
+def _find(mass: Array, place: Array) -> tuple[Array, Array]:
+    """Find the item in each row of `mass` [n or 1, m] that covers `place` [n] in the running sum.
+    Returns its index, and how far `place` is beyond the sum of the items before it. Whatever
+    rounding does, the item has mass, if any has."""
 
-    def passed(number, found):  # a plain loop: running sums [n, m] would take 4 times as long
+    def step(number, found):  # a plain loop, since running sums [n, m] take 4 times as long
         upto, index, before = found
         one = turned[number]
         here = (one > 0) & (upto <= place)
@@ -115,11 +180,11 @@ def _reached(mass: Array, place: Array) -> tuple[Array, Array]:
     place, turned = jnp.maximum(place, 0), mass.T
     nothing = jnp.zeros_like(place)
     start = (nothing, nothing.astype(jnp.int32), nothing)
-    _, index, before = jax.lax.fori_loop(0, mass.shape[1], passed, start, unroll=4)
+    _, index, before = jax.lax.fori_loop(0, mass.shape[1], step, start, unroll=4)
     return index, place - before
 
 
-SMALLEST = 1e-6  # what is added to a priority, so that every item can be drawn again
+SMALLEST = 1e-6  # added to priorities, so that every item can be drawn again
 
 
 def proportional(
@@ -128,14 +193,16 @@ def proportional(
     importance_steps: float = float("inf"),
     path: str = "priorities.",
 ) -> Sampler:
-    """Proportional prioritization (Schaul et al., 2016, "Prioritized experience replay", section
-    3.3): an item of priority p is drawn with probability p ** exponent / sum (equation 1),
-    stratified over the batch; what is new has the largest priority so far.
+    """Sample in proportion to priorities (Schaul et al., 2016, "Prioritized experience replay",
+    section 3.3). An item of priority p is drawn with probability p ** exponent / sum (equation 1),
+    stratified over the batch. New items get the largest priority so far.
 
-    Importance weights are (items * probability) ** -importance (section 3.4), where the exponent
-    grows linearly to 1 over `importance_steps` environment steps; `replay` divides them by their
-    largest. All three are hyperparameters, called `path` and `exponent`, `importance` or
-    `importance_steps`.
+    Importance weights are (items * probability) ** -importance (section 3.4), divided by the
+    largest one in the batch. Their exponent grows linearly from `importance` to 1 over
+    `importance_steps` environment steps.
+
+    path: prefix of the names of the three hyperparameters `exponent`, `importance` and
+        `importance_steps`.
     """
     names = [path + name for name in ("exponent", "importance", "importance_steps")]
     values = (exponent, importance, importance_steps)
@@ -144,41 +211,41 @@ def proportional(
     def init(rows, columns):
         return masses(jnp.zeros((rows, columns)))
 
-    def written(state, row, count):
+    def overwrite(state, row, count):
         new = jnp.full((count, state.mass.shape[1]), state.largest)
         mass = jax.lax.dynamic_update_slice(state.mass, new, (row, jnp.zeros_like(row)))
-        return _summed(state, mass, row + jnp.arange(count))
+        return _set_masses(state, mass, row + jnp.arange(count))
 
     def draw(state, key, n, oldest, rows):
         size, width = state.mass.shape[0], state.width
 
-        def only(row, mass):
-            """`mass` of rows, or of the blocks that begin there, where they may be drawn."""
+        def restrict(row, mass):
+            """Keep the mass of rows, or of blocks that begin there, that may be drawn."""
             since = jnp.where(row < oldest, row + size, row) - oldest
             return jnp.where(since < rows, mass, 0)
 
-        def of_rows(block):
+        def row_masses(block):
             row = block[:, None] * width + jnp.arange(width)
-            return only(row, state.row_mass.reshape(-1, width)[block])
+            return restrict(row, state.row_mass.reshape(-1, width)[block])
 
-        # All rows of a block may be drawn or none, but where the first and the last of them lie.
-        blocks = only(jnp.arange(state.block_mass.size) * width, state.block_mass)
+        # All rows of a block may be drawn, or none, except in the blocks of the first and last row.
+        blocks = restrict(jnp.arange(state.block_mass.size) * width, state.block_mass)
         ends = jnp.stack([oldest, (oldest + rows - 1) % size]) // width
-        blocks = blocks.at[ends].set(of_rows(ends).sum(1)).reshape(-1, width)
+        blocks = blocks.at[ends].set(row_masses(ends).sum(1)).reshape(-1, width)
         total = blocks.sum()
         place = (jnp.arange(n) + jax.random.uniform(key, (n,))) / n * total
-        group, place = _reached(blocks.sum(1)[None], place)
-        block, place = _reached(blocks[group], place)
+        group, place = _find(blocks.sum(1)[None], place)
+        block, place = _find(blocks[group], place)
         block = group * width + block
-        row, place = _reached(of_rows(block), place)
+        row, place = _find(row_masses(block), place)
         row = block * width + row
         mass = state.mass[row]
-        column, _ = _reached(mass, place)
+        column, _ = _find(mass, place)
         return row, column, jnp.take_along_axis(mass, column[:, None], 1)[:, 0] / total
 
-    def judged(state, row, column, priority, hyper):
+    def prioritize(state, row, column, priority, hyper):
         mass = (priority + SMALLEST) ** hyper[names[0]]
-        state = _summed(state, state.mass.at[row, column].set(mass), row)
+        state = _set_masses(state, state.mass.at[row, column].set(mass), row)
         return dataclasses.replace(state, largest=jnp.maximum(state.largest, mass.max()))
 
     def weight(probability, items, env_steps, hyper):
@@ -186,4 +253,4 @@ def proportional(
         exponent = schedules.linear(hyper[names[1]], jnp.float32(1), done)
         return (items * probability) ** -exponent
 
-    return Sampler("proportional", init, written, draw, judged, weight, hyper)
+    return Sampler("proportional", init, overwrite, draw, prioritize, weight, hyper)

@@ -140,12 +140,10 @@ def _setting(config: Experiment, name: str) -> tuple[str, Any]:
         kind = configuration.leaves(config)[PARAMS[:-1]][0]
         return name, typing.get_args(kind)[1]
     known = {f"agent.{k}": kind for k, (kind, _) in configuration.leaves(config.agent).items()}
-    vmapped = [f"agent.{k}" for k in hypers(config.agent)]
-    name = configuration.resolved(name, vmapped)
-    name = configuration.resolved(name, known)
-    if name not in known:
+    found = settings.find_name(name, known, root="agent")
+    if found is None:
         raise unknown("setting of a sweep", name, known)
-    return name.removeprefix("agent."), known[name]
+    return found.removeprefix("agent."), known[found]
 
 
 def _split(text: str, kind: Any) -> list[str]:

@@ -1,6 +1,6 @@
-"""Which environment the next episode is played in."""
+"""Tasks: distributions over the environment parameters of the next episode."""
 
-from jaxrl.tasks.basic import drawn, each, fixed, randomize, schedule
-from jaxrl.tasks.groups import repeated, starts
+from jaxrl.tasks.basic import draw_once, each, fixed, randomize, schedule
+from jaxrl.tasks.groups import repeat, starts
 
-__all__ = ["drawn", "each", "fixed", "randomize", "repeated", "schedule", "starts"]
+__all__ = ["draw_once", "each", "fixed", "randomize", "repeat", "schedule", "starts"]

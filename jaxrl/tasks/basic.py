@@ -1,5 +1,4 @@
-"""Tasks that do not learn: one environment, random environments, and environments one after the
-other."""
+"""Tasks that do not learn: one environment, random environments, and several in turn."""
 
 from __future__ import annotations
 
@@ -13,12 +12,13 @@ from jaxrl.core.types import Key, Tasks, Tree, struct
 
 
 def _arrays(params: Tree) -> Tree:
-    # With an explicit dtype, so that a Python number is as strongly typed as a restored array.
+    # An explicit dtype makes a Python number as strongly typed as an array that was restored.
     return jax.tree.map(lambda x: jnp.asarray(x, jnp.result_type(x)), params)
 
 
 def fixed(params: Tree) -> Tasks:
-    """Always the same parameters. They lie in the state, so they can be edited or vmapped."""
+    """Play all episodes with the same parameters. The state holds them, so they can be edited or
+    vmapped."""
     return Tasks(
         "fixed",
         init=lambda key, policy: _arrays(params),
@@ -28,9 +28,11 @@ def fixed(params: Tree) -> Tasks:
 
 
 def randomize(draw: Callable[[Key], Tree]) -> Tasks:
-    """Domain randomization (Tobin et al., 2017): every episode has parameters of its own.
+    """Play every episode with parameters of its own: domain randomization (Tobin et al., 2017).
 
-    `draw(key) -> params` for one episode. A task's id is the key that it was drawn with.
+    draw: the parameters of one episode, from a key.
+
+    The id of a task is the key that it was drawn with.
     """
 
     def sample(state, key, n):
@@ -45,8 +47,8 @@ def randomize(draw: Callable[[Key], Tree]) -> Tasks:
 
 
 def count(params: Tree) -> int:
-    """How many tasks K the stacked `params` (leading axis [K]) are. Raises `UserError` unless all
-    leaves share a leading axis."""
+    """Return the number K of tasks in the stacked `params` (leading axis [K]). Raises `UserError`
+    unless all leaves share a leading axis."""
     sizes = {jnp.shape(x)[:1] for x in jax.tree.leaves(params)}
     if len(sizes) != 1 or () in sizes:
         raise UserError(f"Tasks need params with one shared leading axis, got {sorted(sizes)}.")
@@ -55,8 +57,8 @@ def count(params: Tree) -> int:
 
 
 def each(params: Tree) -> Tasks:
-    """All tasks at once: of the stacked `params` (leading axis [K]), stream i always plays
-    task i mod K, its id. So evaluating n * K episodes gives n of each task, in turn."""
+    """Play all tasks at once: stream i always plays task i mod K of the stacked `params` (leading
+    axis [K]), and that index is its id. So n * K episodes are n of each task, in turn."""
     number = count(params)
     return Tasks(
         "each",
@@ -68,15 +70,24 @@ def each(params: Tree) -> Tasks:
 
 @struct
 class Schedule:
-    params: Tree  # leading axis [K]
-    windows: jax.Array  # int32: updates seen so far
+    """State of `schedule`."""
+
+    params: Tree
+    """Parameters of the tasks, leading axis [K]."""
+    windows: jax.Array
+    """Windows so far: int32."""
 
 
 def schedule(params: Tree, every: int) -> Tasks:
-    """One task after the other, round and round: the stacked `params` (leading axis [K]), each
-    for `every` windows of experience. An id is the task's index, 0 .. K - 1; an episode that
-    runs when the task changes ends in the task it began in. Raises `UserError` unless every > 0
-    and all leaves share a leading axis."""
+    """Play one task after the other, round and round.
+
+    params: stacked parameters of the tasks, leading axis [K].
+    every: windows of experience for each task.
+
+    The id of a task is its index, 0 .. K - 1. An episode that runs when the task changes ends in
+    the task that it began in. Raises `UserError` unless every > 0 and all leaves share a leading
+    axis.
+    """
     number = count(params)
     if every < 1:
         raise UserError(f"schedule needs every >= 1 window, got {every}.")
@@ -93,11 +104,14 @@ def schedule(params: Tree, every: int) -> Tasks:
     )
 
 
-def drawn(draw: Callable[[Key], Tree]) -> Tasks:
-    """One environment for a whole run, `draw(key) -> params`, drawn when the run starts: vmapped
-    runs each live in an environment of their own."""
+def draw_once(draw: Callable[[Key], Tree]) -> Tasks:
+    """Play a whole run with parameters that are drawn when it starts. Each of several vmapped runs
+    has an environment of its own.
+
+    draw: the parameters of one run, from a key.
+    """
     return Tasks(
-        "drawn",
+        "draw_once",
         init=lambda key, policy: _arrays(draw(key)),
         sample=lambda state, key, n: (),
         params=lambda state, task: state,

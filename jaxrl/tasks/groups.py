@@ -1,9 +1,9 @@
-"""Groups: several episodes of one task, to be compared with each other."""
+"""Groups of episodes of one task, to be compared with each other."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from typing import Protocol
 
 import jax
 import jax.numpy as jnp
@@ -13,11 +13,24 @@ from jaxrl.core.errors import UserError
 from jaxrl.core.types import Key, Tasks, Tree
 
 
-def starts(params: Tree, join: Callable[[Tree, Key], Tree]) -> Tasks:
-    """Always the same environment, in which every task is one start, drawn anew: a task's id is the
-    key
-    that it starts from, and its parameters are join(params, key), as `wrappers.start_key` takes
-    them. `params` lie in the state, as those of `fixed` do."""
+class Join(Protocol):
+    def __call__(self, params: Tree, key: Key, /) -> Tree:
+        """Return parameters that determine how an episode starts, as `wrappers.start_key` has them.
+
+        params: the environment's parameters.
+        key: the key that the episode starts from.
+        """
+        ...
+
+
+def starts(params: Tree, join: Join) -> Tasks:
+    """Play one environment from starts that are tasks, each drawn anew.
+
+    params: the environment's parameters, which the state holds as `fixed` does.
+    join: adds a start to them.
+
+    The id of a task is the key that its episodes start from.
+    """
     return Tasks(
         "starts",
         init=lambda key, policy: trees.strong(params),
@@ -26,15 +39,15 @@ def starts(params: Tree, join: Callable[[Tree, Key], Tree]) -> Tasks:
     )
 
 
-def repeated(tasks: Tasks, times: int) -> Tasks:
-    """`tasks`, each of which is given to `times` (G) episodes that lie beside each other: of n
-    episodes, those from i G up to (i + 1) G have the same task.
+def repeat(tasks: Tasks, times: int) -> Tasks:
+    """Give each of `tasks` to `times` (G) neighboring episodes: the episodes i G .. (i + 1) G - 1
+    have the same task. GRPO's groups are such (Shao et al., 2024): G answers to each prompt.
 
-    As GRPO's groups (Shao et al., 2024): G answers to each prompt. Raises `UserError` unless
-    times >= 1, and, when n episodes are asked for, unless it divides n.
+    Raises `UserError` unless times >= 1, and when tasks are sampled for a number of episodes that
+    is no multiple of it.
     """
     if times < 1:
-        raise UserError(f"repeated needs times >= 1, got {times}.")
+        raise UserError(f"repeat needs times >= 1, got {times}.")
 
     def sample(state, key, n):
         if n % times:

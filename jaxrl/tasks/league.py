@@ -1,4 +1,4 @@
-"""Whom to play next: a pool of past selves."""
+"""A league: opponents drawn from a pool of past selves."""
 
 from __future__ import annotations
 
@@ -13,17 +13,25 @@ from jaxrl.core.types import Array, Policy, Tasks, Transition, Tree, struct
 
 MATCHING = ("uniform", "hard", "even")
 
-WON = "won"  # the environment's metric: 1 for a game won, 0 for one lost
+WON = "won"  # metric of the environment: 1 for a game that was won, 0 for one that was lost
 
 
 @struct
 class Pool:
-    opponents: Tree  # [K] states of past selves
-    taken: Array  # int32: snapshots so far; from K on the oldest is replaced
-    windows: Array  # int32
-    won: Array  # float32 [K]: of the recent games against each, decayed
-    games: Array  # float32 [K]
-    power: Array  # float32
+    """State of a league."""
+
+    opponents: Tree
+    """Snapshots of past selves, leading axis [K]."""
+    taken: Array
+    """Snapshots so far; from K on, each replaces the oldest: int32."""
+    windows: Array
+    """Windows so far: int32."""
+    won: Array
+    """Games won against each opponent, the recent ones counting most: float32 [K]."""
+    games: Array
+    """Games against each opponent, counted alike: float32 [K]."""
+    power: Array
+    """Exponent of hard matching: float32."""
 
 
 def past_selves(
@@ -35,20 +43,23 @@ def past_selves(
     power: float = 2.0,
     memory: float = 0.9,
 ) -> Tasks:
-    """A league: each episode is against one of the last `size` snapshots of the agent itself.
+    """Play each episode against one of the last `size` snapshots of the agent itself.
 
-    params(opponent) -> the environment parameters of an episode against that snapshot
-    snapshot(state of the policy) -> what the opponent plays by; taken at the start and then every
-        `every` windows. A snapshot that an episode is being played against may be replaced by a
-        newer one in mid-game, `size * every` windows after it was taken.
-    matching: uniform; or by the share p of games that the agent won against each of them (1/2
-        where there were none): hard, by (1 - p)^`power`, or even, by p (1 - p) (prioritized
-        fictitious self-play: Vinyals et al., 2019, "Grandmaster level in StarCraft II using
-        multi-agent reinforcement learning").
-    memory: how much games count one window later.
+    params: the environment parameters of an episode against an opponent, from its snapshot.
+    snapshot: the parameters that an opponent plays by, from the state of the policy.
+    size: number of snapshots in the pool.
+    every: windows between snapshots; the first one is taken at the start. A snapshot may be
+        replaced by a newer one in the middle of a game against it, `size * every` windows after it
+        was taken.
+    matching: how opponents are drawn, where p is the share of games that the agent won against one
+        (1/2 before the first game): `uniform`; `hard`, proportional to (1 - p)^`power`; or `even`,
+        proportional to p (1 - p). The latter two are prioritized fictitious self-play (Vinyals et
+        al., 2019, "Grandmaster level in StarCraft II using multi-agent reinforcement learning").
+    power: exponent of `hard`.
+    memory: factor by which games count less with each window.
 
-    An id is the opponent's place in the pool. Raises `UserError` for sizes below 1 and a matching
-    that does not exist.
+    The id of a task is the opponent's place in the pool. Raises `UserError` for sizes below 1 and
+    an unknown matching.
     """
     if matching not in MATCHING:
         raise unknown("matching", matching, MATCHING)
@@ -64,7 +75,7 @@ def past_selves(
 
     def sample(state, key, n):
         there = jnp.arange(size) < state.taken
-        p = (state.won + 0.5) / (state.games + 1.0)  # a half until something is known
+        p = (state.won + 0.5) / (state.games + 1.0)  # 1/2 before the first game
         weight = {"uniform": jnp.ones(size), "hard": (1 - p) ** state.power, "even": p * (1 - p)}
         logits = jnp.where(there, jnp.log(weight[matching] + 1e-6), -jnp.inf)
         return jax.random.categorical(key, logits, shape=(n,)).astype(jnp.int32)
@@ -77,7 +88,7 @@ def past_selves(
         games = memory * state.games + who.sum((0, 1))
         windows = state.windows + 1
         place, due = state.taken % size, windows % every == 0
-        # Written as a row: a select over the whole pool would copy it.
+        # Write one row, since a select over the whole pool would copy it.
         put = lambda pool, x: pool.at[place].set(jnp.where(due, x, pool[place]))
         fresh = due & (jnp.arange(size) == place)
         return Pool(

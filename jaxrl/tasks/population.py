@@ -1,9 +1,9 @@
-"""A population inside one conditional policy: who answers to whom, and who plays next."""
+"""A population within one conditional policy: its interaction graph, and who plays next."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -12,54 +12,87 @@ import numpy as np
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Array, Policy, Tasks, Transition, Tree, struct
 
-OUTCOME = "outcome"  # the environment's metric: what the agent got in the game
+OUTCOME = "outcome"  # metric of the environment: the agent's payoff in the game
 
 
 @struct
 class Pair:
-    """The id of an episode: the row that plays, and the one before it that it plays against."""
+    """Id of a task: the row that plays, and the earlier row that it plays against."""
 
-    row: Array  # int32
-    opponent: Array  # int32
+    row: Array
+    """The row that learns: int32."""
+    opponent: Array
+    """The row before it that is the opponent: int32."""
 
 
 @struct
 class Population:
-    shared: Tree  # what all rows play by: one copy, whoever plays whom
-    total: Array  # float32 [N, N]: outcomes of recent games of row i against row j < i, decayed
-    games: Array  # float32 [N, N]
-    graph: Array  # float32 [N, N]: row i answers to the mixture graph[i] of the rows before it
+    """State of a population of N rows."""
+
+    shared: Tree
+    """Parameters that all rows play by, in one copy."""
+    total: Array
+    """Sum of the outcomes of games of row i against row j < i, the recent ones counting most:
+    float32 [N, N]."""
+    games: Array
+    """Number of these games, counted alike: float32 [N, N]."""
+    graph: Array
+    """Interaction graph: row i is trained to answer the mixture graph[i] of the rows before it.
+    float32 [N, N]."""
 
 
 def payoff(population: Population) -> Array:
-    """What row i gets from row j on average, [N, N]: antisymmetric, 0 for rows that have not met
-    and for a row against itself."""
+    """Return the mean payoff of row i against row j, [N, N]: antisymmetric, and 0 for a row against
+    itself and for rows that have not met."""
     mean = jnp.tril(population.total / jnp.maximum(population.games, 1e-6), -1)
     return mean - mean.T
 
 
+class PairParams(Protocol):
+    def __call__(self, shared: Tree, goal: Array, opponent_goal: Array, /) -> Tree:
+        """Return the environment parameters of an episode between two rows.
+
+        shared: parameters that all rows play by.
+        goal: float32 [N], the mixture that the row is conditioned on.
+        opponent_goal: float32 [N], the mixture that its opponent is conditioned on.
+        """
+        ...
+
+
+class Solve(Protocol):
+    def __call__(self, payoff: Array, mask: Array, /) -> Array:
+        """Return the mixture [N] over the rows in the mask that the next row is to answer.
+
+        payoff: float32 [N, N], mean payoffs between rows.
+        mask: bool [N], the rows that may have a share.
+        """
+        ...
+
+
 def population(
-    params: Callable[[Tree, Array, Array], Tree],
+    params: PairParams,
     snapshot: Callable[[Tree], Tree],
-    solve: Callable[[Array, Array], Array],
+    solve: Solve,
     rows: int,
     exploration: float = 0.1,
     memory: float = 0.98,
 ) -> Tasks:
-    """The interaction graph of a neural population (Liu et al., 2022, "NeuPL").
+    """Play by the interaction graph of a neural population (Liu et al., 2022, "NeuPL").
 
-    Row i is the shared policy conditioned on graph[i] and learns to answer to that mixture of the
-    rows before it; row 0 answers to nobody and never plays for its own sake. Each window the
-    payoffs between rows are estimated from the games played, and `solve` draws the graph anew.
+    Row i is the shared policy conditioned on graph[i], and learns to answer that mixture of the
+    rows before it. Row 0 answers nobody and never plays to learn. After each window the payoffs
+    between rows are estimated from the games, and `solve` computes the graph anew.
 
-    params(shared, goal [N], opponent's goal [N]) -> parameters of an episode between two rows
-    snapshot(state of the policy) -> what the opponent plays by, refreshed in each window
-    solve(payoff [N, N], mask bool [N]) -> the mixture [N] over the rows in the mask
-    exploration: share of the opponents drawn uniformly from the rows before, so that every payoff
-        is known; a row answers to a mixture that is a little wider by that.
-    memory: how much games count one window later.
+    params: makes the environment parameters of an episode.
+    snapshot: the parameters that opponents play by, from the state of the policy; taken anew after
+        each window.
+    solve: computes a row of the graph.
+    rows: number of rows N.
+    exploration: share of opponents that are drawn uniformly from the rows before, so that every
+        payoff is known. The mixture that a row answers is a little wider for it.
+    memory: factor by which games count less with each window.
 
-    An id is a `Pair`. Raises `UserError` for less than two rows.
+    The id of a task is a `Pair`. Raises `UserError` for fewer than two rows.
     """
     if rows < 2:
         raise UserError(f"A population needs at least 2 rows, got {rows}.")

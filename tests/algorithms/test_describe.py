@@ -1,4 +1,4 @@
-"""Algorithms in words."""
+"""Descriptions of algorithms and their settings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from jaxrl.core.settings import replace
 
 
 @pytest.mark.parametrize("name", registry.names())
-def test_every_setting_says_what_it_is_and_the_module_its_source(name):
+def test_every_setting_has_a_meaning_and_every_module_a_source(name):
     rows = describe.settings(registry.default_config(name))
     assert [row.name for row in rows if not row.meaning] == []
     assert len(describe.text(name)) > 40
@@ -25,6 +25,6 @@ def test_settings_are_those_of_the_groups_with_the_defaults_of_the_config():
     assert not rows["torso.hidden"].swept and rows["torso.hidden"].default == "[64, 64]"
 
 
-def test_groups_say_why_their_defaults_are_what_they_are():
+def test_groups_explain_their_defaults():
     said = describe.groups(registry.default_config("ppo"))
     assert list(said) == ["optimizer"] and "table 3" in said["optimizer"]

@@ -1,4 +1,4 @@
-"""Systems of every kind of source: one program, the same numbers on one device and on four."""
+"""One program gives the same numbers on one device and on four, for every kind of source."""
 
 import pytest
 

@@ -1,5 +1,5 @@
-"""Settings of all algorithms: each has a range, and what is out of it is refused before anything is
-built, on the command line and in Python."""
+"""Settings of all algorithms have ranges; values out of range are refused before anything is built,
+on the command line and in Python."""
 
 import dataclasses
 import math
@@ -9,6 +9,8 @@ import pytest
 
 from jaxrl import envs
 from jaxrl.algorithms import registry
+from jaxrl.algorithms.lifelong import lifelong_ppo
+from jaxrl.algorithms.offline import iql
 from jaxrl.core import settings
 from jaxrl.core.errors import UserError
 from jaxrl.core.hyper import Range, check
@@ -27,7 +29,7 @@ ANY_NUMBER = {
 }
 ANY_NUMBER |= {"weights", "thresholds", "best_return"}
 ANY_TEXT = {"rule", "name", "vary", "measure", "components", "descriptor"}
-# Of a run: names of things that are looked up elsewhere, and places.
+# Texts among the settings of a run: names that are looked up elsewhere, and places.
 RUN_TEXT = {"algorithm", "env", "evaluate_env", "out", "name", "resume", "fork", "warm_start"}
 UNBOUNDED = {"env_params", "evaluate_env_params"}
 
@@ -35,7 +37,7 @@ everyone = pytest.mark.parametrize("algorithm", registry.names())
 
 
 def fields(config):
-    """(field, value) of all settings, those of parts too."""
+    """Yield (field, value) of all settings, those of groups too."""
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         if dataclasses.is_dataclass(value):
@@ -44,9 +46,8 @@ def fields(config):
             yield field, value
 
 
-def undeclared(config):
-    """Names of settings that say neither what they are at least or at most, nor what to choose
-    from."""
+def undeclared_names(config):
+    """Return the names of settings that declare neither bounds nor choices."""
     found = set()
     for field, value in fields(config):
         within = field.metadata.get("range", Range())
@@ -57,25 +58,29 @@ def undeclared(config):
 
 
 @everyone
-def test_every_setting_declares_what_it_may_be(algorithm):
+def test_every_setting_declares_its_range(algorithm):
     config = registry.default_config(algorithm)
     check(config)
-    assert undeclared(config) <= ANY_NUMBER | ANY_TEXT
+    assert undeclared_names(config) <= ANY_NUMBER | ANY_TEXT
     for field, value in fields(config):
-        if field.name in ANY_NUMBER:  # finite at least
+        if field.name in ANY_NUMBER:  # must be finite at least
             assert field.metadata["range"] is not None
         if field.metadata.get("hyper"):
             assert isinstance(value, float)
 
 
 def test_no_exemption_is_left_over():
-    found = set().union(*(undeclared(registry.default_config(name)) for name in registry.names()))
+    found = set().union(
+        *(undeclared_names(registry.default_config(name)) for name in registry.names())
+    )
     assert found == ANY_NUMBER | ANY_TEXT
 
 
-def test_every_setting_of_a_run_declares_what_it_may_be():
+def test_every_setting_of_a_run_declares_its_range():
     config = configuration.experiment({})
-    assert undeclared(dataclasses.replace(config, agent=0)) == RUN_TEXT | UNBOUNDED | {"agent"}
+    assert undeclared_names(dataclasses.replace(config, agent=0)) == RUN_TEXT | UNBOUNDED | {
+        "agent"
+    }
 
 
 REFUSED = [
@@ -142,17 +147,17 @@ REFUSED = [
 ]  # fmt: skip
 
 
-def nested(setting, value):
-    """A setting with a dotted name as YAML gives it."""
+def nest(setting, value):
+    """Nest the value of a dotted name, as YAML does."""
     for part in reversed(setting.split(".")):
         value = {part: value}
     return value
 
 
 @pytest.mark.parametrize(("algorithm", "setting", "value", "said"), REFUSED)
-def test_what_cannot_be_meant_is_refused_where_it_is_given(algorithm, setting, value, said):
+def test_impossible_values_are_refused_where_they_are_given(algorithm, setting, value, said):
     with pytest.raises(UserError) as raised:
-        configuration.experiment({"algorithm": algorithm, "agent": nested(setting, value)})
+        configuration.experiment({"algorithm": algorithm, "agent": nest(setting, value)})
     assert str(raised.value) == f"agent.{setting} {said}"
 
 
@@ -170,7 +175,7 @@ def test_what_cannot_be_meant_is_refused_where_it_is_given(algorithm, setting, v
 )
 @pytest.mark.parametrize("infinity", ["inf", ".inf", math.inf])
 def test_infinity_is_a_value_where_it_means_something(algorithm, setting, infinity):
-    config = configuration.experiment({"algorithm": algorithm, "agent": nested(setting, infinity)})
+    config = configuration.experiment({"algorithm": algorithm, "agent": nest(setting, infinity)})
     assert settings.lookup(config.agent, setting) == math.inf
 
 
@@ -179,7 +184,7 @@ def test_no_widths_are_a_value_where_they_mean_something():
         ("lpg", "ta_lpg", "evolution_strategy", "genetic", "map_elites"), "hidden"
     )
     for name, setting in ({"a2c": "torso.hidden"} | written).items():
-        config = configuration.experiment({"algorithm": name, "agent": nested(setting, [])})
+        config = configuration.experiment({"algorithm": name, "agent": nest(setting, [])})
         assert settings.lookup(config.agent, setting) == ()
 
 
@@ -191,7 +196,7 @@ def build(name, env, **changes):
 
 
 @everyone
-def test_every_builder_refuses_what_is_out_of_range(algorithm):
+def test_every_builder_refuses_values_out_of_range(algorithm):
     config = registry.default_config(algorithm)
     declared = list(settings.walk(config))
     hyper = next(name for name, field, _ in declared if field.metadata.get("hyper"))
@@ -205,7 +210,7 @@ def test_every_builder_refuses_what_is_out_of_range(algorithm):
 
 
 @everyone
-def test_who_cannot_act_somewhere_says_its_own_name(algorithm):
+def test_an_algorithm_that_cannot_act_somewhere_names_itself(algorithm):
     with pytest.raises(UserError, match=f"^{algorithm} (cannot act in|needs agents)"):
         build(algorithm, "tests.runtime.environments:odd_actions")
 
@@ -213,13 +218,13 @@ def test_who_cannot_act_somewhere_says_its_own_name(algorithm):
 @pytest.mark.parametrize(
     "algorithm", ["dqn", "c51", "rainbow", "muzero", "lpg", "ta_lpg", "dreamer4_imagination"]
 )
-def test_who_needs_discrete_actions_names_the_wrapper_that_makes_them(algorithm):
+def test_algorithms_that_need_discrete_actions_name_the_wrapper_that_makes_them(algorithm):
     with pytest.raises(UserError, match=f"^{algorithm} .*jaxrl.envs.wrappers.discretized_actions"):
         build(algorithm, "pendulum")
     assert callable(envs.wrappers.discretized_actions)
 
 
-def test_who_needs_continuous_actions_names_one_who_does_not():
+def test_algorithms_that_need_continuous_actions_say_so():
     with pytest.raises(
         UserError, match=r"^td3_bc cannot act in Discrete.*; it needs a bounded Box"
     ):
@@ -228,6 +233,16 @@ def test_who_needs_continuous_actions_names_one_who_does_not():
 
 def test_a_linear_a2c_is_built():
     assert build("a2c", "cartpole", hidden=()).config.torso.hidden == ()
+
+
+def test_tiny_settings_are_named_as_everywhere(monkeypatch):
+    said = lifelong_ppo.TINY | {"value_weight": 0.25, "clone.value_weight": 0.125}
+    monkeypatch.setattr(lifelong_ppo, "TINY", said)
+    config = registry.tiny("lifelong_ppo")[1]
+    assert (config.ppo.value_weight, config.replay.clone.value_weight) == (0.25, 0.125)
+    monkeypatch.setattr(iql, "TINY", iql.TINY | {"learning_rate": 1e-3})
+    with pytest.raises(UserError, match="'learning_rate' may be any of"):
+        registry.tiny("iql")
 
 
 def test_ranges_of_a_run():

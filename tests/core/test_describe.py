@@ -1,4 +1,4 @@
-"""Meanings from the lines that declare settings; values and ranges as text."""
+"""Meanings from the lines that declare settings, and values and ranges as text."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from jaxrl.core.types import struct
 @struct
 class Parent:
     mass: float = 1.0  # kg
-    # A comment on a line of its own is no field's.
+    # A comment on a line of its own belongs to no field.
     length: float = 2.0
 
 
 @struct
 class Child(Parent):
-    """The class's own docstring is no field's."""
+    """The docstring of the class belongs to no field."""
 
     length: float = 3.0  # m | of the rope
     shape: tuple[float, ...] = (
@@ -34,7 +34,7 @@ class Child(Parent):
 
 @group
 class Settings:
-    rate: float = hyper(0.5, low=0, high=1)  # what is below wins
+    rate: float = hyper(0.5, low=0, high=1)  # the docstring below wins
     """Share of the whole
     that moves."""
     width: int = static(8, low=1)
@@ -77,5 +77,5 @@ def test_values_are_written_as_the_command_line_takes_them():
         (dataclasses.field(default=3), ""),
     ],
 )
-def test_a_range_is_said_in_words(field, text):
+def test_ranges_in_words(field, text):
     assert describe.range_text(field.metadata.get("range"), field.default) == text

@@ -1,4 +1,4 @@
-"""What diverged stays as it was: any algorithm, alone or among others."""
+"""A diverged algorithm keeps its state, alone or beside others under vmap."""
 
 import dataclasses
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from jaxrl.core import metrics as m
 from jaxrl.core import random
-from jaxrl.core.divergence import forgiven, freeze, guarded
+from jaxrl.core.divergence import forgive, freeze, guard
 from jaxrl.core.train import advance, start, train
 from jaxrl.core.types import Algorithm, Policy, struct
 
@@ -23,7 +23,8 @@ class State:
 
 
 def counting(but=()):
-    """Adds 1 to `total` and `large` in each step, and NaN to `total` in step `breaks_at`."""
+    """Make an algorithm that adds 1 to `total` and `large` in each step, and NaN to `total` in step
+    `breaks_at`."""
 
     def init(key, hyper):
         return State(jnp.float32(0), jnp.zeros(2), jnp.int32(0), jnp.int32(m.NEVER), dict(hyper))
@@ -38,11 +39,11 @@ def counting(but=()):
     policy = lambda state: Policy(lambda *_: None, lambda n: (), state.total)
     hyper = {"breaks_at": jnp.float32(-1)}
     algorithm = Algorithm("counting", init, step, policy, hyper, env_steps=1)
-    return guarded(algorithm, lambda state, metrics: jnp.isfinite(metrics["total"].total), but)
+    return guard(algorithm, lambda state, metrics: jnp.isfinite(metrics["total"].total), but)
 
 
-def test_a_guarded_algorithm_stays_as_it_was_before_the_first_bad_step():
-    """And for good, though its numbers are finite again in the next step."""
+def test_a_guarded_algorithm_keeps_the_state_before_the_first_bad_step():
+    """The state stays for good, though the numbers of the next step are finite again."""
     for algorithm in (counting(), counting(but=("large",))):
         runs = jax.vmap(lambda at: start(algorithm, random.key(0), {"breaks_at": at}))(  # noqa: B023
             jnp.float32([-1, 3, 0])
@@ -54,9 +55,9 @@ def test_a_guarded_algorithm_stays_as_it_was_before_the_first_bad_step():
         assert after.state.diverged.tolist() == row["diverged"].step.tolist() == [m.NEVER, 3, 0]
 
 
-def test_what_is_not_selected_is_the_algorithms_own():
+def test_fields_that_are_not_selected_are_left_to_the_algorithm():
     algorithm = counting()
-    whole = guarded(
+    whole = guard(
         dataclasses.replace(algorithm, step=lambda s, key: (
             dataclasses.replace(s, large=s.large + 1), {}
         )),
@@ -79,13 +80,15 @@ def test_the_first_bad_step_is_remembered():
         assert left["x"] == kept and at == diverged
 
 
-def test_forgiven_is_every_part_that_diverged():
+def test_every_part_that_diverged_is_forgiven():
     inner = start(counting(), random.key(0)).state
     frozen = dataclasses.replace(inner, diverged=jnp.int32(3))
     life = dataclasses.replace(inner, total=frozen, diverged=jnp.int32(4))
-    after = forgiven({"life": life, "diverged": 1})
+    after = forgive({"life": life, "diverged": 1})
     assert after["life"].diverged == after["life"].total.diverged == m.NEVER
-    assert after["diverged"] == 1  # an entry of a dictionary, such as a metric, is no counter
+    assert (
+        after["diverged"] == 1
+    )  # an entry of a dictionary, such as a metric, does not count steps
     np.testing.assert_array_equal(after["life"].large, inner.large)
-    members = forgiven(dataclasses.replace(inner, diverged=np.int32([3, m.NEVER])))
+    members = forgive(dataclasses.replace(inner, diverged=np.int32([3, m.NEVER])))
     assert members.diverged.dtype == np.int32 and (members.diverged == m.NEVER).all()

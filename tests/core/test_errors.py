@@ -1,4 +1,4 @@
-"""What is said of a name that does not exist."""
+"""Messages about a name that does not exist."""
 
 import pytest
 
@@ -47,18 +47,18 @@ SUITE = ("suite/CartPole-v1", "suite/Acrobot-v1", "suite/Pong-v1")
         ("--total-timesteps", ("--agent.rollouts.num-steps", "--steps"), "--steps"),
         ("--vf-coef", FLAGS, None),
         ("--gpu", FLAGS, None),
-        ("suite/Doom-v1", SUITE, None),  # like each of them but for what matters
+        ("suite/Doom-v1", SUITE, None),  # similar to all of them, except in the part that matters
         ("agent.gamma", ("agent.clip", "agent.trace"), None),
         ("", FLAGS, None),
     ],
 )
-def test_only_what_is_near_is_suggested(name, known, near):
+def test_only_near_names_are_suggested(name, known, near):
     assert errors.nearest(name, known) == near
     said = str(errors.unknown("thing", name, known))
     assert (f"did you mean '{near}'?" in said) if near else ("did you mean" not in said)
 
 
-def test_what_others_say_is_a_setting_here():
+def test_the_names_of_other_libraries_stand_for_settings_here():
     known = set(configuration.leaves(configuration.experiment({})))
     for name in algorithms.names():
         known |= set(configuration.leaves(algorithms.builder(name)[1]()))
@@ -89,5 +89,5 @@ def test_all_names_are_listed_unless_they_are_too_many_to_read():
         f"it may be one of: {', '.join(sorted(few))}."
     )
     said = str(errors.unknown("thing", "zzz", many))
-    assert said == "Unknown thing 'zzz'; none of the 537 names that there are is near it."
-    assert str(errors.unknown("thing", "zzz", [])) == "Unknown thing 'zzz'; there is none."
+    assert said == "Unknown thing 'zzz'; none of the 537 existing names is near it."
+    assert str(errors.unknown("thing", "zzz", [])) == "Unknown thing 'zzz'; there are none."

@@ -62,7 +62,7 @@ def test_override_knows_its_names():
 
 @pytest.mark.parametrize("value", [1, 1.0, np.float64(1), np.int32(1), jnp.ones((), jnp.int32)])
 def test_an_overriding_value_becomes_a_float32_array_like_the_default(value):
-    """Else an integer would stay one, and every new Python type would compile anew."""
+    """Otherwise an integer would stay one, and every new Python type would compile anew."""
     chosen = h.select(Config(), h.override(h.hypers(Config()), {"rate": value}))["rate"]
     assert chosen.dtype == jnp.float32
     assert not chosen.weak_type
@@ -93,7 +93,7 @@ def test_replace_keeps_the_members_of_a_population():
 
 
 def test_replace_gives_a_member_its_value_in_all_its_copies():
-    """Also where a member has as many copies as there are members."""
+    """This holds even if a member has as many copies as there are members."""
     copies = jax.vmap(jax.vmap(lambda _: state()))(jnp.zeros((2, 2)))
     each = h.replace_hyper(copies, {"rate": jnp.array([4, 5])})
     np.testing.assert_array_equal(each.hyper["rate"], [[4, 4], [5, 5]])
@@ -104,7 +104,7 @@ def test_replace_under_jit_and_grad():
     assert gradient(3.0) == 6
 
 
-def test_hyper_parameters_are_renamed_wherever_they_are_stored():
+def test_hyperparameters_are_renamed_wherever_they_are_stored():
     renamed = h.rename_hyper([state(), {"rate": 3}], lambda name: f"ppo.{name}")
     assert h.read_hyper(renamed) == {"ppo.rate": 1} and renamed[1] == {"rate": 3}
     assert renamed[0].inner.hyper == renamed[0].hyper == {"ppo.rate": 1}

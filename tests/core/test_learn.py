@@ -59,14 +59,14 @@ def test_nothing_is_compiled_or_run_by_the_check():
     assert calls and all(isinstance(key, jax.core.Tracer) for key in calls)
 
 
-def test_hypers_of_both_parts_and_no_shared_names():
+def test_hypers_are_those_of_both_parts_which_share_no_name():
     algorithm = learn(toy_agent(), toy_source(hyper={"alpha": jnp.float32(1)}))
     assert set(algorithm.hyper) == {"rate", "breaks_at", "alpha"}
     with pytest.raises(UserError, match="'rate'"):
         learn(toy_agent(), toy_source(hyper={"rate": jnp.float32(1)}))
 
 
-def test_no_two_metrics_of_one_name():
+def test_two_metrics_of_one_name_are_refused():
     agent = toy_agent()
 
     def update(state, batch, key):
@@ -85,8 +85,7 @@ def test_at_least_one_update():
 
 @pytest.mark.parametrize("updates", [1, 5])
 def test_a_step_is_collect_then_sample_update_feedback(updates):
-    """Against the same calls in plain Python, for what does not depend on how keys are split:
-    noise switched off."""
+    """The same calls in plain Python give the same state, without noise, which depends on keys."""
     source = dataclasses.replace(
         toy_source(),
         sample=lambda state, fresh, key: Batch(fresh + 0.5 * state.sampled_from, jnp.float32(0)),
@@ -130,7 +129,7 @@ def test_every_update_and_collect_has_its_own_random_numbers():
 
 
 def reference(hyper, steps):
-    """The states before each step, the last one included."""
+    """Return the states before each step, and the last one."""
     algorithm = toy()
     run = start(algorithm, random.key(7), hyper)
     states, step = [run.state], jax.jit(lambda run: advance(algorithm, run)[0])
@@ -140,7 +139,7 @@ def reference(hyper, steps):
     return states
 
 
-def test_a_diverged_agent_stays_as_it_was_before_that_step():
+def test_a_diverged_agent_keeps_the_state_before_that_step():
     healthy = reference({}, 6)
     broken = reference({"breaks_at": 3.0}, 6)
     for state, before in zip(broken[:4], healthy[:4], strict=True):
@@ -154,8 +153,8 @@ def test_a_diverged_agent_stays_as_it_was_before_that_step():
     assert [state.steps for state in broken] == list(range(7))
 
 
-def test_a_diverged_agent_stays_frozen_when_the_numbers_are_well_again():
-    """One bad batch, in step 2 only."""
+def test_a_diverged_agent_stays_frozen_when_the_numbers_are_finite_again():
+    """Only the batch of step 2 is bad."""
     source = dataclasses.replace(
         toy_source(),
         sample=lambda state, fresh, key: Batch(
@@ -171,7 +170,7 @@ def test_a_diverged_agent_stays_frozen_when_the_numbers_are_well_again():
 
 
 @pytest.mark.parametrize("bad", [jnp.nan, jnp.inf, -jnp.inf])
-def test_every_number_that_is_not_finite_counts(bad):
+def test_every_metric_that_is_not_finite_counts(bad):
     def update(state, batch, key):
         return state, Info({"fine": jnp.float32(1), "bad": jnp.float32(bad)}, jnp.float32(0))
 
@@ -191,7 +190,7 @@ def test_an_update_in_the_middle_of_a_step_that_breaks_undoes_the_step():
 
 
 def test_weights_that_overflow_under_a_finite_loss_are_undone_too():
-    """The last update of a step may break what no loss has seen yet; the weights' norm has."""
+    """The last update of a step may break weights that no loss sees anymore; their norm does."""
 
     def update(state, batch, key):
         weight = jnp.where(state.updates == 2, jnp.inf, state.weight + 1)

@@ -11,7 +11,7 @@ from jaxrl.core import metrics as m
 
 
 def row(a, b, c):
-    """One row with a metric of each kind, of three small integers (so that sums are exact)."""
+    """Make a row with a metric of each kind from three small integers, whose sums are exact."""
     return {
         "mean": m.Mean(jnp.float32(a), jnp.float32(abs(b))),
         "sum": m.Sum(jnp.float32(b)),
@@ -72,7 +72,7 @@ def test_mean_of_all_and_of_some():
     np.testing.assert_array_equal(some.weight, [where.sum()] * 3)
 
 
-def test_what_is_not_counted_may_be_nan():
+def test_values_that_are_not_counted_may_be_nan():
     x = jnp.array([1.0, jnp.nan, 3.0])
     assert m.mean(x, jnp.array([True, False, True])).value() == 2.0
     assert np.isnan(m.mean(x, jnp.array([False, False, False])).value())

@@ -1,4 +1,4 @@
-"""Parts by name: which names are code of somebody else's, and what says that it is a builder."""
+"""Parts by name: which names stand for code of other people, and which functions are builders."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from jaxrl.core.types import Environment
         "timeit:timeit",
         "my_package.environments:maze",
         "my-package.environments:maze",
-        "jaxrl_extras.environments:maze",  # whose name only begins alike
+        "jaxrl_extras.environments:maze",  # another package, whose name begins alike
         "gymnasium/my_package.environments:Maze-v0",
         "gymnasium/my package:Maze-v0",
     ],
 )
-def test_code_of_somebody_else(name):
+def test_names_of_other_peoples_code(name):
     data = {"agent": {"parts": ("ewc", name)}, "steps": 3, "env_params": [{"game": name}]}
     assert plugins.foreign(data) == {name}
     assert plugins.foreign(name) == {name}
@@ -34,12 +34,12 @@ def test_code_of_somebody_else(name):
     "name",
     ["ppo", "brax/ant", "jaxrl.envs.classic.cartpole:cartpole", "jaxrl:make", "a: b", "/data/a:b"],
 )
-def test_names_that_import_nothing_of_somebody_elses(name):
+def test_names_that_import_no_code_of_other_people(name):
     assert not plugins.foreign({"env": name, "seeds": 3, "agent": None})
 
 
 @pytest.mark.parametrize("name", ["timeit", "timeit:", ":timeit", "os :path", "os:path/a", ".:a"])
-def test_what_has_not_the_form_of_a_name_is_not_imported(name):
+def test_texts_that_are_not_names_import_nothing(name):
     with pytest.raises(UserError, match="Unknown part"):
         plugins.find("part", name, {})
 
@@ -52,8 +52,8 @@ def of_unknown_types() -> Nowhere:  # noqa: F821  # pyright: ignore[reportUndefi
     raise AssertionError("is not called")
 
 
-def test_what_a_function_declares():
+def test_type_hints_of_functions():
     wanted = {"size": int, "return": Environment}
-    assert plugins.declared(build) == plugins.declared(functools.cache(build)) == wanted
+    assert plugins.type_hints(build) == plugins.type_hints(functools.cache(build)) == wanted
     for other in (timeit.timeit, subprocess.run, len, 3, None, Environment, of_unknown_types):
-        assert plugins.declared(other) == {}
+        assert plugins.type_hints(other) == {}

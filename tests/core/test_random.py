@@ -1,4 +1,4 @@
-"""The generator: its statistics, that nothing shares numbers, and that it obeys jax.random."""
+"""The generator: its statistics, that no two streams share numbers, and the rules of jax.random."""
 
 import functools
 import os
@@ -15,7 +15,7 @@ from scipy import special, stats
 from jaxrl.core import errors, random
 
 N = 2**19
-# Seeds are fixed, so no test is a matter of luck; about 2,000 p-values are looked at in all.
+# Seeds are fixed, so no test is a matter of luck. There are about 2,000 p-values in all.
 SMALLEST_P = 1e-6
 bits = jax.vmap(lambda key: jax.random.bits(key, (), jnp.uint32))
 
@@ -49,20 +49,20 @@ def normal_moments(words):
 
 
 def serial_correlation(words):
-    centered = ((words + 0.5) / 2**32 - 0.5) * np.sqrt(12)
+    center = ((words + 0.5) / 2**32 - 0.5) * np.sqrt(12)
     lags = [1, 2, 3, 4, 5, 7, 8, 16, 64, 256, 1024, 4096]
-    z = [(centered[:-k] * centered[k:]).mean() * np.sqrt(len(words) - k) for k in lags]
+    z = [(center[:-k] * center[k:]).mean() * np.sqrt(len(words) - k) for k in lags]
     return 2 * stats.norm.sf(np.abs(z))
 
 
 def runs(words):
-    """Wald and Wolfowitz's runs, of each bit position."""
+    """Test the number of runs (Wald and Wolfowitz) at each bit position."""
     changes = words[1:] ^ words[:-1]
     return bit_balance(changes)
 
 
 def consecutive_pairs(words):
-    """Joint frequencies of the top, middle and bottom 5 bits of consecutive words."""
+    """Test the joint frequencies of the top, middle and bottom 5 bits of consecutive words."""
     p_values = []
     for shift in (27, 13, 0):
         digits = (words >> shift) & 31
@@ -73,21 +73,21 @@ def consecutive_pairs(words):
 
 @functools.partial(jax.jit, static_argnums=1)
 def bit_products(words, lag):
-    """[32, 32]: sums of products of bits as -1 and 1, `lag` words apart; exact in float32."""
+    """Sum products of bits as -1 and 1, `lag` words apart: [32, 32], exact in float32."""
     signs = ((words[:, None] >> jnp.arange(32, dtype=jnp.uint32)) & 1) * jnp.float32(2) - 1
     return signs[: len(words) - lag].T @ signs[lag:]
 
 
 def bit_correlations(words):
-    """Every bit of a word against every bit of the next one and against the others of its own."""
+    """Test every bit of a word against every bit of the next word and the others of its own."""
     z = np.asarray(bit_products(words, 1)).ravel() / np.sqrt(len(words) - 1)
     own = np.asarray(bit_products(words, 0))[np.triu_indices(32, 1)] / np.sqrt(len(words))
     return 2 * stats.norm.sf(np.abs(np.concatenate([z, own])))
 
 
 def birthday_spacings(words):
-    """Marsaglia's: equal gaps among sorted birthdays are Poisson with mean m^3 / (4 days), to
-    about a part in m, which would show with ten times as many words."""
+    """Marsaglia's test: equal gaps among sorted birthdays are Poisson with mean m^3 / (4 days), up
+    to about a part in m, which would show with ten times as many words."""
     p_values = []
     for shift in (0, 8):
         days = (words >> shift) & 0xFFFFFF  # 2**24 days
@@ -99,7 +99,7 @@ def birthday_spacings(words):
 
 
 def collisions(words):
-    """Equal words: binomial with the birthday formula's mean."""
+    """Test the number of equal words, binomial with the mean of the birthday formula."""
     return two_sided_poisson(len(words) - len(np.unique(words)), len(words) ** 2 / 2**33)
 
 
@@ -108,7 +108,7 @@ def two_sided_poisson(count, mean):
 
 
 def matrix_ranks(words):
-    """Ranks over GF(2) of 32 x 32 matrices of bits, which linear generators give away."""
+    """Test the ranks over GF(2) of 32 x 32 matrices of bits, which give linear generators away."""
     matrices = words[: len(words) // 32 * 32].reshape(-1, 32).copy()
     ranks = np.zeros(len(matrices), int)
     for b in range(32):
@@ -190,13 +190,13 @@ def folds_words():
 
 
 def raw_keys():
-    """Keys whose words count up, which no program of ours makes but a user's may."""
+    """Keys whose words count up; no program here makes them, but a user's may."""
     data = jnp.stack(jnp.divmod(jnp.arange(N, dtype=jnp.uint32), jnp.uint32(512)), axis=-1)
     return bits(jax.random.wrap_key_data(data, impl=random.implementation("pcg")))
 
 
 def a_chain():
-    """One key carried through a scan and split in every step."""
+    """Words of one key that is carried through a scan and split in every step."""
 
     def step(key, _):
         key, sub = jax.random.split(key)
@@ -206,12 +206,12 @@ def a_chain():
 
 
 def training():
-    """seed -> step -> environment, one number each, environments adjacent."""
+    """One number for each seed, step and environment, with environments adjacent."""
     return training_words(16, 32, N // 512)[..., 0].reshape(-1)
 
 
 def training_words(seeds, steps, envs):
-    """[seeds, steps, envs, 2] words, drawn as a training run derives its keys."""
+    """Draw words [seeds, steps, envs, 2] from keys that are derived as in a training run."""
 
     def one(seed, step):
         act, *_ = jax.random.split(jax.random.fold_in(random.key(seed, "pcg"), step), 3)
@@ -224,7 +224,7 @@ def training_words(seeds, steps, envs):
 
 
 def environments_across_steps():
-    """The same words with steps adjacent: is one environment's sequence random in time?"""
+    """The same words with steps adjacent, which tests the sequence of one environment."""
     return training_words(16, 512, N // 8192)[..., 0].transpose(0, 2, 1).reshape(-1)
 
 
@@ -262,9 +262,9 @@ def test_second_word_and_narrow_widths_pass_the_battery():
 
 
 def test_words_that_belong_together_are_uncorrelated():
-    """Numbers of neighboring seeds, splits, folds and counters, and a key with what it draws."""
+    """Neighboring seeds, splits, folds and counters are, and a key and the words that it draws."""
 
-    def centered(words):
+    def center(words):
         return (np.asarray(words) + 0.5) / 2**32 - 0.5
 
     key = random.key(8, "pcg")
@@ -276,13 +276,13 @@ def test_words_that_belong_together_are_uncorrelated():
         "bits of splits": bits(jax.random.split(key, N)),
         "next seed's bits": jax.random.bits(random.key(9, "pcg"), (N,), jnp.uint32),
     }
-    correlations = np.corrcoef([centered(words) for words in drawn.values()])
+    correlations = np.corrcoef([center(words) for words in drawn.values()])
     z = correlations[np.triu_indices(len(drawn), 1)] * np.sqrt(N)
     assert np.abs(z).max() < 4
 
 
 def iterate(step, word=12345):
-    """The words of a generator with one 32-bit word of state."""
+    """Return the words of a generator with one 32-bit word of state."""
     return lax.scan(lambda x, _: (step(x), step(x)), jnp.uint32(word), length=N)[1]
 
 
@@ -294,7 +294,7 @@ def xorshift(x):
 
 @pytest.mark.slow
 def test_the_battery_fails_bad_generators():
-    """Each of its tests is failed by one of them, so that each can fail."""
+    """Some bad generator fails each test of the battery, so each test can fail."""
     congruential = failures(iterate(lambda x: x * np.uint32(1664525) + np.uint32(1013904223)))
     assert {"consecutive_pairs", "bit_correlations", "runs", "collisions"} <= set(congruential)
     assert {"matrix_ranks", "collisions"} <= set(failures(iterate(xorshift)))
@@ -311,7 +311,7 @@ def test_the_battery_fails_bad_generators():
 
 
 def flip_rates(function, inputs, word):
-    """[32, 32 * outputs]: how often flipping a bit of inputs[word] flips each output bit."""
+    """Return how often flipping a bit of inputs[word] flips each output bit, [32, 32 * outputs]."""
 
     def unpack(words):
         return ((words[..., None] >> jnp.arange(32, dtype=jnp.uint32)) & 1).reshape(len(words), -1)
@@ -325,7 +325,7 @@ def flip_rates(function, inputs, word):
 
 
 SAMPLES = 2**14
-# Of 2,048 rates a test, the largest is some 4 deviations off by chance.
+# By chance, the largest of the 2,048 rates of a test is some 4 deviations off.
 TOLERANCE = 5.5 * 0.5 / np.sqrt(SAMPLES)
 
 
@@ -339,28 +339,28 @@ def inputs(structured):
 @pytest.mark.parametrize("word", [0, 1, 2])
 @pytest.mark.parametrize("domain", ["_BITS", "_SPLIT", "_FOLD_IN"])
 def test_avalanche_of_keys_and_counters(domain, word, structured):
-    def hashed(k0, k1, counter):
+    def hash_words(k0, k1, counter):
         return random._hash(k0, k1, counter, getattr(random, domain))
 
-    rates = flip_rates(hashed, inputs(structured), word)
+    rates = flip_rates(hash_words, inputs(structured), word)
     assert np.abs(rates - 0.5).max() < TOLERANCE
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("word", [0, 1])
 def test_avalanche_of_seeds(word):
-    def seeded(high, low):
+    def mix_seeds(high, low):
         return tuple(jax.vmap(random._mix_seed)(high, low).T)
 
     both = inputs(False)[:2]
     small = [jnp.zeros(SAMPLES, jnp.uint32), jnp.arange(SAMPLES, dtype=jnp.uint32)]
     for words in (both, small):
-        assert np.abs(flip_rates(seeded, words, word) - 0.5).max() < TOLERANCE
+        assert np.abs(flip_rates(mix_seeds, words, word) - 0.5).max() < TOLERANCE
 
 
 @pytest.mark.slow
 def test_the_published_two_rounds_do_not_avalanche():
-    """Why there is a third round: bit 31 of an input never reaches the low 15 output bits."""
+    """Bit 31 of an input never reaches the low 15 output bits, so there is a third round."""
 
     def pcg4d(x, y, z):
         v = [u * random._MULTIPLIER + random._INCREMENT for u in (x, y, z, jnp.uint32(1))]
@@ -377,7 +377,7 @@ def test_the_published_two_rounds_do_not_avalanche():
         assert (rates[31, :, :15] == 0).all()
 
 
-# ---- nothing shares numbers ---------------------------------------------------------------------
+# ---- no two streams share numbers ---------------------------------------------------------------
 
 
 def as_64_bit(words):
@@ -411,14 +411,14 @@ def test_bits_split_and_fold_in_share_nothing():
         drawn = np.asarray(jax.random.bits(key, (n,), jnp.uint64))
     split = jax.random.key_data(jax.random.split(key, n))
     fold = jax.random.key_data(jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(n)))
-    # As 64-bit words in one order of their halves: bits puts its first word high.
+    # As 64-bit words with their halves in one order: `bits` has its first word on top.
     words = [drawn, *(as_64_bit(np.asarray(data)[:, ::-1]) for data in (split, fold))]
     assert np.unique(np.concatenate(words)).size == 3 * n
     assert not np.array_equal(np.asarray(split[0]), np.asarray(jax.random.key_data(key)))
 
 
 def test_every_seed_has_its_own_key():
-    """Up to 2**64 - 1; by construction none share one, since mixing seeds can be undone."""
+    """Mixing seeds can be undone, up to 2**64 - 1, so no two seeds share a key by construction."""
     numbers = [0, 1, 2, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**32 + 1, 2**63 - 1, 2**63, 2**64 - 1]
     for generator in ("pcg", "threefry2x32"):
         words = [as_64_bit(jax.random.key_data(random.key(s, generator)))[0] for s in numbers]
@@ -451,7 +451,7 @@ def same(a, b):
 
 
 def hash_of_integers(k0, k1, counter, domain):
-    """The same hash in Python's integers."""
+    """Compute the same hash with Python's integers."""
     m = 2**32
     x, y, z = ((v * 1664525 + 1013904223) % m for v in (k0, k1, counter))
     w = domain
@@ -465,7 +465,7 @@ def hash_of_integers(k0, k1, counter, domain):
 
 
 def test_numbers_are_the_documented_ones_and_stay():
-    """A generator that changes would make old checkpoints and results other runs than they were."""
+    """Pin the numbers: with another generator, old checkpoints and results would be other runs."""
     data = jax.random.key_data(random.key(2**40 + 5, "pcg"))
     assert same(data, np.array(GOLDEN_KEY, np.uint32))
     key, words = random.key(2**40 + 5, "pcg"), [int(word) for word in data]

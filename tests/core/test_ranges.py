@@ -1,4 +1,4 @@
-"""Declared ranges: which values they let through, and what is said of the others."""
+"""Declared ranges: the values that pass, and the messages about the others."""
 
 import dataclasses
 import math
@@ -41,7 +41,7 @@ class Config:
     flag: bool = True
 
 
-def refused(sentence, **changes):
+def assert_refused(sentence, **changes):
     with pytest.raises(UserError) as raised:
         check(Config(**changes))
     assert str(raised.value) == sentence
@@ -69,11 +69,11 @@ def test_a_range_stands_in_the_fields_metadata():
         ("limit", 0.0, "be above 0"),
         ("limit", -INF, "be above 0"),
         ("limit", 1e300, "be a number that a 32-bit float holds"),
-        ("limit", 1e-60, "be a number that a 32-bit float holds"),  # it would be 0
+        ("limit", 1e-60, "be a number that a 32-bit float holds"),  # 0 as a 32-bit float
         ("discount", 1.5, "be between 0 and 1"),
         ("discount", INF, "be between 0 and 1"),
         ("level", 1.0, "be above 0 and below 1"),
-        ("level", 1 - 1e-12, "be a number that a 32-bit float holds"),  # it would be 1
+        ("level", 1 - 1e-12, "be a number that a 32-bit float holds"),  # 1 as a 32-bit float
         ("part_of", 0, "be above 0 and at most 1"),
         ("offset", -INF, "be finite"),
         ("number", 0, "be at least 1"),
@@ -89,8 +89,8 @@ def test_a_range_stands_in_the_fields_metadata():
         ("kind", 3, "be one of adam, rmsprop, sgd"),
     ],
 )
-def test_what_is_out_of_range_is_one_sentence(name, value, must):
-    refused(f"{name} is {value!r}; it must {must}.", **{name: value})
+def test_a_value_out_of_range_is_refused_in_one_sentence(name, value, must):
+    assert_refused(f"{name} is {value!r}; it must {must}.", **{name: value})
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_what_is_out_of_range_is_one_sentence(name, value, must):
     ],
 )
 def test_lists_parts_and_numbers_of_numpy(name, value, sentence):
-    refused(sentence, **{name: value})
+    assert_refused(sentence, **{name: value})
 
 
 @pytest.mark.parametrize(
@@ -120,12 +120,12 @@ def test_lists_parts_and_numbers_of_numpy(name, value, sentence):
         {"rate": 0, "limit": INF, "discount": 1, "part_of": 1.0, "offset": -3e38},
         {"rate": np.float64(0.1), "number": np.int32(3), "copies": MANY},
         {"number": COUNT},
-        {"discount": 0.1, "level": 0.1},  # 0.1 is another number in 32 bits
+        {"discount": 0.1, "level": 0.1},  # 0.1 is a different number in 32 bits
         {"pool": 3, "widths": [4, 4], "kinds": ("b", "a", "b")},
         {"free": NAN, "flag": "anything"},  # not declared
     ],
 )
-def test_what_is_in_range_passes(changes):
+def test_a_value_in_range_passes(changes):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         check(Config(**changes))
@@ -134,7 +134,9 @@ def test_what_is_in_range_passes(changes):
 def test_no_warning_of_an_overflow_is_printed():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        refused("limit is 1e+300; it must be a number that a 32-bit float holds.", limit=1e300)
+        assert_refused(
+            "limit is 1e+300; it must be a number that a 32-bit float holds.", limit=1e300
+        )
         with pytest.raises(UserError, match=r"; it must be a number that a 32-bit float holds\."):
             check(Config(rate=10**400))
 
@@ -146,15 +148,15 @@ def test_the_prefix_stands_before_every_name():
         check(Config(part=Part(NAN)), "agent.")
 
 
-def test_arrays_and_tracers_are_let_through():
-    def traced(rate):
+def test_arrays_and_tracers_pass():
+    def check_traced(rate):
         check(Config(rate=rate))
         return rate
 
-    assert jax.jit(traced)(-1.0) == -1
+    assert jax.jit(check_traced)(-1.0) == -1
     check(Config(rate=jnp.float32(-1), discount=np.ones(3)))
 
 
-def test_who_asks_for_the_hypers_has_everything_checked():
+def test_hypers_checks_all_settings():
     with pytest.raises(UserError, match=r"^widths is \[\]; it must have at least one entry\.$"):
         hypers(Config(widths=()))

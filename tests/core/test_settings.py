@@ -1,13 +1,14 @@
-"""Settings in groups: dotted names, unique endings, and what a program may not read."""
+"""Settings in groups: dotted names, their endings, and what a program may not read."""
 
 import dataclasses
 
 import pytest
 
+from jaxrl.core import hyper as hyper_
 from jaxrl.core import settings
 from jaxrl.core.errors import UserError
 from jaxrl.core.hyper import hyper, hypers, static
-from jaxrl.core.settings import Static, Values, full_name, group, lookup
+from jaxrl.core.settings import Static, Values, candidates, find_name, full_name, group, lookup
 
 
 @group
@@ -24,7 +25,7 @@ class Config:
     steps: int = static(3, low=1)
 
 
-def test_hyper_parameters_have_dotted_names():
+def test_hyperparameters_have_dotted_names():
     assert hypers(Config()) == pytest.approx(
         {"first.rate": 0.1, "second.rate": 0.2, "discount": 0.9}
     )
@@ -49,6 +50,45 @@ def test_a_unique_ending_is_enough():
 
 def test_a_whole_name_wins_over_an_ending():
     assert full_name("rate", ["rate", "inner.rate"]) == "rate"
+    assert full_name("a.rate", ["b.a.rate", "a.rate"]) == "a.rate"
+
+
+def test_of_several_endings_the_one_nearest_the_root_wins():
+    known = ["agent.torso.rate", "agent.rate", "agent.torso.critic.rate"]
+    assert full_name("rate", known) == "agent.rate"
+    assert full_name("torso.rate", known) == "agent.torso.rate"
+    assert full_name("critic.rate", known) == "agent.torso.critic.rate"
+    nested = {"ppo.learning_rate": 1.0, "rnd.distillation.learning_rate": 2.0}
+    assert hyper_.override(nested, {"learning_rate": 3.0})["ppo.learning_rate"] == 3.0
+
+
+def test_a_tie_for_the_nearest_is_refused_and_lists_all_that_may_be_meant():
+    known = ["x.critic.rate", "actor.rate", "critic.rate"]
+    with pytest.raises(
+        UserError,
+        match=r"^'rate' may be any of x\.critic\.rate, actor\.rate, critic\.rate; say which\.$",
+    ):
+        full_name("rate", known)
+    assert full_name("critic.rate", known) == "critic.rate"
+    assert full_name("x.critic.rate", known) == "x.critic.rate"
+
+
+def test_a_name_may_skip_the_groups_below_the_root():
+    known = ["seed", "agent.data.seed", "agent.optimizer.rate", "other.rate"]
+    find = lambda name: find_name(name, known, root="agent")
+    assert find("agent.rate") == "agent.optimizer.rate"
+    assert find("optimizer.rate") == find("agent.optimizer.rate") == "agent.optimizer.rate"
+    assert find("rate") == "other.rate"
+    assert (find("seed"), find("agent.seed")) == ("seed", "agent.data.seed")
+    assert find("agent.width") is None and find("width") is None
+    assert find_name("agent.rate", known) is None  # no root, nothing to skip
+
+
+def test_candidates_are_all_that_a_name_may_stand_for():
+    known = ["rate", "first.rate", "second.inner.rate"]
+    assert candidates("rate", known) == ["rate"]
+    assert candidates("rate", known[1:]) == known[1:]
+    assert candidates("ate", known) == candidates("first", known) == []
 
 
 def test_replacing_settings_at_any_depth():
@@ -56,6 +96,17 @@ def test_replacing_settings_at_any_depth():
     assert (changed.first.width, changed.second.width, changed.steps) == (7, 4, 9)
     with pytest.raises(UserError, match=r"may be any of first\.width, second\.width"):
         settings.replace(Config(), {"width": 1})
+
+
+def test_replacing_the_setting_nearest_the_root():
+    @group
+    class Outer:
+        inner: Config = Config()
+        first: Inner = Inner()
+
+    changed = settings.replace(Outer(), {"width": 7, "second": {"width": 8}})
+    assert (changed.first.width, changed.inner.first.width) == (7, 4)
+    assert changed.inner.second.width == 8
 
 
 def test_replacing_settings_written_as_in_a_yaml_file():
@@ -88,7 +139,7 @@ def test_values_are_read_by_attribute():
         _ = values.rate
 
 
-def test_a_program_cannot_read_a_hyper_parameter():
+def test_a_program_cannot_read_a_hyperparameter():
     config = Static(Config())
     assert config.steps == 3 and config.first.width == 4
     with pytest.raises(AttributeError, match=r"read net\.hyper\.first\.rate"):
@@ -99,11 +150,11 @@ def test_a_program_cannot_read_a_hyper_parameter():
         _ = config.nothing
 
 
-def test_what_a_group_is_for_other_tools():
+def test_a_group_is_a_hashable_dataclass():
     assert dataclasses.is_dataclass(Config) and Config() == Config() and hash(Config()) is not None
 
 
-def test_what_a_system_has_no_use_for_is_refused_by_its_dotted_name():
+def test_a_setting_that_an_algorithm_has_no_use_for_is_refused_by_its_dotted_name():
     off, names = Config(Inner(rate=0.0, width=0)), ("first.rate", "first.width")
     settings.refuse(off, names, "it has none")
     with pytest.raises(UserError, match=r"^first\.width is 3; it has none\.$"):

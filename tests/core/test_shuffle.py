@@ -1,4 +1,4 @@
-"""Shuffles: permutations all, and the bijection's statistics beside the exact shuffle's."""
+"""Shuffles are permutations, and the bijection has the statistics of the exact shuffle."""
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ N, KEYS = 256, 8192
 
 
 def permutations(method, n=N, keys=KEYS, seed=0):
-    """int [keys, n]"""
+    """Draw a permutation for each key: int [keys, n]."""
     many = jax.random.split(random.key(seed, "pcg"), keys)
     return np.asarray(jax.jit(jax.vmap(lambda key: shuffle.permutation(key, n, method)))(many))
 
@@ -68,8 +68,8 @@ def test_each_row_lands_in_each_place_equally_often(both):
 
 @pytest.mark.parametrize("apart", [1, 2, 16, 128])
 def test_neighbors_land_apart_as_under_exact_shuffles(both, apart):
-    """Rows that were near each other (or half the batch apart) are at distances, around the
-    circle, whose mean and spread are those of the exact shuffle, key by key and over keys."""
+    """Rows that were near each other (or half the batch apart) are at distances, around the circle,
+    with the mean and spread of the exact shuffle, for each key and over keys."""
     for statistic in (np.mean, np.std):
         per_key = {}
         for method, rows in both.items():
@@ -82,7 +82,7 @@ def test_neighbors_land_apart_as_under_exact_shuffles(both, apart):
 
 
 def test_minibatches_of_two_keys_overlap_as_by_chance(both):
-    """Of 64 rows in a minibatch, a minibatch of another key has 16: hypergeometric."""
+    """Two minibatches of 64 rows share 16 rows on average; the number is hypergeometric."""
     law = stats.hypergeom(N, N // 4, N // 4)
     for rows in both.values():
         member = np.zeros((KEYS, 4, N), np.float32)
@@ -94,8 +94,8 @@ def test_minibatches_of_two_keys_overlap_as_by_chance(both):
 
 @pytest.mark.parametrize("waves", [0.5, 1, 3, 32, 128])
 def test_minibatch_means_of_a_signal_spread_as_under_exact_shuffles(both, waves):
-    """Rollouts are smooth in time and across environments: means over minibatches of a wave along
-    the rows have mean 0 and, over keys, the spread of the exact shuffle."""
+    """Rollouts are smooth in time and across environments. The means of a wave along the rows, over
+    minibatches, have mean 0 and, over keys, the spread of the exact shuffle."""
     signal = np.cos(2 * np.pi * waves * np.arange(N) / N)
     signal = (signal - signal.mean()) / signal.std()
     spread = {}
@@ -120,7 +120,7 @@ def test_fewer_rounds_would_not_do(both):
 def test_what_cannot_work_is_said_in_one_sentence():
     key = random.key(0)
     for n in (0, 3, 100):
-        with pytest.raises(errors.UserError, match=f"needs a power of two .*, not {n};"):
+        with pytest.raises(errors.UserError, match=f"that is a power of two, not {n};"):
             shuffle.permutation(key, n, "bijection")
     with pytest.raises(errors.UserError, match="Unknown shuffle method 'exakt'; did you mean"):
         shuffle.permutation(key, 4, "exakt")

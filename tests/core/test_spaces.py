@@ -59,7 +59,7 @@ def test_samples_cover_the_space():
         ({"a": Discrete(2), "b": Discrete(2)}, {"a": jnp.int32(0), "b": jnp.int32(2)}),
     ],
 )
-def test_contains_says_no(space, value):
+def test_values_that_are_not_contained(space, value):
     assert not spaces.contains(space, value)
 
 
@@ -75,13 +75,13 @@ def test_parts_of_a_container_are_drawn_independently():
     assert (pair[0] != pair[1]).all()
 
 
-def test_what_is_no_space():
+def test_other_objects_are_not_spaces():
     with pytest.raises(TypeError, match="not a space"):
         spaces.sample("left", jax.random.key(0))
     assert spaces.is_space(Discrete(2)) and not spaces.is_space({"a": Discrete(2)})
 
 
-def test_every_legal_index_is_as_likely():
+def test_all_legal_indices_are_equally_likely():
     legal = np.array([[True, False, True, False], [False, False, False, True]])
     keys = jax.random.split(jax.random.key(0), 2000)
     drawn = np.asarray(jax.jit(jax.vmap(lambda key: spaces.sample_legal(legal, key)))(keys))

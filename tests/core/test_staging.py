@@ -1,4 +1,4 @@
-"""A stage is its function, whatever the program around it."""
+"""An isolated function returns what it returns anyway, whatever the program around it."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.core import random
-from jaxrl.core.staging import staged, where_due
+from jaxrl.core.staging import isolate, where_due
 
 
 def _function(x, key):
     return {"y": jnp.sin(x) * x, "n": 3, "key": jax.random.fold_in(key, 1)}
 
 
-def test_a_stage_is_its_function_under_jit_vmap_and_scan():
+def test_an_isolated_function_is_itself_under_jit_vmap_and_scan():
     keys = jax.vmap(random.key)(jnp.arange(3))
     x = jnp.arange(3.0)
 
     @jax.jit
     def both(x, keys):
         def body(carry, number):
-            return carry, jax.vmap(lambda x, key: staged(number >= 0, _function, x, key))(x, keys)
+            return carry, jax.vmap(lambda x, key: isolate(number >= 0, _function, x, key))(x, keys)
 
         _, inside = jax.lax.scan(body, (), jnp.arange(2))
         return inside, jax.vmap(_function)(x, keys)
@@ -35,24 +35,24 @@ def test_a_stage_is_its_function_under_jit_vmap_and_scan():
         )
 
 
-def test_a_stage_of_members_is_one_branch():
-    """Also where each of them says that it is taken: not a select, which computes both."""
+def test_an_isolated_function_of_several_members_is_one_branch():
+    """Members that all take the branch must not make it a select, which computes both sides."""
     x, numbers = jnp.arange(3.0), jnp.arange(3)
-    stage = jax.jit(jax.vmap(lambda x, number: staged(number >= 0, jnp.sin, x)))
-    program = stage.lower(x, numbers).compile()
+    apart = jax.jit(jax.vmap(lambda x, number: isolate(number >= 0, jnp.sin, x)))
+    program = apart.lower(x, numbers).compile()
     assert " conditional(" in program.as_text()
     np.testing.assert_allclose(program(x, numbers), np.sin(x), rtol=1e-6)
 
 
-def test_gradients_pass_through_a_stage():
+def test_gradients_pass_through_an_isolated_function():
     def loss(x, number):
-        return staged(number >= 0, lambda x: jnp.sin(x) * x, x)
+        return isolate(number >= 0, lambda x: jnp.sin(x) * x, x)
 
     slope = jax.jit(jax.grad(loss))(0.7, jnp.int32(0))
     np.testing.assert_allclose(slope, np.sin(0.7) + 0.7 * np.cos(0.7), rtol=1e-6)
 
 
-def test_what_is_due_is_computed_for_those_that_are():
+def test_members_that_are_due_get_the_result():
     def step(due, x):
         return where_due(due, lambda: {"y": jnp.sin(x)}, {"y": x})
 

@@ -1,4 +1,4 @@
-"""The stream against an environment that counts, so that every number of every step is known."""
+"""The stream in an environment that counts, so that every number of every step is known."""
 
 import dataclasses
 import functools
@@ -17,7 +17,8 @@ STEPS, COPIES = 60, 6
 
 
 def counting_policy():
-    """The memory counts the steps since it was reset; the action is that count (mod 3)."""
+    """Make a policy whose memory counts the steps since its reset, and whose action is that count
+    (mod 3)."""
 
     def act(state, timestep, memory, key, greedy):
         return (
@@ -30,7 +31,8 @@ def counting_policy():
 
 
 def lengths():
-    """An id 0 .. 5 for each episode; even ones terminate and odd ones truncate, after id + 1."""
+    """Make tasks with ids 0 .. 5: an episode ends after id + 1 steps, terminated if the id is even
+    and truncated if it is odd."""
 
     def params(state, task):
         even = task % 2 == 0
@@ -62,7 +64,7 @@ def run(key, pool_size=None, copies=COPIES):
         return (streams, pool), (transition, endings, streams)
 
     (end, pool), (transitions, endings, after) = jax.lax.scan(
-        body, (begin, pool), stream.turns(key, STEPS)
+        body, (begin, pool), stream.step_inputs(key, STEPS)
     )
     return begin, end, pool, transitions, stream.statistics(endings), after
 
@@ -73,7 +75,7 @@ def window(request):
 
 
 def simulate(transitions):
-    """What should have happened, given only the drawn ids and numbers, in plain Python."""
+    """Compute in plain Python what should happen, from the ids and numbers that were drawn."""
     steps, copies = transitions.task.shape
     expected = {
         name: np.zeros((steps, copies))
@@ -124,7 +126,7 @@ def test_the_memory_is_reset_exactly_at_first_steps(window):
     _, _, _, transitions, _, after = window
     expected, _ = simulate(transitions)
     np.testing.assert_array_equal(transitions.extras["log_prob"], expected["t"])
-    # What lies in the stream is not reset before the next action, so that a batch can see it.
+    # The memory in the stream is reset at the next action only, so that a batch can see it.
     np.testing.assert_array_equal(after.memory["count"], expected["t"] + 1)
 
 
@@ -181,7 +183,7 @@ def test_no_episodes_no_mean():
     policy = counting_policy()
     begin = stream.start(env, fixed(env.params), env.params, policy, random.key(0), 2)
     *_, endings = stream.advance(
-        env, fixed(env.params), env.params, begin, policy, stream.turn(random.key(1))
+        env, fixed(env.params), env.params, begin, policy, stream.step_input(random.key(1))
     )
     endings = jax.tree.map(lambda x: x[None], endings)  # a window of one step
     row = metrics.values(stream.statistics(endings))
@@ -214,8 +216,8 @@ def test_an_overflowing_pool_repeats():
 
 
 @pytest.mark.slow
-def test_copies_do_not_touch_each_other():
-    """One copy's episode changes, the others' numbers stay."""
+def test_copies_do_not_affect_each_other():
+    """The episode of one copy changes, and the numbers of the others stay."""
     env, tasks, policy = counting(), lengths(), counting_policy()
     begin = stream.start(env, tasks, (), policy, random.key(0), COPIES)
     other = dataclasses.replace(
@@ -230,7 +232,7 @@ def test_copies_do_not_touch_each_other():
             streams, _, transition, _ = stream.advance(env, tasks, (), streams, policy, key)
             return streams, transition
 
-        return jax.lax.scan(body, streams, stream.turns(random.key(1), 20))
+        return jax.lax.scan(body, streams, stream.step_inputs(random.key(1), 20))
 
     a, b = roll(begin), roll(other)
     others = np.array([0, 1, 3, 4, 5])
@@ -261,7 +263,7 @@ def test_greedy_and_the_policy_state_reach_the_policy():
             env.params,
             begin,
             policy,
-            stream.turn(random.key(1)),
+            stream.step_input(random.key(1)),
             greedy,
         )
         assert (transition.action == expected).all()

@@ -22,7 +22,7 @@ def algorithm():
 
 
 def bits(tree):
-    """Leaves as integers, so that equality is of bits (and NaN equals NaN)."""
+    """View leaves as integers, so that equality is of bits (and NaN equals NaN)."""
 
     def view(x):
         x = jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x
@@ -50,7 +50,7 @@ def member(tree, i):
 jitted = jax.jit(train, static_argnums=(0, 2))
 
 
-def test_it_is_the_python_loop_of_advance():
+def test_train_is_the_python_loop_of_advance():
     run = begin = start(algorithm(), random.key(0))
     rows = []
     for _ in range(STEPS):
@@ -76,8 +76,8 @@ def test_any_chunking_has_the_same_bits(chunks):
 
 
 @jax.jit
-def driven(run, row, steps):
-    """As a driver does: the trip count is an argument."""
+def drive(run, row, steps):
+    """Run as a driver does: the trip count is an argument."""
 
     def body(_, carry):
         run, row = carry
@@ -93,13 +93,13 @@ def test_a_driven_loop_with_a_traced_trip_count_has_the_same_bits(chunks):
     whole, whole_row = jitted(algorithm(), begin, STEPS)
     run, row = begin, empty_row(algorithm(), begin)
     for chunk in chunks:
-        run, row = driven(run, row, chunk)
+        run, row = drive(run, row, chunk)
     assert_same_bits((whole, whole_row), (run, row))
-    assert driven._cache_size() == 1
+    assert drive._cache_size() == 1
 
 
 def test_each_step_draws_from_its_own_key():
-    """Step t from fold_in(key, t + 1), init from fold_in(key, 0): not from how far a call goes."""
+    """Step t draws from fold_in(key, t + 1), init from fold_in(key, 0), however long a call is."""
     key = random.key(5)
     run = start(algorithm(), key)
     state = algorithm().init(jax.random.fold_in(key, 0), algorithm().hyper)
@@ -157,7 +157,7 @@ def test_a_new_hyper_or_key_or_state_compiles_nothing():
 
 
 @pytest.mark.slow
-def test_gradient_of_the_end_by_a_hyper_parameter():
+def test_gradient_of_the_end_by_a_hyperparameter():
     def end(rate):
         def one(key):
             run, row = train(algorithm(), start(algorithm(), key, {"rate": rate}), 5)
@@ -173,7 +173,7 @@ def test_gradient_of_the_end_by_a_hyper_parameter():
 
 
 def test_inside_an_outer_scan():
-    """Hyperparameters that change between inner runs: one program."""
+    """Hyperparameters that change between inner runs share one program."""
 
     @jax.jit
     def outer(rates):
@@ -191,7 +191,7 @@ def test_inside_an_outer_scan():
 
 
 def test_another_algorithm_of_the_same_name_never_runs_old_code():
-    """As after editing a notebook cell: names are equal, objects are not."""
+    """After editing a cell of a notebook, names are equal and objects are not."""
 
     def make(sign):
         base = toy_agent()

@@ -19,7 +19,7 @@ def test_where_masks_the_leading_axes():
     np.testing.assert_array_equal(deep[..., 1], np.eye(3))
 
 
-def test_where_leaves_alone_what_is_shared():
+def test_where_leaves_shared_parts_alone():
     part = Original(np.arange(4), "numbers").shared()
     chosen = jax.vmap(lambda mask: trees.where(mask, part, part), out_axes=shared.axes(part))(
         jnp.array([True, False])

@@ -1,4 +1,4 @@
-"""Small datasets of the environment in which every number is known."""
+"""Small datasets of the counting environment, in which every number is known."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def environment(terminates_after=10**6, truncates_after=3):
 
 
 @functools.cache
-def counted(steps=8, streams=2, **ends) -> Dataset:
-    """Episodes of 3 steps, truncated unless said, of `streams` streams."""
+def counted_steps(steps=8, streams=2, **ends) -> Dataset:
+    """Record episodes of `streams` streams, of 3 steps and truncated by default."""
     env = environment(**ends)
     act = lambda state, timestep, memory, key, greedy: (
         jnp.zeros(streams, jnp.int32) + jnp.arange(streams, dtype=jnp.int32),

@@ -1,6 +1,5 @@
-"""The cache of datasets: what is not as it was written is one sentence, before any training."""
+"""The cache of datasets: a file that is not as it was written is refused in one sentence."""
 
-import dataclasses
 import hashlib
 import io
 import json
@@ -11,37 +10,40 @@ import zipfile
 import numpy as np
 import pytest
 
-from experiments import dataset as script
-from jaxrl import envs
 from jaxrl.core.errors import UserError
-from jaxrl.datasets import cache, making
+from jaxrl.datasets import cache
 from jaxrl.datasets.data import Dataset, References
-from jaxrl.runtime import command_line
-from tests.datasets.files import counted, environment
+from tests.datasets.files import counted_steps, environment
 
 
 @pytest.fixture(autouse=True)
-def no_training(monkeypatch, tmp_path):
-    """A cache of its own, and a run that takes no time."""
+def new_cache(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    made = Dataset("medium", counted().transitions, References(0.0, 1.0))
-    monkeypatch.setattr(making, "make", lambda env, size, seed: {"medium": made})
+
+
+def make():
+    return {"medium": Dataset("medium", counted_steps().transitions, References(0.0, 1.0))}
+
+
+def load(make=make, **changes):
+    what = {"size": 100, "seed": 0, "recipe": {"steps": 10}} | changes
+    return cache.load(environment(), "medium", make=make, **what)
 
 
 @pytest.fixture
 def folder():
-    cache.load(environment(), "medium")
+    load()
     return next(cache.root().iterdir())
 
 
-def refused(match):
+def assert_refused(match, make=make):
     with pytest.raises(UserError, match=match) as raised:
-        cache.load(environment(), "medium")
+        load(make)
     assert "\n" not in str(raised.value) and len(str(raised.value)) < 600
 
 
-def resealed(folder, content):
-    """Another .npz, and its checksum in the profile."""
+def reseal(folder, content):
+    """Replace the .npz file, and its checksum in the profile."""
     (folder / "medium.npz").write_bytes(content)
     known = json.loads((folder / "profile.json").read_text())
     known["medium"]["sha256"] = hashlib.sha256(content).hexdigest()
@@ -57,7 +59,7 @@ def npz(folder, **changes):
 
 
 def test_what_is_written_is_read(folder):
-    x, y = cache.load(environment(), "medium").transitions, counted().transitions
+    x, y = load().transitions, counted_steps().transitions
     np.testing.assert_array_equal(x.observation, y.observation)
     np.testing.assert_array_equal(x.action, y.action)
 
@@ -70,9 +72,9 @@ def test_what_is_written_is_read(folder):
         '{"medium": {"sha256": "x", "references": null}}',
     ],
 )
-def test_a_profile_that_is_none(folder, text):
+def test_broken_profiles_are_refused(folder, text):
     (folder / "profile.json").write_text(text)
-    refused(r"not as it was written .*remove the folder")
+    assert_refused(r"not as it was written .*remove the folder")
 
 
 @pytest.mark.parametrize(
@@ -82,28 +84,36 @@ def test_a_profile_that_is_none(folder, text):
         *({"random": "0", "expert": 1}, {"random": 0, "expert": None}, {"random": 1, "expert": 0}),
     ],
 )
-def test_references_of_wrong_types(folder, references):
+def test_references_of_wrong_types_are_refused(folder, references):
     known = json.loads((folder / "profile.json").read_text())
     known["medium"]["references"] = references
     (folder / "profile.json").write_text(json.dumps(known))
-    refused(r"not as it was written .*remove the folder")
+    assert_refused(r"not as it was written .*remove the folder")
 
 
-def test_a_cache_without_its_profile_is_not_made_again(folder, monkeypatch):
+def test_a_cache_without_its_profile_is_not_made_again(folder):
     (folder / "profile.json").unlink()
-    monkeypatch.setattr(making, "make", None)
-    refused(r"profile\.json.*remove the folder")
+    assert_refused(r"profile\.json.*remove the folder", make=None)
     (folder / "profile.json").mkdir()
-    refused(r"profile\.json.*remove the folder")
+    assert_refused(r"profile\.json.*remove the folder", make=None)
     (folder / "profile.json").rmdir()
     (folder / "profile.json").write_bytes(b"\xff\xfe")
-    refused("remove the folder")
+    assert_refused("remove the folder", make=None)
 
 
-def test_npz_files_that_are_none(folder):
+def test_datasets_that_differ_in_anything_lie_in_different_folders(folder):
+    load(make=None)  # made already
+    for changes in ({"size": 101}, {"seed": 1}, {"recipe": {"steps": 11}}):
+        count = len(list(cache.root().iterdir()))
+        load(**changes)
+        load(make=None, **changes)
+        assert len(list(cache.root().iterdir())) == count + 1
+
+
+def test_broken_npz_files_are_refused(folder):
     whole = (folder / "medium.npz").read_bytes()
     (folder / "medium.npz").write_bytes(whole[:-10])
-    refused("checksum")
+    assert_refused("checksum")
     array = io.BytesIO()
     np.save(array, np.zeros(3))
     encrypted = bytearray(whole)
@@ -116,19 +126,19 @@ def test_npz_files_that_are_none(folder):
         array.getvalue(),
         b"\x80\x04K\x01.",  # a pickle
     ):
-        resealed(folder, content)
-        refused(r"not as it was written .*remove the folder")
+        reseal(folder, content)
+        assert_refused(r"not as it was written .*remove the folder")
 
 
 def test_damaged_npz_files_are_refused_or_read(folder):
-    """With the checksum of the damage, since otherwise that is all that is looked at."""
+    """The checksum is that of the damaged file; otherwise nothing else would be checked."""
     whole, refusals = (folder / "medium.npz").read_bytes(), 0
     for place in range(0, len(whole), 17):
         data = bytearray(whole)
         data[place] ^= 255
-        resealed(folder, bytes(data))
+        reseal(folder, bytes(data))
         try:
-            cache.load(environment(), "medium")
+            load()
         except UserError:
             refusals += 1
     assert refusals > 30
@@ -140,18 +150,18 @@ class Harmful:
 
 
 def test_pickled_objects_are_never_loaded(folder, tmp_path):
-    resealed(folder, npz(folder, **{".action": np.array([Harmful()] * 12, object)}))
-    refused("pickle")
+    reseal(folder, npz(folder, **{".action": np.array([Harmful()] * 12, object)}))
+    assert_refused("pickle")
     assert not (tmp_path / "ran").exists()
 
 
-def test_arrays_that_are_not_what_they_should_be(folder):
+def test_wrong_arrays_are_refused(folder):
     whole = npz(folder)
 
     def one(match, **changes):
-        resealed(folder, whole)
-        resealed(folder, npz(folder, **changes))
-        refused(match)
+        reseal(folder, whole)
+        reseal(folder, npz(folder, **changes))
+        assert_refused(match)
 
     one("action", **{".action": None})
     one("is 9 in row 3", **{".action": np.array([0, 0, 0] + [9] * 9)})
@@ -164,40 +174,27 @@ def test_arrays_that_are_not_what_they_should_be(folder):
     })  # fmt: skip
 
 
-def test_a_declared_array_is_not_allocated(folder):
-    """An array of 4 TB in a hundred bytes."""
+def test_a_huge_declared_array_is_not_allocated(folder):
+    """The header, of a hundred bytes, declares an array of 4 TB."""
     header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000,), }"
     header += b" " * (117 - len(header)) + b"\n"
     out = io.BytesIO(npz(folder, **{".action": None}))
     with zipfile.ZipFile(out, "a") as file:
         file.writestr(".action.npy", b"\x93NUMPY\x01\x00" + bytes([118, 0]) + header)
-    resealed(folder, out.getvalue())
-    refused("remove the folder")
+    reseal(folder, out.getvalue())
+    assert_refused("remove the folder")
 
 
-def test_a_cache_that_cannot_be_written_is_said_before_the_training(tmp_path, monkeypatch):
-    monkeypatch.setattr(making, "make", None)
+def test_a_cache_that_cannot_be_written_is_refused_before_anything_is_made(tmp_path, monkeypatch):
     (tmp_path / "jaxrl").write_text("a file")
-    refused("XDG_CACHE_HOME")
+    assert_refused("XDG_CACHE_HOME", make=None)
     monkeypatch.delenv("XDG_CACHE_HOME")
 
     def homeless():
         raise RuntimeError("Could not determine home directory.")
 
     monkeypatch.setattr(pathlib.Path, "home", homeless)
-    refused("XDG_CACHE_HOME")
-
-
-def test_what_no_data_set_is_made_of(monkeypatch):
-    monkeypatch.undo()
-    for env, size, match in (
-        (dataclasses.replace(environment(), name="gymnasium/x"), 9, "Minari"),
-        (dataclasses.replace(environment(), max_steps=None), 9, "no time limit"),
-        (environment(), 0, "size must be at least 1"),
-        (environment(), 10**30, "size must be at least 1 and below"),
-    ):
-        with pytest.raises(UserError, match=match):
-            making.make(env, size)
+    assert_refused("XDG_CACHE_HOME", make=None)
 
 
 def test_a_full_disk_leaves_nothing_half_made(monkeypatch):
@@ -205,45 +202,5 @@ def test_a_full_disk_leaves_nothing_half_made(monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(np, "savez_compressed", full)
-    refused("No space left")
+    assert_refused("No space left")
     assert list(cache.root().iterdir()) == []
-
-
-def test_a_name_is_the_set_and_a_path_the_file(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "medium").mkdir()
-    assert len(cache.load(environment(), "medium")) == 12
-    with pytest.raises(UserError, match="holds no main_data"):
-        cache.load(environment(), "./medium")
-    with pytest.raises(UserError, match=r"'\./large'"):
-        cache.load(environment(), "./large")
-
-
-@pytest.mark.parametrize(
-    "options,match",
-    [
-        (["--size", "x"], "--size is 'x'"),
-        (["--size", "9" * 5000], "--size"),
-        (["--seed", "1.5"], "--seed is '1.5'"),
-        (["--run", "nowhere"], "'nowhere' has no summary"),
-        (["--run", "odd"], "'odd' has no summary"),
-        (["--write", "odd"], "cannot be written"),
-    ],
-)
-def test_the_command_line(folder, tmp_path, monkeypatch, capsys, options, match):
-    pytest.importorskip("h5py")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(envs, "make", lambda name: environment())
-    (tmp_path / "odd").mkdir()
-    (tmp_path / "odd" / "summary.json").write_text('{"returns": [[1], null]}')
-    assert command_line.call(script.main, ["counting", "medium", *options]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("error: ") and error.count("\n") == 1 and match in error
-
-
-def test_scores_of_a_run(folder, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(envs, "make", lambda name: environment())
-    (tmp_path / "summary.json").write_text('{"returns": [0.5, 1]}')
-    words = ["counting", "medium", "--run", str(tmp_path)]
-    assert command_line.call(script.main, words) == 0
-    assert "Scores: [50.0, 100.0]" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""Datasets hold whole episodes of finite numbers, about the environment that they are for."""
+"""Datasets hold whole episodes of finite numbers, and fit their environment."""
 
 import dataclasses
 
@@ -11,11 +11,11 @@ from jaxrl.core import spaces
 from jaxrl.core.errors import UserError
 from jaxrl.datasets import data
 from jaxrl.datasets.data import Dataset, References
-from tests.datasets.files import counted, environment
+from tests.datasets.files import counted_steps, environment
 
 
-def test_what_does_not_follow_is_refused():
-    x = counted().transitions
+def test_steps_that_do_not_follow_each_other_are_refused():
+    x = counted_steps().transitions
     rows = np.array([0, 1, 2, 3, 5])  # a step is missing
     with pytest.raises(UserError, match="follow"):
         Dataset("x", jax.tree.map(lambda leaf: leaf[rows], x))
@@ -26,7 +26,7 @@ def test_what_does_not_follow_is_refused():
 
 
 def put(transitions, path, row, value):
-    """A copy of counted steps with another value in one row of the leaf that ends with `path`."""
+    """Put `value` into rows of the leaf whose path ends with `path`, in a copy of `x`."""
 
     def one(where, leaf):
         if jax.tree_util.keystr(where, simple=True, separator=".") != path:
@@ -48,19 +48,19 @@ def put(transitions, path, row, value):
     ],
 )
 def test_numbers_are_finite(path, value):
-    x = put(counted().transitions, path, (slice(7, 9),), value)
+    x = put(counted_steps().transitions, path, (slice(7, 9),), value)
     with pytest.raises(UserError, match=rf"{path} of the dataset 'x' is {value} in row 7\b"):
         Dataset("x", x)
 
 
 def test_metrics_may_be_nan():
-    x = counted().transitions
+    x = counted_steps().transitions
     bare = dataclasses.replace(x.next_timestep, metrics={"m": np.full(12, np.nan)})
     Dataset("x", dataclasses.replace(x, next_timestep=bare))
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e7, -1e7, 1e39])
-def test_an_action_that_is_none_is_refused_and_the_row_said(value):
+def test_an_invalid_action_is_refused_with_its_row(value):
     action = np.zeros((12, 2))
     action[5, 1] = value
     with pytest.raises(
@@ -70,8 +70,8 @@ def test_an_action_that_is_none_is_refused_and_the_row_said(value):
 
 
 def test_actions_beyond_their_bounds_are_kept():
-    """Environments clip, and a Gaussian policy has no bounds: what it did is what is learned
-    from."""
+    """Environments clip, and a Gaussian policy has no bounds; agents learn from the actions that it
+    chose."""
     action = np.random.default_rng(0).normal(size=(12, 2)) * 100
     np.testing.assert_array_equal(
         data.conform(acting(action), moving()).transitions.action, action.astype(np.float32)
@@ -98,7 +98,7 @@ def test_indices_are_those_of_the_space(action, match):
         data.conform(acting(action), environment())
 
 
-def test_other_indices():
+def test_indices_out_of_the_space_are_refused():
     sizes = dataclasses.replace(environment(), action_space=spaces.MultiDiscrete((2, 3)))
     action = np.zeros((12, 2), np.int64)
     assert data.conform(acting(action), sizes).transitions.action.dtype == np.int32
@@ -108,7 +108,7 @@ def test_other_indices():
 
 
 def acting(action):
-    counts = counted()
+    counts = counted_steps()
     return dataclasses.replace(
         counts, transitions=dataclasses.replace(counts.transitions, action=action)
     )
@@ -118,8 +118,8 @@ def moving():
     return dataclasses.replace(environment(), action_space=spaces.Box(-1.0, 1.0, (2,)))
 
 
-def test_flags_are_booleans_of_which_one_is_set():
-    x = counted().transitions
+def test_flags_are_booleans_and_not_both_set():
+    x = counted_steps().transitions
     after = dataclasses.replace(x.next_timestep, terminated=x.truncated)
     with pytest.raises(UserError, match=r"row 2 .* both terminated and truncated"):
         Dataset("x", dataclasses.replace(x, next_timestep=after))
@@ -128,8 +128,8 @@ def test_flags_are_booleans_of_which_one_is_set():
         Dataset("x", dataclasses.replace(x, next_timestep=after))
 
 
-def test_a_data_set_has_rows():
-    x = counted().transitions
+def test_a_dataset_has_rows():
+    x = counted_steps().transitions
     with pytest.raises(UserError, match="is empty"):
         Dataset("x", jax.tree.map(lambda leaf: leaf[:0], x))
     for reward in (np.float32(0), np.zeros((12, 2))):
@@ -146,7 +146,7 @@ def test_a_data_set_has_rows():
 
 def test_parts_that_do_not_fit_are_not_joined():
     with pytest.raises(UserError, match="actions of 'counted' are"):
-        data.join("x", [counted(), acting(np.zeros((12, 2)))])
+        data.join("x", [counted_steps(), acting(np.zeros((12, 2)))])
     with pytest.raises(UserError, match="no parts"):
         data.join("x", [])
 
@@ -155,16 +155,16 @@ def test_parts_that_do_not_fit_are_not_joined():
     "returns,match",
     [((0.0, np.nan), "expert"), ((0, "1"), "'1'"), ((None, 1), "None"), ((1.0, 1.0), "larger")],
 )
-def test_references_are_numbers(returns, match):
+def test_references_must_be_numbers(returns, match):
     with pytest.raises(UserError, match=match):
         References(*returns)
 
 
 def test_profile_and_score():
-    counts = counted()
+    counts = counted_steps()
     counts = dataclasses.replace(counts, references=References(10.0, 110.0))
     found = data.profile(counts)
-    # A reward is 10 t + action with t = 1, 2, 3; the action is the stream's number.
+    # A reward is 10 t + action with t = 1, 2, 3; the action is the number of the stream.
     assert found["return"] == {"mean": 61.5, "least": 60.0, "most": 63.0}
     assert found["length"] == {"mean": 3.0, "least": 3.0, "most": 3.0}
     assert (found["episodes"], found["truncated"], found["terminated"]) == (4, 4, 0)
@@ -175,8 +175,8 @@ def test_profile_and_score():
     assert data.profile(twice)["episodes"] == 8 and twice.references == counts.references
 
 
-def test_a_data_set_of_another_environment_is_refused():
-    counts = counted()
+def test_a_dataset_of_another_environment_is_refused():
+    counts = counted_steps()
     assert data.conform(counts, environment()).transitions.action.dtype == np.int32
     wide = dataclasses.replace(environment(), action_space=environment().observation_space)
     with pytest.raises(UserError, match="actions"):

@@ -1,4 +1,4 @@
-"""Odd HDF5 files end in one sentence, whatever is wrong with them, and lead nowhere else."""
+"""Odd HDF5 files are refused in one sentence, and no other file is opened."""
 
 import os
 import pathlib
@@ -11,16 +11,16 @@ from experiments import dataset as script
 from jaxrl.core.errors import UserError
 from jaxrl.datasets import hdf5, minari_format
 from jaxrl.runtime import command_line
-from tests.datasets.files import counted
+from tests.datasets.files import counted_steps
 
 h5py = pytest.importorskip("h5py")
 
 
 @pytest.fixture(scope="module")
 def good(tmp_path_factory):
-    """A good file: episodes of 3 steps."""
+    """Write a good file with episodes of 3 steps."""
     file = tmp_path_factory.mktemp("good") / "x.hdf5"
-    minari_format.write(file, counted())
+    minari_format.write(file, counted_steps())
     return file.read_bytes()
 
 
@@ -30,8 +30,8 @@ def path(tmp_path, good):
     return tmp_path / "x.hdf5"
 
 
-def changed(path, change, name="rewards"):
-    """The file, whose array `name` of the second episode is gone before `change` is called."""
+def change_file(path, change, name="rewards"):
+    """Remove the array `name` of the second episode from the file, and call `change`."""
     with h5py.File(path, "r+") as file:
         group = file["episode_1"]
         del group[name]
@@ -39,7 +39,7 @@ def changed(path, change, name="rewards"):
     return path
 
 
-def refused(path, match):
+def assert_refused(path, match):
     with pytest.raises(UserError, match=match) as raised:
         minari_format.read(path)
     message = str(raised.value)
@@ -64,7 +64,7 @@ def twice(file, group, name):
 
 
 def exponential(file, group, name):
-    """Ten groups, of which each holds the next under two names: a thousand ways."""
+    """Make ten groups, each of which holds the next under two names: a thousand paths."""
     group = group.create_group(name)
     for _ in range(10):
         group["a"] = group["b"] = file.create_group(None)
@@ -137,15 +137,15 @@ def named_type(file, group, name):
         (lambda file, group, name: None, "has no rewards"),
     ],
 )
-def test_what_an_array_cannot_be(path, change, match):
-    changed(path, change)
-    refused(path, match)
+def test_odd_objects_are_refused(path, change, match):
+    change_file(path, change)
+    assert_refused(path, match)
 
 
-def test_what_a_file_declares_is_not_allocated(path):
-    changed(path, huge)
+def test_huge_declared_arrays_are_not_allocated(path):
+    change_file(path, huge)
     tracemalloc.start()
-    refused(path, "bytes")
+    assert_refused(path, "bytes")
     assert tracemalloc.get_traced_memory()[1] < 10**7
     tracemalloc.stop()
 
@@ -164,7 +164,7 @@ def test_numbers_are_of_this_machines_byte_order(tmp_path):
     assert found.dtype.isnative and found.tolist() == [0, 1, 2]
 
 
-def test_what_is_not_asked_for_may_be_anything(path):
+def test_objects_that_are_not_wanted_may_be_anything(path):
     with h5py.File(path, "r+") as file:
         file["self"] = file
         file["episode_0/infos"] = h5py.ExternalLink("other", "/")
@@ -183,8 +183,8 @@ def test_tuples_must_be_whole(path, names, match):
         for part in names:
             group.create_dataset(f"{name}/{part}", data=np.zeros(3))
 
-    changed(path, change, "actions")
-    refused(path, match)
+    change_file(path, change, "actions")
+    assert_refused(path, match)
 
 
 @pytest.mark.parametrize("name", ["episode_x", "episode_", "episode_" + "9" * 5000])
@@ -198,7 +198,7 @@ def test_episodes_have_numbers(path, name):
 def test_an_episode_is_a_group(path):
     with h5py.File(path, "r+") as file:
         file["episode_7"] = np.zeros(3)
-    refused(path, "must be a group")
+    assert_refused(path, "must be a group")
 
 
 @pytest.mark.parametrize(
@@ -209,21 +209,21 @@ def test_an_episode_is_a_group(path):
         (b"\x89HDF\r\n\x1a\n" + bytes(100), "HDF5"),
     ],
 )
-def test_files_that_are_no_hdf5(tmp_path, content, match):
+def test_files_that_are_not_hdf5(tmp_path, content, match):
     (tmp_path / "x.hdf5").write_bytes(content)
-    refused(tmp_path / "x.hdf5", match)
+    assert_refused(tmp_path / "x.hdf5", match)
 
 
 def test_a_file_without_an_episode(tmp_path):
     h5py.File(tmp_path / "x.hdf5", "w").close()
-    refused(tmp_path / "x.hdf5", "no episodes")
+    assert_refused(tmp_path / "x.hdf5", "no episodes")
 
 
 def test_truncated_and_damaged_files_are_refused_or_read(path):
     whole = path.read_bytes()
     for length in range(0, len(whole), 997):
         path.write_bytes(whole[:length])
-        refused(path, "HDF5")
+        assert_refused(path, "HDF5")
     rng = np.random.default_rng(0)
     refusals = 0
     for _ in range(300):
@@ -240,10 +240,10 @@ def test_truncated_and_damaged_files_are_refused_or_read(path):
 
 def test_files_that_cannot_be_opened(path, tmp_path, monkeypatch):
     (tmp_path / "folder.hdf5").mkdir()
-    refused(tmp_path / "folder.hdf5", "holds no main_data")
-    refused(tmp_path / "none.hdf5", "no such file")
-    os.mkfifo(tmp_path / "pipe.hdf5")  # to open it would wait for ever
-    refused(tmp_path / "pipe.hdf5", "no such file")
+    assert_refused(tmp_path / "folder.hdf5", "holds no main_data")
+    assert_refused(tmp_path / "none.hdf5", "no such file")
+    os.mkfifo(tmp_path / "pipe.hdf5")  # opening it would wait forever
+    assert_refused(tmp_path / "pipe.hdf5", "no such file")
     with pytest.raises(UserError, match="name too long"):
         minari_format.read(tmp_path / ("x" * 300 + ".hdf5"))
 
@@ -251,9 +251,9 @@ def test_files_that_cannot_be_opened(path, tmp_path, monkeypatch):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(h5py, "File", forbidden)  # root may open everything
-    refused(path, "Permission denied")
+    assert_refused(path, "Permission denied")
     monkeypatch.setattr(pathlib.Path, "is_dir", forbidden)
-    refused(path, "Permission denied")
+    assert_refused(path, "Permission denied")
 
 
 @pytest.mark.parametrize(
@@ -288,16 +288,16 @@ def test_a_file_that_is_there_is_replaced_by_a_whole_one_or_stays(path, tmp_path
     with monkeypatch.context() as patch:
         patch.setattr(minari_format, "_write_episode", full)
         with pytest.raises(UserError, match="No space left"):
-            minari_format.write(path, counted())
+            minari_format.write(path, counted_steps())
     assert path.read_bytes() == before and os.listdir(tmp_path) == ["x.hdf5"]
     (tmp_path / "folder.hdf5").mkdir()
     for place in (tmp_path / "folder.hdf5", path / "below.hdf5"):
         with pytest.raises(UserError, match="cannot be written"):
-            minari_format.write(place, counted())
+            minari_format.write(place, counted_steps())
 
 
-def test_the_command_line_says_one_sentence(path, capsys):
-    changed(path, cycle)
+def test_the_command_line_prints_one_sentence(path, capsys):
+    change_file(path, cycle)
     assert command_line.call(script.main, ["pendulum", str(path)]) == 2
     out, err = capsys.readouterr()
     assert out == "" and err.startswith("error: ") and err.count("\n") == 1

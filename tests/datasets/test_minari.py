@@ -1,4 +1,4 @@
-"""Minari's files: read as the minari package writes them, and written as it reads them."""
+"""Minari's files are read as the minari package writes them, and written as it reads them."""
 
 import jax
 import numpy as np
@@ -7,16 +7,16 @@ import pytest
 from jaxrl.core.errors import UserError
 from jaxrl.datasets import minari_format
 from jaxrl.datasets.data import References
-from tests.datasets.files import counted
+from tests.datasets.files import counted_steps
 
 minari = pytest.importorskip("minari")
 gymnasium = pytest.importorskip("gymnasium")
 spaces = gymnasium.spaces
 
 
-def written(folder, monkeypatch, observation_space, observe):
-    """A dataset of two episodes, one terminated after 3 steps and one truncated after 2, that the
-    package wrote: the folder it lies in."""
+def write_with_minari(folder, monkeypatch, observation_space, observe):
+    """Let the package write a dataset of two episodes, one terminated after 3 steps and one
+    truncated after 2. Returns its folder and the episodes."""
     from minari.data_collector import EpisodeBuffer
 
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(folder))
@@ -48,8 +48,8 @@ def written(folder, monkeypatch, observation_space, observe):
 BOX = spaces.Box(-9.0, 9.0, (3,), np.float32)
 
 
-def test_what_the_package_wrote_is_read(tmp_path, monkeypatch):
-    folder, (a, b) = written(tmp_path, monkeypatch, BOX, lambda x: x)
+def test_files_of_the_package_are_read(tmp_path, monkeypatch):
+    folder, (a, b) = write_with_minari(tmp_path, monkeypatch, BOX, lambda x: x)
     # The package writes reference scores only for datasets with a Gymnasium environment.
     minari.load_dataset("environment/small-v0").storage.update_metadata(
         {"ref_min_score": -1.0, "ref_max_score": 3.0}
@@ -70,7 +70,7 @@ def test_goals(tmp_path, monkeypatch):
     goal = spaces.Box(-9.0, 9.0, (1,), np.float32)
     space = spaces.Dict({"observation": BOX, "desired_goal": goal, "achieved_goal": goal})
     observe = lambda x: {"observation": x, "desired_goal": x[:, :1], "achieved_goal": x[:, 1:2]}
-    folder, (a, b) = written(tmp_path, monkeypatch, space, observe)
+    folder, (a, b) = write_with_minari(tmp_path, monkeypatch, space, observe)
     data = minari_format.read(folder)
     goals = [e.observations["desired_goal"][:-1] for e in (a, b)]
     np.testing.assert_array_equal(data.transitions.timestep.goal, np.concatenate(goals))
@@ -79,9 +79,9 @@ def test_goals(tmp_path, monkeypatch):
     assert_same(data, again)
 
 
-def test_the_package_reads_what_is_written(tmp_path, monkeypatch):
-    folder, _ = written(tmp_path, monkeypatch, BOX, lambda x: x)
-    counts = counted()
+def test_the_package_reads_our_files(tmp_path, monkeypatch):
+    folder, _ = write_with_minari(tmp_path, monkeypatch, BOX, lambda x: x)
+    counts = counted_steps()
     minari_format.write(folder / "data" / minari_format.MAIN, counts)
     assert_same(counts, minari_format.read(folder))
     episodes = list(minari.load_dataset("environment/small-v0").storage.get_episodes(range(4)))
@@ -104,7 +104,7 @@ def test_other_files_are_refused(tmp_path):
 
 
 def assert_same(a, b):
-    """All but the channels that files do not have."""
+    """Compare all but the channels that files do not have."""
     x, y = a.transitions, b.transitions
     for part in ("observation", "next_observation", "action", "reward", "terminated", "truncated"):
         jax.tree.map(np.testing.assert_array_equal, getattr(x, part), getattr(y, part))

@@ -1,4 +1,4 @@
-"""Recorded streams and the episodes of files become transitions: no step that nobody took."""
+"""Recorded streams and the episodes of files become transitions, without invented steps."""
 
 import jax
 import numpy as np
@@ -7,7 +7,7 @@ import pytest
 from jaxrl.core.errors import UserError
 from jaxrl.datasets import transitions
 from jaxrl.datasets.data import Dataset, profile
-from tests.datasets.files import counted
+from tests.datasets.files import counted_steps
 
 
 def episode(steps, terminated, truncated, start=0.0):
@@ -23,22 +23,24 @@ def episode(steps, terminated, truncated, start=0.0):
 
 
 def test_recorded_streams_become_whole_episodes():
-    x = counted(steps=8, streams=2).transitions  # two whole episodes of 3, and 2 steps of a third
+    x = counted_steps(
+        steps=8, streams=2
+    ).transitions  # two whole episodes of 3, two steps of another
     assert len(x.reward) == 12
     np.testing.assert_array_equal(x.first, [True, False, False] * 4)
     np.testing.assert_array_equal(x.truncated, [False, False, True] * 4)
     np.testing.assert_array_equal(x.observation[:, 0], [0, 1, 2] * 4)
-    # The successor of a truncated step is the true one, not what the next episode begins with.
+    # The successor of a truncated step is the true one, not the start of the next episode.
     np.testing.assert_array_equal(x.next_observation[:, 0], [1, 2, 3] * 4)
     tags = x.observation[:, 1].reshape(4, 3)
     assert (tags == tags[:, :1]).all() and len(set(tags[:, 0])) == 4
     np.testing.assert_array_equal(x.next_observation[:, 1], x.observation[:, 1])
     actions = x.action.reshape(4, 3)
-    assert (actions == actions[:, :1]).all()  # a stream's steps stay together
+    assert (actions == actions[:, :1]).all()  # the steps of a stream stay together
 
 
 def test_fewer_episodes_are_spread_over_the_recording():
-    window = counted(steps=60, streams=1).transitions
+    window = counted_steps(steps=60, streams=1).transitions
     framed = jax.tree.map(lambda x: x[:, None], window)
     chosen = transitions.from_streams(framed, 15)
     assert len(chosen.reward) == 15
@@ -58,7 +60,7 @@ def test_files_have_one_observation_more_than_steps():
     np.testing.assert_array_equal(x.first, [1, 0, 0, 1, 0])
     assert not x.timestep.done.any() and not x.next_timestep.first.any()
     np.testing.assert_array_equal(x.timestep.reward, [0, 0.5, 1.5, 0, 0.5])
-    # A record that stops before the episode's end was cut there.
+    # A record that stops before the end of the episode was truncated there.
     cut = transitions.from_episodes([episode(3, False, False)])
     np.testing.assert_array_equal(cut.truncated, [0, 0, 1])
     assert not cut.terminated.any()
@@ -83,7 +85,7 @@ def test_lengths_that_do_not_fit_are_refused():
         ({"rewards": [0, np.nan, 1]}, "reward of episode 1 is nan in row 1"),
         ({"rewards": [0, 1, 1e300]}, r"is 1e\+300 in row 2; it must be finite as float32"),
         ({"rewards": ["a", "b", "c"]}, "must be one of real numbers"),
-        ({"rewards": [[0], [0, 1], [0]]}, "is no array"),
+        ({"rewards": [[0], [0, 1], [0]]}, "is not an array"),
         ({"rewards": np.zeros((3, 1))}, r"shape \[3, 1\]"),
         ({"rewards": 0.0}, r"shape \[\]"),
         ({"terminations": [0, 0, 0.5]}, "'terminations' of episode 1 is float64; it must be bool"),
@@ -100,14 +102,14 @@ def test_lengths_that_do_not_fit_are_refused():
         ({"goal": np.zeros((4, 1))}, r"goals of episode 1 are \[1\], and of episode 0 None"),
     ],
 )
-def test_episodes_that_cannot_be_are_refused(change, match):
+def test_impossible_episodes_are_refused(change, match):
     odd = {k: v for k, v in (episode(3, True, False) | change).items() if v is not None}
     with pytest.raises(UserError, match=match):
         transitions.from_episodes([episode(2, True, False), odd])
 
 
-def test_flags_may_be_integers_and_a_clock_may_strike_at_the_end():
-    """Gymnasium's `TimeLimit` truncates its last step, whether it terminated or not."""
+def test_flags_may_be_integers_and_a_clock_may_end_a_terminated_episode():
+    """The `TimeLimit` of Gymnasium truncates its last step, whether it terminated or not."""
     both = episode(3, True, True)
     both |= {k: both[k].astype(np.uint8) for k in ("terminations", "truncations")}
     x = Dataset("x", transitions.from_episodes([both, episode(2, False, True)]))

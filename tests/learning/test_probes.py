@@ -60,7 +60,7 @@ def learned(name):
             )
             return streams, (t, transition.observation[:, 0], transition.action, value)
 
-        return jax.lax.scan(body, streams, stream.turns(random.key(0), 10))[1]
+        return jax.lax.scan(body, streams, stream.step_inputs(random.key(0), 10))[1]
 
     return jax.tree.map(np.asarray, watch(runs, vectors))
 

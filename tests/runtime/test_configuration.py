@@ -31,6 +31,28 @@ def test_values_of_every_kind(tmp_path):
     assert config.seeds == 1
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "agent: {learning-rate: 1, hidden: [8]}",
+        "agent: {optimizer: {learning_rate: 1}, torso: {hidden: [8]}}",
+        "agent: {optimizer.learning_rate: 1, torso.hidden: [8]}",
+        "learning_rate: 1\nhidden: [8]",
+    ],
+)
+def test_names_may_be_shortened_to_an_ending(tmp_path, text):
+    agent = read(tmp_path, text).agent
+    assert agent.optimizer.learning_rate == 1 and agent.torso.hidden == (8,)
+
+
+def test_of_several_endings_the_one_nearest_the_root_is_meant(tmp_path):
+    start = "algorithm: lifelong_ppo\nagent: "
+    agent = read(tmp_path, f"{start}{{value_weight: 0.25}}").agent
+    assert (agent.ppo.value_weight, agent.replay.clone.value_weight) == (0.25, 0.5)
+    agent = read(tmp_path, f"{start}{{clone: {{value_weight: 0.25}}}}").agent
+    assert (agent.ppo.value_weight, agent.replay.clone.value_weight) == (0.5, 0.25)
+
+
 @pytest.mark.parametrize("text", ["reset_pool: null", "reset_pool: none", "reset_pool: ~"])
 def test_none(tmp_path, text):
     assert read(tmp_path, f"agent:\n  rollouts:\n    {text}\n").agent.rollouts.reset_pool is None
@@ -75,11 +97,23 @@ def test_another_algorithm_keeps_settings_or_refuses_them():
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("agent:\n  learning_rate: 1\n", "did you mean 'agent.optimizer.learning_rate'"),
         ("agent:\n  lerning_rate: 1\n", "did you mean 'agent.optimizer.learning_rate'"),
         ("agent: {torso: {hiden: []}}\n", "'agent.torso.hiden'; did you mean 'agent.torso.hidden'"),
         ("sede: 1\n", "Unknown setting 'sede'; did you mean 'seed'"),
-        ("learning_rate: 1\n", "Unknown setting 'learning_rate'"),
+        ("lerning_rate: 1\n", "did you mean 'agent.optimizer.learning_rate'"),
+        ("agent: {optimizer: {discount: 1}}\n", "Unknown setting 'agent.optimizer.discount'"),
+        (
+            "agent: {optimzer: {learning_rate: 1}}\n",
+            "'agent.optimzer.learning_rate'; did you mean",
+        ),
+        (
+            "algorithm: iql\nagent: {learning_rate: 1}\n",
+            "'agent.learning_rate' may be any of agent",
+        ),
+        (
+            "agent: {clip: 0.1, learning_rate: 1, optimizer: {learning-rate: 1}}\n",
+            "'agent.optimizer.learning_rate' is given twice",
+        ),
         ("algorithm: pop\n", "Unknown algorithm 'pop'; did you mean 'ppo'"),
         ("algorithm: 3\n", "Unknown algorithm '3'"),
         ("steps: many\n", "steps is 'many'; it must be a whole number"),

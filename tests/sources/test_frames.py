@@ -1,4 +1,4 @@
-"""Large observations that a replay holds once, held against those that it holds twice."""
+"""Large observations that a replay buffer stores once, compared with storing them twice."""
 
 import math
 import re
@@ -19,7 +19,7 @@ CAPACITY = HELD * T * B
 
 @pytest.fixture
 def once(monkeypatch):
-    """Holds every observation once, small as it is."""
+    """Store every observation once, however small it is."""
     return lambda size=1: monkeypatch.setattr(frames, "LARGE", size)
 
 
@@ -27,7 +27,7 @@ def once(monkeypatch):
     ("length", "memory", "shards"), [(None, False, 1), (5, False, 2), (2 * T, True, 2)]
 )
 def test_batches_are_the_same(once, length, memory, shards):
-    """Of episodes that terminate and that a clock ends, also when the ring has gone round."""
+    """Batches are equal whether episodes terminate or are truncated, also when the ring is full."""
 
     def batches():
         environment = counting(terminates_after=5, truncates_after=4)
@@ -47,7 +47,7 @@ def test_batches_are_the_same(once, length, memory, shards):
 
 
 @pytest.mark.parametrize("length", [None, 2])
-def test_where_episodes_are_short_less_is_kept_and_nothing_is_wrong(once, length):
+def test_fewer_steps_of_short_episodes_are_kept_and_all_are_right(once, length):
     once()
     environment = counting(terminates_after=1)
     first, state, fresh, batch = play(
@@ -58,7 +58,9 @@ def test_where_episodes_are_short_less_is_kept_and_nothing_is_wrong(once, length
     room = first.frames.number.shape[2]
     assert room == span + T < HELD * T
     assert span <= state.filled.min() and (state.filled <= room).all()
-    for window in range(2, len(state.filled)):  # what `init` collected is no longer there
+    for window in range(
+        2, len(state.filled)
+    ):  # the steps that `init` collected are no longer there
         x = jax.tree.map(lambda x: x[window], batch.transitions)  # noqa: B023
         at = places(x, whole, (window + 1) * T)
         rows = at[:, 0] + np.arange(span)[:, None]
@@ -68,7 +70,7 @@ def test_where_episodes_are_short_less_is_kept_and_nothing_is_wrong(once, length
 
 
 def test_a_loop_copies_no_ring(once):
-    """Of a ring only what is written moves: a copy at each step is slower by its whole length."""
+    """Only rows that are written move; a copy of the ring at each step would cost its length."""
     once()
     environment = counting(terminates_after=5)
     source = replay(rollouts(environment, B, T), 60 * CAPACITY, N, 5, proportional(), warmup=5 * B)
@@ -85,27 +87,27 @@ def test_a_loop_copies_no_ring(once):
     state = jax.eval_shape(lambda: source.init(key, source.hyper, policy()))
     program = jax.jit(run, donate_argnums=0).lower(state, jax.random.split(key, 3)).compile()
     rings = [x.shape for x in jax.tree.leaves(state) if x.size >= 60 * CAPACITY / 8]
-    assert len(rings) == 7  # of ends there is an eighth
+    assert len(rings) == 7  # there is room for an eighth of ends
     copied = re.findall(r"\w+\[([\d,]+)\]\S* copy\(", program.as_text())
     assert not {",".join(map(str, shape)) for shape in rings} & set(copied)
 
 
-def test_what_is_held_once():
-    """Frames of Breakout, a bit each; not CartPole's four numbers, and no windows that do not
-    go on from one another."""
+def test_observations_that_are_stored_once():
+    """Frames of Breakout are, as bits; CartPole's four numbers are not, nor are windows that do not
+    follow each other."""
 
-    def begun(source, environment):
+    def first_window(source, environment):
         return jax.eval_shape(
             lambda: source.init(random.key(0), source.hyper, random_policy(environment))
         )
 
     frame = envs.make("minatar_breakout")
-    state = begun(replay(rollouts(frame, 4, 2), 64, 4), frame)
+    state = first_window(replay(rollouts(frame, 4, 2), 64, 4), frame)
     size = lambda tree: sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
     steps = math.prod(state.transitions.words.shape[:2])
     assert size(state.frames.before) == steps * 4 * math.ceil(10 * 10 * 4 / 32)
     assert size(state.frames) < 1.5 * size(state.frames.before)
     small = envs.make("cartpole")
-    assert begun(replay(rollouts(small, 4, 2), 64, 4), small).frames is None
+    assert first_window(replay(rollouts(small, 4, 2), 64, 4), small).frames is None
     game = envs.make("minatar_breakout", time_limit=5)
-    assert begun(replay(episodes(game, 4), 64, 4), game).frames is None
+    assert first_window(replay(episodes(game, 4), 64, 4), game).frames is None

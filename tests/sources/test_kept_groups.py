@@ -1,4 +1,4 @@
-"""Groups of episodes that wait: they come again in place of fresh ones that tell nothing."""
+"""Groups of episodes that wait replace fresh ones that are not informative."""
 
 from typing import Any
 
@@ -13,12 +13,12 @@ from jaxrl.core.types import Batch, Source, TimeStep, Transition
 from jaxrl.sources import kept_groups
 
 T, GROUPS, SIZE = 2, 4, 2
-NOBODY: Any = None  # a policy that nobody asks
+NOBODY: Any = None  # a policy that is never asked
 
 
 def source(kinds):
-    """Of which window w has groups whose answers differ where kinds[w, group]; actions are the
-    group's number since the beginning, and rewards after the end are not to count."""
+    """Make a source whose window w has groups with differing answers where kinds[w, group]. Actions
+    are the number of the group since the beginning. Rewards after the end must not count."""
 
     def collect(state, policy, key):
         group = jnp.repeat(jnp.arange(GROUPS), SIZE)
@@ -39,7 +39,7 @@ def source(kinds):
 
 
 def windows(kinds, waits, num_shards=1):
-    """The groups in each batch, where the updates feed back `waits`."""
+    """Return the groups in each batch if the updates feed back `waits`."""
     keeps = kept_groups(source(kinds), SIZE, losses.informative_groups, num_shards)
     key = jax.random.key(0)
     state, found = keeps.init(key, {}, NOBODY), []
@@ -54,8 +54,8 @@ def windows(kinds, waits, num_shards=1):
 KINDS = np.array([[0, 1, 0, 0], [0, 0, 1, 0], [1, 0, 0, 1], [0, 1, 0, 0]], bool)
 
 
-def test_kept_groups_take_the_places_of_those_that_tell_nothing():
-    """As long as updates wait, and no longer; there is never more than a batch of them."""
+def test_kept_groups_replace_those_that_are_not_informative():
+    """Kept groups come again as long as updates wait, and never more than a batch of them."""
     first, second, third, fourth = windows(KINDS, [True, True, False, False])
     assert first == [1, 0, 2, 3]
     assert second == [6, 1, 4, 5]
@@ -71,5 +71,5 @@ def test_kept_groups_stay_in_their_shard():
 
 
 def test_groups_that_do_not_fit():
-    with pytest.raises(UserError, match="8 episodes are no whole groups of 3"):
+    with pytest.raises(UserError, match="8 episodes do not divide into groups of 3"):
         kept_groups(source(KINDS), 3, losses.informative_groups)

@@ -1,4 +1,4 @@
-"""Trees as words: back to the bit, and no larger than they have to be."""
+"""Trees packed into words are exact to the bit, and no larger than necessary."""
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ def bits(x):
 
 
 def anything(dtype, shape):
-    """Every pattern of bits is as likely: NaNs with what they carry, infinities, signed zeros."""
+    """Draw any pattern of bits uniformly: NaNs with payloads, infinities, signed zeros."""
     size = np.dtype(dtype).itemsize
     raw = np.random.default_rng(0).integers(0, 256, (*ITEMS, *shape, size), np.uint8)
     return jnp.asarray(raw.view(dtype)[..., 0])
@@ -49,7 +49,7 @@ def test_there_and_back_to_the_bit():
     assert_same(jax.jit(unpack)(packed), whole)
     one = unpack(jax.tree.map(lambda x: x[1, 3], packed))
     for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(whole), strict=True):
-        size = len(bits(a))  # items lie one after the other, and this is the ninth
+        size = len(bits(a))  # items lie one after the other; this is the ninth
         assert a.shape == b.shape[2:] and bits(a) == bits(b)[8 * size : 9 * size]
 
 

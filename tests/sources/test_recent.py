@@ -1,4 +1,4 @@
-"""The newest windows as one, held against everything that was ever collected."""
+"""The newest windows as one, compared with everything that was ever collected."""
 
 import jax
 import numpy as np
@@ -25,6 +25,6 @@ def test_a_batch_is_the_newest_history_in_order():
     assert jax.tree.leaves(state.transitions)[0].shape[1] == HELD * T
 
 
-def test_a_window_at_least():
+def test_at_least_one_window():
     with pytest.raises(UserError, match="windows must be at least 1"):
         recent(inner(), 0)

@@ -1,4 +1,4 @@
-"""Old windows beside fresh ones: all that was collected, alike."""
+"""Old windows beside fresh ones, each of the old ones equally likely."""
 
 import jax
 import jax.numpy as jnp
@@ -13,8 +13,8 @@ from jaxrl.sources import rehearsal, rollouts
 from jaxrl.sources.rehearsal import Reservoir, offer
 
 
-def test_every_column_is_as_likely_to_be_kept():
-    """Of 60 columns, offered five at a time, a reservoir of 6 keeps each with a chance of 6/60,
+def test_every_column_is_equally_likely_to_be_kept():
+    """A reservoir of 6 is offered 60 columns, five at a time, and keeps each with a chance of 6/60,
     less the collisions of one window."""
 
     def life(key):
@@ -32,7 +32,7 @@ def test_every_column_is_as_likely_to_be_kept():
     assert (many.seen == 60).all() and (many.transitions >= 0).all()
     kept = np.bincount(np.asarray(many.transitions).ravel(), minlength=60) / 4000
     np.testing.assert_allclose(kept.mean(), 0.1)
-    # Sixths of the life: none is favored by more than chance and collisions explain.
+    # Sixths of the run: none is favored by more than chance and collisions explain.
     np.testing.assert_allclose(kept.reshape(6, 10).mean(1), 0.1, atol=0.008)
 
 

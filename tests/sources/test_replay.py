@@ -1,4 +1,4 @@
-"""Replay, held against everything that was ever collected."""
+"""The replay buffer, compared with everything that was ever collected."""
 
 import functools
 
@@ -19,7 +19,7 @@ HELD = 4  # windows that fit
 
 
 def policy():
-    """The memory counts the steps since it was reset."""
+    """Make a policy whose memory counts the steps since its reset."""
     act = lambda state, timestep, memory, key, greedy: (memory % 3, memory + 1, {})
     return Policy(act, lambda n: jnp.zeros(n, jnp.int32), ())
 
@@ -29,7 +29,7 @@ def inner():
 
 
 def play(source, windows=WINDOWS):
-    """After each of `windows` collects: the state, what is fresh and a batch; leading [windows]."""
+    """Return the state, the fresh window and a batch after each collect, leading axis [windows]."""
 
     @jax.jit
     def run(key):
@@ -48,21 +48,21 @@ def play(source, windows=WINDOWS):
 
 
 def history(first, fresh):
-    """Everything that was collected, in order: [steps, B]. The window of `init` comes first."""
+    """Return all that was collected, in order: [steps, B]. The window of `init` comes first."""
     begin = jax.tree.map(lambda x: x[:T], unpack(first.transitions))
     join = lambda a, b: np.concatenate([a, b.reshape(-1, *b.shape[2:])])
     return jax.tree.map(join, begin, fresh.transitions)
 
 
 @functools.cache
-def played(length=None, keep_memory=False, shards=1):
+def play_source(length=None, keep_memory=False, shards=1):
     capacity = HELD * T * B + 1  # one too many: rounded down to whole windows
     return play(replay(inner(), capacity, N, length, keep_memory=keep_memory, num_shards=shards))
 
 
 def places(batch, whole, upto):
-    """Where in the whole history [steps, B] each item of a batch [n] begins, as (step, stream); by
-    the noise in the observations, which no two steps share."""
+    """Find the (step, stream) in the whole history [steps, B] at which each item of a batch [n]
+    begins, by the noise in the observations, which no two steps share."""
     key = lambda x: x.next_timestep.observation[..., 2]
     lookup = {float(x): (t, b) for (t, b), x in np.ndenumerate(key(whole)[:upto])}
     begin = key(batch)[0] if key(batch).ndim == 2 else key(batch)
@@ -71,8 +71,8 @@ def places(batch, whole, upto):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shards", [1, 2])
-def test_items_are_uniform_over_what_is_held(shards):
-    first, _, fresh, batch = played(shards=shards)
+def test_items_are_uniform_over_the_buffer(shards):
+    first, _, fresh, batch = play_source(shards=shards)
     whole = history(first, fresh)
     for window in (0, 1, 2, 5, WINDOWS - 1):
         steps = (window + 2) * T
@@ -109,12 +109,12 @@ def test_windows_are_consecutive_steps_of_one_stream_and_never_cross_the_seam(le
         for a, b in zip(jax.tree.leaves(item), jax.tree.leaves(whole), strict=True):
             np.testing.assert_array_equal(a, b[rows, at[:, 1]])
         seen |= set(at[:, 0] - max(0, steps - HELD * T))
-    assert len(seen) == HELD * T - length + 1  # every start that there is
+    assert len(seen) == HELD * T - length + 1  # every possible start
 
 
 @pytest.mark.slow
 def test_ends_of_episodes_inside_a_window():
-    """The last step's successor is the true one; the row after it is the next episode's first."""
+    """The successor of the last step is the true one, and the next row opens the next episode."""
     _, _, _, batch = play(replay(inner(), HELD * T * B, N, 6, warmup=6 * B))
     x = jax.tree.map(lambda x: x[-1], batch.transitions)
     t = x.observation[..., 0]
@@ -122,7 +122,7 @@ def test_ends_of_episodes_inside_a_window():
     np.testing.assert_array_equal(x.next_observation[..., 0], t + 1)
     np.testing.assert_array_equal(x.terminated, t == 3)
     np.testing.assert_array_equal(x.first, t == 0)
-    same = x.observation[1:, :, 1] == x.observation[:-1, :, 1]  # the tag is the episode's
+    same = x.observation[1:, :, 1] == x.observation[:-1, :, 1]  # the tag of the episode
     np.testing.assert_array_equal(same, ~x.first[1:])
     assert x.terminated.any()
 
@@ -133,7 +133,7 @@ def test_memory_is_the_one_before_the_window():
         replay(inner(), HELD * T * B, N, 2 * T, warmup=2 * T * B, keep_memory=True)
     )
     x = batch.transitions
-    # The memory counts the steps of an episode; it is reset where `first` says so, by whoever acts.
+    # The memory counts the steps of an episode; whatever acts resets it where `first` is set.
     t = x.observation[:, 0, :, 0]
     np.testing.assert_array_equal(np.where(x.first[:, 0], 0, batch.memory), t)
     assert (t > 0).any() and (batch.memory != t).any()
@@ -154,13 +154,13 @@ def test_masks_of_whole_episodes_are_kept():
 # ------------------------------------------------------------------------------- priorities
 
 
-def prioritized(exponent=0.7, importance=0.6, length=None, shards=1, **more):
+def make_prioritized(exponent=0.7, importance=0.6, length=None, shards=1, **more):
     sampler = proportional(exponent, importance)
     return replay(inner(), HELD * T * B, N, length, sampler, num_shards=shards, **more)
 
 
 def probabilities(state, draws, source, fresh):
-    """Of each item, empirically and as the sampler says, both [slots, B]."""
+    """Return the probability of each item, empirically and by the sampler, both [slots, B]."""
     batch = jax.jit(jax.vmap(lambda key: source.sample(state, fresh, key)))(
         jax.random.split(random.key(7), draws)
     )
@@ -174,7 +174,7 @@ def probabilities(state, draws, source, fresh):
 
 
 @functools.cache
-def filled(source, windows):
+def fill(source, windows):
     state = source.init(random.key(0), source.hyper, policy())
     for key in jax.random.split(random.key(1), windows):
         state, fresh, _ = jax.jit(source.collect)(state, policy(), key)
@@ -184,8 +184,8 @@ def filled(source, windows):
 @pytest.mark.slow
 @pytest.mark.parametrize("shards", [1, 2])
 def test_draws_follow_the_priorities_and_weights_undo_them(shards):
-    source = prioritized(shards=shards)
-    state, fresh = filled(source, HELD)
+    source = make_prioritized(shards=shards)
+    state, fresh = fill(source, HELD)
     rows = HELD * T
     p = np.random.default_rng(0).uniform(0.1, 3, (rows, B)).astype(np.float32)
     slot, column = np.meshgrid(np.arange(rows), np.arange(B // shards), indexing="ij")
@@ -209,10 +209,10 @@ def test_draws_follow_the_priorities_and_weights_undo_them(shards):
 
 
 @pytest.mark.slow
-def test_equal_priorities_are_no_priorities():
-    """Uniform draws, and weights of 1."""
-    source = prioritized(exponent=0.6, importance=0.4)
-    state, fresh = filled(source, HELD)
+def test_equal_priorities_draw_uniformly():
+    """Draws are uniform, and weights are 1."""
+    source = make_prioritized(exponent=0.6, importance=0.4)
+    state, fresh = fill(source, HELD)
     empirical, batch = probabilities(state, 200, source, fresh)
     np.testing.assert_allclose(batch.weight, 1, rtol=1e-5)
     expected = 1 / empirical.size
@@ -220,10 +220,10 @@ def test_equal_priorities_are_no_priorities():
 
 
 @pytest.mark.slow
-def test_what_is_overwritten_loses_its_priority():
-    """A slot's new item must not inherit the priority that an update gave the old one."""
-    source = prioritized()
-    state, fresh = filled(source, HELD)
+def test_an_item_that_is_overwritten_loses_its_priority():
+    """The new item of a slot must not inherit the priority that an update gave the old one."""
+    source = make_prioritized()
+    state, fresh = fill(source, HELD)
     batch = source.sample(state, fresh, random.key(2))
     drawn = np.asarray(batch.index[0][0]), np.asarray(batch.index[1][0])
     high = (drawn[0] == 7) & (drawn[1] == 2)  # an item may be in the batch more than once
@@ -244,8 +244,8 @@ def test_what_is_overwritten_loses_its_priority():
 
 @pytest.mark.slow
 def test_windows_by_priority_never_cross_the_seam():
-    source = prioritized(length=4, warmup=4 * B)
-    state, fresh = filled(source, HELD + 2)
+    source = make_prioritized(length=4, warmup=4 * B)
+    state, fresh = fill(source, HELD + 2)
     empirical, _ = probabilities(state, 50, source, fresh)
     rows = HELD * T
     last = (int(state.head) - 1 - np.arange(3)) % rows  # too close to the newest step
@@ -255,7 +255,7 @@ def test_windows_by_priority_never_cross_the_seam():
 
 @pytest.mark.slow
 def test_an_item_without_mass_is_never_drawn():
-    source = prioritized(exponent=1.0)
+    source = make_prioritized(exponent=1.0)
     state = source.init(random.key(0), source.hyper, policy())
     state, fresh, _ = source.collect(state, policy(), random.key(1))  # half full
     empirical, _ = probabilities(state, 50, source, fresh)
@@ -275,7 +275,7 @@ def test_the_importance_exponent_grows_to_one():
 # ------------------------------------------------------------------------------- the rest
 
 
-def test_frames_of_the_warm_up_are_counted():
+def test_steps_of_the_warm_up_are_counted():
     source = replay(inner(), HELD * T * B, N, warmup=2 * T * B + 1)
     assert source.env_steps == T * B and source.initial_env_steps == 3 * T * B
     state = jax.jit(lambda: source.init(random.key(0), {}, policy()))()
@@ -295,7 +295,7 @@ def test_frames_of_the_warm_up_are_counted():
         ({"warmup": -1}, "warmup must be at least 0"),
     ],
 )
-def test_bad_sizes_are_one_sentence(settings, sentence):
+def test_bad_sizes_are_refused_in_one_sentence(settings, sentence):
     settings = {"capacity": HELD * T * B, "batch_size": N} | settings
     with pytest.raises(UserError, match=sentence):
         source = replay(inner(), **settings)

@@ -19,7 +19,7 @@ T, B, WINDOWS = 7, 3, 5
 
 
 def policy():
-    """The memory counts the steps since it was reset."""
+    """Make a policy whose memory counts the steps since its reset."""
 
     def act(state, timestep, memory, key, greedy):
         return memory % 3, memory + 1, {"log_prob": 1.0 * memory}
@@ -28,7 +28,7 @@ def policy():
 
 
 def go(source, windows=WINDOWS, key=0):
-    """The last state, and batches, statistics and tails, each with a leading axis [windows]."""
+    """Return the last state, and batches, statistics and tails with a leading axis [windows]."""
 
     @jax.jit
     def run(key):
@@ -44,25 +44,25 @@ def go(source, windows=WINDOWS, key=0):
 
 
 @pytest.fixture(scope="module")
-def collected():
+def first_windows():
     return go(rollouts(counting(terminates_after=4), B, T))
 
 
-def test_streams_go_on_across_windows(collected):
-    _, (batch, _) = collected
+def test_streams_go_on_across_windows(first_windows):
+    _, (batch, _) = first_windows
     assert batch.transitions.reward.shape == (WINDOWS, T, B)
     t = batch.transitions.observation[..., 0].reshape(-1, B)
     expected = np.arange(WINDOWS * T)[:, None] % 4
     np.testing.assert_array_equal(t, np.broadcast_to(expected, t.shape))
 
 
-def test_the_memory_is_the_one_at_the_windows_start_and_the_tail_follows(collected):
-    state, (batch, _) = collected
+def test_the_memory_is_that_at_the_start_of_the_window_and_the_tail_follows(first_windows):
+    state, (batch, _) = first_windows
     observation, memory = batch.tail[0].observation, batch.tail[1]
     np.testing.assert_array_equal(memory[:-1], batch.memory[1:])
     np.testing.assert_array_equal(observation[:-1], batch.transitions.observation[1:, 0])
     np.testing.assert_array_equal(observation[-1], state.streams.timestep.observation)
-    # What is remembered counts the steps of the episode: of the old one where a new one begins.
+    # The memory counts the steps of the episode, of the old one where a new one begins.
     steps = batch.transitions.observation[:, 0, :, 0]
     first = batch.transitions.first[:, 0]
     np.testing.assert_array_equal(batch.memory[~first], steps[~first])
@@ -70,16 +70,16 @@ def test_the_memory_is_the_one_at_the_windows_start_and_the_tail_follows(collect
     np.testing.assert_array_equal(batch.transitions.extras["log_prob"][:, 0], steps)
 
 
-def test_frames_are_counted(collected):
-    state, (batch, _) = collected
+def test_steps_are_counted(first_windows):
+    state, (batch, _) = first_windows
     np.testing.assert_array_equal(batch.env_steps, T * B * np.arange(1, WINDOWS + 1))
     assert batch.env_steps.dtype == np.float32
     assert rollouts(counting(), B, T).env_steps == T * B
     assert state.windows == WINDOWS
 
 
-def test_statistics_of_all_windows_add_up(collected):
-    _, (_, statistics) = collected
+def test_statistics_of_all_windows_add_up(first_windows):
+    _, (_, statistics) = first_windows
     row = m.values(m.reduce(statistics))
     assert row["episodes"] == (WINDOWS * T // 4) * B
     assert row["episode_length"] == 4
@@ -135,7 +135,7 @@ def test_sizes_below_one(sizes):
         rollouts(counting(), sizes[0], sizes[1], reset_pool=sizes[2])
 
 
-def test_a_source_says_how_many_environments_it_steps_side_by_side():
+def test_a_source_knows_how_many_environments_it_steps_side_by_side():
     source, limited = rollouts(counting(), B, T), time_limit(counting(), T)
     for around in (source, replay(source, 64, 8), rehearsal(source, 8, 2)):
         assert around.num_envs == B

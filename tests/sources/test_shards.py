@@ -1,4 +1,4 @@
-"""What a source hands out is the same on one device and on four, where each gets its shards."""
+"""A source hands out the same on one device and on four, where each device gets its shards."""
 
 import jax
 import jax.numpy as jnp
@@ -8,10 +8,10 @@ from jaxrl.core import random
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Policy
 from jaxrl.sources import dataset, episodes, mixed, proportional, replay, rollouts
-from jaxrl.sources.recorded import recorded
+from jaxrl.sources.recordings import recordings
 from jaxrl.sources.rollouts import SHARDS
 from tests.contracts import devices
-from tests.datasets.files import counted, environment
+from tests.datasets.files import counted_steps, environment
 
 SHARDED, STREAMS, ITEMS = 4, 8, 16
 
@@ -25,13 +25,13 @@ POLICY = Policy(act, lambda n: jnp.zeros((n, 3)), ())
 
 
 def sources():
-    data, played = counted().transitions, rollouts(environment(), STREAMS, 2)
+    data, played = counted_steps().transitions, rollouts(environment(), STREAMS, 2)
     own = replay(played, 160, ITEMS, warmup=32, num_shards=SHARDED)
     return {
         "episodes": episodes(environment(), STREAMS, num_shards=SHARDED),
         "dataset": dataset(data, ITEMS, 3, proportional(), num_shards=SHARDED),
         "mixed": mixed(dataset(data, ITEMS, num_shards=SHARDED), own, SHARDED),
-        "recorded": recorded(environment(), POLICY, 6, ITEMS, num_shards=SHARDED),
+        "recorded": recordings(environment(), POLICY, 6, ITEMS, num_shards=SHARDED),
         "replay": replay(
             played, 160, ITEMS, 3, proportional(), warmup=32, num_shards=SHARDED
         ),
@@ -42,7 +42,7 @@ ALL = sources()
 
 
 def step(states, key):
-    """Collect, sample, a number as a gradient would be, and feedback; of every source."""
+    """Make a step for every source: collect, sample, reduce as a gradient would, and feed back."""
     new, batches, means = {}, {}, {}
     for name, source in ALL.items():
         state, fresh, _ = source.collect(states[name], POLICY, key)
@@ -56,8 +56,8 @@ def step(states, key):
 
 
 @pytest.fixture(scope="module")
-def ran():
-    """On 1 and on 4 devices: what a second step gives, and the program."""
+def run_on():
+    """Return the results of a second step on 1 and on 4 devices, and the program."""
     begin = lambda key: {k: s.init(key, s.hyper, POLICY) for k, s in ALL.items()}
     states = jax.jit(begin)(random.key(0))
 
@@ -76,8 +76,8 @@ def ran():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ALL)
-def test_batches_are_split_and_the_same(ran, name):
-    (one, _), (four, _) = ran
+def test_batches_are_split_and_the_same(run_on, name):
+    (one, _), (four, _) = run_on
     batch = four[1][name]
     axis = batch.reward.ndim - 1
     for x in (batch.observation, batch.action, batch.reward):
@@ -85,19 +85,19 @@ def test_batches_are_split_and_the_same(ran, name):
     devices.assert_equal([part[name] for part in one], [part[name] for part in four], 1e-5)
 
 
-def test_no_trajectories_are_gathered(ran):
-    """Only priorities of a batch are, and whose they are."""
-    program = ran[1][1]
+def test_no_trajectories_are_gathered(run_on):
+    """Only the priorities of a batch and their places are."""
+    program = run_on[1][1]
     assert "all-reduce" in program.as_text()
     assert all(size <= 2 * ITEMS for size in devices.gathered(program))
 
 
 def test_sizes_that_do_not_divide():
-    data = counted().transitions
+    data = counted_steps().transitions
     for build in (
         lambda: episodes(environment(), 6, num_shards=4),
         lambda: dataset(data, 6, num_shards=4),
-        lambda: recorded(environment(), POLICY, 6, 6, num_shards=4),
+        lambda: recordings(environment(), POLICY, 6, 6, num_shards=4),
         lambda: replay(rollouts(environment(), 4, 1), 100, 6, num_shards=4),
     ):
         with pytest.raises(UserError, match="=6 does not divide into num_shards=4"):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from jaxrl.core.errors import UserError
+from jaxrl.runtime import configuration
 from jaxrl.sweeps.points import Values, applied, is_hyper, parse, points
 from tests.runtime import tiny
 
@@ -29,6 +30,16 @@ def test_values_of_every_kind():
     one = applied(config, {"torso.hidden": (32,), "env_params.rows": 7, "clip": 0.3})
     assert one.agent.torso.hidden == (32,) and one.agent.clip == 0.3
     assert one.env_params == {"rows": 7}
+
+
+def test_the_setting_nearest_the_root_is_varied():
+    config = configuration.experiment({"algorithm": "lifelong_ppo"})
+    assert list(parse(config, ["value_weight=0.1,0.2"])) == ["ppo.value_weight"]
+    assert list(parse(config, ["agent.value_weight=0.1,0.2"])) == ["ppo.value_weight"]
+    assert list(parse(config, ["clone.value-weight=0.1,0.2"])) == ["replay.clone.value_weight"]
+    tied = configuration.experiment({"algorithm": "iql"})
+    with pytest.raises(UserError, match="'learning_rate' may be any of agent.critic.learning_rate,"):
+        parse(tied, ["learning-rate=1,2"])
 
 
 def test_a_list_alone_and_lists_of_one():

@@ -26,7 +26,7 @@ def environment(length):
 
 
 def collect(source, windows, key=0):
-    """Transitions of all windows [windows * T, B]."""
+    """Return the transitions of all windows [windows * T, B]."""
 
     @jax.jit
     def go(key):
@@ -43,13 +43,13 @@ def collect(source, windows, key=0):
 
 
 def lengths_of_episodes(transitions, copy):
-    """(step at which it began, length) of each complete episode of one copy."""
+    """Return (first step, length) of each complete episode of one copy."""
     done = np.flatnonzero(np.asarray(transitions.done[:, copy]))
     begins = np.concatenate([[0], done[:-1] + 1])
     return list(zip(begins.tolist(), (done - begins + 1).tolist(), strict=True))
 
 
-def test_fixed_lies_in_the_state():
+def test_fixed_parameters_lie_in_the_state():
     tasks = fixed(environment(3))
     state = tasks.init(random.key(0), NOTHING)
     assert tasks.sample(state, random.key(0), 4) == ()
@@ -83,7 +83,7 @@ def test_randomize_ids_reproduce_their_params():
     np.testing.assert_array_equal(
         transitions.terminated, transitions.next_observation[..., 0] >= length
     )
-    # Constant within an episode, and no two copies or episodes share an id.
+    # Ids are constant within an episode, and no two copies or episodes share one.
     within = ~np.asarray(transitions.done[:-1])
     data = np.asarray(jax.random.key_data(transitions.task))
     assert (data[1:] == data[:-1]).all(-1)[within].all()
@@ -96,13 +96,13 @@ def test_schedule_moves_on_at_resets_only():
         {"terminates_after": jnp.array([4, 7]), "truncates_after": jnp.full(2, NEVER)}, 2
     )
     state, transitions = collect(rollouts(counting(), 1, 5, tasks), 6)
-    # Steps 0-9: task 0; 10-19: task 1; 20-29: task 0 again; an episode ends as it began.
+    # Steps 0-9: task 0; 10-19: task 1; 20-29: task 0 again; an episode keeps its task.
     expected = []
     t, began = 0, None
     for step in range(30):
         if t == 0:
             began = (step // 10) % 2 if step else 0
-            # A reset happens at the end of the step before, still in that step's window.
+            # A reset happens at the end of the previous step, still in the window of that step.
             began = ((step - 1) // 10) % 2 if step else 0
         expected.append(began)
         t = 0 if t + 1 == (4, 7)[began] else t + 1
@@ -113,7 +113,7 @@ def test_schedule_moves_on_at_resets_only():
     assert state.tasks.windows == 6
 
 
-def test_schedule_refuses_what_has_no_shared_axis():
+def test_schedule_refuses_params_without_a_shared_axis():
     with pytest.raises(UserError, match="leading axis"):
         schedule({"a": jnp.ones(2), "b": jnp.ones(3)}, 1)
     with pytest.raises(UserError, match="leading axis"):

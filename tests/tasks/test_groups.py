@@ -7,13 +7,13 @@ from jaxrl import envs
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
 from jaxrl.envs.wrappers.start_key import Params, start_key
-from jaxrl.tasks import repeated, starts
+from jaxrl.tasks import repeat, starts
 
 
 @pytest.mark.slow
 def test_each_prompt_is_given_exactly_g_times_side_by_side():
     env = envs.make("addition", digits=2)
-    groups, environment = repeated(starts(env.params, Params), 4), start_key(env)
+    groups, environment = repeat(starts(env.params, Params), 4), start_key(env)
     state = groups.init(random.key(0), None)
     ids = groups.sample(state, random.key(1), 12)
     data = np.asarray(jax.random.key_data(ids)).reshape(3, 4, -1)
@@ -37,9 +37,9 @@ def test_other_parts_of_an_episode_still_differ_in_a_group():
     assert (seen != seen[0]).any()
 
 
-def test_groups_must_fit():
+def test_groups_must_divide_the_episodes():
     tasks = starts((), lambda params, key: key)
     with pytest.raises(UserError, match="times >= 1, got 0"):
-        repeated(tasks, 0)
+        repeat(tasks, 0)
     with pytest.raises(UserError, match="10 episodes do not form groups of 4"):
-        repeated(tasks, 4).sample((), random.key(0), 10)
+        repeat(tasks, 4).sample((), random.key(0), 10)

@@ -1,4 +1,4 @@
-"""Who is played next: the pool of past selves, and the rows of a population."""
+"""The next opponent: from a pool of past selves, or from the rows of a population."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def policy(number: float) -> Policy:
 
 
 def window(task, done, outcome) -> Transition:
-    """Games [T, B] with these ids, ends and outcomes."""
+    """Make games [T, B] with these ids, ends and outcomes."""
     done, outcome = jnp.asarray(done, bool), jnp.asarray(outcome, jnp.float32)
     metrics = {"won": outcome, "outcome": outcome}
     none = jnp.zeros_like(done)
@@ -42,12 +42,12 @@ def test_snapshots_enter_a_ring_every_so_many_windows():
     for number in range(1, 9):
         state = tasks.update(state, policy(number), nothing)
         found.append(np.asarray(state.opponents).tolist())
-    # The initial self is slot 0; 2, 4 fill the pool; 6 and 8 replace the oldest.
+    # The first snapshot is in slot 0; those of 2 and 4 fill the pool; 6 and 8 replace the oldest.
     assert found[0] == [0, 0, 0] and found[1] == [0, 2, 0] and found[3] == [0, 2, 4]
     assert found[5] == [6, 2, 4] and found[7] == [6, 8, 4]
 
 
-def test_only_those_there_are_are_drawn_and_ids_are_their_places():
+def test_only_snapshots_that_exist_are_drawn_and_ids_are_their_places():
     tasks = pool()
     state = tasks.init(jax.random.key(0), policy(7))
     assert set(np.asarray(tasks.sample(state, jax.random.key(1), 64))) == {0}
@@ -55,12 +55,12 @@ def test_only_those_there_are_are_drawn_and_ids_are_their_places():
 
 
 @pytest.mark.parametrize("matching", ["uniform", "hard", "even"])
-def test_opponents_are_drawn_by_how_games_against_them_went(matching):
+def test_opponents_are_drawn_by_the_outcomes_of_games_against_them(matching):
     tasks = pool(matching=matching, memory=1.0)
     state = tasks.init(jax.random.key(0), policy(0))
     for number in range(1, 5):
         state = tasks.update(state, policy(number), window(jnp.zeros((1, 1), int), [[0]], [[0]]))
-    # 40 games against each: 8, 20 and 32 won. What did not end does not count.
+    # 40 games against each, of which 8, 20 and 32 were won. Unfinished games do not count.
     task = jnp.tile(jnp.arange(3), (80, 1))
     ended = np.repeat([[True] * 3, [False] * 3], 40, axis=0)
     won = np.arange(80)[:, None] % 40 < np.asarray([8, 20, 32])
@@ -71,11 +71,11 @@ def test_opponents_are_drawn_by_how_games_against_them_went(matching):
     p = (np.asarray([8, 20, 32]) + 0.5) / 41
     weight = {"uniform": np.ones(3), "hard": (1 - p) ** 2, "even": p * (1 - p)}[matching]
     np.testing.assert_allclose(drawn, weight / weight.sum(), atol=0.015)
-    fresh = tasks.update(state, policy(6), window(task, ended, won))  # takes a snapshot into 0
+    fresh = tasks.update(state, policy(6), window(task, ended, won))  # puts a snapshot into slot 0
     assert fresh.games.tolist() == [0, 80, 80] and fresh.won[0] == 0
 
 
-def test_settings_that_make_no_league():
+def test_settings_that_are_refused():
     with pytest.raises(UserError, match="matching"):
         pool(matching="best")
     with pytest.raises(UserError, match="at least 1"):

@@ -46,7 +46,7 @@ def work(arguments: argparse.Namespace) -> measuring.Work:
 
     def step(key, carry):
         count, task_state, streams = carry
-        turn = stream.turn(key, count)
+        turn = stream.step_input(key, count)
         streams, _, transition, _ = stream.advance(env, tasks, task_state, streams, policy, turn)
         last = transition.next_timestep
         carry = count + 1, task_state, streams

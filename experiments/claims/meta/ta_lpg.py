@@ -28,7 +28,7 @@ from jaxrl.core import metrics as m
 from jaxrl.core.train import start, train
 from jaxrl.core.types import Environment
 from jaxrl.envs.wrappers.time_limit import time_limit
-from jaxrl.tasks.basic import drawn
+from jaxrl.tasks.basic import draw_once
 
 SEARCHES = 240  # steps of the search for a rule
 SEEN, UNSEEN = (2, 4, 8, 16), (6, 12, 24)  # lifetimes (updates)
@@ -55,7 +55,7 @@ def lived(trial: Trial, keys, hyper) -> Measured:
 @functools.partial(jax.jit, static_argnums=(0, 1, 4, 5))
 def _lived(algorithm, inner, keys, hyper, steps, count):
     env = short(envs.make("random_mdp", num_states=15, num_actions=4))
-    learner = lpg.on_rollouts(env, inner, drawn(environments.around(env, 1.0)))
+    learner = lpg.on_rollouts(env, inner, draw_once(environments.around(env, 1.0)))
 
     def life(rule, key, horizon):
         """The mean return in the `BLOCK` updates up to `horizon`."""

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl import losses
+from jaxrl.algorithms.offline.shared import making
 from jaxrl.algorithms.policy_gradient.ppo import ppo
 from jaxrl.core import hyper as hypers
 from jaxrl.core import metrics, spaces, trees
@@ -28,7 +29,6 @@ from jaxrl.core.types import (
     Transition,
     struct,
 )
-from jaxrl.datasets import making
 from jaxrl.evaluation.evaluate import evaluate
 from jaxrl.kit.normalization import normalized
 from jaxrl.sources.rollouts import rollouts
@@ -91,7 +91,7 @@ def source(env: Environment, data: Any, discount: float, size: int) -> Source:
 
 
 def draw(env: Environment, kind: str, discount: float, key: Key, tiny: bool = False) -> Drawn:
-    """A set as `datasets.making` makes them, all of it from `key`: medium-replay, medium, expert,
+    """A set as `making` makes them, all of it from `key`: medium-replay, medium, expert,
     or mixed, the last two together. Its extras are what came of each action, which
     Uni-O4 learns from. A tiny one is of a training run that is too short."""
     how = making.recipe(env)

@@ -100,7 +100,7 @@ CHECK = Claim(
     "most 330k), and other algorithms.",
     parts=(
         "experiments/claims/offline/_drawn.py",
-        "jaxrl/datasets/making.py",
+        "jaxrl/algorithms/offline/shared/making.py",
         "jaxrl/algorithms/offline/iql.py",
         "jaxrl/algorithms/policy_gradient/ppo.py",
     ),

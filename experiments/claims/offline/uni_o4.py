@@ -175,7 +175,7 @@ CHECK = Claim(
     "algorithms offline, and CQL to SAC, with which the paper compares the switch.",
     parts=(
         "experiments/claims/offline/_drawn.py",
-        "jaxrl/datasets/making.py",
+        "jaxrl/algorithms/offline/shared/making.py",
         "jaxrl/algorithms/offline/uni_o4.py",
         "jaxrl/algorithms/offline/uni_o4_improvement.py",
         "jaxrl/networks/dynamics.py",

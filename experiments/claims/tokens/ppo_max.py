@@ -36,7 +36,7 @@ from jaxrl.envs.wrappers.start_key import Params, start_key
 from jaxrl.evaluation.pass_at_k import correct_answers
 from jaxrl.networks.actor_critic import unroll
 from jaxrl.sources import episodes
-from jaxrl.tasks import repeated, starts
+from jaxrl.tasks import repeat, starts
 
 PAIRS, AT_ONCE, EPOCHS = 2048, 256, 40  # of the reward model: compared, in one step, how often
 Answers = tuple[Transition, Array]  # [T, B], and which of these steps are theirs
@@ -56,7 +56,7 @@ def right(t: Transition, mask: Array) -> Array:
 
 def played(env: Environment, policy: Policy, key: Key, prompts: int, answers: int) -> Answers:
     """Sampled answers, those to the same prompt side by side."""
-    drawn = repeated(starts(env.params, Params), answers)
+    drawn = repeat(starts(env.params, Params), answers)
     source = episodes(start_key(env), prompts * answers, drawn)
     begin, key = jax.random.split(key)
     batch = source.collect(source.init(begin, {}, policy), policy, key)[1]

@@ -20,7 +20,7 @@ from jaxrl.algorithms.evolution.shared.policies import Policies, policies
 from jaxrl.algorithms.evolution.shared.ranking import ordered
 from jaxrl.core import metrics as m
 from jaxrl.core import trees
-from jaxrl.core.divergence import guarded
+from jaxrl.core.divergence import guard
 from jaxrl.core.errors import UserError
 from jaxrl.core.hyper import MANY, WIDE, check, hypers, select
 from jaxrl.core.types import Algorithm, Array, Environment, Key, Tree, struct
@@ -229,7 +229,7 @@ def _build(env: Environment, config: Config) -> Algorithm:
         config=config,
         scores=scoring.SCORES | ({"novelty": "novelty"} if by_novelty else {}),
     )
-    return guarded(algorithm, finite)
+    return guard(algorithm, finite)
 
 
 def _take(genomes: Genome, index: Array | int) -> Genome:

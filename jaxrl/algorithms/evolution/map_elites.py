@@ -20,7 +20,7 @@ from jaxrl.algorithms.evolution.shared.descriptors import descriptor
 from jaxrl.algorithms.evolution.shared.policies import policies
 from jaxrl.core import metrics as m
 from jaxrl.core import trees
-from jaxrl.core.divergence import guarded
+from jaxrl.core.divergence import guard
 from jaxrl.core.errors import UserError
 from jaxrl.core.hyper import MANY, WIDE, hypers, select
 from jaxrl.core.types import Algorithm, Array, Environment, Tree, struct
@@ -134,7 +134,7 @@ def _build(env: Environment, config: Config) -> Algorithm:
         scores=archives.SCORES,
     )
     # A select would copy the archive, which can take longer than playing.
-    return guarded(algorithm, finite, but=("archive",))
+    return guard(algorithm, finite, but=("archive",))
 
 
 def layout(config) -> tuple[archives.Cells, int]:

@@ -40,7 +40,7 @@ from jaxrl.algorithms.policy_gradient.ppo import Config as PPOConfig
 from jaxrl.algorithms.policy_gradient.ppo import ppo
 from jaxrl.core import metrics as m
 from jaxrl.core import settings, trees
-from jaxrl.core.divergence import guarded
+from jaxrl.core.divergence import guard
 from jaxrl.core.hyper import MANY, hypers, select
 from jaxrl.core.learn import LearnerState, learn
 from jaxrl.core.types import Algorithm, Array, Environment, Tree, struct
@@ -252,7 +252,7 @@ def _build(env: Environment, config: Config) -> Algorithm:
         scores=archives.SCORES,
         num_shards=config.ppo.rollouts.num_shards,
     )
-    return guarded(algorithm, finite)
+    return guard(algorithm, finite)
 
 
 TINY = {

@@ -27,7 +27,7 @@ from jaxrl.algorithms.meta.shared.estimators import Baseline, Estimator, evoluti
 from jaxrl.algorithms.meta.shared.lifetimes import begin
 from jaxrl.core import metrics as m
 from jaxrl.core import trees
-from jaxrl.core.divergence import guarded
+from jaxrl.core.divergence import guard
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.hyper import MANY, WIDE, check, hypers, select
@@ -37,7 +37,7 @@ from jaxrl.kit import hyper, static
 from jaxrl.kit.groups import TRANSFORMATIONS, plain_optimizer
 from jaxrl.kit.optimization import descend
 from jaxrl.networks.heads import check_discrete
-from jaxrl.tasks.basic import drawn
+from jaxrl.tasks.basic import draw_once
 
 OUTER = ("gradient", "evolution")
 
@@ -127,7 +127,7 @@ def inner_config(config: Config) -> lpg.Config:
 def estimator(env: Environment, config: Config) -> Estimator:
     """Of the gradient by the rule, from lives in environments around `env`."""
     learner = inner_config(config)
-    inner = lpg.on_rollouts(env, learner, drawn(environments.around(env, config.spread)))
+    inner = lpg.on_rollouts(env, learner, draw_once(environments.around(env, config.spread)))
     if config.outer == "evolution":
         return evolution(inner, config.lifetimes, config.pairs, config.updates)
     return meta_gradient(
@@ -207,7 +207,7 @@ def _build(env: Environment, config: Config) -> Algorithm:
         env_steps=estimate.env_steps,
         config=config,
     )
-    return guarded(algorithm, finite)
+    return guard(algorithm, finite)
 
 
 def _check(env: Environment, config: Config) -> None:

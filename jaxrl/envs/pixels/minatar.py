@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.core.spaces import Box, Discrete
-from jaxrl.core.staging import staged
+from jaxrl.core.staging import isolate
 from jaxrl.core.types import Array, Environment, Key, TimeStep, Tree, struct
 from jaxrl.envs import timesteps
 from jaxrl.envs.pixels import screen
@@ -108,7 +108,7 @@ def game(rules: Rules, minimal_actions: bool, time_limit: int) -> Environment:
 def once(function: Callable[..., Any], *arguments: Any) -> Any:
     """Call `function(*arguments)`, the last of which are the game's parameters, as a stage:
     otherwise XLA would recompute a transition in each cell of the observation."""
-    return staged(arguments[-1].sticky_probability <= jnp.inf, function, *arguments)
+    return isolate(arguments[-1].sticky_probability <= jnp.inf, function, *arguments)
 
 
 def unit(word: Array) -> Array:

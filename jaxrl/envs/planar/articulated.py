@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxrl.core.staging import staged
+from jaxrl.core.staging import isolate
 from jaxrl.core.types import Array
 from jaxrl.envs.planar import contacts, skeletons, spatial
 from jaxrl.envs.planar.skeletons import FREE, NO_PARENT, Physics, Pose, Skeleton
@@ -175,7 +175,7 @@ def advance(
     motors = [torque[i] for i in range(len(skeleton.motors))]
 
     def body(step: Any, carry: tuple[Scalars, Scalars]) -> tuple[Scalars, Scalars]:
-        stage = functools.partial(staged, step >= 0)  # three times faster
+        stage = functools.partial(isolate, step >= 0)  # three times faster
         q, velocity = carry
         rates = accelerations(skeleton, physics, q, velocity, motors, dt, stage)
         velocity = tuple(v + dt * a for v, a in zip(velocity, rates, strict=True))

@@ -14,7 +14,7 @@ from jaxrl.algorithms.lifelong.shared import components
 from jaxrl.algorithms.lifelong.shared.components import Component
 from jaxrl.core import hyper, random, settings
 from jaxrl.core import metrics as m
-from jaxrl.core.divergence import forgiven
+from jaxrl.core.divergence import forgive
 from jaxrl.core.errors import UserError
 from jaxrl.core.train import advance, start
 from jaxrl.core.types import Info
@@ -155,7 +155,7 @@ def test_a_life_says_in_which_of_its_periods_it_diverged():
     assert run.state.inner.diverged == 2 * SMALL.windows and row["diverged"].step == 2
     run, row = step(run)
     assert row["diverged"].step == 2
-    well = hyper.replace_hyper(forgiven(run.state), {"ppo.optimizer.learning_rate": 1e-3})
+    well = hyper.replace_hyper(forgive(run.state), {"ppo.optimizer.learning_rate": 1e-3})
     run, row = step(dataclasses.replace(run, state=well))
     assert row["diverged"].step == m.NEVER
 

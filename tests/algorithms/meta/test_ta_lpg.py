@@ -21,7 +21,7 @@ from jaxrl.core.learn import learn
 from jaxrl.core.train import start, train
 from jaxrl.envs.wrappers.time_limit import time_limit
 from jaxrl.sources.rollouts import rollouts
-from jaxrl.tasks.basic import drawn
+from jaxrl.tasks.basic import draw_once
 from tests.contracts.structure import check_structure
 
 ENV = time_limit(envs.make("random_mdp", num_states=4, num_actions=3), 3)  # cut in mid-window
@@ -34,7 +34,9 @@ UPDATES = 3
 
 @functools.cache
 def inner():
-    return lpg.on_rollouts(ENV, ta_lpg.inner_config(CONFIG), drawn(environments.around(ENV, 2.0)))
+    return lpg.on_rollouts(
+        ENV, ta_lpg.inner_config(CONFIG), draw_once(environments.around(ENV, 2.0))
+    )
 
 
 def float64(tree):
@@ -52,7 +54,8 @@ def with_update(algorithm, change):
     def update(state, batch, key):
         return agent.update(change(state), batch, key)
 
-    source = rollouts(ENV, CONFIG.num_envs, CONFIG.num_steps, drawn(environments.around(ENV, 2.0)))
+    tasks = draw_once(environments.around(ENV, 2.0))
+    source = rollouts(ENV, CONFIG.num_envs, CONFIG.num_steps, tasks)
     return learn(dataclasses.replace(agent, update=update), source)
 
 

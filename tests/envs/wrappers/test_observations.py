@@ -35,7 +35,7 @@ def test_a_stack_holds_the_last_observations_and_restarts_with_the_episode():
             streams, _, transition, _ = stream.advance(env, environment, state, streams, two, keys)
             return streams, transition
 
-        return jax.lax.scan(step, streams, stream.turns(key, 7))[1]
+        return jax.lax.scan(step, streams, stream.step_inputs(key, 7))[1]
 
     got = run(jax.random.key(0))
     # Places 0 2 4 6, the end, and again: an observation is (place, steps).

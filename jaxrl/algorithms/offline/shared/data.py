@@ -4,10 +4,10 @@ what was learned offline goes on online (`--warm-start`), with its optimizers' s
 
 from __future__ import annotations
 
+from jaxrl.algorithms.offline.shared import making
 from jaxrl.core.errors import UserError
 from jaxrl.core.hyper import MANY
 from jaxrl.core.types import Environment, Source
-from jaxrl.datasets import cache
 from jaxrl.kit import group, static
 from jaxrl.sources.dataset import dataset, mixed
 from jaxrl.sources.replay import replay
@@ -71,6 +71,6 @@ class Data:
 
     def set(self, env: Environment, batch_size: int) -> Source:
         """The dataset alone."""
-        data = cache.load(env, self.name, self.size, self.seed)
+        data = making.load(env, self.name, self.size, self.seed)
         options = {"updates": self.updates, "name": data.name, "num_shards": self.num_shards}
         return dataset(data.transitions, batch_size, **options)

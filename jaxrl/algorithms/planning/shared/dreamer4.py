@@ -41,7 +41,7 @@ from jaxrl.networks.heads import check_discrete
 from jaxrl.networks.imagination import Actor, Critic
 from jaxrl.networks.shortcut_world_model import ShortcutWorldModel, Token
 from jaxrl.networks.transformer import Cache
-from jaxrl.sources.recorded import recorded
+from jaxrl.sources.recordings import recordings
 
 
 @group
@@ -69,7 +69,7 @@ class Data:
         advised = expert_channel(env)
         players = mixed_skill(advised, self.skills)
         sizes = self.episodes, self.batch_size
-        return recorded(advised, players, *sizes, self.labeled, path, num_shards=self.num_shards)
+        return recordings(advised, players, *sizes, self.labeled, path, num_shards=self.num_shards)
 
 
 TERMS = ("frame_loss", "reward_loss", "continue_loss", "cloning_loss")
@@ -192,7 +192,7 @@ def on_recorded(
 ) -> Recipe:
     """A recipe of a world model and a policy on its features, which learn from batches of whole
     episodes [T, B] from their first steps with a `mask`, and bool `extras["labeled"]` [T, B]:
-    which actions may be seen (`sources.recorded`).
+    which actions may be seen (`sources.recordings`).
 
     Both phases hold the same parts. That the policy is twice there, as it was cloned (the prior)
     and as it is, gives each the optimizer state of its own phase.

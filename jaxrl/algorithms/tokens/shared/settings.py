@@ -11,7 +11,7 @@ from jaxrl.kit import group, hyper, static
 from jaxrl.kit.groups import INF, LinearTorso, Memory, Optimizer, Passes, Target
 from jaxrl.sources import episodes
 from jaxrl.sources.rollouts import check_shards
-from jaxrl.tasks import repeated, starts
+from jaxrl.tasks import repeat, starts
 
 # Estimates of the KL divergence from the reference, of a token.
 KL_ESTIMATES = {"k2": losses.kl_k2, "k3": losses.kl_k3}
@@ -59,7 +59,7 @@ class Groups:
         """Whole episodes, those of a group side by side; what begins an episode (the prompt) is
         drawn for a whole group. Raises `UserError` where a group would be in two shards."""
         check_shards(self.num_shards, prompts=self.prompts)
-        prompts = repeated(starts(env.params, Start), self.answers)
+        prompts = repeat(starts(env.params, Start), self.answers)
         return episodes(start_key(env), self.num_envs, prompts, self.num_shards)
 
 

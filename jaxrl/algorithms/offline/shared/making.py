@@ -1,11 +1,11 @@
-"""Datasets out of one training run, as D4RL's for locomotion were made (Fu et al., 2020,
+"""Datasets from one training run, as those of D4RL for locomotion were made (Fu et al., 2020,
 "D4RL: datasets for deep data-driven reinforcement learning", section 5):
 
-    random          a policy that acts by chance
-    medium          a policy from the middle of training
-    expert          the best policy of the run
-    medium-replay   what training collected until the medium policy was reached
-    medium-expert   as many steps of both; "mixed" is another name for it
+    random          steps of a policy that acts at random
+    medium          steps of a policy from the middle of training
+    expert          steps of the best policy of the run
+    medium-replay   experience that training collected until the medium policy was reached
+    medium-expert   as many steps of medium as of expert; "mixed" is another name for it
 
 D4RL trained soft actor-critic; here it is PPO, whose policies act as in training, by sampling.
 """
@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -22,11 +24,12 @@ import numpy as np
 from jaxrl.algorithms.policy_gradient.ppo import Config as PPOConfig
 from jaxrl.algorithms.policy_gradient.ppo import ppo
 from jaxrl.core import random, settings, spaces
-from jaxrl.core.errors import UserError
+from jaxrl.core.errors import UserError, unknown
 from jaxrl.core.learn import learn
 from jaxrl.core.train import advance, start
 from jaxrl.core.types import Environment, Policy, Source, Transition, Tree, struct
-from jaxrl.datasets.data import Dataset, References, score
+from jaxrl.datasets import cache
+from jaxrl.datasets.data import Dataset, References, conform, join, score
 from jaxrl.datasets.transitions import from_streams
 from jaxrl.envs.adapters.gymnasium import PREFIX
 from jaxrl.envs.policies import random_policy
@@ -34,17 +37,20 @@ from jaxrl.evaluation.evaluate import evaluate
 from jaxrl.sources.rollouts import rollouts
 
 KINDS = ("random", "medium", "expert", "medium-replay")
+NAMES = (*KINDS, "medium-expert", "mixed")
 PARTS = 40  # moments of the run at which its policy may be taken
-MEDIUM = 40.0  # the score that a medium policy has reached
-EPISODES = 64  # of an evaluation
+MEDIUM = 40.0  # score at which a policy counts as medium
+EPISODES = 64  # episodes of an evaluation
 
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """How an environment's policies are trained."""
+    """Settings of the training run that makes datasets."""
 
     steps: int
+    """Environment steps."""
     agent: PPOConfig
+    """Settings of PPO."""
 
 
 _CONTROL = settings.replace(
@@ -59,7 +65,7 @@ _CONTROL = settings.replace(
         "normalization.reward": True,
     },
 )
-# By the environment's name; `_CONTROL` for others.
+# Recipes by the environment's name; others use `_CONTROL`.
 RECIPES = {
     "pendulum": Recipe(
         327_680, settings.replace(_CONTROL, {"discount": 0.9, "learning_rate_steps": 327_680})
@@ -68,22 +74,54 @@ RECIPES = {
 
 
 def recipe(env: Environment) -> Recipe:
-    """How the policies of `env` are trained."""
+    """Return the settings of the training run in `env`."""
     return RECIPES.get(env.name, Recipe(655_360, _CONTROL))
+
+
+def load(env: Environment, name: str, size: int = 50_000, seed: int = 0) -> Dataset:
+    """Return the dataset `name` of `env`: one of `NAMES`, or the path of a file in Minari's format.
+
+    Datasets by name have about `size` steps, and are made from `seed` if they are not in the cache
+    yet, which takes a training run. A name stands for the dataset even if there is a file of that
+    name (`./medium` is the file).
+
+    Raises `UserError` for another name, a file that is not as it was written or not about this
+    environment (see `conform`), and a cache that cannot be written.
+    """
+    if name not in NAMES:
+        if name.endswith((".hdf5", ".h5")) or os.path.exists(name):
+            from jaxrl.datasets import minari_format
+
+            return conform(minari_format.read(Path(name)), env)
+        raise unknown("dataset or file", name, NAMES)
+    if name in ("medium-expert", "mixed"):
+        halves = [load(env, kind, size, seed) for kind in ("medium", "expert")]
+        return join(name, halves)
+    return cache.load(
+        env,
+        name,
+        size=size,
+        seed=seed,
+        recipe=dataclasses.asdict(recipe(env)),
+        make=lambda: make(env, size, seed),
+    )
 
 
 @struct
 class WithNewest:
+    """State of a source, and the window that it collected last."""
+
     source: Tree
-    transitions: Transition  # the newest, [T, B]
+    transitions: Transition
+    """The newest window, [T, B]."""
 
 
 def with_newest(source: Source) -> Source:
-    """`source`, whose state also holds what it collected last."""
+    """Keep the window that `source` collected last in its state."""
 
     def init(key, hyper, policy):
         state = source.init(key, hyper, policy)
-        # Overwritten by `collect`; no zeros, since ids of tasks may be random keys.
+        # `collect` overwrites it. It cannot be zeros, since ids of tasks may be random keys.
         return WithNewest(state, source.collect(state, policy, key)[1].transitions)
 
     def collect(state, policy, key):
@@ -106,11 +144,14 @@ def with_newest(source: Source) -> Source:
 def make(
     env: Environment, size: int, seed: int = 0, how: Recipe | None = None
 ) -> dict[str, Dataset]:
-    """All `KINDS` for `env`, of about `size` steps each (medium-replay of at most that many).
+    """Make the datasets of all `KINDS` for `env`, by name, which takes the training run `how`
+    (`recipe(env)` by default).
 
-    The same arguments give the same numbers on the same kind of machine with as many cores. Takes
-    as long as the training run of `recipe(env)`. Raises `UserError` for an environment on the host,
-    one without a time limit, and a run that did not learn.
+    Each has about `size` steps, medium-replay at most. The same arguments give the same numbers on
+    the same kind of machine with as many cores.
+
+    Raises `UserError` for an environment on the host, an environment without a time limit, and a
+    run that did not learn.
     """
     if env.name.startswith(PREFIX):
         raise UserError(
@@ -164,7 +205,8 @@ def make(
 
 
 def record(env: Environment, policy: Policy, key: Any, size: int) -> Transition:
-    """About `size` steps [N] of whole episodes of `policy`, not greedy, as NumPy arrays."""
+    """Record about `size` steps [N] of whole episodes of `policy`, which samples its actions, as
+    NumPy arrays."""
     assert env.max_steps is not None
     streams = min(64, max(1, size // env.max_steps))
     episodes = max(1, round(size / streams / env.max_steps))
@@ -182,7 +224,7 @@ def _record(env, policy, key, streams, steps):
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 3))
 def _train(env, algorithm, run, steps):
-    """`steps` steps, and all that was collected in them, [steps * T, B]."""
+    """Train for `steps` steps. Returns the run, and all that it collected, [steps * T, B]."""
 
     def body(run, _):
         run, _ = advance(algorithm, run)
@@ -193,7 +235,7 @@ def _train(env, algorithm, run, steps):
 
 
 def _plain(env: Environment, transitions: Transition) -> Transition:
-    """Without what the policy and the tasks said, and actions within their bounds, to which an
-    environment clips them anyway."""
+    """Remove the outputs of the policy and the tasks, and clip actions to their bounds, as an
+    environment does anyway."""
     action = spaces.clip(env.action_space, transitions.action)
     return dataclasses.replace(transitions, action=action, task=(), extras={})
