@@ -272,7 +272,10 @@ def example(cases: Sequence[Case], function: Callable, seed: int = 0) -> dict[st
 def contract(cases: Sequence[Case]) -> Callable:
     """A test of all checks for all cases: assign it to a name that starts with `test_`. CI has the
     gradients of all, and `COMPILED` of a third in turn."""
-    slow, turn = pytest.mark.slow, lambda case: getattr(pytest.mark, rota.mark(str(case), 3))
+    slow, turn = (
+        pytest.mark.slow,
+        lambda case: getattr(pytest.mark, rota.mark(case.function.__name__, 3)),
+    )
     marks = lambda case: [
         *((check, ()) for check in AT_ONCE),
         (has_the_gradients_it_says, slow),

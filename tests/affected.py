@@ -1,0 +1,467 @@
+"""Files that a change can affect, by a static graph of imports.
+
+A file depends on the files that define the names it uses: `from jaxrl import losses` followed by
+`losses.gae(...)` depends on the file of `gae`, not on all losses. Nothing is imported to find out.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import functools
+import json
+import os
+import pathlib
+import re
+import subprocess
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+ROOTS = ("jaxrl", "experiments", "tests")
+# Names that stand for others, and files that hold names of all packages without using them.
+STANDS_FOR = {
+    f"tests.losses.compiled.{room}": f"jaxrl.{room}"
+    for room in ("losses", "diffusion", "gradients", "solvers")
+}
+HANDS_ON = ("tests/losses/compiled.py", "tests/losses/contract.py", "tests/rota.py")
+# Files that name algorithms and environments by strings.
+SPEAKING = ("experiments/", "tests/")
+# A change of these can affect every test.
+FUNDAMENTAL = ("pyproject.toml", "tests/conftest.py")
+
+NAME = re.compile(r"[\w-]{2,60}(?:\.\w{2,5})?")
+FORMAT = 2  # of the cache
+
+
+# ------------------------------------------------------------------------------- one file's names
+
+
+@dataclasses.dataclass
+class Facts:
+    """What the text of one file says.
+
+    uses: top-level definition ("" for bare statements) -> dotted names it uses; names of this file
+        begin with a dot.
+    binds: name -> dotted name that an import binds it to.
+    typing: the same below `if TYPE_CHECKING`, which no dependency comes of.
+    stars: modules whose names are all imported.
+    lazy: strings that a top-level dictionary maps to `module:attribute`.
+    strings: definition -> constants that may be the name of something.
+    """
+
+    uses: dict[str, list[str]]
+    binds: dict[str, str]
+    typing: dict[str, str]
+    stars: list[str]
+    lazy: dict[str, str]
+    strings: dict[str, list[str]]
+
+
+def facts(text: str) -> Facts:
+    """Read the names that a file defines, imports and uses."""
+    tree = ast.parse(text)
+    binds: dict[str, str] = {}
+    typing: dict[str, str] = {}
+    stars: list[str] = []
+    plain: set[str] = set()
+    unseen = {
+        inner
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+        for statement in node.body
+        for inner in ast.walk(statement)
+    }
+    for node in ast.walk(tree):
+        bound = typing if node in unseen else binds
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if (top := alias.name.split(".")[0]) in ROOTS:
+                    bound[alias.asname or top] = alias.name if alias.asname else top
+                    plain |= set() if node in unseen else {alias.name}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in ROOTS:
+            for alias in node.names:
+                if alias.name == "*":
+                    stars.append(str(node.module))
+                else:
+                    bound[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+
+    uses: dict[str, list[str]] = {"": []}
+    lazy: dict[str, str] = {}
+    strings: dict[str, list[str]] = {}
+    for statement in tree.body:
+        if isinstance(statement, ast.Import | ast.ImportFrom):
+            continue
+        names = _defined(statement) or [""]
+        used, said = _read(statement, binds)
+        for name in names:
+            uses.setdefault(name, []).extend(sorted(used))
+            strings.setdefault(name, []).extend(sorted(said))
+        value = getattr(statement, "value", None)
+        if isinstance(value, ast.Dict):
+            lazy |= _lazy(value)
+    # `import a.b` depends on a.b, used by its full name or not at all.
+    uses[""] += sorted(name for name in plain if "." in name)
+    return Facts(uses, binds, typing, stars, lazy, strings)
+
+
+def _defined(statement: ast.stmt) -> list[str]:
+    """Names that a top-level statement defines."""
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return [statement.name]
+    targets = getattr(statement, "targets", None) or [getattr(statement, "target", None)]
+    return [n.id for t in targets if t is not None for n in ast.walk(t) if isinstance(n, ast.Name)]
+
+
+def _read(statement: ast.stmt, binds: Mapping[str, str]) -> tuple[set[str], set[str]]:
+    """Dotted names that a statement uses, and string constants in it."""
+    used: set[str] = set()
+    said: set[str] = set()
+    inner: set[ast.AST] = set()
+    for node in ast.walk(statement):  # outer nodes first
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            last = node.value.rpartition("/")[2]
+            if NAME.fullmatch(last):
+                said.add(last)
+        if isinstance(node, ast.ImportFrom | ast.Import) or node in inner:
+            continue
+        chain, base = [], node
+        while isinstance(base, ast.Attribute):
+            chain.append(base.attr)
+            base = base.value
+        if isinstance(base, ast.Name):
+            attributes = [*reversed(chain)]
+            while base is not node:
+                node = node.value  # type: ignore[attr-defined]
+                inner.add(node)
+            used.add(".".join([binds.get(base.id, f".{base.id}"), *attributes]))
+    return used, said
+
+
+def _lazy(value: ast.Dict) -> dict[str, str]:
+    constants = [
+        (k.value, v.value)
+        for k, v in zip(value.keys, value.values, strict=True)
+        if isinstance(k, ast.Constant) and isinstance(v, ast.Constant)
+    ]
+    return {k: v for k, v in constants if isinstance(v, str) and re.fullmatch(r"[\w.]+:\w+", v)}
+
+
+# ------------------------------------------------------------------------------------- all files
+
+
+class Graph:
+    """Dependencies between the Python files below `root`.
+
+    cache: a JSON file that keeps what unchanged files say; None keeps nothing.
+    """
+
+    def __init__(self, root: pathlib.Path, cache: pathlib.Path | None = None) -> None:
+        self.root = root
+        found = [p for folder in ROOTS for p in sorted((root / folder).rglob("*.py"))]
+        self.files = [p.relative_to(root).as_posix() for p in found]
+        self.modules = {_module(file): file for file in self.files}
+        self.facts = _all_facts(root, self.files, cache)
+
+    @functools.cached_property
+    def environments(self) -> dict[str, str]:
+        """Name -> file of every registered environment."""
+        return self._registered("jaxrl/envs/registry.py")
+
+    @functools.cached_property
+    def algorithms(self) -> dict[str, str]:
+        """Name -> file, of every file that lies directly in a family."""
+        found = [f.split("/") for f in self.files if f.startswith("jaxrl/algorithms/")]
+        return {
+            parts[3].removesuffix(".py"): "/".join(parts)
+            for parts in found
+            if len(parts) == 4 and parts[3] != "__init__.py"
+        }
+
+    def tiny(self, file: str) -> frozenset[str]:
+        """Environments, by file, that an algorithm's TINY settings name, or constants that these
+        are made of."""
+        waiting, seen = {(file, "TINY")}, set()
+        while waiting:
+            found = waiting.pop()
+            if found not in seen and found[1].isupper():
+                seen.add(found)
+                waiting |= self._used_by(*found)
+        said = {x for file, name in seen for x in self.facts[file].strings.get(name, ())}
+        return frozenset(self.environments[name] for name in said & set(self.environments))
+
+    def _registered(self, registry: str) -> dict[str, str]:
+        if registry not in self.facts:
+            return {}
+        at = {
+            n: self.modules.get(x.partition(":")[0]) for n, x in self.facts[registry].lazy.items()
+        }
+        return {name: file for name, file in at.items() if file}
+
+    @functools.cached_property
+    def imports(self) -> dict[str, frozenset[str]]:
+        """File -> files it depends on directly."""
+        return {file: frozenset(self._direct(file)) for file in self.files}
+
+    def _direct(self, file: str) -> set[str]:
+        said = self.facts[file]
+        found: set[str] = set()
+        for name, uses in said.uses.items():
+            for dotted in uses:
+                if not dotted.startswith("."):
+                    found |= {f for f, _ in self.resolve(dotted, whole=file not in HANDS_ON)}
+            if file.startswith(SPEAKING) and file not in HANDS_ON:
+                for string in said.strings.get(name, ()):
+                    tables = (self.environments, self.algorithms)
+                    found |= {table[string] for table in tables if string in table}
+        if not file.endswith("__init__.py"):  # a package only hands its imports on
+            for dotted in said.binds.values():
+                found |= {f for f, _ in self.resolve(dotted, whole=False)}
+            for module in said.stars:
+                found |= {self.modules[module]} & set(self.files)
+        for parent in _parents(file):
+            if parent in self.facts:
+                found.add(parent)
+        return found - {file}
+
+    def resolve(self, dotted: str, whole: bool = True) -> set[tuple[str, str]]:
+        """Files and definitions in them ("" for the whole file) that a dotted name stands for.
+
+        whole: whether a package that is used as it is stands for all that it hands on.
+        """
+        for name, other in STANDS_FOR.items():
+            if dotted == name or dotted.startswith(f"{name}."):
+                own = self.modules.get(name.rpartition(".")[0])
+                found = self._resolve(other + dotted[len(name) :], whole)
+                return found | ({(own, "")} if own else set())
+        return self._resolve(dotted, whole)
+
+    @functools.cache  # noqa: B019
+    def _resolve(self, dotted: str, whole: bool) -> set[tuple[str, str]]:
+        parts = dotted.split(".")
+        lengths = range(len(parts), 0, -1)
+        length = next((n for n in lengths if ".".join(parts[:n]) in self.modules), 0)
+        if not length:
+            return set()
+        module, rest = ".".join(parts[:length]), ".".join(parts[length:])
+        file, name = self.modules[module], rest.partition(".")[0]
+        if not name or name.startswith("__"):
+            whole = whole and not name
+            handed = self._handed_on(module) if whole and file.endswith("__init__.py") else set()
+            return {(file, "")} | handed
+        return self._definition(module, name, rest.partition(".")[2], whole) or (
+            {(file, "")} | self._handed_on(module)
+        )
+
+    def _definition(self, module: str, name: str, rest: str, whole: bool) -> set[tuple[str, str]]:
+        """Where `name` of a module is defined; empty where that cannot be told."""
+        file = self.modules[module]
+        said = self.facts[file]
+        further = f".{rest}" if rest else ""
+        if name in said.binds:
+            found = self.resolve(said.binds[name] + further, whole)
+            return found if file.endswith("__init__.py") else found | {(file, "")}
+        if name in said.uses:
+            return {(file, name)}
+        if name in said.lazy:
+            return self.resolve(said.lazy[name].replace(":", ".") + further, whole)
+        for star in said.stars:
+            if star in self.modules and self._exports(star, name):
+                return self._definition(star, name, rest, whole)
+        if "__getattr__" in said.uses:  # by the name of a file somewhere below
+            below = [m for m in self.modules if m.startswith(f"{module}.")]
+            return {(self.modules[m], "") for m in below if m.endswith(f".{name}")}
+        return set() if file.endswith("__init__.py") else {(file, "")}
+
+    def _exports(self, module: str, name: str) -> bool:
+        said = self.facts[self.modules[module]]
+        if name in said.uses or name in said.binds:
+            return True
+        return any(self._exports(star, name) for star in said.stars if star in self.modules)
+
+    def _handed_on(self, module: str) -> set[tuple[str, str]]:
+        """All that a package imports for others, packages below it included."""
+        said = self.facts[self.modules[module]]
+        found: set[tuple[str, str]] = set()
+        for star in said.stars:
+            found |= {(f, "") for f in self._below(star)}
+        for dotted in said.binds.values():
+            found |= self.resolve(dotted, whole=False)
+        return found
+
+    def _below(self, module: str) -> set[str]:
+        if module not in self.modules:
+            return set()
+        file = self.modules[module]
+        found = {file}
+        if file.endswith("__init__.py"):
+            found |= {f for f, _ in self._handed_on(module)}
+        return found
+
+    def closure(self, files: Iterable[str]) -> frozenset[str]:
+        """These files, and all that they depend on."""
+        return _reachable(files, self.imports)
+
+    def dependents(self, files: Iterable[str]) -> frozenset[str]:
+        """These files, and all that depend on them."""
+        return _reachable(files, self._imported_by)
+
+    @functools.cached_property
+    def _imported_by(self) -> dict[str, set[str]]:
+        found: dict[str, set[str]] = {file: set() for file in self.files}
+        for file, others in self.imports.items():
+            for other in others:
+                found[other].add(file)
+        return found
+
+    def affected(self, changed: Iterable[str]) -> frozenset[str]:
+        """Files that a change of `changed` can affect: all, if one of them is fundamental. Files
+        that are not Python count as changes of those that speak of them by name."""
+        changed = set(changed)
+        if changed & set(FUNDAMENTAL):
+            return frozenset(self.files)
+        begin = {file for file in changed if file in self.facts}
+        names = {file.rpartition("/")[2] for file in changed if file not in self.facts}
+        for file, said in self.facts.items():
+            if any(names & set(strings) for strings in said.strings.values()):
+                begin.add(file)
+        return self.dependents(begin)
+
+    # --------------------------------------------------------------------------- definitions
+
+    def definitions_used(self, files: Iterable[str], within: Iterable[str]) -> set[tuple[str, str]]:
+        """Definitions in the files `within` that the code of `files` comes to use."""
+        within = set(within)
+        waiting = {
+            found
+            for file in files
+            for uses in self.facts[file].uses.values()
+            for dotted in uses
+            if not dotted.startswith(".")
+            for found in self.resolve(dotted, whole=False)
+        }
+        seen: set[tuple[str, str]] = set()
+        while waiting:
+            file, name = found = waiting.pop()
+            if found in seen or file not in within:
+                continue
+            seen.add(found)
+            waiting |= self._used_by(file, name)
+        return seen
+
+    def _used_by(self, file: str, name: str) -> set[tuple[str, str]]:
+        """Definitions that a definition uses: of its own file, and of others."""
+        said = self.facts[file]
+        found: set[tuple[str, str]] = set()
+        for dotted in said.uses.get(name, ()):
+            if not dotted.startswith("."):
+                found |= self.resolve(dotted, whole=False)
+            elif (own := dotted.split(".")[1]) in said.uses:
+                found.add((file, own))
+        return found
+
+    def used_by_tests(self, file: str) -> dict[str, set[tuple[str, str]]]:
+        """Test function of a file -> definitions elsewhere that it uses, also through others of
+        the file."""
+        result = {}
+        for test in self.facts[file].uses:
+            if not test.startswith("test"):
+                continue
+            waiting, seen = {(file, test)}, set()
+            while waiting:
+                found = waiting.pop()
+                if found in seen:
+                    continue
+                seen.add(found)
+                if found[0] == file:
+                    waiting |= self._used_by(*found)
+            result[test] = {found for found in seen if found[0] != file}
+        return result
+
+
+def _module(file: str) -> str:
+    return file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def _parents(file: str) -> list[str]:
+    """The `__init__.py` of each folder that a file lies in."""
+    folders = file.split("/")[:-1]
+    return ["/".join([*folders[: i + 1], "__init__.py"]) for i in range(len(folders))]
+
+
+def _reachable(begin: Iterable[str], edges: Mapping[str, Iterable[str]]) -> frozenset[str]:
+    waiting, seen = [*begin], set()
+    while waiting:
+        file = waiting.pop()
+        if file not in seen:
+            seen.add(file)
+            waiting.extend(edges[file])
+    return frozenset(seen)
+
+
+def _facts_or_none(text: str) -> Facts:
+    """What a file says; nothing where it cannot be parsed, which its import will report."""
+    try:
+        return facts(text)
+    except SyntaxError:
+        return Facts({"": []}, {}, {}, [], {}, {})
+
+
+def _all_facts(
+    root: pathlib.Path, files: Iterable[str], cache: pathlib.Path | None
+) -> dict[str, Facts]:
+    kept: dict[str, Any] = {}
+    if cache and cache.exists():
+        try:
+            kept = json.loads(cache.read_text())
+        except ValueError:
+            kept = {}
+    result, stored, new = {}, {}, False
+    for file in files:
+        stat = (root / file).stat()
+        stamp = [FORMAT, stat.st_mtime_ns, stat.st_size]
+        entry = kept.get(file)
+        if not entry or entry["stamp"] != stamp:
+            text = (root / file).read_text(encoding="utf-8")
+            entry = {"stamp": stamp, "facts": dataclasses.asdict(_facts_or_none(text))}
+            new = True
+        stored[file] = entry
+        result[file] = Facts(**entry["facts"])
+    if cache and new:
+        beside = cache.with_name(f"{cache.name}.{os.getpid()}")
+        beside.write_text(json.dumps(stored))
+        beside.replace(cache)
+    return result
+
+
+# ------------------------------------------------------------------------------------- the change
+
+
+def change(root: pathlib.Path, base: str = "") -> tuple[str, tuple[str, ...]]:
+    """A commit to compare with, and the files that differ from it, new ones included.
+
+    base: the commit, where it is known. Else it is where this branch left the default one, or the
+        commit before the last where there is no other branch to be found; "" where git knows
+        none, and then only what is not committed counts as changed.
+    """
+    head = _git(root, "rev-parse", "--verify", "HEAD")
+    commit = _git(root, "rev-parse", "--verify", f"{base}^{{commit}}") if base else []
+    if not commit:
+        for name in ("origin/HEAD", "origin/main", "origin/master", "main", "master"):
+            commit = commit or [c for c in _git(root, "merge-base", "HEAD", name) if c not in head]
+        commit = commit or _git(root, "rev-parse", "--verify", "HEAD~1")
+    known = commit or head
+    if not known:
+        return "", ()
+    changed = _git(root, "diff", "--name-only", "--no-renames", known[0], "--")
+    changed += _git(root, "ls-files", "--others", "--exclude-standard")
+    return (commit[0] if commit else ""), tuple(sorted(set(changed)))
+
+
+def _git(root: pathlib.Path, *arguments: str) -> list[str]:
+    """Lines that git prints; none where it fails or is not there."""
+    command = ["git", "-c", "core.quotePath=false", *arguments]
+    try:
+        done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return []
+    return done.stdout.splitlines()
