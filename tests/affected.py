@@ -18,13 +18,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 ROOTS = ("jaxrl", "experiments", "tests")
-# Names that stand for others, and files that hold names of all packages without using them.
+# Names that stand for others, and files that hold names of everything without using it.
 STANDS_FOR = {
     f"tests.losses.compiled.{room}": f"jaxrl.{room}"
     for room in ("losses", "diffusion", "gradients", "solvers")
 }
 HANDS_ON = ("tests/losses/compiled.py", "tests/losses/contract.py", "tests/rota.py")
-# Files that name algorithms and environments by strings.
+# Folders whose files name algorithms and environments by strings.
 SPEAKING = ("experiments/", "tests/")
 # A change of these can affect every test.
 FUNDAMENTAL = ("pyproject.toml", "tests/conftest.py")
@@ -38,15 +38,15 @@ FORMAT = 2  # of the cache
 
 @dataclasses.dataclass
 class Facts:
-    """What the text of one file says.
+    """Names that a file defines, imports and uses.
 
-    uses: top-level definition ("" for bare statements) -> dotted names it uses; names of this file
-        begin with a dot.
+    uses: top-level definition ("" for bare statements) -> dotted names it uses; names of the file
+        itself begin with a dot.
     binds: name -> dotted name that an import binds it to.
-    typing: the same below `if TYPE_CHECKING`, which no dependency comes of.
-    stars: modules whose names are all imported.
-    lazy: strings that a top-level dictionary maps to `module:attribute`.
-    strings: definition -> constants that may be the name of something.
+    typing: the same below `if TYPE_CHECKING`, which creates no dependency.
+    stars: modules from which all names are imported.
+    lazy: string -> `module:attribute` that a top-level dictionary maps it to.
+    strings: definition -> string constants that may be names of something.
     """
 
     uses: dict[str, list[str]]
@@ -91,7 +91,7 @@ def facts(text: str) -> Facts:
     for statement in tree.body:
         if isinstance(statement, ast.Import | ast.ImportFrom):
             continue
-        names = _defined(statement) or [""]
+        names = _names(statement) or [""]
         used, said = _read(statement, binds)
         for name in names:
             uses.setdefault(name, []).extend(sorted(used))
@@ -104,8 +104,8 @@ def facts(text: str) -> Facts:
     return Facts(uses, binds, typing, stars, lazy, strings)
 
 
-def _defined(statement: ast.stmt) -> list[str]:
-    """Names that a top-level statement defines."""
+def _names(statement: ast.stmt) -> list[str]:
+    """Return the names that a top-level statement defines."""
     if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return [statement.name]
     targets = getattr(statement, "targets", None) or [getattr(statement, "target", None)]
@@ -113,7 +113,7 @@ def _defined(statement: ast.stmt) -> list[str]:
 
 
 def _read(statement: ast.stmt, binds: Mapping[str, str]) -> tuple[set[str], set[str]]:
-    """Dotted names that a statement uses, and string constants in it."""
+    """Return the dotted names that a statement uses, and its string constants."""
     used: set[str] = set()
     said: set[str] = set()
     inner: set[ast.AST] = set()
@@ -165,7 +165,7 @@ class Graph:
     @functools.cached_property
     def environments(self) -> dict[str, str]:
         """Name -> file of every registered environment."""
-        return self._registered("jaxrl/envs/registry.py")
+        return self._registry("jaxrl/envs/registry.py")
 
     @functools.cached_property
     def algorithms(self) -> dict[str, str]:
@@ -178,8 +178,8 @@ class Graph:
         }
 
     def tiny(self, file: str) -> frozenset[str]:
-        """Environments, by file, that an algorithm's TINY settings name, or constants that these
-        are made of."""
+        """Return the files of the environments that the TINY settings of an algorithm name, also
+        through constants from which they are built."""
         waiting, seen = {(file, "TINY")}, set()
         while waiting:
             found = waiting.pop()
@@ -189,7 +189,7 @@ class Graph:
         said = {x for file, name in seen for x in self.facts[file].strings.get(name, ())}
         return frozenset(self.environments[name] for name in said & set(self.environments))
 
-    def _registered(self, registry: str) -> dict[str, str]:
+    def _registry(self, registry: str) -> dict[str, str]:
         if registry not in self.facts:
             return {}
         at = {
@@ -213,7 +213,7 @@ class Graph:
                 for string in said.strings.get(name, ()):
                     tables = (self.environments, self.algorithms)
                     found |= {table[string] for table in tables if string in table}
-        if not file.endswith("__init__.py"):  # a package only hands its imports on
+        if not file.endswith("__init__.py"):  # a package only re-exports what it imports
             for dotted in said.binds.values():
                 found |= {f for f, _ in self.resolve(dotted, whole=False)}
             for module in said.stars:
@@ -224,9 +224,9 @@ class Graph:
         return found - {file}
 
     def resolve(self, dotted: str, whole: bool = True) -> set[tuple[str, str]]:
-        """Files and definitions in them ("" for the whole file) that a dotted name stands for.
+        """Return the files, and definitions in them ("" for all), that a dotted name stands for.
 
-        whole: whether a package that is used as it is stands for all that it hands on.
+        whole: whether a package that is used as a value stands for everything it re-exports.
         """
         for name, other in STANDS_FOR.items():
             if dotted == name or dotted.startswith(f"{name}."):
@@ -253,7 +253,7 @@ class Graph:
         )
 
     def _definition(self, module: str, name: str, rest: str, whole: bool) -> set[tuple[str, str]]:
-        """Where `name` of a module is defined; empty where that cannot be told."""
+        """Return the place where `name` of a module is defined, empty if that cannot be told."""
         file = self.modules[module]
         said = self.facts[file]
         further = f".{rest}" if rest else ""
@@ -279,7 +279,7 @@ class Graph:
         return any(self._exports(star, name) for star in said.stars if star in self.modules)
 
     def _handed_on(self, module: str) -> set[tuple[str, str]]:
-        """All that a package imports for others, packages below it included."""
+        """Return everything that a package re-exports, packages below it included."""
         said = self.facts[self.modules[module]]
         found: set[tuple[str, str]] = set()
         for star in said.stars:
@@ -298,11 +298,11 @@ class Graph:
         return found
 
     def closure(self, files: Iterable[str]) -> frozenset[str]:
-        """These files, and all that they depend on."""
+        """Return these files and all that they depend on."""
         return _reachable(files, self.imports)
 
     def dependents(self, files: Iterable[str]) -> frozenset[str]:
-        """These files, and all that depend on them."""
+        """Return these files and all that depend on them."""
         return _reachable(files, self._imported_by)
 
     @functools.cached_property
@@ -313,9 +313,11 @@ class Graph:
                 found[other].add(file)
         return found
 
-    def affected(self, changed: Iterable[str]) -> frozenset[str]:
-        """Files that a change of `changed` can affect: all, if one of them is fundamental. Files
-        that are not Python count as changes of those that speak of them by name."""
+    def impact(self, changed: Iterable[str]) -> frozenset[str]:
+        """Return the files that a change of `changed` can affect, all if one is fundamental.
+
+        A file that is not Python affects those that mention its name.
+        """
         changed = set(changed)
         if changed & set(FUNDAMENTAL):
             return frozenset(self.files)
@@ -329,7 +331,7 @@ class Graph:
     # --------------------------------------------------------------------------- definitions
 
     def definitions_used(self, files: Iterable[str], within: Iterable[str]) -> set[tuple[str, str]]:
-        """Definitions in the files `within` that the code of `files` comes to use."""
+        """Return the definitions in the files `within` that `files` use, directly or not."""
         within = set(within)
         waiting = {
             found
@@ -349,7 +351,7 @@ class Graph:
         return seen
 
     def _used_by(self, file: str, name: str) -> set[tuple[str, str]]:
-        """Definitions that a definition uses: of its own file, and of others."""
+        """Return the definitions that a definition uses, of its own file and of others."""
         said = self.facts[file]
         found: set[tuple[str, str]] = set()
         for dotted in said.uses.get(name, ()):
@@ -360,8 +362,8 @@ class Graph:
         return found
 
     def used_by_tests(self, file: str) -> dict[str, set[tuple[str, str]]]:
-        """Test function of a file -> definitions elsewhere that it uses, also through others of
-        the file."""
+        """Map each test function of a file to the definitions elsewhere that it uses, also through
+        other definitions of the file."""
         result = {}
         for test in self.facts[file].uses:
             if not test.startswith("test"):
@@ -383,7 +385,7 @@ def _module(file: str) -> str:
 
 
 def _parents(file: str) -> list[str]:
-    """The `__init__.py` of each folder that a file lies in."""
+    """Return the `__init__.py` of each folder that a file lies in."""
     folders = file.split("/")[:-1]
     return ["/".join([*folders[: i + 1], "__init__.py"]) for i in range(len(folders))]
 
@@ -399,7 +401,7 @@ def _reachable(begin: Iterable[str], edges: Mapping[str, Iterable[str]]) -> froz
 
 
 def _facts_or_none(text: str) -> Facts:
-    """What a file says; nothing where it cannot be parsed, which its import will report."""
+    """Read a file; one that cannot be parsed says nothing, and its import will report it."""
     try:
         return facts(text)
     except SyntaxError:
@@ -437,11 +439,11 @@ def _all_facts(
 
 
 def change(root: pathlib.Path, base: str = "") -> tuple[str, tuple[str, ...]]:
-    """A commit to compare with, and the files that differ from it, new ones included.
+    """Return the commit to compare with, and the files that differ from it, new ones included.
 
-    base: the commit, where it is known. Else it is where this branch left the default one, or the
-        commit before the last where there is no other branch to be found; "" where git knows
-        none, and then only what is not committed counts as changed.
+    base: the commit, if it is known. Otherwise it is the one where this branch left the default
+        branch, or the last but one if no other branch is found. If git knows neither, the commit
+        is "" and only uncommitted files count as changed.
     """
     head = _git(root, "rev-parse", "--verify", "HEAD")
     commit = _git(root, "rev-parse", "--verify", f"{base}^{{commit}}") if base else []
@@ -458,7 +460,7 @@ def change(root: pathlib.Path, base: str = "") -> tuple[str, tuple[str, ...]]:
 
 
 def _git(root: pathlib.Path, *arguments: str) -> list[str]:
-    """Lines that git prints; none where it fails or is not there."""
+    """Return the lines that git prints, none if it fails or is missing."""
     command = ["git", "-c", "core.quotePath=false", *arguments]
     try:
         done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)

@@ -95,7 +95,7 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.rest)
 
 
-class Room:
+class Memory:
     """Memory of this process, which compiled programs fill: about 2 MB each.
 
     They take memory maps too, of which Linux gives a process 65,530; beyond these XLA crashes. The
@@ -108,26 +108,26 @@ class Room:
     def __init__(self) -> None:
         self.limit = self.LIMIT
 
-    def used(self) -> float:
-        """Resident memory in MB; 0 where it is unknown."""
+    def megabytes(self) -> float:
+        """Return the resident memory, 0 if it is unknown."""
         if not self.statm.exists():
             return 0
         return int(self.statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
-    def make(self) -> None:
-        """Drop compiled programs if they take more than the limit. What remains after that is
-        never the reason to drop them again."""
-        if self.used() > self.limit:
+    def limit_use(self) -> None:
+        """Drop compiled programs if memory exceeds the limit, which is raised if dropping them
+        does not get far below it."""
+        if self.megabytes() > self.limit:
             jax.clear_caches()
             gc.collect()
             with contextlib.suppress(OSError, AttributeError):  # another libc
                 ctypes.CDLL("libc.so.6").malloc_trim(0)
-            self.limit = max(self.LIMIT, self.used() + self.STEP)
+            self.limit = max(self.LIMIT, self.megabytes() + self.STEP)
 
 
-ROOM = Room()
+MEMORY = Memory()
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown():
-    ROOM.make()
+    MEMORY.limit_use()

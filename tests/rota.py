@@ -1,6 +1,6 @@
 """Selection of tests by what a change can affect, and of the others by the day.
 
-Three hundred algorithms are too many to test each time. Those that a change can affect
+Three hundred algorithms are too many to test each time. The ones that a change can affect
 (`affected.py`) are tested whole; the others take turns, a few each day, so that all are tested
 within a period; `make test-all` tests everything. One plan is made at the start of a run and shared
 by its workers, so neither midnight nor a file saved in the meantime changes anything.
@@ -32,11 +32,12 @@ ROOMS = ("losses", "diffusion", "gradients", "solvers")
 # The contract that holds every algorithm, and the algorithms that are always tested.
 CONTRACT = "tests/contracts/test_registry.py"
 CORE = ("dqn", "iql", "muzero", "ppo")
-# Days until every test of functions that nothing uses had its turn.
+# Days in which all tests of functions that nothing uses have their turn.
 UNUSED = 5
-# Of the algorithms' own test files, those that take turns each day, and most that are tested whole.
+# Test files of algorithms that have their turn each day, and the largest number of affected ones
+# that all run.
 FILES, MOST_FILES = 30, 60
-# Most functions of `ROOMS` of which CI tests everything after a change.
+# Largest number of affected functions of `ROOMS` that CI tests in every respect.
 MOST_FUNCTIONS = 150
 
 
@@ -44,13 +45,15 @@ MOST_FUNCTIONS = 150
 
 
 def in_turn(name: str, one_in: int, day: int) -> bool:
-    """Whether it is the turn of `name`, which comes every `one_in` days."""
+    """Return whether it is the turn of `name`, which comes every `one_in` days."""
     return (zlib.crc32(name.encode()) + day) % one_in == 0
 
 
 def period(count: int, size: int) -> int:
-    """Days in which `count` names have all had their turn, about `size` each day. No multiple of
-    seven: who tests on Mondays only would always meet the same names."""
+    """Return the days in which `count` names all have their turn, about `size` each day.
+
+    Never a multiple of seven: tests that run on Mondays only would always meet the same names.
+    """
     days = max(1, -(-count // size))
     return days + (days % 7 == 0)
 
@@ -64,8 +67,9 @@ def choose(
     most: int,
     core: Iterable[str] = (),
 ) -> set[str]:
-    """Names to test on a day: the core, those in turn, and those that a change can affect. Where
-    these are more than `most`, it is one of each family instead, another each day.
+    """Choose the names to test on a day: the core, the names in turn, and the affected ones.
+
+    If more than `most` are affected, one of each family is chosen instead, another each day.
 
     families: name -> family, of all names.
     size: names in turn each day, about.
@@ -87,21 +91,21 @@ def choose(
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """Tests of one run.
+    """Choice of the tests of one run.
 
     day: days since 1970.
-    base: commit that the files are compared with; "" where git knows none.
+    base: commit that the files are compared with; "" if git knows none.
     changed: files that differ from it.
     files: files that this can affect.
     algorithms: algorithms that this can affect, by name.
     families: algorithm -> family, of all.
     claims: claims that this can affect, by the names of their files.
-    functions: functions of `ROOMS` in files that this can affect, by name; none where they are
-        more than `MOST_FUNCTIONS`.
+    functions: functions of `ROOMS` in files that this can affect, by name; none if they are more
+        than `MOST_FUNCTIONS`.
     own: test file of algorithms -> family, of all.
     unused: functions of `ROOMS` that nothing else in the library uses, as `file:name`.
     tested: test file of `ROOMS` -> test -> functions of `ROOMS` that it uses, as `file:name`.
-    everything: whether nothing leaves its place to others, as where tests are asked for by name.
+    everything: whether no test rests, as when tests are asked for by name.
     """
 
     day: int
@@ -135,10 +139,10 @@ class Plan:
         return choose(self.families, self.algorithms, **options)
 
     def rests(self, file: str, test: str, case: str = "") -> bool:
-        """Whether a test leaves its place to others today.
+        """Return whether a test leaves its place to others today.
 
         file: test file, from the root of the repository.
-        test: test function.
+        test: name of the test function.
         case: function of `ROOMS` that the test is about, as `file:name`, if there is one.
         """
         if self.everything:
@@ -174,7 +178,7 @@ def load(text: str) -> Plan:
 def make(graph: affected.Graph, *, day: int, base: str = "", changed: Iterable[str] = ()) -> Plan:
     """Plan the tests of a day after the files `changed` were changed."""
     changed = tuple(sorted(changed))
-    files = graph.affected(changed)
+    files = graph.impact(changed)
     algorithms = {
         name for name, file in graph.algorithms.items() if file in files or graph.tiny(file) & files
     }
@@ -220,7 +224,7 @@ def _label(file: str, name: str) -> str:
 
 
 def label(case: Any) -> str:
-    """`file:name` of the function that a case of a contract is about; "" where it is about none."""
+    """Return `file:name` of the function that a case is about, "" if there is none."""
     function = getattr(case, "function", None)
     if not inspect.isfunction(function):
         return ""
@@ -228,7 +232,7 @@ def label(case: Any) -> str:
 
 
 def _machinery(graph: affected.Graph) -> frozenset[str]:
-    """What the contract itself depends on, the algorithms that it names aside."""
+    """Return the files that the contract itself depends on, without the algorithms it names."""
     if CONTRACT not in graph.imports:
         return frozenset()
     algorithms = set(graph.algorithms.values())
@@ -245,7 +249,7 @@ def graph() -> affected.Graph:
 
 @functools.cache
 def plan() -> Plan:
-    """Return the plan of this run: that of the process which started it, if there is one."""
+    """Return the plan of this run, which the process that started it may have made."""
     if path := os.environ.get(PLAN):
         return load(pathlib.Path(path).read_text())
     day = int(os.environ.get(DAY) or time.time() // 86_400)
@@ -254,8 +258,10 @@ def plan() -> Plan:
 
 
 def mark(name: str, one_in: int) -> str:
-    """`slow`, which CI runs, for what a change can affect and, each day, about one in so many of
-    the other names; `rest` for what remains.
+    """Return the mark of a test that CI runs for affected names and for others in turn.
+
+    It is `slow`, which CI runs, if a change can affect `name` or it is its turn, which comes every
+    `one_in` days; `rest`, which only `make test-all` runs, otherwise.
 
     name: an algorithm, a claim, a function of `ROOMS`, or anything else.
     """

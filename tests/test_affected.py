@@ -1,4 +1,4 @@
-"""What a change can affect, in a library that is made up."""
+"""Tests of what a change can affect, in a library that is made up."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_several_changes_add_up(graph):
     ],
 )
 def test_tests_that_a_change_can_affect(graph, changed, tests):
-    found = {f for f in graph.affected([changed]) if "/test_" in f}
+    found = {f for f in graph.impact([changed]) if "/test_" in f}
     assert {f"tests/{test}" for test in tests} <= found
     others = {"tests/losses/test_x.py", "tests/losses/test_y.py", "tests/losses/test_any.py"}
     others |= {f for f in graph.files if f.startswith("tests/algorithms/")}
@@ -192,10 +192,10 @@ def test_tests_that_a_change_can_affect(graph, changed, tests):
 
 def test_a_claim_and_a_file_of_data_are_followed(graph):
     claim = "experiments/claims/value/bee.py"
-    assert claim in graph.affected(["jaxrl/algorithms/value/bee.py"])
-    assert claim not in graph.affected(["jaxrl/algorithms/games/cow.py"])
-    assert graph.affected(["docs/names.yaml"]) == {"experiments/names.py"}
-    assert graph.affected(["docs/other.yaml"]) == frozenset()
+    assert claim in graph.impact(["jaxrl/algorithms/value/bee.py"])
+    assert claim not in graph.impact(["jaxrl/algorithms/games/cow.py"])
+    assert graph.impact(["docs/names.yaml"]) == {"experiments/names.py"}
+    assert graph.impact(["docs/other.yaml"]) == frozenset()
 
 
 def test_functions_that_nothing_uses(graph):
@@ -262,7 +262,7 @@ def git(root, *words):
 
 @pytest.fixture
 def repository(tmp_path):
-    """On main, three commits that add a, b and c; the file `later` is not committed."""
+    """Three commits on main that add a, b and c, and a file `later` that is not committed."""
     root = tmp_path / "repository"
     root.mkdir()
     git(root, "init", "--quiet", "--initial-branch", "main")

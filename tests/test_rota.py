@@ -1,4 +1,4 @@
-"""Whose turn it is, and that everyone's comes."""
+"""The turn of every test comes, and affected ones do not wait for it."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_losses_that_nothing_uses_take_turns():
     for test in [("test_both",), ("test_nothing",), ("test_new",), ("test_contract", "x.py:used")]:
         assert days_of(file, *test) == rota.UNUSED
     assert days_of("tests/core/test_train.py", "test_lonely") == rota.UNUSED
-    # Those that a change can affect do not wait.
+    # A change of theirs does not let them wait.
     assert days_of(file, "test_lonely", files=frozenset([file])) == rota.UNUSED
 
 

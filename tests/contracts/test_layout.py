@@ -79,7 +79,7 @@ def test_the_families_are_those_of_the_one_list(folder):
 
 
 def test_every_file_in_a_family_is_a_published_algorithm():
-    """What several share lies in <family>/shared."""
+    """Code that several share lies in <family>/shared."""
     assert set(ALGORITHMS) == set(registry.names())
     assert len(ALGORITHMS) == len([f for f in rota.graph().files if is_directly_in_a_family(f)])
 
@@ -95,10 +95,10 @@ def test_only_shared_lies_below_a_family():
 
 
 def test_every_algorithm_has_a_test_of_its_family_that_names_it():
-    assert_only(untested(), UNTESTED, "no file in tests/algorithms/<family> imports or names")
+    assert_only(without_a_test(), UNTESTED, "no file in tests/algorithms/<family> imports or names")
 
 
-def untested() -> set[str]:
+def without_a_test() -> set[str]:
     graph = rota.graph()
     named = {
         (family(test), algorithm)
@@ -212,7 +212,7 @@ def test_no_modules_import_each_other():
 
 
 def test_no_rooms_import_each_other():
-    """Which way they import is in tests/test_imports.py."""
+    """The direction in which rooms import is in tests/test_imports.py."""
     room = lambda file: file.split("/")[1]
     between = {(room(a), room(b)) for a, others in edges().items() for b in others}
     both = {(a, b) for a, b in between if a < b and (b, a) in between}

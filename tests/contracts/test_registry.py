@@ -80,7 +80,7 @@ def test_structure(name):
     """A step gives back what it takes, and each hyperparameter may differ between members."""
     algorithm = tiny(name)[1]
     check_structure(algorithm)
-    run = begun(algorithm)
+    run = shapes_of_a_run(algorithm)
     metrics = jax.eval_shape(lambda run: advance(algorithm, run)[1], run)
     assert "diverged" in metrics
     measured = jax.eval_shape(algorithm.measure, run.state)
@@ -106,7 +106,7 @@ def test_its_own_scores_have_names(name, shown):
     assert list(tiny(name)[1].scores.values()) == shown
 
 
-def begun(algorithm):
+def shapes_of_a_run(algorithm):
     return jax.eval_shape(lambda: start(algorithm, random.key(0)))
 
 
@@ -134,7 +134,7 @@ def test_it_lowers_for_accelerators(name):
     """XLA has not seen it there, but every operation has a rule for a TPU and for a GPU. The step
     has no effects either: what a checkpoint keeps is all that the next step depends on."""
     algorithm = tiny(name)[1]
-    step = jax.jit(functools.partial(advance, algorithm)).trace(begun(algorithm))
+    step = jax.jit(functools.partial(advance, algorithm)).trace(shapes_of_a_run(algorithm))
     assert not step.jaxpr.effects
     for platform in ("tpu", "cuda"):
         assert "stablehlo" in step.lower(lowering_platforms=(platform,)).as_text()
@@ -188,14 +188,14 @@ def bits(progress: Progress):
     return [np.asarray(x).tobytes() for x in numbers(progress)]
 
 
-def sharded(name):
+def has_shards(name):
     return (tiny(name)[1].num_shards or 1) >= 4
 
 
 @compiled
 def test_one_program_means_the_same_on_four_devices(name):
     algorithm = tiny(name)[1]
-    if not sharded(name):
+    if not has_shards(name):
         pytest.skip(f"{name} has no shards")
     ends = []
     for devices in (1, 4):
