@@ -27,7 +27,6 @@ OPEN: tuple[str, ...] = (
     "jaxrl/algorithms/planning",
     "jaxrl/algorithms/policy_gradient",
     "jaxrl/algorithms/tokens",
-    "jaxrl/algorithms/value",
     "jaxrl/commands",
     "jaxrl/core",
     "jaxrl/datasets",
