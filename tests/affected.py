@@ -14,7 +14,7 @@ import os
 import pathlib
 import re
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 ROOTS = ("jaxrl", "experiments", "tests")
@@ -218,8 +218,8 @@ class Graph:
                 found |= {f for f, _ in self.resolve(dotted, whole=False)}
             for module in said.stars:
                 found |= {self.modules[module]} & set(self.files)
-        for parent in _parents(file):
-            if parent in self.facts:
+        for parent in _folder_files(file):
+            if parent in self.facts and parent not in FUNDAMENTAL:
                 found.add(parent)
         return found - {file}
 
@@ -297,9 +297,10 @@ class Graph:
             found |= {f for f, _ in self._handed_on(module)}
         return found
 
-    def closure(self, files: Iterable[str]) -> frozenset[str]:
-        """Return these files and all that they depend on."""
-        return _reachable(files, self.imports)
+    def closure(self, files: Iterable[str], without: Iterable[str] = ()) -> frozenset[str]:
+        """Return these files and all that they depend on, except through those of `without`."""
+        without = set(without)
+        return _reachable(set(files) - without, self.imports, without)
 
     def dependents(self, files: Iterable[str]) -> frozenset[str]:
         """Return these files and all that depend on them."""
@@ -384,17 +385,21 @@ def _module(file: str) -> str:
     return file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
-def _parents(file: str) -> list[str]:
-    """Return the `__init__.py` of each folder that a file lies in."""
+def _folder_files(file: str) -> list[str]:
+    """Return files that the folders of a file bring with them: packages, fixtures of tests."""
     folders = file.split("/")[:-1]
-    return ["/".join([*folders[: i + 1], "__init__.py"]) for i in range(len(folders))]
+    above = ["/".join(folders[: i + 1]) for i in range(len(folders))]
+    fixtures = [f"{folder}/conftest.py" for folder in above if "/test_" in file]
+    return [f"{folder}/__init__.py" for folder in above] + fixtures
 
 
-def _reachable(begin: Iterable[str], edges: Mapping[str, Iterable[str]]) -> frozenset[str]:
+def _reachable(
+    begin: Iterable[str], edges: Mapping[str, Iterable[str]], without: Container[str] = ()
+) -> frozenset[str]:
     waiting, seen = [*begin], set()
     while waiting:
         file = waiting.pop()
-        if file not in seen:
+        if file not in seen and file not in without:
             seen.add(file)
             waiting.extend(edges[file])
     return frozenset(seen)

@@ -235,8 +235,7 @@ def _machinery(graph: affected.Graph) -> frozenset[str]:
     """Return the files that the contract itself depends on, without the algorithms it names."""
     if CONTRACT not in graph.imports:
         return frozenset()
-    algorithms = set(graph.algorithms.values())
-    return frozenset([CONTRACT]) | graph.closure(graph.imports[CONTRACT] - algorithms)
+    return graph.closure([CONTRACT], without=graph.algorithms.values())
 
 
 @functools.cache

@@ -94,6 +94,8 @@ TREE = {
         def test_all(): structure.check(cow)
     """,
     "tests/contracts/structure.py": "def check(x): pass",
+    "tests/contracts/conftest.py": "from jaxrl.data import data",
+    "jaxrl/data.py": "def data():\n    from jaxrl.algorithms.value.ant import ant",
     "tests/algorithms/value/test_ant.py": "from jaxrl.algorithms.value.ant import ant",
     "tests/algorithms/value/test_bee.py": "import jaxrl\nBEE = jaxrl.algorithms.bee",
     "tests/algorithms/games/test_cow.py": "NAME = 'cow'",
@@ -154,6 +156,8 @@ def algorithms(graph, *changed):
         ("jaxrl/core/train.py", set()),
         ("tests/contracts/structure.py", ALL),  # the contract itself
         ("tests/contracts/test_registry.py", ALL),
+        ("tests/contracts/conftest.py", ALL),  # its fixtures
+        ("jaxrl/data.py", ALL),
         ("tests/conftest.py", ALL),
         ("pyproject.toml", ALL),
         ("tests/algorithms/value/test_ant.py", set()),
