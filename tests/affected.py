@@ -30,7 +30,7 @@ SPEAKING = ("experiments/", "tests/")
 FUNDAMENTAL = ("pyproject.toml", "tests/conftest.py")
 
 NAME = re.compile(r"[\w-]{2,60}(?:\.\w{2,5})?")
-FORMAT = 2  # of the cache
+FORMAT = 3  # of the cache
 
 
 # ------------------------------------------------------------------------------- one file's names
@@ -116,25 +116,50 @@ def _read(statement: ast.stmt, binds: Mapping[str, str]) -> tuple[set[str], set[
     """Return the dotted names that a statement uses, and its string constants."""
     used: set[str] = set()
     said: set[str] = set()
-    inner: set[ast.AST] = set()
-    for node in ast.walk(statement):  # outer nodes first
+
+    def visit(node: ast.AST, local: frozenset[str]) -> None:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             last = node.value.rpartition("/")[2]
             if NAME.fullmatch(last):
                 said.add(last)
-        if isinstance(node, ast.ImportFrom | ast.Import) or node in inner:
-            continue
-        chain, base = [], node
-        while isinstance(base, ast.Attribute):
-            chain.append(base.attr)
-            base = base.value
-        if isinstance(base, ast.Name):
-            attributes = [*reversed(chain)]
-            while base is not node:
-                node = node.value  # type: ignore[attr-defined]
-                inner.add(node)
-            used.add(".".join([binds.get(base.id, f".{base.id}"), *attributes]))
+        elif isinstance(node, ast.Attribute | ast.Name):
+            chain = []
+            while isinstance(node, ast.Attribute):
+                chain.append(node.attr)
+                node = node.value
+            if isinstance(node, ast.Name):
+                if node.id not in local:
+                    used.add(".".join([binds.get(node.id, f".{node.id}"), *reversed(chain)]))
+            else:
+                visit(node, local)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            within = local | _local_names(node)
+            for name, value in ast.iter_fields(node):
+                for inner in value if isinstance(value, list) else [value]:
+                    if isinstance(inner, ast.AST):
+                        visit(inner, within if name == "body" else local)
+        elif not isinstance(node, ast.ImportFrom | ast.Import):
+            for inner in ast.iter_child_nodes(node):
+                visit(inner, local)
+
+    visit(statement, frozenset())
     return used, said
+
+
+def _local_names(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> frozenset[str]:
+    """Return the parameters of a function and the names it assigns, which hide those outside."""
+    body = function.body if isinstance(function.body, list) else [function.body]
+    found = {node.arg for node in ast.walk(function.args) if isinstance(node, ast.arg)}
+    waiting: list[ast.AST] = [*body]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif not isinstance(node, ast.Lambda):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                found.add(node.id)
+            waiting.extend(ast.iter_child_nodes(node))
+    return frozenset(found)
 
 
 def _lazy(value: ast.Dict) -> dict[str, str]:

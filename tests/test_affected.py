@@ -22,7 +22,9 @@ TREE = {
     "jaxrl/losses/__init__.py": """
         from jaxrl.losses.x import *
         from jaxrl.losses.y import *
+        from jaxrl.losses.z import *
     """,
+    "jaxrl/losses/z.py": "__all__ = []",
     "jaxrl/losses/x.py": """
         from jaxrl.losses.y import helper
         __all__ = ["x_loss", "lonely"]
@@ -58,6 +60,9 @@ TREE = {
     "jaxrl/algorithms/value/shared/heads.py": """
         from jaxrl import losses
         def head(): return losses.x_loss()
+        def recipe(losses, more):
+            y = [more for losses in more]
+            return losses, y
     """,
     "jaxrl/algorithms/value/ant.py": """
         from jaxrl.algorithms.value.shared import heads
@@ -82,6 +87,9 @@ TREE = {
         from jaxrl.kit import Part
         from jaxrl import losses
         NAME = "maze"  # no environment that it is tested in
+        def parts(x):
+            losses = x
+            return lambda: losses
         def cow(): return losses.y_loss()
         TINY = {"env": "pole"}
     """,
@@ -144,6 +152,7 @@ def algorithms(graph, *changed):
     [
         ("jaxrl/losses/x.py", {"ant", "bee", "elk"}),  # through shared/heads.py
         ("jaxrl/losses/y.py", ALL),  # used by x.py, and by name
+        ("jaxrl/losses/z.py", set()),
         ("jaxrl/losses/__init__.py", ALL),
         ("jaxrl/algorithms/value/shared/heads.py", {"ant", "bee", "elk"}),
         ("jaxrl/algorithms/value/bee.py", {"bee"}),  # a leaf
@@ -205,7 +214,7 @@ def test_a_claim_and_a_file_of_data_are_followed(graph):
 def test_functions_that_nothing_uses(graph):
     plan = rota.make(graph, day=0)
     assert plan.unused == {"jaxrl/losses/x.py:lonely", "jaxrl/losses/y.py:left_over"} | {
-        "jaxrl/losses/x.py:__all__", "jaxrl/losses/y.py:__all__",
+        "jaxrl/losses/x.py:__all__", "jaxrl/losses/y.py:__all__", "jaxrl/losses/z.py:__all__",
     }  # fmt: skip
 
 

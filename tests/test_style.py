@@ -31,7 +31,6 @@ OPEN: tuple[str, ...] = (
     "jaxrl/core",
     "jaxrl/datasets",
     "jaxrl/diffusion",
-    "jaxrl/envs",
     "jaxrl/evaluation",
     "jaxrl/exact",
     "jaxrl/gradients",
