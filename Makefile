@@ -1,9 +1,15 @@
-# `make train`, `make test` (shapes, stubs, small programs), `make test-ci` (as CI: also whole programs,
-# of some algorithms in turn), `make test-all`, `make accelerator` (benchmark, short runs and tests on a
-# GPU or TPU, as one record). Another Python: `make test PYTHON=python3.12`.
+# `make train`, `make test` (shapes, stubs, small programs), `make test-ci` (as CI: also whole programs),
+# both of what a change can affect and of the rest in turn, `make test-all`, `make accelerator`
+# (benchmark, short runs and tests on a GPU or TPU, as one record). Another Python:
+# `make test PYTHON=python3.12`.
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
+
+# The day by which tests take turns (tests/rota.py), the same for all that one `make` runs.
+ifndef JAXRL_DAY
+export JAXRL_DAY := $(shell echo $$(($$(date +%s) / 86400)))
+endif
 
 # What JAX is installed for by `make accelerator`: gpu or tpu.
 ACCELERATOR ?= $(if $(shell command -v nvidia-smi),gpu,tpu)
@@ -17,7 +23,7 @@ test: $(VENV)/.installed-test
 	$(BIN)/python -m pytest
 
 test-ci: test
-	$(BIN)/python -m pytest -m slow --dist load
+	$(BIN)/python -m pytest -m 'slow and not rest' --dist load
 
 # Core and losses with the oldest and the newest dependencies that pyproject.toml allows.
 test-versions: test-oldest test-newest

@@ -43,8 +43,7 @@ def files():
 
 
 def imports(path: pathlib.Path) -> set[str]:
-    """Return what a file imports from jaxrl, experiments and tests, as dotted names, also inside
-    functions."""
+    """Return the dotted names that a file imports of this repository, also inside functions."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):

@@ -8,7 +8,7 @@ from jaxrl.algorithms.planning.muzero import muzero
 from jaxrl.algorithms.policy_gradient.reinforce import reinforce
 from jaxrl.algorithms.value.rainbow import rainbow
 from jaxrl.core import random, settings
-from tests.contracts.devices import assert_equal, compiled, gathered
+from tests.contracts.devices import all_gathers, assert_equal, compile_steps
 
 REPLAY = {"num_envs": 4, "num_steps": 1, "updates": 2, "capacity": 256, "batch_size": 8}
 CASES = {
@@ -44,11 +44,11 @@ def test_one_program_means_the_same_on_four_devices(name):
     assert algorithm.num_shards == 4
     ends, programs = [], []
     for count in (1, 4):
-        run, program = compiled(algorithm, random.key(0), 2, count)
+        run, program = compile_steps(algorithm, random.key(0), 2, count)
         run, row = program(run)
         ends.append((run.state, row))
         programs.append(program)
     assert_equal(*ends)
     assert "all-reduce" in programs[1].as_text()
     if name != "dreamer":  # where each step of a window begins an imagined episode
-        assert max(gathered(programs[1]), default=0) < 16  # a batch has 8 items
+        assert max(all_gathers(programs[1]), default=0) < 16  # a batch has 8 items

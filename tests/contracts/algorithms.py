@@ -26,7 +26,7 @@ from tests.learning.probes import DISCOUNT, PROBES, probe
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """How one algorithm is tested: small, and quick to learn a probe."""
+    """Settings by which one algorithm is tested: small, and quick to learn a probe."""
 
     build: Callable[[Any], Algorithm]  # environment -> algorithm
     continuous: bool = False
@@ -114,7 +114,7 @@ def algorithm(name: str) -> Algorithm:
 
 @functools.cache
 def members(name: str) -> int:
-    """How many runs are always vmapped together: so that contracts and probes share a program."""
+    """Number of runs vmapped together, always the same so that all tests share a program."""
     return max(len(algorithm(name).hyper) + 1, len(PROBES))
 
 

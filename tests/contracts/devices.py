@@ -28,7 +28,7 @@ def shardings(mesh, partition, state):
     )
 
 
-def compiled(algorithm: Algorithm, key, steps: int, devices: int) -> tuple[Run, Any]:
+def compile_steps(algorithm: Algorithm, key, steps: int, devices: int) -> tuple[Run, Any]:
     """A run that has just begun, and the program of `steps` of its steps."""
     on, run = mesh(devices), start(algorithm, key)
     everywhere: Any = NamedSharding(on, PartitionSpec())
@@ -38,8 +38,8 @@ def compiled(algorithm: Algorithm, key, steps: int, devices: int) -> tuple[Run, 
     return run, go.lower(run).compile()
 
 
-def gathered(program) -> list[int]:
-    """How many numbers each of the program's `all-gather`s collects from the devices."""
+def all_gathers(program) -> list[int]:
+    """Return the sizes of the results of a program's `all-gather`s."""
     lines = program.as_text().splitlines()
     results = " ".join(line.split(" all-gather(")[0] for line in lines if " all-gather(" in line)
     shapes = re.findall(r"\w+\[([\d,]*)\]", results)

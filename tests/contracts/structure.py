@@ -1,4 +1,4 @@
-"""What every algorithm promises to the loop, as far as tracing alone can tell."""
+"""Contract of every algorithm with the loop, as far as tracing alone can tell."""
 
 from __future__ import annotations
 

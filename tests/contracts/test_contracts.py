@@ -1,4 +1,4 @@
-"""What every algorithm promises to the loop, to sweeps and to devices."""
+"""Contract of a few algorithms with the loop, sweeps and devices."""
 
 import functools
 
@@ -23,7 +23,7 @@ from tests.contracts.algorithms import (
     members,
     starter,
 )
-from tests.contracts.devices import assert_equal, compiled, gathered
+from tests.contracts.devices import all_gathers, assert_equal, compile_steps
 from tests.contracts.structure import check_structure
 from tests.learning.probes import Probe, play
 
@@ -124,13 +124,13 @@ def test_the_policy_acts_greedily_and_not(name):
     "name", [n for n in NAMES if ALGORITHMS[n].sharded and n not in ("a2c", "ppo continuous")]
 )
 def test_one_program_means_the_same_on_four_devices(name):
-    one, program = compiled(algorithm(name), random.key(0), 3, 1)
+    one, program = compile_steps(algorithm(name), random.key(0), 3, 1)
     alone, row = program(one)
-    four, program = compiled(algorithm(name), random.key(0), 3, 4)
+    four, program = compile_steps(algorithm(name), random.key(0), 3, 4)
     shared, shared_row = program(four)
     source = getattr(shared.state.source, "source", shared.state.source)  # a replay's
     streams = [x for x in jax.tree.leaves(source.streams) if x.ndim]
     assert all(x.sharding.spec[0] == SHARDS for x in streams)
     assert_equal((alone.state, row), (shared.state, shared_row))
-    assert all(size < algorithm(name).env_steps for size in gathered(program))
+    assert all(size < algorithm(name).env_steps for size in all_gathers(program))
     assert "all-reduce" in program.as_text()

@@ -1,9 +1,13 @@
-"""What every registered algorithm promises to the loop, to sweeps, to devices and to accelerators,
-at the smallest settings that its module says (`TINY`).
+"""Contract of every registered algorithm with the loop, sweeps, devices and accelerators, at the
+smallest settings that take all its branches (`TINY` of its module).
 
-The first half traces and compiles nothing. The second runs one compiled program for each name: CI
-does so for the `CORE` and for a rota of the others, which another state of the code turns on;
-`make test-all` for all.
+The first half traces and compiles nothing; the second compiles and runs one program for each name.
+Each day some names are tested (`tests/rota.py`): a core, those that a change can affect, and others
+in turn; fewer in the second half. `make test-all` tests all of them.
+
+That a run resumes to the same bits is a property of the kit and of checkpoints, since the whole
+state is one pytree, and is tested there (`tests/kit/test_resuming.py`); here it is checked for the
+names of the day.
 """
 
 from __future__ import annotations
@@ -26,26 +30,27 @@ from jaxrl.core.hyper import hypers, read_hyper
 from jaxrl.core.train import advance, start
 from jaxrl.runtime import checkpoints, continuing
 from jaxrl.runtime.driver import Program, Progress
+from tests import rota
 from tests.contracts.structure import check_structure
-from tests.rota import state
 
 NAMES = registry.names()
-CORE = ("dqn", "iql", "muzero", "ppo")
-ROTA = 6
+TODAY = rota.plan()
+TRACED = TODAY.algorithms_today(size=40, most=60)
+COMPILED = TODAY.algorithms_today(size=16, most=24)
+# So few that `make test` compiles them too.
+FEW = TODAY.algorithms if len(TODAY.algorithms) <= 3 else set()
 
 
-def rota(names=NAMES, core=CORE, size=ROTA) -> set[str]:
-    """`size` of the other names."""
-    others = [name for name in names if name not in core]
-    return {others[(state() + i) % len(others)] for i in range(min(size, len(others)))}
+def each(chosen, late=()):
+    """Parametrize a test by name: names not chosen are marked `rest`, those of `late` `slow`."""
+    marks = {name: [] if name in chosen else [pytest.mark.rest] for name in NAMES}
+    for name in late:
+        marks[name].append(pytest.mark.slow)
+    return pytest.mark.parametrize("name", [pytest.param(n, marks=marks[n]) for n in NAMES])
 
 
-TODAY = rota() | set(CORE)
-everyone = pytest.mark.parametrize("name", NAMES)
-in_turn = pytest.mark.parametrize(
-    "name",
-    [pytest.param(n, marks=pytest.mark.slow if n in TODAY else pytest.mark.rest) for n in NAMES],
-)
+traced = each(TRACED)
+compiled = each(COMPILED, late=COMPILED - FEW)
 
 
 @functools.cache
@@ -63,20 +68,19 @@ def tiny(name):
 pytestmark = pytest.mark.usefixtures("no_training")
 
 
-def test_the_rota_comes_round():
-    assert rota(("a", "b", "c"), core=("a",), size=5) == {"b", "c"}
-    assert len(rota()) == min(ROTA, len(NAMES) - len(CORE))
+def test_the_selection_knows_every_name():
+    assert set(TODAY.families) == set(NAMES)
 
 
 # -------------------------------------------------------------------------------- shapes alone
 
 
-@everyone
+@traced
 def test_structure(name):
     """A step gives back what it takes, and each hyperparameter may differ between members."""
     algorithm = tiny(name)[1]
     check_structure(algorithm)
-    run = begun(algorithm)
+    run = shapes_of_a_run(algorithm)
     metrics = jax.eval_shape(lambda run: advance(algorithm, run)[1], run)
     assert "diverged" in metrics
     measured = jax.eval_shape(algorithm.measure, run.state)
@@ -102,11 +106,11 @@ def test_its_own_scores_have_names(name, shown):
     assert list(tiny(name)[1].scores.values()) == shown
 
 
-def begun(algorithm):
+def shapes_of_a_run(algorithm):
     return jax.eval_shape(lambda: start(algorithm, random.key(0)))
 
 
-@everyone
+@traced
 def test_the_policy_acts_in_its_environment(name):
     env, algorithm = tiny(name)
 
@@ -125,11 +129,13 @@ def test_the_policy_acts_in_its_environment(name):
         assert all(jax.tree.leaves(jax.tree.map(alike, got, expected)))
 
 
-@everyone
+@traced
 def test_it_lowers_for_accelerators(name):
-    """XLA has not seen it there, but every operation has a rule for a TPU and for a GPU."""
+    """XLA has not seen it there, but every operation has a rule for a TPU and for a GPU. The step
+    has no effects either: what a checkpoint keeps is all that the next step depends on."""
     algorithm = tiny(name)[1]
-    step = jax.jit(functools.partial(advance, algorithm)).trace(begun(algorithm))
+    step = jax.jit(functools.partial(advance, algorithm)).trace(shapes_of_a_run(algorithm))
+    assert not step.jaxpr.effects
     for platform in ("tpu", "cuda"):
         assert "stablehlo" in step.lower(lowering_platforms=(platform,)).as_text()
 
@@ -137,7 +143,7 @@ def test_it_lowers_for_accelerators(name):
 # --------------------------------------------------------------------------------- whole programs
 
 
-@in_turn
+@compiled
 def test_members_checkpoints_and_resume(name, tmp_path):
     """Members 0 and 1 differ in the seed, each further one in one hyperparameter from member 0.
     Three steps at once and three with a checkpoint between end in the same bits."""
@@ -182,14 +188,14 @@ def bits(progress: Progress):
     return [np.asarray(x).tobytes() for x in numbers(progress)]
 
 
-def sharded(name):
+def has_shards(name):
     return (tiny(name)[1].num_shards or 1) >= 4
 
 
-@in_turn
+@compiled
 def test_one_program_means_the_same_on_four_devices(name):
     algorithm = tiny(name)[1]
-    if not sharded(name):
+    if not has_shards(name):
         pytest.skip(f"{name} has no shards")
     ends = []
     for devices in (1, 4):

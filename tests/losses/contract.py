@@ -279,7 +279,8 @@ def contract(cases: Sequence[Case]) -> Callable:
 
     CI checks the gradients of all cases, and `COMPILED` for a third of them in rotation.
     """
-    slow, turn = pytest.mark.slow, lambda case: getattr(pytest.mark, rota.mark(str(case), 3))
+    slow = pytest.mark.slow
+    turn = lambda case: getattr(pytest.mark, rota.mark(case.function.__name__, 3))
     marks = lambda case: [
         *((check, ()) for check in AT_ONCE),
         (has_the_gradients_it_says, slow),

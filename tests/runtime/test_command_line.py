@@ -30,7 +30,7 @@ def test_of_several_endings_the_one_nearest_the_root_is_meant():
     agent = parse("--algorithm", "lifelong_ppo", "--value-weight", "0.25").agent
     assert (agent.ppo.value_weight, agent.replay.clone.value_weight) == (0.25, 0.5)
     with pytest.raises(
-        UserError, match="'agent.learning_rate' may be any of agent.critic.learning_rate,"
+        UserError, match=r"'agent\.learning_rate' may be any of agent\.critic\.learning_rate,"
     ):
         parse("--algorithm", "iql", "--agent.learning-rate", "1")
 

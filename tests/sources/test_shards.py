@@ -89,7 +89,7 @@ def test_no_trajectories_are_gathered(run_on):
     """Only the priorities of a batch and their places are."""
     program = run_on[1][1]
     assert "all-reduce" in program.as_text()
-    assert all(size <= 2 * ITEMS for size in devices.gathered(program))
+    assert all(size <= 2 * ITEMS for size in devices.all_gathers(program))
 
 
 def test_sizes_that_do_not_divide():

@@ -38,7 +38,8 @@ def test_the_setting_nearest_the_root_is_varied():
     assert list(parse(config, ["agent.value_weight=0.1,0.2"])) == ["ppo.value_weight"]
     assert list(parse(config, ["clone.value-weight=0.1,0.2"])) == ["replay.clone.value_weight"]
     tied = configuration.experiment({"algorithm": "iql"})
-    with pytest.raises(UserError, match="'learning_rate' may be any of agent.critic.learning_rate,"):
+    sentence = r"'learning_rate' may be any of agent\.critic\.learning_rate,"
+    with pytest.raises(UserError, match=sentence):
         parse(tied, ["learning-rate=1,2"])
 
 
