@@ -1,9 +1,9 @@
 """Deep Q-networks (Mnih et al., 2015, "Human-level control through deep reinforcement learning").
 
-Act epsilon-greedily and regress Q(s, a), on uniformly replayed transitions, on r + gamma max Q'(s',
-.) of a target network that is the network of some updates ago (their algorithm 1). The recipe takes
-what later papers changed: the target, the error, double Q-learning, dueling streams, noisy weights
-and n-step targets.
+Act epsilon-greedily. On uniformly replayed transitions, regress Q(s, a) on r + gamma max Q'(s', .)
+of a target network, a copy of the network from some updates ago (their algorithm 1). The recipe
+takes as arguments what later papers changed: the target, the error, double Q-learning, dueling
+streams, noisy weights and n-step targets.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def q_values(net: Net, outputs: Array, timestep: TimeStep) -> Array:
 def q_target(
     net: Net, x: Transition, *, discount: Array, evaluated: Array, selector: Array
 ) -> Array:
-    """Return r + gamma Q'(s', a'), [B], where a' is the best action by the selector, in DQN the
-    target network Q' too: r + gamma max Q'(s', .)."""
+    """Return r + gamma Q'(s', a'), [B], with the selector's best action a'. In DQN the target
+    network Q' is the selector too, so that this is r + gamma max Q'(s', .)."""
     q, chooser = (legal_values(outputs, x.next_timestep) for outputs in (evaluated, selector))
     return losses.double_q_target(x.reward, x.terminated, discount, q, chooser)
 

@@ -2,9 +2,9 @@
 function for distributional reinforcement learning", arXiv:1911.02140): IQN whose fractions are
 proposed by a network of their own, which learns where few steps fit the quantile function best.
 
-The step of the proposals comes first, so that quantiles are asked for at the new fractions. Unlike
-here, a target network of the proposals gives the targets fractions of their own in the authors'
-code, and an entropy bonus keeps the proposals apart.
+The proposal network takes its gradient step first, so that quantiles are asked for at the new
+fractions. In the authors' code, unlike here, a target network of the proposals gives the targets
+fractions of their own, and an entropy bonus keeps the proposals apart.
 """
 
 from __future__ import annotations

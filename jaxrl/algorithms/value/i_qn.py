@@ -38,16 +38,16 @@ class Config(QLearning):
     optimizer: Optimizer = Optimizer(learning_rate=6.25e-5, eps=1.5e-4)
     """Adam, 6.25e-5, epsilon 1.5e-4: the authors' published settings for Atari, as Dopamine's."""
     target: Target = Target(rate=1.0, period=500)
-    """Target network of the first Q-network. `period` is the paper's T, updates between two moves
-    of the window: 1500 there, which are 6000 steps with an update in every fourth."""
+    """Target networks, updated when the window moves. `period` is the paper's T, updates between
+    two moves: 1500 there, which are 6000 steps with an update in every fourth."""
     exploration: EpsilonGreedy = EpsilonGreedy()
     huber: float = hyper(1.0, above=0)
     """Size from which errors count linearly."""
     iterations: int = static(5, low=1)
     """Number of networks in the chain (K): 5, as in the paper."""
     chain_period: int = static(8, low=1)
-    """Updates after which each target network is set to the network before it (D). 7.5 in the
-    paper, which are 30 steps."""
+    """Number of updates after which each target network is set to the network before it (D): 7.5 in
+    the paper, which are 30 steps."""
 
 
 def link_targets(net: Net, period: int) -> Net:

@@ -51,13 +51,15 @@ class Config(ImplicitQLearning):
     """Number of fractions of the prediction (N of equation 3): 64, as in Dopamine's settings of the
     paper (`implicit_quantile_icml.gin`)."""
     num_target_fractions: int = static(64, low=1)
-    """Number of fractions of the target (N' of equation 3): 64, as in the same settings."""
+    """Number of fractions of the target (N' of equation 3): 64, as in Dopamine's settings of the
+    paper."""
     num_action_fractions: int = static(32, low=1)
-    """Number of fractions by whose mean actions are chosen (K): 32, as in the same settings."""
+    """Number of fractions by whose mean actions are chosen (K): 32, as in Dopamine's settings of the
+    paper."""
     distortion: str = static("neutral", choices=DISTORTIONS)
-    """Outcomes that count when an action is chosen: all (neutral), the worst (cvar), or all by a
-    distorted scale (wang, cpw, power, norm). The scale is normal and shifted (wang), gives rare
-    outcomes more weight (cpw), is a power's (power), or gives those in the middle more (norm)."""
+    """Weighting of outcomes when actions are chosen: neutral, cvar, wang, cpw, power or norm. All
+    count alike (neutral), only the worst count (cvar), all on a shifted normal scale (wang), rare
+    ones more (cpw), all on the scale of a power (power), those in the middle more (norm)."""
     risk: float = hyper(1.0)
     """Parameter eta of the distortion. Neutral are cvar 1, wang 0, cpw 1 and power 0; negative
     values of wang and power avoid risk."""
@@ -106,8 +108,8 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
 
 def check(env: Environment, config: Any, name: str) -> None:
-    """Raise `UserError` where Q-learning does not fit, and for a risk outside of (0, 1] that is a
-    share of outcomes."""
+    """Raise `UserError` where Q-learning does not fit, and for a risk outside of (0, 1] where the
+    distortion needs one inside."""
     check_q_learning(env, config, name)
     if config.distortion in ("cvar", "cpw") and not 0 < config.risk <= 1:
         raise UserError(

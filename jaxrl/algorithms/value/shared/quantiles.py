@@ -25,8 +25,8 @@ class ImplicitQLearning(QLearning):
     """Settings shared by agents that ask a network for quantiles at given fractions."""
 
     optimizer: Optimizer = ADAM
-    """Adam with step size 5e-5 and epsilon 0.01 over the batch size 32. As QR-DQN's, and as in
-    Dopamine's and DQN Zoo's IQN and the authors' FQF."""
+    """Adam, 5e-5, epsilon 0.01 over the batch size 32: as QR-DQN's, and as in Dopamine's and DQN
+    Zoo's IQN and the authors' FQF."""
     exploration: EpsilonGreedy = EpsilonGreedy()
     huber: float = hyper(1.0, above=0)
     """Kappa, the size from which errors count linearly: 1, as in the paper."""
