@@ -54,8 +54,8 @@ class Config(ImplicitQLearning):
     """Number of fractions of the target (N' of equation 3): 64, as in Dopamine's settings of the
     paper."""
     num_action_fractions: int = static(32, low=1)
-    """Number of fractions by whose mean actions are chosen (K): 32, as in Dopamine's settings of the
-    paper."""
+    """Number of fractions by whose mean actions are chosen (K): 32, as in Dopamine's settings of
+    the paper."""
     distortion: str = static("neutral", choices=DISTORTIONS)
     """Weighting of outcomes when actions are chosen: neutral, cvar, wang, cpw, power or norm. All
     count alike (neutral), only the worst count (cvar), all on a shifted normal scale (wang), rare
