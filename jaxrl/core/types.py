@@ -90,8 +90,8 @@ class TimeStep:
     cost: Array | None = None
     """The quantity that a constraint limits: float32 [], or [K] for K constraints."""
     alive: Array | None = None
-    """Agents that are alive, where there are several: bool [N]. An agent that has died has ended
-    its part of the episode, and its actions have no effect until the next one."""
+    """Agents that are alive, where there are several: bool [N]. An agent that died has ended its
+    part of the episode, and its actions have no effect until the next one."""
     true_reward: Array | None = None
     """The reward that is measured where `reward` is a proxy for it."""
     privileged: Tree = None

@@ -33,10 +33,10 @@ def kept_groups(
     """Keep the informative groups of `source` while updates wait for more of them.
 
     The batches of `source` hold whole episodes [T, B], which are B / `size` groups of neighbors. If
-    an update feeds back True, it has only waited, and its groups are kept: in the next batch they
-    replace fresh groups that are not informative, as many as there are, within each shard. So an
-    update that leaves the policy alone until enough groups are informative stays on-policy and
-    wastes none (GPG, Chu et al., 2025; dynamic sampling in DAPO).
+    an update feeds back that `keep` is True, it has only waited, and its groups are kept: in the
+    next batch they replace fresh groups that are not informative, as many as there are, within each
+    shard. So an update that leaves the policy alone until enough groups are informative stays
+    on-policy and wastes none (GPG, Chu et al., 2025; dynamic sampling in DAPO).
 
     size: episodes of a group.
     informative: whether a group is worth learning from, bool [...], from its returns [..., size].

@@ -60,7 +60,7 @@ def test_priorities():
     assert set(batch.index[0][0]) == set(range(12))  # equal at first
     np.testing.assert_allclose(batch.weight, 1.0, rtol=1e-5)
     priority = (batch.index[0][0] == 7).astype(np.float32)
-    state = source.feedback(state, batch, priority)
+    state = source.feedback(state, batch, {"priority": priority})
     batch = source.sample(state, batch.env_steps, random.key(1))
     assert (np.asarray(batch.index[0]) == 7).mean() > 0.99
 

@@ -79,7 +79,8 @@ def test_a_loop_copies_no_ring(once):
         def body(state, key):
             state, fresh, _ = source.collect(state, policy(), key)
             batch = source.sample(state, fresh, key)
-            return source.feedback(state, batch, batch.weight), batch.transitions.reward.sum()
+            state = source.feedback(state, batch, {"priority": batch.weight})
+            return state, batch.transitions.reward.sum()
 
         return jax.lax.scan(body, state, keys)
 

@@ -47,7 +47,7 @@ def windows(kinds, waits, num_shards=1):
         state, batch, _ = keeps.collect(state, NOBODY, key)
         assert (batch.transitions.action == batch.transitions.action[0, 0::SIZE].repeat(SIZE)).all()
         found.append(batch.transitions.action[0, ::SIZE].tolist())
-        state = keeps.feedback(state, batch, jnp.bool_(wait))
+        state = keeps.feedback(state, batch, {"keep": jnp.bool_(wait)})
     return found
 
 

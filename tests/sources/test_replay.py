@@ -194,7 +194,7 @@ def test_draws_follow_the_priorities_and_weights_undo_them(shards):
     batch = source.sample(state, fresh, random.key(2))
     index = (jnp.asarray(each), jnp.broadcast_to(column.ravel(), each.shape))
     batch = batch.__class__(**{**batch.__dict__, "index": index})
-    state = source.feedback(state, batch, jnp.asarray(priority.reshape(-1)))
+    state = source.feedback(state, batch, {"priority": jnp.asarray(priority.reshape(-1))})
 
     empirical, drawn = probabilities(state, 200, source, fresh)
     mass = (p.astype(np.float64) + 1e-6) ** 0.7
@@ -227,7 +227,7 @@ def test_an_item_that_is_overwritten_loses_its_priority():
     batch = source.sample(state, fresh, random.key(2))
     drawn = np.asarray(batch.index[0][0]), np.asarray(batch.index[1][0])
     high = (drawn[0] == 7) & (drawn[1] == 2)  # an item may be in the batch more than once
-    state = source.feedback(state, batch, jnp.where(high, 5.0, 1e-4))
+    state = source.feedback(state, batch, {"priority": jnp.where(high, 5.0, 1e-4)})
     ring = state.sampler.mass[0]
     np.testing.assert_allclose(ring[drawn] > 1, high)
     head = int(state.head)

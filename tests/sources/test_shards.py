@@ -50,7 +50,8 @@ def step(states, key):
         weight = 1.0 if batch.weight is None else batch.weight
         means[name] = jnp.mean(weight * batch.transitions.next_observation[..., 0] ** 2)
         error = jnp.abs(batch.transitions.reward) + 1
-        new[name] = source.feedback(state, batch, error.reshape(-1, error.shape[-1]).sum(0))
+        priority = error.reshape(-1, error.shape[-1]).sum(0)
+        new[name] = source.feedback(state, batch, {"priority": priority})
         batches[name] = batch.transitions
     return new, batches, means
 
