@@ -83,7 +83,7 @@ def test_rate_intervals_of_columns():
 
 def test_rate_intervals_round_and_refuse():
     assert s.rate_interval([1.0 + 1e-7, 0.5, -1e-7]).high == 1.0
-    with pytest.raises(UserError, match=r"between 0 and 1; x reaches from 0 to 2"):
+    with pytest.raises(UserError, match=r"between 0 and 1; x ranges from 0 to 2"):
         s.rate_interval([0.0, 2.0])
 
 
@@ -166,6 +166,18 @@ def test_interquartile_intervals_are_the_bootstraps_but_of_one_run():
     assert s.interquartile_interval(x, confidence=0.9, resamples=50) == expected
     alone = s.interquartile_interval(np.array([[1.0, 2.0, 3.0, 9.0]]))
     assert alone == (2.5, -np.inf, np.inf)
+
+
+def test_column_intervals():
+    values = RNG.normal(size=(6, 4))
+    for got, expected in zip(s.column_intervals(values), s.mean_interval(values), strict=True):
+        np.testing.assert_allclose(got, expected)
+    many = np.append(np.arange(8.0), np.nan)[:, None] ** 2
+    robust = s.column_intervals(many, robust=True)
+    assert robust.estimate == np.mean([4, 9, 16, 25])  # of 8, the two at each end are left out
+    assert 0 < robust.low[0] < robust.estimate < robust.high[0] < 49
+    nothing = s.column_intervals(np.array([[1.0, np.inf], [-np.inf, np.nan]]))
+    np.testing.assert_array_equal(nothing, [[1, np.nan], [np.nan, np.nan], [np.nan, np.nan]])
 
 
 def test_final_scores_of_runs_that_diverged_are_the_lowest_of_all():
