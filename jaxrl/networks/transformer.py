@@ -49,7 +49,7 @@ class Block(nn.Module):
         return query / jnp.sqrt(query.shape[-1]), key, value
 
     def finish(self, x: Array, attended: Array) -> Array:
-        """Add attention's result [..., heads, width / heads] and the perceptron to x [..., width]."""
+        """Add the attention [..., heads, width / heads] and the perceptron to x [..., width]."""
         x = x + self.mix(attended.reshape(x.shape))
         return x + self.shrink(nn.gelu(self.grow(self.norms[1](x))))
 

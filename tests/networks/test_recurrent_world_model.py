@@ -17,7 +17,7 @@ T, B, D, BOUNDARY = 6, 3, 4, 3  # stream 0 begins a new episode at step BOUNDARY
 
 @functools.cache
 def window():
-    """Return random episodes; the successor of a step is the next step, unless the episode ended."""
+    """Return random episodes; a step's successor is the next step, unless the episode ended."""
     keys = jax.random.split(random.key(0), 4)
     first = jnp.zeros((T, B), bool).at[BOUNDARY, 0].set(True)
     observation = jax.random.normal(keys[0], (T, B, D))

@@ -15,7 +15,7 @@ NETWORK = Transformer(D, LENGTH, layers=2, heads=2)
 
 @functools.cache
 def setup():
-    """Return parameters, inputs with episodes that begin in the window, and a mid-episode memory."""
+    """Return parameters, inputs, first steps within the window, and a mid-episode memory."""
     x = jax.random.normal(random.key(0), (T, B, D))
     # Two episodes begin in mid-window (one twice), one at the first step, and one spans the window.
     first = jnp.zeros((T, B), bool).at[(4, 2, 7, 0), (0, 1, 1, 2)].set(True)
