@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import Protocol
 
 import flax.linen as nn
 import jax
@@ -11,6 +10,7 @@ import jax.numpy as jnp
 
 from jaxrl import diffusion
 from jaxrl.core.types import Array, Key, struct
+from jaxrl.networks.apply import Apply
 from jaxrl.networks.dense import dense
 from jaxrl.networks.initializers import initializer
 from jaxrl.networks.torsos import MLP
@@ -25,6 +25,17 @@ class Token:
     action: Array  # int32 [...]: the action that led to the frame; `num_actions` if unknown
     level: Array  # int32 [...]: noise level of the frame, 0 (noise) .. levels (clean)
     step: Array  # int32 [...]: log2 of the size of the next denoising step times `levels`
+
+
+class Denoiser(Protocol):
+    """Predict clean frames [..., D] from noisy ones.
+
+    noisy: [..., D].
+    level: int32 [...], noise level of each frame, as in `Token`.
+    step: int32 [...], size of the next denoising step, as in `Token`.
+    """
+
+    def __call__(self, noisy: Array, level: Array, step: Array) -> Array: ...
 
 
 class ShortcutWorldModel(nn.Module):
@@ -108,7 +119,7 @@ class ShortcutWorldModel(nn.Module):
 
 
 def next_frame(
-    model: Any, apply: Callable[..., Any], cache: Cache, action: Array, key: Key, steps: int
+    model: ShortcutWorldModel, apply: Apply, cache: Cache, action: Array, key: Key, steps: int
 ) -> tuple[Array, Array, Cache]:
     """Imagine the frame [B, D] that `action` [B] leads to, after the frames in `cache` [B].
 
@@ -128,11 +139,8 @@ def next_frame(
     return frame, features, cache
 
 
-def imagine_frame(denoise, noise: Array, steps: int, levels: int) -> Array:
-    """Denoise `noise` [..., D] into a frame [..., D] in `steps` equal steps, a power of two.
-
-    denoise(noisy, level, step) -> clean [..., D], with level and step int32 [...].
-    """
+def imagine_frame(denoise: Denoiser, noise: Array, steps: int, levels: int) -> Array:
+    """Denoise `noise` [..., D] into a frame [..., D] in `steps` equal steps, a power of two."""
     size = levels // steps
     step = jnp.full(noise.shape[:-1], size.bit_length() - 1, jnp.int32)
 

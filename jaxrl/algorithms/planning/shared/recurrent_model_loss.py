@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -14,12 +13,13 @@ from jaxrl import losses
 from jaxrl.core.spaces import Box, Space, is_space
 from jaxrl.core.types import Array, Key, Transition
 from jaxrl.networks import encoders
+from jaxrl.networks.apply import Apply
 from jaxrl.networks.recurrent_world_model import RecurrentWorldModel, Unrolled
 
 
 def recurrent_model_loss(
     model: RecurrentWorldModel,
-    apply: Callable[..., Any],
+    apply: Apply,
     transitions: Transition,
     atoms: Array,
     key: Key,

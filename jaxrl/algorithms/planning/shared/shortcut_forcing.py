@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 
 from jaxrl import diffusion, losses
 from jaxrl.core.types import Array, Key
-from jaxrl.networks.shortcut_world_model import ShortcutWorldModel, Token
+from jaxrl.networks.apply import Apply
+from jaxrl.networks.shortcut_world_model import Denoiser, ShortcutWorldModel, Token
 
 
 def draw_levels(key: Key, shape: tuple[int, ...], levels: int) -> tuple[Array, Array]:
@@ -29,7 +27,7 @@ def draw_levels(key: Key, shape: tuple[int, ...], levels: int) -> tuple[Array, A
 
 
 def shortcut_target(
-    predict: Callable[[Array, Array, Array], Array],
+    predict: Denoiser,
     noisy: Array,
     clean: Array,
     level: Array,
@@ -41,7 +39,7 @@ def shortcut_target(
     It is `clean` if the step is the finest, else what two steps of half the size lead to
     (arXiv:2509.24527, equation 7). No gradient flows through it.
 
-    predict(noisy, level, step) -> clean [..., D], the model itself.
+    predict: the model itself.
     noisy, clean: [..., D].
     level, step: int32 [...], as in `draw_levels`.
     """
@@ -61,7 +59,7 @@ def shortcut_target(
 
 def frame_loss(
     model: ShortcutWorldModel,
-    apply: Callable[..., Any],
+    apply: Apply,
     frames: Array,
     action: Array,
     key: Key,
