@@ -18,7 +18,7 @@ from experiments import gallery
 from jaxrl import envs
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
-from jaxrl.evaluation.plots import column_intervals
+from jaxrl.evaluation.statistics import column_intervals
 from jaxrl.runtime import command_line, training
 
 PICTURE = gallery.ROOT / "docs" / "overview.png"

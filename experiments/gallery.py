@@ -30,7 +30,7 @@ from jaxrl.envs import describe, registry
 from jaxrl.envs.policies import expert_policy, random_policy
 from jaxrl.envs.wrappers import expert_channel
 from jaxrl.evaluation.evaluate import evaluate
-from jaxrl.evaluation.render import joined, side_by_side, write_png
+from jaxrl.evaluation.render import join_pictures, side_by_side, write_png
 from jaxrl.evaluation.statistics import mean_interval, rate_interval
 from jaxrl.runtime import command_line
 
@@ -86,7 +86,7 @@ def draw(names: Sequence[str], folder: Path, episodes: int = EPISODES) -> None:
         for player, (env, policy) in players(envs.make(name)).items():
             strips.append(strip(env, policy))
             figures[name][player] = returns(env, policy, episodes)
-        write_png(joined(strips, axis=0), folder / f"{name}.png")
+        write_png(join_pictures(strips, axis=0), folder / f"{name}.png")
         print(f"{name}: " + ", ".join(f"{k} {shown(v)}" for k, v in figures[name].items()))
     figures = {name: figures[name] for name in envs.names() if name in figures}
     file.write_text(json.dumps(figures, indent=1) + "\n")

@@ -1,4 +1,4 @@
-"""Evaluation: complete episodes, each counted exactly once."""
+"""Evaluation of policies in complete episodes, each counted exactly once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jaxrl.tasks.basic import fixed
 
 
 def check_same_spaces(env: Environment, other: Environment) -> None:
-    """Raises `UserError` unless a policy trained in `env` can act in `other`."""
+    """Raise `UserError` unless a policy trained in `env` can act in `other`."""
 
     def plain(x):  # bounds may differ
         return (x.shape, str(jnp.dtype(x.dtype))) if isinstance(x, Box) else x
@@ -38,21 +38,21 @@ def check_same_spaces(env: Environment, other: Environment) -> None:
 
 @struct
 class Episodes:
-    """What happened in each of [episodes]."""
+    """Results of episodes; all arrays are [episodes]."""
 
     returns: Array  # float32: undiscounted sum of rewards
-    lengths: Array  # int32: steps
+    lengths: Array  # int32: number of steps
     finished: Array  # bool: whether the episode ended within the allowed steps
-    metrics: dict[str, Array]  # what the environment reports at an episode's end
-    last: TimeStep | None = None  # the time step at an episode's end
+    metrics: dict[str, Array]  # the environment's metrics at the episode's end
+    last: TimeStep | None = None  # the last time step
 
 
 def episode_limit(env: Environment, max_steps: int | None = None) -> int:
-    """After how many steps an episode ends at the latest: `max_steps`, or the environment's own
-    limit. Raises `UserError` where there is neither."""
+    """Maximum number of steps of an episode: `max_steps`, or else the environment's own limit.
+    Raise `UserError` if there is neither."""
     limit = max_steps or env.max_steps
     if limit is None:
-        raise UserError(f"'{env.name}' has no time limit; say max_steps to evaluate in it.")
+        raise UserError(f"'{env.name}' has no time limit; set max_steps to evaluate in it.")
     return limit
 
 
@@ -68,8 +68,8 @@ def evaluate(
 ) -> Episodes:
     """Play `episodes` episodes side by side, from their first step to their end.
 
-    Stops when all have ended, at the latest after `max_steps` (the environment's own limit unless
-    said). A later state of the same policy compiles nothing anew. Raises `UserError` where there
+    Stops when all have ended, and no later than after `max_steps` (by default the environment's
+    own limit). Another state of the same policy does not compile again. Raises `UserError` if there
     is no limit at all.
     """
     max_steps = episode_limit(env, max_steps)
@@ -79,7 +79,7 @@ def evaluate(
     task_key, start_key, key = jax.random.split(key, 3)
     task_state = tasks.init(task_key, policy)
     streams = stream.start(env, tasks, task_state, policy, start_key, episodes)
-    # What a copy plays after its episode counts for nothing, so the first start serves all of them.
+    # Steps after an environment's first episode do not count, so all restart from the first start.
     starts = (streams.task, streams.env_state, streams.timestep)
     pool = stream.Pool(jax.tree.map(lambda x: x[:1], starts), jnp.int32(0))
 

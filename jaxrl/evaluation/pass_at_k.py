@@ -1,4 +1,4 @@
-"""pass@k: how often at least one of k answers to a prompt is right."""
+"""Estimate pass@k, the probability that at least one of k answers to a prompt is right."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ def _groups(env: Environment, samples: int):
 def correct_answers(
     env: Environment, policy: Policy, key: Key, prompts: int, samples: int
 ) -> Array:
-    """Whether each of `samples` sampled answers to each of `prompts` prompts is right, that is, its
-    episode's return is above 0: bool [prompts, samples]."""
+    """Sample answers and mark those that are right: bool [prompts, samples].
+
+    An answer is right if its episode's return is above 0.
+    """
     environment, groups = _groups(env, samples)
     played = evaluate(environment, policy, key, prompts * samples, greedy=False, tasks=groups)
     return (played.returns > 0).reshape(prompts, samples)
@@ -30,13 +32,14 @@ def correct_answers(
 def pass_at_k(
     env: Environment, policy: Policy, key: Key, ks: tuple[int, ...], prompts: int, samples: int
 ) -> dict[int, Array]:
-    """For each k of `ks` the mean over `prompts` prompts of the unbiased estimate of pass@k from
-    `samples` answers, sampled and not greedy (`losses.pass_at_k`; Chen et al., 2021, eq. 1).
+    """Estimate pass@k for each k of `ks`, as the mean over `prompts` prompts of the unbiased
+    estimate from `samples` answers (`losses.pass_at_k`; Chen et al., 2021, eq. 1).
 
-    A prompt is what `env.reset` draws from one key. Raises `UserError` for a k above `samples`.
+    Answers are sampled, not greedy. A prompt is what `env.reset` draws from one key. Raises
+    `UserError` for a k above `samples`.
     """
     for k in ks:
         if not 1 <= k <= samples:
-            raise UserError(f"k is {k}; of {samples} answers it must be between 1 and {samples}.")
+            raise UserError(f"k is {k}; with {samples} answers it must be between 1 and {samples}.")
     correct = correct_answers(env, policy, key, prompts, samples)
     return {k: losses.pass_at_k(correct, k).mean() for k in ks}

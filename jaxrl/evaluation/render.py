@@ -1,4 +1,4 @@
-"""Watch a policy: the frames of one episode, as a GIF or a picture."""
+"""Render a policy: the frames of one episode, as a GIF or a picture."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ import numpy as np
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Environment, Key, Policy, TimeStep, Tree
 
-UNTIMED_FPS = 8.0  # steps that are shown in a second where the environment has no time of its own
-GIF_TICKS = 100  # a GIF counts time in hundredths of a second,
-SHORTEST_TICKS = 2  # and viewers slow down frames that are shorter than two
-GAP = 4  # pixels between pictures that are joined
+UNTIMED_FPS = 8.0  # steps per second if the environment has no time of its own
+GIF_TICKS = 100  # a GIF counts time in hundredths of a second
+SHORTEST_TICKS = 2  # viewers slow down shorter frames
+GAP = 4  # pixels between pictures side by side
 
 
 class Recording(NamedTuple):
-    """The frames, uint8 `[H, W, 3]`, of one episode, and how many of them are a second of the
-    environment's own time (`UNTIMED_FPS` where it has none)."""
+    """The frames of one episode, and how fast to show them."""
 
-    frames: list[np.ndarray]
-    fps: float
+    frames: list[np.ndarray]  # uint8 `[H, W, 3]`
+    fps: float  # frames per second of the environment's own time; `UNTIMED_FPS` if it has none
 
 
 def record(
     env: Environment,
     policy: Policy,
     key: Key,
+    *,
     max_steps: int | None = None,
     params: Tree = None,
     greedy: bool = True,
 ) -> Recording:
-    """One episode: a frame of the first state and of the one after each step.
+    """Record one episode: a frame of the first state and of the state after each step.
 
-    max_steps: stop after so many steps; the environment's own limit when None.
-    params: the environment's parameters; its defaults when None.
-    greedy: what `policy.act` is told; false draws actions as in training.
+    max_steps: maximum number of steps; None for the environment's own limit.
+    params: the environment's parameters; None for its defaults.
+    greedy: act greedily; False samples actions as in training.
 
-    Raises `UserError` when `env` cannot be rendered, or when neither it nor `max_steps` limits the
+    Raises `UserError` if `env` cannot be rendered, or if neither it nor `max_steps` limits the
     episode.
     """
     if env.render is None:
@@ -94,12 +94,11 @@ def write_gif(
 ) -> None:
     """Write `frames`, uint8 `[H, W, 3]`, as an endless GIF of `fps` frames per second.
 
-    A GIF counts time in hundredths of a second, so frames differ by one where `fps` needs it; of
-    more than 50 frames a second some are left out, never the first and the last. The whole lasts as
-    long as `fps` says, to a hundredth of a second. Missing folders of `path` are made.
+    A GIF counts time in hundredths of a second, so the durations of frames may differ by one. Above
+    50 frames a second some frames are left out, but never the first or the last. The total duration
+    matches `fps` to a hundredth of a second. Missing folders of `path` are created.
 
-    Raises `UserError` when there are no frames, when they differ in shape, or when `fps` is not
-    positive.
+    Raises `UserError` if there are no frames, if they differ in shape, or if `fps` is not positive.
     """
     from PIL import Image
 
@@ -107,12 +106,12 @@ def write_gif(
         raise UserError("write_gif got no frames; it needs at least one.")
     if not fps > 0:
         raise UserError(f"write_gif got fps={fps}; it must be positive.")
-    shapes = {_checked(frame, "write_gif").shape for frame in frames}
+    shapes = {_check_frame(frame, "write_gif").shape for frame in frames}
     if len(shapes) > 1:
         raise UserError(f"write_gif got frames of the shapes {sorted(shapes)}; all must be equal.")
-    frames, ticks = _timed(frames, fps)
-    # One palette for all: a palette for each frame makes flat colors flicker. It is taken from
-    # frames throughout the episode, side by side.
+    frames, ticks = _schedule_frames(frames, fps)
+    # All frames share a palette, since flat colors flicker with a palette for each frame. It is
+    # computed from frames of the whole episode, side by side.
     sampled = frames[:: max(1, len(frames) // 16)]
     palette = Image.fromarray(np.concatenate(list(sampled), axis=1)).quantize(256)
     images = [
@@ -120,7 +119,7 @@ def write_gif(
         for frame in frames
     ]
     images[0].save(
-        _ready(path),
+        _prepare_path(path),
         format="GIF",
         save_all=True,
         append_images=images[1:],
@@ -129,8 +128,10 @@ def write_gif(
     )
 
 
-def _timed(frames: Sequence[np.ndarray], fps: float) -> tuple[Sequence[np.ndarray], list[int]]:
-    """Those of `frames` that a GIF can show, and for how many ticks each."""
+def _schedule_frames(
+    frames: Sequence[np.ndarray], fps: float
+) -> tuple[Sequence[np.ndarray], list[int]]:
+    """Select the frames that a GIF can show, and the duration of each in ticks."""
     ticks = max(SHORTEST_TICKS, GIF_TICKS * len(frames) / fps)
     count = min(len(frames), int(ticks / SHORTEST_TICKS + 1e-3))
     shown = np.linspace(0, len(frames) - 1, count).round().astype(int)
@@ -139,36 +140,39 @@ def _timed(frames: Sequence[np.ndarray], fps: float) -> tuple[Sequence[np.ndarra
 
 
 def write_png(frame: np.ndarray, path: str | os.PathLike[str]) -> None:
-    """Write one frame, uint8 `[H, W, 3]`, as a PNG. Missing folders of `path` are made.
+    """Write one frame, uint8 `[H, W, 3]`, as a PNG. Missing folders of `path` are created.
 
-    Raises `UserError` when `frame` has another shape or dtype.
+    Raises `UserError` if `frame` has another shape or dtype.
     """
     from PIL import Image
 
-    Image.fromarray(_checked(frame, "write_png")).save(_ready(path), format="PNG")
+    Image.fromarray(_check_frame(frame, "write_png")).save(_prepare_path(path), format="PNG")
 
 
 def side_by_side(frames: Sequence[np.ndarray], height: int) -> np.ndarray:
-    """Frames, uint8 `[H, W, 3]`, scaled to one height, in a row `[height, W', 3]`."""
+    """Scale frames, uint8 `[H, W, 3]`, to one height and join them in a row `[height, W', 3]`."""
     from PIL import Image
 
     sizes = [(round(x.shape[1] * height / x.shape[0]), height) for x in frames]
     scaled = [
-        np.asarray(Image.fromarray(_checked(x, "side_by_side")).resize(size, Image.Resampling.BOX))
+        np.asarray(
+            Image.fromarray(_check_frame(x, "side_by_side")).resize(size, Image.Resampling.BOX)
+        )
         for x, size in zip(frames, sizes, strict=True)
     ]
-    return joined(scaled, axis=1)
+    return join_pictures(scaled, axis=1)
 
 
-def joined(pictures: Sequence[np.ndarray], axis: int) -> np.ndarray:
-    """The pictures in a row (axis 1) or a column (axis 0), with white gaps."""
+def join_pictures(pictures: Sequence[np.ndarray], axis: int) -> np.ndarray:
+    """Join pictures in a row (axis 1) or a column (axis 0), with white gaps."""
     shape = list(pictures[0].shape)
     shape[axis] = GAP
     gap = np.full(shape, 255, np.uint8)
     return np.concatenate([x for picture in pictures for x in (picture, gap)][:-1], axis)
 
 
-def _checked(frame: np.ndarray, name: str) -> np.ndarray:
+def _check_frame(frame: np.ndarray, name: str) -> np.ndarray:
+    """Return the frame as an array, or raise `UserError`, which names the caller."""
     frame = np.asarray(frame)
     if frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[2] != 3:
         raise UserError(
@@ -177,7 +181,8 @@ def _checked(frame: np.ndarray, name: str) -> np.ndarray:
     return frame
 
 
-def _ready(path: str | os.PathLike[str]) -> Path:
+def _prepare_path(path: str | os.PathLike[str]) -> Path:
+    """Return `path` after creating its folder."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     return path

@@ -1,11 +1,11 @@
-"""What a handful of runs tells of an algorithm: estimates, and how far to trust them.
+"""Estimates from a handful of runs, with confidence intervals.
 
 Scores are NumPy arrays `[runs]`, or `[runs, tasks]` for a suite. One run is one seed. The
 aggregates over a suite are those of Agarwal et al. (2021), "Deep Reinforcement Learning at the
 Edge of the Statistical Precipice", NeurIPS (called "the paper" below).
 
-A mean of few seeds gets Student's interval and not the bootstrap's: resampling five numbers finds
-too little spread, so that its 95 % intervals hold the truth about 83 % of the time (the tests
+Means of few seeds use Student's interval, not the bootstrap: resampling five numbers finds too
+little spread, so that 95 % intervals contain the truth only about 83 % of the time (the tests
 measure it). Statistics over a whole suite have more numbers and no formula, hence the bootstrap.
 """
 
@@ -22,10 +22,10 @@ from numpy.typing import ArrayLike
 
 from jaxrl.core.errors import UserError
 
-# Names under which episodes report a yes or no, or a share of the episode.
+# Metrics of an episode that are either a yes or no, or a share of the episode.
 RATES = ("finished", "success", "won", "lost", "flight", "alternation")
 
-_ROUNDING = 1e-6  # of a mean in float32
+_ROUNDING = 1e-6  # rounding error of a mean in float32
 
 
 class Interval(NamedTuple):
@@ -39,17 +39,17 @@ class Interval(NamedTuple):
 def mean_interval(x: ArrayLike, confidence: float = 0.95) -> Interval:
     """The mean over runs with Student's t-interval, `mean +- t * s / sqrt(n)`.
 
-    Exact where runs are normally distributed, and good down to very few of them. One run says
-    nothing of the spread, so its interval is (-inf, inf).
+    Exact for normally distributed runs, and good down to very few of them. One run says nothing
+    about the spread, so its interval is (-inf, inf).
 
     Args:
-        x: scores, [runs] or [runs, ...]; every further axis has intervals of its own.
+        x: scores, [runs] or [runs, ...], with a separate interval for each entry of [...].
 
     Returns:
         Interval of floats, or of arrays [...].
 
     Raises:
-        UserError: if `x` is empty or holds numbers that are not finite.
+        UserError: if `x` is empty or not finite.
     """
     x = _scores("x", x)
     n, mean = len(x), x.mean(0)
@@ -61,27 +61,28 @@ def mean_interval(x: ArrayLike, confidence: float = 0.95) -> Interval:
 
 
 def rate_interval(x: ArrayLike, confidence: float = 0.95) -> Interval:
-    """The mean over runs of values in [0, 1], with an interval that stays there.
+    """The mean over runs of values in [0, 1], with an interval inside [0, 1].
 
-    Where every run has 0 or 1, a failure or a success, it is Wilson's score interval (Wilson 1927,
-    "Probable inference, the law of succession, and statistical inference", JASA 22), which also
-    after successes alone has a width and holds the truth about as often as it says (Brown, Cai &
-    DasGupta 2001, "Interval estimation for a binomial proportion", Statistical Science 16). Shares
-    in between, such as the success rate of each seed, get Student's interval of `mean_interval` cut
-    to [0, 1]: no mean lies beyond, so the cut loses no truth.
+    If every run has 0 or 1, a failure or a success, the interval is Wilson's score interval
+    (Wilson 1927, "Probable inference, the law of succession, and statistical inference", JASA 22).
+    It has a width even after nothing but successes, and contains the truth about as often as it
+    claims (Brown, Cai & DasGupta 2001, "Interval estimation for a binomial proportion",
+    Statistical Science 16). For shares in between, such as the success rate of each seed, it is
+    Student's interval of `mean_interval`, clipped to [0, 1]; since no mean lies outside, clipping
+    loses no coverage.
 
     Args:
-        x: [runs] or [runs, ...]; every further axis has intervals of its own.
+        x: [runs] or [runs, ...], with a separate interval for each entry of [...].
 
     Returns:
         Interval of floats, or of arrays [...].
 
     Raises:
-        UserError: if `x` is empty or holds numbers outside [0, 1], but for rounding.
+        UserError: if `x` is empty or has values outside [0, 1] by more than rounding.
     """
     x = _scores("x", x)
     if x.min() < -_ROUNDING or x.max() > 1 + _ROUNDING:
-        raise UserError(f"Rates lie between 0 and 1; x reaches from {x.min():g} to {x.max():g}.")
+        raise UserError(f"Rates lie between 0 and 1; x ranges from {x.min():g} to {x.max():g}.")
     x = np.clip(x, 0.0, 1.0)
     mean, low, high = (np.asarray(part) for part in mean_interval(x, confidence))
     n, z = len(x), NormalDist().inv_cdf((1 + confidence) / 2)
@@ -89,16 +90,17 @@ def rate_interval(x: ArrayLike, confidence: float = 0.95) -> Interval:
     half = z / (1 + z**2 / n) * np.sqrt(mean * (1 - mean) / n + (z / (2 * n)) ** 2)
     outcomes = ((x == 0) | (x == 1)).all(0)
     low, high = np.where(outcomes, center - half, low), np.where(outcomes, center + half, high)
-    # Also Wilson's ends may lie a rounding error beyond.
+    # Wilson's ends, too, may lie a rounding error outside.
     return _interval(mean, np.clip(low, 0.0, mean), np.clip(high, mean, 1.0))
 
 
 def metric_interval(name: str, x: ArrayLike, confidence: float = 0.95) -> Interval:
-    """`rate_interval` of what is a rate by its `name` and its values, else `mean_interval`.
+    """Return `rate_interval` if the metric is a rate by its name and values, else `mean_interval`.
 
     Args:
-        name: of what `evaluate` or an environment reports of an episode. A rate is what is in
-            `RATES`, or begins with `contact_` (the part of an episode that a foot touched).
+        name: name of an episode's metric, as reported by `evaluate` or the environment. Rates are
+            those in `RATES`, and names that begin with `contact_` (the share of an episode in
+            which a foot touched the ground).
         x: scores, [runs] or [runs, ...].
     """
     x = np.asarray(x, np.float64)
@@ -108,10 +110,10 @@ def metric_interval(name: str, x: ArrayLike, confidence: float = 0.95) -> Interv
 
 
 def paired_interval(x: ArrayLike, y: ArrayLike, confidence: float = 0.95) -> Interval:
-    """The mean of `x - y` with Student's t-interval, where run i of both shares its seed.
+    """The mean of `x - y` with Student's t-interval, where run i of both has the same seed.
 
-    What a seed does to both alike falls out of the difference, so where seeds matter the interval
-    is narrower than that of two separate groups. If it leaves out 0, the two differ.
+    A seed's effect on both cancels in the difference, so if seeds matter the interval is narrower
+    than for two separate groups. If it excludes 0, the two differ.
 
     Args:
         x, y: scores of the same seeds in the same order, [runs] or [runs, ...].
@@ -120,7 +122,7 @@ def paired_interval(x: ArrayLike, y: ArrayLike, confidence: float = 0.95) -> Int
         Interval of floats, or of arrays [...].
 
     Raises:
-        UserError: if the shapes differ, or for what `mean_interval` refuses.
+        UserError: if the shapes differ, or if scores are empty or not finite.
     """
     x, y = _scores("x", x), _scores("y", y)
     if x.shape != y.shape:
@@ -134,13 +136,13 @@ def paired_interval(x: ArrayLike, y: ArrayLike, confidence: float = 0.95) -> Int
 def interquartile_mean(x: ArrayLike) -> float:
     """The mean of the middle half of all scores, runs and tasks pooled (section 4.3 of the paper).
 
-    A quarter of the numbers, rounded down, is left out at each end: `trim_mean(x, 0.25)`.
+    At each end a quarter of the scores, rounded down, is left out: `trim_mean(x, 0.25)`.
 
     Args:
         x: scores, of any shape.
 
     Raises:
-        UserError: if `x` is empty or holds numbers that are not finite.
+        UserError: if `x` is empty or not finite.
     """
     ordered = np.sort(_scores("x", x), axis=None)
     cut = ordered.size // 4
@@ -150,25 +152,50 @@ def interquartile_mean(x: ArrayLike) -> float:
 def interquartile_interval(
     x: ArrayLike, confidence: float = 0.95, resamples: int = 2000
 ) -> Interval:
-    """`interquartile_mean` with the interval of `stratified_bootstrap`; one run says nothing of the
-    spread, so its interval is (-inf, inf).
+    """The `interquartile_mean` with the interval of `stratified_bootstrap`.
+
+    One run says nothing about the spread, so its interval is (-inf, inf).
 
     Args:
         x: scores, [runs] or [runs, tasks].
 
     Raises:
-        UserError: if `x` is empty or holds numbers that are not finite.
+        UserError: if `x` is empty or not finite.
     """
     if len(_scores("x", x)) == 1:
         return Interval(interquartile_mean(x), -math.inf, math.inf)
     return stratified_bootstrap(interquartile_mean, x, confidence=confidence, resamples=resamples)
 
 
-def final_scores(curves: ArrayLike) -> np.ndarray:
-    """The last score of each run; the lowest of all where it has none, since it diverged.
+def column_intervals(values: np.ndarray, robust: bool = False) -> Interval:
+    """The `mean_interval` of each column over the seeds that have a value there.
 
     Args:
-        curves: [runs, evaluations], NaN from where on a run diverged.
+        values: [seeds, K]; not finite where a seed has no value.
+        robust: use `interquartile_interval` with 1,000 resamples instead.
+
+    Returns:
+        Interval of float64 [K] each: NaN where no seed has a value; `low` and `high` are NaN also
+        where only one seed has a value.
+    """
+    columns = np.full((3, values.shape[1]), np.nan)
+    for k, column in enumerate(values.T):
+        present = column[np.isfinite(column)]
+        if present.size:
+            columns[:, k] = (
+                interquartile_interval(present, resamples=1000)
+                if robust
+                else mean_interval(present)
+            )
+    columns[~np.isfinite(columns)] = np.nan
+    return Interval(*columns)
+
+
+def final_scores(curves: ArrayLike) -> np.ndarray:
+    """The last score of each run; for runs that diverged, the lowest score of all runs.
+
+    Args:
+        curves: [runs, evaluations], NaN from the point where a run diverged.
 
     Returns:
         float64 [runs].
@@ -186,10 +213,10 @@ def performance_profile(x: ArrayLike, thresholds: ArrayLike) -> np.ndarray:
         thresholds: [K].
 
     Returns:
-        Shares, float64 [K]: falling where the thresholds rise.
+        Shares, float64 [K], which fall as the thresholds rise.
 
     Raises:
-        UserError: if `x` is empty or holds numbers that are not finite.
+        UserError: if `x` is empty or not finite.
     """
     x, thresholds = _scores("x", x), np.asarray(thresholds, np.float64)
     below = np.searchsorted(np.sort(x, axis=None), thresholds, side="right")
@@ -197,10 +224,10 @@ def performance_profile(x: ArrayLike, thresholds: ArrayLike) -> np.ndarray:
 
 
 def probability_of_improvement(x: ArrayLike, y: ArrayLike) -> float:
-    """How probably a run of `x` beats one of `y`, on average over tasks (section 4.3 of the paper).
+    """The probability that a run of `x` beats a run of `y`, averaged over tasks (the paper, 4.3).
 
-    Of each task it is the share of all pairs of runs that `x` wins, ties counting one half: the
-    Mann-Whitney U statistic over the number of pairs.
+    For each task it is the share of all pairs of runs that `x` wins, with ties counted as one
+    half: the Mann-Whitney U statistic divided by the number of pairs.
 
     Args:
         x: scores, [runs] or [runs, tasks].
@@ -227,27 +254,28 @@ def stratified_bootstrap(
 ) -> Interval:
     """A percentile interval for any statistic of a suite (section 4.1 of the paper).
 
-    Runs are drawn with replacement, for each task by itself; tasks are not drawn, so the interval
-    says what other seeds on these tasks would give. Several arrays are drawn independently.
+    Runs are resampled with replacement, independently for each task; tasks are not resampled, so
+    the interval says what other seeds on these tasks would give. Several arrays are resampled
+    independently.
 
         stratified_bootstrap(interquartile_mean, x)
         stratified_bootstrap(probability_of_improvement, x, y)
         stratified_bootstrap(lambda x: performance_profile(x, thresholds), x)
 
-    Intervals are too narrow below about 10 runs times tasks.
+    With fewer than about 10 runs times tasks, intervals are too narrow.
 
     Args:
-        statistic: a function of as many arrays as `scores`, each of its own shape, that returns a
+        statistic: function of as many arrays as `scores`, with the same shapes, that returns a
             number or an array [...].
         scores: each [runs] or [runs, tasks].
-        resamples: how many times to draw; the paper's figures used 50,000.
-        seed: of NumPy's generator.
+        resamples: number of resamples; the paper's figures used 50,000.
+        seed: seed of NumPy's generator.
 
     Returns:
         Interval of floats, or of arrays [...].
 
     Raises:
-        UserError: if scores are empty, not finite, or of one run only, which would resample to
+        UserError: if scores are empty, not finite, or from a single run, which would resample to
             itself and look certain.
     """
     arrays = [_scores(f"array {i}", x) for i, x in enumerate(scores)]
@@ -257,32 +285,32 @@ def stratified_bootstrap(
     _check_confidence(confidence)
     generator = np.random.default_rng(seed)
 
-    def resampled(x: np.ndarray) -> np.ndarray:
+    def resample(x: np.ndarray) -> np.ndarray:
         chosen = generator.integers(len(x), size=x.shape[:2])
         return x[(chosen, np.arange(x.shape[1])) if x.ndim > 1 else chosen]
 
-    drawn = np.stack([statistic(*map(resampled, arrays)) for _ in range(resamples)])
+    values = np.stack([statistic(*map(resample, arrays)) for _ in range(resamples)])
     tail = (1 - confidence) / 2
-    low, high = np.quantile(drawn, [tail, 1 - tail], axis=0)
+    low, high = np.quantile(values, [tail, 1 - tail], axis=0)
     return _interval(np.asarray(statistic(*arrays), np.float64), low, high)
 
 
 @functools.lru_cache
 def t_quantile(degrees: int, confidence: float) -> float:
-    """How many standard errors to either side hold `confidence` of Student's t distribution.
+    """The t for which Student's t distribution has a probability of `confidence` in [-t, t].
 
-    By bisection of its distribution function, which for whole degrees of freedom is a finite sum
-    (Abramowitz & Stegun 1964, 26.7.3 and 26.7.4).
+    Found by bisection of its distribution function, which is a finite sum for integer degrees of
+    freedom (Abramowitz & Stegun 1964, 26.7.3 and 26.7.4).
 
     Args:
-        degrees: of freedom, at least 1.
-        confidence: two-sided, in (0, 1).
+        degrees: degrees of freedom, at least 1.
+        confidence: two-sided confidence level, in (0, 1).
 
     Raises:
         UserError: for a `confidence` outside (0, 1).
     """
     _check_confidence(confidence)
-    low, high = 0.0, math.pi / 2  # of the angle arctan(t / sqrt(degrees))
+    low, high = 0.0, math.pi / 2  # bounds of the angle arctan(t / sqrt(degrees))
     for _ in range(60):
         middle = (low + high) / 2
         low, high = (middle, high) if _t_between(middle, degrees) < confidence else (low, middle)
@@ -309,7 +337,7 @@ def _interval(estimate: np.ndarray, low: np.ndarray, high: np.ndarray) -> Interv
 
 
 def _scores(name: str, x: ArrayLike) -> np.ndarray:
-    """`x` as float64 with an axis of runs, if it holds finite numbers and at least one."""
+    """Return `x` as float64. Raise `UserError` unless it has an axis of runs and finite numbers."""
     x = np.asarray(x, np.float64)
     if x.ndim == 0:
         raise UserError(f"Scores have an axis of runs; {name} is the single number {x}.")
@@ -325,7 +353,7 @@ def _scores(name: str, x: ArrayLike) -> np.ndarray:
 
 
 def _matrix(name: str, x: ArrayLike) -> np.ndarray:
-    """`x` as [runs, tasks]."""
+    """Return the scores as [runs, tasks], or raise `UserError`."""
     x = _scores(name, x)
     if x.ndim > 2:
         raise UserError(f"Scores are [runs] or [runs, tasks]; {name} has shape {list(x.shape)}.")

@@ -1,1 +1,1 @@
-"""Ground truth on finite environments: dynamic programming, occupancies, exact policy gradients."""
+"""Exact solutions of finite environments: dynamic programming, occupancies, policy gradients."""

@@ -1,8 +1,8 @@
-"""Small games with hidden information, exactly: values, best responses, exploitability.
+"""Exact solutions of small games with hidden information: values, best responses, exploitability.
 
-A game is enumerated once, on the host, into its complete histories. What players do is then a
-table of probabilities for each place where somebody decides (an information set), and everything
-below is a pure function of such tables, for `jit`, `vmap` and `grad`.
+A game is enumerated once, on the host, into its complete histories. A player's behavior is then a
+table of probabilities for each information set, the place where somebody decides. Everything else
+here is a pure function of such tables, for `jit`, `vmap` and `grad`.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from jaxrl.envs.games.rules import PLAYERS, Rules
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Game:
-    """All of a game for two players with perfect recall: I places to decide, Z ways it can go."""
+    """A complete two-player game with perfect recall: I information sets and Z histories."""
 
     timesteps: TimeStep  # [I]: what the mover sees, for networks
-    player: np.ndarray  # int [I]: who decides there
-    legal: np.ndarray  # bool [I, A]
-    chance: np.ndarray  # [Z]: probability of chance's part of each way
-    payoff: np.ndarray  # [Z, 2]
-    places: np.ndarray  # int [Z, D]: the places on the way, -1 after the last
-    actions: np.ndarray  # int [Z, D]: what was chosen there
+    player: np.ndarray  # int [I]: the player who decides there
+    legal: np.ndarray  # bool [I, A]: legal actions
+    chance: np.ndarray  # [Z]: chance's part of the probability of each history
+    payoff: np.ndarray  # [Z, 2]: payoff of each player
+    places: np.ndarray  # int [Z, D]: the information sets of a history in order, then -1
+    actions: np.ndarray  # int [Z, D]: the action chosen at each of them
 
     @property
     def uniform(self) -> np.ndarray:
-        """The table [I, A] of a player that chooses any legal action alike."""
+        """The table [I, A] of players who choose uniformly among legal actions."""
         return self.legal / self.legal.sum(1, keepdims=True)
 
 
 def enumerate_game(rules: Rules, params: Tree = ()) -> Game:
-    """Every way that the game can go. Raises `UserError` for more than 20,000 ways."""
+    """Enumerate all histories of the game. Raise `UserError` if there are more than 20,000."""
     deals = len(jax.tree.leaves(rules.deals)[0])
     look = jax.jit(
         lambda s: (rules.observe(s), rules.mover(s), rules.legal(s), rules.over(s),
@@ -55,7 +55,7 @@ def enumerate_game(rules: Rules, params: Tree = ()) -> Game:
         observation, mover, legal, over, payoff = jax.device_get(look(state))
         if over:
             if len(ways) >= 20_000:
-                raise UserError("The game has more than 20,000 ways to go, too many to enumerate.")
+                raise UserError("The game has more than 20,000 histories, too many to enumerate.")
             ways.append((way, payoff))
             return
         place = found.setdefault((int(mover), observation.tobytes()), len(seen))
@@ -80,8 +80,12 @@ def enumerate_game(rules: Rules, params: Tree = ()) -> Game:
 
 
 def behavior(game: Game, policy: Policy, goal: Tree = None, draws: int = 0) -> Array:
-    """The table [I, A] of a policy without memory: the probabilities that it reports as
-    `extras["logits"]`; else, with `draws`, how often it chose each action in so many tries."""
+    """The table [I, A] of a policy without memory.
+
+    It contains the probabilities that the policy reports as `extras["logits"]`. Without these it
+    contains the frequency of each action in `draws` samples. Raises `UserError` if there are no
+    logits and `draws` is 0.
+    """
     places = len(game.player)
     timesteps = dataclasses.replace(game.timesteps, goal=goal)
     act = lambda key: policy.act(policy.state, timesteps, policy.memory(places), key, False)
@@ -89,14 +93,17 @@ def behavior(game: Game, policy: Policy, goal: Tree = None, draws: int = 0) -> A
     if "logits" in extras:
         return jax.nn.softmax(jnp.asarray(extras["logits"]))
     if not draws:
-        raise UserError("The policy reports no logits; say how many draws to estimate it from.")
+        raise UserError("The policy reports no logits; set draws to estimate it from samples.")
     chosen = jax.vmap(lambda key: act(key)[0])(jax.random.split(random.key(0), draws))
     return jnp.asarray(jax.nn.one_hot(chosen, game.legal.shape[1])).mean(0)
 
 
 def reach(game: Game, table: Array) -> Array:
-    """The part of both players in the probability of each way: [2, Z] from a table [I, A]. A
-    mixture of tables (each player draws one before the game) is the mixture of their reaches."""
+    """The part of each player in the probability of each history: [2, Z] from a table [I, A].
+
+    For a mixture of tables, of which each player draws one before the game, it is the mixture of
+    their reaches.
+    """
     there = game.places >= 0
     taken = jnp.where(there, table[game.places, game.actions], 1.0)
     who = game.player[game.places]
@@ -104,21 +111,25 @@ def reach(game: Game, table: Array) -> Array:
 
 
 def value(game: Game, reaches: Array) -> Array:
-    """What each player gets on average, [2], if player p plays as `reaches[p]` [2, Z] says."""
+    """Expected payoff of each player, [2], if player p plays with the reach `reaches[p]` [Z]."""
     return jnp.dot(game.chance * reaches.prod(0), game.payoff)
 
 
 def best_response(game: Game, reaches: Array, player: int) -> tuple[Array, Array]:
-    """The best that `player` can do against the other's part of `reaches` [2, Z]: the value, and a
-    table [I, A] of what it does (rows of the other player's places are 0)."""
+    """The best response of `player` to the other player's part of `reaches` [2, Z].
+
+    Returns its value, and its table [I, A], in which rows of the other player are 0.
+    """
     weight = game.chance * reaches[1 - player] * game.payoff[:, player]
     mine = np.flatnonzero(game.player == player)
     own = (game.places >= 0) & (game.player[game.places] == player)
-    # A place that comes after another one of the same player has more of its own moves before.
+    # An information set after another one of the same player has more own moves before it.
     first = {i: np.argwhere(game.places == i)[0] for i in mine}
     before = {i: int(own[z, :d].sum()) for i, (z, d) in first.items()}
     table = jnp.zeros(game.legal.shape)
-    later = jnp.ones(len(game.chance))  # own choices after the places still to be decided
+    later = jnp.ones(
+        len(game.chance)
+    )  # probability of own choices already decided, which come later
     for place in sorted(mine, key=before.__getitem__, reverse=True):
         at = game.places == place
         here, chosen = at.any(1), (game.actions * at).sum(1)
@@ -132,43 +143,48 @@ def best_response(game: Game, reaches: Array, player: int) -> tuple[Array, Array
 
 
 def exploitability(game: Game, reaches: Array) -> Array:
-    """How much a player could gain by answering as well as possible, mean over both: half of
-    NashConv, 0 at an equilibrium of a zero-sum game."""
+    """Gain of a player who switches to the best response, averaged over both players.
+
+    It is half of NashConv, and 0 at an equilibrium of a zero-sum game.
+    """
     best = jnp.stack([best_response(game, reaches, player)[0] for player in range(PLAYERS)])
     return (best - value(game, reaches)).mean()
 
 
-SCORES = {"exploitability": "exploitability"}  # what a run is told by `measured`
+SCORES = {"exploitability": "exploitability"}  # the scores in `exploitability_metrics`
 
 
-def measured(env: Environment, reaches: Callable[[Game], Array]) -> dict[str, Array]:
-    """The `exploitability` of players who play as `reaches(game)` [2, Z] says, by its name; nothing
-    where `env` is no game that can be enumerated (`Environment.rules`)."""
+def exploitability_metrics(env: Environment, reaches: Callable[[Game], Array]) -> dict[str, Array]:
+    """The metric `exploitability` of players with the reaches `reaches(game)` [2, Z].
+
+    There is no metric if `env` is not a game that can be enumerated (`Environment.rules` is None).
+    """
     if env.rules is None:
         return {}
-    with jax.ensure_compile_time_eval():  # also where a program that evaluates is traced
-        game = _enumerated(env)
+    with jax.ensure_compile_time_eval():  # works while a program is being traced, too
+        game = _cached_game(env)
     return {"exploitability": exploitability(game, reaches(game))}
 
 
 @functools.cache
-def _enumerated(env: Environment) -> Game:
+def _cached_game(env: Environment) -> Game:
     return enumerate_game(env.rules, env.params)
 
 
 def mixture(game: Game, tables: Array, weights: Array) -> Array:
-    """The reaches [2, Z] of players who draw one of `tables` [K, I, A] by `weights` [K] before each
-    game and keep to it."""
+    """The reaches [2, Z] of players who draw one of `tables` [K, I, A] with probabilities `weights`
+    [K] before each game and play it throughout."""
     return jnp.einsum("k,kpz->pz", weights, jax.vmap(lambda t: reach(game, t))(tables))
 
 
 def matrix_nash(payoff: Array, mask: Array | None = None, iterations: int = 1000) -> Array:
-    """A strategy [A] of the row player in an equilibrium of the zero-sum game `payoff` [A, B].
+    """The row player's strategy [A] in an equilibrium of the zero-sum game `payoff` [A, B].
 
-    Regret matching+ of both players in turn, averaged with linear weights (CFR+): its gap falls at
-    least as 1 / sqrt(iterations), in practice about as 1 / iterations.
+    The players use regret matching+ in turn, and strategies are averaged with linear weights
+    (CFR+). The gap falls at least as fast as 1 / sqrt(iterations), in practice about as 1 /
+    iterations.
 
-    mask: bool [A] for a symmetric game (A = B): which strategies both may use.
+    mask: bool [A], the strategies that both players may use; only for symmetric games (A = B).
     Source: Tammelin et al., 2015, "Solving heads-up limit Texas hold'em".
     """
     rows, columns = payoff.shape

@@ -1,4 +1,4 @@
-"""The return of a tabular softmax policy, its advantages and its policy gradient, exactly.
+"""Exact return, advantages and policy gradient of a tabular softmax policy.
 
 Arguments as in `jaxrl.exact.dynamic_programming` and `jaxrl.exact.occupancy`; `logits` [S, A]. All
 are pure functions of arrays, for `jit`, `vmap` and `grad`.
@@ -20,7 +20,7 @@ def advantages(
     discount: Array | float,
     terminal: Array | None = None,
 ) -> Array:
-    """A [S, A] = Q - V of `policy`; 0 in terminal states."""
+    """The advantages A [S, A] = Q - V of `policy`; 0 in terminal states."""
     values = policy_evaluation(transition, reward, policy, discount, terminal)
     q = action_values(transition, reward, values, discount, terminal)
     return q - values[:, None]
@@ -37,7 +37,8 @@ def expected_return(
 ) -> Array:
     """The discounted return (a scalar) of softmax(`logits`), differentiable in every array.
 
-    temperature: adds it times the entropy of each step's choice (the maximum-entropy objective).
+    temperature: weight of the entropy of each step's action, which is added (maximum-entropy
+        objective).
     """
     check_shapes(transition, policy=logits, initial=initial)
     policy = jax.nn.softmax(logits, axis=-1)
@@ -53,9 +54,12 @@ def policy_gradient(
     discount: Array | float,
     terminal: Array | None = None,
 ) -> Array:
-    """The gradient [S, A] of `expected_return` by the policy gradient theorem: occupancy times
-    advantage, since d log pi(b | s) / d logits(s, a) = 1[a = b] - pi(a | s) (Sutton et al. 2000,
-    theorem 1; Agarwal et al. 2021, "On the Theory of Policy Gradient Methods", lemma C.1)."""
+    """The gradient [S, A] of `expected_return`, by the policy gradient theorem.
+
+    It is occupancy times advantage, since d log pi(b | s) / d logits(s, a) = 1[a = b] - pi(a | s)
+    (Sutton et al. 2000, theorem 1; Agarwal et al. 2021, "On the Theory of Policy Gradient Methods",
+    lemma C.1).
+    """
     check_shapes(transition, policy=logits)
     policy = jax.nn.softmax(logits, axis=-1)
     visits = occupancy(transition, policy, initial, discount, terminal)

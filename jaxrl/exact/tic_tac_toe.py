@@ -1,8 +1,8 @@
-"""Tic-tac-toe solved: what every move in every position is worth, by minimax; and the game against
-whoever knows it, to evaluate in (`--evaluate-env jaxrl.exact.tic_tac_toe:against_perfect`).
+"""Tic-tac-toe solved by minimax: the value of every move, and a perfect player.
 
-Fields 0 to 8 row by row; a position is what the mover sees: float [..., 18], the mover's stones and
-then the other's.
+Evaluate in the game against it with `--evaluate-env jaxrl.exact.tic_tac_toe:against_perfect`.
+Fields are numbered 0 to 8 row by row. A position is what the mover sees: float [..., 18], the
+mover's stones and then the opponent's.
 """
 
 from __future__ import annotations
@@ -18,22 +18,25 @@ from jaxrl.envs.games.opponents import against
 from jaxrl.envs.games.tic_tac_toe import tic_tac_toe
 
 FIELDS = 9
-ILLEGAL = -2  # of a move that cannot be made: worse than losing
+ILLEGAL = -2  # value of an illegal move, which is worse than losing
 _ROWS = np.arange(FIELDS).reshape(3, 3)
 LINES = [*_ROWS, *_ROWS.T, _ROWS.diagonal(), _ROWS[::-1].diagonal()]
 _WEIGHTS = 3 ** np.arange(FIELDS)
 
 
 def code(observation: Array) -> Array:
-    """int32 [...]: the number of a position [..., 18], its stones as digits to base 3."""
+    """The number of a position [..., 18], with its stones as digits in base 3: int32 [...]."""
     mine, theirs = observation[..., :FIELDS], observation[..., FIELDS:]
     return ((mine + 2 * theirs) @ jnp.asarray(_WEIGHTS, jnp.float32)).astype(jnp.int32)
 
 
 @functools.cache
 def move_values() -> np.ndarray:
-    """int8 [3^9, 9], by `code`: what the mover gets (1, 0 or -1) by each move if both go on to play
-    as well as can be; `ILLEGAL` for moves and positions that do not exist, or are over."""
+    """The value of each move in each position, numbered by `code`: int8 [3^9, 9].
+
+    It is 1, 0 or -1 for the mover if both players play perfectly from then on, and `ILLEGAL` for
+    moves and positions that do not exist or where the game is over.
+    """
     table = np.full((3**FIELDS, FIELDS), ILLEGAL, np.int8)
 
     @functools.cache
@@ -54,19 +57,19 @@ def move_values() -> np.ndarray:
 
 
 def positions() -> np.ndarray:
-    """float32 [4520, 18]: every position that can come up and in which there is a move to make."""
+    """All reachable positions in which the game is not over: float32 [4520, 18]."""
     codes = np.flatnonzero((move_values() > ILLEGAL).any(1))
     digits = codes[:, None] // _WEIGHTS % 3
     return np.concatenate([digits == 1, digits == 2], 1).astype(np.float32)
 
 
 @functools.cache
-def perfect() -> Policy:
-    """Makes any of the best moves, each as often."""
+def perfect_policy() -> Policy:
+    """Make the policy that chooses uniformly among the best moves."""
 
     def act(state, timestep, memory, key, greedy):
-        worth = jnp.asarray(move_values())[code(timestep.observation)]
-        best = worth == worth.max(-1, keepdims=True)
+        values = jnp.asarray(move_values())[code(timestep.observation)]
+        best = values == values.max(-1, keepdims=True)
         action = jax.random.categorical(key, jnp.where(best, 0.0, -jnp.inf))
         return action.astype(jnp.int32), memory, {}
 
@@ -75,5 +78,5 @@ def perfect() -> Policy:
 
 @functools.cache
 def against_perfect() -> Environment:
-    """The game for one agent, against `perfect`: at best a draw."""
-    return against(tic_tac_toe(), perfect())
+    """Make the game for one agent against `perfect_policy`, in which a draw is the best result."""
+    return against(tic_tac_toe(), perfect_policy())

@@ -1,4 +1,4 @@
-"""A policy and a state value, with or without memory, and their unrolling over a window."""
+"""Networks of a policy and a state value, with or without memory, stepped or unrolled."""
 
 from __future__ import annotations
 
@@ -22,12 +22,14 @@ from jaxrl.networks.transformer import Transformer
 
 
 class ActorCritic(nn.Module):
-    """Separate torsos for policy and value; with `recurrent` > 0 a GRU of that width before both,
-    or with `layers` > 0 a transformer of that width, for episodes of less than `context` steps.
-    Before all of these, with `channels`, convolutions of an image, which policy and value share.
+    """Policy and value with separate torsos, and optionally shared memory and convolutions.
 
-    With `heads` > 0 a linear head of its own for each task, of policy and of value: the one that
-    the time step asks for by a one-hot [heads] in its goal (the last leaf of that channel).
+    With `recurrent` > 0 a GRU of that width precedes both torsos, or, if also `layers` > 0, a
+    transformer of that width for episodes of less than `context` steps. With `channels`,
+    convolutions of an image precede everything else. Policy and value share these layers.
+
+    With `heads` > 0 policy and value have a separate linear head for each task. The time step
+    selects it by a one-hot [heads] in its goal (the last leaf of `timestep.goal`).
 
     Memory is `()` without recurrence, [B, recurrent] with a GRU, a `Cache` with a transformer.
     """
@@ -57,28 +59,28 @@ class ActorCritic(nn.Module):
         self.value_head = dense(1, initializer(self.initializer, 1.0))
 
     def __call__(self, timestep: TimeStep, memory: Tree) -> tuple[Distribution, Array, Tree]:
-        """One step: time step [B], memory [B] -> policy [B], value [B], memory [B]."""
+        """Take one step: time step [B], memory [B] -> policy [B], value [B], memory [B]."""
         x = self._features(timestep)
         if self.recurrent:
             x, memory = self.core(self.embedding(x), memory)
         return self._policy(x, timestep), self._value(x, timestep), memory
 
     def unroll(self, timestep: TimeStep, memory: Tree) -> tuple[Distribution, Array, Tree]:
-        """A window: time step [T, B], memory [B] before it -> policy and value [T, B], and the
-        memory after each step [T, B]. The memory is reset where `timestep.first`."""
+        """Unroll over a window: time step [T, B], memory [B] before it -> policy and value [T, B],
+        and the memory after each step [T, B]. The memory is reset where `timestep.first`."""
         x = self._features(timestep)
         if self.recurrent:
             x, memory = self.core.unroll(self.embedding(x), timestep.first, memory)
         return self._policy(x, timestep), self._value(x, timestep), memory
 
     def policy_alone(self, timestep: TimeStep) -> Distribution:
-        """The policy [...] at a time step [...], of a network without memory; reads no
-        weights of the value but the convolutions'."""
+        """The policy [...] at a time step [...], for a network without memory; reads none of the
+        value's weights except those of the shared convolutions."""
         return self._policy(self._features(timestep), timestep)
 
     def value_alone(self, timestep: TimeStep) -> Array:
-        """The value [...] at a time step [...], likewise; reads no weights of
-        the policy but the convolutions'."""
+        """The value [...] at a time step [...], for a network without memory; reads none of the
+        policy's weights except those of the shared convolutions."""
         return self._value(self._features(timestep), timestep)
 
     def _features(self, timestep: TimeStep) -> Array:
@@ -86,14 +88,14 @@ class ActorCritic(nn.Module):
         return encoders.features(self.observation_space, timestep, convolution)
 
     def _policy(self, x: Array, timestep: TimeStep) -> Distribution:
-        return self.head(self._of_task(self.actor(x), timestep), timestep.legal_actions)
+        return self.head(self._select_task(self.actor(x), timestep), timestep.legal_actions)
 
     def _value(self, x: Array, timestep: TimeStep) -> Array:
-        return self.value_head(self._of_task(self.critic(x), timestep))[..., 0]
+        return self.value_head(self._select_task(self.critic(x), timestep))[..., 0]
 
-    def _of_task(self, x: Array, timestep: TimeStep) -> Array:
-        """Features [..., heads * (D + 1)] that are 0 but for the task's own part, where they are
-        `x` and a 1 (its bias): a linear layer of these is a linear layer for each task."""
+    def _select_task(self, x: Array, timestep: TimeStep) -> Array:
+        """Return features [..., heads * (D + 1)]: `x` and a 1 (for the bias) in the part of the
+        current task, 0 elsewhere. A linear layer of these is a separate linear layer per task."""
         if not self.heads:
             return x
         task = jax.tree.leaves(timestep.goal)[-1]
@@ -108,53 +110,60 @@ class ActorCritic(nn.Module):
         )
 
     def initial(self, n: int) -> Tree:
+        """Return the memory [n] before an episode's first step."""
         return self._core().initial(n) if self.recurrent else ()
 
 
-def context(env: Environment) -> int:
-    """How many steps of `env` a transformer must hold: the longest episode's, and what follows it.
-    Raises `UserError` where there is no longest episode."""
+def context_length(env: Environment) -> int:
+    """Number of time steps that a transformer must hold: those of the longest episode, and its last
+    successor. Raise `UserError` if episodes of `env` have no time limit."""
     if env.max_steps is None:
         raise UserError(
-            f"A transformer remembers whole episodes, and those of '{env.name}' have no time limit "
+            f"A transformer remembers whole episodes, but those of '{env.name}' have no time limit "
             "(see time_limit)."
         )
     return env.max_steps + 1
 
 
 def check_transformer(width: int, layers: int, heads: int) -> None:
-    """Raises `UserError` unless a transformer can have these sizes; 0 layers are none."""
+    """Raise `UserError` unless a transformer can have these sizes; 0 layers mean no transformer."""
     if layers < 0:
-        raise UserError(f"A transformer cannot have {layers} layers; it has at least 0.")
+        raise UserError(f"A transformer cannot have {layers} layers; use 0 or more.")
     if layers and (width < 1 or heads < 1 or width % heads):
         raise UserError(
-            f"A transformer of {heads} heads cannot be {width} wide; its width must be a multiple "
-            "of its heads."
+            f"A transformer with {heads} heads cannot be {width} wide; its width must be a "
+            "multiple of its number of heads."
         )
 
 
 @struct
 class Unrolled:
+    """Policy and values of a window."""
+
     policy: Distribution  # [T, B]
     value: Array  # [T, B]
-    next_value: Array  # [T, B]: of next_timestep, seen with the memory after each step
+    next_value: Array  # [T, B]: value of next_timestep, given the memory after each step
 
 
 def unroll(network: Any, params: Tree, transitions: Transition, memory: Tree) -> Unrolled:
-    """Policy, value and successor's value of a window [T, B] that began with `memory` [B].
+    """Compute the policy, value and successor's value of a window [T, B] that began with `memory`
+    [B].
 
     The successor is the true one, so a window, an episode and a time limit may end anywhere.
     """
     policy, value, memories = network.apply(params, transitions.timestep, memory, method="unroll")
     step = lambda timestep, memory: network.apply(params, timestep, memory)[1]
-    # Mapped over time, not reshaped to rows: that would gather what is split over devices.
+    # A vmap over time, since reshaping to rows would gather arrays that are split over devices.
     return Unrolled(policy, value, jax.vmap(step)(transitions.next_timestep, memories))
 
 
 class Actor(nn.Module):
-    """A policy alone, without memory: time step [...] -> distribution over actions [...]. The mean
-    of a Gaussian lies within the action space's bounds, unless it is told not to; `squashed`, all
-    of it does. `deviation` and `log_std` are `PolicyHead`'s, `normalization` is that of `MLP`."""
+    """A policy without memory or value: time step [...] -> distribution over actions [...].
+
+    The mean of a Gaussian lies within the action space's bounds, unless `bounded_mean` is False;
+    if `squashed`, the whole distribution does. `deviation` and `log_std` are as in `PolicyHead`,
+    `normalization` as in `MLP`.
+    """
 
     observation_space: Space
     action_space: Space

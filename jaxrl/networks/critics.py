@@ -1,4 +1,4 @@
-"""Critics: values of states and of actions, one or an ensemble, and deterministic actors."""
+"""Critics of states and of actions, single or as an ensemble, and deterministic actors."""
 
 from __future__ import annotations
 
@@ -48,11 +48,12 @@ class _ActionValue(nn.Module):
 
 
 class ActionValues(nn.Module):
-    """The values of one action at a time step, by `members` (E) networks that share no weights:
-    time step [...], action [..., *shape] -> [..., E]; or with `outputs` (K) as many numbers in the
-    place of each value, [..., K, E]. `normalization` is that of `MLP`.
+    """Values of one action at a time step by an ensemble of `members` (E) networks that share no
+    weights: time step [...], action [..., *shape] -> [..., E].
 
-    Actions are an input, so that those of any space have a value.
+    With `outputs` (K) each network returns that many numbers instead of one value, [..., K, E].
+    The action is an input of the networks, so the action space can be of any kind.
+    `normalization` is as in `MLP`.
     """
 
     observation_space: Space
@@ -66,7 +67,9 @@ class ActionValues(nn.Module):
 
     @nn.compact
     def __call__(self, timestep: TimeStep, action: Tree, train: bool = False) -> Array:
-        x = encoders.with_action(self.observation_space, self.action_space, timestep, action)
+        x = encoders.state_action_features(
+            self.observation_space, self.action_space, timestep, action
+        )
         ensemble = nn.vmap(
             _ActionValue,
             variable_axes={"params": 0, "batch_stats": 0},
@@ -82,7 +85,7 @@ class ActionValues(nn.Module):
 
 
 class DeterministicActor(nn.Module):
-    """One action [..., *shape] of a bounded box for a time step [...]."""
+    """A deterministic policy: time step [...] -> action [..., *shape] in a bounded box."""
 
     observation_space: Space
     action_space: Box

@@ -1,4 +1,4 @@
-"""Models of an environment's dynamics in its own observations: an ensemble of Gaussians."""
+"""Models of an environment's dynamics in the space of its observations: Gaussian ensembles."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from jaxrl.networks.dense import dense
 from jaxrl.networks.initializers import initializer
 from jaxrl.networks.torsos import MLP
 
-LOG_VARIANCE = (-10.0, 0.5)  # softly between these, where those of Chua et al. start
+LOG_VARIANCE = (-10.0, 0.5)  # soft bounds; the initial ones of Chua et al.
 
 
 @struct
 class Prediction:
-    """What each of E members expects after an action at a time step [...]."""
+    """Predictions of E members for the step after an action at a time step [...]."""
 
-    change: Array  # [E, ..., D]: mean of the next observation less this one
-    log_variance: Array  # [E, ..., D]: of that
-    ended: Array  # [E, ...]: logit of whether the task ends there
+    change: Array  # [E, ..., D]: mean of the next observation minus this one
+    log_variance: Array  # [E, ..., D]: log variance of the change
+    ended: Array  # [E, ...]: logit of the probability that the task ends there
 
 
 class _Member(nn.Module):
@@ -40,10 +40,13 @@ class _Member(nn.Module):
 
 
 class Dynamics(nn.Module):
-    """`members` (E) probabilistic networks that share no weights (Chua et al., 2018, "Deep
-    reinforcement learning in a handful of trials using probabilistic dynamics models"), of an
-    environment whose observations are one box of D numbers: time step [...], action ->
-    `Prediction`. Variances are bounded by constants, not by parameters."""
+    """Ensemble of `members` (E) probabilistic dynamics models: time step [...], action ->
+    `Prediction`.
+
+    The networks share no weights. Observations are one box of D numbers. Variances are bounded by
+    constants, not by parameters. Source: Chua et al., 2018, "Deep reinforcement learning in a
+    handful of trials using probabilistic dynamics models".
+    """
 
     observation_space: Box
     action_space: Space
@@ -53,7 +56,9 @@ class Dynamics(nn.Module):
 
     @nn.compact
     def __call__(self, timestep: TimeStep, action: Tree) -> Prediction:
-        x = encoders.with_action(self.observation_space, self.action_space, timestep, action)
+        x = encoders.state_action_features(
+            self.observation_space, self.action_space, timestep, action
+        )
         size = encoders.flatten(self.observation_space, timestep.observation).shape[-1]
         ensemble = nn.vmap(
             _Member,
@@ -69,20 +74,11 @@ class Dynamics(nn.Module):
         return Prediction(out[..., :size], log_variance, out[..., -1])
 
 
-def dynamics_loss(
-    prediction: Prediction, space: Box, timestep: TimeStep, next_timestep: TimeStep
-) -> Array:
-    """Negative log-likelihood [E, ...] of what came next."""
-    before, after = (encoders.flatten(space, x.observation) for x in (timestep, next_timestep))
-    ended = jnp.broadcast_to(next_timestep.terminated, prediction.ended.shape)
-    return losses.gaussian_nll(
-        prediction.change, prediction.log_variance, after - before
-    ) + losses.binary_cross_entropy(prediction.ended, ended)
-
-
 def draw_next(prediction: Prediction, timestep: TimeStep, key: Key) -> TimeStep:
-    """A time step [B] that a random member draws for each `timestep` [B]: a new observation, and
-    whether the task ended; all other channels are those of `timestep`."""
+    """Draw the next time step [B] after `timestep` [B], each from a random member.
+
+    Only the observation and `terminated` are new; all other channels are those of `timestep`.
+    """
     member_key, key = jax.random.split(key)
     members, count = prediction.ended.shape
     member = jax.random.randint(member_key, (count,), 0, members)

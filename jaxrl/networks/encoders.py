@@ -1,4 +1,4 @@
-"""From an observation of any space to one vector of features."""
+"""Encoders that turn an observation of any space into one vector of features."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ from jaxrl.networks.heads import scale
 
 
 def flatten(space: Space, observation: Tree) -> Array:
-    """Features [..., D] of `observation` [..., *shape]: boxes flattened, integers one-hot,
-    the parts of a container one after the other in the order of `jax.tree.leaves`."""
+    """Flatten `observation` [..., *shape] into features [..., D].
+
+    Boxes are flattened and integers become one-hot; the parts of a container follow each other in
+    the order of `jax.tree.leaves`.
+    """
     spaces = jax.tree.leaves(space, is_leaf=is_space)
     parts = [_flatten(s, x) for s, x in zip(spaces, jax.tree.leaves(observation), strict=True)]
     return parts[0] if len(parts) == 1 else jnp.concatenate(parts, -1)
@@ -24,14 +27,16 @@ def flatten(space: Space, observation: Tree) -> Array:
 def features(
     space: Space, timestep: TimeStep, convolution: Callable[[Array], Array] | None = None
 ) -> Array:
-    """`flatten` of a time step's observation, or what a `convolution` makes of it, followed by its
-    goal where there is one."""
+    """Compute features [..., D] of a time step: its observation, then its goal if it has one.
+
+    The observation passes through `convolution` if that is given, else through `flatten`.
+    """
     x = timestep.observation
-    return beside_goal(convolution(x) if convolution else flatten(space, x), timestep)
+    return append_goal(convolution(x) if convolution else flatten(space, x), timestep)
 
 
 def check_image(env: Environment, channels: tuple[int, ...]) -> None:
-    """Raises `UserError` where there are `channels` of convolutions, but no image to convolve."""
+    """Raise `UserError` if there are `channels` of convolutions, but `env` observes no image."""
     space = env.observation_space
     if channels and not (isinstance(space, Box) and len(space.shape) == 3):
         raise UserError(
@@ -40,8 +45,8 @@ def check_image(env: Environment, channels: tuple[int, ...]) -> None:
         )
 
 
-def beside_goal(x: Array, timestep: TimeStep) -> Array:
-    """Features [..., D] of a time step's observation, followed by its goal where there is one."""
+def append_goal(x: Array, timestep: TimeStep) -> Array:
+    """Append the time step's goal, if it has one, to the features [..., D] of its observation."""
     if timestep.goal is None:
         return x
     batch = x.shape[:-1]
@@ -49,11 +54,14 @@ def beside_goal(x: Array, timestep: TimeStep) -> Array:
     return jnp.concatenate([x, *goals], -1)
 
 
-def with_action(
+def state_action_features(
     observation_space: Space, action_space: Space, timestep: TimeStep, action: Tree
 ) -> Array:
-    """`features` of a time step [...] followed by an action [..., *shape] of any space: [..., D].
-    Integers are one-hot, a box's numbers on a scale on which its bounds are -1 and 1."""
+    """Compute the `features` of a time step [...] followed by those of an action: [..., D].
+
+    The action [..., *shape] can be of any space. Integers become one-hot; numbers of a box are
+    scaled so that its bounds are -1 and 1.
+    """
     if isinstance(action_space, Box):
         center, half_width = scale(action_space)
         action = (action - center) / half_width

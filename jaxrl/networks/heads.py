@@ -1,4 +1,4 @@
-"""Policy heads: from features to a distribution over actions. The one file that knows distrax."""
+"""Policy heads, from features to a distribution over actions; the only file that uses distrax."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from jaxrl.networks.initializers import initializer
 Distribution = distrax.Distribution
 
 ILLEGAL = -1e9  # finite, so that entropies of masked actions are 0 and not NaN
-
-
-FEW = 256  # of so many actions a sum is faster than a gather, whose gradient is a scatter
+FEW = 256  # up to this many actions a sum is faster than a gather, whose gradient is a scatter
 
 
 class Categorical(distrax.Categorical):
-    """distrax's categorical, less its checks: at every draw that the probabilities are finite, at
-    every log-probability that the value exists. They take as long as a small network does. NaN
-    logits give an arbitrary action here, and an action outside 0 .. n - 1 a meaningless number.
+    """The categorical distribution of distrax without its runtime checks.
+
+    distrax checks at every sample that the probabilities are finite, and at every log-probability
+    that the value exists, which takes as long as a small network. Here NaN logits give an
+    arbitrary action, and an action outside 0 .. n - 1 gives a meaningless log-probability.
 
     `logits` are normalized log-probabilities and finite, as `ILLEGAL` is.
     """
@@ -44,15 +44,17 @@ class Categorical(distrax.Categorical):
 
 
 class PolicyHead(nn.Module):
-    """A distribution over `space` from features [..., D].
+    """A distribution over actions in `space` from features [..., D].
 
-    Discrete: a categorical, over `legal_actions` only where given (bool [..., num_actions]).
-    MultiDiscrete: independent categoricals, `legal_actions` [..., components, largest size].
-    Box: a normal whose mean is linear in the features, or the tanh of that where `bounded_mean`.
-        Its standard deviation is a parameter that starts at `exp(log_std)`; with `deviation`
-        "fixed" it stays there, "of_state" it is that times a softplus of what is linear in the
-        features. Both are in units of the box's half-width around its center (of 1 around 0 where
-        it is unbounded). Actions outside the box are the environment's to clip.
+    Discrete: a categorical distribution, restricted to `legal_actions` (bool [..., num_actions])
+        if given.
+    MultiDiscrete: independent categoricals, with `legal_actions` [..., components, largest size].
+    Box: a normal distribution. Its mean is linear in the features, or the tanh of that if
+        `bounded_mean`. Its standard deviation is a parameter that starts at `exp(log_std)`
+        (`deviation` "learned"), a constant `exp(log_std)` ("fixed"), or `exp(log_std)` times a
+        softplus of a linear layer of the features ("of_state"). Both are in units of the box's
+        half-width around its center (of 1 around 0 if it is unbounded). The environment clips
+        actions outside the box.
     """
 
     space: Space
@@ -83,17 +85,17 @@ class PolicyHead(nn.Module):
                 )
                 normal = distrax.Normal(center + half_width * mean, deviation)
                 return distrax.Independent(normal, len(shape))
-        raise _unsupported(self.space)
+        raise _unsupported_error(self.space)
 
     def _deviation(self, features: Array, shape: tuple[int, ...]) -> Array | float:
-        """The standard deviation in half-widths, [..., *shape] or less."""
+        """The standard deviation in half-widths, of a shape that broadcasts to [..., *shape]."""
         if self.deviation == "fixed":
             return np.exp(self.log_std)
         if self.deviation == "learned":
             start = nn.initializers.constant(self.log_std)
             return jnp.exp(self.param("log_std", start, shape))
         raw = self._linear(int(np.prod(shape)), "deviation")(features)
-        relative = jax.nn.softplus(raw) / np.log(2) + 1e-6  # 1 where the layer says 0
+        relative = jax.nn.softplus(raw) / np.log(2) + 1e-6  # 1 where the layer returns 0
         return np.exp(self.log_std) * relative.reshape(*raw.shape[:-1], *shape)
 
     def _linear(self, size: int, name: str = "linear") -> nn.Dense:
@@ -102,17 +104,22 @@ class PolicyHead(nn.Module):
 
 
 class Squashed(distrax.Transformed):
-    """A distribution that tanh has squashed. Log-probabilities are right to the bounds where
-    `sample_and_log_prob` gives them; who asks for that of an action has lost digits there."""
+    """A distribution squashed by tanh.
+
+    Log-probabilities from `sample_and_log_prob` are accurate up to the bounds. Those of a given
+    action are not, since an action near a bound has lost digits.
+    """
 
     def mode(self):
-        """The mean, squashed, which is the median."""
+        """The squashed mean, which is the median."""
         return self.bijector.forward(self.distribution.mode())
 
 
 def gaussian(policy: Distribution) -> tuple[Array, Array] | None:
-    """Mean and standard deviation [..., D] of a policy [...] in a box, all of an action's numbers
-    on one axis; None of another policy."""
+    """Return the mean and standard deviation [..., D] of a Gaussian policy [...], else None.
+
+    The numbers of an action are flattened into one axis.
+    """
     normal = getattr(policy, "distribution", None)
     if not isinstance(normal, distrax.Normal):
         return None
@@ -121,9 +128,12 @@ def gaussian(policy: Distribution) -> tuple[Array, Array] | None:
 
 
 class SquashedHead(nn.Module):
-    """A normal, squashed into the bounded box `space` by tanh, from features [..., D], of which its
-    mean and the logarithm of its standard deviation are linear (Haarnoja et al., 2018,
-    arXiv:1812.05905, appendix C; the authors' code bounds the logarithm as here)."""
+    """A normal distribution from features [..., D], squashed by tanh into the bounded box `space`.
+
+    Its mean and the logarithm of its standard deviation are linear in the features. Source:
+    Haarnoja et al., 2018, arXiv:1812.05905, appendix C; the logarithm is bounded as in the authors'
+    code.
+    """
 
     space: Box
     initializer: str = "lecun"
@@ -141,32 +151,29 @@ class SquashedHead(nn.Module):
 
 
 def check_action_space(space: Space, agent: str) -> None:
-    """Raises `UserError`, which says that it is `agent` who cannot act in `space`, if no head
-    exists for it."""
+    """Raise `UserError` if no policy head supports `space`; the message names `agent`."""
     if not isinstance(space, Discrete | MultiDiscrete | Box):
-        raise _unsupported(space, agent)
+        raise _unsupported_error(space, agent)
 
 
 def check_discrete(space: Space, agent: str) -> None:
-    """Raises `UserError`, which says that it is `agent` who cannot act in `space`, unless that is
-    one choice of a few actions."""
+    """Raise `UserError` unless `space` is `Discrete`; the message names `agent`."""
     if isinstance(space, Discrete):
         return
     wrapper = "flat_actions" if isinstance(space, MultiDiscrete) else None
     if isinstance(space, Box) and np.isfinite(bounds(space)).all():
         wrapper = "discretized_actions"
-    way = f", which jaxrl.envs.wrappers.{wrapper} makes of these" if wrapper else ""
+    way = f" (jaxrl.envs.wrappers.{wrapper} provides them)" if wrapper else ""
     raise UserError(f"{agent} cannot act in {space!r}; it needs Discrete actions{way}.")
 
 
 def check_bounded(space: Space, agent: str) -> None:
-    """Raises `UserError`, which says that it is `agent` who cannot act in `space`, unless that is
-    one box of numbers within bounds."""
+    """Raise `UserError` unless `space` is one bounded `Box`; the message names `agent`."""
     if not isinstance(space, Box) or not np.isfinite(bounds(space)).all():
         raise UserError(f"{agent} cannot act in {space!r}; it needs a bounded Box.")
 
 
-def _unsupported(space: Space, agent: str = "PolicyHead") -> UserError:
+def _unsupported_error(space: Space, agent: str = "PolicyHead") -> UserError:
     return UserError(
         f"{agent} cannot act in {space!r}; it needs a Discrete, MultiDiscrete or Box action space."
     )
@@ -177,7 +184,7 @@ def _mask(logits: Array, legal_actions: Array | None) -> Array:
 
 
 def scale(box: Box) -> tuple[np.ndarray, np.ndarray]:
-    """Center and half-width of a box, each of its shape; 0 and 1 where it is unbounded."""
+    """The center and half-width of a box, each with its shape; 0 and 1 where it is unbounded."""
     low, high = bounds(box)
     bounded = np.isfinite(low) & np.isfinite(high)
     low, high = np.where(bounded, low, -1.0), np.where(bounded, high, 1.0)

@@ -1,4 +1,4 @@
-"""Policy and critic on the features of a world model."""
+"""Policy and critic that read the features of a world model."""
 
 from __future__ import annotations
 
@@ -14,22 +14,25 @@ from jaxrl.networks.torsos import MLP
 
 
 class Actor(nn.Module):
-    """A distribution over actions from features [..., D]."""
+    """A policy: features [..., D] -> distribution over actions [...]."""
 
     action_space: Space
     hidden: tuple[int, ...] = (64,)
 
     @nn.compact
     def __call__(self, features: Array, legal_actions: Array | None = None) -> Distribution:
-        # With small last weights the first policy is close to uniform.
+        # Small weights of the last layer make the first policy close to uniform.
         return PolicyHead(self.action_space, "orthogonal")(
             MLP(self.hidden, "silu")(features), legal_actions
         )
 
 
 class Critic(nn.Module):
-    """Logits [..., bins] of a two-hot code from features [..., D]; all 0 at first, as Dreamer v3's
-    critic and reward are (arXiv:2301.04104): their mean is 0 on symmetric atoms."""
+    """A critic: features [..., D] -> logits [..., bins] of a two-hot code.
+
+    Initial logits are 0, as in Dreamer v3's critic and reward (arXiv:2301.04104), so that their
+    mean is 0 on symmetric atoms.
+    """
 
     bins: int
     hidden: tuple[int, ...] = (64,)
@@ -40,5 +43,5 @@ class Critic(nn.Module):
 
 
 def symexp_atoms(bins: int, symlog_range: float) -> Array:
-    """Atoms [bins] of a two-hot code, equally far apart once `symlog` squashed them."""
+    """Atoms [bins] of a two-hot code: `symexp` of even steps from -symlog_range to symlog_range."""
     return losses.symexp(jnp.linspace(-symlog_range, symlog_range, bins))

@@ -1,4 +1,4 @@
-"""Initial weights."""
+"""Initializers of weights."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from jaxrl.core import errors
 
 
 def initializer(name: str, scale: float):
-    """The initializer of that name: `orthogonal` times `scale`, or `lecun`, normal with variance
-    1 / inputs (LeCun et al., 1998, "Efficient BackProp"), which has no scale to choose.
+    """Return the initializer called `name`: `orthogonal` times `scale`, or `lecun`, which ignores
+    `scale`.
 
-    With lecun PPO learned faster at first and as well at last on CartPole (README). Raises
-    `UserError` for other names.
+    `lecun` is normal with variance 1 / inputs (LeCun et al., 1998, "Efficient BackProp"). With it
+    PPO learned CartPole faster at first and as well in the end (README). Raises `UserError` for
+    other names.
     """
     if name not in INITIALIZERS:
         raise errors.unknown("initializer", name, INITIALIZERS)
@@ -27,14 +28,15 @@ def initializer(name: str, scale: float):
 
 
 def orthogonal(scale: float = 1.0):
-    """An initializer of orthogonal weights: the last axis is the output, the axes before it are
-    flattened to the input, and whichever of the two is smaller gets orthonormal vectors, of Haar
-    distribution, times `scale` (Saxe, McClelland & Ganguli 2014, "Exact solutions to the nonlinear
-    dynamics of learning in deep linear neural networks").
+    """Make an initializer of orthogonal weights (Saxe, McClelland & Ganguli 2014, "Exact solutions
+    to the nonlinear dynamics of learning in deep linear neural networks").
 
-    It draws what `jax.nn.initializers.orthogonal` draws in distribution, but by Gram-Schmidt in a
-    loop instead of `jnp.linalg.qr`: LAPACK's QR, batched by vmap in a jitted training program, hung
-    on the CPU.
+    The last axis is the output, and the axes before it are flattened into the input. Along the
+    smaller of the two the weights are orthonormal vectors with Haar distribution, times `scale`.
+
+    The distribution is that of `jax.nn.initializers.orthogonal`, but the vectors come from
+    Gram-Schmidt in a loop instead of `jnp.linalg.qr`: LAPACK's QR, batched by vmap in a jitted
+    training program, hung on the CPU.
 
     Returns:
         `init(key, shape, dtype=float32)` -> [*shape], which raises UserError for fewer than two
@@ -44,7 +46,7 @@ def orthogonal(scale: float = 1.0):
     def init(key: jax.Array, shape: tuple[int, ...], dtype=jnp.float32) -> jax.Array:
         if len(shape) < 2:
             raise errors.UserError(
-                f"Orthogonal weights have two axes or more, not the shape {tuple(shape)}."
+                f"Orthogonal weights need at least two axes, not the shape {tuple(shape)}."
             )
         rows, columns = math.prod(shape[:-1]), shape[-1]
         if rows == 0 or columns == 0:
@@ -64,15 +66,17 @@ INITIALIZERS: dict[str, Callable[[float], Any]] = {
 
 @functools.partial(jax.jit, static_argnums=(1, 2))
 def _orthonormal_rows(key: jax.Array, count: int, size: int) -> jax.Array:
-    """`count` orthonormal vectors of `size` >= `count`, float32 [count, size], of Haar
-    distribution, since Gram-Schmidt on Gaussian rows gives the Q of their QR decomposition with a
-    positive diagonal of R (Mezzadri 2007, "How to generate random matrices from the classical
-    compact groups", section 5).
+    """Draw `count` orthonormal vectors of `size` >= `count` with Haar distribution: float32
+    [count, size].
 
-    Row i loses its part along the rows before it, twice, which is enough for orthogonality to
-    rounding (Giraud, Langou & Rozloznik 2005, "twice is enough"): in steps 2i and 2i + 1. The
-    mask leaves out the rows from i on, so that every step has the same shapes. Both keep the loop
-    body, and so the time to compile it, small.
+    They are Haar distributed since Gram-Schmidt on Gaussian rows gives the Q of their QR
+    decomposition with a positive diagonal of R (Mezzadri 2007, "How to generate random matrices
+    from the classical compact groups", section 5).
+
+    Steps 2i and 2i + 1 both subtract from row i its projections on the rows before it; twice is
+    enough for orthogonality up to rounding (Giraud, Langou & Rozloznik 2005, "twice is enough").
+    The mask excludes rows from i on, so that every step has the same shapes. Both keep the loop
+    body small, and thereby its compile time.
     """
     gaussian = jax.random.normal(key, (count, size), jnp.float32)
 

@@ -1,4 +1,4 @@
-"""Networks that are update rules: from a window of experience to what a learner shall learn."""
+"""Networks that act as update rules: from a window of experience to targets for a learner."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from jaxrl.networks.torsos import MLP
 
 
 class BackwardRule(nn.Module):
-    """The rule of the learned policy gradient: an LSTM that reads a window from its end to its
-    beginning, as a return is computed (Oh et al., 2020, section 3.1 and figure 1).
+    """Update rule of the learned policy gradient (Oh et al., 2020, section 3.1 and figure 1).
 
-    bootstrap: entries (m) of the learner's prediction; width: of the LSTM; embedding: of the
-    network that makes one number of a prediction, whatever its size.
+    An LSTM reads a window backward from its end, as a return is computed.
+
+    bootstrap: number of entries (m) of the learner's prediction.
+    width: width of the LSTM.
+    embedding: width of the hidden layer that reduces a prediction to one number.
     """
 
     bootstrap: int
@@ -43,17 +45,18 @@ class BackwardRule(nn.Module):
         next_prediction: Array,
         clock: Array,
     ) -> tuple[Array, Array]:
-        """What to do with each step of a window [T, B].
+        """Compute the update targets pi_hat and y_hat for each step of a window [T, B].
 
-        probability: pi(a | s) of the action taken. prediction, next_prediction: [T, B, m], on the
-        simplex, of the step's observation and of its true successor. clock: [C], what the rule is
-        told of the learner's age.
+        probability: pi(a | s) of the action taken.
+        prediction, next_prediction: [T, B, m], on the simplex, for the step's observation and for
+            its true successor.
+        clock: [C], the learner's age as the rule sees it.
 
-        What follows an episode's end is not seen from before it: the LSTM begins anew where `done`.
-        A terminated step has no successor, a truncated one keeps its own.
+        Steps before an episode's end see nothing after it: the LSTM is reset where `done`. The
+        successor of a terminated step is ignored, that of a truncated step is used.
 
-        Returns pi_hat [T, B], how much more likely the action is to become, and the logits
-        [T, B, m] of y_hat, what to predict. Stops no gradient.
+        Returns pi_hat [T, B], how much more likely the action should become, and the logits
+        [T, B, m] of y_hat, the target of the prediction. Stops no gradient.
         """
         value = self.embedded(self.embed(prediction))[..., 0]
         next_value = self.embedded(self.embed(next_prediction))[..., 0]

@@ -1,4 +1,4 @@
-"""Layers whose weights are random, for exploration that the network learns."""
+"""Layers with noisy weights, by which a network learns how to explore."""
 
 from __future__ import annotations
 
@@ -14,15 +14,18 @@ from jaxrl.networks.dense import matmul
 
 
 class NoisyDense(nn.Module):
-    """A linear layer with factorized Gaussian noise on its weights (Fortunato et al., 2018, "Noisy
-    networks for exploration", equations 9 to 11 and section 3.2): [..., D] -> [..., width].
+    """A linear layer with factorized Gaussian noise on its weights: [..., D] -> [..., width].
 
-    y = x (M + S o f(e) f(e')^T) + m + s o f(e'), f(e) = sign(e) sqrt |e|, with e [D] and e' [width]
-    standard normal, drawn from the generator `noise` once for all rows; without one y is the mean.
+    y = x (M + S o f(e) f(e')^T) + m + s o f(e') with f(e) = sign(e) sqrt |e|. e [D] and e' [width]
+    are standard normal, drawn once for all rows from the random stream `noise`. Without that stream
+    there is no noise, and y is the mean.
+
+    Source: Fortunato et al., 2018, "Noisy networks for exploration", equations 9 to 11 and section
+    3.2.
     """
 
     width: int
-    sigma: float = 0.5  # initial scale of the noise, times 1 / sqrt(D)
+    sigma: float = 0.5  # initial scale of the noise is sigma / sqrt(D)
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
@@ -36,13 +39,13 @@ class NoisyDense(nn.Module):
         bias_scale = self.param("bias_scale", constant, (self.width,))
         if self.has_rng("noise"):
             noise = jax.random.normal(self.make_rng("noise"), (size + self.width,))
-            # Else XLA would transform it again for every weight.
-            noise = isolate(noise[0] < math.inf, _rooted, noise)
+            # Otherwise XLA would transform the noise again for every weight.
+            noise = isolate(noise[0] < math.inf, _signed_root, noise)
             along, across = noise[:size], noise[size:]
             weight += weight_scale * jnp.outer(along, across)
             bias += bias_scale * across
         return matmul(x, weight) + bias
 
 
-def _rooted(noise: Array) -> Array:
+def _signed_root(noise: Array) -> Array:
     return jnp.sign(noise) * jnp.sqrt(jnp.abs(noise))

@@ -1,4 +1,4 @@
-"""Layers that normalize their inputs."""
+"""Normalization layers."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from jaxrl.core.types import Array
 
 
 class BatchRenorm(nn.Module):
-    """Features [..., D] less their mean, divided by their standard deviation, then scaled and
-    shifted by parameters (Ioffe, 2017, "Batch renormalization", arXiv:1702.03275).
+    """Batch renormalization of features [..., D], with a learned scale and shift (Ioffe, 2017,
+    "Batch renormalization", arXiv:1702.03275).
 
-    To `train` the moments are the batch's: alone during the first `warmup` batches, which is batch
-    normalization, and then corrected toward the running ones, by a factor of at most
-    `largest_scale` and a shift of at most `largest_shift`. Otherwise they are the running ones,
-    which lie in the collection `batch_stats` and move by a share 1 - `momentum` with each batch.
+    With `train` the features are normalized by the batch's mean and standard deviation: by these
+    alone during the first `warmup` batches, which is batch normalization; afterward they are
+    corrected toward the running ones, by a factor of at most `largest_scale` and a shift of at
+    most `largest_shift`. Without `train` the features are normalized by the running statistics,
+    which lie in the collection `batch_stats` and move by 1 - `momentum` toward each batch's.
 
-    All defaults, the biased running variance, and bounds that hold at once (in the paper they widen
-    from batch 5,000 to 40,000) are those of the code of Bhatt et al., 2024, "CrossQ"; but `epsilon`
-    counts in every deviation, there only after the correction.
+    All defaults, the biased running variance, and bounds that apply at once (in the paper they
+    widen from batch 5,000 to 40,000) are those of the code of Bhatt et al., 2024, "CrossQ". Unlike
+    in that code, `epsilon` is part of every deviation; there it is added only after the correction.
     """
 
     momentum: float = 0.99

@@ -1,4 +1,4 @@
-"""Networks of action values."""
+"""Networks that compute the values of all discrete actions."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from jaxrl.networks.dense import dense
 from jaxrl.networks.initializers import initializer
 from jaxrl.networks.noisy import NoisyDense
 from jaxrl.networks.recurrent import GRU
-from jaxrl.networks.torsos import MLP, Convolution, activation, normalized
+from jaxrl.networks.torsos import MLP, Convolution, activation, optional_layer_norm
 
 
 class _Streams(nn.Module):
-    """What networks of action values share: features, and rows of outputs from them."""
+    """Base of the Q-networks: computes features of a time step, and outputs for each action."""
 
     observation_space: Space
     num_actions: int
@@ -43,7 +43,7 @@ class _Streams(nn.Module):
         )
 
     def _outputs(self, x: Array) -> Array:
-        if self.dueling:  # both streams' gradients meet here (Wang et al., section 4.2)
+        if self.dueling:  # scales the summed gradients of both streams (Wang et al., section 4.2)
             x = gradients.scale_gradient(x, math.sqrt(0.5))
         advantage = self._stream(x, self.num_actions)
         if not self.dueling:
@@ -52,7 +52,7 @@ class _Streams(nn.Module):
         return jnp.moveaxis(losses.dueling_q_values(value, jnp.moveaxis(advantage, -2, -1)), -1, -2)
 
     def _stream(self, x: Array, rows: int) -> Array:
-        x = normalized(self._layer(self.widths[-1])(x), self.layer_norm)
+        x = optional_layer_norm(self._layer(self.widths[-1])(x), self.layer_norm)
         x = activation(self.activation)(x)
         return self._layer(rows * self.num_outputs)(x).reshape(*x.shape[:-1], rows, -1)
 
@@ -63,11 +63,12 @@ class _Streams(nn.Module):
 
 
 class QNetwork(_Streams):
-    """From a time step [...] to `num_actions` rows of `num_outputs`: [..., actions, outputs].
+    """Q-network: time step [...] -> `num_outputs` for each action, [..., actions, outputs].
 
-    An output is an action's value, or a logit of its distribution. The last of `widths` is the
-    head's hidden layer, of which there are two if `dueling` (Wang et al., 2016, figure 1); the
-    head's layers have `noisy` weights, drawn from the generator `noise` if it is given.
+    An output is an action's value, or a logit of its distribution. The last of `widths` is that of
+    the head's hidden layer. There are two such layers if `dueling`, one for each stream (Wang et
+    al., 2016, figure 1). If `noisy`, the head's layers are `NoisyDense`, with noise from the random
+    stream `noise` if that is given.
     """
 
     @nn.compact
@@ -76,9 +77,12 @@ class QNetwork(_Streams):
 
 
 class ImplicitQuantiles(_Streams):
-    """From a time step [...] and fractions [..., N] to the quantiles there of each action's return
-    [..., actions, N]: the head sees features times the embedding of a fraction (Dabney et al.,
-    2018, arXiv:1806.06923, equation 4). Without fractions: the features alone [..., D]."""
+    """Implicit quantile network: time step [...], fractions [..., N] -> quantiles of each action's
+    return [..., actions, N].
+
+    The head reads features times the embedding of a fraction (Dabney et al., 2018,
+    arXiv:1806.06923, equation 4). Without fractions the network returns its features [..., D].
+    """
 
     num_cosines: int = 64
 
@@ -93,9 +97,12 @@ class ImplicitQuantiles(_Streams):
 
 
 class FractionProposal(nn.Module):
-    """From features [..., D] to fractions that increase from 0 to 1, [..., num_fractions + 1]: sums
-    of a softmax that begins almost uniform (Yang et al., 2019, arXiv:1911.02140; the initial
-    weights are those of toshikwa's PyTorch code)."""
+    """Fraction proposal network: features [..., D] -> fractions [..., num_fractions + 1].
+
+    The fractions increase from 0 to 1. They are cumulative sums of a softmax, which is almost
+    uniform at first (Yang et al., 2019, arXiv:1911.02140; initial weights as in toshikwa's PyTorch
+    code).
+    """
 
     num_fractions: int
 
@@ -107,8 +114,11 @@ class FractionProposal(nn.Module):
 
 
 class RecurrentQNetwork(_Streams):
-    """A `QNetwork` with a GRU of width `recurrent` before its head, which also sees the last action
-    and its reward (Kapturowski et al., 2019, as in SEED's `DuelingLSTMDQNNet`)."""
+    """A `QNetwork` with a GRU of width `recurrent` before its head.
+
+    The GRU also sees the last action and its reward (Kapturowski et al., 2019, as in SEED's
+    `DuelingLSTMDQNNet`).
+    """
 
     recurrent: int = 512
 
@@ -116,10 +126,13 @@ class RecurrentQNetwork(_Streams):
     def __call__(
         self, timestep: TimeStep, last_action: Array, memory: Array, unroll: bool = False
     ) -> tuple[Array, Array]:
-        """One step: time step [B], the action before it [B] (-1 for none), memory [B, recurrent]
-        -> outputs [B, actions, outputs], memory. Or, to `unroll`, a window: time step and action
-        [T, B] -> outputs and the memory after each step [T, B, ...]; the memory is reset where
-        `timestep.first`."""
+        """Take one step, or `unroll` over a window.
+
+        One step: time step [B], the action before it [B] (-1 for none), memory [B, recurrent] ->
+        outputs [B, actions, outputs], memory. A window: time step and action [T, B], the memory
+        before it [B, recurrent] -> outputs and the memory after each step [T, B, ...]; the memory
+        is reset where `timestep.first`.
+        """
         last = jax.nn.one_hot(last_action, self.num_actions)
         x = [self._features(timestep), last, timestep.reward[..., None]]
         x, core = jnp.concatenate(x, -1), GRU(self.recurrent)

@@ -1,4 +1,4 @@
-"""Memory: a cell that is stepped while acting and unrolled over sequences while learning."""
+"""A recurrent memory, stepped while acting and unrolled over windows while learning."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jaxrl.core.types import Array
 
 
 class GRU(nn.Module):
-    """A gated recurrent unit (Cho et al., 2014) whose memory [B, width] is zero at first steps."""
+    """A gated recurrent unit (Cho et al., 2014); its memory [B, width] is zero at first steps."""
 
     width: int
 
@@ -18,12 +18,12 @@ class GRU(nn.Module):
         self.cell = nn.GRUCell(self.width)
 
     def __call__(self, x: Array, memory: Array) -> tuple[Array, Array]:
-        """One step: x [B, D], memory [B, width] -> features [B, width], memory."""
+        """Take one step: x [B, D], memory [B, width] -> features [B, width], memory."""
         memory, features = self.cell(memory, x)
         return features, memory
 
     def unroll(self, x: Array, first: Array, memory: Array) -> tuple[Array, Array]:
-        """x [T, B, D], first [T, B], memory [B, width] before the first step.
+        """Unroll over a window: x [T, B, D], first [T, B], memory [B, width] before its first step.
 
         Returns features and the memory after each step, [T, B, width].
         """
@@ -39,4 +39,5 @@ class GRU(nn.Module):
         return features, memories
 
     def initial(self, n: int) -> Array:
+        """Return the memory [n, width] before an episode's first step."""
         return jnp.zeros((n, self.width))

@@ -1,20 +1,15 @@
-"""A recurrent state-space model: what a window of experience was, and what might come next."""
+"""A recurrent state-space model, which infers latents from experience and imagines what follows."""
 
 from __future__ import annotations
-
-import functools
-from collections.abc import Callable
-from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jaxrl import losses
 from jaxrl.core import trees
-from jaxrl.core.spaces import Box, Space, is_space
-from jaxrl.core.types import Array, Key, TimeStep, Transition, Tree, struct
+from jaxrl.core.spaces import Space
+from jaxrl.core.types import Array, TimeStep, Transition, Tree, struct
 from jaxrl.networks import encoders
 from jaxrl.networks.dense import dense
 from jaxrl.networks.initializers import initializer
@@ -24,7 +19,7 @@ from jaxrl.networks.torsos import MLP
 
 @struct
 class Latent:
-    """The model's state: what it remembers, and one-hot samples of what it cannot foresee."""
+    """The model's state: a deterministic memory, and one-hot samples of categorical variables."""
 
     deterministic: Array  # [..., H]
     stochastic: Array  # [..., G * C]
@@ -35,8 +30,8 @@ class Latent:
 
 
 @struct
-class Frames:
-    """Time steps as the model sees them, with its guess before (prior) and after (posterior)."""
+class Beliefs:
+    """The model's beliefs about time steps, before (prior) and after (posterior) it sees them."""
 
     latent: Latent  # sampled from the posterior
     posterior: Array  # [..., G, C] logits
@@ -45,31 +40,31 @@ class Frames:
 
 @struct
 class Unrolled:
-    """A window [T, B] as the model sees it."""
+    """The model's beliefs about a window [T, B]."""
 
-    start: Frames  # each time step as if it were an episode's first; counts where `first`
-    first: Array  # bool: where the model started anew; the window's first step too
+    start: Beliefs  # about each time step as if it were an episode's first; valid where `first`
+    first: Array  # bool: where the latent was reset; includes the window's first step
     before: Latent  # in which the action was taken
-    after: Frames  # the action's true successor, also where an episode ended
+    after: Beliefs  # about the action's true successor, also where an episode ended
 
 
 class RecurrentWorldModel(nn.Module):
     """Dreamer's recurrent state-space model (Hafner et al., 2023, arXiv:2301.04104, equation 1).
 
-    h' = f(h, z, a), remembered by a GRU; z' ~ q(h', x') where x' was seen (posterior) and
-    z' ~ p(h') where it is imagined (prior); observation, reward and continuation are read off them.
-    z are `groups` (G) categorical variables of `classes` (C), mixed with 1 % of a uniform one, and
-    sampled with straight-through gradients. An episode's first latent is q(0, x): nothing of what
-    was before an episode reaches into it.
+    A GRU computes h' = f(h, z, a). Then z' ~ q(h', x') if x' was observed (posterior), or
+    z' ~ p(h') if it is imagined (prior). Observation, reward and continuation are decoded from h'
+    and z'. z are `groups` (G) categorical variables of `classes` (C), mixed with 1 % of a uniform
+    distribution, and sampled with straight-through gradients. An episode's first latent is
+    q(0, x), so that nothing from before an episode reaches into it.
 
-    Reward and end belong to where an action leads, and the windows of replay hold that true
-    successor, so that the model learns the last time step of every episode. Networks are small
-    perceptrons without the paper's normalization layers and block-diagonal GRU.
+    Reward and termination belong to the action's successor. Windows from the replay buffer contain
+    the true successor, so the model learns the last time step of every episode. Networks are small
+    perceptrons, without the paper's normalization layers and block-diagonal GRU.
     """
 
     observation_space: Space
     action_space: Space
-    size: int  # D, of the observation's features
+    size: int  # D, number of the observation's features
     hidden: tuple[int, ...] = (64,)
     deterministic: int = 64
     groups: int = 8
@@ -87,33 +82,41 @@ class RecurrentWorldModel(nn.Module):
         self.prior = nn.Sequential([perceptron(), dense(logits, init)])
         self.posterior = nn.Sequential([perceptron(), dense(logits, init)])
         self.decoder = nn.Sequential([perceptron(), dense(self.size, init)])
-        # Rewards are 0 at first, by which no return explodes before there is data.
+        # Rewards are 0 at first, so that no return explodes before there is data.
         self.reward = nn.Sequential([perceptron(), dense(self.bins, zeros)])
         self.continue_logit = nn.Sequential([perceptron(), dense(1, init)])
 
     def __call__(self, transitions: Transition):
-        """A window [T, B]: all that is read off its successors. Reaches every parameter."""
+        """Decode the successors of a window [T, B]; called to initialize every parameter."""
         features = self.unroll(transitions, None).after.latent.features
         return self.decode(features), self.outcome(features)
 
-    def start(self, timestep: TimeStep, key: Array | None) -> Frames:
-        """Time steps [..., B] as first ones of episodes. `key` None: the likeliest latent."""
+    def start(self, timestep: TimeStep, key: Array | None) -> Beliefs:
+        """Infer beliefs about time steps [..., B] as the first ones of episodes.
+
+        `key` None: the likeliest latents.
+        """
         seen = self._encode(timestep)
         nothing = jnp.zeros((*seen.shape[:-1], self.deterministic))
-        return self._see(nothing, seen, self._noise(key, seen.shape[:-1]))
+        return self._infer(nothing, seen, self._noise(key, seen.shape[:-1]))
 
     def filter(self, latent: Latent, action: Tree, timestep: TimeStep, key: Array | None) -> Latent:
-        """The latent [B] of a time step: from the one before and the action taken there, or anew
-        where `timestep.first`. `key` None: the likeliest one."""
+        """Infer the latent [B] of a time step from the previous latent and the action taken there.
+
+        Where `timestep.first` the latent is reset. `key` None: the likeliest latent.
+        """
         seen = self._encode(timestep)
         noise = self._noise(key, seen.shape[:-1])
-        start = self._see(jnp.zeros_like(latent.deterministic), seen, noise)
-        after = self._see(self._transition(latent, self._action(action)), seen, noise)
+        start = self._infer(jnp.zeros_like(latent.deterministic), seen, noise)
+        after = self._infer(self._transition(latent, self._action(action)), seen, noise)
         return trees.where(timestep.first, start.latent, after.latent)
 
     def unroll(self, transitions: Transition, key: Array | None) -> Unrolled:
-        """A window [T, B] of transitions. The latent begins anew where `first`, and at the window's
-        first step, of which the past is not known. `key` None: the likeliest latents."""
+        """Infer beliefs about a window [T, B] of transitions.
+
+        The latent is reset where `first`, and at the window's first step, since its past is not
+        known. `key` None: the likeliest latents.
+        """
         start_key, key = (None, None) if key is None else jax.random.split(key)
         start = self.start(transitions.timestep, start_key)
         first = transitions.first.at[0].set(True)
@@ -132,32 +135,36 @@ class RecurrentWorldModel(nn.Module):
         scan = nn.scan(step, variable_broadcast="params", split_rngs={"params": False})
         inputs = (start.latent, first, action, arrived, noise)
         _, (before, after, posterior) = scan(self, self.initial(first.shape[1]), inputs)
-        after = Frames(after, posterior, self._prior(after.deterministic))
+        after = Beliefs(after, posterior, self._prior(after.deterministic))
         return Unrolled(start, first, before, after)
 
     def imagine(self, latent: Latent, action: Tree, key: Array) -> Latent:
-        """Where `action` leads, as far as the model can tell."""
+        """Imagine the latent that `action` leads to, sampled from the prior."""
         hidden = self._transition(latent, self._action(action))
         noise = self._noise(key, hidden.shape[:-1])
         return Latent(hidden, self._sample(self._prior(hidden), noise))
 
     def decode(self, features: Array) -> Array:
-        """The observation [..., D]: the symlog of its features, or logits of binary ones."""
+        """Decode an observation [..., D]: the symlog of a feature, or the logit of a binary one."""
         return self.decoder(features)
 
     def outcome(self, features: Array) -> tuple[Array, Array]:
-        """Of the step that led to a latent's `features`: logits [..., bins] of its reward, see
-        `losses.two_hot`, and the logit [...] of not having terminated there."""
+        """Predict the outcome of the step that led to a latent's `features`.
+
+        Returns logits [..., bins] of the reward's two-hot code (`losses.two_hot`), and the logit
+        [...] of the probability that the episode did not terminate there.
+        """
         return self.reward(features), self.continue_logit(features)[..., 0]
 
     def initial(self, n: int) -> Latent:
+        """Return a latent [n] of zeros, which the first step of an episode resets."""
         return Latent(
             jnp.zeros((n, self.deterministic)), jnp.zeros((n, self.groups * self.classes))
         )
 
-    def _see(self, hidden: Array, seen: Array, noise: Array) -> Frames:
+    def _infer(self, hidden: Array, seen: Array, noise: Array) -> Beliefs:
         posterior = self._posterior(hidden, seen)
-        return Frames(
+        return Beliefs(
             Latent(hidden, self._sample(posterior, noise)), posterior, self._prior(hidden)
         )
 
@@ -192,60 +199,3 @@ class RecurrentWorldModel(nn.Module):
         probs = jnp.exp(logits)
         hard = hard + (probs - jax.lax.stop_gradient(probs))  # so that it stays 0 or 1
         return hard.reshape(*hard.shape[:-2], -1)
-
-
-def model_loss(
-    model: Any,
-    apply: Callable[..., Any],
-    transitions: Transition,
-    atoms: Array,
-    key: Key,
-    free_nats: Array | float = 1.0,
-) -> tuple[Unrolled, dict[str, Array]]:
-    """The losses of the model (arXiv:2301.04104, equations 2 and 3), of each step of a window
-    [T, B].
-
-    Prediction: of the observation's features, summed, cross-entropies where they are binary and
-    squared errors of their symlog elsewhere; two-hot cross-entropy of the reward on `atoms` [K];
-    cross-entropy of continuing, which a truncated episode does. Latents: divergences of
-    the dynamics and of the representation, each with `free_nats`, weighted 1 and 0.1. First time
-    steps of episodes and windows count for observations and latents, successors for everything.
-
-    apply: `model.apply` with the parameters.
-    """
-    unrolled: Any = apply(transitions, key, method="unroll")
-    binary = binary_features(model.observation_space, model.size)
-
-    def seen(frames, timestep):
-        decoded = apply(frames.latent.features, method="decode")
-        features = encoders.features(model.observation_space, timestep)
-        certain = losses.symlog_squared_error(decoded, features)
-        likely = losses.binary_cross_entropy(decoded, features)
-        error = jnp.where(binary, likely, certain).sum(-1)
-        divergence = losses.categorical_kl_balancing(
-            frames.posterior, frames.prior, 1.0, 0.1, free_nats
-        )
-        return error, divergence
-
-    first_error, first_divergence = seen(unrolled.start, transitions.timestep)
-    error, divergence = seen(unrolled.after, transitions.next_timestep)
-    with_first = lambda first, x: jnp.where(unrolled.first, first, 0) + x
-    reward, continue_logit = apply(unrolled.after.latent.features, method="outcome")
-    return unrolled, {
-        "observation_loss": with_first(first_error, error),
-        "latent_loss": with_first(first_divergence, divergence),
-        "reward_loss": losses.two_hot_cross_entropy(reward, transitions.reward, atoms),
-        "continue_loss": losses.binary_cross_entropy(continue_logit, ~transitions.terminated),
-    }
-
-
-def binary_features(space: Space, size: int) -> np.ndarray:
-    """Which of the `size` features (D) of a `space` are 0 or 1 by their kind: cells that are bool,
-    and integers, which are one-hot. bool [D]."""
-    parts = []
-    for part in jax.tree.leaves(space, is_leaf=is_space):
-        flat = functools.partial(encoders.flatten, part)
-        width = jax.eval_shape(flat, jax.ShapeDtypeStruct(part.shape, part.dtype)).shape[-1]
-        parts.append(np.full(width, not isinstance(part, Box) or part.dtype == jnp.bool_))
-    binary = np.concatenate(parts)
-    return np.pad(binary, (0, size - len(binary)))  # then the goal

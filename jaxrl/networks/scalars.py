@@ -1,4 +1,4 @@
-"""Numbers that are learned."""
+"""Modules that are a single learned number."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jaxrl.core.types import Array
 
 
 class Number(nn.Module):
-    """Any number, such as an average reward: its one parameter, 0 at first."""
+    """Any number, such as an average reward: the parameter itself, 0 at first."""
 
     @nn.compact
     def __call__(self) -> Array:
@@ -20,8 +20,7 @@ class Number(nn.Module):
 
 
 class Positive(nn.Module):
-    """A positive number, such as a temperature: the exponential of its one parameter, 1 at
-    first."""
+    """A positive number, such as a temperature: the exponential of a parameter, 1 at first."""
 
     @nn.compact
     def __call__(self) -> Array:
@@ -29,12 +28,12 @@ class Positive(nn.Module):
 
 
 class Softplus(nn.Module):
-    """A positive number, such as a Lagrange multiplier: the softplus of its one parameter, `start`
-    at first. Far above 1 it moves as much as the parameter does, whatever its size."""
+    """A positive number, such as a Lagrange multiplier: the softplus of a parameter, `start` at
+    first. Far above 1 it changes as much as the parameter does, however large it is."""
 
     start: float = 1.0
 
     @nn.compact
     def __call__(self) -> Array:
-        raw = self.start + math.log(-math.expm1(-self.start))  # also where exp(start) overflows
+        raw = self.start + math.log(-math.expm1(-self.start))  # works even if exp(start) overflows
         return jax.nn.softplus(self.param("raw", nn.initializers.constant(raw), ()))

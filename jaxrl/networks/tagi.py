@@ -1,9 +1,9 @@
-"""Networks whose weights are independent normals, inferred in closed form, without gradients.
+"""Networks with independent normal weights, inferred in closed form, without gradients.
 
 Tractable approximate Gaussian inference (Goulet, Nguyen and Amiri, 2021, "Tractable approximate
-Gaussian inference for Bayesian neural networks", arXiv:2004.09281; the authors' code, cuTAGI). The
-units of a layer are taken to be independent normals, a product of weight and unit to be normal with
-its exact moments, and a rectifier to be linear around the mean of what it is given.
+Gaussian inference for Bayesian neural networks", arXiv:2004.09281; the authors' code, cuTAGI). It
+assumes that the units of a layer are independent normals, that a product of weight and unit is
+normal with its exact moments, and that a rectifier is linear around the mean of its input.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from jaxrl.core.spaces import Space
 from jaxrl.core.types import Array, Key, TimeStep, struct
 from jaxrl.networks import encoders
 
-LEAST = 1e-5  # the variance of a weight whose update would leave none, as in cuTAGI
+MIN_VARIANCE = 1e-5  # of a weight whose update would leave no positive variance, as in cuTAGI
 
 
 @struct
 class Normal:
-    """Means and variances of independent normals, of one shape."""
+    """Means and variances of independent normals, with the same shape."""
 
     mean: Array
     variance: Array
@@ -30,6 +30,8 @@ class Normal:
 
 @struct
 class Layer:
+    """Beliefs about the weights of one layer."""
+
     weight: Normal  # [D, E]
     bias: Normal  # [E]
 
@@ -39,10 +41,10 @@ Layers = tuple[Layer, ...]
 
 @dataclasses.dataclass(frozen=True)
 class Tagi:
-    """From a time step [...] to normals [..., outputs], through rectified layers of `widths`.
+    """A network with rectified layers of `widths`: time step [...] -> normals [..., outputs].
 
-    gain: of the standard deviation of the weights before anything is observed, 1 / sqrt(D) where
-        a layer has D inputs. Means are drawn with that of a gain of 1; biases as weights.
+    gain: scale of the prior standard deviation of weights and biases, gain / sqrt(D) for a layer
+        with D inputs. Prior means are drawn with a standard deviation of 1 / sqrt(D).
     """
 
     observation_space: Space
@@ -51,6 +53,7 @@ class Tagi:
     gain: float = 1.0
 
     def init(self, key: Key, timestep: TimeStep) -> Layers:
+        """Draw the prior of all layers."""
         sizes = [self._inputs(timestep).shape[-1], *self.widths, self.outputs]
         return tuple(
             prior(jax.random.fold_in(key, i), sizes[i], sizes[i + 1], self.gain)
@@ -58,6 +61,7 @@ class Tagi:
         )
 
     def apply(self, layers: Layers, timestep: TimeStep) -> Normal:
+        """Compute the outputs [..., outputs] at `timestep` [...]."""
         return forward(layers, self._inputs(timestep))[-1]
 
     def infer(
@@ -68,7 +72,7 @@ class Tagi:
         mask: Array,
         cap: Array | float = 0.0,
     ) -> Layers:
-        """As the function `infer`."""
+        """Condition the layers on outputs observed at `timestep`; see the function `infer`."""
         return infer(layers, self._inputs(timestep), observed, mask, cap)
 
     def _inputs(self, timestep: TimeStep) -> Array:
@@ -76,7 +80,7 @@ class Tagi:
 
 
 def prior(key: Key, inputs: int, outputs: int, gain: float = 1.0) -> Layer:
-    """What is believed of a layer before anything is observed."""
+    """Draw the prior of a layer, which has random means and equal variances."""
     scale = inputs**-0.5
 
     def normal(key: Key, shape: tuple[int, ...]) -> Normal:
@@ -88,25 +92,25 @@ def prior(key: Key, inputs: int, outputs: int, gain: float = 1.0) -> Layer:
 
 
 def forward(layers: Layers, x: Array) -> list[Normal]:
-    """What every layer says to `x` [B, D], before its rectifier: normals [B, E]; the last has
-    none."""
-    units, said = Normal(x, jnp.zeros_like(x)), []
+    """Compute the outputs of every layer for `x` [B, D]: normals [B, E], before the rectifier that
+    follows each layer but the last."""
+    units, outputs = Normal(x, jnp.zeros_like(x)), []
     for layer in layers:
-        said.append(affine(layer, units))
-        units = rectified(said[-1])
-    return said
+        outputs.append(affine(layer, units))
+        units = rectify(outputs[-1])
+    return outputs
 
 
 def affine(layer: Layer, x: Normal) -> Normal:
-    """Mean and variance of W x + b, exact for independent weights and units."""
+    """Compute the mean and variance of W x + b, exact for independent weights and units."""
     w, b = layer.weight, layer.bias
     by_units = x.variance @ (jnp.square(w.mean) + w.variance)
     variance = by_units + jnp.square(x.mean) @ w.variance + b.variance
     return Normal(x.mean @ w.mean + b.mean, variance)
 
 
-def rectified(x: Normal) -> Normal:
-    """max(x, 0), linear around the mean."""
+def rectify(x: Normal) -> Normal:
+    """Compute max(x, 0), linearized around the mean."""
     passes = (x.mean > 0).astype(x.mean.dtype)
     return Normal(passes * x.mean, passes * x.variance)
 
@@ -114,37 +118,38 @@ def rectified(x: Normal) -> Normal:
 def infer(
     layers: Layers, x: Array, observed: Normal, mask: Array, cap: Array | float = 0.0
 ) -> Layers:
-    """The layers after outputs were observed for `x` [B, D].
+    """Condition the layers on outputs observed for `x` [B, D].
 
-    observed: what was seen of the outputs, and the variance of its noise, [B, E].
-    mask: [B, E], which of them was.
+    observed: the observed outputs and the variance of their noise, [B, E].
+    mask: bool [B, E], which outputs were observed.
     cap: no mean and no variance changes by more than the standard deviation divided by `cap`
-        (cuTAGI takes 0.1 for one observation, 2 for up to 255 at once, else 3); 0 for no bound.
+        (cuTAGI uses 0.1 for one observation, 2 for up to 255 at once, else 3); 0 for no bound.
 
-    Every observation of a batch changes the layers as if it were the only one, and the changes are
-    summed. For one observation of a single layer, and without a bound, this is the exact Gaussian
-    conditional's mean and diagonal.
+    Each observation of a batch changes the layers as if it were the only one, and the changes are
+    summed. For one observation of a single layer, without a bound, the result is the mean and
+    diagonal of the exact Gaussian conditional.
     """
-    said = forward(layers, x)
-    total = said[-1].variance + observed.variance
-    # By how much means and variances change, over the prior variance and its square.
-    mean = jnp.where(mask, (observed.mean - said[-1].mean) / total, 0.0)
+    outputs = forward(layers, x)
+    total = outputs[-1].variance + observed.variance
+    # Changes of means and variances, divided by the prior variance and its square.
+    mean = jnp.where(mask, (observed.mean - outputs[-1].mean) / total, 0.0)
     variance = jnp.where(mask, -1 / total, 0.0)
     new = []
     for i in reversed(range(len(layers))):
         w, b = layers[i].weight, layers[i].bias
-        units = x if i == 0 else rectified(said[i - 1]).mean
-        weight = _moved(w, units.T @ mean, jnp.square(units).T @ variance, cap)
-        new.append(Layer(weight, _moved(b, mean.sum(0), variance.sum(0), cap)))
+        units = x if i == 0 else rectify(outputs[i - 1]).mean
+        weight = _apply_change(w, units.T @ mean, jnp.square(units).T @ variance, cap)
+        new.append(Layer(weight, _apply_change(b, mean.sum(0), variance.sum(0), cap)))
         if i:
-            passes = said[i - 1].mean > 0
+            passes = outputs[i - 1].mean > 0
             mean = passes * (mean @ w.mean.T)
             variance = passes * (variance @ jnp.square(w.mean).T)
     return tuple(new[::-1])
 
 
-def _moved(x: Normal, mean: Array, variance: Array, cap: Array | float) -> Normal:
+def _apply_change(x: Normal, mean: Array, variance: Array, cap: Array | float) -> Normal:
+    """Change mean and variance, given as in `infer`, by at most the deviation over `cap`."""
     most = jnp.sqrt(x.variance) / cap
     left = x.variance + jnp.clip(jnp.square(x.variance) * variance, -most, most)
     step = jnp.clip(x.variance * mean, -most, most)
-    return Normal(x.mean + step, jnp.where(left > 0, left, LEAST))
+    return Normal(x.mean + step, jnp.where(left > 0, left, MIN_VARIANCE))

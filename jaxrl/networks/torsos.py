@@ -1,4 +1,4 @@
-"""Feed-forward torsos."""
+"""Feed-forward torsos: perceptrons and convolutions."""
 
 from __future__ import annotations
 
@@ -24,24 +24,28 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 
 
 def activation(name: str) -> Callable[[Array], Array]:
-    """The activation of that name. Raises `UserError` where there is none."""
+    """Return the activation called `name`. Raise `UserError` if there is none."""
     if name not in ACTIVATIONS:
         raise unknown("activation", name, ACTIVATIONS)
     return ACTIVATIONS[name]
 
 
-def normalized(x: Array, layer_norm: bool) -> Array:
-    """`x`, or where `layer_norm` its last axis with mean 0 and variance 1, times and plus what is
-    learned (Ba et al., 2016). Within a module's compact method."""
+def optional_layer_norm(x: Array, layer_norm: bool) -> Array:
+    """Return `x`, or its layer normalization over the last axis if `layer_norm` (Ba et al., 2016).
+
+    To be called in a module's compact method, since it has a learned scale and shift.
+    """
     return nn.LayerNorm()(x) if layer_norm else x
 
 
 class MLP(nn.Module):
-    """Dense layers of the given widths, each followed by a `layer_norm` if asked for, and by the
-    activation: [..., D] -> [..., H].
+    """A multilayer perceptron: [..., D] -> [..., H].
 
-    normalization: makes a layer, called with features and whether to `train`, that stands before
-        the first and after each activation; None for none.
+    Dense layers of the given `widths`, each followed by layer normalization if `layer_norm`, and
+    by the activation.
+
+    normalization: makes a normalization layer, which is called with features and `train`. One
+        precedes the first dense layer, and one follows each activation; None for none.
     """
 
     widths: tuple[int, ...]
@@ -52,27 +56,28 @@ class MLP(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array, train: bool = False) -> Array:
-        x = self._normalized(x, train)
+        x = self._normalize(x, train)
         for width in self.widths:
             x = dense(width, initializer(self.initializer, math.sqrt(2)))(x)
-            x = activation(self.activation)(normalized(x, self.layer_norm))
-            x = self._normalized(x, train)
+            x = activation(self.activation)(optional_layer_norm(x, self.layer_norm))
+            x = self._normalize(x, train)
         return x
 
-    def _normalized(self, x: Array, train: bool) -> Array:
+    def _normalize(self, x: Array, train: bool) -> Array:
         return x if self.normalization is None else self.normalization()(x, train)
 
 
-BLOCK = 32  # images whose slices a CPU's cache holds
+BLOCK = 32  # number of images whose slices fit a CPU's cache
 
 
 class Conv(nn.Module):
     """A 3 x 3 convolution, stride 1, no padding: [N, H, W, C] -> [N, H - 2, W - 2, width].
 
-    As one matrix product of nine slices side by side ("slices"), or as XLA's own ("direct"); "auto"
-    is what suits the device. On a CPU that is "slices", since in a loop, as training is one, the
-    gradients of "direct" are several times slower; of many images they are made, and for gradients
-    made again, in blocks that fit the cache (experiments/bench/convolution.py).
+    The `form` is one matrix product of nine slices side by side ("slices"), XLA's own convolution
+    ("direct"), or whichever suits the device ("auto"). On a CPU that is "slices", since inside a
+    loop, such as training, the gradients of "direct" are several times slower. For many images
+    the slices are computed in blocks that fit the cache, and again for gradients
+    (experiments/bench/convolution.py).
     """
 
     width: int
@@ -102,10 +107,13 @@ class Conv(nn.Module):
 
 
 class Convolution(nn.Module):
-    """3 x 3 convolutions of the given numbers of channels, stride 1, no padding, each followed by
-    a `layer_norm` of its channels if asked for and by the activation, and flattened:
-    [..., H, W, C] -> [..., D]. Integers and booleans are read as numbers. (Young & Tian, 2019,
-    "MinAtar", use one of 16 channels.)"""
+    """A stack of 3 x 3 convolutions, flattened: [..., H, W, C] -> [..., D].
+
+    The convolutions have the given numbers of `channels`, stride 1 and no padding. Each is followed
+    by layer normalization of its channels if `layer_norm`, and by the activation. Integers and
+    booleans are converted to float32. Young & Tian, 2019, "MinAtar", use one convolution of 16
+    channels.
+    """
 
     channels: tuple[int, ...]
     activation: str = "relu"
@@ -114,12 +122,12 @@ class Convolution(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        # The last axis before the image leads: it may be split over devices, and merged behind
-        # another one it would be gathered on each.
+        # The last axis before the image moves to the front. It may be split over devices, and
+        # merging it behind another axis would gather it on each of them.
         x = jnp.moveaxis(x, -4, 0) if x.ndim > 4 else x
         y = x.astype(jnp.float32).reshape(-1, *x.shape[-3:])
         for channels in self.channels:
             y = Conv(channels, self.form)(y)
-            y = activation(self.activation)(normalized(y, self.layer_norm))
+            y = activation(self.activation)(optional_layer_norm(y, self.layer_norm))
         y = y.reshape(*x.shape[:-3], -1)
         return jnp.moveaxis(y, 0, -2) if x.ndim > 4 else y

@@ -1,4 +1,4 @@
-"""Memory: a transformer, whose memory is the keys and values of the episode so far."""
+"""A transformer, whose memory is the keys and values of the episode so far."""
 
 from __future__ import annotations
 
@@ -9,25 +9,28 @@ import jax.numpy as jnp
 from jaxrl.core.types import Array, struct
 from jaxrl.networks.dense import dense
 
-HIDDEN = -1e9  # finite: a row of logits in which nothing is visible must not become NaN
+HIDDEN = -1e9  # finite, so that a row of logits with nothing visible does not become NaN
 
 
 @struct
 class Cache:
-    """What the steps of an episode left to be attended to: slot s holds its step s.
+    """Keys and values of an episode so far, for later steps to attend to: slot s holds step s.
 
-    Slots from `position` on are hidden, whatever they hold. So position 0 is an empty memory, and a
-    new episode that starts there cannot see an old one's keys.
+    Slots from `position` on are hidden, whatever they contain. So position 0 is an empty memory,
+    and a new episode that starts there cannot see an old one's keys.
     """
 
     keys: Array  # [B, layers, length, heads, width / heads]
-    values: Array  # as keys
-    position: Array  # int32 [B]: steps so far
+    values: Array  # shaped like keys
+    position: Array  # int32 [B]: number of steps so far
 
 
 class Block(nn.Module):
-    """Causal attention and a two-layer perceptron, each added to its input, which is normalized
-    before (Xiong et al., 2020, "On layer normalization in the transformer architecture")."""
+    """A transformer block: attention and a two-layer perceptron, each with a residual connection.
+
+    Layer normalization comes first in each (Xiong et al., 2020, "On layer normalization in the
+    transformer architecture").
+    """
 
     width: int
     heads: int
@@ -40,24 +43,26 @@ class Block(nn.Module):
         self.grow, self.shrink = dense(4 * self.width, init), dense(self.width, init)
 
     def project(self, x: Array) -> tuple[Array, Array, Array]:
-        """Queries, keys and values of x [..., width], each [..., heads, width / heads]."""
+        """Project x [..., width] to queries, keys and values, each [..., heads, width / heads]."""
         parts = jnp.split(self.projections(self.norms[0](x)), 3, -1)
         query, key, value = (p.reshape(*x.shape[:-1], self.heads, -1) for p in parts)
         return query / jnp.sqrt(query.shape[-1]), key, value
 
     def finish(self, x: Array, attended: Array) -> Array:
-        """x [..., width] with what was attended to, [..., heads, width / heads]."""
+        """Add the attention [..., heads, width / heads] and the perceptron to x [..., width]."""
         x = x + self.mix(attended.reshape(x.shape))
         return x + self.shrink(nn.gelu(self.grow(self.norms[1](x))))
 
 
 class Transformer(nn.Module):
-    """A decoder (Vaswani et al., 2017, arXiv:1706.03762; the order of GPT-2) over the steps of an
-    episode, with learned positions. Stepped it reads a `Cache`; over a window all steps are
-    computed at once, and give what stepping gives.
+    """A transformer decoder over the steps of an episode, with learned positions (Vaswani et al.,
+    2017, arXiv:1706.03762; the order of layers is GPT-2's).
 
-    length: the longest episode, plus one where the value of a truncated step's successor is asked
-    for. What comes later overwrites the last slot.
+    A single step reads a `Cache`. Over a window all steps are computed at once, with the same
+    results as step by step.
+
+    length: number of slots: the longest episode, plus one if the value of a truncated step's
+        successor is needed. Later steps overwrite the last slot.
     """
 
     width: int
@@ -72,7 +77,7 @@ class Transformer(nn.Module):
         self.norm = nn.LayerNorm()
 
     def __call__(self, x: Array, memory: Cache) -> tuple[Array, Cache]:
-        """One step: x [B, width], memory [B] -> features [B, width], memory."""
+        """Take one step: x [B, width], memory [B] -> features [B, width], memory."""
         slot = jnp.minimum(memory.position, self.length - 1)[:, None]
         here = jnp.arange(self.length) == slot  # [B, length]
         visible = jnp.arange(self.length) <= slot
@@ -90,18 +95,18 @@ class Transformer(nn.Module):
         return self.norm(x), Cache(stack(keys), stack(values), memory.position + 1)
 
     def unroll(self, x: Array, first: Array, memory: Cache) -> tuple[Array, Cache]:
-        """x [T, B, width], first [T, B], memory [B] before the first step.
+        """Unroll over a window: x [T, B, width], first [T, B], memory [B] before its first step.
 
         Returns features [T, B, width] and the memory after each step, [T, B]: a copy of the cache
-        for every step, which costs nothing where it is not used.
+        for every step, which costs nothing if it is not used.
         """
         time = jnp.arange(x.shape[0])
         start = jax.lax.cummax(jnp.where(first, time[:, None], -1))  # [T, B]; -1: before the window
         since = time[:, None] - start
         position = jnp.where(start < 0, memory.position + time[:, None], since)
         slot = jnp.minimum(position, self.length - 1)
-        # A step sees what lies in memory as long as no episode began in the window, and of the
-        # window the earlier steps of its own episode and itself.
+        # A step sees the memory as long as no episode began in the window. Within the window it
+        # sees itself and the earlier steps of its own episode.
         remembered = jnp.arange(self.length) < memory.position[:, None]  # [B, length]
         remembered = (start < 0)[:, :, None] & remembered  # [T, B, length]
         same = (start[:, None] == start[None]) & (time[:, None] >= time)[:, :, None]  # [T, T', B]
@@ -119,7 +124,7 @@ class Transformer(nn.Module):
             attended = jnp.einsum("tbhs,bshd->tbhd", weights, both(memory.values, value))
             x = block.finish(x, attended)
 
-        # Slot s after step t was filled at this time of the window, or before it.
+        # Time in the window at which slot s was filled, as of step t; negative: before the window.
         filled = time[:, None, None] - position[:, :, None] + jnp.arange(self.length)
         row = jnp.arange(x.shape[1])[None, :, None]
 
@@ -133,6 +138,6 @@ class Transformer(nn.Module):
         return self.norm(x), after
 
     def initial(self, n: int) -> Cache:
-        """The memory of `n` episodes that have not begun."""
+        """Return the empty memory [n] before an episode's first step."""
         empty = jnp.zeros((n, self.layers, self.length, self.heads, self.width // self.heads))
         return Cache(empty, empty, jnp.zeros(n, jnp.int32))

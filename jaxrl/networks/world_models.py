@@ -1,4 +1,4 @@
-"""Models of an environment in a space of their own, to plan in."""
+"""Models of an environment in a latent space, for planning."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from jaxrl.networks.torsos import MLP
 
 
 class ValueEquivalentModel(nn.Module):
-    """MuZero's three functions (Schrittwieser et al., 2020, arXiv:1911.08265, appendices F and G):
-    representation h, dynamics g and prediction f, here of dense layers. A latent state [..., width]
-    means nothing but what f and g make of it.
+    """MuZero's representation h, dynamics g and prediction f, made of dense layers (Schrittwieser
+    et al., 2020, arXiv:1911.08265, appendices F and G).
 
-    Latents are scaled to [0, 1], the range of the actions' encoding, by their own minimum and
-    maximum (appendix G). Ours: the dynamics add to the latent before them, and heads begin at 0,
-    which means a uniform policy, and 0 for what is the mean of symmetric atoms.
+    A latent state [..., width] has no meaning beyond what f and g compute from it. Latents are
+    scaled to [0, 1], the range of the actions' encoding, by their own minimum and maximum (appendix
+    G). Our choices: the dynamics have a residual connection, and all heads are 0 at first, so that
+    the policy is uniform, and values and rewards are 0 on symmetric atoms.
     """
 
     observation_space: Space
     num_actions: int
-    num_atoms: int  # of values and rewards
+    num_atoms: int  # atoms of values and of rewards
     width: int = 64
     hidden: tuple[int, ...] = (128,)
     activation: str = "relu"
@@ -43,33 +43,34 @@ class ValueEquivalentModel(nn.Module):
         self.reward = head(self.num_atoms)
 
     def __call__(self, timestep: TimeStep, action: Array):
-        """All three once: latent, reward logits, (policy logits, value logits) after `action`."""
+        """Apply all three: latent, reward logits, (policy logits, value logits) after `action`."""
         latent, reward = self.dynamics(self.represent(timestep), action)
         return latent, reward, self.predict(latent)
 
     def represent(self, timestep: TimeStep) -> Array:
-        """h: time step [...] -> latent [..., width]."""
+        """Apply h: time step [...] -> latent [..., width]."""
         x = encoders.features(self.observation_space, timestep)
-        return scaled(self.encoded(self.encoder(x)))
+        return rescale(self.encoded(self.encoder(x)))
 
     def dynamics(self, latent: Array, action: Array) -> tuple[Array, Array]:
-        """g: latent [..., width], action [...] -> the next latent and the logits [..., atoms] of
-        the reward on the way there."""
-        # Of that size, the one number of the action weighs about as much as all of the latent.
+        """Apply g: latent [..., width], action [...] -> the next latent and the logits [..., atoms]
+        of the reward for that step."""
+        # With this scale the action's one nonzero entry weighs about as much as the whole latent.
         chosen = math.sqrt(self.width) * jax.nn.one_hot(action, self.num_actions)
         x = jnp.concatenate([latent, chosen], -1)
         x = self.transition(x)
-        return scaled(latent + self.change(x)), self.reward(x)
+        return rescale(latent + self.change(x)), self.reward(x)
 
     def predict(self, latent: Array) -> tuple[Array, Array]:
-        """f: latent [..., width] -> logits of the policy [..., actions] and value [..., atoms]."""
+        """Apply f: latent [..., width] -> logits of the policy [..., actions] and of the value
+        [..., atoms]."""
         x = self.torso(latent)
         return self.policy(x), self.value(x)
 
 
-def scaled(latent: Array, epsilon: float = 1e-5) -> Array:
-    """`latent` [..., width] moved and scaled to [0, 1]: (x - min x) / (max x - min x), with at
-    least `epsilon` below the line (Schrittwieser et al., 2020, appendix G)."""
+def rescale(latent: Array, epsilon: float = 1e-5) -> Array:
+    """Rescale `latent` [..., width] to [0, 1]: (x - min x) / (max x - min x), with a denominator
+    of at least `epsilon` (Schrittwieser et al., 2020, appendix G)."""
     low = latent.min(-1, keepdims=True)
     span = latent.max(-1, keepdims=True) - low
     return (latent - low) / jnp.maximum(span, epsilon)

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from jaxrl.core.errors import UserError
-from jaxrl.evaluation import plots
+from jaxrl.evaluation import curve_plots, score_plots
+from jaxrl.evaluation.figures import palette
 from jaxrl.evaluation.statistics import (
     Interval,
     final_scores,
@@ -54,7 +55,7 @@ def written(runs: Sequence[Run], score: str = "return", bounds: Bounds | None = 
     for group in groups:
         places.setdefault(group.env, []).append(group)
     known = (_known_bounds() if score == "return" else {}) | _checked(bounds or {}, places)
-    colors = plots.palette(dict.fromkeys(group.label for group in groups))
+    colors = palette(dict.fromkeys(group.label for group in groups))
     title = f"{_listed(run.config['algorithm'] for run in runs)} in {_listed(places)}"
     size = f"{_count(len(runs), 'run')}, {_count(sum(len(run.members) for run in runs), 'member')}"
     return page(
@@ -123,7 +124,7 @@ def _compared(scores: Scores, colors: Mapping[str, Any], what: str, where: str) 
     """Profiles and probabilities of improvement, where there is something to compare."""
     if len(scores) < 2:
         return []
-    figure = plots.performance_profiles(scores, None, None, what, colors, narrow=True)
+    figure = score_plots.performance_profiles(scores, None, xlabel=what, colors=colors, narrow=True)
     rows = [(f"{x} over {y}", estimate(p, "{:.2f}")) for x, y, p in pairs(scores)]
     return [
         drawing(figure, f"Performance profiles, {where}", "Performance profiles"),
@@ -208,7 +209,7 @@ def _environment(env: str, groups: Sequence[Group], score: str, colors: Mapping[
         )
         for group in sorted(scored, key=lambda group: -interquartile_mean(group.scores))
     ]
-    curves = plots.learning_curves(
+    curves = curve_plots.learning_curves(
         {group.label: group.curves for group in scored},
         None,
         ylabel=score,
@@ -240,7 +241,7 @@ def _sweeps(groups: Sequence[Group], score: str) -> list[Html]:
         if len(settings) > 1 and len({len(members) for members in settings}) == 1:
             final = final_scores(run.scores)
             labels = [run.members.labels[members[0]] for members in settings]
-            figure = plots.sweep_picture(
+            figure = score_plots.sweep_picture(
                 {name: [x[name] for x in labels] for name in labels[0] if name != "seed"},
                 [final[members] for members in settings],
                 None,

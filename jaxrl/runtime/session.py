@@ -242,7 +242,7 @@ class Session:
         curves = logs.curves(rows, self.scores)
         if not curves:
             return
-        from jaxrl.evaluation.plots import panels_of_curves
+        from jaxrl.evaluation.curve_plots import panels_of_curves
 
         groups = self.members.settings()
         path = self.folder / "learning_curve.png"

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl.evaluation.plots import learning_curves
+from jaxrl.evaluation.curve_plots import learning_curves
 from jaxrl.evaluation.statistics import final_scores, interquartile_interval
 from jaxrl.runtime import configuration, log, run_folder
 from jaxrl.suites.suite import Suite, runs

@@ -56,7 +56,7 @@ def compare(
     folder: Path, config: Experiment, found: list[Point], parts: list[Part], display: Display
 ) -> None:
     """Write sweep.csv and sweep.png, of all parts that are done."""
-    from jaxrl.evaluation.plots import sweep_picture
+    from jaxrl.evaluation.score_plots import sweep_picture
 
     order = ranked(folder, parts)
     rows: dict[int, list[list[Any]]] = {point: [] for point in order}

@@ -1,4 +1,4 @@
-"""The metrics of a life, on lives written by hand."""
+"""The metrics of lifelong learning, on histories written by hand."""
 
 import jax
 import jax.numpy as jnp
@@ -6,7 +6,7 @@ import numpy as np
 
 from jaxrl.evaluation import lifelong as worth
 
-# Three tasks A, B, C; row 0 before learning. A twice, B twice, A once more; C is never learned.
+# Three tasks A, B, C. Row 0 precedes learning; then come A twice, B twice, A once; never C.
 TASK = [-1, 0, 0, 1, 1, 0]
 RETURNS = [
     [0.1, 0.2, 0.9],
@@ -18,7 +18,7 @@ RETURNS = [
 ]
 
 
-ROWS = 8  # of which those that are not recorded hold what must never be read
+ROWS = 8  # those that are not recorded contain values that must never be read
 EXPERTS = np.array([[0.4, 1.0], [0.0, 0.8], [0.5, 0.5]], np.float32)
 METRICS = ("performance", "forgetting", "backward_transfer", "forward_transfer")
 METRICS += ("performance_maintenance", "transfers")
@@ -26,7 +26,7 @@ COMPARED = ("relative_performance", "forward_transfer_area", "sample_efficiency"
 
 
 def life(returns=RETURNS, task=TASK):
-    """A history [ROWS, 3] by hand."""
+    """Make a history [ROWS, 3]."""
     rows = len(task)
     padded = np.full((ROWS, 3), np.nan, np.float32)
     padded[:rows] = returns
@@ -45,7 +45,7 @@ def of(history, experts=EXPERTS):
 
 
 def expect(found, **expected):
-    """Metrics by name: values, None where there is none; masked ones are 0 and not in the mean."""
+    """Assert metrics by name; None stands for a masked value, which is 0 and not in the mean."""
     values, means = found
     for name, wanted in expected.items():
         np.testing.assert_array_equal(values[name].exists, [v is not None for v in wanted], name)
@@ -59,10 +59,10 @@ def test_one_life():
     expect(
         of(life()),
         performance=[0.7, 0.9, None],
-        forgetting=[None, 0.1, None],  # A was learned last and not left since
-        backward_transfer=[0.7 - 0.8, 0.9 - 1.0, None],  # since its first block
+        forgetting=[None, 0.1, None],  # A was learned last and has not been left
+        backward_transfer=[0.7 - 0.8, 0.9 - 1.0, None],  # compared with the first block
         forward_transfer=[None, 0.4 - 0.2, None],
-        # A in rows 3 and 4 against row 2; B in row 5 against row 4.
+        # A in rows 3 and 4 compared with row 2; B in row 5 compared with row 4.
         performance_maintenance=[(-0.2 - 0.6) / 2, -0.1, None],
     )
 
@@ -81,7 +81,7 @@ def test_a_task_never_learned_changes_nothing_whatever_it_returns():
     others = np.array(RETURNS)
     others[:, 2] = np.nan
     (a, mean_a), (b, mean_b) = of(life()), of(life(others))
-    a.pop("transfers"), b.pop("transfers")  # also to tasks that are never learned
+    a.pop("transfers"), b.pop("transfers")  # they also exist to tasks that are never learned
     for x, y in zip(jax.tree.leaves((a, mean_a)), jax.tree.leaves((b, mean_b)), strict=True):
         np.testing.assert_array_equal(x, y)
         assert not np.isnan(x).any()
@@ -89,9 +89,9 @@ def test_a_task_never_learned_changes_nothing_whatever_it_returns():
 
 def test_transfer_as_a_contrast():
     forward, backward = of(life())[0]["transfers"]
-    # A's first block, rows 1 and 2: B from 0.2 to 0.4 and C from 0.9 to 0.7, neither learned yet.
-    # A's second one, row 5: B, now learned, from 1.0 to 0.9, and C from 0.5 to 0.4. B's block, rows
-    # 3 and 4: A from 0.8 to 0.2, C from 0.7 to 0.5.
+    # A's first block, rows 1 and 2: B goes from 0.2 to 0.4 and C from 0.9 to 0.7; neither has been
+    # learned yet. A's second block, row 5: B, now learned, goes from 1.0 to 0.9, and C from 0.5 to
+    # 0.4. B's block, rows 3 and 4: A goes from 0.8 to 0.2, C from 0.7 to 0.5.
     contrast = lambda before, after: (after - before) / (after + before)
     a_c = (contrast(0.9, 0.7) + contrast(0.5, 0.4)) / 2
     np.testing.assert_allclose(
@@ -112,14 +112,14 @@ def test_transfer_from_nothing_to_nothing_does_not_exist():
 
 
 def test_against_experts():
-    # A's rows 1, 2 (the third has no counterpart) and B's rows 3, 4.
+    # A's rows 1 and 2 (its third has no counterpart) and B's rows 3 and 4.
     expect(
         of(life()),
         relative_performance=[1.3 / 1.4, 1.5 / 0.8, None],
         forward_transfer_area=[(0.65 - 0.7) / 0.3, (0.75 - 0.4) / 0.6, None],
         sample_efficiency=[0.8 / 1.0, 1.0 / 0.8, None],
     )
-    # Saturated at once, where the expert takes two periods: twice as efficient.
+    # It saturates at once, while the expert takes two periods, so it is twice as efficient.
     soon = life([[0, 0, 0], [1, 0, 0], [1, 0, 0]], [-1, 0, 0])
     expect(of(soon), sample_efficiency=[2.0, None, None])
 
@@ -132,10 +132,10 @@ def test_an_expert_that_gets_nothing_is_no_measure():
 
 
 def test_recording():
-    h = worth.empty(2, 3)
+    h = worth.empty_history(2, 3)
     for row in range(3):
         h = worth.record(h, jnp.int32(row), jnp.full(3, float(row)), row - 1)
-    # What comes after the last row is dropped.
+    # Evaluations after the last row are dropped.
     np.testing.assert_array_equal(h.returns, [[0, 0, 0], [1, 1, 1]])
     np.testing.assert_array_equal(h.task, [-1, 0])
     assert h.recorded.all()

@@ -68,7 +68,7 @@ def test_rate_intervals_of_successes_in_closed_form():
     np.testing.assert_allclose(s.rate_interval([0.0] * 9)[1:], (0.0, z**2 / (9 + z**2)))
 
 
-def test_rate_intervals_of_shares_are_students_cut_to_what_can_be():
+def test_rate_intervals_of_shares_are_students_clipped_to_0_and_1():
     for x in ([0.1, 0.02, 0.3], [0.9, 0.98, 0.7], [0.4, 0.5, 0.6], [1.0, 1.0, 0.999]):
         estimate, low, high = s.mean_interval(x)
         assert s.rate_interval(x) == (estimate, max(low, 0), min(high, 1))
@@ -83,7 +83,7 @@ def test_rate_intervals_of_columns():
 
 def test_rate_intervals_round_and_refuse():
     assert s.rate_interval([1.0 + 1e-7, 0.5, -1e-7]).high == 1.0
-    with pytest.raises(UserError, match=r"between 0 and 1; x reaches from 0 to 2"):
+    with pytest.raises(UserError, match=r"between 0 and 1; x ranges from 0 to 2"):
         s.rate_interval([0.0, 2.0])
 
 
@@ -94,17 +94,17 @@ def test_rate_intervals_stay_between_0_and_1(x, confidence):
     assert 0 <= low <= estimate <= high <= 1
 
 
-def test_what_is_a_rate_by_its_name():
+def test_rates_are_recognized_by_name():
     few = [1.0, 0.0, 0.0]
     for name in (*s.RATES, "contact_foot"):
         assert s.metric_interval(name, few) == s.rate_interval(few) != s.mean_interval(few)
     for name in ("return", "length", "regret"):
         assert s.metric_interval(name, few) == s.mean_interval(few)
-    odd = [2.0, 1.0]  # whatever an environment means by it
+    odd = [2.0, 1.0]  # not a rate, whatever its name means here
     assert s.metric_interval("success", odd) == s.mean_interval(odd)
 
 
-def covered(intervals: s.Interval, truth: float) -> float:
+def coverage(intervals: s.Interval, truth: float) -> float:
     return float(np.mean((intervals.low <= truth) & (truth <= intervals.high)))
 
 
@@ -113,16 +113,16 @@ def covered(intervals: s.Interval, truth: float) -> float:
 def test_mean_intervals_hold_the_truth_as_often_as_they_say(runs, confidence):
     rng, n = np.random.default_rng(runs), 20_000
     error = 4 * np.sqrt(confidence * (1 - confidence) / n)
-    share = covered(s.mean_interval(rng.normal(1.0, 5.0, (runs, n)), confidence), 1.0)
+    share = coverage(s.mean_interval(rng.normal(1.0, 5.0, (runs, n)), confidence), 1.0)
     assert abs(share - confidence) < error
-    # uniform returns, far from normal, and still close
-    share = covered(s.mean_interval(rng.uniform(0, 1, (runs, n)), confidence), 0.5)
+    # uniform returns are far from normal, but the coverage is still close
+    share = coverage(s.mean_interval(rng.uniform(0, 1, (runs, n)), confidence), 0.5)
     assert abs(share - confidence) < 0.03
 
 
 @pytest.mark.slow
 def test_a_bootstrap_of_five_runs_is_too_narrow():
-    """The reason why means have Student's interval."""
+    """This is why means use Student's interval."""
     rng = np.random.default_rng(0)
     draws = rng.normal(size=(400, 5))
     held = [s.stratified_bootstrap(np.mean, x, resamples=400) for x in draws]
@@ -145,7 +145,7 @@ def test_paired_intervals_hold_the_truth_as_often_as_they_say():
     rng, n = np.random.default_rng(1), 20_000
     seeds = rng.exponential(10.0, (5, n))
     x, y = seeds + rng.normal(1, 1, (5, n)), seeds + rng.normal(0, 2, (5, n))
-    assert abs(covered(s.paired_interval(x, y), 1.0) - 0.95) < 4 * np.sqrt(0.05 * 0.95 / n)
+    assert abs(coverage(s.paired_interval(x, y), 1.0) - 0.95) < 4 * np.sqrt(0.05 * 0.95 / n)
 
 
 @pytest.mark.parametrize("shape", [(1,), (2,), (3,), (4,), (5,), (7, 3), (10, 26)])
@@ -166,6 +166,18 @@ def test_interquartile_intervals_are_the_bootstraps_but_of_one_run():
     assert s.interquartile_interval(x, confidence=0.9, resamples=50) == expected
     alone = s.interquartile_interval(np.array([[1.0, 2.0, 3.0, 9.0]]))
     assert alone == (2.5, -np.inf, np.inf)
+
+
+def test_column_intervals():
+    values = RNG.normal(size=(6, 4))
+    for got, expected in zip(s.column_intervals(values), s.mean_interval(values), strict=True):
+        np.testing.assert_allclose(got, expected)
+    many = np.append(np.arange(8.0), np.nan)[:, None] ** 2
+    robust = s.column_intervals(many, robust=True)
+    assert robust.estimate == np.mean([4, 9, 16, 25])  # two of 8 are left out at each end
+    assert 0 < robust.low[0] < robust.estimate < robust.high[0] < 49
+    nothing = s.column_intervals(np.array([[1.0, np.inf], [-np.inf, np.nan]]))
+    np.testing.assert_array_equal(nothing, [[1, np.nan], [np.nan, np.nan], [np.nan, np.nan]])
 
 
 def test_final_scores_of_runs_that_diverged_are_the_lowest_of_all():
@@ -202,7 +214,9 @@ def test_bootstrap_of_a_mean_by_brute_force():
     expected = np.quantile(everything, [0.1, 0.9])
     estimate, low, high = s.stratified_bootstrap(np.mean, x, confidence=0.8, resamples=20_000)
     assert estimate == x.mean()
-    np.testing.assert_allclose((low, high), expected, atol=0.26)  # one step of what can be drawn
+    np.testing.assert_allclose(
+        (low, high), expected, atol=0.26
+    )  # the distance between possible means
 
 
 def test_bootstrap_draws_runs_and_keeps_tasks_apart():
@@ -212,7 +226,7 @@ def test_bootstrap_draws_runs_and_keeps_tasks_apart():
     draws = np.stack(seen[:300])
     for task in range(3):
         assert set(np.unique(draws[:, :, task])) == set(x[:, task])
-    # each task by itself: the same row need not come from the same run
+    # each task is resampled independently, so a row may mix runs
     assert np.abs(np.corrcoef(draws[:, 0, 0], draws[:, 0, 1])[0, 1]) < 0.2
     low, high = s.stratified_bootstrap(lambda x: x.mean(0), x)[1:]
     assert low.shape == high.shape == (3,) and low[2] == high[2] == 7.0
@@ -226,7 +240,7 @@ def test_bootstrap_draws_two_algorithms_apart_and_repeats_itself():
     assert one != s.stratified_bootstrap(s.probability_of_improvement, x, y, resamples=500, seed=1)
     assert 0.5 < one.low < one.estimate < one.high < 1
     equal = s.stratified_bootstrap(lambda a, b: np.mean(a) - np.mean(b), x, x, resamples=500)
-    assert equal.low < 0 < equal.high  # not the same draw for both
+    assert equal.low < 0 < equal.high  # both are resampled independently
 
 
 def test_bootstrap_agrees_with_scipys():
@@ -241,7 +255,7 @@ def test_bootstrap_agrees_with_scipys():
 
 @pytest.mark.slow
 def test_bootstrapped_interquartile_means_hold_the_truth_about_as_often_as_they_say():
-    """10 runs on 6 tasks of one symmetric distribution, whose interquartile mean is its center."""
+    """Draw 10 runs on 6 tasks from a symmetric distribution around its interquartile mean."""
     rng = np.random.default_rng(2)
     held = [
         s.stratified_bootstrap(s.interquartile_mean, rng.normal(size=(10, 6)), resamples=200)
@@ -263,7 +277,7 @@ FUNCTIONS = {
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_bad_scores_are_said(name):
+def test_bad_scores_raise_an_error(name):
     function = FUNCTIONS[name]
     with pytest.raises(UserError, match=r"no scores: .* has shape \[0, 3\]"):
         function(np.zeros((0, 3)))
@@ -275,7 +289,7 @@ def test_bad_scores_are_said(name):
         function(3.0)
 
 
-def test_what_else_is_refused():
+def test_other_bad_input_raises_an_error():
     with pytest.raises(UserError, match=r"not shapes \[2\] and \[3\]"):
         s.paired_interval([1, 2], [1, 2, 3])
     with pytest.raises(UserError, match="same tasks, not on 2 and 3"):

@@ -12,7 +12,7 @@ GAMMA = 0.8
 
 
 def squared_ranges(counts):
-    """The sum over trajectories of the squared range of what each adds, one by one."""
+    """Sum the squared ranges of the contributions of all trajectories, one by one."""
     parts = GAMMA ** np.arange(len(counts)) / counts
     return sum(parts[:length].sum() ** 2 for length in truncation.lengths(counts))
 
@@ -34,7 +34,7 @@ def test_large_budgets_are_shared_as_the_closed_form_has_it():
     np.testing.assert_allclose(found / 100_000, truncation.shares(10, GAMMA), atol=1e-4)
 
 
-def test_the_estimate_reads_what_was_played_alone():
+def test_the_estimate_reads_only_the_steps_that_were_played():
     counts = np.array([3, 2, 2, 1])
     assert truncation.lengths(counts).tolist() == [4, 3, 1]
     reward = np.full((3, 4), np.nan)
@@ -52,6 +52,6 @@ def test_the_estimate_reads_what_was_played_alone():
         (lambda: truncation.lengths(np.array([1, 2])), "rise"),
     ],
 )
-def test_what_cannot_be_is_refused(call, said):
+def test_impossible_budgets_raise_an_error(call, said):
     with pytest.raises(UserError, match=said):
         call()

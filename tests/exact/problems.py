@@ -1,4 +1,4 @@
-"""Small random MDPs in float64 for the tests of `jaxrl.exact`, and NumPy's own answers."""
+"""Small random MDPs in float64 for the tests of `jaxrl.exact`, with solutions in NumPy."""
 
 import functools
 import itertools
@@ -12,14 +12,14 @@ TERMINAL = np.arange(STATES) == STATES - 1
 RNG = np.random.default_rng(0)
 
 TRANSITION = RNG.dirichlet(np.full(STATES, 0.5), (PROBLEMS, STATES, ACTIONS))
-REWARD = RNG.normal(size=(PROBLEMS, STATES, ACTIONS, STATES))  # also in the terminal state: ignored
+REWARD = RNG.normal(size=(PROBLEMS, STATES, ACTIONS, STATES))  # ignored in the terminal state
 POLICY = RNG.dirichlet(np.ones(ACTIONS), (PROBLEMS, STATES))
 LOGITS = RNG.normal(size=(PROBLEMS, STATES, ACTIONS))
 INITIAL = RNG.dirichlet(np.ones(STATES), PROBLEMS)
 
 
-def batched(function):
-    """`function(transition, reward, policy, logits, initial)` of every problem, in float64."""
+def solve_all(function):
+    """Map `function(transition, reward, policy, logits, initial)` over all problems, in float64."""
     arguments = (TRANSITION, REWARD, POLICY, LOGITS, INITIAL)
     with jax.enable_x64(True):
         return jax.tree.map(np.asarray, jax.jit(jax.vmap(function))(*arguments))
@@ -45,7 +45,7 @@ def values(problem: int, policy: np.ndarray, bonus: np.ndarray | float = 0.0) ->
 
 @functools.cache
 def best(problem: int) -> tuple[np.ndarray, np.ndarray]:
-    """The best values [S] and the best deterministic policy, of all there are."""
+    """The best values [S] and the best deterministic policy, by enumeration."""
     choices = []
     for actions in itertools.product(range(ACTIONS), repeat=STATES - 1):
         p, r = chain(problem, np.eye(ACTIONS)[[*actions, 0]])

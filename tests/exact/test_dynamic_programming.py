@@ -18,7 +18,7 @@ EACH = range(problems.PROBLEMS)
 
 
 @functools.cache
-def solved() -> dict:
+def solutions() -> dict:
     def solve(transition, reward, policy, logits, initial):
         shared = (transition, reward)
         end = {"terminal": jnp.asarray(problems.TERMINAL)}
@@ -38,25 +38,25 @@ def solved() -> dict:
             "per_step": per_step,
         }
 
-    return problems.batched(solve)
+    return problems.solve_all(solve)
 
 
 @pytest.mark.parametrize("problem", EACH)
 def test_evaluation_is_the_sum_of_discounted_rewards(problem):
     policy = problems.POLICY[problem]
     expected = problems.values(problem, policy)
-    np.testing.assert_allclose(solved()["evaluation"][problem], expected, **CLOSE)
+    np.testing.assert_allclose(solutions()["evaluation"][problem], expected, **CLOSE)
     assert expected[-1] == 0.0 and np.abs(expected[:-1]).min() > 1e-3
 
     entropy = -(policy * np.log(policy)).sum(-1)
     expected = problems.values(problem, policy, TEMPERATURE * entropy)
-    np.testing.assert_allclose(solved()["soft_evaluation"][problem], expected, **CLOSE)
+    np.testing.assert_allclose(solutions()["soft_evaluation"][problem], expected, **CLOSE)
 
 
 @pytest.mark.parametrize("method", ["policy_iteration", "value_iteration"])
 @pytest.mark.parametrize("problem", EACH)
 def test_the_optimum_is_the_best_of_all_deterministic_policies(problem, method):
-    values, policy = (x[problem] for x in solved()[method])
+    values, policy = (x[problem] for x in solutions()[method])
     expected, actions = problems.best(problem)
     np.testing.assert_allclose(values, expected, **CLOSE)
     np.testing.assert_array_equal(policy[:-1].argmax(-1), actions)
@@ -65,25 +65,25 @@ def test_the_optimum_is_the_best_of_all_deterministic_policies(problem, method):
 
 @pytest.mark.parametrize("problem", EACH)
 def test_the_soft_optimum_is_the_best_of_all_policies_with_entropy(problem):
-    values, policy = (x[problem] for x in solved()["soft"])
+    values, policy = (x[problem] for x in solutions()["soft"])
 
-    def regularized(policy):
+    def soft_values(policy):
         entropy = -(policy * np.log(policy)).sum(-1)
         return problems.values(problem, policy, TEMPERATURE * entropy)
 
-    np.testing.assert_allclose(values, regularized(policy), **CLOSE)
+    np.testing.assert_allclose(values, soft_values(policy), **CLOSE)
     rng = np.random.default_rng(problem)
     for size in (1e-2, 0.1, 1.0):
         other = policy * np.exp(size * rng.normal(size=policy.shape))
         other /= other.sum(-1, keepdims=True)
-        worse = regularized(other)
+        worse = soft_values(other)
         assert np.all(worse <= values + 1e-9) and worse.sum() < values.sum()
     assert values[-1] == 0.0  # no entropy after the end
 
 
 @pytest.mark.parametrize("problem", EACH)
 def test_a_low_temperature_gives_the_hard_optimum(problem):
-    values, policy = (x[problem] for x in solved()["cold"])
+    values, policy = (x[problem] for x in solutions()["cold"])
     expected, actions = problems.best(problem)
     slack = 1e-3 * np.log(problems.ACTIONS) / (1 - problems.DISCOUNT)
     assert np.all(values >= expected - 1e-7) and np.all(values <= expected + slack)
@@ -108,21 +108,21 @@ def test_finite_horizons_are_sums_along_all_paths(problem):
             return 0.0
         return max(worth(state, a, step, optimal) for a in range(problems.ACTIONS))
 
-    per_step = solved()["per_step"][problem]
+    per_step = solutions()["per_step"][problem]
 
     @functools.cache
-    def followed(state, step):
+    def followed_value(state, step):
         if step == HORIZON:
             return 0.0
-        q = [worth(state, a, step, followed) for a in range(problems.ACTIONS)]
+        q = [worth(state, a, step, followed_value) for a in range(problems.ACTIONS)]
         return per_step[step, state] @ np.array(q)
 
     table = np.ndindex(HORIZON + 1, problems.STATES)
-    best, mean = np.array([(optimal(s, t), followed(s, t)) for t, s in table]).T
+    best, mean = np.array([(optimal(s, t), followed_value(s, t)) for t, s in table]).T
     shape = (HORIZON + 1, problems.STATES)
-    values, policies = (x[problem] for x in solved()["induction"])
+    values, policies = (x[problem] for x in solutions()["induction"])
     np.testing.assert_allclose(values, best.reshape(shape), **CLOSE)
-    evaluated, q = (x[problem] for x in solved()["finite"])
+    evaluated, q = (x[problem] for x in solutions()["finite"])
     np.testing.assert_allclose(evaluated, mean.reshape(shape), **CLOSE)
     np.testing.assert_allclose((q * per_step).sum(-1), evaluated[:-1], **CLOSE)
     chosen = policies[0, :-1].argmax(-1)
@@ -132,7 +132,7 @@ def test_finite_horizons_are_sums_along_all_paths(problem):
 
 @functools.cache
 def gradients() -> tuple:
-    """Derivatives along random directions, and the functions' values to either side, in float64."""
+    """Return derivatives along a random direction, exact and by finite differences, in float64."""
     end = jnp.asarray(problems.TERMINAL)
     step = 1e-5
 
@@ -152,13 +152,13 @@ def gradients() -> tuple:
     inward = problems.TRANSITION[1] - problems.TRANSITION[0]
     along = (inward, rng.normal(size=problems.REWARD[0].shape), -0.3, 0.5)
 
-    def moved(distance):
+    def at_distance(distance):
         return every(*[x + distance * d for x, d in zip(point, along, strict=True)])
 
     with jax.enable_x64(True):
-        # Reverse mode: what the losses of learned models need.
-        by_reverse = jax.jit(jax.jacrev(moved))(0.0)
-        sides = jax.jit(jax.vmap(moved))(np.array([step, -step]))
+        # Reverse mode, which losses of learned models need.
+        by_reverse = jax.jit(jax.jacrev(at_distance))(0.0)
+        sides = jax.jit(jax.vmap(at_distance))(np.array([step, -step]))
     numeric = jax.tree.map(lambda x: np.asarray(x[0] - x[1]) / (2 * step), sides)
     return jax.tree.map(np.asarray, by_reverse), numeric
 
@@ -180,7 +180,7 @@ def test_derivatives_are_finite_differences(method):
         ({"terminal": np.ones(3, bool)}, r"'terminal' has the shape \[3\].*must be \[5\]"),
     ],
 )
-def test_shapes_that_do_not_fit_are_one_sentence(arguments, match):
+def test_shapes_that_do_not_match_raise_an_error(arguments, match):
     right = {
         "transition": problems.TRANSITION[0],
         "reward": problems.REWARD[0],

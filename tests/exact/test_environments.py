@@ -1,4 +1,4 @@
-"""The tensors of environments go straight into `jaxrl.exact`, and give what is known of them."""
+"""`jaxrl.exact` solves the tensors of environments, with the known results."""
 
 import jax
 import numpy as np
@@ -23,18 +23,18 @@ def test_the_frozen_lake_is_crossed_14_times_of_17():
     with jax.enable_x64(True):
         value, visits = solve(envs.make("frozen_lake").params)
         np.testing.assert_allclose(value, 14 / 17, rtol=1e-8)
-        # arrivals at the goal, and everywhere that an episode ends
+        # arrivals at the goal, and at all states that end an episode
         np.testing.assert_allclose(visits[15], 14 / 17, rtol=1e-8)
         np.testing.assert_allclose(visits[np.array([5, 7, 11, 12, 15])].sum(), 1.0, rtol=1e-8)
 
 
-def test_a_joint_environment_of_factors_is_solved_as_its_expert_does():
+def test_a_factored_environment_has_the_solution_of_its_expert():
     env = envs.make("sysadmin", num_machines=3)
     tensors = factored_mdp.tensors(env.params)
     solve = jax.jit(dp.policy_iteration)
     with jax.enable_x64(True):
         values, _ = solve(tensors.transition, tensors.reward, factored_mdp.DISCOUNT)
         q = dp.action_values(tensors.transition, tensors.reward, values, factored_mdp.DISCOUNT)
-    # Its machines are alike, so that the best action is often not the only one.
+    # The machines are alike, so several actions are often equally good.
     chosen = np.take_along_axis(np.asarray(q), env.params.optimal[:, None], -1)[:, 0]
     np.testing.assert_allclose(chosen, np.max(q, -1), rtol=1e-5)

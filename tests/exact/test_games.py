@@ -23,7 +23,7 @@ def kuhn() -> games.Game:
 
 @functools.cache
 def measures():
-    """One program: table [12, 2] -> values, exploitability, best responses and their values."""
+    """Compile table [12, 2] -> values, exploitability, best responses and their values."""
 
     def measure(table):
         reaches = games.reach(kuhn(), table)
@@ -39,7 +39,7 @@ def measures():
 
 
 def equilibrium(alpha: float) -> np.ndarray:
-    """Kuhn's (1950) family: how often the first player bets with a jack."""
+    """Kuhn's (1950) family of equilibria; alpha: how often the first player bets with a jack."""
     bets = {
         0: (alpha, 0, 3 * alpha),  # to open
         3: (0, alpha + 1 / 3, 1),  # to call after having passed
@@ -65,14 +65,14 @@ def test_beyond_the_family_it_can_be_exploited():
     assert measures()(table)["exploitability"] > 0.02
 
 
-def test_uniform_play_by_its_known_figure():
+def test_uniform_play_has_its_known_value():
     found = measures()(kuhn().uniform)
     np.testing.assert_allclose(found["value"], [1 / 8, -1 / 8], atol=1e-6)
     np.testing.assert_allclose(found["exploitability"], 11 / 24, atol=1e-6)  # NashConv 11/12
 
 
 def _walk(table: np.ndarray, cards, player=0, history=()) -> float:
-    """The first player's value by walking through the game, sharing no code with the package."""
+    """Walk through the game to compute the first player's value, without code of the package."""
     ended = {(0, 0): 1, (1, 1): 2, (0, 1, 1): 2}
     if history in ended:
         return ended[history] * (1 if cards[0] > cards[1] else -1)
@@ -118,15 +118,17 @@ def test_a_mixture_draws_once_a_game():
     np.testing.assert_allclose(value[0], expected, atol=1e-6)
 
 
-def test_runs_are_told_what_a_game_that_can_be_enumerated_says_of_them():
-    """Also where a program is traced; and of no other game, nor of one that is wrapped."""
+def test_runs_in_a_game_that_can_be_enumerated_report_exploitability():
+    """The metric exists while a program is traced, but not for other games or wrapped ones."""
     play = lambda table: lambda game: games.reach(game, table)
-    measure = jax.jit(lambda table: games.measured(kuhn_poker.kuhn_poker(), play(table)))
+    measure = jax.jit(
+        lambda table: games.exploitability_metrics(kuhn_poker.kuhn_poker(), play(table))
+    )
     assert measure(equilibrium(0.2)).keys() == games.SCORES.keys()
     np.testing.assert_allclose(measure(equilibrium(0.2))["exploitability"], 0, atol=1e-6)
     np.testing.assert_allclose(measure(kuhn().uniform)["exploitability"], 11 / 24, rtol=1e-5)
     for env in (envs.make("tic_tac_toe"), against_random("kuhn_poker")):
-        assert games.measured(env, play(kuhn().uniform)) == {}
+        assert games.exploitability_metrics(env, play(kuhn().uniform)) == {}
 
 
 @pytest.mark.parametrize("win, nash", [(1, (1 / 3, 1 / 3, 1 / 3)), (2, (0.25, 0.5, 0.25))])

@@ -19,7 +19,7 @@ EACH = range(problems.PROBLEMS)
 
 
 @functools.cache
-def solved() -> dict:
+def solutions() -> dict:
     def solve(transition, reward, policy, logits, initial):
         gamma, end = problems.DISCOUNT, {"terminal": jnp.asarray(problems.TERMINAL)}
         environment = (transition, reward, initial, gamma)
@@ -43,12 +43,12 @@ def solved() -> dict:
             "other_occupancy": oc.occupancy(transition, policy, initial, gamma, **end),
         }
 
-    return problems.batched(solve)
+    return problems.solve_all(solve)
 
 
 @pytest.mark.parametrize("problem", EACH)
 def test_the_theorem_is_the_gradient_of_the_return(problem):
-    ours = {k: v[problem] for k, v in solved().items()}
+    ours = {k: v[problem] for k, v in solutions().items()}
     np.testing.assert_allclose(ours["theorem"], ours["autodiff"], **CLOSE)
     np.testing.assert_allclose(ours["theorem"], ours["numeric"], rtol=1e-5, atol=1e-8)
     assert np.all(ours["theorem"][-1] == 0) and np.abs(ours["theorem"]).max() > 0.01
@@ -56,7 +56,7 @@ def test_the_theorem_is_the_gradient_of_the_return(problem):
 
 @pytest.mark.parametrize("problem", EACH)
 def test_the_return_is_the_mean_of_the_values(problem):
-    ours = {k: v[problem] for k, v in solved().items()}
+    ours = {k: v[problem] for k, v in solutions().items()}
     values = problems.values(problem, ours["own"])
     np.testing.assert_allclose(ours["return"], problems.INITIAL[problem] @ values, **CLOSE)
     entropy = -(ours["own"] * np.log(ours["own"])).sum(-1)
@@ -66,7 +66,7 @@ def test_the_return_is_the_mean_of_the_values(problem):
 
 @pytest.mark.parametrize("problem", EACH)
 def test_advantages_have_mean_zero_and_tell_other_policies_returns(problem):
-    ours = {k: v[problem] for k, v in solved().items()}
+    ours = {k: v[problem] for k, v in solutions().items()}
     np.testing.assert_allclose((ours["own"] * ours["advantages"]).sum(-1), 0.0, atol=1e-10)
     # Kakade and Langford (2002), lemma 6.1
     difference = (ours["other_occupancy"] * ours["advantages"]).sum()

@@ -1,4 +1,4 @@
-"""Tic-tac-toe's solution against what is known of the game."""
+"""The solution of tic-tac-toe against known facts about the game."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ def of(mine, theirs):
 
 
 def test_every_position_and_known_moves():
-    assert len(tic_tac_toe.positions()) == 4520  # of 5478, less the 958 that are over
+    assert len(tic_tac_toe.positions()) == 4520  # 5478 minus the 958 that are over
     assert set(of([], [])) == {0}  # a draw, whatever the first move
     corner = of([], [0])  # only the center draws against a corner
     assert corner[4] == 0 and set(np.delete(corner, [0, 4])) == {-1} and corner[0] == -2
@@ -29,9 +29,9 @@ def test_every_position_and_known_moves():
 
 @pytest.mark.slow
 def test_the_perfect_player_never_loses_and_chance_does():
-    """Both sides, as the perfect player and as its opponent."""
+    """Play both the perfect player and its opponent."""
     playing = against_random("tic_tac_toe")
-    played = evaluate(playing, tic_tac_toe.perfect(), random.key(0), 200).metrics
+    played = evaluate(playing, tic_tac_toe.perfect_policy(), random.key(0), 200).metrics
     assert not played["lost"].any() and played["won"].mean() > 0.8
     chance = random_policy(envs.make("tic_tac_toe"))
     played = evaluate(tic_tac_toe.against_perfect(), chance, random.key(1), 200).metrics

@@ -26,7 +26,7 @@ def counting():
     """A life of two tasks of two periods, whose agent counts them: its returns in both tasks."""
 
     def init(key, hyper):
-        nothing = worth.record(worth.empty(5, 2), jnp.int32(0), jnp.zeros(2), worth.NONE)
+        nothing = worth.record(worth.empty_history(5, 2), jnp.int32(0), jnp.zeros(2), worth.NONE)
         return Life(Inner(jnp.float32(0)), nothing, jnp.int32(0))
 
     def step(state, key):

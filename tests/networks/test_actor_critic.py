@@ -18,7 +18,7 @@ def network(recurrent):
 
 
 def transitions(first):
-    """A window whose successors differ from what follows a reset."""
+    """Return a window whose successors differ from the time steps after a reset."""
     keys = jax.random.split(random.key(0), 3)
     observation = jax.random.normal(keys[0], (T, B, 2))
     done = jnp.append(first[1:], jnp.zeros((1, B), bool), 0)
@@ -41,7 +41,7 @@ def case(request):
     window = transitions(first)
     memory = jax.tree.map(lambda x: x + 0.7, net.initial(B))
     params = net.init(random.key(1), jax.tree.map(lambda x: x[0], window.timestep), memory)
-    params = jax.tree.map(lambda x: 3 * x, params)  # so that values differ visibly
+    params = jax.tree.map(lambda x: 3 * x, params)  # so that values differ clearly
     return (
         net,
         params,
@@ -64,7 +64,7 @@ def test_unrolling_equals_stepping(case):
         policy, value, memory = step(params, at.timestep, memory)
         np.testing.assert_allclose(unrolled.policy.logits[t], policy.logits, rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(unrolled.value[t], value, rtol=1e-4, atol=1e-5)
-        # The true successor, seen with the memory after the step: also where the episode was cut.
+        # The true successor, given the memory after the step, even if the episode was truncated.
         _, successor, _ = step(params, at.next_timestep, memory)
         np.testing.assert_allclose(unrolled.next_value[t], successor, rtol=1e-4, atol=1e-5)
 

@@ -1,4 +1,4 @@
-"""However the gradient of a dense layer is computed, it is that of x @ w."""
+"""The gradient of a dense layer is that of x @ w, in whichever form it is computed."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from jaxrl.core import random
-from jaxrl.networks.dense import _transposed, matmul
+from jaxrl.networks.dense import _is_transposed_faster, matmul
 
-# Shapes of x, outputs, and whether their gradient is computed as (g^T x)^T.
+# Shape of x, number of outputs, and whether the gradient is computed as (g^T x)^T.
 CASES = [
     ((64, 8), 2, True),  # a few outputs
     ((64, 8), 8, True),  # square, many rows
@@ -27,7 +27,7 @@ CASES = [
 
 @pytest.mark.parametrize(("shape", "outputs", "transposed"), CASES)
 def test_derivatives_are_those_of_the_plain_product(shape, outputs, transposed):
-    assert _transposed(math.prod(shape[:-1]), shape[-1], outputs) == transposed
+    assert _is_transposed_faster(math.prod(shape[:-1]), shape[-1], outputs) == transposed
     x = jax.random.normal(random.key(0), shape)
     w = jax.random.normal(random.key(1), (shape[-1], outputs))
     plain, ours = (

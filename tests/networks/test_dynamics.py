@@ -1,6 +1,4 @@
-"""A model's likelihood, and what it draws."""
-
-import dataclasses
+"""Dynamics models: bounded variances, and samples of the next step."""
 
 import jax
 import jax.numpy as jnp
@@ -8,27 +6,14 @@ import numpy as np
 import pytest
 
 from jaxrl.core import random
-from jaxrl.core.examples import example_timestep
-from jaxrl.envs import make
-from jaxrl.networks.dynamics import LOG_VARIANCE, Dynamics, Prediction, draw_next, dynamics_loss
-
-ENV = make("pendulum")
-
-
-def at(observation, terminated):
-    example = jax.tree.map(lambda x: x[0], example_timestep(ENV))
-    timestep = jax.tree.map(lambda x: jnp.broadcast_to(x, (len(observation), *x.shape)), example)
-    return dataclasses.replace(
-        timestep,
-        observation=jnp.asarray(observation, jnp.float32),
-        terminated=jnp.asarray(terminated),
-    )
+from jaxrl.networks.dynamics import LOG_VARIANCE, Dynamics, Prediction, draw_next
+from tests.networks.pendulum import ENV, make_timestep
 
 
 @pytest.mark.slow
 def test_members_differ_and_their_variances_are_bounded():
     model = Dynamics(ENV.observation_space, ENV.action_space, (8,), members=3)
-    timestep, action = at(np.ones((2, 3)) * 50, [False, False]), jnp.full((2, 1), 2.0)
+    timestep, action = make_timestep(np.ones((2, 3)) * 50, [False, False]), jnp.full((2, 1), 2.0)
     params = model.init(random.key(0), timestep, action)
     found = model.apply(params, timestep, action)
     assert found.change.shape == found.log_variance.shape == (3, 2, 3)
@@ -41,22 +26,6 @@ def test_members_differ_and_their_variances_are_bounded():
 
 
 @pytest.mark.slow
-def test_the_loss_is_the_likelihood_of_what_came_next():
-    rng = np.random.default_rng(0)
-    change, log_variance = rng.normal(size=(2, 3, 4, 3))
-    ended = rng.normal(size=(3, 4))
-    before, after = rng.normal(size=(2, 4, 3))
-    done = np.array([True, False, False, True])
-    prediction = Prediction(*map(jnp.float32, (change, log_variance, ended)))
-    found = dynamics_loss(prediction, ENV.observation_space, at(before, ~done), at(after, done))
-    error = (after - before - change) ** 2
-    nll = 0.5 * (log_variance + error * np.exp(-log_variance)).sum(-1)
-    probability = 1 / (1 + np.exp(-ended))
-    expected = nll - np.log(np.where(done, probability, 1 - probability))
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.slow
 def test_each_step_is_drawn_by_a_random_member():
     count, means = 6000, np.array([-3.0, 1.0])
     prediction = Prediction(
@@ -64,9 +33,9 @@ def test_each_step_is_drawn_by_a_random_member():
         jnp.full((2, count, 3), 2 * np.log(0.1), jnp.float32),
         jnp.broadcast_to(jnp.float32([[5.0], [-5.0]]), (2, count)),
     )
-    start = at(np.full((count, 3), 7.0), np.zeros(count, bool))
+    start = make_timestep(np.full((count, 3), 7.0), np.zeros(count, bool))
     found = draw_next(prediction, start, random.key(0))
-    first = np.asarray(found.terminated)  # the first member says that it ends
+    first = np.asarray(found.terminated)  # the first member predicts that it ends
     assert 0.45 < first.mean() < 0.55
     change = np.asarray(found.observation) - 7.0
     np.testing.assert_allclose(change[first].mean(0), -3.0, atol=0.02)

@@ -122,7 +122,7 @@ def test_normals_are_in_units_of_the_box(space, center, half_width):
     )
 
 
-def test_what_has_no_head():
+def test_a_space_without_a_head_raises_an_error():
     check_action_space(Discrete(2), "ppo")
     with pytest.raises(UserError, match=r"ppo cannot act in .*Discrete, MultiDiscrete or Box"):
         check_action_space({"a": Discrete(2)}, "ppo")
@@ -131,13 +131,13 @@ def test_what_has_no_head():
 @pytest.mark.parametrize(
     ("space", "way"),
     [
-        (Box(-1, 1, (2,)), ", which jaxrl.envs.wrappers.discretized_actions makes of these."),
-        (MultiDiscrete((2, 3)), ", which jaxrl.envs.wrappers.flat_actions makes of these."),
+        (Box(-1, 1, (2,)), " (jaxrl.envs.wrappers.discretized_actions provides them)."),
+        (MultiDiscrete((2, 3)), " (jaxrl.envs.wrappers.flat_actions provides them)."),
         (Box(-1, INF, (2,)), "."),
         ({"a": Discrete(2)}, "."),
     ],
 )
-def test_who_needs_discrete_actions_says_what_makes_them(space, way):
+def test_the_error_of_other_action_spaces_names_a_wrapper(space, way):
     check_discrete(Discrete(2), "dqn")
     with pytest.raises(UserError) as raised:
         check_discrete(space, "dqn")
@@ -148,9 +148,9 @@ def test_who_needs_discrete_actions_says_what_makes_them(space, way):
 
 @pytest.mark.slow
 def test_a_squashed_normal_knows_its_density_up_to_the_bounds():
-    """Against float64, where the slope of tanh(u) is 1 / cosh(u)^2."""
+    """Compare with float64, in which the slope of tanh(u) is 1 / cosh(u)^2."""
     head, features = SquashedHead(Box(-2.0, 4.0, (2,))), jnp.asarray([[0.0], [3.0], [-30.0]])
-    # Means 0, 3 and -30; standard deviations 1 and e^2, where their logarithm is bounded.
+    # Means 0, 3 and -30; standard deviations 1 and e^2, the upper bound of their logarithm.
     layer = {"kernel": jnp.array([[1.0, 1.0, 0.0, 0.0]]), "bias": jnp.array([0.0, 0.0, 0.0, 50.0])}
     of = lambda features: head.apply({"params": {"linear": layer}}, features)
     draw = {"seed": random.key(1), "sample_shape": 1000}
@@ -160,11 +160,11 @@ def test_a_squashed_normal_knows_its_density_up_to_the_bounds():
     log_slope = np.log(3.0) - 2 * (np.logaddexp(u, -u) - np.log(2.0))
     np.testing.assert_allclose(action, 1 + 3 * np.tanh(u), atol=1e-5)
     np.testing.assert_allclose(log_prob, (density - log_slope).sum(-1), rtol=1e-5, atol=1e-4)
-    assert (action == -2.0).any() and (action == 4.0).any()  # where tanh is 1 to the last bit
+    assert (action == -2.0).any() and (action == 4.0).any()  # tanh is 1 to the last bit
     median = np.broadcast_to(1 + 3 * np.tanh(np.asarray(features)), (3, 2))
     np.testing.assert_allclose(of(features).mode(), median, rtol=1e-6)
     total = lambda features: of(features).sample_and_log_prob(**draw)[1].sum()
-    expected = 2 * np.tanh(u).sum((0, 2))  # as the noise stays when the mean moves
+    expected = 2 * np.tanh(u).sum((0, 2))  # the noise stays when the mean moves
     np.testing.assert_allclose(jax.grad(total)(features)[:, 0], expected, rtol=1e-3)
 
 
@@ -174,7 +174,7 @@ def test_a_deviation_of_the_state_a_fixed_one_and_one_that_is_learned():
     for kind in ("learned", "fixed"):
         np.testing.assert_allclose(of(kind), np.full((5, 2), 0.6), rtol=1e-5)
     near = np.asarray(of("of_state"))
-    np.testing.assert_allclose(near, 0.6, rtol=0.05)  # in half-widths, before it has learned
+    np.testing.assert_allclose(near, 0.6, rtol=0.05)  # in half-widths, before any training
     assert len(np.unique(near)) == near.size
     wide = gaussian(policy(space, scale=100.0, deviation="of_state"))[1]
     assert (np.asarray(wide) > 0).all() and wide.max() > 2 * wide.min()

@@ -1,4 +1,4 @@
-"""Orthogonal weights: orthonormal, of Haar distribution, without LAPACK."""
+"""Orthogonal weights: orthonormal, with Haar distribution, without LAPACK."""
 
 import re
 
@@ -14,7 +14,7 @@ from jaxrl.networks import initializers
 
 
 def gram_error(weights, scale):
-    """Largest entry of the smaller Gram matrix / scale^2 - I, in float64."""
+    """Return the largest entry of (smaller Gram matrix) / scale^2 - I, in float64."""
     matrix = np.asarray(weights, np.float64).reshape(-1, weights.shape[-1]) / scale
     matrix = matrix if matrix.shape[0] >= matrix.shape[1] else matrix.T
     return np.abs(matrix.T @ matrix - np.eye(matrix.shape[1])).max()
@@ -36,7 +36,7 @@ def test_weights_are_orthogonal(shape, scale):
 
 
 def test_nearly_dependent_rows_are_orthogonal_too():
-    """Square matrices are the worst conditioned of all: many of them."""
+    """Draw many square matrices, which are the worst conditioned."""
     keys = jax.random.split(random.key(1), 200)
     weights = jax.vmap(lambda key: initializers.orthogonal()(key, (48, 48)))(keys)
     assert max(gram_error(w, 1.0) for w in weights) < 1e-5
@@ -46,7 +46,7 @@ def test_dtype_and_signature_are_those_of_jax_initializers():
     weights = initializers.orthogonal(1.0)(random.key(0), (8, 4), jnp.bfloat16)
     assert weights.dtype == jnp.bfloat16
     assert gram_error(weights.astype(jnp.float32), 1.0) < 0.05
-    with pytest.raises(errors.UserError, match=r"two axes or more, not the shape \(3,\)"):
+    with pytest.raises(errors.UserError, match=r"need at least two axes, not the shape \(3,\)"):
         initializers.orthogonal()(random.key(0), (3,))
     assert initializers.orthogonal()(random.key(0), (0, 3)).shape == (0, 3)
 
@@ -63,9 +63,9 @@ def test_vmapped_over_keys():
 
 @pytest.mark.parametrize("shape", [(6, 6), (12, 3)])
 def test_distribution_is_haar(shape):
-    """Entries of mean 0, variance 1/n and the marginal law of a point on the sphere; symmetric in
-    sign; and, for the square, a determinant and trace as of Haar's orthogonal matrices (trace of
-    mean 0 and variance 1: Diaconis & Shahshahani 1994)."""
+    """Entries have mean 0, variance 1/n, the marginal law of a point on the sphere, and symmetric
+    signs. Square matrices also have the determinant and trace of Haar's orthogonal matrices (trace
+    with mean 0 and variance 1: Diaconis & Shahshahani 1994)."""
     count, n = 4096, max(shape)
     keys = jax.random.split(random.key(3, "pcg"), count)
     weights = jax.jit(jax.vmap(lambda key: initializers.orthogonal()(key, shape)))(keys)
@@ -87,7 +87,7 @@ def test_distribution_is_haar(shape):
 
 
 def test_no_lapack_in_a_vmapped_training_program():
-    """As a sweep runs it: 32 seeds, initialized and trained inside one jitted scan."""
+    """Initialize and train 32 seeds inside one jitted scan, as a sweep does."""
 
     def train(key):
         def layers(key):
@@ -111,7 +111,7 @@ def test_no_lapack_in_a_vmapped_training_program():
 
     qr = jax.nn.initializers.orthogonal()
     lapack = jax.jit(jax.vmap(lambda key: qr(key, (4, 16)))).lower(keys).compile()
-    assert any("lapack" in name for name in custom_calls(lapack))  # what is looked for above
+    assert any("lapack" in name for name in custom_calls(lapack))  # so the search above can find it
 
 
 def test_lecun_has_the_variance_of_its_inputs():

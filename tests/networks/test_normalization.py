@@ -11,7 +11,7 @@ RNG = np.random.default_rng(3)
 EPSILON = 1e-3
 
 
-def test_moments_are_the_batchs_to_train_and_the_running_ones_to_act():
+def test_training_uses_the_batchs_moments_and_acting_the_running_ones():
     layer, batches = BatchRenorm(momentum=0.8, warmup=2), RNG.normal(2, 3, (4, 16, 5))
     state = layer.init(random.key(0), jnp.float32(batches[0]))
     mean, variance = np.zeros(5), np.ones(5)
@@ -38,4 +38,6 @@ def test_corrections_are_bounded_and_no_gradient_flows_through_them():
     np.testing.assert_allclose(of(far), 3 * standard + 5, rtol=1e-4)
     near = jnp.float32(RNG.normal(0.5, 1.2, (8, 1)))
     slope = jax.grad(lambda x: (of(x) * jnp.arange(8.0)[:, None]).sum())(near)
-    np.testing.assert_allclose(slope.sum(), 0.0, atol=1e-4)  # as a shift of all changes nothing
+    np.testing.assert_allclose(
+        slope.sum(), 0.0, atol=1e-4
+    )  # since a shift of all inputs changes nothing

@@ -1,4 +1,4 @@
-"""The recurrent state-space model: filtering is unrolling, and episodes do not reach each other."""
+"""The recurrent state-space model: filtering equals unrolling, and episodes stay independent."""
 
 import functools
 
@@ -17,7 +17,7 @@ T, B, D, BOUNDARY = 6, 3, 4, 3  # stream 0 begins a new episode at step BOUNDARY
 
 @functools.cache
 def window():
-    """Random episodes; the successor of a step is the next step, but where an episode ended."""
+    """Return random episodes; a step's successor is the next step, unless the episode ended."""
     keys = jax.random.split(random.key(0), 4)
     first = jnp.zeros((T, B), bool).at[BOUNDARY, 0].set(True)
     observation = jax.random.normal(keys[0], (T, B, D))
@@ -42,7 +42,7 @@ def model():
 
 
 @functools.cache
-def unrolled():
+def unroll():
     net, params = model()
     return jax.jit(lambda w: net.apply(params, w, None, method="unroll"))(window())
 
@@ -53,13 +53,13 @@ def test_what_is_learned_from_is_what_acting_remembers():
     latent, action = net.initial(B), jnp.zeros(B, jnp.int32)
     for t in range(T):
         timestep = jax.tree.map(lambda x, t=t: x[t], window().timestep)
-        if t == 0:  # a window begins anew
+        if t == 0:  # a window begins with a fresh latent
             timestep = TimeStep(
                 timestep.observation, timestep.reward, timestep.terminated, timestep.truncated,
                 jnp.ones(B, bool),
             )  # fmt: skip
         latent = step(latent, action, timestep, None)
-        before = jax.tree.map(lambda x, t=t: x[t], unrolled().before)
+        before = jax.tree.map(lambda x, t=t: x[t], unroll().before)
         np.testing.assert_allclose(latent.features, before.features, rtol=1e-5, atol=1e-6)
         action = window().action[t]
 
@@ -69,11 +69,11 @@ def test_after_a_first_step_the_state_is_that_of_a_fresh_start():
     tail = jax.tree.map(lambda x: x[BOUNDARY:], window())
     fresh = jax.jit(lambda w: net.apply(params, w, None, method="unroll"))(tail)
     for part in ("before", "after"):
-        whole, alone = getattr(unrolled(), part), getattr(fresh, part)
+        whole, alone = getattr(unroll(), part), getattr(fresh, part)
         if part == "after":
             whole, alone = whole.latent, alone.latent
         np.testing.assert_allclose(whole.features[BOUNDARY:, 0], alone.features[:, 0], rtol=1e-5)
-        # The other streams go on: what was before matters there.
+        # The other streams continue, so their past matters.
         assert np.abs(whole.features[BOUNDARY:, 1] - alone.features[:, 1]).max() > 1e-3
 
 
@@ -111,7 +111,7 @@ def test_the_successor_of_an_episodes_last_step_is_seen_and_its_latent_is_not_ca
     )
     changed = Transition(changed.timestep, changed.action, after, (), {})
     u = jax.jit(lambda w: net.apply(params, w, None, method="unroll"))(changed)
-    moved = np.abs(u.after.posterior - unrolled().after.posterior).max((2, 3))
+    moved = np.abs(u.after.posterior - unroll().after.posterior).max((2, 3))
     assert moved[BOUNDARY - 1, 0] > 0 and (moved > 0).sum() == 1
 
 

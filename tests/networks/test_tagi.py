@@ -1,4 +1,4 @@
-"""Networks of normals against samples and against the exact Gaussian conditional."""
+"""Networks with normal weights, against samples and the exact Gaussian conditional."""
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,7 @@ def layer(inputs=INPUTS, outputs=OUTPUTS):
     return Layer(normal(inputs, outputs), normal(outputs))
 
 
-def drawn(x, count):
+def draw(x, count):
     return RNG.normal(x.mean, np.sqrt(x.variance), (count, *x.mean.shape))
 
 
@@ -32,7 +32,7 @@ def float64():
 
 def test_moments_of_a_layer_are_those_of_samples():
     one, x = layer(), normal(INPUTS)
-    w, b, units = (drawn(y, 400_000) for y in (one.weight, one.bias, x))
+    w, b, units = (draw(y, 400_000) for y in (one.weight, one.bias, x))
     samples = np.einsum("ni,nio->no", units, w) + b
     found = tagi.affine(one, x)
     np.testing.assert_allclose(found.mean, samples.mean(0), atol=0.02)
@@ -40,13 +40,13 @@ def test_moments_of_a_layer_are_those_of_samples():
 
 
 def conditional(mean, covariance, row, observed, noise):
-    """Of a normal vector, after `row` times it was observed with noise of that variance."""
+    """Condition a normal vector on `row` times it, observed with noise of variance `noise`."""
     gain = covariance @ row / (row @ covariance @ row + noise)
     return mean + gain * (observed - row @ mean), covariance - np.outer(gain, row @ covariance)
 
 
 def test_one_observation_of_a_single_layer_conditions_exactly():
-    """Of one output of two: the other's weights stay as they are."""
+    """One of two outputs is observed; the weights of the other stay as they are."""
     one, x = layer(), RNG.normal(size=INPUTS)
     seen = Normal(np.array([[0.0, 1.7]]), np.full((1, OUTPUTS), 0.3))
     (new,) = tagi.infer((one,), x[None], seen, np.array([[False, True]]))
@@ -61,8 +61,8 @@ def test_one_observation_of_a_single_layer_conditions_exactly():
 
 
 def test_layers_below_are_conditioned_as_if_the_net_were_linear_where_it_is():
-    """The mean and the diagonal of the exact conditional of the first layer's weights, given the
-    covariance of these with the output: what cuTAGI's backward pass sums up."""
+    """The result is the mean and diagonal of the exact conditional of the first layer's weights,
+    given their covariance with the output, which cuTAGI's backward pass sums up."""
     below, above = layer(INPUTS, 4), layer(4, 1)
     x = RNG.normal(size=INPUTS)
     new, _ = tagi.infer(
@@ -71,7 +71,7 @@ def test_layers_below_are_conditioned_as_if_the_net_were_linear_where_it_is():
     hidden, out = tagi.forward((below, above), x[None])
     passes = np.asarray(hidden.mean[0] > 0)
     assert passes.any() and not passes.all()
-    # cov(w_ij, out) = var(w_ij) x_i E[w'_j] where the rectifier of unit j passes
+    # cov(w_ij, out) = var(w_ij) x_i E[w'_j] if the rectifier of unit j passes
     to_output = below.weight.variance * x[:, None] * (passes * above.weight.mean[:, 0])
     total = np.asarray(out.variance)[0, 0] + 0.3
     gain = to_output / total
@@ -100,8 +100,8 @@ def test_a_batch_sums_up_and_no_weight_moves_further_than_its_bound():
 
 
 def test_what_is_inferred_of_a_line_covers_it():
-    """A calibrated posterior: 95 % intervals of a linear layer that saw 200 noisy points, one by
-    one, have about 95 % of new ones. Its weights' correlations are what it leaves out."""
+    """The posterior is calibrated: 95 % intervals of a linear layer that saw 200 noisy points, one
+    by one, contain about 95 % of new points, though it ignores correlations of the weights."""
     rng = np.random.default_rng(1)
     x = rng.normal(size=(400, INPUTS))
     y = x @ [1.0, -2.0, 0.5] + 0.3 + 0.5 * rng.normal(size=400)
@@ -113,7 +113,7 @@ def test_what_is_inferred_of_a_line_covers_it():
         return tagi.infer(layers, x[None], Normal(y[None, None], noise), yes), None
 
     layers, _ = jax.lax.scan(step, start, (jnp.asarray(x[:200]), jnp.asarray(y[:200])))
-    said = tagi.forward(layers, jnp.asarray(x[200:]))[-1]
-    error = np.abs(said.mean[:, 0] - y[200:])
-    inside = (error < 1.96 * np.sqrt(said.variance[:, 0] + 0.25)).mean()
+    output = tagi.forward(layers, jnp.asarray(x[200:]))[-1]
+    error = np.abs(output.mean[:, 0] - y[200:])
+    inside = (error < 1.96 * np.sqrt(output.variance[:, 0] + 0.25)).mean()
     assert 0.9 <= inside <= 0.98

@@ -1,4 +1,4 @@
-"""Both forms of a convolution."""
+"""The two forms of a convolution against each other and NumPy."""
 
 import jax
 import jax.numpy as jnp
@@ -9,8 +9,8 @@ from jaxrl.core import random
 from jaxrl.networks.torsos import BLOCK, Convolution
 
 
-@pytest.mark.parametrize("batch", [3, 5 * BLOCK])  # images at once; in blocks
-def test_both_forms_of_a_convolution_agree_and_the_first_is_what_it_says(batch):
+@pytest.mark.parametrize("batch", [3, 5 * BLOCK])  # all images at once; in blocks
+def test_both_forms_of_a_convolution_agree_with_each_other_and_with_numpy(batch):
     x = jax.random.uniform(random.key(0), (2, batch, 6, 5, 4)) < 0.3  # [T, B, H, W, C]
     of = lambda form: Convolution((3, 2), "tanh", form=form)
     params = of("direct").init(random.key(1), x)

@@ -15,9 +15,9 @@ NETWORK = Transformer(D, LENGTH, layers=2, heads=2)
 
 @functools.cache
 def setup():
-    """Parameters, inputs with episodes that begin in the window, and a memory in mid-episode."""
+    """Return parameters, inputs, first steps within the window, and a mid-episode memory."""
     x = jax.random.normal(random.key(0), (T, B, D))
-    # Two begin in mid-window, one of them twice; one at once; one goes on from before to the end.
+    # Two episodes begin in mid-window (one twice), one at the first step, and one spans the window.
     first = jnp.zeros((T, B), bool).at[(4, 2, 7, 0), (0, 1, 1, 2)].set(True)
     params = NETWORK.init(random.key(3), x[0], NETWORK.initial(B))
     memory = NETWORK.initial(B)
@@ -52,7 +52,7 @@ def test_decoding_step_by_step_is_the_whole_window_at_once_with_resets_in_the_mi
             np.testing.assert_allclose(
                 jnp.where(seen, ours, 0), jnp.where(seen, theirs, 0), atol=1e-5
             )
-        # Whatever comes next is the same from both.
+        # Both give the same results for whatever comes next.
         np.testing.assert_allclose(
             step(params, probe, after)[0], step(params, probe, memory)[0], atol=1e-5
         )
@@ -69,7 +69,7 @@ def test_position_zero_hides_an_old_episode_in_the_cache():
         begun = [m for _, m in results]
     again = unroll(params, x, first, emptied)[0]
     np.testing.assert_array_equal(again, unroll(params, x, first, NETWORK.initial(B))[0])
-    # In mid-episode the cache does count.
+    # In mid-episode the cache does matter.
     assert (again[0] != unroll(params, x, first, memory)[0][0]).any(-1).tolist() == [1, 1, 0, 1]
 
 
@@ -83,7 +83,7 @@ def test_the_future_does_not_leak():
         assert (changed[t + 1 :] != features[t + 1 :]).any(-1).all()
     gradient = jax.jit(jax.grad(lambda x: unroll(params, x, first, memory)[0][5].sum()))(x)
     assert (gradient[6:] == 0).all() and (gradient[5] != 0).any(-1).all()
-    # Of the past, an episode sees its own steps alone.
+    # An episode sees only its own past steps.
     seen = (gradient != 0).any(-1)
     np.testing.assert_array_equal(seen[:, 0], np.arange(T) // 2 == 2)  # began at 4
     np.testing.assert_array_equal(seen[:, 1], (np.arange(T) >= 2) & (np.arange(T) <= 5))

@@ -119,7 +119,7 @@ EVALUATE = {
     "{run} --render jpg": "Unknown value of --render 'jpg'; it may be one of: gif, none, png",
     "--episodes 3 no/where": "There is no run folder 'no/where'",
     "{run} --env pendulum": "cannot act in 'pendulum'",
-    "{run} --env tests.runtime.environments:endless": "has no time limit; say max_steps",
+    "{run} --env tests.runtime.environments:endless": "has no time limit; set max_steps",
     "{run} --out {run}/config.yaml": "cannot be written",
     "{run} --episode 3": "did you mean '--episodes'?",
 }

@@ -284,7 +284,7 @@ def test_bad_input_is_one_sentence():
             host.advance(algorithm, host.Worlds(Line, number), run)
     with pytest.raises(UserError, match="did you mean 'gymnasium/CartPole-v1'"):
         host.Worlds("CartPol-v1", 2)
-    with pytest.raises(UserError, match="no time limit; say max_steps"):
+    with pytest.raises(UserError, match="no time limit; set max_steps"):
         host.evaluate(host.Worlds(Line, 4), POLICY, random.key(0))
     with pytest.raises(UserError, match="no space here like Gymnasium's Text"):
         environment = type("Talk", (Line,), {"observation_space": theirs.Text(3)})

@@ -205,7 +205,7 @@ def test_what_cannot_be_evaluated_is_said_before_a_run_begins(fault, tmp_path, c
     endless = faulty.NAME.replace("Faulty", "Endless")
     words = [settings(tmp_path), "--env", endless]
     assert command_line.call(train_script.main, words) == 2
-    assert f"'{endless}' has no time limit; say max_steps" in capfd.readouterr().err
+    assert f"'{endless}' has no time limit; set max_steps" in capfd.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["faulty.yaml"]
 
 

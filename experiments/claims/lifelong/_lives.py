@@ -112,7 +112,7 @@ def scores(history: worth.History) -> dict[str, Array]:
     forgotten; `maintenance`; `final`, what each task reached when it was last learned; and
     `untrained`, what all had before."""
     lost, last = worth.forgetting(history), worth.performance(history)
-    learned = worth.per_task(last.value + lost.value, last.exists)
+    learned = worth.make_per_task(last.value + lost.value, last.exists)
     return {
         "performance": last.mean().value(),
         "kept": 1.0 - lost.mean().value(),

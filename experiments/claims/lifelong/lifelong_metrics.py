@@ -54,7 +54,7 @@ def turned_round(metric):
 
     def wrong(history):
         right = metric(history)
-        return worth.per_task(-right.value, right.exists)
+        return worth.make_per_task(-right.value, right.exists)
 
     return wrong
 

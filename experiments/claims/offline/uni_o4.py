@@ -179,6 +179,7 @@ CHECK = Claim(
         "jaxrl/algorithms/offline/uni_o4.py",
         "jaxrl/algorithms/offline/uni_o4_improvement.py",
         "jaxrl/networks/dynamics.py",
+        "jaxrl/algorithms/offline/shared/dynamics_loss.py",
         "jaxrl/algorithms/policy_gradient/ppo.py",
     ),
     metric=Metric("final", -1_700.0, 0.0, estimator="interquartile mean"),

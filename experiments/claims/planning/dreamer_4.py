@@ -99,6 +99,7 @@ CHECK = Claim(
         "jaxrl/algorithms/planning/dreamer4_imagination.py",
         "jaxrl/algorithms/planning/shared/imagination.py",
         "jaxrl/networks/shortcut_world_model.py",
+        "jaxrl/algorithms/planning/shared/shortcut_forcing.py",
         "jaxrl/losses/policies/trust_regions.py",
     ),
     metric=Metric("score", -1.0, 1.0),

@@ -62,7 +62,7 @@ def _scores(env, algorithm, config, steps, updates, held, keys, hyper):
             """Of frames that follow contexts [T, held], with no word of actions."""
             apply = functools.partial(model.apply, params)
             context_key, *sample_keys = jax.random.split(key, 3)
-            contexts = model.as_context(frames, untold, context_key)
+            contexts = model.context_token(frames, untold, context_key)
             cache = apply(contexts, method="unroll")[1]
             flat = jax.tree.map(lambda x: x[:-1].reshape(-1, *x.shape[2:]), cache)
             action = untold[1:].reshape(-1)
@@ -91,6 +91,7 @@ CHECK = Claim(
         "jaxrl/algorithms/planning/shared/dreamer4.py",
         "jaxrl/algorithms/planning/dreamer4_world_model.py",
         "jaxrl/networks/shortcut_world_model.py",
+        "jaxrl/algorithms/planning/shared/shortcut_forcing.py",
         "jaxrl/losses/generative/flows.py",
         "jaxrl/diffusion/flows.py",
     ),

@@ -69,7 +69,7 @@ CHECK = Claim(
     mutations=(
         Mutation(
             "weights move away from what was observed",
-            "jaxrl.networks.tagi:_moved",
+            "jaxrl.networks.tagi:_apply_change",
             lambda moved: lambda x, mean, *rest: moved(x, -mean, *rest),
         ),
         Mutation(

@@ -82,7 +82,7 @@ def _build(env: Environment, config: Config) -> Algorithm:
         network = policy_network(env, config.ppo.torso, config.ppo.memory, config.ppo.heads)
         params = params_of(state.agent)["actor_critic"]
         table = lambda game: network.apply(params, game.timesteps, ())[0].probs
-        return games.measured(env, lambda game: games.reach(game, table(game)))
+        return games.exploitability_metrics(env, lambda game: games.reach(game, table(game)))
 
     return dataclasses.replace(
         algorithm,

@@ -107,7 +107,8 @@ def _build(env: Environment, config: Config) -> Algorithm:
     def measure(state):
         found = mixture(state, config)
         everybody = lambda game: tables(env, config, found, game)
-        return games.measured(env, lambda game: games.mixture(game, everybody(game), found.weights))
+        reaches = lambda game: games.mixture(game, everybody(game), found.weights)
+        return games.exploitability_metrics(env, reaches)
 
     nobody = lambda n: jnp.full((n, PLAYERS), -1, jnp.int32)
     return dataclasses.replace(

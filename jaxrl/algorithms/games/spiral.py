@@ -110,7 +110,8 @@ def check(env: Environment, config: Config, name: str) -> None:
 
 def measure(env: Environment, policy: Policy) -> dict[str, Array]:
     """How far it can be exploited, in a game that can be enumerated."""
-    return games.measured(env, lambda game: games.reach(game, games.behavior(game, policy)))
+    reaches = lambda game: games.reach(game, games.behavior(game, policy))
+    return games.exploitability_metrics(env, reaches)
 
 
 spiral = AlgorithmBuilder("spiral", Config, recipe, check=check, measure=measure)

@@ -134,7 +134,7 @@ def live(
     def init(key, hyper):
         key, evaluation_key = jax.random.split(key)
         inner = algorithm.init(key, hyper)
-        history = worth.empty(rounds * number * periods + 1, number)
+        history = worth.empty_history(rounds * number * periods + 1, number)
         first = returns(algorithm.policy(inner), evaluation_key)
         return Life(inner, worth.record(history, jnp.int32(0), first, worth.NONE), jnp.int32(0))
 

@@ -24,11 +24,11 @@ import jax.numpy as jnp
 
 from jaxrl import losses
 from jaxrl.algorithms.offline.iql import critic_loss, value_loss
+from jaxrl.algorithms.offline.shared.dynamics_loss import dynamics_loss
 from jaxrl.algorithms.offline.shared.outcomes import with_outcomes
 from jaxrl.algorithms.offline.shared.two_phases import TwoPhases, check, data_alone, on_data
 from jaxrl.core.types import Array, Environment, Source, Transition, Tree
 from jaxrl.kit import AlgorithmBuilder, LossOutput, Net, Recipe, group, loss
-from jaxrl.networks.dynamics import dynamics_loss
 from jaxrl.networks.heads import Distribution
 
 

@@ -24,6 +24,7 @@ import numpy as np
 
 from jaxrl import losses
 from jaxrl.algorithms.planning.shared.imagination import Dreams, dream, until
+from jaxrl.algorithms.planning.shared.recurrent_model_loss import recurrent_model_loss
 from jaxrl.core import spaces
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
@@ -32,7 +33,7 @@ from jaxrl.core.types import Array, Environment, Transition, Tree, struct
 from jaxrl.kit import AlgorithmBuilder, Loss, LossOutput, Net, Part, Recipe, group, hyper, static
 from jaxrl.kit.acting import choose
 from jaxrl.kit.groups import Optimizer, Replay, Target
-from jaxrl.networks import encoders, recurrent_world_model
+from jaxrl.networks import encoders
 from jaxrl.networks.heads import check_action_space
 from jaxrl.networks.imagination import Actor, Critic, symexp_atoms
 from jaxrl.networks.recurrent_world_model import Latent, RecurrentWorldModel
@@ -94,7 +95,7 @@ class Memory:
 def model_loss(net: Net, x: Transition, network: RecurrentWorldModel, atoms: Array) -> LossOutput:
     """Equations 2 and 3: prediction, dynamics and representation, for each step of windows [T, B].
     The windows as the model sees them are kept aside."""
-    unrolled, parts = recurrent_world_model.model_loss(
+    unrolled, parts = recurrent_model_loss(
         network, net.model, x, atoms, net.key(), net.hyper.free_nats
     )
     return LossOutput(sum(parts.values()), parts, aux=unrolled)  # type: ignore[arg-type]

@@ -68,7 +68,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
         """Of every episode what came before a step of it, drawn at random: features [B, width],
         cache [B]."""
         frames, led, _ = dreamer4.told_episodes(net, env, batch, config.scale)
-        tokens = model.as_context(frames, led, net.key("noise"))
+        tokens = model.context_token(frames, led, net.key("noise"))
         both = net.model(tokens, method="unroll")
         steps = batch.mask.sum(0)  # type: ignore[union-attr]
         drawn = jax.random.uniform(net.key("time"), steps.shape)

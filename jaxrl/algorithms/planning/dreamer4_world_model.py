@@ -8,10 +8,11 @@ import jax.numpy as jnp
 
 from jaxrl import losses
 from jaxrl.algorithms.planning.shared import dreamer4
+from jaxrl.algorithms.planning.shared.shortcut_forcing import frame_loss
 from jaxrl.core.types import Array, Batch, Environment, Transition, struct
 from jaxrl.kit import AlgorithmBuilder, Loss, LossOutput, Net, Recipe, group, hyper, static
 from jaxrl.networks.imagination import symexp_atoms
-from jaxrl.networks.shortcut_world_model import ShortcutWorldModel, frame_loss
+from jaxrl.networks.shortcut_world_model import ShortcutWorldModel
 
 
 @group

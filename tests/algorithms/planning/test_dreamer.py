@@ -12,6 +12,10 @@ import pytest
 from jaxrl import losses
 from jaxrl.algorithms.planning import dreamer as d
 from jaxrl.algorithms.planning.shared.imagination import Dreams
+from jaxrl.algorithms.planning.shared.recurrent_model_loss import (
+    binary_features,
+    recurrent_model_loss,
+)
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
 from jaxrl.core.hyper import override
@@ -19,8 +23,8 @@ from jaxrl.core.settings import replace
 from jaxrl.core.spaces import Box, Discrete
 from jaxrl.core.types import Policy
 from jaxrl.envs.pixels.catch import catch
-from jaxrl.networks import recurrent_world_model as environment
 from jaxrl.networks.imagination import symexp_atoms
+from jaxrl.networks.recurrent_world_model import RecurrentWorldModel
 from tests.kit.stub import stub
 
 SIZES = {"num_envs": 2, "num_steps": 4, "updates": 1, "capacity": 64, "warmup": 16}
@@ -100,9 +104,7 @@ def test_the_slow_critic_and_the_range_are_running_averages():
 def loss():
     """The model's losses of transitions, where no head is 0."""
     _, state, _, _ = trained()()
-    model = environment.RecurrentWorldModel(
-        ENV.observation_space, ENV.action_space, 9, (8,), 5, 2, 3, 5
-    )
+    model = RecurrentWorldModel(ENV.observation_space, ENV.action_space, 9, (8,), 5, 2, 3, 5)
     atoms = symexp_atoms(5, CONFIG.symlog_range)
     params = jax.tree.map(
         lambda x: x + 0.1 * jnp.sin(jnp.arange(x.size)).reshape(x.shape), state["model"]
@@ -111,7 +113,7 @@ def loss():
 
     @jax.jit
     def means(t):
-        values = environment.model_loss(model, apply, t, atoms, random.key(1))[1]
+        values = recurrent_model_loss(model, apply, t, atoms, random.key(1))[1]
         return {name: x.mean() for name, x in values.items()}
 
     return means
@@ -158,7 +160,7 @@ def test_reward_and_end_belong_to_the_successor():
 def test_binary_features_are_known_by_their_kind():
     space = {"cells": Box(0, 1, (2, 2), jnp.bool_), "far": Box(-1, 1, (2,)), "which": Discrete(3)}
     expected = [True] * 4 + [False] * 2 + [True] * 3 + [False]  # the last is a goal's
-    np.testing.assert_array_equal(environment.binary_features(space, 10), expected)
+    np.testing.assert_array_equal(binary_features(space, 10), expected)
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ from jaxrl.core import random
 from jaxrl.core.errors import UserError
 from jaxrl.core.settings import replace
 from jaxrl.core.types import Policy, TimeStep, Transition
-from jaxrl.networks.world_models import ValueEquivalentModel, scaled
+from jaxrl.networks.world_models import ValueEquivalentModel, rescale
 from jaxrl.sources import replay, rollouts
 
 K, N, BATCH = 3, 4, 6
@@ -316,7 +316,7 @@ def test_in_a_game_the_update_changes_the_sign_with_every_step():
 
 def test_latents_fill_zero_to_one():
     x = jnp.asarray([[-3.0, 1.0, 5.0], [2.0, 2.0, 2.0]])
-    np.testing.assert_allclose(scaled(x), [[0, 0.5, 1], [0, 0, 0]])
+    np.testing.assert_allclose(rescale(x), [[0, 0.5, 1], [0, 0, 0]])
 
 
 def test_acting_becomes_colder_as_training_goes_on(monkeypatch):

@@ -208,7 +208,9 @@ def on_recorded(
     def act(net, timestep, memory, key, greedy):
         noise_key, key = jax.random.split(key)
         frame = frame_of(env, timestep, config.scale)
-        features, cache = net.model(model.as_context(frame, memory.action, noise_key), memory.cache)
+        features, cache = net.model(
+            model.context_token(frame, memory.action, noise_key), memory.cache
+        )
         policy = net.policy(features, timestep.legal_actions)
         action = choose(policy, key, greedy)
         return action, Memory(cache, known(net, action, model.num_actions)), {}

@@ -15,7 +15,7 @@ from jaxrl.core.types import Array, Batch, Environment, TimeStep, Tree, struct
 from jaxrl.kit import Loss, Minibatch, Net, Part, Recipe, Update
 from jaxrl.kit.acting import Act, choose
 from jaxrl.kit.groups import Memory, Torso
-from jaxrl.networks.actor_critic import ActorCritic, check_transformer, context
+from jaxrl.networks.actor_critic import ActorCritic, check_transformer, context_length
 from jaxrl.networks.encoders import check_image
 from jaxrl.networks.heads import check_action_space
 
@@ -166,7 +166,7 @@ def policy_network(
         heads,
         layers=memory.transformer,
         attention_heads=memory.attention_heads,
-        context=context(env) if memory.transformer else 0,
+        context=context_length(env) if memory.transformer else 0,
         channels=torso.channels,
         deviation=deviation,
     )
