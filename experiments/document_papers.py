@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from itertools import groupby
 from pathlib import Path
 
+from jaxrl.algorithms.families import heading
 from jaxrl.papers import index
 from jaxrl.papers.index import Paper, Part
 
@@ -42,16 +43,12 @@ def page() -> str:
     families = {family: list(x) for family, x in groupby(index.papers().values(), _family)}
     counts = _counts([paper for group in families.values() for paper in group])
     sections = [HEAD.format(**counts), _overview(families)]
-    sections += [f"## {_name(family)}\n\n{_table(group)}" for family, group in families.items()]
+    sections += [f"## {heading(family)}\n\n{_table(group)}" for family, group in families.items()]
     return "\n\n".join(sections) + "\n"
 
 
 def _family(paper: Paper) -> str:
     return paper.family
-
-
-def _name(family: str) -> str:
-    return family.replace("multi_", "multi-").replace("_", " ").capitalize()
 
 
 def anchor(heading: str) -> str:
@@ -78,7 +75,7 @@ def _overview(families: Mapping[str, list[Paper]]) -> str:
     for family, papers in families.items():
         said = [verdict for paper in papers for verdict in index.verdicts(paper).values()]
         held = f"{said.count('holds')} of {len(said)}" if said else ""
-        link = f"[{_name(family)}](#{anchor(_name(family))})"
+        link = f"[{heading(family)}](#{anchor(heading(family))})"
         rows.append(f"| {' | '.join(map(str, [link, *_counts(papers).values(), held]))} |")
     return "\n".join(rows)
 

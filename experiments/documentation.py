@@ -1,6 +1,7 @@
 """What the site holds beside the pages in docs/; mkdocs calls these hooks (mkdocs.yml names them).
 
-- A page of agents for each family, from docstrings, settings and configurations.
+- A page of algorithms for each family, from docstrings, settings and configurations.
+- A page of each claim and of each family of claims, from declarations and records.
 - A page of reference for each module (for each folder of losses and environments).
 - The records of speed.
 - ARCHITECTURE.md and its neighbors, and every file of the repository that a page links to.
@@ -12,6 +13,7 @@ link to a module leads to its reference, one to another file to a page that show
 from __future__ import annotations
 
 import ast
+import functools
 import json
 import posixpath
 import re
@@ -25,7 +27,10 @@ import griffe
 import yaml
 from mkdocs.structure.files import File, Files
 
+from experiments.evidence import listing, run
+from experiments.evidence import pages as claim_pages
 from jaxrl.algorithms import describe, registry
+from jaxrl.algorithms.families import NAMES, heading
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "experiments" / "bench" / "results"
@@ -33,18 +38,18 @@ RESULTS = ROOT / "experiments" / "bench" / "results"
 INCLUDED = {
     "ARCHITECTURE.md": "architecture.md",
     "CONTRIBUTING.md": "contributing.md",
-    "CLAIMS.md": "systems.md",
+    "CLAIMS.md": "claims.md",
     "experiments/bench/README.md": "benchmarks/measuring.md",
 }
 # What else pages link to, that has a page of another name in the site.
 ELSEWHERE = {
     "README.md": "index.md",
-    "configs": "agents/index.md",
-    "jaxrl/algorithms": "agents/index.md",
+    "configs": "algorithms/index.md",
+    "jaxrl/algorithms": "algorithms/index.md",
     "jaxrl/losses": "losses.md",
 }
 ORIGIN = {page: file for file, page in INCLUDED.items()}
-BY_FOLDER = ("envs", "losses", "systems")  # rooms with folders: a page for each of these
+BY_FOLDER = ("algorithms", "envs", "losses")  # rooms with folders: a page for each of these
 UNSEARCHED = "---\nsearch: {exclude: true}\n---\n\n"
 LARGEST = 100_000  # bytes of a file that is shown on a page rather than handed over
 # Perhaps with the name that is its text, as in [`gae`](...).
@@ -58,8 +63,8 @@ def on_config(config: Any) -> Any:
     """Adds the generated sections to the navigation."""
     after = next(i for i, entry in enumerate(config.nav) if "Losses" in entry) + 1
     config.nav[after:after] = [
-        {"Agents": ["agents/index.md", *agent_pages()]},
-        {"Systems": ["systems.md", *tracks()]},
+        {"Algorithms": ["algorithms/index.md", *algorithm_pages()]},
+        {"Claims": ["claims.md", *claim_families(), "claims/failures.md"]},
     ]
     config.nav.append({"Reference": ["reference/index.md", *reference_nav()]})
     return config
@@ -68,8 +73,11 @@ def on_config(config: Any) -> Any:
 def on_files(files: Files, config: Any) -> Files:
     """Adds the generated pages, and the files that pages link to."""
     pages = {page: (ROOT / file).read_text() for file, page in INCLUDED.items()}
-    pages |= {"agents/index.md": agents_index()} | agent_pages()
+    pages |= {"algorithms/index.md": algorithms_index()} | algorithm_pages()
     pages["benchmarks/speed.md"] = speed()
+    pages |= {uri: text for uri, text in claims().items() if uri.endswith(".md")}
+    for uri in claims().keys() - pages.keys():
+        files.append(File.generated(config, uri, content=claims()[uri]))
     pages |= reference_pages()
     written = {f.src_uri: f.content_string for f in files.documentation_pages()}
     linked = {
@@ -132,6 +140,8 @@ def site_uri(path: str) -> str:
         return found
     if path.startswith("docs/"):
         return path.removeprefix("docs/")
+    if path.startswith("experiments/claims/") and (page := claim_uri(path)):
+        return page
     if path.startswith("jaxrl/") and path.endswith(".py"):
         return reference_uri(path)
     text = (ROOT / path).suffix in (".py", ".yaml", ".toml", "") and (ROOT / path).is_file()
@@ -149,7 +159,7 @@ def relinked(text: str, uri: str) -> str:
             return found[0]
         there = site_uri(path)
         if name.startswith("agents."):
-            there, anchor = f"agents/{path.split('/')[2]}.md", f"#{name.removeprefix('agents.')}"
+            there, anchor = f"algorithms/{path.split('/')[2]}.md", f"#{name.removeprefix('agents.')}"
         elif path.startswith("jaxrl/") and path.endswith(".py"):
             last = name.rpartition(".")[2]
             defines = re.search(rf"^(def|class) {last}\b", (ROOT / path).read_text(), re.MULTILINE)
@@ -295,7 +305,7 @@ def listed(text: str) -> str:
     return "\n".join(f"- {entry}" for entry in named)
 
 
-# ------------------------------------------------------------------------------- agents
+# ------------------------------------------------------------------------------- algorithms
 
 
 def families() -> dict[str, list[str]]:
@@ -303,24 +313,24 @@ def families() -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for name, path in registry.built_in().items():
         found.setdefault(path.split(".")[2], []).append(name)
-    return found
+    return {name: found[name] for name in NAMES if name in found}
 
 
-def agent_pages() -> dict[str, str]:
+def algorithm_pages() -> dict[str, str]:
     """Page -> Markdown: the algorithms of a family."""
-    reached, checks = configurations(), checked()
+    reached, claims = configurations(), tested_by()
     return {
-        f"agents/{family}.md": "\n\n".join(
-            [f"# {family.replace('_', ' ').capitalize()}"]
-            + [agent(name, reached.get(name, []), checks) for name in names]
+        f"algorithms/{family}.md": "\n\n".join(
+            [f"# {heading(family)}"]
+            + [algorithm_section(name, reached.get(name, []), claims) for name in names]
         )
         for family, names in families().items()
     }
 
 
-def agents_index() -> str:
+def algorithms_index() -> str:
     head = (
-        "# Agents\n\nEvery algorithm that `--algorithm NAME` and `jaxrl.algorithms` know: its "
+        "# Algorithms\n\nEvery algorithm that `--algorithm NAME` and `jaxrl.algorithms` know: its "
         "paper, "
         "its settings and what its configurations reached. Settings marked *swept* are arrays: a "
         "sweep of them is one program. The end of a setting's name is enough everywhere."
@@ -328,21 +338,19 @@ def agents_index() -> str:
     sections = [head]
     for family, names in families().items():
         lines = [f"- [{n}]({family}.md#{n}): {first_line(describe.text(n))}" for n in names]
-        sections.append(f"## {family.replace('_', ' ').capitalize()}\n\n" + "\n".join(lines))
+        sections.append(f"## {heading(family)}\n\n" + "\n".join(lines))
     return "\n\n".join(sections)
 
 
-def agent(name: str, reached: list[str], checks: dict[str, list[str]]) -> str:
+def algorithm_section(name: str, reached: list[str], claims: dict[str, list[str]]) -> str:
     """The section about one algorithm."""
     config = registry.default_config(name)
     path = registry.built_in()[name].partition(":")[0].replace(".", "/") + ".py"
-    found = [f"[{id}](../systems/{id}.md)" for id in checks.get(path, [])]
+    found = [f"[{id}](../claims/{id}.md)" for id in claims.get(path, [])]
     paragraphs = [
         f"## {name}",
         as_markdown(describe.text(name)),
-        f"Code: [{path}](../../{path})"
-        + (f". Put to the test: {', '.join(found)}" if found else "")
-        + ".",
+        f"Code: [{path}](../../{path})" + (f". Claims: {', '.join(found)}" if found else "") + ".",
         "\n".join(reached) or "No configuration is recorded.",
         "\n".join(f"- `{group}`: {text}" for group, text in describe.groups(config).items()),
         settings_table(config),
@@ -373,25 +381,48 @@ def configurations() -> dict[str, list[str]]:
     return found
 
 
-# ------------------------------------------------------------------------------- systems
+# ------------------------------------------------------------------------------- claims
 
 
-def tracks() -> list[str]:
-    """The pages of tracks, and of what did not hold."""
-    folders = sorted((ROOT / "experiments" / "systems").iterdir())
-    names = [folder.name.replace("_", "-") for folder in folders if folder.is_dir()]
-    pages = [f"systems/{name}.md" for name in [*names, "failures"]]
-    return [page for page in pages if (ROOT / "docs" / page).exists()]
+@functools.cache
+def claims() -> Mapping[str, str]:
+    """Return the pages and pictures of claims that only the site has, by their place there."""
+    files = {claim.id: claim for claim in listing.discover(ROOT).values()}
+    made = {}
+    for path, text in claim_pages.site(run.gather(files.values())).items():
+        uri = path.removeprefix("docs/")
+        if claim := files.get(Path(uri).stem) if uri.endswith(".md") else None:
+            text += declaration(claim.path)
+        made[uri] = text
+    return made
 
 
-def checked() -> dict[str, list[str]]:
-    """Module, as a path -> the checks whose declaration imports from it and which have a page."""
+def declaration(path: Path) -> str:
+    """Return a claim's file, folded: a link to it leads to the claim's page."""
+    name = path.relative_to(ROOT).as_posix()
+    head = f"\n<details data-search-exclude markdown><summary>{name}</summary>\n\n"
+    return f"{head}{fenced(path.read_text(), 'python')}\n\n</details>\n"
+
+
+def claim_uri(path: str) -> str:
+    """Return the page of a claim or of a family of claims by its file or folder; "" for others."""
+    _, _, family, *names = path.removesuffix(".py").split("/")
+    if family not in NAMES or len(names) > 1 or not path.endswith((".py", family)):
+        return ""
+    return f"claims/{names[0].replace('_', '-') if names else family}.md"
+
+
+def claim_families() -> list[str]:
+    """Return the pages of families that have claims, in their order."""
+    return [uri for name in NAMES if (uri := f"claims/{name}.md") in claims()]
+
+
+def tested_by() -> dict[str, list[str]]:
+    """Return the claims that import from each module, by its path."""
     found: dict[str, list[str]] = {}
-    for file in sorted((ROOT / "experiments" / "systems").glob("*/*.py")):
-        id = file.stem.replace("_", "-")
-        if (ROOT / "docs" / "systems" / f"{id}.md").exists():
-            for name in imported(ast.parse(file.read_text())):
-                found.setdefault(name.replace(".", "/") + ".py", []).append(id)
+    for claim in listing.discover(ROOT).values():
+        for name in imported(ast.parse(claim.path.read_text())):
+            found.setdefault(name.replace(".", "/") + ".py", []).append(claim.id)
     return found
 
 

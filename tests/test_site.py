@@ -18,6 +18,7 @@ pytest.importorskip("mkdocs")
 pytest.importorskip("mkdocstrings")
 
 from experiments import documentation
+from experiments.evidence import listing
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -52,9 +53,16 @@ Example: `f(x)`"""
 @pytest.mark.parametrize(
     ("uri", "text", "there"),
     [
-        ("losses.md", "[a](../CLAIMS.md#x)", "[a](systems.md#x)"),
-        ("systems/c51.md", "[a](../../README.md)", "[a](../index.md)"),
-        ("systems.md", "[a](docs/claims/c51.md)", "[a](systems/c51.md)"),
+        ("losses.md", "[a](../CLAIMS.md#x)", "[a](claims.md#x)"),
+        ("claims/c51.md", "[a](../../README.md)", "[a](../index.md)"),
+        ("claims.md", "[a](docs/claims/failures.md)", "[a](claims/failures.md)"),
+        ("claims.md", "[a](experiments/claims/value/i_qn.py)", "[a](claims/i-qn.md)"),
+        ("claims/failures.md", "[a](../../experiments/claims/value)", "[a](value.md)"),
+        (
+            "claims/c51.md",
+            "[a](../../experiments/claims/value/c51.jsonl)",
+            "[a](../files/experiments/claims/value/c51.jsonl)",
+        ),
         ("a.md", "[a](../Makefile)", "[a](files/Makefile.md)"),
         ("a.md", "[a](../jaxrl/kit/net.py)", "[a](reference/kit/net.md#jaxrl.kit.net)"),
         (
@@ -65,7 +73,7 @@ Example: `f(x)`"""
         (
             "a.md",
             "[`agents.iqn`](../jaxrl/algorithms/value/iqn.py)",
-            "[`agents.iqn`](agents/value.md#iqn)",
+            "[`agents.iqn`](algorithms/value.md#iqn)",
         ),
         ("a.md", "[a](https://example.org/x.md)", "[a](https://example.org/x.md)"),
         ("a.md", "```\n[a](../CLAIMS.md)\n```", "```\n[a](../CLAIMS.md)\n```"),
@@ -130,6 +138,18 @@ def test_nothing_is_fetched_from_elsewhere(site):
     # The theme's program would fetch these two, where a page asks for them.
     pages = "".join(page.read_text() for page in site.rglob("*.html"))
     assert 'class="mermaid"' not in pages and 'data-md-component="source"' not in pages
+
+
+@pytest.mark.slow
+def test_every_claim_has_its_page_with_its_declaration(site):
+    found = listing.discover(ROOT)
+    assert found
+    for claim in found.values():
+        page = (site / "claims" / f"{claim.id}.html").read_text()
+        assert f"{claim.family}.html" in page and "CLAIM = " in page, claim.id
+        assert (site / "claims" / f"{claim.family}.html").exists()
+    pictures = list((site / "claims" / "pictures").glob("*.svg"))
+    assert len(pictures) > len(found)
 
 
 @pytest.mark.slow

@@ -1,7 +1,7 @@
-"""One attempt at a check, from its declaration to its record.
+"""One attempt at a claim, from its declaration to its record.
 
-What is finished, a side in an environment, is kept in a folder, so that an interrupted attempt goes
-on from there and ends with the same numbers.
+Each finished part, a side in an environment, is kept in a file, so that an interrupted attempt
+resumes there and ends with the same numbers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import jax
 import numpy as np
 
 from experiments.evidence import sides
-from experiments.evidence.declare import Check, Claim, Exact
+from experiments.evidence.declare import Claim, Declaration, Exact
 from experiments.evidence.digests import as_json
 from experiments.evidence.parts import Parts
 from experiments.evidence.sides import TINY_SEEDS, Looks, Values, keys_of, look
@@ -28,19 +28,15 @@ from jaxrl.core.errors import UserError
 from jaxrl.core.types import Key
 
 INCONCLUSIVE, UNTESTABLE = "inconclusive", "untestable"
-CORES = 2  # of which `minutes` are
+CORES = 2  # that `minutes` of a declaration assume
 
 
 @dataclasses.dataclass(frozen=True)
 class Readers:
-    """How values [environment][side][metric][seed] are read.
+    """The functions that read values [environment][side][metric][seed].
 
-    look(claim, clauses, environments, values on the tuning seeds, seeds, level) -> (looks, why the
-        claim is untestable, or nothing): what is to be seen before so many reported seeds are
-        spent.
-    judge(claim, clauses, environments, values on the reported seeds, level, hours a seed) and
-    judge_exact(check, errors {name: [seeds]}, planted {name: largest error [seeds]}) -> verdict,
-        why, and clauses, results that are dataclasses, as attributes.
+    look: `looks.look`, before the reported seeds are spent. judge: `judge.judge`, on the reported
+    seeds. judge_exact: `judge.judge_exact`.
     """
 
     look: Callable[..., tuple[Looks, str]]
@@ -48,19 +44,26 @@ class Readers:
     judge_exact: Callable[..., Any]
 
 
-# ------------------------------------------------------------------------------- what it takes
+# ------------------------------------------------------------------------------- time
 
 
-def allowed(check: Check, cores: int) -> float:
-    """The seconds in which a full attempt is to be done; on one core twice as many as on two."""
-    return 60 * check.minutes * max(1.0, CORES / cores)
+def time_limit(declaration: Declaration, cores: int) -> float:
+    """Return the seconds that a full attempt may take; on one core twice as many as on two."""
+    return 60 * declaration.minutes * max(1.0, CORES / cores)
 
 
 def plan(
-    check: Check, digest: str, records: Iterable[Mapping[str, Any]], budget: str, cores: int
+    declaration: Declaration,
+    digest: str,
+    records: Iterable[Mapping[str, Any]],
+    budget: str,
+    cores: int,
 ) -> float:
-    """The seconds that an attempt is expected to take: what the last one of this declaration took
-    on as many cores, unless it ended early, and without one what the declaration allows."""
+    """Return the seconds that an attempt is expected to take.
+
+    That is what the last attempt of this declaration took on as many cores, unless it ended early;
+    without one, the time that the declaration allows.
+    """
     took = [
         r["seconds"]
         for r in records
@@ -68,14 +71,14 @@ def plan(
         and (r["digest"], r["budget"], r["cores"]) == (digest, budget, cores)
         and r["verdict"] != UNTESTABLE
     ]
-    return float(took[-1]) if took else allowed(check, cores)
+    return float(took[-1]) if took else time_limit(declaration, cores)
 
 
 # ------------------------------------------------------------------------------- an attempt
 
 
 def run(
-    check: Check,
+    declaration: Declaration,
     begun: Mapping[str, Any],
     tuning_root: int,
     store: Path,
@@ -83,33 +86,32 @@ def run(
     clock: Callable[[], float] = time.perf_counter,
     tell: Callable[[str], None] = lambda line: None,
 ) -> dict[str, Any]:
-    """The record of an attempt that ended.
+    """Make an attempt and return the record of its end.
 
-    begun: the record of its beginning, of which this reads id, digest, attempt, budget, programs,
-        seeds, seed_root (from which the reported seeds come), level and cores.
-    tuning_root: the seed from which those of tuning come.
-    store: the folder below which parts are kept, those of each attempt in one of its own.
-    tell: is given a line about each part that is finished.
+    begun: the record of its beginning. This function reads id, digest, attempt, budget, programs,
+        seeds, seed_root (from which the reported seeds are split), level and cores.
+    tuning_root: the number from which the tuning seeds are split.
+    store: the folder that keeps the parts of each attempt in a folder of its own.
+    tell: receives a line about each part that is finished.
 
-    Where the looks say that a claim is untestable, no reported seed is spent. What takes longer
-    than allowed is finished, and says so. A tiny attempt has one environment, two seeds and no
-    verdict.
-    Raises `UserError` for unequal budgets, and for whatever else in a declaration cannot be.
+    If the looks find the claim untestable, no reported seed is spent. An attempt that takes longer
+    than allowed is finished, and its record says so. A tiny attempt has one environment, two seeds
+    and no verdict. Raises `UserError` for unequal budgets, and for anything else in a declaration
+    that cannot be.
     """
     parts = parts_of(begun, store, f"{begun['attempt']}-{begun['budget']}", clock, tell)
-    if isinstance(check, Exact):
-        found = exact(check, seeds_of(begun), begun["seed_root"], parts, readers)
+    if isinstance(declaration, Exact):
+        found = exact(declaration, seeds_of(begun), begun["seed_root"], parts, readers)
     else:
-        found = _claim(check, begun, tuning_root, parts, readers)
-    found["looks"] += _spent(check, begun, parts.seconds)
+        found = _claim(declaration, begun, tuning_root, parts, readers)
+    found["looks"] += _time_look(declaration, begun, parts.seconds)
     if begun["budget"] == "tiny":
-        found |= {"verdict": INCONCLUSIVE, "why": "A tiny attempt only tests that the check runs."}
+        found |= {"verdict": INCONCLUSIVE, "why": "A tiny attempt only tests that the claim runs."}
     return {**begun, "event": "ended", "seconds": round(parts.seconds, 1), **as_json(found)}
 
 
 def parts_of(begun, store: Path, name: str, clock, tell) -> Parts:
-    """The parts called `name` of a declaration, as far as the same programs made them in the same
-    place."""
+    """Return the parts called `name` that the same programs made on the same machine."""
     facts = {
         "programs": begun.get("programs"),
         "jax": jax.__version__,
@@ -124,11 +126,11 @@ def seeds_of(begun: Mapping[str, Any]) -> int:
     return min(TINY_SEEDS, begun["seeds"]) if begun["budget"] == "tiny" else begun["seeds"]
 
 
-def _spent(check: Check, begun: Mapping[str, Any], seconds: float) -> Looks:
-    """The look at what a full attempt took; others have no budget of time."""
+def _time_look(declaration: Declaration, begun: Mapping[str, Any], seconds: float) -> Looks:
+    """Return the look at the time of a full attempt; others have no time limit."""
     if begun["budget"] != "full":
         return []
-    most = allowed(check, begun["cores"])
+    most = time_limit(declaration, begun["cores"])
     said = f"It took {seconds:.0f} s on {_count(begun['cores'], 'core')}"
     said += f", more than the {most:.0f} s allowed." if seconds > most else "."
     return [look("budget", seconds <= most, said)]
@@ -167,22 +169,26 @@ def _claim(claim: Claim, begun, tuning_root, parts, readers: Readers) -> dict[st
     if tiny:
         return found
     hours = (parts.seconds - before) / 3600 / seeds
-    return found | judged(claim, environments, values, begun["level"], hours, readers)
+    return found | verdict_of(claim, environments, values, begun["level"], hours, readers)
 
 
-def judged(claim, environments, values: Values, level, hours, readers: Readers) -> dict[str, Any]:
-    """Verdict, why and clauses, as a record has them. A side that has no finite value on some seed
-    leaves nothing to judge."""
+def verdict_of(
+    claim, environments, values: Values, level, hours, readers: Readers
+) -> dict[str, Any]:
+    """Return verdict, why and clauses, as a record has them.
+
+    A side without a finite value on some seed makes the claim inconclusive.
+    """
     metrics = sorted({clause.metric or claim.metric.name for clause in claim.clauses})
     for metric, environment, side in itertools.product(metrics, values, claim.sides):
         lost = sum(not math.isfinite(x) for x in values[environment][side].get(metric, ()))
         if lost:
             why = f"'{side}' has no finite {metric} on {_count(lost, 'seed')} in {environment}."
             return {"verdict": INCONCLUSIVE, "why": why, "clauses": []}
-    return _said(readers.judge(claim, claim.clauses, environments, values, level, hours))
+    return _as_dict(readers.judge(claim, claim.clauses, environments, values, level, hours))
 
 
-def _said(judgement: Any) -> dict[str, Any]:
+def _as_dict(judgement: Any) -> dict[str, Any]:
     clauses = [dataclasses.asdict(result) for result in judgement.clauses]
     return {"verdict": judgement.verdict, "why": judgement.why, "clauses": clauses}
 
@@ -190,28 +196,30 @@ def _said(judgement: Any) -> dict[str, Any]:
 # ------------------------------------------------------------------------------- equalities
 
 
-def exact(check: Exact, seeds, root, parts, readers: Readers, phase: str = "") -> dict[str, Any]:
-    """What a record has of an equality."""
-    errors = parts.get(f"{phase}errors", lambda: _errors(check.errors, seeds, root))
+def exact(claim: Exact, seeds, root, parts, readers: Readers, phase: str = "") -> dict[str, Any]:
+    """Return what a record has of an equality."""
+    errors = parts.get(f"{phase}errors", lambda: _errors(claim.errors, seeds, root))
     planted = {
         name: parts.get(
             f"{phase}planted {name}", lambda wrong=wrong: _worst(_errors(wrong, seeds, root))
         )
-        for name, wrong in check.planted.items()
+        for name, wrong in claim.planted.items()
     }
     found = {"looks": [], "tuned": {}, "grids": {}, "values": {"": {"": errors}}}
-    return found | {"planted": planted} | _said(readers.judge_exact(check, errors, planted))
+    return found | {"planted": planted} | _as_dict(readers.judge_exact(claim, errors, planted))
 
 
 def _errors(function: Callable[[Key], Mapping[str, Any]], seeds: int, root: int) -> dict[str, Any]:
-    """What `function` says of each seed, in float64: {name of an error: [seeds]}. Raises
-    `UserError` for an error that was computed in less."""
+    """Return the errors of each seed in float64: {name of an error: [seeds]}.
+
+    Raises `UserError` for an error that was computed in less.
+    """
     with jax.enable_x64(True):
         found = [dict(function(key)) for key in keys_of(root, "", seeds)]
     for name, error in found[0].items():
         kind = np.asarray(error).dtype
         if kind.kind == "f" and kind.itemsize < 8:
-            raise UserError(f"The error '{name}' is a {kind}; an exact check computes in float64.")
+            raise UserError(f"The error '{name}' is a {kind}; an exact claim computes in float64.")
     return {name: [float(x[name]) for x in found] for name in found[0]}
 
 

@@ -1,4 +1,4 @@
-"""Checks side by side, each in a process of its own."""
+"""Claims side by side, each in a process of its own."""
 
 from __future__ import annotations
 
@@ -15,29 +15,31 @@ from experiments.evidence import records
 from experiments.evidence.words import duration
 from jaxrl.core.errors import UserError
 
-NEEDS = 4 * 2**30  # bytes that a check may need beside others
-PATIENCE = 20.0  # seconds that an interrupted check has to end
+NEEDS = 4 * 2**30  # bytes that a claim may need beside others
+PATIENCE = 20.0  # seconds that an interrupted claim has to end
 
 
-def side_by_side(said: str | None, large: bool) -> int:
-    """How many checks run at once. Raises `UserError` for what is no number from 1 on."""
-    if said is not None:
-        if not said.isdecimal() or int(said) < 1:
-            raise UserError(f"--jobs is a whole number from 1 on, not '{said}'.")
-        return int(said)
+def jobs(option: str | None, large: bool) -> int:
+    """Return how many claims run at once. Raises `UserError` unless it is a number from 1 on."""
+    if option is not None:
+        if not option.isdecimal() or int(option) < 1:
+            raise UserError(f"--jobs is a whole number from 1 on, not '{option}'.")
+        return int(option)
     if large:
         return 1
     return max(1, min(len(records.cores()) // 2, memory() // NEEDS))
 
 
 def memory() -> int:
-    """Bytes that this machine has."""
+    """Return the bytes of memory of this machine."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 class Children:
-    """Checks, each in a process of its own, `jobs` at once, each of which has its share of the
-    cores. What they say is printed as they say it, behind their ids."""
+    """Processes of claims, `jobs` at once, each with its share of the cores.
+
+    Their output is printed as it comes, behind their ids.
+    """
 
     def __init__(self, script: str, jobs: int):
         self.script = script
@@ -51,7 +53,7 @@ class Children:
             self.shares.put(share if jobs > 1 else cores)
 
     def run(self, id: str, options: Sequence[str]) -> int:
-        """The exit code of the check `id`."""
+        """Run the claim `id` and return its exit code."""
         share = self.shares.get()
         self.began[id] = time.monotonic()
         command = [sys.executable, self.script, id, "--child", *options, "--cores"]
@@ -60,18 +62,18 @@ class Children:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            start_new_session=True,  # an interrupt is passed on below, once
+            start_new_session=True,  # `stop` passes an interrupt on, once
         ) as process:
             self.running[id] = process
-            for said in process.stdout or ():
-                print(f"{id}: {said.rstrip()}", flush=True)
+            for line in process.stdout or ():
+                print(f"{id}: {line.rstrip()}", flush=True)
         del self.running[id]
         self.shares.put(share)
         return process.returncode
 
     def stop(self) -> None:
         for process in list(self.running.values()):
-            process.send_signal(signal.SIGTERM)  # which a process in the background does not ignore
+            process.send_signal(signal.SIGTERM)  # not ignored in the background
         for process in list(self.running.values()):
             try:
                 process.wait(PATIENCE)
@@ -82,9 +84,11 @@ class Children:
 def run_all(
     ids: Sequence[str], script: str, options: Sequence[str], jobs: int, seconds: Mapping[str, float]
 ) -> dict[str, int]:
-    """Run `script ID --child` of each of `ids` with `options`, `jobs` side by side: the exit code
-    of each. A line of progress whenever one ends, and every minute, says what is left of the
-    `seconds` that each is expected to take."""
+    """Run `script ID --child` with `options` for each id, `jobs` side by side.
+
+    Returns the exit code of each. Whenever one ends, and every minute, prints what is left of the
+    `seconds` that each is expected to take.
+    """
     if not ids:
         return {}
     children, codes, began = Children(script, jobs), {}, time.monotonic()
@@ -107,6 +111,6 @@ def run_all(
     except KeyboardInterrupt:
         pool.shutdown(wait=False, cancel_futures=True)
         children.stop()
-        print("The same command goes on from here.", flush=True)
+        print("The same command resumes here.", flush=True)
         raise
     return codes

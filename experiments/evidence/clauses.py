@@ -1,4 +1,4 @@
-"""A clause held against the values of seeds.
+"""Results of clauses from the values of seeds.
 
 Values are paired: seed i of every side shares its key. A clause is read off a two-sided confidence
 interval of the paired difference.
@@ -13,24 +13,30 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from experiments.evidence.declare import Claim, Clause, World
-from experiments.evidence.estimators import MIN_SEEDS, SHARE, difference, estimator_for, needed
+from experiments.evidence.declare import Arena, Claim, Clause
+from experiments.evidence.estimators import (
+    MIN_SEEDS,
+    SHARE,
+    difference,
+    estimator_for,
+    seeds_needed,
+)
 from experiments.evidence.history import FAILS, HOLDS, INCONCLUSIVE
 from jaxrl.core.errors import unknown
 
-Values = Mapping[
-    str, Mapping[str, Mapping[str, ArrayLike]]
-]  # environment -> side -> metric -> [seeds]
+# environment -> side -> metric -> [seeds]
+Values = Mapping[str, Mapping[str, Mapping[str, ArrayLike]]]
 
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """What came out of a clause in a `environment` ("" where pooled).
+    """The result of a clause in an environment.
 
-    value, low, high: by how much `one` is better than `other`, in the units of `margin` and also
-        where less is better.
-    seeds_needed, hours_needed: with which the next try would decide what is inconclusive; None
-        where nothing would, or nothing is to be decided.
+    environment: "" if pooled.
+    value, low, high: by how much `one` is better than `other`, in units of the margin's metric;
+        positive is better also where less of the metric is better.
+    seeds_needed, hours_needed: of the next try, to decide what is inconclusive. None if nothing
+        would decide it, or if it is decided.
     """
 
     text: str
@@ -48,21 +54,22 @@ class Result:
     of_mechanism: bool
 
     def __str__(self) -> str:
-        """What was found, as a sentence without its end."""
+        """Return the result as a sentence without its end."""
         where = f" in {self.environment}" if self.environment else ""
         outcome = "stays open" if self.verdict == INCONCLUSIVE else self.verdict
         shares = " in shares of seeds, which end in two groups" if self.estimator == SHARE else ""
-        return f"'{self.text}'{where} {outcome}: {shown(self.value, self.low, self.high)}{shares}"
+        effect = interval_text(self.value, self.low, self.high)
+        return f"'{self.text}'{where} {outcome}: {effect}{shares}"
 
 
-def shown(*interval: float) -> str:
-    """An estimate and its interval in words; rounding errors are 0."""
+def interval_text(*interval: float) -> str:
+    """Return an estimate with its interval in words; rounding errors are 0."""
     value, low, high = (f"{round(x, 9) + 0.0:.3g}" for x in interval)
     return f"{value} ({low} to {high})"
 
 
 def decide(kind: str, margin: float, low: float, high: float) -> str:
-    """The verdict of a clause whose paired difference has the interval from `low` to `high`."""
+    """Return the verdict of a clause whose paired difference has the interval [low, high]."""
     bottom = margin if kind == "better" else -margin
     top = margin if kind == "equal" else math.inf
     if bottom < low and high < top:
@@ -81,16 +88,16 @@ def clause_result(
     next_level: float = 0.0,
     hours_per_seed: float = 0.0,
 ) -> Result:
-    """A clause held against the values [seeds] of its two sides, of which more is better.
+    """Return the result of a clause from the values [seeds] of its two sides; more is better.
 
     "better" holds if the interval at the confidence `level` lies above the margin and fails if it
     lies at or below it; "not worse" likewise with minus the margin; "equal" holds if the interval
-    lies within the margin on both sides of 0 and fails if it lies outside. All else, and what has
-    fewer than 5 seeds, is inconclusive.
+    lies within the margin on both sides of 0 and fails if it lies outside. Anything else is
+    inconclusive, and so are fewer than 5 seeds.
 
-    estimator: as in `difference`, which also uses `span`; chosen by the values unless said.
-    next_level: at which `seeds_needed` would be judged; `level` unless said.
-    hours_per_seed: what one seed of all sides took, for `hours_needed`.
+    estimator: as in `difference`, which also uses `span`; empty: chosen by the values.
+    next_level: level at which `seeds_needed` would be judged; 0: `level`.
+    hours_per_seed: time of one seed of all sides, for `hours_needed`.
     """
     one, other = np.asarray(one, np.float64), np.asarray(other, np.float64)
     estimator = estimator or estimator_for(one, other)
@@ -99,7 +106,7 @@ def clause_result(
     if len(one) >= MIN_SEEDS:
         verdict = decide(clause.kind, clause.margin, low, high)
     if verdict == INCONCLUSIVE and len(one) > 1:
-        seeds = needed(one - other, nearest(clause, value), next_level or level)
+        seeds = seeds_needed(one - other, nearest(clause, value), next_level or level)
     return Result(
         text=str(dataclasses.replace(clause, environments=())),
         kind=clause.kind,
@@ -118,26 +125,31 @@ def clause_result(
 
 
 def nearest(clause: Clause, value: float) -> float:
-    """The difference at which the verdict turns that lies nearest to `value`."""
+    """Return the difference nearest to `value` at which the verdict changes."""
     if clause.kind == "equal":
         return math.copysign(clause.margin, value)
     return clause.margin if clause.kind == "better" else -clause.margin
 
 
-def places(clause: Clause, environments: Sequence[World]) -> list[tuple[str, list[World]]]:
-    """Where a clause is judged: in each of its environments or in the only one that there is, in
-    the units of its metric; else under the name "" in all of them, pooled on their common scale."""
+def places(clause: Clause, environments: Sequence[Arena]) -> list[tuple[str, list[Arena]]]:
+    """Return where a clause is judged, by name.
+
+    In each of its environments, or in the only one that there is, in units of its metric; otherwise
+    under the name "" in all of them, pooled on their common scale.
+    """
     known = {environment.label: environment for environment in environments}
     named = clause.environments or (tuple(known) if len(known) == 1 else ())
     return [(label, [known[label]]) for label in named] or [("", list(environments))]
 
 
 def sides(
-    claim: Claim, values: Values, environments: Sequence[World], clause: Clause, scaled: bool
+    claim: Claim, values: Values, environments: Sequence[Arena], clause: Clause, scaled: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """What both sides of a clause reached, so that more is better, float64 [seeds]: per seed the
-    mean over `environments`; `scaled`, each on its scale from 0 to 1. Raises `UserError` for what
-    was not measured."""
+    """Return the values of both sides of a clause, float64 [seeds], so that more is better.
+
+    For each seed, the mean over `environments`; if `scaled`, each on its scale from 0 to 1. Raises
+    `UserError` for a metric that was not measured.
+    """
     metric = clause.metric or claim.metric.name
 
     def side(name: str) -> np.ndarray:
@@ -149,7 +161,7 @@ def sides(
             0,
         )
 
-    def of_environment(environment: World, measured: Mapping[str, ArrayLike]) -> np.ndarray:
+    def of_environment(environment: Arena, measured: Mapping[str, ArrayLike]) -> np.ndarray:
         if metric not in measured:
             raise unknown("metric", metric, measured)
         x = np.asarray(measured[metric], np.float64)

@@ -1,15 +1,15 @@
-"""What a check states before it runs: a paper's claim, and the test of it.
+"""Declarations: a paper's claim and the test of it, stated before anything is run.
 
-A check is a file `experiments/claims/<track>/<id>.py` (with _ for -) with one constant `CHECK`, a
-`Claim` (sides compared over seeds) or an `Exact` (equalities). It computes nothing when imported.
-The harness does all else: budgets, tuning, seeds, looks before it spends, verdict, record, page.
+A claim is a file `experiments/claims/<family>/<id>.py` (with _ for -) with one constant `CLAIM`: a
+`Claim` (sides compared over seeds) or an `Exact` (equalities). Importing it computes nothing. The
+harness does the rest: budgets, tuning, seeds, looks before it spends, verdict, record, pages.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from jaxrl.core.errors import UserError
 
@@ -18,8 +18,11 @@ Measured = Mapping[str, Any]  # name of a metric -> [runs]
 
 @dataclasses.dataclass(frozen=True)
 class Paper:
-    """title, authors, year, arxiv (number, empty if there is none), and `says`: what the paper
-    claims in its own scope, beside which the tested claim is read."""
+    """The paper that makes a claim.
+
+    arxiv: its number; empty if it has none.
+    says: what the paper claims in its own scope; pages print it beside the claim that is tested.
+    """
 
     title: str
     authors: str
@@ -30,11 +33,11 @@ class Paper:
 
 @dataclasses.dataclass(frozen=True)
 class Metric:
-    """What clauses are about: its name, the lowest and the highest value that can be reached (in a
-    environment that has no range of its own), and whether more is better.
+    """The quantity that clauses compare.
 
-    estimator: "interquartile mean" if the claim is about the middle half of the seeds, not about
-        all; unless said the mean, or shares of seeds where these end in two groups.
+    low, high: its lowest and highest possible value, where an arena has no range of its own.
+    estimator: "interquartile mean" if the claim is about the middle half of the seeds. Empty: the
+        mean, or shares of seeds where these end in two groups.
     """
 
     name: str
@@ -51,14 +54,16 @@ class Metric:
 
 
 @dataclasses.dataclass(frozen=True)
-class World:
-    """Where sides are compared: an environment by name, with the environment steps that each run of
-    each side has there.
+class Arena:
+    """An environment in which sides are compared, and the budget of each run there.
 
-    low, high: the lowest and the highest value of the metric there; scores of several environments
-        are pooled on the scale from 0 at `low` to 1 at `high`.
-    settings: of all sides there, by endings of their names, as far as a side has them.
-    points, episodes: at how many moments, evenly spaced, how many episodes are evaluated.
+    env_steps: environment steps of each run of each side.
+    low, high: lowest and highest value of the metric here. Scores that are pooled over arenas are
+        rescaled from 0 at `low` to 1 at `high`.
+    settings: settings of all sides here, by endings of their names; a side without such a setting
+        ignores it.
+    points, episodes: number of evaluations, evenly spaced, and episodes in each.
+    name: its label, if that is not `env`. Seeds depend on the label.
     """
 
     env: str
@@ -78,18 +83,22 @@ class World:
 
 @dataclasses.dataclass(frozen=True)
 class Side:
-    """One of those compared: a system and its settings. `grid`: name of a hyperparameter (or of
-    several, one product) -> values to tune over, on seeds of their own, each side with as many
-    points as the others. `deviates`: how it differs from its paper, in a sentence."""
+    """One of the things compared: an algorithm with settings.
 
-    system: Any  # has Config, and builds an algorithm when called with (env, config)
+    algorithm: has a `Config`, and builds an `Algorithm` when called with (env, config).
+    grid: name of a hyperparameter -> values to tune over (of several, their product), on seeds of
+        its own. Each side that is tuned has as many points as the others.
+    deviates: how it differs from its paper, in a sentence.
+    """
+
+    algorithm: Any
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     grid: Mapping[str, tuple[float, ...]] = dataclasses.field(default_factory=dict)
     deviates: str = ""
 
     @property
     def points(self) -> int:
-        """How many settings are tried."""
+        """Number of points of the grid."""
         count = 1
         for values in self.grid.values():
             count *= len(values)
@@ -98,14 +107,16 @@ class Side:
 
 @dataclasses.dataclass(frozen=True)
 class Clause:
-    """What must be true of two sides, in every one of `environments` (where none are named, in the
-    only one, or in all, pooled on their common scale): with `kind` "better" `one` exceeds `other`
-    by more than `margin`, with "not worse" it falls short by less, with "equal" it differs by less.
-    Margins are in the metric's units in an environment, on the scale from 0 to 1 where pooled.
-    `metric`: the claim's own unless said.
+    """A statement about two sides that must be true for the claim to hold.
 
-    of_mechanism: `other` is `one` with its mechanism switched off; where it costs nothing, a claim
-    that holds is inconclusive, since the effect may be due to something else.
+    kind: "better": `one` exceeds `other` by more than `margin`; "not worse": it falls short by less
+        than that; "equal": they differ by less than that.
+    margin: in units of the metric; on the scale from 0 to 1 where arenas are pooled.
+    environments: labels of the arenas in each of which it must be true. Empty: in the only one,
+        or in all of them, pooled on their common scale.
+    metric: the claim's own if empty.
+    of_mechanism: `other` is `one` with its mechanism switched off. If that costs nothing, a claim
+        that holds is inconclusive, since the effect may be due to something else.
     """
 
     kind: str
@@ -134,24 +145,27 @@ class Clause:
 
 
 def better(one: str, other: str, margin: float = 0.0, *environments: str, **more: Any) -> Clause:
-    """`one` exceeds `other` by more than `margin`."""
+    """Clause: `one` exceeds `other` by more than `margin`."""
     return Clause("better", one, other, margin, environments, **more)
 
 
 def not_worse(one: str, other: str, margin: float, *environments: str, **more: Any) -> Clause:
-    """`one` falls short of `other` by less than `margin`."""
+    """Clause: `one` falls short of `other` by less than `margin`."""
     return Clause("not worse", one, other, margin, environments, **more)
 
 
 def equal(one: str, other: str, margin: float, *environments: str, **more: Any) -> Clause:
-    """`one` and `other` differ by less than `margin`."""
+    """Clause: `one` and `other` differ by less than `margin`."""
     return Clause("equal", one, other, margin, environments, **more)
 
 
 @dataclasses.dataclass(frozen=True)
 class Mutation:
-    """A way to break the mechanism: what `change` makes of the attribute `where` (such as
-    "jaxrl.losses:gae", in every module that imported it) must be seen by the verdict."""
+    """A way to break the mechanism, which the verdict must notice.
+
+    where: the attribute to replace, such as "jaxrl.losses:gae", in every module that imported it.
+    change: returns the replacement of the attribute's value.
+    """
 
     name: str
     where: str
@@ -160,59 +174,74 @@ class Mutation:
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
-    """What a measuring function is told: which side, where, and how much it may spend. `tiny` runs
-    are for tests: they only have to compile and to give finite numbers."""
+    """A side in an arena, with the budget that a measuring function may spend.
+
+    tiny: the run is a test; it only has to compile and to give finite numbers.
+    """
 
     name: str
     side: Side
-    environment: World
+    environment: Arena
     env_steps: int
     tiny: bool = False
 
 
+class Measure(Protocol):
+    """A function that runs one side in one arena and measures it."""
+
+    def __call__(self, trial: Trial, keys: Any, hyper: Mapping[str, Any], /) -> Measured:
+        """Return the metrics of all runs, each [runs].
+
+        trial: the side, where it runs, and its budget.
+        keys: [runs]. Run i depends on key i alone, and whatever precedes learning (datasets,
+            warm-ups, levels, opponents) is drawn for each key.
+        hyper: the values [runs] of each hyperparameter that is tuned.
+        """
+        ...
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Claim:
-    """An empirical claim: sides, in environments, over seeds.
+    """An empirical claim: sides, in arenas, over seeds.
 
-    measure(trial, keys [runs], {name of a hyperparameter: [runs]}) -> {metric: [runs]}, of which
-        run i depends on key i alone; unless said that of the learning curve (`measure.curve`):
-        "score" is the mean over training, "final" the end, "untrained" the beginning. It draws per
-        key whatever precedes learning (datasets, warm-ups, levels, opponents).
+    parts: files that implement it.
+    measure: the measuring function. None: the learning curve (`measure.curve`), with the metrics
+        "score" (mean over training), "final" (at the end) and "untrained" (at the beginning).
     shared: what all seeds share on purpose, in words; empty if nothing.
-    tuned_by: the metric that tuning maximizes; the claim's own unless said.
-    tuning_seeds: how many seeds each point of a grid is tried on.
-    seeds, large_seeds: how many are reported, on two CPU cores and on an accelerator.
-    minutes: of two CPU cores, tuning included, in which all of it is done.
+    tuned_by: the metric that tuning maximizes; the claim's own if empty.
+    tuning_seeds: number of seeds that each point of a grid is tried on.
+    seeds, large_seeds: number of reported seeds, on two CPU cores and on an accelerator.
+    minutes: time that all of it may take on two CPU cores, tuning included.
     left_out: what of the paper is not tested, in words.
     notes: anything else that a reader must know.
-    diagnosis: said afterwards, of what came out otherwise than the paper has it: why, as far as is
-        known, and what was tried.
-    large: environments in the place of `environments` on an accelerator; none if they are the same.
+    diagnosis: why it came out other than the paper says, as far as known, and what was tried;
+        written afterwards.
+    large: arenas on an accelerator in place of `environments`; empty if they are the same.
     """
 
     paper: Paper
     claim: str
     left_out: str
-    parts: tuple[str, ...]  # files
+    parts: tuple[str, ...]
     metric: Metric
-    environments: tuple[World, ...]
+    environments: tuple[Arena, ...]
     sides: Mapping[str, Side]
     clauses: tuple[Clause, ...]
     seeds: int
     minutes: float
-    measure: Callable[[Trial, Any, Mapping[str, Any]], Measured] | None = None
+    measure: Measure | None = None
     tuned_by: str = ""
     tuning_seeds: int = 3
     shared: str = ""
     notes: str = ""
     diagnosis: str = ""
     mutations: tuple[Mutation, ...] = ()
-    large: tuple[World, ...] = ()
+    large: tuple[Arena, ...] = ()
     large_seeds: int = 0
 
     def __post_init__(self):
         if len(self.claim) > 140:
-            raise UserError(f"A claim is said in 140 characters, not {len(self.claim)}.")
+            raise UserError(f"A claim has at most 140 characters, not {len(self.claim)}.")
         known = {environment.label for environment in self.environments}
         for clause in self.clauses:
             for side in (clause.one, clause.other):
@@ -227,14 +256,21 @@ class Claim:
             raise UserError("A claim needs a clause that may fail.")
         points = {side.points for side in self.sides.values() if side.grid}
         if len(points) > 1:
-            raise UserError(f"Sides are tuned over {sorted(points)} settings; it must be as many.")
+            raise UserError(
+                f"Sides are tuned over {sorted(points)} settings; each must have as many."
+            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Exact:
-    """A claim of equality, in float64: for every seed every one of `errors(key)`, {name: error}, is
-    at most `tolerance`; and each of the planted mistakes `planted[name](key)`, the same errors with
-    something wrong, has one that exceeds `effect`."""
+    """A claim of equality, computed in float64.
+
+    errors: returns {name: error} for a key; for every seed each is at most `tolerance`.
+    planted: mistakes by name; each returns the same errors with something wrong, of which one
+        exceeds `effect` for every seed.
+
+    The other fields are those of a `Claim`.
+    """
 
     paper: Paper
     claim: str
@@ -252,9 +288,9 @@ class Exact:
 
     def __post_init__(self):
         if not self.planted:
-            raise UserError("An exact check plants a mistake that it must see.")
+            raise UserError("An exact claim plants a mistake that it must notice.")
         if not self.tolerance < self.effect:
             raise UserError(f"effect is {self.effect:g}; it must exceed {self.tolerance:g}.")
 
 
-Check = Claim | Exact
+Declaration = Claim | Exact

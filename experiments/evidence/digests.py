@@ -1,5 +1,7 @@
-"""What a check computes, told apart from what is said about it: its digest, the seeds that follow
-from it, and what changed between two declarations."""
+"""Digests: a hash of what a claim computes, apart from the words that describe it.
+
+Seeds follow from digests. This module also says what changed between two declarations.
+"""
 
 from __future__ import annotations
 
@@ -12,19 +14,25 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-# What a reader is told, which may be said better at any time.
+CLAIM = "CLAIM"  # the constant of a file that declares a claim
+# Fields that only tell a reader something; their words may be improved at any time.
 PROSE = {"paper", "claim", "left_out", "notes", "diagnosis", "shared", "deviates"}
 PROSE |= {"parts", "minutes"}
 NOT_COMPUTED = PROSE | {"mutations"}  # in a run that is recorded
 Read = Callable[[Path], str]
 
 
+def read_text(path: Path) -> str:
+    """Return the text of a file of the working tree."""
+    return path.read_text(encoding="utf-8")
+
+
 class _Strip(ast.NodeTransformer):
-    """Drops docstrings, and of the declarations what computes nothing."""
+    """Remove docstrings, and the fields of declarations that compute nothing."""
 
     def visit_Expr(self, node: ast.Expr) -> Any:
-        said = isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
-        return None if said else self.generic_visit(node)
+        is_text = isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        return None if is_text else self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> Any:
         name = getattr(node.func, "attr", getattr(node.func, "id", ""))
@@ -37,7 +45,7 @@ class _Strip(ast.NodeTransformer):
 
 
 def _statements(text: str) -> list[ast.stmt]:
-    """What is at the top of a file, without prose, each import one statement."""
+    """Return the top-level statements of a file without prose, one for each imported name."""
     found: list[ast.stmt] = []
     for node in _Strip().visit(ast.parse(text)).body:
         if isinstance(node, ast.Import):
@@ -49,11 +57,11 @@ def _statements(text: str) -> list[ast.stmt]:
     return found
 
 
-def _used(statements: Sequence[ast.stmt], root: str) -> list[ast.stmt]:
-    """Those that `root` is computed from, and those that may do something by themselves."""
+def uses(statements: Sequence[ast.stmt], root: str) -> list[ast.stmt]:
+    """Return the statements that `root` is computed from, and those that may act by themselves."""
 
     def binds(node: ast.stmt) -> set[str] | None:
-        """The names that are all that it does."""
+        """Return the names that a statement binds; None if it may do anything else."""
         if isinstance(node, ast.Import | ast.ImportFrom):
             return {(name.asname or name.name).partition(".")[0] for name in node.names}
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.decorator_list:
@@ -73,19 +81,24 @@ def _used(statements: Sequence[ast.stmt], root: str) -> list[ast.stmt]:
         wanted |= {part.id for part in parts if isinstance(part, ast.Name)}
 
 
+def is_import(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Import | ast.ImportFrom)
+
+
 def _text(statements: Iterable[ast.stmt]) -> str:
-    """One text for however they are formatted, imports in one order."""
-    lines = [(isinstance(s, ast.Import | ast.ImportFrom), ast.unparse(s)) for s in statements]
+    """Return one text for all ways to format the statements and to order imports."""
+    lines = [(is_import(s), ast.unparse(s)) for s in statements]
     return "\n".join(sorted(x for yes, x in lines if yes) + [x for yes, x in lines if not yes])
 
 
-def digest(path: Path, read: Read = lambda path: path.read_text(encoding="utf-8")) -> str:
-    """12 hex digits for what the check in `path` computes, with the `_*.py` that it imports, of its
-    folder or of one beside that. They change with settings, environments, clauses and code; not
-    with
-    prose (`PROSE` and the paper), comments, formatting, mutations, and what the check does not use.
-    `read` gives the text of a file, and raises `FileNotFoundError`."""
-    texts: dict[str, str] = {}
+def sources(path: Path, read: Read = read_text, root: str = CLAIM) -> dict[str, list[ast.stmt]]:
+    """Return the statements that the claim in `path` is computed from, by module.
+
+    The first module is the claim's own; the others are the `_*.py` that it imports, from its folder
+    or from one beside that, by their names (with their folder if it is another one). Docstrings and
+    `PROSE` are left out. `read` returns the text of a file or raises `FileNotFoundError`.
+    """
+    found: dict[str, list[ast.stmt]] = {}
     own = path.parent.name
     known = lambda name, folder: name if folder == own else f"{folder}/{name}"
 
@@ -96,44 +109,62 @@ def digest(path: Path, read: Read = lambda path: path.read_text(encoding="utf-8"
             if root:
                 raise
             return  # a private name of some other module
-        statements = _used(statements, root) if root else statements
-        texts[known(name, folder)] = _text(statements)
+        statements = uses(statements, root) if root else statements
+        found[known(name, folder)] = statements
         for node in (part for statement in statements for part in ast.walk(statement)):
             if isinstance(node, ast.Import | ast.ImportFrom):
                 package = getattr(node, "module", None) or ""
                 for module in (package, *(f"{package}.{n.name}" for n in node.names)):
                     *outer, last = module.split(".")
                     beside = outer[-1] if outer and outer[-1] else folder
-                    if last.startswith("_") and known(last, beside) not in texts:
+                    if last.startswith("_") and known(last, beside) not in found:
                         add(last, beside)
 
-    add(path.stem, root="CHECK")
-    return hashed(texts.pop(path.stem), *(f"{name}\n{texts[name]}" for name in sorted(texts)))
+    add(path.stem, root=root)
+    return found
 
 
-def whole(path: Path) -> str:
-    """The text of a file without comments, docstrings and formatting."""
-    return _text(_statements(path.read_text(encoding="utf-8")))
+def digest(path: Path, read: Read = read_text, root: str = CLAIM) -> str:
+    """Return 12 hex digits for what the claim in `path` computes, with the helpers it imports.
+
+    They change with settings, environments, clauses and code. They do not change with prose
+    (`PROSE` and the paper), comments, formatting, mutations, and code that the claim does not use.
+    """
+    texts = {name: _text(statements) for name, statements in sources(path, read, root).items()}
+    own = texts.pop(path.stem)
+    return short_hash(own, *(f"{name}\n{texts[name]}" for name in sorted(texts)))
 
 
-def hashed(*texts: str) -> str:
+def code(path: Path) -> str:
+    """Return the text of a file without comments, docstrings and formatting."""
+    return _text(_statements(read_text(path)))
+
+
+def short_hash(*texts: str) -> str:
+    """Return 12 hex digits for some texts in order."""
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:12]
 
 
 def seed_roots(id: str, digest: str, attempt: int) -> tuple[int, int]:
-    """The seeds that those of tuning and the reported ones are split from. Tuning goes by the id
-    alone; a setting that changes, and another attempt, has new reported seeds."""
+    """Return the two numbers from which the seeds of tuning and the reported seeds are split.
+
+    Seeds of tuning depend on the id alone. A revised declaration and another attempt have new
+    reported seeds.
+    """
     told = f"tuning {id}", f"reported {id} {digest} {attempt}"
-    tuning, reported = (int(hashed(text)[:8], 16) >> 1 for text in told)
+    tuning, reported = (int(short_hash(text)[:8], 16) >> 1 for text in told)
     return tuning, reported
 
 
-# ------------------------------------------------------------------------------- what is declared
+# ------------------------------------------------------------------------------- declarations
 
 
 def as_json(value: Any) -> Any:
-    """A check as JSON: groups and mappings by the names of their entries, functions and systems by
-    their own names, NumPy's numbers as Python's, what is not finite as null."""
+    """Return a declaration as JSON.
+
+    Dataclasses and mappings become objects, functions and algorithms their own names, NumPy's
+    numbers Python's, and numbers that are not finite null.
+    """
     if isinstance(value, str | bool | int | None):
         return value
     if hasattr(value, "tolist"):  # NumPy and JAX
@@ -154,9 +185,11 @@ def as_json(value: Any) -> Any:
     return f"{type(value).__module__}:{type(value).__qualname__}"
 
 
-def changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """What differs between two declarations (as `as_json` gives them) that are not computed alike,
-    a sentence each; of a side or a clause that came or went, that it did."""
+def revisions(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Return what differs between two declarations that have different digests, in sentences.
+
+    Both are as `as_json` gives them. A side or a clause that came or went is not described further.
+    """
     sentences = list(_differences(before, now, ""))
     return sentences or ["No setting changed, but the code that computes the result did."]
 
@@ -180,7 +213,7 @@ def _differences(before: Any, now: Any, name: str) -> Iterator[str]:
 
 
 def _by_name(value: Any) -> Any:
-    """A list of mappings as a mapping by what they are called; anything else as it is."""
+    """Return a list of mappings as a mapping by their labels; anything else as it is."""
     if not (isinstance(value, list) and value and all(isinstance(x, dict) for x in value)):
         return value
     labels = [

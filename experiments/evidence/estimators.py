@@ -1,4 +1,4 @@
-"""Estimates of a paired difference: which of them fits the values, and its interval."""
+"""Estimators of a paired difference, the choice among them, and their intervals."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_SEEDS = 10_000
 
 
 class Modes(NamedTuple):
-    """Two groups of values: the means of each, how many are in the upper, and what divides them."""
+    """Two groups of values: their means, the size of the upper, and the threshold between them."""
 
     low: float
     high: float
@@ -29,7 +29,7 @@ class Modes(NamedTuple):
 
 
 def modes(values: ArrayLike) -> Modes | None:
-    """The two modes of `values` [n], or None if there is but one.
+    """Return the two modes of `values` [n], or None if there is only one.
 
     Values are split where the two groups explain the largest part of their variance, each of them a
     tenth of the values and at least 2. There are two modes if that part exceeds 0.88 + 0.48 / n:
@@ -52,9 +52,12 @@ def modes(values: ArrayLike) -> Modes | None:
 
 
 def estimator_for(one: ArrayLike, other: ArrayLike) -> str:
-    """SHARE where all values are yes or no (at most two different ones), or have two modes and a
-    side is in both of them (else it is the effect that parts them); if not, MEAN. The modes are
-    found without regard to the sides, so that the choice favors neither."""
+    """Return the estimator that fits the values [seeds] of two sides.
+
+    SHARE if all values are yes or no (at most two different ones), or if they have two modes and a
+    side is in both of them (otherwise the effect itself parts them); MEAN if not. The modes are
+    found without regard to the sides, so that the choice favors neither.
+    """
     sides = np.asarray(one, np.float64), np.asarray(other, np.float64)
     both = np.concatenate(sides)
     found = modes(both)
@@ -65,23 +68,23 @@ def estimator_for(one: ArrayLike, other: ArrayLike) -> str:
 def difference(
     one: ArrayLike, other: ArrayLike, level: float, estimator: str, span: float = 1.0
 ) -> Interval:
-    """By how much `one` [seeds] exceeds `other` [seeds], and the two-sided interval.
+    """Estimate by how much `one` [seeds] exceeds `other` [seeds], with a two-sided interval.
 
     MEAN: the mean of paired differences with Student's interval.
     MIDDLE: the mean of the middle half of the paired differences, with the interval of Tukey &
         McLaughlin (1963, "Less vulnerable confidence and significance procedures for location based
         on a single sample", Sankhya A 25): Student's with winsorized variance. It has one degree of
-        freedom fewer than theirs, with which its 95 % hold the truth 93 % of the time for 5 to 20
+        freedom fewer than theirs, with which its 95 % cover the truth 93 % of the time for 5 to 20
         normal seeds. (A bootstrap of so few pairs would be narrower still.)
     SHARE: the difference of the shares of seeds in the upper of two modes (`share_interval`) times
-        the distance of the modes, so that it is in units of the metric; where all values are the
-        same, times `span`.
+        the distance of the modes, so that it is in units of the metric; if all values are the same,
+        times `span`.
 
-    Fewer than 5 seeds have the mean's interval whatever the estimator. Raises `UserError` for
+    Fewer than 5 seeds have the mean's interval, whatever the estimator. Raises `UserError` for
     values that are not finite or do not pair, and for an unknown estimator.
     """
     one, other = np.asarray(one, np.float64), np.asarray(other, np.float64)
-    of_mean = paired_interval(one, other, level)  # refuses what cannot be paired
+    of_mean = paired_interval(one, other, level)  # refuses values that cannot be paired
     if estimator == MEAN or len(one) < MIN_SEEDS:
         return of_mean
     if estimator == MIDDLE:
@@ -105,22 +108,23 @@ def difference(
 
 @functools.lru_cache(maxsize=4096)
 def share_interval(only_one: int, only_other: int, n: int, level: float) -> Interval:
-    """The difference of two paired proportions, exactly: of `n` pairs, `only_one` are a yes of the
-    first alone and `only_other` of the second alone.
+    """Return the difference of two paired proportions with an exact interval.
+
+    Among `n` pairs, `only_one` are a yes of the first alone and `only_other` of the second alone.
 
     The test of Tango (1998, "Equivalence test and confidence interval for the difference in
     proportions for the paired-sample design", Statistics in Medicine 17) inverted with its exact
     distribution in the place of the normal one, at the worst (to 1/64) of the shares of pairs that
     disagree (Hsueh, Liu & Chen 2001, "Unconditional exact tests for equivalence or noninferiority
-    for paired binary endpoints", Biometrics 57). So it holds the truth at least as often as it says
-    for any n, where a normal approximation would not.
+    for paired binary endpoints", Biometrics 57). So it covers the truth at least as often as its
+    level says for any n, where a normal approximation would not.
     """
     ends = (_lowest(only_one, only_other, n, level), -_lowest(only_other, only_one, n, level))
     return Interval((only_one - only_other) / n, *ends)
 
 
 def _lowest(only_one: int, only_other: int, n: int, level: float) -> float:
-    """The smallest difference at which what was seen, or more, is not too improbable."""
+    """Return the smallest difference under which the counts, or more, are not too improbable."""
     b, c = (part.ravel() for part in np.indices((n + 1, n + 1)))
     b, c = b[b + c <= n], c[b + c <= n]
     seen = int(np.flatnonzero((b == only_one) & (c == only_other))[0])
@@ -128,7 +132,7 @@ def _lowest(only_one: int, only_other: int, n: int, level: float) -> float:
     ways = special.gammaln(n + 1) - special.gammaln(counts + 1).sum(0)
 
     def plausible(d: float) -> bool:
-        # Tango's equation 10: the likeliest share that only the other has, were the difference d.
+        # Tango's equation 10: the likeliest share of the other alone if the difference is d.
         linear = (2 * n - b + c) * d - b - c
         q = (np.sqrt(np.maximum(linear**2 + 8 * n * c * d * (1 - d), 0)) - linear) / (4 * n)
         score = (b - c - n * d) / np.sqrt(np.maximum(n * (2 * q + d * (1 - d)), 1e-12))
@@ -147,16 +151,22 @@ def _lowest(only_one: int, only_other: int, n: int, level: float) -> float:
 
 @functools.lru_cache
 def effects(level: float) -> np.ndarray:
-    """The smallest difference from a margin, in standard deviations of the paired difference, that
-    an interval of this `level` excludes with a probability of 0.8, for 5 to 10,000 seeds: the sum
-    of two quantiles of Student's t over sqrt(n). float64 [9996]."""
+    """Return the smallest detectable effect for 5 to 10,000 seeds, float64 [9996].
+
+    The difference from a margin, in standard deviations of the paired difference, that an interval
+    of this `level` excludes with a probability of 0.8: the sum of two quantiles of Student's t over
+    sqrt(n).
+    """
     n = np.arange(MIN_SEEDS, MOST_SEEDS + 1)
     return (stats.t.ppf((1 + level) / 2, n - 1) + stats.t.ppf(POWER, n - 1)) / np.sqrt(n)
 
 
-def needed(differences: ArrayLike, margin: float, level: float) -> int | None:
-    """How many seeds would decide, with a probability of 0.8, on which side of `margin` the mean
-    lies, were mean and spread those of `differences` [seeds]; None if more than 10,000."""
+def seeds_needed(differences: ArrayLike, margin: float, level: float) -> int | None:
+    """Return how many seeds would decide on which side of `margin` the mean lies.
+
+    With a probability of 0.8, if mean and spread are those of `differences` [seeds]. None if more
+    than 10,000.
+    """
     differences = np.asarray(differences, np.float64)
     distance = abs(differences.mean() - margin)
     enough = (distance >= effects(level) * differences.std(ddof=1)) & (distance > 0)

@@ -1,7 +1,7 @@
-"""What the attempts at a claim may spend, and what they say together.
+"""The error that attempts at a claim may spend, and the verdict of all of them together.
 
 The tries of a claim may call it true though it is false with probabilities, `spend`, that add up to
-0.05: who revises a claim until it holds draws no better odds than who tests it once.
+0.05, so whoever revises a claim until it holds has no better odds than whoever tests it once.
 """
 
 from __future__ import annotations
@@ -20,22 +20,27 @@ Record = Mapping[str, Any]
 
 
 def spend(number: int) -> float:
-    """The probability with which try 1, 2, ... may call a false claim true: 0.05 / (k (k + 1)),
-    that is 0.025, 0.0083, 0.0042, ..., which add up to 0.05 however many there are. Raises
-    `UserError` for a number below 1."""
+    """Return the probability with which try 1, 2, ... may call a false claim true.
+
+    It is 0.05 / (k (k + 1)), that is 0.025, 0.0083, 0.0042, ..., which add up to 0.05 however many
+    there are. Raises `UserError` for a number below 1.
+    """
     if number < 1:
         raise UserError(f"Tries are counted from 1; got {number}.")
     return ERROR / (number * (number + 1))
 
 
 def confidence(number: int) -> float:
-    """The level of the two-sided intervals of a try. A false claim is called true by an error at
-    one end alone, so the first try has the familiar 95 %, the second 98.3 %."""
+    """Return the level of the two-sided intervals of a try.
+
+    A false claim is called true by an error at one end alone, so the first try has the familiar
+    95 %, the second 98.3 %.
+    """
     return 1 - 2 * spend(number)
 
 
 def next_confidence(level: float) -> float:
-    """The level of the try after the one with this `level`."""
+    """Return the level of the try after the one with this `level`."""
     number = 1
     while confidence(number) < level - 1e-9:
         number += 1
@@ -43,10 +48,11 @@ def next_confidence(level: float) -> float:
 
 
 def tries(records: Iterable[Record], attempt: int) -> int:
-    """Which try the registered `attempt` is: 1 and the number of those before it that could have
-    held and did not. Those that held do not count, since nobody tries again for what is reached
-    (so a record that became stale is renewed at the level it had), nor do those that ended as
-    untestable, whose reported seeds were not run; those that began and never ended do.
+    """Return which try a registered attempt is: 1 and the earlier ones that might have held.
+
+    Attempts that held do not count, since nobody tries again for what is reached (so a record that
+    became stale is renewed at the level it had). Nor do attempts that ended as untestable, whose
+    reported seeds were not run. Attempts that began and never ended do.
 
     records: of one id, begun and ended.
     """
@@ -57,25 +63,28 @@ def tries(records: Iterable[Record], attempt: int) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Standing:
-    """The verdict of all attempts together, why in one sentence, and whether the claim held a
-    second time on fresh seeds without a revision."""
+    """The verdict of all attempts together.
+
+    why: in one sentence. replicated: the claim held a second time on fresh seeds, unrevised.
+    """
 
     verdict: str
     why: str
     replicated: bool = False
 
 
-def history(records: Iterable[Record]) -> Standing:
-    """What all attempts say together, from the records of one id (those that only began, tiny runs
-    and those before the harness are left out).
+def standing(records: Iterable[Record]) -> Standing:
+    """Return the verdict of all attempts together, from the records of one id.
+
+    Records of attempts that only began, of tiny runs and from before the harness are left out.
 
     An attempt judges at the level of its try, so each verdict may stand for itself, and the last
-    design (declaration and programs) decides: what held and did not hold with one and the same
-    design is inconclusive (an equality that failed once fails); what held, holds, also if another
-    run of it stayed open. Where the last design decided nothing, an earlier "does not hold" stays,
-    and an earlier "holds" does not carry over. Only two different declarations make a claim
+    design (declaration and programs) decides: if it held and failed with one and the same design,
+    the claim is inconclusive (an equality that failed once fails); if it held, it holds, even if
+    another run of it stayed open. If the last design decided nothing, an earlier "does not hold"
+    stays, and an earlier "holds" does not carry over. Only two different declarations make a claim
     untestable. As "holds" comes from an attempt that held, a false claim reaches it with a
-    probability of at most 0.05, whatever the number of attempts and when one stops.
+    probability of at most 0.05, whatever the number of attempts and whenever one stops.
 
     Raises `UserError` if no attempt has ended.
     """
@@ -114,7 +123,8 @@ def history(records: Iterable[Record]) -> Standing:
 
 
 def _counts(record: Record) -> bool:
-    return record.get("format") == 2 and record["budget"] != "tiny"
+    is_attempt = record.get("format") == 2 and record["event"] in ("begun", "ended")
+    return is_attempt and record["budget"] != "tiny"
 
 
 def _design(record: Record) -> Any:
@@ -126,5 +136,5 @@ def _numbers(records: Iterable[Record]) -> str:
 
 
 def _why(records: Sequence[Record], verdict: str) -> str:
-    """Why of the last that came out so."""
+    """Return the reason of the last record with this verdict."""
     return [r["why"] for r in records if r["verdict"] == verdict][-1]

@@ -1,4 +1,4 @@
-"""From the results of clauses to the verdict of an attempt."""
+"""Verdict of an attempt from the results of its clauses."""
 
 from __future__ import annotations
 
@@ -8,8 +8,16 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from experiments.evidence.clauses import Result, Values, clause_result, decide, places, shown, sides
-from experiments.evidence.declare import Claim, Clause, Exact, World
+from experiments.evidence.clauses import (
+    Result,
+    Values,
+    clause_result,
+    decide,
+    interval_text,
+    places,
+    sides,
+)
+from experiments.evidence.declare import Arena, Claim, Clause, Exact
 from experiments.evidence.estimators import MIN_SEEDS, difference, estimator_for
 from experiments.evidence.history import FAILS, HOLDS, INCONCLUSIVE, next_confidence
 from jaxrl.core.errors import UserError
@@ -18,7 +26,7 @@ from jaxrl.evaluation.statistics import Interval
 
 @dataclasses.dataclass(frozen=True)
 class Judgement:
-    """A verdict, why in one sentence, and the results of the clauses (of an `Exact` none)."""
+    """A verdict, why in one sentence, and the results of the clauses; an `Exact` has none."""
 
     verdict: str
     why: str
@@ -28,21 +36,22 @@ class Judgement:
 def judge(
     claim: Claim,
     clauses: Sequence[Clause],
-    environments: Sequence[World],
+    environments: Sequence[Arena],
     values: Values,
     level: float,
     hours_per_seed: float = 0.0,
 ) -> Judgement:
-    """The verdict of `clauses`, of a claim, in `environments`, from the values of reported seeds.
+    """Return the verdict of a claim's clauses from the values of reported seeds.
 
-    Every clause must hold in every one of its environments, and one that does not hold is enough
-    against the claim; the error 1 - `level` is split among them evenly (Bonferroni). A clause about
-    the mechanism can only make inconclusive what holds, so it takes no part in the split. A pooled
-    clause that holds though its environments disagree (`_disagree`) is inconclusive as well: its
-    mean tells nothing of any.
+    Every clause must hold in every one of its environments, and one that does not hold refutes the
+    claim; the error 1 - `level` is split among them evenly (Bonferroni). A clause about the
+    mechanism can only make a claim that holds inconclusive, so it takes no part in the split. A
+    pooled clause that holds though its environments disagree (`_disagree`) is inconclusive as well,
+    since its mean says nothing about any of them.
 
-    level: `history.confidence` of the try. hours_per_seed: what one seed of all sides took.
-    Raises `UserError` if no clause but of the mechanism is left, or a metric was not measured.
+    level: `history.confidence` of the try. hours_per_seed: time of one seed of all sides.
+    Raises `UserError` if only clauses about the mechanism are left, or if a metric was not
+    measured.
     """
     split = sum(max(1, len(c.environments)) for c in clauses if not c.of_mechanism)
     if not split:
@@ -75,9 +84,11 @@ def judge(
 
 
 def _disagree(claim: Claim, clause: Clause, environments, values: Values, level: float) -> str:
-    """What a mean over environments hides, in a sentence without its end: that in some of them the
-    opposite of the clause is true (`one` is worse, or the difference is beyond the margin), and not
-    in all of them alike. The error is split among the environments."""
+    """Return what a mean over environments hides, in a sentence without its end; empty if nothing.
+
+    In some of them the opposite of the clause is true (`one` is worse, or the difference exceeds
+    the margin), and not in all of them alike. The error is split among the environments.
+    """
     level = 1 - (1 - level) / len(environments)
     effects = {}
     for environment in environments:
@@ -94,12 +105,12 @@ def _disagree(claim: Claim, clause: Clause, environments, values: Values, level:
     alike = all(against) and len({i.estimate > 0 for i in effects.values()}) == 1
     if alike or not any(against):
         return ""
-    each = ", ".join(f"{shown(*i)} in {label}" for label, i in effects.items())
+    each = ", ".join(f"{interval_text(*i)} in {label}" for label, i in effects.items())
     return f"the mean over environments hides that they disagree about '{clause}': {each}"
 
 
 def _together(results: Sequence[Result], seeds: int) -> tuple[str, str]:
-    """The verdict of all clauses, and why, without the end of the sentence."""
+    """Return the verdict of all clauses, and why, without the end of the sentence."""
     main = [r for r in results if not r.of_mechanism]
     failed = [r for r in main if r.verdict == FAILS]
     if failed:
@@ -109,18 +120,18 @@ def _together(results: Sequence[Result], seeds: int) -> tuple[str, str]:
     undecided = [r for r in main if r.verdict != HOLDS]
     if undecided:
         longest = max(undecided, key=lambda r: r.seeds_needed or 0)
-        return INCONCLUSIVE, f"{longest}{_settled(longest)}"
+        return INCONCLUSIVE, f"{longest}{_to_decide(longest)}"
     costless = [r for r in results if r.verdict != HOLDS]
     if costless:
         return INCONCLUSIVE, (
             f"The claim holds, but its effect may not be due to the mechanism, as {costless[0]}"
-            f"{_settled(costless[0])}"
+            f"{_to_decide(costless[0])}"
         )
     return HOLDS, "; ".join(map(str, results))
 
 
-def _settled(result: Result) -> str:
-    """How many seeds would decide, as the end of a sentence."""
+def _to_decide(result: Result) -> str:
+    """Return how many seeds would decide, as the end of a sentence."""
     if result.seeds_needed is None:
         return ""
     hours = f" in about {result.hours_needed:.1f} hours" if result.hours_needed else ""
@@ -128,28 +139,33 @@ def _settled(result: Result) -> str:
 
 
 def judge_exact(
-    check: Exact, errors: Mapping[str, ArrayLike], planted: Mapping[str, ArrayLike]
+    claim: Exact, errors: Mapping[str, ArrayLike], planted: Mapping[str, ArrayLike]
 ) -> Judgement:
-    """The verdict of an equality: it does not hold if one of `errors`, {name: [seeds]}, exceeds the
-    tolerance on one seed (or is no number), and is inconclusive if one of the `planted` mistakes,
-    {name: largest error [seeds]}, stays unseen on a seed, or with fewer than 5 seeds."""
+    """Return the verdict of an equality.
+
+    It does not hold if one of `errors`, {name: [seeds]}, exceeds the tolerance on one seed or is
+    not finite. It is inconclusive if one of the `planted` mistakes, {name: largest error [seeds]},
+    goes unnoticed on a seed, and with fewer than 5 seeds.
+    """
     for name, x in errors.items():
-        wrong = np.flatnonzero(~(np.asarray(x, np.float64) <= check.tolerance))
+        wrong = np.flatnonzero(~(np.asarray(x, np.float64) <= claim.tolerance))
         if len(wrong):
             return Judgement(
                 FAILS,
-                f"'{name}' is off by {np.asarray(x)[wrong[0]]:.3g} on {len(wrong)} of {np.size(x)} "
-                f"seeds (the first of them), where {check.tolerance:g} is tolerated.",
+                f"'{name}' exceeds {claim.tolerance:g} on {len(wrong)} of {np.size(x)} seeds; "
+                f"on the first of them it is {np.asarray(x)[wrong[0]]:.3g}.",
             )
     for name, x in planted.items():
-        if not np.all(np.asarray(x) > check.effect):
+        if not np.all(np.asarray(x) > claim.effect):
             return Judgement(
                 INCONCLUSIVE,
-                f"The planted mistake '{name}' is not seen: it changes a seed by {np.min(x):.3g} "
-                f"only, not by more than {check.effect:g}.",
+                f"The planted mistake '{name}' goes unnoticed: it changes a seed by only "
+                f"{np.min(x):.3g}, not by more than {claim.effect:g}.",
             )
     seeds = min(map(np.size, errors.values()))
     if seeds < MIN_SEEDS:
         return Judgement(INCONCLUSIVE, f"{seeds} seeds give no verdict, it takes {MIN_SEEDS}.")
     largest = max(np.max(x) for x in errors.values())
-    return Judgement(HOLDS, f"No error exceeds {largest:.1g}, and every planted mistake is seen.")
+    return Judgement(
+        HOLDS, f"No error exceeds {largest:.1g}, and every planted mistake is noticed."
+    )

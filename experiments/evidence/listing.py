@@ -1,4 +1,4 @@
-"""Which checks there are, as their files say without being run, and which of them are meant."""
+"""Claims that are declared, as their files say without being run."""
 
 from __future__ import annotations
 
@@ -9,111 +9,125 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.evidence import digests, records
-from experiments.evidence.declare import Check, Claim, Exact
+from experiments.evidence import digests, records, renaming
+from experiments.evidence.declare import Claim, Declaration, Exact
 from jaxrl.core.errors import UserError, unknown
 
 Records = Sequence[Mapping[str, Any]]
 
 
 @dataclasses.dataclass(frozen=True)
-class Listed:
-    """A check that exists, as its file says without being run. kind: "claim", "exact", or "" for
-    one from before the harness."""
+class ClaimFile:
+    """The file of a claim, read and not run.
+
+    kind: "claim" or "exact". claim: its sentence.
+    """
 
     id: str
-    track: str
+    family: str
     path: Path
     kind: str
     claim: str
 
-    def load(self) -> Check:
-        """What it declares. Raises `UserError` where that is no check."""
-        folder = self.path.parent
-        module = importlib.import_module(f"experiments.claims.{folder.name}.{self.path.stem}")
-        if not isinstance(module.CHECK, Claim | Exact):
-            raise UserError(f"CHECK of {folder.name}/{self.path.name} is no Claim and no Exact.")
-        return module.CHECK
+    @property
+    def records(self) -> Path:
+        """The file of its attempts."""
+        return self.path.with_suffix(".jsonl")
+
+    def load(self) -> Declaration:
+        """Import the file and return what it declares. Raises `UserError` if that is no claim."""
+        name = f"experiments.claims.{self.family}.{self.path.stem}"
+        module = importlib.import_module(name)
+        if not isinstance(module.CLAIM, Claim | Exact):
+            raise UserError(f"CLAIM of {self.family}/{self.path.name} is no Claim and no Exact.")
+        return module.CLAIM
 
 
-def discover(root: Path) -> dict[str, Listed]:
-    """Every check, by id, ordered by track and id. Reads the files and imports none. Raises
-    `UserError` where two have one id, or a file cannot be read."""
-    found: dict[str, Listed] = {}
-    for path in sorted((root / "experiments" / "systems").glob("*/*.py")):
+def discover(root: Path) -> dict[str, ClaimFile]:
+    """Return every claim by id, ordered by family and id. Reads the files and imports none.
+
+    Raises `UserError` if two claims have one id, if a file cannot be read, or declares none.
+    """
+    found: dict[str, ClaimFile] = {}
+    for path in sorted((root / "experiments" / "claims").glob("*/*.py")):
         if path.name.startswith("_"):
             continue
-        id, track = path.stem.replace("_", "-"), path.parent.name.replace("_", "-")
+        id, family = path.stem.replace("_", "-"), path.parent.name
         if id in found:
-            raise UserError(f"{path.name} is there twice, in {found[id].track} and {track}; an id "
-                            "names one check.")  # fmt: skip
-        found[id] = Listed(id, track, path, *_declared(path))
+            raise UserError(f"{path.name} is there twice, in {found[id].family} and {family}; an "
+                            "id names one claim.")  # fmt: skip
+        found[id] = ClaimFile(id, family, path, *_kind_and_claim(path))
     return found
 
 
-def _declared(path: Path) -> tuple[str, str]:
-    """The kind and the claim of the check in a file."""
+def _kind_and_claim(path: Path) -> tuple[str, str]:
+    """Return the kind and the sentence of the claim in a file."""
+    name = f"{path.parent.name}/{path.name}"
     try:
         body = ast.parse(path.read_text(encoding="utf-8")).body
     except SyntaxError as error:
-        raise UserError(f"{path.parent.name}/{path.name} is no Python: {error}.") from None
+        raise UserError(f"{name} is no Python: {error}.") from None
     values = {}
     for node in body:
         if isinstance(node, ast.Assign | ast.AnnAssign):
             target = node.targets[0] if isinstance(node, ast.Assign) else node.target
             values[getattr(target, "id", "")] = node.value
-    check = values.get("CHECK")
-    if check is None:
-        return "", _literal(values.get("CLAIM"))
-    function = getattr(check, "func", None)
-    exact = getattr(function, "attr", getattr(function, "id", "")) == "Exact"
-    words = {word.arg: word.value for word in getattr(check, "keywords", ())}
-    return "exact" if exact else "claim", _literal(words.get("claim"))
+    call = values.get(digests.CLAIM)
+    if not isinstance(call, ast.Call):
+        raise UserError(f"{name} declares no {digests.CLAIM}; helpers have names with a _ first.")
+    exact = getattr(call.func, "attr", getattr(call.func, "id", "")) == "Exact"
+    claim = next((word.value for word in call.keywords if word.arg == "claim"), None)
+    text = str(claim.value) if isinstance(claim, ast.Constant) else ""
+    return "exact" if exact else "claim", text
 
 
-def _literal(node: ast.expr | None) -> str:
-    return str(node.value) if isinstance(node, ast.Constant) else ""
+def choose(
+    claims: Mapping[str, ClaimFile], ids: Sequence[str], family: str | None
+) -> list[ClaimFile]:
+    """Return the named claims, or all, of one family if it is given.
 
-
-def choose(checks: Mapping[str, Listed], ids: Sequence[str], track: str | None) -> list[Listed]:
-    """The named ones, or all, of a track alone if it is said. Raises `UserError` for a name that
-    does not exist."""
+    Raises `UserError` for a name that does not exist.
+    """
     for id in ids:
-        if id not in checks:
-            raise unknown("check", id, checks)
-    tracks = {check.track for check in checks.values()}
-    if track is not None and track not in tracks:
-        raise unknown("track", track, tracks)
-    chosen = [checks[id] for id in dict.fromkeys(ids)] or list(checks.values())
-    return [check for check in chosen if track in (None, check.track)]
+        if id not in claims:
+            raise unknown("claim", id, claims)
+    families = {claim.family for claim in claims.values()}
+    if family is not None and family not in families:
+        raise unknown("family", family, families)
+    chosen = [claims[id] for id in dict.fromkeys(ids)] or list(claims.values())
+    return [claim for claim in chosen if family in (None, claim.family)]
 
 
-def pending(check: Listed, known: Records, budget: str) -> bool:
-    """Whether there is no result of what it declares now, on this budget."""
-    now = digests.digest(check.path), budget
-    ended = records.of(known, check.id, "ended")
+def current_digest(claim: ClaimFile, known: Records) -> str:
+    """Return the digest of what a claim declares now, as it was before the claim was renamed."""
+    mine = [r for r in known if r["id"] == claim.id]
+    return renaming.original(mine, digests.digest(claim.path))
+
+
+def is_pending(claim: ClaimFile, known: Records, budget: str) -> bool:
+    """Return whether there is no result of what it declares now, on this budget."""
+    now = current_digest(claim, known), budget
+    ended = records.of(known, claim.id, "ended")
     return now not in [(record["digest"], record["budget"]) for record in ended]
 
 
-def revised(check: Listed, known: Records) -> bool:
-    """Whether its latest result is that of an earlier declaration."""
-    ended = records.of(known, check.id, "ended")
-    return bool(ended) and ended[-1]["digest"] != digests.digest(check.path)
+def is_revised(claim: ClaimFile, known: Records) -> bool:
+    """Return whether its latest result is of an earlier declaration."""
+    ended = records.of(known, claim.id, "ended")
+    return bool(ended) and ended[-1]["digest"] != current_digest(claim, known)
 
 
-def line(check: Listed, known: Records, verdict: str) -> str:
-    """Track, id, verdict and marks."""
-    ended = records.of(known, check.id, "ended")
-    begun = records.of(known, check.id, "begun")
+def line(claim: ClaimFile, known: Records, verdict: str) -> str:
+    """Return family, id, verdict and marks."""
+    ended = records.of(known, claim.id, "ended")
+    begun = records.of(known, claim.id, "begun")
     marks = [f"{len(begun)} attempts"] if len(begun) > 1 else []
     if any(record["changed"] for record in begun):
         marks.append("revised")
-    if records.interrupted(known, check.id):
+    if records.open_attempt(known, claim.id):
         marks.append("interrupted")
-    if not check.kind:
-        verdict = "before the harness"
-    elif ended:
+    if ended:
         marks += [look["name"] for look in ended[-1]["looks"] if not look["ok"]]
-        if revised(check, known):
+        if is_revised(claim, known):
             marks.append("revised since")
-    return f"{check.track:<28} {check.id:<32} {verdict:<18} {', '.join(marks)}".rstrip()
+    return f"{claim.family:<20} {claim.id:<32} {verdict:<18} {', '.join(marks)}".rstrip()

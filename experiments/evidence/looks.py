@@ -1,6 +1,6 @@
-"""What is looked at on tuning seeds before the reported ones are spent.
+"""Looks at the results on tuning seeds, before the reported seeds are spent.
 
-Each look says one sentence. Some that find something wrong stop the attempt as untestable: a claim
+Each look gives one sentence. Some that find something wrong stop the attempt as untestable: a claim
 that cannot hold or cannot fail, all sides at the ceiling, a side that has to learn and does not,
 and far too few seeds for the effect. The others warn.
 """
@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from experiments.evidence.clauses import Values, nearest, places, sides
-from experiments.evidence.declare import Claim, Clause, World
-from experiments.evidence.estimators import MIN_SEEDS, MOST_SEEDS, effects, modes, needed
+from experiments.evidence.declare import Arena, Claim, Clause
+from experiments.evidence.estimators import MIN_SEEDS, MOST_SEEDS, effects, modes, seeds_needed
 from jaxrl.evaluation.statistics import mean_interval
 
 NEAR = 0.05  # part of a metric's range
@@ -26,8 +26,11 @@ HOPELESS = 4  # times the seeds there are
 
 @dataclasses.dataclass(frozen=True)
 class Look:
-    """name, whether all is well, what was seen in one sentence, and whether it stops the attempt
-    as untestable."""
+    """One look.
+
+    ok: whether all is well. said: what was found, in one sentence. stops: whether it stops the
+    attempt as untestable.
+    """
 
     name: str
     ok: bool
@@ -38,16 +41,15 @@ class Look:
 def look(
     claim: Claim,
     clauses: Sequence[Clause],
-    environments: Sequence[World],
+    environments: Sequence[Arena],
     values: Values,
     seeds: int,
     level: float,
 ) -> tuple[list[dict[str, Any]], str]:
-    """All looks at the `values` of tuning seeds, as a record has them, and why the claim is
-    untestable, empty if it is not.
+    """Return all looks, as a record has them, and why the claim is untestable; empty if it is not.
 
-    environments, values: [environment][side][metric][seed] of each side at its best setting.
-    seeds, level: how many are reported, at which confidence (`history.confidence`).
+    values: [environment][side][metric][tuning seed] of each side at its best setting.
+    seeds, level: number of reported seeds, and their confidence (`history.confidence`).
     """
     looks = []
     split = sum(max(1, len(c.environments)) for c in clauses if not c.of_mechanism)
@@ -69,7 +71,7 @@ def look(
 
 
 def _of_environment(
-    claim: Claim, clauses: Sequence[Clause], environment: World, values
+    claim: Claim, clauses: Sequence[Clause], environment: Arena, values
 ) -> list[Look]:
     sign = 1 if claim.metric.more_is_better else -1
     top = environment.high if claim.metric.more_is_better else environment.low
@@ -94,8 +96,11 @@ def _of_environment(
 
 
 def must_learn(clause: Clause) -> tuple[str, ...]:
-    """The sides without whose learning a clause says nothing: of "better" the better one (what it
-    is compared with may be unable to), else both, since nothing is as good as nothing."""
+    """Return the sides that have to learn for a clause to mean something.
+
+    For "better" that is the better side alone, since the other may be unable to learn. Otherwise it
+    is both: two sides that learn nothing are equal.
+    """
     return (clause.one,) if clause.kind == "better" else (clause.one, clause.other)
 
 
@@ -107,8 +112,11 @@ def possible(
     high: float,
     more_is_better: bool = True,
 ) -> Look:
-    """Whether a clause may hold and may fail while `one` lies anywhere between `low` and `high` and
-    `other` at the mean of its values [seeds]. A mean outside of the range is a warning."""
+    """Look whether a clause may hold and may fail, wherever `one` lies between `low` and `high`.
+
+    `other` is taken to lie at the mean of its values [seeds]; if that is outside of the range, the
+    look warns.
+    """
     what = f"'{dataclasses.replace(clause, environments=())}' in {where}"
     mean = float(np.asarray(other, np.float64).mean())
     room = f"{clause.other} is at {mean:.3g} of a range from {low:g} to {high:g}"
@@ -125,8 +133,11 @@ def possible(
 
 
 def ceiling(where: str, reached: Mapping[str, ArrayLike], top: float, span: float) -> Look:
-    """Whether all sides {name: [seeds]} have a mean within a twentieth of the metric's range `span`
-    from its best value `top`, so that none can show that it is better."""
+    """Look whether all sides {name: [seeds]} are at the ceiling, so that none can be better.
+
+    That is, all have a mean within a twentieth of the metric's range `span` from its best value
+    `top`.
+    """
     means = {side: float(np.asarray(x, np.float64).mean()) for side, x in reached.items()}
     said = ", ".join(f"{side} {mean:.3g}" for side, mean in means.items())
     if all(abs(top - mean) <= NEAR * span for mean in means.values()):
@@ -137,9 +148,12 @@ def ceiling(where: str, reached: Mapping[str, ArrayLike], top: float, span: floa
 
 
 def floor(side: str, where: str, gain: ArrayLike, span: float, required: bool) -> Look:
-    """Whether a side has learned: its `gain` over its own untrained policy [seeds] is a twentieth
-    of the range `span` on every seed, or on average a hundredth and above 0 by a one-sided t-test
-    at 5 %. Only a side that is `required` to learn stops the attempt."""
+    """Look whether a side has learned.
+
+    It has if its `gain` over its own untrained policy [seeds] is a twentieth of the range `span` on
+    every seed, or on average a hundredth and above 0 by a one-sided t-test at 5 %. Only a side that
+    is `required` to learn stops the attempt.
+    """
     gain = np.asarray(gain, np.float64)
     mean, low, _ = mean_interval(gain, 0.9)
     if np.all(gain >= NEAR * span) or (mean >= span / 100 and low > 0):
@@ -149,11 +163,14 @@ def floor(side: str, where: str, gain: ArrayLike, span: float, required: bool) -
 
 
 def power(clause: Clause, where: str, differences: ArrayLike, seeds: int, level: float) -> Look:
-    """Whether so many `seeds` find an effect as large as that of the tuning seeds, with a
-    probability of 0.8: how far the mean of `differences` [tuning seeds] lies from where the verdict
-    turns, beside the smallest such distance that their spread lets be found. Too few seeds warn;
-    as the spread of few seeds is uncertain, they stop the attempt only if it takes more than four
-    times as many, that is if the effect is less than half of what could be found."""
+    """Look whether `seeds` are enough for an effect as large as that of the tuning seeds.
+
+    Compares the distance of the mean of `differences` [tuning seeds] from where the verdict changes
+    with the smallest distance that their spread lets so many seeds find with a probability of 0.8.
+    Too few seeds warn. As the spread of a few seeds is uncertain, they stop the attempt only if it
+    takes more than four times as many, that is, if the effect is less than half of what could be
+    found.
+    """
     differences = np.asarray(differences, np.float64)
     what = f"'{dataclasses.replace(clause, environments=())}' in {where}"
     if len(differences) < 2:
@@ -165,7 +182,7 @@ def power(clause: Clause, where: str, differences: ArrayLike, seeds: int, level:
         f"{seeds} seeds find a distance of {smallest:.2g} from the margin of {what}, and it is "
         f"{abs(mean - margin):.2g}"
     )
-    takes = needed(differences, margin, level) or math.inf
+    takes = seeds_needed(differences, margin, level) or math.inf
     if seeds >= takes:
         return Look("power", True, f"{said}.")
     more = f"about {takes}" if takes < MOST_SEEDS else f"more than {MOST_SEEDS:,}"
@@ -173,7 +190,7 @@ def power(clause: Clause, where: str, differences: ArrayLike, seeds: int, level:
 
 
 def two_modes(side: str, where: str, values: ArrayLike) -> Look | None:
-    """A warning if the `values` [seeds] of a side end in two groups."""
+    """Warn if the `values` [seeds] of a side end in two groups."""
     found = modes(values)
     if not found:
         return None
@@ -184,11 +201,13 @@ def two_modes(side: str, where: str, values: ArrayLike) -> Look | None:
     return Look("modes", False, said)
 
 
-def beyond(values: Sequence[float], best: float) -> float | None:
-    """The value that widens a grid whose `best` is at one of its ends: a step further by the ratio
-    of the last two, for values between 0 and 1 that would leave it by that of their distances to 1.
-    None where the best is inside, is alone, or there is nothing further (0, a step back to a value
-    of the grid)."""
+def value_beyond(values: Sequence[float], best: float) -> float | None:
+    """Return the value that widens a grid whose `best` value is at one of its ends.
+
+    One step further by the ratio of the last two values; if that would take values between 0 and 1
+    out of this range, by the ratio of their distances to 1. None if the best is inside or is the
+    only value, or if there is nothing further (0, or a step back to a value of the grid).
+    """
     grid = sorted(values)
     if len(grid) < 2 or best not in (grid[0], grid[-1]) or best <= 0:
         return None
@@ -206,8 +225,11 @@ def beyond(values: Sequence[float], best: float) -> float | None:
 def edge(
     what: str, grid: Sequence[float], tried: Sequence[float], best: float, wrong: str = ""
 ) -> Look:
-    """Whether the `best` value of a hyperparameter (`what`, of which side, where) lies inside of
-    all `tried`, of which `grid` were declared; `wrong`: why it could not be widened."""
+    """Look whether the `best` value of a hyperparameter lies inside of all `tried`.
+
+    what: the hyperparameter, its side and environment. grid: the values that were declared. wrong:
+    why the grid could not be widened.
+    """
     values = ", ".join(f"{x:g}" for x in sorted(tried))
     if len(tried) < 2 or best not in (min(tried), max(tried)):
         return Look("edge", True, f"{what} is best at {best:g}, of {values}.")

@@ -1,18 +1,18 @@
-"""Trials: what a side of a claim reaches in an environment, by so many environment steps."""
+"""Trials: runs of a side in an environment, and what they measure."""
 
 from __future__ import annotations
 
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.evidence.declare import Measured, Trial
+from experiments.evidence.declare import Measure, Measured, Trial
 from jaxrl import envs
 from jaxrl.core import hyper as hypers
 from jaxrl.core import settings
@@ -21,21 +21,20 @@ from jaxrl.core.train import start, train
 from jaxrl.core.types import Algorithm, Environment, Key
 from jaxrl.evaluation.evaluate import evaluate
 
-AT_ONCE = 64  # runs in one program; more make two cores no faster and need memory
-
-Measure = Callable[[Trial, Key, Mapping[str, Any]], Measured]
+AT_ONCE = 64  # runs in one program; more are no faster on two cores and need memory
 
 
-# ------------------------------------------------------------------------------- what is run
+# ------------------------------------------------------------------------------- trials
 
 
-def configured(trial: Trial, values: Mapping[str, float] = {}) -> Any:
-    """The Config of a side: its environment's settings as far as it has them, over them its own,
-    over them `values`, all by unique endings of their names.
+def configure(trial: Trial, values: Mapping[str, float] = {}) -> Any:
+    """Return the Config of a side, set by unique endings of names.
 
-    Raises `UserError` for a setting of the side that does not exist, and for a value out of range.
+    The side's own settings override those of its environment (of which it may lack some), and
+    `values` override both. Raises `UserError` for a setting of the side that does not exist, and
+    for a value out of range.
     """
-    config = trial.side.system.Config()
+    config = trial.side.algorithm.Config()
     known = [name for name, _, _ in settings.walk(config)]
     there = {
         name: value
@@ -48,18 +47,17 @@ def configured(trial: Trial, values: Mapping[str, float] = {}) -> Any:
     return config
 
 
-def built(trial: Trial) -> tuple[Environment, Algorithm]:
-    """The environment of a trial, and its side as an algorithm there."""
+def build(trial: Trial) -> tuple[Environment, Algorithm]:
+    """Return the environment of a trial, and its side as an algorithm there."""
     env = envs.make(trial.environment.env, **trial.environment.params)
-    return env, trial.side.system(env, configured(trial))
+    return env, trial.side.algorithm(env, configure(trial))
 
 
-def parts(trial: Trial, algorithm: Algorithm) -> tuple[int, int]:
-    """How often a run is evaluated after its beginning, and how many steps of the algorithm it
-    learns before each: all of the trial's environment steps, a warm-up among them, and not one
-    more.
+def schedule(trial: Trial, algorithm: Algorithm) -> tuple[int, int]:
+    """Return the number of evaluations after the beginning, and the algorithm's steps before each.
 
-    Raises `UserError` where that does not come out even, since budgets would differ.
+    Together they take exactly the trial's environment steps, a warm-up included. Raises `UserError`
+    if they cannot, since budgets would differ.
     """
     if algorithm.env_steps == 0:
         raise UserError(f"'{trial.name}' takes no environment steps; such a claim has a measuring "
@@ -78,20 +76,21 @@ def parts(trial: Trial, algorithm: Algorithm) -> tuple[int, int]:
 
 
 def curve(trial: Trial, keys: Key, hyper: Mapping[str, Any]) -> dict[str, jax.Array]:
-    """Learning curves of runs, each with its key of `keys` [runs] and its value of each of `hyper`
-    [runs], in one program. Complete greedy episodes are played before learning begins and at the
-    environment's `points`, evenly spaced, of which the last is the end.
+    """Measure learning curves of runs, each with its key and its hyperparameters, in one program.
 
-    Returns, each [runs]: mean returns at the beginning, `untrained`, and at the end, `final`, and
-    their mean over all points but the beginning, `score`; `env_steps`; and `gradient_steps`, those
-    on batches or minibatches (at most, where passes may stop early), which are reported and not
+    Complete greedy episodes are played before learning begins and at the environment's `points`,
+    which are evenly spaced; the last is the end.
+
+    Returns, each [runs]: the mean returns `untrained` (at the beginning) and `final` (at the end),
+    and `score`, the mean over all points but the beginning; `env_steps`; and `gradient_steps`, on
+    batches or minibatches (an upper bound if epochs may stop early), which are reported and not
     made equal. A tiny trial takes one step of its algorithm, whatever that costs.
 
     Run i and its evaluations depend on key i alone, so that sides are paired. It can be traced.
-    Raises `UserError` as `configured` and `parts` do.
+    Raises `UserError` as `configure` and `schedule` do.
     """
-    env, algorithm = built(trial)
-    points, steps = (1, 1) if trial.tiny else parts(trial, algorithm)
+    env, algorithm = build(trial)
+    points, steps = (1, 1) if trial.tiny else schedule(trial, algorithm)
     episodes = 2 if trial.tiny else trial.environment.episodes
     returns = _curves(env, algorithm, keys, dict(hyper), steps, points, episodes)
     everywhere = lambda x: jnp.full(len(keys), x, jnp.float32)
@@ -124,55 +123,58 @@ def _curves(env, algorithm, keys, hyper, steps, points, episodes):
 
 
 def gradient_steps(trial: Trial) -> int:
-    """Batches, or minibatches, that a side descends in one step of its algorithm."""
-    config = configured(trial)
+    """Return the gradient steps of a side, on batches or minibatches, in one algorithm step."""
+    config = configure(trial)
     passes = getattr(config, "passes", None)
     each = passes.epochs * passes.minibatches if passes else 1
-    return each * getattr(trial.side.system, "updates", lambda config: 1)(config)
+    return each * getattr(trial.side.algorithm, "updates", lambda config: 1)(config)
 
 
 def check(trials: Iterable[Trial]) -> None:
-    """Raises `UserError`, before anything is spent, where a trial of `curve` cannot be run: its
-    budget does not come out even, a setting of its environment is one of no side, or a value of its
-    grid is out of range or no hyperparameter's."""
+    """Raise `UserError`, before anything is spent, if a trial of `curve` cannot be run.
+
+    That is, if its budget is no multiple of a step's, if no side has a setting of its environment,
+    or if a value of its grid is out of range or no hyperparameter's.
+    """
     trials = list(trials)
     for trial in trials:
-        _, algorithm = built(trial)
-        parts(trial, algorithm)
+        _, algorithm = build(trial)
+        schedule(trial, algorithm)
         for values in grid_points(trial.side.grid):
-            configured(trial, values)
+            configure(trial, values)
             hypers.override(algorithm.hyper, values)
         for name in trial.environment.settings:
             sides = [t for t in trials if t.environment == trial.environment]
-            known = {k for t in sides for k, _, _ in settings.walk(t.side.system.Config())}
+            known = {k for t in sides for k, _, _ in settings.walk(t.side.algorithm.Config())}
             if not settings.candidates(name, known):
                 raise unknown(f"setting of any side in {trial.environment.label}", name, known)
 
 
 def grid_points(grid: Mapping[str, Iterable[float]]) -> list[dict[str, float]]:
-    """All combinations of a grid's values; one without any for no grid."""
+    """Return all combinations of a grid's values; a single empty one if there is no grid."""
     return [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
 
 
 # ------------------------------------------------------------------------------- many runs
 
 
-def measured(
+def run(
     measure: Measure, trial: Trial, keys: Key, hyper: Mapping[str, Any]
 ) -> dict[str, list[float]]:
-    """What `measure` says of runs, each with its key of `keys` [runs] and its value of each of
-    `hyper` (numbers, or [runs]): {metric: [runs]}, float64.
+    """Measure runs, one for each key of `keys` [runs]: {metric: [runs]}, float64.
 
-    Runs share a program, as many as fit: at most `AT_ONCE`, and half as many again and again where
-    the device has no memory for them. As many runs as before are the same program: a claim that
-    reports as many seeds as it tunes runs (points times tuning seeds) compiles each side once.
-    Raises `UserError` for a metric of another shape.
+    hyper: hyperparameters of the runs, each a number or [runs].
+
+    Up to `AT_ONCE` runs share a program; half as many, and half again, if the device has no memory
+    for them. As many runs as before are the same program: a claim that reports as many seeds as it
+    tunes runs (points times tuning seeds) compiles each side once. Raises `UserError` for a metric
+    of another shape.
     """
     runs = len(keys)
     spread = {k: np.broadcast_to(np.float32(v), runs) for k, v in hyper.items()}
     size = math.ceil(runs / math.ceil(runs / AT_ONCE))
     while True:
-        # All chunks are as large, so that one program serves: the last run fills the last of them.
+        # All chunks have one size and share a program: the last run is repeated to fill the last.
         rows = np.minimum(np.arange(math.ceil(runs / size) * size), runs - 1).reshape(-1, size)
         try:
             found = [
@@ -188,8 +190,7 @@ def measured(
         if values.shape != (size,):
             raise UserError(
                 f"'{name}' of '{trial.name}' in {trial.environment.label} is {list(values.shape)}; "
-                f"it "
-                f"must be a number for each of {size} runs."
+                f"it must be a number for each of {size} runs."
             )
     return {name: np.concatenate([x[name] for x in found])[:runs].tolist() for name in found[0]}
 

@@ -1,4 +1,4 @@
-"""Whether the verdict of a check sees that its mechanism is broken."""
+"""Mutations: does the verdict of a claim notice that its mechanism is broken?"""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from typing import Any
 import jax
 
 from experiments.evidence import attempt, sides
-from experiments.evidence.declare import Check, Exact, Mutation
+from experiments.evidence.declare import Declaration, Exact, Mutation
 from jaxrl.core.errors import UserError
 
-OURS = ("jaxrl", "experiments")  # packages that keep what they built
+OURS = ("jaxrl", "experiments")  # packages that cache what they build
 Cached = type(functools.cache(lambda: None))
 
 
 def mutate(
-    check: Check,
+    declaration: Declaration,
     begun: Mapping[str, Any],
     tuning_root: int,
     store: Path,
@@ -33,54 +33,57 @@ def mutate(
     tell: Callable[[str], None] = lambda line: None,
     best: Mapping[str, Mapping[str, Any]] = {},
 ) -> list[dict[str, Any]]:
-    """Of each mutation of a check: {name, before, after (verdicts), seen, said (in a sentence)}.
+    """Try each mutation: {name, before, after (verdicts), seen, said (in a sentence)} each.
 
-    Takes what `attempt.run` takes, and goes on from an interruption as that does. Runs have seeds
-    of their own, so that none is seen that an attempt may report, and the settings that are best
-    while nothing is broken: `best` [environment][side], as a record has them, and tuned anew
-        without.
+    Takes the arguments of `attempt.run`, and resumes after an interruption as that does. Runs have
+    seeds of their own, so that none is used that an attempt may report, and the settings that are
+    best while nothing is broken.
+
+    best: these settings [environment][side], as a record has them; tuned anew if empty.
     """
     parts = attempt.parts_of(begun, store, f"mutations-{begun['budget']}", clock, tell)
-    hashed = hashlib.sha256(f"mutations of {tuning_root}".encode()).digest()
-    root, seeds = int.from_bytes(hashed[:4]), attempt.seeds_of(begun)
-    if not isinstance(check, Exact):
-        tried = sides.trials(check, begun["budget"])
+    bits = hashlib.sha256(f"mutations of {tuning_root}".encode()).digest()
+    root, seeds = int.from_bytes(bits[:4]), attempt.seeds_of(begun)
+    if not isinstance(declaration, Exact):
+        tried = sides.trials(declaration, begun["budget"])
         known = {
             (environment, side): {"best": best[environment][side]}
             for environment, side in tried
             if best
         }
-        tuned = known or sides.tune(check, tried, tuning_root, parts)
+        tuned = known or sides.tune(declaration, tried, tuning_root, parts)
 
     def verdict(phase: str) -> str:
-        if isinstance(check, Exact):
-            return attempt.exact(check, seeds, root, parts, readers, f"{phase}: ")["verdict"]
-        values = sides.report(check, tried, tuned, root, seeds, parts, phase)
+        if isinstance(declaration, Exact):
+            return attempt.exact(declaration, seeds, root, parts, readers, f"{phase}: ")["verdict"]
+        values = sides.report(declaration, tried, tuned, root, seeds, parts, phase)
         environments = sides.environments_of(tried)
-        return attempt.judged(check, environments, values, begun["level"], 0.0, readers)["verdict"]
+        judged = attempt.verdict_of(declaration, environments, values, begun["level"], 0.0, readers)
+        return judged["verdict"]
 
     before, found = verdict("unbroken"), []
-    for mutation in check.mutations:
+    for mutation in declaration.mutations:
         name = mutation.name
-        with mutated(mutation):
+        with apply(mutation):
             after = verdict(f"mutation {name}")
         seen = after != before
         if seen:
-            said = f"The verdict sees '{name}': it turns from '{before}' to '{after}'."
+            said = f"The verdict notices '{name}': it changes from '{before}' to '{after}'."
         else:
-            said = f"The verdict does not see '{name}': it is '{before}' with it and without."
+            said = f"The verdict does not notice '{name}': it is '{before}' with it and without."
         found.append({"name": name, "before": before, "after": after, "seen": seen, "said": said})
     return found
 
 
 @contextlib.contextmanager
-def mutated(mutation: Mutation) -> Iterator[None]:
-    """While it lasts, what the mutation makes of an attribute stands in its place: a function or
-    class in every module that was imported and holds it; what is neither, or an attribute of a
-    class or an object, where it is named alone. Nothing that was compiled or built before is used,
-    nor afterwards what was built meanwhile.
+def apply(mutation: Mutation) -> Iterator[None]:
+    """Put the mutated value in place of an attribute, and back at the end.
 
-    Raises `UserError` where there is no such attribute.
+    A function or class is replaced in every imported module that holds it; anything else, or an
+    attribute of a class or an object, only where it is named. Nothing that was compiled or built
+    before is used meanwhile, and nothing from meanwhile is used afterwards.
+
+    Raises `UserError` if there is no such attribute.
     """
     module, _, path = mutation.where.partition(":")
     *outer, name = path.split(".")
@@ -102,7 +105,7 @@ def mutated(mutation: Mutation) -> Iterator[None]:
 
 
 def _holding(original: Any) -> Iterator[tuple[Any, str]]:
-    """Every module, and its name there, that holds `original`."""
+    """Return every module that holds `original`, with its name there."""
     for module in list(sys.modules.values()):
         if isinstance(module, types.ModuleType):
             yield from ((module, name) for name, x in list(vars(module).items()) if x is original)
@@ -110,13 +113,13 @@ def _holding(original: Any) -> Iterator[tuple[Any, str]]:
 
 def _put(places: Iterable[tuple[Any, str]], value: Any) -> None:
     for holder, name in places:
-        # Of a frozen dataclass too.
+        # These also set attributes of a frozen dataclass.
         put = type.__setattr__ if isinstance(holder, type) else object.__setattr__
         put(holder, name, value)
 
 
 def _forget(package: str) -> None:
-    """Drops all that was compiled, and what functions of ours built and keep."""
+    """Clear all compiled programs, and the caches of our functions and of `package`."""
     jax.clear_caches()
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] in (*OURS, package):

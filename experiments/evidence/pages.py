@@ -1,47 +1,50 @@
-"""What a reader sees of the evidence: CLAIMS.md, a page a track and a system, one of failures.
+"""Pages about claims: CLAIMS.md and failures in the repository, families and claims on the site.
 
-All of it is text made from the declarations and the records alone; nothing is run or computed anew.
+All of it is text made from declarations and records alone; nothing is run or computed anew. A link
+to a claim is a link to its file in `experiments/claims`, which on the site leads to its page.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from experiments.evidence import known, pictures
-from experiments.evidence.known import VERDICTS, Record, Standing, System
+from experiments.evidence import findings, pictures
+from experiments.evidence.claim_page import claim_page
+from experiments.evidence.findings import VERDICTS, Findings
 from experiments.evidence.records import CLAIMS
-from experiments.evidence.system_page import system_page
-from experiments.evidence.words import NOTE, clip, escape, name_of, number, table
+from experiments.evidence.words import NOTE, capital, clip, escape, number, table, todays
+from jaxrl.algorithms.families import NAMES, heading
 
-FOLDER = "docs/claims"
+FOLDER = "docs/claims"  # of the pages, those of the site among them
+FAILURES = "Claims that did not hold here, and why"
 CLAIM = 90  # characters of a claim in a list
 READING = (
     "A clause compares two sides, seed by seed: *better* by more than a margin, *not worse* by a "
-    "margin, or *equal* within one. The figures of a line are those of the clause that came "
-    "nearest to failing: its effect, its confidence interval, and where all of the interval must "
-    "lie."
+    "margin, or *equal* within one. The effect given is that of the clause that came nearest to "
+    "failing, with its confidence interval and where all of the interval must lie."
 )
 PICTURE = (
-    "The picture has every clause of every system: the mark is the effect, the line its confidence "
+    "The picture has every clause of every claim: the mark is the effect, the line its confidence "
     "interval, both in units of the margin (of half the interval where the margin is 0). A clause "
     "holds if its whole line lies in the shaded band. A square is a clause that does not hold, an "
-    "empty circle one that is undecided, an arrow something farther away than the picture is wide."
+    "empty circle one that is undecided, an arrow an effect beyond the edge of the picture."
 )
 MEANING = """
-| verdict | what it means |
+## Verdicts and marks
+
+| verdict | meaning |
 |---|---|
 | holds | every clause of the claim held on seeds that nothing was tuned on |
 | does not hold | at least one clause is refuted |
 | inconclusive | these seeds do not decide it, or the effect is there without the mechanism |
-| untestable | at this budget the claim could come out only one way: seen before seeds were spent |
+| untestable | at this budget the claim could come out only one way; seen before seeds were spent |
 
-| mark | what it means |
+| mark | meaning |
 |---|---|
 | replicated | held twice on fresh seeds, unrevised |
 | revised | the declaration was changed after an attempt; error is spread over all attempts |
-| stale | the code that it runs is no longer the code that was recorded |
+| stale | recorded with older code than today's |
 | unfinished | a later attempt began and has not ended |
 | edge | a tuned value lies at the end of its grid |
 | ceiling, floor | a side has nothing left to gain, or is no better than untrained |
@@ -50,166 +53,172 @@ MEANING = """
 | two modes | seeds end in one of two ways, so that a mean misleads |
 | over its minutes | it took longer than declared |
 | large | run on an accelerator, with larger environments |
+
+Each claim's declaration has its attempts beside it, one a line (`<id>.jsonl`), and a page on the
+site (`make docs`) with every clause, side and seed. To try one again, run
+`python experiments/evidence/run.py ID`.
 """
 
 
-def write(
-    root: Path,
-    checks: Iterable[tuple[str, str, Any]],
-    records: Iterable[Record],
-    *,
-    judged: Callable[[Sequence[Record]], Standing],
-    stale: Mapping[str, str] = {},
-) -> list[Path]:
-    """Write all pages and pictures below `root`, and remove those of checks that are gone.
-
-    checks: (id, track, declaration or its dict) each. records: as recorded, oldest first.
-    judged: what the ended records of one check say together (has verdict, why, replicated).
-    stale: of ids whose latest record is stale, what differs, in a sentence.
-    Raises `UserError` where two pages would have one name.
-    """
-    systems = known.gather(checks, records, stale, judged)
-    made = {root / path: text for path, text in pages(systems).items()}
-    for path, text in made.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    folder = root / FOLDER
-    for path in {*folder.glob("*.md"), *folder.glob("pictures/*.svg")} - set(made):
-        path.unlink()
-    return sorted(made)
+def write(root: Path, texts: Mapping[str, str]) -> None:
+    """Write texts by their paths below `root`."""
+    for path, text in texts.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text, encoding="utf-8")
 
 
-def pages(systems: Sequence[System]) -> dict[str, str]:
-    """The text of every page and picture, by its path from the root."""
-    made = {
-        "CLAIMS.md": summary(systems),
-        f"{FOLDER}/failures.md": failures(systems),
-        CLAIMS: claims(systems),
+def repository(claims: Sequence[Findings]) -> dict[str, str]:
+    """Return the text of every page that lies in the repository, by its path from the root."""
+    return {
+        "CLAIMS.md": summary(claims),
+        f"{FOLDER}/failures.md": failures(claims),
+        CLAIMS: listing(claims),
     }
-    for track, group in by_track(systems).items():
-        made[f"{FOLDER}/{track}.md"] = track_page(track, group)
-        drawn = {s.id: known.effects(s) for s in group if known.effects(s)}
+
+
+def site(claims: Sequence[Findings]) -> dict[str, str]:
+    """Return the text of every page and picture that only the site has.
+
+    By its path from the root, as if it lay beside the page of failures.
+    """
+    made = {}
+    for family, group in by_family(claims).items():
+        made[f"{FOLDER}/{family}.md"] = family_page(family, group)
+        drawn = {c.id: findings.effects(c) for c in group if findings.effects(c)}
         if drawn:
-            title = f"{name_of(track)}: all effects in units of their margins"
-            made[f"{FOLDER}/pictures/{track}.svg"] = pictures.effects(title, drawn)
-    for system in systems:
-        made[f"{FOLDER}/{system.id}.md"] = system_page(system)
-        if panels := known.panels(system):
-            title = f"{system.id}: every seed of every side"
-            made[f"{FOLDER}/pictures/{system.id}.svg"] = pictures.dots(title, panels)
+            title = f"{heading(family)}: all effects in units of their margins"
+            made[f"{FOLDER}/pictures/{family}.svg"] = pictures.effects(title, drawn)
+    for claim in claims:
+        made[f"{FOLDER}/{claim.id}.md"] = claim_page(claim)
+        if panels := findings.panels(claim):
+            title = f"{claim.id}: every seed of every side"
+            made[f"{FOLDER}/pictures/{claim.id}.svg"] = pictures.dots(title, panels)
     return made
 
 
-def by_track(systems: Sequence[System]) -> dict[str, list[System]]:
-    """The systems of each track, the verdicts in their order."""
-    found: dict[str, list[System]] = {}
-    for system in sorted(
-        systems, key=lambda s: (s.track, VERDICTS.index(s.standing.verdict), s.id)
-    ):
-        found.setdefault(system.track, []).append(system)
+def by_family(claims: Iterable[Findings]) -> dict[str, list[Findings]]:
+    """Return the claims of each family that has some, by verdict and id."""
+    found: dict[str, list[Findings]] = {}
+    order = lambda c: (NAMES.index(c.family), VERDICTS.index(c.standing.verdict), c.id)
+    for claim in sorted(claims, key=order):
+        found.setdefault(claim.family, []).append(claim)
     return found
 
 
-def summary(systems: Sequence[System]) -> str:
-    """CLAIMS.md: tracks x verdicts."""
+def summary(claims: Sequence[Findings]) -> str:
+    """Return CLAIMS.md: verdicts counted by family, and one line for each claim."""
 
-    def count(group: Sequence[System]) -> list[int]:
-        return [sum(s.standing.verdict == v for s in group) for v in VERDICTS]
+    def count(group: Sequence[Findings]) -> list[int]:
+        return [sum(c.standing.verdict == v for c in group) for v in VERDICTS[:4]]
 
-    tracks = by_track(systems)
-    rows = [[f"[{name_of(t)}]({FOLDER}/{t}.md)", *count(group)] for t, group in tracks.items()]
-    rows.append(["all", *count(systems)])
-    waiting = [f"[{s.id}]({FOLDER}/{s.id}.md)" for s in systems if s.standing.verdict == "not run"]
+    families = by_family(claims)
+    rows = [[f"[{heading(f)}](#{anchor(f)})", *count(group)] for f, group in families.items()]
+    papers = len({c.declared["paper"]["title"] for c in claims})
     lines = [
         NOTE,
-        "# Systems",
+        "# Claims",
         "",
-        f"{len(systems)} claims of {len({s.check['paper']['title'] for s in systems})} papers, put "
-        "to the test at a small scale. Each is declared, with "
-        "its margins, before it is run; every attempt is kept, and the verdict is that of all "
-        f"attempts together. [What did not hold, and why]({FOLDER}/failures.md) is the most "
-        "useful page for a researcher.",
+        f"{len(claims)} claims of {papers} papers, tested here at a small scale. Each is declared, "
+        "with its margins, before it is run; every attempt is kept, and the verdict is that of all "
+        f"attempts together. [{FAILURES}]({FOLDER}/failures.md) is the most useful page for a "
+        "researcher.",
         "",
-        *table(
-            ["track", "holds", "does not hold", "incon&shy;clusive", "untest&shy;able"],
-            [row[:5] for row in rows],
-        ),
+        *table(["family", *VERDICTS[:4]], [*rows, ["all", *count(claims)]]),
         "",
     ]
-    if old := sum(bool(s.stale) for s in systems):
-        lines += [f"Of these {old} are results of code that has changed since (stale).", ""]
-    if waiting:
-        lines += [f"Not run yet: {', '.join(waiting)}.", ""]
-    return "\n".join(
-        [
-            *lines,
-            MEANING.strip(),
-            "",
-            "Every attempt, one a line: [results.jsonl](experiments/claims/results.jsonl). Run "
-            "one again with `python experiments/evidence/run.py ID`.",
-            "",
-        ]
-    )
+    if old := sum(bool(c.stale) for c in claims):
+        lines += [f"{old} {'is' if old == 1 else 'are'} stale: recorded with older code.", ""]
+    lines += [READING, ""]
+    for family, group in families.items():
+        lines += [f"## {heading(family)}", ""]
+        lines += table(["claim", "verdict", "in words", "effect"], map(row, group))
+        lines += [""]
+    return "\n".join([*lines, MEANING.strip(), ""])
 
 
-def track_page(track: str, systems: Sequence[System]) -> str:
-    """One line a system beside a picture of all effects of the track."""
-    lines = [NOTE, f"# {name_of(track)}", ""]
-    lines += ["[All tracks](../../CLAIMS.md) · [What did not hold](failures.md)", "", READING]
-    if any(map(known.effects, systems)):
-        alt = "All effects of this track in units of their margins"
+def anchor(family: str) -> str:
+    """Return the end of a link to a family's section."""
+    return heading(family).lower().replace(" ", "-")
+
+
+def row(claim: Findings) -> list[str]:
+    """Return id, verdict, claim, and effect with marks."""
+    link = f"[{claim.id}]({claim.file})"
+    return [link, claim.standing.verdict, claim.declared["claim"], " · ".join(effect(claim))]
+
+
+def effect(claim: Findings) -> list[str]:
+    """Return the effect nearest to failing and what was needed, the seeds, and marks."""
+    parts = []
+    clause, error = findings.deciding(claim), findings.largest_error(claim)
+    if clause:
+        text = f"{findings.interval(clause)}, needed {findings.requirement(clause)}"
+        if len(claim.clauses) > 1:
+            text += f" (nearest of {len(claim.clauses)} clauses)"
+        parts.append(text)
+    elif error is not None:
+        tolerance = number(claim.declared["tolerance"])
+        parts.append(f"largest error {number(error)}, at most {tolerance}")
+    if claim.latest and claim.latest["values"]:
+        parts.append(f"{claim.latest['seeds']} seeds")
+    found = findings.marks(claim)
+    return parts + ([f"*{', '.join(found)}*"] if found else [])
+
+
+def family_page(family: str, claims: Sequence[Findings]) -> str:
+    """Return the page of a family: one line for each claim, beside a picture of all effects."""
+    lines = [NOTE, f"# {heading(family)}", ""]
+    lines += [f"[All claims](../../CLAIMS.md) · [{FAILURES}](failures.md)", "", READING]
+    if any(map(findings.effects, claims)):
+        alt = "All effects of this family in units of their margins"
         lines += ["", f'<img align="right" width="{pictures.WIDTH}" alt="{alt}" '
-                  f'src="pictures/{track}.svg">', "", PICTURE]  # fmt: skip
-    lines += ["", *map(line, systems), "", '<br clear="both">', ""]
+                  f'src="pictures/{family}.svg">', "", PICTURE]  # fmt: skip
+    lines += ["", *map(line, claims), "", '<br clear="both">', ""]
     return "\n".join(lines)
 
 
-def line(system: System) -> str:
-    """The verdict, the name, the claim, the effect with what was needed, n and marks."""
-    parts = [f"- **{system.standing.verdict}** [{system.id}]({system.id}.md): "
-             f"{escape(clip(system.check['claim'], CLAIM))}"]  # fmt: skip
-    clause, error = known.deciding(system), known.largest(system)
-    if clause:
-        said = f"{known.interval(clause)}, needed {known.needed(clause)}"
-        if len(system.clauses) > 1:
-            said += f" (nearest of {len(system.clauses)} clauses)"
-        parts.append(said)
-    elif error is not None:
-        parts.append(f"largest error {number(error)}, at most {number(system.check['tolerance'])}")
-    if system.latest and system.latest["values"]:
-        parts.append(f"{system.latest['seeds']} seeds")
-    found = known.marks(system)
-    parts += [f"*{', '.join(found)}*"] if found else []
-    return " · ".join(parts)
+def line(claim: Findings) -> str:
+    """Return verdict, id, claim, and effect with marks."""
+    head = (
+        f"- **{claim.standing.verdict}** [{claim.id}]({claim.id}.md): "
+        f"{escape(clip(claim.declared['claim'], CLAIM))}"
+    )
+    return " · ".join([head, *effect(claim)])
 
 
-def claims(systems: Sequence[System]) -> str:
-    """Verdict, name and claim, a line each."""
-    ordered = (system for group in by_track(systems).values() for system in group)
-    return "".join(f"{s.standing.verdict}\t{s.id}\t{s.check['claim']}\n" for s in ordered)
+def listing(claims: Sequence[Findings]) -> str:
+    """Return the lines of `jaxrl list claims`: verdict, id and claim."""
+    ordered = (claim for group in by_family(claims).values() for claim in group)
+    return "".join(f"{c.standing.verdict}\t{c.id}\t{c.declared['claim']}\n" for c in ordered)
 
 
-def failures(systems: Sequence[System]) -> str:
-    """Those that do not hold, are inconclusive or untestable, with the diagnosis."""
-    lines = [NOTE, "# What did not hold", "", "[All tracks](../../CLAIMS.md)", ""]
-    lines += ["What came out otherwise than its paper would have it, or did not come out, and why. "
-              "It was tested at a small scale: no paper is refuted by it."]  # fmt: skip
+def failures(claims: Sequence[Findings]) -> str:
+    """Return the page of claims that do not hold, are inconclusive or untestable, with reasons."""
+    lines = [NOTE, f"# {FAILURES}", "", "[All claims](../../CLAIMS.md)", ""]
+    lines += ["They were tested at a small scale: no paper is refuted by it."]
     for verdict in VERDICTS[1:4]:
-        group = [s for s in systems if s.standing.verdict == verdict]
+        group = [c for c in claims if c.standing.verdict == verdict]
         if group:
-            lines += ["", f"## {name_of(verdict)}"]
-        for s in group:
-            assert s.latest
-            lines += ["", f"### [{s.id}]({s.id}.md)", "", f"[{name_of(s.track)}]({s.track}.md). "
-                      f"{escape(s.check['claim'])}", "",
-                      f"**Why:** {escape(s.standing.why)}", ""]  # fmt: skip
-            if text := s.check.get("diagnosis"):
-                lines += [f"**Diagnosis:** {escape(text)}", ""]
-            lines += [f"- {c['verdict'].capitalize()}: {escape(known.said(s, c))}"
-                      for c in s.clauses if c["verdict"] != "holds"]  # fmt: skip
-            lines += [f"- {escape(k['said'])}" for k in s.latest["looks"] if not k["ok"]]
-            lines += [f"- Revised: {escape(' '.join(known.revisions(s, r)))}" for r in s.records
-                      if r["changed"] and r["event"] == "ended"]  # fmt: skip
+            lines += ["", f"## {capital(verdict)}"]
+        for claim in group:
+            lines += _failure(claim)
     if len(lines) == 6:
-        lines += ["", "Nothing so far."]
+        lines += ["", "There are none so far."]
     return "\n".join([*lines, ""])
+
+
+def _failure(claim: Findings) -> list[str]:
+    assert claim.latest
+    family = f"[{heading(claim.family)}](../../CLAIMS.md#{anchor(claim.family)})"
+    lines = ["", f"### [{claim.id}](../../{claim.file})", "",
+             f"{family}. {escape(claim.declared['claim'])}", "",
+             f"**Why:** {escape(todays(claim.standing.why))}", ""]  # fmt: skip
+    if text := claim.declared.get("diagnosis"):
+        lines += [f"**Diagnosis:** {escape(text)}", ""]
+    lines += [f"- {capital(c['verdict'])}: {escape(todays(findings.result_text(claim, c)))}"
+              for c in claim.clauses if c["verdict"] != "holds"]  # fmt: skip
+    lines += [f"- {escape(todays(look['said']))}" for look in claim.latest["looks"]
+              if not look["ok"]]  # fmt: skip
+    lines += [f"- Revised: {escape(todays(' '.join(findings.changes(claim, r))))}"
+              for r in claim.records if r["changed"] and r["event"] == "ended"]  # fmt: skip
+    return lines

@@ -1,4 +1,4 @@
-"""What is finished of something long, kept in files, so that an interruption costs one part."""
+"""Parts of a long computation, kept in files, so that an interruption costs one part."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from urllib.parse import quote
 
 
 class Parts:
-    """What is finished of an attempt, each part a file of `folder`; `seconds` counts what all of
-    them took, also those that an earlier process finished. Parts that were made under other
-    `facts` (another commit, another device) are thrown away."""
+    """The finished parts of an attempt, each a file of `folder`.
+
+    `seconds` is the time that all of them took, those of an earlier process included. Parts that
+    were made under other `facts` (another commit, another device) are deleted.
+    """
 
     def __init__(
         self,
@@ -28,14 +30,16 @@ class Parts:
         self.seconds = 0.0
         stamp = folder / "facts.json"
         if folder.exists() and (not stamp.exists() or _read(stamp) != dict(facts)):
-            tell(f"What {folder.name} holds was made by other code or elsewhere; it begins anew.")
+            tell(f"{folder.name} was made by other code or on another machine; it begins anew.")
             shutil.rmtree(folder)
         folder.mkdir(parents=True, exist_ok=True)
         _write(stamp, dict(facts))
 
     def get(self, name: str, compute: Callable[[], Any]) -> Any:
-        """What `compute` gives, as JSON gives it back: from the file of this name if it is there.
-        A file is there whole or not at all."""
+        """Return what `compute` returns, as JSON, or read it from the file of this name.
+
+        A file is written as a whole or not at all.
+        """
         path = self.folder / f"{quote(name, safe=' ')}.json"
         if not path.exists():
             began = self.clock()

@@ -1,7 +1,7 @@
-"""The pictures of the evidence: effects in units of their margins, and seeds as dots. SVG as text.
+"""Pictures of the evidence as SVG: effects in units of their margins, and seeds as dots.
 
-They are as wide as a phone and follow the reader's light or dark scheme. Widths of texts are
-estimated from those of DejaVu Sans, which is wider than what most readers have.
+They are as wide as a phone and follow the reader's light or dark scheme. Widths of text are
+estimated from those of DejaVu Sans, which is wider than the fonts of most readers.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from experiments.evidence.words import LETTER, number, text_width, wrap
 
 WIDTH, LEFT, RIGHT = 390, 154, 370  # of the picture; where the axes begin and end
 PAD, LINE = 10, 15  # margin; from one line of text to the next
-FARTHEST = 31.0  # margins; what is farther away is an arrow
+FARTHEST = 31.0  # margins; an effect farther away is an arrow
 DOT = 3.2  # radius
 STYLE = """
 text{font-family:-apple-system,"Segoe UI",Helvetica,Arial,sans-serif}
@@ -29,12 +29,14 @@ text{font-family:-apple-system,"Segoe UI",Helvetica,Arial,sans-serif}
 .fails{fill:#ff9a4d;stroke:#ff9a4d}.open{fill:#0d1117;stroke:#a7aeb6}.seed{fill:#56b4e9}
 .mean{stroke:#f0f6fc}.before{fill:none;stroke:#9198a1}.limit{stroke:#ff9a4d}
 }"""
-COLorS = {"holds": "holds", "does not hold": "fails"}
+COLORS = {"holds": "holds", "does not hold": "fails"}
 
 
 class Effect(NamedTuple):
-    """One clause: what it says, its `kind` ("better", "not worse", "equal"), its margin, and what
-    came out, in the margin's units; None is what is not finite."""
+    """A clause with its result, in the margin's units. None stands for a value that is not finite.
+
+    kind: "better", "not worse" or "equal".
+    """
 
     text: str
     kind: str
@@ -45,7 +47,7 @@ class Effect(NamedTuple):
     high: float | None
 
     def in_margins(self) -> tuple[float, float, float] | None:
-        """Value, low and high in units of the margin; where that is 0, of half the interval."""
+        """Return value, low and high in units of the margin; if that is 0, of half the interval."""
         if self.value is None or math.isnan(self.value):
             return None
         low = -math.inf if self.low is None else self.low
@@ -56,7 +58,7 @@ class Effect(NamedTuple):
         return self.value / unit, low / unit, high / unit
 
     def band(self) -> tuple[float, float]:
-        """Where the whole interval must lie, in units of the margin."""
+        """Return where the whole interval must lie, in units of the margin."""
         one = 1.0 if self.margin else 0.0
         return {"better": (one, math.inf), "not worse": (-one, math.inf)}.get(
             self.kind, (-one, one)
@@ -64,9 +66,11 @@ class Effect(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """Seeds of several sides on one axis: `rows` {label: a value per seed}, `before` {label: what
-    it was before learning}, `reach` the metric's lowest and highest value, `limits` marked
-    values, and whether the axis is logarithmic."""
+    """Seeds of several sides on one axis.
+
+    rows: label -> a value for each seed. before: label -> the value before learning. reach: the
+    metric's lowest and highest value. limits: values to mark.
+    """
 
     title: str
     rows: Mapping[str, Sequence[float | None]]
@@ -80,8 +84,11 @@ class Panel(NamedTuple):
 
 
 def effects(title: str, groups: Mapping[str, Sequence[Effect]]) -> str:
-    """A line for each effect, under the name of its system, on one axis of margins (logarithmic
-    away from 0); shaded is where the line must lie for the clause to hold."""
+    """Draw a line for each effect, under the name of its claim, on one axis of margins.
+
+    The axis is logarithmic away from 0. The line must lie in the shaded band for the clause to
+    hold.
+    """
     found = [e.in_margins() for group in groups.values() for e in group]
     numbers = [x for three in found if three for x in three]
     low, high = max(-FARTHEST, min([-2.0, *numbers])), min(FARTHEST, max([3.0, *numbers]))
@@ -109,7 +116,7 @@ def effects(title: str, groups: Mapping[str, Sequence[Effect]]) -> str:
 
 
 def dots(title: str, panels: Sequence[Panel]) -> str:
-    """A dot for each seed and a bar at their mean, a row a side and a panel an environment."""
+    """Draw a dot for each seed and a bar at their mean: a row for each side, a panel each."""
     y, rows = PAD, []
     for panel in panels:
         for line in wrap(panel.title, WIDTH - 2 * PAD, bold=True):
@@ -147,7 +154,7 @@ def _interval(effect: Effect, y: float, tall: float, at: Callable) -> Iterator[s
     if three is None:
         yield _text((LEFT + RIGHT) / 2, middle + 4, "no value", "faint", anchor="middle")
         return
-    kind = COLorS.get(effect.verdict, "open")
+    kind = COLORS.get(effect.verdict, "open")
     value, low, high = (at(x) for x in three)
     yield _line(low, middle, high, middle, kind, 'stroke-width="2"')
     for beyond, tip, base in (
@@ -158,8 +165,8 @@ def _interval(effect: Effect, y: float, tall: float, at: Callable) -> Iterator[s
             d = f"M{tip} {middle:.1f}L{base} {middle - 4:.1f}V{middle + 4:.1f}z"
             yield f'<path class="{kind}" d="{d}"/>'
     if abs(three[0]) > FARTHEST:
-        return  # the arrow says it
-    if kind == "fails":  # a square, for those who do not tell the colors apart
+        return  # the arrow shows it
+    if kind == "fails":  # a square, for readers who cannot tell the colors apart
         yield f'<rect class="fails" x="{value - 4:.1f}" y="{middle - 4:.1f}" width="8" height="8"/>'
     else:
         spot = f'cx="{value:.1f}" cy="{middle:.1f}" r="4.2"'
@@ -169,7 +176,7 @@ def _interval(effect: Effect, y: float, tall: float, at: Callable) -> Iterator[s
 def _seeds(panel: Panel, values, before: float | None, y: float, at: Callable) -> Iterator[str]:
     placed: list[tuple[float, float]] = []
     for x in sorted(at(v) for v in values):
-        for up in (0, -1, 1, -2, 2):  # the first height at which no dot is in the way
+        for up in (0, -1, 1, -2, 2):  # the first height at which it touches no dot
             spot = (x, y + up * 5)
             if all(math.dist(spot, other) > 1.5 * DOT for other in placed):
                 break
@@ -192,8 +199,10 @@ def _summary(panel: Panel, values: Sequence[float]) -> str:
 
 
 def _scale(panel: Panel) -> tuple[Callable[[float], float], list[float]]:
-    """Where a value lies, and the ticks. The axis is the metric's reach where the values fill a
-    quarter of it."""
+    """Return the function from values to places, and the ticks.
+
+    The axis is the metric's reach if the values fill a quarter of it.
+    """
     values = [v for row in panel.rows.values() for v in row if v is not None and math.isfinite(v)]
     values += [*panel.before.values(), *panel.limits]
     if panel.logarithmic:
@@ -213,7 +222,7 @@ def _scale(panel: Panel) -> tuple[Callable[[float], float], list[float]]:
 
 
 def _axis(low: float, high: float, of: Callable[[float], float]) -> Callable[[float], float]:
-    """From a value to its place between `LEFT` and `RIGHT`."""
+    """Return the function from a value to its place between `LEFT` and `RIGHT`."""
 
     def at(x: float) -> float:
         part = (of(x) - low) / (high - low) if math.isfinite(x) else float(x > 0)
@@ -228,7 +237,7 @@ def _grid(ticks, at: Callable, top: float, bottom: float, zero: bool = False) ->
 
 
 def _labels(ticks: Sequence[float], at: Callable, y: float) -> Iterator[str]:
-    """The numbers under the ticks, but for those that would touch one before them."""
+    """Draw the numbers under the ticks, except those that would touch one before them."""
     taken: list[tuple[float, float]] = []
     for x in ticks:
         half = text_width(number(x)) / 2 + 3

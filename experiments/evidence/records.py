@@ -1,5 +1,8 @@
-"""What is recorded of a check, whether it was declared before it ran, and whether what ran then is
-what would run now: results.jsonl, registration, freshness."""
+"""Records of attempts: where they lie, registration, and freshness.
+
+The attempts at a claim are lines of a file beside it, `experiments/claims/<family>/<id>.jsonl`
+(with _ for -): one when an attempt begins and one when it ends. Lines are only ever added.
+"""
 
 from __future__ import annotations
 
@@ -12,22 +15,23 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.evidence import digests
-from experiments.evidence.declare import Check, Claim, Exact
-from experiments.evidence.digests import as_json, changed, digest, hashed, seed_roots
+from experiments.evidence import digests, renaming
+from experiments.evidence.declare import Claim, Declaration, Exact
+from experiments.evidence.digests import as_json, digest, revisions, seed_roots, short_hash
 from jaxrl.core.errors import UserError
 from jaxrl.runtime import git
 
 FORMAT = 2  # of a record; those from before the harness have none
-RESULTS = "experiments/claims/results.jsonl"
-STALE = "experiments/claims/stale.json"  # which results `--stale` last found to be of older code
-CLAIMS = "jaxrl/algorithms/claims.tsv"  # what `jaxrl list systems` says, also where no page is
+RECORDS = "experiments/claims/*/*.jsonl"
+STALE = "experiments/claims/stale.json"  # the results that `--stale` last found to be of older code
+CLAIMS = "jaxrl/algorithms/claims.tsv"  # read by `jaxrl list claims`, in an installed package too
+WRITTEN = (RECORDS, STALE, CLAIMS)  # by runs, so a difference from the commit is no matter
 
-# ------------------------------------------------------------------------------- what is recorded
+# ------------------------------------------------------------------------------- files
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """All records, oldest first. Raises `UserError` for a line that is none."""
+    """Return all records of a file, oldest first. Raises `UserError` for a line that is none."""
     records = []
     for number, line in enumerate(path.read_text("utf-8").splitlines() if path.exists() else (), 1):
         try:
@@ -37,34 +41,42 @@ def read(path: Path) -> list[dict[str, Any]]:
     return records
 
 
+def read_all(root: Path) -> list[dict[str, Any]]:
+    """Return the records of all claims in the repository `root`; of each claim oldest first."""
+    return [record for path in sorted(root.glob(RECORDS)) for record in read(path)]
+
+
 def append(path: Path, record: Mapping[str, Any]) -> None:
-    """Add one record as one line; several processes may at once."""
+    """Add one record as one line. Several processes may write to a file at once."""
     line = json.dumps(as_json(record), allow_nan=False) + "\n"
-    with path.open("ab", buffering=0) as file:  # in one write, which no other comes between
+    with path.open("ab", buffering=0) as file:  # one write, so that no other comes between
         file.write(line.encode())
 
 
 def of(records: Iterable[Mapping[str, Any]], id: str, event: str) -> list[dict[str, Any]]:
-    """Those of one check that the harness wrote when an attempt had "begun" or "ended"."""
+    """Return the harness's records of one claim and one event: "begun", "ended" or "renamed"."""
     wanted = FORMAT, id, event
     return [dict(r) for r in records if (r.get("format"), r["id"], r.get("event")) == wanted]
 
 
-def interrupted(records: Sequence[Mapping[str, Any]], id: str) -> dict[str, Any] | None:
-    """The last attempt, where it has begun and not ended."""
+def open_attempt(records: Sequence[Mapping[str, Any]], id: str) -> dict[str, Any] | None:
+    """Return the record of the last attempt if it began and has not ended."""
     begun, ended = (of(records, id, event) for event in ("begun", "ended"))
-    open_ = begun and begun[-1]["attempt"] not in {record["attempt"] for record in ended}
-    return begun[-1] if open_ else None
+    is_open = begun and begun[-1]["attempt"] not in {record["attempt"] for record in ended}
+    return begun[-1] if is_open else None
 
 
 # ------------------------------------------------------------------------------- registration
 
 
-def registered(path: Path, root: Path) -> str:
-    """The digest of a check that may be run for the record. Raises `UserError` unless the commit
-    that is checked out holds it, and nothing else that may change a result differs from it."""
+def register(path: Path, root: Path) -> str:
+    """Return the digest of a claim that may be run for the record.
 
-    def committed(path: Path) -> str:
+    Raises `UserError` unless the commit that is checked out holds the claim as it is, and no other
+    file that may change a result differs from the commit.
+    """
+
+    def read_committed(path: Path) -> str:
         try:
             return git.git(root, "show", f"HEAD:{path.relative_to(root).as_posix()}")
         except subprocess.CalledProcessError:
@@ -72,13 +84,13 @@ def registered(path: Path, root: Path) -> str:
 
     name, now = path.relative_to(root).as_posix(), digest(path)
     try:
-        changes = git.changes(root, RESULTS, STALE, CLAIMS)
+        changes = git.changes(root, *WRITTEN)
     except (OSError, subprocess.CalledProcessError):
         raise UserError(
-            f"A check is registered by a commit, and git knows none at {root}."
+            f"A claim is registered by a commit, and there is no git repository at {root}."
         ) from None
     try:
-        before = digest(path, committed)
+        before = digest(path, read_committed)
     except FileNotFoundError:
         before = "in no commit"
     if before != now:
@@ -90,8 +102,8 @@ def registered(path: Path, root: Path) -> str:
         first, *rest = (line[3:] for line in changes.splitlines())
         more = f" and {len(rest)} more" if rest else ""
         raise UserError(
-            f"{first}{more} differs from the last commit; commit it or put it away before a result "
-            "is recorded."
+            f"{first}{more} differs from the last commit; commit or stash it before a result is "
+            "recorded."
         )
     return now
 
@@ -99,35 +111,43 @@ def registered(path: Path, root: Path) -> str:
 def begin(
     records: Sequence[Mapping[str, Any]],
     id: str,
-    track: str,
-    check: Check,
+    family: str,
+    declaration: Declaration,
     digest: str,
     budget: str,
     programs: Mapping[str, str],
     more: Callable[[int], Mapping[str, Any]],
 ) -> tuple[dict[str, Any], bool]:
-    """What is recorded when an attempt begins, with `more(its number)`; and whether it is new. It
-    is not where the last one was interrupted and would compute the same: that goes on under its
-    number, with the same seeds."""
-    old = interrupted(records, id)
+    """Return the record with which an attempt begins, and whether it is a new attempt.
+
+    It is none if the last attempt was interrupted and would compute the same: that one goes on
+    under its number, with the same seeds.
+
+    records: of all claims or of this one. digest, programs: as they were before the claim was
+    renamed. more: returns further facts for the attempt's number.
+    """
+    mine = [r for r in records if r["id"] == id]
+    old = open_attempt(mine, id)
     same = {"digest": digest, "budget": budget, "programs": dict(programs)}
     if old and all(old[name] == value for name, value in same.items()):
         return old, False
-    begun = of(records, id, "begun")
-    attempt = len(begun) + 1
-    revised = bool(begun) and begun[-1]["digest"] != digest
-    said = as_json(check)
-    large = check.large_seeds if budget == "large" and isinstance(check, Claim) else 0
+    begun = of(mine, id, "begun")
+    attempt, declared = len(begun) + 1, as_json(declaration)
+    changed = []
+    if begun and begun[-1]["digest"] != digest:
+        before = renaming.translate(begun[-1]["declared"], mine, begun[-1])
+        changed = revisions(before, declared)
+    large = declaration.large_seeds if budget == "large" and isinstance(declaration, Claim) else 0
     return {
         "format": FORMAT,
         "event": "begun",
         "id": id,
-        "track": track,
-        "kind": "exact" if isinstance(check, Exact) else "claim",
+        "family": family,
+        "kind": "exact" if isinstance(declaration, Exact) else "claim",
         "attempt": attempt,
-        "declared": said,
-        "changed": changed(begun[-1]["declared"], said) if revised else [],
-        "seeds": large or check.seeds,
+        "declared": declared,
+        "changed": changed,
+        "seeds": large or declaration.seeds,
         "seed_root": seed_roots(id, digest, attempt)[1],
         "seconds": 0.0,
         **same,
@@ -135,22 +155,29 @@ def begin(
     }, True
 
 
+def rename(id: str, family: str, commit: str, found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the record of a renaming that `renaming.examine` found, compared with `commit`."""
+    date = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    head = {"format": FORMAT, "event": "renamed", "id": id, "family": family, "commit": commit}
+    return head | {"date": date, **found}
+
+
 def cores() -> list[int]:
-    """The numbers of those that this process may use."""
+    """Return the numbers of the cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))
 
 
 def circumstances(root: Path) -> dict[str, Any]:
-    """When, where, and by which code something is run."""
+    """Return the date, the machine and the code of an attempt, as a record has them."""
     import jax
 
     import jaxrl
     from jaxrl.core import random
 
     return {
-        "commit": git.commit(root, RESULTS, STALE, CLAIMS),
+        "commit": git.commit(root, *WRITTEN),
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "jax": jax.__version__,
         "jaxrl": jaxrl.__version__,
@@ -163,14 +190,16 @@ def circumstances(root: Path) -> dict[str, Any]:
 # ------------------------------------------------------------------------------- freshness
 
 
-def programs(check: Check, budget: str, root: Path) -> dict[str, str]:
-    """ "side @ world" -> hash of the program of its runs there (`measure.curve`), as XLA is given
-    it: nothing is compiled or run, and names of functions and places in files are not in it.
-    Lowered for the CPU with pcg keys, so that it is the same on every machine.
+def programs(declaration: Declaration, budget: str, root: Path) -> dict[str, str]:
+    """Return the hash of each program of a claim, by "side @ environment".
 
-    Where a claim measures by itself, hash of its start and one step, and as "parts" that of the
-    files that it names, without comments and docstrings. An exact check has one program, "errors",
-    or, where it computes in NumPy, "parts" alone.
+    The program is the text that XLA is given for all runs of a side there (`measure.curve`):
+    nothing is compiled or run, and names of functions and places in files are left out. It is
+    lowered for the CPU with pcg keys, so that it is the same on every machine.
+
+    Where a claim has a measuring function of its own, the program is the side's start and one step,
+    and "parts" is the hash of the files that the claim names, without comments and docstrings. An
+    exact claim has one program, "errors", or "parts" alone if it computes in NumPy.
     """
     import jax
 
@@ -179,61 +208,69 @@ def programs(check: Check, budget: str, root: Path) -> dict[str, str]:
     from jaxrl.core.train import advance, start
 
     keys = jax.eval_shape(lambda: jax.random.split(random.key(0, random.PCG), 1))
-    parts = lambda: {"parts": hashed(*(digests.whole(root / part) for part in sorted(check.parts)))}
-    if isinstance(check, Exact):
+    files = (root / part for part in sorted(declaration.parts))
+    parts = lambda: {"parts": short_hash(*map(digests.code, files))}
+    if isinstance(declaration, Exact):
         try:
             with jax.enable_x64(True):
-                return {"errors": _lowered(lambda keys: check.errors(keys[0]), keys)}
+                return {"errors": _program_hash(lambda keys: declaration.errors(keys[0]), keys)}
         except jax.errors.JAXTypeError:
             return parts()
-    found = parts() if check.measure else {}
-    for (environment, side), trial in sides.trials(check, budget).items():
+    found = parts() if declaration.measure else {}
+    for (environment, side), trial in sides.trials(declaration, budget).items():
         hyper = {name: jax.ShapeDtypeStruct((1,), "float32") for name in trial.side.grid}
         run = lambda keys, hyper, trial=trial: measure.curve(trial, keys, hyper)
-        if check.measure:
-            algorithm = measure.built(trial)[1]
+        if declaration.measure:
+            algorithm = measure.build(trial)[1]
             run = lambda keys, hyper, algorithm=algorithm: advance(
                 algorithm, start(algorithm, keys[0], {k: v[0] for k, v in hyper.items()})
             )
-        found[f"{side} @ {environment}"] = _lowered(run, keys, hyper)
+        found[f"{side} @ {environment}"] = _program_hash(run, keys, hyper)
     return found
 
 
-def _lowered(f: Callable, *shapes: Any) -> str:
+def _program_hash(f: Callable, *shapes: Any) -> str:
     import jax
 
     text = jax.jit(f).trace(*shapes).lower(lowering_platforms=("cpu",)).as_text()
     names = re.findall(r"func\.func \w+ (@[\w.]+)", text)
     numbers = {name: f"@{i}" for i, name in enumerate(names)}
     text = re.sub(r"@[\w.]+", lambda name: numbers.get(name[0], name[0]), text)
-    return hashed(text)
+    return short_hash(text)
 
 
-def stale(record: Mapping[str, Any], digest: str, programs: Mapping[str, str]) -> str:
-    """What makes a record one of something else than what would run now, in a sentence; empty if
-    it is fresh."""
+def staleness(record: Mapping[str, Any], digest: str, programs: Mapping[str, str]) -> str:
+    """Return how a result differs from what would run now, in a sentence; empty if it is fresh.
+
+    digest, programs: of today's code, as they were before the claim was renamed.
+    """
     if record["digest"] != digest:
         return "Its declaration was revised since."
     old = record["programs"]
     names = [name for name in {**old, **programs} if old.get(name) != programs.get(name)]
-    if len(names) < 2:
-        return f"The program of {names[0]} is another one since." if names else ""
-    return f"The programs of {', '.join(names[:-1])} and {names[-1]} are others since."
+    if not names:
+        return ""
+    *others, last = names
+    listed = f"{', '.join(others)} and {last}" if others else last
+    verb = "compile to different programs" if others else "compiles to a different program"
+    return f"Recorded with older code: {listed} {verb} today."
 
 
 def note_stale(path: Path, known: Sequence[Mapping[str, Any]], found: Mapping[str, str]) -> None:
-    """Keep in the file at `path` how the latest results of these checks (id -> a sentence, empty
-    if it is fresh) are stale, since finding out takes minutes."""
+    """Keep in a file how the latest results of some claims are stale, since it takes minutes.
+
+    found: id -> a sentence, empty if the result is fresh.
+    """
     notes = json.loads(path.read_text("utf-8")) if path.exists() else {}
-    for id, said in found.items():
+    for id, text in found.items():
         notes.pop(id, None)
-        if said:
-            notes[id] = {"attempt": of(known, id, "ended")[-1]["attempt"], "said": said}
+        if text:
+            notes[id] = {"attempt": of(known, id, "ended")[-1]["attempt"], "said": text}
     path.write_text(json.dumps(dict(sorted(notes.items())), indent=1) + "\n", "utf-8")
 
 
 def noted_stale(path: Path, known: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """What is kept of those results that are still the latest: id -> how they are stale."""
+    """Return what the file says of results that are still the latest: id -> how they are stale."""
     notes = json.loads(path.read_text("utf-8")) if path.exists() else {}
     return {
         id: note["said"]

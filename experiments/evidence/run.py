@@ -1,21 +1,22 @@
-"""Put the claims of papers to the test:
+"""Test the claims of papers.
 
-python experiments/evidence/run.py [id ...] [--track T] [--stale] [--large] [--tiny] [--jobs N]
-                                   [--list] [--plan] [--mutate] [--pages]
+python experiments/evidence/run.py [id ...] [--family F] [--stale] [--large] [--tiny] [--jobs N]
+                                   [--list] [--plan] [--mutate] [--pages] [--renamed COMMIT]
 
-Without ids, all checks that have no result of what they declare now; one that is named is tried
-once more, on fresh seeds. A check is a file `experiments/claims/<track>/<id>.py` (with _ for -)
-that declares a CHECK, and is committed before it is run. An interrupted attempt goes on where it
-was by the same command. Every attempt is two lines of results.jsonl, from which the pages are
-written.
+Without ids, it runs all claims that have no result of what they declare now; a claim that is named
+is tried once more, on fresh seeds. A claim is a file `experiments/claims/<family>/<id>.py` (with _
+for -) that declares a CLAIM, and is committed before it is run. The same command resumes an
+interrupted attempt. Every attempt is two lines of the `<id>.jsonl` beside the claim, from which
+CLAIMS.md and the pages of the site are written.
 
---stale: those whose programs are no longer the recorded ones, with what differs, which the pages
-then say, too.
---large: the budget of an accelerator. --tiny: a trial of the check itself, not recorded.
---jobs: how many side by side; as many as there is memory for, with two cores each, unless said.
---list: what there is, and what came out. --plan: what it would take. --mutate: break the mechanism
-in the ways that a check names, and say which of them its verdict sees. --pages: write them anew,
-and run nothing.
+--stale: claims whose programs differ from the recorded ones. Prints how, and pages then show it.
+--large: the budget of an accelerator. --tiny: a test of the claim itself, which is not recorded.
+--jobs: how many claims run side by side; by default as many as fit in memory, with two cores each.
+--list: print claims and verdicts. --plan: print how long a run would take.
+--mutate: break the mechanism in the ways that a claim names, and print which of them its verdict
+notices. --pages: write CLAIMS.md and the page of failures, and run nothing.
+--renamed COMMIT: record that claims compute what they computed at COMMIT, if names alone changed
+since. Compares code and programs, and refuses anything else.
 """
 
 from __future__ import annotations
@@ -34,85 +35,102 @@ ROOT = Path(__file__).resolve().parents[2]
 if str(ROOT) not in sys.path:  # run as a script, only this file's folder is there
     sys.path.insert(0, str(ROOT))
 
-from experiments.evidence import children, digests, records  # noqa: E402
-from experiments.evidence.listing import Listed, choose, discover, line, pending, revised  # noqa: E402
+from experiments.evidence import children, digests, records, renaming  # noqa: E402
+from experiments.evidence.listing import (  # noqa: E402
+    ClaimFile,
+    choose,
+    current_digest,
+    discover,
+    is_pending,
+    is_revised,
+    line,
+)
 from experiments.evidence.words import duration  # noqa: E402
 from jaxrl.core.errors import UserError, unknown  # noqa: E402
-from jaxrl.runtime import command_line, run_folder  # noqa: E402
+from jaxrl.runtime import command_line, git, run_folder  # noqa: E402
 
-RESULTS, STALE = ROOT / records.RESULTS, ROOT / records.STALE
+STALE = ROOT / records.STALE
 STORE = ROOT / "runs" / "evidence"
 FLAGS = ("list", "plan", "stale", "mutate", "tiny", "large", "pages", "child")
-VALUES = ("track", "jobs", "cores")
+VALUES = ("family", "jobs", "renamed", "cores")
 Records = Sequence[Mapping[str, Any]]
 
-# ------------------------------------------------------------------------------- one check
+# ------------------------------------------------------------------------------- one claim
 
 
-def judged(ended: Records) -> Any:
-    """What all attempts of a check say together: has `verdict`, `why` and `replicated`."""
+def standing(ended: Records) -> Any:
+    """Return the `history.Standing` of a claim: the verdict of all its attempts together."""
     from experiments.evidence import history
 
-    return history.history(ended)
+    return history.standing(ended)
 
 
 @contextlib.contextmanager
-def prepared(check: Listed, budget: str, recorded: bool) -> Iterator[dict[str, Any]]:
-    """The beginning of an attempt at a check, recorded as such or not, while no other process works
-    at it; and what those that make it need."""
+def prepare(claim: ClaimFile, budget: str, recorded: bool) -> Iterator[dict[str, Any]]:
+    """Begin an attempt, and provide the arguments of what makes it.
+
+    No other process can work at the claim meanwhile.
+    """
     from experiments.evidence import attempt, history, judge, looks
 
-    declared = check.load()
-    digest = records.registered(check.path, ROOT) if recorded else digests.digest(check.path)
-    folder = STORE / f"{check.id}-{digest}"
+    declared = claim.load()
+    known = records.read(claim.records)
+    digest = records.register(claim.path, ROOT) if recorded else digests.digest(claim.path)
+    digest = renaming.original(known, digest)
+    folder = STORE / f"{claim.id}-{digest}"
     folder.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
         stack.enter_context(run_folder.locked(folder))
-        # What is tiny begins anew each time, so it does not matter by which programs.
+        # A tiny attempt begins anew each time, so its programs do not matter.
         tiny = budget == "tiny"
         store = Path(stack.enter_context(tempfile.TemporaryDirectory())) if tiny else STORE
         programs = {} if tiny else records.programs(declared, budget, ROOT)
-        known = [r for r in records.read(RESULTS) if r["id"] == check.id] if recorded else []
+        before = records.read(claim.records) if recorded else []
         facts = records.circumstances(ROOT)
         begun, new = records.begin(
-            known, check.id, check.track, declared, digest, budget, programs,
-            lambda number: facts | {"level": history.confidence(history.tries(known, number))},
+            before, claim.id, claim.family, declared, digest, budget,
+            renaming.original_programs(known, programs),
+            lambda number: facts | {"level": history.confidence(history.tries(before, number))},
         )  # fmt: skip
         if recorded and new:
-            records.append(RESULTS, begun)
-        # One that goes on keeps the commit that it began with, as its programs are still the same.
+            records.append(claim.records, begun)
+        # A resumed attempt keeps the commit of its beginning, since its programs are the same.
         begun |= {name: fact for name, fact in facts.items() if name != "commit"}
         yield {
-            "check": declared,
+            "declaration": declared,
             "begun": begun,
-            "tuning_root": digests.seed_roots(check.id, digest, 0)[0],
+            "tuning_root": digests.seed_roots(claim.id, digest, 0)[0],
             "store": store,
             "readers": attempt.Readers(looks.look, judge.judge, judge.judge_exact),
             "tell": functools.partial(print, flush=True),
         }
 
 
-def attempted(check: Listed, budget: str) -> str:
-    """Make one attempt, in this process, and record it unless it is tiny: what came out."""
+def attempt_claim(claim: ClaimFile, budget: str) -> str:
+    """Make one attempt in this process, record it unless it is tiny, and return the verdict."""
     from experiments.evidence import attempt
 
-    with prepared(check, budget, budget != "tiny") as arguments:
+    with prepare(claim, budget, budget != "tiny") as arguments:
         ended = attempt.run(**arguments)
         if budget != "tiny":
-            records.append(RESULTS, ended)
+            records.append(claim.records, ended)
     return f"{ended['verdict']}: {ended['why']}"
 
 
-def mutated(check: Listed, budget: str) -> bool:
-    """Break the mechanism of a check, say what its verdict is then, and return whether it sees all
-    that it names. Nothing is recorded."""
+def try_mutations(claim: ClaimFile, budget: str) -> bool:
+    """Break the mechanism of a claim, print its verdicts, and return whether all were noticed.
+
+    Nothing is recorded.
+    """
     from experiments.evidence import mutate
 
-    with prepared(check, budget, recorded=False) as arguments:
-        now = digests.digest(check.path), budget
-        ended = records.of(records.read(RESULTS), check.id, "ended")
-        tuned = [r["tuned"] for r in ended if (r["digest"], r["budget"]) == now]
-        found = mutate.mutate(**arguments, best=tuned[-1] if tuned else {})
+    with prepare(claim, budget, recorded=False) as arguments:
+        known = records.read(claim.records)
+        now = current_digest(claim, known), budget
+        ended = records.of(known, claim.id, "ended")
+        same = [r for r in ended if (r["digest"], r["budget"]) == now]
+        best = renaming.translate(same[-1]["tuned"], known, same[-1]) if same else {}
+        found = mutate.mutate(**arguments, best=best)
     for mutation in found:
         print(mutation["said"], flush=True)
     if not found:
@@ -120,50 +138,100 @@ def mutated(check: Listed, budget: str) -> bool:
     return all(mutation["seen"] for mutation in found)
 
 
-def write_pages(root: Path, checks: Iterable[Listed], known: Records) -> None:
-    """Write what a reader sees below `root`. How results are stale is what `--stale` found last;
-    that a declaration was revised is always known."""
+def gather(claims: Iterable[ClaimFile]) -> list[Any]:
+    """Return the `Findings` of claims, from which pages are written.
+
+    The results that are stale are those that `--stale` found last; revisions are always known.
+    """
+    from experiments.evidence import findings
+
+    claims, known = list(claims), records.read_all(ROOT)
+    since = {c.id: "Its declaration was revised since." for c in claims if is_revised(c, known)}
+    declared = [(claim.id, claim.family, claim.load()) for claim in claims]
+    stale = {**records.noted_stale(STALE, known), **since}
+    return findings.gather(declared, known, stale, standing)
+
+
+def write_pages(root: Path, claims: Iterable[ClaimFile]) -> None:
+    """Write the pages of claims that are committed below `root`."""
     from experiments.evidence import pages
 
-    checks = [check for check in checks if check.kind]
-    since = {c.id: "Its declaration was revised since." for c in checks if revised(c, known)}
-    declared = [(check.id, check.track, check.load()) for check in checks]
-    pages.write(
-        root, declared, known, judged=judged, stale={**records.noted_stale(STALE, known), **since}
-    )
+    pages.write(root, pages.repository(gather(claims)))
 
 
-def stale(check: Listed, known: Records) -> str:
-    """How its latest result is not what would come out now, in a sentence; empty without one."""
-    ended = records.of(known, check.id, "ended")
+def staleness(claim: ClaimFile, known: Records) -> str:
+    """Return how the latest result differs from what would run now; empty if it does not."""
+    ended = records.of(known, claim.id, "ended")
     if not ended:
         return ""
     try:
-        now = records.programs(check.load(), ended[-1]["budget"], ROOT)
-    except Exception as error:  # one that is broken must not hide the others
+        now = records.programs(claim.load(), ended[-1]["budget"], ROOT)
+    except Exception as error:  # a claim that is broken must not hide the others
         return f"It cannot be built any more ({type(error).__name__}: {error})."
-    return records.stale(ended[-1], digests.digest(check.path), now)
+    mine = [r for r in known if r["id"] == claim.id]
+    programs = renaming.original_programs(mine, now)
+    return records.staleness(ended[-1], current_digest(claim, known), programs)
 
 
-def expected(check: Listed, known: Records, budget: str, cores: int, mutate: bool) -> float:
-    """The seconds that it is likely to take, once or with each of its mutations."""
+def expected_seconds(
+    claim: ClaimFile, known: Records, budget: str, cores: int, mutate: bool
+) -> float:
+    """Return the time that one attempt is likely to take, or that with each of its mutations."""
     from experiments.evidence import attempt
 
     try:
-        declared = check.load()
+        declared = claim.load()
     except Exception:  # its own process says what is wrong
         return 0.0
-    ended = records.of(known, check.id, "ended")
-    once = attempt.plan(declared, digests.digest(check.path), ended, budget, cores)
+    ended = records.of(known, claim.id, "ended")
+    once = attempt.plan(declared, current_digest(claim, known), ended, budget, cores)
     return once * (1 + len(declared.mutations)) if mutate else once
+
+
+# ------------------------------------------------------------------------------- renamings
+
+
+def record_renamings(claims: Iterable[ClaimFile], commit: str) -> int:
+    """Record which claims compute what they did at `commit`, and return the exit code.
+
+    A claim that is up to date, and one that was revised since its last attempt, is left as it is.
+    """
+    try:
+        commit = git.git(ROOT, "rev-parse", "--short=12", f"{commit}^{{commit}}").strip()
+    except Exception:
+        raise UserError(f"There is no commit '{commit}'.") from None
+    refused = False
+    with renaming.checkout(ROOT, commit) as old_root:
+        for claim in claims:
+            known = records.read(claim.records)
+            attempts = [r["digest"] for r in known if r.get("event") == "begun"]
+            if not attempts or current_digest(claim, known) == attempts[-1]:
+                continue
+            try:
+                found = renaming.examine(
+                    claim.id, claim.path, known, old_root, ROOT, STORE / f"renamed-{commit}"
+                )
+            except renaming.Revised as error:
+                print(f"{claim.id}: left as it is, since {error}", flush=True)
+            except UserError as error:
+                refused = True
+                print(f"{claim.id}: refused, since {error}", flush=True)
+            else:
+                record = records.rename(claim.id, claim.family, commit, found)
+                records.append(claim.records, record)
+                print(f"{claim.id}: {found['from']} is now {found['to']}. {found['why']}",
+                      flush=True)  # fmt: skip
+    return 1 if refused else 0
 
 
 # ------------------------------------------------------------------------------- command line
 
 
 def parse(argv: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """Ids and options. Raises `UserError` for an option that is unknown, lacks its value, or
-    contradicts another."""
+    """Return ids and options.
+
+    Raises `UserError` for an option that is unknown, lacks its value, or contradicts another.
+    """
     ids, words = command_line.split(argv)
     options = {}
     for name, following in words.items():
@@ -189,64 +257,65 @@ def main(argv: Sequence[str]) -> int:
         return 0
     ids, options = parse(argv)
     budget = next((name for name in ("tiny", "large") if name in options), "full")
-    checks = discover(ROOT)
-    chosen = choose(checks, ids, options.get("track"))
+    claims = discover(ROOT)
+    chosen = choose(claims, ids, options.get("family"))
     if "child" in options:
         return child(chosen[0], budget, options)
-    jobs = children.side_by_side(options.get("jobs"), budget == "large")
-    known = records.read(RESULTS)
-    if ids and "list" not in options:
-        for check in chosen:
-            if not check.kind:
-                raise UserError(f"'{check.id}' is from before the harness: it declares no CHECK.")
-    new = [check for check in chosen if check.kind]
+    if "renamed" in options:
+        code = record_renamings(chosen, options["renamed"])
+        write_pages(ROOT, claims.values())
+        return code
+    jobs = children.jobs(options.get("jobs"), budget == "large")
+    known = records.read_all(ROOT)
+    new = chosen
     if "stale" in options:
-        found = {check.id: stale(check, known) for check in new}
-        for id, said in found.items():
-            if said:
-                print(f"{id}: {said}")
+        found = {claim.id: staleness(claim, known) for claim in new}
+        for id, text in found.items():
+            if text:
+                print(f"{id}: {text}")
         records.note_stale(STALE, known, found)
-        chosen = new = [check for check in new if found[check.id]]
+        chosen = new = [claim for claim in new if found[claim.id]]
     elif not ids and budget != "tiny" and "mutate" not in options:
-        new = [check for check in new if pending(check, known, budget)]
+        new = [claim for claim in new if is_pending(claim, known, budget)]
     if "list" in options:
-        for check in chosen:
-            ended = records.of(known, check.id, "ended")
-            print(line(check, known, judged(ended).verdict if ended else "not run"))
+        for claim in chosen:
+            ended = records.of(known, claim.id, "ended")
+            print(line(claim, known, standing(ended).verdict if ended else "not run"))
         return 0
     if "pages" in options:
         new = []
     elif not new:
-        print("There is nothing to run: all that is meant has its result.")
+        print("There is nothing to run: every claim that is meant has its result.")
     cores = max(1, len(records.cores()) // jobs)
     seconds = {
-        check.id: expected(check, known, budget, cores, "mutate" in options) for check in new
+        claim.id: expected_seconds(claim, known, budget, cores, "mutate" in options)
+        for claim in new
     }
     if "plan" in options:
-        for check in new:
-            print(f"{check.track:<28} {check.id:<32} {duration(seconds[check.id]):>8}")
+        for claim in new:
+            print(f"{claim.family:<20} {claim.id:<32} {duration(seconds[claim.id]):>8}")
         print(f"{duration(sum(seconds.values()))} in all, {duration(sum(seconds.values()) / jobs)} "
               f"with {jobs} side by side.")  # fmt: skip
         return 0
     passed = [f"--{name}" for name in ("tiny", "large", "mutate") if name in options]
     recorded = not {"tiny", "mutate"} & set(options)
     if recorded:
-        for check in new:  # all of them, before anything is spent
-            records.registered(check.path, ROOT)
+        for claim in new:  # all of them, before anything is spent
+            records.register(claim.path, ROOT)
     script = str(Path(__file__).resolve())
-    codes = children.run_all([check.id for check in new], script, passed, jobs, seconds)
+    codes = children.run_all([claim.id for claim in new], script, passed, jobs, seconds)
     if recorded:
-        write_pages(ROOT, checks.values(), records.read(RESULTS))
+        write_pages(ROOT, claims.values())
     return 1 if set(codes.values()) - {0, 2} else max(codes.values(), default=0)
 
 
-def child(check: Listed, budget: str, options: Mapping[str, str]) -> int:
-    """What the process of one check does."""
+def child(claim: ClaimFile, budget: str, options: Mapping[str, str]) -> int:
+    """Run one claim in this process, and return the exit code."""
     if hasattr(os, "sched_setaffinity"):  # before JAX counts them
         os.sched_setaffinity(0, map(int, options["cores"].split(",")))
     if "mutate" in options:
-        return 0 if mutated(check, budget) else 1
-    print(attempted(check, budget), flush=True)
+        return 0 if try_mutations(claim, budget) else 1
+    print(attempt_claim(claim, budget), flush=True)
     return 0
 
 

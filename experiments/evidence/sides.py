@@ -1,4 +1,4 @@
-"""The sides of a claim in its environments: tuned, and run on the seeds that are reported."""
+"""Sides of a claim in its environments: tuning, and runs on the reported seeds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import jax
 
 from experiments.evidence import measure, tuning
-from experiments.evidence.declare import Claim, Trial, World
+from experiments.evidence.declare import Arena, Claim, Trial
 from experiments.evidence.parts import Parts
 from jaxrl.core import random
 from jaxrl.core.errors import UserError, unknown
@@ -22,9 +22,8 @@ from jaxrl.core.types import Key
 TINY_SEEDS = 2
 
 Tried = Mapping[tuple[str, str], Trial]  # by environment and side
-Values = Mapping[
-    str, Mapping[str, Mapping[str, Sequence[float]]]
-]  # [environment][side][metric][seed]
+# [environment][side][metric][seed]
+Values = Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]]
 Looks = list[dict[str, Any]]  # {name, ok, said} each
 
 
@@ -33,15 +32,17 @@ def look(name: str, ok: bool, said: str) -> dict[str, Any]:
 
 
 def trials(claim: Claim, budget: str) -> dict[tuple[str, str], Trial]:
-    """What a budget runs: a tiny one the first environment alone, and two values of each
-    hyperparameter. Raises `UserError` where a clause is of an environment that is not run."""
+    """Return the trials of a budget, by environment and side.
+
+    A tiny budget has the first environment alone, and two values of each hyperparameter. Raises
+    `UserError` if a clause is about an environment that is not run.
+    """
     environments = (claim.large if budget == "large" else ()) or claim.environments
+    labels = {environment.label for environment in environments}
     for clause in claim.clauses:
-        for environment in set(clause.environments) - {
-            environment.label for environment in environments
-        }:
+        for label in set(clause.environments) - labels:
             raise UserError(
-                f"'{clause}' is of '{environment}', which a {budget} attempt does not run."
+                f"'{clause}' is about '{label}', which a {budget} attempt does not run."
             )
     tiny, found = budget == "tiny", {}
     for environment, (name, side) in itertools.product(
@@ -54,18 +55,18 @@ def trials(claim: Claim, budget: str) -> dict[tuple[str, str], Trial]:
     return found
 
 
-def environments_of(tried: Tried) -> list[World]:
+def environments_of(tried: Tried) -> list[Arena]:
     return list({label: trial.environment for (label, _), trial in tried.items()}.values())
 
 
 def keys_of(root: int, environment: str, count: int) -> Key:
-    """Keys [count] of the seeds of an environment, the same for all sides."""
+    """Return the keys [count] of the seeds in an environment, the same for all sides."""
     key = jax.random.fold_in(random.key(root), zlib.crc32(environment.encode()))
     return jax.random.split(key, count)
 
 
 def tune(claim: Claim, tried: Tried, root: int, parts: Parts) -> dict[tuple[str, str], Any]:
-    """Of each environment and side, what `tuning.tune` finds on the tuning seeds."""
+    """Tune each side in each environment on the tuning seeds (`tuning.tune`)."""
     if claim.measure is None:
         measure.check(tried.values())
     metric = claim.tuned_by or claim.metric.name
@@ -81,13 +82,11 @@ def tune(claim: Claim, tried: Tried, root: int, parts: Parts) -> dict[tuple[str,
 
 
 def report(claim: Claim, tried: Tried, tuned, root, seeds, parts: Parts, phase: str) -> Values:
-    """Values of all sides at their best settings, on seeds that come from `root`."""
+    """Return the values of all sides at their best settings, on seeds split from `root`."""
     values = {}
     for (environment, side), trial in tried.items():
         keys, best = keys_of(root, environment, seeds), tuned[environment, side]["best"]
-        find = functools.partial(
-            measure.measured, claim.measure or measure.curve, trial, keys, best
-        )
+        find = functools.partial(measure.run, claim.measure or measure.curve, trial, keys, best)
         values[environment, side] = parts.get(f"{phase} {environment} {side}", find)
     return by_environment(values)
 
@@ -100,7 +99,7 @@ def by_environment(found: Mapping[tuple[str, str], Any]) -> dict[str, dict[str, 
 
 
 def grids(tuned: Mapping[tuple[str, str], Any]) -> dict[str, dict[str, list[float]]]:
-    """Of each side that is tuned, all values tried in any environment."""
+    """Return all values tried in any environment, for each side that is tuned."""
     tried: dict[str, dict[str, list[float]]] = {}
     for (_, side), found in tuned.items():
         for name, values in found["grid"].items():
@@ -110,9 +109,11 @@ def grids(tuned: Mapping[tuple[str, str], Any]) -> dict[str, dict[str, list[floa
 
 
 def same_steps(tried: Tried, values: Values) -> Looks:
-    """Raises `UserError` where a side took other environment steps than its environment gives to
-    all. Where no side says how many it took, the look says that. (A tiny run takes what its side
-    takes at once.)"""
+    """Raise `UserError` if a side took other environment steps than its environment gives to all.
+
+    If no side counts its steps, return a look that says so. (A tiny run takes as many as its side
+    takes at once.)
+    """
     counted = {where: values[where[0]][where[1]].get("env_steps") for where in tried}
     if not any(counted.values()):
         said = (
@@ -130,7 +131,7 @@ def same_steps(tried: Tried, values: Values) -> Looks:
 
 
 def check_metrics(claim: Claim, values: Values) -> None:
-    """Raises `UserError` where a clause is about what is not measured."""
+    """Raise `UserError` if a clause is about a metric that is not measured."""
     for environment, clause in itertools.product(values, claim.clauses):
         for side in (clause.one, clause.other):
             metric = clause.metric or claim.metric.name

@@ -1,4 +1,4 @@
-"""Settings: those of a side's grid that do best in an environment, on seeds of their own."""
+"""Tuning: the best settings of a side's grid in an environment, on seeds of its own."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from experiments.evidence import looks
-from experiments.evidence.declare import Trial
-from experiments.evidence.measure import Measure, configured, grid_points, measured
+from experiments.evidence.declare import Measure, Trial
+from experiments.evidence.measure import configure, grid_points, run
 from jaxrl.core import settings
 from jaxrl.core.errors import UserError, unknown
 from jaxrl.core.types import Key
@@ -18,17 +18,16 @@ from jaxrl.core.types import Key
 def tune(
     measure: Measure, trial: Trial, keys: Key, metric: str, more_is_better: bool = True
 ) -> dict[str, Any]:
-    """All points of a side's grid on all of `keys` [seeds] together, and the point with the best
-    mean of `metric`; runs that are not finite are the worst, of equals the first is taken. A side
-    without a grid has one point.
+    """Run all points of a side's grid on all of `keys` [seeds], and find the best.
 
-    A best value at an end of its values widens them there once (`looks.beyond`), with all else at
-    its best.
+    The best point has the best mean of `metric`; runs that are not finite count as the worst, and
+    of equal points the first is taken. A side without a grid has one point. A best value at an end
+    of its values widens them there once (`looks.value_beyond`), with all else at its best.
 
     Returns, as JSON can hold: `best` {hyper: value}, `at_best` {metric: [seeds]}, `grid` {hyper:
     values tried}, `points` [{hyper: value}], `scores` [points][seeds], and `edges`: a look for each
-    value that was at an end. Raises `UserError` where nothing is finite
-    and where `metric` is not measured.
+    value that was at an end. Raises `UserError` if no point is finite on all seeds, and if `metric`
+    is not measured.
     """
     grid = {name: sorted(values) for name, values in trial.side.grid.items()}
     points, found = [], []
@@ -43,7 +42,7 @@ def tune(
 
     def try_out(new: list[dict[str, float]]) -> None:
         hyper = {name: np.repeat([p[name] for p in new], len(keys)) for name in grid}
-        values = measured(measure, trial, keys[np.tile(np.arange(len(keys)), len(new))], hyper)
+        values = run(measure, trial, keys[np.tile(np.arange(len(keys)), len(new))], hyper)
         if metric not in values:
             raise unknown(f"metric of '{trial.name}'", metric, values)
         points.extend(new)
@@ -78,11 +77,13 @@ def tune(
 
 
 def _widen(trial, grid, best, try_out) -> list[tuple[str, str]]:
-    """Widens `grid` where `best` is at an end, and tries it out: the hyperparameters concerned,
-    each with why that was not possible."""
+    """Widen `grid` where `best` is at an end, and try it out.
+
+    Returns the hyperparameters concerned, each with why that was impossible; empty if it was not.
+    """
     edges, new = [], []
     for name, values in grid.items():
-        further = looks.beyond(values, best[name])
+        further = looks.value_beyond(values, best[name])
         if further is None:
             continue
         wrong = _out_of_range(trial, name, further)
@@ -96,12 +97,12 @@ def _widen(trial, grid, best, try_out) -> list[tuple[str, str]]:
 
 
 def _out_of_range(trial: Trial, name: str, value: float) -> str:
-    """Why a setting cannot be `value`; empty where it can, and where only `measure` knows it."""
-    config = configured(trial)
+    """Return why a setting cannot be `value`; empty if it can, or if only `measure` knows it."""
+    config = configure(trial)
     if not settings.candidates(name, (known for known, _, _ in settings.walk(config))):
         return ""
     try:
-        configured(trial, {name: value})
+        configure(trial, {name: value})
     except UserError as error:
         return str(error)
     return ""

@@ -22,11 +22,6 @@ from jaxrl.algorithms import registry
 from jaxrl.envs.registry import BUILT_IN as ENVIRONMENTS
 
 PACKAGE = Path(__file__).resolve().parents[1]
-FAMILIES = (
-    *("policy_gradient", "value", "continuous_control", "exploration", "offline", "imitation"),
-    *("goals", "planning", "diffusion", "multi_agent", "games", "preferences", "tokens"),
-    *("language", "lifelong", "meta", "evolution", "evaluation"),
-)
 FLAT = ("losses", "gradients", "solvers", "diffusion")  # a function of a file is `room.function`
 UNREAD = ("commands", "core", "papers", "reporting", "runtime", "suites", "sweeps")
 

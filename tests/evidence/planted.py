@@ -1,22 +1,22 @@
-"""A repository of its own with a check in it, which computes nothing."""
+"""A repository of its own with a claim in it, which computes nothing."""
 
 from __future__ import annotations
 
 import subprocess
 from pathlib import Path
 
-TRACK = "planted_track"
-CHECK = f'''"""A check."""
+FAMILY = "planted_family"
+TEXT = f'''"""A claim."""
 
-from experiments.evidence.declare import Claim, Metric, Mutation, Paper, Side, Environment, better
-from experiments.claims.{TRACK}._values import DISCOUNT
+from experiments.evidence.declare import Arena, Claim, Metric, Mutation, Paper, Side, better
+from experiments.claims.{FAMILY}._values import DISCOUNT
 
 NOTES = "Of no account."
 PAPER = Paper("On planting", "A. Author", 2020, "2001.00001", "It grows.")
 
 
 def measure(trial, keys, hyper):
-    """What it measures."""
+    """Measure it."""
     return {{"score": keys}}
 
 
@@ -24,13 +24,13 @@ def unused():
     return 1
 
 
-CHECK = Claim(
+CLAIM = Claim(
     paper=PAPER,
     claim="New is better than old.",
     left_out="All else.",
     parts=("jaxrl/part.py",),
     metric=Metric("score", 0.0, 1.0),
-    environments=(Environment("cartpole", 1000, 0.0, 500.0),),
+    environments=(Arena("cartpole", 1000, 0.0, 500.0),),
     sides={{"new": Side(None, {{"discount": DISCOUNT}}), "old": Side(None, deviates="Much.")}},
     clauses=(better("new", "old", 0.1),),
     seeds=5,
@@ -40,7 +40,6 @@ CHECK = Claim(
 )
 '''
 VALUES = '"""Shared."""\n\nDISCOUNT = 0.9\n'
-OLD = 'PAPER = {}\nCLAIM = "It was better."\nPARTS = ()\n'
 
 
 def git(root: Path, *words: str) -> str:
@@ -55,17 +54,18 @@ def commit(root: Path) -> None:
 
 
 def repository(root: Path, *ids: str) -> Path:
-    """At `root` a repository with a check for each of `ids` and one from before the harness, all
-    committed: the folder of the checks."""
-    folder = root / "experiments" / "systems" / TRACK
+    """Make a repository at `root` with a claim for each of `ids`, all committed.
+
+    Returns the folder of the claims.
+    """
+    folder = root / "experiments" / "claims" / FAMILY
     folder.mkdir(parents=True)
     (root / "jaxrl").mkdir()
     (root / "jaxrl" / "part.py").write_text("X = 1\n")
     (root / ".gitignore").write_text("__pycache__/\nruns/\n")
     (folder / "_values.py").write_text(VALUES)
-    (folder / "ancient.py").write_text(OLD)
     for id in ids:
-        (folder / f"{id.replace('-', '_')}.py").write_text(CHECK)
+        (folder / f"{id.replace('-', '_')}.py").write_text(TEXT)
     git(root, "init", "-q")
     commit(root)
     return folder

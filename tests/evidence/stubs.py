@@ -1,4 +1,4 @@
-"""Systems that are two lines of NumPy: what they reach depends on a key, a side and a rate."""
+"""Algorithms of two lines of NumPy, whose score depends on a key, a side and a rate."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from experiments.evidence.attempt import Readers
-from experiments.evidence.declare import Claim, Exact, Metric, Paper, Side, Trial, World, better
+from experiments.evidence.declare import Arena, Claim, Exact, Metric, Paper, Side, Trial, better
 from jaxrl.kit import group, hyper, static
 
 PAPER = Paper("On stubs", "A. Author", 2020, "", "It is better.")
@@ -25,7 +25,7 @@ class Optimizer:
 @group
 class Config:
     optimizer: Optimizer = Optimizer()
-    height: float = static(0.0)  # what is reached at the best rate
+    height: float = static(0.0)  # score at the best rate
     best_rate: float = static(0.1)
     width: int = static(4, low=1)
 
@@ -39,12 +39,12 @@ STUB = Stub()
 
 
 def mechanism(value: float) -> float:
-    """What tests break."""
+    """Return the value; tests break this."""
     return value
 
 
 def of_key(keys) -> np.ndarray:
-    """A number from 0 to 1 for each of keys [n]."""
+    """Return a number from 0 to 1 for each of keys [n]."""
     return np.asarray(jax.random.key_data(keys))[:, 0] / 2**32
 
 
@@ -57,7 +57,7 @@ def measure(trial: Trial, keys, values):
 
 
 def trial(side: Side | None = None, tiny: bool = False, **environment) -> Trial:
-    where = World("stub", STEPS, 0.0, 1.0, **environment)
+    where = Arena("stub", STEPS, 0.0, 1.0, **environment)
     return Trial("one", side or Side(STUB), where, STEPS, tiny)
 
 
@@ -69,7 +69,7 @@ def claim(**changes) -> Claim:
         "left_out": "",
         "parts": (),
         "metric": Metric("score", -5.0, 2.0),
-        "environments": (World("meadow", STEPS, 0.0, 1.0), World("wood", STEPS, 0.0, 1.0)),
+        "environments": (Arena("meadow", STEPS, 0.0, 1.0), Arena("wood", STEPS, 0.0, 1.0)),
         "sides": {
             "one": Side(STUB, {"height": 0.5}, grid),
             "other": Side(STUB, {}, grid),
@@ -123,7 +123,7 @@ class Result:
 
 
 def judge(claim, clauses, environments, values, level, hours):
-    """Means alone."""
+    """Judge by means alone."""
     results = []
     for clause in clauses:
         where = clause.environments or [environment.label for environment in environments]
@@ -134,9 +134,9 @@ def judge(claim, clauses, environments, values, level, hours):
     return SimpleNamespace(verdict=verdict, why="Means say so.", clauses=tuple(results))
 
 
-def judge_exact(check, errors, planted):
-    unseen = [name for name, x in planted.items() if min(x) <= check.effect]
-    verdict = "does not hold" if max(map(max, errors.values())) > check.tolerance else "holds"
+def judge_exact(claim, errors, planted):
+    unseen = [name for name, x in planted.items() if min(x) <= claim.effect]
+    verdict = "does not hold" if max(map(max, errors.values())) > claim.tolerance else "holds"
     if verdict == "holds" and unseen:
         verdict = "inconclusive"
     return SimpleNamespace(verdict=verdict, why=f"Not seen: {', '.join(unseen)}.", clauses=())

@@ -1,4 +1,4 @@
-"""From a declaration to its record: what is spent, kept, gone on from, and seen when broken."""
+"""Attempts: what is spent and kept, how they resume, and whether mutations are noticed."""
 
 import dataclasses
 import functools
@@ -11,14 +11,14 @@ import pytest
 
 from experiments.evidence import attempt
 from experiments.evidence.attempt import Readers
-from experiments.evidence.declare import Mutation, Side, World, better
-from experiments.evidence.mutate import mutate, mutated
+from experiments.evidence.declare import Arena, Mutation, Side, better
+from experiments.evidence.mutate import apply, mutate
 from jaxrl import envs
 from jaxrl.algorithms.value.dqn import dqn
 from jaxrl.core.errors import UserError
 from tests.evidence import stubs
 
-ONCE = 4 * 2  # a side in an environment, tuned and reported
+ONCE = 4 * 2  # sides in environments, tuned and reported
 
 
 class Calls:
@@ -41,9 +41,9 @@ class Calls:
 
 @pytest.fixture
 def run(tmp_path):
-    def run(check, calls=None, tell=lambda line: None, readers=stubs.READERS, store="", **begun):
+    def run(claim, calls=None, tell=lambda line: None, readers=stubs.READERS, store="", **begun):
         clock = calls.clock if calls else lambda: 0.0
-        record = attempt.run(check, stubs.BEGUN | begun, 3, tmp_path / store, readers, clock, tell)
+        record = attempt.run(claim, stubs.BEGUN | begun, 3, tmp_path / store, readers, clock, tell)
         return json.loads(json.dumps(record, allow_nan=False))
 
     return run
@@ -161,7 +161,7 @@ def test_parts_serve_one_attempt_of_one_declaration_by_the_same_programs(run):
         run(claim, calls, lines.append, **other)
         assert len(calls.asked) == ONCE * (1 + count)
     assert [x for x in lines if "begins anew" in x] == [
-        "What 1-full holds was made by other code or elsewhere; it begins anew."
+        "1-full was made by other code or on another machine; it begins anew."
     ]
     assert lines[0].startswith("tuned meadow one: ")
 
@@ -259,10 +259,10 @@ def test_tiny(run):
 
 def test_large(run):
     calls = Calls()
-    large = (World("meadow", stubs.STEPS, 0.0, 1.0), World("ocean", stubs.STEPS, 0.0, 1.0))
+    large = (Arena("meadow", stubs.STEPS, 0.0, 1.0), Arena("ocean", stubs.STEPS, 0.0, 1.0))
     record = run(stubs.claim(measure=calls, large=large), calls, budget="large")
     assert set(record["values"]) == {"meadow", "ocean"}
-    with pytest.raises(UserError, match="is of 'meadow', which a large attempt does not run"):
+    with pytest.raises(UserError, match="is about 'meadow', which a large attempt does not run"):
         run(stubs.claim(measure=calls, large=large[1:]), calls, budget="large")
 
 
@@ -275,8 +275,8 @@ def test_an_exact_record(run):
         x = jax.random.uniform(key, dtype=jnp.float64)
         return {"one": abs((x + 1e-12) - x), "none": 0.0}
 
-    check = stubs.exact(errors=errors, planted={"a sign": lambda key: {"one": 1.0, "none": 3.0}})
-    record = run(check, seeds=5)
+    claim = stubs.exact(errors=errors, planted={"a sign": lambda key: {"one": 1.0, "none": 3.0}})
+    record = run(claim, seeds=5)
     assert record["verdict"] == "holds"
     one = record["values"][""][""]["one"]
     assert len(set(one)) > 1 and min(one) > 5e-13 and max(one) < 2e-12
@@ -286,16 +286,16 @@ def test_an_exact_record(run):
     assert jnp.zeros(()).dtype == jnp.float32  # float64 is off again
 
 
-def test_an_exact_check_that_does_not_see_what_is_planted(run):
+def test_an_exact_claim_that_does_not_notice_what_is_planted(run):
     planted = {"a sign": lambda key: {"sum": 2.0}, "a term": lambda key: {"sum": 1e-5}}
     record = run(stubs.exact(planted=planted), seeds=5)
     assert (record["verdict"], record["why"]) == ("inconclusive", "Not seen: a term.")
 
 
-def test_an_exact_check_computes_in_float64(run):
-    check = stubs.exact(errors=lambda key: {"sum": jnp.float32(0.0)})
-    with pytest.raises(UserError, match="'sum' is a float32; an exact check computes in float64"):
-        run(check)
+def test_an_exact_claim_computes_in_float64(run):
+    claim = stubs.exact(errors=lambda key: {"sum": jnp.float32(0.0)})
+    with pytest.raises(UserError, match="'sum' is a float32; an exact claim computes in float64"):
+        run(claim)
 
 
 # ------------------------------------------------------------------------------- mutations
@@ -307,24 +307,24 @@ def broken(function):
     return lambda value: 0.0
 
 
-def unused(function):
+def nobody_asks(function):
     return lambda *args: "nobody asks"
 
 
 MECHANISM = Mutation("no mechanism", "tests.evidence.stubs:mechanism", broken)
-NOBODY = Mutation("unused", "tests.evidence.test_attempt:unused", unused)
+NOBODY = Mutation("nobody_asks", "tests.evidence.test_attempt:nobody_asks", nobody_asks)
 
 
 def test_mutations_of_a_claim(tmp_path):
     calls = Calls()
-    check = stubs.claim(measure=calls, mutations=(MECHANISM, NOBODY))
-    seen, unseen = mutate(check, stubs.BEGUN, 3, tmp_path, stubs.READERS)
+    claim = stubs.claim(measure=calls, mutations=(MECHANISM, NOBODY))
+    seen, unseen = mutate(claim, stubs.BEGUN, 3, tmp_path, stubs.READERS)
     assert seen["seen"] and not unseen["seen"]
     assert seen["said"] == (
-        "The verdict sees 'no mechanism': it turns from 'holds' to 'does not hold'."
+        "The verdict notices 'no mechanism': it changes from 'holds' to 'does not hold'."
     )
     assert unseen["said"] == (
-        "The verdict does not see 'unused': it is 'holds' with it and without."
+        "The verdict does not notice 'nobody_asks': it is 'holds' with it and without."
     )
     assert stubs.mechanism(2.0) == 2.0
     # Tuned once, and then on seeds that no attempt reports.
@@ -334,29 +334,29 @@ def test_mutations_of_a_claim(tmp_path):
     attempt.run(stubs.claim(measure=reported), stubs.BEGUN, 3, tmp_path, stubs.READERS)
     assert not own & {x for _, _, numbers in reported.asked for x in numbers}
     # It goes on where it was.
-    assert mutate(check, stubs.BEGUN, 3, tmp_path, stubs.READERS) == [seen, unseen]
+    assert mutate(claim, stubs.BEGUN, 3, tmp_path, stubs.READERS) == [seen, unseen]
     assert len(calls.asked) == 16
     # With the settings of a record nothing is tuned, and the runs are the same.
-    known = attempt.run(check, stubs.BEGUN, 3, tmp_path / "record", stubs.READERS)["tuned"]
+    known = attempt.run(claim, stubs.BEGUN, 3, tmp_path / "record", stubs.READERS)["tuned"]
     calls.asked.clear()
-    found = mutate(check, stubs.BEGUN, 3, tmp_path / "new", stubs.READERS, best=known)
+    found = mutate(claim, stubs.BEGUN, 3, tmp_path / "new", stubs.READERS, best=known)
     assert found == [seen, unseen] and [len(x) for _, _, x in calls.asked] == [6] * 4 * 3
 
 
 def test_mutations_of_an_equality(tmp_path):
-    check = stubs.exact(mutations=(MECHANISM, NOBODY))
-    seen, unseen = mutate(check, stubs.BEGUN, 3, tmp_path, stubs.READERS)
+    claim = stubs.exact(mutations=(MECHANISM, NOBODY))
+    seen, unseen = mutate(claim, stubs.BEGUN, 3, tmp_path, stubs.READERS)
     assert (seen["before"], seen["after"]) == ("holds", "does not hold")
     assert (unseen["seen"], unseen["after"]) == (False, "holds")
 
 
 @jax.jit
-def compiled(x):
+def compile_it(x):
     return stubs.mechanism(x)
 
 
 @functools.cache
-def built():
+def build_it():
     return stubs.mechanism(1.0)
 
 
@@ -364,16 +364,16 @@ def test_what_was_compiled_or_built_before_is_not_used_nor_what_was_meanwhile():
     from tests.evidence.stubs import mechanism
 
     for _ in range(2):
-        assert (compiled(1.0), built(), mechanism(1.0)) == (1.0, 1.0, 1.0)
-        with pytest.raises(ZeroDivisionError), mutated(MECHANISM):
-            assert (compiled(1.0), built(), stubs.mechanism(1.0)) == (0.0, 0.0, 0.0)
+        assert (compile_it(1.0), build_it(), mechanism(1.0)) == (1.0, 1.0, 1.0)
+        with pytest.raises(ZeroDivisionError), apply(MECHANISM):
+            assert (compile_it(1.0), build_it(), stubs.mechanism(1.0)) == (0.0, 0.0, 0.0)
             raise ZeroDivisionError
 
 
-def test_systems_are_built_anew():
+def test_algorithms_are_built_anew():
     env = envs.make("cartpole")
     before = dqn(env)
-    with mutated(NOBODY):
+    with apply(NOBODY):
         meanwhile = dqn(env)
         assert meanwhile is not before
     assert dqn(env) is not meanwhile
@@ -398,14 +398,14 @@ FROZEN = Frozen(stubs.mechanism)
 
 def test_where_a_mutation_reaches():
     here = "tests.evidence.test_attempt"
-    with mutated(MECHANISM):
+    with apply(MECHANISM):
         assert held(1.0) == 0.0  # every module that holds it
         assert FROZEN.function(1.0) == 1.0  # but no object
-    with mutated(Mutation("a", f"{here}:FROZEN.function", broken)):
+    with apply(Mutation("a", f"{here}:FROZEN.function", broken)):
         assert FROZEN.function(1.0) == 0.0 and held(1.0) == 1.0
-    with mutated(Mutation("a", f"{here}:Holder.method", lambda method: staticmethod(lambda x: 5))):
+    with apply(Mutation("a", f"{here}:Holder.method", lambda method: staticmethod(lambda x: 5))):
         assert Holder.method(1) == 5 == Holder().method(1)
-    with mutated(Mutation("a", f"{here}:SCALE", lambda scale: 2 * scale)):
+    with apply(Mutation("a", f"{here}:SCALE", lambda scale: 2 * scale)):
         assert SCALE == 2.0 and stubs.STEPS == 600
     assert (held(1.0), FROZEN.function(1.0), Holder().method(1), SCALE) == (1.0, 1.0, 1, 1.0)
 
@@ -413,5 +413,5 @@ def test_where_a_mutation_reaches():
 @pytest.mark.parametrize("where", ["tests.evidence.stubs:mechanisn", "tests.nowhere:a", "json:a.b"])
 def test_a_mutation_of_nothing_is_refused(where):
     refused = pytest.raises(UserError, match=f"'a' is of '{where}', which does not exist")
-    with refused, mutated(Mutation("a", where, broken)):
+    with refused, apply(Mutation("a", where, broken)):
         pass

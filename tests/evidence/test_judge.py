@@ -20,7 +20,7 @@ from experiments.evidence.estimators import (
     difference,
     estimator_for,
     modes,
-    needed,
+    seeds_needed,
     share_interval,
 )
 from experiments.evidence.history import (
@@ -29,9 +29,9 @@ from experiments.evidence.history import (
     INCONCLUSIVE,
     UNTESTABLE,
     confidence,
-    history,
     next_confidence,
     spend,
+    standing,
     tries,
 )
 from experiments.evidence.judge import judge, judge_exact
@@ -49,7 +49,7 @@ def claim(*clauses, environments=("X",), **metric):
         left_out="",
         parts=(),
         metric=declare.Metric("score", 0, 1, **metric),
-        environments=tuple(declare.World("Env", 10, 0, 1, name=name) for name in environments),
+        environments=tuple(declare.Arena("Env", 10, 0, 1, name=name) for name in environments),
         sides=sides,
         clauses=clauses,
         seeds=10,
@@ -57,8 +57,8 @@ def claim(*clauses, environments=("X",), **metric):
     )
 
 
-def judged(check, values, number=1, **more):
-    """`values`: {environment: {side: score [seeds]}}."""
+def judge_values(check, values, number=1, **more):
+    """Judge values {environment: {side: score [seeds]}}."""
     values = {w: {s: {"score": x} for s, x in sides.items()} for w, sides in values.items()}
     found = judge(check, check.clauses, check.environments, values, confidence(number), **more)
     json.dumps(dataclasses.asdict(found))  # as a record has it
@@ -98,13 +98,13 @@ def test_clause_is_read_off_its_interval(clause, effect, expected):
 
 def test_needed_seeds_find_the_effect_four_times_of_five():
     differences, level = 0.1 + 0.2 * Z, 0.95
-    n = needed(differences, 0.0, level)
+    n = seeds_needed(differences, 0.0, level)
     rng = np.random.default_rng(0)
     draws = rng.normal(differences.mean(), differences.std(ddof=1), (4000, n))
     half = scipy.stats.t.ppf(0.975, n - 1) * draws.std(1, ddof=1) / np.sqrt(n)
     assert np.mean(draws.mean(1) > half) == pytest.approx(0.8, abs=0.03)
-    assert needed(differences, differences.mean(), level) is None
-    assert needed(np.full(5, 0.1), 0.0, level) == 5
+    assert seeds_needed(differences, differences.mean(), level) is None
+    assert seeds_needed(np.full(5, 0.1), 0.0, level) == 5
 
 
 # -------------------------------------------------------------------------------------- estimators
@@ -178,7 +178,7 @@ def test_bimodal_result_is_compared_by_shares():
     low, high = 0.1 + 0.01 * Z, 0.74 + 0.01 * Z
     a = np.where(np.arange(10) < 9, high, low)
     b = np.where(np.arange(10) < 2, high, low)
-    result = judged(claim(better("A", "B", 0.05)), {"X": {"A": a, "B": b}})
+    result = judge_values(claim(better("A", "B", 0.05)), {"X": {"A": a, "B": b}})
     (clause,) = result.clauses
     assert clause.estimator == SHARE
     assert clause.value == pytest.approx(0.7 * 0.64, rel=0.02)  # in the units of the metric
@@ -189,48 +189,48 @@ def test_bimodal_result_is_compared_by_shares():
 def test_too_few_seeds_say_how_many_it_takes():
     b = np.linspace(0.2, 0.6, 10)
     values = {"X": {"A": b + 0.02 + 0.1 * Z, "B": b}}
-    result = judged(claim(better("A", "B")), values, hours_per_seed=0.01)
+    result = judge_values(claim(better("A", "B")), values, hours_per_seed=0.01)
     assert result.verdict == INCONCLUSIVE
     (clause,) = result.clauses
-    assert clause.seeds_needed == needed(0.02 + 0.1 * Z, 0, confidence(2)) > 200
+    assert clause.seeds_needed == seeds_needed(0.02 + 0.1 * Z, 0, confidence(2)) > 200
     assert clause.hours_needed == pytest.approx(clause.seeds_needed / 100)
     assert result.why == (
         f"'A better than B' in X stays open: 0.02 (-0.0507 to 0.0907); "
         f"{clause.seeds_needed} seeds in about {clause.hours_needed:.1f} hours would probably "
         "decide it."
     )
-    few = judged(claim(better("A", "B")), {"X": {"A": b[:3] + 1, "B": b[:3]}})
+    few = judge_values(claim(better("A", "B")), {"X": {"A": b[:3] + 1, "B": b[:3]}})
     assert few.why == "3 seeds give no verdict, it takes at least 5."
 
 
 def test_opposite_effects_do_not_average_to_nothing():
     b = np.linspace(0.3, 0.5, 10)
     values = {"X": {"A": b + 0.3 + 0.01 * Z, "B": b}, "Y": {"A": b - 0.3 + 0.01 * Z, "B": b}}
-    same = judged(claim(equal("A", "B", 0.1), environments="XY"), values)
+    same = judge_values(claim(equal("A", "B", 0.1), environments="XY"), values)
     assert (same.verdict, same.clauses[0].verdict) == (INCONCLUSIVE, INCONCLUSIVE)
     assert "the mean over environments hides that they disagree" in same.why
     assert "0.3 (0.292 to 0.308) in X, -0.3 (-0.308 to -0.292) in Y" in same.why
-    more = judged(claim(better("A", "B", 0.1), environments="XY"), values)
+    more = judge_values(claim(better("A", "B", 0.1), environments="XY"), values)
     assert more.verdict == FAILS
     assert "disagree" in more.why
     # An environment that contradicts the claim is not made good by another.
     values["X"]["A"] = b + 0.5 + 0.01 * Z
-    assert judged(claim(better("A", "B"), environments="XY"), values).verdict == INCONCLUSIVE
+    assert judge_values(claim(better("A", "B"), environments="XY"), values).verdict == INCONCLUSIVE
     values["Y"]["A"] = b + 0.05 + 0.01 * Z
-    agreed = judged(claim(better("A", "B"), environments="XY"), values)
+    agreed = judge_values(claim(better("A", "B"), environments="XY"), values)
     assert agreed.verdict == HOLDS
     assert "disagree" not in agreed.why
     # Nor is there anything to hide where all environments contradict it, or differ within the
     # margin.
-    assert "disagree" not in judged(claim(better("B", "A"), environments="XY"), values).why
+    assert "disagree" not in judge_values(claim(better("B", "A"), environments="XY"), values).why
     values = {"X": {"A": b + 0.03 + 0.01 * Z, "B": b}, "Y": {"A": b - 0.03 + 0.01 * Z, "B": b}}
-    assert judged(claim(equal("A", "B", 0.1), environments="XY"), values).verdict == HOLDS
+    assert judge_values(claim(equal("A", "B", 0.1), environments="XY"), values).verdict == HOLDS
 
 
 def test_every_environment_counts_and_shares_the_error():
     b = np.linspace(0.3, 0.5, 10)
     values = {"X": {"A": b + 0.3 + 0.01 * Z, "B": b}, "Y": {"A": b - 0.1 + 0.01 * Z, "B": b}}
-    result = judged(claim(better("A", "B", 0.1, "X", "Y"), environments="XY"), values)
+    result = judge_values(claim(better("A", "B", 0.1, "X", "Y"), environments="XY"), values)
     assert [r.verdict for r in result.clauses] == [HOLDS, FAILS]
     assert result.verdict == FAILS
     assert result.why.startswith("'A better than B by 0.1' in Y does not hold: -0.1 (")
@@ -241,21 +241,21 @@ def test_every_environment_counts_and_shares_the_error():
 def test_less_may_be_better_and_environments_have_scales_of_their_own():
     b = np.linspace(0.3, 0.5, 10)
     less = claim(better("A", "B", 0.1, "X"), more_is_better=False)
-    assert judged(less, {"X": {"A": b - 0.2 + 0.01 * Z, "B": b}}).verdict == HOLDS
+    assert judge_values(less, {"X": {"A": b - 0.2 + 0.01 * Z, "B": b}}).verdict == HOLDS
     check = claim(better("A", "B", 0.15), environments="XY")
     wide = dataclasses.replace(check.environments[1], low=-100, high=100)
     check = dataclasses.replace(check, environments=(check.environments[0], wide))
     values = {"X": {"A": b + 0.1, "B": b}, "Y": {"A": b + 60 + 0.01 * Z, "B": b}}
-    assert judged(check, values).clauses[0].value == pytest.approx((0.1 + 60 / 200) / 2)
+    assert judge_values(check, values).clauses[0].value == pytest.approx((0.1 + 60 / 200) / 2)
 
 
 def test_the_only_environment_is_judged_in_its_own_units():
     """A margin of 0.2 returns is no fifth of a range of 40."""
     check = dataclasses.replace(
-        claim(better("A", "B", 0.2)), environments=(declare.World("Env", 10, -20, 20, name="X"),)
+        claim(better("A", "B", 0.2)), environments=(declare.Arena("Env", 10, -20, 20, name="X"),)
     )
     b = np.linspace(3.0, 5.0, 10)
-    (clause,) = judged(check, {"X": {"A": b + 0.5 + 0.1 * Z, "B": b}}).clauses
+    (clause,) = judge_values(check, {"X": {"A": b + 0.5 + 0.1 * Z, "B": b}}).clauses
     assert clause.verdict == HOLDS and clause.value == pytest.approx(0.5, abs=0.1)
     assert clause.environment == "X"
 
@@ -264,13 +264,13 @@ def test_mechanism_that_costs_nothing_leaves_the_claim_open():
     b = np.linspace(0.3, 0.5, 10)
     check = claim(better("A", "B"), better("A", "A without", of_mechanism=True))
     values = {"X": {"A": b + 0.3 + 0.01 * Z, "B": b, "A without": b + 0.3}}
-    result = judged(check, values)
+    result = judge_values(check, values)
     assert result.verdict == INCONCLUSIVE
     assert result.why.startswith("The claim holds, but its effect may not be due to the mechanism")
     values["X"]["A without"] = b + 0.1
-    assert judged(check, values).verdict == HOLDS
+    assert judge_values(check, values).verdict == HOLDS
     values["X"]["B"] = b + 0.5
-    assert judged(check, values).verdict == FAILS
+    assert judge_values(check, values).verdict == FAILS
     with pytest.raises(UserError, match="about X"):
         judge(check, check.clauses[1:], check.environments, {}, 0.95)
     with pytest.raises(UserError, match="score"):
@@ -281,8 +281,8 @@ def test_claim_may_be_about_the_middle_half_of_the_seeds():
     b = np.linspace(0.3, 0.5, 10)
     lost = np.append((b + 0.2 + 0.01 * Z)[:9], 0.0)
     values = {"X": {"A": lost, "B": b}}
-    assert judged(claim(better("A", "B", 0.1)), values).verdict == INCONCLUSIVE
-    middle = judged(claim(better("A", "B", 0.1), estimator=MIDDLE), values)
+    assert judge_values(claim(better("A", "B", 0.1)), values).verdict == INCONCLUSIVE
+    middle = judge_values(claim(better("A", "B", 0.1), estimator=MIDDLE), values)
     assert (middle.verdict, middle.clauses[0].estimator) == (HOLDS, MIDDLE)
     with pytest.raises(UserError, match="median"):
         claim(better("A", "B"), estimator="median")
@@ -297,13 +297,14 @@ def test_exact_claims():
     unseen = judge_exact(check, {"x": tiny}, {"sign": np.append(large, 1e-9)})
     assert (unseen.verdict, unseen.why) == (
         INCONCLUSIVE,
-        "The planted mistake 'sign' is not seen: it changes a seed by 1e-09 only, not by more "
+        "The planted mistake 'sign' goes unnoticed: it changes a seed by only 1e-09, not by more "
         "than 0.001.",
     )
     for wrong in (0.1, np.nan):
         off = judge_exact(check, {"x": np.append(tiny, wrong)}, {"sign": large})
         assert off.verdict == FAILS
-        assert off.why.startswith(f"'x' is off by {wrong:.3g} on 1 of 6 seeds")
+        assert off.why.startswith("'x' exceeds 1e-09 on 1 of 6 seeds")
+        assert off.why.endswith(f"it is {wrong:.3g}.")
     assert judge_exact(check, {"x": tiny[:4]}, {"sign": large}).verdict == INCONCLUSIVE
 
 
@@ -358,7 +359,7 @@ def test_trying_again_draws_no_better_odds():
                 level = confidence(tries(records, attempt))
                 verdict = clause_result(clause, *draw(), level).verdict
                 records.append(record(attempt, verdict, digest=str(attempt)))
-                if history(records).verdict == HOLDS:
+                if standing(records).verdict == HOLDS:
                     wrong += 1
                     break
         assert wrong / times <= 0.05, name
@@ -367,7 +368,7 @@ def test_trying_again_draws_no_better_odds():
 
 def test_history_is_of_the_last_design_and_forgets_no_failure():
     def verdict(*records):
-        return history(records).verdict
+        return standing(records).verdict
 
     assert verdict(record(1, ""), record(1, HOLDS)) == HOLDS
     assert verdict(record(1, HOLDS), record(2, INCONCLUSIVE)) == HOLDS
@@ -380,23 +381,23 @@ def test_history_is_of_the_last_design_and_forgets_no_failure():
     assert verdict(record(1, FAILS), record(2, HOLDS)) == INCONCLUSIVE
     assert verdict(record(1, FAILS), record(2, HOLDS, programs=("new",))) == HOLDS
     assert verdict(record(1, HOLDS, kind="exact"), record(2, FAILS, kind="exact")) == FAILS
-    assert history([record(1, FAILS), record(2, UNTESTABLE, "b")]).why == (
+    assert standing([record(1, FAILS), record(2, UNTESTABLE, "b")]).why == (
         "Attempt 1 did not hold, and none since has decided: Why 1."
     )
     with pytest.raises(UserError):
-        history([record(1, ""), record(2, HOLDS, budget="tiny"), {"verdict": HOLDS}])
+        standing([record(1, ""), record(2, HOLDS, budget="tiny"), {"verdict": HOLDS}])
 
 
 def test_untestable_takes_two_designs():
     first = record(1, UNTESTABLE)
-    assert history([first]).verdict == INCONCLUSIVE
-    assert history([first]).why.endswith("which a second declaration has to confirm: Why 1.")
-    assert history([first, record(2, UNTESTABLE)]).verdict == INCONCLUSIVE
-    assert history([first, record(2, UNTESTABLE, "b")]).verdict == UNTESTABLE
+    assert standing([first]).verdict == INCONCLUSIVE
+    assert standing([first]).why.endswith("which a second declaration has to confirm: Why 1.")
+    assert standing([first, record(2, UNTESTABLE)]).verdict == INCONCLUSIVE
+    assert standing([first, record(2, UNTESTABLE, "b")]).verdict == UNTESTABLE
 
 
 def test_replicated_is_what_held_twice_without_a_revision():
-    assert not history([record(1, HOLDS)]).replicated
-    assert not history([record(1, HOLDS), record(2, HOLDS, "b")]).replicated
-    assert history([record(1, HOLDS), record(2, HOLDS)]).replicated
-    assert history([record(1, HOLDS), record(2, HOLDS, programs=("new",))]).replicated
+    assert not standing([record(1, HOLDS)]).replicated
+    assert not standing([record(1, HOLDS), record(2, HOLDS, "b")]).replicated
+    assert standing([record(1, HOLDS), record(2, HOLDS)]).replicated
+    assert standing([record(1, HOLDS), record(2, HOLDS, programs=("new",))]).replicated

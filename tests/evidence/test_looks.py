@@ -19,7 +19,7 @@ def claim(*clauses, **metric):
         left_out="",
         parts=(),
         metric=declare.Metric("score", 0, 1, **metric),
-        environments=(declare.World("X", 10, 0, 1), declare.World("Y", 10, 0, 1)),
+        environments=(declare.Arena("X", 10, 0, 1), declare.Arena("Y", 10, 0, 1)),
         sides={name: declare.Side(None) for name in "AB"},
         clauses=clauses,
         seeds=10,
@@ -27,9 +27,11 @@ def claim(*clauses, **metric):
     )
 
 
-def looked(check, seeds=10, untrained=0.1, **scores):
-    """{name: sentence} of what is not well where sides reach `scores` [seeds] in both environments,
-    and why that is untestable."""
+def look_at(check, seeds=10, untrained=0.1, **scores):
+    """Return {name: sentence} of looks that are not well, and why the claim is untestable.
+
+    Sides have `scores` [seeds] in both environments.
+    """
     side = lambda x: {"score": x, "final": x, "untrained": np.full(len(x), untrained)}
     sides = {name: side(x) for name, x in scores.items()}
     values = {environment.label: sides for environment in check.environments}
@@ -41,20 +43,20 @@ def looked(check, seeds=10, untrained=0.1, **scores):
 
 def test_sound_design_runs():
     check = claim(better("A", "B", 0.1), not_worse("A", "B", 0.1, "X"), equal("A", "B", 0.5, "Y"))
-    assert looked(check, A=0.7 + NOISE, B=0.4 - NOISE) == ({}, "")
+    assert look_at(check, A=0.7 + NOISE, B=0.4 - NOISE) == ({}, "")
     less = claim(better("A", "B", 0.1), more_is_better=False)
-    assert looked(less, untrained=0.9, A=0.4 + NOISE, B=0.7 - NOISE) == ({}, "")
+    assert look_at(less, untrained=0.9, A=0.4 + NOISE, B=0.7 - NOISE) == ({}, "")
 
 
 def test_claim_that_cannot_hold():
-    wrong, untestable = looked(claim(better("A", "B", 0.1, "X")), A=0.96 + NOISE, B=0.914 + NOISE)
+    wrong, untestable = look_at(claim(better("A", "B", 0.1, "X")), A=0.96 + NOISE, B=0.914 + NOISE)
     assert (
         wrong["possible"]
         == untestable
         == ("'A better than B by 0.1' in X cannot hold: B is at 0.914 of a range from 0 to 1.")
     )
     less = claim(better("A", "B", 0.1, "X"), more_is_better=False)
-    wrong, untestable = looked(less, untrained=0.9, A=0.02 + NOISE, B=0.08 - NOISE)
+    wrong, untestable = look_at(less, untrained=0.9, A=0.02 + NOISE, B=0.08 - NOISE)
     assert (
         wrong["possible"]
         == untestable
@@ -65,7 +67,7 @@ def test_claim_that_cannot_hold():
 
 def test_claim_that_cannot_fail():
     for clause in (not_worse("A", "B", 0.35, "X"), equal("A", "B", 0.7, "X")):
-        wrong, untestable = looked(claim(clause), A=0.4 + NOISE, B=0.35 + NOISE)
+        wrong, untestable = look_at(claim(clause), A=0.4 + NOISE, B=0.35 + NOISE)
         assert "cannot fail: B is at 0.35 of a range from 0 to 1." in wrong["possible"]
         assert wrong["possible"] == untestable
     assert looks.possible(equal("A", "B", 0.5), "X", [0.35], 0, 1).ok
@@ -81,26 +83,26 @@ def test_range_that_is_wrong_warns():
 
 def test_saturated_metric():
     check = claim(better("A", "B", 0.01, "X"))
-    wrong, untestable = looked(check, A=0.98 + NOISE, B=0.96 - NOISE / 10)
+    wrong, untestable = look_at(check, A=0.98 + NOISE, B=0.96 - NOISE / 10)
     assert wrong["ceiling"] == "All sides are at the ceiling of 1 in X: A 0.98, B 0.96."
     assert wrong["ceiling"] in untestable
-    assert "ceiling" not in looked(check, A=0.98 + NOISE, B=0.7 - NOISE)[0]
+    assert "ceiling" not in look_at(check, A=0.98 + NOISE, B=0.7 - NOISE)[0]
     less = claim(better("A", "B", 0.01, "X"), more_is_better=False)
-    wrong, untestable = looked(less, untrained=0.9, A=0.02 + NOISE, B=0.04 - NOISE / 10)
+    wrong, untestable = look_at(less, untrained=0.9, A=0.02 + NOISE, B=0.04 - NOISE / 10)
     assert wrong["ceiling"] == "All sides are at the ceiling of 0 in X: A 0.02, B 0.04."
     assert wrong["ceiling"] in untestable
 
 
 def test_side_that_never_learns():
     stuck = np.array([0.11, 0.09, 0.12])
-    wrong, untestable = looked(claim(better("A", "B", 0.1, "X")), A=stuck, B=0.6 + NOISE)
+    wrong, untestable = look_at(claim(better("A", "B", 0.1, "X")), A=stuck, B=0.6 + NOISE)
     assert wrong["floor"] == ("A does not learn in X: it gains 0.00667 over its untrained policy.")
     assert wrong["floor"] in untestable
     # A baseline may be unable to learn, which is said; unless it is to be as good.
-    wrong, untestable = looked(claim(better("A", "B", 0.1, "X")), A=0.6 + NOISE, B=stuck)
+    wrong, untestable = look_at(claim(better("A", "B", 0.1, "X")), A=0.6 + NOISE, B=stuck)
     assert wrong["floor"].startswith("B does not learn")
     assert untestable == ""
-    assert "B does not" in looked(claim(equal("A", "B", 0.1, "X")), A=stuck + 0.2, B=stuck)[1]
+    assert "B does not" in look_at(claim(equal("A", "B", 0.1, "X")), A=stuck + 0.2, B=stuck)[1]
 
 
 def test_floor_is_not_called_learning_by_chance():
@@ -116,26 +118,26 @@ def test_floor_is_not_called_learning_by_chance():
 def test_too_few_seeds_for_the_effect():
     apart = np.array([-0.2, 0.0, 0.2])
     check = claim(better("A", "B", 0.0, "X"))
-    wrong, untestable = looked(check, seeds=10, A=0.52 + apart, B=0.5 + NOISE)
+    wrong, untestable = look_at(check, seeds=10, A=0.52 + apart, B=0.5 + NOISE)
     assert wrong["power"] == untestable
     assert untestable.startswith(
         "10 seeds find a distance of 0.19 from the margin of 'A better than B' in X, and it is "
         "0.02: it takes about 71"
     )
     # With a spread that is known from three seeds only, a little too few is but a warning.
-    wrong, untestable = looked(check, seeds=10, A=0.62 + apart, B=0.5 + NOISE)
+    wrong, untestable = look_at(check, seeds=10, A=0.62 + apart, B=0.5 + NOISE)
     assert "it takes about" in wrong["power"]
     assert untestable == ""
-    assert looked(check, seeds=30, A=0.62 + apart, B=0.5 + NOISE) == ({}, "")
+    assert look_at(check, seeds=30, A=0.62 + apart, B=0.5 + NOISE) == ({}, "")
     several = claim(better("A", "B", 0.0, "X", "Y"), better("A", "B", of_mechanism=True))
-    assert "10 seeds find a distance of 0.21 " in looked(several, A=0.52 + apart, B=0.5 + NOISE)[1]
+    assert "10 seeds find a distance of 0.21 " in look_at(several, A=0.52 + apart, B=0.5 + NOISE)[1]
     none = looks.power(check.clauses[0], "X", apart, 10, LEVEL)
     assert none.said.endswith("it takes more than 10,000 seeds.")
 
 
 def test_bimodal_result():
     two = np.array([0.1, 0.11, 0.12, 0.73, 0.74, 0.75])
-    wrong, untestable = looked(claim(better("A", "B", 0.05, "X")), A=two, B=two[::-1] + 0.001)
+    wrong, untestable = look_at(claim(better("A", "B", 0.05, "X")), A=two, B=two[::-1] + 0.001)
     assert wrong["modes"] == (
         "B ends in two groups in X: 3 of 6 seeds near 0.741, the others near 0.111."
     )
@@ -157,7 +159,7 @@ def test_bimodal_result():
     ],
 )
 def test_grid_is_widened_beyond_its_edge(grid, best, further):
-    assert looks.beyond(grid, best) == further
+    assert looks.value_beyond(grid, best) == further
 
 
 def test_edge_of_the_grid():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from experiments.evidence import measure, tuning
-from experiments.evidence.declare import Side, Trial, World
+from experiments.evidence.declare import Arena, Side, Trial
 from jaxrl.algorithms.policy_gradient.ppo import ppo
 from jaxrl.algorithms.value.dqn import TINY, dqn
 from jaxrl.core import random
@@ -27,9 +27,9 @@ TINY_PPO = {"num_envs": 8, "num_steps": 4, "epochs": 1, "minibatches": 1, "hidde
 def test_a_sides_settings_stand_over_its_environments_and_tried_values_over_both():
     side = Side(stubs.STUB, {"width": 3, "height": 2.0})
     told = stubs.trial(side, settings={"width": 2, "optimizer.rate": 0.5, "unheard_of": 1})
-    config = measure.configured(told, {"rate": 7.0})
+    config = measure.configure(told, {"rate": 7.0})
     assert config == stubs.Config(stubs.Optimizer(7.0), height=2.0, width=3)
-    assert measure.configured(told).optimizer.rate == 0.5
+    assert measure.configure(told).optimizer.rate == 0.5
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_a_sides_settings_stand_over_its_environments_and_tried_values_over_both
     ],
 )
 def test_what_cannot_be_set_is_said_before_anything_is_spent(side, environment, said):
-    where = World("cartpole", 16 + 8, 0.0, 500.0, settings=environment, points=1)
+    where = Arena("cartpole", 16 + 8, 0.0, 500.0, settings=environment, points=1)
     told = Trial("dqn", Side(dqn, TINY_DQN | side), where, where.env_steps)
     with pytest.raises(UserError, match=said):
         measure.check([told])
@@ -56,7 +56,7 @@ def test_what_cannot_be_set_is_said_before_anything_is_spent(side, environment, 
     ],
 )
 def test_what_cannot_be_tuned_is_said_before_anything_is_spent(grid, said):
-    where = World("cartpole", 16 + 8, 0.0, 500.0, points=1)
+    where = Arena("cartpole", 16 + 8, 0.0, 500.0, points=1)
     told = Trial("dqn", Side(dqn, TINY_DQN, grid), where, where.env_steps)
     with pytest.raises(UserError, match=said):
         measure.check([told])
@@ -67,7 +67,7 @@ def test_what_cannot_be_tuned_is_said_before_anything_is_spent(grid, said):
 
 def test_sides_that_cannot_spend_the_same_are_refused():
     def check(env_steps, tiny=False):
-        where = World("cartpole", env_steps, 0.0, 500.0, points=2)
+        where = Arena("cartpole", env_steps, 0.0, 500.0, points=2)
         sides = {"dqn": Side(dqn, TINY_DQN), "ppo": Side(ppo, TINY_PPO)}  # 8 and 32 at once
         measure.check(Trial(n, side, where, env_steps, tiny) for n, side in sides.items())
 
@@ -80,8 +80,8 @@ def test_sides_that_cannot_spend_the_same_are_refused():
 
 def test_steps_are_spent_to_the_last_one():
     algorithm = SimpleNamespace(env_steps=8, initial_env_steps=16)
-    steps = lambda total: measure.parts(
-        Trial("a", Side(dqn), World("w", total, 0.0, 1.0, points=2), total), algorithm
+    steps = lambda total: measure.schedule(
+        Trial("a", Side(dqn), Arena("w", total, 0.0, 1.0, points=2), total), algorithm
     )
     assert steps(16 + 2 * 3 * 8) == (2, 3)
     for total in (16 + 2 * 3 * 8 + 1, 16 + 8, 16):
@@ -93,18 +93,18 @@ def test_steps_are_spent_to_the_last_one():
 
 
 def test_gradient_steps_count_passes_and_updates():
-    where = World("cartpole", 64, 0.0, 500.0)
+    where = Arena("cartpole", 64, 0.0, 500.0)
     passes = Side(ppo, TINY_PPO | {"epochs": 3, "minibatches": 2})
     assert measure.gradient_steps(Trial("ppo", passes, where, 64)) == 6
     assert measure.gradient_steps(Trial("dqn", Side(dqn, {"updates": 5}), where, 64)) == 5
 
 
 def test_a_real_curve():
-    where = World("cartpole", 16 + 2 * 5 * 8, 0.0, 500.0, points=2, episodes=3)
+    where = Arena("cartpole", 16 + 2 * 5 * 8, 0.0, 500.0, points=2, episodes=3)
     told = Trial("dqn", Side(dqn, TINY_DQN | {"num_shards": 1}), where, where.env_steps)
     keys = KEYS[np.array([0, 0, 1, 2])]
     rates = np.float32([1e-2, 0, 1e-2, 1e-2])
-    found = measure.measured(measure.curve, told, keys, {"learning_rate": rates})
+    found = measure.run(measure.curve, told, keys, {"learning_rate": rates})
     assert set(found) == {"score", "final", "untrained", "env_steps", "gradient_steps"}
     assert all(np.isfinite(x).all() and len(x) == 4 for x in found.values())
     assert found["env_steps"] == [where.env_steps] * 4
@@ -115,12 +115,12 @@ def test_a_real_curve():
     assert len(set(found["untrained"][1:])) > 1
     # Run i depends on key i alone, wherever it stands.
     order = np.array([3, 2, 0, 1])
-    again = measure.measured(measure.curve, told, keys[order], {"learning_rate": rates[order]})
+    again = measure.run(measure.curve, told, keys[order], {"learning_rate": rates[order]})
     assert again == {name: [x[i] for i in order] for name, x in found.items()}
 
 
 def test_a_tiny_curve_takes_one_step_and_can_be_traced():
-    where = World("cartpole", 10**6 + 1, 0.0, 500.0)
+    where = Arena("cartpole", 10**6 + 1, 0.0, 500.0)
     told = Trial("ppo", Side(ppo, TINY_PPO), where, where.env_steps, tiny=True)
     found = jax.eval_shape(lambda keys: measure.curve(told, keys, {}), KEYS)
     assert {x.shape for x in found.values()} == {(3,)}
@@ -133,8 +133,8 @@ def test_a_tiny_curve_takes_one_step_and_can_be_traced():
 
 
 @pytest.fixture
-def counted():
-    """A measure that says which runs it was given together, and may run out of memory."""
+def counting():
+    """A measuring function that counts its runs at once, and may run out of memory."""
     sizes = []
 
     def run(trial, keys, hyper):
@@ -147,36 +147,36 @@ def counted():
     return run
 
 
-def test_runs_share_programs_of_one_size(counted, monkeypatch):
+def test_runs_share_programs_of_one_size(counting, monkeypatch):
     keys = jax.random.split(random.key(0), 9)
     rates = np.arange(9.0)
-    whole = measure.measured(counted, stubs.trial(), keys, {"rate": rates})
+    whole = measure.run(counting, stubs.trial(), keys, {"rate": rates})
     np.testing.assert_allclose(whole["score"], stubs.of_key(keys) + rates, rtol=1e-6)
     monkeypatch.setattr(measure, "AT_ONCE", 5)
-    assert measure.measured(counted, stubs.trial(), keys, {"rate": rates}) == whole
-    assert counted.sizes == [9, 5, 5]
+    assert measure.run(counting, stubs.trial(), keys, {"rate": rates}) == whole
+    assert counting.sizes == [9, 5, 5]
     monkeypatch.setattr(measure, "AT_ONCE", 64)
-    counted.most = 3
-    assert measure.measured(counted, stubs.trial(), keys, {"rate": rates}) == whole
-    assert counted.sizes[3:] == [9, 5, 3, 3, 3]
-    counted.error = "INTERNAL: something else"
+    counting.most = 3
+    assert measure.run(counting, stubs.trial(), keys, {"rate": rates}) == whole
+    assert counting.sizes[3:] == [9, 5, 3, 3, 3]
+    counting.error = "INTERNAL: something else"
     with pytest.raises(jax.errors.JaxRuntimeError, match="something else"):
-        measure.measured(counted, stubs.trial(), keys, {"rate": rates})
-    counted.error, counted.most = "RESOURCE_EXHAUSTED", 0
+        measure.run(counting, stubs.trial(), keys, {"rate": rates})
+    counting.error, counting.most = "RESOURCE_EXHAUSTED", 0
     with pytest.raises(jax.errors.JaxRuntimeError):
-        measure.measured(counted, stubs.trial(), keys, {"rate": rates})
+        measure.run(counting, stubs.trial(), keys, {"rate": rates})
 
 
 def test_a_metric_is_a_number_for_each_run():
     run = lambda trial, keys, hyper: {"score": np.zeros((len(keys), 2))}
     with pytest.raises(UserError, match=r"'score' of 'one' in stub is \[3, 2\]; .* 3 runs"):
-        measure.measured(run, stubs.trial(), KEYS, {})
+        measure.run(run, stubs.trial(), KEYS, {})
 
 
 # ------------------------------------------------------------------------------- tuning
 
 
-def tuned(best_rate, grid=None, **more):
+def tune_side(best_rate, grid=None, **more):
     side = Side(
         stubs.STUB, {"best_rate": best_rate}, {"rate": stubs.RATES} if grid is None else grid
     )
@@ -184,35 +184,35 @@ def tuned(best_rate, grid=None, **more):
 
 
 def test_the_best_inside_of_a_grid():
-    found = tuned(0.1)
+    found = tune_side(0.1)
     assert found["best"] == {"rate": 0.1}
     assert found["grid"] == {"rate": list(stubs.RATES)}
     assert found["edges"] == []
     assert np.shape(found["scores"]) == (3, 3)
-    # All points have the same seeds, and what is found at the best one is what it finds there.
+    # All points have the same seeds, and `at_best` has the values of the best one.
     noise = 0.1 * stubs.of_key(KEYS)
     np.testing.assert_allclose(found["at_best"]["score"], noise, atol=1e-7)
     np.testing.assert_allclose(found["scores"][0], noise - 1, atol=1e-6)
 
 
 def test_an_edge_is_widened_once():
-    found = tuned(8.0)
+    found = tune_side(8.0)
     assert found["best"] == {"rate": 10.0}
     assert found["grid"] == {"rate": [0.01, 0.1, 1.0, 10.0]}
     (look,) = found["edges"]
     assert (
         not look["ok"] and "is best at 10, at an end of 0.01, 0.1, 1, 10, although" in look["said"]
     )
-    found = tuned(3.0)  # from 1 as far as from 10: 3 is nearer to 10 on no scale
+    found = tune_side(3.0)  # from 1 as far as from 10: 3 is nearer to 10 on no scale
     (look,) = found["edges"]
     assert found["best"] == {"rate": 1.0} and look["ok"]
     assert "is best at 1, of 0.01, 0.1, 1, 10" in look["said"]
-    found = tuned(1e-4)
+    found = tune_side(1e-4)
     assert found["best"] == {"rate": 0.001} and not found["edges"][0]["ok"]
 
 
 def test_an_edge_that_cannot_be_widened_is_said():
-    found = tuned(40.0, {"rate": (1.0, 9.0)})
+    found = tune_side(40.0, {"rate": (1.0, 9.0)})
     assert found["grid"] == {"rate": [1.0, 9.0]} and found["best"] == {"rate": 9.0}
     (look,) = found["edges"]
     assert not look["ok"]
@@ -231,13 +231,13 @@ def test_several_hyper_parameters_are_one_product_and_widen_from_the_best():
 
 
 def test_a_side_without_a_grid_has_one_point():
-    found = tuned(0.1, {})
+    found = tune_side(0.1, {})
     assert (found["best"], found["grid"], found["points"]) == ({}, {}, [{}])
     assert len(found["at_best"]["score"]) == 3
 
 
 def test_less_may_be_better():
-    assert tuned(0.1, more_is_better=False)["best"] == {"rate": 0.001}
+    assert tune_side(0.1, more_is_better=False)["best"] == {"rate": 0.001}
 
 
 def test_tiny_trials_are_not_widened():

@@ -1,5 +1,8 @@
-"""Planted: a dirty tree, a digest that is not committed, a revision, prose, programs that changed,
-an interrupted attempt."""
+"""Digests, registration, attempts and freshness, with mistakes planted in each.
+
+Planted are a dirty tree, a digest that is not committed, a revision, prose, programs that changed,
+and an interrupted attempt.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +19,10 @@ import pytest
 
 import experiments.evidence
 from experiments.evidence import digests, records
-from experiments.evidence.declare import Claim, Exact, Metric, Paper, Side, Trial, World, better
+from experiments.evidence.declare import Arena, Claim, Exact, Metric, Paper, Side, Trial, better
 from jaxrl.core.errors import UserError
 from jaxrl.kit import AlgorithmBuilder
-from tests.evidence.planted import CHECK, VALUES, change, commit, repository
+from tests.evidence.planted import TEXT, VALUES, change, commit, repository
 
 PAPER = Paper("On planting", "A. Author", 2020, "", "It grows.")
 
@@ -31,7 +34,7 @@ def claim(**more):
         "left_out": "",
         "parts": ("jaxrl/part.py",),
         "metric": Metric("score", 0.0, 1.0),
-        "environments": (World("cartpole", 1000, 0.0, 500.0),),
+        "environments": (Arena("cartpole", 1000, 0.0, 500.0),),
         "sides": {"new": Side(None, {"discount": 0.9}), "old": Side(None)},
         "clauses": (better("new", "old", 0.1),),
         "seeds": 5,
@@ -43,12 +46,12 @@ def claim(**more):
 # ------------------------------------------------------------------------------- digests
 
 
-def digest(tmp_path, check=CHECK, values=VALUES):
-    folder = tmp_path / "planted_track"
+def digest(tmp_path, text=TEXT, values=VALUES):
+    folder = tmp_path / "planted_family"
     folder.mkdir(exist_ok=True)
     (folder / "_values.py").write_text(values)
-    path = folder / "check.py"
-    path.write_text(check)
+    path = folder / "claim.py"
+    path.write_text(text)
     return digests.digest(path)
 
 
@@ -60,7 +63,7 @@ def flipped(f):
     return lambda x: -f(x)
 
 
-CHECK = Claim(mutations=(Mutation("sign", "jaxrl.losses:gae", flipped),),"""
+CLAIM = Claim(mutations=(Mutation("sign", "jaxrl.losses:gae", flipped),),"""
 
 
 @pytest.mark.parametrize(
@@ -71,18 +74,18 @@ CHECK = Claim(mutations=(Mutation("sign", "jaxrl.losses:gae", flipped),),"""
         ("2020", "2021"),
         ("Of no account.", "Of some account."),
         ('deviates="Much."', 'deviates="Little."'),
-        ('"""What it measures."""', '"""What else."""'),
+        ('"""Measure it."""', '"""Measure all."""'),
         ("seeds=5,", "seeds=5,  # enough"),
         ('    claim="New is better than old.",\n    left_out="All else.",\n', '  left_out="",\n'),
         ("minutes=2.0", "minutes=4.0"),
         ("Side(None)", "Side(\n None\n)"),
         ("0.1", "1e-1"),
         ("return 1", "return 2"),  # of what is not used
-        ("CHECK = Claim(", MUTATION.lstrip()),
+        ("CLAIM = Claim(", MUTATION.lstrip()),
     ],
 )
 def test_prose_does_not_change_the_digest(tmp_path, old, new):
-    assert digest(tmp_path) == digest(tmp_path, CHECK.replace(old, new))
+    assert digest(tmp_path) == digest(tmp_path, TEXT.replace(old, new))
 
 
 @pytest.mark.parametrize(
@@ -98,11 +101,11 @@ def test_prose_does_not_change_the_digest(tmp_path, old, new):
     ],
 )
 def test_what_is_computed_changes_the_digest(tmp_path, old, new):
-    assert digest(tmp_path) != digest(tmp_path, CHECK.replace(old, new))
+    assert digest(tmp_path) != digest(tmp_path, TEXT.replace(old, new))
 
 
 def test_prose_is_that_of_declarations_alone(tmp_path):
-    one, two = (digest(tmp_path, CHECK.replace("keys}", f"keys(notes={i})}}")) for i in (1, 2))
+    one, two = (digest(tmp_path, TEXT.replace("keys}", f"keys(notes={i})}}")) for i in (1, 2))
     assert one != two
 
 
@@ -113,14 +116,14 @@ def test_a_helper_counts(tmp_path):
     assert len(before) == 12
 
 
-@pytest.mark.parametrize("track", ["planted_track", "another_track"])
+@pytest.mark.parametrize("family", ["planted_family", "another_family"])
 @pytest.mark.parametrize("line", ["from {} import _more", "from {}._more import X"])
-def test_a_helper_of_a_helper_counts_and_one_of_another_track(tmp_path, track, line):
-    (tmp_path / track).mkdir()
-    imported = VALUES + line.format(f"experiments.claims.{track}") + "\n"
-    (tmp_path / track / "_more.py").write_text("X = 1")
+def test_a_helper_of_a_helper_counts_and_one_of_another_family(tmp_path, family, line):
+    (tmp_path / family).mkdir()
+    imported = VALUES + line.format(f"experiments.claims.{family}") + "\n"
+    (tmp_path / family / "_more.py").write_text("X = 1")
     one = digest(tmp_path, values=imported)
-    (tmp_path / track / "_more.py").write_text("X = 2")
+    (tmp_path / family / "_more.py").write_text("X = 2")
     assert one != digest(tmp_path, values=imported)
 
 
@@ -145,82 +148,84 @@ def test_a_declaration_is_strict_json():
 
 def test_what_changed_is_said_in_sentences():
     before = digests.as_json(claim())
-    environment = World("cartpole", 2000, 0.0, 500.0)
+    environment = Arena("cartpole", 2000, 0.0, 500.0)
     sides = {"new": Side(None, {"clip": 0.2}), "old": Side(None)}
     after = digests.as_json(
         claim(environments=(environment,), sides=sides, claim="Better.", minutes=9.0)
     )
-    assert digests.changed(before, after) == [
+    assert digests.revisions(before, after) == [
         "environments, cartpole, env_steps was 1000 and is 2000.",
         "sides, new, settings, discount (0.9) is gone.",
         "sides, new, settings, clip (0.2) is new.",
     ]
     sides = {"new": Side(None, {"discount": 0.9}), "third": Side(None)}
     more = digests.as_json(claim(sides=sides, clauses=(better("new", "third"),)))
-    assert digests.changed(before, more) == [
+    assert digests.revisions(before, more) == [
         "sides, old is gone.",
         "sides, third is new.",
         "clauses, new better than old is gone.",
         "clauses, new better than third is new.",
     ]
-    assert "but the code" in digests.changed(before, before)[0]
+    assert "but the code" in digests.revisions(before, before)[0]
 
 
 # ------------------------------------------------------------------------------- registration
 
 
-def test_a_check_is_registered_by_a_commit(tmp_path):
+def test_a_claim_is_registered_by_a_commit(tmp_path):
     folder = repository(tmp_path, "ppo")
     path = folder / "ppo.py"
-    first = records.registered(path, tmp_path)
+    first = records.register(path, tmp_path)
     assert first == digests.digest(path)
-    (tmp_path / records.RESULTS).write_text("{}\n")  # what is written while others run
-    assert records.registered(path, tmp_path) == first
+    path.with_suffix(".jsonl").write_text("{}\n")  # written while other claims run
+    (tmp_path / records.STALE).write_text("{}\n")
+    assert records.register(path, tmp_path) == first
 
     change(path, "seeds=5", "seeds=6")
     with pytest.raises(UserError, match=rf"was committed \({first}\); a declaration is committed"):
-        records.registered(path, tmp_path)
+        records.register(path, tmp_path)
     commit(tmp_path)
-    assert records.registered(path, tmp_path) != first
+    assert records.register(path, tmp_path) != first
 
     change(folder / "_values.py", "0.9", "0.8")
     with pytest.raises(UserError, match="is not what was committed"):
-        records.registered(path, tmp_path)
+        records.register(path, tmp_path)
     commit(tmp_path)
 
     new = folder / "new.py"
-    new.write_text(CHECK)
+    new.write_text(TEXT)
     with pytest.raises(UserError, match="committed \\(in no commit\\)"):
-        records.registered(new, tmp_path)
-    with pytest.raises(UserError, match=r"planted_track/new.py differs from the last commit"):
-        records.registered(path, tmp_path)
+        records.register(new, tmp_path)
+    with pytest.raises(UserError, match=r"planted_family/new.py differs from the last commit"):
+        records.register(path, tmp_path)
 
 
 def test_nothing_is_recorded_from_a_dirty_tree(tmp_path):
     path = repository(tmp_path, "ppo") / "ppo.py"
     change(tmp_path / "jaxrl" / "part.py", "1", "2")
     with pytest.raises(UserError, match=r"^jaxrl/part.py differs from the last commit"):
-        records.registered(path, tmp_path)
+        records.register(path, tmp_path)
     change(path, "New is", "It is")  # prose alone: the same digest, and yet not the same commit
     with pytest.raises(UserError, match=r"ppo.py and 1 more differs"):
-        records.registered(path, tmp_path)
+        records.register(path, tmp_path)
 
 
 def test_without_git_nothing_is_registered(tmp_path, monkeypatch):
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     path = tmp_path / "experiments" / "ppo.py"
     path.parent.mkdir()
-    path.write_text("CHECK = None")
-    with pytest.raises(UserError, match="git knows none"):
-        records.registered(path, tmp_path)
+    path.write_text("CLAIM = None")
+    with pytest.raises(UserError, match="there is no git repository"):
+        records.register(path, tmp_path)
 
 
-def begin(known, check=None, digest="d1", budget="full", programs=None):
+def begin(known, declared=None, digest="d1", budget="full", programs=None):
     """The record, appended to `known` if it is new."""
     more = lambda attempt: {"level": 1 - 0.05 / attempt}
     programs = {"new @ cartpole": "p1"} if programs is None else programs
-    begun, new = records.begin(known, "ppo", "track", check or claim(), digest, budget, programs,
-                               more)  # fmt: skip
+    begun, new = records.begin(
+        known, "ppo", "family", declared or claim(), digest, budget, programs, more
+    )
     if new:
         known.append(begun)
     return begun
@@ -248,10 +253,10 @@ def test_a_revision_is_another_attempt_and_says_what_changed():
 def test_an_interrupted_attempt_goes_on_under_its_number():
     known = []
     first = begin(known)
-    assert records.interrupted(known, "ppo") == first
+    assert records.open_attempt(known, "ppo") == first
     assert begin(known) == first and len(known) == 1
     end(known)
-    assert records.interrupted(known, "ppo") is None
+    assert records.open_attempt(known, "ppo") is None
     assert begin(known)["attempt"] == 2
 
 
@@ -271,7 +276,7 @@ def test_large_budgets_have_their_own_seeds():
 
 
 def test_records_are_lines(tmp_path):
-    path = tmp_path / "results.jsonl"
+    path = tmp_path / "ppo.jsonl"
     assert records.read(path) == []
     words = "x" * 100_000  # more than a buffer holds
     threads = [threading.Thread(target=records.append, args=(path, {"id": i, "why": words}))
@@ -284,7 +289,7 @@ def test_records_are_lines(tmp_path):
     records.append(path, {"low": float("-inf"), "value": np.float32(0.5)})
     assert records.read(path)[-1] == {"low": None, "value": 0.5}
     path.write_text(path.read_text() + '{"id": ')
-    with pytest.raises(UserError, match=r"Line 10 of results.jsonl is no record"):
+    with pytest.raises(UserError, match=r"Line 10 of ppo.jsonl is no record"):
         records.read(path)
 
 
@@ -292,27 +297,27 @@ def test_records_are_lines(tmp_path):
 
 
 @pytest.fixture
-def lowered(monkeypatch):
-    """programs(check, text of a function `curve`): of stubs in the places of those that train."""
+def programs(monkeypatch):
+    """Function of a claim and the text of a function `curve` that stands for training."""
 
-    def trials(check, budget):
+    def trials(declared, budget):
         return {
             (w.label, n): Trial(n, s, w, w.env_steps)
-            for w in check.environments
-            for n, s in check.sides.items()
+            for w in declared.environments
+            for n, s in declared.sides.items()
         }
 
-    def programs(check, curve, root=Path()):
+    def hashes(declared, curve, root=Path()):
         space = {"jnp": jnp, "jax": jax}
         exec(curve, space)
-        stub = types.SimpleNamespace(curve=space["curve"], built=space.get("built"))
+        stub = types.SimpleNamespace(curve=space["curve"], build=space.get("build"))
         monkeypatch.setattr(experiments.evidence, "measure", stub, raising=False)
         monkeypatch.setattr(
             experiments.evidence, "sides", types.SimpleNamespace(trials=trials), raising=False
         )
-        return records.programs(check, "full", root)
+        return records.programs(declared, "full", root)
 
-    return programs
+    return hashes
 
 
 CURVE = """
@@ -326,34 +331,37 @@ def curve(trial, keys, hyper):
 """
 
 
-def test_a_record_is_stale_where_its_programs_are_others(lowered):
-    check = claim()
-    before = lowered(check, CURVE)
+def test_a_record_is_stale_where_its_programs_are_others(programs):
+    declared = claim()
+    before = programs(declared, CURVE)
     assert set(before) == {"new @ cartpole", "old @ cartpole"} and len(set(before.values())) == 2
     moved = "# a comment\n\n\n" + CURVE.replace("inner", "renamed")
-    assert lowered(check, moved) == before
-    after = lowered(check, CURVE.replace("0.5", "0.25"))
+    assert programs(declared, moved) == before
+    after = programs(declared, CURVE.replace("0.5", "0.25"))
     record = {"digest": "d1", "programs": before}
-    assert records.stale(record, "d1", before) == ""
-    one = "The program of old @ cartpole is another one since."
-    assert records.stale(record, "d1", after) == one
-    assert records.stale(record, "d2", before) == "Its declaration was revised since."
-    more = records.stale(record, "d1", after | {"third @ cartpole": "p"})
-    assert more == "The programs of old @ cartpole and third @ cartpole are others since."
+    assert records.staleness(record, "d1", before) == ""
+    one = "Recorded with older code: old @ cartpole compiles to a different program today."
+    assert records.staleness(record, "d1", after) == one
+    assert records.staleness(record, "d2", before) == "Its declaration was revised since."
+    more = records.staleness(record, "d1", after | {"third @ cartpole": "p"})
+    assert more == (
+        "Recorded with older code: old @ cartpole and third @ cartpole compile to different "
+        "programs today."
+    )
 
 
-def test_a_tuned_value_is_no_part_of_the_program(lowered):
+def test_a_tuned_value_is_no_part_of_the_program(programs):
     def sides(*rates):
         return {"new": Side(None, {}, {"rate": rates}), "old": Side(None)}
 
-    one, two = (lowered(claim(sides=sides(*r)), CURVE) for r in [(1.0, 2.0), (3.0, 4.0)])
-    assert one == two != lowered(claim(), CURVE)
+    one, two = (programs(claim(sides=sides(*r)), CURVE) for r in [(1.0, 2.0), (3.0, 4.0)])
+    assert one == two != programs(claim(), CURVE)
 
 
 BUILT = """
 from jaxrl.core.types import Algorithm
 
-def built(trial):
+def build(trial):
     step = lambda state, key: (state + 1.0, {})
     init = lambda key, hyper: jax.random.normal(key)
     return None, Algorithm("stub", init, step, lambda state: None)
@@ -362,25 +370,25 @@ curve = None
 """
 
 
-def test_a_claim_that_measures_by_itself_has_its_step_and_its_files(lowered, tmp_path):
+def test_a_claim_that_measures_by_itself_has_its_step_and_its_files(programs, tmp_path):
     part = tmp_path / "jaxrl" / "part.py"
     part.parent.mkdir()
     part.write_text("X = 1\n")
-    check = claim(measure=lambda trial, keys, hyper: {})
-    before = lowered(check, BUILT, tmp_path)
+    declared = claim(measure=lambda trial, keys, hyper: {})
+    before = programs(declared, BUILT, tmp_path)
     assert set(before) == {"new @ cartpole", "old @ cartpole", "parts"}
     changed = lambda now: {name for name in before if now[name] != before[name]}
     part.write_text('"""A file."""\n\nX = 1  # one\n')
-    assert not changed(lowered(check, BUILT, tmp_path))
+    assert not changed(programs(declared, BUILT, tmp_path))
     part.write_text("X = 2\n")
-    assert changed(lowered(check, BUILT, tmp_path)) == {"parts"}
+    assert changed(programs(declared, BUILT, tmp_path)) == {"parts"}
     part.write_text("X = 1\n")
     for old, new in (("1.0", "2.0"), ("normal", "uniform")):  # a step, and the beginning
-        now = lowered(check, BUILT.replace(old, new), tmp_path)
+        now = programs(declared, BUILT.replace(old, new), tmp_path)
         assert changed(now) == {"new @ cartpole", "old @ cartpole"}
 
 
-def test_the_program_of_an_exact_check(lowered, tmp_path):
+def test_the_program_of_an_exact_claim(programs, tmp_path):
     def exact(errors):
         return Exact(paper=PAPER, claim="", left_out="", parts=("part.py",), errors=errors,
                      planted={"a sign": errors})  # fmt: skip
@@ -389,7 +397,7 @@ def test_the_program_of_an_exact_check(lowered, tmp_path):
     traced = lambda key: {"error": jax.random.normal(key)}
     double = lambda key: {"error": jax.random.normal(key, dtype=jnp.float64)}
     single = lambda key: {"error": jax.random.normal(key, dtype=jnp.float32)}
-    hashes = [lowered(exact(f), CURVE, tmp_path) for f in (traced, double, single)]
+    hashes = [programs(exact(f), CURVE, tmp_path) for f in (traced, double, single)]
     assert hashes[0] == hashes[1] != hashes[2] and set(hashes[0]) == {"errors"}  # in float64
     by_numpy = exact(lambda key: {"error": np.asarray(jax.random.normal(key))})
-    assert set(lowered(by_numpy, CURVE, tmp_path)) == {"parts"}
+    assert set(programs(by_numpy, CURVE, tmp_path)) == {"parts"}

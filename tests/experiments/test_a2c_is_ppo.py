@@ -12,5 +12,5 @@ def test_a2c_is_ppo_as_long_as_there_is_one_epoch():
     names = ("A2C of jaxrl", "PPO with matched settings", "two epochs")
     with jax.enable_x64(True):
         found = a2c_is_ppo.differences(random.key(1), names)
-    assert max(found[name] for name in names[:2]) <= a2c_is_ppo.CHECK.tolerance
-    assert found["two epochs"] > a2c_is_ppo.CHECK.effect
+    assert max(found[name] for name in names[:2]) <= a2c_is_ppo.CLAIM.tolerance
+    assert found["two epochs"] > a2c_is_ppo.CLAIM.effect

@@ -1,4 +1,4 @@
-"""What plays without learning in the check of ALE: without skill, and by planning."""
+"""Agents of the claim about ALE that do not learn: without skill, and by planning."""
 
 import jax
 import numpy as np
@@ -24,4 +24,4 @@ def test_playing_without_skill_is_one_action_or_any(action, played):
 
 @pytest.mark.slow
 def test_uct_catches_what_falls():
-    assert jax.jit(lambda key: ale.planned(CATCH, key, 8, CATCH.max_steps))(random.key(0)) == 1.0
+    assert jax.jit(lambda key: ale.play_uct(CATCH, key, 8, CATCH.max_steps))(random.key(0)) == 1.0

@@ -1,4 +1,4 @@
-"""Lives that checks compare: experts are reborn before each task, and what is read off a life."""
+"""Lives that claims compare: experts are reset before each task, and scores of a life."""
 
 import jax
 import jax.numpy as jnp
@@ -17,13 +17,13 @@ class Inner:
 
 
 def history(returns, task):
-    """A whole history [1, P, 2] of one run."""
+    """Return a whole history [1, P, 2] of one run."""
     returns, task = jnp.float32([returns]), jnp.int32([task])
     return worth.History(returns, task, jnp.ones(task.shape, bool))
 
 
 def counting():
-    """A life of two tasks of two periods, whose agent counts them: its returns in both tasks."""
+    """Return a life of two tasks of two periods, in which returns count the periods."""
 
     def init(key, hyper):
         nothing = worth.record(worth.empty_history(5, 2), jnp.int32(0), jnp.zeros(2), worth.NONE)
@@ -52,7 +52,7 @@ def test_scores_of_a_life():
     found = _lives.scores(history(RETURNS, TASK))
     expected = {
         "performance": (0.3 + 0.6) / 2,
-        "kept": 1 - (0.8 - 0.3),  # of the first task, the only one that was left
+        "kept": 1 - (0.8 - 0.3),  # the first task, the only one that was left
         "maintenance": ((0.6 - 0.8) + (0.3 - 0.8)) / 2,
         "final": (0.8 + 0.6) / 2,
         "untrained": 0.3,

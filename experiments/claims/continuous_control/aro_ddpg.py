@@ -1,4 +1,4 @@
-"""ARO-DDPG against an on-policy average-reward actor-critic, and against a discount in its own."""
+"""ARO-DDPG against an on-policy average-reward actor-critic, and against itself with a discount."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import dataclasses
 from typing import Any
 
 from experiments.evidence.declare import (
+    Arena,
     Claim,
     Metric,
     Mutation,
     Paper,
     Side,
-    World,
     better,
     not_worse,
 )
@@ -23,17 +23,17 @@ from jaxrl.core.settings import group
 from jaxrl.core.types import Environment
 from jaxrl.kit import hyper
 
-WORST = 16.3  # what a step costs at most
+WORST = 16.3  # the largest cost of a step
 RATES = (3e-4, 1e-3, 3e-3)
-PAID = "experiments.claims.continuous_control.aro_ddpg:paid_pendulum"
+PENDULUM = "experiments.claims.continuous_control.aro_ddpg:scaled_pendulum"
 REPLAY: dict[str, Any] = {"replay.num_envs": 4, "replay.num_steps": 1, "updates": 4}
 REPLAY |= {"batch_size": 64, "warmup": 800, "capacity": 12_800, "hidden": (64, 64)}
 REPLAY |= {"optimizer.learning_rate": 1e-3}
 ON_POLICY = {"num_envs": 4, "num_steps": 128, "epochs": 10, "minibatches": 8, "discount": 1.0}
 
 
-def paid_pendulum() -> Environment:
-    """The pendulum whose rewards lie between 0 and 1, so that an average of 0 is far from right."""
+def scaled_pendulum() -> Environment:
+    """Pendulum with rewards between 0 and 1, so that an average reward of 0 is far from right."""
     env = envs.make("pendulum")
 
     def step(*arguments):
@@ -48,8 +48,8 @@ class Discounted(aro_ddpg_.Config):
     discount: float = hyper(0.99, low=0, high=1)
 
 
-def discounted(env, config):
-    """ARO-DDPG whose critics learn discounted sums; its average is learned from no loss."""
+def discounted_recipe(env, config):
+    """Build ARO-DDPG with critics of discounted returns; no loss learns the average reward."""
     ours = aro_ddpg_.recipe(env, config)
 
     def target(net, x):
@@ -62,8 +62,8 @@ def discounted(env, config):
     return dataclasses.replace(plain, memory=ours.memory)
 
 
-def on_policy(env, config):
-    """PPO on rewards less their mean in the window, undiscounted."""
+def on_policy_recipe(env, config):
+    """Build undiscounted PPO on rewards less their mean in the rollout."""
     ours = ppo_.recipe(env, config)
 
     def update(net, batch):
@@ -76,17 +76,17 @@ def on_policy(env, config):
 
 
 discounted_ddpg = dataclasses.replace(
-    aro_ddpg_.aro_ddpg, name="discounted_ddpg", Config=Discounted, recipe=discounted
+    aro_ddpg_.aro_ddpg, name="discounted_ddpg", Config=Discounted, recipe=discounted_recipe
 )
-average_ppo = dataclasses.replace(ppo_.ppo, name="average_ppo", recipe=on_policy)
+average_ppo = dataclasses.replace(ppo_.ppo, name="average_ppo", recipe=on_policy_recipe)
 
-CHECK = Claim(
+CLAIM = Claim(
     paper=Paper(
         "Off-Policy Average Reward Actor-Critic with Deterministic Policy Search",
         "Saxena, Khastagir, Kolathaya and Bhatnagar",
         2023,
         "2305.12239",
-        "In environments of MuJoCo ARO-DDPG reaches a higher average reward than state-of-the-art "
+        "In MuJoCo's environments ARO-DDPG reaches a higher average reward than state-of-the-art "
         "on-policy average-reward actor-critics; an optimal policy up to epsilon takes on the "
         "order of epsilon^-2.5 samples.",
     ),
@@ -101,7 +101,7 @@ CHECK = Claim(
         "jaxrl/losses/values/errors_and_targets.py",
     ),
     metric=Metric("score", 0.0, 200.0),
-    environments=(World(PAID, 12_800, 0.0, 200.0, name="pendulum"),),
+    environments=(Arena(PENDULUM, 12_800, 0.0, 200.0, name="pendulum"),),
     sides={
         "ARO-DDPG": Side(aro_ddpg_.aro_ddpg, REPLAY, {"rate.learning_rate": RATES}),
         "without the average": Side(aro_ddpg_.aro_ddpg, REPLAY | {"rate.learning_rate": 0.0}),
@@ -110,7 +110,7 @@ CHECK = Claim(
             average_ppo,
             ON_POLICY | {"normalization.observation": True},
             {"learning_rate": RATES},
-            "The average reward is that of the window; values have no constraint on their mean.",
+            "The average reward is that of the rollout; values have no constraint on their mean.",
         ),
     },
     clauses=(
@@ -120,20 +120,19 @@ CHECK = Claim(
     ),
     seeds=36,
     minutes=8.0,
-    notes="Rewards are moved and scaled to lie between 0 and 1, as in the paper's environments. "
-    "The "
-    "score is the return of 200 steps, so 200 times what a step earns; learning looks past that "
-    "limit. The discounted side differs by its target alone; without the average, its rate stays "
-    "0. That the rate of a loop of two states is its mean reward is tested in "
-    "tests/algorithms/continuous_control/test_aro_ddpg.py. The first attempt had 12 seeds.",
+    notes="Rewards are shifted and scaled to lie between 0 and 1, as in the paper's environments. "
+    "The score is the return of 200 steps, that is, 200 times the reward of a step; learning looks "
+    "beyond that limit. The discounted side differs in its target alone; without the average, its "
+    "rate stays 0. A test (tests/algorithms/continuous_control/test_aro_ddpg.py) holds that the "
+    "rate of a loop of two states is its mean reward. The first attempt had 12 seeds.",
     mutations=(
         Mutation(
-            "what comes after a step is worth nothing",
+            "the value after a step is 0",
             "jaxrl.losses:average_reward_target",
             lambda target: lambda reward, rate, after: target(reward, rate, 0 * after),
         ),
         Mutation(
-            "the policy is told the opposite of a reward",
+            "rewards have the wrong sign",
             "jaxrl.losses:average_reward_target",
             lambda target: lambda reward, rate, after: target(-reward, -rate, after),
         ),

@@ -1,4 +1,4 @@
-"""Many games, one protocol: agents tuned on none of them, against playing without skill."""
+"""Several games, one protocol: agents tuned on none of them, against playing without skill."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from experiments.evidence.declare import (
+    Arena,
     Claim,
     Measured,
     Metric,
@@ -17,7 +18,6 @@ from experiments.evidence.declare import (
     Paper,
     Side,
     Trial,
-    World,
     better,
 )
 from experiments.evidence.measure import curve
@@ -32,7 +32,7 @@ from jaxrl.kit.groups import Rollouts
 
 BASELINE = "random or constant"
 GAMES = {"breakout": 20.0, "space_invaders": 50.0}  # a high return
-SIMULATIONS, DEPTH = 32, 10  # of UCT: simulations a step, and steps of their random rollouts
+SIMULATIONS, DEPTH = 32, 10  # of UCT: simulations per step, steps of their random rollouts
 DQN: dict[str, Any] = {"num_envs": 8, "num_steps": 4, "updates": 8, "batch_size": 32}
 DQN |= {"warmup": 512, "capacity": 50_000, "period": 200, "exploration.steps": 16_000.0}
 DQN |= {"hidden": (64,), "optimizer.name": "adam", "optimizer.eps": 0.01 / 32}
@@ -43,11 +43,11 @@ PPO |= {"entropy_weight": 0.01}
 
 @group
 class Config:
-    """Settings of what plays without skill."""
+    """Settings of playing without skill."""
 
     rollouts: Rollouts = Rollouts(num_envs=1, num_steps=1)
     action: float = hyper(-1.0, low=-1, high=5)
-    """What it always does; -1 for anything at random."""
+    """Action that it always takes; -1: a random one."""
 
 
 def _recipe(env: Environment, config: Config) -> Recipe:
@@ -63,11 +63,11 @@ without_skill = AlgorithmBuilder("without_skill", Config, _recipe)
 
 
 def measure(trial: Trial, keys: Key, hyper: Mapping[str, Any]) -> Measured:
-    """Mean returns at the end [runs], and of who learns at the beginning."""
+    """Measure mean returns [runs] at the end, and of learning agents at the beginning."""
     if trial.name == "UCT":
         env = envs.make(trial.environment.env, **trial.environment.params)
         steps: Any = 3 if trial.tiny else env.max_steps
-        plan = jax.vmap(lambda key: planned(env, key, 1 if trial.tiny else 4, steps))
+        plan = jax.vmap(lambda key: play_uct(env, key, 1 if trial.tiny else 4, steps))
         return {"final": jax.jit(plan)(keys)}
     if trial.name == BASELINE:
         return {"final": curve(dataclasses.replace(trial, env_steps=1), keys, hyper)["final"]}
@@ -75,8 +75,8 @@ def measure(trial: Trial, keys: Key, hyper: Mapping[str, Any]) -> Measured:
     return {name: found[name] for name in ("final", "untrained")}
 
 
-def planned(env: Environment, key: Key, episodes: int, steps: int) -> jax.Array:
-    """The mean return of a few episodes that UCT plays in the game itself, a scalar."""
+def play_uct(env: Environment, key: Key, episodes: int, steps: int) -> jax.Array:
+    """Return the mean return of a few episodes of UCT, which searches in the game itself."""
     root, model = simulator(env, 0.99, DEPTH)
     start_key, key = jax.random.split(key)
 
@@ -98,27 +98,27 @@ def planned(env: Environment, key: Key, episodes: int, steps: int) -> jax.Array:
     return jax.lax.scan(play, carry, jax.random.split(key, steps))[0][1].mean()
 
 
-def game(name: str) -> World:
+def game(name: str) -> Arena:
     # Sticky actions as in Machado et al. (2018).
     params = {"time_limit": 500, "sticky_probability": 0.25}
-    return World(f"minatar_{name}", 98_304, 0.0, GAMES[name], params=params, points=1, name=name)
+    return Arena(f"minatar_{name}", 98_304, 0.0, GAMES[name], params=params, points=1, name=name)
 
 
-CHECK = Claim(
+CLAIM = Claim(
     paper=Paper(
         "The Arcade Learning Environment: An Evaluation Platform for General Agents",
         "Bellemare, Naddaf, Veness and Bowling",
         2013,
         "1207.4708",
-        "A platform of many games, and a protocol: agents are tuned on few of them and judged in "
-        "the others. General agents that learn (linear Sarsa) or plan (UCT) do better in most of "
-        "55 Atari games than random and constant actions.",
+        "A platform of many games, and a protocol: agents are tuned on a few of them and evaluated "
+        "in the others. General agents that learn (linear Sarsa) or plan (UCT) do better in most "
+        "of 55 Atari games than random and constant actions.",
     ),
     claim="With one setting for both games, tuned on none, agents that learn (DQN, PPO) or plan "
     "(UCT) beat random and constant actions.",
-    left_out="Atari; tuning on training games; Asterix, Freeway and Seaquest, which take DQN "
-    "more steps to learn; linear Sarsa and its features; breadth-first search; the baseline "
-    "that perturbs a constant action.",
+    left_out="Atari; tuning on training games; Asterix, Freeway and Seaquest, which take DQN more "
+    "steps to learn; linear Sarsa and its features; breadth-first search; the baseline that "
+    "perturbs a constant action.",
     parts=(
         "jaxrl/envs/pixels/minatar.py",
         "jaxrl/envs/pixels/minatar_breakout.py",
@@ -132,18 +132,18 @@ CHECK = Claim(
     sides={
         "DQN": Side(dqn, DQN),
         "PPO": Side(ppo, PPO),
-        "UCT": Side(without_skill, deviates="It adds PUCT's bonus in the place of UCB1's."),
+        "UCT": Side(without_skill, deviates="It adds PUCT's bonus instead of UCB1's."),
         BASELINE: Side(without_skill, grid={"action": (-1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0)}),
     },
     clauses=tuple(better(agent, BASELINE, 0.0, *GAMES) for agent in ("DQN", "PPO", "UCT")),
     seeds=12,
     minutes=4.0,
     measure=measure,
-    notes="MinAtar's games with sticky actions (0.25) and at most 500 steps. Settings are those "
-    "that were chosen first, and alike in both games. UCT has the game itself, 32 simulations a "
-    "step, and learns nothing. The baseline is the best of random and of each constant action, "
-    "found in each game on tuning seeds. DQN and PPO take all their environment steps, the others "
-    "none.",
+    notes="MinAtar's games with sticky actions (0.25) and at most 500 steps. Settings are the "
+    "first that were chosen, and the same in both games. UCT has the game itself and 32 "
+    "simulations per step, and learns nothing. The baseline is the best of random play and of each "
+    "constant action, found in each game on tuning seeds. DQN and PPO take all their environment "
+    "steps, the others none.",
     mutations=(
         Mutation(
             "the targets of DQN forget the reward",

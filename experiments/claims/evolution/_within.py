@@ -1,5 +1,4 @@
-"""Systems as sides of a claim, where that takes more than settings of theirs and of an
-environment."""
+"""Algorithms as sides of a claim that change the environment, or whole groups of settings."""
 
 from __future__ import annotations
 
@@ -14,8 +13,11 @@ from jaxrl.core.types import Algorithm, Environment
 
 @dataclasses.dataclass(frozen=True)
 class Within:
-    """The system called `name`, in what `environment` makes of the environment, with whole `groups`
-    in the place of its settings' own."""
+    """An algorithm by name, in a changed environment and with other groups of settings.
+
+    environment: returns the environment that the algorithm runs in. groups: replace those of its
+    Config.
+    """
 
     name: str
     environment: Callable[[Environment], Environment] = lambda env: env

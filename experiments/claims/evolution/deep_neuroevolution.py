@@ -1,4 +1,4 @@
-"""A genetic algorithm on reward and on novelty, in a maze that deceives."""
+"""A genetic algorithm on reward and on novelty, in a deceptive maze."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 from experiments.claims.evolution._within import Within
 from experiments.evidence import measure
 from experiments.evidence.declare import (
+    Arena,
     Claim,
     Measured,
     Metric,
@@ -19,7 +20,6 @@ from experiments.evidence.declare import (
     Paper,
     Side,
     Trial,
-    World,
     better,
 )
 from jaxrl.algorithms.evolution import genetic
@@ -38,8 +38,8 @@ PLACE, SPEED = ("observation.0", "observation.1"), ("observation.2", "observatio
 
 
 @functools.cache
-def approached(env: Environment) -> Environment:
-    """The maze, paid for approaching the goal (m, as the crow flies), for `STEPS` steps."""
+def approach_goal(env: Environment) -> Environment:
+    """Reward approaching the goal (m, as the crow flies), for `STEPS` steps."""
 
     def distance(timestep: TimeStep) -> jax.Array:
         return jnp.sqrt(jnp.square(timestep.observation[:2] - timestep.goal).sum())
@@ -49,17 +49,19 @@ def approached(env: Environment) -> Environment:
 
 
 @functools.partial(jax.jit, static_argnums=(0, 3))
-def _evolved(algorithm, keys, hyper, generations):
+def _evolve(algorithm, keys, hyper, generations):
     one = lambda key, hyper: train(algorithm, start(algorithm, key, hyper), generations)[0].state
     return jax.vmap(one)(keys, hyper)
 
 
 def from_seeds(trial: Trial, keys, hyper) -> Measured:
-    """Whether the fittest policy, rebuilt from the list of its genome's seeds, reaches the goal,
-    and how far it comes (m); each [runs]."""
-    env, algorithm = measure.built(trial)
-    maze, config = approached(env), measure.configured(trial)
-    states = _evolved(algorithm, keys, dict(hyper), 2 if trial.tiny else GENERATIONS)
+    """Measure whether the fittest policy reaches the goal, and how far it comes (m); each [runs].
+
+    The policy is rebuilt from the list of its genome's seeds.
+    """
+    env, algorithm = measure.build(trial)
+    maze, config = approach_goal(env), measure.configure(trial)
+    states = _evolve(algorithm, keys, dict(hyper), 2 if trial.tiny else GENERATIONS)
     found = {"solved": [], "approach": [], "env_steps": [trial.env_steps] * len(keys)}
     for i, key in enumerate(keys):
         state = jax.tree.map(lambda x, i=i: x[i], states)
@@ -71,7 +73,7 @@ def from_seeds(trial: Trial, keys, hyper) -> Measured:
 
 
 def nothing_new(novelty):
-    """All behaviors are as novel."""
+    """Make all behaviors equally novel."""
     return lambda *arguments: 0 * novelty(*arguments)
 
 
@@ -79,9 +81,9 @@ def forget(rebuild):
     return lambda base, genome, space, deviation: rebuild(base, genome, space, 0 * deviation)
 
 
-SYSTEM = Within("genetic", approached)
+GENETIC = Within("genetic", approach_goal)
 
-CHECK = Claim(
+CLAIM = Claim(
     paper=Paper(
         "Deep Neuroevolution: Genetic Algorithms Are a Competitive Alternative for Training Deep "
         "Neural Networks for Reinforcement Learning",
@@ -102,12 +104,12 @@ CHECK = Claim(
         "jaxrl/algorithms/evolution/shared/scoring.py",
     ),
     metric=Metric("solved", 0.0, 1.0),
-    environments=(World("point_maze_deceptive", POPULATION * STEPS * GENERATIONS, 0.0, 1.0),),
+    environments=(Arena("point_maze_deceptive", POPULATION * STEPS * GENERATIONS, 0.0, 1.0),),
     sides={
-        "novelty": Side(SYSTEM, SETTINGS | {"selection": "novelty", "descriptor": PLACE}, GRID),
-        "reward": Side(SYSTEM, SETTINGS | {"selection": "fitness"}, GRID),
+        "novelty": Side(GENETIC, SETTINGS | {"selection": "novelty", "descriptor": PLACE}, GRID),
+        "reward": Side(GENETIC, SETTINGS | {"selection": "fitness"}, GRID),
         "novelty of speed": Side(
-            SYSTEM, SETTINGS | {"selection": "novelty", "descriptor": SPEED}, GRID
+            GENETIC, SETTINGS | {"selection": "novelty", "descriptor": SPEED}, GRID
         ),
     },
     clauses=(
@@ -119,11 +121,12 @@ CHECK = Claim(
     tuning_seeds=2,
     seeds=16,
     minutes=4.0,
-    notes="The hard maze of Lehman and Stanley, for 400 steps; the reward is what a step takes off "
-    "the distance to the goal. What is played in the end is the policy with the largest return so "
-    "far (which novelty search does not see), rebuilt from its list of seeds. Behavior is where "
-    "an episode ends; in the mechanism's place, how fast and where to the point moves then. "
-    "Steps are those of episodes of full length; the mutation is tuned by the approach (m).",
+    notes="The hard maze of Lehman and Stanley, for 400 steps; the reward is the decrease of the "
+    "distance to the goal. The policy that plays at the end is the one with the largest return so "
+    "far (which novelty search does not see), rebuilt from its list of seeds. The behavior of an "
+    "episode is where it ends; with the mechanism switched off, it is the speed and direction at "
+    "the end. Steps are those of episodes of full length; the mutation is tuned by the approach "
+    "(m).",
     mutations=(
         Mutation(
             "nothing is new", "jaxrl.algorithms.evolution.shared.novelty:novelty", nothing_new

@@ -1,4 +1,4 @@
-"""Linear policies by evolution strategies against PPO, at as many steps that were really played."""
+"""Linear policies by evolution strategies against PPO, after as many played steps."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from experiments.claims.evolution._within import Within
 from experiments.evidence import measure
 from experiments.evidence.declare import (
+    Arena,
     Claim,
     Measured,
     Metric,
@@ -17,7 +18,6 @@ from experiments.evidence.declare import (
     Paper,
     Side,
     Trial,
-    World,
     better,
     not_worse,
 )
@@ -29,20 +29,24 @@ from jaxrl.kit.groups import LinearTorso
 BUDGET = 262_144
 
 
-def learned(trial: Trial, keys, hyper) -> Measured:
-    """Mean returns at the end and at the beginning, [runs] each: of PPO by its learning curve, of
-    an evolution strategy as `_evolved` has it."""
-    if trial.side.system.name == "ppo":
+def measure_returns(trial: Trial, keys, hyper) -> Measured:
+    """Measure mean returns at the end and at the beginning, [runs] each.
+
+    PPO has its learning curve, an evolution strategy the function `_evolve`.
+    """
+    if trial.side.algorithm.name == "ppo":
         return measure.curve(trial, keys, hyper)
-    env, algorithm = measure.built(trial)
+    env, algorithm = measure.build(trial)
     steps, episodes = (1, 2) if trial.tiny else (trial.env_steps, trial.environment.episodes)
-    return _evolved(env, algorithm, keys, dict(hyper), steps, episodes)
+    return _evolve(env, algorithm, keys, dict(hyper), steps, episodes)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 4, 5))
-def _evolved(env, algorithm, keys, hyper, steps, episodes):
-    """Generations until `steps` were played, each episode to its own end. What the last of them
-    plays beyond that does not count: unless it ends with the budget, nothing is learned of it."""
+def _evolve(env, algorithm, keys, hyper, steps, episodes):
+    """Run generations until `steps` were played, each episode to its own end.
+
+    Nothing is learned from a generation that plays more than that.
+    """
 
     def one(key, hyper):
         train_key, *evaluation_keys = jax.random.split(key, 3)
@@ -74,7 +78,7 @@ SIGMA = {"sigma": (0.3, 1.0, 3.0)}
 RATE = {"learning_rate": (1e-3, 3e-3, 1e-2)}
 SIZES = {"num_envs": 16, "num_steps": 128}
 
-CHECK = Claim(
+CLAIM = Claim(
     paper=Paper(
         "Solving Deep Reinforcement Learning Benchmarks with Linear Policy Networks",
         "Wong, de Nobel, Bäck, Plaat and Kononova",
@@ -95,8 +99,8 @@ CHECK = Claim(
     ),
     metric=Metric("final", -500.0, 500.0, estimator="interquartile mean"),
     environments=(
-        World("cartpole", BUDGET, 0.0, 500.0, points=1),
-        World("acrobot", BUDGET, -500.0, -50.0, points=1),
+        Arena("cartpole", BUDGET, 0.0, 500.0, points=1),
+        Arena("acrobot", BUDGET, -500.0, -50.0, points=1),
     ),
     sides={
         "CMA-ES": Side(ES, {"strategy": "cma", "population": 16}, SIGMA),
@@ -108,20 +112,22 @@ CHECK = Claim(
         not_worse("CMA-ES", "PPO", 22.5, "acrobot"),
         better("CMA-ES", "linear PPO", 0.05),
     ),
-    measure=learned,
+    measure=measure_returns,
     seeds=48,
     minutes=4.0,
     notes="Steps are those that were played: a generation costs 16 episodes, each to its own end, "
-    "and the one during which the budget ends is played and not learned from. The margins of "
-    '"not worse" are a twentieth of the range. Of differences the middle half counts, since single '
+    'and the one during which the budget ends is played and not learned from. The margins of "not '
+    'worse" are a twentieth of the range. The middle half of the differences counts, since single '
     "seeds end far below the others.",
-    diagnosis="That evolution finds linear policies as good as those of networks held. But linear "
-    "policies of PPO are nearly as good in these two environments: in the middle half of seeds 489 "
-    "and "
-    "-86, beside 500 and -86 of CMA-ES. The paper compares them in larger environments.",
+    diagnosis="It held that evolution finds linear policies as good as those of networks. But "
+    "linear policies of PPO are nearly as good in these two environments: 489 and -86 in the "
+    "middle half of seeds, against 500 and -86 for CMA-ES. The paper compares them in larger "
+    "environments.",
     mutations=(
         Mutation(
-            "the worst are followed", "jaxrl.algorithms.evolution.shared.ranking:places", reverse
+            "the worst lead",
+            "jaxrl.algorithms.evolution.shared.ranking:places",
+            reverse,
         ),
     ),
 )

@@ -1,4 +1,4 @@
-"""PPGA, MAP-Elites and PPO with random restarts: archives of swings, filled with as many steps."""
+"""PPGA, MAP-Elites and PPO with random restarts: archives of swing-ups after as many steps."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from experiments.claims.evolution._within import Within
 from experiments.evidence import measure
 from experiments.evidence.declare import (
+    Arena,
     Claim,
     Measured,
     Metric,
@@ -17,7 +18,6 @@ from experiments.evidence.declare import (
     Paper,
     Side,
     Trial,
-    World,
     better,
     not_worse,
 )
@@ -32,9 +32,9 @@ from jaxrl.core.types import Environment
 from jaxrl.envs.wrappers import action_repeat, reward_components, time_limit
 from jaxrl.kit.wrapping import params_of
 
-STEPS, REPEATS = 400, 4  # of the body in an episode, and in a decision
+STEPS, REPEATS = 400, 4  # of the body per episode and per decision
 BUDGET = 3_200_000
-RESTARTS, OFFERS = 8, 10  # of PPO, and how often each of them is offered to the archive
+RESTARTS, OFFERS = 8, 10  # of PPO; offers of each restart to the archive
 HIDDEN = (32, 32)
 # Where the cart ends (m) and how fast (m/s).
 WHERE = {
@@ -47,26 +47,29 @@ PPO = {"num_envs": 16, "num_steps": STEPS // REPEATS, "minibatches": 4, "torso.h
 
 
 @functools.cache
-def swung(env: Environment) -> Environment:
-    """The body for `STEPS` steps, its return their mean reward."""
+def mean_reward(env: Environment) -> Environment:
+    """Limit episodes to `STEPS` steps, with their mean reward as the return."""
     paid = lambda before, action, after: after.reward / STEPS
     limited = time_limit(env, STEPS)
     return action_repeat(reward_components(limited, {"mean": paid}, {"mean": 1.0}), REPEATS)
 
 
-def filled(trial: Trial, keys, hyper) -> Measured:
-    """What the archives hold in the end, [runs] each: `qd`, the mean over all cells of the elites'
-    returns, 0 in an empty one; the same of as many random policies as PPO offers, `untrained`;
-    `coverage` and the `best` return."""
-    algorithm = measure.built(trial)[1]
-    steps = 2 if trial.tiny else measure.parts(trial, algorithm)[1]
-    run = _restarted if trial.side.system.name == "ppo" else _trained
+def measure_archives(trial: Trial, keys, hyper) -> Measured:
+    """Measure the archives at the end, [runs] each.
+
+    qd: mean over all cells of the elites' returns, 0 in an empty cell. untrained: the same for as
+    many random policies as PPO offers. coverage: share of cells that are occupied. best: the
+    largest return.
+    """
+    algorithm = measure.build(trial)[1]
+    steps = 2 if trial.tiny else measure.schedule(trial, algorithm)[1]
+    run = _restart if trial.side.algorithm.name == "ppo" else _train
     found = run(algorithm, keys, dict(hyper), steps)
     return found | {"env_steps": jnp.full(len(keys), trial.env_steps)}
 
 
 @functools.partial(jax.jit, static_argnums=(0, 3))
-def _trained(algorithm, keys, hyper, steps):
+def _train(algorithm, keys, hyper, steps):
     def one(key, hyper):
         key, random_key = jax.random.split(key)
         archive = train(algorithm, start(algorithm, key, hyper), steps)[0].state.archive
@@ -76,8 +79,8 @@ def _trained(algorithm, keys, hyper, steps):
 
 
 @functools.partial(jax.jit, static_argnums=(0, 3))
-def _restarted(algorithm, keys, hyper, steps):
-    """PPO from `RESTARTS` starts that share `steps` updates."""
+def _restart(algorithm, keys, hyper, steps):
+    """Train PPO from `RESTARTS` starts that share `steps` updates."""
     updates = max(steps // RESTARTS // OFFERS, 1)
 
     def one(key, hyper):
@@ -89,7 +92,7 @@ def _restarted(algorithm, keys, hyper, steps):
             runs, archive = carry
             runs = jax.vmap(lambda run: train(algorithm, run, updates)[0])(runs)
             vectors = jax.vmap(space().vector)(params_of(runs.state.agent)["actor_critic"])
-            return (runs, offered(archive, vectors, key)), None
+            return (runs, offer(archive, vectors, key)), None
 
         play_keys = jax.random.split(play_key, OFFERS)
         (_, archive), _ = jax.lax.scan(part, (runs, empty()), play_keys)
@@ -99,7 +102,7 @@ def _restarted(algorithm, keys, hyper, steps):
 
 
 def body() -> Environment:
-    return swung(envs.make("cartpole_swingup"))
+    return mean_reward(envs.make("cartpole_swingup"))
 
 
 def space():
@@ -111,8 +114,8 @@ def empty() -> archives.Archive:
     return archives.empty(count, space().size, len(WHERE["descriptor"]))
 
 
-def offered(archive: archives.Archive, vectors, key) -> archives.Archive:
-    """The archive after policies [P, D] have played an episode each."""
+def offer(archive: archives.Archive, vectors, key) -> archives.Archive:
+    """Add policies [P, D] to an archive, after an episode of each."""
     describe = descriptor(body(), WHERE["descriptor"])
     scores = scoring.score(body(), space(), vectors, key, 1, describe)
     cell = map_elites.layout(map_elites.Config(**WHERE))[0](scores.descriptors)
@@ -125,27 +128,27 @@ def summary(archive: archives.Archive, key):
     qd = lambda archive: archives.qd_score(archive, 0.0) / archive.fitness.shape[0]
     return {
         "qd": qd(archive),
-        "untrained": qd(offered(empty(), drawn, play_key)),
+        "untrained": qd(offer(empty(), drawn, play_key)),
         "coverage": archive.occupied.mean(),
         "best": archive.fitness.max(),
     }
 
 
-def unmoved(tell):
+def ignore(tell):
     return lambda state, normal, fitness: state
 
 
 RATE = (1e-3, 3e-3, 1e-2)
 PPGA = PPO | WHERE | {"population": 64, "gradient_updates": 4, "walk_updates": 4}
 
-CHECK = Claim(
+CLAIM = Claim(
     paper=Paper(
         "Proximal Policy Gradient Arborescence for Quality Diversity Reinforcement Learning",
         "Batra, Tjanaka, Fontaine, Petrenko, Nikolaidis and Sukhatme",
         2023,
         "2305.13795",
         "PPGA outperforms other quality-diversity algorithms for reinforcement learning in best "
-        "return and QD-score (but for the QD-score of an ant), on a humanoid more than four times, "
+        "return and QD-score (except the QD-score of an ant), on a humanoid more than four times, "
         "and is the first of them whose best return equals that of standard reinforcement "
         "learning.",
     ),
@@ -160,34 +163,34 @@ CHECK = Claim(
         "jaxrl/algorithms/policy_gradient/ppo.py",
     ),
     metric=Metric("qd", 0.0, 1.0),
-    environments=(World("cartpole_swingup", BUDGET, 0.0, 1.0, points=1),),
+    environments=(Arena("cartpole_swingup", BUDGET, 0.0, 1.0, points=1),),
     sides={
-        "PPGA": Side(Within("ppga", swung), PPGA, {"learning_rate": RATE}),
+        "PPGA": Side(Within("ppga", mean_reward), PPGA, {"learning_rate": RATE}),
         "MAP-Elites": Side(
-            Within("map_elites", swung),
+            Within("map_elites", mean_reward),
             WHERE | {"population": 64, "hidden": HIDDEN},
             {"mutation": (0.01, 0.03, 0.1)},
         ),
-        "PPO restarts": Side(Within("ppo", swung), PPO, {"learning_rate": RATE}),
+        "PPO restarts": Side(Within("ppo", mean_reward), PPO, {"learning_rate": RATE}),
     },
     clauses=(
         better("PPGA", "MAP-Elites", 0.02),
         not_worse("PPGA", "PPO restarts", 0.1, metric="best"),
         better("PPGA", "PPO restarts", 0.02, of_mechanism=True),
     ),
-    measure=filled,
+    measure=measure_archives,
     seeds=32,
     minutes=20.0,
-    notes="The cart and pole of 4 s begin with the pole hanging; the return, their mean reward, is "
-    "near 0 unless it is swung up and held. A cell is where the cart ends, and how fast, so that "
-    "most cells ask for a skill of their own. PPO is the mechanism switched off: 8 starts share "
-    "the steps, each offered to the archive 10 times, by episodes that are not charged to it. Of "
-    "the others all steps of PPO and of full episodes are.",
-    diagnosis="Led by PPO's gradients an archive fills far better than from restarts of PPO, but "
+    notes="Episodes of 4 s begin with the pole hanging; the return, the mean reward, is near 0 "
+    "unless the pole is swung up and held. A cell is where the cart ends, and how fast, so that "
+    "most cells need a skill of their own. PPO is the mechanism switched off: 8 starts share the "
+    "steps, and each is offered to the archive 10 times, by episodes that are not charged to it. "
+    "The other sides are charged for all steps of PPO and of full episodes.",
+    diagnosis="Led by PPO's gradients, an archive fills far better than from restarts of PPO, but "
     "mutation alone fills it better still. PPGA spends a fifth of its steps on episodes that are "
-    "offered to the archive, MAP-Elites all of them, and here policies of 1,300 weights are found "
-    "by mutation. A guess, not tested: the paper's larger networks and bodies are not.",
+    "offered to the archive, MAP-Elites all of them, and mutation finds these policies of 1,300 "
+    "weights. A guess, not tested: it would not find the paper's, of larger networks and bodies.",
     mutations=(
-        Mutation("xNES does not learn", "jaxrl.algorithms.evolution.shared.xnes:tell", unmoved),
+        Mutation("xNES does not learn", "jaxrl.algorithms.evolution.shared.xnes:tell", ignore),
     ),
 )

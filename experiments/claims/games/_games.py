@@ -1,4 +1,4 @@
-"""Kuhn poker, solved exactly along a run."""
+"""Kuhn poker, with exact measures along a run."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from jaxrl.envs.games import kuhn_poker
 from jaxrl.envs.games.rules import Rules, environment
 from jaxrl.exact import games
 
-EVENLY, MOST = 11 / 24, 17 / 12  # what one that chooses evenly is exploited for, and the worst are
-LOW, HIGH = 1 - MOST / EVENLY, 1.0  # of `closeness`
+EVENLY, MOST = 11 / 24, 17 / 12  # exploitability of choosing evenly, and of the worst policy
+LOW, HIGH = 1 - MOST / EVENLY, 1.0  # range of `closeness`
 
 
 @struct
 class Fee:
-    fee: Any  # what the second player pays the first for each game
+    fee: Any  # that the second player pays the first for each game
 
 
 RULES = dataclasses.replace(
@@ -38,14 +38,19 @@ RULES = dataclasses.replace(
 
 @functools.cache
 def kuhn_with_fee() -> Environment:
-    """Kuhn poker in which the second player pays the first a fee for each game: it changes what the
-    roles get, and nothing about how to play or how far a policy can be exploited."""
+    """Kuhn poker in which the second player pays the first a fee for each game.
+
+    The fee changes the returns of the roles, and nothing about how to play or how exploitable a
+    policy is.
+    """
     return environment("kuhn_with_fee", RULES, Fee(np.float32(0)))
 
 
 def closeness(game: games.Game, reaches: Array) -> Array:
-    """How close the reaches [2, Z] of both players are to an equilibrium: 1 there, 0 where they can
-    be exploited for as much as a policy that chooses evenly."""
+    """Return how close the reaches [2, Z] of both players are to an equilibrium.
+
+    1 there, and 0 if they can be exploited for as much as a policy that chooses evenly.
+    """
     return 1 - games.exploitability(game, reaches) / EVENLY
 
 
@@ -56,10 +61,13 @@ def along(
     look: Callable[[games.Game, Algorithm, Any], Any],
     rules: Rules = kuhn_poker.RULES,
 ) -> tuple[games.Game, Any, dict[str, Array]]:
-    """The game, what `look(game, algorithm, state)` says of each run at its beginning and at each
-    of its environment's points, leading axes [runs, points + 1], and the environment steps."""
-    env, algorithm = measure.built(trial)
-    points, steps = (1, 1) if trial.tiny else measure.parts(trial, algorithm)
+    """Return the game, the results of `look` along each run, and the environment steps.
+
+    look: called with (game, algorithm, state) at the beginning of a run and at each point of its
+    environment; results have leading axes [runs, points + 1].
+    """
+    env, algorithm = measure.build(trial)
+    points, steps = (1, 1) if trial.tiny else measure.schedule(trial, algorithm)
     game = _game(env, rules)
     found = _along(game, algorithm, look, keys, dict(hyper), steps, points)
     return game, found, {"env_steps": jnp.full(len(keys), points * steps * algorithm.env_steps)}

@@ -1,4 +1,4 @@
-"""A population in one network against as many policies of self-play, as exploitable mixtures."""
+"""A population in one network against as many policies of self-play: which is less exploitable?"""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from experiments.claims.games._games import HIGH, LOW, along, closeness
 from experiments.evidence.declare import (
+    Arena,
     Claim,
     Measured,
     Metric,
@@ -17,7 +18,6 @@ from experiments.evidence.declare import (
     Paper,
     Side,
     Trial,
-    World,
     better,
     not_worse,
 )
@@ -31,8 +31,8 @@ from jaxrl.kit.wrapping import params_of
 GAME = "kuhn_poker"
 
 
-class System(NamedTuple):
-    """What builds an algorithm, with its settings: a side's system."""
+class Builder(NamedTuple):
+    """A side's algorithm: its Config and the function that builds it."""
 
     Config: Any
     build: Callable[[Environment, Any], Algorithm]
@@ -42,21 +42,24 @@ class System(NamedTuple):
 
 
 def rows(game: games.Game, algorithm: Algorithm, state: Any) -> Array:
-    """How the rows of NeuPL's population play: [N, I, A]."""
+    """Return the policies of the rows of NeuPL's population, [N, I, A]."""
     config: Any = algorithm.config
     return neupl.tables(envs.make(GAME), config, neupl.mixture(state, config), game)
 
 
 def policy(game: games.Game, algorithm: Algorithm, state: Any) -> Array:
-    """How a self-playing policy plays: [I, A]."""
+    """Return a policy of self-play, [I, A]."""
     config: Any = algorithm.config
     network = policy_network(envs.make(GAME), config.ppo.torso, config.ppo.memory)
     return network.apply(params_of(state.agent)["actor_critic"], game.timesteps, ())[0].probs
 
 
 def equilibrium(game: games.Game, tables: Array) -> Array:
-    """How close a population [N, I, A] is to an equilibrium of the game: its mixture that is one
-    among its own members, by what they get from each other exactly, each player's side drawn."""
+    """Return how close a population [N, I, A] is to an equilibrium of the game.
+
+    It plays the mixture that is an equilibrium among its members, by their exact payoffs against
+    each other with roles drawn at random.
+    """
     reaches = jax.vmap(lambda table: games.reach(game, table))(tables)
     first = jnp.einsum("iz,jz,z->ij", *reaches.swapaxes(0, 1), game.chance * game.payoff[:, 0])
     weights = games.matrix_nash((first - first.T) / 2)
@@ -64,16 +67,16 @@ def equilibrium(game: games.Game, tables: Array) -> Array:
 
 
 def measure(trial: Trial, keys: Key, hyper: Mapping[str, Any]) -> Measured:
-    """Populations of the same size: the rows at the end, or the policy at each point."""
-    alone = trial.side.system is SELF_PLAY
+    """Measure populations of one size: the rows at the end, or the policies at all points."""
+    alone = trial.side.algorithm is SELF_PLAY
     game, found, counted = along(trial, keys, hyper, policy if alone else rows)
     before, end = (found[:, :1], found[:, 1:]) if alone else (found[:, 0], found[:, -1])
-    judged = jax.jit(jax.vmap(lambda tables: equilibrium(game, tables)))
-    return counted | {"closeness": judged(end), "untrained": judged(before)}
+    close = jax.jit(jax.vmap(lambda tables: equilibrium(game, tables)))
+    return counted | {"closeness": close(end), "untrained": close(before)}
 
 
-POPULATION = System(neupl.Config, neupl.neupl)
-SELF_PLAY = System(league.Config, league.league)
+POPULATION = Builder(neupl.Config, neupl.neupl)
+SELF_PLAY = Builder(league.Config, league.league)
 SIZE = 8
 LEARNER = {
     "num_envs": 64,
@@ -86,7 +89,7 @@ LEARNER = {
 }
 GRID = {"ppo.entropy_weight": (0.1, 0.2, 0.4)}
 
-CHECK = Claim(
+CLAIM = Claim(
     paper=Paper(
         "NeuPL: Neural Population Learning",
         "Liu, Marris, Hennes, Merel, Heess and Graepel",
@@ -96,8 +99,8 @@ CHECK = Claim(
         "falls back to self-play where there are none, and with a solver for equilibria is less "
         "exploitable than populations that are trained one policy after the other.",
     ),
-    claim="A population in one network, each answering to an equilibrium, is no more exploitable "
-    "than self-play's policies, and less than a chain.",
+    claim="A population in one network, each answering an equilibrium, is no more exploitable than "
+    "self-play's policies, and less than a chain.",
     left_out="Training one policy after the other (PSRO), running-with-scissors, MuJoCo football, "
     "transfer of skills between rows.",
     parts=(
@@ -109,7 +112,7 @@ CHECK = Claim(
         "experiments/claims/games/_games.py",
     ),
     metric=Metric("closeness", LOW, HIGH),
-    environments=(World(GAME, 98_304, LOW, HIGH, points=SIZE),),
+    environments=(Arena(GAME, 98_304, LOW, HIGH, points=SIZE),),
     sides={
         "NeuPL": Side(POPULATION, LEARNER | {"rows": SIZE}, GRID),
         "self-play": Side(SELF_PLAY, LEARNER | {"pool": 1, "every": 1}, GRID),
@@ -123,10 +126,10 @@ CHECK = Claim(
     tuning_seeds=4,
     seeds=64,
     minutes=2.0,
-    diagnosis="Rows that answer to the row before them lack nothing here: judged by the mixture of "
+    diagnosis="Rows that answer the row before them lack nothing here: measured by the mixture of "
     "its rows that is an equilibrium among them, a chain is as good as NeuPL (0.87 and 0.87 on "
-    "tuning seeds), presumably as it passes through all strategies that matter in so small a game. "
-    "A design with a margin on the scale of the metric's range left no room to hold.",
+    "tuning seeds), presumably since it passes through all strategies that matter in so small a "
+    "game. A design with a margin on the scale of the metric's range left no room to hold.",
     mutations=(
         Mutation(
             "payoffs have the wrong sign",
@@ -134,12 +137,12 @@ CHECK = Claim(
             lambda payoff: lambda population: -payoff(population),
         ),
     ),
-    notes="All three are judged alike: 8 policies each (NeuPL's rows, of which one chooses evenly; "
-    "those of self-play at 8 moments of its training) in the mixture that is an equilibrium among "
-    "them, by their exact payoffs. Closeness is 1 less that mixture's exploitability in units of "
-    "what a policy that chooses evenly is exploited for (11/24). Self-play is PPO against itself "
-    "as it was a window before; in pilots on other seeds it was, judged so, the project's best in "
-    "Kuhn poker (exploited for 0.07, SPIRAL's for 0.09 to 0.11 after as many steps). In the chain "
-    "each row answers to the one before it. All learn by the same PPO, and an environment step is "
-    "a move of the learner.",
+    notes="All three are measured alike: 8 policies each (NeuPL's rows, one of which chooses "
+    "evenly; those of self-play at 8 moments of its training) in the mixture that is an "
+    "equilibrium among them, by their exact payoffs. Closeness is 1 minus that mixture's "
+    "exploitability in units of the exploitability of choosing evenly (11/24). Self-play is PPO "
+    "against itself one rollout earlier; in pilots on other seeds it was, by this measure, the "
+    "project's best in Kuhn poker (exploited for 0.07, SPIRAL for 0.09 to 0.11 after as many "
+    "steps). In the chain each row answers the one before it. All learn by the same PPO, and an "
+    "environment step is a move of the learner.",
 )

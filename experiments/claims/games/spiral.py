@@ -1,4 +1,4 @@
-"""Self-play by one policy where the roles differ: a baseline for each role against none."""
+"""Self-play of one policy where roles differ: a baseline for each role against none."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from experiments.claims.games._games import HIGH, LOW, RULES, along, closeness
 from experiments.evidence.declare import (
+    Arena,
     Claim,
     Measured,
     Metric,
@@ -17,7 +18,6 @@ from experiments.evidence.declare import (
     Paper,
     Side,
     Trial,
-    World,
     better,
     not_worse,
 )
@@ -27,8 +27,10 @@ from jaxrl.exact import games
 
 
 def variance(game: games.Game, table: Array, baseline: Array) -> Array:
-    """Of the gradient that one game gives, by REINFORCE with `baseline` [2], with respect to the
-    logits at each place, summed over them all: exactly, when both play by `table` [I, A]."""
+    """Return the exact variance of one game's REINFORCE gradient, summed over all logits.
+
+    Both roles play by `table` [I, A]; `baseline` is [2].
+    """
     mover = game.player[game.places]  # [Z, D]
     advantage = jnp.take_along_axis(jnp.asarray(game.payoff), mover, 1) - baseline[mover]
     score = jax.nn.one_hot(game.actions, table.shape[1]) - table[game.places]
@@ -42,7 +44,7 @@ def variance(game: games.Game, table: Array, baseline: Array) -> Array:
 
 
 def look(game: games.Game, algorithm: Algorithm, state: Any) -> tuple[Array, Array, Array]:
-    """Closeness to an equilibrium, and the variance with the run's baselines and without."""
+    """Return closeness to an equilibrium, and the variance with and without the baselines."""
     table, baseline = games.behavior(game, algorithm.policy(state)), state.agent.extra
     with_it, without = (variance(game, table, b) for b in (baseline, jnp.zeros_like(baseline)))
     return closeness(game, games.reach(game, table)), with_it, without
@@ -58,16 +60,16 @@ def measure(trial: Trial, keys: Key, hyper: Mapping[str, Any]) -> Measured:
     }
 
 
-def environment(name: str, fee: float) -> World:
+def environment(name: str, fee: float) -> Arena:
     env = "experiments.claims.games._games:kuhn_with_fee"
-    return World(env, 96_000, LOW, HIGH, params={"fee": fee}, name=name)
+    return Arena(env, 96_000, LOW, HIGH, params={"fee": fee}, name=name)
 
 
 SETTINGS = {"num_envs": 16, "hidden": (32,), "learning_rate": 3e-3}
 GRID = {"entropy_weight": (0.2, 0.4, 0.8)}
 FEE, NO_FEE = "Kuhn poker with a fee of 3", "Kuhn poker"
 
-CHECK = Claim(
+CLAIM = Claim(
     paper=Paper(
         "SPIRAL: Self-Play on Zero-Sum Games Incentivizes Reasoning via Multi-Agent Multi-Turn "
         "Reinforcement Learning",
@@ -76,12 +78,12 @@ CHECK = Claim(
         "2506.24119",
         "Where roles expect different returns, a baseline for each reduces the variance of "
         "self-play's gradients; without it a language model's gradients are erratic, it learns to "
-        "play more slowly, and it stops to reason.",
+        "play more slowly, and it stops reasoning.",
     ),
     claim="Where roles differ, a baseline for each makes self-play's gradients less noisy and its "
-    "play less exploitable; else it costs nothing.",
-    left_out="Language models, that they stop to reason, benchmarks of reasoning, tic-tac-toe and "
-    "negotiation, several games at once.",
+    "play less exploitable; otherwise it costs nothing.",
+    left_out="Language models, and that they stop reasoning; benchmarks of reasoning; tic-tac-toe "
+    "and negotiation; several games at once.",
     parts=(
         "jaxrl/algorithms/games/spiral.py",
         "jaxrl/envs/games/kuhn_poker.py",
@@ -106,7 +108,7 @@ CHECK = Claim(
     minutes=1.0,
     mutations=(
         Mutation(
-            "the baselines never move",
+            "baselines are never updated",
             "jaxrl.losses:role_baseline_update",
             lambda update: lambda baseline, *rest: baseline,
         ),
@@ -117,11 +119,11 @@ CHECK = Claim(
         ),
     ),
     notes="The second player pays the first 3 for each game, so that outcomes of 1 to 5 and -1 to "
-    "-5 differ by role as those of a game that the first wins 95 times of 100; how to play is as "
-    "before. Closeness is 1 less exploitability in units of what a policy that chooses evenly is "
-    "exploited for (11/24), mean over five points of training. Variance is that of one game's "
-    "gradient with respect to the logits, exactly, and what a side removes of it is in comparison "
-    "with the same policies without a baseline, so nothing by definition where there is none. "
-    "Updates are of 16 games (the authors': 128 moves), with an entropy bonus, tuned, that the "
-    "paper has not, since play at an equilibrium is mixed.",
+    "-5 differ by role as in a game that the first wins 95 times of 100; how to play stays the "
+    "same. Closeness is 1 minus exploitability in units of that of choosing evenly (11/24), mean "
+    "over five points of training. Variance is the exact variance of one game's gradient with "
+    "respect to the logits; the share that a side removes is relative to the same policies without "
+    "a baseline, so by definition it is 0 on the side without one. Updates have 16 games (the "
+    "authors': 128 moves) and a tuned entropy bonus, which the paper does not have, since play at "
+    "an equilibrium is mixed.",
 )

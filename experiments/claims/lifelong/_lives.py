@@ -1,5 +1,7 @@
-"""The life that the checks of lifelong learning compare: four corners of a room to go to, one after
-the other, each of which is the wrong one in all other tasks."""
+"""The life in which claims compare lifelong learning.
+
+Its tasks are the four corners of a room, one after the other; each is wrong in all other tasks.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from experiments.evidence.declare import Trial, World
-from experiments.evidence.measure import configured
+from experiments.evidence.declare import Arena, Trial
+from experiments.evidence.measure import configure
 from jaxrl import envs
 from jaxrl.algorithms.lifelong import lifelong_ppo
 from jaxrl.core import trees
@@ -56,13 +58,13 @@ TINY = {
 }
 
 
-def corners(low: float, high: float) -> World:
-    """The life as an environment, whose metric lies between `low` and `high`."""
-    return World("corners", LIFE, low, high, params={"size": 7}, settings=SETTINGS)
+def corners(low: float, high: float) -> Arena:
+    """Return the life as an arena in which the metric lies between `low` and `high`."""
+    return Arena("corners", LIFE, low, high, params={"size": 7}, settings=SETTINGS)
 
 
 class Life:
-    """PPO in a life of tasks, as a side of a claim."""
+    """PPO in a life of tasks, as the algorithm of a side."""
 
     name = "lifelong_ppo"
     Config = lifelong_ppo.Config
@@ -74,15 +76,15 @@ class Life:
 def histories(
     trial: Trial, keys: Key, hyper: Mapping[str, Any], reborn: Array
 ) -> tuple[worth.History, Array]:
-    """What was evaluated in lives, each with its key of `keys` [runs] and its value of each of
-    `hyper` [runs], in one program; and the environment steps that each of them took, [runs].
+    """Return the evaluations of lives, in one program, and the environment steps of each [runs].
 
-    reborn: bool [runs]: whether the agent is as it was at first before each task, so that each is
-        learned by an expert that knows no other.
+    Each life has its key of `keys` [runs] and its value of each of `hyper` [runs].
+    reborn: bool [runs]; if true, the agent is reset before each task, so that each task is learned
+        by an expert that knows no other.
     """
-    config = configured(trial, TINY if trial.tiny else {})
+    config = configure(trial, TINY if trial.tiny else {})
     env = envs.make(trial.environment.env, **trial.environment.params)
-    algorithm = trial.side.system(env, config)
+    algorithm = trial.side.algorithm(env, config)
     tasks = len(config.values) * config.rounds
     found = _histories(algorithm, tasks, config.periods, keys, dict(hyper), reborn)
     return found, jnp.full(len(keys), tasks * config.periods * algorithm.env_steps, jnp.float32)
@@ -108,9 +110,11 @@ def _histories(algorithm, tasks, periods, keys, hyper, reborn):
 @jax.jit
 @jax.vmap
 def scores(history: worth.History) -> dict[str, Array]:
-    """Of each life [runs], means over its tasks: `performance`, how it ends; `kept`, 1 less what is
-    forgotten; `maintenance`; `final`, what each task reached when it was last learned; and
-    `untrained`, what all had before."""
+    """Return scores of each life [runs], means over its tasks.
+
+    performance: at the end of the life. kept: 1 minus what was forgotten. maintenance. final: the
+    success of each task when it was last learned. untrained: before the life.
+    """
     lost, last = worth.forgetting(history), worth.performance(history)
     learned = worth.make_per_task(last.value + lost.value, last.exists)
     return {

@@ -1,10 +1,10 @@
 """Components against forgetting, one by one and together, in one life of conflicting tasks.
 
-Who learns nothing forgets nothing, so what a component keeps stands beside how its life ends.
-Components are those of jaxrl, not the authors': replay clones what was once done and does not learn
-from replayed rewards; consolidation descends its penalty by a proximal step after each of PPO's
-updates; the task that a head is for is inferred from what is observed, which here includes the
-corner that is asked for.
+An agent that learns nothing forgets nothing, so two metrics stand side by side: how much a
+component keeps, and how its life ends. Components are those of jaxrl, not the authors': replay
+clones earlier actions and does not learn from replayed rewards; consolidation descends its penalty
+by a proximal step after each of PPO's updates; the task of a head is inferred from the observation,
+which here includes the corner to go to.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from jaxrl.core.types import Key
 
 
 def measure(trial: Trial, keys: Key, hyper: Mapping[str, Any]) -> Measured:
-    """`_lives.scores` of one life for each key."""
+    """Measure `_lives.scores` of one life for each key."""
     history, steps = _lives.histories(trial, keys, hyper, jnp.zeros(len(keys), bool))
     return _lives.scores(history) | {"env_steps": steps}
 
 
 def no_importance(squared_scores):
-    """Fisher information of 0, so that no parameter is held."""
+    """Return a Fisher information of 0, so that no parameter is held."""
     return lambda *args: jax.tree.map(jnp.zeros_like, squared_scores(*args))
 
 
 def only_the_newest(offer):
-    """A reservoir that begins anew when it is full, and so soon holds nothing of earlier tasks."""
+    """Restart a full reservoir, so that it soon holds nothing from earlier tasks."""
 
     def ring(reservoir, columns, key):
         seen = reservoir.seen % reservoir.transitions.reward.shape[0]
@@ -56,7 +56,7 @@ SINGLE = {"EWC": ("ewc",), "replay": ("replay",), "heads": ("infer", "heads")}
 COMPONENTS = {"PPO": (), **SINGLE, "all three": ("replay", "ewc", "infer", "heads")}
 RATES = {"ppo.optimizer.learning_rate": (3e-4, 1e-3, 3e-3)}
 
-CHECK = Claim(
+CLAIM = Claim(
     paper=Paper(
         "System Design for an Integrated Lifelong Reinforcement Learning Agent for Real-Time "
         "Strategy Games",
@@ -100,17 +100,16 @@ CHECK = Claim(
     seeds=240,
     tuning_seeds=8,  # times three rates, as many runs as are reported
     minutes=14.0,
-    notes="PPO is every side with its components switched off. `kept` is 1 less the success rate "
-    "that a task lost since it was last learned, on the mean over the tasks that were left. The "
+    notes="PPO is every side with its components switched off. `kept` is 1 minus the success rate "
+    "that a task lost since it was last learned, in the mean over the tasks that were left. The "
     "strengths of EWC and replay, the environment and PPO's other settings were chosen in a pilot "
-    "on "
-    "other seeds; the learning rate is tuned alike for all sides.",
+    "on other seeds; the learning rate is tuned in the same way for all sides.",
     mutations=(
         Mutation(
             "nothing is important to EWC",
             "jaxrl.algorithms.lifelong.shared.ewc:squared_scores",
             no_importance,
         ),
-        Mutation("replay keeps the newest only", "jaxrl.sources.rehearsal:offer", only_the_newest),
+        Mutation("replay keeps only the newest", "jaxrl.sources.rehearsal:offer", only_the_newest),
     ),
 )

@@ -1,6 +1,7 @@
-"""What two metrics of a life say about systems of which it is known what they are: one that forgets
-(plain PPO), one that is rigid (held by far too much consolidation), and one that is neither (a head
-for each task)."""
+"""Two metrics of a life on agents that are known to forget, to be rigid, or neither.
+
+Plain PPO forgets, far too much consolidation makes it rigid, and a head for each task does neither.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +28,11 @@ from jaxrl.evaluation import lifelong as worth
 
 
 def measure(trial: Trial, keys: Key, hyper: Mapping[str, Any]) -> Measured:
-    """`_lives.scores` of one life for each key, and its `relative_performance`: success while a
-    task is learned, as a share of that of the same system when it knows no other task."""
+    """Measure `_lives.scores` of one life for each key, and its relative performance.
+
+    That is the success while a task is learned, as a share of that of the same agent when it knows
+    no other task.
+    """
     count = len(keys)
     reborn = jnp.arange(2 * count) >= count
     twice = {name: jnp.tile(values, 2) for name, values in hyper.items()}
@@ -49,8 +53,8 @@ def _relative(life: worth.History, experts: worth.History) -> Array:
     return worth.relative_performance(life, alone).mean().value()
 
 
-def turned_round(metric):
-    """A difference taken the wrong way round."""
+def negate(metric):
+    """Take a difference with the wrong sign."""
 
     def wrong(history):
         right = metric(history)
@@ -60,7 +64,7 @@ def turned_round(metric):
 
 
 def after_the_life(metric):
-    """What is left at the end, in the place of what was reached while learning."""
+    """Take the success at the end of the life instead of that while learning."""
 
     def wrong(history, experts):
         last = history.returns[worth.last_row(history)]
@@ -70,16 +74,16 @@ def after_the_life(metric):
     return wrong
 
 
-CHECK = Claim(
+CLAIM = Claim(
     paper=Paper(
         "A Domain-Agnostic Approach for Characterization of Lifelong Learning Systems",
-        "Baker, New, Aguilar-Simon, Al-Halah, Arnold, Ben-Iwhiwhu, Brna, Brooks, Brown, Daniels "
-        "et al.",
+        "Baker, New, Aguilar-Simon, Al-Halah, Arnold, Ben-Iwhiwhu, Brna, Brooks, Brown, Daniels et "
+        "al.",
         2023,
         "2301.07799",
-        "A suite of metrics, in the place of any single one, characterizes lifelong learning "
-        "systems of any domain and quantifies the trade-offs in their design, that of stability "
-        "and plasticity among them.",
+        "A suite of metrics, instead of any single one, characterizes lifelong learning systems of "
+        "any domain and quantifies the trade-offs in their design, that of stability and "
+        "plasticity among them.",
     ),
     claim="Maintenance and relative performance tell forgetful PPO, rigid EWC and one head per "
     "task apart; how they end does not tell the first two.",
@@ -104,18 +108,18 @@ CHECK = Claim(
     seeds=160,
     tuning_seeds=32,  # so that all runs are one program
     minutes=6.0,
-    notes="No side is tuned: what they differ in is known beforehand, and the question is whether "
-    "the metrics say so. EWC's weight is chosen to make it rigid, thirty times what serves it best "
-    "in the check l2rlcf. Experts are the same system reborn before each task, on the same key. "
-    "That hand-made logs give hand-computed values is tested in tests/evaluation/test_lifelong.py.",
+    notes="No side is tuned: how they differ is known beforehand, and the question is whether the "
+    "metrics show it. EWC's weight is chosen to make it rigid, thirty times its best value in the "
+    "claim l2rlcf. Experts are the same agent, reset before each task, on the same key. A test "
+    "(tests/evaluation/test_lifelong.py) holds that hand-made logs give hand-computed values.",
     mutations=(
         Mutation(
-            "maintenance the wrong way round",
+            "maintenance has the wrong sign",
             "jaxrl.evaluation.lifelong:performance_maintenance",
-            turned_round,
+            negate,
         ),
         Mutation(
-            "relative performance after the life",
+            "relative performance is that after the life",
             "jaxrl.evaluation.lifelong:relative_performance",
             after_the_life,
         ),

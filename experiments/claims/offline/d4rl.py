@@ -1,4 +1,4 @@
-"""Which algorithm is best depends on the data: cloning and IQL on sets of several kinds."""
+"""Cloning and IQL on datasets of several kinds: the best algorithm depends on the data."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from experiments.claims.offline import _drawn
+from experiments.claims.offline import _datasets
 from experiments.evidence import measure
 from experiments.evidence.declare import (
+    Arena,
     Claim,
     Measured,
     Metric,
@@ -17,7 +18,6 @@ from experiments.evidence.declare import (
     Paper,
     Side,
     Trial,
-    World,
     better,
     not_worse,
 )
@@ -26,32 +26,34 @@ from jaxrl.core.train import train
 from jaxrl.evaluation.evaluate import evaluate
 
 
-def learned(trial: Trial, keys, hyper) -> Measured:
-    """Mean greedy returns [runs] at the end, of cloning where it errs least on the actions of
-    episodes that were held out, and at the beginning."""
-    env, algorithm = measure.built(trial)
-    config = measure.configured(trial)
-    data = _drawn.drawn(env, config.data.name, config.discount, keys, trial.tiny)
-    points, steps = (1, 1) if trial.tiny else measure.parts(trial, algorithm)
+def measure_returns(trial: Trial, keys, hyper) -> Measured:
+    """Measure mean greedy returns [runs] at the end and at the beginning.
+
+    Cloning ends where its error on the actions of held-out episodes is least.
+    """
+    env, algorithm = measure.build(trial)
+    config = measure.configure(trial)
+    data = _datasets.draw_all(env, config.data.name, config.discount, keys, trial.tiny)
+    points, steps = (1, 1) if trial.tiny else measure.schedule(trial, algorithm)
     episodes = 2 if trial.tiny else trial.environment.episodes
     stopped = trial.name == "cloning"
-    found = _learned(env, algorithm, keys, data, dict(hyper), steps, points, episodes, stopped)
+    found = _learn(env, algorithm, keys, data, dict(hyper), steps, points, episodes, stopped)
     taken = points * steps * algorithm.env_steps
     return found | {"env_steps": jnp.full(len(keys), taken, jnp.float32)}
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 5, 6, 7, 8))
-def _learned(env, algorithm, keys, data, hyper, steps, points, episodes, stopped):
+def _learn(env, algorithm, keys, data, hyper, steps, points, episodes, stopped):
     def one(key, data, hyper):
         key, *keys = jax.random.split(key, 2 + points)
         reached = lambda run, key: evaluate(env, algorithm.policy(run.state), key, episodes).returns
 
         def part(run, key):
             run, _ = train(algorithm, run, steps)
-            error = _drawn.held_out_error(algorithm.policy(run.state), data, key)
+            error = _datasets.held_out_error(algorithm.policy(run.state), data, key)
             return run, (reached(run, key).mean(), error)
 
-        run = _drawn.begin(algorithm, key, data, hyper)
+        run = _datasets.begin(algorithm, key, data, hyper)
         _, (returns, errors) = jax.lax.scan(part, run, jnp.stack(keys[1:]))
         moment = errors.argmin() if stopped else points - 1
         stop = (moment + 1) / points
@@ -61,7 +63,7 @@ def _learned(env, algorithm, keys, data, hyper, steps, points, episodes, stopped
     return jax.vmap(one)(keys, data, hyper)
 
 
-IQL = _drawn.OnDrawn(iql)
+IQL = _datasets.OnOwnData(iql)
 CLONING = {"temperature": float("inf")}
 COMMON = {
     "data.batch_size": 64,
@@ -76,30 +78,29 @@ COMMON = {
 }
 
 
-def data(kind: str) -> World:
+def data(kind: str) -> Arena:
     settings = COMMON | {"data.name": kind}
-    # No steps are played: these are gradient steps.
-    return World(
+    # Gradient steps, since none are played.
+    return Arena(
         "pendulum", 10_000, -1_700.0, 0.0, settings=settings, points=10, episodes=32, name=kind
     )
 
 
-CHECK = Claim(
+CLAIM = Claim(
     paper=Paper(
         "D4RL: Datasets for Deep Data-Driven Reinforcement Learning",
         "Fu, Kumar, Nachum, Tucker and Levine",
         2020,
         "2004.07219",
-        "Data of one good policy say little of offline RL: what algorithms lack shows on data as "
-        "it comes, such as replay buffers and mixtures of policies, where cloning fails.",
+        "Data of one good policy say little about offline RL: the shortcomings of algorithms show "
+        "on realistic data, such as replay buffers and mixtures of policies, where cloning fails.",
     ),
     claim="Offline RL (IQL) gains over cloning on a replay buffer and on mixed data, but not on an "
     "expert's.",
     left_out="Other environments and kinds of data, soft actor-critic's data of 1M steps (here "
-    "PPO's, at "
-    "most 330k), and other algorithms.",
+    "PPO's, at most 330k), and other algorithms.",
     parts=(
-        "experiments/claims/offline/_drawn.py",
+        "experiments/claims/offline/_datasets.py",
         "jaxrl/algorithms/offline/shared/making.py",
         "jaxrl/algorithms/offline/iql.py",
         "jaxrl/algorithms/policy_gradient/ppo.py",
@@ -120,7 +121,7 @@ CHECK = Claim(
     ),
     seeds=60,
     minutes=28.0,
-    measure=learned,
+    measure=measure_returns,
     tuned_by="final",
     tuning_seeds=3,
     notes="Every run has its own dataset, from its own run of PPO. Cloning stops where its error "

@@ -1,5 +1,7 @@
-"""Uni-O4 on Pendulum: multi-step improvement offline against cloning and one step, and whether the
-switch to online PPO costs anything."""
+"""Uni-O4 on Pendulum: offline improvement in several steps, and the switch to online PPO.
+
+It is compared with cloning and with one step; does the switch cost anything?
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from experiments.claims.offline import _drawn
+from experiments.claims.offline import _datasets
 from experiments.evidence import measure
 from experiments.evidence.declare import (
+    Arena,
     Claim,
     Measured,
     Metric,
@@ -20,7 +23,6 @@ from experiments.evidence.declare import (
     Paper,
     Side,
     Trial,
-    World,
     better,
     not_worse,
 )
@@ -34,7 +36,7 @@ from jaxrl.core.types import Algorithm, Policy
 from jaxrl.evaluation.evaluate import evaluate
 
 IMPROVEMENT = 2_000  # gradient steps
-AFTER = 4  # updates of PPO online, of which the worst counts: 8,192 steps
+AFTER = 4  # updates of PPO online (8,192 steps); the worst counts
 ONLINE = replace(
     ppo.Config(),
     {
@@ -50,31 +52,37 @@ ONLINE = replace(
 )
 
 
-def improved(trial: Trial, keys, hyper) -> Measured:
-    """Mean greedy returns [runs] after offline learning, `offline`, and of new policies,
-    `untrained`; `final` is the first, but of what goes on online the worst of its first updates."""
-    env, second = measure.built(trial)
-    first = measure.built(dataclasses.replace(trial, side=Side(FIRST)))[1]
-    config = measure.configured(trial)
-    points, steps = (1, 1) if trial.tiny else measure.parts(trial, first)
+def measure_returns(trial: Trial, keys, hyper) -> Measured:
+    """Measure mean greedy returns [runs]: `offline`, after offline learning, and `untrained`.
+
+    `final` equals `offline`; of a side that continues online it is the worst after the first
+    updates there.
+    """
+    env, second = measure.build(trial)
+    first = measure.build(dataclasses.replace(trial, side=Side(FIRST)))[1]
+    config = measure.configure(trial)
+    points, steps = (1, 1) if trial.tiny else measure.schedule(trial, first)
     kind, discount = config.data.name, config.discount
-    agents = _drawn.once(_supervised, keys, first, env, kind, discount, trial.tiny, points, steps)
-    data = _drawn.drawn(env, kind, discount, keys, trial.tiny)
-    # Clones that do not improve need one round, in which AM-Q judges them.
+    agents = _datasets.once(_supervise, keys, first, env, kind, discount, trial.tiny, points, steps)
+    data = _datasets.draw_all(env, kind, discount, keys, trial.tiny)
+    # Clones that do not improve need one round, in which AM-Q estimates them.
     rounds = 1 if trial.tiny or trial.name == "cloning" else IMPROVEMENT // second.env_steps
     after = (1 if trial.tiny else AFTER) if trial.name == "after the switch" else 0
     episodes = 2 if trial.tiny else trial.environment.episodes
-    return _improved(second, env, keys, agents, data, dict(hyper), rounds, after, episodes)
+    return _improve(second, env, keys, agents, data, dict(hyper), rounds, after, episodes)
 
 
-def _supervised(keys, first, env, kind, discount, tiny, points, steps) -> Any:
-    return _cloned(first, keys, _drawn.drawn(env, kind, discount, keys, tiny), points, steps)
+def _supervise(keys, first, env, kind, discount, tiny, points, steps) -> Any:
+    return _clone(first, keys, _datasets.draw_all(env, kind, discount, keys, tiny), points, steps)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 3, 4))
-def _cloned(first: Algorithm, keys, data, points, steps):
-    """What the supervised phase hands over, [seeds]. Each clone stops at that of `points` moments
-    at which it errs least on the actions of episodes that were held out; all else learns on."""
+def _clone(first: Algorithm, keys, data, points, steps):
+    """Return what the supervised phase hands over, [seeds].
+
+    Each clone stops at the one of `points` moments at which its error on the actions of held-out
+    episodes is least; the other parts learn until the end.
+    """
     assert first.agent is not None
     play, hand_over = first.agent.act, first.agent.hand_over
 
@@ -89,13 +97,13 @@ def _cloned(first: Algorithm, keys, data, points, steps):
             def error(choice):
                 inner = dataclasses.replace(agent.agent, extra={"scores": choice})
                 policy = Policy(play, lambda n: (), dataclasses.replace(agent, agent=inner))
-                return _drawn.held_out_error(policy, data, key)
+                return _datasets.held_out_error(policy, data, key)
 
             errors = jax.vmap(error)(jnp.eye(len(least)))
             new = agent.agent.parts["behaviors"].params
-            return (run, *jax.vmap(_drawn.better)(new, errors, kept, least)), None
+            return (run, *jax.vmap(_datasets.better)(new, errors, kept, least)), None
 
-        run = _drawn.begin(first, key, data)
+        run = _datasets.begin(first, key, data)
         members = run.state.agent.agent.parts["behaviors"].params
         least = jnp.full(len(run.state.agent.agent.extra["scores"]), jnp.inf)
         (run, kept, _), _ = jax.lax.scan(part, (run, members, least), jnp.stack(keys))
@@ -111,7 +119,7 @@ def _cloned(first: Algorithm, keys, data, points, steps):
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 6, 7, 8))
-def _improved(second: Algorithm, env, keys, agents, data, hyper, rounds, after, episodes):
+def _improve(second: Algorithm, env, keys, agents, data, hyper, rounds, after, episodes):
     assert second.agent is not None
     hand_over, online = second.agent.hand_over, ppo(env, ONLINE)
 
@@ -119,7 +127,7 @@ def _improved(second: Algorithm, env, keys, agents, data, hyper, rounds, after, 
         key, run_key, online_key = (jax.random.fold_in(key, i) for i in range(1, 4))
         # The same episodes before and after the switch.
         reached = lambda policy: evaluate(env, policy, key, episodes).returns.mean()
-        new = _drawn.begin(second, run_key, data, hyper)
+        new = _datasets.begin(second, run_key, data, hyper)
         run = Run(take_over(new.state, agent), new.key, new.step)
         run, _ = train(second, run, rounds)
         offline = reached(second.policy(run.state))
@@ -138,7 +146,7 @@ def _improved(second: Algorithm, env, keys, agents, data, hyper, rounds, after, 
     return jax.vmap(one)(keys, agents, data, hyper)
 
 
-FIRST, SECOND = _drawn.OnDrawn(uni_o4), _drawn.OnDrawn(uni_o4_improvement)
+FIRST, SECOND = _datasets.OnOwnData(uni_o4), _datasets.OnOwnData(uni_o4_improvement)
 RATE = {"improvement.learning_rate": (3e-4, 1e-3, 3e-3)}
 COMMON = {
     "data.name": "medium-replay",
@@ -154,27 +162,27 @@ COMMON = {
     "horizon": 50,
 }
 DEVIATES = (
-    "AM-Q compares a member with its behavior policy on the same states, and is asked after every "
-    "50 gradient steps, not 100."
+    "AM-Q compares a member with its behavior policy on the same states, after every 50 gradient "
+    "steps instead of 100."
 )
 
-CHECK = Claim(
+CLAIM = Claim(
     paper=Paper(
-        "Uni-O4: Unifying Online and Offline Deep Reinforcement Learning with Multi-Step "
-        "On-Policy Optimization",
+        "Uni-O4: Unifying Online and Offline Deep Reinforcement Learning with Multi-Step On-Policy "
+        "Optimization",
         "Lei, He, Lu, Hu, Gao and Xu",
         2023,
         "2311.03351",
         "PPO's objective offline, on an ensemble of clones whose behavior policies are replaced "
-        "when offline evaluation says so, reaches the state of the art on D4RL, and goes on online "
-        "without a loss at the switch.",
+        "when offline evaluation says so, reaches the state of the art on D4RL, and continues "
+        "online without a loss at the switch.",
     ),
-    claim="Replacing behavior policies as AM-Q says beats one step of PPO and cloning, and going "
-    "on online costs nothing at the switch.",
+    claim="Replacing behavior policies as AM-Q says beats one step of PPO and cloning, and "
+    "continuing online costs nothing at the switch.",
     left_out="D4RL's environments and 2M supervised gradient steps (here Pendulum and 10k), other "
-    "algorithms offline, and CQL to SAC, with which the paper compares the switch.",
+    "offline algorithms, and CQL to SAC, with which the paper compares the switch.",
     parts=(
-        "experiments/claims/offline/_drawn.py",
+        "experiments/claims/offline/_datasets.py",
         "jaxrl/algorithms/offline/shared/making.py",
         "jaxrl/algorithms/offline/uni_o4.py",
         "jaxrl/algorithms/offline/uni_o4_improvement.py",
@@ -183,9 +191,9 @@ CHECK = Claim(
         "jaxrl/algorithms/policy_gradient/ppo.py",
     ),
     metric=Metric("final", -1_700.0, 0.0, estimator="interquartile mean"),
-    # No steps are played offline: these are the gradient steps of the supervised phase.
+    # Gradient steps of the supervised phase, since no steps are played offline.
     environments=(
-        World("pendulum", 10_000, -1_700.0, 0.0, settings=COMMON, points=10, episodes=32),
+        Arena("pendulum", 10_000, -1_700.0, 0.0, settings=COMMON, points=10, episodes=32),
     ),
     sides={
         "Uni-O4": Side(SECOND, grid=RATE, deviates=DEVIATES),
@@ -201,18 +209,18 @@ CHECK = Claim(
     ),
     seeds=24,
     minutes=12.0,
-    measure=improved,
+    measure=measure_returns,
     tuned_by="offline",
     tuning_seeds=8,
     notes="Every run has its own dataset, from its own run of PPO, and its own supervised phase, "
     "which all sides share; each clone stops where its error on held-out episodes is least, and "
-    "what acts is the member that AM-Q says is best. After the switch the worst evaluation after "
+    "the member that AM-Q finds best acts. After the switch, the worst of the evaluations after "
     f"each of the first {AFTER} updates counts. One step is Uni-O4 whose behavior policies are "
-    "never replaced. Of differences the middle half counts, since from some "
-    "data nobody learns: on one of the three tuning seeds of a first design no side did.",
+    "never replaced. The middle half of the differences counts, since some data teach no side: on "
+    "one of the three tuning seeds of a first design none learned.",
     mutations=(
         Mutation(
-            "AM-Q says the opposite",
+            "AM-Q's estimate has the wrong sign",
             "jaxrl.losses:amq_estimate",
             lambda f: lambda *x: -f(*x),
         ),

@@ -19,34 +19,37 @@ from jaxrl.core.types import Environment, Policy
 from jaxrl.envs.wrappers import random_actions
 from jaxrl.evaluation.evaluate import evaluate
 
-WORLD, IMAGINED = 1200, 300  # gradient steps of the two phases
-EPISODES = 256  # that a policy plays in the end
+MODEL, IMAGINATION = 1200, 300  # gradient steps of the two phases
+EPISODES = 256  # that a policy plays at the end
 
 
 def measure(trial, keys, hyper):
-    """The mean return of a policy's real episodes, each [runs]: with its actions drawn (`score`, as
-    before learning, `untrained`), and with its likeliest ones (`greedy`)."""
+    """Measure the mean return of real episodes, each [runs].
+
+    score: with sampled actions. untrained: the same before learning. greedy: with the likeliest
+    actions.
+    """
     env, first, config = _dreamer4.phase(trial, dreamer4_world_model)
     second = None
-    if trial.side.system is dreamer4_imagination:
+    if trial.side.algorithm is dreamer4_imagination:
         _, second, _ = _dreamer4.phase(trial, dreamer4_imagination)
-    sizes = (2, 2, 2) if trial.tiny else (WORLD, IMAGINED, EPISODES)
+    sizes = (2, 2, 2) if trial.tiny else (MODEL, IMAGINATION, EPISODES)
     found = _runs(env, first, second, sizes, keys, hyper)
-    return found | {"env_steps": _dreamer4.taken(keys, env, config)}
+    return found | {"env_steps": _dreamer4.data_steps(keys, env, config)}
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
 def _runs(env, first, second, sizes, keys, hyper):
-    environment, imagined, episodes = sizes
+    model, imagination, episodes = sizes
 
     def one(key, hyper):
         train_key, key = jax.random.split(key)
         run = begun = train.start(first, train_key, hyper)
-        run, agent = train.train(first, run, environment)[0], first.agent
+        run, agent = train.train(first, run, model)[0], first.agent
         if second is not None:
             begun = train.start(second, train_key, hyper)  # the same key: the same episodes
             run = dataclasses.replace(begun, state=take_over(begun.state, run.state.agent))
-            run, agent = train.train(second, run, imagined)[0], second.agent
+            run, agent = train.train(second, run, imagination)[0], second.agent
         states = jax.tree.map(lambda *x: jnp.stack(x), begun.state.agent, run.state.agent)
 
         def returns(greedy):
@@ -63,7 +66,7 @@ def _runs(env, first, second, sizes, keys, hyper):
 
 
 def slippery(rows: int = 5, columns: int = 3, slip: float = 0.25) -> Environment:
-    """Catch whose paddle does something random in a share `slip` of its steps."""
+    """Catch with a paddle that moves at random in a share `slip` of its steps."""
     return random_actions(envs.make("catch", rows=rows, columns=columns), slip)
 
 
@@ -84,15 +87,15 @@ CATCH = dataclasses.replace(
     params={},
     name="catch with a slippery paddle",
 )
-CHECK = Claim(
+CLAIM = Claim(
     paper=Paper(
         **_dreamer4.PAPER,
         says="Learning in imagination, from offline data alone, improves on the policy that was "
         "cloned from relevant sequences on the same world model (WM+BC), in success and speed.",
     ),
     claim="From data alone, imagination beats cloning of the episodes in it that succeeded.",
-    left_out="Minecraft and video, for which Catch on 5 x 3 cells stands, one token a frame and no "
-    "tokenizer; many tasks; speed, as all episodes are equally long.",
+    left_out="Minecraft and video, for which Catch on 5 x 3 cells stands, with one token per frame "
+    "and no tokenizer; many tasks; speed, since all episodes are equally long.",
     parts=(
         "jaxrl/algorithms/planning/shared/dreamer4.py",
         "jaxrl/algorithms/planning/dreamer4_world_model.py",
@@ -124,17 +127,17 @@ CHECK = Claim(
             lambda f: lambda log_prob, advantage, *more: f(log_prob, -advantage, *more),
         ),
         Mutation(
-            "no imagined action is told",
+            "the model does not see imagined actions",
             "jaxrl.algorithms.planning.shared.dreamer4:known",
             lambda f: lambda net, action, nobody_said: jnp.full_like(action, nobody_said),
         ),
     ),
-    notes="2048 episodes a seed, by players who every second time do what an expert would not, and "
-    "else anything; a tenth tells its actions. Only episodes with the ball caught are cloned; "
-    "frames and outcomes are learned from all. Half of every batch are labeled. Cloning is what "
-    "imagination begins with. The paddle does something random in a quarter of its steps: where "
-    "only the start is random, what was done by those who succeeded succeeds, and cloning of it is "
-    "perfect (1.87 of 2 in the design before, with two balls). Here some were lucky. Worked out "
-    "exactly on the table of states, players get -0.62, what they did before a catch 0.16 (0.60 if "
-    "always the likeliest of it), and the best policy 0.75.",
+    notes="2048 episodes per seed, by players who every second time do what an expert would not, "
+    "and otherwise act at random; a tenth are labeled with their actions. Only episodes with a "
+    "catch are cloned; frames and outcomes are learned from all. Half of every batch is labeled. "
+    "Imagination begins with cloning. The paddle moves at random in a quarter of its steps: if "
+    "only the start is random, the actions of successful players always succeed, and cloning them "
+    "is perfect (1.87 of 2 in the design before, with two balls). Here some players were lucky. "
+    "Computed exactly on the table of states, players get -0.62, their actions before a catch 0.16 "
+    "(0.60 if always the likeliest of these), and the best policy 0.75.",
 )

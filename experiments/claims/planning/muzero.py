@@ -1,12 +1,12 @@
-"""MuZero, reanalysing and with its temperature, against DQN."""
+"""MuZero with reanalysis and its temperature schedule, against DQN."""
 
 from __future__ import annotations
 
-from experiments.evidence.declare import Claim, Metric, Mutation, Paper, Side, World, better
+from experiments.evidence.declare import Arena, Claim, Metric, Mutation, Paper, Side, better
 from jaxrl.algorithms.planning.muzero import muzero
 from jaxrl.algorithms.value.dqn import dqn
 
-# Of those after the warm-up every fourth has a gradient step.
+# After the warm-up, every fourth step has a gradient step.
 WARMUP, ENV_STEPS = 416, 10_016
 SHARED = {"name": "adam", "num_envs": 16, "num_steps": 1, "updates": 4, "warmup": WARMUP}
 SHARED |= {"capacity": 20_000, "discount": 0.99}
@@ -16,7 +16,7 @@ MUZERO = SHARED | {
     "eps": 1e-5,
     "max_grad_norm": 5.0,
     "temperature_steps": float(ENV_STEPS),
-    "reanalyse": 0.8,  # and values at a quarter: appendix H
+    "reanalyse": 0.8,  # with values weighted by a quarter: appendix H
     "value_weight": 0.25,
     "simulations": 8,
     "batch_size": 32,
@@ -28,7 +28,7 @@ MUZERO = SHARED | {
 DQN = SHARED | {"batch_size": 64, "hidden": (64, 64), "period": 100}
 DQN |= {"exploration.steps": ENV_STEPS / 2}
 
-CHECK = Claim(
+CLAIM = Claim(
     paper=Paper(
         "Mastering Atari, Go, Chess and Shogi by Planning with a Learned Model",
         "Schrittwieser et al.",
@@ -47,16 +47,16 @@ CHECK = Claim(
         "jaxrl/losses/models/planning.py",
     ),
     metric=Metric("final", 0.0, 500.0),
-    environments=(World("cartpole", ENV_STEPS, 0.0, 500.0, points=1, episodes=32),),
+    environments=(Arena("cartpole", ENV_STEPS, 0.0, 500.0, points=1, episodes=32),),
     sides={
         "MuZero": Side(
             muzero,
             MUZERO,
             RATES,
-            deviates="Adam, as in MuZero Unplugged; 80 % of all sequences are reanalysed, "
-            "policy and value together; values bootstrap after 20 steps, not 5.",
+            deviates="Adam, as in MuZero Unplugged; 80 % of all sequences are reanalyzed, policy "
+            "and value together; values bootstrap after 20 steps, not 5.",
         ),
-        "DQN": Side(dqn, DQN, RATES, deviates="Adam in the place of RMSProp."),
+        "DQN": Side(dqn, DQN, RATES, deviates="Adam instead of RMSProp."),
         "MuZero, 2 simulations": Side(muzero, MUZERO | {"simulations": 2}, RATES),
     },
     clauses=(
@@ -73,13 +73,13 @@ CHECK = Claim(
             lambda f: lambda self, latent, action: f(self, latent, 0 * action),
         ),
         Mutation(
-            "values change their sign with every step",
+            "values change sign with every step",
             "jaxrl.algorithms.planning.shared.unrolled:targets",
             lambda f: lambda *args: f(*args[:-1], -args[-1]),
         ),
     ),
-    notes="Both take a gradient step for every fourth environment step. Settings but the learning "
-    "rate are those of the project's configurations, made smaller. Two simulations look at two "
-    "actions and no further, so that what they cost is what searching on is worth. A first design "
+    notes="Both take a gradient step for every fourth environment step. All settings except the "
+    "learning rate are those of the project's configurations, made smaller. Two simulations look "
+    "at two actions and no further, so their loss is the worth of searching deeper. A first design "
     "compared means over training, which on tuning seeds were 158 and 162.",
 )

@@ -1,4 +1,4 @@
-"""Shortcut forcing: frames imagined by a few denoising steps, as if by many."""
+"""Shortcut forcing: frames imagined in a few denoising steps as well as in many?"""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from jaxrl.algorithms.planning.shared import dreamer4
 from jaxrl.core import train
 from jaxrl.networks.shortcut_world_model import next_frame
 
-LEVELS, FEW = 16, 2  # of noise, as many as the steps of "many"; and the steps of "few"
-UPDATES, HELD = 1000, 256  # gradient steps; episodes that were never learned from
+LEVELS, FEW = 16, 2  # noise levels, also the steps of "many"; the steps of "few"
+UPDATES, HELD = 1000, 256  # gradient steps; held-out episodes
 
 
 def energy_score(one, other, truth):
-    """|X - y| - |X - X'| / 2, of independent samples X, X' [..., D] for an outcome y [..., D].
+    """Return |X - y| - |X - X'| / 2 for independent samples X, X' and an outcome y, [..., D] each.
 
     [...]; its expectation is least for the true distribution (Gneiting and Raftery, 2007).
     """
@@ -36,14 +36,15 @@ def energy_score(one, other, truth):
 
 
 def measure(trial, keys, hyper):
-    """Of each of [runs], the energy score of next frames in episodes that nobody learned from,
-    after
-    learning (`score`) and before (`untrained`), in the widths of a cell."""
+    """Measure the energy score of next frames in held-out episodes, [runs], in widths of a cell.
+
+    After learning (`score`) and before (`untrained`).
+    """
     env, algorithm, config = _dreamer4.phase(trial, dreamer4_world_model)
     steps = LEVELS if trial.name.endswith("many steps") else FEW
     updates, held = (1, 4) if trial.tiny else (UPDATES, HELD)
     scores = _scores(env, algorithm, config, steps, updates, held, keys, hyper)
-    return scores | {"env_steps": _dreamer4.taken(keys, env, config)}
+    return scores | {"env_steps": _dreamer4.data_steps(keys, env, config)}
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2, 3, 4, 5))
@@ -59,7 +60,7 @@ def _scores(env, algorithm, config, steps, updates, held, keys, hyper):
         after = train.train(algorithm, before, updates)[0]
 
         def score(params):
-            """Of frames that follow contexts [T, held], with no word of actions."""
+            """Score the frames that follow contexts [T, held], without actions."""
             apply = functools.partial(model.apply, params)
             context_key, *sample_keys = jax.random.split(key, 3)
             contexts = model.context_token(frames, untold, context_key)
@@ -78,15 +79,16 @@ def _scores(env, algorithm, config, steps, updates, held, keys, hyper):
 
 
 RATES = (1e-3, 3e-3, 1e-2)
-CHECK = Claim(
+CLAIM = Claim(
     paper=Paper(
         **_dreamer4.PAPER,
         says="With 4 sampling steps instead of 64 a diffusion forcing model generates far worse "
         "videos; a shortcut model nearly recovers their quality (section 4.4, table 2, figure 8).",
     ),
     claim="A shortcut-forced model imagines frames in a few steps as well as one without in many.",
-    left_out="Minecraft and video, for which Catch on 5 x 3 cells stands, whose next frame is "
-    "random since nobody says the action; long generations, by their Frechet distance; speed.",
+    left_out="Minecraft and video, for which Catch on 5 x 3 cells stands, where the next frame is "
+    "random since the model does not see the action; long generations, by their Frechet distance; "
+    "speed.",
     parts=(
         "jaxrl/algorithms/planning/shared/dreamer4.py",
         "jaxrl/algorithms/planning/dreamer4_world_model.py",

@@ -1,4 +1,4 @@
-"""What the checks of policy gradients share: environments, and sides tuned alike."""
+"""Environments and sides that claims about policy gradients share."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from experiments.evidence.declare import Side, World
+from experiments.evidence.declare import Arena, Side
 from jaxrl.algorithms.policy_gradient.a2c import a2c
 from jaxrl.algorithms.policy_gradient.ppo import ppo
 
@@ -21,11 +21,11 @@ SIDES = {
 }
 
 
-def cartpole(env_steps: int, **more: Any) -> World:
-    return World("cartpole", env_steps, 0.0, 500.0, **more)
+def cartpole(env_steps: int, **more: Any) -> Arena:
+    return Arena("cartpole", env_steps, 0.0, 500.0, **more)
 
 
-def pendulum(env_steps: int, settings: Mapping[str, Any] = {}, **more: Any) -> World:
-    """0 is what a policy that does not learn gets, 1 what holds the pendulum upright."""
+def pendulum(env_steps: int, settings: Mapping[str, Any] = {}, **more: Any) -> Arena:
+    """Pendulum on a scale from 0, a policy that does not learn, to 1, holding it upright."""
     there = {"discount": 0.9, **NORMALIZED, **settings}
-    return World("pendulum", env_steps, -1250.0, -150.0, settings=there, **more)
+    return Arena("pendulum", env_steps, -1250.0, -150.0, settings=there, **more)

@@ -1,4 +1,4 @@
-"""What the checks of risk share: gambles one after the other, whose risks are known exactly."""
+"""Gambles one after the other, whose risks are known exactly, for claims about risk."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ import numpy as np
 from jaxrl.core.types import Environment
 from jaxrl.envs.tables import mdp
 
-# What each of three gambles pays, whole numbers, and how probably: more on average, at more risk.
+# Payments of three gambles, in whole numbers, and their probabilities: more pay, more risk.
 PAYS = np.array([[0, 0], [1, -1], [2, -4]])
 PROBABILITY = np.array([[1.0, 0.0], [0.8, 0.2], [0.85, 0.15]])
 
 
 @functools.cache
 def gambles(steps: int = 6, level: float = 0.0) -> Environment:
-    """`steps` times one of the gambles, of which the last pays `level` more. Observed is, one-hot,
-    how many were played."""
+    """Play one of the gambles `steps` times; the last pays `level` more.
+
+    The observation is the number of gambles played, one-hot.
+    """
     shape = (steps + 1, *PAYS.shape)
     reward = (
         np.broadcast_to(PAYS, shape) + level * (np.arange(steps + 1) == steps - 1)[:, None, None]

@@ -1,4 +1,4 @@
-"""A2C written out on its own against PPO with matched settings: the same parameters."""
+"""A2C written out on its own and PPO with matched settings: do they train the same parameters?"""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ UPDATES = 100  # of 80 steps
 
 @functools.cache
 def cartpole() -> Environment:
-    """CartPole, whose states stay float32 where JAX has float64."""
+    """Return CartPole with states that stay float32 where JAX has float64."""
     env = make("cartpole")
     narrow = lambda tree: jax.tree.map(
         lambda x: x.astype(jnp.float32) if jnp.issubdtype(x.dtype, jnp.floating) else x, tree
@@ -39,7 +39,7 @@ def cartpole() -> Environment:
 
 
 def as_ppo(config: Config) -> Any:
-    """The settings under which PPO is A2C."""
+    """Return the settings under which PPO is A2C."""
     shared = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
     return ppo.Config(passes=Passes(1, minibatches=1), normalize_advantage=False, **shared)
 
@@ -51,8 +51,10 @@ class State:
 
 
 def plain_a2c(env: Environment, config: Config) -> Agent:
-    """Synchronous advantage actor-critic (Mnih et al., 2016, algorithm S3), sharing the network,
-    its first weights and the settings with ours and nothing of its update."""
+    """Synchronous advantage actor-critic (Mnih et al., 2016, algorithm S3).
+
+    It shares the network, its first weights and the settings with ours, and nothing of its update.
+    """
     ours = a2c.agent(env, config)
     h: Any = ours.hyper  # rounded to float32
     network: Any = ActorCritic(env.observation_space, env.action_space, config.torso.hidden)
@@ -98,8 +100,8 @@ def plain_a2c(env: Environment, config: Config) -> Agent:
     return Agent("plain A2C", init, act, update)
 
 
-def trained(algorithm: Algorithm, key: Key) -> Tree:
-    """The parameters after `UPDATES` updates in float64, from weights that are drawn in float32."""
+def train_params(algorithm: Algorithm, key: Key) -> Tree:
+    """Return the parameters after `UPDATES` updates in float64, from weights drawn in float32."""
     wide = lambda x: x.astype(jnp.float64) if x.dtype == jnp.float32 else x
     run = start(algorithm, key)
     state = dataclasses.replace(run.state, agent=jax.tree.map(wide, run.state.agent))
@@ -108,14 +110,14 @@ def trained(algorithm: Algorithm, key: Key) -> Tree:
 
 
 def distance(params: Tree, reference: Tree) -> Array:
-    """The largest absolute difference over the largest absolute parameter of `reference`."""
+    """Return the largest absolute difference over the largest parameter of `reference`."""
     flat = lambda tree: jnp.concatenate([x.ravel() for x in jax.tree.leaves(tree)])
     return jnp.abs(flat(params) - flat(reference)).max() / jnp.abs(flat(reference)).max()
 
 
 @functools.cache
 def variants() -> dict[str, Algorithm]:
-    """What must be plain A2C, and PPO with one setting that does not match."""
+    """Return the algorithms that must equal plain A2C, and PPO with one setting that differs."""
     env, config = cartpole(), Config()
     matched = as_ppo(config)
     wrong = {
@@ -131,13 +133,13 @@ def variants() -> dict[str, Algorithm]:
 
 @functools.partial(jax.jit, static_argnums=1)
 def differences(key: Key, names: tuple[str, ...]) -> dict[str, Array]:
-    """How far the parameters of variants are from those of plain A2C, each a number."""
+    """Return the distance of each variant's parameters from those of plain A2C."""
     env, config = cartpole(), Config()
-    plainly = trained(learn(plain_a2c(env, config), config.rollouts.source(env)), key)
-    return {n: distance(trained(variants()[n], key)["actor_critic"], plainly) for n in names}
+    plainly = train_params(learn(plain_a2c(env, config), config.rollouts.source(env)), key)
+    return {n: distance(train_params(variants()[n], key)["actor_critic"], plainly) for n in names}
 
 
-CHECK = Exact(
+CLAIM = Exact(
     paper=Paper(
         "A2C is a special case of PPO",
         "Huang, Kanervisto, Raffin, Wang, Ontanon and Dossa",
@@ -157,8 +159,8 @@ CHECK = Exact(
     seeds=10,
     minutes=1.0,
     notes="An error is the largest difference of a parameter, relative to the largest parameter, "
-    "from A2C written out by itself (its n-step returns, losses and RMSprop by optax), after 100 "
-    "updates of 80 steps in CartPole, from the same keys.",
+    "from A2C written out on its own (n-step returns, losses, and optax's RMSprop), after 100 "
+    "updates of 80 steps in CartPole with the same keys.",
     mutations=(
         Mutation(
             "advantages reach past the ends of episodes",

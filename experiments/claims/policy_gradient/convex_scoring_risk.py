@@ -1,5 +1,7 @@
-"""Risk by convex scoring against the mean, and against policies that do not see what they lost so
-far, in gambles whose least expected shortfall is known exactly."""
+"""Risk by convex scoring against learning the mean, and against policies blind to their losses.
+
+It is tested in gambles whose least expected shortfall is known exactly.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +16,7 @@ import jax.numpy as jnp
 from experiments.claims.policy_gradient._gambles import PAYS, PROBABILITY
 from experiments.evidence import measure
 from experiments.evidence.declare import (
+    Arena,
     Claim,
     Measured,
     Metric,
@@ -21,7 +24,6 @@ from experiments.evidence.declare import (
     Paper,
     Side,
     Trial,
-    World,
     better,
 )
 from jaxrl import losses
@@ -37,14 +39,14 @@ TAIL = 0.2
 
 
 class Blind(ActorCritic):
-    """It sees neither what was lost so far nor v."""
+    """Actor-critic that sees neither the losses so far nor v."""
 
     def _features(self, timestep):
         return super()._features(timestep).at[..., -2:].set(0.0)
 
 
-def unseeing(env: Environment, config: Any) -> Recipe:
-    """Risk by convex scoring with such a policy and value."""
+def blind_recipe(env: Environment, config: Any) -> Recipe:
+    """Build risk by convex scoring with a blind policy and value."""
     recipe = convex_scoring.recipe(env, config)
     part = recipe.parts["actor_critic"]
     ours: Any = part.network
@@ -55,8 +57,10 @@ def unseeing(env: Environment, config: Any) -> Recipe:
 
 
 def shortfall(policy: Array, costs: Array) -> tuple[Array, Array]:
-    """The expected shortfall of a policy [T, Y, A] at all `costs` [Y] so far, whole numbers one
-    after the other, and the value at risk; exactly."""
+    """Return the exact expected shortfall of a policy, and its value at risk.
+
+    policy: [T, Y, A], at all `costs` [Y] so far, which are consecutive whole numbers.
+    """
     share = (costs == 0).astype(policy.dtype)
     for now in policy:
         later = jnp.zeros_like(share)
@@ -69,22 +73,26 @@ def shortfall(policy: Array, costs: Array) -> tuple[Array, Array]:
     return means.min(), costs[means.argmin()]
 
 
-def measured(trial: Trial, keys: Key, hyper: Mapping[str, Any]) -> Measured:
-    """The exact shortfall of the policy before and after learning, at the v that was found, and how
-    far this is from the value at risk."""
-    env, algorithm = measure.built(trial)
+def measure_shortfall(trial: Trial, keys: Key, hyper: Mapping[str, Any]) -> Measured:
+    """Measure the exact shortfall of the policy before and after learning, at the v it found.
+
+    "v error" is the distance of v from the value at risk.
+    """
+    env, algorithm = measure.build(trial)
     steps = 1 if trial.tiny else trial.env_steps // algorithm.env_steps
-    network = trial.side.system.recipe(env, measure.configured(trial)).parts["actor_critic"].network
-    found = learned(env, algorithm, network, steps, keys, dict(hyper))
+    network = (
+        trial.side.algorithm.recipe(env, measure.configure(trial)).parts["actor_critic"].network
+    )
+    found = train_and_measure(env, algorithm, network, steps, keys, dict(hyper))
     env_steps = algorithm.env_steps * steps
     return found | {"env_steps": jnp.full(len(keys), env_steps, jnp.float32)}
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
-def learned(env, algorithm, network, steps, keys, hyper):
+def train_and_measure(env, algorithm, network, steps, keys, hyper):
     number, timestep = env.max_steps, example_timestep(env)
     played = jnp.eye(number, number + 1)[:, None]
-    # Wide enough that no share of a whole number reached goes round its end.
+    # Wide enough that `jnp.roll` moves no share round the end.
     costs = jnp.arange(number * PAYS.min(), 1.0 - number * PAYS.min())
 
     def one(key, hyper):
@@ -111,19 +119,20 @@ def learned(env, algorithm, network, steps, keys, hyper):
 SETTINGS = {"num_envs": 256, "hidden": (32,), "optimizer.flat": True, "tail": TAIL}
 GRID = {"optimizer.learning_rate": (1e-3, 3e-3, 1e-2)}
 
-CHECK = Claim(
+CLAIM = Claim(
     paper=Paper(
         "Risk-Sensitive Reinforcement Learning Based on Convex Scoring Functions",
         "Han, Liu and Yu",
         2025,
         "2505.04553",
         "An actor-critic on states with the cost so far and an auxiliary variable, which is drawn "
-        "about its best value, minimizes risks given by convex scores (variance, expected "
+        "around its best value, minimizes risks given by convex scores (variance, expected "
         "shortfall, entropic value at risk, mean-risk utilities), as statistical arbitrage shows.",
     ),
-    claim="Its expected shortfall is below that of learning the mean, and of policies blind to "
-    "their losses so far.",
-    left_out="Statistical arbitrage; scores but the expected shortfall's; approximation errors.",
+    claim="Convex scoring has a lower expected shortfall than learning the mean, and than policies "
+    "blind to their losses so far.",
+    left_out="Statistical arbitrage; other scores than the expected shortfall's; approximation "
+    "errors.",
     parts=(
         "jaxrl/algorithms/policy_gradient/convex_scoring.py",
         "jaxrl/algorithms/policy_gradient/shared/augmented.py",
@@ -132,7 +141,7 @@ CHECK = Claim(
     ),
     metric=Metric("shortfall", -1.484, 6.0, more_is_better=False),
     environments=(
-        World(
+        Arena(
             "experiments.claims.policy_gradient._gambles:gambles",
             460_800,
             -1.484,
@@ -144,22 +153,21 @@ CHECK = Claim(
         "convex scoring": Side(convex_scoring, SETTINGS, GRID),
         "the mean": Side(convex_scoring, SETTINGS | {"weight": 0.0}, GRID),
         "blind": Side(
-            dataclasses.replace(convex_scoring, name="blind", recipe=unseeing), SETTINGS, GRID
+            dataclasses.replace(convex_scoring, name="blind", recipe=blind_recipe), SETTINGS, GRID
         ),
     },
     clauses=(
         better("convex scoring", "the mean", 1.0),
         better("convex scoring", "blind", of_mechanism=True),
     ),
-    measure=measured,
+    measure=measure_shortfall,
     seeds=280,
     minutes=9.0,
-    notes="The shortfall is that of the worst fifth, exact for each policy. The least of all is "
-    "-1.48, with -3 for v; of policies blind to their losses -0.82; of the best mean 1.61. Beside "
-    "it stands how far the v that was found is from the value at risk of its policy. Each whole "
-    "number from -5 to 0 is the value at risk of the policy that is best for it as v, so that "
-    "alternating between the two, as the paper does, may end at any of them. The first attempt had "
-    "16 seeds.",
+    notes="The shortfall is that of the worst fifth, exact for each policy. The least possible is "
+    "-1.48, with v at -3; that of policies blind to their losses is -0.82, that of the best mean "
+    "1.61. The error of v is its distance from the value at risk of its policy. Each whole number "
+    "from -5 to 0 is the value at risk of the policy that is best for it as v, so alternating "
+    "between the two, as the paper does, may end at any of them. The first attempt had 16 seeds.",
     mutations=(
         Mutation(
             "v is not in the score",

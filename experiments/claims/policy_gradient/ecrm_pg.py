@@ -1,4 +1,4 @@
-"""REINFORCE under an expected conditional risk measure and on the mean, in gambles."""
+"""REINFORCE under an expected conditional risk measure, and on the mean, in gambles."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import numpy as np
 from experiments.claims.policy_gradient._gambles import PAYS, gambles
 from experiments.evidence import measure
 from experiments.evidence.declare import (
+    Arena,
     Claim,
     Measured,
     Metric,
@@ -21,7 +22,6 @@ from experiments.evidence.declare import (
     Paper,
     Side,
     Trial,
-    World,
     better,
 )
 from jaxrl import losses
@@ -37,14 +37,14 @@ from jaxrl.kit.wrapping import params_of
 from jaxrl.networks.actor_critic import ActorCritic
 
 TAIL, WEIGHT = 0.1, 0.25
-COSTS = tuple(float(x) for x in np.unique(-PAYS))  # and so all thresholds that may be best
+COSTS = tuple(float(x) for x in np.unique(-PAYS))  # all thresholds that may be best
 
 
 def risk(choose: Callable[[Array], Array], weight: float = WEIGHT) -> Array:
-    """The expected conditional risk, by nested dynamic programming.
+    """Return the expected conditional risk, by nested dynamic programming.
 
-    choose: from costs to come [S, H + 1, A, H], of which the second axis is the threshold in force
-        (the last: none) and the last the next one's, those [S, H + 1] of what a policy chooses.
+    choose: takes costs to come [S, H + 1, A, H], in which the second axis is the current threshold
+        (the last: none) and the last axis the next one; returns those of a policy, [S, H + 1].
     """
     table: Any = gambles().params
     chance, cost, thresholds = table.probability, -table.reward, np.asarray(COSTS)
@@ -58,27 +58,30 @@ def risk(choose: Callable[[Array], Array], weight: float = WEIGHT) -> Array:
         later = (running[..., None] * (value[successor, :-1] + bound)).sum(2)  # [S, A, H]
         return choose(now[..., None] + later[:, None]), None
 
-    # Nothing follows the last step.
+    # After the last step no cost is left.
     steps = gambles().max_steps or 0
     bounds = jnp.broadcast_to(weight * thresholds, (steps, len(COSTS))).at[0].set(0.0)
     value, _ = jax.lax.scan(back, jnp.zeros(now.shape[:2]), bounds)
     return value[table.start, -1].mean()
 
 
-def measured(trial: Trial, keys: Key, hyper: Mapping[str, Any]) -> Measured:
-    """The exact risk of the policy before and after learning, and the mean of the worst tenth of
-    what whole episodes cost. Where the policy knows no thresholds, the best are meant."""
-    env, algorithm = measure.built(trial)
+def measure_risk(trial: Trial, keys: Key, hyper: Mapping[str, Any]) -> Measured:
+    """Measure the exact risk of the policy before and after learning, and the tail of costs.
+
+    The tail is the mean of the worst tenth of costs of complete episodes. A policy without
+    thresholds is measured with the best ones.
+    """
+    env, algorithm = measure.build(trial)
     steps = 1 if trial.tiny else trial.env_steps // algorithm.env_steps
     episodes = 8 if trial.tiny else trial.environment.episodes
-    averse, hidden = trial.side.system is ecrm_reinforce, measure.configured(trial).torso.hidden
-    found = learned(env, algorithm, averse, hidden, steps, episodes, keys, dict(hyper))
+    averse, hidden = trial.side.algorithm is ecrm_reinforce, measure.configure(trial).torso.hidden
+    found = train_and_measure(env, algorithm, averse, hidden, steps, episodes, keys, dict(hyper))
     env_steps = algorithm.env_steps * steps
     return found | {"env_steps": jnp.full(len(keys), env_steps, jnp.float32)}
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2, 3, 4, 5))
-def learned(env, algorithm, averse, hidden, steps, episodes, keys, hyper):
+def train_and_measure(env, algorithm, averse, hidden, steps, episodes, keys, hyper):
     states, actions, number = len(env.params.terminal), env.action_space.n, len(COSTS)
     place = jnp.eye(states)
     if averse:
@@ -111,14 +114,14 @@ def learned(env, algorithm, averse, hidden, steps, episodes, keys, hyper):
     return jax.vmap(one)(keys, hyper)
 
 
-WORLD = "experiments.claims.policy_gradient._gambles:gambles"
-BEST = -2.1  # of `risk(lambda q: q.min((-2, -1)))`
+GAMBLES = "experiments.claims.policy_gradient._gambles:gambles"
+BEST = -2.1  # `risk(lambda q: q.min((-2, -1)))`
 SETTINGS = {"num_envs": 32, "hidden": (32,), "optimizer.name": "adam", "optimizer.flat": True}
 SETTINGS |= {"discount": 1.0}
 GRID = {"optimizer.learning_rate": (3e-3, 1e-2, 3e-2), "entropy_weight": (0.01, 0.05)}
 AVERSE = {"thresholds": COSTS, "tail": TAIL, "weight": WEIGHT}
 
-CHECK = Claim(
+CLAIM = Claim(
     paper=Paper(
         "On the Global Convergence of Risk-Averse Policy Gradient Methods with Expected "
         "Conditional Risk Measures",
@@ -126,11 +129,11 @@ CHECK = Claim(
         2023,
         "2301.10932",
         "Policy gradients of expected conditional risk measures converge to the global optimum, "
-        "directly parameterized and as a softmax; risk-averse REINFORCE shows its worth, and that "
-        "of controlling risk, on a stochastic cliff walk.",
+        "directly parameterized and as a softmax; a stochastic cliff walk shows the worth of "
+        "risk-averse REINFORCE, and of controlling risk.",
     ),
-    claim="In gambles it closes half of the gap between the mean's risk and the exact optimum, and "
-    "its worst tenth costs less.",
+    claim="Risk-averse REINFORCE closes half of the gap from the mean's risk to the optimum in "
+    "gambles, and its worst tenth costs less.",
     left_out="Rates of convergence; direct parameters; actor-critics and natural gradients; the "
     "cliff walk, where both sides ended near the optimum.",
     parts=(
@@ -141,20 +144,19 @@ CHECK = Claim(
         "experiments/claims/policy_gradient/_gambles.py",
     ),
     metric=Metric("risk", BEST, 4.2, more_is_better=False),
-    environments=(World(WORLD, 245_760, BEST, 4.2, episodes=1024, name="gambles"),),
+    environments=(Arena(GAMBLES, 245_760, BEST, 4.2, episodes=1024, name="gambles"),),
     sides={
         "averse": Side(ecrm_reinforce, SETTINGS | AVERSE, GRID),
         "neutral": Side(reinforce, SETTINGS, GRID),
     },
     clauses=(better("averse", "neutral", 0.9), better("averse", "neutral", metric="tail")),
-    measure=measured,
+    measure=measure_risk,
     seeds=32,
     tuning_seeds=6,
     minutes=4.0,
-    notes="Risk is exact, from backward induction over steps and thresholds. The best is -2.1, "
-    "that of the policy with the best mean -0.2, and that of one that draws gambles and "
-    "thresholds at random 4.2. Of the side that learns the mean it is taken with the best "
-    "thresholds.",
+    notes="Risk is exact, from backward induction over steps and thresholds. The best is -2.1; the "
+    "policy with the best mean has -0.2, and one that draws gambles and thresholds at random 4.2. "
+    "The risk of the side that learns the mean is taken with the best thresholds.",
     mutations=(
         Mutation(
             "costs above the threshold do not count",

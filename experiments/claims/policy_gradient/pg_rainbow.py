@@ -1,4 +1,4 @@
-"""PG-Rainbow against PPO: what quantiles of the return tell a critic."""
+"""PG-Rainbow against PPO: does it help a critic to see quantiles of the return?"""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from experiments.evidence.declare import Claim, Metric, Mutation, Paper, Side, World, better
+from experiments.evidence.declare import Arena, Claim, Metric, Mutation, Paper, Side, better
 from jaxrl.algorithms.policy_gradient.pg_rainbow import pg_rainbow
 from jaxrl.algorithms.policy_gradient.ppo import ppo
 
@@ -15,7 +15,7 @@ PPO: dict[str, Any] = {"num_envs": 16, "num_steps": 64, "epochs": 4, "minibatche
 QUANTILES: dict[str, Any] = {"num_fractions": 8, "num_target_fractions": 8, "num_quantiles": 8}
 QUANTILES |= {"target.period": 100, "quantile_optimizer.learning_rate": 1e-3}
 
-CHECK = Claim(
+CLAIM = Claim(
     paper=Paper(
         "PG-Rainbow: Using Distributional Reinforcement Learning in Policy Gradient Methods",
         "Jeon, Lee and Lee",
@@ -24,10 +24,9 @@ CHECK = Claim(
         "An implicit quantile network that tells PPO's critic how returns are distributed makes "
         "PPO generally better on Atari.",
     ),
-    claim="A critic that is told the quantiles of the return makes PPO learn better in each "
-    "environment.",
-    left_out="Atari; how many quantiles, how often and in which form they are best told; a replay "
-    "for the quantile network.",
+    claim="A critic that sees quantiles of the return makes PPO learn better in each environment.",
+    left_out="Atari; how many quantiles, how often, and in which form the critic should see them; "
+    "a replay buffer for the quantile network.",
     parts=(
         "jaxrl/algorithms/policy_gradient/pg_rainbow.py",
         "jaxrl/algorithms/policy_gradient/ppo.py",
@@ -36,17 +35,17 @@ CHECK = Claim(
     ),
     metric=Metric("score", 0.0, 500.0),
     environments=(
-        World("cartpole", 20_480, 0.0, 500.0, episodes=8),
-        # Who knows the slippery lake arrives in 0.74 of all episodes.
-        World("frozen_lake", 81_920, 0.0, 0.74, episodes=32),
+        Arena("cartpole", 20_480, 0.0, 500.0, episodes=8),
+        # The best policy arrives in 0.74 of all episodes on the slippery lake.
+        Arena("frozen_lake", 81_920, 0.0, 0.74, episodes=32),
     ),
     sides={
         "PG-Rainbow": Side(
             pg_rainbow,
             PPO | QUANTILES,
             GRID,
-            "The quantile network learns from PPO's windows alone; which quantiles are told is "
-            "ours.",
+            "The quantile network learns from PPO's rollouts alone; which quantiles the critic "
+            "sees is our choice.",
         ),
         "PPO": Side(ppo, PPO, GRID),
     },
@@ -57,15 +56,15 @@ CHECK = Claim(
     seeds=32,
     tuning_seeds=6,
     minutes=20.0,
-    notes="Environment steps and the passes of policy and critic are the same; PG-Rainbow has as "
-    "many gradient steps more, of its quantile network.",
-    diagnosis="In CartPole, where returns of a policy hardly vary, PPO takes three times the step "
-    "size and is ahead, 411 beside 312, perhaps since quantiles that are still learned are inputs "
-    "that move. In the slippery lake, where they do vary, PG-Rainbow is 0.05 ahead, which 32 seeds "
-    "do not tell from chance.",
+    notes="Environment steps and the epochs of policy and critic are the same; PG-Rainbow takes as "
+    "many gradient steps again for its quantile network.",
+    diagnosis="In CartPole, where the returns of a policy hardly vary, PPO uses three times the "
+    "step size and is ahead, 411 against 312, perhaps since quantiles that are still being learned "
+    "are moving inputs. On the slippery lake, where returns do vary, PG-Rainbow is 0.05 ahead, "
+    "which 32 seeds do not distinguish from chance.",
     mutations=(
         Mutation(
-            "the critic is told quantiles of 0, whatever returns are",
+            "the critic sees quantiles of 0, whatever returns are",
             "jaxrl.algorithms.policy_gradient.pg_rainbow:told",
             lambda told: lambda *arguments: jnp.zeros_like(told(*arguments)),
         ),

@@ -1,20 +1,20 @@
-"""REINFORCE, A2C and PPO in continuous control: what each reaches, and what regularization does."""
+"""REINFORCE, A2C and PPO in continuous control, and the effect of regularization."""
 
 from __future__ import annotations
 
 from experiments.claims.policy_gradient._control import GRID, NORMALIZED, SIDES, pendulum
-from experiments.evidence.declare import Claim, Metric, Mutation, Paper, Side, World, better
+from experiments.evidence.declare import Arena, Claim, Metric, Mutation, Paper, Side, better
 from jaxrl.algorithms.policy_gradient.reinforce import reinforce
 
 # A twentieth of each environment's range.
 MARGINS = {"pendulum": 55.0, "reacher": 0.75}
-# With PPO's optimizer.
+# PPO's optimizer.
 REINFORCE = {"optimizer.name": "adam", "optimizer.eps": 1e-5, "optimizer.max_grad_norm": 0.5}
 
-CHECK = Claim(
+CLAIM = Claim(
     paper=Paper(
-        "The Definitive Guide to Policy Gradients in Deep Reinforcement Learning: "
-        "Theory, Algorithms and Implementations",
+        "The Definitive Guide to Policy Gradients in Deep Reinforcement Learning: Theory, "
+        "Algorithms and Implementations",
         "Lehmann",
         2024,
         "2401.13662",
@@ -35,7 +35,7 @@ CHECK = Claim(
     metric=Metric("final", -1250.0, 0.0, estimator="interquartile mean"),
     environments=(
         pendulum(204_800, points=1, episodes=32),
-        World("reacher", 204_800, -15.0, 0.0, settings=NORMALIZED, points=1, episodes=32),
+        Arena("reacher", 204_800, -15.0, 0.0, settings=NORMALIZED, points=1, episodes=32),
     ),
     sides=SIDES | {"REINFORCE": Side(reinforce, REINFORCE, GRID)},
     clauses=tuple(
@@ -46,9 +46,9 @@ CHECK = Claim(
     seeds=24,
     tuning_seeds=4,
     minutes=9.0,
-    notes="Every side is tuned by itself. Of differences the middle half counts, since a seed "
-    "or two of A2C in Reacher end far below others. REINFORCE pays for all steps that are "
-    "simulated, also after the end of an episode; its baseline is the mean return of the other "
+    notes="Every side is tuned on its own. The middle half of the differences counts, since a seed "
+    "or two of A2C in Reacher end far below the others. REINFORCE is charged for all simulated "
+    "steps, also those after the end of an episode; its baseline is the mean return of the other "
     "episodes.",
     mutations=(
         Mutation(

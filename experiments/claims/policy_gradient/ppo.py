@@ -1,4 +1,4 @@
-"""PPO against A2C at the same number of environment steps, with and without its clip."""
+"""PPO, with and without its clip, against A2C at the same number of environment steps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from experiments.evidence.declare import Claim, Metric, Mutation, Paper, better
 # A twentieth of each environment's range.
 MARGINS = {"cartpole": 25.0, "pendulum": 55.0}
 
-CHECK = Claim(
+CLAIM = Claim(
     paper=Paper(
         "Proximal Policy Optimization Algorithms",
         "Schulman, Wolski, Dhariwal, Radford and Klimov",
@@ -41,7 +41,7 @@ CHECK = Claim(
     seeds=24,
     tuning_seeds=4,
     minutes=9.0,
-    notes="Every side is tuned by itself, also PPO without its clip (an infinite one).",
+    notes="Every side is tuned on its own, also PPO without its clip (an infinite clip).",
     mutations=(
         Mutation(
             "the clip is ignored",

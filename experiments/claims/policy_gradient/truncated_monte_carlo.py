@@ -1,5 +1,8 @@
-"""A budget of steps over trajectories of different lengths: proved the best for the confidence
-interval, in float64, and compared in exact variance with trajectories of one length."""
+"""A budget of steps spread over trajectories of different lengths.
+
+Is the schedule optimal for the confidence interval, in float64, and is its exact variance below
+that of trajectories of one length?
+"""
 
 from __future__ import annotations
 
@@ -17,13 +20,13 @@ from jaxrl.envs.tables import mdp, random_mdp
 from jaxrl.evaluation import truncation
 
 HORIZON, BUDGET = 40, 4_000
-SHORT, FEW = 4, 20  # of brute force
+SHORT, FEW = 4, 20  # horizon and budget of brute force
 STATES, ACTIONS = 6, 3
-NOISE = 1.0  # variance of what every reward has added, by itself
+NOISE = 1.0  # variance of the independent noise of every reward
 Shares = Callable[[int, float], np.ndarray]  # (horizon, discount) -> [horizon], summing to 1
 
 
-class World(NamedTuple):
+class Process(NamedTuple):
     """A random MDP under a random policy: a chain over pairs X of state and action."""
 
     chain: Any  # [X, X]
@@ -33,40 +36,45 @@ class World(NamedTuple):
 
 
 @jax.jit
-def environment(key: Key) -> World:
+def draw_process(key: Key) -> Process:
     keys = jax.random.split(key, 3)
     found = mdp.tensors(random_mdp.draw(keys[0], STATES, ACTIONS, 3))
     policy = jax.random.dirichlet(keys[1], jnp.ones(ACTIONS), (STATES,))
     chain = jnp.einsum("sat,tb->satb", found.transition, policy).reshape(STATES * ACTIONS, -1)
     initial = (found.initial[:, None] * policy).ravel()
     discount = jax.random.uniform(keys[2], minval=0.5, maxval=0.95)
-    return World(chain, found.reward.ravel(), initial, discount)
+    return Process(chain, found.reward.ravel(), initial, discount)
 
 
 @jax.jit
 def width(reach: Array, discount: float) -> Array:
-    """The squared width of Hoeffding's interval, by definition: the sum over trajectories of the
-    squared range of what each adds. reach: [T], how many end after each step."""
+    """Return the squared width of Hoeffding's interval, by definition.
+
+    That is the sum over trajectories of the squared range of their contribution. reach: [T], the
+    number of trajectories that end after each step.
+    """
     counts = jnp.cumsum(reach[::-1])[::-1]
     return reach @ jnp.cumsum(discount ** jnp.arange(len(reach)) / counts) ** 2
 
 
 def ends(counts: np.ndarray) -> np.ndarray:
-    """How many trajectories end after each step."""
+    """Return the number of trajectories that end after each step."""
     return counts - np.append(counts[1:], 0)
 
 
 def gap(shares: np.ndarray, discount: float) -> Array:
-    """By how much the width is above that of any other schedule at most, relative: a convex
-    function lies above its tangent, which is least where all trajectories have one length."""
+    """Bound the relative excess of the width over that of any other schedule.
+
+    A convex function lies above its tangent, which is least if all trajectories have one length.
+    """
     reach = jnp.asarray(ends(BUDGET * shares), float)
     value, slope = jax.value_and_grad(width)(reach, discount)
     least = BUDGET * (slope / jnp.arange(1, len(reach) + 1)).min()
     return (slope @ reach - least) / value
 
 
-def beyond_brute_force(counts: np.ndarray, discount: float) -> float:
-    """By how much the width of `counts` is above that of the best whole numbers, relative."""
+def excess_over_brute_force(counts: np.ndarray, discount: float) -> float:
+    """Return the relative excess of the width of `counts` over that of the best whole numbers."""
     every = np.array(list(itertools.product(range(1, FEW), repeat=SHORT)))
     every = every[(every.sum(1) == FEW) & (np.diff(every) <= 0).all(1)]
     reach = jnp.asarray([ends(one) for one in (counts, *every)], float)
@@ -74,8 +82,8 @@ def beyond_brute_force(counts: np.ndarray, discount: float) -> float:
     return float(widths[0] / widths[1:].min() - 1)
 
 
-def covariances(x: World) -> np.ndarray:
-    """Of the rewards of one trajectory, [T, T]."""
+def covariances(x: Process) -> np.ndarray:
+    """Return the covariances [T, T] of the rewards of one trajectory."""
     visits, later = [x.initial], [x.reward]
     for _ in range(HORIZON - 1):
         visits.append(visits[-1] @ x.chain)
@@ -87,21 +95,24 @@ def covariances(x: World) -> np.ndarray:
     return found + np.triu(found, 1).T
 
 
-def variance(x: World, counts: np.ndarray) -> float:
-    """Of the estimate of the return: steps t and u are in one trajectory as often as the later."""
+def variance(x: Process, counts: np.ndarray) -> float:
+    """Return the variance of the estimated return.
+
+    Steps t and u share a trajectory as often as the later one is reached.
+    """
     parts = x.discount ** np.arange(HORIZON) / counts
     together = np.minimum(counts[:, None], counts) * np.outer(parts, parts)
     return float((together * (covariances(x) + NOISE * np.eye(HORIZON))).sum())
 
 
-def alike(horizon: int, discount: float) -> np.ndarray:
-    """Shares of trajectories of one length."""
+def one_length(horizon: int, discount: float) -> np.ndarray:
+    """Return the shares of trajectories of one length."""
     return np.full(horizon, 1 / horizon)
 
 
 def errors(key: Key, shares: Shares | None = None) -> dict[str, Array | float]:
-    """Of the schedule of jaxrl, or of other `shares`, rounded."""
-    x = World(*map(np.asarray, environment(key)))
+    """Return the errors of the schedule of jaxrl, or of other `shares`, rounded."""
+    x = Process(*map(np.asarray, draw_process(key)))
     x = x._replace(discount=float(x.discount))
     given = (shares or truncation.shares)(HORIZON, x.discount)
     if shares is None:
@@ -111,21 +122,21 @@ def errors(key: Key, shares: Shares | None = None) -> dict[str, Array | float]:
     else:
         few = np.maximum(1, np.round(FEW * shares(SHORT, x.discount)))
         many = BUDGET * given
-    equal = variance(x, BUDGET * alike(HORIZON, x.discount))
+    equal = variance(x, BUDGET * one_length(HORIZON, x.discount))
     return {
         "duality gap": gap(given, x.discount),
-        "whole numbers": max(0.0, beyond_brute_force(few, x.discount)),
+        "whole numbers": max(0.0, excess_over_brute_force(few, x.discount)),
         "variance above that of one length": max(0.0, variance(x, many) / equal - 1),
     }
 
 
 def by_importance(horizon: int, discount: float) -> np.ndarray:
-    """Without the root."""
+    """Return shares in proportion to the importance instead of its root."""
     weight = truncation.importance(horizon, discount)
     return weight / weight.sum()
 
 
-CHECK = Exact(
+CLAIM = Exact(
     paper=Paper(
         "Truncating Trajectories in Monte Carlo Reinforcement Learning",
         "Poiani, Metelli and Restelli",
@@ -137,22 +148,22 @@ CHECK = Exact(
     ),
     claim="The closed form is the schedule of the narrowest interval, and in random MDPs its "
     "estimate varies less than that of one length.",
-    left_out="POIS, and any policy that is optimized; the interval's bias by the horizon, which is "
-    "that of all schedules.",
+    left_out="POIS, and any policy optimization; the interval's bias from the horizon, which all "
+    "schedules share.",
     parts=("jaxrl/evaluation/truncation.py",),
     errors=errors,
     planted={
-        "trajectories of one length": lambda key: errors(key, alike),
+        "trajectories of one length": lambda key: errors(key, one_length),
         "in proportion to the importance, not its root": lambda key: errors(key, by_importance),
     },
     tolerance=1e-9,
     effect=1e-4,
     seeds=20,
     minutes=1.0,
-    notes="The gap bounds from above what any schedule could gain, by the tangent of a convex "
-    "function. Whole numbers are those of 20 steps over a horizon of 4, of 4,000 over one of 40 "
-    "the variance is compared, of rewards with independent noise of variance 1 on top of those of "
-    "the MDP. Discounts lie between 0.5 and 0.95.",
+    notes="The gap is an upper bound of what any schedule could gain, from the tangent of a convex "
+    "function. Whole numbers are tried for 20 steps over a horizon of 4. The variance is compared "
+    "for 4,000 steps over a horizon of 40, with independent noise of variance 1 added to the MDP's "
+    "rewards. Discounts lie between 0.5 and 0.95.",
     mutations=(
         Mutation(
             "rewards of a trajectory count as independent",

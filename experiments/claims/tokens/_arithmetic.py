@@ -1,6 +1,8 @@
-"""What the checks of token methods share: a small transformer that learns sums from an expert until
-it gives one right answer in `HALFWAY`, from where every method goes on. Each seed has a warm-up of
-its own, the same for all sides."""
+"""Half-trained transformers from which claims about token methods start.
+
+A small transformer learns sums from an expert until a share `HALFWAY` of its answers is right;
+every method continues from there. Each seed has a warm-up of its own, the same for all sides.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from experiments.evidence.declare import Measured, Trial
-from experiments.evidence.measure import configured
+from experiments.evidence.measure import configure
 from jaxrl import envs
 from jaxrl.algorithms.tokens.token_supervised import token_supervised
 from jaxrl.core import trees
@@ -26,18 +28,20 @@ from jaxrl.evaluation.pass_at_k import correct_answers, pass_at_k
 
 SIZES = {"recurrent": 32, "transformer": 1, "attention_heads": 2}
 WARM_UP = SIZES | {"num_envs": 64, "optimizer.learning_rate": 3e-3}
-HALFWAY, PARTS, UPDATES = 0.2, 15, 10  # a warm-up's goal, and how often it is looked at
+HALFWAY, PARTS, UPDATES = 0.2, 15, 10  # goal of a warm-up, its evaluations, updates before each
 KS = (1, 8)
 
 
 def pieces(trial: Trial, *changes: Mapping[str, Any]) -> tuple[Environment, Algorithm, Any, int]:
-    """The environment of a trial; a warm-up there; its side, with each of `changes` for an equal
-    part of the steps; and how many updates are a part. Raises `UserError` where steps are left
-    over."""
+    """Return the environment, a warm-up there, the side's algorithms, and the updates of each.
+
+    The side has one algorithm for each of `changes`, with an equal part of the steps. Raises
+    `UserError` if steps are left over.
+    """
     env = envs.make(trial.environment.env, **trial.environment.params)
     warm_up = token_supervised(env, replace(token_supervised.Config(), WARM_UP))
-    config = configured(trial)
-    sides = tuple(trial.side.system(env, replace(config, change)) for change in changes or ({},))
+    config = configure(trial)
+    sides = tuple(trial.side.algorithm(env, replace(config, change)) for change in changes or ({},))
     updates, rest = divmod(trial.env_steps, len(sides) * sides[0].env_steps)
     if rest:
         raise UserError(f"{trial.env_steps} environment steps are no whole updates.")
@@ -47,23 +51,26 @@ def pieces(trial: Trial, *changes: Mapping[str, Any]) -> tuple[Environment, Algo
 def learn(
     trial: Trial, keys: Key, hyper: Mapping[str, Any], *changes: Mapping[str, Any]
 ) -> Measured:
-    """Of each run pass@1 and pass@8 after the trial's environment steps (those of the warm-up are
-    not counted) by the side, with each of `changes` for an equal part of them; pass@1 before and
-    after is `untrained` and `final`. Estimated from `episodes` prompts, 16 answers each."""
+    """Train each run, and measure pass@1 and pass@8, and pass@1 before (`untrained`) and after.
+
+    The side trains with each of `changes` for an equal part of the trial's environment steps, in
+    which those of the warm-up do not count. `final` is pass@1 after training. Estimated from
+    `episodes` prompts with 16 answers each.
+    """
     env, warm_up, sides, updates = pieces(trial, *changes)
     prompts, parts = (4, 1) if trial.tiny else (trial.environment.episodes, PARTS)
-    found = dict(_learned(env, warm_up, sides, updates, prompts, parts, keys, dict(hyper)))
+    found = dict(_train(env, warm_up, sides, updates, prompts, parts, keys, dict(hyper)))
     env_steps = sum(side.env_steps for side in sides) * updates
     return found | {"env_steps": jnp.full(len(keys), env_steps, jnp.float32)}
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2, 3, 4, 5))
-def _learned(env, warm_up, sides, updates, prompts, parts, keys, hyper):
+def _train(env, warm_up, sides, updates, prompts, parts, keys, hyper):
     def one(key, hyper):
         key, warm_up_key, before_key, after_key = jax.random.split(key, 4)
-        agent = warmed_up(env, warm_up, parts, prompts, warm_up_key)
+        agent = warm_up_agent(env, warm_up, parts, prompts, warm_up_key)
         runs = [start(side, jax.random.fold_in(key, i), hyper) for i, side in enumerate(sides)]
-        agent = gone_on(runs[0].state.agent, agent)
+        agent = take_policy(runs[0].state.agent, agent)
         policy = sides[0].policy(take_over(runs[0].state, agent))
         before = pass_at_k(env, policy, before_key, KS, prompts, 16)
         for side, run in zip(sides, runs, strict=True):
@@ -76,16 +83,15 @@ def _learned(env, warm_up, sides, updates, prompts, parts, keys, hyper):
     return jax.vmap(one)(keys, hyper)
 
 
-def gone_on(agent: Any, before: Any) -> Any:
-    """An agent's state with the policy and the reference of another's, whose optimizer may be
-    another one."""
+def take_policy(agent: Any, before: Any) -> Any:
+    """Return an agent's state with another's policy and reference; their optimizers may differ."""
     old, new = before.parts["actor_critic"], agent.parts["actor_critic"]
     new = dataclasses.replace(new, params=old.params, target=old.target)
     return dataclasses.replace(agent, parts=agent.parts | {"actor_critic": new})
 
 
-def warmed_up(env: Environment, warm_up: Algorithm, parts: int, prompts: int, key: Key) -> Tree:
-    """The agent's state as it is when first so many answers are right."""
+def warm_up_agent(env: Environment, warm_up: Algorithm, parts: int, prompts: int, key: Key) -> Tree:
+    """Return the agent's state at the first evaluation at which enough answers are right."""
     key, train_key = jax.random.split(key)
 
     def part(carry, key):

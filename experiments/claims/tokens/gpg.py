@@ -1,16 +1,18 @@
-"""GPG against GRPO from the same half-trained policies, and without its two corrections for groups
-whose answers are all right or all wrong."""
+"""GPG against GRPO, and without its two corrections, from the same half-trained policies.
+
+The corrections are for groups whose answers are all right or all wrong.
+"""
 
 from __future__ import annotations
 
 from experiments.claims.tokens._arithmetic import SIZES, learn
 from experiments.evidence.declare import (
+    Arena,
     Claim,
     Metric,
     Mutation,
     Paper,
     Side,
-    World,
     better,
     not_worse,
 )
@@ -19,24 +21,24 @@ from jaxrl.algorithms.tokens.grpo import grpo
 from jaxrl.algorithms.tokens.rloo import rloo
 
 ADAM = {"optimizer.learning_rate": (1e-4, 3e-4, 1e-3, 3e-3)}
-# Adam, and a bound on gradients, take out again what GPG multiplies gradients with.
+# Adam, and a bound on gradients, undo the factor by which GPG multiplies gradients.
 DESCENT = {"optimizer.name": "sgd", "optimizer.max_grad_norm": float("inf")}
 STEP = {"optimizer.learning_rate": (0.03, 0.1, 0.3, 1.0)}
 
-CHECK = Claim(
+CLAIM = Claim(
     paper=Paper(
         "GPG: A Simple and Strong Reinforcement Learning Baseline for Model Reasoning",
         "Chu, Huang, Zhang, Wei and Wang",
         2025,
         "2504.02546",
-        "Without critic, reference policy, clip and KL penalty, the policy gradient with a "
-        "group's mean as baseline, rescaled for groups without signal, outperforms GRPO on "
-        "mathematical and multimodal reasoning of language models.",
+        "Without critic, reference policy, clip and KL penalty, the policy gradient with a group's "
+        "mean as baseline, rescaled for groups without signal, outperforms GRPO on mathematical "
+        "and multimodal reasoning of language models.",
     ),
     claim="Without clip and KL penalty GPG is as good as GRPO after the same tokens, and better "
     "than without rescaling and waiting.",
-    left_out="Language models; computing time; clips, which do nothing in the one gradient step on "
-    "each batch that all take.",
+    left_out="Language models; computing time; clips, which have no effect in the single gradient "
+    "step that all take on each batch.",
     parts=(
         "jaxrl/algorithms/tokens/gpg.py",
         "jaxrl/algorithms/tokens/grpo.py",
@@ -48,7 +50,7 @@ CHECK = Claim(
     ),
     metric=Metric("pass@1", 0.0, 1.0),
     environments=(
-        World(
+        Arena(
             "addition",
             240 * 16 * 8 * 7,  # updates, prompts, answers, tokens
             0.0,
@@ -62,13 +64,13 @@ CHECK = Claim(
         "GPG": Side(gpg, grid=ADAM),
         "GRPO": Side(grpo, {"kl.weight": 0.04}, ADAM),  # DeepSeekMath, section 4.2
         "GPG, plain descent": Side(
-            gpg, DESCENT, STEP, "Gradients are descended as they are, since Adam cancels a factor."
+            gpg, DESCENT, STEP, "Plain gradient descent, since Adam cancels a factor."
         ),
         "neither, plain descent": Side(
             rloo,
             DESCENT | {"average": "token"},
             STEP,
-            "RLOO with a mean over tokens, which is GPG without rescaling and waiting, but for a "
+            "RLOO with a mean over tokens, which is GPG without rescaling and waiting, up to a "
             "constant factor.",
         ),
     },
@@ -81,11 +83,12 @@ CHECK = Claim(
     minutes=13.0,
     measure=learn,
     notes="Each seed has a warm-up of its own, supervised until a fifth of its answers are right, "
-    "which all sides share and whose steps are not counted. A first design descended GRPO's "
-    "gradients as they are, too, by which it unlearns: those of its KL estimate have no bound.",
-    diagnosis="Rescaling multiplies a step, which tuning does as well: GPG descends best at 0.1, "
-    "the side without at 0.3. Waiting costs updates, as the tokens are the same. Beside GRPO, GPG "
-    "narrows faster: pass@8 falls from 0.77 to 0.73, and rises to 0.83 with GRPO's KL penalty.",
+    "which all sides share and whose steps are not counted. A first design also used plain descent "
+    "for GRPO, which then unlearns: the gradients of its KL estimate have no bound.",
+    diagnosis="Rescaling multiplies a step, which tuning does as well: GPG is best at a rate of "
+    "0.1, the side without rescaling at 0.3. Waiting costs updates, since the tokens are the same. "
+    "Compared with GRPO, GPG narrows faster: pass@8 falls from 0.77 to 0.73, and rises to 0.83 "
+    "with GRPO's KL penalty.",
     mutations=(
         Mutation(
             "wrong answers are reinforced",
@@ -93,7 +96,7 @@ CHECK = Claim(
             lambda f: lambda *given: -f(*given),
         ),
         Mutation(
-            "groups without a signal count as well",
+            "groups without a signal count too",
             "jaxrl.losses:informative_groups",
             lambda f: lambda reward, mask=None: reward.sum(-1) > -1,
         ),

@@ -1,9 +1,9 @@
-"""Training for pass@k against training for pass@1, and a switch from the one to the other."""
+"""Training for pass@k against training for pass@1, and a switch from one to the other."""
 
 from __future__ import annotations
 
 from experiments.claims.tokens._arithmetic import SIZES, learn
-from experiments.evidence.declare import Claim, Metric, Mutation, Paper, Side, World, better
+from experiments.evidence.declare import Arena, Claim, Metric, Mutation, Paper, Side, better
 from jaxrl.algorithms.tokens.pass_at_k import pass_at_k
 
 PHASES = {"pass@4": (4, 4), "pass@1": (1, 1), "pass@4, then pass@1": (4, 1)}  # k of each half
@@ -11,12 +11,12 @@ GRID = {"optimizer.learning_rate": (1e-4, 3e-4, 1e-3, 3e-3)}
 
 
 def measure(trial, keys, hyper):
-    """What `learn` says of a side's two halves; and `both`, the mean of pass@1 and pass@8."""
+    """Measure a side's two halves (`learn`), and `both`, the mean of pass@1 and pass@8."""
     found = learn(trial, keys, hyper, *({"k": k} for k in PHASES[trial.name]))
     return {**found, "both": (found["pass@1"] + found["pass@8"]) / 2}
 
 
-CHECK = Claim(
+CLAIM = Claim(
     paper=Paper(
         "Pass@k Training for Adaptively Balancing Exploration and Exploitation of Large Reasoning "
         "Models",
@@ -24,7 +24,7 @@ CHECK = Claim(
         2025,
         "2508.10751",
         "Training language models with pass@k as the reward explores better than with pass@1: "
-        "pass@k rises further, pass@1 does not suffer, and training for pass@1 that follows gets "
+        "pass@k rises further, pass@1 does not suffer, and training for pass@1 afterwards gets "
         "further than training for pass@1 alone.",
     ),
     claim="Training for pass@4 ends with a higher pass@8 than for pass@1; half of it, then for "
@@ -40,7 +40,7 @@ CHECK = Claim(
     ),
     metric=Metric("pass@8", 0.0, 1.0),
     environments=(
-        World(
+        Arena(
             "addition",
             240 * 16 * 8 * 7,  # updates, prompts, answers, tokens
             0.0,
@@ -62,7 +62,7 @@ CHECK = Claim(
     measure=measure,
     notes="Each seed has a warm-up of its own, supervised until a fifth of its answers are right, "
     "which all sides share and whose steps are not counted. Tuned by the mean of pass@1 and "
-    "pass@8, since the highest pass@8 alone is had by hardly training for pass@1.",
+    "pass@8, since hardly training for pass@1 at all would give the highest pass@8.",
     mutations=(
         Mutation(
             "k is ignored",

@@ -1,10 +1,10 @@
-"""C51 against DQN: what a distribution in place of its mean does to learning."""
+"""C51 against DQN: does it help to learn the distribution of returns instead of the mean?"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from experiments.evidence.declare import Claim, Metric, Mutation, Paper, Side, World, better
+from experiments.evidence.declare import Arena, Claim, Metric, Mutation, Paper, Side, better
 from jaxrl.algorithms.value.c51 import c51
 from jaxrl.algorithms.value.dqn import dqn
 
@@ -14,24 +14,24 @@ SETTINGS |= {"warmup": 512, "capacity": 50_000, "period": 200, "exploration.step
 SETTINGS |= {"hidden": (64,), "optimizer.name": "adam", "optimizer.eps": 0.01 / 32}
 
 
-def game(name: str, high: float) -> World:
-    return World(
+def game(name: str, high: float) -> Arena:
+    return Arena(
         f"minatar_{name}", 49_152, 0.0, high, params={"time_limit": 500}, episodes=8, name=name
     )
 
 
-CHECK = Claim(
+CLAIM = Claim(
     paper=Paper(
         "A Distributional Perspective on Reinforcement Learning",
         "Bellemare, Dabney and Munos",
         2017,
         "1707.06887",
-        "On 57 Atari games DQN with a distribution of 51 atoms in the place of the mean reaches "
-        "far higher mean and median scores than DQN, and more atoms are better.",
+        "On 57 Atari games DQN with a distribution of 51 atoms in place of the mean reaches far "
+        "higher mean and median scores than DQN, and more atoms are better.",
     ),
     claim="Learning the distribution of returns instead of their mean makes DQN learn better.",
-    left_out="Atari and its 200 million frames; numbers of atoms between 2 and 51; the "
-    "games of MinAtar that DQN does not begin to learn in 50 thousand steps.",
+    left_out="Atari and its 200 million frames; numbers of atoms between 2 and 51; the games of "
+    "MinAtar that DQN does not begin to learn in 50 thousand steps.",
     parts=(
         "jaxrl/algorithms/value/c51.py",
         "jaxrl/algorithms/value/dqn.py",
@@ -44,7 +44,7 @@ CHECK = Claim(
     environments=(game("breakout", 10.0), game("space_invaders", 20.0)),
     sides={
         "C51": Side(c51, SETTINGS, GRID),
-        "DQN": Side(dqn, SETTINGS, GRID, "It descends by Adam, as C51 does."),
+        "DQN": Side(dqn, SETTINGS, GRID, "Its optimizer is Adam, as C51's."),
         "C51 of two atoms": Side(c51, SETTINGS | {"num_atoms": 2}, GRID),
     },
     clauses=(
@@ -54,12 +54,12 @@ CHECK = Claim(
     seeds=20,
     tuning_seeds=4,
     minutes=10.0,
-    notes="Atoms lie between -10 and 10, as in the paper, whatever the game; networks have one "
-    "hidden layer of 64 and no convolutions. Two atoms say no more than a mean, but are learned by "
-    "the same loss, so that they tell what the distribution adds from what the loss does.",
-    diagnosis="In Breakout C51 is as good as DQN, in Space Invaders it earns 3 points less. What a "
-    "distribution adds to two atoms is there in Space Invaders (7.3 beside 2.9), hardly in "
-    "Breakout (3.2 beside 3.0). A guess, not tested: 49,152 steps are less than a thousandth of "
+    notes="Atoms lie between -10 and 10 in every game, as in the paper; networks have one hidden "
+    "layer of 64 and no convolutions. Two atoms represent no more than a mean, but are learned by "
+    "the same loss, so they separate the effect of the distribution from that of the loss.",
+    diagnosis="In Breakout C51 is as good as DQN; in Space Invaders it earns 3 points less. The "
+    "distribution improves on two atoms in Space Invaders (7.3 against 2.9), and hardly in "
+    "Breakout (3.2 against 3.0). A guess, not tested: 49,152 steps are less than a thousandth of "
     "the paper's, and the 306 outputs of a network this small, with atoms 0.4 apart, take longer "
     "to learn than 6 means.",
     mutations=(

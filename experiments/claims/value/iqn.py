@@ -1,4 +1,4 @@
-"""IQN against QR-DQN, and against itself with a distortion that looks at the worst outcomes."""
+"""IQN against QR-DQN, and against itself with a distortion toward the worst outcomes."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import numpy as np
 from experiments.claims.value._games import CARTPOLE, SETTINGS
 from experiments.evidence import measure
 from experiments.evidence.declare import (
+    Arena,
     Claim,
     Measured,
     Metric,
@@ -20,7 +21,6 @@ from experiments.evidence.declare import (
     Paper,
     Side,
     Trial,
-    World,
     better,
     not_worse,
 )
@@ -36,8 +36,11 @@ SHARE = 0.1  # of episodes, and of outcomes, that count as the worst
 
 @functools.cache
 def bets(rounds: int = 4) -> Environment:
-    """In every round action 0 passes and action 1 bets, which gains 1 with probability 3 / 4 and
-    loses 1 else: four bets gain 2 in the mean, and lose in the worst tenth of all episodes."""
+    """Bets in which four rounds gain 2 in the mean, and lose in the worst tenth of all episodes.
+
+    In every round action 0 passes and action 1 bets, which gains 1 with probability 3 / 4 and
+    otherwise loses 1.
+    """
     after = np.arange(1, rounds + 2).clip(max=rounds)
     successor = np.broadcast_to(after[:, None, None], (rounds + 1, 2, 2))
     reward = np.broadcast_to([[0.0, 0.0], [1.0, -1.0]], successor.shape)
@@ -45,14 +48,16 @@ def bets(rounds: int = 4) -> Environment:
     return mdp.environment("bets", table, max_steps=rounds)
 
 
-def measured(trial: Trial, keys: Key, hyper: Mapping[str, Any]) -> Measured:
-    """Of greedy episodes, [runs] each: `score`, the mean return over the moments of training;
-    `worst`, likewise of the worst episodes at each moment; and `sought`, which of the two the side
-    is after."""
-    env, algorithm = measure.built(trial)
-    points, steps = (1, 1) if trial.tiny else measure.parts(trial, algorithm)
+def measure_tails(trial: Trial, keys: Key, hyper: Mapping[str, Any]) -> Measured:
+    """Measure greedy episodes, [runs] each.
+
+    score: the mean return over all points of training. worst: the same for the worst episodes at
+    each point. sought: the one of the two that the side maximizes.
+    """
+    env, algorithm = measure.build(trial)
+    points, steps = (1, 1) if trial.tiny else measure.schedule(trial, algorithm)
     episodes = 2 if trial.tiny else trial.environment.episodes
-    found = _played(env, algorithm, keys, dict(hyper), steps, points, episodes)
+    found = _train(env, algorithm, keys, dict(hyper), steps, points, episodes)
     averse = trial.side.settings.get("distortion") == "cvar"
     taken = algorithm.initial_env_steps + points * steps * algorithm.env_steps
     more = {"sought": found["worst" if averse else "score"]}
@@ -60,7 +65,7 @@ def measured(trial: Trial, keys: Key, hyper: Mapping[str, Any]) -> Measured:
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 4, 5, 6))
-def _played(env, algorithm, keys, hyper, steps, points, episodes):
+def _train(env, algorithm, keys, hyper, steps, points, episodes):
     def one(key, hyper):
         train_key, evaluation_key = jax.random.split(key)
 
@@ -80,7 +85,7 @@ def _played(env, algorithm, keys, hyper, steps, points, episodes):
 GRID = {"learning_rate": (3e-4, 1e-3, 3e-3)}
 IQN: dict[str, Any] = SETTINGS | {"num_fractions": 8, "num_target_fractions": 8}
 
-CHECK = Claim(
+CLAIM = Claim(
     paper=Paper(
         "Implicit Quantile Networks for Distributional Reinforcement Learning",
         "Dabney, Ostrovski, Silver and Munos",
@@ -105,7 +110,7 @@ CHECK = Claim(
     ),
     metric=Metric("score", -4.0, 500.0),
     environments=(
-        World(f"{__name__}:bets", 5_632, -4.0, 4.0, episodes=64, name="bets"),
+        Arena(f"{__name__}:bets", 5_632, -4.0, 4.0, episodes=64, name="bets"),
         CARTPOLE,
     ),
     sides={
@@ -118,13 +123,13 @@ CHECK = Claim(
         better("averse IQN", "IQN", 0.25, "bets", metric="worst"),
         better("IQN", "averse IQN", 0.5, "bets"),
     ),
-    measure=measured,
+    measure=measure_tails,
     tuned_by="sought",
     seeds=64,
     minutes=30.0,
     notes="IQN and QR-DQN predict 8 quantiles each; 8 were enough in the paper. In each of four "
-    "bets the chance to win is 3 / 4: who always bets gains 2 and has -1.1 in the worst tenth of "
-    "episodes; who never bets has 0. The averse side is tuned by the worst tenth.",
+    "bets the chance to win is 3 / 4: always betting gains 2 and has -1.1 in the worst tenth of "
+    "episodes; never betting has 0. The averse side is tuned by the worst tenth.",
     mutations=(
         Mutation(
             "fractions are not distorted",
@@ -132,7 +137,7 @@ CHECK = Claim(
             lambda known: known | {"cvar": known["neutral"]},
         ),
         Mutation(
-            "over- and underestimation change places",
+            "over- and underestimation are exchanged",
             "jaxrl.losses:quantile_huber",
             lambda loss: lambda quantiles, tau, *rest: loss(quantiles, 1 - tau, *rest),
         ),

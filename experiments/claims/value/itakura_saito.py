@@ -1,5 +1,7 @@
-"""The Itakura-Saito loss against those that it replaces: how exactly each learns the certainty
-equivalents of gambles, which dynamic programming gives."""
+"""The Itakura-Saito loss against those that it replaces.
+
+How exactly does each learn the certainty equivalents of gambles, known by dynamic programming?
+"""
 
 from __future__ import annotations
 
@@ -13,6 +15,7 @@ import jax.numpy as jnp
 
 from experiments.evidence import measure
 from experiments.evidence.declare import (
+    Arena,
     Claim,
     Measured,
     Metric,
@@ -20,7 +23,6 @@ from experiments.evidence.declare import (
     Paper,
     Side,
     Trial,
-    World,
     better,
     not_worse,
 )
@@ -36,14 +38,16 @@ from jaxrl.kit.wrapping import params_of
 
 
 def exponential(value: Array, target: Array, aversion: Array) -> Array:
-    """The squared difference of exponentials (equation EMSE)."""
+    """Return the squared difference of exponentials (equation EMSE)."""
     u, v = (jnp.exp(-aversion * x) for x in (value, target))
     return jnp.square((u - v) / aversion) / 2
 
 
 def softplus(value: Array, target: Array, aversion: Array) -> Array:
-    """A loss with the gradient 2 d / (1 + exp(-alpha d)), d the difference, which is that of
-    equation SP."""
+    """Return a loss with the gradient of equation SP, 2 d / (1 + exp(-alpha d)).
+
+    d is the difference of value and target.
+    """
     difference = jax.lax.stop_gradient(value - target)
     return 2 * difference * jax.nn.sigmoid(aversion * difference) * value
 
@@ -54,7 +58,7 @@ def dqn_with(name: str, loss: UtilityLoss) -> Any:
 
 
 def equivalents(env: Environment, aversion: Array) -> Array:
-    """Q [S, A] of exponential utility, by backward induction."""
+    """Return Q [S, A] of exponential utility, by backward induction."""
     table: Any = env.params
     paid, chance = jnp.asarray(table.reward, jnp.float32), jnp.asarray(table.probability)
     value, rows = jnp.float32(0), []
@@ -65,12 +69,12 @@ def equivalents(env: Environment, aversion: Array) -> Array:
     return jnp.stack(rows[::-1])
 
 
-def measured(trial: Trial, keys: Key, hyper: Mapping[str, Any]) -> Measured:
-    """The root of the mean squared error of all action values, before (`untrained`) and after."""
-    env, algorithm = measure.built(trial)
+def measure_errors(trial: Trial, keys: Key, hyper: Mapping[str, Any]) -> Measured:
+    """Measure the root mean squared error of all action values, before (`untrained`) and after."""
+    env, algorithm = measure.build(trial)
     steps = (trial.env_steps - algorithm.initial_env_steps) // algorithm.env_steps
     found = errors(
-        env, algorithm, measure.configured(trial), 1 if trial.tiny else steps, keys, dict(hyper)
+        env, algorithm, measure.configure(trial), 1 if trial.tiny else steps, keys, dict(hyper)
     )
     env_steps = algorithm.initial_env_steps + algorithm.env_steps * steps
     return found | {"env_steps": jnp.full(len(keys), env_steps, jnp.float32)}
@@ -99,18 +103,21 @@ def errors(env, algorithm, config, steps, keys, hyper):
 
 SETTINGS = {"num_envs": 8, "num_steps": 4, "updates": 8, "batch_size": 32, "warmup": 128}
 SETTINGS |= {"capacity": 4096, "period": 25, "hidden": (64,), "optimizer.flat": True}
-SETTINGS |= {"exploration.start": 1.0, "exploration.end": 1.0}  # so that all sides see alike
+SETTINGS |= {
+    "exploration.start": 1.0,
+    "exploration.end": 1.0,
+}  # the same experience for all sides
 SETTINGS |= {"optimizer.learning_rate_steps": 8192.0}
 GRID = {"optimizer.learning_rate": (1e-3, 3e-3, 1e-2)}
 
 
-def played(name: str, level: float) -> World:
-    """Gambles whose winnings are about `level`, whatever is played."""
+def gambles_at(name: str, level: float) -> Arena:
+    """Return gambles with winnings of about `level` under any policy."""
     environment = "experiments.claims.policy_gradient._gambles:gambles"
-    return World(environment, 8_320, 0.0, 12.0, params={"level": level}, name=name)
+    return Arena(environment, 8_320, 0.0, 12.0, params={"level": level}, name=name)
 
 
-CHECK = Claim(
+CLAIM = Claim(
     paper=Paper(
         "Risk-Averse Reinforcement Learning with Itakura-Saito Loss",
         "Udovichenko, Croissant, Toleutaeva, Burnaev and Korotin",
@@ -118,11 +125,11 @@ CHECK = Claim(
         "2505.16925",
         "For exponential utility the Itakura-Saito loss is minimized by the right values, whatever "
         "their level and distribution; the squared difference of exponentials is unstable, and the "
-        "softplus loss wrong where returns are not Gaussian. It outperforms both in portfolio "
+        "softplus loss is wrong if returns are not Gaussian. It outperforms both in portfolio "
         "problems, some with known solutions.",
     ),
-    claim="It learns certainty equivalents more exactly than the softplus loss, and than the "
-    "exponential one where winnings are high.",
+    claim="The Itakura-Saito loss learns certainty equivalents more exactly than softplus, and "
+    "than the exponential loss where winnings are high.",
     left_out="Portfolios, hedging and risk-sensitive soft actor-critic; policies.",
     parts=(
         "jaxrl/algorithms/value/itakura_saito_dqn.py",
@@ -132,7 +139,7 @@ CHECK = Claim(
         "experiments/claims/policy_gradient/_gambles.py",
     ),
     metric=Metric("error", 0.0, 12.0, more_is_better=False),
-    environments=(played("rich", 12.0), played("poor", -12.0)),
+    environments=(gambles_at("rich", 12.0), gambles_at("poor", -12.0)),
     sides={
         "Itakura-Saito": Side(itakura_saito_dqn, SETTINGS, GRID),
         "exponential": Side(dqn_with("exponential", exponential), SETTINGS, GRID),
@@ -144,14 +151,14 @@ CHECK = Claim(
         better("Itakura-Saito", "softplus", 0.25, "rich"),
         better("Itakura-Saito", "softplus", 0.25, "poor"),
     ),
-    measure=measured,
+    measure=measure_errors,
     seeds=72,
     tuning_seeds=16,
     minutes=6.0,
-    notes="The error is the root of the mean squared error of all action values, of which exact "
-    "ones are known by backward induction; alpha is 1. Gambles are drawn at random, so that all "
-    "sides learn from alike experience. Softplus descends the gradient of its loss, whose value is "
-    "not reported.",
+    notes="The error is the root mean squared error of all action values; exact ones are known by "
+    "backward induction. Alpha is 1. Gambles are chosen at random, so that all sides learn from "
+    "the same kind of experience. Softplus descends the gradient of its loss, whose value is not "
+    "reported.",
     mutations=(
         Mutation(
             "aversion has the wrong sign",

@@ -1,4 +1,4 @@
-"""MVI(2) against MVI(1), Munchausen DQN: Tsallis' divergence in the place of Kullback-Leibler's."""
+"""MVI(2) against MVI(1), Munchausen DQN: Tsallis' divergence instead of Kullback-Leibler's."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from jaxrl.algorithms.value.mvi import mvi
 
 GRID = {"learning_rate": (3e-4, 1e-3, 3e-3), "temperature": (0.03, 0.3)}
 
-CHECK = Claim(
+CLAIM = Claim(
     paper=Paper(
         "General Munchausen Reinforcement Learning with Tsallis Kullback-Leibler Divergence",
         "Zhu, Chen, Schlegel and White",
@@ -19,8 +19,8 @@ CHECK = Claim(
     ),
     claim="Munchausen value iteration learns better with the Tsallis divergence of index 2 than "
     "with the usual one.",
-    left_out="Atari; quantiles in the place of means; indices above 2; Tsallis value iteration "
-    "without the divergence.",
+    left_out="Atari; quantiles instead of means; indices above 2; Tsallis value iteration without "
+    "the divergence.",
     parts=(
         "jaxrl/algorithms/value/mvi.py",
         "jaxrl/algorithms/value/munchausen_dqn.py",
@@ -49,10 +49,10 @@ CHECK = Claim(
     seeds=112,
     tuning_seeds=6,
     minutes=16.0,
-    notes="The temperature is tuned with the step size, on each side by itself, since it means "
-    "something else at another index. MVI(2) adds the action's advantage to the reward, as the "
-    "paper's experiments do, MVI(1) the logarithm of its probability.",
-    diagnosis="At temperatures of their own both learn alike: 178 and 175 in CartPole, 3.40 and "
+    notes="The temperature is tuned with the step size, separately on each side, since its meaning "
+    "depends on the index. MVI(2) adds the action's advantage to the reward, as the paper's "
+    "experiments do, MVI(1) the logarithm of its probability.",
+    diagnosis="With temperatures of their own both learn alike: 178 and 175 in CartPole, 3.40 and "
     "3.36 in Breakout, 112 seeds each.",
     mutations=(
         Mutation(
@@ -61,7 +61,7 @@ CHECK = Claim(
             lambda advantage: lambda *arguments: -advantage(*arguments),
         ),
         Mutation(
-            "the policy of index 2 excludes what is best",
+            "the policy of index 2 excludes the best action",
             "jaxrl.losses.values.soft_q:tsallis_policy",
             lambda policy: lambda q, *rest: policy(-q, *rest),
         ),

@@ -1,4 +1,4 @@
-"""Orchestrated value mapping at a table: whatever the mappings and channels, it ends at Q*."""
+"""Orchestrated value mapping on a table: with any mappings and channels it ends at Q*."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from jaxrl.envs import make
 from jaxrl.kit.groups import Optimizer, Target
 
 STATES, ACTIONS, SWEEPS = 48, 4, 400
-# A sweep takes each table to its mapped targets: a step of 1 on the error of each of its entries.
+# A sweep moves each table to its mapped targets: a step of 1 on the error of each entry.
 SETTINGS: dict[str, Any] = {
     "optimizer": Optimizer("sgd", learning_rate=float(STATES * ACTIONS)),
     "target": Target(rate=1.0),
-    # As float32 the same numbers.
+    # Float32 represents these exactly.
     "discount": 0.875,
     "resolution": 1 / 64,
     "huber": 4096.0,  # above all errors
@@ -38,9 +38,12 @@ VARIANTS = {
 }  # fmt: skip
 
 
-def drawn(key: Key) -> Transition:
-    """Every action of every state once, of an environment where each leads to a random state and
-    one in eight ends; rewards of both signs are between a hundredth and a hundred."""
+def draw_transitions(key: Key) -> Transition:
+    """Draw an environment, and return the transitions of every action of every state.
+
+    Each leads to a random state, and one in eight ends the episode; rewards have both signs and
+    sizes between a hundredth and a hundred.
+    """
     keys, size = jax.random.split(key, 4), STATES * ACTIONS
     number, no = jnp.arange(size), jnp.zeros(size, bool)
     after = jax.random.randint(keys[0], (size,), 0, STATES)
@@ -51,8 +54,8 @@ def drawn(key: Key) -> Transition:
     return Transition(before, number % ACTIONS, TimeStep(after, reward, ended, no, no), (), {})
 
 
-def solved(x: Transition, discount: float) -> Array:
-    """Q* [states, actions] of the environment of `x`, by value iteration."""
+def optimal_values(x: Transition, discount: float) -> Array:
+    """Return Q* [states, actions] of the environment of `x`, by value iteration."""
 
     def backup(_, q):
         following = q[x.next_timestep.observation].max(-1)
@@ -62,7 +65,7 @@ def solved(x: Transition, discount: float) -> Array:
 
 
 def own_best(head: Head) -> Head:
-    """Each channel follows the action that is best for itself."""
+    """Let each channel follow the action that is best for itself."""
 
     def target(net, x, *, selector, **outputs):
         only = jnp.eye(head.num_outputs, dtype=selector.dtype)
@@ -73,7 +76,7 @@ def own_best(head: Head) -> Head:
 
 
 def never_mapped_back(head: Head) -> Head:
-    """Actions are chosen by the sum of the mapped values."""
+    """Choose actions by the sum of the mapped values."""
     logarithm = ovm.MAPPINGS["logarithmic"][0]
 
     def target(net, x, *, selector, **outputs):
@@ -86,13 +89,13 @@ def never_mapped_back(head: Head) -> Head:
 
 @functools.cache
 def environment() -> Environment:
-    """Where the agents are said to be; what they learn from is `drawn`."""
+    """Return an environment of the right spaces; agents learn from `draw_transitions`."""
     return make("random_mdp", num_states=STATES, num_actions=ACTIONS)
 
 
 @functools.partial(jax.jit, static_argnums=(1, 2))
 def distance(key: Key, name: str, wrong: Any = None) -> Array:
-    """From Q* the largest difference of the learned values, relative to the largest of Q*."""
+    """Return the largest difference of the learned values from Q*, relative to the largest Q*."""
     levels, mappings, averaging = VARIANTS[name]
     config = ovm.Config(levels=levels, mappings=mappings, averaging=averaging, **SETTINGS)
     head = ovm.head(levels, mappings)
@@ -111,32 +114,33 @@ def distance(key: Key, name: str, wrong: Any = None) -> Array:
         init=lambda key, timestep: {"table": jnp.zeros(shape)},
         apply=lambda params, timestep: params["table"][timestep.observation],
     )
-    agent, x = algorithm.agent(environment(), config, networks={"q": table}), drawn(key)
+    agent, x = (
+        algorithm.agent(environment(), config, networks={"q": table}),
+        draw_transitions(key),
+    )
     learn = lambda _, state: agent.update(state, Batch(x, jnp.float32(0)), key)[0]
     state: Any = jax.lax.fori_loop(0, SWEEPS, learn, agent.init(key, agent.hyper))
     everywhere = dataclasses.replace(x.timestep, observation=jnp.arange(STATES))
     net = types.SimpleNamespace(hyper=config)
     q = head.values(net, state.parts["q"].params["table"], everywhere)  # pyright: ignore[reportArgumentType]
-    best = solved(x, config.discount)
+    best = optimal_values(x, config.discount)
     return jnp.abs(q - best).max() / jnp.abs(best).max()
 
 
-CHECK = Exact(
+CLAIM = Exact(
     paper=Paper(
         "Orchestrated Value Mapping for Reinforcement Learning",
         "Fatemi and Tavakoli",
         2022,
         "2203.07171",
         "Values learned in mapped spaces, by channels of a linearly decomposed reward, converge "
-        "for "
-        "a broad class of mappings, of which Q-learning, Log-Q-learning and Q-decomposition are "
-        "special cases; an instance is evaluated on Atari.",
+        "for a broad class of mappings, of which Q-learning, Log-Q-learning and Q-decomposition "
+        "are special cases; an instance is evaluated on Atari.",
     ),
-    claim="Whatever the mappings and the channels of the reward, what the heads stand for ends at "
-    "the optimal action values.",
+    claim="With any mappings and any channels of the reward, the values of the heads end at the "
+    "optimal action values.",
     left_out="Environments in which an action has several outcomes, where steps must shrink; "
-    "networks "
-    "and Atari.",
+    "networks and Atari.",
     parts=(
         "jaxrl/algorithms/value/orchestrated_value_mapping.py",
         "jaxrl/algorithms/value/dqn.py",
@@ -158,11 +162,11 @@ CHECK = Exact(
     minutes=1.0,
     notes="An error is the largest difference from Q* by value iteration, relative to the largest "
     "value, after 400 sweeps at a discount of 0.875 over a random deterministic environment, whose "
-    "rewards have both signs and sizes from 0.01 to 100. In the first attempt it had 12 states of "
-    "2 actions, so few that in one of ten the planted choice by mapped values was the right one.",
+    "rewards have both signs and sizes from 0.01 to 100. In the first attempt it had 12 states and "
+    "2 actions, so few that on one of ten seeds the planted choice by mapped values was right.",
     mutations=(
         Mutation(
-            "what is lost counts as gained",
+            "losses count as gains",
             "jaxrl.algorithms.value.orchestrated_value_mapping:weights",
             lambda weights: lambda levels: abs(weights(levels)),
         ),

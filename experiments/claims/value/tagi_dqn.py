@@ -1,16 +1,16 @@
-"""TAGI-DQN, which has no gradients, no step size and no epsilon, against DQN."""
+"""TAGI-DQN, which needs no gradients, no step size and no epsilon, against DQN."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from experiments.evidence.declare import (
+    Arena,
     Claim,
     Metric,
     Mutation,
     Paper,
     Side,
-    World,
     better,
     not_worse,
 )
@@ -23,7 +23,7 @@ DESCENT = {"optimizer.name": "adam", "optimizer.eps": 1e-5, "period": 200}
 DESCENT |= {"exploration.steps": 8_000.0}
 NOISE = {"noise": (0.5, 2.0, 8.0, 32.0)}
 
-CHECK = Claim(
+CLAIM = Claim(
     paper=Paper(
         "Analytically Tractable Bayesian Deep Q-Learning",
         "Nguyen and Goulet",
@@ -33,8 +33,8 @@ CHECK = Claim(
         "reach a performance comparable to those trained by backpropagation, with fewer "
         "hyperparameters and without gradients.",
     ),
-    claim="Weights inferred in closed form learn no worse than weights that descend by Adam, and "
-    "uncertainty is what it takes.",
+    claim="Weights inferred in closed form learn no worse than weights trained by Adam, and their "
+    "uncertainty is the reason.",
     left_out="Atari, LunarLander, the on-policy version with n-step returns.",
     parts=(
         "jaxrl/algorithms/value/tagi_dqn.py",
@@ -44,14 +44,14 @@ CHECK = Claim(
         "jaxrl/sources/replay.py",
     ),
     metric=Metric("score", 0.0, 500.0),
-    environments=(World("cartpole", 24_576, 0.0, 500.0, points=4, episodes=16),),
+    environments=(Arena("cartpole", 24_576, 0.0, 500.0, points=4, episodes=16),),
     sides={
         "TAGI-DQN": Side(tagi_dqn, SETTINGS, NOISE),
         "DQN": Side(
             dqn,
             SETTINGS | DESCENT,
             {"learning_rate": (1e-4, 3e-4, 1e-3, 3e-3)},
-            "It descends by Adam.",
+            "Its optimizer is Adam.",
         ),
         "TAGI-DQN, all but certain": Side(tagi_dqn, SETTINGS | {"gain": 0.05}, NOISE),
     },
@@ -61,14 +61,14 @@ CHECK = Claim(
     ),
     seeds=16,
     minutes=5.0,
-    notes="Of TAGI-DQN the noise of observations is tuned, of DQN the step size. All but certain "
-    "of its first weights, with a twentieth of the standard deviation, it neither explores nor "
-    "moves far: that is what its uncertainty is worth. That moments are those of samples, that a "
-    "layer's posterior is the exact conditional and that its intervals cover what they should is "
-    "tested in tests/networks/test_tagi.py.",
+    notes="TAGI-DQN's noise of observations is tuned, and DQN's step size. With a twentieth of the "
+    "standard deviation of its first weights, TAGI-DQN is all but certain of them and neither "
+    "explores nor moves far, which shows the worth of its uncertainty. Tests "
+    "(tests/networks/test_tagi.py) hold that moments are those of samples, that a layer's "
+    "posterior is the exact conditional, and that its intervals cover the share they should.",
     mutations=(
         Mutation(
-            "weights move away from what was observed",
+            "weights move away from observations",
             "jaxrl.networks.tagi:_apply_change",
             lambda moved: lambda x, mean, *rest: moved(x, -mean, *rest),
         ),
