@@ -159,7 +159,10 @@ def relinked(text: str, uri: str) -> str:
             return found[0]
         there = site_uri(path)
         if name.startswith("agents."):
-            there, anchor = f"algorithms/{path.split('/')[2]}.md", f"#{name.removeprefix('agents.')}"
+            there, anchor = (
+                f"algorithms/{path.split('/')[2]}.md",
+                f"#{name.removeprefix('agents.')}",
+            )
         elif path.startswith("jaxrl/") and path.endswith(".py"):
             last = name.rpartition(".")[2]
             defines = re.search(rf"^(def|class) {last}\b", (ROOT / path).read_text(), re.MULTILINE)

@@ -25,4 +25,6 @@ def test_sides_can_be_built_and_tuned(id):
 )
 def test_a_tiny_attempt_runs_to_its_end(id, tmp_path, monkeypatch):
     monkeypatch.setattr(run, "STORE", tmp_path)
-    assert run.attempt_claim(CLAIMS[id], "tiny").startswith("inconclusive: A tiny attempt only tests")
+    assert run.attempt_claim(CLAIMS[id], "tiny").startswith(
+        "inconclusive: A tiny attempt only tests"
+    )

@@ -149,7 +149,7 @@ def tables(env: Environment, config: Config, played: Mixture, game: Game) -> Arr
     def of(sigma):
         goal = jnp.broadcast_to(sigma, (places, *sigma.shape))
         timesteps = dataclasses.replace(game.timesteps, goal=goal)
-        policy, _, _ = network.apply(params, timesteps, ())
+        policy, *_ = network.apply(params, timesteps, ())
         return jnp.where(sigma.any(), policy.probs, jnp.asarray(game.uniform, jnp.float32))
 
     return jax.vmap(of)(played.graph)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from jaxrl import losses
 from jaxrl.core.hyper import MANY
 from jaxrl.core.types import Environment, Source
@@ -106,7 +108,7 @@ class Penalty(Divergence):
 class Direction(Divergence):
     """The KL divergence from the reference policy, in RPG's forms."""
 
-    direction: str = static("reverse", choices=("forward", "reverse"))
+    direction: Literal["forward", "reverse"] = static("reverse", choices=("forward", "reverse"))
     """forward, KL(reference || policy), or reverse."""
     normalized: bool = False
     """False for the divergence of measures that need not sum to 1, whose estimate is k3."""
