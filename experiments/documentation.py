@@ -39,7 +39,7 @@ INCLUDED = {
     "ARCHITECTURE.md": "architecture.md",
     "CONTRIBUTING.md": "contributing.md",
     "CLAIMS.md": "claims.md",
-    "experiments/bench/README.md": "benchmarks/measuring.md",
+    "experiments/bench/README.md": "speed/measuring.md",
 }
 # What else pages link to, that has a page of another name in the site.
 ELSEWHERE = {
@@ -74,7 +74,7 @@ def on_files(files: Files, config: Any) -> Files:
     """Adds the generated pages, and the files that pages link to."""
     pages = {page: (ROOT / file).read_text() for file, page in INCLUDED.items()}
     pages |= {"algorithms/index.md": algorithms_index()} | algorithm_pages()
-    pages["benchmarks/speed.md"] = speed()
+    pages["speed/records.md"] = speed()
     pages |= {uri: text for uri, text in claims().items() if uri.endswith(".md")}
     for uri in claims().keys() - pages.keys():
         files.append(File.generated(config, uri, content=claims()[uri]))

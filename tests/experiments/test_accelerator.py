@@ -5,7 +5,7 @@ import json
 import pytest
 
 from experiments import accelerator
-from jaxrl.runtime import command_line
+from jaxrl.commands import command_line
 
 CPU = {"platform": "cpu", "kind": "cpu", "count": 1}
 GPU = {"platform": "gpu", "kind": "A GPU", "count": 1}

@@ -117,7 +117,7 @@ def test_a_run_resumes_to_the_same_bits(program, tmp_path):
     for steps in (1, 3, 5):
         halfway = chunk(begin(), steps)
         path = checkpoints.save(tmp_path, steps, shared.strip(halfway), {})
-        resumed, _ = continuing.restored(path, program.shapes(keys))
+        resumed, _ = continuing.restore(path, program.shapes(keys))
         after = numbers(chunk(program.place(resumed), 6 - steps))
         assert [x.tobytes() for x in after] == [x.tobytes() for x in straight]
 

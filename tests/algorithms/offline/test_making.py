@@ -12,7 +12,7 @@ from jaxrl.algorithms.policy_gradient.ppo import ppo
 from jaxrl.core.errors import UserError
 from jaxrl.core.settings import replace
 from jaxrl.datasets.data import Dataset, References
-from jaxrl.runtime import command_line
+from jaxrl.commands import command_line
 from tests.datasets.files import counted_steps, environment
 from tests.learning.probes import PROBES, probe
 
