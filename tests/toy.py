@@ -40,7 +40,9 @@ def toy_agent(needs=(), hyper=None, update=None):
         breaks = state.updates >= state.hyper["breaks_at"]
         loss = jnp.where(breaks, jnp.nan, 0.5 * error**2)
         weight = jnp.where(breaks, jnp.nan, weight)
-        return AgentState(weight, state.updates + 1, state.hyper), Info({"loss": loss}, weight)
+        return AgentState(weight, state.updates + 1, state.hyper), Info(
+            {"loss": loss}, {"weight": weight}
+        )
 
     defaults = {"rate": jnp.float32(0.25), "breaks_at": jnp.float32(NOT)}
     return Agent(
@@ -67,7 +69,7 @@ def toy_source(hyper=None):
         )
 
     def feedback(state, batch, feedback):
-        return SourceState(state.collected, feedback)
+        return SourceState(state.collected, feedback["weight"])
 
     return Source(
         "numbers",
