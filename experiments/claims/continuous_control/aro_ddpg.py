@@ -83,7 +83,7 @@ def on_policy_recipe(env, config):
         x = batch.transitions
         centered = dataclasses.replace(x.next_timestep, reward=x.reward - x.reward.mean())
         x = dataclasses.replace(x, next_timestep=centered)
-        return ours.update(net, dataclasses.replace(batch, transitions=x))
+        return ours.update(net, dataclasses.replace(batch, transitions=x))  # type: ignore[reportOptionalCall]
 
     return dataclasses.replace(ours, update=update)
 
