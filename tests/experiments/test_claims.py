@@ -2,7 +2,7 @@
 
 import pytest
 
-from experiments.evidence import listing, measure, run, sides
+from experiments.evidence import listing, measure, mutate, run, sides
 from experiments.evidence.declare import Claim
 from tests import rota
 
@@ -18,6 +18,13 @@ def test_sides_can_be_built_and_tuned(id):
         measure.check(tried)
     for trial in tried:
         measure.build(trial)  # raises if settings do not fit
+
+
+@pytest.mark.parametrize("id", CLAIMS)
+def test_mutations_are_of_attributes_that_exist(id):
+    for mutation in CLAIMS[id].load().mutations:
+        with mutate.apply(mutation):
+            pass
 
 
 @pytest.mark.parametrize(
