@@ -13,8 +13,8 @@ from jaxrl.core.types import Agent, Batch, Info, Policy, TimeStep, Transition, s
 from jaxrl.envs.bandits.bandit import bandit
 from jaxrl.kit.groups import Replay
 from jaxrl.sources import episodes, kept_groups, mixed, recent, rehearsal, replay, rollouts
-from jaxrl.tasks import EVENLY, by_rank, by_value, scored
-from jaxrl.tasks.scored import Scores
+from jaxrl.tasks import EVENLY, by_rank, by_value, curriculum
+from jaxrl.tasks.curriculum import Scores
 
 K = 5
 LEVELS = {"level": np.arange(K, dtype=np.float32)}
@@ -85,7 +85,7 @@ def test_scores_of_zero_are_drawn_evenly(draw):
 
 
 def test_scores_are_means_over_the_steps_of_a_task():
-    tasks = scored(LEVELS, EVENLY, rate=0.25)
+    tasks = curriculum(LEVELS, EVENLY, rate=0.25)
     state = tasks.init(random.key(0), NOBODY, hyper_of(tasks))
     ids = jnp.array([[0, 1], [0, 1], [0, 4]])
     score = jnp.array([[1.0, 5.0], [3.0, jnp.nan], [100.0, 8.0]])
@@ -98,7 +98,7 @@ def test_scores_are_means_over_the_steps_of_a_task():
 
 
 def test_the_last_episode_of_each_task_is_numbered():
-    tasks = scored(LEVELS, EVENLY)
+    tasks = curriculum(LEVELS, EVENLY)
     state = tasks.init(random.key(0), NOBODY, hyper_of(tasks))
     first = np.array([[True, True], [False, True], [True, False]])
     task = np.array([[0, 1], [0, 3], [1, 3]])
@@ -137,7 +137,7 @@ T, B = 4, 6
 
 def with_tasks():
     env, params = levels()
-    tasks = scored(params, by_rank(1.0))
+    tasks = curriculum(params, by_rank(1.0))
     return env, tasks
 
 
@@ -238,7 +238,7 @@ def shares_played(draw, steps=60):
     """Return the share of each level in the second half of a run."""
     env, params = levels()
     rates = np.array([0.5, 0.5, 0.5, 0.01, 0.5], np.float32)
-    source = rollouts(env, 32, 2, scored(params, draw))
+    source = rollouts(env, 32, 2, curriculum(params, draw))
     algorithm = learn(table_agent(rates), source)
 
     @jax.jit
@@ -265,7 +265,7 @@ def test_the_level_that_is_learned_slowest_is_played_most():
 
 def test_hyperparameters_are_arrays_of_the_run():
     env, params = levels()
-    source = rollouts(env, B, T, scored(params, by_value(), path="levels."))
+    source = rollouts(env, B, T, curriculum(params, by_value(), path="levels."))
     algorithm = learn(table_agent(np.ones(K)), source)
     names = {"levels.rate", "levels.temperature", "levels.staleness"}
     assert names <= set(algorithm.hyper)

@@ -17,14 +17,14 @@ from jaxrl.tasks.basic import count
 
 @struct
 class Scores:
-    """State of `scored`."""
+    """State of `curriculum`."""
 
     params: Tree
     """Parameters of the tasks, leading axis [K]."""
     score: Array
     """Score of each task, 0 before the first one: float32 [K]."""
     seen: Array
-    """Whether a task has a score: bool [K]."""
+    """True for tasks that have a score: bool [K]."""
     last: Array
     """Number of the last episode that began in each task, 0 before the first one: int32 [K]."""
     episodes: Array
@@ -55,7 +55,7 @@ class Draw:
     """Default values of its hyperparameters."""
 
 
-def scored(params: Tree, draw: Draw, rate: float = 1.0, path: str = "curriculum.") -> Tasks:
+def curriculum(params: Tree, draw: Draw, rate: float = 1.0, path: str = "curriculum.") -> Tasks:
     """Draw tasks by scores: `net.feed(score=...)` [T, B] or [n] scores the steps of a batch.
 
     The score of a task moves toward the mean over its steps in a batch, padding left out. Steps
@@ -108,7 +108,7 @@ def scored(params: Tree, draw: Draw, rate: float = 1.0, path: str = "curriculum.
         )
 
     return Tasks(
-        f"scored({number}, {draw.name})",
+        f"curriculum({number}, {draw.name})",
         init,
         sample,
         params=lambda state, task: jax.tree.map(lambda x: x[task], state.params),
