@@ -593,6 +593,16 @@ class AlgorithmStep(Protocol):
         ...
 
 
+class Measure(Protocol):
+    def __call__(self, state: Tree, key: Key, /) -> dict[str, Array]:
+        """Return scalars by name that an evaluation reports besides its episodes.
+
+        state: the algorithm's state.
+        key: source of randomness, such as of the episodes that are played to measure.
+        """
+        ...
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Algorithm:
     """An initial state and a training step: all that the training loop knows."""
@@ -624,6 +634,6 @@ class Algorithm:
     scores: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Metrics that the algorithm is judged by besides the return, each with the label that a
     watched run shows."""
-    measure: Callable[[Tree], dict[str, Array]] = lambda state: {}
-    """Scalars by name that an evaluation reports besides its episodes, from the state, such as how
-    exploitable the policy is."""
+    measure: Measure = lambda state, key: {}
+    """The function that an evaluation calls besides its episodes, such as for how exploitable the
+    policy is; by default nothing is measured."""
