@@ -110,7 +110,7 @@ def evaluate(folder: Path, config: Options) -> None:
         raise UserError(f"'{out}' cannot be written.")
     key = random.key(config.seed, trained.config.generator)
     measured, names = _play(env, policies, key, config)
-    own = _own_measurements(members) if env is trained.env else {}
+    own = _own_measurements(members, key) if env is trained.env else {}
     summaries = {
         setting: _summary(
             {mode: {k: v[some] for k, v in x.items()} for mode, x in (measured | own).items()}
@@ -179,11 +179,16 @@ def _play(
     return measured, labels
 
 
-def _own_measurements(members: Sequence[Trained]) -> Measured:
+def _own_measurements(members: Sequence[Trained], key: Key) -> Measured:
     """Return what the algorithm itself measures of each member, if anything."""
+    import jax
     import numpy as np
 
-    found = [member.algorithm.measure(member.state) for member in members]
+    key = jax.random.fold_in(key, np.uint32(2**32 - 1))  # episodes of member i have fold_in(key, i)
+    found = [
+        member.algorithm.measure(member.state, jax.random.fold_in(key, i))
+        for i, member in enumerate(members)
+    ]
     names = found[0].keys()
     own = {name: np.asarray([[float(x[name])] for x in found]) for name in names}
     return {"measured": own} if own else {}

@@ -140,13 +140,14 @@ class Program:
 
         def play(run):
             policy = self.algorithm.policy(run.state)
-            played = evaluate(env, policy, evaluation_key(run), episodes, greedy)
+            key = evaluation_key(run)
+            played = evaluate(env, policy, key, episodes, greedy)
             return {
                 **{k: x.mean(0) for k, x in m.by_agent("return", played.returns).items()},
                 "length": played.lengths.mean(),
                 "finished": played.finished.mean(),
                 **{name: value.mean(0) for name, value in played.metrics.items()},
-                **self.algorithm.measure(run.state),
+                **self.algorithm.measure(run.state, jax.random.fold_in(key, 1)),
             }
 
         if self.members is None:

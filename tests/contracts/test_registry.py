@@ -83,7 +83,7 @@ def test_structure(name):
     run = shapes_of_a_run(algorithm)
     metrics = jax.eval_shape(lambda run: advance(algorithm, run)[1], run)
     assert "diverged" in metrics
-    measured = jax.eval_shape(algorithm.measure, run.state)
+    measured = jax.eval_shape(algorithm.measure, run.state, run.key)
     assert all(x.shape == () for x in measured.values()) and measured.keys() <= set(
         algorithm.scores
     )

@@ -1,5 +1,6 @@
 import dataclasses
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -8,14 +9,18 @@ from hypothesis import strategies as st
 
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
+from jaxrl.core.hyper import hyper
 from jaxrl.core.spaces import Box, Discrete
 from jaxrl.core.types import Agent, Batch, Environment, Info, TimeStep, Transition
+from jaxrl.kit.learner import learner
 from jaxrl.kit.normalization import (
     add,
     no_moments,
     normalize_observation,
     normalize_reward,
+    statistics_of,
 )
+from jaxrl.kit.recipe import Recipe
 
 T, B = 6, 4
 SPACE = {"real": Box(-9.0, 9.0, (2,)), "which": Discrete(3), "pixels": Box(0, 255, (2,), jnp.uint8)}
@@ -177,3 +182,74 @@ def test_what_the_agent_says_of_itself_is_kept():
         assert outer.needs == ("tail",) and outer.config == "config" and outer.memory(1) == 7
         assert outer.hyper == inner.hyper
         assert "recorder" in outer.name and outer.name != "recorder"
+
+
+# ------------------------------------------------------------------------------- any observation
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    discount: float = hyper(0.9)
+
+
+DEFAULTS = {"discount": jnp.float32(0.9)}
+
+
+def recipe_agent():
+    """A learner that normalizes raw time steps itself: its `extra` is what came out."""
+    raw = timesteps(7)
+
+    def update(net, batch):
+        return net.replace(extra=(net.normalize(raw), net.normalize(raw.observation)))
+
+    def act(net, timestep, memory, key, greedy):
+        return (timestep, net.normalize(raw)), memory, {}
+
+    recipe = Recipe({}, act, (), update, extra=(raw, raw.observation))
+    return learner("raw", Config(), recipe), raw
+
+
+@pytest.mark.parametrize("rewards", [False, True])
+def test_recipes_put_any_observation_on_the_scale_of_a_batch(rewards):
+    inner, raw = recipe_agent()
+    if rewards:  # between the normalization and the learner
+        inner = normalize_reward(inner, B)
+    agent = normalize_observation(inner, WORLD, clip=2.0)
+    state = agent.init(random.key(0), DEFAULTS)
+    for i in (0, 7):  # the second batch is the raw time steps themselves
+        before = state
+        state, _ = agent.update(state, batch(i), random.key(0))
+    learner_state = state.agent.agent if rewards else state.agent
+    seen = normalize_observation(recorder(), WORLD, clip=2.0)
+    expected, _ = seen.update(dataclasses.replace(before, agent=()), batch(7), random.key(0))
+    expected = expected.agent.transitions.timestep
+    for found in (learner_state.extra[0].observation, learner_state.extra[1]):
+        for name in SPACE:
+            np.testing.assert_array_equal(found[name], expected.observation[name])
+    assert (np.asarray(found["real"]) != np.asarray(raw.observation["real"])).all()
+    (acted_on, by_hand), _, _ = agent.act(state, raw, (), random.key(0), True)
+    for name in SPACE:
+        np.testing.assert_array_equal(acted_on.observation[name], by_hand.observation[name])
+    # What is stored holds the statistics once.
+    assert jax.tree.structure(state) == jax.tree.structure(before)
+    assert learner_state.normalizer is None
+
+
+def test_nothing_is_normalized_where_normalization_is_off():
+    agent, raw = recipe_agent()
+    state, _ = agent.update(agent.init(random.key(0), DEFAULTS), batch(0), random.key(0))
+    jax.tree.map(np.testing.assert_array_equal, state.extra[0], raw)
+
+
+def test_fixed_statistics_are_those_of_the_dataset_and_stay():
+    data = timesteps(3, (50,)).observation
+    fixed = statistics_of(WORLD, jax.tree.map(np.asarray, data), clip=2.0)
+    agent = normalize_observation(recorder(), WORLD, statistics=fixed)
+    state = agent.init(random.key(0), {})
+    real = np.asarray(data["real"], np.float64)
+    for i in range(2):
+        state, _ = agent.update(state, batch(i), random.key(0))
+        given_ = np.asarray(batch(i).transitions.observation["real"])
+        expected = np.clip((given_ - real.mean(0)) / real.std(0), -2, 2)
+        found = state.agent.transitions.observation["real"]
+        np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3)

@@ -78,7 +78,7 @@ def _build(env: Environment, config: Config) -> Algorithm:
     )
     algorithm = learn(learner, config.ppo.rollouts.source(environment, tasks))
 
-    def measure(state):
+    def measure(state, key):
         network = policy_network(env, config.ppo.torso, config.ppo.memory, config.ppo.heads)
         params = params_of(state.agent)["actor_critic"]
         table = lambda game: network.apply(params, game.timesteps, ())[0].probs

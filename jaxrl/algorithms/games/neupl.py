@@ -104,7 +104,7 @@ def _build(env: Environment, config: Config) -> Algorithm:
         action, _, extras = answers(learner.act)(state.agent, timestep, (), key, greedy)
         return action, memory, extras
 
-    def measure(state):
+    def measure(state, key):
         found = mixture(state, config)
         everybody = lambda game: tables(env, config, found, game)
         reaches = lambda game: games.mixture(game, everybody(game), found.weights)

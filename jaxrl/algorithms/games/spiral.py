@@ -24,7 +24,7 @@ from jaxrl import losses
 from jaxrl.algorithms.policy_gradient.shared.episodes import on_episodes
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
-from jaxrl.core.types import Array, Environment, Policy, Transition
+from jaxrl.core.types import Array, Environment, Key, Policy, Transition
 from jaxrl.exact import games
 from jaxrl.kit import AlgorithmBuilder, Recipe, group, hyper, static
 from jaxrl.kit.groups import Episodes, Optimizer, Torso
@@ -108,7 +108,7 @@ def check(env: Environment, config: Config, name: str) -> None:
         )
 
 
-def measure(env: Environment, policy: Policy) -> dict[str, Array]:
+def measure(env: Environment, config: Config, policy: Policy, key: Key) -> dict[str, Array]:
     """How far it can be exploited, in a game that can be enumerated."""
     reaches = lambda game: games.reach(game, games.behavior(game, policy))
     return games.exploitability_metrics(env, reaches)

@@ -165,7 +165,7 @@ def live(
         init=init,
         step=step,
         policy=lambda state: algorithm.policy(state.inner),
-        measure=lambda state: algorithm.measure(state.inner),
+        measure=lambda state, key: algorithm.measure(state.inner, key),
         env_steps=algorithm.env_steps * windows,
         partition=Life(algorithm.partition, REPLICATED, REPLICATED),
         agent=None,
