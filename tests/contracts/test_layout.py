@@ -38,7 +38,7 @@ WITHOUT_CONFIGURATION = frozenset({
 })  # fmt: skip
 MISNAMED_CONFIGURATIONS: frozenset[str] = frozenset()
 CIRCLES: frozenset[frozenset[str]] = frozenset()
-ROOMS_IN_CIRCLES = frozenset({("algorithms", "datasets")})
+ROOMS_IN_CIRCLES: frozenset[tuple[str, str]] = frozenset()
 # It uses the kit through algorithms.
 TESTS_ELSEWHERE = frozenset({"tests/kit/test_builder.py"})
 
