@@ -12,7 +12,6 @@ from tests import style
 OPEN: tuple[str, ...] = (
     ".",
     "docs",
-    "experiments",
     "experiments/bench",
     "jaxrl/algorithms/continuous_control",
     "jaxrl/algorithms/evolution",
@@ -24,17 +23,7 @@ OPEN: tuple[str, ...] = (
     "jaxrl/algorithms/planning",
     "jaxrl/algorithms/policy_gradient",
     "jaxrl/algorithms/tokens",
-    "jaxrl/core",
-    "jaxrl/gradients",
-    "jaxrl/kit",
-    "jaxrl/networks",
-    "tests",
     "tests/algorithms",
-    "tests/envs",
-    "tests/experiments",
-    "tests/kit",
-    "tests/learning",
-    "tests/notebooks",
 )
 
 FOLDERS = ("jaxrl", "experiments", "tests")
