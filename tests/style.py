@@ -110,8 +110,15 @@ def lines(path: pathlib.Path) -> Iterator[tuple[int, str]]:
         elif token.type == tokenize.NAME:
             yield from _words(token.start[0], token.string.replace("_", " "), token.string)
         elif token.type == tokenize.STRING and not token.string.lower().startswith(("b", "rb")):
-            for i, line in enumerate(token.string.splitlines()):
+            for i, line in enumerate(_without_titles(token.string).splitlines()):
                 yield from _words(token.start[0] + i, line)
+
+
+def _without_titles(string: str) -> str:
+    """Return a docstring without what it quotes, such as titles of papers; its lines stay."""
+    if not string.endswith('"""'):
+        return string
+    return re.sub('"[^"]*"', lambda quoted: "\n" * quoted.group().count("\n"), string[3:-3])
 
 
 def is_participle(name: str) -> bool:

@@ -53,7 +53,7 @@ def parameter_soup(parameters: Array, weight: Array) -> Array:
       weight: broadcasts to [..., N]; its sum is not 0.
     Returns: [...].
     Gradients: none are stopped.
-    Source: Rame et al., 2023, "Rewarded soups: toward Pareto-optimal alignment by interpolating
+    Source: Rame et al., 2023, "Rewarded soups: towards Pareto-optimal alignment by interpolating
       weights fine-tuned on diverse rewards"; Wortsman et al., 2022, "Model soups"; Chegini et al.,
       2024, "SALSA: soup-based alignment learning for stronger adaptation in RLHF".
     Example: `gradients.parameter_soup(parameters, weight)`
