@@ -51,7 +51,7 @@ class Config:
     critic: Optimizer = ADAM
 
     discount: float = hyper(0.99, low=0, high=1)
-    """Gamma, per step."""
+    """Discount factor per step."""
     gae_lambda: float = hyper(0.95, low=0, high=1)
     """Lambda of generalized advantage estimation."""
     clip: float = hyper(0.2, above=0, high=INF)
