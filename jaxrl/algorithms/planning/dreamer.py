@@ -40,8 +40,8 @@ from jaxrl.networks.recurrent_world_model import Latent, RecurrentWorldModel
 
 @group
 class Config:
-    """Settings of Dreamer v3: learn a recurrent world model from replay, and actor and critic in its
-    imagination (arXiv:2301.04104)."""
+    """Settings of Dreamer v3: learn a recurrent world model from replay, and actor and critic in
+    its imagination (arXiv:2301.04104)."""
 
     replay: Replay = Replay(
         num_envs=16, num_steps=8, updates=4, batch_size=16, capacity=100_000, warmup=1024
@@ -95,8 +95,8 @@ class Memory:
 
 
 def model_loss(net: Net, x: Transition, network: RecurrentWorldModel, atoms: Array) -> LossOutput:
-    """Compute the losses of prediction, dynamics and representation (equations 2 and 3) for each step
-    of windows [T, B]; `aux` is the unrolled model."""
+    """Compute the losses of prediction, dynamics and representation (equations 2 and 3) for each
+    step of windows [T, B]; `aux` is the unrolled model."""
     unrolled, parts = recurrent_model_loss(
         network, net.model, x, atoms, net.key(), net.hyper.free_nats
     )
@@ -104,8 +104,8 @@ def model_loss(net: Net, x: Transition, network: RecurrentWorldModel, atoms: Arr
 
 
 def actor_loss(net: Net, x: Dreams, atoms: Array) -> LossOutput:
-    """Compute REINFORCE with returns divided by their range (`net.extra`), less an entropy bonus, for
-    each imagined step [H, N], weighted by the discounted probability of reaching it."""
+    """Compute REINFORCE with returns divided by their range (`net.extra`), less an entropy bonus,
+    for each imagined step [H, N], weighted by the discounted probability of reaching it."""
     h, before = net.hyper, x.features[:-1]
     policy = net.actor(before)
     entropy, log_prob = policy.entropy(), policy.log_prob(x.action)
@@ -156,8 +156,8 @@ def recipe(env: Environment, config: Config) -> Recipe:
     def update(net, batch):
         descended = net.descend(of_model, batch)
         # Imagination starts where an action was due, so never after an episode's last step. It
-        # uses the model as just updated on these latents. (The rows of a window stay adjacent,
-        # since devices split the batch by windows.)
+        # uses the model that inferred these latents, before this update. (The rows of a window stay
+        # adjacent, since devices split the batch by windows.)
         before = descended.aux[of_model].before
         start = jax.tree.map(lambda x: x.swapaxes(0, 1).reshape(-1, x.shape[-1]), before)
 

@@ -24,8 +24,8 @@ from jaxrl.networks.shortcut_world_model import next_frame
 
 @group
 class Config(dreamer4.Config):
-    """Settings of Dreamer 4's second phase: improve the cloned policy by PMPO (equation 11) in a frozen
-    world model (arXiv:2509.24527)."""
+    """Settings of Dreamer 4's second phase: improve the cloned policy by PMPO (equation 11) in a
+    frozen world model (arXiv:2509.24527)."""
 
     steps: int = static(4, low=1, high=WIDE)
     """Number of denoising steps for an imagined frame (K); a power of two."""
@@ -41,8 +41,8 @@ class Config(dreamer4.Config):
 
 
 def behavior_loss(net: Net, x: tuple[Dreams, Array], atoms: Array) -> LossOutput:
-    """Compute the value's cross-entropy to the return plus PMPO (equation 11) for each imagined step
-    [H, N]. PMPO uses only the signs of advantages, and stays near the cloned policy.
+    """Compute the value's cross-entropy to the return plus PMPO (equation 11) for each imagined
+    step [H, N]. PMPO uses only the signs of advantages, and stays near the cloned policy.
 
     x: dreams, and which of their steps [H, N] precede an imagined end.
     """

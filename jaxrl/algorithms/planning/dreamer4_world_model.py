@@ -18,18 +18,18 @@ from jaxrl.networks.shortcut_world_model import ShortcutWorldModel
 
 @group
 class Config(dreamer4.Config):
-    """Settings of Dreamer 4's first phase: learn a world model by shortcut forcing (equation 7), and a
-    policy on its features by cloning (arXiv:2509.24527)."""
+    """Settings of Dreamer 4's first phase: learn a world model by shortcut forcing (equation 7),
+    and a policy on its features by cloning (arXiv:2509.24527)."""
 
     bootstrap: float = hyper(1.0, low=0, high=1)
-    """Shortcut forcing: 1 for the paper's targets; 0 to learn the clean frame at every step size (an
-    ablation)."""
+    """Shortcut forcing: 1 for the paper's targets; 0 to learn the clean frame at every step size
+    (an ablation)."""
     relevant: float | None = static(None)
     """Lowest return of an episode that is cloned; None for all. (The paper clones episodes that
     accomplish a task, and learns frames from all.)"""
     loss_decay: float = hyper(0.99, low=0, below=1)
-    """Decay per update of the running mean squares that normalize the losses. (Our choice: the paper
-    does not say.)"""
+    """Decay per update of the running mean squares that normalize the losses. (Our choice: the
+    paper does not say.)"""
 
 
 @struct
@@ -59,9 +59,9 @@ def prepare_episodes(
 
 
 def model_loss(net: Net, x: Episodes, network: ShortcutWorldModel, atoms: Array) -> LossOutput:
-    """Compute the loss of each step [T, B]: shortcut forcing (equation 7) of the frame that it led to
-    (and, for an episode's first step, of the frame before it), the reward and termination there, and
-    cloning of its action.
+    """Compute the loss of each step [T, B]: shortcut forcing (equation 7) of the frame that it led
+    to (and, for an episode's first step, of the frame before it), the reward and termination there,
+    and cloning of its action.
 
     Frames, and likewise cloned steps, weigh as much in total as all steps do, so that a mean over
     steps contains their own means. Each term is divided by its running root mean square; its metric

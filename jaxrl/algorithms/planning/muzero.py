@@ -41,15 +41,15 @@ from jaxrl.networks.world_models import ValueEquivalentModel
 
 @group
 class Config:
-    """Settings of MuZero: tree search in a learned model, which is trained to predict policy, value and
-    reward (arXiv:1911.08265, equation 1)."""
+    """Settings of MuZero: tree search in a learned model, which is trained to predict policy, value
+    and reward (arXiv:1911.08265, equation 1)."""
 
     replay: Replay = Replay(
         num_envs=16, num_steps=1, updates=4, batch_size=64, capacity=50_000, warmup=800
     )
     priorities: Priorities = Priorities(exponent=0.6, importance=0.4)
-    """Prioritized sampling by |value - target|. (With both exponents at 1, the few sequences predicted
-    best outweigh all others.)"""
+    """Prioritized sampling by |value - target|. (With both exponents at 1, the few sequences
+    predicted best outweigh all others.)"""
     torso: Torso = Torso(hidden=(128,))
     """Hidden layers of each network: representation, dynamics and prediction."""
     optimizer: Optimizer = Optimizer(
@@ -60,8 +60,8 @@ class Config:
         learning_rate_steps=4_000_000.0,
         schedule="exponential",
     )
-    """Optimizer settings: momentum 0.9 and a learning rate from 0.05, as in the paper's pseudocode for
-    Atari. The rate falls to a tenth in every 350,000 of a million gradient steps (here, of four
+    """Optimizer settings: momentum 0.9 and a learning rate from 0.05, as in the paper's pseudocode
+    for Atari. The rate falls to a tenth in every 350,000 of a million gradient steps (here, of four
     environment steps each). Small environments learn with Adam, as in MuZero Unplugged
     (arXiv:2104.06294)."""
     target: Target = Target(rate=1.0)
@@ -76,8 +76,8 @@ class Config:
     n_step: int = static(20, low=1)
     """Number of rewards in a value's target before the bootstrapped value."""
     reanalyse: float = static(0.0, low=0, high=1)
-    """Fraction of a batch's sequences that the target network searches again. It then also gives the
-    values to bootstrap from; other sequences use what was stored when acting."""
+    """Fraction of a batch's sequences that the target network searches again. It then also gives
+    the values to bootstrap from; other sequences use what was stored when acting."""
     width: int = static(64, low=1, high=WIDE)
     """Width of a latent state."""
     num_atoms: int = static(41, low=3, high=WIDE)
@@ -94,8 +94,8 @@ class Config:
     temperature: float = hyper(1.0, above=0)
     """Initial temperature of acting by visit counts (puct); see `temperature_steps`."""
     temperature_steps: float = hyper(4_000_000.0, above=0, high=INF)
-    """Environment steps over which the temperature is halved at 1/2 and again at 3/4; infinite for a
-    constant one. (The paper: a million gradient steps, here of four environment steps each.)"""
+    """Environment steps over which the temperature is halved at 1/2 and again at 3/4; infinite for
+    a constant one. (The paper: a million gradient steps, here of four environment steps each.)"""
     dirichlet_alpha: float = hyper(0.3, above=0)
     """Concentration of the Dirichlet noise on the root's prior (puct)."""
     dirichlet_fraction: float = hyper(0.25, low=0, high=1)
@@ -158,8 +158,8 @@ def recipe(env: Environment, config: Config) -> Recipe:
         return action, memory, {"search": found.policy, "value": found.value}
 
     def reanalyse(net, window: Transition, policy, stored):
-        """Return `policy` [K + 1, B, actions] and `stored` [K + n, B], the search's value after each
-        step, both renewed in the sequences chosen for reanalysis."""
+        """Return `policy` [K + 1, B, actions] and `stored` [K + n, B], the search's value after
+        each step, both renewed in the sequences chosen for reanalysis."""
         latest = net.target.model
         latent = latest(window.next_timestep, method="represent")
         following = scalar(latest(latent, method="predict")[1])
@@ -173,7 +173,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
             found = run_search(net, latest, rows, net.key("search"), False)
             fresh = found.policy.reshape(config.unroll + 1, count, -1)
             policy = policy.at[:, chosen].set(fresh)
-        # No search was run where the episode ended, so nothing is stored there.
+        # An episode's last time step was never searched when acting.
         return policy, jnp.where(renewed | window.done, following, stored)
 
     def prepare_sample(net, batch):
@@ -208,7 +208,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
     @loss("model", name="loss")
     def model_loss(net, x: Sample):
-        """Compute equation 1: errors of policy, value and reward along K steps, plus c |params|^2."""
+        """Compute errors of policy, value and reward along K steps, and weight decay (eq. 1)."""
         policy, value, reward = predictions(net, x)
         goal = x.goal
         errors = losses.muzero(
@@ -240,8 +240,8 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
 
 def check(env: Environment, config: Config, name: str) -> None:
-    """Raise `UserError` for actions that are not Discrete, a game of more than two players or without
-    roles, or an even number of atoms."""
+    """Raise `UserError` for actions that are not Discrete, a game of more than two players or
+    without roles, or an even number of atoms."""
     check_discrete(env.action_space, name)
     timestep = example_timestep(env, agents=True)
     players = timestep.reward.shape[1:]

@@ -1,6 +1,6 @@
 """Dreamer 4: a policy improved inside a world model that was learned from data alone (Hafner et
-al., 2025, "Training agents inside of scalable world models", arXiv:2509.24527). This file holds what
-its two phases share: settings, parts, acting, and the data.
+al., 2025, "Training agents inside of scalable world models", arXiv:2509.24527). This file holds
+what its two phases share: settings, parts, acting, and the data.
 
 The first phase (`dreamer4_world_model`) learns from whole episodes of a dataset, only some of which
 are labeled with actions. A transformer learns the frames by shortcut forcing; heads on its features
@@ -46,8 +46,8 @@ from jaxrl.sources.recordings import recordings
 
 @group
 class Data:
-    """Dataset of episodes that the environment's expert plays with mixed skill. Steps of the run are
-    gradient steps."""
+    """Dataset of episodes that the environment's expert plays with mixed skill. Steps of the run
+    are gradient steps."""
 
     of_a_source: ClassVar[bool] = True
 
@@ -56,8 +56,8 @@ class Data:
     batch_size: int = static(32, low=1, high=MANY)
     """Number of episodes in a gradient step."""
     skills: tuple[float, ...] = static((-1.0, 0.5), low=-1, high=1, least_length=1)
-    """Skills of the players that record the dataset, see `envs.policies.mixed_skill`. By default half
-    never take the best action, and half ask an expert every second time."""
+    """Skills of the players that record the dataset, see `envs.policies.mixed_skill`. By default
+    half never take the best action, and half ask an expert every second time."""
     labeled: float = hyper(0.1, low=0, high=1)
     """Fraction of the episodes that are labeled with their actions."""
     num_shards: int = static(1, low=1)
@@ -98,13 +98,13 @@ class Squares:
 
 @group
 class Config:
-    """Settings that both phases share. Imagination needs a world model of the same sizes, and starts
-    from the same data if the seed and `data` are the same."""
+    """Settings that both phases share. Imagination needs a world model of the same sizes, and
+    starts from the same data if the seed and `data` are the same."""
 
     data: Data = Data()
     model: Optimizer = Optimizer(learning_rate=1e-3, max_grad_norm=1.0, eps=1e-5, flat=True)
-    """Optimizer settings of the world model and of cloning, together. (Our choice: we know of none in
-    the paper.)"""
+    """Optimizer settings of the world model and of cloning, together. (Our choice: we know of none
+    in the paper.)"""
     behavior: Optimizer = Optimizer(learning_rate=1e-3, max_grad_norm=1.0, eps=1e-5, flat=True)
     """Optimizer settings of policy and value in imagination, together. (Our choice.)"""
 
@@ -122,8 +122,8 @@ class Config:
     levels: int = static(16, low=1, high=WIDE)
     """Number of noise levels, a power of two; the finest denoising step is one level."""
     context: int = static(15, low=0)
-    """Noise level of context frames, below `levels`; a little noise makes the model robust to errors
-    in imagined frames."""
+    """Noise level of context frames, below `levels`; a little noise makes the model robust to
+    errors in imagined frames."""
     horizon: int = static(8, low=1)
     """Number of frames that are imagined."""
     bins: int = static(41, low=3, high=WIDE)
@@ -132,8 +132,8 @@ class Config:
     """Range of the atoms in symlog space: they reach from -symexp to symexp of it."""
 
     conditioned: float = hyper(1.0, low=0, high=1)
-    """Action conditioning: 1 to show labeled actions to the model; 0 to show them to cloning only (an
-    ablation)."""
+    """Action conditioning: 1 to show labeled actions to the model; 0 to show them to cloning only
+    (an ablation)."""
 
 
 @struct
@@ -237,8 +237,8 @@ def make_recipe(
 
 
 def check(env: Environment, config: Any, name: str) -> None:
-    """Raise `UserError` for an environment without discrete actions or a time limit, or for sizes that
-    do not fit together."""
+    """Raise `UserError` for an environment without discrete actions or a time limit, or for sizes
+    that do not fit together."""
     check_discrete(env.action_space, name)
     if env.max_steps is None:
         raise UserError(f"{name} learns whole episodes; '{env.name}' has no time limit.")

@@ -86,8 +86,8 @@ def search(
 
 
 def mover_reward(timestep: TimeStep, reward: Array) -> Array:
-    """Return the reward [...] of a step from `timestep`: in a game with rewards [..., 2], that of the
-    player who moved, `timestep.role`."""
+    """Return the reward [...] of a step from `timestep`: in a game with rewards [..., 2], that of
+    the player who moved, `timestep.role`."""
     if reward.ndim == timestep.first.ndim:
         return reward
     role: Any = timestep.role
