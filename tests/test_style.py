@@ -15,14 +15,6 @@ OPEN: tuple[str, ...] = (
     "experiments/bench",
     "jaxrl/algorithms/continuous_control",
     "jaxrl/algorithms/evolution",
-    "jaxrl/algorithms/games",
-    "jaxrl/algorithms/lifelong",
-    "jaxrl/algorithms/meta",
-    "jaxrl/algorithms/multi_agent",
-    "jaxrl/algorithms/offline",
-    "jaxrl/algorithms/planning",
-    "jaxrl/algorithms/policy_gradient",
-    "jaxrl/algorithms/tokens",
     "tests/algorithms",
 )
 
