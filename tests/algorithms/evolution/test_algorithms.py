@@ -141,7 +141,7 @@ def test_ppga_draws_around_0_at_first_and_again_where_no_branch_improves():
         coefficients = state.coefficients
         np.testing.assert_array_equal(coefficients.mean, np.zeros(2))
         assert coefficients.sigma == 1 and (coefficients.shape == np.eye(2)).all()
-    elites = after.state.archive.genotypes[after.state.archive.occupied]
+    elites = after.state.archive.genotypes[after.state.archive.has_elite]
     assert (elites == after.state.theta).all(1).any()
 
 

@@ -38,7 +38,7 @@ def test_two_candidates_for_one_cell():
     holds(archive, 2, 2, 5.0)
     holds(archive, 0, 3, 3.0)
     np.testing.assert_array_equal(entered, [False, True, True])
-    np.testing.assert_array_equal(archive.occupied, [True, False, True, False])
+    np.testing.assert_array_equal(archive.has_elite, [True, False, True, False])
 
 
 def test_equal_candidates_the_first_wins_in_every_batch():
@@ -65,7 +65,7 @@ def test_what_is_not_finite_never_enters_nor_hides_another():
     )  # fmt: skip
     holds(archive, 1, 2, 2.0)
     np.testing.assert_array_equal(entered, [False, True, False, False, False])
-    assert archive.occupied.sum() == 1  # neither the last cell took NONE's
+    assert archive.has_elite.sum() == 1  # neither the last cell took NONE's
     again, entered = offer(archive, [1], [np.nan], [6])
     holds(again, 1, 2, 2.0)
 
@@ -88,7 +88,7 @@ def test_random_batches_agree_with_a_loop():
         archive, _ = offer(archive, cells, fitness, numbers)
         for c, (f, i) in elites.items():
             holds(archive, c, i, f)
-        np.testing.assert_array_equal(np.flatnonzero(archive.occupied), sorted(elites))
+        np.testing.assert_array_equal(np.flatnonzero(archive.has_elite), sorted(elites))
     assert archives.qd_score(archive, -1.0) == sum(f + 1 for f, _ in elites.values())
 
 

@@ -27,9 +27,7 @@ def around(env: Environment, spread: float) -> Callable[[Key], Tree]:
     leaves, structure = jax.tree_util.tree_flatten(env.params, is_leaf=_is_table)
     varied = [_is_table(x) or jnp.issubdtype(jnp.result_type(x), jnp.floating) for x in leaves]
     if not any(varied):
-        raise UserError(
-            f"'{env.name}' has no parameters that could vary between environments."
-        )
+        raise UserError(f"'{env.name}' has no parameters that could vary between environments.")
 
     def draw(key):
         keys = jax.random.split(key, len(leaves))
