@@ -63,8 +63,8 @@ class Data:
         offline = share if self.name else 0
         if self.name and not 0 < offline < self.batch_size:
             raise UserError(
-                f"offline_share is {self.offline_share}; in a batch of {self.batch_size}, at least one "
-                "transition must be from the dataset and one from the environment."
+                f"offline_share is {self.offline_share}; in a batch of {self.batch_size}, at least "
+                "one transition must be from the dataset and one from the environment."
             )
         online = replay(
             rollouts(env, self.num_envs, self.num_steps),
