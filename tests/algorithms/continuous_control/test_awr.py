@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jaxrl import envs
-from jaxrl.algorithms.continuous_control.awr import Sample, awr, excess, draw, judge, value_loss
+from jaxrl.algorithms.continuous_control.awr import Sample, awr, draw, excess, judge, value_loss
 from jaxrl.core import random
 from jaxrl.core.spaces import Box
 from jaxrl.core.types import Batch
