@@ -1,13 +1,13 @@
 """ARO-DDPG (Saxena, Khastagir, Kolathaya and Bhatnagar, 2023, "Off-policy average reward
 actor-critic with deterministic policy search", arXiv:2305.12239): DDPG that maximizes the average
-reward of a step, which is learned beside its critics, in the place of a discounted sum.
+reward per step, which is learned along with the critics, instead of a discounted sum.
 
-As in the authors' code the smaller of two critics counts, for target and policy, policy and copies
-wait, and the average has no copy (the paper's has one). Unlike there noise begins anew with an
-episode, and no update is made in the warm-up. The environment should go on for ever: a time limit
-is
-looked past (there it is an end), and what follows a termination is worth 0, as much as the average.
-Equations are numbered as in the paper's submission to ICLR 2023.
+As in the authors' code, target and policy use the minimum of two critics, updates of the policy and
+of target networks are delayed, and the average has no target network (the paper has one). Unlike
+there, noise restarts with each episode, and there are no updates in the warm-up. The environment
+should be continuing: a time limit is bootstrapped through (there it is an end), and the state after
+a termination has the value 0, that of an average state. Equations are numbered as in the paper's
+submission to ICLR 2023.
 """
 
 from __future__ import annotations
@@ -28,24 +28,25 @@ from jaxrl.networks.scalars import Number
 
 @group
 class Config(deterministic.Deterministic):
-    """Settings of ARO-DDPG. The defaults are those of the authors' code."""
+    """Settings of ARO-DDPG: DDPG that maximizes the average reward (arXiv:2305.12239). The defaults
+    are those of the authors' code."""
 
     replay: Replay = Replay(num_envs=1, num_steps=1000, updates=1000, batch_size=256, warmup=5000)
-    """Replay buffer: 1,000 gradient steps after each 1,000 of the environment. Actions are random
-    in the warm-up."""
+    """Replay buffer, with 1,000 gradient steps after each 1,000 environment steps. Actions are
+    random in the warm-up."""
     torso: Torso = Torso(hidden=(128, 128))
     optimizer: Optimizer = Optimizer(learning_rate=3e-4)
-    """Optimizer settings of policy and critics, each for itself."""
+    """Optimizer settings of policy and critics, separately."""
     rate: Optimizer = Optimizer(learning_rate=3e-4)
     """Optimizer settings of the average reward."""
     noise: OrnsteinUhlenbeck = OrnsteinUhlenbeck()
     delay: int = static(2, low=1)
-    """Updates of the critics for one of the policy and of all target networks."""
+    """Number of critic updates per update of the policy and of all target networks."""
 
 
 @loss("actor")
 def actor_loss(net, x):
-    """Climb the most cautious critic's Q(s, mu(s))."""
+    """Maximize the smallest critic's Q(s, mu(s))."""
     return -net.critic(x.timestep, net.actor(x.timestep)).min(-1)
 
 
@@ -57,8 +58,8 @@ def next_value(net, x):
 
 @loss("critic", "rate")
 def critic_loss(net, x):
-    """Equation 24: regress on r - rho + min Q'(s', mu'(s')). In the same step rho descends the same
-    errors, as in the authors' code (in equation 25 those of the smaller target network)."""
+    """Regress on r - rho + min Q'(s', mu'(s')) (equation 24). In the same step rho descends the
+    same errors, as in the authors' code (in equation 25, those of the smaller target network)."""
     q = net.critic(x.timestep, x.action)
     target = losses.average_reward_target(x.reward, net.rate(), next_value(net, x))
     error = losses.squared_error(q, target[..., None]).sum(-1)

@@ -1,13 +1,13 @@
 """Advantage-weighted regression (Peng, Kumar, Zhang and Levine, 2019, arXiv:1910.00177).
 
-From all that lies in a replay the value regresses on TD(lambda) returns, then the policy on the
-actions, weighed by exp(A / temperature), A standardized over the replay. Returns are worked out
-anew, by the value as it is, before either. As in the authors' code a policy in a box has a fixed
-deviation, its mean is kept within the bounds by a penalty, and values are learned in units of
-1 / (1 - gamma).
+On the whole replay buffer, the value regresses on TD(lambda) returns, then the policy on the
+actions, weighted by exp(A / temperature), with A standardized over the buffer. Returns are
+recomputed with the current value before each. As in the authors' code, a policy in a box has a
+fixed standard deviation, a penalty keeps its mean within the bounds, and values are learned in
+units of 1 / (1 - gamma).
 
-The authors collect whole episodes, and freeze the statistics that standardize observations after
-300,000 steps; minibatches are drawn here with replacement, theirs without.
+Unlike here, the authors collect whole episodes, freeze the statistics that normalize observations
+after 300,000 steps, and draw minibatches without replacement.
 """
 
 from __future__ import annotations
@@ -41,58 +41,59 @@ from jaxrl.networks.heads import check_action_space, gaussian, scale
 from jaxrl.sources import recent
 from jaxrl.sources.ring import take
 
-SMALLEST = 1e-5  # what is added to the advantages' standard deviation
+SMALLEST = 1e-5  # added to the standard deviation of advantages
 
 
 @group
 class Config:
-    """Settings of AWR. The defaults are those of the authors' code for MuJoCo."""
+    """Settings of AWR: regression of the policy on replayed actions, weighted by exp(A / beta)
+    (arXiv:1910.00177, algorithm 1). The defaults are those of the authors' code for MuJoCo."""
 
     rollouts: Rollouts = Rollouts(num_envs=16, num_steps=128)
-    """2,048 steps before each update."""
+    """Rollouts of 2,048 steps before each update."""
     windows: int = static(24, low=1)
-    """Of them in the replay, which theirs has 50,000 steps of."""
+    """Number of windows in the replay buffer: 24 x 2,048 steps (authors' code: 50,000 steps)."""
     value_steps: int = static(200, low=1)
-    """Gradient steps of the value in an update."""
+    """Number of gradient steps of the value per update."""
     policy_steps: int = static(1000, low=1)
-    """And of the policy."""
+    """Number of gradient steps of the policy per update."""
     batch_size: int = static(256, low=1)
-    """Transitions in a gradient step."""
+    """Number of transitions in a gradient step."""
     torso: Torso = Torso(hidden=(128, 64))
-    """Of policy and value, each."""
+    """Hidden layers of policy and value, each."""
     actor: Optimizer = Optimizer("sgd", learning_rate=5e-5, momentum=0.9)
-    """Of the policy: 2.5e-5 to 1e-4 for theirs of different environments; 5e-4 for discrete
-    actions."""
+    """Optimizer settings of the policy. Authors' code: 2.5e-5 to 1e-4 depending on the environment;
+    5e-4 for discrete actions."""
     critic: Optimizer = Optimizer("sgd", learning_rate=1e-2, momentum=0.9)
-    """Of the value."""
+    """Optimizer settings of the value."""
     normalization: Normalization = Normalization(observation=True)
     deviation: float = static(0.2, above=0)
-    """Of a policy in a box, in half-widths: 0.2 or 0.4."""
+    """Standard deviation of a policy in a box, in half-widths. Authors' code: 0.2 or 0.4."""
 
     temperature: float = hyper(1.0, above=0)
-    """Beta, of standardized advantages."""
+    """Temperature of standardized advantages (beta)."""
     max_weight: float = hyper(20.0, above=0)
-    """Of an action in the regression."""
+    """Largest weight of an action in the regression."""
     bound_weight: float = hyper(10.0, low=0)
-    """Weight of the penalty on means beyond the bounds."""
+    """Weight of the penalty on means outside the bounds."""
     discount: float = hyper(0.99, low=0, below=1)
-    """Gamma, per step."""
+    """Discount factor per step."""
     td_lambda: float = hyper(0.95, low=0, high=1)
-    """Lambda of the returns."""
+    """Lambda of the TD(lambda) returns."""
 
 
 @struct
 class Sample:
-    """What a gradient step sees of each transition, [T, B] or [n]."""
+    """Data of transitions for a gradient step, [T, B] or [n]."""
 
     timestep: TimeStep
     action: Tree
-    returned: Array
+    returns: Array
     advantage: Array
 
 
 def value(net: Net, timestep: TimeStep) -> Array:
-    """The value [...], of which the network gives the mean reward that it amounts to."""
+    """Return the value [...]; the network predicts it times 1 - gamma, as a mean reward."""
     return net.critic(timestep) / (1 - net.hyper.discount)
 
 
@@ -100,15 +101,15 @@ def judge(net: Net, batch: Batch) -> Sample:
     """Return the history [L, B] with TD(lambda) returns and standardized advantages, by the current
     value."""
     x, h, mask = batch.transitions, net.hyper, batch.mask
-    # Mapped over time, not reshaped to rows: that would gather what is split over devices.
+    # Mapped over time: a reshape to rows would gather arrays that are split over devices.
     now, after = (
         jax.vmap(lambda t: value(net, t))(timestep) for timestep in (x.timestep, x.next_timestep)
     )
-    returned = losses.lambda_returns(x.reward, after, x.terminated, x.done, h.discount, h.td_lambda)
-    advantage = returned - now
+    returns = losses.lambda_returns(x.reward, after, x.terminated, x.done, h.discount, h.td_lambda)
+    advantage = returns - now
     mean = advantage.mean(where=mask)
     advantage = (advantage - mean) / (advantage.std(where=mask) + SMALLEST)
-    return Sample(x.timestep, x.action, returned, advantage)
+    return Sample(x.timestep, x.action, returns, advantage)
 
 
 def draw(x: Sample, mask: Array, key: Key, number: int, num_shards: int) -> Sample:
@@ -124,13 +125,13 @@ def draw(x: Sample, mask: Array, key: Key, number: int, num_shards: int) -> Samp
 
 @loss("critic")
 def value_loss(net: Net, x: Sample) -> Array:
-    """Algorithm 1, line 6, by (1 - gamma)^2."""
-    return losses.squared_error(net.critic(x.timestep), (1 - net.hyper.discount) * x.returned)
+    """Regress the value on the returns (algorithm 1, line 6), in units of 1 / (1 - gamma)."""
+    return losses.squared_error(net.critic(x.timestep), (1 - net.hyper.discount) * x.returns)
 
 
-def beyond(policy, space) -> Array | float:
-    """Half the squared distance [...] of a Gaussian's mean from the bounds of a box, in its
-    half-widths; 0 of another policy."""
+def excess(policy, space) -> Array | float:
+    """Return half the squared distance [...] of a Gaussian's mean from the bounds of a box, in
+    half-widths; 0 for another policy."""
     if not isinstance(space, Box):
         return 0.0
     center, half_width = (x.reshape(-1) for x in scale(space))
@@ -143,10 +144,10 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
     @loss("actor")
     def policy_loss(net: Net, x: Sample):
-        """Algorithm 1, line 7: imitation, weighed by exp(A / beta)."""
+        """Imitate actions, weighted by exp(A / beta) (algorithm 1, line 7)."""
         policy, h = net.actor(x.timestep), net.hyper
         imitation = losses.awr(policy.log_prob(x.action), x.advantage, h.temperature, h.max_weight)
-        outside = h.bound_weight * beyond(policy, space)
+        outside = h.bound_weight * excess(policy, space)
         return LossOutput(imitation + outside, {"entropy": policy.entropy()})
 
     def take_steps(net: Net, batch: Batch, loss: Loss, count: int) -> Net:
@@ -181,7 +182,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
 
 def check(env: Environment, config: Config, name: str) -> None:
-    """Raises `UserError` for an action space without a policy head."""
+    """Raise `UserError` for an action space without a policy head."""
     check_action_space(env.action_space, name)
 
 

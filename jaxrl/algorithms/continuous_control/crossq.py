@@ -1,10 +1,10 @@
 """CrossQ (Bhatt et al., 2024, "CrossQ: batch normalization in deep reinforcement learning for
-greater sample efficiency and simplicity", arXiv:1902.05605): SAC without copies of its critics,
-whose wide layers are normalized by the batch, of (s, a) and (s', a') together.
+greater sample efficiency and simplicity", arXiv:1902.05605): SAC without target networks, whose
+wide critics have batch normalization over (s, a) and (s', a') together.
 
-The normalization is batch renormalization with a warm-up, as in the authors' code. Unlike there
-the temperature's Adam has a short memory too (beta1 0.9 there), and the warm-up of the replay acts
-by the first policy (theirs at random).
+The normalization is batch renormalization with a warm-up, as in the authors' code. Unlike
+there, the temperature's Adam has a short memory too (beta1 0.9 there), and in the warm-up of the
+replay buffer the initial policy acts (there random actions).
 """
 
 from __future__ import annotations
@@ -24,21 +24,22 @@ from jaxrl.networks.normalization import BatchRenorm
 
 @group
 class Config(soft.Soft):
-    """Settings of CrossQ. The defaults are those of the authors' code, except for the replay's
+    """Settings of CrossQ: SAC with batch normalization instead of target networks
+    (arXiv:1902.05605). The defaults are those of the authors' code, except for the replay's
     capacity, a million there."""
 
     replay: Replay = Replay(num_envs=1, num_steps=1, updates=1, batch_size=256, warmup=5000)
     critic: Torso = Torso(hidden=(2048, 2048))
-    """Layers of each critic."""
+    """Hidden layers of each critic."""
     optimizer: Optimizer = Optimizer(learning_rate=1e-3, beta1=0.5)
-    """Optimizer settings of actor, critics and temperature, each: Adam, 1e-3, with a short
+    """Optimizer settings of actor, critics and temperature, separately. Adam, 1e-3, with a short
     memory."""
     delay: int = static(3, low=1)
-    """Updates of the critics for one of policy and temperature."""
+    """Number of critic updates per update of policy and temperature."""
     momentum: float = static(0.99, low=0, below=1)
-    """Share of the running moments that is kept after each batch."""
+    """Fraction of the running moments that is kept after each batch."""
     renormalized_after: int = static(100_000, low=0)
-    """Batches of a network before its normalization looks at the running moments too."""
+    """Number of batches before a network's normalization uses its running moments too."""
 
 
 def recipe(env: Environment, config: Config) -> Recipe:
@@ -48,8 +49,8 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
     @loss("critic")
     def critic_loss(net, x):
-        """Figure 3: one batch of both steps, so that its moments are those of both; no target
-        networks."""
+        """Regress on SAC's target without target networks, in one batch of both steps, so that its
+        moments are those of both (figure 3)."""
         next_action, log_prob = sample(net.actor(x.next_timestep), net.key())
         now, after = (x.timestep, x.action), (x.next_timestep, next_action)
         both = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), now, after)
@@ -63,7 +64,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
     @loss("actor")
     def actor_loss(net, x):
-        """SAC's, normalized by the batch."""
+        """Compute SAC's policy loss with batch normalization."""
         policy, state = net.actor(x.timestep, train=True, mutable="batch_stats")
         action, log_prob = sample(policy, net.key())
         error = losses.sac_actor(log_prob, net.critic(x.timestep, action), net.temperature())

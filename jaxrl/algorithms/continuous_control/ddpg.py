@@ -1,10 +1,11 @@
 """Deep deterministic policy gradient (Lillicrap et al., 2015, "Continuous control with deep
-reinforcement learning", arXiv:1509.02971): Q-learning with a policy that climbs Q in the place of
-the maximum over actions, slow copies of both, and exploration by noise that drifts.
+reinforcement learning", arXiv:1509.02971): Q-learning with a policy that maximizes Q in place of
+the maximum over actions, slow target networks of both, and exploration by correlated noise.
 
-Unlike the paper's networks these normalize no batches, critics see the action from their first
-layer on, and last layers begin as others do; L2 decay is apart from the gradient (as in AdamW). The
-replay keeps fewer than the paper's million unless told, and learning begins after its warm-up.
+Unlike in the paper, there is no batch normalization, critics see the action from their first layer
+on, last layers are initialized like the others, and L2 decay is decoupled from the gradient (as in
+AdamW). By default the replay buffer holds fewer than the paper's million transitions, and learning
+starts after its warm-up.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from jaxrl.networks.heads import scale
 
 @group
 class Config(deterministic.Deterministic):
-    """Settings of DDPG."""
+    """Settings of DDPG: Q-learning with a deterministic policy that maximizes Q (arXiv:1509.02971,
+    algorithm 1)."""
 
     replay: Replay = Replay(num_envs=1, num_steps=1, updates=1, batch_size=64)
     """Replay buffer, with minibatches of 64: section 7 of the paper."""
@@ -35,7 +37,7 @@ class Config(deterministic.Deterministic):
     critic: Optimizer = Optimizer(learning_rate=1e-3, weight_decay=1e-2)
     """Optimizer settings of the critic. Adam, 1e-3, and an L2 decay of 1e-2: section 7."""
     target: Target = Target(rate=0.001)
-    """Target networks of both. Tau 0.001: section 7."""
+    """Target networks of actor and critic. Tau 0.001: section 7."""
     noise: OrnsteinUhlenbeck = OrnsteinUhlenbeck()
     """Exploration noise. Theta 0.15 and sigma 0.2: section 7."""
     discount: float = hyper(0.99, low=0, high=1)
@@ -44,7 +46,7 @@ class Config(deterministic.Deterministic):
 
 @loss("critic")
 def critic_loss(net, x):
-    """Algorithm 1: regress on r + gamma Q'(s', mu'(s')), by the target networks."""
+    """Regress on r + gamma Q'(s', mu'(s')) of the target networks (algorithm 1)."""
     q = net.critic(x.timestep, x.action)
     next_q = net.target.critic(x.next_timestep, net.target.actor(x.next_timestep))
     target = losses.td_target(x.reward, x.terminated, net.hyper.discount, next_q[..., 0])
@@ -54,7 +56,7 @@ def critic_loss(net, x):
 
 @loss("actor")
 def actor_loss(net, x):
-    """Algorithm 1: climb Q(s, mu(s))."""
+    """Maximize Q(s, mu(s)) (algorithm 1)."""
     return -net.critic(x.timestep, net.actor(x.timestep))[..., 0]
 
 

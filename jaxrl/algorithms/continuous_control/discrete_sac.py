@@ -1,9 +1,9 @@
 """SAC for discrete actions (Christodoulou, 2019, "Soft actor-critic for discrete action settings",
 arXiv:1910.07207): critics value every action, so that expectations over the policy are sums.
 
-For the paper's convolutions there are those of `torso.channels`, and for its replay of a million a
-smaller one; its warm-up acts at random, here by the first policy. The share of the entropy is of
-what the legal actions of a state can have.
+The convolutions are those of `torso.channels`, and the replay buffer is smaller than the paper's
+million. In the warm-up the initial policy acts, where the paper acts at random. The target entropy
+is a fraction of the maximum over a state's legal actions.
 """
 
 from __future__ import annotations
@@ -26,23 +26,24 @@ from jaxrl.networks.scalars import Positive
 
 @group
 class Config:
-    """Settings of SAC for discrete actions. The defaults are those of the paper's table 2."""
+    """Settings of SAC for discrete actions: soft actor-critic with sums over actions
+    (arXiv:1910.07207). The defaults are those of the paper's table 2."""
 
     replay: Replay = Replay(num_envs=1, num_steps=4, updates=1, batch_size=64, warmup=20_000)
-    """A gradient step for each 4 of the environment."""
+    """Replay buffer, with one gradient step for every 4 environment steps."""
     torso: ImageTorso = ImageTorso(hidden=(512,))
     optimizer: Optimizer = Optimizer(learning_rate=3e-4)
-    """Of actor, critics and temperature, each. Adam, 3e-4."""
+    """Optimizer settings of actor, critics and temperature, separately. Adam, 3e-4."""
     target: Target = Target(rate=1.0, period=8000)
-    """Copied whole each 8,000 updates. The paper does not say of what its 8,000 are; if of steps,
-    as in Dopamine, 2,000 updates."""
+    """Target networks of the critics, copied every 8,000 updates. The paper gives no unit for its
+    8,000; if it means environment steps, as in Dopamine, that is 2,000 updates."""
     normalization: Normalization = Normalization()
     num_critics: int = static(2, low=1)
-    """Critics, of which the most cautious counts."""
+    """Number of critics; the minimum of their values is used."""
     target_entropy: float = hyper(0.98, low=0, high=1)
-    """Share of the entropy of the uniform policy."""
+    """Target entropy of the policy, as a fraction of the uniform policy's."""
     discount: float = hyper(0.99, low=0, high=1)
-    """Gamma, per step."""
+    """Discount factor per step."""
 
 
 def recipe(env: Environment, config: Any) -> Recipe:
@@ -58,21 +59,21 @@ def recipe(env: Environment, config: Any) -> Recipe:
     )
 
     def logits(net, timestep: TimeStep) -> Array:
-        """Of the policy [B, A], normalized."""
+        """Return the log-probabilities of the policy, [B, A]."""
         return jax.nn.log_softmax(mask_illegal(net.actor(timestep)[..., 0], timestep))
 
-    def cautious(critics, timestep: TimeStep) -> Array:
-        """The least of the critics' values [B, A]."""
+    def min_value(critics, timestep: TimeStep) -> Array:
+        """Return the minimum of the critics' values, [B, A]."""
         return critics(timestep)[..., 0].min(0)
 
     @loss("critic")
     def critic_loss(net, x):
-        """Squared errors, with the mean over next actions for a sample."""
+        """Regress on SAC's target with an expectation over next actions instead of a sample."""
         target = losses.discrete_sac_target(
             x.reward,
             x.terminated,
             net.hyper.discount,
-            cautious(net.target.critic, x.next_timestep),
+            min_value(net.target.critic, x.next_timestep),
             logits(net, x.next_timestep),
             net.temperature(),
         )
@@ -82,15 +83,15 @@ def recipe(env: Environment, config: Any) -> Recipe:
 
     @loss("actor")
     def actor_loss(net, x):
-        """The mean over actions of alpha log pi - min Q."""
-        log_probs, q = logits(net, x.timestep), cautious(net.critic, x.timestep)
+        """Compute the expectation over actions of alpha log pi - min Q."""
+        log_probs, q = logits(net, x.timestep), min_value(net.critic, x.timestep)
         error = losses.discrete_sac_actor(log_probs, q, net.temperature())
         entropy = losses.categorical_entropy(log_probs)
         return LossOutput(error, {"entropy": entropy}, aux=entropy)
 
     @loss("temperature")
     def temperature_loss(net, x):
-        """As in SAC, of the policy that the actor's loss has seen."""
+        """Compute SAC's temperature loss, for the policy that `actor_loss` evaluated."""
         allowed = x.timestep.legal_actions
         most = jnp.log(count if allowed is None else jnp.maximum(allowed.sum(-1), 1))
         target = net.hyper.target_entropy * most

@@ -1,15 +1,16 @@
 """Maximum a posteriori policy optimization (Abdolmaleki et al., 2018, arXiv:1806.06920).
 
-E-step: at each state some actions of the policy are weighed by exp(Q / temperature), as far from
-equal weights as a bound allows. M-step: the policy becomes likelier to take them, its mean and its
-deviation each within a bound of its own from what they were (Abdolmaleki et al., 2018b, "Relative
-entropy regularized policy iteration", arXiv:1812.02256). Temperature and both Lagrange multipliers
-descend their duals beside it. Q regresses on Retrace's returns of replayed windows.
+E-step: at each state, sampled actions of the policy are weighted by exp(Q / temperature), as far
+from equal weights as a bound allows. M-step: the policy maximizes their weighted likelihood, with
+separate bounds on how far its mean and its deviation move (Abdolmaleki et al., 2018b, "Relative
+entropy regularized policy iteration", arXiv:1812.02256). The temperature and both Lagrange
+multipliers descend their duals in the same step. Q regresses on Retrace returns of replayed
+windows.
 
-As in DeepMind's code (Acme), the covariance is diagonal (the first paper's is full), multipliers
-are softpluses of what is learned, and Q sees actions within their bounds. Unlike here, Acme bounds
-the divergence of each dimension of an action, not their sum as the papers do, penalizes actions out
-of bounds, acts by the policy's copy, and has for Q a mixture of Gaussians that learns five-step
+As in DeepMind's code (Acme), the covariance is diagonal (full in the first paper), multipliers are
+softpluses of learned numbers, and Q sees actions clipped to their bounds. Unlike here, Acme bounds
+the divergence of each dimension of an action, not their sum as the papers do; it penalizes actions
+out of bounds, acts by the target policy, and its Q is a mixture of Gaussians that learns five-step
 returns, with Retrace as an option.
 """
 
@@ -45,40 +46,43 @@ from jaxrl.networks.scalars import Softplus
 
 @group
 class Config:
-    """Settings of MPO. Where nothing else is said: Acme's."""
+    """Settings of MPO: weighted maximum likelihood with bounds on the policy's change
+    (arXiv:1806.06920, arXiv:1812.02256). Unless noted, the defaults are Acme's."""
 
     replay: Replay = Replay(num_envs=1, num_steps=8, updates=1, batch_size=32, capacity=1_000_000)
-    """`batch_size` counts windows. 256 steps in a batch, 32 of them for each that is taken."""
+    """Replay buffer; `batch_size` counts windows. A batch has 256 steps: 32 for each environment
+    step taken."""
     torso: Torso = Torso(hidden=(256, 256), activation="elu")
-    """Of policy and critic, each; ELU as in Acme, whose networks are larger, with layer norm."""
+    """Hidden layers of policy and critic, each. ELU as in Acme, whose networks are larger and have
+    layer normalization."""
     optimizer: Optimizer = Optimizer(learning_rate=1e-4, max_grad_norm=40.0)
-    """Of policy and critic. Adam, 1e-4, the norm 40."""
+    """Optimizer settings of policy and critic. Adam, 1e-4, norms up to 40."""
     dual: Optimizer = Optimizer(learning_rate=1e-2, max_grad_norm=40.0)
-    """Of temperature and multipliers. Adam, 1e-2, the norm 40."""
+    """Optimizer settings of temperature and multipliers. Adam, 1e-2, norms up to 40."""
     target: Target = Target(rate=1.0, period=100)
-    """Of the policy and the critic that E-step and Retrace read."""
+    """Target networks of policy and critic, which the E-step and Retrace use."""
     unroll: int = static(8, low=1)
-    """Steps of a window, over which Retrace corrects; our choice."""
+    """Steps of a window, over which Retrace corrects. (Our choice.)"""
     samples: int = static(20, low=1)
-    """Actions drawn at each state."""
+    """Number of actions sampled at each state."""
     temperature: float = static(10.0, above=0)
-    """Of the E-step, at the start; it is learned, as both multipliers."""
+    """Initial temperature of the E-step; it is learned."""
     mean_multiplier: float = static(10.0, above=0)
-    """Of the bound on the mean, at the start."""
+    """Initial Lagrange multiplier of the bound on the mean; it is learned."""
     deviation_multiplier: float = static(1000.0, above=0)
-    """Of the bound on the deviation, at the start."""
+    """Initial Lagrange multiplier of the bound on the deviation; it is learned."""
 
     bound: float = hyper(0.1, above=0)
-    """Epsilon: divergence of the E-step's weights from equal ones. 0.1: also table 2 of the first
-    paper."""
+    """Bound on the divergence of the E-step's weights from equal ones (epsilon). 0.1: also table 2
+    of the first paper."""
     mean_bound: float = hyper(0.0025, above=0)
-    """Divergence that the policy's mean may make."""
+    """Bound on the divergence due to the change of the policy's mean."""
     deviation_bound: float = hyper(1e-6, above=0)
-    """Divergence that its deviation may make."""
+    """Bound on the divergence due to the change of the policy's deviation."""
     discount: float = hyper(0.99, low=0, high=1)
-    """Gamma, per step."""
+    """Discount factor per step."""
     retrace_lambda: float = hyper(1.0, low=0, high=1)
-    """Lambda of Retrace; 1: the paper's equation 13. Acme has 0.95."""
+    """Lambda of Retrace. 1: the paper's equation 13; Acme has 0.95."""
 
 
 def recipe(env: Environment, config: Config) -> Recipe:
@@ -88,8 +92,8 @@ def recipe(env: Environment, config: Config) -> Recipe:
         return critic(timestep, spaces.clip(space, action))[..., 0]
 
     def sample_actions(net: Net, timestep: TimeStep) -> tuple[Array, Array]:
-        """Actions of the policy's copy at time steps [...] and what its copy says that they are
-        worth: [samples, ..., *shape] and [samples, ...]."""
+        """Sample actions of the target policy at time steps [...], with their values by the target
+        critic: [samples, ..., *shape] and [samples, ...]."""
         policy = net.target.actor(timestep)
         action = policy.sample(seed=net.key("actions"), sample_shape=config.samples)
         value = jax.vmap(lambda action: value_of(net.target.critic, timestep, action))(action)
@@ -97,7 +101,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
     @loss("critic")
     def critic_loss(net: Net, x: Transition):
-        """Equation 13: Q regresses on Retrace's returns, for the policy's copy."""
+        """Regress Q on Retrace returns of the target policy (equation 13)."""
         log_prob = net.target.actor(x.timestep).log_prob(x.action)
         returns = losses.retrace_returns(
             losses.importance_ratio(log_prob, x.extras["log_prob"]),
@@ -113,21 +117,22 @@ def recipe(env: Environment, config: Config) -> Recipe:
         return LossOutput(losses.squared_error(q, returns), {"value": q})
 
     def policy_loss(net: Net, x: Transition):
-        """Temperature (equation 9 of the first paper), weighted likelihood of the actions for mean
-        and deviation apart, and the Lagrangian of their bounds (section 4.2 of the second)."""
+        """Compute the temperature's loss (equation 9 of the first paper), the weighted likelihood
+        of actions separately for mean and deviation, and the Lagrangian of their bounds (section
+        4.2 of the second)."""
         h, temperature = net.hyper, net.temperature()
         action, value = sample_actions(net, x.timestep)
         flat, q = action.reshape(*value.shape, -1), jnp.moveaxis(value, 0, -1)
         old, new = gaussian(net.target.actor(x.timestep)), gaussian(net.actor(x.timestep))
         (old_mean, old_deviation), (mean, deviation) = old, new  # type: ignore[misc]
 
-        def likely(mean, deviation):
+        def likelihood_loss(mean, deviation):
             log_prob = losses.gaussian_log_prob(flat, mean, deviation)
             return losses.mpo(jnp.moveaxis(log_prob, 0, -1), q, temperature)
 
         moved, changed = losses.decoupled_gaussian_kl(mean, deviation, old_mean, old_deviation)
         total = losses.mpo_temperature(q, temperature, h.bound)
-        total = total + likely(mean, old_deviation) + likely(old_mean, deviation)
+        total = total + likelihood_loss(mean, old_deviation) + likelihood_loss(old_mean, deviation)
         penalty, metrics = lagrangian(net, {"mean": moved, "deviation": changed})
         return LossOutput(total + penalty, metrics | {"temperature": temperature})
 
@@ -153,7 +158,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
 
 def check(env: Environment, config: Config, name: str) -> None:
-    """Raises `UserError` unless actions are one bounded box."""
+    """Raise `UserError` unless actions are one bounded box."""
     check_bounded(env.action_space, name)
 
 

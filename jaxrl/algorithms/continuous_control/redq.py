@@ -1,10 +1,10 @@
 """Randomized ensembled double Q-learning (Chen, Wang, Zhou and Ross, 2021, "Randomized ensembled
 double Q-learning: learning fast without a model", arXiv:2101.05982): SAC with many critics, many
-updates for each step of the environment, targets by a random few of the critics, and a policy that
-climbs the mean of all.
+updates per environment step, targets from a random subset of the critics, and a policy that
+maximizes the mean of all.
 
-Targets of the entropy are SAC's (the authors' differ by environment), as is the temperature's loss
-(of its logarithm in their code), and the warm-up acts by the first policy (theirs at random).
+The target entropy is SAC's (the authors' differ by environment), as is the temperature's loss (of
+its logarithm in their code), and in the warm-up the initial policy acts (in theirs, at random).
 """
 
 from __future__ import annotations
@@ -21,19 +21,20 @@ from jaxrl.kit.groups import Replay, Target
 
 @group
 class Config(soft.Soft):
-    """Settings of REDQ. The defaults are those of the authors' code, except for the replay's
-    capacity, a million there."""
+    """Settings of REDQ: SAC with targets from random subsets of many critics (arXiv:2101.05982).
+    The defaults are those of the authors' code, except for the replay's capacity, a million
+    there."""
 
     replay: Replay = Replay(num_envs=1, num_steps=1, updates=20, batch_size=256, warmup=5000)
-    """Replay buffer; G of the paper is `updates` by `num_envs` and `num_steps`: 20."""
+    """Replay buffer; the paper's G is `updates` divided by `num_envs` and `num_steps`: 20."""
     target: Target = Target(rate=0.005)
     num_critics: int = static(10, low=1)
     """Number of critics, N."""
     subset: int = static(2, low=1)
     """Number of critics in a target, M."""
     delay: int = static(20, low=1)
-    """Updates of the critics for one of policy and temperature: as many as there are for a step of
-    the environment (algorithm 1)."""
+    """Number of critic updates per update of policy and temperature: as many as per environment
+    step (algorithm 1)."""
 
 
 def recipe(env: Environment, config: Config) -> Recipe:
@@ -42,7 +43,8 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
     @loss("critic")
     def critic_loss(net, x):
-        """Algorithm 1: the least of M of the N target networks, the same M for the whole batch."""
+        """Regress on the minimum over M of the N target networks, the same M for the whole batch
+        (algorithm 1)."""
         next_action, log_prob = sample(net.actor(x.next_timestep), net.key())
         q = net.critic(x.timestep, x.action)
         next_q = net.target.critic(x.next_timestep, next_action)
@@ -54,7 +56,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
         error = losses.squared_error(q, target[..., None]).sum(-1)
         return LossOutput(error, {"value": q.mean(-1)})
 
-    # The policy climbs the mean of all critics.
+    # The policy maximizes the mean of all critics.
     actor_loss = soft.actor_loss(space, lambda q: q.mean(-1, keepdims=True))
     return soft.soft_actor_critic(
         env,

@@ -14,7 +14,8 @@ from jaxrl.kit.groups import Target
 
 @group
 class Config(soft.Soft):
-    """Settings of SAC."""
+    """Settings of SAC: maximize return and entropy, with a learned temperature
+    (arXiv:1812.05905)."""
 
     target: Target = Target(rate=0.005)
 
@@ -25,7 +26,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
     @loss("critic")
     def critic_loss(net, x):
-        """Equations 5 and 6: regress on r + gamma (min Q'(s', a') - alpha log pi(a'|s'))."""
+        """Regress on r + gamma (min Q'(s', a') - alpha log pi(a'|s')) (equations 5 and 6)."""
         next_action, log_prob = sample(net.actor(x.next_timestep), net.key())
         q = net.critic(x.timestep, x.action)
         next_q = net.target.critic(x.next_timestep, next_action)
@@ -37,14 +38,14 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
     @loss("actor")
     def actor_loss(net, x):
-        """Equation 9: alpha log pi(a|s) - min Q(s, a)."""
+        """Compute alpha log pi(a|s) - min Q(s, a) (equation 9)."""
         action, log_prob = sample(net.actor(x.timestep), net.key())
         error = losses.sac_actor(log_prob, net.critic(x.timestep, action), net.temperature())
         return LossOutput(error, {"entropy": -log_prob}, aux=log_prob)
 
     @loss("temperature")
     def temperature_loss(net, x):
-        """Equation 18: alpha (entropy - target), of the actions that `actor_loss` drew."""
+        """Compute alpha (entropy - target) for the actions that `actor_loss` drew (equation 18)."""
         temperature, log_prob = net.temperature(), net.aux[actor_loss]
         error = losses.sac_temperature(temperature, log_prob, net.hyper.target_entropy * size)
         return LossOutput(error, {"temperature": temperature})

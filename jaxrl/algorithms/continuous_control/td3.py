@@ -1,9 +1,9 @@
 """TD3 (Fujimoto, van Hoof and Meger, 2018, "Addressing function approximation error in actor-critic
-methods", arXiv:1802.09477): DDPG that believes the more cautious of two critics, of a target action
-that is smeared by noise, and updates the policy and all copies less often than the critics.
+methods", arXiv:1802.09477): DDPG that uses the minimum of two critics, smooths target actions by
+noise, and updates the policy and all target networks less often than the critics.
 
-The replay keeps fewer than the authors' million unless told, and layers are 256 wide as in their
-code (400 and 300 in section 6.1).
+By default the replay buffer holds fewer than the authors' million transitions, and layers are 256
+wide as in their code (400 and 300 in section 6.1).
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from jaxrl.networks.heads import scale
 
 @group
 class Config(Cautious, deterministic.Deterministic):
-    """Settings of TD3."""
+    """Settings of TD3: DDPG with twin critics, target smoothing and delayed policy updates
+    (arXiv:1802.09477, algorithm 1)."""
 
     replay: Replay = Replay(num_envs=1, num_steps=1, updates=1, batch_size=256, warmup=25_000)
-    """Replay buffer. Actions are random in the warm-up: 25,000 of them, and minibatches of 256, in
-    the authors'
-    code (1,000 or 10,000, and 100, in section 6.1)."""
+    """Replay buffer. The warm-up of 25,000 random actions and minibatches of 256 are those of the
+    authors' code (1,000 or 10,000, and 100, in section 6.1)."""
     optimizer: Optimizer = Optimizer(learning_rate=3e-4)
-    """Optimizer settings of policy and critics, each for itself. Adam, 3e-4: authors' code (1e-3 in
+    """Optimizer settings of policy and critics, separately. Adam, 3e-4: authors' code (1e-3 in
     section 6.1)."""
 
 
 @loss("actor")
 def actor_loss(net, x):
-    """Algorithm 1: climb the first critic's Q_1(s, mu(s))."""
+    """Maximize the first critic's Q_1(s, mu(s)) (algorithm 1)."""
     return -net.critic(x.timestep, net.actor(x.timestep))[..., 0]
 
 
@@ -42,7 +42,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
     @loss("critic")
     def critic_loss(net, x):
-        """Algorithm 1: regress on r + gamma min_i Q'_i(s', a')."""
+        """Regress on r + gamma min_i Q'_i(s', a') (algorithm 1)."""
         q = net.critic(x.timestep, x.action)
         target = td3_target(net, x, space, x.reward)
         error = losses.squared_error(q, target[..., None]).sum(-1)

@@ -3,7 +3,7 @@ overestimation bias with truncated mixture of continuous distributional quantile
 arXiv:2005.04269): SAC whose critics predict quantiles of the return, pool those of the next action,
 and leave out the largest.
 
-Errors of the critics are added up (averaged in the authors' code), and the temperature's loss is
+Losses of the critics are summed (averaged in the authors' code), and the temperature's loss is
 SAC's (of its logarithm there).
 """
 
@@ -21,19 +21,20 @@ from jaxrl.kit.groups import Target, Torso
 
 @group
 class Config(soft.Soft):
-    """Settings of TQC. The defaults are those of the authors' code (PyTorch), except for the
+    """Settings of TQC: SAC whose target drops the largest quantiles of the critics
+    (arXiv:2005.04269). The defaults are those of the authors' code (PyTorch), except for the
     replay's capacity and warm-up, a million and 256 there."""
 
     target: Target = Target(rate=0.005)
     critic: Torso = Torso(hidden=(512, 512, 512))
-    """Layers of each critic."""
+    """Hidden layers of each critic."""
     num_critics: int = static(5, low=1)
     """Number of critics, N."""
     num_quantiles: int = static(25, low=1)
     """Number of quantiles that each critic predicts, M."""
     dropped: int = static(2, low=0)
-    """Number of the largest quantiles that the pool drops, for each critic. The authors' README has
-    2 for most environments, 5 for Hopper and 0 for HalfCheetah."""
+    """Number of largest quantiles per critic that are dropped from the pool. The authors' README
+    has 2 for most environments, 5 for Hopper and 0 for HalfCheetah."""
 
 
 def recipe(env: Environment, config: Config) -> Recipe:
@@ -44,8 +45,8 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
     @loss("critic")
     def critic_loss(net, x):
-        """Regress on r + gamma (z - alpha log pi(a'|s')), z the least of the pool, by quantile
-        regression with Huber's error, of each critic."""
+        """Regress each critic on r + gamma (z - alpha log pi(a'|s')), z the smallest quantiles of
+        the pool, by quantile Huber regression."""
         next_action, log_prob = sample(net.actor(x.next_timestep), net.key())
         z = net.critic(x.timestep, x.action)
         next_z = net.target.critic(x.next_timestep, next_action)
@@ -58,7 +59,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
         error = losses.quantile_huber(rows, fractions, target[..., None, :]).sum(-1) / quantiles
         return LossOutput(error, {"value": z.reshape(len(z), -1).mean(-1)})
 
-    # The policy climbs the mean of all quantiles of all critics.
+    # The policy maximizes the mean of all quantiles of all critics.
     actor_loss = soft.actor_loss(space, lambda z: z.mean((-2, -1))[..., None])
     return soft.soft_actor_critic(
         env,

@@ -21,7 +21,7 @@ CRITICS, COPIES = RNG.normal(size=(2, 2 * N, 2)).astype(np.float32)
 LOSSES = losses_of(aro_ddpg.recipe(ENV, Static(aro_ddpg.Config())))
 
 
-def known(rate):
+def stub_net(rate):
     return stub(
         actor=lambda s: SAID[s.observation],
         critic=lambda s, a: CRITICS[s.observation] + 3 * np.asarray(a)[..., None],
@@ -35,7 +35,7 @@ def known(rate):
 
 def test_critics_and_rate_descend_the_differential_errors():
     x = transitions(N, actions=0)
-    loss = lambda rate: LOSSES["critic_loss"](known(rate), x).value
+    loss = lambda rate: LOSSES["critic_loss"](stub_net(rate), x).value
     after = (COPIES[N:] * -SAID[N:, None]).min(-1)
     q = CRITICS[:N] + 3 * x.action[:, None]
     # What follows a termination is worth 0; a time limit is looked past.
@@ -47,7 +47,7 @@ def test_critics_and_rate_descend_the_differential_errors():
 
 
 def test_the_policy_climbs_the_smaller_value():
-    loss = LOSSES["actor_loss"](known(jnp.float32(0)), transitions(N, actions=0))
+    loss = LOSSES["actor_loss"](stub_net(jnp.float32(0)), transitions(N, actions=0))
     np.testing.assert_allclose(loss, -(CRITICS[:N] + 3 * SAID[:N, None]).min(-1), rtol=1e-4)
 
 

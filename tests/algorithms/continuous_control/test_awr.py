@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jaxrl import envs
-from jaxrl.algorithms.continuous_control.awr import Sample, awr, beyond, draw, judge, value_loss
+from jaxrl.algorithms.continuous_control.awr import Sample, awr, draw, excess, judge, value_loss
 from jaxrl.core import random
 from jaxrl.core.spaces import Box
 from jaxrl.core.types import Batch
@@ -46,7 +46,7 @@ def test_returns_and_advantages_are_a_plain_recursion():
             elif not x.truncated[t, b] and t < L - 1:
                 follows = (1 - LAMBDA) * after[t, b] + LAMBDA * returned[t + 1, b]
             returned[t, b] = x.reward[t, b] + GAMMA * follows
-    np.testing.assert_allclose(found.returned, returned, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(found.returns, returned, rtol=1e-4, atol=1e-4)
     advantage = returned - value
     held = advantage[MASK]
     expected = (advantage - held.mean()) / (held.std() + 1e-5)
@@ -76,7 +76,7 @@ def sample(n=3):
 
 def test_the_value_is_learned_in_units_of_a_mean_reward():
     x = sample()
-    expected = (TABLE[:3] - (1 - GAMMA) * x.returned) ** 2 / 2
+    expected = (TABLE[:3] - (1 - GAMMA) * x.returns) ** 2 / 2
     np.testing.assert_allclose(value_loss(net_of(), x), expected, rtol=1e-5)
 
 
@@ -95,7 +95,7 @@ def test_the_policy_imitates_by_weight_and_stays_within_bounds():
     assert weight[-1] == 20
     outside = np.float32([0, (3 / 2 - 1) ** 2 / 2, (3.5 / 2 - 1) ** 2 / 2 + (2 - 1) ** 2 / 2])
     np.testing.assert_allclose(loss, -weight * log_prob + 10 * outside, rtol=1e-4)
-    assert beyond(distrax.Categorical(jnp.zeros(3)), envs.make("cartpole").action_space) == 0
+    assert excess(distrax.Categorical(jnp.zeros(3)), envs.make("cartpole").action_space) == 0
 
 
 def test_its_deviation_is_fixed():

@@ -23,8 +23,8 @@ CONFIG = replace(crossq.Config(), {"torso.hidden": (4,), "critic.hidden": (6,)})
 RECIPE = crossq.recipe(ENV, Static(CONFIG))
 
 
-def known():
-    """Critics that say the table's values less the mean of what is asked of them together."""
+def stub_net():
+    """Return a net whose critics give the table's values less the mean of their joint batch."""
     asked = []
 
     def policy(s, train=False, mutable=None):
@@ -47,7 +47,7 @@ def known():
 
 
 def test_both_states_are_one_batch_of_critics_without_copies():
-    x, (net, asked) = transitions(N, actions=0), known()
+    x, (net, asked) = transitions(N, actions=0), stub_net()
     output = losses_of(RECIPE)["critic_loss"](net, x)
     loss, state = output.value, output.state
     both = CRITICS + np.concatenate([x.action, DRAWN[N:]])[:, None]
@@ -61,7 +61,7 @@ def test_both_states_are_one_batch_of_critics_without_copies():
 
 
 def test_the_policy_climbs_critics_that_are_not_trained_meanwhile():
-    net, asked = known()
+    net, asked = stub_net()
     output = losses_of(RECIPE)["actor_loss"](net, transitions(N, actions=0))
     loss, log_prob, state = output.value, output.aux, output.state
     value = (CRITICS[:N] + DRAWN[:N, None]).min(-1)

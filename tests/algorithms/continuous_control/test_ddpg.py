@@ -14,7 +14,7 @@ CRITIC, COPY = RNG.normal(size=(2, 2 * N, 1)).astype(np.float32)
 LOSSES = losses_of(ddpg.recipe(envs.make("pendulum"), Static(ddpg.Config())))
 
 
-def known():
+def stub_net():
     return stub(
         actor=lambda s: SAID[s.observation],
         critic=lambda s, a: CRITIC[s.observation] + 3 * np.asarray(a)[..., None],
@@ -28,7 +28,7 @@ def known():
 
 def test_the_critic_regresses_on_the_copies_value_of_the_copys_action():
     x = transitions(N, actions=0)
-    output = LOSSES["critic_loss"](known(), x)
+    output = LOSSES["critic_loss"](stub_net(), x)
     loss, report = output.value, output.metrics
     # Terminated steps are worth their reward; truncated ones go on.
     target = x.reward + 0.9 * ~x.terminated * COPY[N:, 0] * -SAID[N:]
@@ -39,5 +39,5 @@ def test_the_critic_regresses_on_the_copies_value_of_the_copys_action():
 
 
 def test_the_policy_climbs_the_value_of_its_action():
-    loss = LOSSES["actor_loss"](known(), transitions(N, actions=0))
+    loss = LOSSES["actor_loss"](stub_net(), transitions(N, actions=0))
     np.testing.assert_allclose(loss, -(CRITIC[:N, 0] + 3 * SAID[:N]), rtol=1e-5)

@@ -35,7 +35,7 @@ def actor(table):
 
 
 def q_value(timestep, action):
-    """Of actions in [-2, 2], which they are clipped to."""
+    """Value of actions, clipped to [-2, 2]."""
     s = np.asarray(timestep.observation)[..., None] % 7
     return jnp.sin(s + 1.5 * action)
 
@@ -65,8 +65,8 @@ def density(x, table, s, mean=None):
     return (-0.5 * ((x - mean) / np.exp(log)) ** 2 - log - 0.5 * np.log(2 * np.pi))[..., 0]
 
 
-def drawn(timestep):
-    """Actions [N, T, B, 1] of the old policy, and their values."""
+def draw_actions(timestep):
+    """Draw actions [N, T, B, 1] of the old policy, with their values."""
     a = np.asarray(actor(OLD)(timestep).sample(seed=random.key(0), sample_shape=N))
     s = timestep.observation[..., None] % 7
     return a, np.sin(s + 1.5 * np.clip(a, -2, 2))[..., 0]
@@ -77,7 +77,7 @@ def test_the_critic_regresses_on_retrace_of_the_copies():
     loss, s = loss_of("critic_loss", x).value, x.timestep.observation
     ratio = np.exp(density(x.action, OLD, s) - x.extras["log_prob"])
     trace = 0.8 * np.minimum(ratio, 1)
-    following = drawn(x.next_timestep)[1].mean(0)
+    following = draw_actions(x.next_timestep)[1].mean(0)
     q = np.sin(s % 7 + 1.5 * np.clip(x.action, -2, 2)[..., 0])
     target, later = np.zeros((T, B)), np.zeros(B)
     for t in reversed(range(T)):
@@ -93,7 +93,7 @@ def test_the_critic_regresses_on_retrace_of_the_copies():
 def test_the_policy_loss_is_the_sum_of_the_papers():
     x = window()
     output, s = loss_of("policy_loss", x), x.timestep.observation
-    action, q = drawn(x.timestep)
+    action, q = draw_actions(x.timestep)
     weight = np.exp(q / 0.7) / np.exp(q / 0.7).sum(0)
     likely = density(action, OLD, s, mean=NEW["mean"]) + density(action, NEW, s, mean=OLD["mean"])
     dual = 0.7 * (0.1 + np.log(np.exp(q / 0.7).mean(0)))
@@ -124,7 +124,7 @@ def test_a_multiplier_presses_on_its_own_part_of_the_policy_and_grows_beyond_its
 def test_the_temperatures_gradient_is_0_at_the_minimum_of_the_dual():
     """Found by brute force; there the weights are as far from equal ones as the bound says."""
     x = window()
-    _, q = drawn(x.timestep)
+    _, q = draw_actions(x.timestep)
     tried = np.geomspace(0.05, 20, 20_001)[:, None, None]
     mean = np.mean([np.exp(value / tried) for value in q], 0)
     dual = (tried[:, 0, 0]) * (0.1 + np.log(mean).mean((1, 2)))

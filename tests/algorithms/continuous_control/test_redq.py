@@ -23,7 +23,7 @@ CONFIG = replace(redq.Config(), {"num_critics": MEMBERS, "subset": 2})
 LOSSES = losses_of(redq.recipe(ENV, Static(CONFIG)))
 
 
-def known(seed=0):
+def stub_net(seed=0):
     def policy(s):
         said = DRAWN[s.observation], LOG_PROB[s.observation]
         return types.SimpleNamespace(sample_and_log_prob=lambda seed: said)
@@ -45,7 +45,7 @@ def test_the_least_of_a_random_few_copies_is_the_target():
         chosen = jax.random.choice(random.key(seed), MEMBERS, (2,), replace=False)
         following = (COPIES[N:, np.asarray(chosen)] + DRAWN[N:, None]).min(-1)
         target = x.reward + 0.9 * ~x.terminated * (following - 0.3 * IN_HALF_WIDTHS[N:])
-        loss = LOSSES["critic_loss"](known(seed), x).value
+        loss = LOSSES["critic_loss"](stub_net(seed), x).value
         expected = 0.5 * ((q - target[:, None]) ** 2).sum(-1)
         np.testing.assert_allclose(loss, expected, rtol=1e-4)
         seen.add(tuple(sorted(chosen.tolist())))
@@ -53,13 +53,13 @@ def test_the_least_of_a_random_few_copies_is_the_target():
 
 
 def test_the_policy_climbs_the_mean_of_all():
-    loss = LOSSES["actor_loss"](known(), transitions(N, actions=0)).value
+    loss = LOSSES["actor_loss"](stub_net(), transitions(N, actions=0)).value
     value = (CRITICS[:N] + DRAWN[:N, None]).mean(-1)
     np.testing.assert_allclose(loss, 0.3 * IN_HALF_WIDTHS[:N] - value, rtol=1e-4, atol=1e-5)
 
 
 def test_policy_and_temperature_wait_for_the_critics_updates():
-    """By the names of what is descended: G critic updates, one of the others, targets each time."""
+    """Losses descend by name: G critic updates, one of the others, and targets each time."""
     told = []
 
     class Net:

@@ -18,7 +18,7 @@ TEMPERATURE = 0.3
 
 
 def loss_of(name):
-    """What a loss looked at, and its output, at tables."""
+    """Evaluate a loss on tables; return the inputs it read and its output."""
     recipe = sac.recipe(envs.make("pendulum"), Static(sac.Config()))
     losses = losses_of(recipe)
 

@@ -21,7 +21,7 @@ CONFIG = replace(tqc.Config(), {"num_critics": E, "num_quantiles": K, "dropped":
 LOSSES = losses_of(tqc.recipe(ENV, Static(CONFIG)))
 
 
-def known():
+def stub_net():
     def policy(s):
         said = DRAWN[s.observation], LOG_PROB[s.observation]
         return types.SimpleNamespace(sample_and_log_prob=lambda seed: said)
@@ -39,7 +39,7 @@ def known():
 
 def test_each_critic_regresses_on_the_pool_without_its_largest():
     x = transitions(N, actions=0)
-    output = LOSSES["critic_loss"](known(), x)
+    output = LOSSES["critic_loss"](stub_net(), x)
     loss, report = output.value, output.metrics
     expected = np.zeros(N)
     for b in range(N):
@@ -57,7 +57,7 @@ def test_each_critic_regresses_on_the_pool_without_its_largest():
 
 
 def test_the_policy_climbs_the_mean_of_all_quantiles():
-    loss = LOSSES["actor_loss"](known(), transitions(N, actions=0)).value
+    loss = LOSSES["actor_loss"](stub_net(), transitions(N, actions=0)).value
     value = (CRITICS[:N] + DRAWN[:N, None, None]).mean((1, 2))
     np.testing.assert_allclose(loss, 0.3 * IN_HALF_WIDTHS[:N] - value, rtol=1e-4, atol=1e-5)
 

@@ -1,4 +1,4 @@
-"""What is learned from offline: a dataset, an environment, or both."""
+"""Sources of offline algorithms: a dataset, an environment, or both."""
 
 import jax
 import pytest
@@ -14,11 +14,11 @@ __all__ = ["no_training"]
 
 ENV = make("pendulum")
 SET = {"name": "random", "batch_size": 8, "updates": 2}
-WORLD = {"num_envs": 4, "num_steps": 2, "warmup": 8, "capacity": 400}
+ONLINE = {"num_envs": 4, "num_steps": 2, "warmup": 8, "capacity": 400}
 
 
 def rows(source):
-    """How many transitions a batch has."""
+    """Number of transitions in a batch."""
 
     def draw(key):
         policy = random_policy(ENV)
@@ -33,8 +33,8 @@ def rows(source):
     "settings,name,env_steps",
     [
         (SET, "dataset(random)", 2),
-        (SET | WORLD, "mixed(dataset(random), uniform replay(rollouts(pendulum)))", 8),
-        (SET | WORLD | {"name": ""}, "uniform replay(rollouts(pendulum))", 8),
+        (SET | ONLINE, "mixed(dataset(random), uniform replay(rollouts(pendulum)))", 8),
+        (SET | ONLINE | {"name": ""}, "uniform replay(rollouts(pendulum))", 8),
     ],
 )
 def test_data_a_environment_or_both(settings, name, env_steps, no_training):
@@ -42,9 +42,9 @@ def test_data_a_environment_or_both(settings, name, env_steps, no_training):
     assert (source.name, source.env_steps, rows(source)) == (name, env_steps, (8,))
 
 
-def test_a_share_is_from_the_data_set(no_training, monkeypatch):
+def test_a_share_is_from_the_dataset(no_training, monkeypatch):
     monkeypatch.setattr(data, "mixed", lambda offline, online, num_shards: (offline, online))
-    settings = data.Data(**SET, **WORLD, offline_share=0.25)
+    settings = data.Data(**SET, **ONLINE, offline_share=0.25)
     assert [rows(source) for source in settings.source(ENV)] == [(2,), (6,)]
 
 
@@ -52,4 +52,4 @@ def test_settings_that_cannot_work(no_training):
     with pytest.raises(UserError, match="nothing to learn from"):
         data.Data(name="").source(ENV)
     with pytest.raises(UserError, match=r"offline_share is 0\.01; of a batch of 8 at least"):
-        data.Data(**SET, **WORLD, offline_share=0.01).source(ENV)
+        data.Data(**SET, **ONLINE, offline_share=0.01).source(ENV)

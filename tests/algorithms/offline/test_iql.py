@@ -113,7 +113,7 @@ def test_what_each_step_sees():
 
 @pytest.mark.slow
 def test_fixed_point_in_a_bandit():
-    """Each action as often as the others: V is the expectile of their rewards, and the policy is
+    """Equally frequent actions: V is the expectile of their rewards, and the policy is
     proportional to exp(reward / temperature)."""
     batch = batch_of(np.full((3, 3), 0.3), [True, True, True])
     hyper = {"temperature": 1.0, "expectile": 0.7, "target.rate": 0.1}

@@ -85,8 +85,8 @@ def test_policy_and_copies_wait():
     for i in range(2):
         states.append(update(states[-1], batch, random.key(i))[0])
 
-    def moved(before, after):
-        """Names of what an update changed."""
+    def changed_names(before, after):
+        """Return the names of what an update changed."""
         flat = lambda state: jax.tree_util.tree_leaves_with_path(state.parts)
         pairs = zip(flat(before), flat(after), strict=True)
         changed = [path for (path, x), (_, y) in pairs if (x != y).any()]
@@ -94,8 +94,8 @@ def test_policy_and_copies_wait():
 
     critic = {("critic", "params"), ("critic", "optimizer")}
     others = {("actor", name) for name in ("params", "optimizer", "target")}
-    assert moved(*states[:2]) == critic
-    assert moved(*states[1:]) == critic | others | {("critic", "target")}
+    assert changed_names(*states[:2]) == critic
+    assert changed_names(*states[1:]) == critic | others | {("critic", "target")}
 
 
 @pytest.mark.parametrize("bound", [np.inf, -np.inf])

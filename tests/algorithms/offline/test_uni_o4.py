@@ -154,7 +154,7 @@ def test_q_goes_by_the_datas_next_action_and_v_by_its_returns():
 
 
 def test_the_data_say_what_came_of_each_action(no_training):
-    """With the discount of the run, to the end of the episode and not beyond."""
+    """Returns use the discount of the run, up to the end of the episode."""
     source = uni_o4_module.source(ENV, replace(CONFIGS[uni_o4], {"data.size": 400}))
     state = source.init(random.key(0), {"discount": 0.9}, None)
     x = jax.tree.map(lambda x: np.asarray(x)[:, 0], state.source.transitions.value)
@@ -421,7 +421,7 @@ def test_settings_that_cannot_work():
 
 @pytest.mark.slow
 def test_three_runs_one_after_the_other(no_training, tmp_path, monkeypatch):
-    """Each seed's own best member and value, from one algorithm's run folder to another's."""
+    """A warm start carries the best member and value of each seed to the next algorithm's run."""
     common = "--quiet --evaluate_every -1 --seeds 2 --env pendulum --agent.torso.hidden 4"
     phase = "--steps 4 --agent.data.name random --agent.data.batch_size 8 --agent.data.updates 2"
     phase += " --agent.num_policies 2 --agent.model_hidden 4"

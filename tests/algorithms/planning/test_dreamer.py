@@ -35,9 +35,9 @@ ENV = catch(rows=3, columns=3)
 
 
 @functools.cache
-def trained():
-    """The parts before and after one update, of an agent whose actor and critic have no say in the
-    model's parameters, and whose batch is known."""
+def make_updater():
+    """Return a function that runs one update on a known batch and returns parts before and
+    after."""
     algorithm = d.dreamer(ENV, CONFIG)
     agent, source = algorithm.agent, algorithm.source
 
@@ -64,7 +64,7 @@ def parts(state):
     return {**found, "slow": state.parts["critic"].target, "range": state.extra}
 
 
-def moved(a, b):
+def changed_leaves(a, b):
     return [
         bool((x != y).any()) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
     ]
@@ -74,36 +74,36 @@ def moved(a, b):
 def test_behavior_and_model_are_learned_apart():
     of = lambda x, *names: [x[name] for name in names]
     behavior = "actor", "critic"
-    _, before, after, info = trained()({"behavior.learning_rate": 0.0})
-    assert not any(moved(of(before, *behavior), of(after, *behavior)))
-    assert any(moved(before["model"], after["model"]))
-    _, before, after, _ = trained()({"model.learning_rate": 0.0})
-    assert not any(moved(before["model"], after["model"]))
-    assert any(moved(before["actor"], after["actor"]))
-    assert any(moved(before["critic"], after["critic"]))
+    _, before, after, info = make_updater()({"behavior.learning_rate": 0.0})
+    assert not any(changed_leaves(of(before, *behavior), of(after, *behavior)))
+    assert any(changed_leaves(before["model"], after["model"]))
+    _, before, after, _ = make_updater()({"model.learning_rate": 0.0})
+    assert not any(changed_leaves(before["model"], after["model"]))
+    assert any(changed_leaves(before["actor"], after["actor"]))
+    assert any(changed_leaves(before["critic"], after["critic"]))
     # The model's step does not depend on the behavior's losses at all.
-    _, _, plain, _ = trained()()
-    _, _, other, _ = trained()({"entropy_weight": 10.0, "discount": 0.1})
-    assert not any(moved(plain["model"], other["model"]))
-    assert any(moved(of(plain, *behavior), of(other, *behavior)))
+    _, _, plain, _ = make_updater()()
+    _, _, other, _ = make_updater()({"entropy_weight": 10.0, "discount": 0.1})
+    assert not any(changed_leaves(plain["model"], other["model"]))
+    assert any(changed_leaves(of(plain, *behavior), of(other, *behavior)))
     assert all(np.isfinite(x) for x in info.metrics.values())
 
 
 @pytest.mark.slow
 def test_the_slow_critic_and_the_range_are_running_averages():
-    _, before, after, _ = trained()({"slow.rate": 0.25})
+    _, before, after, _ = make_updater()({"slow.rate": 0.25})
     mixed = jax.tree.map(
         lambda slow, new: 0.75 * slow + 0.25 * new, before["slow"], after["critic"]
     )
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-6), after["slow"], mixed)
-    _, _, after, _ = trained()({"range_decay": 1.0})
+    _, _, after, _ = make_updater()({"range_decay": 1.0})
     assert after["range"] == before["range"] == 0
 
 
 @functools.cache
 def loss():
     """The model's losses of transitions, where no head is 0."""
-    _, state, _, _ = trained()()
+    _, state, _, _ = make_updater()()
     model = RecurrentWorldModel(ENV.observation_space, ENV.action_space, 9, (8,), 5, 2, 3, 5)
     atoms = symexp_atoms(5, CONFIG.symlog_range)
     params = jax.tree.map(
@@ -121,7 +121,7 @@ def loss():
 
 @pytest.mark.slow
 def test_the_loss_knows_cells_and_that_cuts_are_no_ends():
-    batch = trained()()[0]
+    batch = make_updater()()[0]
     plain = loss()(batch.transitions)
     ended = batch.transitions.next_timestep
     assert ended.terminated.any() and not ended.terminated.all()
@@ -138,7 +138,7 @@ def test_the_loss_knows_cells_and_that_cuts_are_no_ends():
 
 @pytest.mark.slow
 def test_reward_and_end_belong_to_the_successor():
-    t = trained()()[0].transitions
+    t = make_updater()()[0].transitions
     plain = loss()(t)
     # The reward of the step before is nothing to learn from, that of this step is.
     before = dataclasses.replace(t.timestep, reward=t.timestep.reward + 1)

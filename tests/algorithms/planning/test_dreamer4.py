@@ -11,7 +11,7 @@ import pytest
 
 from jaxrl import losses
 from jaxrl.algorithms.planning import dreamer4_imagination as imagination
-from jaxrl.algorithms.planning import dreamer4_world_model as environment
+from jaxrl.algorithms.planning import dreamer4_world_model as world_model
 from jaxrl.algorithms.planning.shared import dreamer4
 from jaxrl.algorithms.planning.shared.imagination import Dreams
 from jaxrl.core import random, train, trees
@@ -29,7 +29,7 @@ T, B = 3, 4
 SIZES = {"width": 8, "layers": 1, "hidden": (8,), "levels": 4, "context": 3, "horizon": 2}
 SIZES |= {"bins": 5}
 DATA = {"data.episodes": 8, "data.batch_size": 4}
-WORLD = replace(environment.Config(), SIZES | DATA)
+WORLD_MODEL = replace(world_model.Config(), SIZES | DATA)
 IMAGINATION = replace(imagination.Config(), SIZES | DATA | {"steps": 2})
 
 
@@ -56,9 +56,9 @@ def batch():
 
 @functools.cache
 def programs():
-    """The first phase's state, what learns the environment, and what goes on and improves the
+    """The first phase's state, the update of the world model, and the one that improves the
     policy."""
-    first = environment.dreamer4_world_model.agent(ENV, WORLD)
+    first = world_model.dreamer4_world_model.agent(ENV, WORLD_MODEL)
     second = imagination.dreamer4_imagination.agent(ENV, IMAGINATION)
     fresh = trees.zeros(jax.eval_shape(second.init, random.key(0), second.hyper))
     improve = jax.jit(second.update)
@@ -76,15 +76,15 @@ def same(a, b):
     return all(np.array_equal(x, y) for x, y in leaves)
 
 
-def replaced(**changes):
+def replace_fields(**changes):
     b = batch()
     return dataclasses.replace(b, transitions=dataclasses.replace(b.transitions, **changes))
 
 
 @pytest.mark.slow
 def test_each_phase_learns_its_own():
-    state, learn_world, improve = programs()
-    learned, info = learn_world(state, batch(), random.key(2))
+    state, learn_model, improve = programs()
+    learned, info = learn_model(state, batch(), random.key(2))
     before, after = params_of(state), params_of(learned)
     assert not same(before["model"], after["model"])
     assert not same(before["policy"], after["policy"])
@@ -107,59 +107,59 @@ def test_each_phase_learns_its_own():
 
 @pytest.mark.slow
 def test_actions_that_nobody_told_are_never_seen():
-    state, learn_world, improve = programs()
+    state, learn_model, improve = programs()
     action = batch().transitions.action
     hidden, told = action.at[:, 2:].add(1) % 3, action.at[:, :2].add(1) % 3
     # Imagination may begin in a first frame, to which no action led: hence two keys.
-    for update in (learn_world, improve):
+    for update in (learn_model, improve):
         run = lambda batch, update=update: [update(state, batch, random.key(k)) for k in (2, 3)]
         plain = run(batch())
-        assert same(plain, run(replaced(action=hidden)))
-        assert not same(plain, run(replaced(action=told)))
+        assert same(plain, run(replace_fields(action=hidden)))
+        assert not same(plain, run(replace_fields(action=told)))
     # With `conditioned` off the model is not told them either, while cloning is.
     off = dataclasses.replace(state, hyper={**state.hyper, "conditioned": jnp.float32(0)})
-    _, info = learn_world(off, batch(), random.key(2))
-    _, other = learn_world(off, replaced(action=told), random.key(2))
+    _, info = learn_model(off, batch(), random.key(2))
+    _, other = learn_model(off, replace_fields(action=told), random.key(2))
     assert info.metrics["frame_loss"] == other.metrics["frame_loss"]
     assert info.metrics["cloning_loss"] != other.metrics["cloning_loss"]
 
 
 @pytest.mark.slow
 def test_nothing_after_an_episodes_end_is_learned_from():
-    state, learn_world, improve = programs()
+    state, learn_model, improve = programs()
     t = batch().transitions
     put = lambda timestep: dataclasses.replace(
         timestep,
         observation=timestep.observation.at[2, 0].set(True),
         reward=timestep.reward.at[2, 0].set(50.0),
     )
-    changed = replaced(next_timestep=put(t.next_timestep), action=t.action.at[2, 0].set(2))
-    for update in (learn_world, improve):
+    changed = replace_fields(next_timestep=put(t.next_timestep), action=t.action.at[2, 0].set(2))
+    for update in (learn_model, improve):
         assert same(update(state, batch(), random.key(2)), update(state, changed, random.key(2)))
 
 
 @pytest.mark.slow
 def test_outcomes_belong_to_the_successor_and_cloning_does_not_see_it():
-    state, learn_world, _ = programs()
+    state, learn_model, _ = programs()
     jolt = lambda x: x + 0.1 * jnp.sin(jnp.arange(x.size)).reshape(x.shape)
     model = state.parts["model"]
     model = dataclasses.replace(model, params=jax.tree.map(jolt, model.params))
     state = dataclasses.replace(state, parts=state.parts | {"model": model})
-    metrics = lambda b: learn_world(state, b, random.key(2))[1].metrics
+    metrics = lambda b: learn_model(state, b, random.key(2))[1].metrics
     plain, t = metrics(batch()), batch().transitions
     before = dataclasses.replace(t.timestep, reward=t.timestep.reward + 1)
-    assert metrics(replaced(timestep=before)) == plain
+    assert metrics(replace_fields(timestep=before)) == plain
     # The last frame of an episode shows how it ended, and comes after all that was done.
     cells = t.next_timestep.observation
     after = dataclasses.replace(t.next_timestep, observation=cells.at[-1].set(~cells[-1]))
-    changed = metrics(replaced(next_timestep=after))
+    changed = metrics(replace_fields(next_timestep=after))
     assert all(changed[name] != plain[name] for name in ("reward_loss", "continue_loss"))
     assert changed["cloning_loss"] == plain["cloning_loss"]
 
 
 @pytest.mark.slow
 def test_a_policy_that_acts_remembers_the_frames_of_its_episode():
-    agent = environment.dreamer4_world_model.agent(ENV, WORLD)
+    agent = world_model.dreamer4_world_model.agent(ENV, WORLD_MODEL)
     state, *_ = programs()
     act = jax.jit(agent.act, static_argnums=4)
     memory, key = agent.memory(B), random.key(4)
@@ -172,22 +172,22 @@ def test_a_policy_that_acts_remembers_the_frames_of_its_episode():
 
 
 def test_what_does_not_fit_is_refused():
-    build, go_on = environment.dreamer4_world_model, imagination.dreamer4_imagination
+    build, go_on = world_model.dreamer4_world_model, imagination.dreamer4_imagination
     for system, config, changes, what in (
-        (build, WORLD, {"levels": 6}, "levels must be a power of two, got 6"),
-        (build, WORLD, {"context": 4}, "context must be below levels=4, got 4"),
-        (build, WORLD, {"width": 9}, "does not divide"),
+        (build, WORLD_MODEL, {"levels": 6}, "levels must be a power of two, got 6"),
+        (build, WORLD_MODEL, {"context": 4}, "context must be below levels=4, got 4"),
+        (build, WORLD_MODEL, {"width": 9}, "does not divide"),
         (go_on, IMAGINATION, {"steps": 3}, "steps must be a power of two, got 3"),
         (go_on, IMAGINATION, {"steps": 8}, "steps must be at most levels=4, got 8"),
     ):
         with pytest.raises(UserError, match=what):
             system(ENV, replace(config, changes))
     with pytest.raises(UserError, match="dreamer4_world_model cannot act in Box"):
-        build(pendulum.pendulum(), WORLD)
+        build(pendulum.pendulum(), WORLD_MODEL)
 
 
 def test_imagination_takes_the_state_of_the_world_model_over():
-    first = environment.dreamer4_world_model(ENV, WORLD)
+    first = world_model.dreamer4_world_model(ENV, WORLD_MODEL)
     second = imagination.dreamer4_imagination
     begin = lambda algorithm: jax.eval_shape(
         lambda key: train.start(algorithm, key).state, random.key(0)
@@ -204,7 +204,7 @@ def test_imagination_takes_the_state_of_the_world_model_over():
 def test_both_phases_learn_from_the_same_episodes():
     key, hyper = random.key(0), {"data.labeled": jnp.float32(0.5)}
     algorithms = (
-        environment.dreamer4_world_model(ENV, WORLD),
+        world_model.dreamer4_world_model(ENV, WORLD_MODEL),
         imagination.dreamer4_imagination(ENV, IMAGINATION),
     )
     start = lambda a: jax.jit(lambda: train.start(a, key, hyper).state.source.whole)()
@@ -231,10 +231,10 @@ def policy_of(logits):
 def test_the_mean_of_the_world_models_loss_is_the_sum_of_means_over_frames_steps_and_clones(
     monkeypatch,
 ):
-    """Each divided by its running root mean square; cloned are relevant episodes alone."""
+    """Terms are divided by their running root mean squares; only relevant episodes are cloned."""
     rng = np.random.default_rng(0)
     error, features = table(rng, T + 1, B) ** 2, table(rng, T + 1, B, 3)
-    monkeypatch.setattr(environment, "frame_loss", lambda *_: (jnp.asarray(error), features))
+    monkeypatch.setattr(world_model, "frame_loss", lambda *_: (jnp.asarray(error), features))
     reward, ends, atoms = table(rng, T, B, 5), table(rng, T, B), jnp.linspace(-2, 2, 5)
 
     def outcome(x, method):
@@ -252,8 +252,8 @@ def test_the_mean_of_the_world_models_loss_is_the_sum_of_means_over_frames_steps
     returns = np.where(batch().mask, batch().transitions.reward, 0).sum(0)
     told_returns = np.sort(returns[:2])
     assert told_returns[0] < told_returns[1]
-    prepared = environment.prepared(net, batch(), ENV, 1.0, float(told_returns.mean()))
-    output = environment.model_loss(net, prepared.transitions, None, atoms)
+    episodes = world_model.prepare_episodes(net, batch(), ENV, 1.0, float(told_returns.mean()))
+    output = world_model.model_loss(net, episodes, None, atoms)
     values, reports = output.value, output.metrics
     t, there = batch().transitions, np.asarray(batch().mask)
     frames = np.concatenate([np.ones((1, B), bool), there])

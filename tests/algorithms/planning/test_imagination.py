@@ -12,7 +12,7 @@ from jaxrl.networks.imagination import symexp_atoms
 H, N, GAMMA, TRACE = 6, 4, 0.9, 0.8
 
 
-def expected(reward, value, continue_prob):
+def expected_returns(reward, value, continue_prob):
     returns, follows = np.zeros((H, N)), value[-1]
     for t in reversed(range(H)):
         mixed = (1 - TRACE) * value[t] + TRACE * follows
@@ -29,20 +29,20 @@ def test_returns_are_read_off_where_steps_led_and_stop_at_imagined_ends():
     code = lambda x: jnp.log(losses.two_hot(x, atoms) + 1e-12)
 
     @jax.jit
-    def judged(features):
+    def judge_features(features):
         outcome = lambda x: (code(x[..., 0]), x[..., 1])
         action = jnp.zeros((H, N), jnp.int32)
         value = lambda x: code(x[..., 2])
         return i.judge(features, action, outcome, value, atoms, GAMMA, TRACE)
 
-    dreams = judged(features)
+    dreams = judge_features(features)
     continue_prob = 1 / (1 + np.exp(-features[1:, :, 1]))
     np.testing.assert_allclose(dreams.continue_prob, continue_prob, rtol=1e-5)
-    returns = expected(features[1:, :, 0], features[1:, :, 2], continue_prob)
+    returns = expected_returns(features[1:, :, 0], features[1:, :, 2], continue_prob)
     np.testing.assert_allclose(dreams.returns, returns, rtol=1e-4, atol=1e-5)
     # What is imagined after the end changes nothing before it.
     features[4:, :, 0], features[3:, :, 2] = 1.0, 1.0
-    later = judged(features).returns
+    later = judge_features(features).returns
     np.testing.assert_array_equal(later[:3, 0], dreams.returns[:3, 0])
     assert (later[:3, 1] != dreams.returns[:3, 1]).all()
 

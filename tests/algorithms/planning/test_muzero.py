@@ -89,7 +89,7 @@ def test_targets_across_every_kind_of_end(discount):
 
 
 @functools.cache
-def sampled(env_name: str):
+def sample_batch(env_name: str):
     """The small agent without search on `env_name`, its state, and one batch of replay."""
     env = envs.make(env_name)
     learner = muzero.agent(env, SMALL)
@@ -128,7 +128,7 @@ def value_of(logits):
 
 @pytest.mark.slow
 def test_what_search_said_is_stored_with_the_step_that_it_was_asked_at():
-    _, state, batch = sampled("cartpole")
+    _, state, batch = sample_batch("cartpole")
     net, moves = network("cartpole"), batch.transitions
 
     @jax.jit
@@ -147,7 +147,7 @@ def test_what_search_said_is_stored_with_the_step_that_it_was_asked_at():
 @pytest.mark.slow
 def test_update_is_the_papers_loss_written_out():
     """The loss and its gradient by a loop over sequences and steps."""
-    learner, state, batch = sampled("cartpole")
+    learner, state, batch = sample_batch("cartpole")
     hyper, net = state.hyper, network("cartpole")
     # Ends where they matter: a terminal and a truncated step within the unroll, each in a sequence.
     over = np.zeros(batch.transitions.terminated.shape, bool)
@@ -230,7 +230,7 @@ def test_update_is_the_papers_loss_written_out():
 def test_one_simulation_backs_up_what_the_model_says_of_a_legal_action(name, turn):
     """The root's value is then the mean of its own and of the one child's, which belongs to the
     other player in a game."""
-    _, state, batch = sampled(name)
+    _, state, batch = sample_batch(name)
     searcher = muzero.agent(envs.make(name), dataclasses.replace(SMALL, simulations=1))
     rows = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), batch.transitions.timestep)
     act = jax.jit(searcher.act, static_argnums=4)
@@ -256,24 +256,24 @@ def test_one_simulation_backs_up_what_the_model_says_of_a_legal_action(name, tur
 
 @pytest.mark.slow
 def test_reanalysed_sequences_forget_what_was_stored():
-    _, state, batch = sampled("cartpole")
+    _, state, batch = sample_batch("cartpole")
     renew = muzero.agent(envs.make("cartpole"), dataclasses.replace(SMALL, reanalyse=1.0))
     moves = batch.transitions
     other = dataclasses.replace(moves, extras=jax.tree.map(lambda x: x * 0 + 7, moves.extras))
 
     @jax.jit
-    def told(moves):  # compiles no gradient
+    def report(moves):  # compiles no gradient
         info = renew.update(state, dataclasses.replace(batch, transitions=moves), random.key(0))[1]
         return info.metrics["prediction_loss"], info.feedback
 
-    jax.tree.map(np.testing.assert_array_equal, told(moves), told(other))
+    jax.tree.map(np.testing.assert_array_equal, report(moves), report(other))
 
 
 @pytest.mark.slow
 def test_in_a_game_every_value_is_that_of_whoever_moves():
     """Whole random games, among them many that end within the window: the value of a position is
     what its mover gets in the end, whoever makes the last move and whoever begins the next game."""
-    _, _, batch = sampled("tic_tac_toe")
+    _, _, batch = sample_batch("tic_tac_toe")
     moves = jax.tree.map(np.asarray, batch.transitions)
     length = moves.done.shape[0]
     unroll = length - 1  # returns up to the window's end
@@ -303,7 +303,7 @@ def test_in_a_game_every_value_is_that_of_whoever_moves():
 
 @pytest.mark.slow
 def test_in_a_game_the_update_changes_the_sign_with_every_step():
-    learner, state, batch = sampled("tic_tac_toe")
+    learner, state, batch = sample_batch("tic_tac_toe")
     update = lambda state: learner.update(state, batch, random.key(0))[1].metrics["target_value"]
     found = jax.jit(update)(state)  # compiles no gradient
     moves, said = jax.tree.map(lambda x: x[:-1], batch.transitions), batch.transitions.extras
@@ -320,16 +320,16 @@ def test_latents_fill_zero_to_one():
 
 
 def test_acting_becomes_colder_as_training_goes_on(monkeypatch):
-    """As the pseudocode's Atari: 1, 0.5 from half of it on, 0.25 from three quarters."""
+    """The factors are those of the pseudocode for Atari: 1, 0.5 from 1/2 on, 0.25 from 3/4 on."""
     seen = []
 
-    def told(*args):
+    def record_temperature(*args):
         seen.append(float(args[8]))
         return search(*args)
 
-    _, state, batch = sampled("cartpole")
+    _, state, batch = sample_batch("cartpole")
     agent = muzero.agent(envs.make("cartpole"), SMALL)
-    monkeypatch.setattr(muzero_file, "search", told)
+    monkeypatch.setattr(muzero_file, "search", record_temperature)
     first = jax.tree.map(lambda x: x[0], batch.transitions.timestep)
     for env_steps in (0, 499, 500, 749, 750, 5000):
         hyper = {**state.hyper, "temperature": jnp.float32(2), "temperature_steps": 1000.0}

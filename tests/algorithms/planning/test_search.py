@@ -27,8 +27,8 @@ def reach(env, position):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["puct", "gumbel"])
 def test_search_with_the_rules_plays_tic_tac_toe_as_minimax_does(kind):
-    """From positions with at most four free fields none drops a point, and the root's value
-    has the mover's sign where a win is certain."""
+    """Search loses no point from positions with at most four free fields, and the root's value has
+    the mover's sign where a win is certain."""
     env = envs.make("tic_tac_toe")
     every = tic_tac_toe.positions()
     few = every[every.sum(1) >= 5]
@@ -84,8 +84,8 @@ def test_a_leaf_is_worth_what_a_random_rollout_brings():
 
 @pytest.mark.slow
 def test_a_rollout_counts_for_the_mover_and_stops_at_the_end():
-    """Where two fields are free and the mover loses whatever he does, by the other's last move, a
-    rollout of any length brings him minus one, discounted once."""
+    """A rollout of any length is worth -1, discounted once, where two fields are free and the mover
+    loses by the other's last move whatever he does."""
     env = envs.make("tic_tac_toe")
     two_free = [p for p in tic_tac_toe.positions() if p.sum() == 7]
     worth = [tic_tac_toe.move_values()[int(tic_tac_toe.code(p))] for p in two_free]

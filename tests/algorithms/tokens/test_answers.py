@@ -65,7 +65,7 @@ VALUE = np.broadcast_to(table(4)[0], (T, B))
 
 
 def policy(log_prob):
-    """Of which the log-probabilities [T, B] of what was done are known."""
+    """Policy with known log-probabilities [T, B] of the actions taken."""
     return types.SimpleNamespace(
         log_prob=lambda action: jnp.asarray(log_prob),
         entropy=lambda: jnp.asarray(ENTROPY),
@@ -95,15 +95,15 @@ def batch():
     return Batch(Transition(step, action, step, (), extras), jnp.float32(0), mask=here(RUNNING))
 
 
-def built(system, **changes):
+def build(system, **changes):
     config = replace(system.Config(), SIZES | (GROUPS if system in ON_ANSWERS else {}) | changes)
     return config, system.recipe(ENV, Static(config))
 
 
-def updated(system, **changes):
-    """What the epochs of an update are given: a net (that notes what it descends), settings, the
-    data, a step, and the largest drift; and whether the target networks moved afterwards."""
-    config, recipe = built(system, **changes)
+def record_update(system, **changes):
+    """Record the arguments of an update's epochs: a net (which notes what it descends), settings,
+    data, step and largest drift; and whether the target networks were updated afterwards."""
+    config, recipe = build(system, **changes)
     found = types.SimpleNamespace(followed=False, recipe=recipe, descended={})
 
     def update_targets():
@@ -158,7 +158,7 @@ def step(found, minibatch=None):
 
 def loss_of(system, **changes):
     """Values [T, B] of the loss of all tokens, its reports, and what it saw."""
-    found = updated(system, **changes)
+    found = record_update(system, **changes)
     minibatch = step(found)
     output = losses_of(found.recipe)["loss"](found.net, minibatch.x)
     np.testing.assert_array_equal(minibatch.mask, MASK)
@@ -184,14 +184,14 @@ JUDGED |= {rpg: JUDGED[rloo], rpg_clipped: JUDGED[rloo]}
 
 @pytest.mark.parametrize("system", JUDGED, ids=lambda s: s.name)
 def test_answers_are_judged_by_their_group_before_any_gradient_step(system):
-    x = updated(system).data.x
+    x = record_update(system).data.x
     expected = np.broadcast_to(JUDGED[system], (T, B))
     np.testing.assert_allclose(x.advantage, expected, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.slow
 def test_pass_at_k_judges_by_its_k():
-    x = updated(pass_at_k, k=2).data.x
+    x = record_update(pass_at_k, k=2).data.x
     judge = losses.pass_at_k_advantage
     expected = np.asarray(judge(jnp.asarray(RETURNS.reshape(3, 4) > 0), 2)).reshape(-1)
     np.testing.assert_allclose(x.advantage, np.broadcast_to(expected, (T, B)), rtol=1e-6)
@@ -201,7 +201,7 @@ def test_pass_at_k_judges_by_its_k():
 @pytest.mark.parametrize(("threshold", "waits"), [(0.0, False), (0.66, False), (0.67, True)])
 def test_gpg_waits_for_enough_groups_with_a_signal(threshold, waits):
     """Two of three have one; what comes after their ends is none."""
-    found = updated(gpg, informative=threshold)
+    found = record_update(gpg, informative=threshold)
     assert bool(found.waits) == waits
     expected = BEGUN if waits else LEARNED
     np.testing.assert_array_equal(found.parts["actor_critic"], expected["actor_critic"])
@@ -210,7 +210,7 @@ def test_gpg_waits_for_enough_groups_with_a_signal(threshold, waits):
 @pytest.mark.slow
 def test_a_critic_judges_tokens_of_all_answers_together():
     """Undiscounted, with lambda 1: the return to go, less the value."""
-    x = updated(token_ppo).data.x
+    x = record_update(token_ppo).data.x
     np.testing.assert_allclose(
         np.where(MASK, x.target, 0), np.where(MASK, RETURNS, 0), rtol=1e-5, atol=1e-6
     )
@@ -225,9 +225,10 @@ def on_a_scale(returns, clip):
 
 @pytest.mark.parametrize("clip", [10.0, 1.0])
 def test_ppo_max_judges_returns_on_a_known_scale(clip):
-    """That of all returns so far: of one batch its own, later of both. Its own values are kept."""
+    """The scale is that of all returns so far: of the first batch alone, then of both. The critic's
+    own values are kept."""
     changes = {"gae_lambda": 1.0, "kl.weight": 0.3, "score_clip": clip}
-    found = updated(ppo_max, **changes)
+    found = record_update(ppo_max, **changes)
     x = found.data.x
     to_go = np.where(MASK, on_a_scale(RETURNS, clip) - COST, 0)
     np.testing.assert_allclose(np.where(MASK, x.target, 0), to_go, rtol=1e-4, atol=1e-5)
@@ -246,7 +247,7 @@ def test_ppo_max_judges_returns_on_a_known_scale(clip):
 
 
 def test_the_critic_of_ppo_max_stays_near_its_old_values():
-    found = updated(ppo_max, value_clip=0.1)
+    found = record_update(ppo_max, value_clip=0.1)
     x, losses = step(found).x, losses_of(found.recipe)
     loss = losses["critic_loss"]
     assert loss.parts == ("critic",) and losses["loss"].parts == ("actor_critic",)
@@ -260,30 +261,31 @@ def test_the_critic_of_ppo_max_stays_near_its_old_values():
 
 @pytest.mark.parametrize(("steps", "stays"), [(0.0, False), (1.0, True)])
 def test_at_first_the_critic_of_ppo_max_learns_alone(steps, stays):
-    found = updated(ppo_max, critic_steps=steps)
+    found = record_update(ppo_max, critic_steps=steps)
     expected = BEGUN if stays else LEARNED
     np.testing.assert_array_equal(found.parts["actor_critic"], expected["actor_critic"])
 
 
 def test_a_divergence_in_the_reward_is_judged_with_it():
-    """Of whole answers, and from each token on; other methods have it in their loss."""
+    """The divergence is summed over whole answers, or from each token on; other methods have it in
+    their loss."""
     returns = (RETURNS - COST[0]).reshape(3, 4)
-    x = updated(rloo, **{"kl.weight": 0.3}).data.x
+    x = record_update(rloo, **{"kl.weight": 0.3}).data.x
     others = (returns.sum(1, keepdims=True) - returns) / 3
     np.testing.assert_allclose(x.advantage[0], (returns - others).reshape(-1), rtol=1e-4, atol=1e-5)
-    x = updated(token_reinforce, **{"kl.weight": 0.3}).data.x
+    x = record_update(token_reinforce, **{"kl.weight": 0.3}).data.x
     np.testing.assert_allclose(x.advantage[0], returns.reshape(-1), rtol=1e-4, atol=1e-5)
-    x = updated(token_ppo, **{"kl.weight": 0.3}).data.x
+    x = record_update(token_ppo, **{"kl.weight": 0.3}).data.x
     to_go = np.where(MASK, RETURNS - COST, 0)
     np.testing.assert_allclose(np.where(MASK, x.target, 0), to_go, rtol=1e-4, atol=1e-5)
     for system in (gpg, grpo, rpg):
-        with_it, without = (updated(system, **{"kl.weight": w}).data for w in (0.3, 0.0))
+        with_it, without = (record_update(system, **{"kl.weight": w}).data for w in (0.3, 0.0))
         np.testing.assert_array_equal(with_it.x.advantage, without.x.advantage)
 
 
 @named
 def test_what_the_loss_sees_of_an_answer(system):
-    found = updated(system)
+    found = record_update(system)
     x = found.data.x
     np.testing.assert_array_equal(found.data.mask, MASK)
     np.testing.assert_array_equal(x.log_prob, ACTED)
@@ -302,7 +304,7 @@ def k3(log_prob, other):
 
 # What leaving the reference costs from a token on, at a weight of 0.3.
 COST = 0.3 * np.flip(np.flip(np.where(MASK, ACTED - REFERENCE, 0), 0).cumsum(0), 0)
-# Of a token, from its advantage.
+# Loss of a token, from its advantage.
 RATIO, LOG_RATIO = np.exp(NOW - ACTED), NOW - REFERENCE
 LOSSES = {
     token_reinforce: lambda a: -a * NOW,
@@ -362,15 +364,15 @@ PAPERS |= {token_reinforce: "constant"}
 
 @pytest.mark.parametrize("system", SYSTEMS, ids=lambda s: s.name)
 def test_what_counts_alike_in_its_paper(system):
-    found = updated(system)
+    found = record_update(system)
     descended = step(found)
     expected = losses.token_weights(jnp.asarray(MASK), PAPERS[system])
     np.testing.assert_array_equal(descended.weight, expected)
 
 
 def test_the_average_is_that_of_a_minibatch():
-    """By its own lengths."""
-    found = updated(grpo, average="sequence")
+    """Weights come from the minibatch's own lengths."""
+    found = record_update(grpo, average="sequence")
     whole = found.data
     x, mask = jax.tree.map(lambda x: x[:, :3], (whole.x, whole.mask))
     descended = step(found, Minibatch(x, mask))
@@ -392,7 +394,7 @@ def test_the_average_is_that_of_a_minibatch():
     ],
 )
 def test_bad_settings(system, changes, message):
-    config, _ = built(system)
+    config, _ = build(system)
     with pytest.raises(UserError, match=message):
         system(ENV, replace(config, changes))
 
@@ -405,19 +407,19 @@ def test_environments_that_do_not_fit():
 
 
 def test_a_transformer_has_the_heads_that_it_is_told():
-    _, recipe = built(grpo, transformer=3, attention_heads=4)
+    _, recipe = build(grpo, transformer=3, attention_heads=4)
     assert recipe.memory(2).keys.shape == (2, 3, LONGEST + 1, 4, 2)
 
 
 def test_a_policy_without_memory():
-    config, _ = built(grpo, recurrent=0)
+    config, _ = build(grpo, recurrent=0)
     check_structure(grpo(ENV, config))
 
 
 @pytest.mark.slow
 def test_no_minibatch_is_taken_from_a_constant_cache():
     """XLA would compute the gather while it compiles: on an episode of 500 steps for minutes."""
-    config, _ = built(grpo, transformer=1, epochs=2)
+    config, _ = build(grpo, transformer=1, epochs=2)
     algorithm = grpo(time_limit(cartpole(), 40), config)
     run = jax.eval_shape(lambda key: start(algorithm, key), random.key(0))
     program = jax.jit(lambda run: advance(algorithm, run)).lower(run).as_text()
@@ -429,9 +431,9 @@ def test_no_minibatch_is_taken_from_a_constant_cache():
 
 
 @functools.cache
-def cloned():
+def clone_once():
     """A warm-up's agent before and after an update."""
-    config, _ = built(token_supervised, transformer=1, num_envs=4, learning_rate=0.1)
+    config, _ = build(token_supervised, transformer=1, num_envs=4, learning_rate=0.1)
     return one_update(token_supervised(ENV, config))[:2]
 
 
@@ -451,26 +453,25 @@ def same(a, b):
 
 @named
 def test_any_method_goes_on_from_a_warm_up(system):
-    def begun(system):
-        config, _ = built(system, transformer=1)
+    def initialize(system):
+        config, _ = build(system, transformer=1)
         agent = system.agent(ENV, config)
         return agent, jax.eval_shape(agent.init, jax.random.key(0), agent.hyper)
 
-    agent, state = begun(system)
-    adopted = jax.eval_shape(agent.adopt, state, begun(token_supervised)[1])
+    agent, state = initialize(system)
+    adopted = jax.eval_shape(agent.adopt, state, initialize(token_supervised)[1])
     assert without_hyper(adopted) == without_hyper(state)
 
 
 @pytest.mark.slow
 def test_the_critic_of_ppo_max_begins_as_the_cloned_policy():
-    """Its own is kept where it goes on from itself. A policy of other weights is refused by a
-    sentence."""
-    config, _ = built(ppo_max, transformer=1)
+    """A state with a critic of its own keeps it. A policy with other weights raises an error."""
+    config, _ = build(ppo_max, transformer=1)
     algorithm = ppo_max(ENV, config)
     state = start(algorithm, random.key(0)).state
     adopt = algorithm.agent.adopt
-    parts = take_over(state, adopt(state.agent, cloned()[1])).agent.parts
-    policy = cloned()[1].parts["actor_critic"].params
+    parts = take_over(state, adopt(state.agent, clone_once()[1])).agent.parts
+    policy = clone_once()[1].parts["actor_critic"].params
     assert same(parts["critic"].params, policy) and same(parts["actor_critic"].params, policy)
     pairs = zip(*(jax.tree.leaves(part.params) for part in parts.values()), strict=True)
     assert all(a is not b for a, b in pairs)  # one buffer cannot be given away twice
@@ -482,12 +483,12 @@ def test_the_critic_of_ppo_max_begins_as_the_cloned_policy():
 
 @pytest.mark.slow
 def test_the_reference_is_the_cloned_policy_and_stays_it():
-    before, after = (x.parts["actor_critic"] for x in cloned())
+    before, after = (x.parts["actor_critic"] for x in clone_once())
     assert same(before.target, before.params)
     assert same(after.target, after.params)
     assert not same(after.params, before.params)
-    config, _ = built(grpo, **{"transformer": 1, "entropy_weight": 0.1, "learning_rate": 0.1})
-    begun, later, row = one_update(grpo(ENV, config), cloned()[1])
+    config, _ = build(grpo, **{"transformer": 1, "entropy_weight": 0.1, "learning_rate": 0.1})
+    begun, later, row = one_update(grpo(ENV, config), clone_once()[1])
     # What was written token by token, with a cache, is what is computed at once.
     assert abs(float(row["approximate_kl"])) < 1e-6
     assert abs(float(row["kl_to_reference"])) < 1e-6

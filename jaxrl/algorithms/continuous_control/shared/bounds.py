@@ -1,4 +1,4 @@
-"""Lagrangian of bounds on how far a policy moves, as in MPO and V-MPO."""
+"""Lagrangian of bounds on the change of a policy, as in MPO and V-MPO."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Parts of DDPG, TD3 and their kin: a deterministic policy that climbs the values of its actions,
-and critics that learn from replayed experience."""
+"""Shared parts of DDPG, TD3 and their relatives: a deterministic policy that maximizes Q, and
+critics that learn from replayed experience."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from jaxrl.networks.heads import check_bounded
 
 @group
 class Deterministic:
-    """Settings that all of them have."""
+    """Settings shared by deterministic actor-critics."""
 
     replay: Replay = Replay(num_envs=1, num_steps=1, updates=1, batch_size=256)
-    """Replay buffer: one gradient step for each environment step. With more environments or steps
-    in a window, as many more `updates` keep the papers' ratio."""
+    """Replay buffer, with one gradient step per environment step. With more environments or steps
+    in a window, raise `updates` by the same factor to keep the papers' ratio."""
     torso: Torso = Torso(hidden=(256, 256))
     target: Target = Target(rate=0.005)
     normalization: Normalization = Normalization()
@@ -41,8 +41,8 @@ def deterministic_actor_critic(
     """Return the recipe of a deterministic actor-critic with critics [..., E].
 
     losses: of critics and actor.
-    actor, critic, target: groups of the settings: optimizers, and target networks of both.
-    delay: updates of the critics for one of the policy and of all target networks.
+    actor, critic: optimizer settings. target: settings of the target networks of both.
+    delay: critic updates per update of the policy and of all target networks.
     """
     critic_loss, actor_loss = losses
     timestep = example_timestep(env)

@@ -1,4 +1,4 @@
-"""Parts of soft actor-critics: settings, networks, the losses of policy and temperature.
+"""Shared parts of soft actor-critics: settings, networks, losses of policy and temperature.
 
 Actions count in half-widths of their bounds, as in the authors' normalized environments: entropies
 and log-probabilities are those of actions in [-1, 1].
@@ -28,16 +28,16 @@ from jaxrl.networks.scalars import Positive
 
 @group
 class Soft:
-    """Settings of SAC and its kin. The defaults are those of Haarnoja et al., table 1, except for
-    the replay's capacity, a million there."""
+    """Settings shared by soft actor-critics. The defaults are those of Haarnoja et al., table 1,
+    except for the replay's capacity, a million there."""
 
     replay: Replay = Replay(num_envs=1, num_steps=1, updates=1, batch_size=256)
-    """Replay buffer: one gradient step for each environment step. With more environments or steps
-    in a window, as many more `updates` keep the papers' ratio. The warm-up is as long as in the
-    authors' code, but its actions are the first policy's (theirs are random)."""
+    """Replay buffer, with one gradient step per environment step. With more environments or steps
+    in a window, raise `updates` by the same factor to keep the papers' ratio. The warm-up is as
+    long as in the authors' code, but its actions are the initial policy's (theirs are random)."""
     torso: Torso = Torso(hidden=(256, 256))
     optimizer: Optimizer = Optimizer(learning_rate=3e-4)
-    """Optimizer settings of actor, critics and temperature, each for itself."""
+    """Optimizer settings of actor, critics and temperature, separately."""
     num_critics: int = static(2, low=1)
     """Number of critics; the target uses their minimum (section 6)."""
 
@@ -49,10 +49,10 @@ class Soft:
 
 
 class SampleInHalfWidths(Protocol):
-    """How a policy is sampled."""
+    """Function that samples a policy, with log-probabilities in half-widths."""
 
     def __call__(self, policy: Any, key: Key, /) -> tuple[Array, Array]:
-        """Return an action as a function of the policy's parameters, and its log-probability.
+        """Return a reparameterized action and its log-probability.
 
         policy: distribution over actions. key: random key.
         """
@@ -76,9 +76,9 @@ def action_size(space: Space) -> int:
 
 
 def actor_loss(space: Space, value: Callable[[Array], Array]) -> Loss:
-    """Return SAC's loss of the policy (equation 9): alpha log pi(a|s) - Q(s, a).
+    """Return SAC's policy loss (equation 9): alpha log pi(a|s) - Q(s, a).
 
-    value: outputs of the critics -> values [..., e]; the policy climbs their minimum.
+    value: outputs of the critics -> values [..., e]; the policy maximizes their minimum.
     """
     sample_policy = sample_in_half_widths(space)
 
@@ -93,7 +93,7 @@ def actor_loss(space: Space, value: Callable[[Array], Array]) -> Loss:
 
 
 def temperature_loss(space: Space, actor_loss: Loss) -> Loss:
-    """Return SAC's loss of the temperature (equation 18), of the actions that `actor_loss` drew."""
+    """Return SAC's temperature loss (equation 18) for the actions that `actor_loss` drew."""
     size = action_size(space)
 
     @loss("temperature")
@@ -114,7 +114,8 @@ def critic_network(
 ) -> ActionValues:
     """Return an ensemble of critics.
 
-    outputs: numbers that each predicts of an action, [..., outputs, members]; 0 for one value,
+    outputs: numbers that each critic predicts for an action, [..., outputs, members]; 0 for one
+    value,
         [..., members]. normalization: of each layer, as `MLP` takes it.
     """
     return ActionValues(
@@ -132,7 +133,7 @@ def critic_network(
 def actor_network(
     env: Environment, torso: Torso, normalization: Callable[[], Any] | None = None
 ) -> Actor:
-    """Return a policy that is squashed into the bounds of its actions."""
+    """Return a policy that squashes its actions into their bounds."""
     return Actor(
         env.observation_space,
         env.action_space,
@@ -155,10 +156,10 @@ def soft_actor_critic(
 ) -> Recipe:
     """Return the recipe of a soft actor-critic.
 
-    optimizer: group of the settings, of actor, critics and temperature. target: that of the target
-        networks of the critics; None for none.
+    optimizer: settings for actor, critics and temperature. target: settings of the critics' target
+        networks; None for none.
     losses: of critics, actor and temperature.
-    delay: updates of the critics for one of policy and temperature.
+    delay: critic updates per update of policy and temperature.
     """
     critic_loss, actor_loss, temperature_loss = losses
     timestep, space = example_timestep(env), env.action_space

@@ -1,4 +1,4 @@
-"""TD3's target: the most cautious critic's value of a smoothed action of the target policy."""
+"""TD3's target: the minimum of the critics' values at a smoothed action of the target policy."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from jaxrl.networks.heads import scale
 
 @group
 class Cautious:
-    """Settings that make DDPG TD3. The defaults are those of the authors' code and of the paper's
-    section 6.1, which leaves out the discount factor."""
+    """Settings that TD3 adds to DDPG. The defaults are those of the authors' code and of the
+    paper's section 6.1, which leaves out the discount factor."""
 
     num_critics: int = static(2, low=1)
     """Number of critics; the target uses their minimum."""
     delay: int = static(2, low=1)
-    """Updates of the critics for one of the policy and of all target networks."""
+    """Number of critic updates per update of the policy and of all target networks."""
     discount: float = hyper(0.99, low=0, high=1)
     """Discount factor per step."""
     target_noise: float = hyper(0.2, low=0)
-    """Standard deviation of the noise on the target policy's actions, in half-widths of theirs."""
+    """Standard deviation of the noise on the target policy's actions, in half-widths."""
     target_noise_clip: float = hyper(0.5, low=0)
-    """Largest size of the noise on the target policy's actions, in half-widths."""
+    """Largest magnitude of the noise on the target policy's actions, in half-widths."""
     exploration_noise: float = hyper(0.1, low=0)
     """Standard deviation of the noise on actions that are not greedy, in half-widths."""
 
@@ -35,7 +35,7 @@ class Cautious:
 def td3_target(net: Net, x: Transition, space: Space, reward: Array) -> Array:
     """Compute r + gamma min_i Q'_i(s', a'), a' of the target policy with clipped noise, [B].
 
-    space: bounded, of the actions. reward: [B]. Source: Fujimoto et al., 2018, algorithm 1.
+    space: bounded action space. reward: [B]. Source: Fujimoto et al., 2018, algorithm 1.
     """
     h = net.hyper
     (low, high), half_width = spaces.bounds(space), scale(space)[1]  # type: ignore[arg-type]

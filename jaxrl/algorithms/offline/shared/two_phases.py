@@ -145,15 +145,15 @@ def dataset_source(env: Environment, config: TwoPhases) -> Source:
     data = config.data
     if data.num_envs or not data.name:
         raise UserError(
-            "uni_o4 learns from a dataset alone: name one, and no num_envs. Online, ppo goes on "
-            "from it (warm_start)."
+            "uni_o4 learns from a dataset alone: name one, and leave num_envs at 0. Online, ppo "
+            "continues from it (warm_start)."
         )
     return data.dataset(env, data.updates * data.batch_size)
 
 
 def check(env: Environment, config: TwoPhases, name: str) -> None:
-    """Raises `UserError` for an action space without a policy head, and for observations that are
-    not one box of numbers."""
+    """Raise `UserError` for an action space without a policy head, or observations that are not one
+    Box."""
     check_action_space(env.action_space, name)
     if not isinstance(env.observation_space, Box):
         raise UserError(
