@@ -1,4 +1,4 @@
-"""What the pages say can be followed: links, paths, counts, Python snippets and command lines."""
+"""Tests that pages can be followed: links, paths, counts, Python snippets and command lines."""
 
 from __future__ import annotations
 

@@ -26,7 +26,10 @@ class SourceState:
 
 
 def toy_agent(needs=(), hyper=None, update=None):
-    """weight -= rate * (weight - x); feeds back the new weight; says NaN in update `breaks_at`."""
+    """Return an agent with weight -= rate * (weight - x), which it feeds back.
+
+    It reports NaN in update `breaks_at`.
+    """
 
     def init(key, hyper):
         return AgentState(jax.random.normal(key), jnp.int32(0), dict(hyper))

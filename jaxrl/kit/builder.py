@@ -18,7 +18,7 @@ from jaxrl.core.errors import unknown
 from jaxrl.core.settings import Static
 from jaxrl.core.types import Agent, Algorithm, Array, Environment, Key, Policy, Source
 from jaxrl.kit.learner import learner
-from jaxrl.kit.normalization import normalized
+from jaxrl.kit.normalization import add_normalization
 from jaxrl.kit.recipe import Recipe
 
 
@@ -139,7 +139,7 @@ def _build(
 ) -> Algorithm:
     agent = builder.agent(env, config, dict(networks), dict(optimizers))
     source = builder.source(env, config)
-    algorithm = learn.learn(normalized(agent, env, config), source, builder.updates(config))
+    algorithm = learn.learn(add_normalization(agent, env, config), source, builder.updates(config))
     return dataclasses.replace(
         algorithm,
         num_shards=num_shards(config),

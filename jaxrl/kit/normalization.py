@@ -129,11 +129,11 @@ def normalize_observation(
     def normalizer_of(state: Wrapped) -> Normalizer:
         return Normalizer(state.own, structure, bound)
 
-    def shown(state: Wrapped) -> Tree:
+    def show(state: Wrapped) -> Tree:
         return with_normalizer(state.agent, normalizer_of(state))
 
     def act(state, timestep, memory, key, greedy):
-        return agent.act(shown(state), normalizer_of(state)(timestep), memory, key, greedy)
+        return agent.act(show(state), normalizer_of(state)(timestep), memory, key, greedy)
 
     def update(state, batch, key):
         see = normalizer_of(state)
@@ -144,7 +144,7 @@ def normalize_observation(
         )
         tail = batch.tail and (see(batch.tail[0]), batch.tail[1])
         seen = dataclasses.replace(batch, transitions=transitions, tail=tail)
-        inner, info = agent.update(shown(state), seen, key)
+        inner, info = agent.update(show(state), seen, key)
         if statistics is None:
             see = see.add(batch.transitions.observation, batch.mask)
         return with_normalizer(inner, None), see.moments, info
@@ -199,8 +199,8 @@ def normalize_reward(agent: Agent, num_envs: int, clip: float = 10.0) -> Agent:
     return wrap(agent, "normalize_reward", nothing, update, reads=("discount",))
 
 
-def normalized(agent: Agent, env: Environment, config: Any) -> Agent:
-    """`agent` with what the group `normalization` of its settings asks for, if there is one."""
+def add_normalization(agent: Agent, env: Environment, config: Any) -> Agent:
+    """Add what the group `normalization` of the settings asks for, if there is one."""
     wanted = getattr(config, "normalization", None)
     if getattr(wanted, "reward", False):
         agent = normalize_reward(agent, config.rollouts.num_envs)

@@ -1,4 +1,4 @@
-"""From a recipe to an algorithm."""
+"""Tests of a recipe becoming an algorithm."""
 
 import dataclasses
 
@@ -56,7 +56,7 @@ def test_a_judge_is_given_all_that_there_is():
 
 
 def test_an_evaluation_draws_another_key_for_each_member_and_step():
-    """Of its own: not the one that its episodes are played with."""
+    """A key of its own, not the one that its episodes are played with."""
     measure = lambda env, config, policy, key: {"drawn": jax.random.uniform(key)}
     config = replace(ppo.Config(), {"hidden": (4,), "num_envs": 2, "minibatches": 1})
     env = probe()

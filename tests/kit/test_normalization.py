@@ -24,7 +24,7 @@ from jaxrl.kit.recipe import Recipe
 
 T, B = 6, 4
 SPACE = {"real": Box(-9.0, 9.0, (2,)), "which": Discrete(3), "pixels": Box(0, 255, (2,), jnp.uint8)}
-WORLD = Environment("none", None, None, (), SPACE, Discrete(2))
+ENV = Environment("none", None, None, (), SPACE, Discrete(2))
 
 
 def recorder(hyper=None):
@@ -99,7 +99,7 @@ def test_padding_is_not_counted():
     assert nothing.count == 0 and np.isfinite(nothing.mean).all()
 
 
-def standardized(x, seen):
+def standardize(x, seen):
     if len(seen) == 0:
         return np.clip(x, -10, 10)
     seen = np.concatenate([s.reshape(-1, 2) for s in seen])
@@ -107,12 +107,12 @@ def standardized(x, seen):
 
 
 def test_observations_are_seen_with_the_old_statistics_which_are_updated_after():
-    agent = normalize_observation(recorder(), WORLD)
+    agent = normalize_observation(recorder(), ENV)
     state, seen = agent.init(random.key(0), {}), []
     for i in range(3):
         data = batch(i)
         acted_on, _, _ = agent.act(state, data.tail[0], (), None, False)
-        expected = standardized(np.asarray(data.tail[0].observation["real"]), seen)
+        expected = standardize(np.asarray(data.tail[0].observation["real"]), seen)
         np.testing.assert_allclose(acted_on.observation["real"], expected, rtol=1e-3, atol=1e-3)
         state, _ = agent.update(state, data, random.key(0))
         learned_from = state.agent
@@ -121,7 +121,7 @@ def test_observations_are_seen_with_the_old_statistics_which_are_updated_after()
             (learned_from.transitions.next_timestep, data.transitions.next_timestep),
             (learned_from.tail[0], data.tail[0]),
         ):
-            expected = standardized(np.asarray(given_.observation["real"]), seen)
+            expected = standardize(np.asarray(given_.observation["real"]), seen)
             np.testing.assert_allclose(got.observation["real"], expected, rtol=1e-3, atol=1e-3)
             # Integers stay as they are, and so does everything but the observation.
             for part in ("which", "pixels"):
@@ -133,7 +133,7 @@ def test_observations_are_seen_with_the_old_statistics_which_are_updated_after()
 
 
 def test_observations_are_clipped():
-    agent = normalize_observation(recorder(), WORLD, clip=2.0)
+    agent = normalize_observation(recorder(), ENV, clip=2.0)
     state, _ = agent.update(agent.init(random.key(0), {}), batch(0), random.key(0))
     step = batch(1).tail[0]
     far = dataclasses.replace(step, observation=step.observation | {"real": jnp.full((B, 2), 1e9)})
@@ -178,7 +178,7 @@ def test_an_agent_without_a_discount():
 
 def test_what_the_agent_says_of_itself_is_kept():
     inner = dataclasses.replace(recorder(), needs=("tail",), config="config", memory=lambda n: 7)
-    for outer in (normalize_observation(inner, WORLD), normalize_reward(inner, B)):
+    for outer in (normalize_observation(inner, ENV), normalize_reward(inner, B)):
         assert outer.needs == ("tail",) and outer.config == "config" and outer.memory(1) == 7
         assert outer.hyper == inner.hyper
         assert "recorder" in outer.name and outer.name != "recorder"
@@ -214,13 +214,13 @@ def test_recipes_put_any_observation_on_the_scale_of_a_batch(rewards):
     inner, raw = recipe_agent()
     if rewards:  # between the normalization and the learner
         inner = normalize_reward(inner, B)
-    agent = normalize_observation(inner, WORLD, clip=2.0)
+    agent = normalize_observation(inner, ENV, clip=2.0)
     state = agent.init(random.key(0), DEFAULTS)
     for i in (0, 7):  # the second batch is the raw time steps themselves
         before = state
         state, _ = agent.update(state, batch(i), random.key(0))
     learner_state = state.agent.agent if rewards else state.agent
-    seen = normalize_observation(recorder(), WORLD, clip=2.0)
+    seen = normalize_observation(recorder(), ENV, clip=2.0)
     expected, _ = seen.update(dataclasses.replace(before, agent=()), batch(7), random.key(0))
     expected = expected.agent.transitions.timestep
     for found in (learner_state.extra[0].observation, learner_state.extra[1]):
@@ -243,8 +243,8 @@ def test_nothing_is_normalized_where_normalization_is_off():
 
 def test_fixed_statistics_are_those_of_the_dataset_and_stay():
     data = timesteps(3, (50,)).observation
-    fixed = statistics_of(WORLD, jax.tree.map(np.asarray, data), clip=2.0)
-    agent = normalize_observation(recorder(), WORLD, statistics=fixed)
+    fixed = statistics_of(ENV, jax.tree.map(np.asarray, data), clip=2.0)
+    agent = normalize_observation(recorder(), ENV, statistics=fixed)
     state = agent.init(random.key(0), {})
     real = np.asarray(data["real"], np.float64)
     for i in range(2):

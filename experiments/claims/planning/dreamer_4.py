@@ -128,7 +128,7 @@ CLAIM = Claim(
         ),
         Mutation(
             "the model does not see imagined actions",
-            "jaxrl.algorithms.planning.shared.dreamer4:known",
+            "jaxrl.algorithms.planning.shared.dreamer4:visible_action",
             lambda f: lambda net, action, nobody_said: jnp.full_like(action, nobody_said),
         ),
     ),

@@ -1,1 +1,1 @@
-"""What learns from a dataset, alone or before it goes on in an environment."""
+"""Algorithms that learn from a dataset, alone or before they continue in an environment."""

@@ -1,9 +1,9 @@
 """Implicit Q-learning (Kostrikov, Nair and Levine, 2022, "Offline reinforcement learning with
 implicit Q-learning", arXiv:2110.06169).
 
-The value V(s) is an expectile of the critics' values of the data's actions, the critics regress on
-r + discount V(s'): no action outside of the data is ever valued. The policy imitates the data's
-actions, weighted by exp(A / temperature). The same agent learns on from its own experience.
+The value V(s) is an expectile of the critics' values of the data's actions, and the critics regress
+on r + discount V(s'), so no action outside the data is ever evaluated. The policy imitates the
+data's actions, weighted by exp(A / temperature). The same agent can continue online.
 """
 
 from __future__ import annotations
@@ -32,40 +32,41 @@ from jaxrl.networks.actor_critic import Actor
 from jaxrl.networks.critics import ActionValues, Value
 from jaxrl.networks.heads import check_action_space
 
-LARGEST_WEIGHT = 100.0  # of an action that is imitated, as in the authors' code
+LARGEST_WEIGHT = 100.0  # largest weight of an imitated action: authors' code
 
 
 @group
 class Config:
-    """Settings of IQL."""
+    """Settings of IQL: expectile regression of the value within the data, and advantage-weighted
+    cloning (arXiv:2110.06169, equations 5 to 7)."""
 
     data: Data = Data()
     torso: Torso = Torso(hidden=(256, 256))
     critic: Optimizer = Optimizer(learning_rate=3e-4)
-    """Of value and critics, each for itself. Adam, 3e-4: authors' code."""
+    """Optimizer settings of the value and of the critics, separately. Adam, 3e-4: authors' code."""
     actor: Optimizer = Optimizer(
         learning_rate=3e-4, learning_rate_steps=1_000_000.0, schedule="cosine"
     )
-    """Of the policy. Adam, 3e-4, that falls to 0 like a cosine over the authors' 1M gradient steps;
-    where their agent goes on online it is constant (authors' code)."""
+    """Optimizer settings of the policy. Adam, 3e-4, with a cosine to 0 over the authors' 1M
+    gradient steps; constant where their agent continues online (authors' code)."""
     target: Target = Target(rate=0.005)
     normalization: Normalization = Normalization()
     num_critics: int = static(2, low=1)
-    """Critics, of which the most cautious counts."""
+    """Number of critics; the minimum of their values is used."""
 
     discount: float = hyper(0.99, low=0, high=1)
-    """Gamma, per step."""
+    """Discount factor per step."""
     reward_scale: float = hyper(1.0, above=0)
-    """What rewards are multiplied by; the authors divide by the range of the data's returns."""
+    """Factor on rewards; the authors divide by the range of the data's returns."""
     expectile: float = hyper(0.7, above=0, below=1)
-    """0.5 is the mean over the data's actions, toward 1 their best."""
+    """Expectile of the value over the data's actions: 0.5 is their mean, near 1 their maximum."""
     temperature: float = hyper(1 / 3, above=0, high=INF)
-    """In which advantages count; infinite for plain cloning. The inverse of the paper's beta."""
+    """Temperature of the advantage weights, 1 / beta in the paper; infinite for plain cloning."""
 
 
 @loss("value")
 def value_loss(net: Net, x: Transition) -> LossOutput:
-    """Equation 5: V is an expectile of the critics' values of the data's actions."""
+    """Regress V on an expectile of the critics' values of the data's actions (equation 5)."""
     q = net.target.critic(x.timestep, x.action).min(-1)
     value = net.value(x.timestep)
     error = losses.expectile_error(value, q, net.hyper.expectile)
@@ -74,8 +75,8 @@ def value_loss(net: Net, x: Transition) -> LossOutput:
 
 @loss("critic")
 def critic_loss(net: Net, x: Transition) -> Array:
-    """Equation 6: Q regresses on r + gamma V(s'), V of the true successor: 0 after a termination,
-    but not after a truncation."""
+    """Regress Q on r + gamma V(s') (equation 6), with V of the true successor: 0 after a
+    termination, but not after a truncation."""
     h = net.hyper
     reward, next_value = h.reward_scale * x.reward, net.value(x.next_timestep)
     target = losses.td_target(reward, x.terminated, h.discount, next_value)
@@ -84,8 +85,8 @@ def critic_loss(net: Net, x: Transition) -> Array:
 
 @loss("actor")
 def actor_loss(net: Net, x: Transition) -> LossOutput:
-    """Equation 7: imitation, weighted by exp(A / temperature). As in the authors' code, A is of the
-    copies before this update and the value after it."""
+    """Imitate actions, weighted by exp(A / temperature) (equation 7). As in the authors' code, A
+    uses the target networks before this update and the value after it."""
     advantage = net.target.critic(x.timestep, x.action).min(-1) - net.value(x.timestep)
     log_prob = net.actor(x.timestep).log_prob(x.action)
     imitation = losses.awr(log_prob, advantage, net.hyper.temperature, LARGEST_WEIGHT)

@@ -1,10 +1,10 @@
 """TD3+BC (Fujimoto and Gu, 2021, "A minimalist approach to offline reinforcement learning",
 arXiv:2106.06860): TD3 (Fujimoto et al., 2018, "Addressing function approximation error in
-actor-critic methods", arXiv:1802.09477), whose policy also stays near the data's actions.
+actor-critic methods", arXiv:1802.09477) with a policy that also stays near the data's actions.
 
-With an infinite `alpha` the cloning is gone and this is TD3, so the same agent goes on online; with
-0 it is behavior cloning. TD3's policy loss is then divided by the mean size of its values too,
-which Adam does not see.
+With an infinite `alpha` there is no cloning term and this is TD3, so the same agent can continue
+online; with 0 it is behavior cloning. TD3's policy loss is then still divided by the mean absolute
+value, to which Adam is invariant.
 """
 
 from __future__ import annotations
@@ -25,23 +25,25 @@ from jaxrl.networks.heads import scale
 
 @group
 class Config(Cautious):
-    """Settings of TD3+BC."""
+    """Settings of TD3+BC: TD3 with a cloning term in the policy loss (arXiv:2106.06860, equation
+    5)."""
 
     data: Data = Data()
     torso: Torso = Torso(hidden=(256, 256))
     optimizer: Optimizer = Optimizer(learning_rate=3e-4)
-    """Of policy and critics, each for itself. Adam, 3e-4: authors' code."""
+    """Optimizer settings of the policy and of the critics, separately. Adam, 3e-4: authors'
+    code."""
     target: Target = Target(rate=0.005)
     normalization: Normalization = Normalization(observation=True)
 
     alpha: float = hyper(2.5, low=0, high=INF)
-    """How much the value counts beside cloning; infinite for TD3, 0 for cloning alone."""
+    """Weight of the value relative to cloning; infinite for TD3, 0 for cloning alone."""
     reward_scale: float = hyper(1.0, above=0)
-    """What rewards are multiplied by."""
+    """Factor on rewards."""
 
 
 def clone_or_improve(q: Array, action: Array, data_action: Array, alpha: Array) -> Array:
-    """`losses.td3_bc` [...], also for an infinite `alpha`: the cloning term is then gone."""
+    """Compute `losses.td3_bc` [...], without the cloning term if `alpha` is infinite."""
     plain = jnp.isinf(alpha)
     near = jnp.where(plain, jax.lax.stop_gradient(action), data_action)
     return losses.td3_bc(q, action, near, jnp.where(plain, 1.0, alpha))
@@ -53,7 +55,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
     @loss("critic")
     def critic_loss(net, x):
-        """TD3's, of scaled rewards."""
+        """Compute TD3's critic loss with scaled rewards."""
         q = net.critic(x.timestep, x.action)
         target = td3_target(net, x, space, net.hyper.reward_scale * x.reward)
         error = losses.squared_error(q, target[..., None]).sum(-1)
@@ -61,7 +63,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
     @loss("actor")
     def actor_loss(net, x):
-        """Equation 5: -lambda Q(s, pi(s)) + (pi(s) - a)^2, lambda = alpha / mean |Q|."""
+        """Compute -lambda Q(s, pi(s)) + (pi(s) - a)^2, lambda = alpha / mean |Q| (equation 5)."""
         action = net.actor(x.timestep)
         q = net.critic(x.timestep, action)[..., 0]
         unit = lambda a: ((a - center) / half_width).reshape(*q.shape, -1)

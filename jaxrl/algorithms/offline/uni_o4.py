@@ -1,18 +1,18 @@
 """Uni-O4 (Lei et al., 2024, "Uni-O4: Unifying online and offline deep reinforcement learning with
 multi-step on-policy optimization", arXiv:2311.03351): PPO's objective offline and online.
 
-Here its supervised phase, in which all that PPO needs offline is learned from the data: Q and V of
-the policies that made them, a model of the dynamics, and an ensemble of clones that disagree.
-`uni_o4_improvement` goes on from it, and PPO online from that (`--warm-start`).
+This is its supervised phase, which learns from the data everything that PPO needs offline: Q and V
+of the policies that collected it, a model of the dynamics, and a diverse ensemble of clones.
+`uni_o4_improvement` continues from it, and PPO online from that (`--warm-start`).
 
-The authors' code has two ways to learn Q and V, of which the first is its default: Sarsa and the
-returns of the data, or implicit Q-learning, which most of its scripts ask for (not those for
-medium-expert data of HalfCheetah and Hopper). Where a time limit ends an episode it goes on to the
-next one as if that followed; here a return ends there, and V stands in for the action that is none.
+The authors' code can learn Q and V in two ways: by Sarsa and the returns of the data (its default),
+or by implicit Q-learning, which most of its scripts select (except those for medium-expert data of
+HalfCheetah and Hopper). After a time limit it continues into the next episode as if that followed;
+here a return ends there, and V replaces the Q-value of the missing next action.
 
-A member is pushed from that other one which finds the data's action likeliest, by their divergence,
-as in the authors' code with `kl_type=distribution`. (Their `heuristic`, `losses.diverse_cloning`,
-has the gradient of cloning alone, times 1 + alpha.)
+Each member is pushed away from that other member which finds the data's action likeliest, by their
+divergence, as in the authors' code with `kl_type=distribution`. (Their `heuristic`,
+`losses.diverse_cloning`, has the gradient of cloning alone, times 1 + alpha.)
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ import jax.numpy as jnp
 from jaxrl import losses
 from jaxrl.algorithms.offline.iql import critic_loss, value_loss
 from jaxrl.algorithms.offline.shared.dynamics_loss import dynamics_loss
-from jaxrl.algorithms.offline.shared.outcomes import with_outcomes
-from jaxrl.algorithms.offline.shared.two_phases import TwoPhases, check, data_alone, on_data
+from jaxrl.algorithms.offline.shared.outcomes import add_outcomes
+from jaxrl.algorithms.offline.shared.two_phases import TwoPhases, check, dataset_source, make_recipe
 from jaxrl.core.types import Array, Environment, Source, Transition, Tree
 from jaxrl.kit import AlgorithmBuilder, LossOutput, Net, Recipe, group, loss
 from jaxrl.networks.heads import Distribution
@@ -34,13 +34,14 @@ from jaxrl.networks.heads import Distribution
 
 @group
 class Config(TwoPhases):
-    """Settings of Uni-O4. A warm start needs the same sizes in both phases."""
+    """Settings of Uni-O4's supervised phase: learn Q, V, a dynamics model and an ensemble of clones
+    from data (arXiv:2311.03351). A warm start needs the same sizes in both phases."""
 
 
 @loss("critic", name="critic_loss")
 def sarsa_loss(net: Net, x: Transition) -> Array:
-    """Q regresses on r + gamma Q(s', a') of the data's next action, each critic on its own copy.
-    Where an episode was cut off there is no next action, and V(s') stands in."""
+    """Regress Q on r + gamma Q(s', a') of the data's next action, each critic on its own target
+    network. A truncated episode has no next action; V(s') replaces Q there."""
     h = net.hyper
     after = net.target.critic(x.next_timestep, x.extras["next_action"])
     after = jnp.where(x.truncated[..., None], net.value(x.next_timestep)[..., None], after)
@@ -51,19 +52,19 @@ def sarsa_loss(net: Net, x: Transition) -> Array:
 
 @loss("value", name="value_loss")
 def return_loss(net: Net, x: Transition) -> LossOutput:
-    """V regresses on the discounted rewards that the data still had in the episode."""
+    """Regress V on the discounted return of the rest of the episode in the data."""
     value = net.value(x.timestep)
     target = net.hyper.reward_scale * x.extras["return"]
     return LossOutput(losses.squared_error(value, target), {"mean_value": value})
 
 
-# Of V and of Q, by `Config.values`.
+# Losses of V and of Q, by `Config.values`.
 LOSSES = {"sarsa": (return_loss, sarsa_loss), "iql": (value_loss, critic_loss)}
 
 
 def disagreement(policies: Distribution, action: Tree) -> Array:
-    """The divergence [n, B] of each of n policies [n, B] from that other one which finds `action`
-    [B] likeliest. Others get no gradient."""
+    """Compute the divergence [n, B] of each of n policies [n, B] from that other policy which finds
+    `action` [B] likeliest. The other policy gets no gradient."""
     log_prob: Any = policies.log_prob(action)
     count = log_prob.shape[0]
     other = jnp.where(jnp.eye(count, dtype=bool)[..., None], -jnp.inf, log_prob[None]).argmax(1)
@@ -74,7 +75,7 @@ def disagreement(policies: Distribution, action: Tree) -> Array:
 
 @loss("behaviors")
 def behaviors_loss(net: Net, x: Transition) -> LossOutput:
-    """All members imitate the data's actions, less alpha times how far each is from the others."""
+    """Imitate the data's actions by all members, less alpha times their disagreement."""
     policies = net.behaviors(x.timestep)
     cloning = losses.behavior_cloning(policies.log_prob(x.action))
     apart = disagreement(policies, x.action)
@@ -85,7 +86,7 @@ def behaviors_loss(net: Net, x: Transition) -> LossOutput:
 def recipe(env: Environment, config: Config) -> Recipe:
     @loss("model")
     def model_loss(net, x):
-        """Negative log-likelihood of what came next, of all models."""
+        """Compute the negative log-likelihood of the next time step, summed over models."""
         space: Any = env.observation_space
         prediction = net.model(x.timestep, x.action)
         return dynamics_loss(prediction, space, x.timestep, x.next_timestep).sum(0)
@@ -97,25 +98,27 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
     def update(net, batch):
         net = net.minibatches(config.data.updates, batch, step)
-        # Until improvement begins the policies are their own behavior policies.
+        # Until improvement begins, the policies are their own behavior policies.
         return net.with_params(policies=net.parts["behaviors"].params)
 
     descended = (*LOSSES[config.values], behaviors_loss, model_loss)
     extras = ("next_action", "return") if config.values == "sarsa" else ()
     needs = tuple(f"transitions.extras.{name}" for name in extras)
-    return on_data(env, config, descended, update, needs=needs)
+    return make_recipe(env, config, descended, update, needs=needs)
 
 
 def source(env: Environment, config: Config) -> Source:
-    """The data, with what came of each action where that is learned from. Raises `UserError` as
-    `data_alone`."""
-    data = data_alone(env, config)
-    return with_outcomes(data) if config.values == "sarsa" else data
+    """Return the dataset, with outcomes of each action if Sarsa needs them.
+
+    Raises `UserError` as `dataset_source`.
+    """
+    data = dataset_source(env, config)
+    return add_outcomes(data) if config.values == "sarsa" else data
 
 
 uni_o4 = AlgorithmBuilder(
     "uni_o4", Config, recipe, source, lambda config: 1, check
-)  # a round at once
+)  # one round per update
 
 TINY = {
     "env": "pendulum",

@@ -1,12 +1,12 @@
 """Uni-O4's second phase, multi-step on-policy improvement without an environment (see `uni_o4`).
 
-What was learned stands still. Each member follows PPO on the data's states, with actions that its
-behavior policy samples itself and advantages Q - V; after each round of gradient steps the member
-becomes its own behavior policy if AM-Q, its mean Q along rollouts of the model, says that it is
-better. Online, PPO goes on with the best member and V (`--warm-start`).
+Q, V and the model are frozen. Each member follows PPO on the data's states, with actions sampled
+from its behavior policy and advantages Q - V. After each round of gradient steps the member becomes
+its own behavior policy if it has the higher AM-Q, the mean Q along rollouts of the model. Online,
+PPO continues with the best member and V (`--warm-start`).
 
-AM-Q compares a member with its behavior policy on the same states and noise; the authors' code
-compares it with the best score so far, which was measured on others.
+Here AM-Q compares a member with its behavior policy on the same states and noise; the authors' code
+compares it with the best score so far, which was measured on other states.
 """
 
 from __future__ import annotations
@@ -35,26 +35,27 @@ from jaxrl.networks.dynamics import draw_next
 
 @group
 class Config(two_phases.TwoPhases):
-    """Settings of Uni-O4's improvement, beside those that both phases have."""
+    """Settings of Uni-O4's improvement phase: PPO on the data's states, gated by AM-Q
+    (arXiv:2311.03351)."""
 
     starts: int = static(256, low=1, high=MANY)
-    """States of the data at which rollouts of the model begin."""
+    """Number of states of the data at which rollouts of the model begin."""
     horizon: int = static(100, low=1, high=MANY)
-    """Steps of a rollout."""
+    """Number of steps of a model rollout."""
 
     clip: float = hyper(0.25, above=0, high=INF)
-    """How far the probability ratio may move from 1 before its gradient stops, at the start; it
-    falls to 0 over the `learning_rate_steps` of the improvement."""
+    """Initial clip range of the probability ratio around 1; it falls to 0 over
+    `improvement.learning_rate_steps`."""
     entropy_weight: float = hyper(0.0, low=0)
     """Weight of the entropy bonus."""
     margin: float = hyper(0.0, low=0, high=INF)
-    """By how much AM-Q must say that a member is better before it becomes its own behavior policy;
-    infinite for never, which is PPO of one step."""
+    """Gain in AM-Q that a member needs to become its own behavior policy; infinite for never, which
+    is one-step PPO."""
 
 
 @struct
 class Sample:
-    """What a gradient step sees of each of n members at each of B states."""
+    """Data for a gradient step of n members at B states."""
 
     timestep: TimeStep  # [B]
     action: Tree  # [n, B]
@@ -63,13 +64,14 @@ class Sample:
 
 
 def sample_behaviors(net: Net, timestep: TimeStep, space: Space, weighted: bool) -> Sample:
-    """Sample actions of the behavior policies at time steps [B], judged by standardized Q - V.
+    """Sample actions of the behavior policies at time steps [B], with standardized advantages Q -
+    V.
 
-    weighted: whether those that are better than V count as the expectile says.
+    weighted: weigh positive advantages by the expectile, others by 1 minus the expectile.
     """
     behaviors = net.behaviors(timestep)
     action = behaviors.sample(seed=net.key("actions"))
-    # An environment clips what is beyond its bounds, and Q knows nothing else.
+    # The environment clips actions to their bounds, and Q was learned on clipped actions.
     played = spaces.clip(space, action)
     q = jax.vmap(lambda action: net.target.critic(timestep, action).min(-1))(played)
     advantage = q - net.value(timestep)
@@ -83,7 +85,7 @@ def sample_behaviors(net: Net, timestep: TimeStep, space: Space, weighted: bool)
 
 @loss("policies")
 def policies_loss(net: Net, x: Sample) -> LossOutput:
-    """PPO's clipped surrogate of each member, less an entropy bonus."""
+    """Compute PPO's clipped surrogate of each member, less an entropy bonus."""
     h = net.hyper
     policies = net.policies(x.timestep)
     log_prob = policies.log_prob(x.action)
@@ -101,8 +103,8 @@ def amq(
     start: TimeStep,
     keys: Key,
 ) -> Array:
-    """AM-Q, a scalar: the mean of `q_value` along rollouts of a policy in a model, one from each of
-    `start` [B], a step for each of `keys`."""
+    """Compute AM-Q, a scalar: the mean of `q_value` along rollouts of a policy in a model, one from
+    each of `start` [B], with one step for each of `keys`."""
 
     def one(timestep, key):
         action = act(timestep)
@@ -117,7 +119,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
     space = env.action_space
 
     def scores(net, policies, start):
-        """AM-Q [n] of policies [n], greedy, in the model that was learned."""
+        """Return AM-Q [n] of greedy policies [n] in the learned model."""
         keys = jax.random.split(net.key("score"), config.horizon)
         policy = net.network("policies")
         one = lambda params: amq(
@@ -149,7 +151,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
         )
 
     def hand_over(state: State) -> State:
-        """PPO's state with the best member, and the value of rewards that are not scaled."""
+        """Return PPO's state with the best member and the value of unscaled rewards."""
         best = two_phases.best_policy(state.parts["policies"].params, state.extra["scores"])[
             "params"
         ]
@@ -160,7 +162,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
         trained = Trained(params, descent.init(params))
         return dataclasses.replace(state, parts={"actor_critic": trained}, extra=())
 
-    return two_phases.on_data(
+    return two_phases.make_recipe(
         env,
         config,
         (policies_loss,),
@@ -171,8 +173,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
 
 def check(env: Environment, config: Config, name: str) -> None:
-    """Raises `UserError` as in the first phase, and where a round has too few states to start
-    from."""
+    """Raise `UserError` as in the first phase, and if a round has too few states for `starts`."""
     two_phases.check(env, config, name)
     rows = config.data.updates * config.data.batch_size
     if config.starts > rows:
@@ -180,7 +181,7 @@ def check(env: Environment, config: Config, name: str) -> None:
 
 
 uni_o4_improvement = AlgorithmBuilder(
-    "uni_o4_improvement", Config, recipe, two_phases.data_alone, lambda config: 1, check
+    "uni_o4_improvement", Config, recipe, two_phases.dataset_source, lambda config: 1, check
 )
 
 TINY = uni_o4.TINY | {"starts": 4, "horizon": 2, "improvement.learning_rate_steps": 8.0}

@@ -1,17 +1,16 @@
 """Dreamer: a policy learned in a world model's imagination (Hafner et al., 2023, "Mastering diverse
 domains through world models", Dreamer v3, arXiv:2301.04104).
 
-A recurrent state-space model is learned on windows from replay. From every latent that it found
-there, the policy acts in the model alone for `horizon` steps; the critic learns lambda-returns
-of it and the policy follows REINFORCE with returns divided by their range. The latent is the
+A recurrent state-space model is learned on windows from a replay buffer. From every latent inferred
+there, the policy acts for `horizon` steps in the model alone; the critic learns lambda-returns of
+these steps, and the policy follows REINFORCE with returns divided by their range. The latent is the
 agent's memory while it acts.
 
 The optimizers are those of the paper's first version: Adam and a limit on the gradient's norm,
-where later ones have LaProp (4e-5) and adaptive clipping. What differs from the paper: perceptrons
+where later versions use LaProp (4e-5) and adaptive clipping. Differences from the paper: MLPs
 without normalization layers and a plain GRU; windows begin with a fresh latent instead of a stored
-one; the critic learns in imagination only, not on replayed rewards too. What is 0 or 1 by its kind
-has a Bernoulli likelihood: the squared errors of a few cells would be worth less than the free
-nats.
+one; the critic learns in imagination only, not from replayed rewards as well. Binary features have
+a Bernoulli likelihood: the squared errors of a few cells would fall below the free nats.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl import losses
-from jaxrl.algorithms.planning.shared.imagination import Dreams, dream, until
+from jaxrl.algorithms.planning.shared.imagination import Dreams, dream, survival_weights
 from jaxrl.algorithms.planning.shared.recurrent_model_loss import recurrent_model_loss
 from jaxrl.core import spaces
 from jaxrl.core.errors import UserError
@@ -41,60 +40,63 @@ from jaxrl.networks.recurrent_world_model import Latent, RecurrentWorldModel
 
 @group
 class Config:
-    """Settings of Dreamer."""
+    """Settings of Dreamer v3: learn a recurrent world model from replay, and actor and critic in
+    its imagination (arXiv:2301.04104)."""
 
     replay: Replay = Replay(
         num_envs=16, num_steps=8, updates=4, batch_size=16, capacity=100_000, warmup=1024
     )
-    """Of which a gradient step sees `batch_size` windows."""
+    """Replay buffer of windows; a gradient step samples `batch_size` of them."""
     model: Optimizer = Optimizer(learning_rate=1e-4, max_grad_norm=1000.0, eps=1e-8, flat=True)
-    """Adam, 1e-4, epsilon 1e-8, norms up to 1000: the hyperparameters of arXiv:2301.04104v1."""
+    """Optimizer settings of the world model. Adam, 1e-4, epsilon 1e-8, norms up to 1000: the
+    hyperparameters of arXiv:2301.04104v1."""
     behavior: Optimizer = Optimizer(learning_rate=3e-5, max_grad_norm=100.0, eps=1e-5, flat=True)
-    """Of the actor and of the critic: Adam, 3e-5, epsilon 1e-5, norms up to 100 (as above)."""
+    """Optimizer settings of the actor and of the critic. Adam, 3e-5, epsilon 1e-5, norms up to 100:
+    arXiv:2301.04104v1."""
     slow: Target = Target(rate=0.02)
-    """Of the slow critic, to which the critic is drawn."""
+    """Target network of the critic, toward which the critic is regularized."""
 
     length: int = static(16, low=1)
-    """Steps of a window."""
+    """Steps in a replayed window."""
     horizon: int = static(15, low=1)
-    """Steps that are imagined from each latent of a window."""
+    """Number of steps imagined from each latent of a window."""
     deterministic: int = static(64, low=1, high=WIDE)
-    """Width of the GRU."""
+    """Width of the GRU, the deterministic part of a latent."""
     groups: int = static(8, low=1, high=WIDE)
-    """Categorical variables of a latent."""
+    """Number of categorical variables in a latent."""
     classes: int = static(8, low=1, high=WIDE)
-    """Classes of each."""
+    """Number of classes of each categorical variable in a latent."""
     hidden: tuple[int, ...] = static((64,), low=1, high=WIDE, least_length=1)
-    """Widths of the hidden layers of every part."""
+    """Widths of the hidden layers of every network."""
     bins: int = static(41, low=3, high=WIDE)
-    """Atoms of the two-hot codes of rewards and values, an odd number."""
+    """Number of atoms in the two-hot codes of rewards and values; odd."""
     symlog_range: float = static(4.0, above=0, high=80)
-    """The atoms reach from -symexp to symexp of this (4: about 54)."""
+    """Range of the atoms in symlog space: they reach from -symexp to symexp of it (4: about 54)."""
 
     discount: float = hyper(0.99, low=0, high=1)
-    """Gamma, per step."""
+    """Discount factor per step."""
     return_lambda: float = hyper(0.95, low=0, high=1)
-    """Lambda of the returns."""
+    """Lambda of the lambda-returns in imagination."""
     entropy_weight: float = hyper(3e-4, low=0)
-    """Weight of the policy's entropy, once returns are divided by their range."""
+    """Weight of the policy's entropy bonus, relative to returns divided by their range."""
     range_decay: float = hyper(0.99, low=0, high=1)
-    """Of the running range of returns, per update."""
+    """Decay of the running range of returns, per update."""
     free_nats: float = hyper(1.0, low=0)
-    """Divergences of a latent below this are left alone. What a step leaves unknown should be more:
-    tiny observations want less."""
+    """Free nats: divergences of a latent below this get no gradient. It should be less than the
+    uncertainty about a step; tiny observations need a lower value."""
 
 
 @struct
 class Memory:
-    """What the policy knows while acting, [B]."""
+    """Memory of the policy while it acts, [B]."""
 
     latent: Latent
     action: Tree  # the last one
 
 
 def model_loss(net: Net, x: Transition, network: RecurrentWorldModel, atoms: Array) -> LossOutput:
-    """Equations 2 and 3: prediction, dynamics and representation, for each step of windows [T, B].
-    The windows as the model sees them are kept aside."""
+    """Compute the losses of prediction, dynamics and representation (equations 2 and 3) for each
+    step of windows [T, B]; `aux` is the unrolled model."""
     unrolled, parts = recurrent_model_loss(
         network, net.model, x, atoms, net.key(), net.hyper.free_nats
     )
@@ -102,8 +104,8 @@ def model_loss(net: Net, x: Transition, network: RecurrentWorldModel, atoms: Arr
 
 
 def actor_loss(net: Net, x: Dreams, atoms: Array) -> LossOutput:
-    """For each imagined step [H, N], as likely as it is to be reached, discounted: REINFORCE with
-    returns divided by their range (`net.extra`), and an entropy bonus."""
+    """Compute REINFORCE with returns divided by their range (`net.extra`), less an entropy bonus,
+    for each imagined step [H, N], weighted by the discounted probability of reaching it."""
     h, before = net.hyper, x.features[:-1]
     policy = net.actor(before)
     entropy, log_prob = policy.entropy(), policy.log_prob(x.action)
@@ -112,17 +114,18 @@ def actor_loss(net: Net, x: Dreams, atoms: Array) -> LossOutput:
         log_prob, x.returns, value, entropy, h.entropy_weight, scale=net.extra
     )
     metrics = {"entropy": entropy, "imagined_return": x.returns}
-    return LossOutput(until(h.discount * x.continue_prob) * loss, metrics)
+    return LossOutput(survival_weights(h.discount * x.continue_prob) * loss, metrics)
 
 
 def critic_loss(net: Net, x: Dreams, atoms: Array) -> Array:
-    """For each imagined step, as likely: cross-entropies to the return and to the slow copy."""
+    """Compute the cross-entropies to the return and to the target network's value for each imagined
+    step [H, N], weighted as in `actor_loss`."""
     logits = net.critic(x.features[:-1])
     slow = losses.categorical_mean(net.target.critic(x.features[:-1]), atoms)
     to_return, to_slow = (
         losses.two_hot_cross_entropy(logits, target, atoms) for target in (x.returns, slow)
     )
-    return until(net.hyper.discount * x.continue_prob) * (to_return + to_slow)
+    return survival_weights(net.hyper.discount * x.continue_prob) * (to_return + to_slow)
 
 
 def recipe(env: Environment, config: Config) -> Recipe:
@@ -139,7 +142,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
     first = memory(1)
     example = Transition(timestep, first.action, timestep, (), {})
-    step = jax.tree.map(lambda x: x[None], example)  # of a window
+    step = jax.tree.map(lambda x: x[None], example)  # a window of one step
     features = first.latent.features
 
     def act(net, timestep, memory, key, greedy):
@@ -152,9 +155,9 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
     def update(net, batch):
         descended = net.descend(of_model, batch)
-        # Imagination begins where an action was to be taken, so never in an episode's last step;
-        # the model that imagines is the one that found those latents. (Rows of a window stay side
-        # by side: windows are what is split over devices.)
+        # Imagination starts where an action was due, so never after an episode's last step. It
+        # uses the model that inferred these latents, before this update. (The rows of a window stay
+        # adjacent, since devices split the batch by windows.)
         before = descended.aux[of_model].before
         start = jax.tree.map(lambda x: x.swapaxes(0, 1).reshape(-1, x.shape[-1]), before)
 
@@ -189,7 +192,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
 
 def check(env: Environment, config: Config, name: str) -> None:
-    """Raises `UserError` for an action space without a policy head and an even number of bins."""
+    """Raise `UserError` for an action space without a policy head or an even number of bins."""
     check_action_space(env.action_space, name)
     if config.bins % 2 == 0:
         raise UserError(f"bins is {config.bins}; it must be odd.")

@@ -1,5 +1,7 @@
-"""Dreamer 4's second phase: the cloned policy improved in imagination (see `dreamer4`). It is to be
-warm-started from `dreamer4_world_model`."""
+"""Dreamer 4's second phase: improve the cloned policy in imagination (see `shared/dreamer4.py`).
+
+Warm-start it from a run of `dreamer4_world_model`.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ import jax.numpy as jnp
 from jaxrl import losses
 from jaxrl.algorithms.planning import dreamer4_world_model
 from jaxrl.algorithms.planning.shared import dreamer4
-from jaxrl.algorithms.planning.shared.imagination import Dreams, dream, until
+from jaxrl.algorithms.planning.shared.imagination import Dreams, dream, survival_weights
 from jaxrl.core.errors import UserError
 from jaxrl.core.hyper import WIDE
 from jaxrl.core.types import Array, Batch, Environment
@@ -22,26 +24,27 @@ from jaxrl.networks.shortcut_world_model import next_frame
 
 @group
 class Config(dreamer4.Config):
-    """Settings of Dreamer 4's second phase."""
+    """Settings of Dreamer 4's second phase: improve the cloned policy by PMPO (equation 11) in a
+    frozen world model (arXiv:2509.24527)."""
 
     steps: int = static(4, low=1, high=WIDE)
-    """Denoising steps of an imagined frame, a power of two (K)."""
+    """Number of denoising steps for an imagined frame (K); a power of two."""
 
     discount: float = hyper(0.997, low=0, high=1)
-    """Gamma, per step."""
+    """Discount factor per step."""
     return_lambda: float = hyper(0.95, low=0, high=1)
-    """Lambda of the returns."""
+    """Lambda of the lambda-returns in imagination."""
     alpha: float = hyper(0.5, low=0, high=1)
-    """PMPO's weight of actions that did better than expected; the others have the rest."""
+    """PMPO's weight of actions with a positive advantage; the others get 1 - alpha."""
     beta: float = hyper(0.3, low=0)
-    """PMPO's weight of the divergence to the cloned policy."""
+    """PMPO's weight of the KL divergence from the cloned policy."""
 
 
 def behavior_loss(net: Net, x: tuple[Dreams, Array], atoms: Array) -> LossOutput:
-    """For each imagined step [H, N]: the value's cross-entropy to the return,
-    and PMPO (equation 11), which follows signs of advantages, near the cloned policy.
+    """Compute the value's cross-entropy to the return plus PMPO (equation 11) for each imagined
+    step [H, N]. PMPO uses only the signs of advantages, and stays near the cloned policy.
 
-    x: what was imagined, and which of its steps [H, N] are before an imagined end.
+    x: dreams, and which of their steps [H, N] precede an imagined end.
     """
     dreams, there = x
     before, returns = dreams.features[:-1], dreams.returns
@@ -65,9 +68,9 @@ def recipe(env: Environment, config: Config) -> Recipe:
     atoms = symexp_atoms(config.bins, config.symlog_range)
 
     def contexts(net: Net, batch: Batch):
-        """Of every episode what came before a step of it, drawn at random: features [B, width],
+        """Return the context before one random step of each episode: features [B, width] and
         cache [B]."""
-        frames, led, _ = dreamer4.told_episodes(net, env, batch, config.scale)
+        frames, led, _ = dreamer4.visible_episodes(net, env, batch, config.scale)
         tokens = model.context_token(frames, led, net.key("noise"))
         both = net.model(tokens, method="unroll")
         steps = batch.mask.sum(0)  # type: ignore[union-attr]
@@ -77,25 +80,25 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
     def update(net, batch):
         def dynamics(cache, action, key):
-            action = dreamer4.known(net, action, model.num_actions)
+            action = dreamer4.visible_action(net, action, model.num_actions)
             return next_frame(model, net.model, cache, action, key, config.steps)[1:]
 
         start = contexts(net, batch)
         dreams = dream(net, net.policy, net.value, dynamics, start, config.horizon, atoms)
-        # Signs of advantages have no weights: steps after an imagined end are left out.
+        # Signs of advantages carry no weight, so steps after an imagined end are masked out.
         goes_on = jax.random.bernoulli(net.key("end"), dreams.continue_prob)
-        there = until(goes_on).astype(bool)
+        there = survival_weights(goes_on).astype(bool)
         return net.descend(loss, (dreams, there), mask=there, weight=batch.weight)
 
     function = functools.partial(behavior_loss, atoms=atoms)
     loss = Loss(function, ("policy", "value"), "behavior_loss")
-    return dreamer4.on_recorded(env, config, (loss,), update, "dreamer4_world_model")
+    return dreamer4.make_recipe(env, config, (loss,), update, "dreamer4_world_model")
 
 
 def check(env: Environment, config: Config, name: str) -> None:
-    """As `dreamer4.check`, and for denoising steps that do not fit the levels of noise."""
+    """Raise `UserError` as `dreamer4.check`, and for steps that do not fit the noise levels."""
     dreamer4.check(env, config, name)
-    dreamer4.power_of_two("steps", config.steps)
+    dreamer4.check_power_of_two("steps", config.steps)
     if config.steps > config.levels:
         raise UserError(f"steps must be at most levels={config.levels}, got {config.steps}.")
 

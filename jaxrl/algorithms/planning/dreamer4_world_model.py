@@ -1,4 +1,5 @@
-"""Dreamer 4's first phase: a world model, and a policy cloned on its features (see `dreamer4`)."""
+"""Dreamer 4's first phase: learn a world model, and clone a policy on its features (see
+`shared/dreamer4.py`)."""
 
 from __future__ import annotations
 
@@ -17,34 +18,37 @@ from jaxrl.networks.shortcut_world_model import ShortcutWorldModel
 
 @group
 class Config(dreamer4.Config):
-    """Settings of Dreamer 4's first phase."""
+    """Settings of Dreamer 4's first phase: learn a world model by shortcut forcing (equation 7),
+    and a policy on its features by cloning (arXiv:2509.24527)."""
 
     bootstrap: float = hyper(1.0, low=0, high=1)
-    """1: shortcut forcing. 0: steps of every size learn the clean frame (an ablation)."""
+    """Shortcut forcing: 1 for the paper's targets; 0 to learn the clean frame at every step size
+    (an ablation)."""
     relevant: float | None = static(None)
-    """Return from which an episode is cloned; None for all. (The paper clones those that accomplish
-    a task, and learns frames from all.)"""
+    """Lowest return of an episode that is cloned; None for all. (The paper clones episodes that
+    accomplish a task, and learns frames from all.)"""
     loss_decay: float = hyper(0.99, low=0, below=1)
-    """Of the running mean squares by whose roots losses are divided, per update (ours: the paper
-    does not say)."""
+    """Decay per update of the running mean squares that normalize the losses. (Our choice: the
+    paper does not say.)"""
 
 
 @struct
 class Episodes:
-    """Whole episodes of T steps, and what the mean over these makes the means over others."""
+    """Whole episodes of T steps, with weights that turn the mean over steps into means over frames
+    and over cloned steps."""
 
     frames: Array  # [T + 1, B, D]
-    led: Array  # int32 [T + 1, B]: the action that led to each, as far as the model is told
+    led: Array  # int32 [T + 1, B]: the action that led to each frame, if the model may see it
     transitions: Transition  # [T, B]
-    frame_weight: Array  # scalar: steps for each frame
-    cloning_weight: Array  # [T, B]: steps for each that is cloned, 0 where none is
+    frame_weight: Array  # scalar: steps per frame
+    cloning_weight: Array  # [T, B]: steps per cloned step; 0 for steps that are not cloned
 
 
 def prepare_episodes(
     net: Net, batch: Batch, env: Environment, scale: float, relevant: float | None = None
 ) -> Episodes:
-    """Return the whole episodes of a batch, each of which has a first step."""
-    frames, led, exists = dreamer4.told_episodes(net, env, batch, scale)
+    """Return the whole episodes of a batch; each must have a first step."""
+    frames, led, exists = dreamer4.visible_episodes(net, env, batch, scale)
     cloned = batch.mask & batch.transitions.extras["labeled"]
     if relevant is not None:
         reward = batch.mask * batch.transitions.reward  # type: ignore[reportOptionalOperand]
@@ -55,12 +59,13 @@ def prepare_episodes(
 
 
 def model_loss(net: Net, x: Episodes, network: ShortcutWorldModel, atoms: Array) -> LossOutput:
-    """Of each step [T, B]: shortcut forcing (equation 7) of the frame that it led to (and of
-    the frame before an episode's first); the reward and the end there; and cloning of its action.
+    """Compute the loss of each step [T, B]: shortcut forcing (equation 7) of the frame that it led
+    to (and, for an episode's first step, of the frame before it), the reward and termination there,
+    and cloning of its action.
 
-    Frames count as much as steps in total, and so do steps that are cloned: the weights make their
-    means terms of the mean over steps. Each is divided by its running root mean square, and
-    reported as it is.
+    Frames, and likewise cloned steps, weigh as much in total as all steps do, so that a mean over
+    steps contains their own means. Each term is divided by its running root mean square; its metric
+    is the undivided term.
     """
     t = x.transitions
     error, features = frame_loss(
@@ -87,14 +92,14 @@ def recipe(env: Environment, config: Config) -> Recipe:
         net = net.descend(loss, x, mask=batch.mask, weight=batch.weight)
         terms = jnp.stack([net.metrics[name] for name in dreamer4.TERMS])
         net = net.replace(extra=net.extra.add(terms, net.hyper.loss_decay))
-        # The policy that acts is the one that was cloned.
+        # The cloned policy is the one that acts.
         return net.with_params(policy=net.parts["prior"].params)
 
     atoms = symexp_atoms(config.bins, config.symlog_range)
     network = dreamer4.network(env, config)
     function = functools.partial(model_loss, network=network, atoms=atoms)
     loss = Loss(function, ("model", "prior"), "model_loss")
-    return dreamer4.on_recorded(env, config, (loss,), update)
+    return dreamer4.make_recipe(env, config, (loss,), update)
 
 
 dreamer4_world_model = AlgorithmBuilder(

@@ -1,16 +1,16 @@
 """MuZero: search in a learned model (Schrittwieser et al., 2020, arXiv:1911.08265).
 
-`act` searches from the latent state of what is observed. `update` unrolls the model K steps along
-sequences from a replay and regresses policy, value and reward of each step to the search's policy,
-an n-step return and the reward that was observed. A fraction of the sequences is reanalysed
-(appendix H): searched again with recent parameters. One player, or two that alternate (appendix B):
-values are then those of whoever is to move, and change their sign with every step.
+`act` searches from the latent state of the observation. `update` unrolls the model K steps along
+replayed sequences and regresses the policy, value and reward of each step on the search's policy,
+an n-step return and the observed reward. A fraction of the sequences is reanalysed (appendix H):
+searched again with recent parameters. There may be one player, or two that alternate (appendix B);
+values are then those of the player to move, and change sign with every step.
 
-What differs: values and rewards are categorical in games too, where the paper regresses scalars;
-priorities are the error of the value network at its latest parameters (ours); reanalysed are
-sequences, policy and value together, where the paper renews the policy in 80 % of the updates; the
-temperature of acting is lowered in games too by what has been learned (as in Atari), where the
-paper lowers it after the thirtieth move.
+Differences from the paper: values and rewards are categorical in games too, where the paper
+regresses scalars; priorities are the error of the value network with its latest parameters (ours);
+whole sequences are reanalysed, policy and value together, where the paper renews the policy in 80 %
+of the updates; in games too the acting temperature falls with training progress (as in Atari),
+where the paper lowers it after the thirtieth move.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from jaxrl.algorithms.planning.shared.search import (
     SEARCHES,
     ModelOutput,
     RootOutput,
-    Searched,
+    SearchResult,
     search,
 )
 from jaxrl.algorithms.planning.shared.unrolled import Targets, targets
@@ -41,16 +41,17 @@ from jaxrl.networks.world_models import ValueEquivalentModel
 
 @group
 class Config:
-    """Settings of MuZero."""
+    """Settings of MuZero: tree search in a learned model, which is trained to predict policy, value
+    and reward (arXiv:1911.08265, equation 1)."""
 
     replay: Replay = Replay(
         num_envs=16, num_steps=1, updates=4, batch_size=64, capacity=50_000, warmup=800
     )
     priorities: Priorities = Priorities(exponent=0.6, importance=0.4)
-    """Of |value - target|. (With 1 for both exponents the few sequences that are predicted best
-    outweigh all others.)"""
+    """Prioritized sampling by |value - target|. (With both exponents at 1, the few sequences
+    predicted best outweigh all others.)"""
     torso: Torso = Torso(hidden=(128,))
-    """Of representation, dynamics and prediction, each."""
+    """Hidden layers of each network: representation, dynamics and prediction."""
     optimizer: Optimizer = Optimizer(
         name="sgd",
         momentum=0.9,
@@ -59,66 +60,67 @@ class Config:
         learning_rate_steps=4_000_000.0,
         schedule="exponential",
     )
-    """Momentum 0.9, and a step size of 0.05 that falls to a tenth in every 350,000 of a million
-    gradient steps (of four environment steps each, here): the paper's pseudocode for Atari. Small
-    environments learn with Adam, which MuZero Unplugged (arXiv:2104.06294) has too."""
+    """Optimizer settings: momentum 0.9 and a learning rate from 0.05, as in the paper's pseudocode
+    for Atari. The rate falls to a tenth in every 350,000 of a million gradient steps (here, of four
+    environment steps each). Small environments learn with Adam, as in MuZero Unplugged
+    (arXiv:2104.06294)."""
     target: Target = Target(rate=1.0)
-    """Of the parameters that reanalyse."""
+    """Target network: the parameters that reanalyse."""
 
     search: str = static("puct", choices=SEARCHES)
-    """puct (the paper's), or gumbel (Gumbel MuZero's)."""
+    """Kind of tree search: puct (the paper's) or gumbel (Gumbel MuZero's)."""
     simulations: int = static(16, low=0)
-    """Simulations in a search; 0 acts by the policy's head and learns nothing better than it."""
+    """Number of simulations in a search; with 0 the policy head acts and is never improved on."""
     unroll: int = static(5, low=1)
-    """Steps K that the model is unrolled in a gradient step."""
+    """Number of steps K that the model is unrolled in a gradient step."""
     n_step: int = static(20, low=1)
-    """Rewards in a value's target before what it bootstraps from."""
+    """Number of rewards in a value's target before the bootstrapped value."""
     reanalyse: float = static(0.0, low=0, high=1)
-    """Fraction of the sequences of a batch that are searched again, by the copied parameters, which
-    then also give the values to bootstrap from; the others have what was stored when acting."""
+    """Fraction of a batch's sequences that the target network searches again. It then also gives
+    the values to bootstrap from; other sequences use what was stored when acting."""
     width: int = static(64, low=1, high=WIDE)
-    """Of a latent state."""
+    """Width of a latent state."""
     num_atoms: int = static(41, low=3, high=WIDE)
-    """Atoms of values and rewards, an odd number."""
+    """Number of atoms of values and rewards; odd."""
     support: float = static(20.0, above=0)
-    """Atoms reach from -support to support, on the scale of `losses.signed_hyperbolic`."""
+    """Range of the atoms, from -support to support on the scale of `losses.signed_hyperbolic`."""
 
     weight_decay: float = hyper(1e-4, low=0)
-    """c of the loss's c |params|^2 (equation 1), apart from which the optimizer has no decay."""
+    """Weight decay: c of the loss's term c |params|^2 (equation 1). The optimizer adds no other."""
     discount: float = hyper(0.99, low=0, high=1)
-    """Gamma, per step."""
+    """Discount factor per step."""
     value_weight: float = hyper(1.0, low=0)
-    """Weight of the value's loss (the paper has 1/4 where it reanalyses)."""
+    """Weight of the value loss (in the paper 1/4 with reanalysis)."""
     temperature: float = hyper(1.0, above=0)
-    """Of acting by visits at first (puct); see `annealed`."""
+    """Initial temperature of acting by visit counts (puct); see `temperature_steps`."""
     temperature_steps: float = hyper(4_000_000.0, above=0, high=INF)
-    """Environment steps of which it is halved after a half and after three quarters (the paper's
-    million gradient steps, of four environment steps each, here); infinite for a constant one."""
+    """Environment steps over which the temperature is halved at 1/2 and again at 3/4; infinite for
+    a constant one. (The paper: a million gradient steps, here of four environment steps each.)"""
     dirichlet_alpha: float = hyper(0.3, above=0)
-    """Concentration of the noise on the root's prior (puct)."""
+    """Concentration of the Dirichlet noise on the root's prior (puct)."""
     dirichlet_fraction: float = hyper(0.25, low=0, high=1)
-    """Share of that noise."""
+    """Fraction of Dirichlet noise in the root's prior (puct)."""
 
 
 @struct
 class Sample:
-    """What a gradient step sees of the sequences, [K + 1, B] and [B]."""
+    """Inputs and targets of a gradient step on B sequences of K steps."""
 
-    timestep: TimeStep  # [B]: the first
+    timestep: TimeStep  # [B]: the first of each sequence
     action: Array  # [K, B]
     goal: Targets
     weight: Array | float  # [B]
 
 
-def annealed(temperature: Array, fraction: Array) -> Array:
-    """The temperature of acting when this `fraction` of training has passed: 1, 0.5 and 0.25 times
-    `temperature`, in the first half, the third and the last quarter (the pseudocode's Atari)."""
+def anneal_temperature(temperature: Array, fraction: Array) -> Array:
+    """Return the acting temperature after a `fraction` of training: 1, 0.5 and 0.25 times
+    `temperature` in the first half, the third and the last quarter (pseudocode, Atari)."""
     return temperature * jnp.where(fraction < 0.5, 1.0, jnp.where(fraction < 0.75, 0.5, 0.25))
 
 
 def recipe(env: Environment, config: Config) -> Recipe:
     timestep, space = example_timestep(env, agents=True), env.action_space
-    turn = -1.0 if timestep.reward.ndim > 1 else 1.0  # whether it passes on with every step
+    turn = -1.0 if timestep.reward.ndim > 1 else 1.0  # -1: two players, who alternate
     torso, num_actions = config.torso, space.n  # type: ignore[union-attr]
     sizes = num_actions, config.num_atoms, config.width, torso.hidden, torso.activation
     network = ValueEquivalentModel(env.observation_space, *sizes)
@@ -127,10 +129,12 @@ def recipe(env: Environment, config: Config) -> Recipe:
     def scalar(logits):
         return losses.signed_parabolic(losses.categorical_mean(logits, atoms))
 
-    def searched(net, apply, timestep: TimeStep, key, greedy: bool) -> Searched:
-        """A search from each of `timestep` [B] in the model `apply`."""
+    def run_search(net, apply, timestep: TimeStep, key, greedy: bool) -> SearchResult:
+        """Search from each of `timestep` [B] in the model `apply`."""
         h = net.hyper
-        temperature = annealed(h.temperature, progress(net.env_steps, h.temperature_steps))
+        temperature = anneal_temperature(
+            h.temperature, progress(net.env_steps, h.temperature_steps)
+        )
 
         def model(params, key, action, latent):
             latent, reward = apply(latent, action, method="dynamics")
@@ -149,13 +153,13 @@ def recipe(env: Environment, config: Config) -> Recipe:
         )  # fmt: skip
 
     def act(net, timestep, memory, key, greedy):
-        found = searched(net, net.model, timestep, key, greedy)
+        found = run_search(net, net.model, timestep, key, greedy)
         action = found.action.astype(space.dtype)
         return action, memory, {"search": found.policy, "value": found.value}
 
-    def reanalysed(net, window: Transition, policy, stored):
-        """`policy` [K + 1, B, actions] and `stored` [K + n, B], the search's value after each step,
-        renewed in as many sequences as are to be reanalysed."""
+    def reanalyse(net, window: Transition, policy, stored):
+        """Return `policy` [K + 1, B, actions] and `stored` [K + n, B], the search's value after
+        each step, both renewed in the sequences chosen for reanalysis."""
         latest = net.target.model
         latent = latest(window.next_timestep, method="represent")
         following = scalar(latest(latent, method="predict")[1])
@@ -166,18 +170,18 @@ def recipe(env: Environment, config: Config) -> Recipe:
         if count:
             roots = jax.tree.map(lambda x: x[: config.unroll + 1, chosen], window.timestep)
             rows = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), roots)
-            found = searched(net, latest, rows, net.key("search"), False)
+            found = run_search(net, latest, rows, net.key("search"), False)
             fresh = found.policy.reshape(config.unroll + 1, count, -1)
             policy = policy.at[:, chosen].set(fresh)
-        # Where the episode was cut off, no search has been.
+        # An episode's last time step was never searched when acting.
         return policy, jnp.where(renewed | window.done, following, stored)
 
     def prepare_sample(net, batch):
-        """What the model is to predict along the sequences, and the actions that it is told."""
+        """Return the actions along the sequences, and the targets of the model's predictions."""
         window = jax.tree.map(lambda x: x[:-1], batch.transitions)
         extras = batch.transitions.extras
         policy, stored = extras["search"][: config.unroll + 1], extras["value"][1:]
-        policy, next_value = reanalysed(net, window, policy, stored)
+        policy, next_value = reanalyse(net, window, policy, stored)
         discount = turn * net.hyper.discount
         goal = targets(window, policy, next_value, config.unroll, config.n_step, discount)
         action = window.action[: config.unroll]
@@ -190,7 +194,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
         return Sample(first, action, goal, weight)
 
     def predictions(net, x: Sample):
-        """Logits of policy, value and reward, [K + 1, B, ...] each, along the actions."""
+        """Return logits of policy, value and reward along the actions, each [K + 1, B, ...]."""
         root = net.model(x.timestep, method="represent")
 
         def step(latent, action):
@@ -204,7 +208,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
     @loss("model", name="loss")
     def model_loss(net, x: Sample):
-        """Equation 1: the errors of policy, value and reward along K steps, and c |params|^2."""
+        """Compute errors of policy, value and reward along K steps, and weight decay (eq. 1)."""
         policy, value, reward = predictions(net, x)
         goal = x.goal
         errors = losses.muzero(
@@ -219,7 +223,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
     def update(net, batch):
         x = prepare_sample(net, batch)
         net = net.report(target_value=x.goal.value[0].mean())
-        # The weights of the replay are in the sample, since they do not weigh the decay.
+        # The importance weights are in the sample, since they must not scale the weight decay.
         return net.descend(model_loss, x, mask=batch.mask).update_targets()
 
     return Recipe(
@@ -236,14 +240,14 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
 
 def check(env: Environment, config: Config, name: str) -> None:
-    """Raises `UserError` where env and config do not fit: actions that are not Discrete, a game of
-    more than two players or without roles, an even number of atoms."""
+    """Raise `UserError` for actions that are not Discrete, a game of more than two players or
+    without roles, or an even number of atoms."""
     check_discrete(env.action_space, name)
     timestep = example_timestep(env, agents=True)
     players = timestep.reward.shape[1:]
     if players not in ((), (2,)) or (players and timestep.role is None):
         raise UserError(
-            f"'{env.name}' rewards {players[0]} agents; {name} plays alone, or games of two "
+            f"'{env.name}' rewards {players[0]} agents; {name} plays alone, or in games of two "
             "players whose time steps say whose turn it is (role)."
         )
     if config.num_atoms % 2 == 0:

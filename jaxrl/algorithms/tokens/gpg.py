@@ -1,8 +1,8 @@
 """GPG (Chu et al., 2025, "GPG: a simple and strong reinforcement learning baseline for model
 reasoning", arXiv:2504.02546): the policy gradient, with a group's mean as the baseline, rescaled so
-that groups without signal do not dilute; the mean over all tokens (equation 5). While too few
-groups have a signal, these wait, and more are sampled from the same policy. The paper has no
-penalty for leaving a reference."""
+that groups without signal do not dilute it; the mean is over all tokens (equation 5). While too few
+groups have a signal, they are kept and more are sampled from the same policy. The paper has no
+divergence penalty."""
 
 from __future__ import annotations
 
@@ -29,19 +29,20 @@ from jaxrl.sources import kept_groups
 
 @group
 class Config(Grouped):
-    """Settings of GPG."""
+    """Settings of GPG: the policy gradient with a group's mean return as the baseline
+    (arXiv:2504.02546, equation 5)."""
 
     kl: Penalty = Penalty()
     informative: float = hyper(0.5, low=0, high=1)
-    """The share of groups, of those in an update, that must have answers of different rewards;
-    `min_inverse_alpha` of the published runs. Below it the update does nothing but wait. (Theirs
-    gives up after 20 samplings.)"""
+    """Fraction of an update's groups that must contain different rewards; with fewer, the update
+    waits for more. (`min_inverse_alpha` in the published runs, which give up after 20
+    samplings.)"""
 
 
 def recipe(env: Environment, config: Config) -> Recipe:
     @loss("actor_critic", name="loss")
     def gpg_loss(net: Net, x: Sample) -> LossOutput:
-        """Equation 5: the policy gradient; and a penalty for leaving the reference."""
+        """Compute the policy gradient (equation 5) plus the divergence penalty."""
         now = evaluate(net, x)
         penalty = divergence(config.kl.estimate, now, x)
         policy_gradient = losses.policy_gradient(now.log_prob, x.advantage)

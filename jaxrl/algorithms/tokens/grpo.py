@@ -1,6 +1,6 @@
-"""GRPO (Shao et al., 2024, "DeepSeekMath", arXiv:2402.03300): answers are judged by their group, in
-standard deviations; tokens learn PPO's clipped surrogate and a penalty for leaving a reference
-policy, in means over the tokens of each answer (equation 3)."""
+"""GRPO (Shao et al., 2024, "DeepSeekMath", arXiv:2402.03300): answers are judged against their
+group, in standard deviations; the loss of a token is PPO's clipped surrogate plus a penalty on the
+KL divergence from a reference policy, averaged over the tokens of each answer (equation 3)."""
 
 from __future__ import annotations
 
@@ -21,22 +21,23 @@ from jaxrl.kit.groups import Optimizer
 
 @group
 class Config(Clipped):
-    """Settings of GRPO."""
+    """Settings of GRPO: PPO's clipped surrogate with returns standardized in groups of answers
+    (arXiv:2402.03300, equation 3)."""
 
     optimizer: Optimizer = Optimizer(
         learning_rate=1e-6, max_grad_norm=1.0, beta2=0.95, weight_decay=0.1
     )
-    """1e-6: section 4.2. AdamW, its betas and decay: section 2.2.1, on the pretraining; the paper
-    describes no other."""
+    """Optimizer settings. 1e-6: section 4.2. AdamW, its betas and decay: section 2.2.1, on
+    pretraining; the paper describes no other."""
     kl: Divergence = Divergence()
     average: str = static("sequence", choices=AVERAGES)
-    """What counts alike: every sequence, every token (DAPO), or a constant for every token (Dr.
-    GRPO): sequence, token or constant."""
+    """Averaging of token losses: sequence (equal weight per sequence), token (per token, DAPO) or
+    constant (a constant weight for every token, Dr. GRPO)."""
 
 
 @loss("actor_critic", name="loss")
 def grpo_loss(net: Net, x: Sample) -> LossOutput:
-    """Equation 3: the clipped surrogate, and a penalty for leaving the reference."""
+    """Compute the clipped surrogate plus the divergence penalty (equation 3)."""
     now, h = evaluate(net, x), net.hyper
     token_loss = losses.grpo(
         now.log_prob, x.log_prob, x.reference, x.advantage, h.clip, h.kl.weight

@@ -1,6 +1,6 @@
-"""Pass@k training (Chen et al., 2025, arXiv:2508.10751): GRPO for the chance that one of k answers
-is right. The advantage of an answer is the mean over all groups of k that it could be in. From DAPO
-it has the mean over all tokens and the higher clip (section 2.1)."""
+"""Pass@k training (Chen et al., 2025, arXiv:2508.10751): GRPO for the probability that at least one
+of k answers is right. The advantage of an answer is its mean over all groups of k that it could be
+in. The mean over all tokens and the higher clip are DAPO's (section 2.1)."""
 
 from __future__ import annotations
 
@@ -25,20 +25,21 @@ from jaxrl.kit.groups import Optimizer
 
 @group
 class Config(ClippedHigher):
-    """Settings of pass@k training."""
+    """Settings of pass@k training: GRPO for the probability that one of k answers is right
+    (arXiv:2508.10751)."""
 
     optimizer: Optimizer = Optimizer(learning_rate=1e-6, max_grad_norm=1.0, weight_decay=0.1)
-    """1e-6: appendix A.2; AdamW: DAPO (section 4.1), decay and bound those of its published runs.
-    Without the warm-up of 10 steps."""
+    """Optimizer settings. 1e-6: appendix A.2. AdamW: DAPO, section 4.1; weight decay and gradient
+    norm are those of its published runs. There is no warm-up (10 steps in the paper)."""
     k: int = static(4, low=1)
-    """Of pass@k; at most `groups.answers`."""
+    """Number of answers k of pass@k; at most `groups.answers`."""
     kl: Penalty = Penalty()
 
 
 def recipe(env: Environment, config: Config) -> Recipe:
     @loss("actor_critic", name="loss")
     def token_loss(net: Net, x: Sample) -> LossOutput:
-        """DAPO's surrogate, and a penalty for leaving the reference."""
+        """Compute DAPO's surrogate plus the divergence penalty."""
         now, h = evaluate(net, x), net.hyper
         penalty = divergence(config.kl.estimate, now, x)
         surrogate = losses.clipped_surrogate(
@@ -51,7 +52,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
 
 def check(env: Environment, config: Any, name: str) -> None:
-    """Raise `UserError` as the others do, and for a k beyond the group's size."""
+    """Raise `UserError` as `answers.check`, and for a k above the group's size."""
     answers.check(env, config, name)
     size = config.groups.answers
     if config.k > size:

@@ -1,14 +1,15 @@
 """PPO-max (Zheng et al., 2023, "Secrets of RLHF in large language models part I: PPO",
-arXiv:2307.04964, section 5.4): PPO for tokens with what they found to keep it stable.
+arXiv:2307.04964, section 5.4): PPO for tokens with the measures that the authors found to keep it
+stable.
 
-An answer's return is put on a known scale by the mean and the deviation of all returns so far, and
-clipped; what leaving the reference costs is taken off each token's reward. The critic is a network
-of its own, with a step size of its own; for `critic_steps` it learns alone, and its loss is clipped
-around its old values. Gradients are clipped by their norms, of policy and critic apart.
+An answer's return is standardized by the mean and deviation of all returns so far, and clipped; the
+divergence penalty is subtracted from each token's reward. The critic is a separate network with its
+own learning rate; for `critic_steps` it learns alone, and its loss is clipped around its old
+values. Gradients are clipped by their norms, separately for policy and critic.
 
-Their critic begins as the reward model. Here rewards are the environment's, whatever model they
-come from: in a warm start from a policy without such a critic, it begins as that policy's network.
-Their loss of language modeling on other texts, off in their runs, is not here.
+The authors' critic starts as the reward model. Here rewards come from the environment, so a warm
+start from a policy without a separate critic copies that policy's network. The authors' language
+modeling loss on other texts, off in their runs, is left out.
 """
 
 from __future__ import annotations
@@ -42,29 +43,31 @@ from jaxrl.kit.state import State
 
 @group
 class Config(Clipped):
-    """Settings of PPO-max. Numbers are the defaults of the authors' code."""
+    """Settings of PPO-max: PPO for tokens with standardized rewards and a separate critic
+    (arXiv:2307.04964, section 5.4). The defaults are those of the authors' code."""
 
     optimizer: Optimizer = Optimizer(learning_rate=5e-7, max_grad_norm=1.0, beta2=0.95, eps=1e-6)
-    """Of the policy. Without the warm-up of 500 steps, and the decay by the root after it."""
+    """Optimizer settings of the policy, without the authors' warm-up of 500 steps and the inverse
+    square root decay after it."""
     critic_optimizer: Optimizer = Optimizer(learning_rate=1.5e-6, max_grad_norm=1.0, beta2=0.95)
-    """Of the critic."""
+    """Optimizer settings of the critic."""
     kl: Divergence = Divergence(weight=0.02)
     discount: float = hyper(1.0, low=0, high=1)
-    """Gamma, per token."""
+    """Discount factor per token."""
     gae_lambda: float = hyper(0.95, low=0, high=1)
     """Lambda of generalized advantage estimation."""
     score_clip: float = hyper(10.0, above=0, high=INF)
-    """How many deviations from the mean an answer's return counts at most."""
+    """Largest standardized return of an answer, in deviations from the mean."""
     value_clip: float = hyper(0.2, above=0, high=INF)
-    """How far a value may move from its old one before its gradient stops."""
+    """Clip range of value changes: beyond it a value gets no gradient."""
     critic_steps: float = hyper(0.0, low=0)
-    """Environment steps at the beginning in which the critic learns and the policy stays."""
+    """Environment steps at the start during which only the critic learns."""
 
 
 def score(net: Net, returns: Array) -> Array:
-    """Return what answers of these returns [B] earn."""
-    seen = net.extra
-    return losses.clipped_reward(returns, seen.mean, seen.deviation, net.hyper.score_clip)
+    """Return the standardized and clipped rewards of answers with these returns [B]."""
+    moments = net.extra
+    return losses.clipped_reward(returns, moments.mean, moments.deviation, net.hyper.score_clip)
 
 
 def judge(net: Net, batch: Batch) -> dict[str, Array]:
@@ -89,11 +92,11 @@ def critic_loss(net: Net, x: Sample) -> Array:
 
 
 def adopt(own: State, other: State) -> State:
-    """Take over a policy without a critic of its own: its network is the critic's too."""
+    """Adopt the state of a policy without a separate critic: the critic starts as its network."""
     policy = getattr(other, "parts", {}).get("actor_critic")
     if policy is None or "critic" in other.parts:
         return other
-    params = jax.tree.map(jnp.copy, policy.params)  # a buffer that is given away is given once
+    params = jax.tree.map(jnp.copy, policy.params)  # a donated buffer can be donated only once
     critic = dataclasses.replace(own.parts["critic"], params=params)
     return dataclasses.replace(other, parts=other.parts | {"critic": critic}, extra=own.extra)
 

@@ -1,7 +1,7 @@
 """RLOO (Ahmadian et al., 2024, "Back to basics: revisiting REINFORCE style optimization",
 arXiv:2402.14740): the policy gradient, with the mean of a group's other answers as the baseline. A
-whole answer is one action: its log-probability is the sum of its tokens'. What leaving a reference
-costs is taken off its reward (section 3)."""
+whole answer is one action: its log-probability is the sum of its tokens'. The divergence penalty is
+subtracted from its reward (section 3)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from jaxrl.kit import AlgorithmBuilder, Recipe, group
 
 @group
 class Config(WholeAnswers):
-    """Settings of RLOO."""
+    """Settings of RLOO: the policy gradient of whole answers with a leave-one-out baseline
+    (arXiv:2402.14740)."""
 
 
 def recipe(env: Environment, config: Config) -> Recipe:

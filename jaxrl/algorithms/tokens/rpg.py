@@ -1,7 +1,7 @@
 """RPG (Zhang et al., 2025, "On the design of KL-regularized policy gradient algorithms for LLM
-reasoning", arXiv:2505.17508): losses with the exact gradient of reward less a KL divergence from a
-reference, from the samples of the policy that acted. Answers are judged as RLOO does; the mean is
-over all tokens, as in the published code."""
+reasoning", arXiv:2505.17508): losses with the exact gradient of the reward less a KL divergence
+from a reference, estimated from samples of the behavior policy. Answers are judged as in RLOO; the
+mean is over all tokens, as in the published code."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ from jaxrl.kit.groups import Optimizer
 
 @group
 class Config(Grouped):
-    """Settings of RPG."""
+    """Settings of RPG: losses with the exact gradient of the KL-regularized reward
+    (arXiv:2505.17508)."""
 
     optimizer: Optimizer = Optimizer(learning_rate=1e-6, max_grad_norm=1.0, weight_decay=0.1)
-    """AdamW: appendix H, without the warm-up of 10 steps."""
+    """Optimizer settings. AdamW: appendix H, without the warm-up of 10 steps."""
     kl: Direction = Direction()
     reinforce: bool = False
-    """The losses in REINFORCE's style, with the same gradient."""
+    """Use the REINFORCE-style losses, which have the same gradient."""
 
 
 def recipe(env: Environment, config: Config) -> Recipe:
@@ -36,7 +37,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
     @loss("actor_critic", name="loss")
     def rpg_loss(net: Net, x: Sample) -> LossOutput:
-        """Compute the surrogate whose gradient is that of reward less the divergence."""
+        """Compute the surrogate whose gradient is that of the reward less the divergence."""
         now = evaluate(net, x)
         token_loss = losses.rpg(
             now.log_prob,

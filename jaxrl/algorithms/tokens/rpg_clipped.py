@@ -1,6 +1,6 @@
 """RPG with PPO's clip (Zhang et al., 2025, arXiv:2505.17508): the divergence from the reference is
-part of the advantage, so that the clip, which is DAPO's (section 5), holds for both together. Their
-second bound on the loss of bad answers (dual clip) is not here."""
+part of the advantage, so that DAPO's clip (section 5) applies to both together. The paper's second
+bound, on the loss of bad answers (dual clip), is left out."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ from jaxrl.kit.groups import Optimizer
 
 @group
 class Config(ClippedHigher):
-    """Settings of RPG with PPO's clip."""
+    """Settings of RPG with PPO's clip: DAPO's surrogate of advantages that include the divergence
+    (arXiv:2505.17508, section 5)."""
 
     optimizer: Optimizer = Optimizer(learning_rate=1e-6, max_grad_norm=1.0, weight_decay=0.1)
-    """AdamW: appendix H, without the warm-up of 10 steps."""
+    """Optimizer settings. AdamW: appendix H, without the warm-up of 10 steps."""
     kl: Direction = Direction()
 
 
@@ -33,7 +34,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
     @loss("actor_critic", name="loss")
     def rpg_loss(net: Net, x: Sample) -> LossOutput:
-        """Compute DAPO's surrogate of advantages that the divergence is part of."""
+        """Compute DAPO's surrogate with the divergence included in the advantage."""
         now, h = evaluate(net, x), net.hyper
         advantage = losses.rpg_advantage(
             now.log_prob, x.reference, x.advantage, h.kl.weight, kl.direction, kl.normalized

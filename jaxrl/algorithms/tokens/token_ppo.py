@@ -1,7 +1,7 @@
 """PPO (Schulman et al., 2017) for tokens, as in Ouyang et al., 2022, "Training language models to
-follow instructions with human feedback", arXiv:2203.02155: a critic judges each token, and what
-leaving a reference costs is taken off its reward (equation 2). The mean is over all tokens. Their
-gradients of pretraining (PPO-ptx) and average of the weights are not here."""
+follow instructions with human feedback", arXiv:2203.02155: a critic judges each token, and the
+divergence penalty is subtracted from its reward (equation 2). The mean is over all tokens. The
+paper's pretraining gradients (PPO-ptx) and weight averaging are left out."""
 
 from __future__ import annotations
 
@@ -24,14 +24,16 @@ from jaxrl.kit.groups import Optimizer
 
 @group
 class Config(Clipped):
-    """Settings of PPO for tokens."""
+    """Settings of PPO for tokens: a clipped surrogate with a critic for each token (RLHF,
+    arXiv:2203.02155)."""
 
     optimizer: Optimizer = Optimizer(learning_rate=9e-6, max_grad_norm=1.0, beta2=0.95)
-    """Adam and its betas: appendix C; 9e-6 of their value function: C.4, the policy's was searched
-    between 2.55e-6 and 2.55e-5 (E.9). Without the warm-up of 10 steps."""
+    """Optimizer settings. Adam and its betas: appendix C. 9e-6 is the value function's rate (C.4);
+    the policy's was searched between 2.55e-6 and 2.55e-5 (E.9). There is no warm-up (10 steps in
+    the paper)."""
     kl: Divergence = Divergence()
     discount: float = hyper(1.0, low=0, high=1)
-    """Gamma, per token."""
+    """Discount factor per token."""
     gae_lambda: float = hyper(1.0, low=0, high=1)
     """Lambda of generalized advantage estimation."""
     value_weight: float = hyper(0.5, low=0)
@@ -39,14 +41,14 @@ class Config(Clipped):
 
 
 def judge(net: Net, batch: Batch) -> dict[str, Array]:
-    """Estimate generalized advantages, standardized over all decisions, and the critic's target."""
+    """Estimate generalized advantages, standardized over all decisions, and the value targets."""
     x = estimate_advantages(net, batch)
     return {"advantage": losses.standardize(x.advantage, batch.mask), "target": x.target}
 
 
 @loss("actor_critic", name="loss")
 def ppo_loss(net: Net, x: Sample) -> LossOutput:
-    """Compute the clipped surrogate and a value loss, by one network."""
+    """Compute the clipped surrogate and the value loss of a shared network."""
     now, h = evaluate(net, x), net.hyper
     surrogate = losses.clipped_surrogate(now.log_prob, x.log_prob, x.advantage, h.clip)
     output = token_output(net, x, now, surrogate)

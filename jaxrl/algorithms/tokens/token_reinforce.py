@@ -1,6 +1,6 @@
-"""REINFORCE (Williams, 1992) for tokens: the policy gradient by the returns of whole answers,
+"""REINFORCE (Williams, 1992) for tokens: the policy gradient with returns of whole answers,
 without a baseline. As in Ahmadian et al., 2024, arXiv:2402.14740, a whole answer is one action: its
-log-probability is the sum of its tokens', and what leaving a reference costs is taken off its
+log-probability is the sum of its tokens', and the divergence penalty is subtracted from its
 reward."""
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from jaxrl.kit import AlgorithmBuilder, Recipe, group
 
 @group
 class Config(WholeAnswers):
-    """Settings of policy gradients of whole answers."""
+    """Settings of REINFORCE for tokens: the policy gradient of whole answers, without a baseline
+    (Williams, 1992)."""
 
 
 def recipe(env: Environment, config: Config) -> Recipe:

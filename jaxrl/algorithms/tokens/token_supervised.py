@@ -1,5 +1,6 @@
-"""Supervised learning of tokens: clone what the environment's expert says, as a warm-up for the
-other methods of this folder. The mean is over all tokens. The reference policy follows at once."""
+"""Supervised learning of tokens: clone the answers of the environment's expert, as a warm-up for
+the other methods of this folder. The mean is over all tokens. The reference policy is updated at
+once."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ from jaxrl.sources import played_by
 
 @group
 class Config(Tokens):
-    """Settings of supervised learning of tokens."""
+    """Settings of supervised learning of tokens: cross-entropy with an expert's answers (Ouyang et
+    al., 2022, arXiv:2203.02155)."""
 
     optimizer: Optimizer = Optimizer(
         learning_rate=9.65e-6,
@@ -27,8 +29,8 @@ class Config(Tokens):
         max_grad_norm=1.0,
         beta2=0.95,
     )
-    """Adam, its betas, and a cosine to a tenth, over `learning_rate_steps`: Ouyang et al., 2022,
-    appendix C.1."""
+    """Optimizer settings. Adam, its betas, and a cosine to a tenth over `learning_rate_steps`:
+    Ouyang et al., 2022, appendix C.1."""
     episodes: Episodes = Episodes(num_envs=256)
     reference: Target = Target(rate=1.0)
 
@@ -57,11 +59,11 @@ def source(env: Environment, config: Config) -> Source:
 
 
 def check(env: Environment, config: Config, name: str) -> None:
-    """Raise `UserError` as the others do, and where an early stop is asked for."""
+    """Raise `UserError` as `answers.check`, and if early stopping is on."""
     if config.passes.early_stop:
         raise UserError(
-            f"{name} cannot stop early: it learns from an expert's answers, and not from those of "
-            "a policy that it could be near to."
+            f"{name} cannot stop early: it learns from an expert's answers, not from those of an "
+            "earlier policy that it should stay near."
         )
     answers.check(env, config, name)
 

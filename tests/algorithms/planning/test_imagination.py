@@ -50,7 +50,7 @@ def test_returns_are_read_off_where_steps_led_and_stop_at_imagined_ends():
 def test_a_step_weighs_what_is_likely_to_be_reached():
     continues = np.random.default_rng(1).uniform(size=(H, N)).astype(np.float32)
     continues[2, 0] = 0.0
-    weight, alive = i.until(jnp.asarray(continues)), np.ones((H, N))
+    weight, alive = i.survival_weights(jnp.asarray(continues)), np.ones((H, N))
     for t in range(1, H):
         alive[t] = alive[t - 1] * continues[t - 1]
     np.testing.assert_allclose(weight, alive, rtol=1e-5)

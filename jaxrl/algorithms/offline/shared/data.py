@@ -1,6 +1,8 @@
-"""What is learned from offline: a dataset, an environment, or both. The same agent learns from
-either, so
-what was learned offline goes on online (`--warm-start`), with its optimizers' states."""
+"""Sources of offline algorithms: a dataset, an environment, or both.
+
+The same agent learns from either, so an agent that learned offline can continue online
+(`--warm-start`), with its optimizers' states.
+"""
 
 from __future__ import annotations
 
@@ -16,49 +18,53 @@ from jaxrl.sources.rollouts import rollouts
 
 @group
 class Data:
-    """A dataset alone (offline), an environment alone (online), or both. Steps are gradient steps
-    where there is no environment, and environment steps where there is one."""
+    """Source of data: a dataset (offline), an environment (online), or both. Steps of the run are
+    environment steps if there is an environment, else gradient steps."""
 
     name: str = "medium-replay"
-    """random, medium, expert, medium-replay, medium-expert (or mixed), made when first asked for;
-    the path of a file in Minari's format; or empty for none."""
+    """Dataset: random, medium, expert, medium-replay or medium-expert (mixed), made at first use; a
+    path of a file in Minari's format; or empty for none."""
     size: int = static(50_000, low=1)
-    """Steps of a dataset that is made."""
+    """Number of steps in a dataset that is made."""
     seed: int = static(0, low=0, high=2**32 - 1)
-    """The seed it is made from."""
+    """Seed of a dataset that is made."""
     batch_size: int = static(256, low=1, high=MANY)
-    """Transitions in one gradient step."""
+    """Number of transitions in a gradient step."""
     offline_share: float = static(0.5, above=0, below=1)
-    """The part of each batch that is from the dataset, where there is an environment too."""
+    """Fraction of each batch that is from the dataset, if there is an environment too."""
     updates: int = static(8, low=1)
-    """Gradient steps at once; in an environment, after each window."""
+    """Number of gradient steps per update; with an environment, after each window."""
     num_shards: int = static(1, low=1)
-    """Logical shards of batches and environments: how many devices can share a run at most."""
+    """Number of logical shards of batches and environments: the most devices that can share a
+    run."""
 
     num_envs: int = static(0, low=0, high=MANY)
-    """Environments that run side by side; 0 for none."""
+    """Number of parallel environments; 0 for none."""
     num_steps: int = static(1, low=1, high=MANY)
-    """Steps of each in one window."""
+    """Steps of each environment in a window."""
     capacity: int = static(100_000, low=1)
-    """Own transitions that are kept."""
+    """Capacity of the replay buffer of online transitions."""
     warmup: int = static(1_000, low=0)
-    """Environment steps before the first gradient step, by the policy as it is."""
+    """Environment steps before the first gradient step, taken by the initial policy."""
 
     def source(self, env: Environment) -> Source:
-        """What these settings describe. A dataset that is not in the cache is made now, which
-        takes a training run. Raises `UserError` where nothing is left to learn from, and for a
-        share that leaves one of two sources without a transition."""
+        """Return the source that these settings describe. A dataset that is not in the cache is
+        made now, which takes a training run.
+
+        Raises `UserError` if there is neither dataset nor environment, and for a share that leaves
+        one of the two without a transition.
+        """
         if not self.name and not self.num_envs:
-            raise UserError("There is nothing to learn from: name a dataset, or say num_envs.")
+            raise UserError("There is nothing to learn from: name a dataset, or set num_envs.")
         if not self.num_envs:
-            return self.set(env, self.batch_size)
+            return self.dataset(env, self.batch_size)
         shards = self.num_shards
         share = round(self.offline_share * self.batch_size / shards) * shards
         offline = share if self.name else 0
         if self.name and not 0 < offline < self.batch_size:
             raise UserError(
-                f"offline_share is {self.offline_share}; of a batch of {self.batch_size} at least "
-                "one transition must be from the dataset, and one from the environment."
+                f"offline_share is {self.offline_share}; in a batch of {self.batch_size}, at least "
+                "one transition must be from the dataset and one from the environment."
             )
         online = replay(
             rollouts(env, self.num_envs, self.num_steps),
@@ -67,10 +73,10 @@ class Data:
             warmup=self.warmup,
             num_shards=shards,
         )
-        return mixed(self.set(env, offline), online, shards) if offline else online
+        return mixed(self.dataset(env, offline), online, shards) if offline else online
 
-    def set(self, env: Environment, batch_size: int) -> Source:
-        """The dataset alone."""
+    def dataset(self, env: Environment, batch_size: int) -> Source:
+        """Return a source of the dataset alone."""
         data = making.load(env, self.name, self.size, self.seed)
         options = {"updates": self.updates, "name": data.name, "num_shards": self.num_shards}
         return dataset(data.transitions, batch_size, **options)

@@ -1,4 +1,4 @@
-"""The loss of a model of an environment's dynamics."""
+"""Loss of a model of an environment's dynamics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def dynamics_loss(
     """Compute the negative log-likelihood [E, ...] of the true next observation and termination.
 
     Args:
-        prediction: what the E members predict after `timestep` [...] and its action.
+        prediction: predictions of the E members after `timestep` [...] and its action.
         space: the observation space, one box of D numbers.
     """
     before, after = (encoders.flatten(space, x.observation) for x in (timestep, next_timestep))

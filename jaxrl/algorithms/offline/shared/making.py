@@ -48,9 +48,9 @@ class Recipe:
     """Settings of the training run that makes datasets."""
 
     steps: int
-    """Environment steps."""
+    """Environment steps of the training run."""
     agent: PPOConfig
-    """Settings of PPO."""
+    """Settings of PPO in the training run."""
 
 
 _CONTROL = settings.replace(
@@ -74,7 +74,7 @@ RECIPES = {
 
 
 def recipe(env: Environment) -> Recipe:
-    """Return the settings of the training run in `env`."""
+    """Return the settings of the training run that makes the datasets of `env`."""
     return RECIPES.get(env.name, Recipe(655_360, _CONTROL))
 
 
@@ -82,10 +82,10 @@ def load(env: Environment, name: str, size: int = 50_000, seed: int = 0) -> Data
     """Return the dataset `name` of `env`: one of `NAMES`, or the path of a file in Minari's format.
 
     Datasets by name have about `size` steps, and are made from `seed` if they are not in the cache
-    yet, which takes a training run. A name stands for the dataset even if there is a file of that
-    name (`./medium` is the file).
+    yet, which takes a training run. A name means the dataset even if there is a file of that name
+    (`./medium` is the file).
 
-    Raises `UserError` for another name, a file that is not as it was written or not about this
+    Raises `UserError` for another name, a file that is corrupt or not about this
     environment (see `conform`), and a cache that cannot be written.
     """
     if name not in NAMES:
@@ -109,7 +109,7 @@ def load(env: Environment, name: str, size: int = 50_000, seed: int = 0) -> Data
 
 @struct
 class WithNewest:
-    """State of a source, and the window that it collected last."""
+    """State of a source, with the window that it collected last."""
 
     source: Tree
     transitions: Transition
@@ -224,7 +224,7 @@ def _record(env, policy, key, streams, steps):
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 3))
 def _train(env, algorithm, run, steps):
-    """Train for `steps` steps. Returns the run, and all that it collected, [steps * T, B]."""
+    """Train for `steps` steps. Return the run and all transitions it collected, [steps * T, B]."""
 
     def body(run, _):
         run, _ = advance(algorithm, run)
@@ -235,7 +235,7 @@ def _train(env, algorithm, run, steps):
 
 
 def _plain(env: Environment, transitions: Transition) -> Transition:
-    """Remove the outputs of the policy and the tasks, and clip actions to their bounds, as an
-    environment does anyway."""
+    """Remove tasks and the policy's outputs, and clip actions to their bounds as the environment
+    does."""
     action = spaces.clip(env.action_space, transitions.action)
     return dataclasses.replace(transitions, action=action, task=(), extras={})

@@ -1,4 +1,4 @@
-"""Transitions of a dataset that also say what came of them."""
+"""Transitions of a dataset with their outcomes: the next action and the return."""
 
 from __future__ import annotations
 
@@ -13,14 +13,18 @@ from jaxrl.core.types import REPLICATED, Array, Source, Tree, struct
 
 @struct
 class Outcomes:
+    """State of a dataset source, with the return of each row."""
+
     source: Tree
     returns: Array  # float32 [N], by the discount of this run
 
 
-def with_outcomes(source: Source) -> Source:
-    """`source`, a dataset, whose transitions also say in their extras what came of them:
-    `next_action`, of the row after (no matter at an episode's end), and `return`, the discounted
-    sum of the rewards from here to that."""
+def add_outcomes(source: Source) -> Source:
+    """Add outcomes to the extras of a dataset's transitions.
+
+    These are `next_action`, the action of the next row (meaningless at an episode's end), and
+    `return`, the discounted sum of rewards from here to the episode's end.
+    """
 
     def init(key, hyper, policy):
         state = source.init(key, hyper, policy)

@@ -1,4 +1,4 @@
-"""What both phases of Uni-O4 share: settings, parts, how the best member acts, checks."""
+"""Shared parts of Uni-O4's two phases: settings, networks, acting by the best member, checks."""
 
 from __future__ import annotations
 
@@ -27,52 +27,53 @@ from jaxrl.networks.heads import check_action_space
 
 @group
 class TwoPhases:
-    """Settings of Uni-O4. A warm start needs the same sizes in both phases."""
+    """Settings that both phases of Uni-O4 share. A warm start needs the same sizes in both."""
 
     data: Data = Data()
-    """A dataset. `updates` gradient steps are one round."""
+    """Dataset of the run, without an environment; `updates` gradient steps are one round."""
     torso: Torso = Torso(hidden=(256, 256), activation="tanh")
-    """Of policies, value and each critic; PPO's, where it goes on."""
+    """Hidden layers of policies, value and critics, each; PPO needs the same to continue."""
     optimizer: Optimizer = Optimizer(learning_rate=1e-4)
-    """Of V, Q and the clones, each for itself. Adam, 1e-4: authors' code."""
+    """Optimizer settings of V, Q and the clones, separately. Adam, 1e-4: authors' code."""
     model: Optimizer = Optimizer(learning_rate=1e-3)
-    """Of the models of the dynamics. Adam, 1e-3: authors' code, whose loss has a penalty on the
-    weights, too."""
+    """Optimizer settings of the dynamics models. Adam, 1e-3: authors' code, whose loss also
+    penalizes the weights."""
     improvement: Optimizer = Optimizer(
         learning_rate=1e-4, learning_rate_steps=10_000.0, max_grad_norm=0.5
     )
-    """Of the policies' improvement; the norm is one member's. Adam, 1e-4, that falls to 0 over all
-    of the 10,000 gradient steps, bounded by 0.5: authors' code."""
+    """Optimizer settings of the policies' improvement; the norm is that of one member. Adam, 1e-4,
+    falling to 0 over all 10,000 gradient steps, norms up to 0.5: authors' code."""
     target: Target = Target(rate=0.005)
-    """Of the critics."""
+    """Target networks of the critics."""
     normalization: Normalization = Normalization(observation=True)
 
     num_policies: int = static(4, low=1, high=MANY)
-    """Members of the ensemble of policies."""
+    """Number of policies in the ensemble."""
     values: str = static("sarsa", choices=("sarsa", "iql"))
-    """How Q and V are learned: by Sarsa and from returns, or by implicit Q-learning."""
+    """Method to learn Q and V: sarsa (Q by Sarsa, V from returns) or iql (implicit Q-learning)."""
     num_critics: int = static(1, low=1, high=MANY)
-    """Critics, of which the most cautious counts. Authors' code: 1, and 2 with implicit
+    """Number of critics; the minimum of their values is used. Authors' code: 1, and 2 with implicit
     Q-learning."""
     num_models: int = static(3, low=1, high=MANY)
-    """Models, of which a random one draws each step."""
+    """Number of dynamics models; a random one draws each step."""
     model_hidden: tuple[int, ...] = static((256, 256), low=1, high=WIDE, least_length=1)
-    """Widths of the hidden layers of each model of the dynamics."""
+    """Widths of the hidden layers of each dynamics model."""
 
     discount: float = hyper(0.99, low=0, high=1)
-    """Gamma, per step."""
+    """Discount factor per step."""
     reward_scale: float = hyper(1.0, above=0)
-    """What rewards are multiplied by offline; the same in both phases."""
+    """Factor on rewards offline; it must be the same in both phases."""
     expectile: float = hyper(0.7, above=0, below=1)
-    """Implicit Q-learning: 0.5 is the mean over the data's actions, toward 1 their best. Sarsa:
-    what advantages above 0 are multiplied by in the improvement; the others by 1 less it."""
+    """Expectile. With iql, of the value over the data's actions: 0.5 is their mean, near 1 their
+    maximum. With sarsa, the weight of positive advantages in the improvement; others have 1 minus
+    it."""
     alpha: float = hyper(0.1, low=0)
-    """Weight of the clones' disagreement."""
+    """Weight of the clones' disagreement in their loss."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Half:
-    """The policy or the value of an actor-critic as a network of its own."""
+    """Policy or value of an actor-critic as a separate network."""
 
     network: Any
     method: str
@@ -85,23 +86,26 @@ class Half:
 
 
 def best_policy(policies: Tree, scores: Array) -> Tree:
-    """The policy with the highest score, the first among equals."""
+    """Return the policy with the highest score, the first among equals."""
     return jax.tree.map(lambda x: x[scores.argmax()], policies)
 
 
 def act(net: Net, timestep: TimeStep, memory: Tree, key: Key, greedy: bool):
-    """As that member does which has the highest score."""
+    """Act by the member with the highest score."""
     best = best_policy(net.parts["policies"].params, net.extra["scores"])
     policy = net.network("policies").apply(best, timestep)
     return choose(policy, key, greedy), memory, {}
 
 
-def on_data(
+def make_recipe(
     env: Environment, config: TwoPhases, losses: Sequence[Loss], update: Update, **more: Any
 ) -> Recipe:
-    """A phase. Both hold the same parts, so that one goes on with all that the other learned:
-    policies, and the behavior policies against which PPO's ratios are measured, each an ensemble;
-    V, Q and the model; and AM-Q of the policies after the last round, 0 before."""
+    """Return the recipe of a phase.
+
+    Both phases have the same parts, so that the second continues with everything that the first
+    learned: the policies and the behavior policies of PPO's ratios, each an ensemble; V, Q and the
+    dynamics models. The extra state is AM-Q of the policies after the last round, 0 at first.
+    """
     torso, timestep = config.torso, example_timestep(env)
     action = spaces.example(env.action_space)[None]
     network = policy_network(env, torso)
@@ -133,16 +137,18 @@ def on_data(
     )
 
 
-def data_alone(env: Environment, config: TwoPhases) -> Source:
-    """A round's transitions [updates * batch_size] at once. Raises `UserError` for an
-    environment."""
+def dataset_source(env: Environment, config: TwoPhases) -> Source:
+    """Return a source of a round's transitions [updates * batch_size] at once.
+
+    Raises `UserError` unless `data` is a dataset without an environment.
+    """
     data = config.data
     if data.num_envs or not data.name:
         raise UserError(
             "uni_o4 learns from a dataset alone: name one, and no num_envs. Online, ppo goes on "
             "from it (warm_start)."
         )
-    return data.set(env, data.updates * data.batch_size)
+    return data.dataset(env, data.updates * data.batch_size)
 
 
 def check(env: Environment, config: TwoPhases, name: str) -> None:

@@ -1,4 +1,4 @@
-"""What agents that learn in imagination share: acting in a model alone, and what that is worth."""
+"""Shared parts of agents that learn in imagination: act in a model alone, and compute returns."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from jaxrl.core.types import Array, Key, Tree, struct
 
 @struct
 class Dreams:
-    """Imagined from N places, H steps each."""
+    """Imagined trajectories from N start states, H steps each."""
 
     features: Array  # [H + 1, N, D]
     action: Tree  # [H, N]
     returns: Array  # [H, N]: lambda-returns
-    continue_prob: Array  # [H, N]: how probably the episode goes on after each step
+    continue_prob: Array  # [H, N]: probability that the episode continues after each step
 
 
 def imagine(
@@ -30,10 +30,10 @@ def imagine(
     key: Key,
     horizon: int,
 ) -> tuple[Array, Tree]:
-    """Acts `horizon` (H) times in a model: features [H + 1, N, D] and actions [H, N].
+    """Act `horizon` (H) times in a model; return features [H + 1, N, D] and actions [H, N].
 
     actor(features [N, D]) -> distribution; dynamics(state [N], action [N], key) -> (features,
-    state); start: the features and the state in which the first action is taken.
+    state); start: features and state in which the first action is taken.
     """
 
     def step(place, key):
@@ -55,12 +55,12 @@ def judge(
     discount: Array | float,
     return_lambda: Array | float,
 ) -> Dreams:
-    """What was imagined, with its lambda-returns (arXiv:2301.04104, equation 4): what comes after
-    an imagined end counts for nothing, as far as it is one.
+    """Return imagined trajectories with their lambda-returns (arXiv:2301.04104, equation 4), where
+    later steps count in proportion to the probability that the episode has not ended.
 
     outcome(features) -> two-hot logits of the reward of the step that led there, and the logit of
-    not having terminated there; critic(features) -> two-hot logits of the value. Nothing flows
-    back.
+    not having terminated there; critic(features) -> two-hot logits of the value. No gradient flows
+    through the result.
     """
     reward, continue_logit = outcome(features[1:])
     reward, value = (losses.categorical_mean(x, atoms) for x in (reward, critic(features[1:])))
@@ -81,15 +81,15 @@ def dream(
     horizon: int,
     atoms: Array,
 ) -> Dreams:
-    """`imagine`, and then `judge` by the part `model` of `net`."""
+    """Imagine trajectories and judge them by the part `model` of `net` (see `imagine`, `judge`)."""
     features, action = imagine(actor, dynamics, start, net.key("dream"), horizon)
     outcome = functools.partial(net.model, method="outcome")
     discount, return_lambda = net.hyper.discount, net.hyper.return_lambda
     return judge(features, action, outcome, critic, atoms, discount, return_lambda)
 
 
-def until(continues: Array) -> Array:
-    """Products of `continues` [H, N] over the steps before each: what a step weighs where an
-    episode may have ended before it."""
+def survival_weights(continues: Array) -> Array:
+    """Return the products of `continues` [H, N] over the steps before each: the probability, or
+    discounted weight, of reaching a step."""
     before = jnp.concatenate([jnp.ones_like(continues[:1]), continues[:-1]])
     return jnp.cumprod(before, 0)

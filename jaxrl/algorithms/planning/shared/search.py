@@ -1,4 +1,4 @@
-"""Monte Carlo tree search over any model, by mctx, and the environment itself as a model."""
+"""Monte Carlo tree search over any model (mctx), and the environment itself as such a model."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from jaxrl.networks.heads import ILLEGAL
 
 SEARCHES = ("puct", "gumbel")
 
-# What a model and its root are given as; type checkers see no fields in these.
+# Outputs of a model and of its root; `Any`, since type checkers see no fields in these.
 RootOutput: Any = mctx.RootFnOutput
 ModelOutput: Any = mctx.RecurrentFnOutput
 
 
 @struct
-class Searched:
-    """What a search says of its roots [B]."""
+class SearchResult:
+    """Result of a search at its roots [B]."""
 
     action: Array  # [B]
-    policy: Array  # [B, actions]: what the policy is to learn
+    policy: Array  # [B, actions]: the target of the policy
     value: Array  # [B]
 
 
@@ -40,20 +40,21 @@ def search(
     temperature: Array | float = 1.0,
     dirichlet_alpha: Array | float = 0.3,
     dirichlet_fraction: Array | float = 0.25,
-) -> Searched:
-    """`simulations` simulations from each root [B], and the action that they propose.
+) -> SearchResult:
+    """Run `simulations` simulations from each root [B] and choose an action.
 
-    kind: `puct`, MuZero's (Schrittwieser et al., 2020, appendix B): the rule of eq. 2, noise of a
-        Dirichlet distribution on the root's prior, actions drawn in proportion to
-        visits ** (1 / temperature); the policy is the visits' share. `gumbel`, Gumbel MuZero's
-        (Danihelka et al., 2022): sequential halving over actions that are drawn without
+    kind: `puct`, MuZero's (Schrittwieser et al., 2020, appendix B): the rule of equation 2,
+        Dirichlet noise on the root's prior, actions drawn in proportion to
+        visits ** (1 / temperature); the policy is the fraction of visits. `gumbel`, Gumbel
+        MuZero's (Danihelka et al., 2022): sequential halving over actions drawn without
         replacement; the policy is the improved policy of completed Q-values.
-    model: `model(params, key, action [B], embedding [B, ...])` -> (ModelOutput, embedding), and
-        root: a RootOutput, as mctx has them: values are those of
-        the player to move, so that a discount is negative where the turn passes on.
-    legal_actions: bool [B, actions]: what the root may choose (the model may do anything).
-    simulations: 0 does without: the action is drawn from the root's prior, which is the policy.
-    greedy: without any noise, the action that the search prefers.
+    model: `model(params, key, action [B], embedding [B, ...])` -> (ModelOutput, embedding), as in
+        mctx. Values are those of the player to move, so the discount is negative where players
+        alternate.
+    root: RootOutput, as in mctx.
+    legal_actions: bool [B, actions]: actions allowed at the root (the model may take any).
+    simulations: with 0, the action is drawn from the root's prior, which is then the policy.
+    greedy: choose the action that the search prefers, without any noise.
     """
     illegal: Any = None if legal_actions is None else ~legal_actions
     result: Any
@@ -61,7 +62,7 @@ def search(
         logits = root.prior_logits
         logits = logits if illegal is None else jnp.where(illegal, ILLEGAL, logits)
         action: Any = logits.argmax(-1) if greedy else jax.random.categorical(key, logits)
-        return Searched(action.astype(jnp.int32), jax.nn.softmax(logits), root.value)
+        return SearchResult(action.astype(jnp.int32), jax.nn.softmax(logits), root.value)
     if kind == "gumbel":
         scale = 0.0 if greedy else 1.0
         result = mctx.gumbel_muzero_policy(
@@ -79,14 +80,14 @@ def search(
             dirichlet_alpha=dirichlet_alpha,
             temperature=0.0 if greedy else temperature,
         )
-    # As mctx has it: the mean of what the simulations found, the root's own value among them.
+    # As in mctx: the mean of the simulated values, the root's own value included.
     value = result.search_tree.summary().value
-    return Searched(result.action.astype(jnp.int32), result.action_weights, value)
+    return SearchResult(result.action.astype(jnp.int32), result.action_weights, value)
 
 
-def of_mover(timestep: TimeStep, reward: Array) -> Array:
-    """`reward` [...] of a step from `timestep`; of a game's rewards [..., 2] that of whoever moved,
-    `timestep.role`."""
+def mover_reward(timestep: TimeStep, reward: Array) -> Array:
+    """Return the reward [...] of a step from `timestep`: in a game with rewards [..., 2], that of
+    the player who moved, `timestep.role`."""
     if reward.ndim == timestep.first.ndim:
         return reward
     role: Any = timestep.role
@@ -94,10 +95,12 @@ def of_mover(timestep: TimeStep, reward: Array) -> Array:
 
 
 def simulator(env: Environment, discount: Array | float = 1.0, rollout: int = 0):
-    """`env` itself as a model to search: `root(state, timestep)` [B] and `model` for `search`. No
-    policy is known: priors are uniform over legal actions. A new leaf is worth what its mover gets,
-    discounted, in `rollout` random steps, as in UCT (Kocsis and Szepesvari, 2006). After a
-    terminated or truncated step nothing more is to be had."""
+    """Return `env` itself as a model to search: functions `root(state, timestep)` [B] and `model`.
+
+    Priors are uniform over legal actions. The value of a new leaf is the discounted return of its
+    mover over `rollout` random steps, as in UCT (Kocsis and Szepesvari, 2006). Rewards and values
+    after a terminated or truncated step are 0.
+    """
     space: Any = env.action_space
     actions = space.n
     players = jax.eval_shape(lambda key: env.reset(key, env.params)[1], jax.random.key(0)).reward
@@ -115,15 +118,15 @@ def simulator(env: Environment, discount: Array | float = 1.0, rollout: int = 0)
         )
 
     def move(params, key, action, position):
-        """The mover's reward [B] and the next position; where it is over, none and the same."""
+        """Return the mover's reward [B] and the next position; 0 and the same position if over."""
         state, timestep = position
         keys = jax.random.split(key, action.shape[0])
         after = jax.vmap(env.step, in_axes=(0, 0, 0, None))(keys, state, action, params)
-        reward = jnp.where(timestep.done, 0.0, of_mover(timestep, after[1].reward))
+        reward = jnp.where(timestep.done, 0.0, mover_reward(timestep, after[1].reward))
         return reward, trees.where(timestep.done, position, after)
 
     def value(params, key, position) -> Array:
-        """What the mover gets in `rollout` random steps, [B]."""
+        """Return the mover's discounted return over `rollout` random steps, [B]."""
 
         def step(carry, key):
             position, total, weight = carry

@@ -1,46 +1,48 @@
-"""What a model that is unrolled along a sequence is to predict (MuZero's targets)."""
+"""Targets of a model that is unrolled along a sequence, as in MuZero."""
 
 from __future__ import annotations
 
 import jax.numpy as jnp
 
 from jaxrl import losses
-from jaxrl.algorithms.planning.shared.search import of_mover
+from jaxrl.algorithms.planning.shared.search import mover_reward
 from jaxrl.core.types import Array, Transition, struct
 
 
 @struct
 class Targets:
-    """Of each step, [K + 1, B]; step k is after k actions.
+    """Targets of each step, [K + 1, B]; step k is after k actions.
 
-    Once the episode has terminated, steps are absorbing: value and reward 0, no policy (as in the
-    pseudocode that came with Schrittwieser et al., 2020). What a truncated episode would have gone
-    on to is not known, except for the value of the step that it was cut off at (ours).
+    Steps after a termination are absorbing: value and reward 0, no policy (as in the pseudocode
+    that came with Schrittwieser et al., 2020). Steps after a truncation have no known targets,
+    except for the value of the step at which the episode was cut off (ours).
     """
 
     policy: Array  # [K + 1, B, actions]; zeros where there is none
     value: Array
-    reward: Array  # of the action before
-    known: Array  # bool
-    over: Array  # bool: the episode ended before; actions from here on are anything
+    reward: Array  # of the previous action
+    known: Array  # bool: whether the targets are known
+    over: Array  # bool: the episode has ended; actions from here on are arbitrary
 
 
 def targets(
     transitions: Transition, policy: Array, next_value: Array, unroll: int, n: int, discount: Array
 ) -> Targets:
-    """The targets along `transitions` [K + n, B] (K = `unroll`).
+    """Compute the targets along `transitions` [K + n, B] (K = `unroll`).
 
-    policy: [K + 1, B, actions], the search's at each observation.
-    next_value: [K + n, B] of each `next_timestep`, for whoever moves there.
-    discount: negative where the turn passes on with each step. (A reward is the mover's.)
+    policy: [K + 1, B, actions], of the search at each observation.
+    next_value: [K + n, B], of each `next_timestep`, for the player to move there.
+    discount: negative if players alternate. (A reward is that of the player who moved.)
     """
-    reward = of_mover(transitions.timestep, transitions.reward)
+    reward = mover_reward(transitions.timestep, transitions.reward)
     returns = losses.n_step_returns(
         reward, next_value, transitions.terminated, transitions.done, discount, n
     )
     ended = jnp.cumsum(transitions.done[:unroll], 0) > 0  # after each of the first K actions
     over = jnp.concatenate([jnp.zeros_like(ended[:1]), ended])
-    before = lambda x: jnp.concatenate([jnp.zeros_like(x[:1]), x[:unroll]])  # of the action before
+    before = lambda x: jnp.concatenate(
+        [jnp.zeros_like(x[:1]), x[:unroll]]
+    )  # of the previous action
     just = before(transitions.done) & ~jnp.concatenate([over[:1], over[:-1]])
     cut = jnp.cumsum(before(transitions.truncated & ~transitions.terminated) & just, 0) > 0
     bootstrap = jnp.where(before(transitions.terminated), 0.0, before(next_value))

@@ -1,9 +1,9 @@
 """Token policies that learn from answers: samples, masks, judges, losses and recipes.
 
 They write G answers to each of P prompts, judge each answer once, before any gradient step, and
-descend the mean loss of the tokens, for some epochs over minibatches of answers; with one epoch of
-one minibatch they are exactly on-policy. Prompts, and other tokens that are no decision, do not
-count. Each algorithm's file states how answers are judged and the loss of a token:
+descend the mean loss of the tokens for some epochs over minibatches of answers; with one epoch of
+one minibatch they are exactly on-policy. Prompts, and other tokens that are not decisions, are
+masked out. Each algorithm's file states how answers are judged and the loss of a token:
 
 | file | advantage of an answer | loss of a token | average |
 |---|---|---|---|
@@ -19,12 +19,12 @@ count. Each algorithm's file states how answers are judged and the loss of a tok
 | rpg_clipped | as rloo, with the divergence in it | clipped surrogate | token |
 
 The divergence is the KL divergence from a reference; where a paper subtracts it from the reward,
-what is left is judged.
+the difference is judged.
 
-The reference policy is the target network of the policy (`net.target`). Cloning makes it follow at
-once (rate 1); all others leave it where it is (rate 0), so that it stays what the policy was when
-reinforcement learning began. The state has the same parts whatever the algorithm: any is
-warm-started from a run of token_supervised, or of another.
+The reference policy is the target network of the policy (`net.target`). Cloning updates it at once
+(rate 1); all others keep it fixed (rate 0), so that it remains the policy with which reinforcement
+learning began. The state of every algorithm has the same parts, so each can be warm-started from a
+run of token_supervised or of another.
 """
 
 from __future__ import annotations
@@ -50,9 +50,10 @@ from jaxrl.kit.builder import source_group
 
 @struct
 class Sample:
-    """What a gradient step sees of whole episodes, [T, B].
+    """Data of whole episodes for a gradient step, [T, B].
 
-    log_prob: of the action when it was chosen. reference: by the reference policy.
+    log_prob: of the action when it was chosen. reference: its log-probability by the reference
+        policy.
     advantage: of the action. value, target: of a critic, when the answers were judged.
     """
 
@@ -65,9 +66,9 @@ class Sample:
     target: Tree = None
 
 
-class Now(NamedTuple):
-    """What the policy says of a sample now, [T, B]: log-probability of the actions, entropy, value
-    by the same network, and the policy itself."""
+class Evaluation(NamedTuple):
+    """Outputs of the current policy on a sample, [T, B]: log-probability of the actions, entropy,
+    value by the same network, and the policy itself."""
 
     log_prob: Array
     entropy: Array
@@ -76,20 +77,20 @@ class Now(NamedTuple):
 
 
 class Judge(Protocol):
-    """How answers are judged, before any gradient step."""
+    """Function that judges answers before any gradient step."""
 
     def __call__(self, net: Net, batch: Batch, /) -> dict[str, Array]:
         """Return fields of the sample, [T, B]: `advantage`, and `value` and `target` of a critic.
 
         net: parts and hyperparameters.
-        batch: whole episodes without rewards after their end; its mask says which steps are
+        batch: whole episodes, with rewards 0 after their end; its mask marks the steps that are
             decisions.
         """
         ...
 
 
 class Advantage(Protocol):
-    """How the answers of a group are judged by their returns."""
+    """Function that turns the returns of a group's answers into advantages."""
 
     def __call__(self, returns: Array, /) -> Array:
         """Return advantages [P, G] from returns [P, G] of G answers to each of P prompts."""
@@ -97,38 +98,38 @@ class Advantage(Protocol):
 
 
 def decisions(timestep: TimeStep, mask: Array) -> Array:
-    """Return which steps [T, B] of the running episodes (`mask`) were the policy's to decide."""
+    """Return which steps [T, B] within the episodes (`mask`) were decisions of the policy."""
     return mask if timestep.tokens is None else mask & timestep.tokens["decision"]
 
 
 def unroll(part: Callable[..., Any], net: Net, timestep: TimeStep) -> tuple[Any, Array]:
-    """Apply an actor-critic part to whole episodes [T, B]: policy and value."""
+    """Apply an actor-critic part to whole episodes [T, B]; return policy and value."""
     return part(timestep, blank_memory(net, timestep), method="unroll")[:2]
 
 
 def blank_memory(net: Net, timestep: TimeStep) -> Tree:
     """Return the memory [B] before whole episodes [T, B].
 
-    Another policy may have acted, so it is not the batch's. It is made where it is read: a
-    minibatch of it would be a gather from a constant, which XLA computes, for minutes, while it
-    compiles.
+    Another policy may have acted, so the batch's memory is not used. It is created where it is
+    read: a minibatch of it would be a gather from a constant, which XLA would evaluate for minutes
+    while compiling.
     """
     return net.network("actor_critic").initial(timestep.first.shape[1])
 
 
-def evaluate(net: Net, x: Sample) -> Now:
+def evaluate(net: Net, x: Sample) -> Evaluation:
     """Evaluate the policy on a sample."""
     policy, value = unroll(net.actor_critic, net, x.timestep)
-    return Now(policy.log_prob(x.action), policy.entropy(), value, policy)
+    return Evaluation(policy.log_prob(x.action), policy.entropy(), value, policy)
 
 
-def divergence(estimate: str, now: Now, x: Sample) -> Array:
+def divergence(estimate: str, now: Evaluation, x: Sample) -> Array:
     """Estimate the KL divergence from the reference policy, of each token [T, B]."""
     return KL_ESTIMATES[estimate](now.log_prob, x.reference)
 
 
-def token_output(net: Net, x: Sample, now: Now, token_loss: Array) -> LossOutput:
-    """Return the loss of tokens [T, B], less an entropy bonus, with what is logged of a policy that
+def token_output(net: Net, x: Sample, now: Evaluation, token_loss: Array) -> LossOutput:
+    """Return the loss of tokens [T, B], less an entropy bonus, with the metrics of a policy that
     learns from its own answers."""
     value = token_loss - net.hyper.entropy_weight * now.entropy
     metrics = {
@@ -141,7 +142,7 @@ def token_output(net: Net, x: Sample, now: Now, token_loss: Array) -> LossOutput
 
 
 def judge_by_groups(advantage: Advantage, answers: int) -> Judge:
-    """Judge answers by the returns of their groups of so many `answers`."""
+    """Return a function that judges answers by the returns of their group of `answers`."""
 
     def judge(net, batch):
         reward = batch.transitions.reward
@@ -162,10 +163,10 @@ def on_answers(
     """Return the recipe of a token policy that learns from its own answers.
 
     losses: of the actor-critic, and of other parts that are added to the recipe.
-    kl_in_reward: each token is rewarded by -beta log(p / reference) too, p when it was chosen: what
-        RLHF maximizes (Ouyang et al., 2022, equation 2).
-    score: (net, return of each answer [B]) -> what it counts at its last token, in the place of its
-        rewards; needs `kl_in_reward`.
+    kl_in_reward: add -beta log(p / reference) to each token's reward, p when it was chosen: the
+        objective of RLHF (Ouyang et al., 2022, equation 2).
+    score: (net, return of each answer [B]) -> reward at its last token, which replaces its rewards;
+        needs `kl_in_reward`.
     """
 
     def prepare(net, batch, x):
@@ -187,10 +188,10 @@ def on_answers(
 
 
 class Prepare(Protocol):
-    """What losses see of whole episodes."""
+    """Function that adds to a sample what the losses read."""
 
     def __call__(self, net: Net, batch: Batch, x: Sample, /) -> Sample:
-        """Return the sample with all that losses see.
+        """Return the sample with everything that the losses read.
 
         net: before any gradient step. batch: whole episodes. x: their time steps and actions.
         """
@@ -206,11 +207,11 @@ def on_episodes(
 ) -> Recipe:
     """Return the recipe of a token policy that learns `losses` from whole episodes.
 
-    prepare: adds to each sample what losses see of it. needs: as `Recipe` has it.
+    prepare: adds to each sample what the losses read. needs: as in `Recipe`.
     """
     network = policy_network(env, config.torso, config.memory)
 
-    def step(net, minibatch):  # weights by the minibatch's own lengths
+    def step(net, minibatch):  # weights from the minibatch's own lengths
         weight = losses_.token_weights(minibatch.mask, config.average)
         for loss in losses:
             net = net.descend(loss, minibatch.x, mask=minibatch.mask, weight=weight)
@@ -232,12 +233,12 @@ def on_episodes(
         update=update,
         memory=network.initial,
         needs=needs,
-        scores={"success": "pass@1"},  # the share of sampled answers that are right
+        scores={"success": "pass@1"},  # the fraction of sampled answers that are right
     )
 
 
 def check(env: Environment, config: Any, name: str) -> None:
-    """Raise `UserError` where no policy of these settings can act in `env`, or the episodes of an
+    """Raise `UserError` if no policy of these settings can act in `env`, or the episodes of an
     update do not divide into the minibatches."""
     check_policy(env, config.torso, config.memory, name)
     config.passes.check(source_group(config).num_envs, env.max_steps or 1, unit=SEQUENCE)

@@ -1,4 +1,4 @@
-"""The policy gradient of tokens."""
+"""Policy gradient loss of tokens."""
 
 from __future__ import annotations
 

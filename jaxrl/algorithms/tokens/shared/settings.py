@@ -1,4 +1,4 @@
-"""Settings that token policies share."""
+"""Settings shared by token policies."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from jaxrl.sources import episodes
 from jaxrl.sources.rollouts import check_shards
 from jaxrl.tasks import repeat, starts
 
-# Estimates of the KL divergence from the reference, of a token.
+# Estimators of a token's KL divergence from the reference.
 KL_ESTIMATES = {"k2": losses.kl_k2, "k3": losses.kl_k3}
 
-# How tokens of long answers count: the averages of `losses.token_weights`.
+# Averages of token losses, by `losses.token_weights`.
 AVERAGES = ("sequence", "token", "constant")
 
 
 @group
 class Tokens:
-    """Settings of every token policy."""
+    """Settings shared by all token policies."""
 
     passes: Passes = Passes(epochs=1, minibatches=1, chunk_rows=0)
     memory: Memory = Memory(recurrent=64, transformer=2)
     torso: LinearTorso = LinearTorso(hidden=(), activation="tanh")
     optimizer: Optimizer = Optimizer(learning_rate=1e-6, max_grad_norm=1.0)
-    """Adam, 1e-6: Ahmadian et al., appendix C, and GPG's runs; the bound is that of the libraries
-    which these papers used. (Small networks want larger steps.)"""
+    """Optimizer settings. Adam, 1e-6: Ahmadian et al., appendix C, and GPG's runs; the gradient
+    norm is that of the libraries which these papers used. (Small networks need larger steps.)"""
     reference: Target = Target(rate=0.0)
 
     average: str = static("token", choices=AVERAGES)
-    """What counts alike: every sequence (GRPO), every token (DAPO), or a constant for every token
-    (Dr. GRPO), as where a whole answer is one action: sequence, token or constant."""
+    """Averaging of token losses: sequence (equal weight per sequence, GRPO), token (per token,
+    DAPO) or constant (Dr. GRPO). With constant, a whole answer is one action."""
     entropy_weight: float = hyper(0.0, low=0)
     """Weight of the entropy bonus."""
 
@@ -46,20 +46,23 @@ class Groups:
     """Groups of answers to the same prompt."""
 
     prompts: int = static(32, low=1, high=MANY)
-    """Prompts (P) in one update, each one group."""
+    """Number of prompts (P) in an update; each has one group of answers."""
     answers: int = static(8, low=1, high=MANY)
-    """Answers (G) to each prompt."""
+    """Number of answers (G) to each prompt."""
     num_shards: int = static(1, low=1)
-    """Logical shards of the groups: how many devices can share a run at most."""
+    """Number of logical shards of the groups: the most devices that can share a run."""
 
     @property
     def num_envs(self) -> int:
-        """Episodes in one update."""
+        """Number of episodes in an update."""
         return self.prompts * self.answers
 
     def source(self, env: Environment) -> Source:
-        """Whole episodes, those of a group side by side; what begins an episode (the prompt) is
-        drawn for a whole group. Raises `UserError` where a group would be in two shards."""
+        """Return a source of whole episodes, with those of a group adjacent. A group shares one
+        random start (the prompt).
+
+        Raises `UserError` if a group would be split between shards.
+        """
         check_shards(self.num_shards, prompts=self.prompts)
         prompts = repeat(starts(env.params, Start), self.answers)
         return episodes(start_key(env), self.num_envs, prompts, self.num_shards)
@@ -74,44 +77,44 @@ class Grouped(Tokens):
 
 @group
 class Clipped(Grouped):
-    """Settings of those whose surrogate is clipped."""
+    """Settings of token policies with a clipped surrogate."""
 
     clip: float = hyper(0.2, above=0, high=INF)
-    """How far the probability ratio may move from 1 before its gradient stops."""
+    """Clip range of the probability ratio around 1."""
 
 
 @group
 class ClippedHigher(Clipped):
-    """Settings of those whose surrogate is clipped as DAPO's (Yu et al., 2025)."""
+    """Settings of token policies with DAPO's asymmetric clip (Yu et al., 2025)."""
 
     clip_high: float = hyper(0.28, above=0, high=INF)
-    """How far the ratio may move upwards; `clip` is for downwards."""
+    """Upper clip range of the probability ratio; `clip` is the lower one."""
 
 
 @group
 class Divergence:
-    """The KL divergence from the reference policy."""
+    """Penalty on the KL divergence from the reference policy."""
 
     weight: float = hyper(0.0, low=0)
-    """What it costs, beta."""
+    """Weight of the KL divergence from the reference policy (beta)."""
 
 
 @group
 class Penalty(Divergence):
-    """The KL divergence from the reference policy, in the loss of a token."""
+    """Penalty on the KL divergence from the reference policy, in the loss of a token."""
 
     estimate: str = static("k3", choices=KL_ESTIMATES)
-    """Of the divergence: k3 (GRPO's), or k2, whose gradient is right on average."""
+    """Estimator of the KL divergence: k3 (GRPO's), or k2, whose gradient is unbiased."""
 
 
 @group
 class Direction(Divergence):
-    """The KL divergence from the reference policy, in RPG's forms."""
+    """Penalty on the KL divergence from the reference policy, in RPG's forms."""
 
     direction: Literal["forward", "reverse"] = static("reverse", choices=("forward", "reverse"))
-    """forward, KL(reference || policy), or reverse."""
+    """Direction of the KL divergence: forward, KL(reference || policy), or reverse."""
     normalized: bool = False
-    """False for the divergence of measures that need not sum to 1, whose estimate is k3."""
+    """Treat the measures of the divergence as normalized. If not, its estimator is k3."""
 
 
 @group
@@ -120,12 +123,12 @@ class WholeAnswers(Grouped):
 
     kl: Divergence = Divergence()
     average: str = static("constant", choices=AVERAGES)
-    """What counts alike: sequence, token, or constant, by which tokens are summed, up to a constant
-    that Adam does not see."""
+    """Averaging of token losses: sequence, token, or constant, which sums tokens up to a factor to
+    which Adam is invariant."""
 
 
-# The smallest settings of every algorithm, and of those that learn in groups.
+# Smallest settings of every algorithm, and of those that learn in groups.
 SMALL = {"env": "addition", "env_params": {"digits": 1}, "recurrent": 8, "transformer": 1}
 SMALL |= {"epochs": 2, "minibatches": 2, "optimizer.learning_rate": 0.01}
-SMALL |= {"optimizer.eps": 0.01}  # smaller ones make much of rounding
+SMALL |= {"optimizer.eps": 0.01}  # smaller values amplify rounding errors
 SMALL_GROUPS = SMALL | {"prompts": 4, "answers": 2, "num_shards": 4}
