@@ -8,11 +8,6 @@ import pytest
 
 from tests import style
 
-# Rooms that still break the rules, one a line; a room that no longer does must be struck out.
-OPEN: tuple[str, ...] = (
-    ".",
-)
-
 FOLDERS = ("jaxrl", "experiments", "tests")
 PAGES = ("docs", "configs")
 ENDINGS = (".py", ".md", ".yaml")
@@ -43,20 +38,15 @@ ROOMS = rooms()
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_a_room_keeps_the_rules(room):
-    breaches = (
+    found = [
         f"{path.relative_to(style.ROOT)}:{line}: {said}"
         for path in ROOMS[room]
         for line, said in sorted(set(style.lines(path)))
-    )
-    if room in OPEN:
-        assert any(breaches), f"'{room}' keeps the rules now: strike it out of OPEN"
-    else:
-        found = list(breaches)
-        assert not found, "\n".join([f"{len(found)} breaches:", *found[:40]])
+    ]
+    assert not found, "\n".join([f"{len(found)} breaches:", *found[:40]])
 
 
-def test_only_rooms_that_exist_are_open():
-    assert set(OPEN) <= set(ROOMS)
+def test_rooms_have_files():
     assert len(ROOMS) > 40 and all(ROOMS.values())
 
 

@@ -14,7 +14,7 @@ from jaxrl.algorithms.policy_gradient import ppo
 from jaxrl.core import random, settings
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Batch, TimeStep, Transition
-from tests.kit.stub import huber, losses_of, masked, stub, transitions
+from tests.kit.stub import huber, losses_of, mask_actions, stub, transitions
 
 N, A, K, ENV = 48, 2, 3, envs.make("cartpole")
 RNG = np.random.default_rng(1)
@@ -101,7 +101,7 @@ def test_advantages_use_the_combined_value():
 @pytest.mark.parametrize("legal", [False, True], ids=["", "masked"])
 def test_the_quantile_loss_bootstraps_from_the_target_networks_best_action(legal):
     x, rows = transitions(N, A), np.arange(N)
-    x = masked(x, A) if legal else x
+    x = mask_actions(x, A) if legal else x
     loss = losses_of(recipe())["quantile_loss"](net_of(), x)
     at = lambda table, tau: table[..., :1] + table[..., 1:] * tau[:, None, :]
     mean = TARGET[N:, :, 0] + TARGET[N:, :, 1] / 2

@@ -19,7 +19,7 @@ from jaxrl.algorithms.value.rainbow import rainbow
 from jaxrl.core import random, settings
 from jaxrl.core.errors import UserError
 from jaxrl.core.settings import Static
-from tests.kit.stub import huber, masked, stub, transitions
+from tests.kit.stub import huber, mask_actions, stub, transitions
 
 N, ATOMS, LOW, HIGH = 64, 7, -3.0, 4.0
 RNG = np.random.default_rng(1)
@@ -103,7 +103,7 @@ def losses_and_priorities(extensions, x):
 
 def experience(legal):
     x = transitions(N, discount=np.full(N, 0.7, np.float32))
-    return masked(x) if legal else x
+    return mask_actions(x) if legal else x
 
 
 @pytest.mark.parametrize("legal", [False, True], ids=["", "masked"])

@@ -10,7 +10,7 @@ from jaxrl.algorithms.value.fqf import fqf, fraction_loss, q_loss
 from jaxrl.core import random, settings
 from jaxrl.core.settings import Static
 from jaxrl.networks.q_network import FractionProposal
-from tests.kit.stub import huber, masked, stub, transitions
+from tests.kit.stub import huber, mask_actions, stub, transitions
 
 N, A, STEPS = 64, 3, 5
 RNG = np.random.default_rng(1)
@@ -64,7 +64,7 @@ def recipe():
 @pytest.mark.parametrize("legal", [False, True], ids=["", "masked"])
 def test_quantiles_regress_at_the_proposed_fractions(legal):
     x = transitions(N, A)
-    x = masked(x, A) if legal else x
+    x = mask_actions(x, A) if legal else x
     output = q_loss(net_of(), x)
 
     now, following = edges(LOGITS[:N]), edges(LOGITS[N:])
@@ -114,7 +114,7 @@ def test_no_gradient_of_the_quantiles_reaches_the_proposals():
 
 def test_the_best_action_is_that_of_the_mean():
     """Steps through the middles have the mean of a uniform return, wherever their edges are."""
-    x = masked(transitions(N, A), A).timestep
+    x = mask_actions(transitions(N, A), A).timestep
     action = recipe().act(net_of(power=1), x, (), random.key(2), True)[0]
     mean = TABLE[:N, :, 0] + TABLE[:N, :, 1] / 2
     np.testing.assert_array_equal(action, np.where(x.legal_actions, mean, -np.inf).argmax(-1))

@@ -14,7 +14,7 @@ from jaxrl.core.errors import UserError
 from jaxrl.core.settings import Static
 from jaxrl.envs.grids.fruit_collection import MOVES
 from jaxrl.kit.groups import transformation
-from tests.kit.stub import huber, masked, stub, transitions
+from tests.kit.stub import huber, mask_actions, stub, transitions
 
 N, A, PLACES = 64, 4, 5
 ENV, ROWS = envs.make("fruit_collection", places=PLACES), np.arange(N)
@@ -41,7 +41,7 @@ def recipe(**changes):
 @pytest.mark.parametrize("valued", ["greedy", "random"])
 def test_each_component_has_a_target_of_its_own(valued, legal):
     x = transitions(N, A)
-    x = masked(x, A) if legal else x
+    x = mask_actions(x, A) if legal else x
     parts = {f"fruit_{i:02d}": r for i, r in enumerate(REWARDS)}
     after = dataclasses.replace(x.next_timestep, reward_components=parts)
     x = dataclasses.replace(x, next_timestep=after)
@@ -65,7 +65,7 @@ def test_each_component_has_a_target_of_its_own(valued, legal):
 
 @pytest.mark.parametrize("weights", [(), WEIGHTS])
 def test_the_best_legal_action_is_that_of_the_weighted_sum(weights):
-    x = masked(transitions(N, A), A).timestep
+    x = mask_actions(transitions(N, A), A).timestep
     sums = (TABLE[:N] * np.float32(weights or (1.0,) * PLACES)).sum(-1)
     action = recipe(weights=weights).act(net_of(), x, (), random.key(2), True)[0]
     np.testing.assert_array_equal(action, np.where(x.legal_actions, sums, -np.inf).argmax(-1))

@@ -13,7 +13,7 @@ from jaxrl.algorithms.value.i_qn import i_qn
 from jaxrl.core import random, settings
 from jaxrl.core.hyper import hypers
 from jaxrl.core.types import Batch, TimeStep, Transition
-from tests.kit.stub import masked, stub, transitions
+from tests.kit.stub import mask_actions, stub, transitions
 
 CARTPOLE, GAMMA = envs.make("cartpole"), 0.9
 TABLE = np.random.default_rng(1).normal(size=(8, 2)).astype(np.float32)
@@ -99,7 +99,7 @@ def test_one_iteration_is_dqn():
 
 @pytest.mark.parametrize("greedy", [False, True])
 def test_actions_are_legal_and_by_all_networks(greedy):
-    x = masked(transitions(2000), seed=3).timestep
+    x = mask_actions(transitions(2000), seed=3).timestep
     tables = jnp.float32([[0.0, 1.0], [1.0, 0.0]])  # one network for each action
     hyper = {"exploration.start": 0.0, "exploration.end": 0.0, "exploration.steps": 1.0}
     q = lambda s: jnp.broadcast_to(tables[:, None, :, None], (2, 2000, 2, 1))

@@ -11,7 +11,7 @@ from jaxrl.algorithms.value.iqn import iqn
 from jaxrl.core import random, settings
 from jaxrl.core.errors import UserError
 from jaxrl.core.settings import Static
-from tests.kit.stub import huber, masked, stub, transitions
+from tests.kit.stub import huber, mask_actions, stub, transitions
 
 N, A = 64, 3
 RNG = np.random.default_rng(1)
@@ -52,7 +52,7 @@ def recipe(**changes):
 @pytest.mark.parametrize("legal", [False, True], ids=["", "masked"])
 def test_the_loss_is_that_of_equation_3(legal):
     x, fractions = transitions(N, A), []
-    x = masked(x, A) if legal else x
+    x = mask_actions(x, A) if legal else x
     (q_loss,) = recipe(distortion="cvar").losses
     output = q_loss(net_of(fractions=fractions, risk=0.5), x)
 
@@ -71,7 +71,7 @@ def test_the_loss_is_that_of_equation_3(legal):
 
 
 def test_only_legal_actions_are_chosen():
-    timestep = masked(transitions(N, A), A).timestep
+    timestep = mask_actions(transitions(N, A), A).timestep
     for greedy in (False, True):
         action = recipe().act(net_of(), timestep, (), random.key(2), greedy)[0]
         assert timestep.legal_actions[np.arange(N), action].all()

@@ -9,7 +9,7 @@ from jaxrl.algorithms.value.munchausen_dqn import munchausen_dqn
 from jaxrl.algorithms.value.mvi import mvi
 from jaxrl.core import random, settings
 from jaxrl.core.settings import Static
-from tests.kit.stub import huber, masked, stub, transitions
+from tests.kit.stub import huber, mask_actions, stub, transitions
 
 N, A, TEMPERATURE, WEIGHT, LOWEST = 64, 3, 0.5, 0.9, -0.3
 ROWS = np.arange(N)
@@ -43,7 +43,7 @@ def sparsemax(q):
 @pytest.mark.parametrize("bonus", ["logarithm", "advantage"])
 def test_the_target_at_index_2(bonus, legal):
     x = transitions(N, A)
-    x = masked(x, A) if legal else x
+    x = mask_actions(x, A) if legal else x
     q, following = TARGET[:N], TARGET[N:]
     if legal:  # the taken action is legal
         x.timestep.legal_actions[ROWS, x.action] = True
@@ -74,7 +74,7 @@ def test_index_1_is_munchausen_dqn():
 
 
 def test_the_policy_excludes_illegal_actions():
-    x = masked(transitions(N, A), A).timestep
+    x = mask_actions(transitions(N, A), A).timestep
     q = np.where(x.legal_actions, TABLE[:N], -1e9)
     assert not np.asarray(losses.tsallis_policy(q, TEMPERATURE, 2.0))[~x.legal_actions].any()
     recipe = mvi.recipe(envs.make("cartpole"), Static(mvi.Config()))

@@ -10,7 +10,7 @@ from jaxrl.algorithms.value.dqn import dqn
 from jaxrl.core import random, settings
 from jaxrl.core.errors import UserError
 from jaxrl.core.settings import Static
-from tests.kit.stub import huber, masked, stub, transitions
+from tests.kit.stub import huber, mask_actions, stub, transitions
 
 N, A, ENV, ROWS = 64, 3, envs.make("cartpole"), np.arange(64)
 D, C, STEP = 0.1, 0.5, 0.25
@@ -43,7 +43,7 @@ def undo_mappings(outputs):
 @pytest.mark.parametrize("legal", [False, True], ids=["", "masked"])
 def test_heads_follow_the_best_sum_and_average_before_they_map(legal):
     x, (table, target) = transitions(N, A), tables(4)
-    x = masked(x, A) if legal else x
+    x = mask_actions(x, A) if legal else x
     x.next_timestep.reward[:] *= 20
     (q_loss,) = recipe(**FOUR).losses
     output = q_loss(net_of(table, target), x)

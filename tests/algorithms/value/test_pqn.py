@@ -12,7 +12,7 @@ from jaxrl.algorithms.value.pqn import Sample, estimate_targets, pqn, q_loss
 from jaxrl.core import random
 from jaxrl.core.settings import Static
 from jaxrl.networks.q_network import QNetwork
-from tests.kit.stub import masked, stub, transitions
+from tests.kit.stub import mask_actions, stub, transitions
 
 CARTPOLE = envs.make("cartpole")
 T, B, A, GAMMA = 6, 16, 3, 0.9
@@ -30,7 +30,7 @@ def net_of(q_lambda=0.7):
 
 def window(legal):
     x = transitions(N, A)
-    x = masked(x, A) if legal else x
+    x = mask_actions(x, A) if legal else x
     return jax.tree.map(lambda leaf: leaf.reshape(T, B, *leaf.shape[1:]), x)
 
 
@@ -64,7 +64,7 @@ def test_the_loss_is_half_the_squared_distance():
 
 
 def test_only_legal_actions_are_chosen():
-    timestep = masked(transitions(N, A), A).timestep
+    timestep = mask_actions(transitions(N, A), A).timestep
     for greedy in (False, True):
         action = RECIPE.act(net_of(), timestep, (), random.key(2), greedy)[0]
         assert timestep.legal_actions[np.arange(N), action].all()

@@ -9,7 +9,7 @@ from jaxrl import envs
 from jaxrl.algorithms.value.qr_dqn import qr_dqn
 from jaxrl.core import random, settings
 from jaxrl.core.settings import Static
-from tests.kit.stub import huber, masked, stub, transitions
+from tests.kit.stub import huber, mask_actions, stub, transitions
 
 N, A, ATOMS = 64, 3, 5
 RNG = np.random.default_rng(1)
@@ -32,7 +32,7 @@ def recipe(num_quantiles=ATOMS):
 @pytest.mark.parametrize("legal", [False, True], ids=["", "masked"])
 def test_the_loss_is_that_of_equation_10(legal):
     x = transitions(N, A)
-    x = masked(x, A) if legal else x
+    x = mask_actions(x, A) if legal else x
     output = recipe().losses[0](net_of(), x)
 
     q = TARGET[N:].mean(-1)
@@ -49,7 +49,7 @@ def test_the_loss_is_that_of_equation_10(legal):
 
 
 def test_only_legal_actions_are_chosen():
-    timestep = masked(transitions(N, A), A).timestep
+    timestep = mask_actions(transitions(N, A), A).timestep
     for greedy in (False, True):
         action = recipe().act(net_of(), timestep, (), random.key(2), greedy)[0]
         assert timestep.legal_actions[np.arange(N), action].all()

@@ -8,7 +8,7 @@ import numpy as np
 
 from jaxrl.algorithms.value import tagi_dqn
 from jaxrl.networks.tagi import Normal
-from tests.kit.stub import masked, stub, transitions
+from tests.kit.stub import mask_actions, stub, transitions
 
 N, NOISE, DISCOUNT = 64, 0.7, 0.9
 RNG = np.random.default_rng(1)
@@ -24,7 +24,7 @@ def net(key=0):
 
 
 def test_a_target_is_as_uncertain_as_the_value_that_it_bootstraps_from():
-    x = masked(transitions(N))
+    x = mask_actions(transitions(N))
     target = tagi_dqn.q_target(net(), x)
     best = np.asarray(tagi_dqn.sample_actions(net(), x.next_timestep, jax.random.key(0)))
     assert x.next_timestep.legal_actions[np.arange(N), best].all()
