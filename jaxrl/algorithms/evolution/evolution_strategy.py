@@ -39,9 +39,9 @@ class Config:
     hidden: tuple[int, ...] = static((), low=1, high=WIDE)
     """Widths of the hidden layers; none for linear policies."""
     activation: str = static("tanh", choices=ACTIVATIONS)
-    """Activation function of the hidden layers: tanh, relu, elu, gelu or silu."""
+    """Activation function of the hidden layers."""
     optimizer: str = static("adam", choices=TRANSFORMATIONS)
-    """Optimizer of the strategy openai: adam, rmsprop or sgd."""
+    """Optimizer of the strategy openai."""
     sigma: float = hyper(0.5, above=0)
     """Standard deviation of the first generation; with openai, of all generations."""
     learning_rate: float = hyper(0.05, low=0)

@@ -49,7 +49,7 @@ class Config:
     hidden: tuple[int, ...] = static((16, 16), low=1, high=WIDE)
     """Widths of the hidden layers; none for linear policies."""
     activation: str = static("tanh", choices=ACTIVATIONS)
-    """Activation function of the hidden layers: tanh, relu, elu, gelu or silu."""
+    """Activation function of the hidden layers."""
     selection: str = static("fitness", choices=("fitness", "novelty"))
     """Criterion for selecting parents: fitness or novelty."""
     descriptor: tuple[str, ...] = ()

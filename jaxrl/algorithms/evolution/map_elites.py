@@ -54,7 +54,7 @@ class Config:
     hidden: tuple[int, ...] = static((16, 16), low=1, high=WIDE)
     """Widths of the hidden layers; none for linear policies."""
     activation: str = static("tanh", choices=ACTIVATIONS)
-    """Activation function of the hidden layers: tanh, relu, elu, gelu or silu."""
+    """Activation function of the hidden layers."""
     mutation: float = hyper(0.05, low=0)
     """Standard deviation of a mutation."""
     line: float = hyper(0.1, low=0)

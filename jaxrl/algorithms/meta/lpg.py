@@ -70,9 +70,9 @@ class Config:
     """Widths of the hidden layers of the policy, and of those of the prediction; none for a
     table."""
     activation: str = static("tanh", choices=ACTIVATIONS)
-    """Activation function of the hidden layers: tanh, relu, elu, gelu or silu."""
+    """Activation function of the hidden layers."""
     optimizer: str = static("sgd", choices=TRANSFORMATIONS)
-    """Optimizer of the learner: adam, rmsprop or sgd."""
+    """Optimizer of the learner."""
     bootstrap: int = static(8, low=1, high=WIDE)
     """Number of entries of the learner's prediction (m)."""
     rule_width: int = static(16, low=1, high=WIDE)

@@ -74,7 +74,7 @@ class Config:
     rule_width: int = static(16, low=1, high=WIDE)
     """Width of the rule's LSTM."""
     optimizer: str = static("sgd", choices=TRANSFORMATIONS)
-    """Optimizer of the learners: adam, rmsprop or sgd."""
+    """Optimizer of the learners."""
 
     learning_rate: float = hyper(1.0, low=0)
     """Step size of the learners."""
