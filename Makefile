@@ -17,7 +17,7 @@ ACCELERATOR ?= $(if $(shell command -v nvidia-smi),gpu,tpu)
 .PHONY: train test test-ci test-all test-versions test-oldest test-newest accelerator lint docs clean
 
 train: $(VENV)/.installed
-	$(BIN)/python experiments/train.py configs/ppo/cartpole.yaml --seeds 8
+	$(BIN)/jaxrl train ppo/cartpole --seeds 8
 
 test: $(VENV)/.installed-test
 	$(BIN)/python -m pytest

@@ -1,10 +1,10 @@
-"""What this machine's accelerator makes of jaxrl, as one record to send back.
+"""Measure and test jaxrl on this machine's accelerator, as one record to send back.
 
     python experiments/accelerator.py [--output accelerator.json] [--quick] [--cpu]
 
-Parts, each a process of its own: the benchmark (PPO beside rejax), a short training run of the
+Each part is a process of its own: the benchmark (PPO beside rejax), a short training run of the
 first configuration in every folder of configs/, and the tests. The record is written after each
-part; parts that it holds are not run again. `make accelerator` installs what is needed first.
+part; parts that it holds are not run again. `make accelerator` first installs what is needed.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from typing import Any
 
 import yaml
 
+from jaxrl.commands import command_line
 from jaxrl.core.errors import UserError
-from jaxrl.runtime import command_line
 from jaxrl.runtime.configuration import Experiment
 
 ROOT = Path(__file__).resolve().parents[1]
-SHARE = 10  # of a configuration's steps, one in so many is trained
+SHARE = 10  # one in so many of a configuration's steps is trained
 PART_SECONDS = 3 * 3600.0
 SEEDS = 8
 
-Part = Callable[[Path], dict[str, Any]]  # a folder for its files -> what is recorded
+Part = Callable[[Path], dict[str, Any]]  # a folder for its files -> its entry in the record
 
 
 def main(argv: Sequence[str]) -> int:
@@ -42,7 +42,7 @@ def main(argv: Sequence[str]) -> int:
     record = read(arguments.output)
     here = device()
     if here["platform"] == "cpu" and not arguments.cpu:
-        raise UserError("JAX finds no accelerator here, only a CPU; say --cpu to run all the same.")
+        raise UserError("JAX finds no accelerator here, only a CPU; add --cpu to run anyway.")
     if record.setdefault("device", here) != here:
         raise UserError(
             f"'{arguments.output}' is the record of {record['device']['kind']}; this is "
@@ -59,7 +59,7 @@ def main(argv: Sequence[str]) -> int:
             done[name] = part(Path(folder)) | {"seconds": round(time.perf_counter() - began, 1)}
         arguments.output.write_text(json.dumps(record, indent=1) + "\n")
     failed = [name for name, part in done.items() if part["exit_status"] != 0]
-    print(f"{len(done) - len(failed)} of {len(done)} parts ended well; {arguments.output}")
+    print(f"{len(done) - len(failed)} of {len(done)} parts succeeded; {arguments.output}")
     for name in failed:
         print(f"{name}: {done[name]['last_line']}")
     return 1 if failed else 0
@@ -70,14 +70,14 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--output", type=Path, default=Path("accelerator.json"), help="the record")
-    add("--quick", action="store_true", help="does it run? Its figures are no measurement")
-    add("--cpu", action="store_true", help="run on a CPU too")
+    add("--output", type=Path, default=Path("accelerator.json"), help="file of the record")
+    add("--quick", action="store_true", help="only check that everything runs; measures nothing")
+    add("--cpu", action="store_true", help="also run if there is only a CPU")
     return parser.parse_args(argv)
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The record so far. Raises `UserError` for a file that is none."""
+    """Return the record so far. Raises `UserError` for a file that is not a record."""
     if not path.exists():
         return {}
     try:
@@ -85,7 +85,7 @@ def read(path: Path) -> dict[str, Any]:
     except ValueError:
         record = None
     if not isinstance(record, dict):
-        raise UserError(f"'{path}' is no record; name another --output.")
+        raise UserError(f"'{path}' is not a record; name another --output.")
     return record
 
 
@@ -95,44 +95,44 @@ def read(path: Path) -> dict[str, Any]:
 def parts(quick: bool) -> dict[str, Part]:
     bench = ["experiments/bench/ppo.py", *(["--quick"] if quick else [])]
     tests = ["-m", "pytest", "-n", "2", *(["tests/core"] if quick else [])]
-    found: dict[str, Part] = {"benchmark": lambda folder: benchmarked(bench, folder)}
+    found: dict[str, Part] = {"benchmark": lambda folder: run_benchmark(bench, folder)}
     for path in sorted((ROOT / "configs").iterdir()):
         config = min(path.glob("*.yaml"))
         name = config.relative_to(ROOT).as_posix()
-        found[name] = lambda folder, config=config: trained(config, folder, quick)
-    return found | {"tests": lambda folder: tested(tests)}
+        found[name] = lambda folder, config=config: train_briefly(config, folder, quick)
+    return found | {"tests": lambda folder: run_tests(tests)}
 
 
-def benchmarked(command: Sequence[str], folder: Path) -> dict[str, Any]:
+def run_benchmark(command: Sequence[str], folder: Path) -> dict[str, Any]:
     output = folder / "ppo.json"
     ended = run([*command, "--output", str(output)])
     del ended["output"]
     return ended | ({"result": json.loads(output.read_text())} if output.exists() else {})
 
 
-def trained(config: Path, folder: Path, quick: bool) -> dict[str, Any]:
-    """A short run, and what its summary says."""
+def train_briefly(config: Path, folder: Path, quick: bool) -> dict[str, Any]:
+    """Train a short run, and return its summary."""
     steps = yaml.safe_load(config.read_text()).get("steps", Experiment.steps)
     steps = 1 if quick else max(1, steps // SHARE)
     seeds = 1 if quick else SEEDS
     options = {"steps": steps, "seeds": seeds, "out": folder, "name": "run"}
     flags = [text for name, value in options.items() for text in (f"--{name}", str(value))]
-    ended = run(["experiments/train.py", str(config), *flags, "--quiet"])
+    ended = run(["-m", "jaxrl", "train", str(config), *flags, "--quiet"])
     del ended["output"]
     summary = folder / "run" / "summary.json"
-    told = json.loads(summary.read_text()) if summary.exists() else {}
-    return ended | {k: told.get(k) for k in ("steps", "steps_per_second", "returns", "seconds")}
+    found = json.loads(summary.read_text()) if summary.exists() else {}
+    return ended | {k: found.get(k) for k in ("steps", "steps_per_second", "returns", "seconds")}
 
 
-def tested(command: Sequence[str]) -> dict[str, Any]:
-    """The tests on the accelerator. Which failed is the record's use."""
+def run_tests(command: Sequence[str]) -> dict[str, Any]:
+    """Run the tests on the accelerator, and return which failed."""
     ended = run(command)
     failed = re.findall(r"^(?:FAILED|ERROR) (\S+)", ended.pop("output"), re.MULTILINE)
     return ended | {"failed": failed}
 
 
 def run(command: Sequence[str]) -> dict[str, Any]:
-    """A Python process at the root of the repository, which shares the accelerator's memory."""
+    """Run Python at the root of the repository, without reserving the accelerator's memory."""
     env = os.environ | {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "PYTHONPATH": str(ROOT)}
     try:
         ended = subprocess.run(
@@ -155,7 +155,7 @@ def run(command: Sequence[str]) -> dict[str, Any]:
 
 
 def device() -> dict[str, Any]:
-    """What JAX computes on, asked in another process: this one would keep its memory."""
+    """Return the device of JAX, asked in another process since this one would keep its memory."""
     code = (
         "import jax, json; d = jax.devices()\n"
         "print(json.dumps(dict(platform=d[0].platform, kind=d[0].device_kind, count=len(d))))"

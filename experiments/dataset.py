@@ -1,9 +1,9 @@
-"""What is in a dataset: `python experiments/dataset.py pendulum medium-replay`.
+"""Describe a dataset: `python experiments/dataset.py pendulum medium-replay`.
 
 python experiments/dataset.py ENV NAME [--size 50000] [--seed 0] [--write FILE.hdf5] [--run FOLDER]
 
 ENV: an environment's name. NAME: random, medium, expert, medium-replay, medium-expert or mixed,
-made now if it is not there yet, or the path of a file in Minari's format. --write: write it in
+made now if it does not exist yet, or the path of a file in Minari's format. --write: write it in
 Minari's format. --run: the scores of the agents trained in FOLDER, 0 for the random policy and 100
 for the expert.
 """
@@ -14,8 +14,9 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from jaxrl.commands import command_line
 from jaxrl.core.errors import UserError, unknown
-from jaxrl.runtime import command_line, configuration
+from jaxrl.runtime import configuration
 
 VALUES = ("size", "seed", "write", "run")
 
@@ -24,7 +25,7 @@ def main(argv: Sequence[str]) -> int:
     if {"-h", "--help"} & set(argv):
         print(__doc__)
         return 0
-    places, words = command_line.split(argv)
+    places, words = command_line.split_words(argv)
     options = {}
     for name, following in words.items():
         if name not in VALUES:
@@ -34,7 +35,7 @@ def main(argv: Sequence[str]) -> int:
         options[name] = following[0]
         places = [*places, *following[1:]]
     if len(places) != 2:
-        raise UserError("Say an environment and a dataset, such as: pendulum medium-replay")
+        raise UserError("Name an environment and a dataset, such as: pendulum medium-replay")
     size = configuration.convert("--size", options.get("size", 50_000), int)
     seed = configuration.convert("--seed", options.get("seed", 0), int)
 
@@ -59,8 +60,11 @@ def main(argv: Sequence[str]) -> int:
 
 
 def returns_of(run: Path) -> list[float]:
-    """The mean returns in a run's summary, one for each seed; none where none was evaluated. Raises
-    `UserError` where there is no such summary."""
+    """Return the mean returns in a run's summary, one for each seed; none without evaluations.
+
+    Raises:
+        UserError: if there is no such summary.
+    """
     try:
         found = json.loads((run / "summary.json").read_text(encoding="utf-8"))["returns"] or []
         return [float(x) for x in found]

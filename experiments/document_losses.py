@@ -78,7 +78,7 @@ def index(rooms: list[ModuleType]) -> str:
     return "\n\n".join(sections) + "\n"
 
 
-def written(page: Path) -> str:
+def page_text(page: Path) -> str:
     return page.read_text().split(MARKER)[0] + MARKER + "\n" + index(PAGES[page])
 
 
@@ -113,5 +113,5 @@ def find(name: str) -> Any:
 
 if __name__ == "__main__":
     for page in PAGES:
-        page.write_text(written(page))
+        page.write_text(page_text(page))
     BY_NAME.write_text(by_name())

@@ -1,4 +1,4 @@
-"""What the site holds beside the pages in docs/; mkdocs calls these hooks (mkdocs.yml names them).
+"""Make what the site holds beside the pages in docs/: hooks that mkdocs calls (mkdocs.yml).
 
 - A page of algorithms for each family, from docstrings, settings and configurations.
 - A page of each claim and of each family of claims, from declarations and records.
@@ -39,7 +39,7 @@ INCLUDED = {
     "ARCHITECTURE.md": "architecture.md",
     "CONTRIBUTING.md": "contributing.md",
     "CLAIMS.md": "claims.md",
-    "experiments/bench/README.md": "benchmarks/measuring.md",
+    "experiments/bench/README.md": "speed/measuring.md",
 }
 # What else pages link to, that has a page of another name in the site.
 ELSEWHERE = {
@@ -74,7 +74,7 @@ def on_files(files: Files, config: Any) -> Files:
     """Adds the generated pages, and the files that pages link to."""
     pages = {page: (ROOT / file).read_text() for file, page in INCLUDED.items()}
     pages |= {"algorithms/index.md": algorithms_index()} | algorithm_pages()
-    pages["benchmarks/speed.md"] = speed()
+    pages["speed/records.md"] = speed()
     pages |= {uri: text for uri, text in claims().items() if uri.endswith(".md")}
     for uri in claims().keys() - pages.keys():
         files.append(File.generated(config, uri, content=claims()[uri]))
@@ -89,7 +89,7 @@ def on_files(files: Files, config: Any) -> Files:
     for path in sorted(linked):
         uri, source = site_uri(path), ROOT / path
         if uri.endswith(".md"):
-            pages[uri] = f"{UNSEARCHED}# {path}\n\n{fenced(source.read_text(), source.suffix[1:])}"
+            pages[uri] = f"{UNSEARCHED}# {path}\n\n{fence(source.read_text(), source.suffix[1:])}"
         else:
             files.append(File.generated(config, uri, abs_src_path=str(source)))
     for uri, text in pages.items():
@@ -104,8 +104,8 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     if page.file.src_uri == "losses_by_name.md":
         page.meta["search"] = {"boost": 5}
     if page.file.src_uri in ("losses.md", "parts.md"):
-        markdown = indexed(markdown)
-    return relinked(markdown, page.file.src_uri).replace("<details>", '<details markdown="1">')
+        markdown = index(markdown)
+    return relink(markdown, page.file.src_uri).replace("<details>", '<details markdown="1">')
 
 
 def on_page_content(html: str, **_: Any) -> str:
@@ -126,7 +126,7 @@ def targets(text: str, uri: str) -> Iterator[str]:
 
 
 def target(link: str, uri: str) -> str:
-    """What a link of the page `uri` leads to; "" for one that leaves the repository."""
+    """Return what a link of the page `uri` leads to; "" for one that leaves the repository."""
     if "://" in link or link.startswith("mailto:"):
         return ""
     folder = posixpath.dirname(ORIGIN.get(uri, f"docs/{uri}"))
@@ -134,7 +134,7 @@ def target(link: str, uri: str) -> str:
 
 
 def site_uri(path: str) -> str:
-    """Where the site has a file of the repository."""
+    """Return where the site has a file of the repository."""
     found = INCLUDED.get(path) or ELSEWHERE.get(path)
     if found:
         return found
@@ -149,7 +149,7 @@ def site_uri(path: str) -> str:
     return f"files/{path}.md" if small else f"files/{path}"
 
 
-def relinked(text: str, uri: str) -> str:
+def relink(text: str, uri: str) -> str:
     """The page `uri` with every link as the site has it."""
 
     def link(found: re.Match) -> str:
@@ -159,11 +159,14 @@ def relinked(text: str, uri: str) -> str:
             return found[0]
         there = site_uri(path)
         if name.startswith("agents."):
-            there, anchor = f"algorithms/{path.split('/')[2]}.md", f"#{name.removeprefix('agents.')}"
+            there, anchor = (
+                f"algorithms/{path.split('/')[2]}.md",
+                f"#{name.removeprefix('agents.')}",
+            )
         elif path.startswith("jaxrl/") and path.endswith(".py"):
             last = name.rpartition(".")[2]
             defines = re.search(rf"^(def|class) {last}\b", (ROOT / path).read_text(), re.MULTILINE)
-            anchor = f"#{dotted(path)}.{last}" if last and defines else f"#{dotted(path)}"
+            anchor = f"#{dotted_name(path)}.{last}" if last and defines else f"#{dotted_name(path)}"
         there = posixpath.relpath(there, posixpath.dirname(uri) or ".")
         return found[0].replace(given + (found[3] or ""), there + anchor)
 
@@ -171,7 +174,7 @@ def relinked(text: str, uri: str) -> str:
     return "".join(shown)
 
 
-def indexed(text: str) -> str:
+def index(text: str) -> str:
     """An index of functions by files, each function with a link to its file."""
     path, lines = "", []
     for line in text.splitlines():
@@ -186,7 +189,7 @@ def parts(text: str) -> list[str]:
     return re.split(r"(^```.*?^```$)", text, flags=re.MULTILINE | re.DOTALL)
 
 
-def fenced(text: str, language: str) -> str:
+def fence(text: str, language: str) -> str:
     return f"````{language}\n{text}\n````"
 
 
@@ -199,7 +202,7 @@ def modules() -> list[str]:
     return [path for path in found if not path.endswith("__init__.py")]
 
 
-def dotted(path: str) -> str:
+def dotted_name(path: str) -> str:
     return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
@@ -238,7 +241,7 @@ def reference_pages() -> dict[str, str]:
             said = module_docstring(source)
             rows.append(f"- [{name}]({posixpath.basename(uri)}): {first_line(said)}")
             intro = [as_markdown(said)] if place.is_dir() else []
-            drawn = (f"::: {dotted(path)}" for path in paths)
+            drawn = (f"::: {dotted_name(path)}" for path in paths)
             written[uri] = "\n\n".join([f"# {name}", *intro, *drawn])
         parts = [f"# jaxrl.{room}", as_markdown(text), "\n".join(rows)]
         written[f"reference/{room}/index.md"] = "\n\n".join(parts)
@@ -279,20 +282,20 @@ def block(paragraph: str) -> str:
     if section := re.match(SECTION, paragraph, re.DOTALL):
         title, text = section[1], textwrap.dedent(section[2].removeprefix(" ").lstrip("\n"))
         if title in ("Args", "Raises"):
-            return f"**{title}**\n\n{listed(text)}"
+            return f"**{title}**\n\n{list_entries(text)}"
         return f"**{title}:** {text if title == 'Example' else ' '.join(text.split())}"
     if paragraph.startswith(("    ", "- ", "|", "#", ">>>")):
         return paragraph
     lines = paragraph.splitlines()
     entries = [line for line in lines if not line.startswith(" ")]
     if len(lines) > 1 and all(re.match(ENTRY, line) for line in entries):
-        return listed(paragraph)
+        return list_entries(paragraph)
     if re.search(r"[=+*/^<>|-]", paragraph) and not re.search(r"[.:;!?`]$", paragraph.strip()):
-        return fenced(paragraph, "text")
+        return fence(paragraph, "text")
     return paragraph
 
 
-def listed(text: str) -> str:
+def list_entries(text: str) -> str:
     """`name: meaning`, each of which may go on in lines that are further in, as a list."""
     entries: list[str] = []
     for line in text.splitlines():
@@ -401,7 +404,7 @@ def declaration(path: Path) -> str:
     """Return a claim's file, folded: a link to it leads to the claim's page."""
     name = path.relative_to(ROOT).as_posix()
     head = f"\n<details data-search-exclude markdown><summary>{name}</summary>\n\n"
-    return f"{head}{fenced(path.read_text(), 'python')}\n\n</details>\n"
+    return f"{head}{fence(path.read_text(), 'python')}\n\n</details>\n"
 
 
 def claim_uri(path: str) -> str:
@@ -421,12 +424,12 @@ def tested_by() -> dict[str, list[str]]:
     """Return the claims that import from each module, by its path."""
     found: dict[str, list[str]] = {}
     for claim in listing.discover(ROOT).values():
-        for name in imported(ast.parse(claim.path.read_text())):
+        for name in imports_of(ast.parse(claim.path.read_text())):
             found.setdefault(name.replace(".", "/") + ".py", []).append(claim.id)
     return found
 
 
-def imported(tree: ast.AST) -> Iterable[str]:
+def imports_of(tree: ast.AST) -> Iterable[str]:
     """Modules that a file imports from, each once."""
     found: list[str] = []
     for node in ast.walk(tree):

@@ -2,7 +2,7 @@
 
 python experiments/export_rule.py runs/ta_lpg-random_mdp-0001 rule.npz [--member N] [--trust]
 
---trust imports the code from outside of jaxrl that the run names; importing it runs it.
+--trust imports code outside of jaxrl that the run names; importing it runs it.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
+from jaxrl.commands import command_line
 from jaxrl.core.errors import UserError
-from jaxrl.runtime import command_line
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Which rule."""
+    """Options of the script."""
 
     member: int = 0
-    """Which of those that were trained side by side."""
+    """Index of the member among those trained side by side."""
     trust: bool = False
-    """Import the code from outside of jaxrl that the run names."""
+    """Import code outside of jaxrl that the run names."""
 
 
 def main(argv: Sequence[str]) -> int:
     usage = "export_rule.py RUN FILE [options]"
-    (run, file), config = command_line.places_and_options(
-        argv, Options, usage, lambda word: True, places=2
+    (run, file), config = command_line.positionals_and_options(
+        argv, Options, usage, lambda word: True, count=2
     )
     export(Path(run), Path(file), config)
     return 0
@@ -39,10 +39,10 @@ def export(folder: Path, path: Path, config: Options) -> None:
     from jaxrl.algorithms.meta import lpg
     from jaxrl.runtime import continuing
 
-    # The policy of a search for rules is a learner's, whose state holds the rule.
+    # A search for rules has the policy of a learner, whose state holds the rule.
     state = continuing.load(folder, config.member, config.trust).policy.state
     if not isinstance(state, lpg.State):
-        raise UserError(f"'{folder}' is no run that learned a rule.")
+        raise UserError(f"'{folder}' is not a run that learned a rule.")
     lpg.save_rule(path, state.rule)
     print(f"wrote {path}")
 

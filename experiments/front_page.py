@@ -2,7 +2,8 @@
 
     python experiments/front_page.py
 
-The runs, eight seeds each, stay in runs/front_page and are not trained again. A few minutes.
+It takes a few minutes. The runs, eight seeds each, stay in runs/front_page and are not trained
+again.
 """
 
 from __future__ import annotations
@@ -16,26 +17,27 @@ import numpy as np
 
 from experiments import gallery
 from jaxrl import envs
+from jaxrl.commands import command_line
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
 from jaxrl.evaluation.statistics import column_intervals
-from jaxrl.runtime import command_line, training
+from jaxrl.runtime import training
 
 PICTURE = gallery.ROOT / "docs" / "overview.png"
 RUNS = Path("runs") / "front_page"
 
-# A frame each, and how far into the episode of the expert (else of random actions) it is.
+# Frames, each with its place (0 to 1) in an episode of the expert, or else of random actions.
 FRAMES = (
     {"acrobot": 0.97, "cartpole": 0.5, "mountain_car": 0.75, "cheetah": 0.3, "hopper": 0.5}
     | {"reacher": 0.1, "push": 0.6, "point_maze_large": 0.5},
     {"key_corridor": 0.4, "hazards": 0.2, "goal_maze": 0.6, "one_way_doors": 0.3, "taxi": 0.4}
     | {"random_mdp": 0.5, "minatar_space_invaders": 0.02, "minatar_breakout": 0.1},
 )
-# Of each task: the return that counts as solved.
+# The return that counts as solved.
 SOLVED = {"cartpole": 475, "pendulum": -250, "acrobot": -100, "mountain_car_continuous": 90}
 
 WIDTH, GAP = 1800, 8  # pixels
-COLor, INK, FAINT = "#0072B2", "#222222", "#888888"
+COLOR, INK, FAINT = "#0072B2", "#222222", "#888888"
 
 
 def main(argv: Sequence[str]) -> int:
@@ -50,17 +52,17 @@ def main(argv: Sequence[str]) -> int:
 
 
 def run(name: str) -> Path:
-    """The folder of the run of `configs/ppo/NAME.yaml`, trained now unless it is there."""
+    """Return the folder of the run of `configs/ppo/NAME.yaml`, training it if needed."""
     folder = RUNS / name
     if not folder.exists():
         options = f"--seeds 8 --evaluate-every 20000 --evaluate-episodes 64 --out {RUNS}"
-        argv = [f"configs/ppo/{name}.yaml", *options.split(), "--name", name]
+        argv = [f"ppo/{name}", *options.split(), "--name", name]
         training.train(command_line.experiment(argv, ""))
     return folder
 
 
 def curves(folder: Path) -> tuple[np.ndarray, np.ndarray]:
-    """The steps [K] of a run's evaluations, and the returns [seeds, K] of the greedy policies."""
+    """Return the steps [K] of a run's evaluations, and the greedy policies' returns [seeds, K]."""
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     rows = [row for row in rows if row["kind"] == "evaluation"]
     steps = np.array([row["steps"] for row in rows])
@@ -68,7 +70,7 @@ def curves(folder: Path) -> tuple[np.ndarray, np.ndarray]:
 
 
 def frame(name: str, part: float) -> np.ndarray:
-    """The frame at `part` (0 to 1) of one episode, uint8 [H, W, 3]."""
+    """Return the frame at `part` (0 to 1) of one episode, uint8 [H, W, 3]."""
     env, policy = list(gallery.players(envs.make(name)).values())[-1]
     states, length = jax.device_get(gallery.episode(env, policy, random.key(0)))
     assert env.render is not None
@@ -76,7 +78,7 @@ def frame(name: str, part: float) -> np.ndarray:
 
 
 def row_of_frames(row: Mapping[str, float]) -> np.ndarray:
-    """Frames of one height side by side, `WIDTH` pixels in all."""
+    """Return frames of one height side by side, `WIDTH` pixels in all."""
     from PIL import Image
 
     frames = [frame(name, part) for name, part in row.items()]
@@ -91,7 +93,7 @@ def row_of_frames(row: Mapping[str, float]) -> np.ndarray:
 
 
 def draw(rows: Sequence[np.ndarray], learned: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> None:
-    """Rows of frames, uint8 [H, WIDTH, 3], above a learning curve of each task."""
+    """Draw rows of frames, uint8 [H, WIDTH, 3], above a learning curve of each task."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -109,10 +111,10 @@ def draw(rows: Sequence[np.ndarray], learned: Mapping[str, tuple[np.ndarray, np.
     for i, (name, (steps, returns)) in enumerate(learned.items()):
         box = (left + i * (wide + between), 95 / height, wide, (curve - 85) / height)
         axes = figure.add_axes(box)
-        axes.plot(steps / 1000, returns.T, color=COLor, alpha=0.35, linewidth=0.6)
+        axes.plot(steps / 1000, returns.T, color=COLOR, alpha=0.35, linewidth=0.6)
         mean, low, high = column_intervals(returns)
-        axes.fill_between(steps / 1000, low, high, color=COLor, alpha=0.18, linewidth=0)
-        axes.plot(steps / 1000, mean, color=COLor, linewidth=1.6)
+        axes.fill_between(steps / 1000, low, high, color=COLOR, alpha=0.18, linewidth=0)
+        axes.plot(steps / 1000, mean, color=COLOR, linewidth=1.6)
         axes.axhline(SOLVED[name], color=FAINT, linewidth=0.7, linestyle=(0, (4, 3)))
         axes.set_title(name, fontsize=7.5, color=INK, loc="left", pad=4)
         axes.set_xlabel("thousand environment steps", fontsize=6, color=INK, labelpad=2)

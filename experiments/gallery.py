@@ -1,12 +1,11 @@
-"""Draw every environment and write docs/environments.md: what each is, its settings, a picture,
-and what play is worth.
+"""Draw every environment, and write docs/environments.md with descriptions, settings and returns.
 
     python experiments/gallery.py                  # everything, a few minutes
-    python experiments/gallery.py cartpole empty   # these pictures anew; the others stay
-    python experiments/gallery.py --text           # the page alone, with the pictures as they are
+    python experiments/gallery.py cartpole empty   # only these pictures; the others stay
+    python experiments/gallery.py --text           # only the page, with the present pictures
 
 Each picture shows one episode of the random policy and, below it, one of the environment's expert
-where it has one. Returns are means over episodes with their 95 % interval.
+if it has one. Returns are means over episodes with their 95 % interval.
 """
 
 from __future__ import annotations
@@ -24,6 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl import envs
+from jaxrl.commands import command_line
 from jaxrl.core import errors, random
 from jaxrl.core.types import Array, Environment, Key, Policy, Tree
 from jaxrl.envs import describe, registry
@@ -32,7 +32,6 @@ from jaxrl.envs.wrappers import expert_channel
 from jaxrl.evaluation.evaluate import evaluate
 from jaxrl.evaluation.render import join_pictures, side_by_side, write_png
 from jaxrl.evaluation.statistics import mean_interval, rate_interval
-from jaxrl.runtime import command_line
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "environments.md"
@@ -42,7 +41,7 @@ FIGURES = "returns.json"
 FRAMES = 6  # in a row, evenly spaced over the episode
 HEIGHT = 120  # pixels of a frame
 EPISODES = 256
-LONGEST = 1000  # steps, where an environment has no limit of its own, or a longer one
+LONGEST = 1000  # steps, if an environment has no time limit or a longer one
 
 INTRODUCTION = """# Environments
 
@@ -78,7 +77,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def draw(names: Sequence[str], folder: Path, episodes: int = EPISODES) -> None:
-    """A picture of each environment and its returns, into `folder`."""
+    """Draw a picture of each environment into `folder`, and record its returns there."""
     file = folder / FIGURES
     figures = json.loads(file.read_text()) if file.exists() else {}
     for name in names:
@@ -87,14 +86,13 @@ def draw(names: Sequence[str], folder: Path, episodes: int = EPISODES) -> None:
             strips.append(strip(env, policy))
             figures[name][player] = returns(env, policy, episodes)
         write_png(join_pictures(strips, axis=0), folder / f"{name}.png")
-        print(f"{name}: " + ", ".join(f"{k} {shown(v)}" for k, v in figures[name].items()))
+        print(f"{name}: " + ", ".join(f"{k} {format_returns(v)}" for k, v in figures[name].items()))
     figures = {name: figures[name] for name in envs.names() if name in figures}
     file.write_text(json.dumps(figures, indent=1) + "\n")
 
 
 def players(env: Environment) -> dict[str, tuple[Environment, Policy]]:
-    """Who plays: the random policy and, where there is one, the expert, each with its
-    environment."""
+    """Return the random policy and, if there is one, the expert, each with its environment."""
     found = {"random": (env, random_policy(env))}
     if env.expert is not None:
         advised = expert_channel(env)
@@ -107,7 +105,7 @@ def limit(env: Environment) -> int:
 
 
 def strip(env: Environment, policy: Policy) -> np.ndarray:
-    """`FRAMES` frames of one episode side by side, its first and its last among them."""
+    """Return `FRAMES` frames of one episode side by side, with its first and its last."""
     render = env.render
     assert render is not None
     states, length = jax.device_get(episode(env, policy, random.key(0)))
@@ -118,7 +116,7 @@ def strip(env: Environment, policy: Policy) -> np.ndarray:
 
 @functools.partial(jax.jit, static_argnums=0)
 def episode(env: Environment, policy: Policy, key: Key) -> tuple[Tree, Array]:
-    """The states of one episode, leading axis [`limit` + 1], and its length."""
+    """Return the states of one episode, leading axis [`limit` + 1], and its length."""
     start, key = jax.random.split(key)
     state, timestep = env.reset(start, env.params)
     memory = policy.memory(1)
@@ -139,8 +137,10 @@ def episode(env: Environment, policy: Policy, key: Key) -> tuple[Tree, Array]:
 
 
 def returns(env: Environment, policy: Policy, episodes: int) -> list[float]:
-    """Mean return and the ends of its interval, to three digits. Where only a success is worth
-    anything, and that at most 1, the interval stays between 0 and 1."""
+    """Return the mean return and the ends of its interval, to three digits.
+
+    If only a success is rewarded, by at most 1, the interval stays between 0 and 1.
+    """
     played = evaluate(env, policy, random.key(1), episodes, False, limit(env))
     total = np.asarray(played.returns, np.float64)
     total = total if total.ndim == 1 else total[:, 0]  # the first player's
@@ -150,13 +150,13 @@ def returns(env: Environment, policy: Policy, episodes: int) -> list[float]:
     return [float(f"{x:.3g}") for x in (interval.estimate, interval.low, interval.high)]
 
 
-def shown(figure: Sequence[float]) -> str:
+def format_returns(figure: Sequence[float]) -> str:
     mean, low, high = (f"{x:g}" for x in figure)
     return f"{mean} [{low}, {high}]"
 
 
 def page(folder: Path) -> str:
-    """The page, from the registry, the docstrings and what `draw` left in `folder`."""
+    """Return the page, from the registry, the docstrings and the files of `draw` in `folder`."""
     figures = json.loads((folder / FIGURES).read_text())
     contents, sections = [], []
     packages, said = set(), set()
@@ -168,7 +168,7 @@ def page(folder: Path) -> str:
             sections += [f"## {title}", *rest]
             contents.append(f"- {title.partition(':')[0].rstrip('.')}:")
         contents[-1] += f" [{name}](#{name}),"
-        # A paragraph that several environments share is shown with the first of them.
+        # A paragraph shared by several environments is shown with the first of them.
         own, *shared = describe.texts(name)
         texts = [own, *(text for text in shared if text not in said)]
         said.update(texts)
@@ -181,9 +181,9 @@ def page(folder: Path) -> str:
 def section(
     env: Environment, name: str, texts: Sequence[str], figures: dict[str, Sequence[float]]
 ) -> list[str]:
-    """The paragraphs about one environment."""
+    """Return the paragraphs about one environment."""
     most = env.max_steps
-    returned = ", ".join(f"{player} {shown(figure)}" for player, figure in figures.items())
+    returned = ", ".join(f"{player} {format_returns(figure)}" for player, figure in figures.items())
     facts = [
         f"Actions: {describe.space(env.action_space)}",
         f"Time limit: {most} step{'s' * (most != 1)}" if most else "No time limit",
@@ -191,15 +191,15 @@ def section(
     ]
     return [
         f"### {name}",
-        *(linked(text) for text in texts),
+        *(add_links(text) for text in texts),
         ". ".join(facts) + ".",
         settings_table(name),
         f"![{name}](gallery/{name}.png)",
     ]
 
 
-def linked(text: str) -> str:
-    """`text` with a link to each module of this package that it names in full."""
+def add_links(text: str) -> str:
+    """Return `text` with a link for each module of this package that it names in full."""
 
     def link(name: re.Match) -> str:
         file = Path(*name[1].split(".")).with_suffix(".py")
@@ -209,7 +209,7 @@ def linked(text: str) -> str:
 
 
 def settings_table(name: str) -> str:
-    """What `envs.make(name)` accepts, folded under a list of the names."""
+    """Return the table of settings for `envs.make(name)`, folded under their names."""
     rows = describe.settings(name)
     if not rows:
         return "No settings."

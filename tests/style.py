@@ -34,7 +34,7 @@ CODE = re.compile(r"[\w.]+[(_:\[.=-]|[\w.]+ (?:=|->|is\b|in\b)|[a-z]\b")
 SENTENCES = re.compile(r"(?:(?<=[.;:] )|^)(?:Of|Whose|Those that|Those which|Of which)\b")
 
 WORDS = {
-    r"(?<!real-)\bworlds?\b(?! model)": "environment",
+    r"(?<!real-)\bworlds?\b(?! model| object)": "environment",
     r"\bdata sets?\b": "dataset",
     r"\bhyper-parameters?\b": "hyperparameter",
     r"\blearnt\b": "learned",
@@ -74,7 +74,8 @@ NOT_BRITISH = re.compile(r"\b(?:exercise|precise|concise|promise|premise|otherwi
 
 # Words that end like participles and are none, or are the field's own names for what is returned.
 NOT_PARTICIPLES = _set(
-    "seed speed feed need embed bed red shared fixed mixed split put read set hit cut"
+    "seed speed feed need embed bed red shared fixed mixed split put read set hit cut "
+    "done terminated truncated"
 )
 IRREGULAR = _set("""drawn seen told said taken chosen known made given held kept
     shown spoken written met left
@@ -109,8 +110,15 @@ def lines(path: pathlib.Path) -> Iterator[tuple[int, str]]:
         elif token.type == tokenize.NAME:
             yield from _words(token.start[0], token.string.replace("_", " "), token.string)
         elif token.type == tokenize.STRING and not token.string.lower().startswith(("b", "rb")):
-            for i, line in enumerate(token.string.splitlines()):
+            for i, line in enumerate(_without_titles(token.string).splitlines()):
                 yield from _words(token.start[0] + i, line)
+
+
+def _without_titles(string: str) -> str:
+    """Return a docstring without what it quotes, such as titles of papers; its lines stay."""
+    if not string.endswith('"""'):
+        return string
+    return re.sub('"[^"]*"', lambda quoted: "\n" * quoted.group().count("\n"), string[3:-3])
 
 
 def is_participle(name: str) -> bool:
@@ -134,7 +142,8 @@ def _docstrings(tree: ast.AST) -> Iterator[tuple[str, int, str]]:
             for before, after in itertools.pairwise(body):
                 value = getattr(after, "value", None)
                 text = value.value if isinstance(value, ast.Constant) else None
-                if isinstance(before, ast.AnnAssign) and isinstance(text, str):
+                said = isinstance(after, ast.Expr) and isinstance(text, str)
+                if isinstance(before, ast.AnnAssign) and said:
                     yield "setting", after.lineno, text
 
 

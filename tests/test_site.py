@@ -80,7 +80,7 @@ Example: `f(x)`"""
     ],
 )  # fmt: skip
 def test_links_lead_where_the_site_has_what_they_mean(uri, text, there):
-    assert documentation.relinked(text, uri) == there
+    assert documentation.relink(text, uri) == there
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +95,7 @@ def site(tmp_path_factory) -> Path:
 
 
 class Resources(HTMLParser):
-    """What a browser fetches for a page without being asked to."""
+    """Return what a browser fetches for a page without being asked to."""
 
     def __init__(self, text: str):
         super().__init__()
@@ -111,7 +111,7 @@ class Resources(HTMLParser):
             self.found += re.findall(r"url\(([^)]*)\)", given["style"])
 
 
-def fetched(site: Path) -> Iterator[tuple[str, str]]:
+def fetch(site: Path) -> Iterator[tuple[str, str]]:
     for page in site.rglob("*.html"):
         for address in Resources(page.read_text()).found:
             yield page.name, address
@@ -121,7 +121,7 @@ def fetched(site: Path) -> Iterator[tuple[str, str]]:
 
 
 def away(site: Path) -> list[tuple[str, str]]:
-    return [x for x in fetched(site) if re.match(r"\s*(?:[a-z]+:)?//", x[1])]
+    return [x for x in fetch(site) if re.match(r"\s*(?:[a-z]+:)?//", x[1])]
 
 
 def test_what_is_fetched_from_elsewhere_is_seen(tmp_path):
@@ -133,7 +133,7 @@ def test_what_is_fetched_from_elsewhere_is_seen(tmp_path):
 
 @pytest.mark.slow
 def test_nothing_is_fetched_from_elsewhere(site):
-    assert len(list(fetched(site))) > 1000
+    assert len(list(fetch(site))) > 1000
     assert away(site) == []
     # The theme's program would fetch these two, where a page asks for them.
     pages = "".join(page.read_text() for page in site.rglob("*.html"))
@@ -163,7 +163,9 @@ def test_every_public_name_is_in_the_reference(site):
             for node in ast.parse((ROOT / path).read_text()).body
             if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name[0] != "_"
         ]
-        missing += [x for n in defined if (x := f"{documentation.dotted(path)}.{n}") not in ids]
+        missing += [
+            x for n in defined if (x := f"{documentation.dotted_name(path)}.{n}") not in ids
+        ]
     assert missing == []
 
 

@@ -26,7 +26,10 @@ class SourceState:
 
 
 def toy_agent(needs=(), hyper=None, update=None):
-    """weight -= rate * (weight - x); feeds back the new weight; says NaN in update `breaks_at`."""
+    """Return an agent with weight -= rate * (weight - x), which it feeds back.
+
+    It reports NaN in update `breaks_at`.
+    """
 
     def init(key, hyper):
         return AgentState(jax.random.normal(key), jnp.int32(0), dict(hyper))
@@ -40,7 +43,9 @@ def toy_agent(needs=(), hyper=None, update=None):
         breaks = state.updates >= state.hyper["breaks_at"]
         loss = jnp.where(breaks, jnp.nan, 0.5 * error**2)
         weight = jnp.where(breaks, jnp.nan, weight)
-        return AgentState(weight, state.updates + 1, state.hyper), Info({"loss": loss}, weight)
+        return AgentState(weight, state.updates + 1, state.hyper), Info(
+            {"loss": loss}, {"weight": weight}
+        )
 
     defaults = {"rate": jnp.float32(0.25), "breaks_at": jnp.float32(NOT)}
     return Agent(
@@ -67,7 +72,7 @@ def toy_source(hyper=None):
         )
 
     def feedback(state, batch, feedback):
-        return SourceState(state.collected, feedback)
+        return SourceState(state.collected, feedback["weight"])
 
     return Source(
         "numbers",

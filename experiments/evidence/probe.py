@@ -11,8 +11,8 @@ digest, declared: of the claim in this checkout.
 programs: name -> [hash that a record has, hash without names of results, hash without their order].
 whole: name -> hash of the whole program of a measuring function, or of an exact claim's errors;
     null if it cannot be traced, since it computes in NumPy.
-values: name -> numbers of a tiny run, or of an exact claim's errors on all its seeds, where `whole`
-    is null; everywhere with --values.
+values: name -> numbers of a tiny run, or of an exact claim's errors on all its seeds, if it could
+    not be traced at first; everywhere with --values.
 """
 
 from __future__ import annotations
@@ -79,15 +79,17 @@ def _claim(claim: Any, everything: bool) -> tuple[dict, dict]:
     for (place, side), trial in sides.trials(claim, "full").items():
         name, grid = f"{side} @ {place}", trial.side.grid
         if claim.measure:
-            hyper = {name: jax.ShapeDtypeStruct((TINY_SEEDS,), "float32") for name in grid}
+            shapes = {name: jax.ShapeDtypeStruct((TINY_SEEDS,), "float32") for name in grid}
             run = lambda keys, hyper, trial=trial: claim.measure(trial, keys, hyper)
-            whole[name] = _hash(run, keys, hyper)
+            whole[name] = _hash(run, keys, shapes)
         if everything or whole.get(name, "") is None:
             tiny, seeds = dataclasses.replace(trial, tiny=True), sides.keys_of(0, place, TINY_SEEDS)
             hyper = {
                 name: jax.numpy.float32([tried[0]] * TINY_SEEDS) for name, tried in grid.items()
             }
             values[name] = _numbers((claim.measure or measure.curve)(tiny, seeds, hyper))
+            if claim.measure:  # again, as it may have cached what it cannot trace
+                whole[name] = _hash(run, keys, shapes)
     return whole, values
 
 

@@ -46,8 +46,9 @@ from experiments.evidence.listing import (  # noqa: E402
     line,
 )
 from experiments.evidence.words import duration  # noqa: E402
+from jaxrl.commands import command_line  # noqa: E402
 from jaxrl.core.errors import UserError, unknown  # noqa: E402
-from jaxrl.runtime import command_line, git, run_folder  # noqa: E402
+from jaxrl.runtime import git, run_folder  # noqa: E402
 
 STALE = ROOT / records.STALE
 STORE = ROOT / "runs" / "evidence"
@@ -80,7 +81,7 @@ def prepare(claim: ClaimFile, budget: str, recorded: bool) -> Iterator[dict[str,
     folder = STORE / f"{claim.id}-{digest}"
     folder.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(run_folder.locked(folder))
+        stack.enter_context(run_folder.lock(folder))
         # A tiny attempt begins anew each time, so its programs do not matter.
         tiny = budget == "tiny"
         store = Path(stack.enter_context(tempfile.TemporaryDirectory())) if tiny else STORE
@@ -232,7 +233,7 @@ def parse(argv: Sequence[str]) -> tuple[list[str], dict[str, str]]:
 
     Raises `UserError` for an option that is unknown, lacks its value, or contradicts another.
     """
-    ids, words = command_line.split(argv)
+    ids, words = command_line.split_words(argv)
     options = {}
     for name, following in words.items():
         if name in FLAGS:

@@ -22,7 +22,7 @@ def cell(value: Any) -> str:
 
 
 def todays(text: str) -> str:
-    """Return a sentence of a record in the words of today, in which a world is an environment."""
+    """Return a sentence of a record in the words of today: "environment" for "world"."""
     return re.sub(r"\b([Ww])orld(s?)\b(?! model)", _environment, text)
 
 

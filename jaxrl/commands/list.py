@@ -1,5 +1,4 @@
-"""List what there is: `jaxrl list envs`, `algorithms`, `configs`, `losses`, `suites`, `claims` or
-`papers`."""
+"""List what there is: `jaxrl list envs|algorithms|configs|losses|suites|claims|papers`."""
 
 from __future__ import annotations
 
@@ -22,11 +21,11 @@ def main(argv: Sequence[str]) -> int:
         print(usage)
         return 0
     if not argv:
-        raise UserError(f"jaxrl list needs to know what; usage: {usage}.")
+        raise UserError(f"Say what to list; usage: {usage}.")
     kind, *words = argv
     if kind not in KINDS:
-        raise unknown("thing to list", kind, KINDS)
-    searched = slice(2 if kind == "papers" else 1)  # the name; of a paper the whole line
+        raise unknown("kind of thing to list", kind, KINDS)
+    searched = slice(2 if kind == "papers" else 1)  # the name; for a paper the whole line
     lines = [line for line in KINDS[kind]() if _has(" ".join(line[searched]), words)]
     if not lines:
         where = "line" if kind == "papers" else "name"
@@ -41,34 +40,34 @@ def envs() -> Iterable[Line]:
     from jaxrl.envs.registry import BUILT_IN
 
     for name, path in sorted(BUILT_IN.items()):
-        yield name, _sentence(_documented(*path.split(":")))
+        yield name, _first_sentence(_docstring(*path.split(":")))
 
 
 def algorithms() -> Iterable[Line]:
     from jaxrl.algorithms import registry
 
     for name, path in sorted(registry.built_in().items()):
-        yield name, _sentence(_documented(path.partition(":")[0]))
+        yield name, _first_sentence(_docstring(path.partition(":")[0]))
 
 
 def configs() -> Iterable[Line]:
     from jaxrl.runtime import configuration
 
-    for name, path in configuration.shipped().items():
+    for name, path in configuration.shipped_files().items():
         lines = path.read_text(encoding="utf-8").splitlines()
         comment = itertools.takewhile(lambda line: line.startswith("#"), lines)
-        yield name, _sentence(" ".join(line.lstrip("# ") for line in comment))
+        yield name, _first_sentence(" ".join(line.lstrip("# ") for line in comment))
 
 
 def losses() -> Iterable[Line]:
-    """Also by the names that people type, such as SimPO."""
+    """List the losses, also by other names that people type, such as SimPO."""
     from jaxrl import losses as room
     from jaxrl.runtime import configuration
 
     for name in sorted(dir(room)):
         value = getattr(room, name)
         if inspect.isfunction(value) and not name.startswith("_"):
-            yield name, _sentence(inspect.getdoc(value) or "")
+            yield name, _first_sentence(inspect.getdoc(value) or "")
     known = configuration.load(Path(room.__file__).with_name("aliases.yaml"))
     for name, here in known.items():
         yield name, here if isinstance(here, str) else f"see {', '.join(here)}"
@@ -79,7 +78,7 @@ def suites() -> Iterable[Line]:
 
     for path in sorted(suite.SUITES.glob("*.yaml")):
         found = suite.read(path.stem)
-        yield path.stem, f"{', '.join(found.agents)} in {', '.join(found.environments)}"
+        yield path.stem, f"{', '.join(found.algorithms)} in {', '.join(found.environments)}"
 
 
 def claims() -> Iterable[Line]:
@@ -117,13 +116,15 @@ KINDS: dict[str, Callable[[], Iterable[Line]]] = {
 
 
 def _has(text: str, words: Sequence[str]) -> bool:
-    """Tell if every word is somewhere in the text, in upper or lower case."""
+    """Return whether every word is somewhere in the text, in upper or lower case."""
     return all(word.lower() in text.lower() for word in words)
 
 
-def _documented(module: str, attribute: str = "") -> str:
-    """The docstring of a function in a file, or else of the file: read from its text, since it
-    would take long to import them all."""
+def _docstring(module: str, attribute: str = "") -> str:
+    """Return the docstring of a function in a module, or else that of the module.
+
+    It is read from the source file, since importing all of them would take long.
+    """
     spec = importlib.util.find_spec(module)
     assert spec is not None and spec.origin is not None
     tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
@@ -132,7 +133,7 @@ def _documented(module: str, attribute: str = "") -> str:
     return next((text for text in found if text), "")
 
 
-def _sentence(text: str) -> str:
-    """The first sentence, in one line."""
+def _first_sentence(text: str) -> str:
+    """Return the first sentence of a text, on one line."""
     paragraph = " ".join(text.partition("\n\n")[0].split())
     return re.split(r"(?<=[a-z0-9)])\. (?=[A-Z])", paragraph)[0].rstrip(".:")

@@ -1,4 +1,4 @@
-"""One page of several runs: `jaxrl report runs/ppo-cartpole-0001 runs/dqn-cartpole-0001`."""
+"""Compare runs on one page: `jaxrl report runs/ppo-cartpole-0001 runs/dqn-cartpole-0001`."""
 
 from __future__ import annotations
 
@@ -6,36 +6,37 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
+from jaxrl.commands import command_line
 from jaxrl.core.errors import UserError
-from jaxrl.runtime import command_line
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """How runs are reported."""
+    """Options of `jaxrl report`."""
 
     out: str = "report.html"
-    """The file to write: one page that needs nothing else."""
+    """HTML file to write: one page that needs no other file."""
     score: str = "return"
-    """The metric of the evaluations that is compared."""
+    """Metric of the evaluations that is compared."""
     bounds: dict[str, tuple[float, ...]] = dataclasses.field(default_factory=dict)
-    """Environment=LOW,HIGH, such as cartpole=0,500: between these, scores are pooled over
-    environments. Those of the shipped benchmarks are known."""
+    """ENVIRONMENT=LOW,HIGH, such as cartpole=0,500: range of scores by which they are pooled over
+    environments. Known for the environments of the built-in suites."""
 
 
 def main(argv: Sequence[str]) -> int:
-    usage = "jaxrl report RUN or SWEEP [...] [options]"
-    folders, config = command_line.places_and_options(
-        argv, Options, usage, command_line.is_folder, places=0
+    usage = "jaxrl report RUN_OR_SWEEP [...] [options]"
+    folders, config = command_line.positionals_and_options(
+        argv, Options, usage, command_line.is_folder, count=0
     )
     from jaxrl.reporting import page, runs
 
-    places = [run for folder in folders for run in runs.within(Path(folder))]
-    for place in places:
-        if sum(place.resolve() == other.resolve() for other in places) > 1:
-            raise UserError(f"'{place}' is named twice.")
-    read = [runs.read(place, config.score) for place in places]
-    text = page.written(read, config.score, config.bounds)
+    paths = [run for folder in folders for run in runs.run_folders(Path(folder))]
+    for path in paths:
+        if sum(path.resolve() == other.resolve() for other in paths) > 1:
+            raise UserError(f"'{path}' is named twice.")
+    text = page.render_page(
+        [runs.read(path, config.score) for path in paths], config.score, config.bounds
+    )
     out = Path(config.out)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)

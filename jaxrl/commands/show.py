@@ -1,4 +1,4 @@
-"""An environment or an agent, with all settings that it takes: `jaxrl show cartpole`."""
+"""Describe an environment or an algorithm, with all its settings: `jaxrl show cartpole`."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from jaxrl.core.errors import UserError, unknown
 
 
 def main(argv: Sequence[str]) -> int:
-    usage = "jaxrl show ENV or AGENT"
+    usage = "jaxrl show ENV_OR_ALGORITHM"
     if {"-h", "--help"} & set(argv):
         print(usage)
         return 0
     if len(argv) != 1:
-        raise UserError(f"Got {len(argv)} names; usage: {usage}.")
+        raise UserError(f"Give one name, not {len(argv)}; usage: {usage}.")
     (name,) = argv
     from jaxrl import envs
     from jaxrl.algorithms import registry
 
     known = [*envs.names(), *registry.names()]
     if name not in known and not any(mark in name for mark in ":/"):
-        raise unknown("environment or agent", name, known)
-    lines = agent(name) if name in registry.names() else environment(name)
+        raise unknown("environment or algorithm", name, known)
+    lines = algorithm(name) if name in registry.names() else environment(name)
     print("\n".join(lines))
     return 0
 
@@ -42,29 +42,29 @@ def environment(name: str) -> Iterator[str]:
         yield "\nSettings (--env-params NAME=VALUE; those marked * may differ between copies):"
     for setting in settings:
         mark = "*" if setting.of == "params" else " "
-        yield from _setting(f"{mark} {setting.name} = {setting.default}", setting.meaning)
+        yield from _setting_lines(f"{mark} {setting.name} = {setting.default}", setting.meaning)
 
 
-def agent(name: str) -> Iterator[str]:
+def algorithm(name: str) -> Iterator[str]:
     from jaxrl.algorithms import describe, registry
     from jaxrl.runtime import configuration
 
     yield f"{describe.text(name)}\n"
     config = registry.default_config(name)
-    yield "Settings (--NAME VALUE; those marked * can be swept in one program, by --vary):"
+    yield "Settings (--NAME VALUE; --vary sweeps those marked * in one program):"
     for setting in describe.settings(config):
         mark = "*" if setting.swept else " "
         between = f"  ({setting.range})" if setting.range else ""
         first = f"{mark} {setting.name} = {setting.default}{between}"
-        yield from _setting(first, setting.meaning)
+        yield from _setting_lines(first, setting.meaning)
     groups = describe.groups(config)
     if groups:
         yield "\nWhy these defaults:"
         for group, why in groups.items():
-            yield from _setting(f"  {group}", why)
+            yield from _setting_lines(f"  {group}", why)
     found = [
         shipped
-        for shipped, path in configuration.shipped().items()
+        for shipped, path in configuration.shipped_files().items()
         if configuration.load(path).get("algorithm") == name
     ]
     if found:
@@ -79,7 +79,7 @@ def _spaces(space: object) -> str:
     return describe.space(space).strip("`")  # type: ignore[arg-type]
 
 
-def _setting(first: str, meaning: str) -> list[str]:
+def _setting_lines(first: str, meaning: str) -> list[str]:
     width = min(shutil.get_terminal_size().columns, 100)
     indented = textwrap.wrap(
         meaning, width, initial_indent=" " * 6, subsequent_indent=" " * 6, break_on_hyphens=False

@@ -1,18 +1,13 @@
-"""Train a suite of agents in the environments of a benchmark, and write table and learning curves:
+"""Train the algorithms of a suite in its environments, and write its table and learning curves:
 
-jaxrl suite SUITE [--agents A ...] [--environments W ...] [--seeds N] [--out FOLDER]
-                      [--missing] [--plan] [--pages]
+jaxrl suite SUITE [--algorithms A ...] [--environments E ...] [--seeds N] [--out FOLDER]
+                  [--missing] [--plan] [--pages]
 
-A suite is one of `jaxrl list suites`, or a YAML file of your own, that says which agents are
-trained where, for how many steps, with one setting for all of its environments. Each pair of an
-agent and an environment is a run folder in `runs/benchmarks/<suite>`: what is finished is not
-trained again, what was interrupted goes on. Every finished run is a record in
-`docs/suites/<suite>.json` (or another folder, by --out), from which the page `<suite>.md` and the
-pictures beside it are written.
-
---missing: only what has no record of these settings yet, wherever it was trained.
---plan: what it would take, and nothing else. --pages: write the page anew, and train nothing.
---seeds: other than the suite says; such a run has a folder of its own, and is not recorded.
+A suite is one of `jaxrl list suites`, or a YAML file of your own. It says which algorithms are
+trained where and for how many steps, each with one setting for all environments. Each pair of an
+algorithm and an environment is a run folder in `runs/suites/SUITE`: finished runs are not trained
+again, interrupted ones continue. Every finished run is a record in `docs/suites/SUITE.json`
+(--out: in another folder), from which the page `SUITE.md` and the pictures beside it are written.
 """
 
 from __future__ import annotations
@@ -34,62 +29,87 @@ from jaxrl.suites import page
 from jaxrl.suites.page import Record
 from jaxrl.suites.suite import Run, Suite, read, runs
 
-FRAMES, HEIGHT = 8, 120  # of a strip: how many, and in pixels
+FRAMES, HEIGHT = 8, 120  # number of frames in a strip, and its height in pixels
 
 
 def main(argv: Sequence[str]) -> int:
-    options = parsed(argv)
+    options = parse_arguments(argv)
     suite, out = read(options.suite), options.out
-    chosen = runs(suite, options.agents, options.environments, options.seeds)
+    chosen = runs(suite, options.algorithms, options.environments, options.seeds)
     if options.missing:
-        known = recorded(suite, out)
-        chosen = [run for run in chosen if (run.agent, run.environment) not in known]
+        known = current_records(suite, out)
+        chosen = [run for run in chosen if (run.algorithm, run.environment) not in known]
     if not options.pages:
         print(plan(chosen), flush=True)
         if options.plan:
             return 0
-        for run in chosen:  # before any of them takes its hour
+        for run in chosen:  # so that a wrong folder is found before any run takes its hour
             check(run)
         for run in chosen:
             code = git.commit(Path(jaxrl.__file__).parents[1])
-            known = finished(run) and (run.agent, run.environment) in recorded(suite, out)
+            known = is_finished(run) and (run.algorithm, run.environment) in current_records(
+                suite, out
+            )
             train(run)
-            if not options.seeds and not known:  # what is known keeps its commit and its date
-                record(suite, run, code, out)
-                page.write(suite, records(suite, out), out)
-    page.write(suite, records(suite, out), out)
+            if not options.seeds and not known:  # a current record keeps its commit and its date
+                write_record(suite, run, code, out)
+                page.write(suite, read_records(suite, out), out)
+    page.write(suite, read_records(suite, out), out)
     return 0
 
 
-def parsed(argv: Sequence[str]) -> argparse.Namespace:
+def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        "jaxrl suite",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        usage=argparse.SUPPRESS,  # the description has it
     )
-    parser.add_argument("suite")
-    parser.add_argument("--agents", nargs="+", default=())
-    parser.add_argument("--environments", nargs="+", default=())
-    parser.add_argument("--seeds", type=int, default=0)
-    parser.add_argument("--missing", action="store_true")
-    parser.add_argument("--plan", action="store_true")
-    parser.add_argument("--pages", action="store_true")
-    parser.add_argument("--out", type=Path, default=Path("docs", "benchmarks"))
+    parser.add_argument("suite", help="name of a suite, or its YAML file")
+    parser.add_argument(
+        "--algorithms", nargs="+", default=(), help="train these only (names in the suite)"
+    )
+    parser.add_argument(
+        "--environments", nargs="+", default=(), help="train in these only (names in the suite)"
+    )
+    parser.add_argument(
+        "--seeds",
+        type=int,
+        default=0,
+        help="another number of seeds; such runs have folders of their own and are not recorded",
+    )
+    parser.add_argument(
+        "--missing",
+        action="store_true",
+        help="train only what has no record of the suite's present settings",
+    )
+    parser.add_argument(
+        "--plan", action="store_true", help="print the runs and hours; train nothing"
+    )
+    parser.add_argument("--pages", action="store_true", help="write the page again; train nothing")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("docs", "suites"),
+        help="folder of the records and pages (default: docs/suites)",
+    )
     return parser.parse_args(argv)
 
 
 def plan(chosen: Sequence[Run]) -> str:
-    """What is still to be trained, a line each, and how long it takes."""
+    """Return a line for each run, with the time that is left, and the hours of all that is left."""
     lines, left = [], 0.0
     for run in chosen:
-        done = finished(run)
+        done = is_finished(run)
         left += 0 if done else run.minutes
         state = "done" if done else f"{run.minutes:.0f} min"
         steps = f"{run.config.steps:,} steps, {run.config.seeds} seeds"
-        lines.append(f"{run.agent:16} {run.environment:20} {steps:30} {state}")
+        lines.append(f"{run.algorithm:16} {run.environment:20} {steps:30} {state}")
     return "\n".join([*lines, f"{left / 60:.1f} hours on two cores are left."])
 
 
-def finished(run: Run) -> bool:
-    """Whether it is trained, as the suite has it now."""
+def is_finished(run: Run) -> bool:
+    """Return whether the run is trained, under the suite's present settings."""
     from jaxrl.runtime import continuing
 
     try:
@@ -99,34 +119,36 @@ def finished(run: Run) -> bool:
     return run.folder.exists() and continuing.is_finished(run.folder)
 
 
-def resumed(run: Run) -> Experiment:
-    """The configuration by which the run goes on in its folder."""
+def resume_config(run: Run) -> Experiment:
+    """Return the configuration by which the run continues in its folder."""
     generator = run_folder.read_config(run.folder).generator
     return dataclasses.replace(run.config, resume=str(run.folder), generator=generator)
 
 
 def check(run: Run) -> None:
-    """Raises `UserError` where the run's folder is of other settings."""
+    """Raise `UserError` if the run's folder has other settings than the suite."""
     from jaxrl.runtime import continuing
 
     if not run.folder.exists():
         return
     try:
-        continuing.check_unchanged(resumed(run), run.folder)
+        continuing.check_unchanged(resume_config(run), run.folder)
     except UserError as error:
-        raise UserError(f"{error} To train anew, move '{run.folder}' away.") from None
+        raise UserError(f"{error} To train again, move '{run.folder}' away.") from None
 
 
 def train(run: Run) -> None:
-    """Train, or go on with, what is not finished."""
+    """Train the run, or continue it if it is not finished."""
     from jaxrl.runtime import training
 
-    training.train(resumed(run) if run.folder.exists() else run.config)
+    training.train(resume_config(run) if run.folder.exists() else run.config)
 
 
-def record(suite: Suite, run: Run, code: str, out: Path) -> None:
-    """Put a finished run's curve and what made it, the commit `code` among it, into the suite's
-    records in `out`, in place of an older one."""
+def write_record(suite: Suite, run: Run, code: str, out: Path) -> None:
+    """Put a finished run's curve, settings and `code` (its commit) into the records in `out`.
+
+    It replaces an older record of the same algorithm and environment.
+    """
     from jaxrl.runtime import log
 
     rows = log.read(run.folder / "metrics.jsonl", "evaluation", print)
@@ -134,7 +156,7 @@ def record(suite: Suite, run: Run, code: str, out: Path) -> None:
     environment = suite.environments[run.environment]
     summary = run_folder.summary(run.folder)
     found = {
-        "agent": run.agent,
+        "algorithm": run.algorithm,
         "environment": run.environment,
         "config": configuration.to_dict(run.config),
         "steps": steps.astype(int),
@@ -147,22 +169,29 @@ def record(suite: Suite, run: Run, code: str, out: Path) -> None:
         "commit": code,
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
     }
-    kept = [old for old in records(suite, out) if place(old) != place(found)]
+    kept = [old for old in read_records(suite, out) if record_key(old) != record_key(found)]
     path = out / f"{suite.name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    lines = ",\n".join(json.dumps(log.jsonable(x)) for x in [*kept, found])
+    lines = ",\n".join(json.dumps(log.to_jsonable(x)) for x in [*kept, found])
     path.write_text(f"[\n{lines}\n]\n")
     if environment.strip:
-        draw(run, found, environment.strip, out / page.strip_of(suite, run.agent, run.environment))
+        draw_strip(
+            run,
+            found,
+            environment.strip,
+            out / page.strip_name(suite, run.algorithm, run.environment),
+        )
 
 
-def place(found: Record) -> tuple[str, str]:
-    return found["agent"], found["environment"]
+def record_key(found: Record) -> tuple[str, str]:
+    return found["algorithm"], found["environment"]
 
 
-def draw(run: Run, found: Record, every: int, path: Path) -> None:
-    """Write a strip of the policy of the seed with the median return, from the middle of a greedy
-    episode on; from earlier where it ends too soon."""
+def draw_strip(run: Run, found: Record, every: int, path: Path) -> None:
+    """Draw a strip of frames of the policy of the seed with the median return.
+
+    It begins in the middle of a greedy episode, or earlier if the episode would end too soon.
+    """
     from jaxrl.core import random
     from jaxrl.evaluation import render
     from jaxrl.runtime import continuing
@@ -175,12 +204,12 @@ def draw(run: Run, found: Record, every: int, path: Path) -> None:
     render.write_png(render.side_by_side(shown, HEIGHT), path)
 
 
-def records(suite: Suite, out: Path) -> list[Record]:
+def read_records(suite: Suite, out: Path) -> list[Record]:
     path = out / f"{suite.name}.json"
     return json.loads(path.read_text()) if path.exists() else []
 
 
-def recorded(suite: Suite, out: Path) -> set[tuple[str, str]]:
-    """Agents and environments that have a record of the settings that the suite has now."""
-    found = records(suite, out)
-    return set(map(place, found)) - page.outdated(suite, found)
+def current_records(suite: Suite, out: Path) -> set[tuple[str, str]]:
+    """Return the (algorithm, environment) pairs with a record of the suite's present settings."""
+    found = read_records(suite, out)
+    return set(map(record_key, found)) - page.outdated_records(suite, found)

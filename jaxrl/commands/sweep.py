@@ -1,4 +1,4 @@
-"""Train many settings, each with many seeds, as far as can be in one program:
+"""Train many settings with many seeds, in as few programs as possible:
 
 jaxrl sweep ppo/cartpole --seeds 8 --vary agent.learning-rate=1e-4,1e-3 --vary agent.hidden=64,64/32
 """
@@ -8,32 +8,34 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from jaxrl.runtime import command_line, configuration
+from jaxrl.commands import command_line
+from jaxrl.runtime import configuration
 
-HELP = """Sweep: jaxrl sweep [CONFIG] --vary NAME=V1,V2,... [--vary ...] [options].
+HELP = """Train a grid of settings: jaxrl sweep [CONFIG] --vary NAME=V1,V2,... [...] [options].
 
---vary agent.NAME=V1,V2,... or env-params.NAME=...: all combinations are trained, with all seeds.
-Values are separated by commas; those of a list by slashes, and its entries by commas:
-agent.hidden=64,64/32,32. Hyperparameters are vmapped; each choice of anything else is a program.
---samples N: draw N points, where a setting has a range, 'agent.learning-rate=log(1e-5,1e-2)' or
-'agent.discount=uniform(0.9,0.999)', from --seed; of a list one value is drawn.
---halving ETA: successive halving; after steps/ETA^k only the best 1/ETA of the points go on.
---pbt STEPS: population based training; the members exchange states every so many steps.
---chunk N: at most N members side by side; as many as fit the memory unless said.
---resume FOLDER: go on with a sweep, which knows all of these."""
+--vary agent.NAME=V1,V2,... or env-params.NAME=...: train all combinations, with all seeds.
+Values are separated by commas. Lists are separated by slashes, and their entries by commas:
+agent.hidden=64,64/32,32. Hyperparameters are vmapped; any other choice is a program of its own.
+--samples N: draw N points, with --seed, where a setting has a range such as
+'agent.learning-rate=log(1e-5,1e-2)' or 'agent.discount=uniform(0.9,0.999)'; from a list of values
+one is drawn.
+--halving ETA: successive halving; after steps/ETA^k only the best 1/ETA of the points continue.
+--pbt STEPS: population based training; the members exchange states every STEPS steps.
+--chunk N: train at most N members at once; without it, as many as fit the memory.
+--resume FOLDER: continue a sweep, with its options."""
 
 
 def main(argv: Sequence[str]) -> int:
     from jaxrl import sweeps
 
-    vary, rest = command_line.take(argv, "vary", configuration.is_named)
-    said = {}
+    vary, rest = command_line.take_words(argv, "vary", configuration.is_configuration)
+    options = {}
     for field in dataclasses.fields(sweeps.Search):
-        words, left = command_line.take(rest, field.name, configuration.is_named)
-        said |= {field.name: words} if len(left) < len(rest) else {}
+        words, left = command_line.take_words(rest, field.name, configuration.is_configuration)
+        options |= {field.name: words} if len(left) < len(rest) else {}
         rest = left
     search = sweeps.Search()
-    search = configuration.override(search, command_line.nest(said, search))
+    search = configuration.override(search, command_line.nest(options, search))
     config = command_line.experiment(rest, HELP)
     sweeps.sweep(config, sweeps.parse(config, vary), search)
     return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from jaxrl.runtime import command_line
+from jaxrl.commands import command_line
 
 
 def main(argv: Sequence[str]) -> int:
@@ -17,7 +17,9 @@ def main(argv: Sequence[str]) -> int:
     if config.resume:
         (sweeps.sweep if sweeps.is_sweep(config.resume) else training.train)(config)
     elif not (config.fork or memory.fits(config)):
-        print("Not all seeds fit side by side; a sweep trains them in parts.", file=sys.stderr)
+        print(
+            "Not all seeds fit into memory at once; a sweep trains them in parts.", file=sys.stderr
+        )
         sweeps.sweep(config)
     else:
         training.train(config)

@@ -15,7 +15,19 @@ import jax.numpy as jnp
 
 from jaxrl.core import metrics as m
 from jaxrl.core import trees
-from jaxrl.core.types import Algorithm, Array, Tree
+from jaxrl.core.shared import is_shared
+from jaxrl.core.types import Algorithm, Array, Tree, struct
+
+
+@struct
+class Buffer:
+    """A large part of a state that divergence does not freeze: a select would copy it in each step.
+
+    What a step writes stays, also a step that diverged, as in a replay buffer of a source. Whatever
+    reads it belongs to the state that is frozen. An agent keeps one in `Recipe.extra`.
+    """
+
+    content: Tree
 
 
 def freeze(
@@ -27,10 +39,14 @@ def freeze(
     steps: int32 [], number of steps before this one.
     diverged: int32 [], the first of them that diverged, or `metrics.NEVER`.
 
-    Returns the state, and `diverged` with this step taken into account.
+    Returns the state, and `diverged` with this step taken into account. Every `Buffer` in the state
+    is the new one.
     """
     diverged = jnp.where(finite, diverged, jnp.minimum(diverged, steps))
-    return trees.where(diverged == m.NEVER, new, old), diverged
+    healthy = diverged == m.NEVER
+    choose = lambda x, y: x if isinstance(x, Buffer) else trees.where(healthy, x, y)
+    whole = lambda x: isinstance(x, Buffer) or is_shared(x)
+    return jax.tree.map(choose, new, old, is_leaf=whole), diverged
 
 
 class IsFinite(Protocol):

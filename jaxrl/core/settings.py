@@ -136,7 +136,8 @@ class Values:
         error = unknown("hyperparameter", path, self._values)
         raise AttributeError(str(error))
 
-    def __getitem__(self, path: str | Static) -> Any:
+    def __getitem__(self, path: Any) -> Any:
+        """Return the values at a dotted path, or those of a group of the Config."""
         value = self
         for name in (path if isinstance(path, str) else path_of(path)).split("."):
             value = getattr(value, name)
@@ -162,11 +163,14 @@ class Static:
         return value
 
 
-def path_of(group: Static) -> str:
-    """Return the dotted path of a group of settings: "critic" for `config.critic`."""
+def path_of(group: Any) -> str:
+    """Return the dotted path of a group of settings, "critic" for `config.critic`.
+
+    group: a `Static`, which recipes type as the class of its settings.
+    """
     return object.__getattribute__(group, "_prefix")[:-1]
 
 
-def settings_of(group: Static) -> Any:
+def settings_of(group: Any) -> Any:
     """Return the settings that a `Static` hides hyperparameters of."""
     return object.__getattribute__(group, "_config")

@@ -191,8 +191,8 @@ class Info:
     metrics: dict[str, Any]
     """Scalars by name; a `jaxrl.core.metrics.Mean` where not every update has a value."""
     feedback: Mapping[str, Tree] = dataclasses.field(default_factory=dict)
-    """Input of `Source.feedback` by name: `priority`, shaped as `Batch.index`; `score` for tasks;
-    `keep` for episodes that wait in the source."""
+    """Input of `Source.feedback` by name. `priority` has the shape of `Batch.index`, `score`, for
+    tasks, that of the transitions; `keep` is for episodes that wait in the source."""
 
 
 class Act(Protocol):
@@ -367,11 +367,12 @@ class _CheckedStep:
 
 
 class InitTasks(Protocol):
-    def __call__(self, key: Key, policy: Policy, /) -> Tree:
+    def __call__(self, key: Key, policy: Policy, hyper: Hyper, /) -> Tree:
         """Return the first state.
 
         key: source of randomness.
         policy: the policy before training.
+        hyper: values of all hyperparameters of the algorithm; those in `Tasks.hyper` are read.
         """
         ...
 
@@ -400,6 +401,19 @@ class UpdateTasks(Protocol):
         ...
 
 
+class TasksFeedback(Protocol):
+    def __call__(self, state: Tree, ids: Tree, score: Array, mask: Array | None, /) -> Tree:
+        """Return the state after an update has scored the steps of a batch.
+
+        state: the state of the tasks.
+        ids: the task of each step, [T, B] or [B].
+        score: what the update said of each step by `net.feed(score=...)`: float32, shaped as the
+            steps.
+        mask: False where a step is padding, shaped as the steps; None for no padding.
+        """
+        ...
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Tasks:
     """A distribution over the environment parameters of the next episode.
@@ -418,6 +432,10 @@ class Tasks:
     episode with that id runs."""
     update: UpdateTasks = lambda state, policy, transitions: state
     """The function that learns from each window; by default nothing is learned."""
+    feedback: TasksFeedback = lambda state, ids, score, mask: state
+    """The function that hears the scores of an update; by default they are ignored."""
+    hyper: Hyper = dataclasses.field(default_factory=dict)
+    """Default values of the hyperparameters of the tasks."""
 
 
 # ------------------------------------------------------------------------------- sources
@@ -466,7 +484,8 @@ class Feedback(Protocol):
 
         state: the source's state.
         batch: the batch, as `sample` returned it.
-        feedback: `Info.feedback` of the update.
+        feedback: `Info.feedback` of the update. A source that wraps another one hands on all names
+            but its own, with the part of the batch that the other one handed out.
         """
         ...
 
@@ -574,6 +593,16 @@ class AlgorithmStep(Protocol):
         ...
 
 
+class Measure(Protocol):
+    def __call__(self, state: Tree, key: Key, /) -> dict[str, Array]:
+        """Return scalars by name that an evaluation reports besides its episodes.
+
+        state: the algorithm's state.
+        key: source of randomness, such as of the episodes that are played to measure.
+        """
+        ...
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Algorithm:
     """An initial state and a training step: all that the training loop knows."""
@@ -605,6 +634,6 @@ class Algorithm:
     scores: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Metrics that the algorithm is judged by besides the return, each with the label that a
     watched run shows."""
-    measure: Callable[[Tree], dict[str, Array]] = lambda state: {}
-    """Scalars by name that an evaluation reports besides its episodes, from the state, such as how
-    exploitable the policy is."""
+    measure: Measure = lambda state, key: {}
+    """The function that an evaluation calls besides its episodes, such as for how exploitable the
+    policy is; by default nothing is measured."""

@@ -77,7 +77,7 @@ def evaluate(
         raise UserError(f"episodes must be at least 1, got {episodes}.")
     tasks = tasks or fixed(env.params)
     task_key, start_key, key = jax.random.split(key, 3)
-    task_state = tasks.init(task_key, policy)
+    task_state = tasks.init(task_key, policy, tasks.hyper)
     streams = stream.start(env, tasks, task_state, policy, start_key, episodes)
     # Steps after an environment's first episode do not count, so all restart from the first start.
     starts = (streams.task, streams.env_state, streams.timestep)

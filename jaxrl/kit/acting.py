@@ -10,9 +10,10 @@ import jax.numpy as jnp
 
 from jaxrl import losses
 from jaxrl.core import schedules, spaces, trees
-from jaxrl.core.settings import Static, Values
+from jaxrl.core.settings import Values
 from jaxrl.core.spaces import Space
 from jaxrl.core.types import Array, Key, TimeStep, Tree
+from jaxrl.kit.groups import EpsilonGreedy, OrnsteinUhlenbeck, Sampling
 from jaxrl.kit.net import Net
 from jaxrl.kit.recipe import Act
 from jaxrl.networks.heads import ILLEGAL, Categorical
@@ -35,11 +36,8 @@ def mask_illegal(q: Array, timestep: TimeStep) -> Array:
     return q if allowed is None else jnp.where(allowed, q, ILLEGAL)
 
 
-def epsilon(net: Net, exploration: Static) -> Array:
-    """Return the current probability of a random action.
-
-    exploration: group of the settings, an `EpsilonGreedy`.
-    """
+def epsilon(net: Net, exploration: EpsilonGreedy) -> Array:
+    """Return the current probability of a random action."""
     h = net.hyper[exploration]
     return schedules.linear(h.start, h.end, schedules.progress(net.env_steps, h.steps))
 
@@ -56,16 +54,15 @@ def sample_epsilon_greedy(q: Array, epsilon: Array, key: Key) -> Array:
     return jnp.where(explore, random, q.argmax(-1))
 
 
-def epsilon_greedy(values: ActionValues, space: Space, exploration: Static) -> Act:
-    """Act by the best of the values, or by any legal action with a probability that falls.
-
-    exploration: group of the settings, an `EpsilonGreedy`.
-    """
+def epsilon_greedy(values: ActionValues, space: Space, exploration: EpsilonGreedy) -> Act:
+    """Act by the best of the values, or by any legal action with a probability that falls."""
 
     def act(net, timestep, memory, key, greedy):
         q = values(net, timestep)
-        probability = None if greedy else epsilon(net, exploration)
-        action = q.argmax(-1) if greedy else sample_epsilon_greedy(q, probability, key)
+        if greedy:
+            action = q.argmax(-1)
+        else:
+            action = sample_epsilon_greedy(q, epsilon(net, exploration), key)
         return action.astype(space.dtype), memory, {}
 
     return act
@@ -120,11 +117,10 @@ def add_gaussian_noise(
     return act
 
 
-def add_drifting_noise(part: str, space: Space, half_width: Any, noise: Static) -> Act:
+def add_drifting_noise(part: str, space: Space, half_width: Any, noise: OrnsteinUhlenbeck) -> Act:
     """Act by the deterministic policy `part` with Ornstein-Uhlenbeck noise, within bounds.
 
-    noise: group of the settings, an `OrnsteinUhlenbeck`. The memory is the noise [B, *shape] in
-        half-widths of the actions, 0 at an episode's start.
+    The memory is the noise [B, *shape], in half-widths of the actions, 0 at an episode's start.
     """
 
     def act(net, timestep, memory, key, greedy):
@@ -183,14 +179,14 @@ def temper(
 def sample_tempered(
     act_by: Callable[[Net, TimeStep, Tree], tuple[Categorical, Tree]],
     space: Space,
-    sampling: Static,
+    sampling: Sampling,
     allowed: Callable[[Net, TimeStep], Array] | None = None,
 ) -> Act:
     """Act by samples of a categorical policy with a temperature, top-p and a mask; also return
     `log_prob`, that of the policy as it was sampled.
 
     act_by: (net, timestep, memory) -> policy [B] and the new memory.
-    sampling: group of the settings, a `Sampling`. Greedy actions are the mode of what is allowed.
+    sampling: temperature and top-p. Greedy actions are the mode of the tempered policy.
     allowed: (net, timestep) -> bool [B, A].
     """
 

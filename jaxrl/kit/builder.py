@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -16,10 +16,26 @@ from jax.core import Tracer
 from jaxrl.core import hyper, learn, settings
 from jaxrl.core.errors import unknown
 from jaxrl.core.settings import Static
-from jaxrl.core.types import Agent, Algorithm, Array, Environment, Policy, Source
+from jaxrl.core.types import Agent, Algorithm, Array, Environment, Key, Policy, Source
 from jaxrl.kit.learner import learner
-from jaxrl.kit.normalization import normalized
+from jaxrl.kit.normalization import add_normalization
 from jaxrl.kit.recipe import Recipe
+
+
+class Measure(Protocol):
+    """A judge of an agent, called in each evaluation."""
+
+    def __call__(
+        self, env: Environment, config: Any, policy: Policy, key: Key, /
+    ) -> dict[str, Array]:
+        """Return scalars by name that an evaluation reports besides its episodes.
+
+        env: the environment that the algorithm was built for.
+        config: its settings; hyperparameters are hidden, and lie in the agent's state.
+        policy: how the agent acts; `policy.state` is the agent's state.
+        key: source of randomness, such as of the episodes that are played to measure.
+        """
+        ...
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -35,7 +51,7 @@ class AlgorithmBuilder:
     updates(config) -> updates after each time that the source collects: the group's `updates`, or
         one where it has none, unless said
     check(env, config, name): raises `UserError` where the two do not fit.
-    measure(env, policy) -> name -> scalar: what each evaluation says besides its episodes.
+    measure: what each evaluation reports besides its episodes; see `Measure`.
     """
 
     name: str
@@ -46,7 +62,7 @@ class AlgorithmBuilder:
     )
     updates: Callable[[Any], int] = lambda config: getattr(source_group(config), "updates", 1)
     check: Callable[[Environment, Any, str], None] = lambda env, config, name: None
-    measure: Callable[[Environment, Policy], dict[str, Array]] = lambda env, policy: {}
+    measure: Measure = lambda env, config, policy, key: {}
 
     def variant(self, name: str, **changes: Any) -> AlgorithmBuilder:
         """Return a builder called `name` that differs from this one in `changes`.
@@ -123,11 +139,13 @@ def _build(
 ) -> Algorithm:
     agent = builder.agent(env, config, dict(networks), dict(optimizers))
     source = builder.source(env, config)
-    algorithm = learn.learn(normalized(agent, env, config), source, builder.updates(config))
+    algorithm = learn.learn(add_normalization(agent, env, config), source, builder.updates(config))
     return dataclasses.replace(
         algorithm,
         num_shards=num_shards(config),
-        measure=lambda state: builder.measure(env, algorithm.policy(state)),
+        measure=lambda state, key: builder.measure(
+            env, Static(config), algorithm.policy(state), key
+        ),
     )
 
 

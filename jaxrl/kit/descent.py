@@ -163,17 +163,16 @@ def _climbs(optimizer: optax.GradientTransformation) -> bool:
             updates, _ = optimizer.update(ones, optimizer.init(ones), ones)
         except Exception:  # an optimizer of certain trees only, which cannot be tried without one
             return False
-        return bool(jnp.sum(updates) > 0)
+        return bool(sum(jnp.sum(leaf) for leaf in jax.tree.leaves(updates)) > 0)
 
 
 def descent_of(name: str, part: Part) -> Descent | None:
     """Return the optimizer of the part `name`; None where no loss descends it."""
     if part.optimizer is None:
         return None
-    if isinstance(part.optimizer, Static):
-        settings, path = settings_of(part.optimizer), path_of(part.optimizer)
-        return OwnDescent(settings, path, part.members)
-    if not hasattr(part.optimizer, "update"):
+    if isinstance(part.optimizer, Static):  # a group of the settings, as a recipe gets it
+        return OwnDescent(settings_of(part.optimizer), path_of(part.optimizer), part.members)
+    if not isinstance(part.optimizer, optax.GradientTransformation):
         raise UserError(
             f"The optimizer of '{name}' is {part.optimizer!r}; it must be an optax optimizer or a "
             "group of the settings."

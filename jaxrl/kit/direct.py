@@ -14,7 +14,7 @@ from jaxrl.core import metrics as m
 from jaxrl.core import settings, trees
 from jaxrl.core.divergence import guard
 from jaxrl.core.settings import Static, Values
-from jaxrl.core.types import Algorithm, Array, Environment, Key, Policy, Tree, struct
+from jaxrl.core.types import Algorithm, Array, Environment, Key, Measure, Policy, Tree, struct
 
 
 @struct
@@ -60,7 +60,7 @@ class Direct:
         infinite one does no harm.
     env_steps: environment steps in one step; initial_env_steps: those in `init`.
     scores: metrics that it is judged by; see `Algorithm.scores`.
-    measure: state -> name -> scalar; see `Algorithm.measure`.
+    measure: (state, key) -> name -> scalar; see `Algorithm.measure`.
     """
 
     init: Init
@@ -70,7 +70,7 @@ class Direct:
     env_steps: int = 0
     initial_env_steps: int = 0
     scores: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    measure: Callable[[Tree], dict[str, Array]] = lambda state: {}
+    measure: Measure = lambda state, key: {}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -127,6 +127,6 @@ def _build(builder: DirectBuilder, env: Environment, config: Any) -> Algorithm:
         initial_env_steps=direct.initial_env_steps,
         config=config,
         scores=direct.scores,
-        measure=lambda state: direct.measure(state.own),
+        measure=lambda state, key: direct.measure(state.own, key),
     )
     return guard(algorithm, lambda state, metrics: direct.finite(state.own, metrics))

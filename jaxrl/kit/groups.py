@@ -207,9 +207,14 @@ class Replay:
         length: int | None = None,
         sampler: Sampler = UNIFORM,
         keep_memory: bool = False,
+        *,
+        tasks: Tasks | None = None,
     ) -> Source:
-        """Return a source of transitions, or of windows of `length` steps; see `sources.replay`."""
-        collected = rollouts(env, self.num_envs, self.num_steps)
+        """Return a source of transitions, or of windows of `length` steps; see `sources.replay`.
+
+        tasks: the environment parameters of episodes; the environment's own by default.
+        """
+        collected = rollouts(env, self.num_envs, self.num_steps, tasks)
         warmup = max(self.warmup, (length or 1) * self.num_envs)
         return replay(
             collected,

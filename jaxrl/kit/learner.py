@@ -71,6 +71,7 @@ def learner(name: str, config: Any, recipe: Recipe) -> Agent:
         return State(parts, extra, jnp.int32(0), jnp.float32(0), values)
 
     def net_of(state: State, key: Key) -> Net:
+        scale = {} if state.normalizer is None else {"normalize": state.normalizer}
         return Net(
             parts=dict(state.parts),
             hyper=Values(state.hyper),
@@ -79,6 +80,7 @@ def learner(name: str, config: Any, recipe: Recipe) -> Agent:
             env_steps=state.env_steps,
             _blueprint=blueprint,
             _seed=lambda: key,
+            **scale,
         )
 
     def act(state: State, timestep: TimeStep, memory: Tree, key: Key, greedy: bool):

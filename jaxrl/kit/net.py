@@ -96,6 +96,10 @@ class Net:
     feedback: what the source is told about the batch, by name.
     aux: auxiliary outputs of the losses descended so far, by loss.
     drift: mean `LossOutput.drift` of the last loss that has one; None without one.
+    normalize: scale of observations, from a raw `TimeStep` or observation to what the parts see:
+        for whatever is not in the batch, such as an expert's steps, goals, windows in memory. The
+        batch, and the time step that is acted on, are normalized already. The identity where
+        observations are not normalized.
     """
 
     parts: dict[str, Trained]
@@ -109,6 +113,7 @@ class Net:
     feedback: dict[str, Tree] = dataclasses.field(default_factory=dict)
     aux: dict[Loss, Tree] = dataclasses.field(default_factory=dict)
     drift: Array | None = None
+    normalize: Callable[[Any], Any] = lambda x: x
     _rows: tuple[int, int] = (0, 0)  # the axis of a minibatch that is cut into chunks; their size
     _in_minibatch: bool = False
 

@@ -15,8 +15,8 @@ import jax.numpy as jnp
 
 from jaxrl.core.errors import UserError
 from jaxrl.core.spaces import Box, is_space
-from jaxrl.core.types import Agent, Array, Environment, TimeStep, struct
-from jaxrl.kit.wrapping import Wrapped, wrap
+from jaxrl.core.types import Agent, Array, Environment, TimeStep, Tree, static, struct
+from jaxrl.kit.wrapping import Wrapped, with_normalizer, wrap
 
 
 @struct
@@ -60,43 +60,100 @@ def add(moments: Moments, values: Array, mask: Array | None = None) -> Moments:
     )
 
 
-def normalize_observation(agent: Agent, env: Environment, clip: float = 10.0) -> Agent:
-    """`agent`, seeing observations standardized with running statistics and clipped to +-`clip`:
-    the statistics of the batches that it learned from, but for padding.
+@struct
+class Normalizer:
+    """Standardization of the observations of one space, whatever holds them.
 
-    Real-valued boxes are standardized feature by feature; integers are left as they are. What is
-    held is a `Moments` for each part of the observation, None for those.
+    moments: a `Moments` for each part of the observation, in the order of its leaves, and None for
+        each part that stays as it is.
+    structure: of the observation. clip: bound of what is standardized.
     """
-    spaces, treedef = jax.tree.flatten(env.observation_space, is_leaf=is_space)
-    real = [isinstance(s, Box) and jnp.issubdtype(s.dtype, jnp.floating) for s in spaces]
 
-    def nothing(state):
-        return [no_moments(s.shape) if r else None for s, r in zip(spaces, real, strict=True)]
+    moments: list[Moments | None]
+    structure: Any = static()
+    clip: float = static()
 
-    def see(state: Wrapped, timestep: TimeStep) -> TimeStep:
-        parts = treedef.flatten_up_to(timestep.observation)
+    def __call__(self, x: Any) -> Any:
+        """Return a `TimeStep`, or an observation, with standardized observations [...]."""
+        if isinstance(x, TimeStep):
+            return dataclasses.replace(x, observation=self(x.observation))
+        clip, parts = self.clip, self.structure.flatten_up_to(x)
         seen = [
             x if m is None else jnp.clip((x - m.mean) / m.deviation, -clip, clip)
-            for m, x in zip(state.own, parts, strict=True)
+            for m, x in zip(self.moments, parts, strict=True)
         ]
-        return dataclasses.replace(timestep, observation=treedef.unflatten(seen))
+        return self.structure.unflatten(seen)
+
+    def add(self, observation: Tree, mask: Array | None = None) -> Normalizer:
+        """Return the normalizer that has also counted observations [...], where `mask` [...]."""
+        parts = self.structure.flatten_up_to(observation)
+        moments = [
+            m if m is None else add(m, x, mask) for m, x in zip(self.moments, parts, strict=True)
+        ]
+        return dataclasses.replace(self, moments=moments)
+
+
+def normalizer(env: Environment, clip: float = 10.0) -> Normalizer:
+    """Return a normalizer of the observations of `env` that has counted nothing, and only clips.
+
+    Real-valued boxes are standardized feature by feature, and clipped to +-`clip`; integers stay as
+    they are.
+    """
+    spaces, structure = jax.tree.flatten(env.observation_space, is_leaf=is_space)
+    real = [isinstance(s, Box) and jnp.issubdtype(s.dtype, jnp.floating) for s in spaces]
+    moments = [no_moments(s.shape) if r else None for s, r in zip(spaces, real, strict=True)]
+    return Normalizer(moments, structure, clip)
+
+
+def statistics_of(env: Environment, observation: Tree, clip: float = 10.0) -> Normalizer:
+    """Return a normalizer with the statistics of `observation`, leaves [N, ...], such as those of
+    the training part of a dataset."""
+    return normalizer(env, clip).add(jax.tree.map(jnp.asarray, observation))
+
+
+def normalize_observation(
+    agent: Agent, env: Environment, clip: float = 10.0, statistics: Normalizer | None = None
+) -> Agent:
+    """Return `agent`, which sees standardized observations: a `Normalizer` of running statistics.
+
+    They are those of the batches that it learned from, without padding. The recipe reaches them as
+    `net.normalize`, for observations that are in no batch.
+
+    clip: bound of standardized observations; without effect where `statistics` are given, which
+        have their own.
+    statistics: fixed statistics, as `statistics_of` returns them, in place of running ones.
+    """
+    structure = jax.tree.structure(env.observation_space, is_leaf=is_space)
+    bound = clip if statistics is None else statistics.clip
+
+    def normalizer_of(state: Wrapped) -> Normalizer:
+        return Normalizer(state.own, structure, bound)
+
+    def show(state: Wrapped) -> Tree:
+        return with_normalizer(state.agent, normalizer_of(state))
+
+    def act(state, timestep, memory, key, greedy):
+        return agent.act(show(state), normalizer_of(state)(timestep), memory, key, greedy)
 
     def update(state, batch, key):
+        see = normalizer_of(state)
         transitions = dataclasses.replace(
             batch.transitions,
-            timestep=see(state, batch.transitions.timestep),
-            next_timestep=see(state, batch.transitions.next_timestep),
+            timestep=see(batch.transitions.timestep),
+            next_timestep=see(batch.transitions.next_timestep),
         )
-        tail = batch.tail and (see(state, batch.tail[0]), batch.tail[1])
+        tail = batch.tail and (see(batch.tail[0]), batch.tail[1])
         seen = dataclasses.replace(batch, transitions=transitions, tail=tail)
-        inner, info = agent.update(state.agent, seen, key)
-        parts = treedef.flatten_up_to(batch.transitions.observation)
-        moments = [
-            m if m is None else add(m, x, batch.mask) for m, x in zip(state.own, parts, strict=True)
-        ]
-        return inner, moments, info
+        inner, info = agent.update(show(state), seen, key)
+        if statistics is None:
+            see = see.add(batch.transitions.observation, batch.mask)
+        return with_normalizer(inner, None), see.moments, info
 
-    return wrap(agent, "normalize_observation", nothing, update, see)
+    def begin(state):
+        first = normalizer(env, clip) if statistics is None else statistics
+        return jax.tree.map(jnp.asarray, first.moments)
+
+    return wrap(agent, "normalize_observation", begin, update, act=act)
 
 
 @struct
@@ -142,8 +199,8 @@ def normalize_reward(agent: Agent, num_envs: int, clip: float = 10.0) -> Agent:
     return wrap(agent, "normalize_reward", nothing, update, reads=("discount",))
 
 
-def normalized(agent: Agent, env: Environment, config: Any) -> Agent:
-    """`agent` with what the group `normalization` of its settings asks for, if there is one."""
+def add_normalization(agent: Agent, env: Environment, config: Any) -> Agent:
+    """Add what the group `normalization` of the settings asks for, if there is one."""
     wanted = getattr(config, "normalization", None)
     if getattr(wanted, "reward", False):
         agent = normalize_reward(agent, config.rollouts.num_envs)

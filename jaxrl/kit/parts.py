@@ -10,8 +10,8 @@ import jax
 import optax
 
 from jaxrl.core import metrics as m
-from jaxrl.core.settings import Static
 from jaxrl.core.types import Array, Key, Tree
+from jaxrl.kit.groups import Optimizer, Target
 
 
 def vmap_members(function: Callable[..., Any], members: int) -> Callable[..., Any]:
@@ -39,8 +39,8 @@ class Part:
 
     network: Any
     inputs: tuple[Tree, ...]
-    optimizer: Static | optax.GradientTransformation | None = None
-    target: Static | None = None
+    optimizer: Optimizer | optax.GradientTransformation | None = None
+    target: Target | None = None
     members: int = 0
     own_inputs: bool = False
     begins_as: str = ""

@@ -61,7 +61,7 @@ class Recipe:
     parts: Mapping[str, Part]
     act: Act
     losses: Sequence[Loss]
-    update: Update | None = None
+    update: Update = None  # type: ignore[assignment]
     extra: Tree = ()
     memory: Callable[[int], Tree] = lambda n: ()
     needs: tuple[str, ...] = ()

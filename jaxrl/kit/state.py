@@ -33,6 +33,8 @@ class State:
     updates: number of updates so far, int32.
     env_steps: environment steps at the last update, float32; drives schedules.
     hyper: hyperparameters by dotted name.
+    normalizer: what `net.normalize` applies, a `kit.normalization.Normalizer`; set by the wrapper
+        that normalizes while the agent acts or learns, and None in what is stored.
     """
 
     parts: dict[str, Trained]
@@ -40,6 +42,7 @@ class State:
     updates: Array
     env_steps: Array
     hyper: dict[str, Any]
+    normalizer: Any = None
 
 
 def acting_state(params: Mapping[str, Tree]) -> State:

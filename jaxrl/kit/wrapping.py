@@ -126,6 +126,16 @@ def params_of(state: Tree) -> Tree:
     return params_of(state.agent)
 
 
+def with_normalizer(state: Tree, normalizer: Any) -> Tree:
+    """Return the state of an agent with another `normalizer` in the innermost learner; the same
+    state where there is none."""
+    if isinstance(state, State):
+        return dataclasses.replace(state, normalizer=normalizer)
+    if not hasattr(state, "agent"):
+        return state
+    return dataclasses.replace(state, agent=with_normalizer(state.agent, normalizer))
+
+
 def with_params(state: Tree, params: Tree) -> Tree:
     """`state` with other parameters. Raises as `params_of` does."""
     if isinstance(state, State):

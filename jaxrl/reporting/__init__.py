@@ -1,1 +1,1 @@
-"""What run folders say together: `jaxrl report`."""
+"""Reports on several runs: `jaxrl report`."""

@@ -1,4 +1,4 @@
-"""A page in one file: elements whose text is escaped, figures drawn inside, and how it looks."""
+"""A page in one HTML file: its style, elements with escaped text, and embedded figures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 KINDS = {".gif": "image/gif", ".png": "image/png"}
 
-# Figures are drawn dark on white. On a dark page lightness is turned about, which keeps hues.
+# Figures are drawn dark on white. A dark page inverts their lightness and keeps their hues.
 STYLE = """
 :root { color-scheme: light dark; --ink: #1d1d1f; --faint: #63636a; --paper: #fff; --line: #dcdce0;
   --tint: #f5f5f7; --warn: #8a4b00; }
@@ -58,42 +58,47 @@ summary { cursor: pointer; }
 
 
 class Html(str):
-    """Text that is markup already. All other text is escaped."""
+    """Text that is already markup. All other text is escaped."""
 
 
 def element(name: str, *inside: Any, **attributes: Any) -> Html:
-    """`<name attributes>inside</name>`; `class_` is the attribute class."""
-    said = "".join(f' {k.rstrip("_")}="{escape(str(v))}"' for k, v in attributes.items())
-    return Html(f"<{name}{said}>{joined(inside)}</{name}>")
+    """Return `<name attributes>inside</name>`; `class_` is the attribute class."""
+    text = "".join(f' {k.rstrip("_")}="{escape(str(v))}"' for k, v in attributes.items())
+    return Html(f"<{name}{text}>{join(inside)}</{name}>")
 
 
-def joined(parts: Iterable[Any]) -> Html:
+def join(parts: Iterable[Any]) -> Html:
+    """Join parts to one piece of markup, escaping those that are text."""
     return Html("".join(x if isinstance(x, Html) else escape(str(x)) for x in parts))
 
 
 def table(head: Sequence[Any], rows: Iterable[Sequence[Any]]) -> Html:
-    """The first column is of names, the others are of numbers; wide ones scroll by themselves."""
+    """Return a table whose first column holds names, the others numbers. A wide table scrolls."""
     row = lambda cell, values: element("tr", *(element(cell, x) for x in values))
     body = [row("td", values) for values in rows]
     inside = element("thead", row("th", head)), element("tbody", *body)
     return element("div", element("table", *inside), class_="wide", tabindex=0)
 
 
-def listed(pairs: Iterable[tuple[Any, Any]]) -> Html:
+def definition_list(pairs: Iterable[tuple[Any, Any]]) -> Html:
+    """Return a list of names with their values."""
     lines = (element("dt", name) + element("dd", value) for name, value in pairs)
     return element("dl", *map(Html, lines))
 
 
-def picture(path: Path, words: str) -> Html:
-    """An image file, within the page."""
+def image(path: Path, words: str) -> Html:
+    """Return an image file, embedded in the page."""
     data = base64.b64encode(path.read_bytes()).decode()
     source = f"data:{KINDS[path.suffix]};base64,{data}"
     return Html(f'<img alt="{escape(words)}" src="{source}">')
 
 
-def drawing(figure: Any, words: str, caption: str) -> Html:
-    """A matplotlib figure as SVG with selectable text, transparent, its names apart from those of
-    all others on the page; `words` for who does not see it."""
+def svg_figure(figure: Any, words: str, caption: str) -> Html:
+    """Embed a matplotlib figure as a transparent SVG with selectable text.
+
+    Its ids differ from those of all other figures on the page. `words` describe it to readers who
+    cannot see it.
+    """
     import matplotlib
     from matplotlib.text import Text
 
@@ -113,6 +118,7 @@ def drawing(figure: Any, words: str, caption: str) -> Html:
 
 
 def page(title: str, *body: Any) -> str:
+    """Return a whole HTML page."""
     head = element(
         "head",
         Html('<meta charset="utf-8">'),

@@ -1,4 +1,4 @@
-"""The page of some runs: what they reached, how they compare, and what made them.
+"""The page of some runs: their scores, comparisons, settings and origin.
 
 Estimates and their uncertainty are those of Agarwal et al. (2021), "Deep Reinforcement Learning at
 the Edge of the Statistical Precipice", NeurIPS (arXiv:2108.13264): interquartile means, performance
@@ -25,13 +25,30 @@ from jaxrl.evaluation.statistics import (
     probability_of_improvement,
     stratified_bootstrap,
 )
-from jaxrl.reporting.html import Html, drawing, element, joined, listed, page, picture, table
-from jaxrl.reporting.runs import ASIDE, Group, Run, differing, grouped, place, said
+from jaxrl.reporting.html import (
+    Html,
+    definition_list,
+    element,
+    image,
+    join,
+    page,
+    svg_figure,
+    table,
+)
+from jaxrl.reporting.runs import (
+    ASIDE,
+    Group,
+    Run,
+    differing_settings,
+    environment_label,
+    format_value,
+    group_runs,
+)
 from jaxrl.suites import suite
 
-ENOUGH = 10  # runs times tasks, for the bootstrap
-MOST_PAIRED = 6  # groups of which all pairs are compared
-FEW_SETTINGS = 12  # rows of the table of settings that are shown at once
+ENOUGH = 10  # runs times tasks that the bootstrap needs
+MOST_PAIRED = 6  # largest number of groups of which all pairs are compared
+FEW_SETTINGS = 12  # largest table of settings that is not folded
 
 NOTHING = "-"
 
@@ -39,32 +56,33 @@ Scores = dict[str, np.ndarray]  # label -> [runs] or [runs, environments]
 Bounds = Mapping[str, Sequence[float]]  # environment -> (low, high)
 
 
-def written(runs: Sequence[Run], score: str = "return", bounds: Bounds | None = None) -> str:
-    """The page, as HTML that needs nothing else.
+def render_page(runs: Sequence[Run], score: str = "return", bounds: Bounds | None = None) -> str:
+    """Return the page, as HTML that needs no other file.
 
     Args:
-        score: the name of what the runs' `scores` are.
-        bounds: environment -> (low, high): scores from 0 at `low` to 1 at `high` are pooled over
-            environments. Those of the shipped suites are known, for the return.
+        score: name of the metric in the runs' `scores`.
+        bounds: environment -> (low, high): scores are scaled from 0 at `low` to 1 at `high` and
+            pooled over environments. Those of the built-in suites are known, for the return.
 
     Raises:
-        UserError: for bounds that are none, or of an environment that no run was evaluated in.
+        UserError: for bounds that are not two rising numbers, or of an environment in which no run
+            was evaluated.
     """
-    groups = grouped(runs)
-    places: dict[str, list[Group]] = {}
+    groups = group_runs(runs)
+    by_env: dict[str, list[Group]] = {}
     for group in groups:
-        places.setdefault(group.env, []).append(group)
-    known = (_known_bounds() if score == "return" else {}) | _checked(bounds or {}, places)
+        by_env.setdefault(group.env, []).append(group)
+    known = (_known_bounds() if score == "return" else {}) | _check_bounds(bounds or {}, by_env)
     colors = palette(dict.fromkeys(group.label for group in groups))
-    title = f"{_listed(run.config['algorithm'] for run in runs)} in {_listed(places)}"
+    title = f"{_enumerate(run.config['algorithm'] for run in runs)} in {_enumerate(by_env)}"
     size = f"{_count(len(runs), 'run')}, {_count(sum(len(run.members) for run in runs), 'member')}"
     return page(
         title,
         element("h1", title),
         element("p", f"{size}.", class_="faint"),
         _notes(runs, groups),
-        _together(places, known, colors),
-        *(_environment(env, some, score, colors) for env, some in places.items()),
+        _all_environments(by_env, known, colors),
+        *(_environment(env, some, score, colors) for env, some in by_env.items()),
         _settings(groups),
         _runs(runs),
         _reading(score),
@@ -74,14 +92,17 @@ def written(runs: Sequence[Run], score: str = "return", bounds: Bounds | None = 
 # ------------------------------------------------------------------------------- comparisons
 
 
-def pooled(places: Mapping[str, Sequence[Group]], bounds: Bounds) -> tuple[list[str], Scores]:
-    """The environments with bounds, and the scores [runs, environments] on their common scale of
-    each label that has as many runs in all of them."""
-    envs = [env for env in places if env in bounds]
+def pool(by_env: Mapping[str, Sequence[Group]], bounds: Bounds) -> tuple[list[str], Scores]:
+    """Return the environments with bounds, and each label's scores [runs, environments] in them.
+
+    Scores are on a common scale. Only labels with the same number of runs in all of the
+    environments are included.
+    """
+    envs = [env for env in by_env if env in bounds]
     found: dict[str, list[np.ndarray]] = {}
     for env in envs:
         low, high = bounds[env]
-        for group in places[env]:
+        for group in by_env[env]:
             found.setdefault(group.label, []).append((group.scores - low) / (high - low))
     whole = lambda parts: len(parts) == len(envs) and len({len(x) for x in parts}) == 1
     return envs, {
@@ -92,9 +113,12 @@ def pooled(places: Mapping[str, Sequence[Group]], bounds: Bounds) -> tuple[list[
 
 
 def pairs(scores: Scores) -> list[tuple[str, str, Interval]]:
-    """(X, Y, the probability that a run of X beats one of Y): of all pairs, or of the best with
-    each other where labels are many. Better ones, by their interquartile means, come first."""
-    order = [label for label, _ in _ordered(scores)]
+    """Return (X, Y, the probability that a run of X beats one of Y) for pairs of labels.
+
+    These are all pairs, or the best label with each other one if there are many. Labels come in
+    the order of their interquartile means, best first.
+    """
+    order = [label for label, _ in _order(scores)]
     chosen = (
         itertools.combinations(order, 2)
         if len(order) <= MOST_PAIRED
@@ -103,8 +127,8 @@ def pairs(scores: Scores) -> list[tuple[str, str, Interval]]:
     return [(x, y, _improvement(scores[x], scores[y])) for x, y in chosen]
 
 
-def _ordered(scores: Scores) -> list[tuple[str, np.ndarray]]:
-    """The best first, by their interquartile means."""
+def _order(scores: Scores) -> list[tuple[str, np.ndarray]]:
+    """Return the labels and scores, ordered by interquartile mean, best first."""
     return sorted(scores.items(), key=lambda item: -interquartile_mean(item[1]))
 
 
@@ -115,19 +139,19 @@ def _improvement(x: np.ndarray, y: np.ndarray) -> Interval:
 
 
 def estimate(found: Interval, form: str = "{:.4g}") -> str:
-    """`0.5 [0.4, 0.6]`, without an interval where nothing is known of it."""
+    """Format an estimate, such as `0.5 [0.4, 0.6]`, without an interval if that is unknown."""
     whole = form if not np.isfinite(found.low) else f"{form} [{form}, {form}]"
     return whole.format(*found)
 
 
-def _compared(scores: Scores, colors: Mapping[str, Any], what: str, where: str) -> list[Html]:
-    """Profiles and probabilities of improvement, where there is something to compare."""
+def _comparison(scores: Scores, colors: Mapping[str, Any], what: str, where: str) -> list[Html]:
+    """Return profiles and probabilities of improvement, if there are several labels to compare."""
     if len(scores) < 2:
         return []
     figure = score_plots.performance_profiles(scores, None, xlabel=what, colors=colors, narrow=True)
     rows = [(f"{x} over {y}", estimate(p, "{:.2f}")) for x, y, p in pairs(scores)]
     return [
-        drawing(figure, f"Performance profiles, {where}", "Performance profiles"),
+        svg_figure(figure, f"Performance profiles, {where}", "Performance profiles"),
         element(
             "div",
             element("h3", "Probability of improvement"),
@@ -140,55 +164,57 @@ def _compared(scores: Scores, colors: Mapping[str, Any], what: str, where: str) 
 
 
 def _notes(runs: Sequence[Run], groups: Sequence[Group]) -> Html:
-    """What a reader must know before believing a number."""
+    """Return the warnings that a reader needs before believing a number."""
     notes = [
-        f"{run.folder} is {run.state}. Its scores are those of its last evaluation."
+        f"{run.folder} is {run.state}. Its scores are from its last evaluation."
         for run in runs
-        if not run.finished
+        if not run.is_finished
     ]
     notes += [f"{run.folder} has no evaluations." for run in runs if not run.steps.size]
     notes += [
-        f"{group.diverged} of {_count(len(group.members), 'seed')} of {group.label} in {group.env} "
-        "diverged and were frozen."
+        f"{group.num_diverged} of {_count(len(group.members), 'seed')} of {group.label} in "
+        f"{group.env} diverged and were frozen."
         for group in groups
-        if group.diverged
+        if group.num_diverged
     ]
     if any(len(group.scores) < ENOUGH for group in groups):
         notes.append(
-            f"With fewer than {ENOUGH} seeds the bootstrap finds too little spread: intervals of "
-            "interquartile means, profiles and probabilities are too narrow. A single seed has "
-            "none."
+            f"With fewer than {ENOUGH} seeds the bootstrap underestimates the spread: intervals of "
+            "interquartile means, profiles and probabilities are too narrow. A single seed has no "
+            "interval."
         )
     return element("ul", *(element("li", x, class_="warn") for x in notes)) if notes else Html()
 
 
-def _together(
-    places: Mapping[str, Sequence[Group]], bounds: Bounds, colors: Mapping[str, Any]
+def _all_environments(
+    by_env: Mapping[str, Sequence[Group]], bounds: Bounds, colors: Mapping[str, Any]
 ) -> Html:
-    if len(places) < 2:
+    if len(by_env) < 2:
         return Html()
-    envs, scores = pooled(places, bounds)
+    envs, scores = pool(by_env, bounds)
     head = element("h2", "All environments together")
     if len(envs) < 2 or not scores:
-        missing = [env for env in places if env not in bounds]
+        missing = [env for env in by_env if env not in bounds]
         why = (
-            f"bounds of the score are known of {', '.join(envs) or 'none'}; give those of "
-            f"{', '.join(missing)} by --bounds ENV=LOW,HIGH"
+            f"bounds of the score are known for {', '.join(envs) or 'none'}; give those of "
+            f"{', '.join(missing)} with --bounds ENV=LOW,HIGH"
             if missing
-            else "no algorithm has as many seeds in each of them"
+            else "no algorithm has the same number of seeds in each environment"
         )
-        return joined([head, element("p", f"Scores are not pooled: {why}.", class_="faint")])
+        return join([head, element("p", f"Scores are not pooled: {why}.", class_="faint")])
     scale = ", ".join("{} ({:g} to {:g})".format(env, *bounds[env]) for env in envs)
     rows = [
         (label, estimate(interquartile_interval(x), "{:.3f}"), len(x))
-        for label, x in _ordered(scores)
+        for label, x in _order(scores)
     ]
-    return joined(
+    return join(
         [
             head,
             element("p", f"Scores are from 0 to 1 within the bounds of {scale}.", class_="faint"),
             table(("", "IQM [95 %]", "seeds"), rows),
-            element("div", *_compared(scores, colors, "score", "all environments"), class_="side"),
+            element(
+                "div", *_comparison(scores, colors, "score", "all environments"), class_="side"
+            ),
         ]
     )
 
@@ -197,14 +223,14 @@ def _environment(env: str, groups: Sequence[Group], score: str, colors: Mapping[
     scored = [group for group in groups if len(group.scores)]
     head = element("h2", env)
     if not scored:
-        return joined([head, element("p", "There are no evaluations.", class_="faint")])
+        return join([head, element("p", "There are no evaluations.", class_="faint")])
     rows = [
         (
-            group.label + ("" if all(run.finished for run in group.runs) else " (unfinished)"),
+            group.label + ("" if all(run.is_finished for run in group.runs) else " (unfinished)"),
             estimate(interquartile_interval(group.scores)),
             estimate(metric_interval(score, group.scores)),
             len(group.members),
-            group.diverged,
+            group.num_diverged,
             f"{max(run.done for run in group.runs):,}",
         )
         for group in sorted(scored, key=lambda group: -interquartile_mean(group.scores))
@@ -218,14 +244,14 @@ def _environment(env: str, groups: Sequence[Group], score: str, colors: Mapping[
     )
     scores = {group.label: group.scores for group in scored}
     columns = ("", "IQM [95 %]", "mean [95 %]", "seeds", "diverged", "steps")
-    return joined(
+    return join(
         [
             head,
             table(columns, rows),
             element(
                 "div",
-                drawing(curves, f"Learning curves in {env}", f"Evaluations: {score}"),
-                *_compared(scores, colors, f"final {score}", env),
+                svg_figure(curves, f"Learning curves in {env}", f"Evaluations: {score}"),
+                *_comparison(scores, colors, f"final {score}", env),
                 *_sweeps(scored, score),
                 class_="side",
             ),
@@ -234,10 +260,10 @@ def _environment(env: str, groups: Sequence[Group], score: str, colors: Mapping[
 
 
 def _sweeps(groups: Sequence[Group], score: str) -> list[Html]:
-    """The scores of each sweep along what it varied."""
+    """Return a figure of each sweep's scores over the settings that it varied."""
     drawings = []
     for run in {run.folder: run for group in groups for run in group.runs}.values():
-        settings = list(run.members.settings().values())
+        settings = list(run.members.by_setting().values())
         if len(settings) > 1 and len({len(members) for members in settings}) == 1:
             final = final_scores(run.scores)
             labels = [run.members.labels[members[0]] for members in settings]
@@ -248,16 +274,23 @@ def _sweeps(groups: Sequence[Group], score: str) -> list[Html]:
                 ylabel=f"final {score}",
                 narrow=True,
             )
-            drawings.append(drawing(figure, f"Scores of {run.folder}", f"Sweep: {run.folder.name}"))
+            drawings.append(
+                svg_figure(figure, f"Scores of {run.folder}", f"Sweep: {run.folder.name}")
+            )
     return drawings
 
 
 def _settings(groups: Sequence[Group]) -> Html:
-    """The settings that differ: a column for each group, or a row where groups are more."""
-    names = [name for name in differing(groups) if name not in ASIDE]
+    """Return a table of the settings that differ.
+
+    It has a column for each group, or a row if there are more groups than settings.
+    """
+    names = [name for name in differing_settings(groups) if name not in ASIDE]
     if not names:
         return Html()
-    value = lambda group, name: said(group.settings[name]) if name in group.settings else NOTHING
+    value = lambda group, name: (
+        format_value(group.settings[name]) if name in group.settings else NOTHING
+    )
     labels = [f"{group.label} in {group.env}" for group in groups]
     if len(groups) <= len(names):
         rows = [(name, *(value(group, name) for group in groups)) for name in names]
@@ -270,7 +303,7 @@ def _settings(groups: Sequence[Group]) -> Html:
         inside = table(("", *names), rows)
     if len(names) > FEW_SETTINGS:
         inside = element("details", element("summary", f"{len(names)} settings"), inside)
-    return joined([element("h2", "Settings that differ"), inside])
+    return join([element("h2", "Settings that differ"), inside])
 
 
 def _runs(runs: Sequence[Run]) -> Html:
@@ -279,17 +312,17 @@ def _runs(runs: Sequence[Run]) -> Html:
     for run in runs:
         seconds = run.summary.get("seconds") or {}
         took = (_seconds(seconds.get(name)) for name in ("training", "compiling"))
-        number = (len(run.members), len(run.diverged))
+        number = (len(run.members), len(run.diverged_members))
         speed = _number(run.summary.get("steps_per_second"), "{:,.0f}")
         rows.append(
             (run.folder, speed, *took, *number, run.summary.get("device", NOTHING), run.state)
         )
-    return joined(
+    return join(
         [
             element("h2", "Runs"),
             element(
                 "p",
-                "Steps are those of all members together, evaluations included.",
+                "Steps per second are those of all members together, evaluations included.",
                 class_="faint",
             ),
             table(head, rows),
@@ -307,50 +340,55 @@ def _run(run: Run) -> Html:
         "versions": ", ".join(f"{name} {version}" for name, version in versions.items()) or NOTHING,
     }
     commands = element("pre", "\n".join(run.commands)) if run.commands else ""
-    shown = picture(run.picture, f"An episode of {run.folder}") if run.picture else ""
-    return element("article", element("h3", run.folder), listed(facts.items()), commands, shown)
+    shown = image(run.picture, f"An episode of {run.folder}") if run.picture else ""
+    return element(
+        "article", element("h3", run.folder), definition_list(facts.items()), commands, shown
+    )
 
 
 def _reading(score: str) -> Html:
     text = (
         f"Scores are each seed's {score} in its last evaluation. Means have Student's interval; "
-        "interquartile means (IQM), the means of the middle half, have that of the stratified "
-        "bootstrap (2,000 resamples). A performance profile is the share of runs with a score "
-        "above each value. The probability of improvement is the share of pairs of runs that X "
-        "wins, ties counting one half. All intervals are of 95 %, over seeds. After Agarwal et "
-        "al. (2021), Deep Reinforcement Learning at the Edge of the Statistical Precipice, "
-        "arXiv:2108.13264."
+        "interquartile means (IQM), the means of the middle half, have the interval of the "
+        "stratified bootstrap (2,000 resamples). A performance profile is the share of runs with a "
+        "score above each value. The probability of improvement is the share of pairs of runs in "
+        "which X wins; a tie counts one half. All intervals are 95 % intervals over seeds. After "
+        "Agarwal et al. (2021), Deep Reinforcement Learning at the Edge of the Statistical "
+        "Precipice, arXiv:2108.13264."
     )
-    return joined([element("h2", "How to read this"), element("p", text, class_="faint")])
+    return join([element("h2", "How to read this"), element("p", text, class_="faint")])
 
 
 # ---------------------------------------------------------------------------------------- small
 
 
 def _known_bounds() -> dict[str, tuple[float, float]]:
-    """Those of the environments of the suites that are shipped."""
+    """Return the bounds of the built-in suites' environments."""
     return {
-        place(environment.env, environment.env_params): (environment.low, environment.high)
+        environment_label(environment.env, environment.env_params): (
+            environment.low,
+            environment.high,
+        )
         for path in sorted(suite.SUITES.glob("*.yaml"))
         for environment in suite.read(path.stem).environments.values()
     }
 
 
-def _checked(bounds: Bounds, places: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
+def _check_bounds(bounds: Bounds, by_env: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
     for env, values in bounds.items():
-        if env not in places:
+        if env not in by_env:
             raise UserError(
-                f"--bounds names '{env}'; the runs were evaluated in {', '.join(places)}."
+                f"--bounds names '{env}'; the runs were evaluated in {', '.join(by_env)}."
             )
         if len(values) != 2 or not np.isfinite(values).all() or values[0] >= values[1]:
             raise UserError(
-                f"The bounds of {env} are {said(list(values))}; they must be a low and a higher "
-                "number, such as 0,500."
+                f"The bounds of {env} are {format_value(list(values))}; they must be two numbers, "
+                "the smaller one first, such as 0,500."
             )
     return {env: (low, high) for env, (low, high) in bounds.items()}
 
 
-def _listed(words: Iterable[str]) -> str:
+def _enumerate(words: Iterable[str]) -> str:
     *some, last = dict.fromkeys(words)
     return f"{', '.join(some)} and {last}" if some else last
 

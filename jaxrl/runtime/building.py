@@ -1,4 +1,4 @@
-"""From an Experiment to the functions that it describes."""
+"""Build the environment, algorithm, plan and program that an Experiment describes."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from jaxrl.runtime.host_program import HostProgram
 from jaxrl.runtime.members import Members
 
 
-def prepare(config: Experiment) -> None:
-    """Settings of JAX that have to be made before it computes anything."""
+def configure_jax(config: Experiment) -> None:
+    """Set the options of JAX that must be set before it computes anything."""
     if config.deterministic:
         flags = os.environ.get("XLA_FLAGS", "")
         os.environ["XLA_FLAGS"] = f"{flags} --xla_gpu_deterministic_ops=true".strip()
@@ -34,7 +34,7 @@ def prepare(config: Experiment) -> None:
 
 
 def build(config: Experiment) -> tuple[Environment, Algorithm]:
-    """The environment and the algorithm that `config` describes. Raises `UserError`."""
+    """Return the environment and the algorithm that `config` describes. Raises `UserError`."""
     env = envs.make(config.env, **config.env_params)
     builder, _ = algorithms.builder(config.algorithm)
     algorithm = builder(env, config.agent)
@@ -42,8 +42,8 @@ def build(config: Experiment) -> tuple[Environment, Algorithm]:
     before = algorithm.agent.goes_on_from if algorithm.agent else ""
     if before and not (config.warm_start or config.fork):
         raise UserError(
-            f"'{config.algorithm}' cannot begin with new weights; it goes on from {before}, so say "
-            "its run's folder, or a configuration that is trained first, as warm_start."
+            f"'{config.algorithm}' cannot begin with new weights, since it continues {before}; set "
+            "warm_start to the folder of such a run, or to a configuration to train first."
         )
     if host.on_host(env):
         algorithm = host.learner(algorithm)
@@ -51,11 +51,11 @@ def build(config: Experiment) -> tuple[Environment, Algorithm]:
 
 
 def _check_devices(config: Experiment, algorithm: Algorithm) -> None:
-    """Raises `UserError` unless the algorithm's shards can be spread evenly over the devices."""
+    """Raise `UserError` unless the algorithm's shards can be spread evenly over the devices."""
     specs = jax.tree.leaves(
         algorithm.partition, is_leaf=lambda spec: isinstance(spec, PartitionSpec)
     )
-    # An agent without logical shards would mix what lies on several devices in each minibatch.
+    # Without logical shards, each minibatch would mix rows that lie on several devices.
     shards = algorithm.num_shards
     if config.devices > 1 and (shards is None or all(spec == REPLICATED for spec in specs)):
         raise UserError(f"'{config.algorithm}' runs on one device; devices is {config.devices}.")
@@ -64,7 +64,7 @@ def _check_devices(config: Experiment, algorithm: Algorithm) -> None:
 
 
 def plan(config: Experiment, algorithm: Algorithm) -> Plan:
-    """The schedule of `config` in whole steps of `algorithm`."""
+    """Return the schedule of `config` in whole steps of `algorithm`."""
     updates = lambda steps: max(1, math.ceil(steps / algorithm.env_steps))
     total = updates(config.steps - algorithm.initial_env_steps)
 
@@ -80,21 +80,30 @@ def plan(config: Experiment, algorithm: Algorithm) -> Plan:
 
 
 def evaluation_environment(config: Experiment, env: Environment) -> Environment:
-    """Where the policy trained in `env` is evaluated. Raises `UserError` if it cannot act there."""
-    other = elsewhere(config, env, config.evaluate_env, config.evaluate_env_params)
+    """Return the environment in which the policy trained in `env` is evaluated.
+
+    Raises:
+        UserError: if the policy cannot act there.
+    """
+    other = other_environment(config, env, config.evaluate_env, config.evaluate_env_params)
     if host.on_host(other) and not host.on_host(env):
         raise UserError(
-            f"'{other.name}' runs on the host and '{env.name}' does not, so the one cannot be "
-            "evaluated in while the other is trained in; evaluate.py can, afterwards."
+            f"'{other.name}' runs on the host and '{env.name}' does not, so training in the one "
+            "cannot be evaluated in the other; use jaxrl evaluate afterwards."
         )
     return other
 
 
-def elsewhere(
+def other_environment(
     config: Experiment, env: Environment, name: str, params: dict[str, Any]
 ) -> Environment:
-    """The environment `name` with these settings; without a name `env`, in which `config` trains,
-    but for what `params` change. Raises `UserError` if who acts in `env` cannot act there."""
+    """Return the environment `name` with the settings `params`.
+
+    Without a name it is `env`, in which `config` trains, with its settings changed by `params`.
+
+    Raises:
+        UserError: if a policy of `env` cannot act there.
+    """
     if not name and not params:
         return env
     other = envs.make(name or config.env, **({} if name else config.env_params) | params)
@@ -103,18 +112,19 @@ def elsewhere(
 
 
 def program(config: Experiment, algorithm: Algorithm, members: Members) -> Program | HostProgram:
+    """Return the compiled functions that `algorithm` runs as, for these members."""
     width = len(members) if len(members) > 1 else None
     if not host.on_host(config.env):
         return Program(algorithm, width, config.devices, config.debug)
-    for what, wrong in (
-        (f"{width} members side by side", width),
+    for option, refused in (
+        (f"{width} members at once", width),
         (f"devices={config.devices}", config.devices > 1),
         ("debug", config.debug),
     ):
-        if wrong:
+        if refused:
             raise UserError(
-                f"'{config.env}' runs on the host, where there is no {what}; train one seed at a "
-                "time, on one device, without debug."
+                f"'{config.env}' runs on the host, which does not support {option}; train one seed "
+                "at a time, on one device, without debug."
             )
-    assert algorithm.source is not None  # it has one from `host.learner`
+    assert algorithm.source is not None  # `host.learner` gave it one
     return HostProgram(Program(algorithm), config.env, algorithm.source.num_envs)

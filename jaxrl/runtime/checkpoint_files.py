@@ -1,4 +1,4 @@
-"""The files of a checkpoint: their checksums, what is wrong with them, and the disk."""
+"""The files of a checkpoint: checksums, faults, and flushing to the disk."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxrl.core.errors import UserError
+from jaxrl.runtime.errors import first_line
 
 CHECKSUMS = "checksums.json"
 
@@ -18,7 +19,7 @@ class CheckpointError(UserError):
 
 
 def seal(folder: Path) -> None:
-    """Write the checksums of all files in `folder`, and return when the disk has everything."""
+    """Write the checksums of all files in `folder`, and return once the disk has everything."""
     names = sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
     (folder / CHECKSUMS).write_bytes(_checksums({name: _checksum(folder / name) for name in names}))
     for directory, _, names in os.walk(folder, topdown=False):
@@ -28,11 +29,11 @@ def seal(folder: Path) -> None:
 
 
 def check_seal(folder: Path) -> None:
-    """Raises `CheckpointError` unless every file is as it was when `folder` was sealed."""
+    """Raise `CheckpointError` unless every file is as it was when `folder` was sealed."""
     for file, checksum in _read_checksums(folder).items():
-        found = _fault(folder / file, checksum)
-        if found:
-            raise _broken(folder, file, found)
+        fault = _fault(folder / file, checksum)
+        if fault:
+            raise _broken(folder, file, fault)
 
 
 def _checksum(file: Path) -> dict[str, Any]:
@@ -42,7 +43,7 @@ def _checksum(file: Path) -> dict[str, Any]:
 
 
 def _checksums(files: dict[str, Any]) -> bytes:
-    """The content of `checksums.json`, which vouches for itself too."""
+    """Return the content of `checksums.json`, which includes a checksum of itself."""
     digest = hashlib.sha256(json.dumps(files).encode()).hexdigest()
     return json.dumps({"files": files, "sha256": digest}).encode()
 
@@ -60,13 +61,13 @@ def _read_checksums(path: Path) -> dict[str, dict[str, Any]]:
         files = json.loads(text)["files"]
         if text == _checksums(files):
             return files
-    except (ValueError, KeyError, TypeError):  # no JSON, or none of ours
+    except (ValueError, KeyError, TypeError):  # not JSON, or not written by `seal`
         pass
     raise _broken(path, CHECKSUMS, "altered")
 
 
 def _fault(file: Path, checksum: dict[str, Any]) -> str | None:
-    """What is wrong with a file, in a word; None where nothing is."""
+    """Return what is wrong with a file, in a word, or None."""
     try:
         size = file.stat().st_size
         if size < checksum["size"]:
@@ -81,19 +82,13 @@ def _fault(file: Path, checksum: dict[str, Any]) -> str | None:
 
 
 def _broken(path: Path, file: str, fault: str) -> CheckpointError:
-    return CheckpointError(f"The checkpoint {path} is not whole: its file {file} is {fault}.")
+    return CheckpointError(f"The checkpoint {path} is damaged: its file {file} is {fault}.")
 
 
 def flush(path: Path) -> None:
-    """Until the disk has it."""
+    """Wait until the disk has the file or folder at `path`."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def first_line(error: BaseException) -> str:
-    """What an error says, or else its name."""
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__

@@ -1,4 +1,4 @@
-"""The leaves of a checkpoint: what can be stored of a pytree, and how it comes back."""
+"""The leaves of a checkpoint: conversion of a pytree's leaves to NumPy arrays and back."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ from jaxrl.core.types import Tree
 
 @dataclasses.dataclass(frozen=True)
 class Leaf:
-    """What `meta.json` says of a leaf. `shape` and `dtype` are those that JAX shows, also for keys
-    (`key<pcg>`); `generator` is None for anything else."""
+    """A leaf's entry in `meta.json`.
+
+    `shape` and `dtype` are those that JAX shows, also for keys (`key<pcg>`); `generator` is None
+    for a leaf that is not a key.
+    """
 
     path: str
     shape: tuple[int, ...]
@@ -29,9 +32,9 @@ class Leaf:
 
 
 def to_host(tree: Tree) -> tuple[list[Leaf], list[np.ndarray]]:
-    """Every leaf's description, and a copy of its numbers (of a key: its data) on the host."""
-    # Raises what went wrong while the leaves were computed. On a CPU, reading one whose computation
-    # ran out of memory waits for ever (JAX 0.10).
+    """Return every leaf's description, and a copy of its numbers (or a key's data) on the host."""
+    # Raises errors of the computation of the leaves. On a CPU, reading a leaf whose computation
+    # ran out of memory would wait forever (JAX 0.10).
     jax.block_until_ready(tree)
     leaves, arrays = [], []
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
@@ -44,7 +47,7 @@ def to_host(tree: Tree) -> tuple[list[Leaf], list[np.ndarray]]:
             raise UserError(
                 f"The leaf '{described.path}' cannot be stored: {leaf} does not fit {described}."
             ) from error
-        if array.dtype.hasobject:  # a ShapeDtypeStruct, say
+        if array.dtype.hasobject:  # for example a ShapeDtypeStruct
             raise _no_array(described.path, leaf)
         leaves.append(described)
         arrays.append(array)
@@ -52,7 +55,7 @@ def to_host(tree: Tree) -> tuple[list[Leaf], list[np.ndarray]]:
 
 
 def describe(path: tuple, leaf: Any) -> Leaf:
-    """Raises `UserError` for what is no array."""
+    """Return a leaf's description. Raises `UserError` for a leaf that is not an array."""
     name = jax.tree_util.keystr(path)
     if isinstance(leaf, (bool, int, float, complex)) and not isinstance(leaf, np.generic):
         return Leaf(name, (), jnp.result_type(leaf).name)
@@ -68,13 +71,13 @@ def describe(path: tuple, leaf: Any) -> Leaf:
 def _no_array(name: str, leaf: Any) -> UserError:
     of = f" of {leaf.dtype}" if hasattr(leaf, "dtype") else ""
     return UserError(
-        f"The leaf '{name}' is a {type(leaf).__name__}{of}; a checkpoint holds arrays of numbers "
-        "and typed keys only."
+        f"The leaf '{name}' is a {type(leaf).__name__}{of}; a checkpoint holds only arrays of "
+        "numbers and typed keys."
     )
 
 
-def nothing(leaf: Leaf) -> np.ndarray:
-    """The numbers of an empty leaf."""
+def empty_array(leaf: Leaf) -> np.ndarray:
+    """Return the numbers of an empty leaf."""
     if leaf.generator is None:
         return np.zeros(leaf.shape, jnp.dtype(leaf.dtype))
     one = jax.random.key_data(jax.random.key(0, impl=_implementation(leaf.generator)))
@@ -82,7 +85,7 @@ def nothing(leaf: Leaf) -> np.ndarray:
 
 
 def to_jax(array: np.ndarray, generator: str | None) -> Any:
-    """A JAX array or key; 64 bits stay NumPy's where JAX is set to 32."""
+    """Return a JAX array or key. A 64-bit array stays a NumPy array where JAX is set to 32 bits."""
     if generator is not None:
         return jax.random.wrap_key_data(jnp.array(array), impl=_implementation(generator))
     if jax.dtypes.canonicalize_dtype(array.dtype) != array.dtype:
@@ -91,7 +94,7 @@ def to_jax(array: np.ndarray, generator: str | None) -> Any:
 
 
 def _implementation(generator: str):
-    """A generator of ours, or one that JAX knows by its name."""
+    """Return one of jaxrl's generators, or the name of one of JAX's."""
     try:
         return random.implementation(generator)
     except UserError:
@@ -99,17 +102,17 @@ def _implementation(generator: str):
 
 
 def difference(saved: list[Leaf], wanted: list[Leaf]) -> str | None:
-    """How the first leaf that differs does, or None."""
+    """Describe the first difference between two lists of leaves; None if there is none."""
     have, want = {leaf.path: leaf for leaf in saved}, {leaf.path: leaf for leaf in wanted}
     for leaf in wanted:
         if leaf.path not in have:
             return f"it lacks the leaf '{leaf.path}', {leaf}"
         found = have[leaf.path]
         if (found.shape, found.dtype) != (leaf.shape, leaf.dtype):
-            return f"its leaf '{leaf.path}' is {found} where {leaf} is wanted"
+            return f"its leaf '{leaf.path}' is {found} instead of {leaf}"
     for leaf in saved:
         if leaf.path not in want:
-            return f"it has a leaf '{leaf.path}', {leaf}, too many"
+            return f"it has a surplus leaf '{leaf.path}', {leaf}"
     if [leaf.path for leaf in saved] != [leaf.path for leaf in wanted]:
-        return "the same leaves come in another order"
+        return "its leaves are in another order"
     return None

@@ -1,20 +1,20 @@
-"""Checkpoints that survive a kill at any moment, and say what is wrong where a disk did not.
+"""Checkpoints that survive a kill at any moment, and that detect and name damage to their files.
 
 One checkpoint is one folder, `step_000000001234/`:
 
-    arrays/         the leaves, written by orbax as a flat dictionary "00000", "00001"..., and the
-                    small ones behind each other as the bytes "packed": a file's cost is its making
-    meta.json       what the caller said of it, each leaf's path, shape, dtype and generator, and
-                    what is packed
+    arrays/         the leaves, written by orbax as a flat dictionary "00000", "00001"...; small
+                    leaves are concatenated as the bytes "packed", since each file costs time
+    meta.json       the caller's meta data, each leaf's path, shape, dtype and generator, and
+                    which leaves are packed
     checksums.json  size and sha256 of every other file; written last
 
-It is written under a hidden temporary name, flushed to the disk and then renamed, so that under
-its own name it is whole or absent. Before anything is read every checksum is compared: tensorstore
-would hand back a flipped byte as if nothing had happened.
+It is written under a hidden temporary name, flushed to the disk and then renamed, so under its
+own name it is either whole or absent. Every checksum is compared before anything is read, since
+tensorstore returns a flipped byte without an error.
 
-Typed keys are stored as their data and their generator's name, since orbax cannot restore keys of a
-generator that a fresh process has not defined. Empty arrays, which orbax refuses, exist in
-`meta.json` only. One process writes; on several hosts let the first one save.
+Typed keys are stored as their data and their generator's name, since orbax cannot restore keys of
+a generator that a fresh process has not defined. Empty arrays, which orbax refuses, exist only in
+`meta.json`. One process writes; on several hosts only the first one may save.
 """
 
 from __future__ import annotations
@@ -38,13 +38,14 @@ import numpy as np
 
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Tree
-from jaxrl.runtime.checkpoint_files import CheckpointError, check_seal, first_line, flush, seal
-from jaxrl.runtime.checkpoint_leaves import Leaf, describe, difference, nothing, to_host, to_jax
+from jaxrl.runtime.checkpoint_files import CheckpointError, check_seal, flush, seal
+from jaxrl.runtime.checkpoint_leaves import Leaf, describe, difference, empty_array, to_host, to_jax
+from jaxrl.runtime.errors import first_line
 from jaxrl.runtime.quiet_orbax import quiet_orbax
 
 try:
     import fcntl
-except ImportError:  # not a Unix: two processes must then not save into one folder at once
+except ImportError:  # not Unix: two processes must then not save to one folder at once
     fcntl = None
 
 _FORMAT = 2
@@ -60,15 +61,18 @@ _REPLACED = re.compile(r"\.(step_(\d{12,}))\.replaced")
 
 @dataclasses.dataclass(frozen=True)
 class Copy:
-    """A tree on the host, as `save` stores it."""
+    """A copy of a tree on the host, as `save` stores it."""
 
     leaves: list[Leaf]
     arrays: list[np.ndarray]
 
 
-def copied(tree: Tree) -> Copy:
-    """A copy of `tree` to be saved later: its buffers may be donated as soon as this returns.
-    Raises `UserError` for a leaf that is no array."""
+def copy_to_host(tree: Tree) -> Copy:
+    """Return a copy of `tree` to save later; its buffers may be donated as soon as this returns.
+
+    Raises:
+        UserError: for a leaf that is not an array.
+    """
     return Copy(*to_host(tree))
 
 
@@ -84,34 +88,35 @@ def save(
     """Write `tree` as the checkpoint of `step`, and wait until the disk has it.
 
     Args:
-        folder: where the checkpoints of one run lie; made if it is not there.
+        folder: where the checkpoints of one run lie; created if needed.
         step: a number of at least 0. A checkpoint of the same step is replaced.
         tree: a pytree of JAX arrays, typed keys, NumPy arrays and Python scalars (stored with the
-            dtype that JAX gives them), or what `copied` made of it.
+            dtype that JAX gives them), or the result of `copy_to_host`.
         meta: anything that JSON can hold; tuples come back as lists.
-        keep: how many of the newest checkpoints to keep; None keeps all.
-        protect: steps that are kept whatever their age.
+        keep: number of the newest checkpoints to keep; None keeps all.
+        protect: steps to keep whatever their age.
 
     Returns:
-        The checkpoint's folder, an absolute path.
+        The checkpoint's folder, as an absolute path.
 
     Raises:
-        UserError: for a leaf that is no array, a `meta` that is no JSON, a bad `step` or `keep`.
+        UserError: for a leaf that is not an array, a `meta` that is not JSON, or a bad `step` or
+            `keep`.
         CheckpointError: if it cannot be written (a full disk). What was there before is untouched.
     """
     if step < 0 or (keep is not None and keep < 1):
         raise UserError(
-            f"A checkpoint needs a step of at least 0 and a `keep` of at least 1 (or None), not "
+            f"A checkpoint needs a step of at least 0 and a keep of at least 1 or None; got "
             f"step={step} and keep={keep}."
         )
     folder = Path(folder).absolute()
-    copy = tree if isinstance(tree, Copy) else copied(tree)
+    copy = tree if isinstance(tree, Copy) else copy_to_host(tree)
     leaves, arrays = copy.leaves, copy.arrays
     text = _to_json(meta, step, leaves, [(i, x.dtype.name, x.shape) for i, x in _small(arrays)])
     final = folder / _name(step)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with _writing(folder):
+        with _writer_lock(folder):
             temporary = folder / f".{final.name}.{os.getpid()}-{uuid.uuid4().hex[:8]}.tmp"
             try:
                 _write(temporary, arrays, text)
@@ -119,11 +124,10 @@ def save(
             finally:
                 shutil.rmtree(temporary, ignore_errors=True)
             if keep is not None:
-                _forget(folder, keep, {*protect, step})
+                _remove_old(folder, keep, {*protect, step})
     except UserError:
         raise
-    # Exception: orbax raises whatever tensorstore did, a ValueError for a full disk.
-    except Exception as error:
+    except Exception as error:  # orbax passes on tensorstore's errors: ValueError for a full disk
         raise CheckpointError(
             f"The checkpoint {final} cannot be written: {first_line(error)}"
         ) from error
@@ -131,7 +135,7 @@ def save(
 
 
 def _small(arrays: list[np.ndarray]) -> list[tuple[int, np.ndarray]]:
-    """What is packed, and its place among the leaves."""
+    """Return the arrays to pack, each with its index among the leaves."""
     return [(i, x) for i, x in enumerate(arrays) if 0 < x.nbytes <= _SMALL]
 
 
@@ -149,12 +153,12 @@ def _to_json(
         return json.dumps(content, indent=1)
     except (TypeError, ValueError) as error:
         raise UserError(
-            f"The meta data of a checkpoint must be what JSON can hold: {first_line(error)}"
+            f"The meta data of a checkpoint must be JSON: {first_line(error)}"
         ) from error
 
 
 def _write(folder: Path, arrays: list[np.ndarray], meta: str) -> None:
-    """A whole checkpoint in the new `folder`, on the disk when this returns."""
+    """Write a whole checkpoint to the new `folder`, and return once the disk has it."""
     folder.mkdir()
     stored = {f"{i:05d}": array for i, array in enumerate(arrays) if array.nbytes > _SMALL}
     small = [np.frombuffer(array.tobytes(), np.uint8) for _, array in _small(arrays)]
@@ -168,8 +172,11 @@ def _write(folder: Path, arrays: list[np.ndarray], meta: str) -> None:
 
 
 def _publish(temporary: Path, final: Path) -> None:
-    """Give a whole checkpoint its name. An older one of that name steps aside first, under a name
-    by which `_find` still finds it should this be the moment of a kill."""
+    """Rename a whole checkpoint to its final name.
+
+    An older one of that name is first set aside, under a name by which `_find` still finds it if
+    the process is killed in between.
+    """
     replaced = final.with_name(f".{final.name}.replaced")
     if final.exists():
         shutil.rmtree(replaced, ignore_errors=True)
@@ -179,30 +186,33 @@ def _publish(temporary: Path, final: Path) -> None:
     shutil.rmtree(replaced, ignore_errors=True)
 
 
-def _forget(folder: Path, keep: int, protect: set[int]) -> None:
+def _remove_old(folder: Path, keep: int, protect: set[int]) -> None:
     """Remove all but the newest `keep` checkpoints and those of the steps in `protect`."""
     found = _find(folder)
     for step in sorted(found)[:-keep]:
         if step not in protect:
-            # Renamed first, so that a kill half-way leaves no broken checkpoint under its name.
+            # Renamed first, so that a kill in between leaves no broken checkpoint under its name.
             trash = folder / f".{_name(step)}.{uuid.uuid4().hex[:8]}.tmp"
             found[step].rename(trash)
             shutil.rmtree(trash, ignore_errors=True)
 
 
 @contextlib.contextmanager
-def _writing(folder: Path) -> Iterator[None]:
-    """A shared lock on `folder` while a checkpoint is written; whoever gets the lock alone at first
-    knows that nobody writes, and sweeps. The kernel lets go of a killed process's locks, where a
-    process id in a file's name can belong to another process by then."""
+def _writer_lock(folder: Path) -> Iterator[None]:
+    """Hold a shared lock on `folder` while a checkpoint is written.
+
+    Whoever first gets an exclusive lock knows that nobody else writes, and cleans up. The kernel
+    releases a killed process's locks, whereas a process id in a file name may belong to another
+    process by then.
+    """
     if fcntl is None:
-        _sweep(folder)
+        _clean_up(folder)
         yield
         return
     handle = os.open(folder, os.O_RDONLY)
     try:
         if _lock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB):
-            _sweep(folder)
+            _clean_up(folder)
         _lock(handle, fcntl.LOCK_SH)
         yield
     finally:
@@ -210,8 +220,10 @@ def _writing(folder: Path) -> Iterator[None]:
 
 
 def _lock(handle: int, kind: int) -> bool:
-    """Whether nobody else holds the lock. A file system that knows no locks on folders (NFS) has
-    to be trusted to have one writer only."""
+    """Return whether the lock was acquired.
+
+    A file system without locks on folders (NFS) is trusted to have one writer only.
+    """
     try:
         fcntl.flock(handle, kind)  # pyright: ignore[reportOptionalMemberAccess]
     except BlockingIOError:
@@ -221,8 +233,8 @@ def _lock(handle: int, kind: int) -> bool:
     return True
 
 
-def _sweep(folder: Path) -> None:
-    """Remove what a killed process left behind; finish a replacement that it had begun."""
+def _clean_up(folder: Path) -> None:
+    """Remove what a killed process left behind, and finish a replacement that it had begun."""
     for path in folder.glob(".step_*"):
         replaced = _REPLACED.fullmatch(path.name)
         if replaced and not (folder / replaced[1]).exists():
@@ -238,30 +250,30 @@ def restore(path: Path | str, like: Tree) -> tuple[Tree, dict[str, Any]]:
     """Read a checkpoint into the structure of `like`.
 
     Args:
-        path: one checkpoint's folder, as returned by `save` or `latest`.
-        like: a pytree of arrays or `jax.ShapeDtypeStruct`s (from `jax.eval_shape`, say). Only its
-            structure, shapes and dtypes are read.
+        path: a checkpoint's folder, as returned by `save` or `latest`.
+        like: a pytree of arrays or `jax.ShapeDtypeStruct`s (for example from `jax.eval_shape`).
+            Only its structure, shapes and dtypes are read.
 
     Returns:
-        (tree, meta): uncommitted JAX arrays and keys, and what `save` was given as `meta`. A NumPy
-        array of 64 bits comes back as one where JAX is set to 32 bits, for that would change it.
+        (tree, meta): uncommitted JAX arrays and keys, and the `meta` that `save` was given. A
+        64-bit NumPy array comes back as one where JAX is set to 32 bits, which would change it.
 
     Raises:
-        CheckpointError: if it is not whole (see `verify`), or if `like` has another structure; the
-            sentence names the first leaf that differs.
+        CheckpointError: if it is damaged (see `verify`), or if `like` has another structure; the
+            message names the first leaf that differs.
     """
     wanted, structure = jax.tree_util.tree_flatten_with_path(like)
     path, content, leaves = _open(path)
     differs = difference(leaves, [describe(*item) for item in wanted])
     if differs:
         raise CheckpointError(
-            f"The checkpoint {path} has another structure than what it is restored into: {differs}."
+            f"The checkpoint {path} has a different structure than expected: {differs}."
         )
     arrays = _read(path, leaves, content)
     restored = []
     for i, leaf in enumerate(leaves):
         restored.append(to_jax(arrays[i], leaf.generator))
-        arrays[i] = None  # so that a large tree is not in memory twice
+        arrays[i] = None  # keeps a large tree from being in memory twice
     return jax.tree_util.tree_unflatten(structure, restored), content["meta"]
 
 
@@ -269,10 +281,11 @@ def restore_raw(path: Path | str) -> tuple[dict[str, np.ndarray], dict[str, Any]
     """Read a checkpoint without knowing its structure.
 
     Returns:
-        ({leaf's path, such as ".state['w'][0]": its numbers}, meta); of a key, its data, uint32.
+        ({leaf's path, such as ".state['w'][0]": its numbers}, meta); the numbers of a key are its
+        data, uint32.
 
     Raises:
-        CheckpointError: if it is not whole (see `verify`).
+        CheckpointError: if it is damaged (see `verify`).
     """
     path, content, leaves = _open(path)
     names = [leaf.path for leaf in leaves]
@@ -280,12 +293,12 @@ def restore_raw(path: Path | str) -> tuple[dict[str, np.ndarray], dict[str, Any]
 
 
 def read_meta(path: Path | str) -> dict[str, Any]:
-    """What `save` was given as `meta`; nothing else is read. `latest` has verified it."""
+    """Return the `meta` that `save` was given, without verifying anything (`latest` does)."""
     return json.loads((Path(path) / _META).read_text(encoding="utf-8"))["meta"]
 
 
 def verify(path: Path | str) -> None:
-    """Compare every file of a checkpoint with the sizes and hashes that were written last.
+    """Compare every file of a checkpoint with its recorded size and hash.
 
     Raises:
         CheckpointError: naming the file, and whether it is missing, truncated or altered.
@@ -297,14 +310,14 @@ def verify(path: Path | str) -> None:
 
 
 def steps(folder: Path | str) -> list[int]:
-    """The steps of the checkpoints in `folder` in rising order, whole or not; [] without any."""
+    """Return the steps of the checkpoints in `folder`, damaged or not, in rising order."""
     return sorted(_find(Path(folder)))
 
 
 def latest(folder: Path | str, warn: Callable[[str], Any] = warnings.warn) -> Path:
-    """The newest checkpoint in `folder` that is whole.
+    """Return the newest undamaged checkpoint in `folder`.
 
-    `warn` is called with one sentence for each newer one that is not.
+    `warn` is called with one sentence for each newer one that is damaged.
 
     Raises:
         CheckpointError: if there is none.
@@ -315,11 +328,11 @@ def latest(folder: Path | str, warn: Callable[[str], Any] = warnings.warn) -> Pa
         try:
             verify(found[step])
         except CheckpointError as error:
-            warn(f"{error} It is passed over.")
+            warn(f"{error} It is skipped.")
         else:
             return found[step]
     if found:
-        raise CheckpointError(f"None of the {len(found)} checkpoints in {folder} is whole.")
+        raise CheckpointError(f"All {len(found)} checkpoints in {folder} are damaged.")
     raise CheckpointError(f"There is no checkpoint in {folder}.")
 
 
@@ -328,7 +341,7 @@ def _name(step: int) -> str:
 
 
 def _find(folder: Path) -> dict[int, Path]:
-    """Every checkpoint by its step, whole or not."""
+    """Return every checkpoint by its step, damaged or not."""
     if not folder.is_dir():
         return {}
     names = [path.name for path in folder.iterdir() if path.is_dir()]
@@ -337,7 +350,7 @@ def _find(folder: Path) -> dict[int, Path]:
 
 
 def _open(path: Path | str) -> tuple[Path, dict[str, Any], list[Leaf]]:
-    """Verify, then read `meta.json`: (absolute path, its content, the leaves)."""
+    """Verify a checkpoint and read its `meta.json`: (absolute path, content, leaves)."""
     verify(path)
     path = Path(path).absolute()
     content = json.loads((path / _META).read_text(encoding="utf-8"))
@@ -351,13 +364,13 @@ def _open(path: Path | str) -> tuple[Path, dict[str, Any], list[Leaf]]:
 
 
 def _read(path: Path, leaves: list[Leaf], content: dict[str, Any]) -> list[Any]:
-    """The numbers of every leaf, as NumPy arrays."""
+    """Return the numbers of every leaf as NumPy arrays."""
     stored = {}
     if (path / _ARRAYS).is_dir():
         try:
             with quiet_orbax() as checkpointer:
                 stored = checkpointer.restore(path / _ARRAYS)
-        except Exception as error:  # whatever orbax and tensorstore raise
+        except Exception as error:  # orbax and tensorstore raise errors of many types
             raise CheckpointError(
                 f"The checkpoint {path} cannot be read: {first_line(error)}"
             ) from error
@@ -367,6 +380,6 @@ def _read(path: Path, leaves: list[Leaf], content: dict[str, Any]) -> list[Any]:
         stored[f"{i:05d}"] = np.asarray(packed)[at:end].view(jnp.dtype(name)).reshape(shape)
         at = end
     return [
-        stored.pop(f"{i:05d}") if f"{i:05d}" in stored else nothing(leaf)
+        stored.pop(f"{i:05d}") if f"{i:05d}" in stored else empty_array(leaf)
         for i, leaf in enumerate(leaves)
     ]

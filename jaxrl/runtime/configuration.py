@@ -1,7 +1,8 @@
-"""What a run is told: frozen dataclasses, from a YAML file and a command line.
+"""The settings of a run: frozen dataclasses, filled from a YAML file and a command line.
 
-The YAML says only what differs from the defaults; the command line overrides it. Every name and
-value is checked here, against the dataclasses' own fields, so that a mistake is one sentence.
+The YAML states only what differs from the defaults; the command line overrides it. Every name and
+value is checked here against the dataclasses' fields, so that a mistake is reported in one
+sentence.
 """
 
 from __future__ import annotations
@@ -25,92 +26,96 @@ from jaxrl.core.hyper import MANY, check, static
 from jaxrl.core.random import GENERATORS
 
 C = TypeVar("C")
-Trust = bool | frozenset[str]  # all code from outside of jaxrl, none, or what is named here
-LONGEST_NAME = 255  # of a file, in the file systems that there are
+Trust = bool | frozenset[str]  # all code outside of jaxrl, none of it, or these names
+LONGEST_NAME = 255  # bytes of a file name in common file systems
 
 PACKAGE = Path(__file__).parents[1]
 # An installed package holds the configurations; in a clone they lie beside it.
 CONFIGS = (PACKAGE if (PACKAGE / "configs").is_dir() else PACKAGE.parent) / "configs"
-STEPS = 10**15  # more than anyone waits for
-TRACKERS = ("none", "tensorboard", "wandb")  # what may show a run while it goes on
+STEPS = 10**15  # more than anyone will wait for
+TRACKERS = ("none", "tensorboard", "wandb")
 SEEDS = 2**32  # a seed is 32 bits of a key
 
 
-def unsaved(default: Any) -> Any:
-    """A field that is about this invocation, not about the run: never written to its folder."""
+def transient(default: Any) -> Any:
+    """A field about this invocation rather than the run: never written to the run's folder."""
     return dataclasses.field(default=default, metadata={"saved": False})
 
 
-Setting = bool | int | float | tuple[float, ...] | str  # of an environment
+EnvSetting = bool | int | float | tuple[float, ...] | str
 
 
 @dataclasses.dataclass(frozen=True)
 class Experiment(Generic[C]):
-    """A training run. Options may be written with - or _ ."""
+    """Settings of a training run. Option names may be written with - or _ ."""
 
     agent: C
     """Settings of the algorithm."""
 
     algorithm: str = "ppo"
-    """A built-in algorithm, or my_package.module:build."""
+    """Name of a built-in algorithm, or my_package.module:build."""
     env: str = "cartpole"
-    """A built-in environment, another package's such as brax/ant, or
+    """Name of a built-in environment, of another package's such as brax/ant, or
     my_package.environments:maze."""
-    env_params: dict[str, Setting] = dataclasses.field(default_factory=dict)
-    """Settings of the environment that differ from its defaults, such as force=20 of cartpole."""
+    env_params: dict[str, EnvSetting] = dataclasses.field(default_factory=dict)
+    """Settings of the environment that differ from its defaults, such as force=20 for cartpole."""
 
     steps: int = static(500_000, low=1, high=STEPS)
     """Environment steps of each seed, rounded up to whole updates."""
     seed: int = static(0, low=0, high=SEEDS - 1)
-    """The first seed."""
+    """First seed."""
     seeds: int = static(1, low=1, high=MANY)
-    """How many seeds run at once, vmapped into one program: seed, seed + 1, ..."""
+    """Number of seeds trained at once, vmapped into one program: seed, seed + 1, ..."""
     generator: str = static("auto", choices=GENERATORS)
-    """Random numbers: pcg (fast on a CPU), threefry2x32, or auto (pcg on a CPU only)."""
+    """Random number generator: pcg (fast on a CPU), threefry2x32, or auto (pcg on a CPU only)."""
     devices: int = static(1, low=1)
-    """Devices that share each run's environments; must divide agent.num_shards."""
+    """Number of devices that share each run's environments; must divide agent.num_shards."""
     deterministic: bool = False
-    """Ask for deterministic operations on a GPU, so that a resumed run has the same bits there."""
+    """Use deterministic operations on a GPU, so that a resumed run has the same bits there."""
 
     log_every: int = static(0, low=0, high=STEPS)
-    """Environment steps in one row of the log; 0 for a hundredth of the run."""
+    """Environment steps per row of the log; 0 for a hundredth of the run."""
     evaluate_every: int = static(0, low=-1, high=STEPS)
-    """Environment steps between evaluations; 0 for a tenth of the run, -1 for never."""
+    """Environment steps between evaluations; 0 for a tenth of the run, -1 for no evaluations."""
     evaluate_episodes: int = static(32, low=1, high=MANY)
-    """Episodes of one evaluation, for each seed."""
+    """Number of episodes in one evaluation, for each seed."""
     evaluate_env: str = ""
-    """An environment to evaluate in, if not the one that is trained in."""
-    evaluate_env_params: dict[str, Setting] = dataclasses.field(default_factory=dict)
-    """Its settings; without evaluate_env, what differs from the one that is trained in."""
+    """Environment to evaluate in; empty for the training environment."""
+    evaluate_env_params: dict[str, EnvSetting] = dataclasses.field(default_factory=dict)
+    """Settings of the environment to evaluate in. Without evaluate_env: changes of the training
+    environment's settings."""
     evaluate_greedy: bool = True
     """Evaluate the policy's most likely action rather than a sample."""
     checkpoint_every: int = static(0, low=0, high=STEPS)
     """Environment steps between checkpoints; 0 for a tenth of the run."""
     keep: int = static(3, low=1)
-    """Checkpoints that are kept, the newest ones."""
+    """Number of checkpoints to keep, the newest ones."""
 
     out: str = "runs"
-    """The folder in which the run makes a folder of its own."""
+    """Folder in which the run's own folder is made."""
     name: str = ""
-    """The run folder's name; empty for ALGORITHM-ENV-NUMBER."""
+    """Name of the run's folder; empty for ALGORITHM-ENV-NUMBER."""
     track: str = static("none", choices=TRACKERS)
-    """tensorboard, wandb (offline unless WANDB_MODE says otherwise) or none: who shows the rows of
-    the log while the run goes on, besides its folder."""
+    """Program that shows the rows of the log during the run: tensorboard, wandb (offline unless
+    WANDB_MODE says otherwise) or none."""
 
-    resume: str = unsaved("")
-    """Go on with the run in this folder, from its last whole checkpoint."""
+    resume: str = transient("")
+    """Continue the run in this folder from its last undamaged checkpoint."""
     fork: str = ""
-    """Go on from this folder's last checkpoint under a changed configuration, as a new run."""
+    """Continue from this run folder's last checkpoint as a new run, with changed settings."""
     warm_start: str = ""
-    """Start a new run with the agent state (parameters, optimizer, statistics) of this folder, or
-    of this YAML file, which is trained first, with the same seeds, unless it was before. In a file
-    it is looked for beside that file, then from the current folder."""
-    trust: bool = unsaved(False)
-    """Import the code from outside of jaxrl that the run to resume, to fork or to start from names
-    as its environment, its algorithm or a part of them: importing it runs it."""
-    debug: bool = unsaved(False)
-    """Check every number for NaN and every index for its bounds, and say where (slow)."""
-    quiet: bool = unsaved(False)
+    """Start a new run with the agent state (parameters, optimizer, statistics) of this run folder,
+    or of the run that this YAML file describes.
+
+    The run of a file is trained first, with the same seeds, unless it exists. A path in a
+    configuration file is looked up beside that file, then from the current folder.
+    """
+    trust: bool = transient(False)
+    """Import code outside of jaxrl that the run to resume, fork or start from names as its
+    environment, its algorithm or a part of them; importing it runs it."""
+    debug: bool = transient(False)
+    """Check every number for NaN and every index for its bounds, and report failures (slow)."""
+    quiet: bool = transient(False)
     """Show no progress."""
 
 
@@ -118,8 +123,11 @@ class Experiment(Generic[C]):
 
 
 def load(path: str | Path) -> dict[str, Any]:
-    """The contents of a YAML file as nested dicts; an empty file says nothing, so all defaults
-    hold. Raises `UserError` if it cannot be read, is no mapping, or holds a key twice."""
+    """Return the contents of a YAML file as nested dicts; an empty file leaves all defaults.
+
+    Raises:
+        UserError: if it cannot be read, is not a mapping, or holds a key twice.
+    """
     path = Path(path)
     try:
         data = yaml.load(path.read_text(), Loader=_UniqueKeys)
@@ -133,58 +141,65 @@ def load(path: str | Path) -> dict[str, Any]:
         return {}
     if not isinstance(data, dict):
         raise UserError(
-            f"'{path}' holds a {type(data).__name__}; it must hold `name: value` lines."
+            f"'{path}' holds a {type(data).__name__}; it must consist of `name: value` lines."
         )
     return data
 
 
 def is_file(name: str) -> bool:
-    """Whether `name` is that of a configuration file."""
+    """Return whether `name` is the name of a configuration file."""
     return Path(name).suffix in (".yaml", ".yml")
 
 
 @functools.cache
-def shipped() -> dict[str, Path]:
-    """The configurations that come with jaxrl, such as `ppo/cartpole`."""
+def shipped_files() -> dict[str, Path]:
+    """Return the configurations that come with jaxrl, by names such as `ppo/cartpole`."""
     files = sorted(CONFIGS.glob("*/*.yaml"))
     return {path.relative_to(CONFIGS).with_suffix("").as_posix(): path for path in files}
 
 
-def is_named(word: str) -> bool:
-    """Whether `word` names a configuration: a file, or one that comes with jaxrl."""
-    return is_file(word) or word in shipped()
+def is_configuration(word: str) -> bool:
+    """Return whether `word` names a configuration: a file, or one that comes with jaxrl."""
+    return is_file(word) or word in shipped_files()
 
 
 def find(name: str) -> Path:
-    """The file of a configuration, by its path or as one that comes with jaxrl. Raises `UserError`
-    for a name that is neither."""
-    if not is_named(name):
-        raise unknown("configuration", name, shipped())
-    return shipped().get(name, Path(name))
+    """Return the file of a configuration, given by its path or by its name in jaxrl.
+
+    Raises:
+        UserError: for a name that is neither.
+    """
+    if not is_configuration(name):
+        raise unknown("configuration", name, shipped_files())
+    return shipped_files().get(name, Path(name))
 
 
 def read(name: str | Path) -> dict[str, Any]:
-    """As `load`, for a configuration that `find` finds: its `warm_start` is looked for beside the
-    file, then from the current folder, then where jaxrl's own are."""
+    """Load a configuration by path or name, and locate its `warm_start`.
+
+    The warm start is looked up beside the file, then from the current folder, then in jaxrl's own
+    configurations.
+    """
     path = find(str(name))
     data = load(path)
     for name in ("warm_start", "warm-start"):
         if isinstance(data.get(name), str) and data[name]:
-            data[name] = _looked_for(data[name], path.parent)
+            data[name] = _locate(data[name], path.parent)
     return data
 
 
-def _looked_for(name: str, folder: Path) -> str:
-    """`name` where it is; as it stands if it is nowhere."""
+def _locate(name: str, folder: Path) -> str:
+    """Return the path at which `name` exists, or `name` itself if it exists nowhere."""
     places = (folder / name, Path(name), CONFIGS.parent / name)
     return str(next((place for place in places if place.exists()), name))
 
 
 def experiment(data: dict[str, Any], base: Experiment | None = None) -> Experiment:
-    """An Experiment from nested dicts: `base` (defaults if None) with `data` over it.
+    """Return `base` (by default, all defaults) with the settings in `data`.
 
-    Raises `UserError` for a name that does not exist, naming the nearest, a value of the wrong type
-    or outside its range, and another algorithm than `base`'s where that has settings that it lacks.
+    Raises:
+        UserError: for a name that does not exist (it names the nearest one), a value of the wrong
+            type or out of range, or a change of algorithm that would lose settings of `base`.
     """
     name = data.get("algorithm", base.algorithm if base else Experiment.algorithm)
     if base is None or base.algorithm != name:
@@ -194,8 +209,8 @@ def experiment(data: dict[str, Any], base: Experiment | None = None) -> Experime
         elif type(agent) is not type(base.agent):
             if base.agent != type(base.agent)():
                 raise UserError(
-                    f"The settings under agent are those of '{base.algorithm}', and '{name}' has "
-                    "others; write a configuration of its own."
+                    f"The settings under agent are for '{base.algorithm}', and '{name}' has other "
+                    "ones; write a configuration for it."
                 )
             base = dataclasses.replace(base, agent=agent)
     result = override(base, data)
@@ -204,7 +219,7 @@ def experiment(data: dict[str, Any], base: Experiment | None = None) -> Experime
 
 
 def to_dict(config: Any, saved_only: bool = True) -> dict[str, Any]:
-    """Nested dicts of plain values, as `experiment` and YAML read them."""
+    """Return the settings as nested dicts of plain values, as `experiment` and YAML read them."""
     return {
         f.name: _plain(getattr(config, f.name))
         for f in dataclasses.fields(config)
@@ -215,9 +230,11 @@ def to_dict(config: Any, saved_only: bool = True) -> dict[str, Any]:
 PLACES = ("out", "name", "fork", "warm_start")
 
 
-def foreign(data: dict[str, Any]) -> frozenset[str]:
-    """The code outside of jaxrl that settings, as nested dicts, name: an environment, an algorithm,
-    or a part that one of them is told to use. Nothing of it is imported."""
+def foreign_code(data: dict[str, Any]) -> frozenset[str]:
+    """Return the code outside of jaxrl that settings, as nested dicts, name, without importing it.
+
+    It may be an environment, an algorithm, or a part that one of them is set to use.
+    """
     return plugins.foreign({k: v for k, v in data.items() if k not in PLACES})
 
 
@@ -227,7 +244,7 @@ def write(config: Experiment, path: Path) -> None:
 
 
 def differences(before: dict[str, Any], now: dict[str, Any]) -> list[tuple[str, Any, Any]]:
-    """(dotted name, old, new) of what differs between two results of `to_dict`."""
+    """Return (dotted name, old, new) for each difference between two results of `to_dict`."""
     found = []
     for name in {**before, **now}:
         old, new = before.get(name), now.get(name)
@@ -239,7 +256,7 @@ def differences(before: dict[str, Any], now: dict[str, Any]) -> list[tuple[str, 
 
 
 def leaves(config: Any, prefix: str = "") -> dict[str, tuple[Any, Any]]:
-    """Dotted name -> (type, value) of every setting."""
+    """Return (type, value) of every setting by its dotted name."""
     found: dict[str, tuple[Any, Any]] = {}
     hints = _hints(config)
     for field in dataclasses.fields(config):
@@ -254,10 +271,14 @@ def leaves(config: Any, prefix: str = "") -> dict[str, tuple[Any, Any]]:
 def override(
     config: Any, data: dict[str, Any], prefix: str = "", given: set[str] | None = None
 ) -> Any:
-    """Return `config` with the values of nested dicts, whose names may be shortened within their
-    group (`settings.find_name`). Raises as `experiment` does, and for a setting given twice.
+    """Return `config` with the values of nested dicts.
+
+    Names may be shortened within their group (`settings.find_name`).
 
     given: full names of settings that other parts of the data have given already.
+
+    Raises:
+        UserError: as `experiment` does, and for a setting given twice.
     """
     hints = _hints(config)
     given = set() if given is None else given
@@ -268,7 +289,7 @@ def override(
         current = changes.get(name, getattr(config, name))
         if dataclasses.is_dataclass(current):
             if not isinstance(value, dict):
-                raise UserError(f"'{prefix}{name}' is {value!r}; it must hold settings of its own.")
+                raise UserError(f"'{prefix}{name}' is {value!r}; it must be a group of settings.")
             changes[name] = override(current, value, f"{prefix}{name}.", given)
         elif prefix + name in given:
             raise UserError(f"'{prefix}{name}' is given twice.")
@@ -303,8 +324,8 @@ def _in_full(config: Any, name: str, value: Any, prefix: str) -> tuple[str, Any]
 
 
 def convert(name: str, value: Any, kind: Any) -> Any:
-    """`value`, as YAML or a command line gives it, as the type `kind`. Raises `UserError`."""
-    wrong = UserError(f"{name} is {value!r}; it must be {_describe(kind)}.")
+    """Convert `value`, from YAML or a command line, to the type `kind`. Raises `UserError`."""
+    wrong = UserError(f"{name} is {value!r}; it must be {_describe_type(kind)}.")
     options = typing.get_args(kind)
     if isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union:
         if type(None) in options and (value is None or str(value).lower() in ("none", "null")):
@@ -333,7 +354,7 @@ def convert(name: str, value: Any, kind: Any) -> Any:
         if kind is int and isinstance(value, int | str):
             with contextlib.suppress(ValueError):
                 return int(value)  # exact, however large
-        try:  # a command line may spell infinity as YAML does
+        try:  # a command line may write infinity as YAML does
             number = float(value.lower().replace(".inf", "inf") if type(value) is str else value)
         except (TypeError, ValueError, OverflowError):
             raise wrong from None
@@ -353,14 +374,14 @@ def _check(config: Experiment) -> None:
 
 
 def check_name(name: str) -> None:
-    """Raises `UserError` unless `name` is empty or can be the name of a folder within `out`."""
+    """Raise `UserError` unless `name` is empty or can be the name of a folder in `out`."""
     if not name:
         return
     apart = set(name) & {"/", "\\"} or not name.isprintable()
     if apart or not name.strip() or name.startswith(".") or len(name.encode()) > LONGEST_NAME:
         raise UserError(
-            f"name is {name!r}; it must be a folder's name within out: no / or \\, no . at its "
-            f"start, not only spaces, and at most {LONGEST_NAME} bytes."
+            f"name is {name!r}; it must be the name of a folder in out: without / or \\, not "
+            f"starting with a dot, not blank, and at most {LONGEST_NAME} bytes long."
         )
 
 
@@ -377,24 +398,24 @@ def _plain(value: Any) -> Any:
     return [_plain(v) for v in value] if isinstance(value, tuple) else value
 
 
-def _describe(kind: Any) -> str:
-    names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+def _describe_type(kind: Any) -> str:
+    names = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
     if kind in names:
         return names[kind]
     options = typing.get_args(kind)
     if (typing.get_origin(kind) or kind) is tuple:
-        return f"a list, each entry {_describe(options[0])}"
+        return f"a list, each entry {_describe_type(options[0])}"
     if (typing.get_origin(kind) or kind) is dict:
-        return f"a mapping, each value {_describe(options[1])}"
-    return " or ".join("none" if k is type(None) else _describe(k) for k in options)
+        return f"a mapping, each value {_describe_type(options[1])}"
+    return " or ".join("none" if k is type(None) else _describe_type(k) for k in options)
 
 
 class _UniqueKeys(yaml.SafeLoader):
-    """YAML would silently keep the last of two equal keys."""
+    """YAML loader that refuses a key given twice, of which YAML would silently keep the last."""
 
     def construct_mapping(self, node, deep=False):
         keys = [self.construct_object(key, deep=deep) for key, _ in node.value]
         for key in keys:
             if keys.count(key) > 1:
-                raise yaml.YAMLError(f"the key '{key}' stands twice")
+                raise yaml.YAMLError(f"the key '{key}' is given twice")
         return super().construct_mapping(node, deep)

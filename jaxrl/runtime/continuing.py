@@ -1,4 +1,4 @@
-"""What goes on from a run that was there before: resuming, forks, warm starts, acting."""
+"""Runs that begin from an earlier run: resuming, forks, warm starts; loading a trained policy."""
 
 from __future__ import annotations
 
@@ -24,79 +24,88 @@ from jaxrl.core.types import Algorithm, Environment, Policy
 from jaxrl.runtime import checkpoints, configuration, driver, run_folder
 from jaxrl.runtime.building import build, program
 from jaxrl.runtime.configuration import Experiment, Trust
-from jaxrl.runtime.members import Members, members_of, seeds
+from jaxrl.runtime.members import Members, read_members, seed_members
 from jaxrl.runtime.session import Session
 
-CHANGEABLE = ("devices", "track")  # settings that a run may go on under other values of
+CHANGEABLE = ("devices", "track")  # settings that may change when a run is resumed
 
 
-def newest(folder: Path, say=warnings.warn) -> Path:
-    """The newest whole checkpoint of the run in `folder`; `say` is told of those that are not
-    whole. Raises `CheckpointError` if there is none."""
-    return checkpoints.latest(run_folder.checkpoints(folder), say)
+def newest_checkpoint(folder: Path, warn=warnings.warn) -> Path:
+    """Return the newest undamaged checkpoint of the run in `folder`.
+
+    `warn` is called for each newer one that is damaged. Raises `CheckpointError` if there is none.
+    """
+    return checkpoints.latest(run_folder.checkpoints(folder), warn)
 
 
-def restored(checkpoint: Path, shapes: driver.Progress) -> tuple[driver.Progress, dict[str, Any]]:
-    """What `checkpoint` holds, with what members share as `shapes` has it, and what the checkpoint
-    says of itself. Raises `CheckpointError` where it is of another structure, and `UserError` where
-    something shared is not what it was."""
+def restore(checkpoint: Path, shapes: driver.Progress) -> tuple[driver.Progress, dict[str, Any]]:
+    """Return the progress in `checkpoint`, sharing what members share in `shapes`, and its meta.
+
+    Raises:
+        CheckpointError: if the checkpoint has another structure.
+        UserError: if something shared has changed since.
+    """
     progress, meta = checkpoints.restore(checkpoint, shared.strip(shapes))
     for name in shared.changed_names(progress):
         raise UserError(
-            f"The checkpoint {checkpoint} was made with other numbers in {name}; put them back as "
-            "they were, or begin a new run (--warm-start RUN takes over the agent alone)."
+            f"The checkpoint {checkpoint} was made with other numbers in {name}; restore them, or "
+            "start a new run (--warm-start RUN takes over only the agent)."
         )
     return shared.fill(progress), meta
 
 
 def is_finished(folder: Path) -> bool:
+    """Return whether the run in `folder` is finished."""
     return run_folder.summary(folder).get("finished") is True
 
 
 def check_unchanged(config: Experiment, folder: Path) -> None:
-    """Raises `UserError` if the run in `folder` is to go on under other settings than its own."""
+    """Raise `UserError` if `config` differs from the settings of the run in `folder`."""
     before, now = (
-        configuration.to_dict(run_folder.read_config(folder, trusted(config))),
+        configuration.to_dict(run_folder.read_config(folder, trusted_code(config))),
         configuration.to_dict(config),
     )
     for name, old, new in configuration.differences(before, now):
         if name not in CHANGEABLE:
             raise UserError(
-                f"{name} is {new!r} here and {old!r} in '{folder}'; --resume goes on unchanged, "
-                "--fork starts a new run from there under other settings."
+                f"{name} is {new!r} here and {old!r} in '{folder}'; --resume keeps the settings, "
+                "--fork starts a new run from there with other settings."
             )
 
 
-def trusted(*configs: Experiment) -> Trust:
-    """The code that may be imported for a folder which these go on from: what they name themselves
-    was named by who made them."""
+def trusted_code(*configs: Experiment) -> Trust:
+    """Return the code that may be imported for a folder from which these configurations continue.
+
+    Whoever wrote a configuration named its code, so that code is trusted.
+    """
     if any(config.trust for config in configs):
         return True
-    named = (configuration.foreign(configuration.to_dict(config)) for config in configs)
+    named = (configuration.foreign_code(configuration.to_dict(config)) for config in configs)
     return frozenset().union(*named)
 
 
-# What a checkpoint's state means, as far as it is not in the state; the rest is about its training.
-MOST_NAMED = 3
+MOST_NAMED = 3  # settings that an error lists
+# Settings that the meaning of a checkpoint's state depends on; the others concern its training.
 MEANING = ("algorithm", "env", "env_params", "agent", "generator")
 
 
-def check_as_saved(
+def check_matches_checkpoint(
     folder: Path, config: Experiment, checkpoint: Path, only: Collection[str] = ()
 ) -> None:
-    """Raises `UserError` if `config`, from the config.yaml of the run in `folder`, is not what its
-    `checkpoint` was made under, naming what differs; of the top-level settings in `only`, or of
-    all. `CHANGEABLE` ones may differ, and a checkpoint of an earlier version does not know its
-    settings."""
+    """Raise `UserError` if `config`, read from `folder`, differs from the settings of `checkpoint`.
+
+    The error names what differs. `only` limits the comparison to these top-level settings. Settings
+    in `CHANGEABLE` may differ, and settings that an earlier version did not have are not compared.
+    """
     saved = checkpoints.read_meta(checkpoint).get("settings")
     if not isinstance(saved, dict):
         return
     now = configuration.to_dict(config)
-    # What a later version added had its default before.
+    # Settings that a later version added had their default before.
     default = configuration.to_dict(configuration.experiment({"algorithm": config.algorithm}))
     found = [
         (name, old, new)
-        for name, old, new in configuration.differences(_over(default, saved), now)
+        for name, old, new in configuration.differences(_fill_in(default, saved), now)
         if name not in CHANGEABLE and (not only or name.partition(".")[0] in only)
     ]
     if found:
@@ -108,29 +117,28 @@ def check_as_saved(
         more = len(found) - MOST_NAMED
         named += f", and {more} more differ" if more > 0 else ""
         raise UserError(
-            f"'{folder}' was changed: {named}; put config.yaml back as it was, and give other "
-            "settings to a new run (--fork RUN, and options)."
+            f"'{folder}' was changed: {named}; restore config.yaml, and give other settings to a "
+            "new run (--fork RUN, and options)."
         )
 
 
-def _over(default: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
-    """`data`, and where it has no value `default`'s."""
+def _fill_in(default: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
+    """Return `data`, with `default`'s values where it has none."""
     both = {k: (default[k], data[k]) for k in default.keys() & data.keys()}
-    nested = {k: _over(*v) for k, v in both.items() if all(isinstance(x, dict) for x in v)}
+    nested = {k: _fill_in(*v) for k, v in both.items() if all(isinstance(x, dict) for x in v)}
     return {**default, **data, **nested}
 
 
-def members_of_fork(config: Experiment, members: Members | None) -> Members:
-    """The members of the run that is forked; what sets them apart stays theirs.
+def fork_members(config: Experiment, members: Members | None) -> Members:
+    """Return the members of the run that is forked; they keep what sets them apart.
 
-    Raises `UserError` if the configuration would have others.
+    Raises:
+        UserError: if the configuration asks for other members.
     """
     folder = run_folder.check(config.fork)
-    parents, before = members_of(folder), run_folder.read_config(folder, trusted(config))
+    parents, before = read_members(folder), run_folder.read_config(folder, trusted_code(config))
     if members is not None:
-        raise UserError(
-            "A sweep cannot be forked into another; --warm-start takes one run's agent."
-        )
+        raise UserError("A sweep cannot be forked; --warm-start takes over one run's agent.")
     for name in ("seed", "seeds"):
         if getattr(config, name) != getattr(before, name):
             raise UserError(f"A fork keeps the seeds of '{folder}'; {name} cannot be changed.")
@@ -140,10 +148,10 @@ def members_of_fork(config: Experiment, members: Members | None) -> Members:
     return parents
 
 
-def parent(
+def initial_progress(
     config: Experiment, session: Session, keys: jax.Array, trust: Trust
 ) -> tuple[driver.Progress, int] | None:
-    """Where a forked or warm-started run begins; None for a run from nothing."""
+    """Return where a forked or warm-started run begins (progress, step); None for other runs."""
     if config.fork and config.warm_start:
         raise UserError("A run can be forked or warm-started, not both.")
     if config.fork:
@@ -153,14 +161,17 @@ def parent(
     return None
 
 
-def first_phase(config: Experiment) -> Experiment:
-    """The run that `config.warm_start`, a YAML file, describes: with the seeds, generator and `out`
-    of `config`, in a folder named for its settings, so that it is trained once."""
+def warm_start_experiment(config: Experiment) -> Experiment:
+    """Return the run that `config.warm_start`, a YAML file, describes.
+
+    It has the seeds, generator and `out` of `config`, and a folder named for its settings, so that
+    it is trained only once.
+    """
     first = configuration.experiment(configuration.read(config.warm_start))
     for name in ("seed", "seeds", "generator", "out", "trust", "quiet"):
         first = dataclasses.replace(first, **{name: getattr(config, name)})
     settings = configuration.to_dict(first) | {"out": "", "name": ""}
-    del settings["track"]  # says nothing about what is trained
+    del settings["track"]  # does not affect what is trained
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
     name = f"{run_folder.slug(first.algorithm)}-{run_folder.slug(first.env)}-{digest}"
     return dataclasses.replace(first, name=name)
@@ -169,31 +180,34 @@ def first_phase(config: Experiment) -> Experiment:
 def _fork(
     folder: Path, session: Session, keys: jax.Array, trust: Trust
 ) -> tuple[driver.Progress, int]:
-    """The state of the run in `folder` with the new hyperparameters, and its step."""
+    """Return the progress of the run in `folder` with the new hyperparameters, and its step."""
     prog, algorithm, members = session.program, session.algorithm, session.members
-    config, checkpoint = run_folder.read_config(folder, trust), newest(folder, session.display.warn)
-    check_as_saved(folder, config, checkpoint)
+    config, checkpoint = (
+        run_folder.read_config(folder, trust),
+        newest_checkpoint(folder, session.display.warn),
+    )
+    check_matches_checkpoint(folder, config, checkpoint)
     _, before = build(dataclasses.replace(config, devices=1))
     shapes = prog.shapes(keys)
     if members.parents:
-        others = members_of(folder)
+        others = read_members(folder)
         shapes = program(config, algorithm, others).shapes(others.keys(config.generator))
     refused = f"'{folder}' cannot be forked under this configuration:"
     if before.env_steps != algorithm.env_steps:
         raise UserError(
             f"{refused} an update takes {before.env_steps} environment steps there and "
-            f"{algorithm.env_steps} here. --warm-start takes over the agent alone."
+            f"{algorithm.env_steps} here. --warm-start takes over only the agent."
         )
     try:
-        progress, meta = restored(checkpoint, shapes)
+        progress, meta = restore(checkpoint, shapes)
     except checkpoints.CheckpointError as error:
-        raise UserError(f"{refused} {error} --warm-start takes over the agent alone.") from error
+        raise UserError(f"{refused} {error} --warm-start takes over only the agent.") from error
     if meta["step"] >= session.plan.total:
         raise UserError(
-            f"'{folder}' has done {session.env_steps(meta['step'])} environment steps already; "
-            "say --steps with more than that, these included."
+            f"'{folder}' has already done {session.env_steps(meta['step'])} environment steps; "
+            "give a larger total with --steps."
         )
-    if members.parents and jnp.ndim(progress.run.step):  # of a single one there is no choice
+    if members.parents and jnp.ndim(progress.run.step):  # a single member needs no selection
         chosen = members.parents[0] if len(members) == 1 else np.asarray(members.parents)
         progress = shared.member(progress, chosen)
     hyper = {**algorithm.hyper, **members.own_hyper()}
@@ -203,15 +217,15 @@ def _fork(
 
 
 def _warm_start(folder: Path, session: Session, keys: jax.Array, trust: Trust) -> driver.Progress:
-    """A new run whose agent state is that of the run in `folder`, but for the hyperparameters."""
-    config, others = run_folder.read_config(folder, trust), members_of(folder)
+    """Return a new run with the agent state of the run in `folder`, except for hyperparameters."""
+    config, others = run_folder.read_config(folder, trust), read_members(folder)
     _check_members(len(others), session, f"'{folder}'")
-    checkpoint = newest(folder, session.display.warn)
-    check_as_saved(folder, config, checkpoint, MEANING)
-    shapes, hand_over = _first(config, others)
-    progress, _ = restored(checkpoint, shapes)
+    checkpoint = newest_checkpoint(folder, session.display.warn)
+    check_matches_checkpoint(folder, config, checkpoint, MEANING)
+    shapes, hand_over = _donor(config, others)
+    progress, _ = restore(checkpoint, shapes)
     new = session.program.start(keys, session.members.own_hyper())
-    take = _taking_over(session, hand_over, f"'{folder}'")
+    take = _transfer(session, hand_over, f"'{folder}'")
     state = take(progress.run.state, new.run.state)
     return session.program.place(
         driver.Progress(dataclasses.replace(new.run, state=state), new.row)
@@ -219,17 +233,17 @@ def _warm_start(folder: Path, session: Session, keys: jax.Array, trust: Trust) -
 
 
 def check_warm_start(config: Experiment, session: Session, keys: jax.Array) -> None:
-    """Raises `UserError` unless the session's run can be warm-started from a run of `config`."""
-    others = seeds(config)
+    """Raise `UserError` unless the session's run can be warm-started from a run of `config`."""
+    others = seed_members(config)
     what = f"a run of '{config.algorithm}' on '{config.env}'"
     _check_members(len(others), session, what)
-    shapes, hand_over = _first(config, others)
+    shapes, hand_over = _donor(config, others)
     new = session.program.shapes(keys).run.state
-    jax.eval_shape(_taking_over(session, hand_over, what), shapes.run.state, new)
+    jax.eval_shape(_transfer(session, hand_over, what), shapes.run.state, new)
 
 
-def _first(config: Experiment, members: Members) -> tuple[driver.Progress, Callable[[Any], Any]]:
-    """The shapes of a run of `config`, and what its agent hands over to a warm-started one."""
+def _donor(config: Experiment, members: Members) -> tuple[driver.Progress, Callable[[Any], Any]]:
+    """Return the shapes of a run of `config`, and what its agent hands over in a warm start."""
     _, algorithm = build(dataclasses.replace(config, devices=1))
     prog = program(config, algorithm, members)
     hand_over = algorithm.agent.hand_over if algorithm.agent else lambda state: state
@@ -245,17 +259,17 @@ def _check_members(count: int, session: Session, what: str) -> None:
         )
 
 
-def _taking_over(
+def _transfer(
     session: Session, hand_over: Callable[[Any], Any], what: str
 ) -> Callable[[Any, Any], Any]:
-    """take(old, new): the state `new` of the session's algorithm with what the agent of `old` hands
-    over in it, but for its hyperparameters."""
+    """Return take(old, new): the state `new` with what the agent of `old` hands over, except for
+    hyperparameters."""
 
     agent = session.algorithm.agent
 
     def take(old, new):
         if agent is None or not hasattr(old, "agent"):
-            raise UserError("Only algorithms that are an agent with a source can be warm-started.")
+            raise UserError("Only an algorithm made of an agent and a source can be warm-started.")
         adopted = agent.adopt(new.agent, hand_over(old.agent))
         return take_over(new, adopted, f"The agent in {what}")
 
@@ -264,26 +278,29 @@ def _taking_over(
 
 @dataclasses.dataclass(frozen=True)
 class Trained:
-    """A run that was trained: its environment, its policy, and all that it was made from."""
+    """A trained run: its environment, its policy, and everything they were made from."""
 
     env: Environment
     policy: Policy
     config: Experiment
     algorithm: Algorithm
-    state: Any  # the algorithm's
-    step: int  # of the algorithm
+    state: Any  # the algorithm's state
+    step: int  # the algorithm's step
     members: Members
 
 
 def load(folder: str | Path, member: int = 0, trust: Trust = False) -> Trained:
-    """The newest whole checkpoint in a run's folder, ready to act.
+    """Load the newest undamaged checkpoint of a run's folder, ready to act.
 
-    member: which of those that were trained side by side, such as the first seed.
-    trust: whether to import code from outside of jaxrl that the folder names, such as an
-        environment `my_package.environments:maze`; or what of it (a frozenset of such names).
+    Args:
+        member: index among those trained side by side, such as 0 for the first seed.
+        trust: whether to import code outside of jaxrl that the folder names, such as an
+            environment `my_package.environments:maze`; or a frozenset of the names to import.
 
-    Raises `UserError` if `folder` is no run folder, has no whole checkpoint or no such member, if
-    it names code that is not trusted, before that is imported, and if its config.yaml was changed.
+    Raises:
+        UserError: if `folder` is no run's folder, has no undamaged checkpoint or no such member, if
+            its config.yaml was changed, or (before anything is imported) if it names code that is
+            not trusted.
     """
     trained = load_all(folder, trust)
     if not 0 <= member < len(trained):
@@ -292,15 +309,15 @@ def load(folder: str | Path, member: int = 0, trust: Trust = False) -> Trained:
 
 
 def load_all(folder: str | Path, trust: Trust = False) -> list[Trained]:
-    """As `load`, of all members."""
+    """Load all members. As `load`."""
     folder = run_folder.check(folder)
     config = run_folder.read_config(folder, trust)
-    members = members_of(folder)
-    checkpoint = newest(folder)
-    check_as_saved(folder, config, checkpoint, MEANING)
+    members = read_members(folder)
+    checkpoint = newest_checkpoint(folder)
+    check_matches_checkpoint(folder, config, checkpoint, MEANING)
     env, algorithm = build(dataclasses.replace(config, devices=1))
     prog = program(config, algorithm, members)
-    progress, meta = restored(checkpoint, prog.shapes(members.keys(config.generator)))
+    progress, meta = restore(checkpoint, prog.shapes(members.keys(config.generator)))
     states = [progress.run.state]
     if prog.members is not None:
         states = [shared.member(states[0], i) for i in range(prog.members)]

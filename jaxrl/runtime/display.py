@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on. Silence never looks like a hang."""
+"""Progress on the screen, so that a run's silence never looks like a hang."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rich.text import Text
 
 
 class Display:
-    """A progress bar on a terminal, a line now and then elsewhere; nothing if `quiet`."""
+    """A progress bar on a terminal, or an occasional line elsewhere; nothing if `quiet`."""
 
     LINE_SECONDS = 10.0
 
@@ -23,19 +23,20 @@ class Display:
         self._bar: _Bar | None = None
         self._began, self._first, self._last_line = 0.0, 0, 0.0
         self._total, self._members, self._unit = 0, 1, ""
-        self._scores: dict[str, dict[bool, str]] = {}  # name -> whether evaluated -> what is shown
+        self._scores: dict[str, dict[bool, str]] = {}  # name -> whether evaluated -> text
 
     def say(self, message: str) -> None:
+        """Print a line, unless `quiet`."""
         self.console.print(message, markup=False)
 
     def warn(self, message: str) -> None:
-        """Say what must be known even if `quiet`."""
+        """Print a line even if `quiet`."""
         console = self._loud if self.console.quiet else self.console
         console.print(message, markup=False)
 
     @contextlib.contextmanager
-    def announced(self, what: str, log: dict[str, float]) -> Iterator[None]:
-        """Say that `what` begins, and how long it took when it is done; note it in `log`."""
+    def announce(self, what: str, log: dict[str, float]) -> Iterator[None]:
+        """Announce that `what` begins, then how long it took; record the seconds in `log`."""
         began = time.perf_counter()
         with self.console.status(f"{what} ..."):
             if not self.console.is_terminal:
@@ -45,9 +46,8 @@ class Display:
         self.say(f"{what}: {log[what.lower()]:.1f} s")
 
     @contextlib.contextmanager
-    def running(self, steps: int, total: int, members: int, unit: str = "steps") -> Iterator[None]:
-        """Show progress in environment steps, or what `unit` says, of each member while this is
-        open."""
+    def progress(self, steps: int, total: int, members: int, unit: str = "steps") -> Iterator[None]:
+        """Show progress while this is open, in environment steps (or `unit`) of each member."""
         self._began = self._last_line = time.perf_counter()
         self._first = steps
         self._total, self._members, self._unit = total, members, unit
@@ -58,58 +58,63 @@ class Display:
         with _Bar(
             BarColumn(None),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[said]} ·", markup=False),
+            TextColumn("{task.fields[text]} ·", markup=False),
             TimeRemainingColumn(),
             TextColumn("left"),
             console=self.console,
         ) as self._bar:
-            self._bar.add_task("", total=total, completed=steps, said=unit)
+            self._bar.add_task("", total=total, completed=steps, text=unit)
             yield
         self._bar = None
 
     def show(self, scores: Mapping[str, np.ndarray], evaluated: bool = False) -> None:
-        """Show `scores`, name -> the current value of each member, not finite where there is none,
-        beside the progress; what was `evaluated` beside what the run itself says. The first name
-        is shown with its spread over the members."""
+        """Show scores beside the progress.
+
+        Args:
+            scores: name -> current value of each member, not finite where there is none. The first
+                name is shown with its spread over the members.
+            evaluated: whether the scores are those of an evaluation, shown beside the training's
+                own.
+        """
         for name, values in scores.items():
-            said = self._scores.setdefault(name, {})
+            texts = self._scores.setdefault(name, {})
             values = values[np.isfinite(values)]
             if values.size:
-                said[evaluated] = f"{values.mean():.5g}"
+                texts[evaluated] = f"{values.mean():.5g}"
             if values.size > 1 and name == next(iter(self._scores)):
-                said[evaluated] += f" ({values.min():.5g} to {values.max():.5g})"
+                texts[evaluated] += f" ({values.min():.5g} to {values.max():.5g})"
 
-    def _said(self) -> list[str]:
-        """Such as `return 23 (20 to 27), evaluated 31`, for each name that has a value."""
+    def _score_texts(self) -> list[str]:
+        """Return a text such as `return 23 (20 to 27), evaluated 31` for each name with a value."""
         found = []
-        for name, said in self._scores.items():
-            if False in said:
-                also = f", evaluated {said[True]}" if True in said else ""
-                found.append(f"{name} {said[False]}{also}")
-            elif said:
-                found.append(f"evaluated {name} {said[True]}")
+        for name, texts in self._scores.items():
+            if False in texts:
+                evaluated = f", evaluated {texts[True]}" if True in texts else ""
+                found.append(f"{name} {texts[False]}{evaluated}")
+            elif texts:
+                found.append(f"evaluated {name} {texts[True]}")
         return found
 
-    def tick(self, steps: int) -> None:
-        """Each member has done `steps` environment steps, or what else is counted."""
+    def advance(self, steps: int) -> None:
+        """Update the progress: each member has done `steps` steps (or other units) so far."""
         now = time.perf_counter()
         rate = (steps - self._first) * self._members / max(now - self._began, 1e-9)
         speed = f"{per_second(rate)} {self._unit}/s"
         if self._members > 1:
             speed += f" (all {self._members} together)"
         if self._bar is not None:
-            self._bar.below = " · ".join(self._said())
-            said = f"{self._unit} · {speed}"
-            self._bar.update(self._bar.task_ids[0], completed=steps, said=said)
+            self._bar.below = " · ".join(self._score_texts())
+            text = f"{self._unit} · {speed}"
+            self._bar.update(self._bar.task_ids[0], completed=steps, text=text)
         elif now - self._last_line > self.LINE_SECONDS or steps >= self._total:
             self._last_line = now
             left = (self._total - steps) * self._members / max(rate, 1e-9)
-            said = " · ".join([self._unit, speed, *self._said()])
-            self.say(f"{steps:,} of {self._total:,} {said} · {left:.0f} s left")
+            text = " · ".join([self._unit, speed, *self._score_texts()])
+            self.say(f"{steps:,} of {self._total:,} {text} · {left:.0f} s left")
 
 
 class _Bar(Progress):
-    """A progress bar with a text below, where it has room."""
+    """A progress bar with a text below it if it has room."""
 
     below = ""
 
@@ -120,7 +125,7 @@ class _Bar(Progress):
 
 
 def per_second(rate: float) -> str:
-    """A rate to two or three digits, such as 0.4, 12, 1.2k and 3.45M."""
+    """Format a rate with two or three digits, such as 0.4, 12, 1.2k and 3.45M."""
     if rate >= 999_950:
         return f"{rate / 1e6:.2f}M"
     if rate >= 999.5:

@@ -1,8 +1,8 @@
-"""The driven loop: the same step as `jaxrl.core.train`, in chunks, with the host in between.
+"""The driven loop: the step of `jaxrl.core.train` in chunks, with work on the host between them.
 
 A chunk is one compiled program with a dynamic number of steps. Rows of metrics, evaluations and
-checkpoints fall on fixed step counts; the clock decides how long a chunk is and nothing else, so
-the bits of a run do not depend on it.
+checkpoints fall on fixed step counts; the clock only decides how long a chunk is, so the bits of a
+run do not depend on it.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from jaxrl.core import shared, train
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Algorithm, Environment, Hyper, Key, struct
 from jaxrl.evaluation.evaluate import evaluate
-from jaxrl.runtime.command_line import Stopped
+from jaxrl.runtime.errors import Stopped
 from jaxrl.sources.rollouts import SHARDS
 
-CHUNK_SECONDS = 0.25  # half of how long the host may be deaf to an interrupt
+CHUNK_SECONDS = 0.25  # half of how long the host may not respond to an interrupt
 EVENTS = ("log", "evaluate", "checkpoint")  # in the order in which they happen
 
 
 @struct
 class Progress:
-    """What a checkpoint holds: the run, and the row of metrics that is being folded."""
+    """The content of a checkpoint: the run, and the row of metrics that is being accumulated."""
 
     run: train.Run
     row: dict[str, Any]
@@ -41,7 +41,7 @@ class Progress:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """When things happen, in steps of the algorithm; 0 for never."""
+    """The schedule of a run, in steps of the algorithm; 0 for never."""
 
     total: int
     log: int
@@ -49,20 +49,22 @@ class Plan:
     checkpoint: int
 
     def next_stop(self, step: int) -> int:
-        """The first step after `step` at which anything happens."""
+        """Return the first step after `step` at which anything happens."""
         every = [n for n in (self.log, self.evaluate, self.checkpoint) if n]
         return min([self.total] + [step - step % n + n for n in every])
 
-    def due(self, name: str, step: int) -> bool:
-        """Whether `name` (log, evaluate, checkpoint) happens at `step`; all do at the end."""
+    def is_due(self, name: str, step: int) -> bool:
+        """Return whether `name` is due at `step`; all are at the end."""
         every = getattr(self, name)
         return bool(every) and step > 0 and (step % every == 0 or step == self.total)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Program:
-    """An algorithm as compiled functions, for one run (`members` None) or for several that are
-    vmapped: then every leaf of a run, but what they share, has a leading axis [members]."""
+    """An algorithm as compiled functions, for one run (`members` None) or several vmapped runs.
+
+    With several, every leaf of a run has a leading axis [members], except what the members share.
+    """
 
     algorithm: Algorithm
     members: int | None = None
@@ -71,20 +73,21 @@ class Program:
 
     @property
     def ahead(self) -> bool:
-        """Whether a chunk only begins when it is called, so that the host may work meanwhile."""
+        """True if calling a chunk only starts it, so that the host may work meanwhile."""
         return not self.debug
 
     def start(self, keys: Key, hyper: Hyper | None = None) -> Progress:
-        """A new run from one key; or from keys [members], hypers (those that differ from the
-        defaults) then [members] too."""
+        """Return a new run from one key, or runs from keys [members].
+
+        `hyper` holds the hyperparameters that differ from the defaults, also [members] for several.
+        """
         begin = jax.jit(lambda *x: shared.strip(self._begin(*x)))
         run = begin(keys, {k: jnp.asarray(v) for k, v in (hyper or {}).items()})
-        # Raises what went wrong, too little memory say.
-        run = jax.block_until_ready(shared.fill(run))
+        run = jax.block_until_ready(shared.fill(run))  # raises errors such as too little memory
         return self.place(Progress(run, self.empty_row(run)))
 
     def shapes(self, keys: Key) -> Progress:
-        """Shapes and dtypes of a `Progress`, computed without running anything."""
+        """Return the shapes and dtypes of a `Progress` without running anything."""
 
         def begin(keys):
             run = self._begin(keys, {})
@@ -93,18 +96,23 @@ class Program:
         return jax.eval_shape(begin, keys)
 
     def empty_row(self, run: train.Run) -> dict[str, Any]:
+        """Return a row of metrics with nothing accumulated."""
         return m.empty(jax.eval_shape(lambda run: self._advance(run)[1], run))
 
     def compile(self, progress: Progress) -> Callable[[Progress, int], Progress]:
-        """The chunk function `(progress, steps) -> progress`; the buffers of its argument's run are
-        reused, those of the row are not."""
+        """Return the chunk function `(progress, steps) -> progress`.
 
-        compiled = _checked(self._chunk, progress) if self.debug else self._compiled(progress)
+        It reuses the buffers of its argument's run, but not those of the row.
+        """
+
+        compiled = (
+            _compile_checked(self._chunk, progress) if self.debug else self._compile_chunk(progress)
+        )
         return lambda progress, steps: compiled(progress.run, progress.row, jnp.int32(steps))
 
     def bytes(self, progress: Progress) -> int:
-        """What a chunk has in memory, as far as the compiler knows; shapes are enough."""
-        stats: Any = self._compiled(progress).memory_analysis()
+        """Return the memory that a chunk needs, as far as the compiler knows. Shapes are enough."""
+        stats: Any = self._compile_chunk(progress).memory_analysis()
         parts = ("argument_size", "output_size", "temp_size")
         held = sum(getattr(stats, f"{part}_in_bytes") for part in parts)
         return held - stats.alias_size_in_bytes
@@ -116,7 +124,7 @@ class Program:
 
         return jax.lax.fori_loop(0, steps, body, Progress(run, row))
 
-    def _compiled(self, progress: Progress) -> Any:
+    def _compile_chunk(self, progress: Progress) -> Any:
         shardings = None
         if self.devices > 1:
             shardings = jax.tree.map(lambda x: x.sharding, progress)
@@ -124,18 +132,22 @@ class Program:
         return program.lower(progress.run, progress.row, jnp.int32(1)).compile()
 
     def evaluation(self, env: Environment, episodes: int, greedy: bool) -> Callable:
-        """Complete episodes with a run's policy, still to be compiled: run -> {name: mean over
-        episodes} and what the algorithm measures, with a leading axis where there are members."""
+        """Return a function, not compiled yet, that plays complete episodes with a run's policy.
+
+        It maps a run to {name: mean over episodes}, with what the algorithm itself measures, and
+        with a leading axis if there are members.
+        """
 
         def play(run):
             policy = self.algorithm.policy(run.state)
-            played = evaluate(env, policy, evaluation_key(run), episodes, greedy)
+            key = evaluation_key(run)
+            played = evaluate(env, policy, key, episodes, greedy)
             return {
                 **{k: x.mean(0) for k, x in m.by_agent("return", played.returns).items()},
                 "length": played.lengths.mean(),
                 "finished": played.finished.mean(),
                 **{name: value.mean(0) for name, value in played.metrics.items()},
-                **self.algorithm.measure(run.state),
+                **self.algorithm.measure(run.state, jax.random.fold_in(key, 1)),
             }
 
         if self.members is None:
@@ -143,16 +155,18 @@ class Program:
         return jax.jit(lambda run: jax.vmap(play, (shared.axes(run),))(run))
 
     def check_evaluation(self, evaluation: Callable, run: train.Run) -> None:
-        """Raises what `evaluation` raises when it is traced."""
+        """Raise the errors that tracing `evaluation` raises."""
         jax.eval_shape(evaluation, run)
 
     def compile_evaluation(self, evaluation: Any, run: train.Run) -> Callable:
+        """Compile a function that `evaluation` returned."""
         return evaluation.lower(run).compile()
 
     def place(self, progress: Progress) -> Progress:
-        """`progress` laid out over the devices as the algorithm's `partition` says.
+        """Lay out `progress` over the devices as the algorithm's `partition` says.
 
-        Raises `UserError` if there are not so many devices.
+        Raises:
+            UserError: if there are too few devices.
         """
         if self.devices == 1:
             return progress
@@ -198,13 +212,15 @@ class Program:
 
 
 def evaluation_key(run: train.Run) -> Key:
-    """Training draws from fold_in(key, step); evaluation from a branch of its own."""
+    """Return an evaluation's key; training uses fold_in(key, step), evaluations another branch."""
     return jax.random.fold_in(jax.random.fold_in(run.key, np.uint32(2**32 - 1)), run.step)
 
 
 class Halted(Stopped):
-    """A chunk or an evaluation broke off. `progress` and `steps`: what a chunk had done until then,
-    in whole steps of the algorithm."""
+    """A chunk or an evaluation that ended early.
+
+    `progress` and `steps`: what a chunk had done by then, in whole steps of the algorithm.
+    """
 
     progress: Progress | None = None
     steps: int = 0
@@ -215,120 +231,124 @@ def drive(
     progress: Progress,
     step: int,
     plan: Plan,
-    happen: Callable[[str, int, Progress], Callable[[], None]],
+    on_event: Callable[[str, int, Progress], Callable[[], None]],
     stop: Callable[[int, Progress], str | None],
-    tick: Callable[[int, Progress], None] = lambda step, progress: None,
+    on_chunk: Callable[[int, Progress], None] = lambda step, progress: None,
     pending: Sequence[str] = (),
     ahead: bool = False,
 ) -> tuple[Progress, int, str | None]:
-    """Run from `step` to the end of the plan, or until `stop` gives a reason.
+    """Run from `step` to the end of the plan, or until `stop` returns a reason.
 
-    happen(name, step, progress): called for log, evaluate and checkpoint, in this order, when due;
-        the row is emptied after log. It reads what it needs of the run, and returns what the host
-        is still to do with that and with the row, in the same order.
-    tick(step, progress): after every chunk.
-    tick, stop: may read the row, and no more.
-    pending: names of what is still to happen at the first step.
-    ahead: a chunk is begun before that one is looked at which ended last, unless what happens there
-        reads the run; the host works meanwhile. So a reason to stop is seen a chunk later. What a
-        checkpoint holds was copied before, so whether a chunk runs ahead changes no bit.
+    Args:
+        on_event: (name, step, progress) -> work; called when log, evaluate and checkpoint are due,
+            in this order; the row is emptied after log. It reads what it needs of the run, and
+            returns the host's remaining work with that and with the row, done in the same order.
+        stop: (step, progress) -> a reason to stop, or None. It may read the row only.
+        on_chunk: (step, progress), called after every chunk. It may read the row only.
+        pending: names of the events that are still due at the first step.
+        ahead: start a chunk before handling the end of the last one, unless an event there reads
+            the run; the host works meanwhile. A reason to stop is then seen one chunk later. A
+            checkpoint holds a copy made before, so `ahead` changes no bit.
 
-    Returns progress, the step reached, and the reason or None at the end. Where a chunk or `happen`
-    raises `Halted`, that is the reason, unless `stop` has one.
+    Returns:
+        The progress, the step reached, and the reason, or None at the end of the plan. If a chunk
+        or `on_event` raises `Halted`, that is the reason, unless `stop` has one.
     """
     size, reason = 1, stop(step, progress)
-    left: list[Callable[[], None]] = []  # what the host is still to do
-    last: _Ended | None = None  # not looked at yet
+    work: list[Callable[[], None]] = []  # the host's remaining work
+    last: _Chunk | None = None  # not handled yet
     empty: dict[str, Any] | None = None
-    known = 0.0  # when the chunk before it was known to be done
+    known = 0.0  # when the chunk before was known to be done
 
-    def finish() -> None:
-        while left:
-            left.pop(0)()
+    def do_work() -> None:
+        while work:
+            work.pop(0)()
 
-    def look() -> None:
-        """Wait for the chunk that ended last, and do what is due there."""
+    def handle_last() -> None:
+        """Wait for the last chunk, and handle the events at its end."""
         nonlocal last, size, reason, known
         if last is None:
             return
         ended, last = last, None
-        came = time.perf_counter()
+        called = time.perf_counter()
         jax.block_until_ready(ended.ready)
         now = time.perf_counter()
-        if now - came > 1e-4:  # else it was done before the host came, nobody knows when
+        if now - called > 1e-4:  # else it was done earlier, and its duration is unknown
             seconds = now - max(ended.began, known)
             size = max(1, min(2 * size, math.ceil(ended.count * CHUNK_SECONDS / seconds)))
         known = now
-        tick(ended.step, ended.progress)
+        on_chunk(ended.step, ended.progress)
         reason = reason or stop(ended.step, ended.progress)
         for name in ended.due:
-            # The row that was folded is the log's; the others see the empty one.
-            left.append(happen(name, ended.step, ended.progress if name == "log" else progress))
+            # The log reads the accumulated row; the others see the emptied one.
+            work.append(on_event(name, ended.step, ended.progress if name == "log" else progress))
 
     try:
         for name in () if reason else pending:
-            left.append(happen(name, step, progress))
+            work.append(on_event(name, step, progress))
         while step < plan.total and not reason:
             count = min(size, plan.next_stop(step) - step)
             if not ahead:
-                finish()
+                do_work()
             began = time.perf_counter()
             try:
-                begun = chunk(progress, count)
+                started = chunk(progress, count)
             finally:
-                finish()
-                look()
-                finish()
-            progress, step = begun, step + count
-            due = tuple(name for name in EVENTS if plan.due(name, step))
+                do_work()
+                handle_last()
+                do_work()
+            progress, step = started, step + count
+            due = tuple(name for name in EVENTS if plan.is_due(name, step))
             wait = not ahead or step == plan.total or due not in ((), ("log",))
             ready = progress if wait else progress.row
-            last = _Ended(step, progress, due, ready, count, began)
+            last = _Chunk(step, progress, due, ready, count, began)
             if "log" in due:
-                empty = _empty(progress.row) if empty is None else empty
+                empty = _empty_row(progress.row) if empty is None else empty
                 progress = Progress(progress.run, empty)
             if wait:
-                look()
-        look()
+                handle_last()
+        handle_last()
     except Halted as halted:
         if halted.progress is not None:
             progress, step = halted.progress, step + halted.steps
         reason = stop(step, progress) or str(halted)
-    finish()
+    do_work()
     return progress, step, reason
 
 
-class _Ended(NamedTuple):
-    """A chunk that was begun and is not looked at yet."""
+class _Chunk(NamedTuple):
+    """A chunk that was started and not handled yet."""
 
-    step: int  # where it ends
-    progress: Progress  # there; the buffers of its run may be another chunk's by now
+    step: int  # at its end
+    progress: Progress  # at its end; the next chunk may have reused the buffers of its run
     due: tuple[str, ...]
-    ready: Any  # what to wait for
+    ready: Any  # arrays to wait for
     count: int
     began: float
 
 
-def _empty(row: dict[str, Any]) -> dict[str, Any]:
-    """An empty row like this one, by one program, not some for each metric."""
+def _empty_row(row: dict[str, Any]) -> dict[str, Any]:
+    """Return an empty row like this one, by one program rather than several for each metric."""
     shapes, shardings = jax.eval_shape(lambda: row), jax.tree.map(lambda x: x.sharding, row)
     return jax.jit(lambda: m.empty(shapes), out_shardings=shardings)()
 
 
-def diverged(row: dict[str, Any]) -> np.ndarray:
-    """Which members' losses were not finite: the step at which that began, or `metrics.NEVER`,
-    int32 [members or 1]."""
+def diverged_at(row: dict[str, Any]) -> np.ndarray:
+    """Return the step from which each member's losses were not finite, or `metrics.NEVER`.
+
+    int32 [members or 1].
+    """
     if "diverged" not in row:
         return np.asarray([m.NEVER])
     return np.atleast_1d(np.asarray(row["diverged"].step))
 
 
 class CheckFailed(Stopped):
-    """A number was NaN or an index out of bounds; the message says which and where."""
+    """A number that was NaN or an index out of bounds; the message says which and where."""
 
 
-def _checked(chunk, progress: Progress):
-    """`chunk` with checks of every number and index, raising `CheckFailed` where one fails."""
+def _compile_checked(chunk, progress: Progress):
+    """Compile `chunk` with checks of every number and index; it raises `CheckFailed`."""
     from jax.experimental import checkify
 
     def compile(checks):
@@ -337,7 +357,7 @@ def _checked(chunk, progress: Progress):
 
     try:
         compiled = compile(checkify.nan_checks | checkify.index_checks)
-    except IndexError:  # JAX 0.10 forgets the batch dimensions of a scatter (`scatter_oob`)
+    except IndexError:  # JAX 0.10 ignores the batch dimensions of a scatter (`scatter_oob`)
         warnings.warn(
             "JAX cannot check the indices of this program; only its numbers are checked.",
             stacklevel=2,
@@ -348,14 +368,14 @@ def _checked(chunk, progress: Progress):
         error, progress = compiled(*args)
         failure = error.get_exception()
         if failure is not None:
-            raise CheckFailed(f"{failure} {_where(failure)}".strip())
+            raise CheckFailed(f"{failure} {_location(failure)}".strip())
         return progress
 
     return run
 
 
-def _where(failure: Exception) -> str:
-    """The innermost lines outside JAX and its friends that `failure` came from."""
+def _location(failure: Exception) -> str:
+    """Return the innermost lines outside JAX and its libraries that `failure` came from."""
     frames = str(getattr(failure, "traceback_info", "")).splitlines()
     ours = [frame.strip() for frame in frames if "site-packages" not in frame]
     return "at " + ", called from ".join(ours[:3]) if ours else ""

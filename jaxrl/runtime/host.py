@@ -7,11 +7,11 @@
     run, row = train(algorithm, environments, run, 100)
     episodes = evaluate(environments.env, algorithm.policy(run.state), key)
 
-`learner` turns an algorithm that learns from rollouts into the same algorithm with a source that is
-handed its windows. `collect` fills a window [T, B] as `sources.rollouts` does: with the true last
-time step of an episode, termination and truncation apart, and the memory reset at `first`. So the
-agent's `act` and `update`, the guard against divergence, metrics and checkpoints are those of every
-other run. The same key gives the same run, as far as the environments keep to their seeds.
+`learner` replaces the source of an algorithm that learns from rollouts by one that is handed its
+windows. `collect` fills a window [T, B] as `sources.rollouts` does: with the true last time step of
+an episode, separate termination and truncation, and a memory reset at `first`. So the agent's `act`
+and `update`, the divergence guard, metrics and checkpoints are the same as in every other run. The
+same key gives the same run, as far as the environments respect their seeds.
 """
 
 from __future__ import annotations
@@ -49,36 +49,41 @@ from jaxrl.evaluation.evaluate import Episodes, episode_limit
 from jaxrl.runtime.driver import Halted
 from jaxrl.runtime.worker import Worker
 
-LOOK_SECONDS = 0.1  # between two looks at whether to go on waiting for an environment
+POLL_SECONDS = 0.1  # between two checks whether to keep waiting for an environment
 EPISODES, ACTIONS = np.uint32(2**32 - 2), np.uint32(2**32 - 3)  # branches of a run's key
 
 
 def on_host(env: Environment | str) -> bool:
-    """Whether an environment, or one of this name, runs on the host."""
+    """Return whether an environment, or one of this name, runs on the host."""
     return (env if isinstance(env, str) else env.name).startswith(conversions.PREFIX)
 
 
-class WorldFailed(Halted):
-    """An environment raised, or returned what nobody can learn from; the message says what."""
+class EnvironmentFailed(Halted):
+    """An environment that raised, or returned unusable values; the message says what."""
 
 
 class Abandoned(Halted):
-    """An environment was waited for no longer, because `Worlds.stopping` said so."""
+    """An environment that was no longer waited for, because `Environments.stopping` said so."""
 
 
-class Worlds:
-    """`num_envs` (B) copies of a Gymnasium environment, and where they stand.
+class Environments:
+    """`num_envs` (B) copies of a Gymnasium environment, and their present state.
 
-    make: a name that Gymnasium knows, or a function that returns a `gymnasium.Env`.
-    asynchronous: each copy in a process of its own, for environments slower than the messages. They
-        are spawned (a fork of JAX's threads may hang), so a script needs its `__main__` guard.
-    stopping: whether to stop, asked before each call of the environment and again and again while
-        one goes on; then `Abandoned` is raised, and the environments are of no use any more.
+    All calls of the environment, including its construction, are made in one thread of their own,
+    so that a call that never returns can be abandoned.
 
-    All calls of the environment, its making too, are made in one thread that is not the caller's,
-    so that a call that never returns can be abandoned. Raises `UserError` for an environment that
-    cannot be made, and `WorldFailed`, here and later, where one raises or returns what is not
-    finite or has another shape than its spaces say.
+    Args:
+        make: a name that Gymnasium knows, or a function that returns a `gymnasium.Env`.
+        asynchronous: run each copy in a process of its own, for environments slower than messages
+            between processes. They are spawned (forking JAX's threads may hang), so a script needs
+            its `__main__` guard.
+        stopping: returns whether to stop. It is asked before each call of the environment and
+            repeatedly during one; then `Abandoned` is raised, and the environments are unusable.
+
+    Raises:
+        UserError: for an environment that cannot be made.
+        EnvironmentFailed: also later, if an environment raises, or returns values that are not
+            finite or do not have the shape of its spaces.
     """
 
     def __init__(
@@ -92,14 +97,14 @@ class Worlds:
             raise UserError(f"num_envs must be at least 1, got {num_envs}.")
         gym, vector = adapters.package("gymnasium"), adapters.package("gymnasium.vector")
         if isinstance(make, str):
-            conversions.builder(make)  # says what is wrong with the name
+            conversions.builder(make)  # raises an error that explains a wrong name
             one = functools.partial(gym.make, make)
         else:
             one = make
         kind = vector.SyncVectorEnv
         if asynchronous:
             kind = functools.partial(vector.AsyncVectorEnv, context="spawn")
-        # Disabled, so that a step returns what the step led to; `step` resets by itself.
+        # Disabled, so that a step returns its true successor; `step` below resets by itself.
         mode = vector.AutoresetMode.DISABLED
         copies = [lambda: conversions.with_shape_checks(one())] * num_envs
 
@@ -115,9 +120,9 @@ class Worlds:
         self._worker = Worker()
         self.env, self.vector = self._call(str(make), "its constructor", build)
         self.timestep: Any = None  # a TimeStep [B] of NumPy arrays; None before the first reset
-        self.memory: Tree = None  # [B]: after the last action
-        self.episode_return: Any = None  # float32 [B]: so far
-        self.episode_length: Any = None  # int32 [B]
+        self.memory: Tree = None  # [B], after the last action
+        self.episode_return: Any = None  # float32 [B], so far
+        self.episode_length: Any = None  # int32 [B], so far
 
     def reset(self, key: Key) -> None:
         """Begin an episode in every copy, with seeds drawn from `key`."""
@@ -129,8 +134,10 @@ class Worlds:
         self.episode_length = np.zeros(self.num_envs, np.int32)
 
     def step(self, action: Tree) -> tuple[TimeStep, stream.Endings]:
-        """Act [B] and return the true successors and what ended; copies whose episode ended go on
-        from a fresh one in `timestep`."""
+        """Act [B] and return the true successors and the episodes that ended.
+
+        Copies whose episode ended continue with a fresh one in `timestep`.
+        """
         taken = conversions.action(self.vector.single_action_space, action)
         seen, reward, terminated, truncated = self._step(taken)
         reward, done = np.asarray(reward, np.float32), np.asarray(terminated | truncated)
@@ -147,6 +154,7 @@ class Worlds:
         return following, endings
 
     def close(self) -> None:
+        """Close the environments."""
         self._call(self.env.name, "close", self.vector.close)
 
     def _reset(self, **kwargs: Any) -> Any:
@@ -166,19 +174,19 @@ class Worlds:
         return self._call(self.env.name, "step", step)
 
     def _call(self, name: str, where: str, function: Callable[[], Any]) -> Any:
-        """What `function`, code of the environment `name`, returns."""
+        """Return the result of `function`, which runs code of the environment `name`."""
         call = None
         while not self.stopping():
             call = call or self._worker.begin(function)
-            if call.done.wait(LOOK_SECONDS):
+            if call.done.wait(POLL_SECONDS):
                 break
         else:
-            raise Abandoned(f"The environment '{name}' was waited for no longer.")
+            raise Abandoned(f"Stopped waiting for the environment '{name}'.")
         if isinstance(call.error, UserError):
             raise call.error
         if call.error is not None:
-            said = conversions.complaint(call.error, where)
-            raise WorldFailed(f"The environment '{name}' {said}.") from call.error
+            complaint = conversions.complaint(call.error, where)
+            raise EnvironmentFailed(f"The environment '{name}' {complaint}.") from call.error
         return call.value
 
     def _timestep(
@@ -197,7 +205,7 @@ class Worlds:
 
 @struct
 class Window:
-    """A batch [T, B] that was collected on the host, and what ended in it."""
+    """A batch [T, B] collected on the host, and the episodes that ended in it."""
 
     batch: Batch
     endings: stream.Endings
@@ -205,9 +213,10 @@ class Window:
 
 @functools.cache
 def learner(algorithm: Algorithm) -> Algorithm:
-    """`algorithm`, learning from windows that `collect` hands to it.
+    """Return `algorithm` with a source of windows that `collect` hands to it.
 
-    Raises `UserError` unless it is an agent that learns from rollouts.
+    Raises:
+        UserError: unless it is an agent that learns from rollouts.
     """
     agent, source = algorithm.agent, algorithm.source
     wrong = UserError(
@@ -228,7 +237,7 @@ def learner(algorithm: Algorithm) -> Algorithm:
 
     def collect(state, policy, key):
         handed = state
-        if not isinstance(state, Window):  # traced for its shapes only
+        if not isinstance(state, Window):  # traced only for its shapes
             flag = jnp.zeros(shapes.transitions.reward.shape, bool)
             endings = stream.Endings(flag, flag.astype(jnp.float32), flag.astype(jnp.int32), {})
             handed = conversions.refuse(algorithm.name, Window(trees.zeros(shapes), endings))
@@ -253,9 +262,13 @@ def _act(policy: Policy, timestep: TimeStep, memory: Tree, key: Key, t: int, gre
     return policy.act(policy.state, timestep, memory, jax.random.fold_in(key, t), greedy)
 
 
-def collect(environments: Worlds, policy: Policy, key: Key, num_steps: int) -> tuple[Batch, Any]:
-    """`num_steps` (T) steps of all environments (B), which go on where they stood: a batch [T, B]
-    and what ended. `Batch.env_steps` is left at 0."""
+def collect(
+    environments: Environments, policy: Policy, key: Key, num_steps: int
+) -> tuple[Batch, Any]:
+    """Take `num_steps` (T) steps in all environments (B), from where they are.
+
+    Returns a batch [T, B] and the episodes that ended. `Batch.env_steps` is left at 0.
+    """
     before = environments.memory
     if before is None:
         before = environments.memory = policy.memory(environments.num_envs)
@@ -275,25 +288,24 @@ def collect(environments: Worlds, policy: Policy, key: Key, num_steps: int) -> t
 
 
 def start(
-    algorithm: Algorithm, environments: Worlds, key: Key, hyper: Hyper | None = None
+    algorithm: Algorithm, environments: Environments, key: Key, hyper: Hyper | None = None
 ) -> loop.Run:
-    """A new run, its episodes included. As `jaxrl.core.train.start`."""
+    """Start a new run, and its first episodes. As `jaxrl.core.train.start`."""
     environments.reset(jax.random.fold_in(key, EPISODES))
     return loop.start(algorithm, key, hyper)
 
 
 def advance(
-    algorithm: Algorithm, environments: Worlds, run: loop.Run
+    algorithm: Algorithm, environments: Environments, run: loop.Run
 ) -> tuple[loop.Run, dict[str, Any]]:
     """Collect a window, learn from it, and return the metrics. `algorithm` is from `learner`."""
     num_envs = algorithm.source.num_envs if algorithm.source else 0
     if num_envs != environments.num_envs:
         raise UserError(
-            f"There are {environments.num_envs} environments, but '{algorithm.name}' learns from "
-            f"{num_envs} "
-            "side by side; its num_envs must be the number of environments."
+            f"There are {environments.num_envs} environments, but num_envs of '{algorithm.name}' "
+            f"is {num_envs}; the numbers must be equal."
         )
-    if environments.timestep is None:  # a run that goes on: its episodes were not saved
+    if environments.timestep is None:  # a resumed run: its episodes were not saved
         environments.reset(jax.random.fold_in(jax.random.fold_in(run.key, EPISODES), run.step))
     key = jax.random.fold_in(jax.random.fold_in(run.key, ACTIONS), run.step)
     num_steps = algorithm.env_steps // num_envs
@@ -308,9 +320,12 @@ merge = jax.jit(m.merge)
 
 
 def train(
-    algorithm: Algorithm, environments: Worlds, run: loop.Run, num_steps: int
+    algorithm: Algorithm, environments: Environments, run: loop.Run, num_steps: int
 ) -> tuple[loop.Run, dict[str, Any]]:
-    """`num_steps` windows, their metrics folded into one row. As `jaxrl.core.train.train`."""
+    """Train on `num_steps` windows, and return their metrics in one row.
+
+    As `jaxrl.core.train.train`.
+    """
     row = None
     for _ in range(num_steps):
         run, metrics = advance(algorithm, environments, run)
@@ -319,7 +334,7 @@ def train(
 
 
 def evaluate(
-    env: Environment | Worlds,
+    env: Environment | Environments,
     policy: Policy,
     key: Key,
     episodes: int = 32,
@@ -327,24 +342,28 @@ def evaluate(
     max_steps: int | None = None,
     stopping: Callable[[], bool] = lambda: False,
 ) -> Episodes:
-    """Play `episodes` episodes side by side, each counted once. As
-    `jaxrl.evaluation.evaluate.evaluate`, but for environments that begin anew; the number of
-    episodes is that of the environments where they are given.
+    """Play `episodes` episodes side by side, each counted once.
 
-    stopping: as `Worlds` takes it, for the environments that are made here.
+    As `jaxrl.evaluation.evaluate.evaluate`, but on the host. `Environments` that are passed as
+    `env` begin new episodes, one in each copy, and `episodes` is ignored.
 
-    Raises `UserError` where there is no time limit, and as `Worlds` does.
+    stopping: as in `Environments`, for the environments that are made here.
+
+    Raises:
+        UserError: if there is no time limit, or as `Environments` does.
     """
-    if isinstance(env, Worlds):
+    if isinstance(env, Environments):
         return _play(env, policy, key, greedy, max_steps)
-    environments = Worlds(env.name.removeprefix(conversions.PREFIX), episodes, stopping=stopping)
+    environments = Environments(
+        env.name.removeprefix(conversions.PREFIX), episodes, stopping=stopping
+    )
     played = _play(environments, policy, key, greedy, max_steps)
     environments.close()  # does nothing to environments that failed or were abandoned
     return played
 
 
 def _play(
-    environments: Worlds, policy: Policy, key: Key, greedy: bool, max_steps: int | None
+    environments: Environments, policy: Policy, key: Key, greedy: bool, max_steps: int | None
 ) -> Episodes:
     max_steps = episode_limit(environments.env, max_steps)
     reset_key, key = jax.random.split(key)

@@ -1,4 +1,4 @@
-"""The driver's program where the environments are on the host."""
+"""The driver's program for environments on the host."""
 
 from __future__ import annotations
 
@@ -18,18 +18,17 @@ from jaxrl.runtime import driver, host
 
 @dataclasses.dataclass(eq=False)
 class HostProgram:
-    """What `driver.Program` is, for one run whose environments are Gymnasium's.
+    """The counterpart of `driver.Program` for one run in Gymnasium environments.
 
-    A checkpoint holds no environments: a run that goes on from one begins new episodes. Where an
-    environment fails, or `stopping` says that it is to be waited for no longer, `driver.Halted` is
-    raised, by a chunk with what it had done so far.
+    A checkpoint holds no environments, so a resumed run begins new episodes. If an environment
+    fails, or `stopping` returns True, `driver.Halted` is raised; a chunk attaches what it had done.
     """
 
-    learner: driver.Program  # of an algorithm from `host.learner`
+    learner: driver.Program  # the program of an algorithm from `host.learner`
     env: str  # such as gymnasium/CartPole-v1
     num_envs: int
     members: None = None
-    ahead = False  # a chunk plays on the host, and may hang there: what is left is done before
+    ahead = False  # a chunk plays on the host and may hang there, so other work is done first
     stopping: Callable[[], bool] = lambda: False
 
     @property
@@ -37,21 +36,21 @@ class HostProgram:
         return self.learner.algorithm
 
     @functools.cached_property
-    def environments(self) -> host.Worlds:
-        return host.Worlds(
+    def environments(self) -> host.Environments:
+        return host.Environments(
             self.env.removeprefix(PREFIX), self.num_envs, stopping=lambda: self.stopping()
         )
 
     def notice(self, resumed: bool) -> str:
-        """What to know about going on with such a run."""
+        """Return what the user should know about resuming such a run."""
         if resumed:
             return (
-                f"The episodes of '{self.env}' were not saved: new ones begin, so this run does "
-                "not go on exactly as it would have without a break."
+                f"The episodes of '{self.env}' were not saved: new ones begin, so this run differs "
+                "from one that was not interrupted."
             )
         return (
             f"'{self.env}' runs on the host: checkpoints hold none of its episodes, so a resumed "
-            "run begins new ones and is not exactly the run without a break."
+            "run begins new ones and differs from one that was not interrupted."
         )
 
     def start(self, keys: Key, hyper: Hyper | None = None) -> driver.Progress:
@@ -65,7 +64,7 @@ class HostProgram:
         return self.learner.place(progress)
 
     def compile(self, progress: driver.Progress) -> Callable[..., driver.Progress]:
-        """The chunk function `(progress, steps) -> progress`; its first call compiles."""
+        """Return the chunk function `(progress, steps) -> progress`; its first call compiles."""
 
         def chunk(progress: driver.Progress, steps: int) -> driver.Progress:
             for done in range(steps):
@@ -80,13 +79,13 @@ class HostProgram:
         return chunk
 
     def evaluation(self, env: Environment, episodes: int, greedy: bool) -> Callable[..., Any]:
-        """As `Program.evaluation`, in environments of its own that live for one evaluation."""
+        """Return an evaluation as `Program.evaluation` does, in environments made for each one."""
         if not host.on_host(env):
             return self.learner.evaluation(env, episodes, greedy)
         return HostEvaluation(self, env, episodes, greedy)
 
     def check_evaluation(self, evaluation: Callable[..., Any], run: Any) -> None:
-        """Raises what `evaluation` would raise, as far as it is known before it runs."""
+        """Raise the errors of `evaluation` that are known before it runs."""
         if isinstance(evaluation, HostEvaluation):
             episode_limit(evaluation.env)
         else:
@@ -98,7 +97,7 @@ class HostProgram:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class HostEvaluation:
-    """run -> {name: mean over episodes}."""
+    """A function from a run to {name: mean over episodes}."""
 
     program: HostProgram
     env: Environment

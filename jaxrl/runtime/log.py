@@ -19,18 +19,22 @@ Warn = Callable[[str], Any]
 
 
 class Log:
-    """An append-only metrics.jsonl. Each line is a row: `kind` (train or evaluation), `steps`
-    (environment steps of each member), `updates`, `time` (Unix time in seconds; older logs call it
-    `seconds`), and `metrics`: name -> a value for each member, null where there was none."""
+    """An append-only metrics.jsonl, one row on each line.
+
+    A row has `kind` (train or evaluation), `steps` (environment steps of each member), `updates`,
+    `time` (Unix time in seconds; older logs call it `seconds`), and `metrics`: name -> a value for
+    each member, null where there was none.
+    """
 
     def __init__(
         self, path: Path, step: int | None = None, size: int = 0, warn: Warn = warnings.warn
     ):
-        """Open for appending; a half-written last line is cut off.
+        """Open for appending; an incomplete last line is cut off.
 
-        step: forget what came after the checkpoint of this update.
-        size: how many bytes there were then. Where fewer are left the run goes on with these, and
-            `warn` is called with one sentence.
+        Args:
+            step: drop the rows after the checkpoint of this update.
+            size: number of bytes the log had at that checkpoint. If fewer are left, the run
+                continues with these, and `warn` is called with one sentence.
         """
         self.path = path
         content = path.read_bytes() if path.exists() else b""
@@ -43,17 +47,21 @@ class Log:
             kept += len(line)
         if kept < size:
             warn(
-                f"'{path}' has lost rows: {kept} of the {size} bytes are there that it had at "
-                f"update {step}; the run goes on with these."
+                f"'{path}' has lost rows: it had {size} bytes at update {step} and has {kept} now; "
+                "the run continues with these."
             )
-        # Unbuffered, so that a row that does not fit on the disk is not tried again at the end.
+        # Unbuffered, so that a row that does not fit on the disk is not written again at the end.
         self._file = path.open("ab", buffering=0)
         self._file.truncate(kept)
 
     def write(self, row: dict[str, Any]) -> None:
-        """Append a row. Raises `OSError` with the log's name if it cannot be written, or if the log
-        was deleted: its rows would be lost."""
-        line = json.dumps(jsonable(row)).encode() + b"\n"
+        """Append a row.
+
+        Raises:
+            OSError: with the log's name, if it cannot be written, or was deleted (its rows would be
+                lost).
+        """
+        line = json.dumps(to_jsonable(row)).encode() + b"\n"
         try:
             if not os.fstat(self._file.fileno()).st_nlink:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
@@ -63,19 +71,20 @@ class Log:
             raise OSError(error.errno, error.strerror, str(self.path)) from error
 
     def size(self) -> int:
-        """Bytes written so far, all of them on disk."""
+        """Return the number of bytes written so far, once all of them are on the disk."""
         os.fsync(self._file.fileno())
         return os.fstat(self._file.fileno()).st_size
 
     def close(self) -> None:
+        """Close the file."""
         self._file.close()
 
 
 def read(path: Path, kind: str | None = None, warn: Warn = warnings.warn) -> list[dict[str, Any]]:
-    """The rows of a log, of one kind if said; none where there is no log.
+    """Return the rows of a log, of one kind or all; none if there is no log.
 
-    A half-written last line is left out. Other lines that are no rows are passed over, and `warn`
-    is called with one sentence.
+    An incomplete last line is left out. Other lines that are not rows are skipped, and `warn` is
+    called with one sentence.
     """
     if not path.exists():
         warn(f"There is no log '{path}'.")
@@ -84,14 +93,16 @@ def read(path: Path, kind: str | None = None, warn: Warn = warnings.warn) -> lis
     rows = {i: row for i, line in enumerate(lines) if (row := _row(line)) is not None}
     bad = sum(i not in rows and line.endswith(b"\n") for i, line in enumerate(lines))
     if bad:
-        which = "1 line is no row" if bad == 1 else f"{bad} lines are no rows"
-        warn(f"In the log '{path}' {which}; passed over.")
+        which = "1 line is not a row" if bad == 1 else f"{bad} lines are not rows"
+        warn(f"In the log '{path}' {which}; skipped.")
     return [row for row in rows.values() if kind in (None, row["kind"])]
 
 
 def series(rows: list[dict[str, Any]], name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Environment steps [K] and the metric `name` (with several agents the first one's) as
-    [members, K], NaN where there is none."""
+    """Return the environment steps [K] and values [members, K] of a metric, NaN where missing.
+
+    With several agents, `name` is the first one's metric.
+    """
     found = [(row, row["metrics"].get(m.name_in(row["metrics"], name))) for row in rows]
     rows = [row for row, metric in found if metric is not None]
     values = [
@@ -100,27 +111,28 @@ def series(rows: list[dict[str, Any]], name: str) -> tuple[np.ndarray, np.ndarra
     return np.asarray([row["steps"] for row in rows], float), np.asarray(values, float).T
 
 
-def judged_by(kind: str, metrics: Iterable[str], scores: Mapping[str, str]) -> dict[str, str]:
-    """What a run is judged by among the metrics of a row of this kind: what it is called -> the
-    metric's name. First the return, of several agents the first one's, which its name says; then
-    the own `scores` of algorithm and environment (metric's name -> what it is called)."""
+def score_names(kind: str, metrics: Iterable[str], scores: Mapping[str, str]) -> dict[str, str]:
+    """Return the metrics by which a run is judged, in rows of this kind: label -> metric.
+
+    The first is the return (with several agents the first one's, as its label says), then the
+    algorithm's and environment's own `scores` (metric -> label).
+    """
     metrics = set(metrics)
     plain = "episode_return" if kind == "train" else "return"
     name = m.name_in(dict.fromkeys(metrics), plain)
-    called = {name: f"return{m.agent_suffix(name, plain)}"} | dict(scores)
-    return {label: name for name, label in called.items() if name in metrics}
+    labels = {name: f"return{m.agent_suffix(name, plain)}"} | dict(scores)
+    return {label: name for name, label in labels.items() if name in metrics}
 
 
 def curves(
     rows: list[dict[str, Any]], scores: Mapping[str, str]
 ) -> dict[str, dict[str, tuple[np.ndarray, np.ndarray]]]:
-    """The `series` of all that a run is judged by and that has values: what it is called -> kind of
-    row -> steps [K] and values [members, K]."""
+    """Return the `series` of every score with values: label -> kind of row -> (steps, values)."""
     found: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]] = {}
     for kind in ("train", "evaluation"):
         own = [row for row in rows if row["kind"] == kind]
         names = (name for row in own for name in row["metrics"])
-        for label, name in judged_by(kind, names, scores).items():
+        for label, name in score_names(kind, names, scores).items():
             steps, values = series(own, name)
             if np.isfinite(values).any():
                 found.setdefault(label, {})[kind] = steps, values
@@ -128,7 +140,7 @@ def curves(
 
 
 def _row(line: bytes) -> dict[str, Any] | None:
-    """The row in a line; None where it holds none."""
+    """Return the row in a line, or None if the line is not a row."""
     try:
         row = json.loads(line)
     except (ValueError, RecursionError):
@@ -148,14 +160,14 @@ def _is_metric(value: Any) -> bool:
     return all(x is None or isinstance(x, int | float) for x in values)
 
 
-def jsonable(value: Any) -> Any:
-    """`value` as what JSON can hold: arrays as lists, numbers that are not finite as None."""
+def to_jsonable(value: Any) -> Any:
+    """Convert `value` for JSON: arrays become lists, and numbers that are not finite None."""
     if isinstance(value, dict):
-        return {k: jsonable(v) for k, v in value.items()}
+        return {k: to_jsonable(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [jsonable(v) for v in value]
+        return [to_jsonable(v) for v in value]
     if isinstance(value, np.ndarray | np.generic):
-        return jsonable(value.tolist())
+        return to_jsonable(value.tolist())
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value

@@ -1,4 +1,4 @@
-"""What is trained side by side: seeds, and the points of a sweep."""
+"""The members of a run, trained side by side: seeds, and the points of a sweep."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from jaxrl.core import random
 from jaxrl.core.errors import UserError
 from jaxrl.runtime.configuration import Experiment
 
-SWEEP = "sweep.json"  # of a folder whose runs together are a sweep
+SWEEP = "sweep.json"  # in a folder whose runs together are a sweep
 
 
 @dataclasses.dataclass(frozen=True)
 class Members:
-    """What is trained side by side in one program, each with a seed and hypers of its own."""
+    """The members trained side by side in one program, each with its seed and hyperparameters."""
 
-    labels: list[dict[str, float]]  # for each member: its seed, and what else sets it apart
+    labels: list[dict[str, float]]  # for each member: its seed, and the settings it differs in
     hyper: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)  # name -> [members]
-    # whose state each goes on from, among the members of the run that is forked
+    # For each member of a fork: the member of the forked run whose state it continues from.
     parents: list[int] = dataclasses.field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def keys(self, generator: str) -> jax.Array:
-        """A key for each member [members]; a single one has no leading axis."""
-        seeds = np.asarray([label["seed"] for label in self.labels], np.uint32)
+        """Return a key for each member [members]; a single key has no leading axis."""
+        seed_members = np.asarray([label["seed"] for label in self.labels], np.uint32)
         make = lambda seed: random.key(seed, generator)
-        return make(int(seeds[0])) if len(self) == 1 else jax.vmap(make)(seeds)
+        return make(int(seed_members[0])) if len(self) == 1 else jax.vmap(make)(seed_members)
 
     def name(self, member: int) -> str:
-        """Such as `seed 0, learning_rate 0.001`."""
+        """Return a member's label, such as `seed 0, learning_rate 0.001`."""
         return ", ".join(f"{name} {value:.6g}" for name, value in self.labels[member].items())
 
-    def settings(self) -> dict[str, list[int]]:
-        """What sets members apart but for their seeds (nothing is ''), and whose it is."""
+    def by_setting(self) -> dict[str, list[int]]:
+        """Return the members by the settings, except seeds, that they differ in ('' for none)."""
         groups: dict[str, list[int]] = {}
         for i, label in enumerate(self.labels):
             parts = [f"{name} {value:.6g}" for name, value in label.items() if name != "seed"]
@@ -48,31 +48,33 @@ class Members:
         return groups
 
     def own_hyper(self) -> dict[str, np.ndarray]:
-        """The hypers as `Program.start` takes them."""
+        """Return the hyperparameters as `Program.start` takes them."""
         return {k: v[0] for k, v in self.hyper.items()} if len(self) == 1 else self.hyper
 
     def write(self, path: Path) -> None:
+        """Write the members to a JSON file."""
         hyper = {name: values.tolist() for name, values in self.hyper.items()}
         parents = {"parents": self.parents} if self.parents else {}
         path.write_text(json.dumps({"labels": self.labels, "hyper": hyper} | parents))
 
     @staticmethod
     def read(path: Path) -> Members:
+        """Read the members that `write` wrote. Raises `ValueError` for other contents."""
         data = json.loads(path.read_text())
         _check(data)
         hyper = {name: np.asarray(v, np.float32) for name, v in data["hyper"].items()}
         return Members(data["labels"], hyper, data.get("parents", []))
 
 
-def seeds(config: Experiment) -> Members:
-    """A member for each of the configuration's seeds."""
+def seed_members(config: Experiment) -> Members:
+    """Return a member for each of the configuration's seeds."""
     return Members([{"seed": config.seed + i} for i in range(config.seeds)])
 
 
-def members_of(folder: Path) -> Members:
-    """The members of the run in `folder`. Raises `UserError` if they cannot be read."""
+def read_members(folder: Path) -> Members:
+    """Return the members of the run in `folder`. Raises `UserError` if they cannot be read."""
     if (folder / SWEEP).is_file():
-        raise UserError(f"'{folder}' holds the runs of a sweep; name one of the folders in it.")
+        raise UserError(f"'{folder}' holds the runs of a sweep; name one of its folders.")
     try:
         return Members.read(folder / "members.json")
     except (OSError, ValueError) as error:
@@ -80,12 +82,14 @@ def members_of(folder: Path) -> Members:
 
 
 def _check(data: Any) -> None:
-    """Raises `ValueError` unless `data` is what `Members.write` writes."""
+    """Raise `ValueError` unless `data` is what `Members.write` writes."""
     if not isinstance(data, dict) or data.keys() - {"parents"} != {"labels", "hyper"}:
         raise ValueError("it must hold a mapping of labels and hyper")
     labels, hyper = data["labels"], data["hyper"]
     if not isinstance(labels, list) or not labels or not all(map(_is_label, labels)):
-        raise ValueError("labels must be a list of mappings, each with a seed and else numbers")
+        raise ValueError(
+            "labels must be a list of mappings from names, seed among them, to numbers"
+        )
     if not isinstance(hyper, dict):
         raise ValueError("hyper must be a mapping")
     for name, values in hyper.items():

@@ -1,4 +1,4 @@
-"""Orbax, kept quiet."""
+"""Orbax without its log lines."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any
 
 @contextlib.contextmanager
 def quiet_orbax() -> Iterator[Any]:
-    """An orbax checkpointer that keeps quiet: what goes wrong is raised, and need not be logged.
+    """Return an orbax checkpointer that logs nothing: errors are raised, so they need no log.
 
-    Orbax is imported here, since it is slow. absl, through which it logs, gives a root logger
-    without handlers one that prints every library's lines for good; the stand-in does until the
-    end what Python does without any handler, and keeps absl from that.
+    Orbax is imported here, since that is slow. It logs through absl, which gives a root logger
+    without handlers one that prints every library's lines from then on. A temporary handler, which
+    does what Python does without any, keeps absl from that.
     """
     root, absl = logging.getLogger(), logging.getLogger("absl")
-    stand_in, quiet = logging.StreamHandler(), lambda record: not _said_by_orbax()
+    stand_in, quiet = logging.StreamHandler(), lambda record: not _is_from_orbax()
     stand_in.setLevel(logging.WARNING)
     if not root.handlers:
         root.addHandler(stand_in)
@@ -37,8 +37,8 @@ def quiet_orbax() -> Iterator[Any]:
         root.removeHandler(stand_in)
 
 
-def _said_by_orbax() -> bool:
-    """Whether the log record being made comes from orbax; the record itself names absl only."""
+def _is_from_orbax() -> bool:
+    """Return whether orbax is making this log record; the record itself names only absl."""
     frame = sys._getframe(1)
     while frame is not None:
         if f"{os.sep}orbax{os.sep}" in frame.f_code.co_filename:

@@ -1,5 +1,5 @@
-"""The folder of a run: config.yaml, members.json, metrics.jsonl, checkpoints/,
-learning_curve.png, summary.json. Two runs never share one."""
+"""The folder of a run: config.yaml, members.json, metrics.jsonl, checkpoints/, learning_curve.png
+and summary.json. Two runs never share one."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import fcntl
 import json
 import os
 import re
+import shlex
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ from jaxrl.core.errors import UserError
 from jaxrl.runtime import configuration
 from jaxrl.runtime.configuration import Experiment, Trust
 
-OLDEST = (0, 2)  # since then settings are in groups
+OLDEST = (0, 2)  # the first version whose settings are in groups
 BEFORE_OLDEST = "82e1f87"
 
 _DRAFT = re.compile(r"\.new-[0-9a-f]{12}")
@@ -27,35 +28,40 @@ _DRAFT = re.compile(r"\.new-[0-9a-f]{12}")
 
 @contextlib.contextmanager
 def draft(out: str, name: str) -> Iterator[Path]:
-    """A hidden new folder in `out`, locked for this process, also once it is published; removed at
-    the end unless it was: whatever goes wrong until a run has its first checkpoint, no half-made
-    run folder is seen, and what a killed process could not remove goes at the next start.
+    """Make a hidden new folder in `out`, locked for this process even after it is published.
 
-    Raises `UserError` if `out` cannot be written, has a `name` already, or `name` is no folder's.
+    It is removed at the end unless it was published, so a failure before a run's first checkpoint
+    leaves no half-made run folder. A draft that a killed process could not remove is removed when
+    the next run starts.
+
+    Raises:
+        UserError: if `out` cannot be written or already has a `name`, or if `name` is not valid.
     """
     configuration.check_name(name)
     parent = Path(out)
     if name and (parent / name).exists():
-        raise _exists(parent / name)
+        raise _already_exists(parent / name)
     folder = parent / f".new-{uuid.uuid4().hex[:12]}"
     with contextlib.ExitStack() as held:
         try:
             parent.mkdir(parents=True, exist_ok=True)
-            with _alone_in(parent) as alone:
+            with _exclusive(parent) as alone:
                 if alone:
-                    _sweep(parent)
+                    _remove_stale_drafts(parent)
                 folder.mkdir()
                 held.callback(shutil.rmtree, folder, ignore_errors=True)
-                held.enter_context(locked(folder))
+                held.enter_context(lock(folder))
         except OSError as error:
             raise UserError(f"'{parent}' cannot be written: {error.strerror}.") from error
         yield folder
 
 
 @contextlib.contextmanager
-def _alone_in(parent: Path) -> Iterator[bool]:
-    """Wait until no other process makes a draft in `parent`, and keep others from it. False where
-    the file system knows no locks on folders."""
+def _exclusive(parent: Path) -> Iterator[bool]:
+    """Wait until no other process makes a draft in `parent`, and keep others from doing so.
+
+    Yields False if the file system has no locks on folders.
+    """
     handle = os.open(parent, os.O_RDONLY)
     try:
         try:
@@ -68,18 +74,19 @@ def _alone_in(parent: Path) -> Iterator[bool]:
         os.close(handle)
 
 
-def _sweep(parent: Path) -> None:
+def _remove_stale_drafts(parent: Path) -> None:
     """Remove the drafts in `parent` that no living process holds."""
     for folder in parent.iterdir():
         if _DRAFT.fullmatch(folder.name):
-            with contextlib.suppress(UserError), locked(folder):
+            with contextlib.suppress(UserError), lock(folder):
                 shutil.rmtree(folder, ignore_errors=True)
 
 
 def publish(folder: Path, name: str, stem: str) -> Path:
-    """Give a draft its `name`, or `stem` and the next free number; returns where it is now.
+    """Rename a draft to `name`, or to `stem` and the next free number, and return its new path.
 
-    Raises `UserError` if the name was taken in the meantime.
+    Raises:
+        UserError: if the name was taken in the meantime.
     """
     number = 0
     while True:
@@ -88,26 +95,27 @@ def publish(folder: Path, name: str, stem: str) -> Path:
         try:
             if not final.exists():
                 return folder.rename(final)
-        except OSError:  # somebody made it since
+        except OSError:  # someone else has made it since
             if not final.exists():
                 raise
         if name:
-            raise _exists(final)
+            raise _already_exists(final)
 
 
 def slug(name: str) -> str:
-    """`name` as a part of a folder's name."""
+    """Return `name` as a part of a folder's name."""
     return "".join(c if c.isalnum() else "_" for c in name).strip("_")
 
 
-def _exists(folder: Path) -> UserError:
+def _already_exists(folder: Path) -> UserError:
     return UserError(
-        f"'{folder}' exists already; choose another name, or --resume {folder} to go on with it."
+        f"'{folder}' already exists; choose another name, or continue it with jaxrl resume "
+        f"{shlex.quote(str(folder))}."
     )
 
 
 def check(folder: str | Path) -> Path:
-    """`folder` as a path. Raises `UserError` unless it is a run's folder."""
+    """Return `folder` as a path. Raises `UserError` unless it is a run's folder."""
     folder = Path(folder)
     if not folder.is_dir():
         raise UserError(f"There is no run folder '{folder}'.")
@@ -117,36 +125,42 @@ def check(folder: str | Path) -> Path:
 
 
 def read_config(folder: str | Path, trust: Trust = False) -> Experiment:
-    """The settings that the run in `folder` was started with.
+    """Return the settings that the run in `folder` was started with.
 
-    trust: whether code from outside of jaxrl that they name may be imported; or what of it.
-    Raises `UserError` if `folder` is no run's folder, if it cannot be read, and, before anything is
-    imported, if it names other code: a folder may come from anybody, and importing runs it.
+    trust: whether to import code outside of jaxrl that they name, or the names to import. A folder
+        may come from anyone, and importing code runs it.
+
+    Raises:
+        UserError: if `folder` is not a run's folder or cannot be read, or (before anything is
+            imported) if it names code that is not trusted.
     """
     path = check(folder) / "config.yaml"
     data = configuration.load(path)
     if not data:
-        raise UserError(f"'{path}' is empty; a run's config.yaml holds all of its settings.")
+        raise UserError(f"'{path}' is empty; a run's config.yaml must hold all of its settings.")
     check_trust(folder, data, trust)
     _check_version(folder)
     return configuration.experiment(data)
 
 
 def check_trust(folder: str | Path, data: dict[str, Any], trust: Trust) -> None:
-    """Raises `UserError` if `data`, from a file in `folder`, names code that is not trusted."""
+    """Raise `UserError` if `data`, from a file in `folder`, names code that is not trusted."""
     if trust is True:
         return
-    strange = sorted(configuration.foreign(data) - (trust or frozenset()))
+    strange = sorted(configuration.foreign_code(data) - (trust or frozenset()))
     if strange:
         raise UserError(
-            f"'{folder}' names code outside of jaxrl, {', '.join(strange)}; importing it runs "
-            "it, so say --trust (trust=True) if you trust it."
+            f"'{folder}' names code outside of jaxrl, {', '.join(strange)}; importing it runs it; "
+            "if you trust it, add --trust (trust=True)."
         )
 
 
 def _check_version(folder: str | Path) -> None:
-    """Raises `UserError` for a run whose settings and states had other names, saying what reads
-    it. A folder whose checkpoints do not say who made them is looked at as it is."""
+    """Raise `UserError` for a run of a version whose settings and states had other names.
+
+    The error says which version reads it. A folder whose checkpoints do not state their version is
+    accepted.
+    """
     for path in sorted(checkpoints(Path(folder)).glob("step_*/meta.json"), reverse=True):
         try:
             version = str(json.loads(path.read_text())["meta"]["jaxrl"])
@@ -156,14 +170,14 @@ def _check_version(folder: str | Path) -> None:
         if numbers < OLDEST:
             raise UserError(
                 f"'{folder}' was made by jaxrl {version}, whose settings have other names; this is "
-                f"{jaxrl.__version__}. The last that reads it is `git checkout {BEFORE_OLDEST}`."
+                f"{jaxrl.__version__}. The last version that reads it: git checkout "
+                f"{BEFORE_OLDEST}."
             )
         return
 
 
 def summary(folder: Path) -> dict[str, Any]:
-    """What summary.json says of the run in `folder`; nothing where there is none yet, or where it
-    cannot be read."""
+    """Return the content of summary.json in `folder`; empty if it is missing or cannot be read."""
     try:
         found = json.loads((folder / "summary.json").read_text())
     except (OSError, ValueError):
@@ -171,24 +185,26 @@ def summary(folder: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def to_resume(folder: Path) -> str:
-    """The options by which the run in `folder` goes on."""
+def resume_command(folder: Path) -> str:
+    """Return the command that resumes the run in `folder`."""
     try:
-        strange = configuration.foreign(configuration.load(folder / "config.yaml"))
-    except UserError:  # a folder that is gone names nothing
+        strange = configuration.foreign_code(configuration.load(folder / "config.yaml"))
+    except UserError:  # a folder that is gone names no code
         strange = frozenset()
-    return f"--resume {folder}" + (" --trust" if strange else "")
+    return f"jaxrl resume {shlex.quote(str(folder))}" + (" --trust" if strange else "")
 
 
 def checkpoints(folder: Path) -> Path:
+    """Return the folder of the checkpoints in a run's folder."""
     return folder / "checkpoints"
 
 
 @contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold `folder` for this process, also if it is renamed; released however the process ends.
+def lock(folder: Path) -> Iterator[None]:
+    """Hold `folder` for this process, even if it is renamed, until the process ends in any way.
 
-    Raises `UserError` if another process holds it, or it cannot be written.
+    Raises:
+        UserError: if another process holds it, or it cannot be written.
     """
     try:
         handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT)

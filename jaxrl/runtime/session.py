@@ -1,4 +1,4 @@
-"""One process's part of a run: what happens between chunks."""
+"""One process's part of a run: the work between chunks."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from jaxrl.evaluation.statistics import mean_interval
 from jaxrl.runtime import checkpoints, configuration, driver, run_folder, stopping, tracking
 from jaxrl.runtime import log as logs
 from jaxrl.runtime.building import plan
-from jaxrl.runtime.command_line import Stopped
 from jaxrl.runtime.configuration import Experiment
 from jaxrl.runtime.display import Display
 from jaxrl.runtime.driver import Program
+from jaxrl.runtime.errors import Stopped
 from jaxrl.runtime.host_program import HostProgram
 from jaxrl.runtime.members import Members
 
-DRAW_SECONDS = 30.0  # between two pictures of a run that goes on
-WAYS = {"train": "in training", "evaluation": "evaluated"}  # kind of row -> where a number is from
+DRAW_SECONDS = 30.0  # between two drawings of the learning curves during a run
+SOURCES = {"train": "in training", "evaluation": "evaluated"}  # kind of row -> origin of a number
 
 
 @dataclasses.dataclass
 class Session:
-    """One process's part of a run: what happens between chunks."""
+    """One process's part of a run: the work between chunks."""
 
     config: Experiment
     algorithm: Algorithm
@@ -54,29 +54,29 @@ class Session:
         )
         self.seconds: dict[str, float] = {}
         self.interrupt = stopping.Interrupt()
-        self.pending: list[str] = []  # what was begun at the present step and not finished
+        self.pending: list[str] = []  # events started at the present step and not finished
         if isinstance(self.program, HostProgram):
             self.program.stopping = lambda: self.interrupt.reason is not None
-        self.diverged = np.full(len(self.members), m.NEVER)  # the update at which it began
-        self.writing: Future | None = None  # the last checkpoint, which may still be on its way
+        self.diverged = np.full(len(self.members), m.NEVER)  # the update at which each diverged
+        self.writing: Future | None = None  # the last checkpoint, perhaps still being written
 
     def check(self, keys: jax.Array) -> None:
-        """Raises `UserError` for what would only be found while the run goes on."""
+        """Raise `UserError` for faults that would otherwise appear only during the run."""
         tracking.check(self.config.track)
         shapes = self.program.shapes(keys)
         if self.plan.evaluate:
             self.program.check_evaluation(self.evaluation, shapes.run)
 
     def run(self, folder: Path, progress: driver.Progress, meta: dict[str, Any]) -> None:
-        """From a checkpoint that was just written or read to the end of the plan."""
+        """Run from a checkpoint that was just written or read to the end of the plan."""
         self.folder, first = folder, meta["step"]
         self.saved, self.drawn = first, time.monotonic()
         self.diverged = np.asarray(meta["diverged"])
-        if self.interrupt.reason:  # while it started
+        if self.interrupt.reason:  # during the start
             self._end(self.interrupt.reason)
         if isinstance(self.program, HostProgram):
             self.display.say(self.program.notice(bool(self.config.resume)))
-        with stopping.explained(folder):
+        with stopping.explain_failures(folder):
             self.log = logs.Log(self._rows, first, meta["log_size"], self.display.warn)
             evaluated = [row["updates"] for row in logs.read(self._rows, "evaluation")[-1:]]
             self.pending = [] if evaluated == [first] else list(meta.get("pending", ()))
@@ -84,7 +84,7 @@ class Session:
                 self.tracker = tracking.start(self.config, folder, self.members, self.display)
                 with contextlib.closing(self.tracker), ThreadPoolExecutor(1) as self.writer:
                     progress, step, reason = self._drive(progress, first)
-            stopping.check_there(folder)
+            stopping.check_exists(folder)
             rows = logs.read(self._rows, warn=self.display.warn)
             self._draw(rows)
             self._summarize(first, step, progress, reason, rows)
@@ -93,13 +93,13 @@ class Session:
     def _drive(
         self, progress: driver.Progress, step: int
     ) -> tuple[driver.Progress, int, str | None]:
-        """What `driver.drive` returns, with the last step saved."""
-        with self.display.announced("Compiling", self.seconds):
+        """Drive the run and save its last step; return what `driver.drive` returns."""
+        with self.display.announce("Compiling", self.seconds):
             chunk = self.program.compile(progress)
             if self.plan.evaluate:
                 self.evaluation = self.program.compile_evaluation(self.evaluation, progress.run)
         began = time.perf_counter()
-        with self.display.running(
+        with self.display.progress(
             self.env_steps(step), self.env_steps(self.plan.total), len(self.members)
         ):
             progress, end, reason = driver.drive(
@@ -107,9 +107,9 @@ class Session:
                 progress,
                 step,
                 self.plan,
-                self._happen,
+                self._on_event,
                 self._stop,
-                self._tick,
+                self._on_chunk,
                 self.pending,
                 self.program.ahead,
             )
@@ -118,7 +118,7 @@ class Session:
             reason = None  # too late to interrupt anything
         if end != self.saved:
             self._checkpoint(end, progress)()
-        self._written()
+        self._finish_writing()
         return progress, end, reason
 
     @property
@@ -126,11 +126,11 @@ class Session:
         return self.folder / "metrics.jsonl"
 
     def env_steps(self, step: int) -> int:
-        """Environment steps of each member after `step` steps of the algorithm."""
+        """Return the environment steps of each member after `step` steps of the algorithm."""
         return self.algorithm.initial_env_steps + step * self.algorithm.env_steps
 
-    def _happen(self, name: str, step: int, progress: driver.Progress) -> Callable[[], None]:
-        """Read what is due from `progress`; returns what the host is to do with it."""
+    def _on_event(self, name: str, step: int, progress: driver.Progress) -> Callable[[], None]:
+        """Read what the event needs from `progress`, and return the host's remaining work."""
         if name == "log":
             row = progress.row
             return lambda: self._write("train", step, m.values(jax.device_get(row)))
@@ -158,55 +158,59 @@ class Session:
         self.tracker.write(row)
 
     def _show(self, kind: str, metrics: Mapping[str, Any]) -> None:
-        names = logs.judged_by(kind, metrics, self.scores)
+        names = logs.score_names(kind, metrics, self.scores)
         number = lambda x: np.asarray(x.value() if m.is_metric(x) else x, float)
         values = {label: np.atleast_1d(number(metrics[name])) for label, name in names.items()}
         self.display.show(values, kind == "evaluation")
 
     def _stop(self, step: int, progress: driver.Progress) -> str | None:
         if self.interrupt.reason:
-            self.display.say("Stopping and saving; once more to stop at once ...")
+            self.display.say("Stopping and saving; interrupt again to stop at once ...")
             return self.interrupt.reason
-        at = driver.diverged(progress.row)
+        at = driver.diverged_at(progress.row)
         for member in np.flatnonzero((at != m.NEVER) & (self.diverged == m.NEVER)):
             if len(at) > 1:
                 self.display.warn(
                     f"{self.members.name(int(member))}: a loss was not finite after {at[member]} "
-                    "updates; this one is frozen, the others go on."
+                    "updates; this member is frozen, the others continue."
                 )
         self.diverged = np.minimum(self.diverged, at)
         return "not finite" if np.all(self.diverged != m.NEVER) else None
 
-    def _tick(self, step: int, progress: driver.Progress) -> None:
-        if not self.plan.due("log", step):
+    def _on_chunk(self, step: int, progress: driver.Progress) -> None:
+        if not self.plan.is_due("log", step):
             self._show("train", progress.row)
-        self.display.tick(self.env_steps(step))
+        self.display.advance(self.env_steps(step))
         if self.writing is not None and self.writing.done():
-            self._written()
+            self._finish_writing()
 
     def _checkpoint(self, step: int, progress: driver.Progress) -> Callable[[], None]:
-        """Copy what is to be saved; returns what has it written while the run goes on. There is one
-        copy at a time: the next checkpoint waits for this one."""
-        self._written()
-        copy = checkpoints.copied(shared.strip(progress))
+        """Copy what is to be saved, and return a function that writes it while the run continues.
+
+        There is one copy at a time: the next checkpoint waits for this one.
+        """
+        self._finish_writing()
+        copy = checkpoints.copy_to_host(shared.strip(progress))
         diverged, pending = self.diverged.tolist(), self.pending
 
         def write() -> None:
-            stopping.check_there(self.folder)
-            size = self.log.size()  # the rows until now
+            stopping.check_exists(self.folder)
+            size = self.log.size()  # with all rows up to now
             self.writing = self.writer.submit(
                 self.save, self.folder, copy, step, size, diverged, pending
             )
             self.saved = step
             if not self.program.ahead:
-                self._written()
+                self._finish_writing()
             if time.monotonic() - self.drawn > DRAW_SECONDS:
-                self._draw(logs.read(self._rows, warn=lambda said: None))  # it is said at the end
+                self._draw(
+                    logs.read(self._rows, warn=lambda warning: None)
+                )  # `run` warns at the end
 
         return write
 
-    def _written(self) -> None:
-        """Until the last checkpoint is on the disk. Raises what kept it from there."""
+    def _finish_writing(self) -> None:
+        """Wait until the last checkpoint is on the disk. Raises the error that prevented it."""
         if self.writing is not None:
             writing, self.writing = self.writing, None
             writing.result()
@@ -220,8 +224,7 @@ class Session:
         diverged: list[int],
         pending: Sequence[str] = (),
     ) -> dict[str, Any]:
-        """Write a checkpoint of `progress` (`shared.strip`, perhaps copied before); returns what it
-        says of itself."""
+        """Write a checkpoint of `progress` (`shared.strip`, or a copy) and return its meta."""
         meta = {
             "step": step,
             "log_size": log_size,
@@ -237,18 +240,18 @@ class Session:
         return meta
 
     def _draw(self, rows: list[dict[str, Any]]) -> None:
-        """Draw the log's rows. A picture that cannot be written is no reason to stop."""
+        """Draw the log's rows. A picture that cannot be written does not stop the run."""
         self.drawn = time.monotonic()
         curves = logs.curves(rows, self.scores)
         if not curves:
             return
         from jaxrl.evaluation.curve_plots import panels_of_curves
 
-        groups = self.members.settings()
+        groups = self.members.by_setting()
         path = self.folder / "learning_curve.png"
         panels = {
             label: {
-                WAYS[kind]: {
+                SOURCES[kind]: {
                     name or self.config.algorithm: (steps, values[i]) for name, i in groups.items()
                 }
                 for kind, (steps, values) in kinds.items()
@@ -268,8 +271,11 @@ class Session:
         reason: str | None,
         rows: list[dict[str, Any]],
     ) -> None:
-        """Write summary.json. `steps_per_second` are environment steps of all members together,
-        over the time of training, evaluations included, in this process alone."""
+        """Write summary.json.
+
+        `steps_per_second` counts environment steps of all members together, over the time of
+        training with evaluations, in this process only.
+        """
         evaluations = [row for row in rows if row["kind"] == "evaluation"]
         trained = (step - first) * self.algorithm.env_steps * len(self.members)
         summary = {
@@ -280,7 +286,7 @@ class Session:
             "members": self.members.labels,
             "return": None if self.members.hyper else _final(_last(evaluations, "return")),
             "returns": _last(evaluations, "return"),
-            "scores": None if self.members.hyper else finals(logs.curves(rows, self.scores)),
+            "scores": None if self.members.hyper else final_scores(logs.curves(rows, self.scores)),
             "steps_per_second": trained / max(self.seconds["training"], 1e-9),
             "seconds": self.seconds,
             "diverged": {
@@ -294,14 +300,14 @@ class Session:
             "device": jax.devices()[0].device_kind,
             "generator": random.generator_name(progress.run.key),
         }
-        (self.folder / "summary.json").write_text(json.dumps(logs.jsonable(summary), indent=2))
+        (self.folder / "summary.json").write_text(json.dumps(logs.to_jsonable(summary), indent=2))
         self.summary = summary
 
     def _end(self, reason: str | None) -> None:
         if reason is None:
             if scores := self.summary["scores"]:
-                said = [self._final_of(label, final) for label, final in scores.items()]
-                self.display.say(f"Final {' · '.join(said)}.")
+                texts = [self._final_text(label, final) for label, final in scores.items()]
+                self.display.say(f"Final {' · '.join(texts)}.")
             self.display.say(f"Saved in {self.folder}")
         elif reason == "not finite":
             at = int(self.diverged.min())
@@ -311,34 +317,37 @@ class Session:
                 "Run again with --debug to see where it began."
             )
         elif self.interrupt.number is not None:
-            self.display.warn(f"{reason}: saved. Go on with {run_folder.to_resume(self.folder)}")
+            resume = run_folder.resume_command(self.folder)
+            self.display.warn(f"{reason}: saved. Continue with {resume}")
             raise SystemExit(128 + self.interrupt.number)
         else:
             updates = self.summary["updates"]
             raise Stopped(
                 f"{reason.removesuffix('.')}; the state after {updates} updates "
                 f"({self.env_steps(updates)} environment steps) is saved in "
-                f"{run_folder.checkpoints(self.folder)}, go on with "
-                f"{run_folder.to_resume(self.folder)}."
+                f"{run_folder.checkpoints(self.folder)}; continue with "
+                f"{run_folder.resume_command(self.folder)}"
             )
 
-    def _final_of(self, label: str, final: dict[str, Any]) -> str:
+    def _final_text(self, label: str, final: dict[str, Any]) -> str:
         low, high = final["interval"] or (np.nan, np.nan)
         spread = f" (95 % interval {low:.5g} to {high:.5g})" if final["interval"] else ""
-        own = label in self.algorithm.scores.values()  # the same wherever it is reported
-        way = "" if own or final["kind"] == "evaluation" else f" {WAYS[final['kind']]}"
-        return f"{label} {final['mean']:.5g}{spread}{way}"
+        own = label in self.algorithm.scores.values()  # the same in training and evaluation
+        source = "" if own or final["kind"] == "evaluation" else f" {SOURCES[final['kind']]}"
+        return f"{label} {final['mean']:.5g}{spread}{source}"
 
 
 def _last(evaluations: list[dict[str, Any]], name: str) -> list[float] | None:
-    """Each member's value of a metric in the last evaluation; None without any."""
+    """Return each member's value of a metric in the last evaluation, or None."""
     values = logs.series(evaluations[-1:], name)[1]
     return values[:, -1].tolist() if values.size else None
 
 
-def finals(curves: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]]) -> dict[str, Any]:
-    """`_final` of the last values of `logs.curves`: of the last evaluation where there is one, else
-    of the last row in which an episode ended; with the kind of that row."""
+def final_scores(curves: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]]) -> dict[str, Any]:
+    """Return the final mean and interval of each score in `logs.curves`, and the kind of its row.
+
+    They are those of the last evaluation, or else of the last row in which an episode ended.
+    """
     found = {}
     for label, kinds in curves.items():
         kind = "evaluation" if "evaluation" in kinds else "train"
@@ -351,8 +360,10 @@ def finals(curves: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]]) -> dict[
 
 
 def _final(values: Any) -> dict[str, Any] | None:
-    """Mean of the `values` of seeds and its 95 % interval, None for a single one; None where there
-    is no value."""
+    """Return mean and 95 % interval of the `values` of seeds; None if there are none.
+
+    The interval of a single value is None.
+    """
     values = np.asarray([] if values is None else values, float)
     values = values[np.isfinite(values)]
     if values.size == 0:

@@ -10,27 +10,30 @@ import numpy as np
 from jaxrl.core.errors import UserError
 from jaxrl.runtime import log as logs
 from jaxrl.runtime import run_folder
-from jaxrl.runtime.members import members_of
+from jaxrl.runtime.members import read_members
 
 
 def read(folder: str | Path) -> dict[str, np.ndarray]:
-    """The log of the run in `folder`, finished or not, as columns of equal length, which
-    `pandas.DataFrame(read(folder))` takes: one row for each row of the log and each member, in the
-    log's order.
+    """Return the log of the run in `folder` as columns of equal length, for `pandas.DataFrame`.
 
-    kind: `train`, of the steps since the last such row, or `evaluation`.
-    steps, updates: environment steps of each member, and steps of the algorithm, until then.
-    seconds: since the log's first row, the time in which the run rested included.
-    member, seed: which of those that were trained side by side, from 0, and its seed.
-    Then what else sets the members apart, such as `optimizer.learning_rate` in a sweep, and all
-    metrics, float, NaN where there is none. A metric that is called like a column before it is
-    `metrics.NAME`.
+    The run need not be finished. There is one row for each row of the log and each member, in the
+    log's order:
 
-    Raises `UserError` if `folder` is no run's, if nothing is logged yet, and where log and members
-    do not fit. No code that the run names is imported.
+    kind: `train`, over the steps since the last such row, or `evaluation`.
+    steps, updates: environment steps of each member, and steps of the algorithm, so far.
+    seconds: since the log's first row, including time in which the run was stopped.
+    member, seed: index among those trained side by side, from 0, and its seed.
+
+    Other columns are the settings in which the members differ, such as `optimizer.learning_rate` in
+    a sweep, and all metrics, float, NaN where there is none. A metric named like an earlier column
+    is `metrics.NAME`.
+
+    Raises:
+        UserError: if `folder` is not a run's folder, if nothing is logged yet, or if log and
+            members do not match. Code that the run names is not imported.
     """
     folder = run_folder.check(folder)
-    labels = members_of(folder).labels
+    labels = read_members(folder).labels
     path = folder / "metrics.jsonl"
     rows = logs.read(path) if path.exists() else []
     if not rows:
@@ -53,11 +56,11 @@ def read(folder: str | Path) -> dict[str, np.ndarray]:
 
 
 def _values(row: dict[str, Any], name: str, members: int, path: Path) -> np.ndarray:
-    """float [members], NaN where there is none."""
+    """Return a metric's values [members] as float, NaN where there is none."""
     values = np.atleast_1d(np.asarray(row["metrics"].get(name, [None] * members), float))
     if len(values) != members:
         raise UserError(
-            f"'{path}' does not fit the run's members.json: {name} has {len(values)} values at "
+            f"'{path}' does not match the run's members.json: {name} has {len(values)} values at "
             f"update {row['updates']}, and there are {members} members."
         )
     return values

@@ -1,8 +1,8 @@
-"""The rows of a run's log for programs that show them while it goes on: `--track tensorboard` or
-`--track wandb` (Weights & Biases), which the extra `track` brings.
+"""Rows of a run's log for programs that show them during the run.
 
-metrics.jsonl stays the truth. A tracker is told its rows in order, each once: a run that goes on,
-tracked before or not, is told the rows that are missing first.
+`--track tensorboard` and `--track wandb` (Weights & Biases) need the extra `track`. metrics.jsonl
+stays the record. A tracker receives its rows in order, each once: a resumed run, tracked before or
+not, first sends the rows that are missing.
 """
 
 from __future__ import annotations
@@ -26,42 +26,43 @@ from jaxrl.runtime.configuration import Experiment
 from jaxrl.runtime.display import Display
 from jaxrl.runtime.members import Members
 
-Row = dict[str, Any]  # as `logs.Log.write` takes it, or as it is read again
+Row = dict[str, Any]  # as `logs.Log.write` takes it, or as `logs.read` returns it
 
 
 class Backend(Protocol):
-    """A program that shows scalars. `told`: how many rows it has been told, now or before."""
+    """A program that shows scalars. `rows`: the number of rows it has received, in all parts."""
 
-    module: str  # without which there is none
-    told: int
+    module: str  # the Python module that it needs
+    rows: int
 
     def __init__(self, config: Experiment, folder: Path, say: Callable[[str], None]): ...
 
-    def tell(self, row: Row, scalars: dict[str, float]) -> None: ...
+    def write(self, row: Row, scalars: dict[str, float]) -> None: ...
 
     def close(self) -> None: ...
 
 
 def check(kind: str) -> None:
-    """Raises `UserError` if the tracker is not installed."""
+    """Raise `UserError` if the tracker is not installed."""
     if kind != "none":
         plugins.package(BACKENDS[kind].module, "track")
 
 
 def start(config: Experiment, folder: Path, members: Members, display: Display) -> Tracker:
-    """The tracker that `config` names, for the run in `folder`, told of its log so far.
+    """Start the tracker that `config` names, for the run in `folder`, and send it the log so far.
 
-    Raises `UserError` if it cannot start.
+    Raises:
+        UserError: if it cannot start.
     """
     if config.track == "none":
         return Tracker(None, members)
     try:
         backend = BACKENDS[config.track](config, folder, display.say)
-    except Exception as error:  # whatever goes wrong inside someone else's package
-        said = f"{type(error).__name__}: {' '.join(str(error).split())}"
+    except Exception as error:  # any error inside someone else's package
+        message = f"{type(error).__name__}: {' '.join(str(error).split())}"
         raise UserError(
-            f"{config.track} cannot start ({said}); "
-            f"{run_folder.to_resume(folder)} --track none goes on without it."
+            f"{config.track} cannot start ({message}); to continue without it: "
+            f"{run_folder.resume_command(folder)} --track none"
         ) from error
     tracker = Tracker(backend, members, display.warn)
     for row in logs.read(folder / "metrics.jsonl"):
@@ -70,7 +71,7 @@ def start(config: Experiment, folder: Path, members: Members, display: Display) 
 
 
 class Tracker:
-    """Is told all rows of a log in order, and tells its backend what that does not know."""
+    """Receives all rows of a log in order, and passes on those that its backend does not have."""
 
     def __init__(
         self,
@@ -82,29 +83,33 @@ class Tracker:
         self._rows = 0
 
     def write(self, row: Row) -> None:
+        """Pass on a row of the log, unless the backend has it."""
         self._rows += 1
-        if self._backend is not None and self._rows > self._backend.told:
-            self._try(lambda backend: backend.tell(row, scalars(row, self._members)))
+        if self._backend is not None and self._rows > self._backend.rows:
+            self._try(lambda backend: backend.write(row, scalars(row, self._members)))
 
     def close(self) -> None:
+        """Close the backend."""
         self._try(lambda backend: backend.close())
 
     def _try(self, do: Callable[[Backend], None]) -> None:
-        """Whatever goes wrong in a tracker is no reason to lose a run."""
+        """Call `do`; an error in a tracker ends the tracking, not the run."""
         try:
             if self._backend is not None:
                 do(self._backend)
         except Exception as error:
             self._backend = None
             self._warn(
-                f"Tracking ends here ({type(error).__name__}: {error}); the run goes on, and "
+                f"Tracking ends here ({type(error).__name__}: {error}); the run continues, and "
                 "metrics.jsonl has all rows."
             )
 
 
 def scalars(row: Row, members: Members) -> dict[str, float]:
-    """`train/NAME` and the like: the mean over the members that have a value and, of several
-    members, each one's own under its name."""
+    """Return `train/NAME` and the like: the mean over the members that have a value.
+
+    With several members, each one's own value follows under its name.
+    """
     found = {}
     for name, values in row["metrics"].items():
         values = np.asarray(values, float)  # None is NaN
@@ -118,51 +123,53 @@ def scalars(row: Row, members: Members) -> dict[str, float]:
 
 
 class TensorBoard:
-    """Event files in the run's folder. Whenever a run goes on, a new one makes TensorBoard forget
-    those before and holds all rows anew: so none that a checkpoint cut off is left, and none is
-    missing."""
+    """Event files in the run's folder.
+
+    When a run is resumed, a new file makes TensorBoard forget the earlier ones, and holds all rows
+    again. So no row after the last checkpoint is left over, and none is missing.
+    """
 
     module = "tensorboard.summary.writer.event_file_writer"
 
     def __init__(self, config: Experiment, folder: Path, say: Callable[[str], None]):
         del config
-        self.told = 0
+        self.rows = 0
         writer = plugins.package(self.module, "track")
         self._events = plugins.package("tensorboard.compat.proto.event_pb2", "track")
         self._summaries = plugins.package("tensorboard.compat.proto.summary_pb2", "track")
         place = folder / "tensorboard"
-        # Files are read in the order of their names, which tell the second.
+        # Files are read in the order of their names, which contain the time in seconds.
         seconds = [int(path.name.split(".")[3]) for path in place.glob("events.out.tfevents.*")]
         time.sleep(min(1.0, max(0.0, max(seconds, default=0) + 1 - time.time())))
         self._writer = writer.EventFileWriter(str(place))
-        # Rows before are forgotten from step 0 on.
+        # TensorBoard forgets earlier rows from step 0 on.
         session = self._events.SessionLog(status=self._events.SessionLog.START)
         self._writer.add_event(self._events.Event(step=0, session_log=session))
         self._writer.flush()
-        say(f"tensorboard --logdir {place} shows this run.")
+        say(f"To watch this run: tensorboard --logdir {place}")
 
-    def tell(self, row: Row, scalars: dict[str, float]) -> None:
+    def write(self, row: Row, scalars: dict[str, float]) -> None:
         value = self._summaries.Summary.Value
         summary = self._summaries.Summary(
             value=[value(tag=tag, simple_value=number) for tag, number in scalars.items()]
         )
-        when = row.get("time", row.get("seconds"))  # Unix time, by either of its names
+        when = row.get("time", row.get("seconds"))  # Unix time; older logs call it seconds
         event = self._events.Event(wall_time=when, step=int(row["steps"]), summary=summary)
         self._writer.add_event(event)
         self._writer.flush()  # rows are few, and a kill must not lose any
-        self.told += 1
+        self.rows += 1
 
     def close(self) -> None:
         self._writer.close()
 
 
 class Wandb:
-    """A run of Weights & Biases that goes on under its id; offline unless WANDB_MODE says more.
+    """A run of Weights & Biases that continues under its id; offline unless WANDB_MODE says more.
 
-    It cannot forget. So wandb.json in the run's folder holds, beside the id, how many rows it was
-    told in parts that were finished, and rows that are made again after a checkpoint are not told
-    again. A part that was not finished (after a kill, nobody knows what it holds) is told anew:
-    offline it is removed, and online wandb itself drops steps that it has.
+    It cannot forget rows. So wandb.json in the run's folder holds, beside the id, the number of
+    rows sent in finished parts, and rows that are made again after a checkpoint are not sent again.
+    The rows of an unfinished part (nobody knows what it holds after a kill) are sent again: offline
+    the part is removed, and online wandb itself drops steps that it has.
     """
 
     module = "wandb"
@@ -173,7 +180,7 @@ class Wandb:
         known = {"id": uuid.uuid4().hex[:12], "rows": 0, "parts": []}
         if self._file.exists():
             known = json.loads(self._file.read_text())
-        self._id, self.told, self._parts = known["id"], known["rows"], known["parts"]
+        self._id, self.rows, self._parts = known["id"], known["rows"], known["parts"]
         self._save()  # before anything can go wrong
         for part in (folder / "wandb").glob("offline-run-*"):
             if part.name not in self._parts:
@@ -190,11 +197,11 @@ class Wandb:
             settings=wandb.Settings(console="off", silent=True),
         )
         offline = self._run.offline
-        say(f"wandb sync {folder / 'wandb'} sends this run." if offline else f"{self._run.url}")
+        say(f"To upload this run: wandb sync {folder / 'wandb'}" if offline else self._run.url)
 
-    def tell(self, row: Row, scalars: dict[str, float]) -> None:
+    def write(self, row: Row, scalars: dict[str, float]) -> None:
         self._run.log(scalars, step=int(row["steps"]))
-        self.told += 1
+        self.rows += 1
 
     def close(self) -> None:
         self._run.finish()
@@ -203,7 +210,7 @@ class Wandb:
 
     def _save(self) -> None:
         new = self._file.with_suffix(".new")
-        new.write_text(json.dumps({"id": self._id, "rows": self.told, "parts": self._parts}))
+        new.write_text(json.dumps({"id": self._id, "rows": self.rows, "parts": self._parts}))
         new.replace(self._file)
 
 

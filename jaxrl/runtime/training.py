@@ -1,4 +1,4 @@
-"""Train an Experiment into a run folder, or go on with one."""
+"""Training of an Experiment into a run folder, and resuming."""
 
 from __future__ import annotations
 
@@ -10,44 +10,46 @@ import jax
 from jaxrl.core import random, shared
 from jaxrl.core.types import Environment
 from jaxrl.runtime import configuration, continuing, run_folder, stopping
-from jaxrl.runtime.building import build, evaluation_environment, prepare, program
+from jaxrl.runtime.building import build, configure_jax, evaluation_environment, program
 from jaxrl.runtime.configuration import Experiment
 from jaxrl.runtime.display import Display
-from jaxrl.runtime.members import Members, members_of, seeds
+from jaxrl.runtime.members import Members, read_members, seed_members
 from jaxrl.runtime.session import Session
 
 
 def train(config: Experiment, members: Members | None = None) -> Path:
-    """Train as `config` says, or go on with `config.resume`. Returns the run's folder.
+    """Train as `config` says, or resume `config.resume`; return the run's folder.
 
-    members: what is trained side by side; the configuration's seeds unless said. In a fork they are
-        those that are forked, unless they name their `parents` among these.
+    members: what is trained side by side; by default the configuration's seeds. In a fork they are
+        the forked run's members, unless they name their `parents` among these.
 
-    Raises `UserError` for input that cannot work, `NotFinite` if the losses of all members are no
-    longer finite, and `SystemExit` (128 + signal) after an interrupt, when all is saved.
+    Raises:
+        UserError: for input that cannot work.
+        NotFinite: if the losses of all members are no longer finite.
+        SystemExit: (128 + signal) after an interrupt, once all is saved.
     """
     display = Display(config.quiet)
-    prepare(config)
+    configure_jax(config)
     if config.resume:
-        return _go_on(config, display)
+        return _resume(config, display)
     if config.fork and not (members and members.parents):
-        members = continuing.members_of_fork(config, members)
-    # The run's folder says which generator it was, whatever device it is resumed on.
+        members = continuing.fork_members(config, members)
+    # Recorded, so that the run keeps its generator whatever device it is resumed on.
     generator = random.generator_name(random.key(0, config.generator))
     config = dataclasses.replace(config, generator=generator)
-    env, session, keys = _session(config, members or seeds(config), display)
+    env, session, keys = _session(config, members or seed_members(config), display)
 
-    trust = continuing.trusted(config)
+    trust = continuing.trusted_code(config)
     if configuration.is_file(config.warm_start):
-        first = continuing.first_phase(config)
-        trust = continuing.trusted(config, first)
-        config = dataclasses.replace(config, warm_start=str(_before(first, session, keys)))
+        first = continuing.warm_start_experiment(config)
+        trust = continuing.trusted_code(config, first)
+        config = dataclasses.replace(config, warm_start=str(_train_first(first, session, keys)))
         session.config = config
-    with session.interrupt.noted(), stopping.explained(None):
-        # Everything that can be wrong is known before a folder is made.
-        parent = continuing.parent(config, session, keys, trust)
+    with session.interrupt.catch(), stopping.explain_failures(None):
+        # All checks come before the folder is made.
+        parent = continuing.initial_progress(config, session, keys, trust)
         with run_folder.draft(config.out, config.name) as draft:
-            with display.announced("Starting", session.seconds):
+            with display.announce("Starting", session.seconds):
                 own = session.members.own_hyper()
                 progress, step = parent or (session.program.start(keys, own), 0)
                 configuration.write(config, draft / "config.yaml")
@@ -60,21 +62,21 @@ def train(config: Experiment, members: Members | None = None) -> Path:
     return folder
 
 
-def _go_on(config: Experiment, display: Display) -> Path:
-    """Go on with the run `config.resume` where it was stopped; a finished one is left alone."""
+def _resume(config: Experiment, display: Display) -> Path:
+    """Resume the run `config.resume` where it was stopped; a finished run is left alone."""
     folder = run_folder.check(config.resume)
     continuing.check_unchanged(config, folder)
     if continuing.is_finished(folder):
-        display.say(f"The run in {folder} is finished; --fork it to train on.")
+        display.say(f"The run in {folder} is finished; to train longer, --fork it.")
         return folder
-    with run_folder.locked(folder):
-        members = members_of(folder)
-        checkpoint = continuing.newest(folder, display.warn)
-        continuing.check_as_saved(folder, config, checkpoint)
+    with run_folder.lock(folder):
+        members = read_members(folder)
+        checkpoint = continuing.newest_checkpoint(folder, display.warn)
+        continuing.check_matches_checkpoint(folder, config, checkpoint)
         _, session, keys = _session(config, members, display)
-        with session.interrupt.noted(), stopping.explained(folder):
-            progress, meta = continuing.restored(checkpoint, session.program.shapes(keys))
-            display.say(f"Going on from update {meta['step']} of {folder}.")
+        with session.interrupt.catch(), stopping.explain_failures(folder):
+            progress, meta = continuing.restore(checkpoint, session.program.shapes(keys))
+            display.say(f"Resuming {folder} from update {meta['step']}.")
             session.run(folder, session.program.place(progress), meta)
     return folder
 
@@ -82,8 +84,10 @@ def _go_on(config: Experiment, display: Display) -> Path:
 def _session(
     config: Experiment, members: Members, display: Display
 ) -> tuple[Environment, Session, jax.Array]:
-    """Where `config` trains, what trains there, and the members' keys; all that can be known to be
-    wrong before anything runs is refused."""
+    """Return the training environment, the session in it, and the members' keys.
+
+    Whatever can be found wrong before anything runs is refused.
+    """
     env, algorithm = build(config)
     evaluated = evaluation_environment(config, env)
     prog = program(config, algorithm, members)
@@ -95,16 +99,16 @@ def _session(
     return env, session, keys
 
 
-def _before(first: Experiment, session: Session, keys: jax.Array) -> Path:
-    """The finished run that `first` describes; trained, or trained on, if need be."""
+def _train_first(first: Experiment, session: Session, keys: jax.Array) -> Path:
+    """Return the finished run that `first` describes, training it as far as needed."""
     continuing.check_warm_start(first, session, keys)
     folder = Path(first.out) / first.name
     if folder.exists() and continuing.is_finished(folder):
         session.display.say(f"Warm start from the finished run in {folder}.")
     elif folder.exists():
-        before = run_folder.read_config(folder, continuing.trusted(first))
+        before = run_folder.read_config(folder, continuing.trusted_code(first))
         train(dataclasses.replace(before, resume=str(folder), quiet=first.quiet))
     else:
-        session.display.say(f"First {first.algorithm}, for the warm start:")
+        session.display.say(f"Training {first.algorithm} first, for the warm start:")
         train(first)
     return folder

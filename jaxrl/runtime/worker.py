@@ -10,7 +10,7 @@ from typing import Any
 
 
 class Call:
-    """A call that was asked for: `done` is set when `value` or `error` is there."""
+    """A requested call: `done` is set once `value` or `error` is there."""
 
     def __init__(self, function: Callable[[], Any]):
         self.function = function
@@ -20,9 +20,10 @@ class Call:
 
 
 class Worker:
-    """One thread that makes calls in the order in which they are asked for.
+    """One thread that makes calls in the order in which they are requested.
 
-    It is a daemon, so a call that hangs keeps no process from ending. It ends with its `Worker`.
+    It is a daemon, so a call that hangs does not keep the process from ending. The thread ends with
+    its `Worker`.
     """
 
     def __init__(self):
@@ -32,7 +33,7 @@ class Worker:
         weakref.finalize(self, calls.put, None)
 
     def begin(self, function: Callable[[], Any]) -> Call:
-        """Ask for `function()`; who wants its result waits for `done`, as long as they please."""
+        """Request `function()`; to get its result, wait for `done`."""
         call = Call(function)
         self._calls.put(call)
         return call
@@ -42,7 +43,7 @@ def _work(calls: queue.SimpleQueue[Call | None]) -> None:
     while (call := calls.get()) is not None:
         try:
             call.value = call.function()
-        except BaseException as error:  # SystemExit too: who waits must learn of it
+        except BaseException as error:  # SystemExit too, since the caller waits for an answer
             call.error = error
         call.done.set()
-        del call  # or what it holds would live until the next one
+        del call  # else its result would live until the next call

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -107,7 +108,7 @@ def dataset(
 
 @struct
 class Mixed:
-    """States of the two sources of a mixture."""
+    """States, or batches, of the two sources of a mixture."""
 
     offline: Tree
     online: Tree
@@ -119,8 +120,9 @@ def mixed(offline: Source, online: Source, num_shards: int = 1) -> Source:
     data", section 4.1).
 
     Steps are counted by `online`, which plays. Channels of time steps and extras that only one
-    source has are left out, as are masks, weights and memories. Neither source gets feedback. With
-    several logical shards (both sources must have as many) each shard has its parts of both.
+    source has are left out, as are masks, weights and memories. Each source hears the feedback
+    about its part. With several logical shards (both sources must have as many) each shard has its
+    parts of both.
 
     Raises `UserError` if the transitions of the two do not fit together.
     """
@@ -139,19 +141,48 @@ def mixed(offline: Source, online: Source, num_shards: int = 1) -> Source:
         keys = jax.random.split(key)
         old = offline.sample(state.offline, fresh[0], keys[0])
         new = online.sample(state.online, fresh[1], keys[1])
-        return Batch(join(old.transitions, new.transitions, num_shards), env_steps=new.env_steps)
+        transitions = join(old.transitions, new.transitions, num_shards)
+        return Batch(transitions, env_steps=new.env_steps, index=Mixed(old, new))
+
+    def feedback(state, batch, feedback):
+        sizes = tuple(
+            x.transitions.reward.shape[-1] for x in (batch.index.offline, batch.index.online)
+        )
+        old, new = {}, {}
+        for name, value in feedback.items():
+            old[name], new[name] = split(value, sizes, num_shards)
+        return Mixed(
+            offline.feedback(state.offline, batch.index.offline, old),
+            online.feedback(state.online, batch.index.online, new),
+        )
 
     return Source(
         f"mixed({offline.name}, {online.name})",
         init,
         collect,
         sample,
+        feedback,
         env_steps=online.env_steps,
         initial_env_steps=online.initial_env_steps,
         num_envs=online.num_envs,
         hyper=hyperparameters.merge(offline.hyper, online.hyper),
         partition=Mixed(offline.partition, online.partition),
     )
+
+
+def split(value: Tree, sizes: tuple[int, int], num_shards: int = 1) -> tuple[Tree, Tree]:
+    """Undo `join`: split arrays [..., n + m] of `sizes` (n, m), shard by shard, into [..., n] and
+    [..., m]. Both parts have what is not an array of that length whole."""
+    first = sizes[0] // num_shards
+
+    def part(x: Array, *, of: slice) -> Array:
+        if jnp.shape(x)[-1:] != (sum(sizes),):
+            return x
+        shards = x.reshape(*x.shape[:-1], num_shards, -1)[..., of]
+        return shards.reshape(*x.shape[:-1], -1)
+
+    before, after = slice(None, first), slice(first, None)
+    return tuple(jax.tree.map(functools.partial(part, of=of), value) for of in (before, after))
 
 
 def join(a: Transition, b: Transition, num_shards: int = 1) -> Transition:

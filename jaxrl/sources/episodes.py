@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxrl.core import stream
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import REPLICATED, Array, Batch, Environment, Source, Tasks, Tree, struct
-from jaxrl.sources.rollouts import SPLIT, check_shards
+from jaxrl.sources.rollouts import SPLIT, check_shards, score_tasks
 from jaxrl.tasks.basic import fixed
 
 
@@ -48,7 +48,7 @@ def episodes(
     env_steps = num_envs * num_steps
 
     def init(key, hyper, policy):
-        return EpisodesState(tasks.init(key, policy), jnp.int32(0), jnp.arange(num_envs))
+        return EpisodesState(tasks.init(key, policy, hyper), jnp.int32(0), jnp.arange(num_envs))
 
     def collect(state, policy, key):
         start_key, key = jax.random.split(key)
@@ -83,12 +83,17 @@ def episodes(
         task_state = tasks.update(state.tasks, policy, transitions)
         return EpisodesState(task_state, batches, state.order), batch, stream.statistics(endings)
 
+    def feedback(state, batch, feedback):
+        return dataclasses.replace(state, tasks=score_tasks(tasks, state.tasks, batch, feedback))
+
     return Source(
         f"episodes({env.name})",
         init,
         collect,
         sample=lambda state, fresh, key: fresh,
+        feedback=feedback,
         env_steps=env_steps,
         num_envs=num_envs,
+        hyper=dict(tasks.hyper),
         partition=EpisodesState(REPLICATED, REPLICATED, SPLIT),
     )

@@ -42,7 +42,8 @@ def kept_groups(
     informative: whether a group is worth learning from, bool [...], from its returns [..., size].
     num_shards: logical shards of a batch.
 
-    Batches have no memory and no tail. Raises `UserError` if the episodes of a batch do not divide
+    Batches have no memory and no tail. An update feeds back True by the name `keep`; the source
+    hears all else. Raises `UserError` if the episodes of a batch do not divide
     into groups in every shard.
     """
     if source.num_envs % (size * num_shards):
@@ -70,8 +71,13 @@ def kept_groups(
             return jnp.take_along_axis(x, index, 2).reshape(x.shape[0], -1, *x.shape[4:])
 
         transitions, mask = jax.tree.map(first, (both, mask))
-        batch = dataclasses.replace(batch, transitions=transitions, mask=mask)
+        batch = dataclasses.replace(batch, transitions=transitions, mask=mask, index=None)
         return dataclasses.replace(state, source=inner), batch, metrics
+
+    def feedback(state, batch, feedback):
+        rest = {name: value for name, value in feedback.items() if name != "keep"}
+        inner = source.feedback(state.source, batch, rest)
+        return Kept(inner, batch.transitions, batch.mask & feedback.get("keep", False))
 
     return dataclasses.replace(
         source,
@@ -79,8 +85,6 @@ def kept_groups(
         init=init,
         collect=collect,
         sample=lambda state, fresh, key: fresh,
-        feedback=lambda state, batch, feedback: Kept(
-            state.source, batch.transitions, batch.mask & feedback["keep"]
-        ),
+        feedback=feedback,
         partition=Kept(source.partition, SPLIT, SPLIT),
     )

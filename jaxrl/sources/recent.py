@@ -22,14 +22,16 @@ class Recent:
     transitions: Tree
     """The windows, the oldest first: [windows * T, B]."""
     mask: Array
-    """True where a step was collected: bool [windows * T, B]."""
+    """False where nothing was collected and where the source's batch is padded: bool
+    [windows * T, B]."""
 
 
 def recent(source: Source, windows: int) -> Source:
     """Hand out the last `windows` windows [T, B] of `source` as one batch [windows * T, B].
 
-    The oldest window comes first. The mask is False in the first rows while there are fewer
-    windows. Batches have no memory and no tail. Raises `UserError` for less than one window.
+    The oldest window comes first. The mask is that of the windows, and False in the first rows
+    while there are fewer windows. Batches have no memory and no tail. The source hears the feedback
+    about the newest window, which it handed out. Raises `UserError` for less than one window.
     """
     if windows < 1:
         raise UserError(f"windows must be at least 1, got {windows}.")
@@ -46,10 +48,19 @@ def recent(source: Source, windows: int) -> Source:
     def collect(state, policy, key):
         inner, batch, metrics = window(source, state.source, policy, key)
         append = lambda old, new: jnp.concatenate([old[new.shape[0] :], new])
-        fresh = jnp.ones(batch.transitions.reward.shape, bool)
-        new = jax.tree.map(append, (state.transitions, state.mask), (batch.transitions, fresh))
+        mask = batch.mask
+        mask = jnp.ones(batch.transitions.reward.shape, bool) if mask is None else mask
+        new = jax.tree.map(append, (state.transitions, state.mask), (batch.transitions, mask))
         batch = dataclasses.replace(batch, transitions=new[0], mask=new[1])
         return Recent(inner, *new), batch, metrics
+
+    def feedback(state, batch, feedback):
+        steps = batch.transitions.reward.shape[0]
+        newest = lambda x: x[-(steps // windows) :] if jnp.shape(x)[:1] == (steps,) else x
+        whole = batch.transitions, batch.mask, batch.weight, dict(feedback)
+        transitions, mask, weight, rest = jax.tree.map(newest, whole)
+        batch = dataclasses.replace(batch, transitions=transitions, mask=mask, weight=weight)
+        return dataclasses.replace(state, source=source.feedback(state.source, batch, rest))
 
     return dataclasses.replace(
         source,
@@ -57,6 +68,6 @@ def recent(source: Source, windows: int) -> Source:
         init=init,
         collect=collect,
         sample=lambda state, fresh, key: fresh,
-        feedback=lambda state, batch, feedback: state,
+        feedback=feedback,
         partition=Recent(source.partition, SPLIT, SPLIT),
     )

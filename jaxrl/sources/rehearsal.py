@@ -42,8 +42,8 @@ def rehearsal(source: Source, capacity: int, replays: int) -> Source:
     arXiv:1811.11682).
 
     If two columns of one window choose the same place in the reservoir, one of them is kept.
-    Batches have no tail. Raises `UserError` for sizes below 1, and for a source whose batches are
-    not windows.
+    Batches have no tail. The source hears the feedback about the fresh columns. Raises `UserError`
+    for sizes below 1, and for a source whose batches are not windows.
     """
     for name, value in {"capacity": capacity, "replays": replays}.items():
         if value < 1:
@@ -87,13 +87,25 @@ def rehearsal(source: Source, capacity: int, replays: int) -> Source:
             tail=None,
         )
 
+    def feedback(state, batch, feedback):
+        steps, columns = batch.transitions.reward.shape
+        fresh = columns - replays
+        first = lambda x: x[:, :fresh] if jnp.shape(x)[:2] == (steps, columns) else x
+        whole = batch.transitions, batch.mask, batch.weight, dict(feedback)
+        transitions, mask, weight, rest = jax.tree.map(first, whole)
+        memory = jax.tree.map(lambda x: x[:fresh], batch.memory)
+        batch = dataclasses.replace(
+            batch, transitions=transitions, memory=memory, mask=mask, weight=weight
+        )
+        return dataclasses.replace(state, source=source.feedback(state.source, batch, rest))
+
     return dataclasses.replace(
         source,
         name=f"rehearsal({source.name})",
         init=init,
         collect=collect,
         sample=sample,
-        feedback=lambda state, batch, feedback: state,
+        feedback=feedback,
         partition=RehearsalState(source.partition, REPLICATED),
     )
 

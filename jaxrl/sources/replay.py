@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -123,7 +124,9 @@ def replay(
         return ring.draw(state, sampler, key, fresh.env_steps, batch_size, length, num_shards)
 
     def feedback(state: Ring, batch: Batch, feedback):
-        return ring.update_priorities(state, sampler, batch, feedback.get("priority"))
+        state = ring.update_priorities(state, sampler, batch, feedback.get("priority"))
+        rest = {name: value for name, value in feedback.items() if name != "priority"}
+        return dataclasses.replace(state, source=source.feedback(state.source, batch, rest))
 
     return Source(
         f"{sampler.name} replay({source.name})",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -45,6 +46,14 @@ def window(source: Source, state: Tree, policy: Policy, key: Key) -> tuple[Tree,
     return state, dataclasses.replace(batch, memory=None, tail=None), metrics
 
 
+def score_tasks(tasks: Tasks, state: Tree, batch: Batch, feedback: Mapping[str, Tree]) -> Tree:
+    """Return the state of `tasks` after an update fed back the `score` of the steps of a batch, or
+    the same state if it fed back none."""
+    if "score" not in feedback:
+        return state
+    return tasks.feedback(state, batch.transitions.task, feedback["score"], batch.mask)
+
+
 @struct
 class RolloutState:
     """State of a source of rollouts."""
@@ -67,7 +76,8 @@ def rollouts(
     Streams go on across windows. A batch holds transitions [T, B], the memory at the start of the
     window, and the tail.
 
-    tasks: the environment parameters of episodes; the environment's own by default.
+    tasks: the environment parameters of episodes; the environment's own by default. They hear the
+        `score` [T, B] of an update.
     reset_pool: number of new episodes that are drawn ahead for each window, instead of one for
         every stream and step, for environments whose reset is expensive. If a window needs more
         they are reused, and the metric `resets_reused` counts how many.
@@ -83,7 +93,7 @@ def rollouts(
 
     def init(key, hyper, policy):
         task_key, stream_key = jax.random.split(key)
-        task_state = tasks.init(task_key, policy)
+        task_state = tasks.init(task_key, policy, hyper)
         streams = stream.start(env, tasks, task_state, policy, stream_key, num_envs)
         return RolloutState(streams, task_state, jnp.int32(0))
 
@@ -117,12 +127,17 @@ def rollouts(
         task_state = tasks.update(state.tasks, policy, transitions)
         return RolloutState(streams, task_state, windows), batch, statistics
 
+    def feedback(state, batch, feedback):
+        return dataclasses.replace(state, tasks=score_tasks(tasks, state.tasks, batch, feedback))
+
     return Source(
         f"rollouts({env.name})",
         init,
         jax.jit(collect),  # traced once: for shapes, for filling a replay buffer, and for the loop
         sample=lambda state, fresh, key: fresh,
+        feedback=feedback,
         env_steps=env_steps,
         num_envs=num_envs,
+        hyper=dict(tasks.hyper),
         partition=RolloutState(SPLIT, REPLICATED, REPLICATED),
     )

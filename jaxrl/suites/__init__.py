@@ -1,2 +1,1 @@
-"""Suites: agents trained in environments that people know, as records, tables and learning
-curves."""
+"""Suites: algorithms trained in environments that people know, as records, tables and curves."""

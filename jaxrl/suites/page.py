@@ -1,4 +1,4 @@
-"""The page of a suite, from its records: a table, learning curves, and how those who walk do it."""
+"""The page of a suite, from its records: a table, learning curves, strips of policies at work."""
 
 from __future__ import annotations
 
@@ -19,44 +19,46 @@ OLD = "†"
 
 
 def curve(found: Record) -> np.ndarray:
-    """The returns of a record [seeds, evaluations], NaN from where on a seed diverged."""
+    """Return the returns of a record [seeds, evaluations], NaN after a seed diverged."""
     return np.asarray(found["returns"], np.float64)
 
 
 def finals(found: Record) -> np.ndarray:
-    """The last evaluation's return of each seed; the lowest of all where a seed diverged."""
+    """Return each seed's return in the last evaluation, or its lowest if the seed diverged."""
     return final_scores(curve(found))
 
 
-def outdated(suite: Suite, records: Sequence[Record]) -> set[tuple[str, str]]:
-    """Agents and environments whose record is of other settings than the suite has now. A setting
-    that
-    only one of the two knows (the code has changed since) is no difference."""
-    now = {(run.agent, run.environment): configuration.to_dict(run.config) for run in runs(suite)}
+def outdated_records(suite: Suite, records: Sequence[Record]) -> set[tuple[str, str]]:
+    """Return the (algorithm, environment) pairs whose record has other settings than the suite.
+
+    A setting that only one of the two knows (the code has changed since) is no difference.
+    """
+    now = {
+        (run.algorithm, run.environment): configuration.to_dict(run.config) for run in runs(suite)
+    }
     found = set()
     for x in records:
-        place = x["agent"], x["environment"]
-        new, old = _settings(log.jsonable(now.get(place, {}))), _settings(x["config"])
+        key = x["algorithm"], x["environment"]
+        new, old = _flatten(log.to_jsonable(now.get(key, {}))), _flatten(x["config"])
         if any(new[name] != old[name] for name in new.keys() & old.keys()):
-            found.add(place)
+            found.add(key)
     return found
 
 
-def _settings(config: Any, prefix: str = "") -> dict[str, Any]:
-    """Dotted name -> value."""
+def _flatten(config: Any, prefix: str = "") -> dict[str, Any]:
+    """Return the settings of nested dicts by their dotted names."""
     if not isinstance(config, dict):
         return {prefix: config}
-    found = (_settings(value, f"{prefix}.{name}") for name, value in config.items())
+    found = (_flatten(value, f"{prefix}.{name}") for name, value in config.items())
     return {name: value for part in found for name, value in part.items()}
 
 
 def write(suite: Suite, records: Sequence[Record], folder: Path) -> None:
-    """The suite's page in `folder`, and a picture of each environment's learning curves beside
-    it."""
-    known = {(x["agent"], x["environment"]): x for x in records}
+    """Write the suite's page to `folder`, with a picture of each environment's learning curves."""
+    known = {(x["algorithm"], x["environment"]): x for x in records}
     if not known:
         return
-    old = outdated(suite, records)
+    old = outdated_records(suite, records)
     lines = [
         "<!-- Written by `jaxrl suite` from the records; do not edit. -->",
         "",
@@ -70,24 +72,23 @@ def write(suite: Suite, records: Sequence[Record], folder: Path) -> None:
         + ", ".join(f"{x.low:g} and {x.high:g} ({name})" for name, x in suite.environments.items())
         + ".",
         "",
-        "| agent | steps | seeds | " + " | ".join(suite.environments) + " | all |",
+        "| algorithm | steps | seeds | " + " | ".join(suite.environments) + " | all |",
         "| --- |" + " ---: |" * (len(suite.environments) + 3),
     ]
-    for agent in suite.agents:
-        mine = {environment: x for (who, environment), x in known.items() if who == agent}
+    for algorithm in suite.algorithms:
+        mine = {environment: x for (name, environment), x in known.items() if name == algorithm}
         if mine:
-            lines.append(
-                row(suite, agent, mine, {environment for who, environment in old if who == agent})
-            )
+            outdated = {environment for name, environment in old if name == algorithm}
+            lines.append(row(suite, algorithm, mine, outdated))
     for one in suite.published:
         cells = [f"{one.returns[w]:g}" if w in one.returns else "" for w in suite.environments]
         lines.append(f"| *{one.who}* | {one.steps:,} | | " + " | ".join(cells) + " | |")
     if old:
-        lines += ["", f"{OLD} Of settings that the suite no longer has; to be trained again."]
+        lines += ["", f"{OLD} Trained under settings that the suite no longer has."]
     for environment in suite.environments:
         curves = {
-            f"{agent} {OLD}" if (agent, place) in old else agent: (x["steps"], curve(x))
-            for (agent, place), x in known.items()
+            f"{name} {OLD}" if (name, environment) in old else name: (x["steps"], curve(x))
+            for (name, place), x in known.items()
             if place == environment
         }
         if curves:
@@ -103,35 +104,37 @@ def write(suite: Suite, records: Sequence[Record], folder: Path) -> None:
             lines += behavior(
                 suite, environment, [x for x in known.values() if x["environment"] == environment]
             )
-    lines += ["", "## What made them", "", *made_by(known.values())]
+    lines += ["", "## Runs", "", *provenance(known.values())]
     (folder / f"{suite.name}.md").write_text("\n".join(lines) + "\n")
 
 
-def strip_of(suite: Suite, agent: str, environment: str) -> str:
-    """The name of the picture of an agent at work."""
-    return f"{suite.name}-{environment}-{run_folder.slug(agent)}.png"
+def strip_name(suite: Suite, algorithm: str, environment: str) -> str:
+    """Return the file name of the strip of an algorithm's policy at work."""
+    return f"{suite.name}-{environment}-{run_folder.slug(algorithm)}.png"
 
 
 def behavior(suite: Suite, environment: str, found: Sequence[Record]) -> list[str]:
-    """What an environment says of its last episodes, a row for each agent, and a strip of each."""
+    """Return a table of the environment's metrics in the last evaluation, and the strips."""
     place, lines = suite.environments[environment], []
     if place.metrics:
-        lines += ["", "| agent | " + " | ".join(place.metrics) + " |"]
+        lines += ["", "| algorithm | " + " | ".join(place.metrics) + " |"]
         lines += ["| --- |" + " ---: |" * len(place.metrics)]
         for one in found:
             values = [np.asarray(one["metrics"][name], np.float64) for name in place.metrics]
             cells = " | ".join(estimate(x, "{:.2f}") for x in values)
-            lines.append(f"| {one['agent']} | {cells} |")
+            lines.append(f"| {one['algorithm']} | {cells} |")
     for one in found if place.strip else []:
-        picture = strip_of(suite, one["agent"], environment)
-        lines += ["", f"{one['agent']}, every {place.strip} steps:", ""]
-        lines += [f"![{one['agent']} in {environment}]({picture})"]
+        picture = strip_name(suite, one["algorithm"], environment)
+        lines += ["", f"{one['algorithm']}, every {place.strip} steps:", ""]
+        lines += [f"![{one['algorithm']} in {environment}]({picture})"]
     return lines
 
 
-def row(suite: Suite, agent: str, mine: dict[str, Record], old: Set[str]) -> str:
-    """A line of the table: one environment each, and all of them on their common scale. `old` are
-    the environments whose settings are no longer the suite's: they are marked, and not pooled."""
+def row(suite: Suite, algorithm: str, mine: dict[str, Record], old: Set[str]) -> str:
+    """Return an algorithm's line of the table: each environment, then all on their common scale.
+
+    old: environments whose record has outdated settings; these are marked, and not pooled.
+    """
     cells, scores = [], []
     for environment, place in suite.environments.items():
         if environment not in mine:
@@ -147,24 +150,24 @@ def row(suite: Suite, agent: str, mine: dict[str, Record], old: Set[str]) -> str
     whole = len(scores) == len(suite.environments) and len({len(x) for x in scores}) == 1
     together = estimate(np.stack(scores, -1), "{:.2f}") if whole and len(scores) > 1 else ""
     steps, seeds = first["config"]["steps"], first["config"]["seeds"]
-    return f"| {agent} | {steps:,} | {seeds} | " + " | ".join(cells) + f" | {together} |"
+    return f"| {algorithm} | {steps:,} | {seeds} | " + " | ".join(cells) + f" | {together} |"
 
 
 def estimate(scores: np.ndarray, form: str) -> str:
-    """The interquartile mean of scores [seeds] or [seeds, environments] with its interval."""
+    """Return the interquartile mean of scores [seeds] or [seeds, environments] and its interval."""
     found = interquartile_interval(scores)
     interval = f" [{form}, {form}]" if np.isfinite(found.low) else ""
     return (form + interval).format(*found)
 
 
-def made_by(found: Any) -> list[str]:
-    """The command, versions and hours of the records."""
+def provenance(found: Any) -> list[str]:
+    """Return the number, hours, versions and commits of the runs behind the records."""
     found = list(found)
     hours = sum(x["seconds"]["training"] + x["seconds"]["compiling"] for x in found) / 3600
     versions = sorted({f"jax {x['versions']['jax']}" for x in found})
     commits = sorted({x["commit"] for x in found})
     return [
         f"{len(found)} runs, {hours:.1f} hours, {', '.join(versions)}, commits "
-        f"{', '.join(commits)}. Settings and every seed's curve are in the file of the same name "
-        "that ends in `.json`.",
+        f"{', '.join(commits)}. The settings, and every seed's curve, are in the `.json` file of "
+        "the same name.",
     ]

@@ -1,5 +1,4 @@
-"""A benchmark's suite: its environments, the agents that are trained in them, and the runs this
-makes."""
+"""A suite: its environments, the algorithms that are trained in them, and the resulting runs."""
 
 from __future__ import annotations
 
@@ -13,15 +12,15 @@ from jaxrl.runtime import configuration, run_folder
 from jaxrl.runtime.configuration import Experiment
 
 SUITES = Path(__file__).resolve().parent
-EVALUATIONS = 20  # of a run, evenly spaced
+EVALUATIONS = 20  # of each run, evenly spaced
 
 
 @dataclasses.dataclass(frozen=True)
-class World:
-    """Where agents are trained. Scores from 0 at `low` to 1 at `high` are pooled over environments.
+class SuiteEnvironment:
+    """An environment of a suite. Scores from 0 at `low` to 1 at `high` are pooled over all of them.
 
-    metrics: what else the environment says of an episode that the page reports.
-    strip: steps between two frames of a policy at work, of which the page shows a row; 0 for none.
+    metrics: other metrics of an episode that the page reports.
+    strip: number of steps between two frames of the page's strip of a policy; 0 for no strip.
     """
 
     env: str
@@ -33,9 +32,12 @@ class World:
 
 
 @dataclasses.dataclass(frozen=True)
-class Entry:
-    """An agent of a suite: how long it is trained, and where, if not everywhere. `minutes`: what a
-    environment took on two cores of a common machine, for the plan."""
+class SuiteAlgorithm:
+    """An algorithm of a suite with its settings, and how long and where it is trained.
+
+    minutes: estimated time of a run on two cores of an ordinary machine, for the plan.
+    environments: names of the environments; empty for all.
+    """
 
     algorithm: str
     steps: int
@@ -47,7 +49,7 @@ class Entry:
 
 @dataclasses.dataclass(frozen=True)
 class Published:
-    """What others report, with their own budget."""
+    """Returns that others report, with their own budget."""
 
     who: str
     steps: int
@@ -56,22 +58,22 @@ class Published:
 
 @dataclasses.dataclass(frozen=True)
 class Suite:
-    """Agents and environments of a benchmark. `episodes`: of each evaluation."""
+    """The environments and algorithms of a suite. `episodes`: number in each evaluation."""
 
     name: str
     title: str
     text: str
     episodes: int
-    environments: dict[str, World]
-    agents: dict[str, Entry]
+    environments: dict[str, SuiteEnvironment]
+    algorithms: dict[str, SuiteAlgorithm]
     published: tuple[Published, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """An agent in an environment, with all of its seeds: one run folder."""
+    """An algorithm in an environment, with all of its seeds: one run folder."""
 
-    agent: str
+    algorithm: str
     environment: str
     config: Experiment
     minutes: float
@@ -82,7 +84,11 @@ class Run:
 
 
 def read(name: str) -> Suite:
-    """The suite of a file, or of that name. Raises `UserError` for what is none."""
+    """Return the suite of a YAML file, or the built-in one of that name.
+
+    Raises:
+        UserError: if there is no such suite, or its file is wrong.
+    """
     path = Path(name) if configuration.is_file(name) else SUITES / f"{name}.yaml"
     if not path.exists():
         raise unknown("suite", name, sorted(x.stem for x in SUITES.glob("*.yaml")))
@@ -92,19 +98,19 @@ def read(name: str) -> Suite:
         if key not in fields:
             raise unknown(f"key of the suite '{path}'", key, fields)
     make = lambda kind, what, values: {
-        key: _made(kind, f"{what} '{key}' of '{path}'", value) for key, value in values.items()
+        key: _make(kind, f"{what} '{key}' of '{path}'", value) for key, value in values.items()
     }
     published = [
-        _made(Published, f"a published result of '{path}'", x) for x in data.pop("published", [])
+        _make(Published, f"a published result of '{path}'", x) for x in data.pop("published", [])
     ]
-    data["environments"] = make(World, "the environment", data.get("environments", {}))
-    data["agents"] = make(Entry, "the agent", data.get("agents", {}))
-    return _made(
+    data["environments"] = make(SuiteEnvironment, "the environment", data.get("environments", {}))
+    data["algorithms"] = make(SuiteAlgorithm, "the algorithm", data.get("algorithms", {}))
+    return _make(
         Suite, f"the suite '{path}'", data | {"name": path.stem, "published": tuple(published)}
     )
 
 
-def _made(kind: type, what: str, values: Any) -> Any:
+def _make(kind: type, what: str, values: Any) -> Any:
     known = {x.name: x for x in dataclasses.fields(kind)}
     for key in values:
         if key not in known:
@@ -112,36 +118,39 @@ def _made(kind: type, what: str, values: Any) -> Any:
     try:
         return kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
     except TypeError as error:
-        raise UserError(f"Of {what} something is missing: {error}.") from None
+        raise UserError(f"In {what} something is missing: {error}.") from None
 
 
 def runs(
-    suite: Suite, agents: Sequence[str] = (), environments: Sequence[str] = (), seeds: int = 0
+    suite: Suite, algorithms: Sequence[str] = (), environments: Sequence[str] = (), seeds: int = 0
 ) -> list[Run]:
-    """What is trained, in the order of the suite. Raises `UserError` for names that are not in
-    it."""
+    """Return the chosen runs, or all, in the order of the suite.
+
+    Raises:
+        UserError: for names that are not in the suite.
+    """
     for what, names, known in (
-        ("agent", agents, suite.agents),
+        ("algorithm", algorithms, suite.algorithms),
         ("environment", environments, suite.environments),
     ):
         for name in names:
             if name not in known:
                 raise unknown(f"{what} of the suite '{suite.name}'", name, known)
     found = []
-    for agent, entry in suite.agents.items():
+    for algorithm, entry in suite.algorithms.items():
         for environment in entry.environments or suite.environments:
             if environment not in suite.environments:
                 raise unknown(
-                    f"environment of '{agent}' in the suite '{suite.name}'",
+                    f"environment of '{algorithm}' in the suite '{suite.name}'",
                     environment,
                     suite.environments,
                 )
-            if (agents and agent not in agents) or (
+            if (algorithms and algorithm not in algorithms) or (
                 environments and environment not in environments
             ):
                 continue
             number = seeds or entry.seeds
-            place, more = suite.environments[environment], f"-{seeds}-seeds" if seeds else ""
+            place, suffix = suite.environments[environment], f"-{seeds}-seeds" if seeds else ""
             config = configuration.experiment(
                 {
                     "algorithm": entry.algorithm,
@@ -151,10 +160,10 @@ def runs(
                     "seeds": number,
                     "evaluate_every": entry.steps // EVALUATIONS,
                     "evaluate_episodes": suite.episodes,
-                    "out": str(Path("runs") / "benchmarks" / suite.name),
-                    "name": f"{run_folder.slug(agent)}-{run_folder.slug(environment)}{more}",
+                    "out": str(Path("runs") / "suites" / suite.name),
+                    "name": f"{run_folder.slug(algorithm)}-{run_folder.slug(environment)}{suffix}",
                     "agent": entry.agent,
                 }
             )
-            found.append(Run(agent, environment, config, entry.minutes * number / entry.seeds))
+            found.append(Run(algorithm, environment, config, entry.minutes * number / entry.seeds))
     return found

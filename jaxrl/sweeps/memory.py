@@ -1,4 +1,4 @@
-"""How much memory there is, and how many members of a run fit into it side by side."""
+"""Memory that is free, and how many members of a run fit into it at once."""
 
 from __future__ import annotations
 
@@ -11,60 +11,64 @@ from pathlib import Path
 import jax
 
 from jaxrl.core.types import Algorithm, Tree
-from jaxrl.runtime.building import build, prepare, program
+from jaxrl.runtime.building import build, configure_jax, program
 from jaxrl.runtime.configuration import Experiment
 from jaxrl.runtime.display import Display
 from jaxrl.runtime.host_program import HostProgram
-from jaxrl.runtime.members import Members, seeds
+from jaxrl.runtime.members import Members, seed_members
 
-USED = 0.8  # of what is free: evaluations, and what is not known of, need some as well
-PLENTY = 1000  # times the states themselves: more than any program needs, so none is compiled
+USED = 0.8  # share of the free memory; evaluations and other unmeasured things need some too
+PLENTY = 1000  # times the size of the states: enough for any program, so none is compiled
 
 
 def fits(config: Experiment) -> bool:
-    """Whether all seeds of `config` can be trained side by side. On several devices they are
-    taken to: what each has to hold is not measured."""
+    """Return whether all seeds of `config` can be trained at once.
+
+    On several devices they are assumed to fit, since each device's share is not measured.
+    """
     if config.seeds == 1 or config.devices > 1:
         return True
-    prepare(config)
+    configure_jax(config)
     _, algorithm = build(config)
-    members = seeds(config)
+    members = seed_members(config)
     return width(config, algorithm, members, Display(config.quiet).say) == len(members)
 
 
 def width(
     config: Experiment, algorithm: Algorithm, members: Members, say: Callable[[str], None]
 ) -> int:
-    """How many of `members` are to be trained side by side: all if they fit.
+    """Return how many of `members` to train at once: all if they fit.
 
-    What the memory has to hold is read from the compiled program, which the run will find in the
-    compilation cache; `say` is told before that is compiled.
+    The memory that a program needs is read from the compiled program, which the run will find in
+    the compilation cache. `say` is called before that compilation.
     """
     prog = program(dataclasses.replace(config, devices=1), algorithm, members)
-    if isinstance(prog, HostProgram):  # which has one member
+    if isinstance(prog, HostProgram):  # has a single member
         return 1
     shapes, free = prog.shapes(members.keys(config.generator)), available()
     if len(members) == 1 or free is None or PLENTY * size(shapes) < free:
         return len(members)
     say(f"Measuring the memory of {len(members)} members ...")
-    copy = size(shapes) if jax.devices()[0].platform == "cpu" else 0  # of a checkpoint
-    return fitting(len(members), prog.bytes(shapes) + copy, free)
+    copy = size(shapes) if jax.devices()[0].platform == "cpu" else 0  # a checkpoint's copy
+    return even_chunk(len(members), prog.bytes(shapes) + copy, free)
 
 
-def fitting(members: int, needed: int, free: int) -> int:
-    """How many of `members`, which need `needed` bytes together, to take at a time, so that `free`
-    bytes suffice, in chunks that are as even as can be; at least one."""
+def even_chunk(members: int, needed: int, free: int) -> int:
+    """Return how many of `members` to take at a time so that `free` bytes suffice; at least one.
+
+    `needed`: bytes that all of them need together. The chunks are as even as possible.
+    """
     most = max(1, min(members, int(members * USED * free / max(needed, 1))))
     return math.ceil(members / math.ceil(members / most))
 
 
 def size(tree: Tree) -> int:
-    """Bytes of all leaves, of which the shapes are enough."""
+    """Return the bytes of all leaves; their shapes are enough."""
     return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
 
 
 def available() -> int | None:
-    """Free bytes on the first device, for a CPU of the host; None where nobody says."""
+    """Return the free bytes of the first device (on a CPU, of the host); None if unknown."""
     stats = jax.devices()[0].memory_stats()
     if stats and "bytes_limit" in stats:
         return stats["bytes_limit"] - stats.get("bytes_in_use", 0)
@@ -72,12 +76,12 @@ def available() -> int | None:
 
 
 def host_bytes(meminfo: Path, cgroup: Path) -> int | None:
-    """Bytes that Linux can still hand out, in a container only as much as that may have."""
+    """Return the bytes that Linux can still allocate, in a container within its limit."""
     found = []
     with contextlib.suppress(OSError, ValueError, IndexError):
         lines = dict(line.split(":") for line in meminfo.read_text().splitlines())
         found.append(1024 * int(lines["MemAvailable"].split()[0]))
-    with contextlib.suppress(OSError, ValueError):  # no limit is the word max
+    with contextlib.suppress(OSError, ValueError):  # "max" means no limit
         limit, used = ((cgroup / f"memory.{name}").read_text() for name in ("max", "current"))
         found.append(int(limit) - int(used))
     return min(found, default=None)

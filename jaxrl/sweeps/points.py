@@ -1,4 +1,4 @@
-"""What a sweep varies, and the points that this makes: pure functions of settings and a seed."""
+"""The settings that a sweep varies, and its points: pure functions of settings and a seed."""
 
 from __future__ import annotations
 
@@ -17,47 +17,52 @@ from jaxrl.core.hyper import check, hypers
 from jaxrl.runtime import configuration
 from jaxrl.runtime.configuration import Experiment
 
-Point = dict[str, Any]  # setting -> value; those under agent without that prefix
+Point = dict[str, Any]  # setting -> value; settings under agent without that prefix
 PARAMS = "env_params."
 _RANGE = re.compile(r"(log|uniform)\(([^,()]*),([^,()]*)\)")
 
 
 @dataclasses.dataclass(frozen=True)
 class Values:
-    """What a setting may be in a sweep: one of `listed`, or anything from `low` to `high`."""
+    """The values of a setting in a sweep: those `listed`, or the range from `low` to `high`."""
 
     listed: tuple[Any, ...] = ()
     low: float = 0.0
     high: float = 0.0
-    log: bool = False  # evenly spread in the logarithm
+    log: bool = False  # whether values are uniform in the logarithm
 
     @staticmethod
     def of(listed: Sequence[Any]) -> Values:
+        """Return the values of a list, with the range of its numbers."""
         numbers = [x for x in listed if isinstance(x, int | float)] or [0.0]
         return Values(tuple(listed), min(numbers), max(numbers))
 
     def at(self, u: float) -> Any:
-        """The value that a number `u`, uniform in [0, 1), stands for."""
+        """Return the value for a number `u` in [0, 1), such as a uniform sample."""
         if self.listed:
             return self.listed[int(u * len(self.listed))]
         if self.log:
-            return self.clipped(self.low * (self.high / self.low) ** u)
-        return self.clipped(self.low + (self.high - self.low) * u)
+            return self.clip(self.low * (self.high / self.low) ** u)
+        return self.clip(self.low + (self.high - self.low) * u)
 
-    def clipped(self, value: float) -> float:
+    def clip(self, value: float) -> float:
+        """Clip a number to the range."""
         return float(min(max(value, self.low), self.high))
 
 
 def parse(config: Experiment, words: Sequence[str]) -> dict[str, Values]:
-    """`agent.learning-rate=1e-4,1e-3`, `agent.hidden=64,64/32,32`, `agent.clip=uniform(0.1,0.3)`,
-    `env-params.size=3,4` and the like, by full names (those under agent without that prefix).
+    """Return the values of each setting in words such as `agent.learning-rate=1e-4,1e-3`.
 
-    Raises `UserError` for what is no setting of the agent or the environment, no value of it, out
-    of its range, or given twice, for a range of what is part of the program, and where nothing is
-    varied, unless a sweep is resumed or over seeds alone.
+    Others are `agent.hidden=64,64/32,32`, `agent.clip=uniform(0.1,0.3)` and `env-params.size=3,4`.
+    Settings have their full names, those under agent without that prefix.
+
+    Raises:
+        UserError: for an unknown setting, a value of the wrong type or out of range, a setting or
+            value given twice, a range of a setting that is part of the program, or if nothing is
+            varied (unless a sweep is resumed, or is over seeds alone).
     """
     if config.resume and words:
-        raise UserError("A resumed sweep knows what it varies; --vary cannot be said again.")
+        raise UserError("A resumed sweep varies the same settings as before; leave out --vary.")
     if not (config.resume or words or config.seeds > 1):
         raise UserError("Say what to vary, such as --vary agent.learning-rate=1e-4,1e-3.")
     varied: dict[str, Values] = {}
@@ -67,37 +72,44 @@ def parse(config: Experiment, words: Sequence[str]) -> dict[str, Values]:
             raise UserError(f"--vary {word} needs values, such as {word}=1e-4,1e-3.")
         name, kind = _setting(config, name.replace("-", "_"))
         if name in varied:
-            raise UserError(f"{_shown_name(name)} is varied twice.")
+            raise UserError(f"{_display_name(name)} is varied twice.")
         drawn = _RANGE.fullmatch(text)
         if drawn and not is_hyper(config, name):
             raise UserError(
-                f"{_shown_name(name)} is part of the program, so each value is a program of its "
-                f"own and none is drawn; list some instead of {text}."
+                f"{_display_name(name)} is part of the program, so it cannot be varied over a "
+                f"range; list values instead of {text}."
             )
         if drawn:
             varied[name] = _range(name, *drawn.groups())
             ends = [varied[name].low, varied[name].high]
         else:
-            listed = [configuration.convert(_shown_name(name), v, kind) for v in _split(text, kind)]
+            listed = [
+                configuration.convert(_display_name(name), v, kind) for v in _split(text, kind)
+            ]
             if len(set(listed)) < len(listed):
-                raise UserError(f"{_shown_name(name)} is varied over a value twice: {text}.")
+                raise UserError(f"{_display_name(name)} is given the same value twice: {text}.")
             varied[name], ends = Values.of(listed), listed
         for value in ends:
-            applied(config, {name: value})
+            apply(config, {name: value})
     return varied
 
 
 def is_hyper(config: Experiment, name: str) -> bool:
-    """Whether points that differ in this setting are members of one program."""
+    """Return whether points that differ in this setting are members of one program."""
     return name in hypers(config.agent)
 
 
 def points(varied: Mapping[str, Values], samples: int, seed: int) -> list[Point]:
-    """All combinations of the listed values; or `samples` points, each value drawn on its own. Of
-    one seed, fewer samples are the first of more. Raises `UserError` where these do not fit."""
-    ranges = [_shown_name(name) for name, values in varied.items() if not values.listed]
+    """Return all combinations of the listed values, or `samples` points with independent values.
+
+    With the same seed, fewer samples are the first of more.
+
+    Raises:
+        UserError: if `samples` is given without a range, or missing with one.
+    """
+    ranges = [_display_name(name) for name, values in varied.items() if not values.listed]
     if ranges and not samples:
-        raise UserError(f"{ranges[0]} is varied over a range; say how many to draw, --samples N.")
+        raise UserError(f"{ranges[0]} is varied over a range; add --samples N to draw N points.")
     if samples and not ranges:
         raise UserError("--samples needs a range, such as --vary 'agent.clip=uniform(0.1,0.3)'.")
     if not samples:
@@ -110,8 +122,8 @@ def points(varied: Mapping[str, Values], samples: int, seed: int) -> list[Point]
     ]
 
 
-def applied(config: Experiment, point: Mapping[str, Any]) -> Experiment:
-    """`config` with the settings of `point`. Raises `UserError` for one out of its range."""
+def apply(config: Experiment, point: Mapping[str, Any]) -> Experiment:
+    """Return `config` with the settings of `point`. Raises `UserError` for a value out of range."""
     params = {k.removeprefix(PARAMS): v for k, v in point.items() if k.startswith(PARAMS)}
     agent = {k: v for k, v in point.items() if not k.startswith(PARAMS)}
     config = dataclasses.replace(
@@ -123,19 +135,19 @@ def applied(config: Experiment, point: Mapping[str, Any]) -> Experiment:
     return config
 
 
-def shown(value: Any) -> str:
-    """As in a table: `0.001`, `64,64`."""
+def format_value(value: Any) -> str:
+    """Format a value for a table: `0.001`, `64,64`."""
     if isinstance(value, tuple):
-        return ",".join(map(shown, value))
+        return ",".join(map(format_value, value))
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def _shown_name(name: str) -> str:
+def _display_name(name: str) -> str:
     return name if name.startswith(PARAMS) else f"agent.{name}"
 
 
 def _setting(config: Experiment, name: str) -> tuple[str, Any]:
-    """The full name of a setting, without `agent.`, and its type."""
+    """Return the full name of a setting, without `agent.`, and its type."""
     if name.startswith(PARAMS):
         kind = configuration.leaves(config)[PARAMS[:-1]][0]
         return name, typing.get_args(kind)[1]
@@ -147,17 +159,17 @@ def _setting(config: Experiment, name: str) -> tuple[str, Any]:
 
 
 def _split(text: str, kind: Any) -> list[str]:
-    """The values in `text`: of lists between slashes, their entries having the commas."""
+    """Return the values in `text`, separated by commas, or by slashes if they are lists."""
     lists = (typing.get_origin(kind) or kind) is tuple
     either = any((typing.get_origin(k) or k) is tuple for k in typing.get_args(kind))
     return text.split("/" if lists or (either and "/" in text) else ",")
 
 
 def _range(name: str, spread: str, *ends: str) -> Values:
-    low, high = (configuration.convert(_shown_name(name), x.strip(), float) for x in ends)
+    low, high = (configuration.convert(_display_name(name), x.strip(), float) for x in ends)
     if not low < high or (spread == "log" and low <= 0):
         raise UserError(
-            f"{_shown_name(name)} is varied over {spread}({low:g},{high:g}); the first must be the "
-            f"smaller one{' and above 0' if spread == 'log' else ''}."
+            f"{_display_name(name)} is varied over {spread}({low:g},{high:g}); the first number "
+            f"must be the smaller one{' and above 0' if spread == 'log' else ''}."
         )
     return Values((), low, high, spread == "log")

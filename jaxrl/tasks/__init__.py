@@ -1,6 +1,20 @@
 """Tasks: distributions over the environment parameters of the next episode."""
 
 from jaxrl.tasks.basic import draw_once, each, fixed, randomize, schedule
+from jaxrl.tasks.curriculum import EVENLY, Draw, by_rank, by_value, curriculum
 from jaxrl.tasks.groups import repeat, starts
 
-__all__ = ["draw_once", "each", "fixed", "randomize", "repeat", "schedule", "starts"]
+__all__ = [
+    "EVENLY",
+    "Draw",
+    "by_rank",
+    "by_value",
+    "curriculum",
+    "draw_once",
+    "each",
+    "fixed",
+    "randomize",
+    "repeat",
+    "schedule",
+    "starts",
+]

@@ -21,7 +21,7 @@ def fixed(params: Tree) -> Tasks:
     vmapped."""
     return Tasks(
         "fixed",
-        init=lambda key, policy: _arrays(params),
+        init=lambda key, policy, hyper: _arrays(params),
         sample=lambda state, key, n: (),
         params=lambda state, task: state,
     )
@@ -40,7 +40,7 @@ def randomize(draw: Callable[[Key], Tree]) -> Tasks:
 
     return Tasks(
         "randomize",
-        init=lambda key, policy: (),
+        init=lambda key, policy, hyper: (),
         sample=sample,
         params=lambda state, task: draw(task),
     )
@@ -62,7 +62,7 @@ def each(params: Tree) -> Tasks:
     number = count(params)
     return Tasks(
         "each",
-        init=lambda key, policy: _arrays(params),
+        init=lambda key, policy, hyper: _arrays(params),
         sample=lambda state, key, n: jnp.arange(n, dtype=jnp.int32) % number,
         params=lambda state, task: jax.tree.map(lambda x: x[task], state),
     )
@@ -97,7 +97,7 @@ def schedule(params: Tree, every: int) -> Tasks:
 
     return Tasks(
         "schedule",
-        init=lambda key, policy: Schedule(_arrays(params), jnp.int32(0)),
+        init=lambda key, policy, hyper: Schedule(_arrays(params), jnp.int32(0)),
         sample=sample,
         params=lambda state, task: jax.tree.map(lambda x: x[task], state.params),
         update=lambda state, policy, transitions: Schedule(state.params, state.windows + 1),
@@ -112,7 +112,7 @@ def draw_once(draw: Callable[[Key], Tree]) -> Tasks:
     """
     return Tasks(
         "draw_once",
-        init=lambda key, policy: _arrays(draw(key)),
+        init=lambda key, policy, hyper: _arrays(draw(key)),
         sample=lambda state, key, n: (),
         params=lambda state, task: state,
     )

@@ -33,7 +33,7 @@ def starts(params: Tree, join: Join) -> Tasks:
     """
     return Tasks(
         "starts",
-        init=lambda key, policy: trees.strong(params),
+        init=lambda key, policy, hyper: trees.strong(params),
         sample=lambda state, key, n: jax.random.split(key, n),
         params=lambda state, task: join(state, task),
     )

@@ -67,7 +67,7 @@ def past_selves(
         if number < 1:
             raise UserError(f"A league's {name} must be at least 1, got {number}.")
 
-    def init(key, policy):
+    def init(key, policy, hyper):
         first = snapshot(policy.state)
         opponents = jax.tree.map(lambda x: jnp.repeat(jnp.asarray(x)[None], size, 0), first)
         nothing = jnp.zeros(size, jnp.float32)

@@ -102,7 +102,7 @@ def population(
         solved = jax.vmap(solve, (None, 0))(payoffs, jnp.asarray(before))
         return jnp.where(before, solved, 0.0)
 
-    def init(key, policy):
+    def init(key, policy, hyper):
         nothing = jnp.zeros((rows, rows), jnp.float32)
         shared = jax.tree.map(jnp.asarray, snapshot(policy.state))
         return Population(shared, nothing, nothing, graph(nothing))

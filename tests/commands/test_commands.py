@@ -1,4 +1,4 @@
-"""The command `jaxrl` and what `import jaxrl` shows."""
+"""The command `jaxrl`, and the names of `import jaxrl`."""
 
 import importlib
 import pathlib
@@ -16,12 +16,14 @@ from jaxrl.algorithms import registry
 from jaxrl.core import metrics, settings
 from jaxrl.core.errors import UserError
 from jaxrl.runtime import configuration
-from jaxrl.runtime.members import seeds
+from jaxrl.runtime.members import seed_members
 
 
 def test_every_command_is_a_file_and_every_file_a_command():
     folder = pathlib.Path(commands.__file__).parent
-    assert {path.stem for path in folder.glob("[a-z]*.py")} == set(commands.COMMANDS)
+    assert {path.stem for path in folder.glob("[a-z]*.py")} - {"command_line"} == set(
+        commands.COMMANDS
+    )
     for name in commands.COMMANDS:
         module = importlib.import_module(f"jaxrl.commands.{name}")
         assert callable(module.main) and module.__doc__
@@ -40,9 +42,9 @@ def test_without_a_command_it_says_which_there_are(capsys):
     [
         ("trian", "did you mean 'train'"),
         ("train ppo/cartpol", "did you mean 'ppo/cartpole'"),
-        ("resume", "needs the folder of a run"),
-        ("resume --quiet", "needs the folder of a run"),
-        ("list", "needs to know what"),
+        ("resume", "needs a run's folder"),
+        ("resume --quiet", "needs a run's folder"),
+        ("list", "Say what to list"),
         ("list environments", "envs, "),
         ("check", "usage: jaxrl check ENV"),
         ("check cartpol", "did you mean 'cartpole'"),
@@ -55,14 +57,14 @@ def test_what_is_wrong_is_one_sentence(words, said):
 
 def test_an_environment_is_checked(capsys):
     assert commands.main(["check", "empty", "--env-params", "size=5", "--steps", "4"]) == 0
-    assert capsys.readouterr().out.startswith("empty keeps every rule")
+    assert capsys.readouterr().out.startswith("empty kept every rule")
 
 
 def test_a_run_is_resumed_as_training_resumes_it(monkeypatch, tmp_path):
     (tmp_path / "run").mkdir()
     config = configuration.experiment({"steps": 5})
     configuration.write(config, tmp_path / "run" / "config.yaml")
-    seeds(config).write(tmp_path / "run" / "members.json")
+    seed_members(config).write(tmp_path / "run" / "members.json")
     told = []
     monkeypatch.setattr("jaxrl.runtime.training.train", told.append)
     commands.main(["resume", str(tmp_path / "run"), "--quiet"])
@@ -72,7 +74,7 @@ def test_a_run_is_resumed_as_training_resumes_it(monkeypatch, tmp_path):
 
 def test_configurations_are_found_by_name():
     assert configuration.find("ppo/cartpole").is_file()
-    assert len(configuration.shipped()) == len(list(configuration.CONFIGS.glob("*/*.yaml")))
+    assert len(configuration.shipped_files()) == len(list(configuration.CONFIGS.glob("*/*.yaml")))
 
 
 # ------------------------------------------------------------------------------- import jaxrl
@@ -91,13 +93,15 @@ def test_importing_it_imports_nothing_else():
     assert done.stdout == "set()\n"
 
 
-def test_agents_are_algorithms_by_name():
+def test_algorithms_are_found_by_name():
     assert dir(jaxrl.algorithms) == list(registry.names())
     env = jaxrl.make("cartpole")
     ppo = jaxrl.algorithms.ppo
     assert ppo(env, {"num_envs": 4}) is ppo(env, ppo.complete_config({"num_envs": 4}))
     kind = registry.builder("genetic")[1]
-    assert jaxrl.algorithms.genetic(env).frames == jaxrl.algorithms.genetic(env, kind()).frames
+    assert (
+        jaxrl.algorithms.genetic(env).env_steps == jaxrl.algorithms.genetic(env, kind()).env_steps
+    )
     assert jaxrl.algorithms.genetic.Config is kind
     with pytest.raises(AttributeError, match="did you mean 'ppo'"):
         _ = jaxrl.algorithms.pppo
@@ -121,12 +125,12 @@ def test_losses_are_found_by_the_names_that_people_type(capsys):
     ("kind", "said"),
     [
         ("envs", "cartpole "),
-        ("agents", "ppo "),
+        ("algorithms", "ppo "),
         ("configs", "ppo/cartpole "),
         ("losses", "clipped_surrogate "),
         ("suites", "minatar "),
         ("papers", "dpo "),
-        ("systems", "c51 "),
+        ("claims", "c51 "),
     ],
 )
 def test_what_there_is_is_listed_with_a_sentence(kind, said, capsys):
@@ -150,7 +154,7 @@ def test_papers_are_found_by_words_of_their_titles(capsys):
     assert capsys.readouterr().out.endswith(": not yet\n")
 
 
-def test_an_agent_is_shown_with_every_setting_and_its_paper(capsys):
+def test_an_algorithm_is_shown_with_every_setting_and_its_paper(capsys):
     commands.main(["show", "dqn"])
     said = capsys.readouterr().out
     for name, _, _ in settings.walk(registry.default_config("dqn")):

@@ -1,4 +1,4 @@
-"""A suite from its file to its page, on the smallest runs."""
+"""A suite from its file to its page, with the smallest runs."""
 
 import json
 import re
@@ -22,7 +22,7 @@ episodes: 2
 environments:
   catch: {env: catch, low: -1, high: 1, metrics: [length], strip: 1}
   bandit: {env: bandit, low: 0, high: 1}
-agents:
+algorithms:
   DQN:
     algorithm: dqn
     steps: 400
@@ -61,27 +61,30 @@ def test_a_plan_says_runs_and_hours(suite, capsys):
         ["DQN", "catch"], ["PPO", "catch"], ["PPO", "bandit"]
     ]  # fmt: skip
     assert said[-1] == "2.0 hours on two cores are left."
-    command.main([suite, "--plan", "--agents", "PPO", "--seeds", "6"])
+    command.main([suite, "--plan", "--algorithms", "PPO", "--seeds", "6"])
     assert "2.0 hours" in capsys.readouterr().out  # twice the seeds, half of the runs
 
 
 @pytest.mark.slow
 def test_runs_make_records_and_a_page_and_are_not_run_twice(suite, tmp_path, capsys):
-    command.main([suite, "--agents", "PPO", "--environments", "bandit"])
-    command.main([suite, "--agents", "DQN"])
-    page = (tmp_path / "docs" / "benchmarks" / "two.md").read_text()
-    found = json.loads((tmp_path / "docs" / "benchmarks" / "two.json").read_text())
-    assert [(x["agent"], x["environment"]) for x in found] == [("PPO", "bandit"), ("DQN", "catch")]
+    command.main([suite, "--algorithms", "PPO", "--environments", "bandit"])
+    command.main([suite, "--algorithms", "DQN"])
+    page = (tmp_path / "docs" / "suites" / "two.md").read_text()
+    found = json.loads((tmp_path / "docs" / "suites" / "two.json").read_text())
+    assert [(x["algorithm"], x["environment"]) for x in found] == [
+        ("PPO", "bandit"),
+        ("DQN", "catch"),
+    ]
     returns = np.asarray(found[0]["returns"])
     assert returns.shape == (3, len(found[0]["steps"])) and found[0]["steps"][-1] >= 400
     line = next(line for line in page.splitlines() if line.startswith("| PPO"))
     middle = float(re.findall(r"[-\d.]+", line.split("|")[5])[0])
-    np.testing.assert_allclose(middle, returns[:, -1].mean(), atol=0.01)  # 3 seeds: none is cut
+    np.testing.assert_allclose(middle, returns[:, -1].mean(), atol=0.01)  # with 3 seeds none is cut
     assert "| *somebody* | 10 | |  | 0.5 | |" in page and "two-bandit.svg" in page
-    assert (tmp_path / "docs" / "benchmarks" / "two-catch.svg").exists()
+    assert (tmp_path / "docs" / "suites" / "two-catch.svg").exists()
     length = np.asarray(found[1]["metrics"]["length"])
     assert length.shape == (2,) and f"| DQN | {length.mean():.2f} [" in page
-    picture = Image.open(tmp_path / "docs" / "benchmarks" / "two-catch-DQN.png")
+    picture = Image.open(tmp_path / "docs" / "suites" / "two-catch-DQN.png")
     assert picture.height == command.HEIGHT and picture.width > 4 * picture.height
     assert "![DQN in catch](two-catch-DQN.png)" in page
     capsys.readouterr()
@@ -91,30 +94,30 @@ def test_runs_make_records_and_a_page_and_are_not_run_twice(suite, tmp_path, cap
     assert [line.split()[:2] for line in capsys.readouterr().out.splitlines()] == [
         ["PPO", "catch"], ["0.5", "hours"]
     ]  # fmt: skip
-    before = (tmp_path / "runs/benchmarks/two/DQN-catch/metrics.jsonl").read_bytes()
-    records = tmp_path / "docs" / "benchmarks" / "two.json"
+    before = (tmp_path / "runs/suites/two/DQN-catch/metrics.jsonl").read_bytes()
+    records = tmp_path / "docs" / "suites" / "two.json"
     records.write_text(records.read_text().replace(found[1]["commit"], "of then"))
-    command.main([suite, "--agents", "DQN"])
-    assert (tmp_path / "runs/benchmarks/two/DQN-catch/metrics.jsonl").read_bytes() == before
-    assert json.loads(records.read_text())[1]["commit"] == "of then"  # not of now
+    command.main([suite, "--algorithms", "DQN"])
+    assert (tmp_path / "runs/suites/two/DQN-catch/metrics.jsonl").read_bytes() == before
+    assert json.loads(records.read_text())[1]["commit"] == "of then"  # not the present commit
     path = tmp_path / "two.yaml"
     path.write_text(path.read_text().replace("batch_size: 4", "batch_size: 8"))
     capsys.readouterr()
     command.main([suite, "--plan", "--missing"])
     line = capsys.readouterr().out.splitlines()[0].split()
-    assert line[:2] == ["DQN", "catch"] and "done" not in line  # its settings are others now
+    assert line[:2] == ["DQN", "catch"] and "done" not in line  # its settings have changed
     command.main([suite, "--pages"])
-    page = (tmp_path / "docs" / "benchmarks" / "two.md").read_text()
-    assert [line[:5] for line in page.splitlines() if "†" in line] == ["| DQN", "† Of "]
+    page = (tmp_path / "docs" / "suites" / "two.md").read_text()
+    assert [line[:5] for line in page.splitlines() if "†" in line] == ["| DQN", "† Tra"]
     with pytest.raises(UserError, match=r"batch_size is 8 here and 4.*DQN-catch' away"):
         command.main([suite])
-    assert not (tmp_path / "runs/benchmarks/two/PPO-catch").exists()  # said before anything is run
+    assert not (tmp_path / "runs/suites/two/PPO-catch").exists()  # refused before anything is run
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (("--agents", "SAC"), "agent of the suite"),
+        (("--algorithms", "SAC"), "algorithm of the suite"),
         (("--environments", "pong"), "environment of the suite"),
     ],
 )
@@ -126,7 +129,7 @@ def test_names_that_are_not_in_it(suite, change, message):
 def test_a_suite_that_says_too_little_or_too_much(suite, tmp_path):
     path = tmp_path / "two.yaml"
     path.write_text(SUITE.replace("    minutes: 60\n", ""))
-    with pytest.raises(UserError, match=r"the agent 'DQN' of .* something is missing"):
+    with pytest.raises(UserError, match=r"the algorithm 'DQN' of .* something is missing"):
         command.main([suite, "--plan"])
     path.write_text(SUITE.replace("minutes: 60", "minutes: 60\n    budget: 3"))
     with pytest.raises(UserError, match="budget"):
@@ -137,7 +140,7 @@ def test_a_suite_that_says_too_little_or_too_much(suite, tmp_path):
 
 @pytest.mark.parametrize("path", sorted(SUITES.glob("*.yaml")), ids=lambda x: x.stem)
 def test_every_suite_can_be_trained(path):
-    """Its environments exist and say what is asked of them; its agents can be built."""
+    """The environments exist and have the suite's metrics; the algorithms can be built."""
     suite = command.read(str(path))
     chosen = command.runs(suite)
     for environment in {run.environment: run for run in chosen}.values():
@@ -146,5 +149,5 @@ def test_every_suite_can_be_trained(path):
         timestep = jax.eval_shape(env.reset, random.key(0), env.params)[1]
         assert all(name in timestep.metrics for name in place.metrics)
         assert env.render is not None or not place.strip
-    for run in {run.agent: run for run in chosen}.values():
+    for run in {run.algorithm: run for run in chosen}.values():
         building.build(run.config)

@@ -1,4 +1,4 @@
-"""The wheel, built and installed in an environment of its own, used outside of the repository."""
+"""The wheel, built and installed in its own environment, used outside of the repository."""
 
 import importlib
 import os
@@ -18,8 +18,10 @@ TINY = (
 
 @pytest.fixture(scope="module")
 def jaxrl(tmp_path_factory):
-    """Calls the installed command in a folder of its own. The dependencies are those of this
-    environment; the package is not."""
+    """Return a function that calls the installed command in its own folder.
+
+    The dependencies are those of this environment; the package is not.
+    """
     pytest.importorskip("hatchling")
     place = tmp_path_factory.mktemp("wheel")
     python = place / "venv" / "bin" / "python"
@@ -49,7 +51,7 @@ def test_the_installed_command_trains_and_evaluates(jaxrl):
     version = importlib.import_module("jaxrl").__version__
     assert jaxrl("--version") == f"jaxrl {version}\n"
     assert "losses.dpo" in jaxrl("list papers dpo")
-    assert "Breakout" in jaxrl("benchmark minatar --plan --agents PQN").title()
+    assert "Breakout" in jaxrl("suite minatar --plan --algorithms PQN").title()
     jaxrl(f"train ppo/cartpole {TINY}")
     jaxrl("resume runs/tiny --quiet")
     said = jaxrl("evaluate runs/tiny --episodes 2 --render none")

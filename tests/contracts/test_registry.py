@@ -83,7 +83,7 @@ def test_structure(name):
     run = shapes_of_a_run(algorithm)
     metrics = jax.eval_shape(lambda run: advance(algorithm, run)[1], run)
     assert "diverged" in metrics
-    measured = jax.eval_shape(algorithm.measure, run.state)
+    measured = jax.eval_shape(algorithm.measure, run.state, run.key)
     assert all(x.shape == () for x in measured.values()) and measured.keys() <= set(
         algorithm.scores
     )
@@ -164,7 +164,7 @@ def test_members_checkpoints_and_resume(name, tmp_path):
     straight = chunk(program.start(keys, hyper), 3)
     halfway = chunk(first, 2)
     path = checkpoints.save(tmp_path, 2, shared.strip(halfway), {})
-    resumed, _ = continuing.restored(path, program.shapes(keys))
+    resumed, _ = continuing.restore(path, program.shapes(keys))
     after = chunk(program.place(resumed), 1)
     assert bits(after) == bits(straight)
 

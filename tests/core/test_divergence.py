@@ -8,9 +8,10 @@ import numpy as np
 
 from jaxrl.core import metrics as m
 from jaxrl.core import random
-from jaxrl.core.divergence import forgive, freeze, guard
+from jaxrl.core.divergence import Buffer, forgive, freeze, guard
+from jaxrl.core.learn import learn
 from jaxrl.core.train import advance, start, train
-from jaxrl.core.types import Algorithm, Policy, struct
+from jaxrl.core.types import Agent, Algorithm, Batch, Info, Policy, Source, struct
 
 
 @struct
@@ -92,3 +93,58 @@ def test_every_part_that_diverged_is_forgiven():
     np.testing.assert_array_equal(after["life"].large, inner.large)
     members = forgive(dataclasses.replace(inner, diverged=np.int32([3, m.NEVER])))
     assert members.diverged.dtype == np.int32 and (members.diverged == m.NEVER).all()
+
+
+ROWS = 1009  # a size that nothing else in the program has
+
+
+def writer(node):
+    """Make an agent that writes each observation's sum into a large array, which `node` holds."""
+
+    def init(key, hyper):
+        return {"weight": jnp.float32(0), "rows": node(jnp.zeros(ROWS)), "steps": jnp.int32(0)}
+
+    def update(state, batch, key):
+        rows = state["rows"].content if isinstance(state["rows"], Buffer) else state["rows"]
+        rows = rows.at[state["steps"]].set(1.0)
+        loss = jnp.where(state["steps"] == 2, jnp.nan, 1.0)
+        steps = state["steps"] + 1
+        new = {"weight": state["weight"] + loss, "rows": node(rows), "steps": steps}
+        return new, Info({"loss": loss})
+
+    act = lambda state, timestep, memory, key, greedy: (0.0, memory, {})
+    source = Source(
+        "nothing",
+        lambda key, hyper, policy: (),
+        lambda state, policy, key: ((), (), {}),
+        lambda state, fresh, key: Batch((), jnp.float32(0)),
+        env_steps=1,
+    )
+    return learn(Agent("writer", init, act, update), source)
+
+
+def selects(algorithm):
+    """Count the selects over `ROWS` numbers in the compiled step."""
+    state = algorithm.init(random.key(0), {})
+    step = jax.jit(algorithm.step, donate_argnums=0).lower(state, random.key(1))
+    lowered = sum("stablehlo.select" in x and f"tensor<{ROWS}x" in x for x in lines(step.as_text()))
+    compiled = step.compile().as_text()
+    return lowered, sum("select(" in x and f"[{ROWS}]" in x for x in lines(compiled))
+
+
+def lines(text):
+    return text.splitlines()
+
+
+def test_buffers_are_not_selected():
+    assert selects(writer(Buffer)) == (0, 0)
+    assert selects(writer(lambda rows: rows))[0] > 0  # what a plain array costs
+
+
+def test_buffers_go_on_and_all_else_is_frozen():
+    algorithm = writer(Buffer)
+    state = algorithm.init(random.key(0), {})
+    for i in range(5):
+        state, _ = jax.jit(algorithm.step)(state, random.key(i))
+    assert state.diverged == 2 and state.agent["weight"] == 2 and state.agent["steps"] == 2
+    np.testing.assert_array_equal(np.flatnonzero(state.agent["rows"].content), [0, 1, 2])

@@ -119,7 +119,7 @@ def test_every_update_and_collect_has_its_own_random_numbers():
     def update(state, batch, key):
         jax.debug.callback(record, batch.transitions)
         jax.debug.callback(record, jax.random.normal(key))
-        return state, Info({}, jnp.float32(0))
+        return state, Info({}, {"weight": jnp.float32(0)})
 
     algorithm = learn(toy_agent(update=update), toy_source(), 3)
     run, _ = train(algorithm, start(algorithm, random.key(0)), 4)
@@ -172,7 +172,9 @@ def test_a_diverged_agent_stays_frozen_when_the_numbers_are_finite_again():
 @pytest.mark.parametrize("bad", [jnp.nan, jnp.inf, -jnp.inf])
 def test_every_metric_that_is_not_finite_counts(bad):
     def update(state, batch, key):
-        return state, Info({"fine": jnp.float32(1), "bad": jnp.float32(bad)}, jnp.float32(0))
+        return state, Info(
+            {"fine": jnp.float32(1), "bad": jnp.float32(bad)}, {"weight": jnp.float32(0)}
+        )
 
     algorithm = learn(toy_agent(update=update), toy_source())
     assert start(algorithm, random.key(0)).state.diverged == m.NEVER
@@ -194,9 +196,9 @@ def test_weights_that_overflow_under_a_finite_loss_are_undone_too():
 
     def update(state, batch, key):
         weight = jnp.where(state.updates == 2, jnp.inf, state.weight + 1)
-        return AgentState(weight, state.updates + 1, state.hyper), Info(
-            {"loss": jnp.nan_to_num(state.weight), "weight_norm": jnp.abs(weight)}, jnp.float32(0)
-        )
+        metrics = {"loss": jnp.nan_to_num(state.weight), "weight_norm": jnp.abs(weight)}
+        state = AgentState(weight, state.updates + 1, state.hyper)
+        return state, Info(metrics, {"weight": jnp.float32(0)})
 
     algorithm = learn(toy_agent(update=update), toy_source())
     run, row = train(algorithm, start(algorithm, random.key(0)), 6)

@@ -43,7 +43,7 @@ def lengths():
 
     return Tasks(
         "lengths",
-        init=lambda key, policy: (),
+        init=lambda key, policy, hyper: (),
         sample=lambda state, key, n: jax.random.randint(key, (n,), 0, 6),
         params=params,
     )

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from experiments import dataset as script
+from jaxrl.commands import command_line
 from jaxrl.core.errors import UserError
 from jaxrl.datasets import hdf5, minari_format
-from jaxrl.runtime import command_line
 from tests.datasets.files import counted_steps
 
 h5py = pytest.importorskip("h5py")

@@ -17,8 +17,8 @@ import pytest
 import experiments.evidence
 from experiments.evidence import children, listing, records, run
 from jaxrl.algorithms import families
+from jaxrl.commands import command_line
 from jaxrl.core.errors import UserError
-from jaxrl.runtime import command_line
 from tests.evidence.planted import FAMILY, change, commit, repository
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -1,18 +1,18 @@
-"""The record of an accelerator, with parts that only say what they were told to do."""
+"""The record of an accelerator, with parts that only say what they were commands to do."""
 
 import json
 
 import pytest
 
 from experiments import accelerator
-from jaxrl.runtime import command_line
+from jaxrl.commands import command_line
 
 CPU = {"platform": "cpu", "kind": "cpu", "count": 1}
 GPU = {"platform": "gpu", "kind": "A GPU", "count": 1}
 
 
 @pytest.fixture
-def told(monkeypatch):
+def commands(monkeypatch):
     """Commands that were run; each ends well, but for those of tests."""
     commands = []
 
@@ -27,7 +27,7 @@ def told(monkeypatch):
     return commands
 
 
-def test_every_family_is_trained_and_what_ended_well_is_not_run_again(told, tmp_path, capsys):
+def test_every_family_is_trained_and_what_ended_well_is_not_run_again(commands, tmp_path, capsys):
     output = tmp_path / "record.json"
     assert accelerator.main(["--output", str(output)]) == 1
     record = json.loads(output.read_text())
@@ -37,19 +37,19 @@ def test_every_family_is_trained_and_what_ended_well_is_not_run_again(told, tmp_
     assert record["parts"]["tests"]["failed"] == ["tests/a.py::b"]
     assert "tests: 1 failed" in capsys.readouterr().out
 
-    (trained,) = [c for c in told if any("ppo/acrobot" in part for part in c)]
+    (trained,) = [c for c in commands if any("ppo/acrobot" in part for part in c)]
     assert "--steps" in trained and "--seeds" in trained
-    told.clear()
+    commands.clear()
     accelerator.main(["--output", str(output)])
-    assert [command[1] for command in told] == ["pytest"]
+    assert [command[1] for command in commands] == ["pytest"]
 
 
-def test_a_machine_without_an_accelerator_and_a_record_of_another(told, tmp_path, monkeypatch):
+def test_a_machine_without_an_accelerator_and_a_record_of_another(commands, tmp_path, monkeypatch):
     output = tmp_path / "record.json"
     monkeypatch.setattr(accelerator, "device", lambda: CPU)
     call = lambda *options: command_line.call(accelerator.main, ["--output", str(output), *options])
-    assert call() == 2 and not told
+    assert call() == 2 and not commands
     output.write_text(json.dumps({"device": GPU}))
-    assert call("--cpu") == 2 and not told
+    assert call("--cpu") == 2 and not commands
     output.write_text("[]")
     assert call("--cpu") == 2

@@ -1,4 +1,4 @@
-"""What the benches of speed and learning say of their records."""
+"""Tests of what the benches of speed and learning say of their records."""
 
 from __future__ import annotations
 

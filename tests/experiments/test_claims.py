@@ -2,7 +2,7 @@
 
 import pytest
 
-from experiments.evidence import listing, measure, run, sides
+from experiments.evidence import listing, measure, mutate, run, sides
 from experiments.evidence.declare import Claim
 from tests import rota
 
@@ -20,9 +20,18 @@ def test_sides_can_be_built_and_tuned(id):
         measure.build(trial)  # raises if settings do not fit
 
 
+@pytest.mark.parametrize("id", CLAIMS)
+def test_mutations_are_of_attributes_that_exist(id):
+    for mutation in CLAIMS[id].load().mutations:
+        with mutate.apply(mutation):
+            pass
+
+
 @pytest.mark.parametrize(
     "id", [pytest.param(id, marks=getattr(pytest.mark, rota.mark(id, 8))) for id in CLAIMS]
 )
 def test_a_tiny_attempt_runs_to_its_end(id, tmp_path, monkeypatch):
     monkeypatch.setattr(run, "STORE", tmp_path)
-    assert run.attempt_claim(CLAIMS[id], "tiny").startswith("inconclusive: A tiny attempt only tests")
+    assert run.attempt_claim(CLAIMS[id], "tiny").startswith(
+        "inconclusive: A tiny attempt only tests"
+    )

@@ -43,7 +43,7 @@ def test_the_page_lists_exactly_the_settings_that_make_accepts(name):
     arguments = {k: p.default for k, p in inspect.signature(builder).parameters.items()}
     candidates = {**dict(fields(envs.make(name).params)), **arguments}
     accepted = {k: v for k, v in candidates.items() if accepts(name, k, v)}
-    assert listed(name) == {k: value_text(v) for k, v in accepted.items()}
+    assert listing(name) == {k: value_text(v) for k, v in accepted.items()}
 
 
 @pytest.mark.parametrize("name", envs.names())
@@ -58,7 +58,7 @@ def test_the_text_says_what_every_argument_of_a_builder_does(name):
     assert set(inspect.signature(builder).parameters) - words == set()
 
 
-def listed(name: str) -> dict[str, str]:
+def listing(name: str) -> dict[str, str]:
     """Setting -> default, from the page's table of the environment called `name`."""
     section = gallery.PAGE.read_text().partition(f"### {name}\n")[2].partition("\n### ")[0]
     return dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", section, re.MULTILINE))

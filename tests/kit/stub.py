@@ -1,4 +1,4 @@
-"""For losses of systems against a few lines of NumPy: tables in the networks' place."""
+"""Test losses of algorithms against a few lines of NumPy: tables in the networks' place."""
 
 import dataclasses
 import types
@@ -28,7 +28,7 @@ def transitions(n, actions=2, seed=0, **extras):
     return Transition(before, action, after, (), extras)
 
 
-def masked(x, actions=2, seed=1):
+def mask(x, actions=2, seed=1):
     """`x` where some actions are illegal, before and after; one at least is legal."""
     legal = np.random.default_rng(seed).random((2, len(x.reward), actions)) < 0.6
     legal[..., 0] |= ~legal.any(-1)

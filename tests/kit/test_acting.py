@@ -1,4 +1,4 @@
-"""How agents act: noise that drifts, and random actions before the first update."""
+"""Tests of acting: noise that drifts, and random actions before the first update."""
 
 import types
 
@@ -20,7 +20,7 @@ NO = jnp.zeros(3, bool)
 NOISE = Static(types.SimpleNamespace(), "noise.")
 
 
-def seen(first):
+def observations(first):
     return TimeStep(jnp.zeros(3), jnp.zeros(3), NO, NO, jnp.asarray(first))
 
 
@@ -32,23 +32,23 @@ def net(**more):
 def test_noise_drifts_within_an_episode_and_begins_at_zero_in_the_next():
     act, key = acting.add_drifting_noise("actor", SPACE, 2.0, NOISE), random.key(0)
     memory, said = jnp.float32([[0.3], [0.4], [-0.2]]), np.float32([[0.5], [1.9], [-0.5]])
-    action, after, _ = act(net(), seen([True, False, False]), memory, key, False)
+    action, after, _ = act(net(), observations([True, False, False]), memory, key, False)
     drawn = 0.2 * np.asarray(jax.random.normal(key, (3, 1)))
     expected = 0.85 * np.float32([[0.0], [0.4], [-0.2]]) + drawn
     np.testing.assert_allclose(after, expected, rtol=1e-5)
     np.testing.assert_allclose(action, np.clip(said + 2 * expected, -2, 2), rtol=1e-5)
-    action, after, _ = act(net(), seen([False] * 3), memory, key, True)
+    action, after, _ = act(net(), observations([False] * 3), memory, key, True)
     np.testing.assert_array_equal(action, said)
     np.testing.assert_array_equal(after, memory)
 
 
 def test_actions_are_random_until_the_first_update():
-    def told(net, timestep, memory, key, greedy):
+    def instruct(net, timestep, memory, key, greedy):
         return net.actor(timestep), memory, {}
 
-    act, key = acting.random_at_first(told, SPACE), random.key(1)
+    act, key = acting.random_at_first(instruct, SPACE), random.key(1)
     of = lambda updates, greedy, key=key: np.asarray(
-        act(net(updates=jnp.int32(updates)), seen(NO), (), key, greedy)[0]
+        act(net(updates=jnp.int32(updates)), observations(NO), (), key, greedy)[0]
     )
     said = of(1, False)
     np.testing.assert_array_equal(said, np.float32([[0.5], [1.9], [-0.5]]))
@@ -90,7 +90,7 @@ def test_tempered_samples_say_their_own_log_probability():
     by = lambda net, timestep, memory: (Categorical(logits), memory)
     allowed = lambda net, timestep: jnp.asarray([[True, True, False]] * 3)
     act = acting.sample_tempered(by, Discrete(3), sampling, allowed)
-    action, _, extras = act(known, seen([False] * 3), (), random.key(0), True)
+    action, _, extras = act(known, observations([False] * 3), (), random.key(0), True)
     assert action.tolist() == [1, 1, 1]  # the best of those that are allowed
     p = softmax(np.array([0.0, 2.0]))
     expected = 0.0 if p[1] >= 0.9 else np.log(p[1])

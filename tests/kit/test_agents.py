@@ -25,23 +25,27 @@ PPO = {"num_envs": 8, "num_steps": 8, "hidden": (8,), "minibatches": 1, "learnin
 
 
 def ring(deaths=False):
-    """Each says 0 or 1; the hunter earns 1 where both say the same, the bird where they differ. One
-    step an episode; or three, and the bird dies after the first."""
+    """Let both agents say 0 or 1: the hunter earns 1 if they say the same, the bird if they differ.
 
-    def seen(time, reward, first, done):
+    An episode has one step; or three, and the bird dies after the first.
+    """
+
+    def observations(time, reward, first, done):
         alive = jnp.stack([jnp.bool_(True), (time == 0) | ~jnp.bool_(deaths)]) if deaths else None
         no = jnp.bool_(False)
         observation = {n: jnp.ones(2) * time for n in NAMES}
         return TimeStep(observation, reward, done, no, first, alive=alive)
 
     def reset(key, params):
-        return jnp.int32(0), seen(jnp.int32(0), jnp.zeros(2), jnp.bool_(True), jnp.bool_(False))
+        return jnp.int32(0), observations(
+            jnp.int32(0), jnp.zeros(2), jnp.bool_(True), jnp.bool_(False)
+        )
 
     def step(key, state, action, params):
         same = jnp.equal(action["hunter"], action["bird"])
         reward = jnp.stack([same, ~same]).astype(jnp.float32)
         done = state + 1 == (3 if deaths else 1)
-        return state + 1, seen(state + 1, reward, jnp.bool_(False), done)
+        return state + 1, observations(state + 1, reward, jnp.bool_(False), done)
 
     box, two = Box(0.0, 3.0, (2,)), Discrete(2)
     spaces = (dict.fromkeys(NAMES, box), dict.fromkeys(NAMES, two))

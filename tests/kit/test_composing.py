@@ -29,7 +29,7 @@ def run(recipe, data, times=1):
     return state, info
 
 
-def paid(net, data):
+def pay(net, data):
     """One more of reward than there is; what was added is counted."""
     x = data.transitions
     after = dataclasses.replace(x.next_timestep, reward=x.reward + 1.0)
@@ -39,7 +39,7 @@ def paid(net, data):
 
 def test_an_inner_update_descends_and_follows_its_own_alone():
     inner = Recipe(PARTS, act, (SQUARE,), extra=jnp.float32(7))
-    recipe = around(inner, parts=MORE, losses=(BONUS,), extra=jnp.float32(0), before=paid)
+    recipe = around(inner, parts=MORE, losses=(BONUS,), extra=jnp.float32(0), before=pay)
     state, info = run(recipe, batch([1.0, 3.0]))
     np.testing.assert_allclose(weights(state), 0.5 * 3.0)  # of rewards 2 and 4
     np.testing.assert_allclose(weights(state, "b"), 0.0)
@@ -55,7 +55,7 @@ def test_what_is_around_learns_from_the_batch_as_it_was_sampled():
         return net.descend(BONUS, data).update_targets("b")
 
     inner = Recipe(PARTS, act, (SQUARE,))
-    recipe = around(inner, parts=MORE, losses=(BONUS,), extra=0.0, before=paid, after=after)
+    recipe = around(inner, parts=MORE, losses=(BONUS,), extra=0.0, before=pay, after=after)
     state, _ = run(recipe, batch([1.0, 3.0]))
     np.testing.assert_allclose(weights(state, "b"), 0.5 * 2.0)
     np.testing.assert_allclose(state.parts["b"].target["w"], 0.25)
@@ -63,8 +63,8 @@ def test_what_is_around_learns_from_the_batch_as_it_was_sampled():
 
 def test_two_around_one_keep_their_extras_apart():
     inner = Recipe(PARTS, act, (SQUARE,), extra=jnp.float32(7))
-    once = around(inner, extra=jnp.float32(0), before=paid)
-    twice = around(once, extra=jnp.float32(10), before=paid)
+    once = around(inner, extra=jnp.float32(0), before=pay)
+    twice = around(once, extra=jnp.float32(10), before=pay)
     state, _ = run(twice, batch([1.0, 3.0]), times=2)
     assert (state.extra.own, state.extra.inner.own, state.extra.inner.inner) == (12, 2, 7)
 

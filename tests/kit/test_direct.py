@@ -36,7 +36,7 @@ def build(env, config):
     act = lambda state, timestep, memory, key, greedy: (jnp.zeros(1, int), memory, {})
     policy = lambda state: Policy(act, lambda n: (), state)
     return Direct(init, step, policy, env_steps=3, scores={"total": "total"},
-                  measure=lambda state: {"twice": 2 * state["sum"]})  # fmt: skip
+                  measure=lambda state, key: {"twice": 2 * state["sum"]})  # fmt: skip
 
 
 def check(env, config, name):
@@ -53,7 +53,7 @@ def test_steps_add_up_and_the_builder_keeps_what_it_built():
     run, row = train(algorithm, start(algorithm, random.key(0)), 4)
     assert (int(run.state.steps), float(run.state.own["sum"])) == (4, 12)
     assert m.values(row)["total"] == np.mean([3, 6, 9, 12])
-    assert algorithm.measure(run.state) == {"twice": 24}
+    assert algorithm.measure(run.state, run.key) == {"twice": 24}
     assert (algorithm.name, algorithm.env_steps) == ("counting on bandit", 3)
 
 

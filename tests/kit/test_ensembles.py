@@ -1,5 +1,5 @@
-"""Of a learner: members that descend alone, slices of a batch, and what is handed over; by networks
-of two weights."""
+"""Tests of a learner by networks of two weights: members that descend alone, slices of a batch,
+and what is handed over."""
 
 import dataclasses
 import types
@@ -105,7 +105,7 @@ def test_an_ensemble_and_its_copy_say_what_each_member_does():
 
 
 def test_slices_are_updates_one_after_the_other():
-    """With what is held beside the parts, and delays counted from slice to slice."""
+    """Include what is held beside the parts, and delays counted from slice to slice."""
 
     def turn(net, batch):
         net = net.descend(ERROR, batch).update_targets(every=2)

@@ -145,13 +145,13 @@ def test_the_copy_follows_at_its_rate_and_in_its_period():
 
 
 def test_no_gradient_flows_into_a_copy_and_it_is_read_as_it_is():
-    def bootstrapped(net, x):
+    def bootstrap(net, x):
         target = x.reward + net.target.a(x.observation)
         return 0.5 * jnp.square(net.a(x.observation) - target)
 
     parts = {"a": Part(Table([2.0]), (), STATIC.optimizer, STATIC.target)}
     state, _ = update_once(
-        make(parts=parts, losses=(Loss(bootstrapped, ("a",), "loss"),)), batch([1.0])
+        make(parts=parts, losses=(Loss(bootstrap, ("a",), "loss"),)), batch([1.0])
     )
     np.testing.assert_allclose(weights(state), 2.5)
 
@@ -345,12 +345,12 @@ def test_auxiliary_outputs_are_there_after_the_descent():
 def test_terms_that_are_no_mean_over_elements_add_to_the_loss():
     """d/dw of mean(0.5 (w - r)^2) + 0.1 w^2 + (sum of w over 2 elements) / 4, at 0, is -2 + 0.5."""
 
-    def regularized(net, x):
+    def regularize(net, x):
         w = net.a(x.observation)
         terms = {"decay": 0.1 * jnp.square(w[0]), "own_count": m.Mean(w.sum(), jnp.float32(4.0))}
         return LossOutput(square(net, x), terms=terms)
 
-    agent = make(losses=(Loss(regularized, ("a",), "loss"),))
+    agent = make(losses=(Loss(regularize, ("a",), "loss"),))
     state, info = update_once(agent, batch([1.0, 3.0], mask=jnp.asarray([True, True])))
     np.testing.assert_allclose(weights(state), 0.5 * (2.0 - 0.5))
     np.testing.assert_allclose(info.metrics["loss"], (1 + 9) / 4)

@@ -10,7 +10,7 @@ T, B = 6, 8
 
 
 def window():
-    """Each entry says where it lies."""
+    """Make a batch whose entries say where they lie."""
     t, b = jnp.meshgrid(jnp.arange(T), jnp.arange(B), indexing="ij")
     return {"place": jnp.stack([t, b], -1), "one": 100 * t + b}
 

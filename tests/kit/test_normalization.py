@@ -1,5 +1,6 @@
 import dataclasses
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -8,18 +9,22 @@ from hypothesis import strategies as st
 
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
+from jaxrl.core.hyper import hyper
 from jaxrl.core.spaces import Box, Discrete
 from jaxrl.core.types import Agent, Batch, Environment, Info, TimeStep, Transition
+from jaxrl.kit.learner import learner
 from jaxrl.kit.normalization import (
     add,
     no_moments,
     normalize_observation,
     normalize_reward,
+    statistics_of,
 )
+from jaxrl.kit.recipe import Recipe
 
 T, B = 6, 4
 SPACE = {"real": Box(-9.0, 9.0, (2,)), "which": Discrete(3), "pixels": Box(0, 255, (2,), jnp.uint8)}
-WORLD = Environment("none", None, None, (), SPACE, Discrete(2))
+ENV = Environment("none", None, None, (), SPACE, Discrete(2))
 
 
 def recorder(hyper=None):
@@ -94,7 +99,7 @@ def test_padding_is_not_counted():
     assert nothing.count == 0 and np.isfinite(nothing.mean).all()
 
 
-def standardized(x, seen):
+def standardize(x, seen):
     if len(seen) == 0:
         return np.clip(x, -10, 10)
     seen = np.concatenate([s.reshape(-1, 2) for s in seen])
@@ -102,12 +107,12 @@ def standardized(x, seen):
 
 
 def test_observations_are_seen_with_the_old_statistics_which_are_updated_after():
-    agent = normalize_observation(recorder(), WORLD)
+    agent = normalize_observation(recorder(), ENV)
     state, seen = agent.init(random.key(0), {}), []
     for i in range(3):
         data = batch(i)
         acted_on, _, _ = agent.act(state, data.tail[0], (), None, False)
-        expected = standardized(np.asarray(data.tail[0].observation["real"]), seen)
+        expected = standardize(np.asarray(data.tail[0].observation["real"]), seen)
         np.testing.assert_allclose(acted_on.observation["real"], expected, rtol=1e-3, atol=1e-3)
         state, _ = agent.update(state, data, random.key(0))
         learned_from = state.agent
@@ -116,7 +121,7 @@ def test_observations_are_seen_with_the_old_statistics_which_are_updated_after()
             (learned_from.transitions.next_timestep, data.transitions.next_timestep),
             (learned_from.tail[0], data.tail[0]),
         ):
-            expected = standardized(np.asarray(given_.observation["real"]), seen)
+            expected = standardize(np.asarray(given_.observation["real"]), seen)
             np.testing.assert_allclose(got.observation["real"], expected, rtol=1e-3, atol=1e-3)
             # Integers stay as they are, and so does everything but the observation.
             for part in ("which", "pixels"):
@@ -128,7 +133,7 @@ def test_observations_are_seen_with_the_old_statistics_which_are_updated_after()
 
 
 def test_observations_are_clipped():
-    agent = normalize_observation(recorder(), WORLD, clip=2.0)
+    agent = normalize_observation(recorder(), ENV, clip=2.0)
     state, _ = agent.update(agent.init(random.key(0), {}), batch(0), random.key(0))
     step = batch(1).tail[0]
     far = dataclasses.replace(step, observation=step.observation | {"real": jnp.full((B, 2), 1e9)})
@@ -173,7 +178,78 @@ def test_an_agent_without_a_discount():
 
 def test_what_the_agent_says_of_itself_is_kept():
     inner = dataclasses.replace(recorder(), needs=("tail",), config="config", memory=lambda n: 7)
-    for outer in (normalize_observation(inner, WORLD), normalize_reward(inner, B)):
+    for outer in (normalize_observation(inner, ENV), normalize_reward(inner, B)):
         assert outer.needs == ("tail",) and outer.config == "config" and outer.memory(1) == 7
         assert outer.hyper == inner.hyper
         assert "recorder" in outer.name and outer.name != "recorder"
+
+
+# ------------------------------------------------------------------------------- any observation
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    discount: float = hyper(0.9)
+
+
+DEFAULTS = {"discount": jnp.float32(0.9)}
+
+
+def recipe_agent():
+    """A learner that normalizes raw time steps itself: its `extra` is what came out."""
+    raw = timesteps(7)
+
+    def update(net, batch):
+        return net.replace(extra=(net.normalize(raw), net.normalize(raw.observation)))
+
+    def act(net, timestep, memory, key, greedy):
+        return (timestep, net.normalize(raw)), memory, {}
+
+    recipe = Recipe({}, act, (), update, extra=(raw, raw.observation))
+    return learner("raw", Config(), recipe), raw
+
+
+@pytest.mark.parametrize("rewards", [False, True])
+def test_recipes_put_any_observation_on_the_scale_of_a_batch(rewards):
+    inner, raw = recipe_agent()
+    if rewards:  # between the normalization and the learner
+        inner = normalize_reward(inner, B)
+    agent = normalize_observation(inner, ENV, clip=2.0)
+    state = agent.init(random.key(0), DEFAULTS)
+    for i in (0, 7):  # the second batch is the raw time steps themselves
+        before = state
+        state, _ = agent.update(state, batch(i), random.key(0))
+    learner_state = state.agent.agent if rewards else state.agent
+    seen = normalize_observation(recorder(), ENV, clip=2.0)
+    expected, _ = seen.update(dataclasses.replace(before, agent=()), batch(7), random.key(0))
+    expected = expected.agent.transitions.timestep
+    for found in (learner_state.extra[0].observation, learner_state.extra[1]):
+        for name in SPACE:
+            np.testing.assert_array_equal(found[name], expected.observation[name])
+    assert (np.asarray(found["real"]) != np.asarray(raw.observation["real"])).all()
+    (acted_on, by_hand), _, _ = agent.act(state, raw, (), random.key(0), True)
+    for name in SPACE:
+        np.testing.assert_array_equal(acted_on.observation[name], by_hand.observation[name])
+    # What is stored holds the statistics once.
+    assert jax.tree.structure(state) == jax.tree.structure(before)
+    assert learner_state.normalizer is None
+
+
+def test_nothing_is_normalized_where_normalization_is_off():
+    agent, raw = recipe_agent()
+    state, _ = agent.update(agent.init(random.key(0), DEFAULTS), batch(0), random.key(0))
+    jax.tree.map(np.testing.assert_array_equal, state.extra[0], raw)
+
+
+def test_fixed_statistics_are_those_of_the_dataset_and_stay():
+    data = timesteps(3, (50,)).observation
+    fixed = statistics_of(ENV, jax.tree.map(np.asarray, data), clip=2.0)
+    agent = normalize_observation(recorder(), ENV, statistics=fixed)
+    state = agent.init(random.key(0), {})
+    real = np.asarray(data["real"], np.float64)
+    for i in range(2):
+        state, _ = agent.update(state, batch(i), random.key(0))
+        given_ = np.asarray(batch(i).transitions.observation["real"])
+        expected = np.clip((given_ - real.mean(0)) / real.std(0), -2, 2)
+        found = state.agent.transitions.observation["real"]
+        np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3)

@@ -58,7 +58,7 @@ def test_a_zero_gradient_changes_nothing_and_is_no_nan():
 
 @pytest.mark.parametrize("max_norm", [0.5, jnp.inf])
 def test_descending_can_be_differentiated(max_norm):
-    """For gradients of a whole training run: also where no limit is set."""
+    """Gradients of a whole training run are finite, also where no limit is set."""
 
     def after(params, rate):
         gradient = jax.grad(lambda p: (p["w"] ** 2).sum() + p["b"] ** 2)(params)

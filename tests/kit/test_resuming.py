@@ -116,8 +116,8 @@ def test_a_run_resumes_to_the_same_bits(program, tmp_path):
     straight = numbers(chunk(begin(), 6))
     for steps in (1, 3, 5):
         halfway = chunk(begin(), steps)
-        path = checkpoints.save(tmp_path, steps, shared.bare(halfway), {})
-        resumed, _ = continuing.restored(path, program.shapes(keys))
+        path = checkpoints.save(tmp_path, steps, shared.strip(halfway), {})
+        resumed, _ = continuing.restore(path, program.shapes(keys))
         after = numbers(chunk(program.place(resumed), 6 - steps))
         assert [x.tobytes() for x in after] == [x.tobytes() for x in straight]
 
@@ -125,7 +125,7 @@ def test_a_run_resumes_to_the_same_bits(program, tmp_path):
 def test_each_place_holds_something_that_changes(program):
     """Otherwise its loss would not show."""
     _, _, begin, chunk = program
-    before, after = (shared.bare(progress).run.state for progress in (begin(), chunk(begin(), 6)))
+    before, after = (shared.strip(progress).run.state for progress in (begin(), chunk(begin(), 6)))
     paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(before)]
     pairs = zip(paths, numbers(before), numbers(after), strict=True)
     changed = {path for path, x, y in pairs if x.tobytes() != y.tobytes()}

@@ -22,7 +22,7 @@ def ppo(num_steps, **changes):
     return algorithms.ppo(ENV, SMALL | {"num_steps": num_steps, "minibatches": 1} | changes)
 
 
-def replayed(**changes):
+def replay_stage(**changes):
     sizes = {"batch_size": 4, "capacity": 32, "warmup": 8, "num_steps": 2, "updates": 1}
     return algorithms.dqn(ENV, SMALL | sizes | changes)
 
@@ -64,7 +64,7 @@ def test_hyperparameters_of_both_are_vmapped_together():
 def test_the_warm_up_of_a_replay_is_played_by_the_adopted_policy():
     """Epsilon 0 from the start, so actions are the network's: those of the one that learned."""
     greedy = {"exploration.start": 0.0, "exploration.end": 0.0}
-    first, second = replayed(**greedy), replayed(**greedy)
+    first, second = replay_stage(**greedy), replay_stage(**greedy)
     begun = start(stages(first, 5, second), random.key(0)).state
     fresh = types.SimpleNamespace(env_steps=jnp.float32(0))
     batch = second.source.sample(begun.source, fresh, random.key(1))
@@ -77,7 +77,7 @@ def test_what_does_not_fit_is_said_in_one_sentence():
     with pytest.raises(UserError, match="must be at least 1, got 0"):
         stages(ppo(4), 0, ppo(4))
     with pytest.raises(UserError, match="other parts than this configuration's"):
-        stages(ppo(4), 1, replayed())
+        stages(ppo(4), 1, replay_stage())
     es = algorithms.evolution_strategy(ENV, {"hidden": (4,), "population": 4})
     with pytest.raises(UserError, match="is not an agent with a source"):
         stages(es, 1, ppo(4))

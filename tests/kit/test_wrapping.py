@@ -27,7 +27,7 @@ class State:
 
 
 def adder():
-    """What it adds in an update, and what it says when it acts, is its hyperparameter."""
+    """Return an agent that adds its hyperparameter in an update, and acts by it."""
 
     def update(state, batch, key):
         return State(state.total + state.hyper["rate"], state.hyper), Info({})
@@ -42,7 +42,7 @@ def adder():
     )
 
 
-def doubled(agent):
+def double(agent):
     """Updates twice, and adds to its own sum `bonus` and what it reads of the agent's."""
 
     def update(state, batch, key):
@@ -59,7 +59,7 @@ def begin(agent, **changes):
 
 
 def test_hyper_parameters_of_a_part_have_its_group_before_their_names():
-    agent = within(doubled(adder()), "ppo")
+    agent = within(double(adder()), "ppo")
     assert {name: float(value) for name, value in agent.hyper.items()} == {
         "ppo.rate": 1.0, "ppo.bonus": 10.0,
     }  # fmt: skip

@@ -35,7 +35,7 @@ class Probe:
         return np.asarray(dataclasses.astuple(self), np.float32)
 
     def value(self, x: float, t: int) -> float:
-        """Of the best policy, at the t-th step of an episode."""
+        """Return the value of the best policy, at the t-th step of an episode."""
         last = self.length - 1
         best = self.constant + self.sign * x + abs(self.push + self.match * x)
         if self.truncated:

@@ -24,7 +24,7 @@ ORDER = list(PROBES)
 
 
 @functools.cache
-def learned(name):
+def learn(name):
     """Runs that have learned probe i % 6 each, and what they then do and expect, [members, T,
     B]."""
     entry, learner, env = (
@@ -68,7 +68,7 @@ def learned(name):
 @pytest.mark.parametrize("probe", ORDER)
 @pytest.mark.parametrize("name", list(ALGORITHMS))
 def test_probe(name, probe):
-    t, x, action, value = learned(name)
+    t, x, action, value = learn(name)
     truth = PROBES[probe]
     for i in range(ORDER.index(probe), members(name), len(ORDER)):
         best = np.vectorize(truth.action, otypes=[object])(x[i])

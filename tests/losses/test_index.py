@@ -57,7 +57,7 @@ def test_all_functions_of_a_file_are_exported(name):
 
 @pytest.mark.parametrize("page", document_losses.PAGES, ids=lambda page: page.stem)
 def test_a_page_is_up_to_date_with_the_docstrings(page):
-    assert page.read_text() == document_losses.written(page), "run experiments/document_losses.py"
+    assert page.read_text() == document_losses.page_text(page), "run experiments/document_losses.py"
 
 
 def example(page):

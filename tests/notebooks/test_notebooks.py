@@ -1,4 +1,4 @@
-"""Each notebook runs from top to bottom, and is stored with the outputs of such a run."""
+"""Tests that each notebook runs from top to bottom and is stored with the outputs of a run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _outputs(notebook) -> list:
 
 
 def _kinds(notebook) -> list[list[str]]:
-    """What each code cell shows."""
+    """Return what each code cell shows."""
     code = [c for c in notebook.cells if c.cell_type == "code"]
     return [[o.get("name") or min(o.get("data", {"error": ""})) for o in c.outputs] for c in code]
 

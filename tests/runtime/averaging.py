@@ -25,7 +25,7 @@ class State:
 
 
 def agent(settings: Config = Config()) -> Agent:
-    """Its feedback are priorities: how far each reward is from the mean."""
+    """Average rewards, with their distances from the mean as priorities."""
 
     def init(key, hyper):
         return State(jnp.float32(0), {"rate": hyper["rate"]})
@@ -36,7 +36,8 @@ def agent(settings: Config = Config()) -> Agent:
     def update(state, batch, key):
         error = batch.transitions.reward - state.mean
         mean = state.mean + state.hyper["rate"] * error.mean()
-        return dataclasses.replace(state, mean=mean), Info({"mean": mean}, jnp.abs(error))
+        info = Info({"mean": mean}, {"priority": jnp.abs(error)})
+        return dataclasses.replace(state, mean=mean), info
 
     names = {"rate": hypers(settings)["rate"]}
     return Agent("averaging", init, act, update, hyper=names, config=settings)

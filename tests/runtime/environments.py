@@ -1,4 +1,4 @@
-"""Environments to name on a command line."""
+"""Environments and an algorithm to name on a command line."""
 
 import dataclasses
 
@@ -17,12 +17,12 @@ odd_actions = dataclasses.replace(cartpole(), action_space=(Discrete(2), Discret
 
 
 def own_cartpole() -> Environment:
-    """As the built-in one, by another name."""
+    """Return the built-in environment under another name."""
     return dataclasses.replace(cartpole(), name="own_cartpole")
 
 
 def cartpole_with_success() -> Environment:
-    """Three steps, at whose end the environment reports a success of 1."""
+    """Return an environment of three steps that reports a success of 1 at the end."""
     env = short_cartpole
 
     def with_metrics(timestep):
@@ -40,5 +40,5 @@ def cartpole_with_success() -> Environment:
 
 
 def own_ppo(env: Environment, config: Config = Config()) -> Algorithm:
-    """As the built-in one, by another name."""
+    """Return the built-in algorithm under another name."""
     return ppo(env, config)

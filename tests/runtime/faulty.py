@@ -1,4 +1,4 @@
-"""A Gymnasium environment that does something wrong at a step of one's choice.
+"""A Gymnasium environment that fails at a chosen step.
 
 `FAULT=hang 40 FILE` in the environment of a process: at the 40th step of all copies together FILE
 is written, and the step never returns.
@@ -17,12 +17,15 @@ import numpy as np
 from gymnasium import spaces
 
 NAME = "gymnasium/tests.runtime.faulty:Faulty-v0"
-LENGTH = 5  # of an episode
+LENGTH = 5  # steps of an episode
 
 
 class Faulty(gymnasium.Env):
-    """Episodes of five steps of reward 1; `fault` is told each method and how often it was called,
-    and may return what is returned instead."""
+    """Environment with episodes of five steps of reward 1.
+
+    `fault` is called with each method and the number of its calls, and may return a replacement of
+    the method's result.
+    """
 
     observation_space = spaces.Dict({"place": spaces.Box(-1.0, 1.0, (2,), np.float32)})
     action_space = spaces.Discrete(2)
@@ -31,16 +34,16 @@ class Faulty(gymnasium.Env):
 
     def reset(self, *, seed=None, options=None):
         self.t = 0
-        return self._call("reset", (self._seen(), {}))
+        return self._call("reset", (self._observation(), {}))
 
     def step(self, action):
         self.t += 1
-        return self._call("step", (self._seen(), 1.0, False, self.t == LENGTH, {}))
+        return self._call("step", (self._observation(), 1.0, False, self.t == LENGTH, {}))
 
     def close(self):
         self._call("close", None)
 
-    def _seen(self):
+    def _observation(self):
         return {"place": np.full(2, self.t / LENGTH, np.float32)}
 
     def _call(self, method, result):

@@ -1,9 +1,9 @@
-"""What cannot work gets one sentence and exit code 2, and leaves no run folder behind."""
+"""Bad input gets one sentence and exit code 2, and leaves no run folder behind."""
 
 import pytest
 
+from jaxrl.commands import command_line
 from jaxrl.commands import evaluate as evaluate_script
-from jaxrl.runtime import command_line
 from tests.runtime import tiny
 
 TRAIN = {
@@ -35,7 +35,7 @@ TRAIN = {
     "number that a "
     "32-bit float holds.",
     "--agent.hidden": "agent.torso.hidden is []; it must have at least one entry.",
-    "--algorithm a2c": "The settings under agent are those of 'ppo', and 'a2c' has others",
+    "--algorithm a2c": "The settings under agent are for 'ppo', and 'a2c' has other ones",
     "--agent.activation rely": "did you mean 'relu'?",
     "--agent.optimizer.name adan": "did you mean 'adam'?",
     "--agent.hidden 8,x": "agent.torso.hidden is 'x'; it must be a whole number",
@@ -63,50 +63,50 @@ TRAIN = {
     "--warm-start {}/nowhere": "There is no run folder",
     "--out {}/tiny.yaml": "cannot be written",
     "--out {}/tiny.yaml/below": "cannot be written",
-    "--name ../../escape": "name is '../../escape'; it must be a folder's name within out",
-    "--name {}/elsewhere": "it must be a folder's name within out",
-    "--name a/b": "it must be a folder's name within out",
-    "--name ..": "it must be a folder's name within out",
-    "--name .hidden": "it must be a folder's name within out",
-    "--quiet more.yaml": "One configuration file is expected, got ",
-    "--seeds 2 more.yaml": "One configuration file is expected, got ",
-    "more.yaml": "One configuration file is expected",
+    "--name ../../escape": "name is '../../escape'; it must be the name of a folder in out",
+    "--name {}/elsewhere": "it must be the name of a folder in out",
+    "--name a/b": "it must be the name of a folder in out",
+    "--name ..": "it must be the name of a folder in out",
+    "--name .hidden": "it must be the name of a folder in out",
+    "--quiet more.yaml": "Give one configuration file, not ",
+    "--seeds 2 more.yaml": "Give one configuration file, not ",
+    "more.yaml": "Give one configuration file",
 }
-# Without a file, whose settings would be those of another algorithm.
+# Without a file, since its settings would be for another algorithm.
 ALGORITHMS = {
     "--algorithm dqn --env pendulum": "dqn cannot act in Box",
     "--algorithm evolution_strategy --devices 2": "'evolution_strategy' runs on one device; "
     "devices is 2.",
-    "--algorithm dreamer4_imagination --env catch": "cannot begin with new weights; it goes on "
-    "from dreamer4_world_model",
+    "--algorithm dreamer4_imagination --env catch": "cannot begin with new weights, since it "
+    "continues dreamer4_world_model",
 }
 SWEEP = {
     "": "Say what to vary, such as --vary agent.learning-rate=1e-4,1e-3",
     "--vary agent.clip": "needs values",
     "--vary agent.klip=1,2": "did you mean 'agent.clip'?",
-    "--vary agent.hidden=uniform(1,2)": "agent.torso.hidden is part of the program, so each value",
+    "--vary agent.hidden=uniform(1,2)": "agent.torso.hidden is part of the program, so it",
     "--vary agent.hidden=8/0": "agent.torso.hidden is [0]; each entry must be at least 1",
-    "--vary agent.clip=uniform(0.1,0.2)": "is varied over a range; say how many to draw, --samples",
+    "--vary agent.clip=uniform(0.1,0.2)": "is varied over a range; add --samples N",
     "--vary agent.clip=0.1,0.2 --samples 3": "--samples needs a range",
     "--vary agent.clip=1,2 --samples x": "samples is 'x'; it must be a whole number",
     "--vary agent.clip=1,2 --halving": "--halving needs one value, got none",
     "--vary agent.clip=1,2 --chunk -1": "chunk is -1; it must be at least 0",
     "--vary agent.clip=1,2 --halving 1": "halving is 1; it must be at least 2",
-    "--vary agent.clip=1,2 --halving 3": "--halving 3 leaves 2 points and 640 steps as they are",
-    "--vary agent.clip=1,2 --halving 2 --steps 32": "one of which has no update of 32 steps",
-    "--vary agent.clip=1,2 --halving 2 --pbt 64": "--halving or --pbt, not both",
-    "--vary agent.clip=1,2 --pbt 640": "--pbt 640 leaves 2 points and 640 steps as they are",
+    "--vary agent.clip=1,2 --halving 3": "--halving 3 does not cut 2 points and 640 steps",
+    "--vary agent.clip=1,2 --halving 2 --steps 32": "one of which is shorter than an update of 32",
+    "--vary agent.clip=1,2 --halving 2 --pbt 64": "--halving and --pbt cannot be combined",
+    "--vary agent.clip=1,2 --pbt 640": "--pbt 640 does not cut 2 points and 640 steps",
     "--vary agent.clip=1 --pbt 64": "--pbt needs at least 2 members of one program",
-    "--vary agent.hidden=4/8 --seeds 2 --pbt 64": "which differ in a hyperparameter",
-    "--vary agent.clip=1,2 --pbt 64 --chunk 1": "of which 1 can be trained side by side",
+    "--vary agent.hidden=4/8 --seeds 2 --pbt 64": "that differ in a hyperparameter",
+    "--vary agent.clip=1,2 --pbt 64 --chunk 1": "but only 1 of them can be trained at once",
     "--env catch --vary env-params.size=3,4": "Unknown parameter of 'catch' 'size'",
     "--vary agent.clip=0.1,x": "agent.clip is 'x'; it must be a number",
     "--vary agent.clip=0.1,nan": "agent.clip is 'nan'; it must be a number",
     "--vary agent.discount=0.9,1.5": "agent.discount is 1.5; it must be between 0 and 1.",
     "--vary agent.clip=0.1,": "agent.clip is ''; it must be a number",
     "--vary agent.clip=1 agent.clip=2": "agent.clip is varied twice",
-    "--vary agent.clip=0.1,0.1": "agent.clip is varied over a value twice",
-    "--vary agent.clip=1,2 --evaluate-every -1": "A sweep compares evaluations",
+    "--vary agent.clip=0.1,0.1": "agent.clip is given the same value twice",
+    "--vary agent.clip=1,2 --evaluate-every -1": "a sweep compares evaluations",
     "--vary agent.clip=1,2 --seeds 0": "seeds is 0",
 }
 EVALUATE = {
@@ -154,11 +154,11 @@ def test_sweep(words, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("words", EVALUATE)
-def test_evaluate(words, finished, capsys):
-    before = sorted(finished.rglob("*"))
-    argv = words.format(run=finished).split()
+def test_evaluate(words, finished_run, capsys):
+    before = sorted(finished_run.rglob("*"))
+    argv = words.format(run=finished_run).split()
     check(command_line.call(evaluate_script.main, argv), EVALUATE[words], capsys)
-    assert sorted(finished.rglob("*")) == before
+    assert sorted(finished_run.rglob("*")) == before
 
 
 def test_a_file_that_is_not_there(capsys):
@@ -167,11 +167,11 @@ def test_a_file_that_is_not_there(capsys):
     )
 
 
-def test_a_name_that_is_taken(finished, capsys):
-    before = (finished / "metrics.jsonl").read_bytes()
-    code = tiny.call("train", finished.parent, "--name", "run")
-    check(code, "exists already; choose another name, or --resume", capsys)
-    assert (finished / "metrics.jsonl").read_bytes() == before
+def test_a_name_that_is_taken(finished_run, capsys):
+    before = (finished_run / "metrics.jsonl").read_bytes()
+    code = tiny.call("train", finished_run.parent, "--name", "run")
+    check(code, "already exists; choose another name, or continue it with jaxrl resume", capsys)
+    assert (finished_run / "metrics.jsonl").read_bytes() == before
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""From an Experiment to its functions: what is refused there."""
+"""Building the functions of an Experiment: refusals."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Checkpoints: what comes back is bit for bit what was saved, and what is broken is said."""
+"""Checkpoints: values come back bit for bit, and damage is reported."""
 
 import json
 import logging
@@ -85,7 +85,7 @@ def test_bits_of_nans_and_of_negative_zeros_survive(tmp_path):
     tree = {
         "nans": np.array([0x7FC00001, 0xFFC12345, 0x7F800001, 0x80000001], np.uint32).view("f4"),
         "bf16": np.array([0x7FC1, 0xFFC2, 0x7F81], np.uint16).view(ml_dtypes.bfloat16),
-        "-0": np.full((100,), -0.0, np.float32),  # all like a fill value, but for their sign
+        "-0": np.full((100,), -0.0, np.float32),  # a fill value except for the sign
         "-0 alone": np.float32(-0.0),
         "inf": jnp.array([jnp.inf, -jnp.inf]),
     }
@@ -149,7 +149,9 @@ def test_what_was_saved_may_be_donated_afterwards(tmp_path):
     jax.jit(lambda s: {"w": s["w"] * 0 - 1}, donate_argnums=0)(state)
     restored, _ = checkpoints.restore(path, {"w": jax.ShapeDtypeStruct((1000,), jnp.float32)})
     assert bits(restored["w"]) == bits(expected)
-    jax.jit(lambda s: {"w": s["w"] + 1}, donate_argnums=0)(restored)  # and so may what came back
+    jax.jit(lambda s: {"w": s["w"] + 1}, donate_argnums=0)(
+        restored
+    )  # restored arrays may be donated too
 
 
 def test_meta_comes_back_and_lists_the_leaves(tmp_path):
@@ -172,7 +174,7 @@ def test_a_relative_folder(tmp_path, monkeypatch):
     assert_same_bits(checkpoints.restore(checkpoints.latest("runs/a"), outer())[0], outer())
 
 
-def test_it_works_inside_a_running_event_loop(tmp_path):  # a notebook
+def test_it_works_inside_a_running_event_loop(tmp_path):  # as in a notebook
     import asyncio
 
     async def cell():
@@ -198,7 +200,7 @@ def one(folder: Path, name: str) -> tuple[Path, Path]:
 
 def flip(file: Path, where: float) -> None:
     content = bytearray(file.read_bytes())
-    content[int(where * (len(content) - 1))] ^= 0x20  # in hexadecimal digits: another case
+    content[int(where * (len(content) - 1))] ^= 0x20  # changes the case of a hexadecimal digit
     file.write_bytes(content)
 
 
@@ -269,7 +271,11 @@ def test_a_checkpoint_of_another_format(tmp_path, monkeypatch):
 
 
 def test_small_leaves_are_packed_and_a_checkpoint_without_is_read_too(tmp_path, monkeypatch):
-    tree = {"byte": np.uint8(3), "large": np.ones((2, 9000)), "wide": np.arange(5.0)}  # unaligned
+    tree = {
+        "byte": np.uint8(3),
+        "large": np.ones((2, 9000)),
+        "wide": np.arange(5.0),
+    }  # unaligned offsets
     new = checkpoints.save(tmp_path, 2, tree, {})
     monkeypatch.setattr(checkpoints, "_FORMAT", 1)
     monkeypatch.setattr(checkpoints, "_SMALL", 0)
@@ -293,10 +299,10 @@ def test_latest_falls_back_and_says_so(tmp_path):
     assert len(said) == 2
     assert "step_000000000020" in said[0] and "meta.json is altered" in said[0]
     assert "step_000000000010" in said[1] and "checksums.json is missing" in said[1]
-    with pytest.warns(UserWarning, match="passed over"):
+    with pytest.warns(UserWarning, match="It is skipped"):
         checkpoints.latest(tmp_path)
     (tmp_path / "step_000000000005" / "meta.json").unlink()
-    with pytest.raises(CheckpointError, match="None of the 3 checkpoints"):
+    with pytest.raises(CheckpointError, match="All 3 checkpoints"):
         checkpoints.latest(tmp_path, warn=said.append)
 
 
@@ -313,23 +319,23 @@ def test_no_checkpoint_at_all(tmp_path):
 @pytest.mark.parametrize(
     "like, sentence",
     [
-        (outer(4), r"leaf '.inner.weights\['w'\]\[0\]' is float32\[3\] where float32\[4\] is want"),
+        (outer(4), r"leaf '.inner.weights\['w'\]\[0\]' is float32\[3\] instead of float32\[4\]"),
         (
             Outer(Inner({"w": (jnp.arange(3), jnp.int32(7))}), random.key(0, "pcg")),
-            r"leaf '.inner.weights\['w'\]\[0\]' is float32\[3\] where int32\[3\] is wanted",
+            r"leaf '.inner.weights\['w'\]\[0\]' is float32\[3\] instead of int32\[3\]",
         ),
         (
             Outer(Inner({"v": jnp.ones(2)}), random.key(0, "pcg")),
             r"lacks the leaf '.inner.weights\['v'\]', float32\[2\]",
         ),
-        (Outer(outer().inner, None), r"has a leaf '.key', key<pcg>\[\], too many"),
+        (Outer(outer().inner, None), r"has a surplus leaf '.key', key<pcg>\[\]"),
         (
             Outer(outer().inner, random.key(0, "threefry2x32")),
-            r"leaf '.key' is key<pcg>\[\] where key<fry>\[\] is wanted",
+            r"leaf '.key' is key<pcg>\[\] instead of key<fry>\[\]",
         ),
         (
             Outer(outer().inner, jax.random.key_data(random.key(0, "pcg"))),
-            r"leaf '.key' is key<pcg>\[\] where uint32\[2\] is wanted",
+            r"leaf '.key' is key<pcg>\[\] instead of uint32\[2\]",
         ),
     ],
 )
@@ -348,7 +354,7 @@ def test_keep_and_protect(tmp_path):
     for step in range(1, 7):
         checkpoints.save(tmp_path, step, {}, {}, keep=2, protect=[1, 3])
     assert checkpoints.steps(tmp_path) == [1, 3, 5, 6]
-    checkpoints.save(tmp_path, 2, {}, {}, keep=1)  # a run that was wound back
+    checkpoints.save(tmp_path, 2, {}, {}, keep=1)  # as in a run that was set back
     assert checkpoints.steps(tmp_path) == [2, 6]
     assert {p.name for p in tmp_path.iterdir()} == {"step_000000000002", "step_000000000006"}
 
@@ -394,7 +400,7 @@ def test_what_another_process_is_writing_is_not_swept(tmp_path):
     other = tmp_path / ".step_000000000002.1-aa.tmp"
     other.mkdir()
     handle = os.open(tmp_path, os.O_RDONLY)
-    fcntl.flock(handle, fcntl.LOCK_SH)  # as the other process holds it while it writes
+    fcntl.flock(handle, fcntl.LOCK_SH)  # as another process holds it while it writes
     checkpoints.save(tmp_path, 1, {}, {})
     assert other.exists() and checkpoints.steps(tmp_path) == [1]
     os.close(handle)
@@ -429,8 +435,8 @@ def test_a_folder_that_is_a_file(tmp_path):
         ((1, {"a": np.array(["text"])}, {}), r"leaf '\['a'\]' is a ndarray of <U4"),
         ((1, [jax.ShapeDtypeStruct((), jnp.int32)], {}), r"leaf '\[0\]' is a ShapeDtypeStruct"),
         ((1, [2**40], {}), r"leaf '\[0\]' cannot be stored: 1099511627776 does not fit int32"),
-        ((1, {}, {"path": Path()}), "what JSON can hold: .*Path"),
-        ((-1, {}, {}), "not step=-1"),
+        ((1, {}, {"path": Path()}), "must be JSON: .*Path"),
+        ((-1, {}, {}), "got step=-1"),
         ((1, {}, {}, 0), "keep=0"),
     ],
 )
@@ -499,11 +505,11 @@ def test_kill_9_at_any_moment_leaves_a_whole_checkpoint(tmp_path):
         done = [first, *map(int, saver.stdout.read().split())][-1]
         assert saver.wait() == -signal.SIGKILL
         with warnings.catch_warnings():
-            warnings.simplefilter("error")  # none is broken: not even one is passed over
+            warnings.simplefilter("error")  # none is damaged, so none is skipped
             tree, meta = checkpoints.restore(checkpoints.latest(tmp_path), like)
         assert done <= meta["made"] <= done + 1
         assert (np.asarray(tree["a"]) == meta["made"]).all() and tree["b"] == meta["made"]
         assert bits(tree["key"]) == bits(random.key(meta["made"]))
         first = meta["made"] + 1
     leftovers = [p.name for p in tmp_path.iterdir() if p.name.startswith(".")]
-    assert len(leftovers) <= 2  # of the last kill only: those before were swept
+    assert len(leftovers) <= 2  # from the last kill; earlier ones were removed

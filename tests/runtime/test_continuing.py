@@ -1,4 +1,4 @@
-"""Folders of earlier runs are data: what they name is not run, and what was changed is found."""
+"""Folders of earlier runs are data: their code is not run, and changes to them are found."""
 
 import json
 import re
@@ -10,20 +10,21 @@ import yaml
 
 from experiments import export_rule as export_script
 from jaxrl import runtime
+from jaxrl.commands import command_line
 from jaxrl.commands import evaluate as evaluate_script
 from jaxrl.core.errors import UserError
-from jaxrl.runtime import checkpoint_files, command_line, configuration, continuing, run_folder
+from jaxrl.runtime import checkpoint_files, configuration, continuing, run_folder
 from jaxrl.runtime import training as training_module
-from jaxrl.runtime.members import members_of
+from jaxrl.runtime.members import read_members
 from tests.runtime import tiny
 
 OWN = "tests.runtime.environments:own_cartpole"
 
 
 @pytest.fixture
-def copy(finished, tmp_path):
-    """The finished run, to be written to."""
-    return shutil.copytree(finished, tmp_path / "run")
+def copy(finished_run, tmp_path):
+    """Return a copy of the finished run that may be written to."""
+    return shutil.copytree(finished_run, tmp_path / "run")
 
 
 def edit(folder, **changes):
@@ -35,7 +36,7 @@ def edit(folder, **changes):
 
 
 def as_of_an_earlier_version(folder):
-    """Checkpoints that do not say under which settings they were made."""
+    """Remove the settings from a folder's checkpoints, as in those of an earlier version."""
     for checkpoint in run_folder.checkpoints(folder).iterdir():
         content = json.loads((checkpoint / "meta.json").read_text())
         del content["meta"]["settings"]
@@ -48,8 +49,8 @@ def as_of_an_earlier_version(folder):
 
 
 @pytest.fixture
-def marked(tmp_path, monkeypatch):
-    """A module that leaves a mark where it is imported; called `marked`."""
+def marking_module(tmp_path, monkeypatch):
+    """Make a module `marked` that leaves a mark when it is imported."""
     mark = tmp_path / "mark"
     (tmp_path / "marked.py").write_text(f"import pathlib\npathlib.Path({str(mark)!r}).touch()\n")
     monkeypatch.syspath_prepend(tmp_path)
@@ -74,14 +75,13 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_nothing_of_anybody_elses_is_imported_without_consent(copy, marked, way):
+def test_nothing_of_anybody_elses_is_imported_without_consent(copy, marking_module, way):
     edit(copy, env="marked:environment")
     with pytest.raises(UserError) as error:
         WAYS[way](copy)
     assert str(error.value) == (
-        f"'{copy}' names code outside of jaxrl, marked:environment; importing it runs it, so say "
-        f"--trust "
-        "(trust=True) if you trust it."
+        f"'{copy}' names code outside of jaxrl, marked:environment; importing it runs it; if you "
+        "trust it, add --trust (trust=True)."
     )
 
 
@@ -98,7 +98,7 @@ def test_nothing_of_anybody_elses_is_imported_without_consent(copy, marked, way)
     ],
     ids=str,
 )
-def test_whatever_names_code_needs_consent(copy, marked, changes):
+def test_whatever_names_code_needs_consent(copy, marking_module, changes):
     edit(copy, **changes)
     with pytest.raises(UserError, match=r"names code outside of jaxrl, .*marked:"):
         runtime.load(copy)
@@ -121,15 +121,15 @@ def test_code_that_is_trusted_is_used(copy, capsys):
         return code, capsys.readouterr().err
 
     out = ("--out", str(copy.parent))
-    assert call(train, "--resume", str(copy), "--trust")[0] == 0  # it is finished
+    assert call(train, "--resume", str(copy), "--trust")[0] == 0  # finished already
     code, said = call(train, "--fork", str(copy), "--trust", *out)
-    assert code == 2 and "has done 640 environment steps already" in said
+    assert code == 2 and "has already done 640 environment steps" in said
     here = tiny.write_settings(copy.parent)
     code, said = call(train, here, "--warm-start", str(copy), "--trust", "--agent.hidden", "5")
     assert code == 2 and "does not fit" in said
     code, said = call(export_script.main, str(copy), "rule.npz", "--trust")
-    assert code == 2 and "is no run that learned a rule" in said
-    # Who names the code consents to it.
+    assert code == 2 and "is not a run that learned a rule" in said
+    # Naming the code is consent to it.
     assert call(train, "--resume", str(copy), "--env", OWN)[0] == 0
     (copy.parent / "own.yaml").write_text(f"env: {OWN}\n")
     assert call(train, "--resume", str(copy), str(copy.parent / "own.yaml"))[0] == 0
@@ -160,14 +160,14 @@ def test_trust_is_no_licence_to_call_anything(copy, tmp_path):
 # --------------------------------------------------------------------------- what was changed
 
 
-def test_checkpoints_know_their_settings(finished):
+def test_checkpoints_know_their_settings(finished_run):
     from jaxrl.runtime import checkpoints
 
-    saved = checkpoints.read_meta(continuing.newest(finished))["settings"]
-    assert saved == configuration.to_dict(run_folder.read_config(finished))
+    saved = checkpoints.read_meta(continuing.newest_checkpoint(finished_run))["settings"]
+    assert saved == configuration.to_dict(run_folder.read_config(finished_run))
 
 
-def unfinished(folder):
+def unfinish(folder):
     (folder / "summary.json").unlink()
     return folder
 
@@ -193,7 +193,7 @@ def unfinished(folder):
     ids=str,
 )
 def test_a_changed_configuration_is_refused_and_named(copy, changes, named):
-    edit(unfinished(copy), **changes)
+    edit(unfinish(copy), **changes)
     steps = ["--steps", "9999"]
     for way in (
         lambda: runtime.load(copy),
@@ -216,20 +216,22 @@ def test_another_algorithm_is_named_before_its_settings(copy):
 
 
 def test_what_is_only_about_training_changes_no_policy(copy):
-    edit(unfinished(copy), steps=9999, keep=1)
+    edit(unfinish(copy), steps=9999, keep=1)
     assert runtime.load(copy).step == 20
     with pytest.raises(UserError, match=r"steps is 9999 in config\.yaml and 640 in its"):
         train(["--resume", str(copy)])
 
 
 def test_devices_may_differ(copy):
-    checkpoint = continuing.newest(copy)
+    checkpoint = continuing.newest_checkpoint(copy)
     config = tiny.config(out=run_folder.read_config(copy).out, generator="pcg", name="run")
     for devices in (1, 2):
         other = configuration.override(config, {"devices": devices})
-        continuing.check_as_saved(copy, other, checkpoint)
+        continuing.check_matches_checkpoint(copy, other, checkpoint)
     with pytest.raises(UserError, match=r"seed is 1 in config\.yaml and 0 in"):
-        continuing.check_as_saved(copy, configuration.override(config, {"seed": 1}), checkpoint)
+        continuing.check_matches_checkpoint(
+            copy, configuration.override(config, {"seed": 1}), checkpoint
+        )
 
 
 def test_a_setting_that_a_later_version_added_had_its_default(copy):
@@ -238,18 +240,18 @@ def test_a_setting_that_a_later_version_added_had_its_default(copy):
     del content["meta"]["settings"]["agent"]["clip"], content["meta"]["settings"]["keep"]
     (checkpoint / "meta.json").write_text(json.dumps(content))
     config = run_folder.read_config(copy)
-    continuing.check_as_saved(copy, config, checkpoint)
+    continuing.check_matches_checkpoint(copy, config, checkpoint)
     with pytest.raises(UserError, match=re.escape("agent.clip is 0.9 in config.yaml and 0.2 in")):
-        continuing.check_as_saved(
+        continuing.check_matches_checkpoint(
             copy, configuration.override(config, {"agent": {"clip": 0.9}}), checkpoint
         )
 
 
 @pytest.mark.slow
-def test_a_run_of_an_earlier_version_goes_on(finished, copy):
-    as_of_an_earlier_version(unfinished(copy))
+def test_a_run_of_an_earlier_version_goes_on(finished_run, copy):
+    as_of_an_earlier_version(unfinish(copy))
     shutil.rmtree(run_folder.checkpoints(copy) / "step_000000000020")
-    tiny.assert_same_run(tiny.resume(copy), finished)
+    tiny.assert_same_run(tiny.resume(copy), finished_run)
 
 
 def test_a_run_with_settings_of_other_names_names_the_version_that_reads_it(copy, capsys):
@@ -266,7 +268,9 @@ def test_a_run_with_settings_of_other_names_names_the_version_that_reads_it(copy
 
 def test_a_configuration_that_was_emptied_is_no_run_of_defaults(copy):
     (copy / "config.yaml").write_text("")
-    with pytest.raises(UserError, match=r"config\.yaml' is empty; a run's config\.yaml holds all"):
+    with pytest.raises(
+        UserError, match=r"config\.yaml' is empty; a run's config\.yaml must hold all"
+    ):
         runtime.load(copy)
 
 
@@ -276,7 +280,7 @@ def test_a_finished_run_answers_before_anything_is_built(copy, monkeypatch, caps
 
     monkeypatch.setattr(training_module, "build", build)
     assert command_line.call(train, ["--resume", str(copy)]) == 0
-    assert f"The run in {copy} is finished; --fork it" in capsys.readouterr().err
+    assert f"The run in {copy} is finished; to train longer, --fork it" in capsys.readouterr().err
     assert command_line.call(train, ["--resume", str(copy), "--agent.clip", "0.7"]) == 2
     assert "agent.clip is 0.7 here and 0.2 in" in capsys.readouterr().err
 
@@ -301,11 +305,11 @@ def test_a_summary_of_another_kind_is_of_no_finished_run(tmp_path, text):
         ('{"labels": 3, "hyper": {}}', "labels must be a list of mappings"),
         ('{"labels": [], "hyper": {}}', "labels must be a list of mappings"),
         ('{"labels": [3], "hyper": {}}', "labels must be a list of mappings"),
-        ('{"labels": [{}], "hyper": {}}', "each with a seed"),
-        ('{"labels": [{"seed": "x"}], "hyper": {}}', "each with a seed"),
-        ('{"labels": [{"seed": true}], "hyper": {}}', "each with a seed"),
-        ('{"labels": [{"seed": -1}], "hyper": {}}', "each with a seed"),
-        ('{"labels": [{"seed": 1, "clip": []}], "hyper": {}}', "and else numbers"),
+        ('{"labels": [{}], "hyper": {}}', "seed among them"),
+        ('{"labels": [{"seed": "x"}], "hyper": {}}', "seed among them"),
+        ('{"labels": [{"seed": true}], "hyper": {}}', "seed among them"),
+        ('{"labels": [{"seed": -1}], "hyper": {}}', "seed among them"),
+        ('{"labels": [{"seed": 1, "clip": []}], "hyper": {}}', "seed among them, to numbers"),
         ('{"labels": [{"seed": 1}], "hyper": []}', "hyper must be a mapping"),
         ('{"labels": [{"seed": 1}], "hyper": {"clip": 1}}', "hyper.clip must be a list of numbers"),
         ('{"labels": [{"seed": 1}], "hyper": {"clip": ["x"]}}', "hyper.clip must be a list of"),
@@ -319,7 +323,7 @@ def test_a_summary_of_another_kind_is_of_no_finished_run(tmp_path, text):
 def test_members_of_another_kind_are_refused(copy, text, said):
     (copy / "members.json").write_text(text)
     with pytest.raises(UserError, match=re.escape(said)) as error:
-        members_of(copy)
+        read_members(copy)
     assert f"'{copy / 'members.json'}' cannot be read: " in str(error.value)
     assert "\n" not in str(error.value)
     assert command_line.call(evaluate_script.main, [str(copy)]) == 2

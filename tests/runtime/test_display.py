@@ -1,4 +1,4 @@
-"""What a person sees, on a terminal and in a file."""
+"""The display, on a terminal and in a file."""
 
 import os
 import pty
@@ -16,14 +16,14 @@ from tests.runtime import tiny
 
 def test_lines_where_there_is_no_terminal(capsys):
     display, seconds = Display(), {}
-    with display.announced("Compiling", seconds):
+    with display.announce("Compiling", seconds):
         pass
-    with display.running(0, 1000, 2):
-        display.tick(500)  # too early for a line
+    with display.progress(0, 1000, 2):
+        display.advance(500)  # too early for a line
         display.show({"return": np.array([1.0, np.nan, 3.0]), "coverage": np.array([0.25, 0.5])})
         display.show({"return": np.array([5.0, 7.0])}, evaluated=True)
         display.show({"exploitability": np.array([0.5])}, evaluated=True)
-        display.tick(1000)
+        display.advance(1000)
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "Compiling ..." and re.fullmatch(r"Compiling: \d+\.\d s", lines[1])
     assert re.fullmatch(
@@ -47,46 +47,46 @@ def test_rates_of_any_size(rate, shown):
 
 
 def test_what_a_rate_is_of(capsys, monkeypatch):
-    """It sums over members, and says so where there are several."""
+    """A rate is summed over members, and the display says so if there are several."""
     for members, said in ((1, "12 steps/s ·"), (8, "96 steps/s (all 8 together) ·")):
         moments = iter([0.0, 50.0])
         monkeypatch.setattr(time, "perf_counter", lambda: next(moments))  # noqa: B023
         display = Display()
-        with display.running(0, 600, members):
-            display.tick(600)
+        with display.progress(0, 600, members):
+            display.advance(600)
         assert f"600 of 600 steps · {said}" in capsys.readouterr().err
 
 
 def test_a_line_now_and_then(capsys, monkeypatch):
     display = Display()
     monkeypatch.setattr(Display, "LINE_SECONDS", -1.0)
-    with display.running(100, 1000, 1):
-        display.tick(550)
-    # No return yet, so none is named.
+    with display.progress(100, 1000, 1):
+        display.advance(550)
+    # There is no return yet, so none is shown.
     assert re.match(r"550 of 1,000 steps · \S+ steps/s · \d+ s left", capsys.readouterr().err)
 
 
 def test_returns_that_are_not_there_leave_the_last_one(capsys):
     display = Display()
-    with display.running(0, 10, 1):
+    with display.progress(0, 10, 1):
         display.show({"return": np.array([5.0])})
         display.show({"return": np.array([np.nan])})
-        display.tick(10)
+        display.advance(10)
     assert "return 5 ·" in capsys.readouterr().err
 
 
 def test_what_is_counted_may_be_other_than_steps(capsys):
     display = Display()
-    with display.running(0, 40, 1, "episodes"):
-        display.tick(40)
+    with display.progress(0, 40, 1, "episodes"):
+        display.advance(40)
     assert re.match(r"40 of 40 episodes · \S+ episodes/s · 0 s left", capsys.readouterr().err)
 
 
 def test_quiet_silences_all_but_warnings(capsys):
     display = Display(quiet=True)
     display.say("progress")
-    with display.announced("Compiling", {}), display.running(0, 10, 1):
-        display.tick(10)
+    with display.announce("Compiling", {}), display.progress(0, 10, 1):
+        display.advance(10)
     display.warn("a checkpoint [bold]is not whole")
     assert capsys.readouterr().err == "a checkpoint [bold]is not whole\n"
 
@@ -101,9 +101,9 @@ def test_a_bar_on_a_terminal():
     code = (
         "import numpy as np\nfrom jaxrl.runtime.display import Display\n"
         "d = Display()\n"
-        "with d.announced('Compiling', {}): pass\n"
-        "with d.running(0, 1000, 1):\n"
-        "    d.show({'return': np.array([7.0])})\n    d.tick(1000)\n    d.say('in between')\n"
+        "with d.announce('Compiling', {}): pass\n"
+        "with d.progress(0, 1000, 1):\n"
+        "    d.show({'return': np.array([7.0])})\n    d.advance(1000)\n    d.say('in between')\n"
     )
     master, slave = pty.openpty()
     env = os.environ | {"PYTHONPATH": str(tiny.ROOT), "TERM": "xterm", "COLUMNS": "120"}

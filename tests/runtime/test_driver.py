@@ -1,4 +1,4 @@
-"""The driven path computes what the pure one does, bit for bit, however it is cut into chunks."""
+"""The driven loop computes what the pure one does, bit for bit, whatever its chunks."""
 
 import functools
 import logging
@@ -10,7 +10,7 @@ import pytest
 from jaxrl.core import metrics as m
 from jaxrl.core import train
 from jaxrl.runtime import building, driver
-from jaxrl.runtime.members import seeds
+from jaxrl.runtime.members import seed_members
 from tests.runtime import tiny
 
 STEPS = 12
@@ -18,7 +18,7 @@ STEPS = 12
 
 def setup(count: int):
     config = tiny.config(seeds=count)
-    members = seeds(config)
+    members = seed_members(config)
     program = building.program(config, building.build(config)[1], members)
     return program, members.keys("pcg")
 
@@ -106,11 +106,11 @@ def test_a_reason_to_stop_is_returned_with_the_step(case):
     start = program.start(keys)
     _, step, reason = driver.drive(chunk, start, 0, plan, happen, stop, ahead=True)
     assert (step, reason) == (3, "enough")
-    assert written == [1, 2, 3]  # also what was still to be done when it stopped
+    assert written == [1, 2, 3]  # including work left when it stopped
 
 
 def test_what_breaks_off_leaves_the_last_whole_step():
-    """Progress is a number here: nothing but the plan's steps is looked at."""
+    """Progress is a number here, since the driver looks only at the steps of the plan."""
     plan = driver.Plan(total=STEPS, log=0, evaluate=6, checkpoint=0)
     happened = []
 
@@ -166,7 +166,7 @@ def test_a_chunk_begins_before_the_row_of_the_last_is_looked_at(case):
     plan = driver.Plan(total=STEPS, log=1, evaluate=0, checkpoint=2)
     args = program.start(keys), 0, plan, happen, stop
     _, step, reason = driver.drive(begin, *args, ahead=True)
-    assert (step, reason) == (4, "enough")  # seen at 3, when the next had begun
+    assert (step, reason) == (4, "enough")  # seen at 3, when the next chunk had started
     after_2 = ["log 2", "checkpoint 2", "begin", "wrote 2", "wrote 2"]
     after_3 = ["begin", "log 3", "wrote 3", "log 4", "checkpoint 4", "wrote 4", "wrote 4"]
     assert order == ["begin", "begin", "log 1", "wrote 1", *after_2, *after_3]
@@ -199,7 +199,7 @@ def test_the_chunk_is_compiled_once(caplog):
 
 @pytest.mark.slow
 def test_members_of_one_width_do_not_touch_each_other():
-    """Of several seeds each has the numbers that it would have beside any others."""
+    """A seed's numbers do not depend on the other seeds."""
     program, keys = setup(2)
     other = jax.vmap(lambda seed: jax.random.key(seed, impl="threefry2x32"))(np.arange(2))
     assert other.shape == keys.shape
@@ -227,10 +227,10 @@ def test_plan():
         step = plan.next_stop(step)
         stops.append(step)
     assert stops == [3, 4, 6, 8, 9, 10]
-    assert [s for s in range(11) if plan.due("log", s)] == [4, 8, 10]
-    assert [s for s in range(11) if plan.due("checkpoint", s)] == [3, 6, 9, 10]
-    assert not any(plan.due("evaluate", s) for s in range(11))
+    assert [s for s in range(11) if plan.is_due("log", s)] == [4, 8, 10]
+    assert [s for s in range(11) if plan.is_due("checkpoint", s)] == [3, 6, 9, 10]
+    assert not any(plan.is_due("evaluate", s) for s in range(11))
 
 
 def test_diverged_without_such_a_metric():
-    assert driver.diverged({}).tolist() == [m.NEVER]
+    assert driver.diverged_at({}).tolist() == [m.NEVER]

@@ -34,12 +34,15 @@ from jaxrl.runtime.members import Members
 from jaxrl.sources.rollouts import rollouts
 
 LIMIT, EDGE = 5, 3
-# To the edge at once; to it at the last moment, twice; never.
+# Paths that reach the edge at once, at the last moment (twice), and never.
 PATHS = ((1, 1, 1, 0, 0), (1, 0, 1, 1, 1), (0, 0, 1, 0, 0), (0, 1, 0, 1, 0))
 
 
 class Line(gymnasium.Env):
-    """Left or right from 0; the edges end the task, five steps the episode (at once, at times)."""
+    """Environment to move left or right from 0; edges are terminal, episodes have five steps.
+
+    Both ends can coincide.
+    """
 
     observation_space = theirs.Box(-10.0, 10.0, (2,), np.float64)
     action_space = theirs.Discrete(2)
@@ -47,19 +50,19 @@ class Line(gymnasium.Env):
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self.x = self.t = 0
-        return self._seen(), {}
+        return self._observation(), {}
 
     def step(self, action):
         self.x += 2 * int(action) - 1
         self.t += 1
-        return self._seen(), 10.0 * self.x + self.t, abs(self.x) >= EDGE, self.t >= LIMIT, {}
+        return self._observation(), 10.0 * self.x + self.t, abs(self.x) >= EDGE, self.t >= LIMIT, {}
 
-    def _seen(self):
+    def _observation(self):
         return np.array([self.x, self.t], np.float64)
 
 
 def line() -> Environment:
-    """The same environment, compiled."""
+    """Return the same environment, compiled."""
     seen = lambda state: state.astype(jnp.float32)
 
     def reset(key, params):
@@ -76,7 +79,7 @@ def line() -> Environment:
 
 
 def counting(state, timestep, memory, key, greedy):
-    """A path for each stream, along which the memory counts: a memory that is not reset shows."""
+    """Act along a path for each stream by the memory, so that a memory that is not reset shows."""
     action = jnp.asarray(PATHS)[jnp.arange(len(PATHS)), memory % LIMIT]
     return action, memory + 1, {"log_prob": memory.astype(jnp.float32)}
 
@@ -89,7 +92,7 @@ def test_windows_are_those_of_the_same_environment_compiled():
     source = rollouts(line(), streams, steps)
     state = jax.jit(source.init)(jax.random.key(0), {}, POLICY)
     collect = jax.jit(source.collect)
-    environments = host.Worlds(Line, streams)
+    environments = host.Environments(Line, streams)
     environments.reset(jax.random.key(1))
     ended = set()
     for _ in range(3):  # streams go on across windows
@@ -107,12 +110,12 @@ def test_windows_are_those_of_the_same_environment_compiled():
         after = batch.transitions.next_timestep
         ended |= {("terminated", int(t)) for t in after.observation[after.terminated][:, 1]}
         ended |= {("truncated", int(t)) for t in after.observation[after.truncated][:, 1]}
-    # Both kinds of end were there, the task's on the clock's last step too.
+    # Both kinds of end occurred, and termination also on the last step of the time limit.
     assert ended >= {("terminated", 3), ("terminated", LIMIT), ("truncated", LIMIT)}, ended
 
 
 class Endless(gymnasium.Env):
-    """A reward of 1 in every step, and episodes of two."""
+    """Environment with a reward of 1 in every step and episodes of two steps."""
 
     observation_space = theirs.Box(0.0, 1.0, (1,), np.float32)
     action_space = theirs.Discrete(2)
@@ -138,9 +141,9 @@ def test_truncation_bootstraps_and_termination_does_not():
     sizes |= {"learning_rate": 0.05, "max_grad_norm": float("inf")}
     config = replace(ppo.Config(discount=0.5, value_weight=1.0), sizes)
     values = []
-    algorithm = host.learner(ppo(host.Worlds(Endless, 2).env, config))
+    algorithm = host.learner(ppo(host.Environments(Endless, 2).env, config))
     for environment in (Endless, Ending):
-        environments = host.Worlds(environment, 2)
+        environments = host.Environments(environment, 2)
         run = host.start(algorithm, environments, random.key(0))
         run, _ = host.train(algorithm, environments, run, 30)
         network = ActorCritic(
@@ -149,7 +152,7 @@ def test_truncation_bootstraps_and_termination_does_not():
         params = params_of(run.state.agent)["actor_critic"]
         value = network.apply(params, environments.timestep, ())[1]  # type: ignore[index]
         values.append(float(value[0]))
-    # 1 + 1/2 + 1/4 + ... however episodes are cut; and between 1 and 1 + 1/2, alike in both steps.
+    # Truncated: 1 + 1/2 + 1/4 + ...; terminated: between 1 and 1 + 1/2, equal in both steps.
     np.testing.assert_allclose(values, [2.0, 1.25], atol=0.1)
 
 
@@ -158,7 +161,7 @@ CARTPOLE = replace(ppo.Config(), {"num_envs": 8, "num_steps": 64, "learning_rate
 
 @functools.cache
 def cartpole():
-    environments = host.Worlds("CartPole-v1", 8)
+    environments = host.Environments("CartPole-v1", 8)
     return environments, host.learner(ppo(environments.env, CARTPOLE))
 
 
@@ -166,7 +169,7 @@ def test_ppo_learns_cartpole():
     environments, algorithm = cartpole()
     run = host.start(algorithm, environments, random.key(0))
     run, row = host.train(algorithm, environments, run, 1)
-    assert m.values(row)["episode_return"] < 40  # at random about 22
+    assert m.values(row)["episode_return"] < 40  # about 22 for a random policy
     run, row = host.train(algorithm, environments, run, 29)
     assert int(run.step) == 30 and algorithm.env_steps == 512
     played = host.evaluate(environments.env, algorithm.policy(run.state), random.key(1), 16)
@@ -175,7 +178,7 @@ def test_ppo_learns_cartpole():
 
 
 def test_evaluation_counts_one_episode_of_each_copy():
-    played = host.evaluate(host.Worlds(Line, 4), POLICY, random.key(0), max_steps=LIMIT + 2)
+    played = host.evaluate(host.Environments(Line, 4), POLICY, random.key(0), max_steps=LIMIT + 2)
     np.testing.assert_array_equal(played.lengths, [3, 5, 5, 5])
     np.testing.assert_array_equal(played.returns, [66, 85, -75, -15])  # sums of 10 x + t
     assert played.finished.all()
@@ -203,7 +206,7 @@ def test_copies_have_seeds_of_their_own():
 
 
 class Mixed(gymnasium.Env):
-    """Observes and takes everything, and remembers what it was told."""
+    """Environment with spaces of every kind that remembers the actions it was given."""
 
     observation_space = theirs.Dict(
         {
@@ -221,13 +224,13 @@ class Mixed(gymnasium.Env):
     told: list = []
 
     def reset(self, *, seed=None, options=None):
-        return self._seen(), {}
+        return self._observation(), {}
 
     def step(self, action):
         self.told.append(action)
-        return self._seen(), 0.0, False, False, {}
+        return self._observation(), 0.0, False, False, {}
 
-    def _seen(self):
+    def _observation(self):
         return {
             "position": np.array([0.25, -0.5]),
             "card": np.int64(7),
@@ -236,11 +239,11 @@ class Mixed(gymnasium.Env):
 
 
 def test_spaces_are_converted_both_ways():
-    environments = host.Worlds(Mixed, 2)
+    environments = host.Environments(Mixed, 2)
     seen = environments.env.observation_space
     assert seen["card"] == spaces.Discrete(3) and seen["position"].dtype == jnp.float32
     assert seen["pair"] == (spaces.MultiDiscrete((2, 4)), spaces.MultiDiscrete((2, 2, 2)))
-    assert hash(environments.env.action_space["push"])  # a network's attribute
+    assert hash(environments.env.action_space["push"])  # spaces are attributes of networks
     environments.reset(jax.random.key(0))
     one = jax.tree.map(lambda x: x[1], environments.timestep.observation)
     assert spaces.contains(seen, one)
@@ -254,7 +257,7 @@ def test_spaces_are_converted_both_ways():
 
 
 def test_asynchronous_environments_are_the_same():
-    synchronous, asynchronous = (host.Worlds("CartPole-v1", 2, a) for a in (False, True))
+    synchronous, asynchronous = (host.Environments("CartPole-v1", 2, a) for a in (False, True))
     try:
         for environments in (synchronous, asynchronous):
             environments.reset(jax.random.key(2))
@@ -279,20 +282,20 @@ def test_bad_input_is_one_sentence():
     with pytest.raises(UserError, match="only an agent that learns from rollouts"):
         host.learner(reinforce(environments.env))
     run = start_run(algorithm, random.key(0))
-    for number in (3, 4):  # also where the steps of an update could be shared evenly
-        with pytest.raises(UserError, match="learns from 8 side by side; its num_envs must be the"):
-            host.advance(algorithm, host.Worlds(Line, number), run)
+    for number in (3, 4):  # even if the steps of an update could be divided evenly
+        with pytest.raises(UserError, match="is 8; the numbers must be equal"):
+            host.advance(algorithm, host.Environments(Line, number), run)
     with pytest.raises(UserError, match="did you mean 'gymnasium/CartPole-v1'"):
-        host.Worlds("CartPol-v1", 2)
+        host.Environments("CartPol-v1", 2)
     with pytest.raises(UserError, match="no time limit; set max_steps"):
-        host.evaluate(host.Worlds(Line, 4), POLICY, random.key(0))
+        host.evaluate(host.Environments(Line, 4), POLICY, random.key(0))
     with pytest.raises(UserError, match="no space here like Gymnasium's Text"):
         environment = type("Talk", (Line,), {"observation_space": theirs.Text(3)})
-        host.Worlds(environment, 2)
+        host.Environments(environment, 2)
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory):
+def finished_run(tmp_path_factory):
     out = tmp_path_factory.mktemp("host")
     config = experiment(
         {
@@ -312,8 +315,8 @@ def finished(tmp_path_factory):
     return config, training.train(config)
 
 
-def test_a_run_from_its_configuration(finished):
-    _, folder = finished
+def test_a_run_from_its_configuration(finished_run):
+    _, folder = finished_run
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["finished"] and summary["steps"] == 256
     rows = [json.loads(row) for row in (folder / "metrics.jsonl").read_text().splitlines()]
@@ -326,15 +329,15 @@ def test_a_run_from_its_configuration(finished):
     assert played.finished.all()
 
 
-def test_a_run_goes_on_from_its_checkpoint(finished):
-    config, folder = finished
+def test_a_run_goes_on_from_its_checkpoint(finished_run):
+    config, folder = finished_run
     longer = dataclasses.replace(config, steps=384, fork=str(folder))
     forked = training.train(longer)
     assert json.loads((forked / "summary.json").read_text())["steps"] == 384
 
 
-def test_a_run_that_was_cut_off_goes_on_where_it_stood(finished, tmp_path):
-    _, folder = finished
+def test_a_run_that_was_cut_off_goes_on_where_it_stood(finished_run, tmp_path):
+    _, folder = finished_run
     cut = tmp_path / "cut"
     shutil.copytree(folder, cut)
     (cut / "summary.json").unlink()
@@ -352,7 +355,7 @@ def test_a_run_that_was_cut_off_goes_on_where_it_stood(finished, tmp_path):
 
 
 def test_there_are_as_many_environments_as_the_source_steps():
-    """However an algorithm's settings call their number."""
+    """The number holds whatever an algorithm's settings call it."""
     _, algorithm = cartpole()
     config = experiment({"env": "gymnasium/CartPole-v1"})
     config = dataclasses.replace(config, agent=CARTPOLE)  # rollouts.num_envs
@@ -361,7 +364,7 @@ def test_there_are_as_many_environments_as_the_source_steps():
 
 
 @pytest.mark.parametrize("change", [{"seeds": 2}, {"debug": True}])
-def test_what_a_run_on_the_host_cannot_be(finished, change):
-    config, _ = finished
+def test_what_a_run_on_the_host_cannot_be(finished_run, change):
+    config, _ = finished_run
     with pytest.raises(UserError, match="train one seed at a time, on one device, without debug"):
         training.train(dataclasses.replace(config, **change))

@@ -1,4 +1,4 @@
-"""Environments on the host that hang, raise, or return what nobody can learn from."""
+"""Environments on the host that hang, raise, or return unusable values."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from jaxrl.commands import command_line
 from jaxrl.commands import train as train_script
 from jaxrl.core import random
-from jaxrl.runtime import command_line, configuration, host, load, run_folder, training
+from jaxrl.runtime import configuration, host, load, run_folder, training
 from tests.runtime import faulty, tiny
 from tests.runtime.faulty import Faulty
 
@@ -40,7 +41,7 @@ PLAYED = 2 * faulty.LENGTH  # steps of an evaluation
 
 @pytest.fixture
 def fault(monkeypatch):
-    """Sets what goes wrong, and counts calls from 1."""
+    """Set the fault, and count calls from 1."""
 
     def set(function):
         monkeypatch.setattr(Faulty, "counts", dict.fromkeys(Faulty.counts, 0))
@@ -82,7 +83,7 @@ def resume(folder: Path) -> None:
 def test_a_hanging_environment_ends_at_the_first_signal(fault, tmp_path, at, whole, number):
     hangs, folder = tmp_path / "hangs", tmp_path / "run"
     run = subprocess.Popen(
-        [sys.executable, str(tiny.ROOT / "experiments" / "train.py"), settings(tmp_path)],
+        [sys.executable, "-m", "jaxrl", "train", settings(tmp_path)],
         env=tiny.environment() | {"FAULT": f"hang {at} {hangs}"},
         stderr=subprocess.PIPE,
         text=True,
@@ -93,11 +94,11 @@ def test_a_hanging_environment_ends_at_the_first_signal(fault, tmp_path, at, who
     run.send_signal(number)
     _, said = run.communicate()
     assert run.returncode == 128 + number, said
-    assert f"saved. Go on with --resume {folder} --trust" in said and "Traceback" not in said
+    assert f"saved. Continue with jaxrl resume {folder} --trust" in said and "Traceback" not in said
     assert load(folder, trust=True).step == whole
     assert not tiny.summary(folder)["finished"]
     assert evaluations(folder) == ([4 * WINDOW] if whole == 5 else [])
-    resume(folder)  # what was not evaluated is evaluated now
+    resume(folder)  # the missing evaluation is made now
 
 
 def test_a_hanging_start_ends_at_the_first_signal(fault, tmp_path, capfd):
@@ -119,7 +120,7 @@ def test_a_hanging_start_ends_at_the_first_signal(fault, tmp_path, capfd):
 
 def test_environments_that_hang_are_abandoned(fault):
     released, stopping = threading.Event(), threading.Event()
-    environments = host.Worlds(Faulty, 2, stopping=stopping.is_set)
+    environments = host.Environments(Faulty, 2, stopping=stopping.is_set)
     environments.reset(random.key(0))
 
     def hang(method, count):
@@ -127,9 +128,11 @@ def test_environments_that_hang_are_abandoned(fault):
         released.wait()
 
     fault(hang)
-    with pytest.raises(host.Abandoned, match="'gymnasium/Faulty' was waited for no longer"):
+    with pytest.raises(
+        host.Abandoned, match="Stopped waiting for the environment 'gymnasium/Faulty'"
+    ):
         environments.step(np.zeros(2, np.int32))
-    with pytest.raises(host.Abandoned):  # and not the answer to the step before
+    with pytest.raises(host.Abandoned):  # not the result of the step before
         environments.step(np.zeros(2, np.int32))
     released.set()
 
@@ -156,8 +159,8 @@ def test_a_raising_environment_is_one_sentence_and_nothing_is_lost(
     assert capfd.readouterr().err == (
         f"error: The environment '{faulty.NAME}' raised ValueError: no fuel in {method} "
         f"(test_host_faults.py, line {raising.__code__.co_firstlineno + 3}); the state after "
-        f"{whole} updates ({whole * WINDOW} environment steps) is saved in {folder}/checkpoints, "
-        f"go on with --resume {folder} --trust.\n"
+        f"{whole} updates ({whole * WINDOW} environment steps) is saved in {folder}/checkpoints; "
+        f"continue with jaxrl resume {folder} --trust\n"
     )
     assert load(folder, trust=True).step == whole
     summary = json.loads((folder / "summary.json").read_text())
@@ -194,10 +197,12 @@ PLACE = np.zeros(2, np.float32)
     ],
 )
 def test_what_nobody_can_learn_from_is_the_environments_fault(fault, result, said):
-    environments = host.Worlds(Faulty, 2)
+    environments = host.Environments(Faulty, 2)
     environments.reset(random.key(0))
     fault(lambda method, count: result if method == "step" else None)
-    with pytest.raises(host.WorldFailed, match=f"The environment 'gymnasium/Faulty' .*{said}"):
+    with pytest.raises(
+        host.EnvironmentFailed, match=f"The environment 'gymnasium/Faulty' .*{said}"
+    ):
         environments.step(np.zeros(2, np.int32))
 
 
@@ -210,9 +215,9 @@ def test_what_cannot_be_evaluated_is_said_before_a_run_begins(fault, tmp_path, c
 
 
 def test_an_exit_inside_an_environment_is_its_failure(fault):
-    environments = host.Worlds(Faulty, 1)
+    environments = host.Environments(Faulty, 1)
     fault(lambda method, count: sys.exit(3))
-    with pytest.raises(host.WorldFailed, match="raised SystemExit: 3 in reset"):
+    with pytest.raises(host.EnvironmentFailed, match="raised SystemExit: 3 in reset"):
         environments.reset(random.key(0))
 
 

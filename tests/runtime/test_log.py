@@ -62,8 +62,9 @@ def test_a_log_that_lost_rows_goes_on_with_those_that_are_there(tmp_path, left):
     log = logs.Log(path, 3, size, said.append)
     assert log.size() == kept
     (sentence,) = said
-    assert f"'{path}' has lost rows: {kept} of the {size} bytes" in sentence
-    # Going on from the same checkpoint once more, what was written since is cut off as ever.
+    assert f"'{path}' has lost rows: it had {size} bytes" in sentence
+    assert f"has {kept} now" in sentence
+    # Resuming from the same checkpoint again cuts off later rows as always.
     for step in (4, 5, 6, 7):
         log.write(row(step, x=np.array([0.0])))
     assert log.size() > size
@@ -88,14 +89,14 @@ def test_lines_that_are_no_rows_are_passed_over_and_counted(tmp_path):
     good = [json.dumps(row(i, x=[1.0])) for i in (1, 2)]
     bad = [line.encode() for line in BAD] + [b"\xff\xfe"]
     path.write_bytes(b"\n".join([good[0].encode(), *bad, good[1].encode(), b""]))
-    sentence = f"In the log '{path}' {len(bad)} lines are no rows; passed over."
+    sentence = f"In the log '{path}' {len(bad)} lines are not rows; skipped."
     assert [r["steps"] for r in logs.read(path, "train", said.append)] == [1, 2]
     assert said == [sentence]
     before = path.read_bytes()
-    logs.Log(path, 2, len(before), said.append).close()  # where they stay
+    logs.Log(path, 2, len(before), said.append).close()  # bad lines stay in the file
     assert said == [sentence] and path.read_bytes() == before
     path.write_text(f"{good[0]}\n[]\n")
-    with pytest.warns(UserWarning, match="1 line is no row"):
+    with pytest.warns(UserWarning, match="1 line is not a row"):
         assert logs.read(path, "evaluation") == []
 
 
@@ -114,7 +115,7 @@ def test_rows_of_a_log_that_was_deleted_are_not_written_to_nowhere(tmp_path):
 
 
 def test_a_row_that_does_not_fit_is_an_error_once(tmp_path):
-    """What the disk refused is not tried again when the log is closed."""
+    """A row that the disk refused is not written again when the log is closed."""
     path = tmp_path / "m.jsonl"
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     size = write(path, 1)
@@ -139,14 +140,14 @@ def test_a_half_written_last_line_is_left_out(tmp_path):
 def test_what_a_run_is_judged_by():
     scores = {"qd_score": "QD-score", "success": "success"}
     metrics = ("loss", "episode_return", "qd_score", "coverage")
-    found = logs.judged_by("train", metrics, scores)
+    found = logs.score_names("train", metrics, scores)
     assert list(found.items()) == [("return", "episode_return"), ("QD-score", "qd_score")]
     game = ("return_0", "return_1", "success")
-    assert logs.judged_by("evaluation", game, scores) == {
+    assert logs.score_names("evaluation", game, scores) == {
         "return of agent 0": "return_0",
         "success": "success",
     }
-    assert logs.judged_by("train", ("loss",), scores) == {}
+    assert logs.score_names("train", ("loss",), scores) == {}
 
 
 def test_curves_of_what_a_run_is_judged_by():

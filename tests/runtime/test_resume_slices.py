@@ -1,4 +1,4 @@
-"""Exact resume is not PPO's alone: replay with priorities, and a life in the middle of a task."""
+"""Exact resume of algorithms other than PPO: replay with priorities, and a life amid a task."""
 
 import signal
 import time

@@ -30,11 +30,13 @@ def test_runs_that_start_at_once_never_share_a_folder(tmp_path):
 
 def test_a_name_that_is_taken_is_refused_before_and_after_the_start(tmp_path):
     make(tmp_path, "a")
-    with pytest.raises(UserError, match=r"a' exists already; choose another name, or --resume"):
+    with pytest.raises(
+        UserError, match=r"a' already exists; choose another name, or continue it with jaxrl resume"
+    ):
         make(tmp_path, "a", "other")
     with run_folder.draft(str(tmp_path), "b") as draft:
         (tmp_path / "b").mkdir()
-        with pytest.raises(UserError, match="exists already"):
+        with pytest.raises(UserError, match="already exists"):
             run_folder.publish(draft, "b", "")
     assert (tmp_path / "a" / "content").read_text() == "x"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "b"]
@@ -47,7 +49,7 @@ def test_what_goes_wrong_before_the_first_checkpoint_leaves_no_folder(tmp_path):
 
 
 def leave_a_draft(out: Path, hold: bool) -> tuple[subprocess.Popen, Path]:
-    """A process that makes a draft and stays in it; and the draft."""
+    """Return a process that makes a draft and stays in it, and the draft."""
     code = (
         "import sys, time; from jaxrl.runtime import run_folder\n"
         f"with run_folder.draft({str(out)!r}, '') as draft:\n"
@@ -73,7 +75,7 @@ def test_what_a_killed_start_left_goes_at_the_next_one(tmp_path):
     own = tmp_path / ".new-ideas"
     own.mkdir()
     try:
-        assert not left.exists() and held.is_dir()  # it went when the living one started
+        assert not left.exists() and held.is_dir()  # removed when the live one started
         run = make(tmp_path)
         assert set(tmp_path.iterdir()) == {run, held, own}
     finally:
@@ -86,14 +88,14 @@ def test_what_a_killed_start_left_goes_at_the_next_one(tmp_path):
 def test_a_draft_is_locked_also_once_it_is_published(tmp_path):
     with run_folder.draft(str(tmp_path), "") as draft:
         run = run_folder.publish(draft, "a", "")
-        with pytest.raises(UserError, match="Another process"), run_folder.locked(run):
+        with pytest.raises(UserError, match="Another process"), run_folder.lock(run):
             pass
-    with run_folder.locked(run):
+    with run_folder.lock(run):
         pass
 
 
 def test_a_name_that_leads_elsewhere_makes_nothing(tmp_path):
-    with pytest.raises(UserError, match="within out"):
+    with pytest.raises(UserError, match="a folder in out"):
         make(tmp_path / "runs", "../escape")
     assert not list(tmp_path.iterdir())
 
@@ -107,21 +109,21 @@ def test_unwritable_output(tmp_path):
 
 def test_a_lock_is_held_through_renaming_and_released(tmp_path):
     (tmp_path / "a").mkdir()
-    with run_folder.locked(tmp_path / "a"):
+    with run_folder.lock(tmp_path / "a"):
         (tmp_path / "a").rename(tmp_path / "b")
         with (
             pytest.raises(UserError, match="Another process is writing to"),
-            run_folder.locked(tmp_path / "b"),
+            run_folder.lock(tmp_path / "b"),
         ):
             pass
-    with run_folder.locked(tmp_path / "b"):
+    with run_folder.lock(tmp_path / "b"):
         pass
-    with pytest.raises(UserError, match="cannot be written"), run_folder.locked(tmp_path / "a"):
+    with pytest.raises(UserError, match="cannot be written"), run_folder.lock(tmp_path / "a"):
         pass
 
 
 def test_errors_within_a_lock_stay_what_they_are(tmp_path):
-    with pytest.raises(BlockingIOError), run_folder.locked(tmp_path):
+    with pytest.raises(BlockingIOError), run_folder.lock(tmp_path):
         raise BlockingIOError
 
 

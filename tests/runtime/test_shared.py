@@ -27,7 +27,7 @@ STORED = 20_000
 
 
 def data(steps: int, seed: int = 0) -> Dataset:
-    """Two episodes in pendulum's spaces, of numbers drawn by chance."""
+    """Return two random episodes in the spaces of pendulum."""
     rng = np.random.default_rng(seed)
     number = lambda *shape: rng.uniform(-1, 1, shape).astype(np.float32)
     no = np.zeros(steps // 2, bool)
@@ -58,18 +58,18 @@ def algorithm():
 
 @pytest.fixture(scope="module")
 def alone(algorithm):
-    """Runs of one member each: (seed, rate) -> run."""
+    """Return a function (seed, rate) -> run with one member."""
     go = jax.jit(lambda run: train(algorithm, run, STEPS))
     return lambda seed, rate: go(start(algorithm, random.key(seed), {"rate": rate}))[0]
 
 
 @pytest.mark.slow
 def test_members_share_one_copy(algorithm, alone):
-    """Seeds and rates differ: each learns what it would alone."""
+    """Seeds and rates differ, and each member learns what it would learn alone."""
     program, rates = Program(algorithm, SEEDS), np.linspace(0.1, 0.9, SEEDS, dtype=np.float32)
     keys = jax.vmap(random.key)(np.arange(SEEDS, dtype=np.uint32))
     progress = program.start(keys, {"rate": rates})
-    priorities = size(progress.run.state.source.sampler)  # of each member its own
+    priorities = size(progress.run.state.source.sampler)  # each member's own
     assert size(progress) < HELD + priorities + 1000
     shapes = program.shapes(keys)
     assert jax.tree.structure(shapes) == jax.tree.structure(progress)
@@ -89,7 +89,9 @@ def test_members_share_one_copy(algorithm, alone):
     means = progress.run.state.agent.mean
     assert len(np.unique(means)) == SEEDS
 
-    program = Program(algorithm, SEEDS, devices=4)  # each has all data, and a part of each batch
+    program = Program(
+        algorithm, SEEDS, devices=4
+    )  # each device has all data, and a part of each batch
     progress = program.start(keys, {"rate": rates})
     source = progress.run.state.source
     assert source.source.order.sharding.spec == PartitionSpec(None, SHARDS)
@@ -146,8 +148,8 @@ def call(*argv):
     return tiny.command_line.call(tiny.train_script.main, list(argv))
 
 
-WORLD = ["--agent.data.num_envs=2", "--agent.data.num_steps=2", "--agent.data.warmup=4"]
-WORLD += ["--agent.data.capacity=64"]
+BESIDE_DATA = ["--agent.data.num_envs=2", "--agent.data.num_steps=2", "--agent.data.warmup=4"]
+BESIDE_DATA += ["--agent.data.capacity=64"]
 
 
 @pytest.mark.slow
@@ -155,15 +157,15 @@ def test_a_checkpoint_holds_no_data_and_goes_on_to_the_same_bits(tmp_path, capsy
     """Two seeds on data and in an environment."""
     pytest.importorskip("h5py")
     write(tmp_path / "data.hdf5", STORED)
-    assert call(*words(tmp_path, *WORLD, "--name", "whole")) == 0
+    assert call(*words(tmp_path, *BESIDE_DATA, "--name", "whole")) == 0
     whole, folder = tmp_path / "whole", tmp_path / "run"
-    files = continuing.newest(whole).rglob("*")
+    files = continuing.newest_checkpoint(whole).rglob("*")
     assert sum(p.stat().st_size for p in files if p.is_file()) < HELD / 10
 
     def cut():
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(whole, folder)
-        shutil.rmtree(continuing.newest(folder))
+        shutil.rmtree(continuing.newest_checkpoint(folder))
         (folder / "summary.json").unlink()
 
     cut()

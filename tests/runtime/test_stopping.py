@@ -1,4 +1,4 @@
-"""Runs that end early: one line says why, what is left, and how to go on."""
+"""Runs that end early: one line says why, what is left, and how to continue."""
 
 import os
 import shutil
@@ -13,13 +13,13 @@ import pytest
 from jaxrl.core.errors import UserError
 from jaxrl.runtime import checkpoint_files, configuration, continuing, driver, stopping
 from jaxrl.runtime.checkpoint_files import CheckpointError
-from jaxrl.runtime.command_line import Stopped
+from jaxrl.runtime.errors import Stopped
 from tests.runtime import tiny
 
 
 @pytest.fixture
 def before_update(monkeypatch):
-    """`before_update(n, act)`: `act` is called before the chunk with a run's n-th update."""
+    """Make `before_update(n, act)`, which calls `act` before the chunk with a run's n-th update."""
 
     def arrange(number, act):
         compiled = driver.Program.compile
@@ -39,7 +39,7 @@ def before_update(monkeypatch):
     return arrange
 
 
-def thrown(error):
+def throw(error):
     def throw():
         raise error
 
@@ -67,9 +67,9 @@ def said_in_a_line(capsys):
 
 @pytest.mark.parametrize("number", stopping.INTERRUPTED)
 def test_an_interrupt_is_noted_and_nothing_printed(capsys, number):
-    """It may come in the middle of printing."""
+    """An interrupt may arrive in the middle of printing."""
     before, interrupt = signal.getsignal(number), stopping.Interrupt()
-    with interrupt.noted():
+    with interrupt.catch():
         assert interrupt.reason is None
         signal.raise_signal(number)
     assert interrupt.reason == stopping.INTERRUPTED[number] and interrupt.number == number
@@ -77,10 +77,10 @@ def test_an_interrupt_is_noted_and_nothing_printed(capsys, number):
 
 
 def test_a_second_interrupt_ends_at_once():
-    with stopping.Interrupt().noted(), pytest.raises(KeyboardInterrupt):
+    with stopping.Interrupt().catch(), pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGTERM)
         signal.raise_signal(signal.SIGINT)
-    with stopping.Interrupt().noted(), pytest.raises(SystemExit) as error:
+    with stopping.Interrupt().catch(), pytest.raises(SystemExit) as error:
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGTERM)
     assert error.value.code == 143
@@ -95,7 +95,7 @@ def test_a_second_interrupt_ends_at_once():
         ("Compiling", 0.3, signal.SIGTERM),
     ],
 )
-def test_interrupted_while_it_starts_or_compiles(finished, tmp_path, word, more, number):
+def test_interrupted_while_it_starts_or_compiles(finished_run, tmp_path, word, more, number):
     run = tiny.process("train", tiny.write_settings(tmp_path), "--name", "run")
     folder = tmp_path / "run"
     assert run.stderr is not None
@@ -109,40 +109,40 @@ def test_interrupted_while_it_starts_or_compiles(finished, tmp_path, word, more,
     assert "Traceback" not in said
     assert run.returncode == 128 + number, said
     word = stopping.INTERRUPTED[number]
-    assert said.splitlines()[-1] == f"{word}: saved. Go on with --resume {folder}"
-    tiny.assert_same_run(tiny.resume(folder), finished)
+    assert said.splitlines()[-1] == f"{word}: saved. Continue with jaxrl resume {folder}"
+    tiny.assert_same_run(tiny.resume(folder), finished_run)
 
 
 def test_interrupted_while_it_starts_it_does_not_compile(tmp_path, capsys, monkeypatch):
     start = driver.Program.start
 
-    def interrupted(self, *arguments):
+    def interrupt(self, *arguments):
         signal.raise_signal(signal.SIGTERM)
         return start(self, *arguments)
 
-    monkeypatch.setattr(driver.Program, "start", interrupted)
+    monkeypatch.setattr(driver.Program, "start", interrupt)
     monkeypatch.setattr(driver.Program, "compile", lambda *_: pytest.fail("compiled"))
     with pytest.raises(SystemExit) as error:
         tiny.call("train", tmp_path, "--name", "run")
     assert error.value.code == 143
     said = capsys.readouterr().err.splitlines()
-    assert said[-1] == f"terminated: saved. Go on with --resume {tmp_path / 'run'}"
+    assert said[-1] == f"terminated: saved. Continue with jaxrl resume {tmp_path / 'run'}"
     assert len(tiny.arrays(tmp_path / "run")) > 10
 
 
 def test_an_interrupt_ends_a_first_phase_and_what_was_to_follow(tmp_path, capsys, monkeypatch):
-    """Also one that comes before the first phase has begun."""
+    """The same holds for an interrupt before the first phase has begun."""
     first = tmp_path / "first.yaml"
     configuration.write(tiny.config(), first)
     check = continuing.check_warm_start
 
-    def interrupted(*arguments):
+    def interrupt(*arguments):
         signal.raise_signal(signal.SIGINT)
         return check(*arguments)
 
-    monkeypatch.setattr(continuing, "check_warm_start", interrupted)
+    monkeypatch.setattr(continuing, "check_warm_start", interrupt)
     monkeypatch.setattr(driver.Program, "start", lambda *_: pytest.fail("it began"))
-    # As in a shell's foreground; in its background SIGINT may be ignored.
+    # As in a shell's foreground; in the background SIGINT may be ignored.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         assert tiny.call("train", tmp_path, "--warm-start", str(first), "--quiet") == 130
@@ -163,21 +163,21 @@ OUT_OF_MEMORY = [
 
 
 @pytest.mark.parametrize("error", OUT_OF_MEMORY, ids=repr)
-def test_memory_that_runs_out_ends_a_run_in_a_line(finished, tmp_path, capsys, before_update,
+def test_memory_that_runs_out_ends_a_run_in_a_line(finished_run, tmp_path, capsys, before_update,
                                                    monkeypatch, error):  # fmt: skip
-    before_update(10, thrown(error))
+    before_update(10, throw(error))
     assert tiny.call("train", tmp_path, "--name", "run", "--quiet") == 1
     said, folder = said_in_a_line(capsys), tmp_path / "run"
     what = stopping.first_line(error).rstrip(".")
     assert f"Memory ran out ({what}); a run with fewer environments or seeds" in said
     newest = folder / "checkpoints" / "step_000000000008"
-    assert said.endswith(f"checkpoint is {newest}; go on with --resume {folder}")
+    assert said.endswith(f"checkpoint is {newest}; continue with jaxrl resume {folder}")
     monkeypatch.undo()
-    tiny.assert_same_run(tiny.resume(folder), finished)
+    tiny.assert_same_run(tiny.resume(folder), finished_run)
 
 
 def test_memory_that_runs_out_at_the_start_leaves_nothing(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(driver.Program, "start", lambda *_: thrown(OUT_OF_MEMORY[0])())
+    monkeypatch.setattr(driver.Program, "start", lambda *_: throw(OUT_OF_MEMORY[0])())
     assert tiny.call("train", tmp_path, "--quiet") == 1
     assert said_in_a_line(capsys).endswith("needs less. Nothing new was saved.")
     assert [p.name for p in tmp_path.iterdir()] == ["tiny.yaml"]
@@ -187,7 +187,7 @@ HUNGRY = """
 import re, resource, sys
 from pathlib import Path
 from jaxrl.commands import train
-from jaxrl.runtime import command_line
+from jaxrl.commands import command_line
 
 settings, out = sys.argv[1:]
 # First a run that fits, so that every thread has its stack.
@@ -201,7 +201,7 @@ sys.exit(command_line.call(train.main, [*words, "--out", out, "--name", "large"]
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="needs Linux's /proc")
 def test_a_real_limit_of_memory_does_not_hang(tmp_path):
-    """Reading an array that XLA had no memory for waits for ever."""
+    """Reading an array for which XLA had no memory would wait forever."""
     settings = tiny.write_settings(tmp_path)
     done = python(HUNGRY, settings, str(tmp_path))
     assert done.returncode == 1, done.stderr
@@ -215,24 +215,24 @@ def test_a_real_limit_of_memory_does_not_hang(tmp_path):
 
 def test_a_run_whose_folder_is_deleted(tmp_path, capsys, before_update):
     folder = tmp_path / "run"
-    # At one blow: the run goes on while its folder is removed.
+    # In one step, since the run continues while its folder is removed.
     before_update(10, lambda: shutil.rmtree(folder.rename(tmp_path / "removed")))
     assert tiny.call("train", tmp_path, "--name", "run", "--quiet") == 1
     assert said_in_a_line(capsys) == (
-        f"error: The run's folder '{folder}' is gone, and with it all that was saved."
+        f"error: The run's folder '{folder}' is gone, with everything that was saved."
     )
-    assert not (folder / "config.yaml").exists()  # but for what was being written just then
+    assert not (folder / "config.yaml").exists()  # except what was being written just then
 
 
 def test_a_run_whose_folder_is_deleted_after_its_last_checkpoint(tmp_path, capsys, monkeypatch):
     folder, save = tmp_path / "run", stopping.checkpoints.save
 
-    def saved(path, step, *more, **named):
+    def save_and_delete(path, step, *more, **named):
         save(path, step, *more, **named)
         if step == 20:
             shutil.rmtree(folder)
 
-    monkeypatch.setattr(stopping.checkpoints, "save", saved)
+    monkeypatch.setattr(stopping.checkpoints, "save", save_and_delete)
     assert tiny.call("train", tmp_path, "--name", "run", "--quiet") == 1
     assert f"'{folder}' is gone" in said_in_a_line(capsys)
     assert not folder.exists()
@@ -244,18 +244,18 @@ def test_a_run_whose_log_is_deleted(tmp_path, capsys, before_update, monkeypatch
     assert tiny.call("train", tmp_path, "--name", "run", "--quiet") == 1
     said = said_in_a_line(capsys)
     assert f"'{folder / 'metrics.jsonl'}' cannot be written: No such file" in said
-    assert said.endswith(f"step_000000000008; go on with --resume {folder}")
+    assert said.endswith(f"step_000000000008; continue with jaxrl resume {folder}")
     monkeypatch.undo()
     tiny.resume(folder)
     (said,) = capsys.readouterr().err.splitlines()
-    assert "has lost rows: 0 of the" in said and "at update 8" in said
+    assert "has lost rows: it had " in said and "at update 8" in said
     assert [row["updates"] for row in tiny.rows(folder)] == [9, 12, 15, 16, 18, 20, 20]
 
 
 FILES_OF_A_SIZE = """
 import resource, sys
 from jaxrl.commands import train
-from jaxrl.runtime import command_line
+from jaxrl.commands import command_line
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (150_000, -1))
 sys.exit(command_line.call(train.main, sys.argv[1:]))
@@ -272,28 +272,28 @@ def test_a_log_that_reaches_the_limit_of_a_file(tmp_path):
     assert f"error: '{folder / 'metrics.jsonl'}' cannot be written: File too large." in said
     newest = max((folder / "checkpoints").iterdir())
     assert 0 < int(newest.name.removeprefix("step_")) < 400
-    assert f"{newest}; go on with --resume {folder}" in said and "Traceback" not in said
+    assert f"{newest}; continue with jaxrl resume {folder}" in said and "Traceback" not in said
     tiny.resume(folder)
     trained = [row["updates"] for row in tiny.rows(folder) if row["kind"] == "train"]
     assert trained == list(range(1, 401))
 
 
-def test_a_checkpoint_that_cannot_be_written(finished, tmp_path, capsys, monkeypatch,
+def test_a_checkpoint_that_cannot_be_written(finished_run, tmp_path, capsys, monkeypatch,
                                              before_update):  # fmt: skip
     def full():
         full = OSError(28, "No space left on device")
-        monkeypatch.setattr(checkpoint_files, "flush", lambda path: thrown(full)())
+        monkeypatch.setattr(checkpoint_files, "flush", lambda path: throw(full)())
 
     before_update(10, full)
     assert tiny.call("train", tmp_path, "--name", "run", "--quiet") == 1
     said, folder = said_in_a_line(capsys), tmp_path / "run"
-    # Of step 12, or of step 8 where that was still on its way beside the run.
+    # The checkpoint of step 12, or of step 8 if that was still being written.
     failed = 12 if "step_000000000012" in said else 8
     place = lambda step: folder / "checkpoints" / f"step_{step:012d}"
     assert f"checkpoint {place(failed)} cannot be written: [Errno 28] No space left" in said
-    assert said.endswith(f"checkpoint is {place(failed - 4)}; go on with --resume {folder}")
+    assert said.endswith(f"checkpoint is {place(failed - 4)}; continue with jaxrl resume {folder}")
     monkeypatch.undo()
-    tiny.assert_same_run(tiny.resume(folder), finished)
+    tiny.assert_same_run(tiny.resume(folder), finished_run)
 
 
 def test_a_picture_that_cannot_be_written_is_no_reason_to_stop(tmp_path, capsys, before_update):
@@ -305,14 +305,14 @@ def test_a_picture_that_cannot_be_written_is_no_reason_to_stop(tmp_path, capsys,
     assert tiny.summary(folder)["finished"]
 
 
-def test_a_summary_that_cannot_be_written(finished, tmp_path, capsys, before_update):
+def test_a_summary_that_cannot_be_written(finished_run, tmp_path, capsys, before_update):
     folder = tmp_path / "run"
     before_update(10, (folder / "summary.json").mkdir)
     assert tiny.call("train", tmp_path, "--name", "run", "--quiet") == 1
     said = said_in_a_line(capsys)
     assert f"'{folder / 'summary.json'}' cannot be written: Is a directory." in said
-    assert "step_000000000020; go on with" in said
-    tiny.assert_same_run(folder, finished)
+    assert "step_000000000020; continue with" in said
+    tiny.assert_same_run(folder, finished_run)
 
 
 def test_what_the_program_did_is_not_explained_away(tmp_path):
@@ -326,15 +326,18 @@ def test_what_the_program_did_is_not_explained_away(tmp_path):
         ValueError("a bug"),
     ):
         for where in (None, folder):
-            with pytest.raises(type(error)) as found, stopping.explained(where):
+            with pytest.raises(type(error)) as found, stopping.explain_failures(where):
                 raise error
             assert found.value is error
-    # What cannot be read before a run goes on is bad input.
-    with pytest.raises(UserError, match="not whole"), stopping.explained(None):
+    # A checkpoint that cannot be read before a run is resumed is bad input.
+    with pytest.raises(UserError, match="not whole"), stopping.explain_failures(None):
         raise CheckpointError("It is not whole.")
-    # A full disk is a full disk, wherever it was noticed.
-    with pytest.raises(Stopped, match="cannot be written: No space left"), stopping.explained(None):
+    # A full disk is reported wherever it was noticed.
+    with (
+        pytest.raises(Stopped, match="cannot be written: No space left"),
+        stopping.explain_failures(None),
+    ):
         raise OSError(28, "No space left on device")
     said = r"Read-only.*There is no checkpoint in"
-    with pytest.raises(Stopped, match=said), stopping.explained(folder):
+    with pytest.raises(Stopped, match=said), stopping.explain_failures(folder):
         raise OSError(30, "Read-only file system", str(folder / "metrics.jsonl"))

@@ -11,8 +11,8 @@ from jaxrl.core.errors import UserError
 LABELS = [{"seed": 3, "discount": 0.9}, {"seed": 4, "discount": 0.99}]
 
 
-def made(folder, rows, labels=LABELS, end="\n"):
-    """A run's folder with these rows, as far as the table reads it."""
+def make_folder(folder, rows, labels=LABELS, end="\n"):
+    """Make a run's folder with these rows and everything else that the table reads."""
     folder.mkdir(exist_ok=True)
     (folder / "config.yaml").write_text("algorithm: their_package.mine:agent\n")
     (folder / "members.json").write_text(json.dumps({"labels": labels, "hyper": {}}))
@@ -35,7 +35,7 @@ def test_a_row_for_each_row_of_the_log_and_member(tmp_path):
         row("train", 1, 100.0, episode_return=[1.0, None], seed=[0.5, 0.5]),
         row("evaluation", 2, 130.5, **{"return": [7.0, 8.0]}),
     ]
-    table = jaxrl.runtime.read(made(tmp_path / "run", rows))
+    table = jaxrl.runtime.read(make_folder(tmp_path / "run", rows))
     names = ["kind", "steps", "updates", "seconds", "member", "seed", "discount"]
     assert list(table) == [*names, "episode_return", "metrics.seed", "return"]
     assert all(column.shape == (4,) for column in table.values())
@@ -52,10 +52,12 @@ def test_a_row_for_each_row_of_the_log_and_member(tmp_path):
 
 
 def test_a_run_that_goes_on_and_one_of_an_older_log(tmp_path):
-    """The last line is half-written; one member's values stood alone, its time as `seconds`."""
+    """The last line is incomplete; an older log has single values, and its time as `seconds`."""
     old = row("train", 1, 0.0, loss=2.0)
     old["seconds"] = old.pop("time")
-    table = jaxrl.runtime.read(made(tmp_path / "run", [old, {"kind": "t"}], [{"seed": 0}], end=""))
+    table = jaxrl.runtime.read(
+        make_folder(tmp_path / "run", [old, {"kind": "t"}], [{"seed": 0}], end="")
+    )
     assert table["loss"].tolist() == [2.0] and table["seconds"].tolist() == [0.0]
     assert table["seed"].tolist() == [0]
 
@@ -63,11 +65,11 @@ def test_a_run_that_goes_on_and_one_of_an_older_log(tmp_path):
 def test_what_is_no_table(tmp_path):
     with pytest.raises(UserError, match="There is no run folder"):
         jaxrl.runtime.read(tmp_path / "none")
-    run = made(tmp_path / "run", [], end="")
+    run = make_folder(tmp_path / "run", [], end="")
     for _ in range(2):
         with pytest.raises(UserError, match="has logged nothing yet"):
             jaxrl.runtime.read(run)
         (run / "metrics.jsonl").unlink(missing_ok=True)
-    made(run, [row("train", 1, 0.0, loss=[1.0])])
+    make_folder(run, [row("train", 1, 0.0, loss=[1.0])])
     with pytest.raises(UserError, match="loss has 1 values at update 1, and there are 2 members"):
         jaxrl.runtime.read(run)

@@ -1,4 +1,4 @@
-"""What TensorBoard and Weights & Biases are told of a run: every row of its log, once."""
+"""Tracking: TensorBoard and Weights & Biases receive every row of a run's log once."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from jaxrl.commands import command_line
 from jaxrl.commands import train as train_script
-from jaxrl.runtime import command_line, continuing, tracking
+from jaxrl.runtime import continuing, tracking
 from jaxrl.runtime import log as logs
 from jaxrl.runtime.display import Display
-from jaxrl.runtime.members import Members, members_of
+from jaxrl.runtime.members import Members, read_members
 from tests.runtime import tiny
 
 PAIR = Members([{"seed": 0}, {"seed": 1, "clip": 0.1}])
@@ -39,45 +40,45 @@ def test_scalars_are_means_and_each_members_own():
     assert tracking.scalars(row(8, 2.0), Members([{"seed": 0}])) == {"train/loss": 2.0}
 
 
-class Told:
-    def __init__(self, told=0, broken=False):
-        self.told, self.broken, self.heard, self.closed = told, broken, [], False
+class FakeBackend:
+    def __init__(self, rows=0, broken=False):
+        self.rows, self.broken, self.received, self.closed = rows, broken, [], False
 
-    def tell(self, row, scalars):
+    def write(self, row, scalars):
         if self.broken:
             raise OSError("no more room")
-        self.heard.append((row["steps"], scalars["train/loss"]))
+        self.received.append((row["steps"], scalars["train/loss"]))
 
     def close(self):
         self.closed = True
 
 
-def test_what_was_told_before_is_not_told_again():
-    backend = Told(told=2)
+def test_rows_that_a_backend_has_are_not_sent_again():
+    backend = FakeBackend(rows=2)
     tracker = tracking.Tracker(backend, Members([{"seed": 0}]))
     for steps in (1, 2, 3, 4):
         tracker.write(row(steps, 0.5))
     tracker.close()
-    assert backend.heard == [(3, 0.5), (4, 0.5)] and backend.closed
+    assert backend.received == [(3, 0.5), (4, 0.5)] and backend.closed
 
 
 def test_a_tracker_that_breaks_does_not_break_the_run():
     said = []
-    backend = Told(broken=True)
+    backend = FakeBackend(broken=True)
     tracker = tracking.Tracker(backend, Members([{"seed": 0}]), said.append)
     tracker.write(row(1, 0.5))
     tracker.write(row(2, 0.5))
     tracker.close()
     assert said == [
-        "Tracking ends here (OSError: no more room); the run goes on, and metrics.jsonl has all "
+        "Tracking ends here (OSError: no more room); the run continues, and metrics.jsonl has all "
         "rows."
     ]
     assert not backend.closed
 
 
-def expected(folder: Path) -> dict[str, list[tuple[int, float]]]:
-    """Of each tag the steps and values, as the log has them."""
-    members = members_of(folder)
+def logged_scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    """Return steps and values of each tag, as the log has them."""
+    members = read_members(folder)
     found: dict[str, list[tuple[int, float]]] = {}
     for row in logs.read(folder / "metrics.jsonl"):
         for tag, value in tracking.scalars(row, members).items():
@@ -86,8 +87,8 @@ def expected(folder: Path) -> dict[str, list[tuple[int, float]]]:
 
 
 def cut_off(run: Path, folder: Path, rows: int) -> Path:
-    """A copy of a finished run as a kill had left it: without the last checkpoint, with `rows` rows
-    after the one before."""
+    """Copy a finished run as a kill would leave it: without the last checkpoint, and with `rows`
+    rows after the one before."""
     shutil.copytree(run, folder)
     (folder / "summary.json").unlink()
     shutil.rmtree(sorted((folder / "checkpoints").iterdir())[-1])
@@ -105,8 +106,8 @@ def resume(folder: Path, *words: str) -> None:
 # ----------------------------------------------------------------------------- tensorboard
 
 
-def shown(folder: Path) -> dict[str, list[tuple[int, float]]]:
-    """What TensorBoard reads."""
+def read_tensorboard(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    """Return steps and values of each tag, as TensorBoard reads them."""
     pytest.importorskip("tensorboard", reason="tensorboard is not installed (the track extra)")
     from tensorboard.backend.event_processing import event_accumulator
 
@@ -120,29 +121,29 @@ def shown(folder: Path) -> dict[str, list[tuple[int, float]]]:
 
 
 @pytest.fixture(scope="module")
-def tracked(tmp_path_factory):
+def tracked_run(tmp_path_factory):
     pytest.importorskip("tensorboard", reason="tensorboard is not installed (the track extra)")
     out = tmp_path_factory.mktemp("tracked")
     return tiny.train(out, "run", "--seeds", "2", "--track", "tensorboard")
 
 
-def test_tensorboard_shows_the_log(tracked, finished_pair):
-    assert shown(tracked) == expected(tracked)
-    tags = shown(tracked)
+def test_tensorboard_shows_the_log(tracked_run, finished_pair):
+    assert read_tensorboard(tracked_run) == logged_scalars(tracked_run)
+    tags = read_tensorboard(tracked_run)
     assert [step for step, _ in tags["evaluation/return"]] == [256, 512, 640]
     assert {"evaluation/return/seed 0", "evaluation/return/seed 1"} <= tags.keys()
-    tiny.assert_same_run(tracked, finished_pair)
+    tiny.assert_same_run(tracked_run, finished_pair)
 
 
 @pytest.mark.parametrize("rows", [0, 2])
-def test_no_row_appears_twice_after_a_resume(tracked, tmp_path, rows):
-    folder = cut_off(tracked, tmp_path / "cut", rows)
+def test_no_row_appears_twice_after_a_resume(tracked_run, tmp_path, rows):
+    folder = cut_off(tracked_run, tmp_path / "cut", rows)
     resume(folder)
-    assert shown(folder) == expected(folder) == expected(tracked)
+    assert read_tensorboard(folder) == logged_scalars(folder) == logged_scalars(tracked_run)
 
 
 def test_a_tensorboard_that_is_open_sees_what_happens(tmp_path):
-    """A run is cut off after its second row, and goes on differently: it is on the host."""
+    """A run on the host is cut off after its second row, and continues differently."""
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     one, display = Members([{"seed": 0}]), Display(quiet=True)
     log = logs.Log(tmp_path / "metrics.jsonl")
@@ -157,7 +158,7 @@ def test_a_tensorboard_that_is_open_sees_what_happens(tmp_path):
     go_on([(8, 0.5)])
     open_one = accumulator.EventAccumulator(str(tmp_path / "tensorboard"))
     found = lambda: [(x.step, x.value) for x in open_one.Reload().Scalars("train/loss")]
-    assert found() == [(8, 0.5)]  # though nothing was closed
+    assert found() == [(8, 0.5)]  # although nothing was closed
     size = log.size()
     go_on([(16, 1.0), (24, 2.0)]).close()
     assert found() == [(8, 0.5), (16, 1.0), (24, 2.0)]
@@ -167,14 +168,14 @@ def test_a_tensorboard_that_is_open_sees_what_happens(tmp_path):
     assert found() == [(8, 0.5), (16, 4.0), (24, 8.0), (32, 16.0)]
 
 
-def test_tracking_begins_and_ends_with_a_resume(finished_pair, tracked, tmp_path):
+def test_tracking_begins_and_ends_with_a_resume(finished_pair, tracked_run, tmp_path):
     begun = cut_off(finished_pair, tmp_path / "begun", 1)
     resume(begun, "--track", "tensorboard")
-    assert shown(begun) == expected(tracked)
-    ended = cut_off(tracked, tmp_path / "ended", 1)
-    before = shown(ended)
+    assert read_tensorboard(begun) == logged_scalars(tracked_run)
+    ended = cut_off(tracked_run, tmp_path / "ended", 1)
+    before = read_tensorboard(ended)
     resume(ended, "--track", "none")
-    assert shown(ended) == before
+    assert read_tensorboard(ended) == before
     tiny.assert_same_run(ended, finished_pair)
 
 
@@ -183,7 +184,7 @@ def test_tracking_begins_and_ends_with_a_resume(finished_pair, tracked, tmp_path
 
 @pytest.fixture
 def wandb(monkeypatch):
-    """The few calls of wandb that are made; `runs` holds what each was made with and was told."""
+    """Fake the functions of wandb that are called; `runs` holds their arguments and rows."""
     fake = types.ModuleType("wandb")
     fake.runs = []
 
@@ -211,8 +212,8 @@ def wandb(monkeypatch):
     return fake
 
 
-def told(runs) -> dict[str, list[tuple[int, float]]]:
-    """What the parts that are there hold together."""
+def sent_scalars(runs) -> dict[str, list[tuple[int, float]]]:
+    """Return steps and values of each tag in all parts together."""
     found: dict[str, list[tuple[int, float]]] = {}
     for run in (run for run in runs if Path(run.dir).exists()):
         assert run.finished
@@ -230,15 +231,15 @@ def test_wandb_is_told_a_sweep_and_goes_on_under_its_id(wandb, tmp_path):
     (run,) = wandb.runs
     assert run.finished and run.settings["mode"] == "offline"
     assert run.settings["config"]["agent"]["rollouts"]["num_envs"] == 4
-    assert told([run]) == expected(folder)
-    assert "evaluation/return/seed 1, optimizer.learning_rate 0.0001" in told([run])
+    assert sent_scalars([run]) == logged_scalars(folder)
+    assert "evaluation/return/seed 1, optimizer.learning_rate 0.0001" in sent_scalars([run])
     cut_off(folder, tmp_path / "cut", 1)
     shutil.rmtree(folder)
     (tmp_path / "cut").rename(folder)
     resume(folder)  # its config.yaml says that it is tracked
     before, after = wandb.runs
     assert after.settings["id"] == before.settings["id"] and after.settings["resume"] == "allow"
-    assert not after.rows and told([before, after]) == expected(folder)
+    assert not after.rows and sent_scalars([before, after]) == logged_scalars(folder)
 
 
 def test_wandb_is_told_anew_what_a_kill_left_open(wandb, tmp_path):
@@ -255,41 +256,41 @@ def test_wandb_is_told_anew_what_a_kill_left_open(wandb, tmp_path):
     go_on(row(8, 1.0)).close()
     go_on(row(16, 2.0), row(16, 4.0, kind="evaluation"))  # never closed
     go_on(row(24, 8.0)).close()
-    assert told(wandb.runs) == {
+    assert sent_scalars(wandb.runs) == {
         "train/loss": [(8, 1.0), (16, 2.0), (24, 8.0)],
         "evaluation/loss": [(16, 4.0)],
     }
     assert len({run.settings["id"] for run in wandb.runs}) == 1
 
 
-def test_wandb_learns_what_it_missed(wandb, finished, tmp_path):
-    folder = cut_off(finished, tmp_path / "cut", 0)
+def test_wandb_learns_what_it_missed(wandb, finished_run, tmp_path):
+    folder = cut_off(finished_run, tmp_path / "cut", 0)
     resume(folder, "--track", "wandb")
-    assert told(wandb.runs) == expected(folder)
+    assert sent_scalars(wandb.runs) == logged_scalars(folder)
 
 
-def test_wandbs_own_settings_are_respected(wandb, finished, tmp_path, monkeypatch):
+def test_wandbs_own_settings_are_respected(wandb, finished_run, tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "online")
     monkeypatch.setenv("WANDB_PROJECT", "mine")
-    resume(cut_off(finished, tmp_path / "cut", 0), "--track", "wandb")
+    resume(cut_off(finished_run, tmp_path / "cut", 0), "--track", "wandb")
     assert wandb.runs[0].settings["mode"] == "online"
     assert wandb.runs[0].settings["project"] == "mine"
 
 
-def test_a_wandb_that_cannot_start_is_one_sentence(wandb, finished, tmp_path, capfd):
+def test_a_wandb_that_cannot_start_is_one_sentence(wandb, finished_run, tmp_path, capfd):
     def init(**settings):
         raise RuntimeError("no key\n was given")
 
     wandb.init = init
-    folder = cut_off(finished, tmp_path / "cut", 0)
+    folder = cut_off(finished_run, tmp_path / "cut", 0)
     argv = ["--resume", str(folder), "--quiet", "--track", "wandb"]
     assert command_line.call(train_script.main, argv) == 2
     assert capfd.readouterr().err == (
-        "error: wandb cannot start (RuntimeError: no key was given); "
-        f"--resume {folder} --track none goes on without it.\n"
+        "error: wandb cannot start (RuntimeError: no key was given); to continue without it: "
+        f"jaxrl resume {folder} --track none\n"
     )
     resume(folder, "--track", "none")
-    tiny.assert_same_run(folder, finished)
+    tiny.assert_same_run(folder, finished_run)
 
 
 # ----------------------------------------------------------------------------- what cannot be
@@ -310,8 +311,8 @@ def test_a_package_that_is_missing_is_said_before_training(kind, tmp_path, monke
 
 def test_an_unknown_tracker_is_one_sentence(tmp_path, capfd):
     assert tiny.call("train", tmp_path, "--quiet", "--track", "tensorbord") == 2
-    expected = "error: track is 'tensorbord'; it must be one of none, tensorboard, wandb"
-    assert capfd.readouterr().err.startswith(expected)
+    logged_scalars = "error: track is 'tensorbord'; it must be one of none, tensorboard, wandb"
+    assert capfd.readouterr().err.startswith(logged_scalars)
 
 
 def test_a_first_phase_is_the_same_however_it_is_tracked(tmp_path):
@@ -319,5 +320,5 @@ def test_a_first_phase_is_the_same_however_it_is_tracked(tmp_path):
     for track in ("none", "wandb"):
         path = tmp_path / f"{track}.yaml"
         path.write_text(f"track: {track}\n")
-        names.append(continuing.first_phase(tiny.config(warm_start=str(path))).name)
+        names.append(continuing.warm_start_experiment(tiny.config(warm_start=str(path))).name)
     assert names[0] == names[1]

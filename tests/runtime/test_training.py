@@ -1,4 +1,4 @@
-"""Runs in their folders: what they hold; forks, warm starts, loaded policies; divergence."""
+"""Runs in their folders: contents, forks, warm starts, loaded policies, divergence."""
 
 import dataclasses
 import json
@@ -14,7 +14,7 @@ from jaxrl.commands import evaluate
 from jaxrl.core.errors import UserError
 from jaxrl.runtime import building, checkpoints, configuration, continuing, run_folder, session
 from jaxrl.runtime import log as logs
-from jaxrl.runtime.members import Members, members_of
+from jaxrl.runtime.members import Members, read_members
 from tests.runtime import tiny
 
 PNG = b"\x89PNG"
@@ -48,7 +48,7 @@ def test_rows_and_evaluations_fall_on_their_steps(finished_pair):
     at = lambda kind: [row["updates"] for row in rows if row["kind"] == kind]
     assert at("train") == [3, 6, 9, 12, 15, 18, 20]
     assert at("evaluation") == [8, 16, 20]
-    assert all(row["steps"] == row["updates"] * tiny.FRAMES for row in rows)
+    assert all(row["steps"] == row["updates"] * tiny.ENV_STEPS for row in rows)
     assert all(len(v) == 2 for row in rows for v in row["metrics"].values())
     day = 24 * 3600.0
     written = (finished_pair / "metrics.jsonl").stat().st_mtime
@@ -66,22 +66,22 @@ def test_final_numbers_are_of_the_last_evaluation_or_of_the_last_episodes_that_e
         "success": {"train": (steps, np.asarray([[0.1, 0.25, nan], [nan, 0.75, nan]]))},
         "won": {"evaluation": (steps, np.asarray([[0.5, 0.5, nan]]))},  # it diverged since
     }
-    found = session.finals(curves)
+    found = session.final_scores(curves)
     assert found["return"] == {"mean": 9.0, "interval": None, "seeds": 1, "kind": "evaluation"}
     assert found["success"]["mean"] == 0.5 and found["success"]["kind"] == "train"
     assert found["success"]["seeds"] == 2 and found.keys() == {"return", "success"}
 
 
-def test_a_seed_alone_has_an_interval_of_its_own_kind(finished):
-    assert tiny.summary(finished)["return"]["interval"] is None
-    json.loads((finished / "summary.json").read_text(), parse_constant=pytest.fail)
+def test_a_seed_alone_has_an_interval_of_its_own_kind(finished_run):
+    assert tiny.summary(finished_run)["return"]["interval"] is None
+    json.loads((finished_run / "summary.json").read_text(), parse_constant=pytest.fail)
 
 
 @pytest.mark.slow
-def test_python_gives_the_same_run(finished, tmp_path):
+def test_python_gives_the_same_run(finished_run, tmp_path):
     folder = runtime.train(tiny.config(out=str(tmp_path), quiet=True))
     assert folder == tmp_path / "ppo-cartpole-0001"
-    tiny.assert_same_run(folder, finished)
+    tiny.assert_same_run(folder, finished_run)
 
 
 @pytest.mark.slow
@@ -118,7 +118,7 @@ def test_a_fork_keeps_the_state_and_changes_hypers_alone(finished_pair, tmp_path
     assert checkpoints.steps(run_folder.checkpoints(fork))[-1] == 23
     assert [row["updates"] for row in tiny.rows(fork) if row["kind"] == "train"] == [21, 23]
     assert run_folder.read_config(fork).fork == str(finished_pair)
-    # Its first checkpoint is the parent's last but for the hyperparameter.
+    # Its first checkpoint is the parent's last except for the hyperparameter.
     first = checkpoints.restore_raw(run_folder.checkpoints(fork) / "step_000000000020")[0]
     changed = {k for k in parent if first[k].tobytes() != parent[k].tobytes()}
     assert {k for k in changed if not k.startswith(".row")} == {
@@ -134,7 +134,7 @@ def test_a_fork_keeps_the_state_and_changes_hypers_alone(finished_pair, tmp_path
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "has done 640 environment steps already; say --steps with more"),
+        ([], "has already done 640 environment steps; give a larger total with --steps"),
         (["--steps", "999", "--agent.hidden", "5"], "cannot be forked under this configuration"),
         (["--steps", "999", "--agent.num-steps", "16"], "an update takes 32 environment steps"),
         (["--steps", "999", "--seeds", "2"], "seeds cannot be changed"),
@@ -142,20 +142,22 @@ def test_a_fork_keeps_the_state_and_changes_hypers_alone(finished_pair, tmp_path
         (["--warm-start", "elsewhere"], "forked or warm-started, not both"),
     ],
 )
-def test_forks_that_do_not_fit(finished, tmp_path, capsys, words, said):
-    assert call("--fork", str(finished), "--out", str(tmp_path), *words) == 2
+def test_forks_that_do_not_fit(finished_run, tmp_path, capsys, words, said):
+    assert call("--fork", str(finished_run), "--out", str(tmp_path), *words) == 2
     error = capsys.readouterr().err
     assert said in error and len(error.splitlines()) == 1
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow
-def test_a_warm_start_takes_the_agent_with_new_hypers_to_any_number_of_seeds(finished, tmp_path):
+def test_a_warm_start_takes_the_agent_with_new_hypers_to_any_number_of_seeds(
+    finished_run, tmp_path
+):
     folder = tiny.train(
-        tmp_path, "warm", "--warm-start", str(finished), "--seeds", "2", "--agent.clip", "0.1",
+        tmp_path, "warm", "--warm-start", str(finished_run), "--seeds", "2", "--agent.clip", "0.1",
         "--seed", "5", "--steps", "96", "--keep", "9",
     )  # fmt: skip
-    parent = tiny.arrays(finished)
+    parent = tiny.arrays(finished_run)
     first = checkpoints.restore_raw(run_folder.checkpoints(folder) / "step_000000000000")[0]
     taken = {k for k in parent if k.startswith(".run.state.agent.parts")}
     assert len(taken) > 10
@@ -170,13 +172,13 @@ def test_a_warm_start_takes_the_agent_with_new_hypers_to_any_number_of_seeds(fin
 
 
 @pytest.mark.slow
-def test_a_warm_start_from_a_configuration_trains_it_first_and_once(finished, tmp_path):
+def test_a_warm_start_from_a_configuration_trains_it_first_and_once(finished_run, tmp_path):
     first = tmp_path / "first.yaml"
     configuration.write(tiny.config(), first)
     words = ("--warm-start", str(first), "--steps", "96")
     folder = tiny.train(tmp_path, "warm", *words)
     (before,) = tmp_path.glob("ppo-cartpole-*")
-    tiny.assert_same_run(before, finished)  # as if it had been trained by itself
+    tiny.assert_same_run(before, finished_run)  # as if trained on its own
     assert run_folder.read_config(folder).warm_start == str(before)
     log = (before / "metrics.jsonl").stat()
     again = tiny.train(tmp_path, "again", *words)
@@ -188,8 +190,8 @@ def test_a_warm_start_from_a_configuration_trains_it_first_and_once(finished, tm
 
 
 @pytest.mark.slow
-def test_code_of_ones_own_names_folders_and_is_named_for_a_warm_start(finished, tmp_path):
-    """Who writes the first phase's file consents to what it names, also where its run is read."""
+def test_code_of_ones_own_names_folders_and_is_named_for_a_warm_start(finished_run, tmp_path):
+    """Writing the first phase's file is consent to its code, even where its run is read."""
     own = {
         "env": "tests.runtime.environments:own_cartpole",
         "algorithm": "tests.runtime.environments:own_ppo",
@@ -199,19 +201,21 @@ def test_code_of_ones_own_names_folders_and_is_named_for_a_warm_start(finished, 
     words = ("--steps", "64", "--evaluate-every", "-1", "--out", str(tmp_path), "--quiet")
     warm = ("--warm-start", str(tmp_path / "first.yaml"))
     assert tiny.call("train", tmp_path, *warm, *words, "--name", "warm") == 0
-    (first,) = tmp_path.glob("tests_runtime_worlds_own_ppo-tests_runtime_worlds_own_cartpole-*")
+    place = "tests_runtime_environments_own"
+    (first,) = tmp_path.glob(f"{place}_ppo-{place}_cartpole-*")
     assert run_folder.read_config(tmp_path / "warm").warm_start == str(first)
-    assert tiny.call("train", tmp_path, *warm, *words, "--name", "again") == 0  # the first is there
+    # The first phase exists already.
+    assert tiny.call("train", tmp_path, *warm, *words, "--name", "again") == 0
     refused = ("--warm-start", str(first), *words)
     assert tiny.call("train", tmp_path, *refused, "--name", "stranger") == 2
     assert tiny.call("train", tmp_path, *refused, "--name", "friend", "--trust") == 0
     assert call(str(tmp_path / "first.yaml"), *words[:-1]) == 0
-    assert (tmp_path / "tests_runtime_worlds_own_ppo-own_cartpole-0001").is_dir()
+    assert (tmp_path / "tests_runtime_environments_own_ppo-own_cartpole-0001").is_dir()
 
 
 @pytest.mark.slow
 def test_a_warm_start_beside_its_file_from_another_folder(tmp_path, monkeypatch):
-    """And the run's own configuration says where that was, so it goes on from anywhere."""
+    """The run's own configuration says where the file was, so it can be resumed from anywhere."""
     for folder in ("configs", "here"):
         (tmp_path / folder).mkdir()
     settings = configuration.to_dict(tiny.config(steps=64, evaluate_every=-1))
@@ -231,17 +235,17 @@ def test_a_warm_start_beside_its_file_from_another_folder(tmp_path, monkeypatch)
 
 
 @pytest.mark.slow
-def test_a_first_phase_that_was_stopped_goes_on(finished, tmp_path):
+def test_a_first_phase_that_was_stopped_goes_on(finished_run, tmp_path):
     first = tmp_path / "first.yaml"
     configuration.write(tiny.config(), first)
     config = tiny.config(warm_start=str(first), out=str(tmp_path), generator="pcg")
-    before = tmp_path / continuing.first_phase(config).name
-    shutil.copytree(finished, before)
+    before = tmp_path / continuing.warm_start_experiment(config).name
+    shutil.copytree(finished_run, before)
     (before / "summary.json").unlink()
     for newer in sorted(run_folder.checkpoints(before).iterdir())[1:]:
         shutil.rmtree(newer)
     tiny.train(tmp_path, "warm", "--warm-start", str(first), "--steps", "96")
-    tiny.assert_same_run(before, finished)
+    tiny.assert_same_run(before, finished_run)
 
 
 @pytest.mark.parametrize(
@@ -249,14 +253,14 @@ def test_a_first_phase_that_was_stopped_goes_on(finished, tmp_path):
     [
         (["--agent.hidden", "5"], "does not fit"),
         (["--agent.normalization.observation"], "other parts"),
-        (["--algorithm", "a2c"], "are those of 'ppo'"),
+        (["--algorithm", "a2c"], "are for 'ppo'"),
     ],
 )
-def test_warm_starts_that_do_not_fit(finished, tmp_path, capsys, words, said):
-    assert tiny.call("train", tmp_path, "--warm-start", str(finished), *words) == 2
+def test_warm_starts_that_do_not_fit(finished_run, tmp_path, capsys, words, said):
+    assert tiny.call("train", tmp_path, "--warm-start", str(finished_run), *words) == 2
     assert said in capsys.readouterr().err
     assert [p.name for p in tmp_path.iterdir()] == ["tiny.yaml"]
-    first = run_folder.check(finished) / "config.yaml"  # the same, before anything is trained
+    first = run_folder.check(finished_run) / "config.yaml"  # as above, before anything is trained
     assert tiny.call("train", tmp_path, "--warm-start", str(first), *words) == 2
     assert said in capsys.readouterr().err
     assert [p.name for p in tmp_path.iterdir()] == ["tiny.yaml"]
@@ -269,7 +273,7 @@ def test_a_warm_start_from_several_members_needs_as_many(finished_pair, tmp_path
 
 @pytest.mark.slow
 def test_evaluation_in_another_environment(tmp_path):
-    """The first evaluation, after equally much training, is played elsewhere."""
+    """The first evaluation, after the same training, is played in another environment."""
     elsewhere = "tests.runtime.environments:short_cartpole"
     folder = tiny.train(tmp_path, "run", "--evaluate-env", elsewhere, "--steps", "256")
     (row,) = [row for row in tiny.rows(folder) if row["kind"] == "evaluation"]
@@ -278,11 +282,11 @@ def test_evaluation_in_another_environment(tmp_path):
 
 @pytest.mark.slow
 def test_evaluation_under_other_settings(tmp_path):
-    """Without another environment it is the one that is trained in, changed."""
+    """The training environment with changed settings is used if no other is named."""
     heavy = ("--evaluate-env-params", "gravity=1e5", "--steps", "256")
     folder = tiny.train(tmp_path, "run", *heavy)
     (row,) = [row for row in tiny.rows(folder) if row["kind"] == "evaluation"]
-    assert row["metrics"]["length"][0] < 5  # gravity has it at once
+    assert row["metrics"]["length"][0] < 5  # such gravity ends it at once
 
 
 @pytest.mark.slow
@@ -344,7 +348,7 @@ def test_losses_that_are_not_finite_stop_a_run_with_its_state_saved(tmp_path, ca
     summary = tiny.summary(folder)
     assert summary["stopped_because"] == "not finite" and summary["diverged"].keys() == {"0"}
     assert all(np.isfinite(v).all() for k, v in tiny.arrays(folder).items() if "agent.parts" in k)
-    # It can be looked at, resumed (to no avail), and forked with a better learning rate.
+    # It can be loaded, resumed (to no avail), and forked with a better learning rate.
     runtime.load(folder)
     assert call("--resume", str(folder)) == 1
     assert call("--fork", str(folder), "--agent.learning-rate", "1e-3", "--name", "better") == 0
@@ -365,23 +369,23 @@ def test_members_keep_their_names_and_keys(tmp_path):
         [{"seed": 3, "clip": 0.1}, {"seed": 4, "clip": 0.25}], {"clip": np.float32([0.1, 0.25])}
     )
     assert members.name(1) == "seed 4, clip 0.25"
-    assert members.settings() == {"clip 0.1": [0], "clip 0.25": [1]}
-    assert Members([{"seed": 3}, {"seed": 4}]).settings() == {"": [0, 1]}
+    assert members.by_setting() == {"clip 0.1": [0], "clip 0.25": [1]}
+    assert Members([{"seed": 3}, {"seed": 4}]).by_setting() == {"": [0, 1]}
     members.write(tmp_path / "members.json")
-    read = members_of(tmp_path)
+    read = read_members(tmp_path)
     assert read.labels == members.labels
     assert read.hyper["clip"].tobytes() == members.hyper["clip"].tobytes()
     data = lambda keys: np.asarray(jax.random.key_data(keys))
     one = Members([{"seed": 4}])
     np.testing.assert_array_equal(data(members.keys("pcg"))[1], data(one.keys("pcg")))
     with pytest.raises(UserError, match="cannot be read"):
-        members_of(tmp_path / "nowhere")
+        read_members(tmp_path / "nowhere")
 
 
 def test_an_agent_that_goes_on_from_another_needs_one(no_training):
     agent = {"num_policies": 2, "torso": {"hidden": [4]}, "data": {"name": "medium"}}
     settings = {"algorithm": "uni_o4_improvement", "env": "pendulum", "agent": agent}
-    said = r"'uni_o4_improvement' cannot begin with new weights; it goes on from uni_o4\b"
+    said = r"'uni_o4_improvement' cannot begin with new weights, since it continues uni_o4\b"
     with pytest.raises(UserError, match=said):
         building.build(configuration.experiment(settings))
     for before in ("warm_start", "fork"):
@@ -392,6 +396,6 @@ def test_an_agent_that_goes_on_from_another_needs_one(no_training):
 def test_plans_round_up_to_whole_updates():
     config = tiny.config(steps=100, log_every=1, evaluate_every=-1, checkpoint_every=0)
     algorithm = building.build(config)[1]
-    assert algorithm.env_steps == tiny.FRAMES
+    assert algorithm.env_steps == tiny.ENV_STEPS
     plan = building.plan(config, algorithm)
     assert dataclasses.astuple(plan) == (4, 1, 0, 1)

@@ -1,4 +1,4 @@
-"""One tiny run that all tests of the runtime share, so that they share what is compiled."""
+"""A tiny run that all tests of the runtime share, and with it its compiled programs."""
 
 from __future__ import annotations
 
@@ -12,24 +12,25 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxrl.commands import command_line
 from jaxrl.commands import sweep as sweep_script
 from jaxrl.commands import train as train_script
-from jaxrl.runtime import checkpoints, command_line, configuration, run_folder
+from jaxrl.runtime import checkpoints, configuration, run_folder
 from jaxrl.runtime.configuration import Experiment
 
 ROOT = Path(__file__).resolve().parents[2]
-FRAMES = 32  # environment steps of an update
+ENV_STEPS = 32  # environment steps per update
 SETTINGS: dict[str, Any] = {
     "agent": {
         "rollouts": {"num_envs": 4, "num_steps": 8},
         "passes": {"epochs": 1, "minibatches": 2},
         "torso": {"hidden": [4]},
     },
-    "steps": 20 * FRAMES,
-    "log_every": 3 * FRAMES,
-    "evaluate_every": 8 * FRAMES,
+    "steps": 20 * ENV_STEPS,
+    "log_every": 3 * ENV_STEPS,
+    "evaluate_every": 8 * ENV_STEPS,
     "evaluate_episodes": 3,
-    "checkpoint_every": 4 * FRAMES,
+    "checkpoint_every": 4 * ENV_STEPS,
 }
 
 
@@ -43,9 +44,9 @@ def write_settings(folder: Path) -> str:
     return str(path)
 
 
-def call(script: str, folder: Path, *words: str) -> int:
-    """The exit code of `script.py tiny.yaml *words`, in this process, its runs in `folder`."""
-    main = {"train": train_script.main, "sweep": sweep_script.main}[script]
+def call(command: str, folder: Path, *words: str) -> int:
+    """Return the exit code of `jaxrl COMMAND tiny.yaml WORDS` in this process, runs in `folder`."""
+    main = {"train": train_script.main, "sweep": sweep_script.main}[command]
     return command_line.call(main, [write_settings(folder), *words])
 
 
@@ -60,7 +61,7 @@ def resume(folder: Path) -> Path:
 
 
 def environment() -> dict[str, str]:
-    """Of a process of its own: this project, and the compilation cache of these tests."""
+    """Return the variables of a process with this project and these tests' compilation cache."""
     cache = jax.config.jax_compilation_cache_dir
     return (
         os.environ
@@ -69,9 +70,9 @@ def environment() -> dict[str, str]:
     )
 
 
-def process(script: str, *words: str, cwd: Path | None = None) -> subprocess.Popen:
+def process(command: str, *words: str, cwd: Path | None = None) -> subprocess.Popen:
     return subprocess.Popen(
-        [sys.executable, str(ROOT / "experiments" / f"{script}.py"), *words],
+        [sys.executable, "-m", "jaxrl", command, *words],
         env=environment(),
         cwd=cwd,
         stderr=subprocess.PIPE,
@@ -81,13 +82,13 @@ def process(script: str, *words: str, cwd: Path | None = None) -> subprocess.Pop
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:
-    """The rows of the log without the time of day."""
+    """Return the rows of the log without the time of day."""
     lines = (folder / "metrics.jsonl").read_text().splitlines()
     return [{k: v for k, v in json.loads(x).items() if k != "time"} for x in lines]
 
 
 def arrays(folder: Path) -> dict[str, np.ndarray]:
-    """The last checkpoint."""
+    """Return the arrays of the last checkpoint."""
     return checkpoints.restore_raw(checkpoints.latest(run_folder.checkpoints(folder)))[0]
 
 
@@ -103,6 +104,6 @@ def assert_same_arrays(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> No
 
 
 def assert_same_run(a: Path, b: Path) -> None:
-    """Bit for bit the same last checkpoint, and the same log."""
+    """Assert that the last checkpoints and the logs are the same, bit for bit."""
     assert_same_arrays(arrays(a), arrays(b))
     assert rows(a) == rows(b)

@@ -104,7 +104,7 @@ def test_a_pool_serves_the_same_episodes_and_counts_what_it_reuses():
 def test_tasks_learn_from_every_window():
     seen = Tasks(
         "counting windows",
-        init=lambda key, policy: (jnp.int32(0), jnp.float32(0)),
+        init=lambda key, policy, hyper: (jnp.int32(0), jnp.float32(0)),
         sample=lambda state, key, n: jnp.full(n, state[0]),
         params=lambda state, task: counting(terminates_after=3).params,
         update=lambda state, policy, transitions: (

@@ -1,3 +1,3 @@
-from tests.runtime.conftest import finished, finished_pair
+from tests.runtime.conftest import finished_pair, finished_run
 
-__all__ = ["finished", "finished_pair"]
+__all__ = ["finished_pair", "finished_run"]

@@ -1,4 +1,4 @@
-"""How many members fit the memory."""
+"""The number of members that fit the memory."""
 
 import math
 
@@ -7,7 +7,7 @@ import pytest
 
 from jaxrl.runtime.building import build, program
 from jaxrl.runtime.driver import Program
-from jaxrl.runtime.members import seeds
+from jaxrl.runtime.members import seed_members
 from jaxrl.sweeps import memory
 from tests.runtime import tiny
 
@@ -15,12 +15,12 @@ from tests.runtime import tiny
 @pytest.mark.parametrize("members", range(1, 30))
 def test_chunks_fit_are_even_and_as_few_as_can_be(members):
     for most in range(1, members + 2):
-        chunk = memory.fitting(members, 100 * members, math.ceil(100 * most / memory.USED))
+        chunk = memory.even_chunk(members, 100 * members, math.ceil(100 * most / memory.USED))
         assert 1 <= chunk <= min(most, members)
         chunks = math.ceil(members / chunk)
         assert chunks == math.ceil(members / min(most, members))
         assert chunk == math.ceil(members / chunks)
-    assert memory.fitting(members, 10**9, 1) == 1
+    assert memory.even_chunk(members, 10**9, 1) == 1
 
 
 def test_what_the_host_has_free(tmp_path):
@@ -38,7 +38,7 @@ def test_what_the_host_has_free(tmp_path):
 def test_a_program_is_cut_where_its_members_do_not_fit(monkeypatch):
     config = tiny.config(seeds=4)
     _, algorithm = build(config)
-    members = seeds(config)
+    members = seed_members(config)
     prog = program(config, algorithm, members)
     assert isinstance(prog, Program)
     shapes = prog.shapes(members.keys(config.generator))

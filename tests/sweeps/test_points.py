@@ -1,11 +1,11 @@
-"""What a sweep varies: the command line's words, and the points that they make."""
+"""The settings that a sweep varies: words of the command line, and their points."""
 
 import numpy as np
 import pytest
 
 from jaxrl.core.errors import UserError
 from jaxrl.runtime import configuration
-from jaxrl.sweeps.points import Values, applied, is_hyper, parse, points
+from jaxrl.sweeps.points import Values, apply, is_hyper, parse, points
 from tests.runtime import tiny
 
 
@@ -27,7 +27,7 @@ def test_values_of_every_kind():
     }
     assert varied["clip"] == Values((), 0.1, 0.3)
     assert [name for name in varied if is_hyper(config, name)] == [*varied][:3]
-    one = applied(config, {"torso.hidden": (32,), "env_params.rows": 7, "clip": 0.3})
+    one = apply(config, {"torso.hidden": (32,), "env_params.rows": 7, "clip": 0.3})
     assert one.agent.torso.hidden == (32,) and one.agent.clip == 0.3
     assert one.env_params == {"rows": 7}
 
@@ -50,12 +50,12 @@ def test_a_list_alone_and_lists_of_one():
 
 
 WRONG = {
-    ("agent.hidden=64/64",): "agent.torso.hidden is varied over a value twice",
+    ("agent.hidden=64/64",): "agent.torso.hidden is given the same value twice",
     ("agent.num_envs=4,x",): "agent.rollouts.num_envs is 'x'; it must be a whole number",
     ("agent.num_envs=4,0",): "agent.rollouts.num_envs is 0; it must be at least 1",
     ("agent.num_envs=uniform(4,8)",): "agent.rollouts.num_envs is part of the program",
-    ("agent.clip=uniform(0.3,0.1)",): "the first must be the smaller one.",
-    ("agent.learning-rate=log(0,1)",): "the first must be the smaller one and above 0.",
+    ("agent.clip=uniform(0.3,0.1)",): "the first number must be the smaller one.",
+    ("agent.learning-rate=log(0,1)",): "the first number must be the smaller one and above 0.",
     ("agent.discount=uniform(0.9,1.5)",): "agent.discount is 1.5; it must be between 0 and 1.",
     ("agent.clip=log(0.1,x)",): "agent.clip is 'x'; it must be a number",
     ("steps=1,2",): "Unknown setting of a sweep 'steps'",
@@ -88,7 +88,7 @@ def test_draws_are_the_seeds_and_spread_as_asked():
 def test_a_grid_and_samples_that_do_not_fit():
     lists, spread = {"a": Values.of([1, 2]), "b": Values.of([3, 4])}, {"c": Values((), 0, 1)}
     assert points(lists, 0, 0) == [{"a": a, "b": b} for a in (1, 2) for b in (3, 4)]
-    with pytest.raises(UserError, match=r"agent\.c is varied over a range; say how many"):
+    with pytest.raises(UserError, match=r"agent\.c is varied over a range; add --samples N"):
         points(lists | spread, 0, 0)
     with pytest.raises(UserError, match="--samples needs a range"):
         points(lists, 5, 0)

@@ -29,7 +29,7 @@ def test_the_best_by_brute_force(eta):
     for scores in itertools.product([0.0, 1.0, 2.0, np.nan], repeat=5):
         kept = selection.best(np.array(scores), eta)
         finite = [i for i in range(5) if np.isfinite(scores[i])]
-        place = [(score, -i) for i, score in enumerate(scores)]  # of equal ones the first
+        place = [(score, -i) for i, score in enumerate(scores)]  # the first of equal scores
         ranks = {i: sum(place[j] > place[i] for j in finite) for i in finite}
         assert kept == [i for i in finite if ranks[i] < 5 // eta]
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from jaxrl import runtime
-from jaxrl.runtime import command_line, run_folder
+from jaxrl.commands import command_line
+from jaxrl.runtime import run_folder
 from tests.runtime import tiny
 
 
@@ -19,8 +20,8 @@ def sweep(folder, name, *words):
 
 
 @pytest.fixture(scope="module")
-def swept(tmp_path_factory):
-    """Two learning rates, of which the second cannot work."""
+def sweep_folder(tmp_path_factory):
+    """Sweep two learning rates, of which the second cannot work."""
     out = tmp_path_factory.mktemp("sweep")
     return sweep(out, "sweep", "--vary", "agent.learning-rate=1e-3,1e30")
 
@@ -47,7 +48,7 @@ def test_labels_hypers_table_and_picture(healthy):
     best = "0" if sum(returns[:2]) >= sum(returns[2:]) else "1"
     assert [row["point"] for row in table] == [best] * 6 + ["10"[int(best)]] * 6
     assert (healthy / "sweep.png").read_bytes().startswith(b"\x89PNG")
-    assert tiny.summary(healthy)["return"] is None  # a mean over settings would mean nothing
+    assert tiny.summary(healthy)["return"] is None  # a mean over settings would be meaningless
 
 
 def test_a_grid_of_two(tmp_path):
@@ -61,16 +62,16 @@ def test_a_grid_of_two(tmp_path):
     assert (folder / "sweep.png").exists()
 
 
-def test_one_member_that_diverges_is_marked_and_the_others_go_on(swept, healthy):
-    assert tiny.summary(swept)["diverged"].keys() == {"2", "3"}
-    assert tiny.summary(swept)["finished"]
-    bad, good = tiny.arrays(swept), tiny.arrays(healthy)
+def test_one_member_that_diverges_is_marked_and_the_others_go_on(sweep_folder, healthy):
+    assert tiny.summary(sweep_folder)["diverged"].keys() == {"2", "3"}
+    assert tiny.summary(sweep_folder)["finished"]
+    bad, good = tiny.arrays(sweep_folder), tiny.arrays(healthy)
     for name in good:
-        # Those beside it are bit for bit what they are beside others (of the same number).
+        # The others are bit for bit what they are in any run of the same number of members.
         assert bad[name][:2].tobytes() == good[name][:2].tobytes(), name
         if "agent.parts" in name:
             assert np.isfinite(bad[name]).all(), name
-    rows = [row for row in tiny.rows(swept) if row["kind"] == "train"]
+    rows = [row for row in tiny.rows(sweep_folder) if row["kind"] == "train"]
     assert rows[-1]["metrics"]["diverged"][:2] == [None, None]
     assert None not in rows[-1]["metrics"]["diverged"][2:]
 
@@ -81,7 +82,7 @@ def test_what_diverged_is_said(tmp_path, capsys):
     assert "seed 1, optimizer.learning_rate 1e+30: a loss was not finite" in capsys.readouterr().err
 
 
-def test_a_sweep_that_was_killed_goes_on_to_the_same_bits(swept, tmp_path):
+def test_a_sweep_that_was_killed_goes_on_to_the_same_bits(sweep_folder, tmp_path):
     run = tiny.process(
         "sweep", tiny.write_settings(tmp_path), "--name", "sweep", "--seeds", "2",
         "--vary", "agent.learning-rate=1e-3,1e30",
@@ -93,9 +94,9 @@ def test_a_sweep_that_was_killed_goes_on_to_the_same_bits(swept, tmp_path):
     run.communicate()
     folder = tmp_path / "sweep"
     assert command_line.call(tiny.sweep_script.main, ["--resume", str(folder), "--quiet"]) == 0
-    tiny.assert_same_run(folder, swept)
-    assert (folder / "sweep.csv").read_text() == (swept / "sweep.csv").read_text()
-    assert tiny.summary(folder)["diverged"] == tiny.summary(swept)["diverged"]
+    tiny.assert_same_run(folder, sweep_folder)
+    assert (folder / "sweep.csv").read_text() == (sweep_folder / "sweep.csv").read_text()
+    assert tiny.summary(folder)["diverged"] == tiny.summary(sweep_folder)["diverged"]
 
 
 @pytest.mark.parametrize("script", [tiny.sweep_script, tiny.train_script])
@@ -119,7 +120,7 @@ def test_a_finished_sweep_whose_log_is_gone(healthy, tmp_path, capsys):
 def test_a_resumed_sweep_knows_its_grid(healthy, capsys):
     argv = ["--resume", str(healthy), "--vary", "agent.clip=1,2"]
     assert command_line.call(tiny.sweep_script.main, argv) == 2
-    assert "--vary cannot be said again" in capsys.readouterr().err
+    assert "leave out --vary" in capsys.readouterr().err
 
 
 def test_forks_of_a_sweep(healthy, tmp_path, capsys):
@@ -149,11 +150,11 @@ def test_a_member_loads_with_its_own_parameters(healthy):
             assert np.asarray(leaf).tobytes() == stored[name][member].tobytes()
 
 
-def test_a_sweep_from_a_warm_start(finished, tmp_path):
-    words = ("--warm-start", str(finished), "--steps", "64", "--vary", "agent.clip=0.1,0.3")
+def test_a_sweep_from_a_warm_start(finished_run, tmp_path):
+    words = ("--warm-start", str(finished_run), "--steps", "64", "--vary", "agent.clip=0.1,0.3")
     folder = sweep(tmp_path, "warm", *words)
     stored = tiny.arrays(folder)
     np.testing.assert_array_equal(
         stored[".run.state.agent.hyper['clip']"], np.float32([0.1, 0.1, 0.3, 0.3])
     )
-    assert run_folder.read_config(folder).warm_start == str(finished)
+    assert run_folder.read_config(folder).warm_start == str(finished_run)

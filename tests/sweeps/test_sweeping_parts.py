@@ -1,5 +1,5 @@
-"""Sweeps of several runs: programs, chunks and segments, killed between and in the middle of them;
-what goes on is what would have been."""
+"""Sweeps of several runs: programs, chunks and segments, killed between and within them, resume to
+the same results."""
 
 import csv
 import json
@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 from jaxrl import runtime
+from jaxrl.commands import command_line
 from jaxrl.core.errors import UserError
-from jaxrl.runtime import checkpoints, command_line, run_folder
-from jaxrl.runtime.members import members_of
+from jaxrl.runtime import checkpoints, run_folder
+from jaxrl.runtime.members import read_members
 from jaxrl.runtime.session import Session
 from jaxrl.sweeps import memory
 from tests.runtime import tiny
@@ -41,8 +42,8 @@ def sweep(out: Path, kind: str) -> int:
 
 
 @pytest.fixture(scope="module")
-def swept(tmp_path_factory):
-    """Kind of sweep -> its folder, made once."""
+def sweep_folder(tmp_path_factory):
+    """Return a function from a kind of sweep to its folder, made once."""
     made = {}
 
     def get(kind):
@@ -78,18 +79,18 @@ def last_returns(folder: Path) -> dict[str, float]:
     [("programs", "program2"), ("halving", "program1-chunk2"), ("pbt", "program1-segment2")],
 )
 def test_a_sweep_that_was_interrupted_goes_on_to_the_same_bits(
-    kind, where, swept, tmp_path, monkeypatch
+    kind, where, sweep_folder, tmp_path, monkeypatch
 ):
-    whole, folder = swept(kind), tmp_path / "sweep"
-    happen = Session._happen
+    whole, folder = sweep_folder(kind), tmp_path / "sweep"
+    happen = Session._on_event
 
-    def interrupted(self, name, step, progress):
+    def interrupt(self, name, step, progress):
         if self.folder.name == where and self.interrupt.number is None:
             signal.raise_signal(signal.SIGINT)
         return happen(self, name, step, progress)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Session, "_happen", interrupted)
+        patch.setattr(Session, "_on_event", interrupt)
         with pytest.raises(SystemExit) as stopped:
             sweep(tmp_path, kind)
     assert stopped.value.code == 130
@@ -100,14 +101,14 @@ def test_a_sweep_that_was_interrupted_goes_on_to_the_same_bits(
     assert runs(folder) == runs(whole)
     for name in runs(whole):
         tiny.assert_same_run(folder / name, whole / name)
-        if name in before and name != where:  # what was finished was left alone
+        if name in before and name != where:  # a finished run is left alone
             assert os.stat(folder / name / "summary.json").st_mtime_ns == before[name]
     for name in ("sweep.csv", *(["lineage.csv"] if kind == "pbt" else ())):
         assert (folder / name).read_text() == (whole / name).read_text()
 
 
-def test_programs_in_one_table(swept):
-    folder = swept("programs")
+def test_programs_in_one_table(sweep_folder):
+    folder = sweep_folder("programs")
     assert runs(folder) == ["program1", "program2"]
     rows = table(folder)
     assert len(rows) == 4 * 2 * 3
@@ -122,20 +123,20 @@ def test_programs_in_one_table(swept):
         returns = [last[point, seed] for point in points for seed in "01"]
         assert tiny.summary(folder / program)["returns"] == returns
     assert runtime.load(folder / "program2", 3).config.agent.torso.hidden == (8,)
-    with pytest.raises(UserError, match="holds the runs of a sweep; name one of the folders in it"):
+    with pytest.raises(UserError, match="holds the runs of a sweep; name one of its folders"):
         runtime.load(folder)
 
 
-def test_a_program_is_what_a_sweep_of_its_own_is(swept, tmp_path):
+def test_a_program_is_what_a_sweep_of_its_own_is(sweep_folder, tmp_path):
     words = ["--vary", "learning-rate=1e-3,1e-4", "--agent.hidden", "8", "--seeds", "2"]
     assert tiny.call("sweep", tmp_path, *words, "--name", "alone", "--quiet") == 0
     arrays = tiny.arrays(tmp_path / "alone")
-    tiny.assert_same_arrays(arrays, tiny.arrays(swept("programs") / "program2"))
+    tiny.assert_same_arrays(arrays, tiny.arrays(sweep_folder("programs") / "program2"))
     assert "program1" not in runs(tmp_path / "alone")
 
 
-def test_chunks_that_fit_are_kept_on_resume(swept, tmp_path, monkeypatch):
-    """They are as those that are asked for; and the program is not measured again."""
+def test_chunks_that_fit_are_kept_on_resume(sweep_folder, tmp_path, monkeypatch):
+    """Chunks are as requested, and the program is not measured again."""
     words = ["--vary", "clip=0.1,0.2,0.3,0.4", "--steps", "160", "--name", "sweep", "--quiet"]
     monkeypatch.setattr(memory, "width", lambda *_: 2)
     assert tiny.call("sweep", tmp_path, *words) == 0
@@ -143,7 +144,9 @@ def test_chunks_that_fit_are_kept_on_resume(swept, tmp_path, monkeypatch):
     assert runs(folder) == ["program1-chunk1", "program1-chunk2"]
     assert json.loads((folder / "sweep.json").read_text())["chunks"] == [2]
     for name in runs(folder):
-        tiny.assert_same_arrays(tiny.arrays(folder / name), tiny.arrays(swept("halving") / name))
+        tiny.assert_same_arrays(
+            tiny.arrays(folder / name), tiny.arrays(sweep_folder("halving") / name)
+        )
     before = (folder / "sweep.csv").read_text()
     shutil.rmtree(folder / "program1-chunk2")
     monkeypatch.setattr(memory, "width", None)
@@ -154,21 +157,21 @@ def test_chunks_that_fit_are_kept_on_resume(swept, tmp_path, monkeypatch):
 def test_seeds_that_do_not_fit_are_trained_as_a_sweep(finished_pair, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(memory, "width", lambda *_: 2)
     folder = tiny.train(tmp_path, "run", "--seeds", "4")
-    assert "Not all seeds fit side by side" in capsys.readouterr().err
+    assert "Not all seeds fit into memory at once" in capsys.readouterr().err
     assert runs(folder) == ["program1-chunk1", "program1-chunk2"]
     tiny.assert_same_arrays(tiny.arrays(folder / "program1-chunk1"), tiny.arrays(finished_pair))
     assert tiny.resume(folder) == folder  # finished
-    assert members_of(tiny.train(tmp_path, "two", "--seeds", "2")) == members_of(finished_pair)
+    assert read_members(tiny.train(tmp_path, "two", "--seeds", "2")) == read_members(finished_pair)
 
 
-def test_a_resumed_sweep_is_as_it_was(swept, tmp_path, capsys):
+def test_a_resumed_sweep_is_as_it_was(sweep_folder, tmp_path, capsys):
     folder = tmp_path / "sweep"
-    shutil.copytree(swept("programs"), folder)
+    shutil.copytree(sweep_folder("programs"), folder)
     resume = lambda *words: command_line.call(
         tiny.sweep_script.main, ["--resume", str(folder), "--quiet", *words]
     )
     assert resume("--chunk", "2") == 2
-    assert "A resumed sweep knows how it searches" in capsys.readouterr().err
+    assert "A resumed sweep searches as before" in capsys.readouterr().err
     assert resume("--steps", "6400") == 2
     assert "steps is 6400 here and 640 in" in capsys.readouterr().err
     record = json.loads((folder / "sweep.json").read_text())
@@ -196,8 +199,8 @@ def test_a_program_that_cannot_learn_costs_nothing_to_the_others(tmp_path, capsy
     assert capsys.readouterr().err == ""
 
 
-def test_halving_goes_on_with_the_best(swept):
-    folder = swept("halving")
+def test_halving_goes_on_with_the_best(sweep_folder):
+    folder = sweep_folder("halving")
     assert json.loads((folder / "sweep.json").read_text())["chunks"] == [2]
     rungs = {1: "160", 2: "320", 3: "640"}
     rows = table(folder)
@@ -218,8 +221,8 @@ def test_halving_goes_on_with_the_best(swept):
                 assert chosen.tobytes() == new[name].tobytes(), name
 
 
-def test_populations_copy_states_and_perturb_hypers(swept):
-    folder = swept("pbt")
+def test_populations_copy_states_and_perturb_hypers(sweep_folder):
+    folder = sweep_folder("pbt")
     assert runs(folder) == ["program1", "program1-segment2", "program1-segment3"]
     lineage = table(folder, "lineage.csv")
     assert len(lineage) == 3 * 4 and sum(row["point"] != row["parent"] for row in lineage) == 2

@@ -51,7 +51,7 @@ def lengths_of_episodes(transitions, copy):
 
 def test_fixed_parameters_lie_in_the_state():
     tasks = fixed(environment(3))
-    state = tasks.init(random.key(0), NOTHING)
+    state = tasks.init(random.key(0), NOTHING, {})
     assert tasks.sample(state, random.key(0), 4) == ()
     assert tasks.params(state, ()) is state
     assert all(isinstance(x, jax.Array) for x in jax.tree.leaves(state))
@@ -126,7 +126,7 @@ def test_each_gives_every_task_its_turn():
     from jaxrl.tasks import each
 
     tasks = each({"mass": np.array([1.0, 2.0, 3.0])})
-    state = tasks.init(random.key(0), None)
+    state = tasks.init(random.key(0), None, {})
     ids = tasks.sample(state, random.key(0), 6)
     np.testing.assert_array_equal(ids, [0, 1, 2, 0, 1, 2])
     masses = jax.vmap(lambda i: tasks.params(state, i)["mass"])(ids)

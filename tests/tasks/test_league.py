@@ -35,7 +35,7 @@ def pool(**settings):
 def test_snapshots_enter_a_ring_every_so_many_windows():
     tasks = pool()
     state, nothing = (
-        tasks.init(jax.random.key(0), policy(0)),
+        tasks.init(jax.random.key(0), policy(0), {}),
         window(jnp.zeros((1, 1), int), [[0]], [[0]]),
     )
     found = []
@@ -49,7 +49,7 @@ def test_snapshots_enter_a_ring_every_so_many_windows():
 
 def test_only_snapshots_that_exist_are_drawn_and_ids_are_their_places():
     tasks = pool()
-    state = tasks.init(jax.random.key(0), policy(7))
+    state = tasks.init(jax.random.key(0), policy(7), {})
     assert set(np.asarray(tasks.sample(state, jax.random.key(1), 64))) == {0}
     assert tasks.params(state, jnp.int32(0)) == 7
 
@@ -57,7 +57,7 @@ def test_only_snapshots_that_exist_are_drawn_and_ids_are_their_places():
 @pytest.mark.parametrize("matching", ["uniform", "hard", "even"])
 def test_opponents_are_drawn_by_the_outcomes_of_games_against_them(matching):
     tasks = pool(matching=matching, memory=1.0)
-    state = tasks.init(jax.random.key(0), policy(0))
+    state = tasks.init(jax.random.key(0), policy(0), {})
     for number in range(1, 5):
         state = tasks.update(state, policy(number), window(jnp.zeros((1, 1), int), [[0]], [[0]]))
     # 40 games against each, of which 8, 20 and 32 were won. Unfinished games do not count.
@@ -88,7 +88,7 @@ def test_settings_that_are_refused():
 def test_a_population_estimates_payoffs_and_draws_its_graph_below_the_diagonal():
     latest = lambda payoff, mask: (jnp.arange(mask.size) == mask.sum() - 1) * 1.0
     tasks = population(lambda *x: x, lambda s: s["w"], latest, 3, exploration=0.2, memory=0.5)
-    state = tasks.init(jax.random.key(0), policy(1))
+    state = tasks.init(jax.random.key(0), policy(1), {})
     np.testing.assert_array_equal(state.graph, [[0, 0, 0], [1, 0, 0], [0, 1, 0]])
     pairs = Pair(jnp.asarray([[1, 2, 2, 2]]), jnp.asarray([[0, 0, 1, 1]]))
     state = tasks.update(state, policy(2), window(pairs, [[1, 1, 1, 0]], [[1.0, -1, 2, 99]]))

@@ -40,7 +40,7 @@ def work(arguments: argparse.Namespace) -> measuring.Work:
     policy = Policy(act, lambda n: ())
 
     def start(key):
-        task_state = tasks.init(key, policy)
+        task_state = tasks.init(key, policy, tasks.hyper)
         streams = stream.start(env, tasks, task_state, policy, key, number)
         return jax.numpy.int32(0), task_state, streams
 

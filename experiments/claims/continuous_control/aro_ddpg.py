@@ -21,7 +21,7 @@ from jaxrl.algorithms.continuous_control.shared import deterministic
 from jaxrl.algorithms.policy_gradient import ppo as ppo_
 from jaxrl.core.settings import group
 from jaxrl.core.types import Environment
-from jaxrl.kit import hyper
+from jaxrl.kit import LossOutput, hyper, loss
 
 WORST = 16.3  # the largest cost of a step
 RATES = (3e-4, 1e-3, 3e-3)
@@ -48,16 +48,29 @@ class Discounted(aro_ddpg_.Config):
     discount: float = hyper(0.99, low=0, high=1)
 
 
+@loss("critic", name="critic_loss")
+def discounted_loss(net, x):
+    """Regress on the discounted target of the smaller target network."""
+    q = net.critic(x.timestep, x.action)
+    after = net.target.critic(x.next_timestep, net.target.actor(x.next_timestep)).min(-1)
+    target = losses.td_target(x.reward, x.terminated, net.hyper.discount, after)
+    error = losses.squared_error(q, target[..., None]).sum(-1)
+    return LossOutput(error, {"value": q.mean(-1)})
+
+
 def discounted_recipe(env, config):
     """Build ARO-DDPG with critics of discounted returns; no loss learns the average reward."""
     ours = aro_ddpg_.recipe(env, config)
-
-    def target(net, x):
-        q = net.target.critic(x.next_timestep, net.target.actor(x.next_timestep)).min(-1)
-        return losses.td_target(x.reward, x.terminated, net.hyper.discount, q)
-
-    plain = deterministic.recipe(
-        env, config, ours.act, target, num_critics=2, value=lambda q: q.min(-1), delay=config.delay
+    plain = deterministic.deterministic_actor_critic(
+        env,
+        config.torso,
+        ours.act,
+        (discounted_loss, aro_ddpg_.actor_loss),
+        config.optimizer,
+        config.optimizer,
+        config.target,
+        num_critics=2,
+        delay=config.delay,
     )
     return dataclasses.replace(plain, memory=ours.memory)
 
@@ -70,7 +83,7 @@ def on_policy_recipe(env, config):
         x = batch.transitions
         centered = dataclasses.replace(x.next_timestep, reward=x.reward - x.reward.mean())
         x = dataclasses.replace(x, next_timestep=centered)
-        return ours.update(net, dataclasses.replace(batch, transitions=x))
+        return ours.update(net, dataclasses.replace(batch, transitions=x))  # type: ignore[reportOptionalCall]
 
     return dataclasses.replace(ours, update=update)
 

@@ -56,7 +56,7 @@ def _recipe(env: Environment, config: Config) -> Recipe:
         constant = net.hyper.action.astype(drawn.dtype)
         return jnp.where(constant < 0, drawn, constant), memory, {}
 
-    return Recipe(parts={}, act=act, losses={}, update=lambda net, batch: net)
+    return Recipe(parts={}, act=act, losses=[], update=lambda net, batch: net)
 
 
 without_skill = AlgorithmBuilder("without_skill", Config, _recipe)

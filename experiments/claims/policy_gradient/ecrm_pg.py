@@ -27,7 +27,7 @@ from experiments.evidence.declare import (
 from jaxrl import losses
 from jaxrl.algorithms.policy_gradient.ecrm_reinforce import ecrm_reinforce
 from jaxrl.algorithms.policy_gradient.reinforce import reinforce
-from jaxrl.algorithms.policy_gradient.shared.augmented import space
+from jaxrl.algorithms.policy_gradient.shared.augmented import augmented_space
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.spaces import Discrete
 from jaxrl.core.train import start, train
@@ -90,7 +90,7 @@ def train_and_measure(env, algorithm, averse, hidden, steps, episodes, keys, hyp
         place = jnp.concatenate(
             (pairs, jnp.broadcast_to(threshold, (states, *threshold.shape))), -1
         )
-        network = ActorCritic(space(env, number), Discrete(actions * number), hidden)
+        network = ActorCritic(augmented_space(env, number), Discrete(actions * number), hidden)
     else:
         network = ActorCritic(env.observation_space, env.action_space, hidden)
     timestep = dataclasses.replace(example_timestep(env), observation=place)

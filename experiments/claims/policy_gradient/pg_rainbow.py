@@ -65,8 +65,8 @@ CLAIM = Claim(
     mutations=(
         Mutation(
             "the critic sees quantiles of 0, whatever returns are",
-            "jaxrl.algorithms.policy_gradient.pg_rainbow:told",
-            lambda told: lambda *arguments: jnp.zeros_like(told(*arguments)),
+            "jaxrl.algorithms.policy_gradient.pg_rainbow:quantiles_of",
+            lambda quantiles_of: lambda *arguments: jnp.zeros_like(quantiles_of(*arguments)),
         ),
         Mutation(
             "the surrogate has the wrong sign",

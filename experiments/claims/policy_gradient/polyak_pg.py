@@ -37,12 +37,12 @@ class Config(polyak_pg_.Config):
 def by_optimizer(env, config):
     """Build the recipe in which an optimizer takes the steps."""
     ours = polyak_pg_.recipe(env, config)
-    part = dataclasses.replace(ours.parts["actor"], optimizer="optimizer")
+    part = dataclasses.replace(ours.parts["actor"], optimizer=config.optimizer)
 
     def update(net, batch):
         value, gradient = polyak_pg_.estimates(net, batch, config.baseline)
-        downhill, rate = jax.tree.map(jnp.negative, gradient), net.learning_rate("actor")
-        new = net.kit.descents["actor"].step(net.parts["actor"], downhill, rate)
+        downhill, descent = jax.tree.map(jnp.negative, gradient), net._blueprint.descents["actor"]
+        new = descent.step(net.parts["actor"], downhill, net.hyper, net.env_steps)
         net = net.replace(parts=net.parts | {"actor": new})
         return net.report(value=value, actor_grad_norm=optax.tree.norm(gradient))
 

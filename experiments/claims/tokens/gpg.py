@@ -43,7 +43,7 @@ CLAIM = Claim(
         "jaxrl/algorithms/tokens/gpg.py",
         "jaxrl/algorithms/tokens/grpo.py",
         "jaxrl/algorithms/tokens/rloo.py",
-        "jaxrl/algorithms/tokens/shared/recipe.py",
+        "jaxrl/algorithms/tokens/shared/answers.py",
         "jaxrl/algorithms/tokens/token_supervised.py",
         "jaxrl/losses/advantages/groups.py",
         "jaxrl/sources/kept_groups.py",

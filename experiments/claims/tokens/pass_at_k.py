@@ -33,7 +33,7 @@ CLAIM = Claim(
     "learning rate.",
     parts=(
         "jaxrl/algorithms/tokens/pass_at_k.py",
-        "jaxrl/algorithms/tokens/shared/recipe.py",
+        "jaxrl/algorithms/tokens/shared/answers.py",
         "jaxrl/algorithms/tokens/token_supervised.py",
         "jaxrl/losses/advantages/groups.py",
         "jaxrl/evaluation/pass_at_k.py",

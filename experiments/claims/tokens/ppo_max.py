@@ -211,7 +211,7 @@ CLAIM = Claim(
     parts=(
         "jaxrl/algorithms/tokens/ppo_max.py",
         "jaxrl/algorithms/tokens/token_ppo.py",
-        "jaxrl/algorithms/tokens/shared/recipe.py",
+        "jaxrl/algorithms/tokens/shared/answers.py",
         "jaxrl/algorithms/tokens/token_supervised.py",
         "jaxrl/losses/preferences/reward_models.py",
     ),

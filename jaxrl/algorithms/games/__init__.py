@@ -1,1 +1,1 @@
-"""Games: self-play, leagues, populations."""
+"""Algorithms for games: self-play, leagues, populations."""

@@ -2,10 +2,10 @@
 using multi-agent reinforcement learning"; fictitious self-play: Heinrich et al., 2015).
 
 Every `every` windows the agent's weights enter a pool, and each episode is played against one of
-them, drawn uniformly or by how the recent games against it went. It is PPO on rollouts of the game
-with the opponent inside (`envs.games.opponents`), and the pool is its `Tasks`. The main agents of
-AlphaStar's league alone, without exploiters and without games against the agent as it is now (but
-for those in the window after a snapshot).
+the pool's members, drawn uniformly or by the results of recent games against it. The algorithm is
+PPO on rollouts of the game with the opponent inside (`envs.games.opponents`), and the pool is its
+`Tasks`. Only the main agents of AlphaStar's league are implemented, without exploiters and without
+games against the current agent (except in the window after a snapshot).
 """
 
 from __future__ import annotations
@@ -37,28 +37,30 @@ from jaxrl.tasks.league import MATCHING, past_selves
 
 @group
 class Config:
-    """Settings of the league: how PPO trains the agent, and the pool."""
+    """Settings of the league: those of PPO, and of the pool."""
 
     ppo: PPOConfig = PPOConfig()
-    """How the agent learns."""
+    """Settings of the PPO agent that learns."""
     pool: int = static(16, low=1, high=MANY)
-    """Past selves that are kept."""
+    """Number of past selves in the pool."""
     every: int = static(8, low=1)
-    """Windows between two snapshots."""
+    """Number of windows between two snapshots."""
     matching: str = static("uniform", choices=MATCHING)
-    """Who is played: uniform; hard, those who win most; or even, those on the agent's level."""
+    """Distribution of opponents: uniform; hard, favoring those that win most; or even, favoring
+    those at the agent's level."""
     power: float = static(2.0, low=0)
-    """How much `hard` prefers those who win."""
+    """Exponent of the preference of `hard` for opponents that win."""
 
 
-SCORES = {"won": "won", **games.SCORES}  # against the others, and by the best answer
+SCORES = {"won": "won", **games.SCORES}  # against the pool, and against a best response
 
 
 def league(env: Environment, config: Config = Config()) -> Algorithm:
-    """PPO against past selves in `env`, a game for two. The same arguments give the same object.
+    """Build PPO against past selves in `env`, a two-player game. The same arguments give the same
+    object.
 
-    The policy plays both sides. Raises `UserError` where PPO does, for a game that is not for two,
-    and for normalized or recurrent agents, whose snapshot would be more than weights.
+    The policy plays both sides. Raises `UserError` where PPO does, for a game that is not for two
+    players, and for normalized or recurrent agents, whose snapshots would need more than weights.
     """
     return _build(env, config)
 
@@ -78,7 +80,7 @@ def _build(env: Environment, config: Config) -> Algorithm:
     )
     algorithm = learn(learner, config.ppo.rollouts.source(environment, tasks))
 
-    def measure(state):
+    def measure(state, key):
         network = policy_network(env, config.ppo.torso, config.ppo.memory, config.ppo.heads)
         params = params_of(state.agent)["actor_critic"]
         table = lambda game: network.apply(params, game.timesteps, ())[0].probs
@@ -99,13 +101,17 @@ def self_play(
     goal: Any = None,
     answers: Callable[[Any], Any] = lambda act: act,
 ) -> tuple[Agent, Environment]:
-    """A PPO agent, and `env` against an opponent that plays by that agent's parameters; both sides
-    are conditioned on a `goal` where there is one. The opponent's parameters are for tasks to set;
-    its `act` is what `answers` makes of the agent's. The agent's hyperparameters are those of a
-    group `ppo`."""
+    """Return a PPO agent, and `env` against an opponent that plays by that agent's parameters.
+
+    Tasks set the opponent's parameters. The agent's hyperparameters are those of a group `ppo`.
+
+    goal: example of the goal that both sides are conditioned on; None for none.
+    answers: maps the agent's `act` to the opponent's.
+    """
     wrong = ("normalization.observation", "normalization.reward", "memory.recurrent")
     settings.refuse(config, wrong, "a league's agents have none")
-    # Who the opponent is does not change what the agent sees, and the agent says how it acts.
+    # The agent is needed to act as the opponent, and what it sees does not depend on the opponent,
+    # so it is built against a random one.
     example = Params(env.params, (), goal=goal, opponent_goal=goal)
     learner = within(ppo.agent(against(env, random_policy(env), example), config), "ppo")
     shapes = jax.eval_shape(lambda: params_of(learner.init(random.key(0), learner.hyper)))

@@ -1,16 +1,16 @@
 """NeuPL: a population of policies in one conditional network (Liu et al., 2022, arXiv:2202.07415).
 
-Row i of the population is pi(action | observation, sigma_i), and sigma_i is the mixture of the rows
-before it to which it learns the best response. A meta-solver draws the sigmas from the payoffs
-between the rows: `nash` gives PSRO's (each row answers to the equilibrium of those before it). All
-rows are trained at once, so that one row's skills serve the others.
+Row i of the population is pi(action | observation, sigma_i), and sigma_i is the mixture of the
+previous rows to which it learns a best response. A meta-solver computes the sigmas from the payoffs
+between the rows: `nash` gives PSRO's (each row responds to the equilibrium of the previous ones).
+All rows are trained at once, so that one row's skills serve the others.
 
-Here the rows are trained by PPO (the paper: MPO and V-MPO), with sigma in the time step's goal;
-payoffs are running means of the training games (the paper also learns an estimator); a game whose
-sides differ is made symmetric by drawing them; and row 0, the answer to nobody, is the policy that
-chooses any legal action alike. The sigmas may change between two windows, in the middle of a game.
-What is evaluated is the solver's mixture over all rows: each side draws its row before its first
-move.
+Here the rows are trained by PPO (in the paper, by MPO and V-MPO), with sigma in the time step's
+goal; payoffs are running means of the training games (the paper also learns an estimator); a game
+whose sides differ is made symmetric by drawing the sides at random; and row 0, which responds to
+nobody, is the uniform policy over legal actions. The sigmas may change between two windows, in the
+middle of a game. Evaluation plays the solver's mixture over all rows: each side draws its row
+before its first move.
 """
 
 from __future__ import annotations
@@ -47,22 +47,22 @@ SOLVERS = {
 
 @group
 class Config:
-    """Settings of NeuPL: how PPO trains the rows, and the population."""
+    """Settings of NeuPL: those of PPO, and of the population."""
 
     ppo: PPOConfig = PPOConfig()
-    """How the rows learn."""
+    """Settings of the PPO agent that trains all rows."""
     rows: int = static(8, low=2, high=MANY)
-    """Policies in the population, the uniform one included."""
+    """Number of policies in the population, including the uniform one."""
     solver: str = static("nash", choices=SOLVERS)
-    """To whom a row answers: nash, the equilibrium of the rows before it; uniform, all of them
-    alike; or latest, the one before it."""
+    """Mixture that a row learns to best respond to: nash, the equilibrium of the previous rows;
+    uniform, all of them equally; or latest, the previous row."""
     exploration: float = static(0.1, above=0, high=1)
-    """Share of the opponents drawn uniformly, to know every payoff."""
+    """Share of opponents drawn uniformly, so that every payoff is estimated."""
 
 
 @struct
 class Mixture:
-    """What plays in an evaluation: which row, and how rows play."""
+    """Mixture of rows that plays in evaluations."""
 
     agent: Any
     graph: Array  # [N, N]
@@ -70,9 +70,9 @@ class Mixture:
 
 
 def neupl(env: Environment, config: Config = Config()) -> Algorithm:
-    """NeuPL in `env`, a game for two. The same arguments give the same object.
+    """Build NeuPL in `env`, a two-player game. The same arguments give the same object.
 
-    Raises `UserError` where a league does.
+    Raises `UserError` where `league` does.
     """
     return _build(env, config)
 
@@ -96,7 +96,7 @@ def _build(env: Environment, config: Config) -> Algorithm:
 
     def act(state: Mixture, timestep, memory, key, greedy):
         row_key, key = jax.random.split(key)
-        # Each side of each game has a row of its own, drawn before its first move.
+        # Each side of each game draws its own row before its first move.
         drawn = jax.random.categorical(row_key, jnp.log(state.weights), shape=memory.shape)
         memory = jnp.where(memory < 0, drawn.astype(jnp.int32), memory)
         row = jnp.take_along_axis(memory, timestep.role[:, None], 1)[:, 0]
@@ -104,10 +104,10 @@ def _build(env: Environment, config: Config) -> Algorithm:
         action, _, extras = answers(learner.act)(state.agent, timestep, (), key, greedy)
         return action, memory, extras
 
-    def measure(state):
+    def measure(state, key):
         found = mixture(state, config)
-        everybody = lambda game: tables(env, config, found, game)
-        reaches = lambda game: games.mixture(game, everybody(game), found.weights)
+        strategies = lambda game: tables(env, config, found, game)
+        reaches = lambda game: games.mixture(game, strategies(game), found.weights)
         return games.exploitability_metrics(env, reaches)
 
     nobody = lambda n: jnp.full((n, PLAYERS), -1, jnp.int32)
@@ -122,14 +122,15 @@ def _build(env: Environment, config: Config) -> Algorithm:
 
 
 def mixture(state: Any, config: Config) -> Mixture:
-    """The population that a learner's state holds, and the solver's mixture over all of it."""
+    """Return the population of a learner's state with the solver's mixture over all of its rows."""
     found: Population = state.source.tasks
-    everybody = SOLVERS[config.solver](payoff(found), jnp.ones(config.rows, bool))
-    return Mixture(state.agent, found.graph, everybody)
+    weights = SOLVERS[config.solver](payoff(found), jnp.ones(config.rows, bool))
+    return Mixture(state.agent, found.graph, weights)
 
 
 def answers(act: Any) -> Any:
-    """`act`, but for those who answer to nobody (their goal is all zeros): any legal action."""
+    """Return `act` changed to draw a uniform legal action where the goal is all zeros, as it is for
+    row 0, which responds to nobody."""
 
     def answer(state, timestep: TimeStep, memory, key, greedy):
         action, memory, extras = act(state, timestep, memory, key, greedy)
@@ -141,7 +142,7 @@ def answers(act: Any) -> Any:
 
 
 def tables(env: Environment, config: Config, played: Mixture, game: Game) -> Array:
-    """How each row plays the enumerated game: probabilities [N, I, A]."""
+    """Return the action probabilities [N, I, A] of each row in the enumerated game."""
     network = policy_network(env, config.ppo.torso, config.ppo.memory, config.ppo.heads)
     params = params_of(played.agent)["actor_critic"]
     places = len(game.player)
@@ -149,7 +150,7 @@ def tables(env: Environment, config: Config, played: Mixture, game: Game) -> Arr
     def of(sigma):
         goal = jnp.broadcast_to(sigma, (places, *sigma.shape))
         timesteps = dataclasses.replace(game.timesteps, goal=goal)
-        policy, _, _ = network.apply(params, timesteps, ())
+        policy, *_ = network.apply(params, timesteps, ())
         return jnp.where(sigma.any(), policy.probs, jnp.asarray(game.uniform, jnp.float32))
 
     return jax.vmap(of)(played.graph)

@@ -1,12 +1,12 @@
 """SPIRAL's self-play (Liu et al., 2025, arXiv:2506.24119): one policy plays both sides of a
-zero-sum game, and learns by REINFORCE with an advantage for each role.
+zero-sum game, and learns by REINFORCE with role-conditioned advantages.
 
 Every move of player p in an episode with outcome R is reinforced by A = R_p - b[role], where b is a
-moving average of what this role of this game got before (their role-conditioned advantage
-estimation, RAE). As in the authors' code, the average sees a game after it has served that game's
-advantage, which so stays unbiased; their algorithm 1 has it the other way round. One step of the
-average is taken for the mean of an update's games, where theirs takes one for each game. A baseline
-that both roles share would be none: in a zero-sum game what they get averages to 0.
+moving average of the past outcomes of this role in this game (their role-conditioned advantage
+estimation, RAE). As in the authors' code, a game enters the average only after its advantages have
+been computed, so they stay unbiased; their algorithm 1 has the opposite order. The average takes
+one step per update, for the mean of its games; theirs takes one per game. A baseline shared by both
+roles would be useless: in a zero-sum game their outcomes average to 0.
 
 The paper trains a language model with Adam on whole answers; here a move is one action of a small
 network, an entropy bonus may be added, and there is no format penalty.
@@ -21,10 +21,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl import losses
-from jaxrl.algorithms.policy_gradient.shared.episodes import on_episodes
+from jaxrl.algorithms.policy_gradient.shared.episodes import episode_recipe
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
-from jaxrl.core.types import Array, Environment, Policy, Transition
+from jaxrl.core.types import Array, Environment, Key, Policy, Transition
 from jaxrl.exact import games
 from jaxrl.kit import AlgorithmBuilder, Recipe, group, hyper, static
 from jaxrl.kit.groups import Episodes, Optimizer, Torso
@@ -38,19 +38,20 @@ class Config:
     episodes: Episodes = Episodes(num_envs=128)
     torso: Torso = Torso(hidden=(64, 64), activation="tanh")
     optimizer: Optimizer = Optimizer(learning_rate=1e-6, max_grad_norm=1.0, beta2=0.95)
-    """Adam, constant 1e-6, for a language model: the authors' run script; beta 2 and the norm are
-    the defaults of their trainer (Oat). A small network needs a step size about 1e-3."""
+    """Adam with a constant 1e-6, for a language model, as in the authors' run script; beta 2 and
+    the norm are the defaults of their trainer (Oat). A small network needs a step size of about
+    1e-3."""
     baseline: str = static("role", choices=("role", "none"))
-    """What is subtracted from an outcome: the moving average of its role, or nothing."""
+    """Baseline subtracted from an outcome: role, the moving average of its role, or none."""
     decay: float = hyper(0.95, low=0, high=1)
-    """How much of a baseline stays after one more update's games (their alpha)."""
+    """Decay of the baselines' moving average per update (their alpha)."""
     entropy_weight: float = hyper(0.01, low=0)
     """Weight of the entropy bonus."""
 
 
 def outcomes(transitions: Transition, mask: Array) -> tuple[Array, Array]:
-    """What each role got in each game, [B, R], and the same for the mover of each step, [T, B],
-    whichever player's move ended the game.
+    """Return the outcome of each role in each game, [B, R], and that of the player who moves at
+    each step, [T, B], whoever made the last move.
 
     transitions: [T, B] with rewards [R]; mask: [T, B], False after the game's end.
     """
@@ -60,17 +61,16 @@ def outcomes(transitions: Transition, mask: Array) -> tuple[Array, Array]:
     return total, mine
 
 
-def played(role: Array, mask: Array, num_roles: int) -> Array:
-    """Which roles were played in each game, bool [B, R], from roles and mask [T, B]: those of the
-    game's players who had a turn."""
+def active_roles(role: Array, mask: Array, num_roles: int) -> Array:
+    """Return the roles that had a turn in each game, bool [B, R], from roles and mask [T, B]."""
     return (jax.nn.one_hot(role, num_roles, dtype=bool) & mask[..., None]).any(0)
 
 
 def recipe(env: Environment, config: Config) -> Recipe:
     num_roles = example_timestep(env, agents=True).reward.shape[1]
 
-    def judge(net, batch):
-        """R_p - b[role], of baselines that have not seen this update's games."""
+    def role_advantages(net, batch):
+        """Return R_p - b[role], with baselines that exclude this update's games."""
         mask, role = batch.mask, batch.transitions.timestep.role
         total, mine = outcomes(batch.transitions, mask)
         advantage = losses.role_conditioned_advantage(mine, role, net.extra)
@@ -80,8 +80,8 @@ def recipe(env: Environment, config: Config) -> Recipe:
         )
         if config.baseline == "none":
             return net, advantage
-        # One step for the mean of all games of an update, which came from one policy.
-        took_part = played(role, mask, num_roles)
+        # One step for the mean of all games of an update, since one policy played them.
+        took_part = active_roles(role, mask, num_roles)
         average = losses.masked_mean(total, took_part, axis=0)
         baseline = losses.role_baseline_update(
             net.extra, average, jnp.arange(num_roles), net.hyper.decay, took_part.any(0)
@@ -89,7 +89,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
         return net.replace(extra=baseline), advantage
 
     return dataclasses.replace(
-        on_episodes(env, config.torso, config.optimizer, judge, record=("logits",)),
+        episode_recipe(env, config.torso, config.optimizer, role_advantages, record=("logits",)),
         extra=np.zeros(num_roles, np.float32),
         needs=("mask", "transitions.timestep.role"),
         scores=games.SCORES,
@@ -97,19 +97,19 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
 
 def check(env: Environment, config: Config, name: str) -> None:
-    """Raises `UserError` for an environment without roles or with a single reward, and an action
+    """Raise `UserError` for an environment without roles or with a single reward, and an action
     space without a policy head."""
     check_action_space(env.action_space, name)
     example = example_timestep(env, agents=True)
     if example.role is None or example.reward.ndim != 2:
         raise UserError(
-            f"'{env.name}' is no game with a reward for each role; {name} learns by self-play in "
-            "one, such as kuhn_poker."
+            f"'{env.name}' is not a game with a reward for each role; {name} learns by self-play "
+            "in such a game, for example kuhn_poker."
         )
 
 
-def measure(env: Environment, policy: Policy) -> dict[str, Array]:
-    """How far it can be exploited, in a game that can be enumerated."""
+def measure(env: Environment, config: Config, policy: Policy, key: Key) -> dict[str, Array]:
+    """Return the policy's exploitability, in a game that can be enumerated."""
     reaches = lambda game: games.reach(game, games.behavior(game, policy))
     return games.exploitability_metrics(env, reaches)
 

@@ -1,1 +1,1 @@
-"""A life of tasks, and what helps an agent through it."""
+"""Lifelong learning: sequences of tasks, and components against forgetting."""

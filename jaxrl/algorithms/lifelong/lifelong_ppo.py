@@ -1,13 +1,13 @@
-"""A life of tasks, one after the other, with an evaluation of all of them after each period.
+"""Lifelong PPO: a life of successive tasks, with an evaluation in all of them after each period.
 
-`live(algorithm, ...)` is for any algorithm whose source plays `tasks.schedule`; `lifelong_ppo` is
-PPO
-with components against forgetting (`jaxrl.algorithms.lifelong.shared.components`), by name.
+`live(algorithm, ...)` works with any algorithm whose source plays `tasks.schedule`; `lifelong_ppo`
+is PPO with components against forgetting (`jaxrl.algorithms.lifelong.shared.components`), selected
+by name.
 
 One step of a life is a period: a whole number of the algorithm's own steps in one task, then an
-evaluation in all tasks. A task lasts several periods, so a run may be saved and go on in the middle
-of it. What was evaluated lies in the state, in a history of fixed size, and the metrics are those
-of `jaxrl.evaluation.lifelong` so far.
+evaluation in all tasks. A task lasts several periods, so a run can be saved and resumed in the
+middle of it. The state holds the results of the evaluations in a history of fixed size, and the
+metrics are those of `jaxrl.evaluation.lifelong` so far.
 """
 
 from __future__ import annotations
@@ -44,51 +44,54 @@ from jaxrl.tasks.basic import count, each, schedule
 
 @group
 class Config:
-    """Settings of a life: PPO's settings, the tasks, and the components, with the settings of
-    those that are built in."""
+    """Settings of lifelong PPO: PPO's, the tasks, the components, and the settings of the built-in
+    components."""
 
     ppo: PPOConfig = PPOConfig()
-    """How the agent learns."""
+    """Settings of the PPO agent that learns."""
     ewc: Consolidation = Consolidation()
-    """Of the component ewc."""
+    """Settings of the component ewc."""
     replay: Rehearsal = Rehearsal()
-    """Of the component replay."""
+    """Settings of the component replay."""
     infer: Inference = Inference()
-    """Of the component infer."""
+    """Settings of the component infer."""
 
     vary: str = "task"
-    """The parameter of the environment that makes the tasks."""
+    """Name of the environment parameter that distinguishes the tasks."""
     values: tuple[float, ...] = static((0, 1, 2), least_length=1)
-    """Its value in each task, in the order of the life."""
+    """Values of the varied parameter, one per task, in the order of the tasks."""
     windows: int = static(10, low=1)
-    """Windows of experience in one period; all tasks are evaluated after each."""
+    """Windows of experience in one period; all tasks are evaluated after each period."""
     periods: int = static(2, low=1)
-    """Periods of each task before the next one comes."""
+    """Periods of each task before the next one begins."""
     rounds: int = static(1, low=1)
-    """How often the tasks are gone through."""
+    """Number of passes through all tasks."""
     episodes: int = static(16, low=1, high=MANY)
-    """Episodes of each task in one evaluation."""
+    """Episodes per task in one evaluation."""
     greedy: bool = False
     """Evaluate the policy's most likely action rather than a sample."""
     measure: str = ""
-    """What counts as performance: the name of a metric of the environment, such as success, or
-    empty for the return."""
+    """Metric of the environment that counts as performance, such as success; empty for the
+    return."""
 
     components: tuple[str, ...] = ()
-    """What helps, the first innermost: ewc, replay, infer, heads, or my_package.mine:component."""
+    """Components against forgetting, the first innermost: ewc, replay, infer, heads, or
+    my_package.mine:component."""
     max_tasks: int = static(4, low=1)
-    """infer, heads: how many tasks there is room for."""
+    """Maximum number of tasks, for the components infer and heads."""
 
 
 @struct
 class Life:
+    """State of a life: that of the algorithm, and the results of the evaluations."""
+
     inner: Tree
     history: worth.History
-    periods: Array  # int32: lived so far
+    periods: Array  # int32: completed so far
 
     @property
     def agent(self) -> Tree:
-        """What another run may start from."""
+        """State of the agent, for a warm start of another run."""
         return self.inner.agent
 
 
@@ -103,17 +106,19 @@ def live(
     greedy: bool = False,
     measure: str = "",
 ) -> Algorithm:
-    """`algorithm` living through the tasks `params` (stacked, leading axis [K]) of `env`.
+    """Run `algorithm` through the tasks `params` (stacked, leading axis [K]) of `env`.
 
-    algorithm: learns from `tasks.schedule(params, windows * periods)`, one window a step.
-    windows: steps of `algorithm` in one period, the step of the life. periods: of each task before
-        the next. rounds: how often all tasks come; the history has room for so many, and what is
-        lived beyond is trained, but not recorded.
-    episodes: of each task in one evaluation, `greedy` or not. They are no part of `env_steps`.
-    measure: a metric of `env` that is recorded in the place of the return.
+    algorithm: learns from `tasks.schedule(params, windows * periods)`, one window per step.
+    windows: steps of `algorithm` in one period, which is one step of the life.
+    periods: periods of each task before the next.
+    rounds: passes through all tasks. The history has room for this many; periods beyond them train
+        the agent but are not recorded.
+    episodes: episodes per task in one evaluation, `greedy` or not. They do not count as
+        `env_steps`.
+    measure: a metric of `env` to record instead of the return.
 
-    Metrics, each a mean over the tasks that have it (see `evaluation.lifelong`) as of the last
-    step: `performance`, `forgetting`, `backward_transfer`, `forward_transfer`,
+    Metrics, each a mean over the tasks for which it is defined (see `evaluation.lifelong`) as of
+    the last step: `performance`, `forgetting`, `backward_transfer`, `forward_transfer`,
     `performance_maintenance`; the return in each task, `return_task_0` ...; and the task, `task`.
     Raises `UserError` for numbers below 1.
     """
@@ -165,7 +170,7 @@ def live(
         init=init,
         step=step,
         policy=lambda state: algorithm.policy(state.inner),
-        measure=lambda state: algorithm.measure(state.inner),
+        measure=lambda state, key: algorithm.measure(state.inner, key),
         env_steps=algorithm.env_steps * windows,
         partition=Life(algorithm.partition, REPLICATED, REPLICATED),
         agent=None,
@@ -175,10 +180,11 @@ def live(
 
 
 def lifelong_ppo(env: Environment, config: Config = Config()) -> Algorithm:
-    """PPO with `config.components` in a life of tasks. The same arguments give the same object.
+    """Build PPO with `config.components` in a life of tasks. The same arguments give the same
+    object.
 
-    Raises `UserError` as `ppo` does, and for a component or parameter that does not exist, and
-    `heads` where nothing says which task it is.
+    Raises `UserError` where `ppo` does, for a component or parameter that does not exist, and for
+    `heads` if no time step identifies the task.
     """
     return _build(env, config)
 
@@ -211,7 +217,7 @@ def _build(env: Environment, config: Config) -> Algorithm:
 
 
 def _whole(values: tuple[float, ...]) -> tuple[float | int, ...]:
-    """Whole numbers as integers, since parameters that count take no other."""
+    """Convert whole numbers to integers, which parameters that count require."""
     return tuple(int(v) if float(v).is_integer() else v for v in values)
 
 

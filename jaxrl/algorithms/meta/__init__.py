@@ -1,1 +1,1 @@
-"""Learning to learn: whole training runs inside a step."""
+"""Meta-learning: whole training runs inside a step."""

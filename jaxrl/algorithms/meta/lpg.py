@@ -1,22 +1,23 @@
-"""The learned policy gradient (LPG; Oh et al., 2020, arXiv:2007.08794), told the time if wanted
+"""The learned policy gradient (LPG; Oh et al., 2020, arXiv:2007.08794), optionally temporally aware
 (TA-LPG; Jackson et al., 2024, arXiv:2402.05828).
 
-The learner has a policy pi and a prediction y, a categorical distribution over m entries without a
-meaning of its own. A rule with parameters eta reads a window backwards and says for each step how
-much more likely the action is to become, pi_hat, and what to predict, y_hat. The learner follows
+The learner has a policy pi and a prediction y, a categorical distribution over m entries with no
+predefined meaning. A rule with parameters eta reads a window backwards and outputs for each step
+how much more likely to make the action, pi_hat, and a target for the prediction, y_hat. The learner
+follows
 
     E[pi_hat grad log pi(a | s) - prediction_weight grad KL(y(s) || y_hat)]
 
-(LPG, equation 1), pi_hat and y_hat being constants of this gradient. They are not constants of the
-gradient by eta: that one flows through them, and through all that the learner's parameters were
-before, so nothing here stops a gradient.
+(LPG, equation 1), where pi_hat and y_hat are constants of this gradient. They are not constants of
+the gradient with respect to eta, which flows through them and through the whole history of the
+learner's parameters, so nothing here stops a gradient.
 
-The rule reads (TA-LPG, equation 9) r, d, gamma, pi(a | s), phi(y(s)), phi(y(s')), n / N and log N:
-n of the N steps of the learner's life are over. Here N in log N counts updates, not environment
-steps, so that it is of order one; d is whether the step terminated, and s' is the true successor
-where an episode was cut, which the papers' environments do not distinguish.
+The rule reads (TA-LPG, equation 9) r, d, gamma, pi(a | s), phi(y(s)), phi(y(s')), n / N and log N,
+where n of the N steps of the learner's lifetime are over. Here N in log N counts updates, not
+environment steps, so that it is of order one; d tells whether the step terminated, and s' is the
+true successor of a truncated step, which the papers' environments do not distinguish.
 
-eta is a part of the agent's state, `rule`: `algorithms.meta` learns it; an ordinary run loads it.
+eta is part of the agent's state, `rule`: `ta_lpg` learns it; an ordinary run loads it.
 """
 
 from __future__ import annotations
@@ -58,39 +59,42 @@ class Config:
     """Settings of LPG."""
 
     rule: str = ""
-    """File of the rule (.npz), as `experiments/export_rule.py` writes it; its sizes are below."""
+    """File of the rule (.npz), as written by `experiments/export_rule.py`; `bootstrap` and
+    `rule_width` must match it."""
     num_envs: int = static(16, low=1, high=MANY)
-    """Environments that run side by side."""
+    """Number of parallel environments."""
     num_steps: int = static(16, low=1, high=MANY)
     """Steps of each environment between two updates."""
 
     hidden: tuple[int, ...] = static((), low=1, high=WIDE)
-    """Widths of the hidden layers of policy and prediction, each; none for a table."""
+    """Widths of the hidden layers of the policy, and of those of the prediction; none for a
+    table."""
     activation: str = static("tanh", choices=ACTIVATIONS)
-    """tanh, relu, elu, gelu or silu."""
+    """Activation function of the hidden layers: tanh, relu, elu, gelu or silu."""
     optimizer: str = static("sgd", choices=TRANSFORMATIONS)
-    """Of the learner: adam, rmsprop or sgd."""
+    """Optimizer of the learner: adam, rmsprop or sgd."""
     bootstrap: int = static(8, low=1, high=WIDE)
-    """Entries of the learner's prediction (m)."""
+    """Number of entries of the learner's prediction (m)."""
     rule_width: int = static(16, low=1, high=WIDE)
     """Width of the rule's LSTM."""
 
     learning_rate: float = hyper(1.0, low=0)
     """Step size of the learner."""
     max_grad_norm: float = hyper(math.inf, above=0, high=math.inf)
-    """Longer gradients of the learner are scaled down to this global norm; infinite for none."""
+    """Maximum global norm of the learner's gradients; longer ones are scaled down. Infinite for no
+    limit."""
     prediction_weight: float = hyper(0.5, low=0)
     """Weight of the prediction's loss (alpha_y)."""
     discount: float = hyper(0.95, low=0, high=1)
-    """Gamma, which the rule is told."""
+    """Discount factor per step, an input of the rule."""
     lifetime: float = hyper(65_536.0, above=0)
-    """Environment steps that the learner will have had at its end, which the rule is told."""
+    """Environment steps of the learner's whole lifetime, an input of the rule."""
     clock: float = hyper(1.0, low=0, high=1)
-    """Times what the rule is told of time: 1 for TA-LPG, 0 for LPG."""
+    """Factor of the rule's time inputs: 1 for TA-LPG, 0 for LPG."""
 
 
 class Learner(nn.Module):
-    """A policy and a prediction, each with a torso of its own; with no widths they are tables."""
+    """Policy and prediction, each with its own torso; tables if there are no widths."""
 
     observation_space: Space
     action_space: Space
@@ -105,7 +109,7 @@ class Learner(nn.Module):
         self.prediction = dense(self.bootstrap, initializer("lecun", 1.0))
 
     def __call__(self, timestep: TimeStep) -> tuple[Distribution, Array]:
-        """Time step [...] -> policy [...], and the prediction's logits [..., m]."""
+        """Return the policy [...] and the prediction's logits [..., m] at a time step [...]."""
         x = encoders.features(self.observation_space, timestep)
         policy = self.head(self.actor(x), timestep.legal_actions)
         return policy, self.prediction(self.predictor(x))
@@ -113,6 +117,8 @@ class Learner(nn.Module):
 
 @struct
 class State:
+    """State of the LPG agent."""
+
     rule: Tree  # eta
     params: Tree
     optimizer: Tree
@@ -120,21 +126,22 @@ class State:
 
 
 def network(env: Environment, config: Config) -> Any:
-    """The learner's network."""
+    """Return the learner's network."""
     return Learner(
         env.observation_space, env.action_space, config.hidden, config.activation, config.bootstrap
     )
 
 
 def clock(env_steps: Array, window: int, hyper: Any) -> Array:
-    """What the rule is told of time [2], after `env_steps` environment steps, of which the last
-    `window` are learned from now: n / N, from 0 at the first update, and log of N in updates."""
+    """Return the rule's time inputs [2]: n / N, starting from 0 at the first update, and the log of
+    N in updates. `env_steps` environment steps were taken, the last `window` of which are learned
+    from now."""
     age = jnp.clip((env_steps - window) / hyper["lifetime"], 0.0, 1.0)
     return hyper["clock"] * jnp.stack([age, jnp.log(hyper["lifetime"] / window)])
 
 
 def agent(env: Environment, config: Config) -> Agent:
-    """The LPG agent for `env`. Its rule is random unless `config.rule` names a file."""
+    """Return the LPG agent for `env`. Its rule is random unless `config.rule` names a file."""
     _check(env, config)
     learner = network(env, config)
     rule_network: Any = BackwardRule(config.bootstrap, config.rule_width)
@@ -174,7 +181,8 @@ def agent(env: Environment, config: Config) -> Agent:
 
         def loss(params):
             # Not `losses.policy_gradient`: it stops the gradient of its advantage, which would cut
-            # the gradient by the rule. Here signal and target are constants only of this gradient.
+            # the gradient with respect to the rule. Here signal and target are constants only of
+            # this gradient.
             policy, y = learner.apply(params, transitions.timestep)
             divergence = losses.categorical_kl(y, target).mean()
             policy_loss = -(signal * policy.log_prob(transitions.action)).mean()
@@ -203,10 +211,10 @@ def agent(env: Environment, config: Config) -> Agent:
 
 
 def lpg(env: Environment, config: Config = Config()) -> Algorithm:
-    """The rule in `config.rule` on `env`, learning from rollouts. The same arguments give the same
-    object. Raises `UserError` where there is no rule, it has other sizes than `config` says, or the
-    actions of env are not discrete."""
-    return _build(env, config)  # however the arguments are passed, one entry of the cache
+    """Build LPG with the rule in `config.rule`, learning from rollouts of `env`. The same arguments
+    give the same object. Raises `UserError` if there is no rule, if its sizes differ from
+    `config`'s, or if the actions of `env` are not discrete."""
+    return _build(env, config)  # one cache entry however the arguments are passed
 
 
 @functools.cache
@@ -217,12 +225,13 @@ def _build(env: Environment, config: Config) -> Algorithm:
 
 
 def on_rollouts(env: Environment, config: Config, tasks: Any = None) -> Algorithm:
-    """LPG on rollouts of `env`, with a random rule if `config` names none."""
+    """Build LPG on rollouts of `env`, with a random rule if `config` names none."""
     return learn(agent(env, config), rollouts(env, config.num_envs, config.num_steps, tasks))
 
 
 def save_rule(path: str | Path, rule: Tree) -> None:
-    """Write `rule`, the `State.rule` of some LPG agent, as a .npz of its arrays by their path."""
+    """Write `rule`, the `State.rule` of an LPG agent, as a .npz file of its arrays by their
+    path."""
     leaves = jax.tree_util.tree_leaves_with_path(rule)
     with Path(path).open("wb") as file:
         arrays: Any = {jax.tree_util.keystr(name): np.asarray(x) for name, x in leaves}
@@ -230,19 +239,19 @@ def save_rule(path: str | Path, rule: Tree) -> None:
 
 
 def load_rule(path: str | Path, like: Tree) -> Tree:
-    """The rule that `save_rule` wrote. Raises `UserError` if there is none, and if its arrays are
-    not those of `like`."""
+    """Load a rule that `save_rule` wrote. Raises `UserError` if there is none, and if its arrays do
+    not match those of `like`."""
     try:
         with np.load(path) as file:
             arrays = {name: file[name] for name in file.files}
     except (OSError, ValueError, zipfile.BadZipFile) as error:
-        raise UserError(f"'{path}' is no rule that can be read: {error}") from error
+        raise UserError(f"'{path}' is not a readable rule: {error}") from error
     leaves, structure = jax.tree_util.tree_flatten_with_path(like)
     wanted = {jax.tree_util.keystr(name): x.shape for name, x in leaves}
     if {name: x.shape for name, x in arrays.items()} != wanted:
         raise UserError(
             f"The rule in '{path}' has other sizes than this agent's; bootstrap and rule_width "
-            "must be those that it was learned with."
+            "must be those it was learned with."
         )
     found = [jnp.asarray(arrays[name], jnp.float32) for name in wanted]
     return jax.tree_util.tree_unflatten(structure, found)
@@ -253,7 +262,7 @@ def _check(env: Environment, config: Config) -> None:
     check_discrete(env.action_space, "lpg")  # it reads the probability of an action
 
 
-# Without its rule, which is a file that `save_rule` writes.
+# The rule is missing, since it is a file that `save_rule` writes.
 TINY = {
     "env": "random_mdp", "env_params": {"num_states": 4, "num_actions": 3}, "num_envs": 2,
     "num_steps": 4, "bootstrap": 3, "rule_width": 4,

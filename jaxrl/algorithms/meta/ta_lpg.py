@@ -1,14 +1,13 @@
 """Discovering a temporally aware update rule: TA-LPG (Jackson et al., 2024, arXiv:2402.05828), and
 LPG (Oh et al., 2020, arXiv:2007.08794) with `clock: 0`.
 
-A step leads lives of many learners (`agents.meta.lpg`) by the rule so far, each in an environment
-of its own with a lifetime of its own, and improves the rule by the gradient that an estimator makes
-of
-them: through the learners' updates (`outer: gradient`, LPG), or by evolution strategies on whole
-lives (`outer: evolution`, TA-LPG).
+Each step trains many learners (`lpg`) by the current rule, each in its own environment and for its
+own lifetime, and improves the rule by a gradient estimated from them: through the learners' updates
+(`outer: gradient`, LPG), or by evolution strategies on whole lifetimes (`outer: evolution`,
+TA-LPG).
 
-The policy of a rule is that of a learner which it has trained in `env` itself for the longest
-lifetime; `env`'s own parameters are seen by no other learner.
+The policy of a rule is that of a learner trained by it in `env` itself for the longest lifetime; no
+other learner sees the parameters of `env`.
 """
 
 from __future__ import annotations
@@ -44,80 +43,84 @@ OUTER = ("gradient", "evolution")
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """Settings of the search for a rule."""
+    """Settings of the search for an update rule."""
 
     outer: str = static("evolution", choices=OUTER)
-    """How the rule learns: evolution (strategies on whole lives) or gradient (through updates)."""
+    """Estimator of the rule's gradient: evolution (strategies on whole lifetimes) or gradient
+    (through updates)."""
     lifetimes: tuple[int, ...] = static((8, 16, 32, 64), low=1, high=MANY, least_length=1)
-    """Updates that learners live for; each a multiple of `updates` that divides the longest."""
+    """Lifetimes of learners, in updates; each a multiple of `updates` that divides the longest."""
     updates: int = static(8, low=1)
-    """Updates of a learner that the meta-gradient goes through; the last ones of a life, in which
-    its success is measured, for evolution."""
+    """Learner updates that the meta-gradient goes through; with evolution, the last updates of a
+    lifetime, in which success is measured."""
     pairs: int = static(16, low=1, high=MANY)
-    """Mirrored pairs of rules (evolution)."""
+    """Number of mirrored pairs of rules (evolution only)."""
     learners: int = static(32, low=1, high=MANY)
-    """Learners that live side by side (gradient)."""
+    """Number of learners trained in parallel (gradient only)."""
     baseline_updates: int = static(8, low=1)
-    """Gradient steps of each learner's baseline on a window (gradient)."""
+    """Gradient steps of each learner's baseline on a window (gradient only)."""
     spread: float = static(2.0, low=1)
-    """Environments that are no tables have each number within this factor of the environment's
-    own."""
+    """Factor by which float parameters may differ from the environment's own, unless it is a
+    table."""
 
     num_envs: int = static(8, low=1, high=MANY)
-    """Environments of each learner."""
+    """Number of parallel environments of each learner."""
     num_steps: int = static(16, low=1, high=MANY)
     """Steps of each environment between two updates of its learner."""
     hidden: tuple[int, ...] = static((), low=1, high=WIDE)
     """Widths of the learners' hidden layers; none for a table."""
     bootstrap: int = static(8, low=1, high=WIDE)
-    """Entries of the learners' prediction (m)."""
+    """Number of entries of the learners' prediction (m)."""
     rule_width: int = static(16, low=1, high=WIDE)
     """Width of the rule's LSTM."""
     optimizer: str = static("sgd", choices=TRANSFORMATIONS)
-    """Of the learners: adam, rmsprop or sgd."""
+    """Optimizer of the learners: adam, rmsprop or sgd."""
 
     learning_rate: float = hyper(1.0, low=0)
     """Step size of the learners."""
     prediction_weight: float = hyper(0.5, low=0)
     """Weight of the learners' prediction loss (alpha_y)."""
     discount: float = hyper(0.95, low=0, high=1)
-    """Gamma."""
+    """Discount factor per step, an input of the rule."""
     clock: float = hyper(1.0, low=0, high=1)
-    """1: the rule is told the time (TA-LPG); 0: it is not (LPG)."""
+    """Factor of the rule's time inputs: 1 for TA-LPG, 0 for LPG."""
 
     meta_learning_rate: float = hyper(0.01, low=0)
     """Step size of Adam on the rule."""
     meta_max_grad_norm: float = hyper(math.inf, above=0, high=math.inf)
-    """Longer gradients of the rule are scaled down to this global norm; infinite for none."""
+    """Maximum global norm of the rule's gradients; longer ones are scaled down. Infinite for no
+    limit."""
     sigma: float = hyper(0.1, above=0)
-    """Standard deviation of the rule's perturbations (evolution)."""
+    """Standard deviation of the rule's perturbations (evolution only)."""
     gae_lambda: float = hyper(0.95, low=0, high=1)
-    """Lambda of the outer advantages (gradient)."""
+    """Lambda of generalized advantage estimation in the outer objective (gradient only)."""
     baseline_learning_rate: float = hyper(0.05, low=0)
-    """Step size of Adam on the baselines (gradient)."""
+    """Step size of Adam on the baselines (gradient only)."""
     entropy_weight: float = hyper(0.05, low=0)
-    """Weight of the policies' entropy in the outer objective (beta_0; gradient)."""
+    """Weight of the policies' entropy in the outer objective (beta_0; gradient only)."""
     prediction_entropy_weight: float = hyper(1e-3, low=0)
-    """Weight of the predictions' entropy (beta_1; gradient)."""
+    """Weight of the predictions' entropy in the outer objective (beta_1; gradient only)."""
     signal_weight: float = hyper(1e-3, low=0)
-    """Weight of the square of pi_hat (beta_2; gradient)."""
+    """Weight of the square of pi_hat in the outer objective (beta_2; gradient only)."""
     target_weight: float = hyper(1e-3, low=0)
-    """Weight of the square of y_hat (beta_3; gradient)."""
+    """Weight of the square of y_hat in the outer objective (beta_3; gradient only)."""
 
 
 @struct
 class State:
+    """State of the search for an update rule."""
+
     rule: Tree  # eta
     optimizer: Tree
-    learners: Tree  # what the estimator keeps
+    learners: Tree  # state of the estimator
     key: Key  # of the learner whose policy stands for the rule
     steps: Array  # int32
     diverged: Array  # int32: the step at which the rule was first not finite, or metrics.NEVER
-    hyper: Tree  # last, so that by name it is found before the learners' copies
+    hyper: Tree  # last, so that a lookup by name finds it before the learners' copies
 
 
 def inner_config(config: Config) -> lpg.Config:
-    """What each learner is told."""
+    """Return the settings of each learner."""
     shared = {f.name for f in dataclasses.fields(lpg.Config)}
     return lpg.Config(
         **{f.name: getattr(config, f.name) for f in dataclasses.fields(config) if f.name in shared}
@@ -125,7 +128,7 @@ def inner_config(config: Config) -> lpg.Config:
 
 
 def estimator(env: Environment, config: Config) -> Estimator:
-    """Of the gradient by the rule, from lives in environments around `env`."""
+    """Return the estimator of the rule's gradient, from lives in environments around `env`."""
     learner = inner_config(config)
     inner = lpg.on_rollouts(env, learner, draw_once(environments.around(env, config.spread)))
     if config.outer == "evolution":
@@ -143,9 +146,9 @@ def estimator(env: Environment, config: Config) -> Estimator:
 
 
 def ta_lpg(env: Environment, config: Config = Config()) -> Algorithm:
-    """The search for a rule in environments around `env`. The same arguments give the same object.
-    Raises `UserError` for lifetimes that do not fit into one another, and where `lpg` and
-    `environments.around` do."""
+    """Build the search for a rule in environments around `env`. The same arguments give the same
+    object. Raises `UserError` for lifetimes that do not divide the longest or are no multiples of
+    `updates`, and where `lpg` and `environments.around` do."""
     return _build(env, config)
 
 
@@ -191,7 +194,7 @@ def _build(env: Environment, config: Config) -> Algorithm:
         return trees.all_finite((state.rule, state.optimizer))
 
     @jax.jit
-    def grown_up(state):
+    def train_learner(state):
         inner_hyper = {name: state.hyper[name] for name in inner_names}
         longest = max(config.lifetimes)
         life = begin(home, state.rule, state.key, inner_hyper, jnp.int32(longest))
@@ -202,7 +205,7 @@ def _build(env: Environment, config: Config) -> Algorithm:
         f"ta_lpg in environments around {env.name}",
         init,
         step,
-        policy=lambda state: home.policy(grown_up(state)),
+        policy=lambda state: home.policy(train_learner(state)),
         hyper=defaults,
         env_steps=estimate.env_steps,
         config=config,

@@ -1,13 +1,13 @@
 """Independent PPO (de Witt et al., 2020, "Is independent learning all you need in the StarCraft
-multi-agent challenge?", arXiv:2011.09533): MAPPO's agents, each with a critic of its own that sees
-no more than its policy does, as in the comparisons of Yu et al. (2022)."""
+multi-agent challenge?", arXiv:2011.09533): MAPPO's agents, each with its own critic that sees only
+what its policy sees, as in the comparisons of Yu et al. (2022)."""
 
 from __future__ import annotations
 
 import functools
 
 from jaxrl.algorithms.multi_agent.mappo import TINY as TINY
-from jaxrl.algorithms.multi_agent.mappo import Config, check_agents, mappo, on_agents, own
+from jaxrl.algorithms.multi_agent.mappo import Config, agents_recipe, check_agents, mappo, own_view
 from jaxrl.core.types import Environment
 from jaxrl.kit import Recipe
 
@@ -15,10 +15,10 @@ from jaxrl.kit import Recipe
 def recipe(env: Environment, config: Config) -> Recipe:
     critic_of = {agent: f"{agent}_critic" for agent in env.action_space}
     critics = {
-        name: (env.observation_space[agent], functools.partial(own, agent=agent))
+        name: (env.observation_space[agent], functools.partial(own_view, agent=agent))
         for agent, name in critic_of.items()
     }
-    return on_agents(env, config, critics, critic_of)
+    return agents_recipe(env, config, critics, critic_of)
 
 
 ippo = mappo.variant("ippo", recipe=recipe, check=check_agents)

@@ -31,12 +31,12 @@ class Config:
     optimizer: Optimizer = Optimizer(
         "rmsprop", learning_rate=7e-4, decay=0.99, max_grad_norm=0.5, eps=1e-5, flat=True
     )
-    """RMSProp with decay 0.99: their supplement, which draws the step size from [1e-4, 1e-2]. It,
-    the norm and the epsilon are those of OpenAI Baselines' a2c. Both let it fall linearly to 0 at
-    the run's end, wherever that is (`learning_rate_steps`)."""
+    """RMSProp with decay 0.99, as in their supplement, which draws the step size from [1e-4, 1e-2].
+    The step size, the norm and the epsilon are those of OpenAI Baselines' a2c. Both decay the step
+    size linearly to 0 at the end of the run (here: `learning_rate_steps`)."""
     normalization: RolloutNormalization = RolloutNormalization()
     discount: float = hyper(0.99, low=0, high=1)
-    """Gamma, per step."""
+    """Discount factor per step."""
     gae_lambda: float = hyper(1.0, low=0, high=1)
     """Lambda of generalized advantage estimation; 1 for n-step returns."""
     value_weight: float = hyper(0.5, low=0)
@@ -47,7 +47,7 @@ class Config:
 
 @loss("actor_critic", name="loss")
 def a2c_loss(net: Net, x: Sample) -> LossOutput:
-    """Algorithm S3: the policy gradient, a value loss, an entropy bonus."""
+    """Compute the loss of algorithm S3: the policy gradient, a value loss and an entropy bonus."""
     policy, value = policy_and_value(net, x)
     entropy = policy.entropy()
     policy_loss = losses.policy_gradient(policy.log_prob(x.action), x.advantage)
@@ -67,7 +67,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
 
 def check(env: Environment, config: Config, name: str) -> None:
-    """Raise `UserError` for an action space without a policy head, or a memory that cannot be."""
+    """Raise `UserError` for an action space without a policy head, or invalid memory settings."""
     check_policy(env, config.torso, config.memory, name)
 
 

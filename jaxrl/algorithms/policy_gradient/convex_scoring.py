@@ -1,12 +1,12 @@
 """Risk by convex scoring functions (Han, Liu and Yu, 2025, "Risk-sensitive reinforcement learning
-based on convex scoring functions", arXiv:2505.04553): an actor-critic that minimizes the least
-E f(v, Y) over v, of a score f and an episode's cost Y.
+based on convex scoring functions", arXiv:2505.04553): an actor-critic that minimizes
+min_v E f(v, Y), for a score f and an episode's cost Y.
 
-The policy sees the cost so far and v beside the observation, so that for each v this is a Markov
-decision process, whose only reward is -f(v, Y) at the end. Each episode has a v of its own, drawn
-about the best one for the policy so far, which is then found anew from the costs of the episodes
-played. A greedy policy plays by the best v itself. The paper's scores of two variables (the
-entropic value at risk) are not here; advantages are generalized ones.
+The policy observes the cost so far and v in addition to the observation, so that each v defines a
+Markov decision process whose only reward is -f(v, Y) at the end. Each episode has its own v, drawn
+around the best one for the current policy, which is then recomputed from the costs of the episodes
+played. A greedy policy uses the best v itself. The paper's scores of two variables (the entropic
+value at risk) are not implemented; advantages are generalized advantage estimates.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl import losses
-from jaxrl.algorithms.policy_gradient.shared.augmented import beside, space
+from jaxrl.algorithms.policy_gradient.shared.augmented import append_numbers, augmented_space
 from jaxrl.algorithms.policy_gradient.shared.episodes import episode_network
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.types import Array, Environment, TimeStep, Tree, struct
@@ -28,7 +28,7 @@ from jaxrl.networks.heads import check_action_space
 
 
 class Score(NamedTuple):
-    """f(v, cost, hyper) [...], and the v that minimizes its mean over costs [N]."""
+    """Scoring function f(v, cost, hyper) [...] and the v that minimizes its mean over costs [N]."""
 
     value: Any
     best: Any
@@ -54,13 +54,15 @@ class Config:
     torso: Torso = Torso(hidden=(64, 64), activation="tanh")
     optimizer: Optimizer = Optimizer(learning_rate=1e-3)
     score: str = static("shortfall", choices=SCORES)
-    """What is minimized: the expected shortfall (CVaR), or the variance."""
+    """Risk measure to minimize: the expected shortfall (CVaR), or the variance."""
     tail: float = hyper(0.2, above=0, high=1)
-    """The share of worst outcomes that the shortfall is the mean of: level 0.8 of the paper."""
+    """Share of the worst outcomes that the expected shortfall averages; 0.2 is level 0.8 of the
+    paper."""
     weight: float = hyper(1.0, low=0, high=1)
-    """Of the risk against the mean: below 1 a mean-risk utility, at 0 the mean alone."""
+    """Weight of the risk relative to the mean cost: below 1 a mean-risk utility, at 0 the mean
+    alone."""
     spread: float = hyper(1.0, low=0)
-    """Standard deviation of an episode's v about the best one, in units of cost."""
+    """Standard deviation of an episode's v around the best one, in units of cost."""
     gae_lambda: float = hyper(1.0, low=0, high=1)
     """Lambda of generalized advantage estimation."""
     value_weight: float = hyper(0.5, low=0)
@@ -71,7 +73,7 @@ class Config:
 
 @struct
 class Step:
-    """What the loss sees of each step, [T, B]."""
+    """Fields of each step that the loss reads, [T, B]."""
 
     timestep: TimeStep
     action: Tree
@@ -81,7 +83,7 @@ class Step:
 
 @loss("actor_critic", name="loss")
 def actor_critic_loss(net: Any, x: Step) -> LossOutput:
-    """Compute the policy gradient's loss, a value loss and an entropy bonus."""
+    """Compute the policy gradient loss, a value loss and an entropy bonus."""
     policy, value, _ = net.actor_critic(x.timestep, (), method="unroll")
     entropy, h = policy.entropy(), net.hyper
     policy_loss = losses.policy_gradient(policy.log_prob(x.action), x.advantage)
@@ -95,7 +97,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
     score = SCORES[config.score]
 
     def see(timestep: TimeStep, so_far: Array, v: Array) -> TimeStep:
-        return beside(env, timestep, jnp.stack((so_far, v), -1))
+        return append_numbers(env, timestep, jnp.stack((so_far, v), -1))
 
     def act(net, timestep, memory, key, greedy):
         so_far, v = memory
@@ -115,7 +117,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
         total, ending = so_far - x.reward, x.done & batch.mask
         reward = jnp.where(ending, -score.value(v, total, h), 0.0)
         following = jnp.concatenate((value[1:], jnp.zeros_like(value[:1])))
-        # The clock's end is an end too: nothing more is lost.
+        # A time limit ends the episode too: no further cost follows.
         advantage = losses.gae(reward, value, following, x.done, x.done, 1.0, h.gae_lambda)
         advantage = jnp.where(batch.mask, advantage, 0.0)
         steps = Step(timestep, x.action, advantage, advantage + value)
@@ -123,7 +125,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
         net = net.descend(actor_critic_loss, steps, mask=batch.mask, weight=batch.weight)
         return net.replace(extra=score.best(cost, h)).report(v=net.extra)
 
-    network = episode_network(env, config.torso, observation_space=space(env, 2))
+    network = episode_network(env, config.torso, observation_space=augmented_space(env, 2))
     none = jnp.zeros(1)
     inputs = (see(example_timestep(env), none, none), ())
     return Recipe(

@@ -1,10 +1,11 @@
 """REINFORCE under expected conditional risk measures (Yu and Ying, 2023, "On the global convergence
 of risk-averse policy gradient methods with expected conditional risk measures", arXiv:2301.10932).
 
-What is minimized is a mix of the mean and the CVaR of each step's cost, given the step before. With
-each action the policy chooses the threshold of the next step's cost, one of a few, from the state
-and the threshold that is in force: the plain discounted sum of `losses.ecrm_cost` is then the risk,
-as thresholds of the best policy are values at risk. The baseline is REINFORCE's here.
+The objective is a mix of the mean and the CVaR of each step's cost, conditional on the previous
+step. With each action, the policy also chooses the threshold for the next step's cost from a few
+candidates, given the state and the current threshold: the plain discounted sum of
+`losses.ecrm_cost` is then the risk, since the thresholds of the best policy are values at risk. The
+baseline is that of REINFORCE.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import jax.numpy as jnp
 
 from jaxrl import losses
 from jaxrl.algorithms.policy_gradient import reinforce
-from jaxrl.algorithms.policy_gradient.shared.augmented import beside, space
+from jaxrl.algorithms.policy_gradient.shared.augmented import append_numbers, augmented_space
 from jaxrl.algorithms.policy_gradient.shared.episodes import (
     Step,
     episode_network,
@@ -36,12 +37,12 @@ class Config(reinforce.Config):
     """Settings of REINFORCE under expected conditional risk measures."""
 
     thresholds: tuple[float, ...] = static((0.0, 1.0), least_length=1)
-    """Of a step's cost, the negative reward, among which the policy chooses. Where a cost has few
-    values, these."""
+    """Thresholds of a step's cost (the negative reward) that the policy chooses from. If a cost has
+    few values, use these."""
     tail: float = hyper(0.05, above=0, high=1)
-    """The share of worst outcomes that the CVaR is the mean of."""
+    """Share of the worst outcomes that the CVaR averages."""
     weight: float = hyper(0.5, low=0, high=1)
-    """Lambda, of the CVaR against the mean."""
+    """Weight of the CVaR relative to the mean (lambda)."""
 
 
 def recipe(env: Environment, config: Config) -> Recipe:
@@ -50,11 +51,11 @@ def recipe(env: Environment, config: Config) -> Recipe:
     actions: Discrete = env.action_space  # type: ignore[assignment]
 
     def see(timestep: TimeStep, threshold: Array) -> TimeStep:
-        """What the policy sees: no threshold, -1, is in force at first."""
+        """Append the threshold to the observation; -1 for none, as at the start of an episode."""
         if timestep.legal_actions is not None:
             both = jnp.repeat(timestep.legal_actions, number, -1)
             timestep = dataclasses.replace(timestep, legal_actions=both)
-        return beside(env, timestep, jax.nn.one_hot(threshold, number))
+        return append_numbers(env, timestep, jax.nn.one_hot(threshold, number))
 
     def act(net, timestep, memory, key, greedy):
         policy, _, _ = net.policy(see(timestep, memory), ())
@@ -75,7 +76,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
         steps = Step(see(x.timestep, old), x.action * number + new, advantage)
         return net.descend(policy_loss, steps, mask=batch.mask, weight=batch.weight)
 
-    spaces = space(env, number), Discrete(actions.n * number)
+    spaces = augmented_space(env, number), Discrete(actions.n * number)
     network = episode_network(env, config.torso, *spaces)
     inputs = (see(example_timestep(env), jnp.full(1, -1)), ())
     return Recipe(

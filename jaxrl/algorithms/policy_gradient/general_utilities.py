@@ -1,13 +1,14 @@
-"""Policy gradients of a function of what a policy visits (Barakat, Fatkhullin and He, 2023,
+"""Tabular policy gradients of a function of a policy's occupancy (Barakat, Fatkhullin and He, 2023,
 "Reinforcement learning with general utilities: simpler variance reduction and large state-action
-space", arXiv:2306.01854), in tables.
+space", arXiv:2306.01854).
 
-The gradient of a utility F by the discounted occupancy is the reward of an ordinary policy
-gradient. The estimates of occupancy and gradient are both recursive momenta (STORM's): what the
-last ones were, corrected by what this batch says has changed since, with importance weights. The
-step has a fixed length. Only the abstract could be read: the recursions are those of STORM-PG (Yuan
-et al., 2020, arXiv:2003.04302), with a constant weight, and are derived here for occupancies.
-Importance weights are those of the actions up to a step, not of whole episodes, which varies less.
+The gradient of a utility F with respect to the discounted occupancy is the reward of an ordinary
+policy gradient. The estimates of occupancy and gradient are both recursive momenta (STORM's): the
+previous estimates, corrected by the change since then that this batch shows, with importance
+weights. The step has a fixed length. Only the abstract could be read: the recursions are those of
+STORM-PG (Yuan et al., 2020, arXiv:2003.04302), with a constant weight, and are derived here for
+occupancies. Importance weights are those of the actions up to a step, not of whole episodes, which
+lowers their variance.
 """
 
 from __future__ import annotations
@@ -37,16 +38,16 @@ class Config:
 
     episodes: Episodes = Episodes(num_envs=4)
     step: float = hyper(0.1, above=0)
-    """Length of every step, in logits."""
+    """Length of every parameter step, in logits."""
     momentum: float = hyper(0.1, low=0, high=1)
-    """Eta, the share of the newest estimate; 1 for plain estimates, without variance reduction."""
+    """Weight of the newest estimate (eta); 1 for plain estimates, without variance reduction."""
     discount: float = hyper(0.9, low=0, high=1)
-    """Gamma, of occupancies, per step."""
+    """Discount factor of occupancies, per step."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """Logits [S, A] of the actions in each state, which is observed one-hot."""
+    """Logits [S, A] of the actions in each state; states are observed one-hot."""
 
     states: int
     actions: int
@@ -59,45 +60,45 @@ class Table:
 
 
 def state_entropy(occupancy: Array) -> Array:
-    """Pure exploration: the entropy of the states that are visited."""
+    """Return the entropy of the state occupancy, for pure exploration."""
     return losses.occupancy_entropy(occupancy.sum(-1))
 
 
 def log_probs(logits: Array, x: Any) -> Array:
-    """Of the actions taken, [T, B]."""
+    """Return the log-probabilities [T, B] of the actions taken."""
     return losses.at_action(jax.nn.log_softmax(x.timestep.observation @ logits), x.action)
 
 
 def ratios(logits: Array, acted: Array, x: Any) -> Array:
-    """How much likelier the actions up to each step [T, B] are by `logits` than by those of who
-    acted: what a step is to be weighed by."""
+    """Return the importance weight of each step [T, B]: the likelihood ratio of the actions up to
+    it, by `logits` and by those of the behavior policy, `acted`."""
     return jnp.exp(jnp.cumsum(log_probs(logits, x) - log_probs(acted, x), 0))
 
 
-def discounted(share: Array, discount: Array) -> Array:
-    """gamma^t share_t [T, B]."""
+def discount_weights(share: Array, discount: Array) -> Array:
+    """Return gamma^t share_t [T, B]."""
     return discount ** jnp.arange(len(share))[:, None] * share
 
 
 def occupancies(x: Any, share: Array, discount: Array, actions: int) -> Array:
-    """The discounted occupancy of each episode, [B, S, A], its steps weighed by `share` [T, B];
-    where all of these are 1, that of an endless episode sums to 1."""
+    """Return the discounted occupancy of each episode, [B, S, A], with steps weighted by `share`
+    [T, B]; if all weights are 1, that of an infinite episode sums to 1."""
     taken = jax.nn.one_hot(x.action, actions)
-    visits = (1 - discount) * discounted(share, discount)
+    visits = (1 - discount) * discount_weights(share, discount)
     return jnp.einsum("tb,tbs,tba->bsa", visits, x.timestep.observation, taken)
 
 
 def gradient(logits: Array, x: Any, share: Array, reward: Array, discount: Array) -> Array:
-    """REINFORCE's estimate [S, A] for a reward [S, A], what each step earns weighed by `share`
-    [T, B]."""
+    """Return REINFORCE's gradient estimate [S, A] for a reward [S, A], with the reward of each step
+    weighted by `share` [T, B]."""
     earned = losses.at_action(x.timestep.observation @ reward, x.action)
-    earned = (1 - discount) * discounted(share, discount) * earned
+    earned = (1 - discount) * discount_weights(share, discount) * earned
     left = jnp.cumsum(earned[::-1], 0)[::-1]
     return jax.grad(lambda logits: (left * log_probs(logits, x)).sum(0).mean())(logits)
 
 
 def recipe(env: Environment, config: Config, utility: Utility = state_entropy) -> Recipe:
-    """utility: what is maximized."""
+    """Return the recipe that maximizes `utility`, a concave function of the occupancy."""
     states, actions = env.observation_space.shape[0], env.action_space.n  # type: ignore[union-attr]
     nothing = jnp.zeros((states, actions))
 
@@ -114,7 +115,7 @@ def recipe(env: Environment, config: Config, utility: Utility = state_entropy) -
 
         visits = lambda share: occupancies(x, share, h.discount, actions).mean(0)
         occupancy = moving(old["occupancy"], visits(played), visits(before))
-        # An estimate may be below 0, where a utility need not be defined.
+        # An estimate may be negative, where a utility need not be defined.
         reward = jax.grad(utility)(jnp.maximum(occupancy, 0.0))
         now = gradient(logits, x, played, reward, h.discount)
         then = gradient(old["logits"], x, before, old["reward"], h.discount)
@@ -142,7 +143,7 @@ def recipe(env: Environment, config: Config, utility: Utility = state_entropy) -
 
 
 def check(env: Environment, config: Config, name: str) -> None:
-    """Raises `UserError` for actions that are not Discrete, and observations that are no row."""
+    """Raise `UserError` for actions that are not Discrete or observations that are not vectors."""
     check_discrete(env.action_space, name)
     space = env.observation_space
     if not (isinstance(space, Box) and len(space.shape) == 1):

@@ -1,12 +1,13 @@
 """PG-Rainbow (Jeon, Lee and Lee, 2024, "PG-Rainbow: using distributional reinforcement learning in
-policy gradient methods", arXiv:2407.13146): PPO whose critic is told how returns are distributed.
-An implicit quantile network learns off-policy beside it, and a small network f, the paper's
-distillation, makes the value V(s) = f(V'(s) q(s)) of the critic's V' times the quantiles q; PPO's
-value loss descends f and V', not q.
+policy gradient methods", arXiv:2407.13146): PPO whose critic sees the distribution of returns. An
+implicit quantile network learns off-policy beside it, and a small network f, the paper's
+distillation, computes the value V(s) = f(V'(s) q(s)) from the critic's V' times the quantiles q;
+PPO's value loss descends f and V', not q.
 
-The paper's abstract and that formula are what could be confirmed. Ours are: q are the quantiles of
-all actions at the middles of equal parts of [0, 1]; f has one hidden layer; the quantile network
-learns from PPO's windows, in passes of their own before PPO's, without a replay of older ones.
+Only the paper's abstract and that formula could be confirmed. These choices are ours: q are the
+quantiles of all actions at the midpoints of equal parts of [0, 1]; f has one hidden layer; the
+quantile network learns from PPO's windows, in its own epochs before PPO's, without replaying older
+ones.
 """
 
 from __future__ import annotations
@@ -57,28 +58,28 @@ from jaxrl.networks.torsos import MLP
 
 @group
 class Config(ppo.Config):
-    """Settings of PG-Rainbow: PPO's, and where nothing else is said IQN's. What `record` calls the
-    value is V'."""
+    """Settings of PG-Rainbow: PPO's, and IQN's unless noted otherwise. The value that `record`
+    stores is V'."""
 
     quantile_optimizer: Optimizer = ADAM
     target: Target = Target(rate=1.0, period=500)
-    """`period` counts gradient steps of the quantile network."""
+    """Target network of the quantile network; `period` counts the latter's gradient steps."""
     num_cosines: int = static(64, low=1)
-    """Cosines that a fraction is embedded by."""
+    """Number of cosines that embed a quantile fraction."""
     num_fractions: int = static(64, low=1)
-    """Fractions of the prediction in a gradient step."""
+    """Number of quantile fractions of the prediction in a gradient step."""
     num_target_fractions: int = static(64, low=1)
-    """Fractions of the target in a gradient step."""
+    """Number of quantile fractions of the target in a gradient step."""
     num_quantiles: int = static(32, low=1)
-    """Quantiles of each action that the critic is told."""
+    """Number of quantiles of each action that the critic sees."""
     distillation: int = static(64, low=1, high=WIDE)
-    """Width of f's hidden layer; ours."""
+    """Width of the hidden layer of f, the network that combines value and quantiles; our choice."""
     huber: float = hyper(1.0, above=0)
-    """Kappa: errors of quantiles above this count linearly."""
+    """Huber threshold of quantile errors (kappa); larger errors count linearly."""
 
 
 class Distillation(nn.Module):
-    """f: from features [..., D] to a value [...]."""
+    """Network f, from features [..., D] to a value [...]."""
 
     width: int
     activation: str
@@ -91,8 +92,8 @@ class Distillation(nn.Module):
 
 
 def quantiles_of(q: Any, timestep: TimeStep, num_quantiles: int) -> Array:
-    """Return the quantiles [..., A, N] of the actions at `timestep` [...] by `q`, without a
-    gradient."""
+    """Return the quantiles [..., A, N] of the actions at `timestep` [...] by `q`, with gradients
+    stopped."""
     tau = jnp.broadcast_to(midpoints(num_quantiles), (*timestep.reward.shape, num_quantiles))
     return jax.lax.stop_gradient(q(timestep, tau))
 
@@ -109,12 +110,12 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
     @loss("actor_critic", "distillation", name="loss")
     def ppo_loss(net: Net, x: Sample) -> LossOutput:
-        """PPO's, with the value f(V' q)."""
+        """Compute PPO's loss with the value f(V' q)."""
         return ppo.objective(net, x, *policy_and_value(net, x.timestep, count))
 
     @loss("q")
     def quantile_loss(net: Net, x: Transition) -> Array:
-        """IQN's, following what is best for the target network."""
+        """Compute IQN's loss; the target network selects and evaluates the next action."""
         following = quantiles_of(net.target.q, x.next_timestep, count).mean(-1)
         best = mask_illegal(following, x.next_timestep).argmax(-1)
         return implicit_quantile_loss(
@@ -160,12 +161,12 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
 
 def check(env: Environment, config: Config, name: str) -> None:
-    """Raises `UserError` as PPO does, for actions that are not Discrete, and for memory."""
+    """Raise `UserError` where PPO does, for actions that are not Discrete, and for memory."""
     check_discrete(env.action_space, name)
     if config.memory.recurrent:
         raise UserError(
-            f"recurrent is {config.memory.recurrent}; the quantiles of {name} are those of what is "
-            "seen now, so it must be 0."
+            f"recurrent is {config.memory.recurrent}; the quantile network of {name} sees only the "
+            "current observation, so it must be 0."
         )
     ppo.check(env, config, name)
 

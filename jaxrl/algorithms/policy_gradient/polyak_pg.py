@@ -1,13 +1,14 @@
 """Policy gradients with Polyak's step size (Li et al., 2024, "Enhancing policy gradient with the
 Polyak step-size adaption", arXiv:2404.07525).
 
-Along GPOMDP's gradient each step is as long as a linear return would need to reach the best one,
-V*: min((V* - V) / (c |g|^2), longest), with V and g estimated from the same episodes. An entropy
-bonus keeps the gradient from vanishing, and the step from exploding, as the policy grows certain.
+Each step along GPOMDP's gradient is as long as a linear return would need to reach the best one,
+V*: its size is min((V* - V) / (c |g|^2), longest), with V and g estimated from the same episodes.
+An entropy bonus keeps the gradient from vanishing, and the step from exploding, as the policy
+becomes deterministic.
 
 The paper estimates an unknown V* by twin models. Only its abstract and summaries of it could be
-read, which do not say how, so here V* is a setting: many environments have a known best return, or
-a known bound on it. The form of the entropy bonus and the defaults are ours.
+read, and they do not say how, so here V* is a setting: many environments have a known best return,
+or a known bound on it. The form of the entropy bonus and the defaults are ours.
 """
 
 from __future__ import annotations
@@ -34,35 +35,39 @@ class Config:
     episodes: Episodes = Episodes(num_envs=16)
     torso: Torso = Torso(hidden=(64, 64), activation="tanh")
     best_return: float = hyper(100.0)
-    """V*, the discounted return of the best policy, or an upper bound. 100: of a reward of 1 for
-    each step, forever, discounted by 0.99."""
+    """Discounted return of the best policy (V*), or an upper bound on it. 100 is that of a reward
+    of 1 at each step, forever, discounted by 0.99."""
     scale: float = hyper(1.0, above=0)
-    """c. With a smaller one steps are longer."""
+    """Divisor of the step size (c); the smaller, the longer the steps."""
     longest: float = hyper(0.1, above=0)
-    """Gamma_b, the longest step. Of 1, a policy that is certain and bad may never move again."""
+    """Largest step size (gamma_b). At 1, a policy that is deterministic and bad may never move
+    again."""
     entropy_weight: float = hyper(0.1, low=0)
     """Weight of the entropy of each step's policy, discounted as rewards are."""
     baseline: bool = True
-    """Subtract from each return the mean return, at that time step, of the other episodes that
-    still run."""
+    """Subtract from each return the mean return of the other episodes still running at that time
+    step."""
     discount: float = hyper(0.99, low=0, high=1)
-    """Gamma, per step."""
+    """Discount factor per step."""
 
 
 def objective(net: Net, params: Tree, batch: Batch, advantage: Array) -> Array:
-    """What has GPOMDP's gradient (Baxter and Bartlett, 2001) of the mean discounted return, and an
-    entropy bonus. advantage: [T, B], of each step's action, in what follows it."""
+    """Return a scalar whose gradient is GPOMDP's (Baxter and Bartlett, 2001) of the mean discounted
+    return, plus an entropy bonus.
+
+    advantage: [T, B], of each step's action, from the rewards that follow it.
+    """
     x, mask = batch.transitions, batch.mask
     assert mask is not None
     policy = net.with_params(actor=params).actor(x.timestep)
-    said = advantage * policy.log_prob(x.action) + net.hyper.entropy_weight * policy.entropy()
+    terms = advantage * policy.log_prob(x.action) + net.hyper.entropy_weight * policy.entropy()
     discounts = net.hyper.discount ** jnp.arange(len(x.reward))[:, None]
-    return jnp.where(mask, discounts * said, 0.0).sum(0).mean()
+    return jnp.where(mask, discounts * terms, 0.0).sum(0).mean()
 
 
 def estimates(net: Net, batch: Batch, baseline: bool) -> tuple[Array, Tree]:
-    """The policy's discounted return, a scalar, and the direction, shaped as its parameters, in
-    which it is to be improved; `baseline` as in `Config`."""
+    """Estimate the policy's discounted return, a scalar, and its gradient, shaped like the
+    parameters. `baseline` is as in `Config`."""
     x, mask = batch.transitions, batch.mask
     assert mask is not None
     reward = jnp.where(mask, x.reward, 0.0)

@@ -1,8 +1,8 @@
 """Proximal policy optimization (Schulman et al., 2017, arXiv:1707.06347).
 
-Act for a window of steps; then, for several epochs over shuffled minibatches of it, descend the
+Collect a window of steps; then, for several epochs over shuffled minibatches of it, descend the
 clipped surrogate of the policy, a value loss and an entropy bonus (their equation 9), with
-generalized advantages (Schulman et al., 2016). Details follow Andrychowicz et al. (2021).
+generalized advantage estimates (Schulman et al., 2016). Details follow Andrychowicz et al. (2021).
 """
 
 from __future__ import annotations
@@ -60,26 +60,28 @@ class Config:
     torso: ImageTorso = ImageTorso(hidden=(64, 64), activation="tanh")
     memory: Memory = Memory()
     optimizer: Optimizer = Optimizer(learning_rate=3e-4, max_grad_norm=0.5, eps=1e-5, flat=True)
-    """Adam, constant 3e-4: their table 3 (MuJoCo; in table 5, Atari, 2.5e-4 falls linearly to 0).
-    The norm of 0.5 and the epsilon are those of their code (OpenAI Baselines, ppo2)."""
+    """Adam with a constant 3e-4, as in their table 3 (MuJoCo; table 5, Atari, decays 2.5e-4
+    linearly to 0). The norm of 0.5 and the epsilon are those of their code (OpenAI Baselines,
+    ppo2)."""
     normalization: RolloutNormalization = RolloutNormalization()
 
     heads: int = static(0, low=0)
-    """Linear heads of policy and value, one for each task, chosen by a one-hot in the goal channel;
-    0 for one head that all tasks share."""
+    """Number of linear heads of policy and value, one per task, selected by a one-hot in the goal
+    channel; 0 for one head that all tasks share."""
     record: tuple[str, ...] = static((), choices=("logits", "value"))
-    """Recorded with every step besides its log-probability: logits (of discrete actions), value."""
+    """Outputs recorded with every step besides its log-probability: logits (of discrete actions),
+    value."""
     normalize_advantage: bool = True
     """Standardize the advantages of each minibatch."""
 
     discount: float = hyper(0.99, low=0, high=1)
-    """Gamma, per step."""
+    """Discount factor per step."""
     gae_lambda: float = hyper(0.95, low=0, high=1)
     """Lambda of generalized advantage estimation."""
     clip: float = hyper(0.2, above=0, high=INF)
-    """How far the probability ratio may move from 1 before its gradient stops."""
+    """Clipping range of the probability ratio around 1, beyond which its gradient is zero."""
     value_clip: float = hyper(INF, above=0, high=INF)
-    """How far a value may move from its old one before its gradient stops."""
+    """Clipping range of a value around its old one, beyond which its gradient is zero."""
     value_weight: float = hyper(0.5, low=0)
     """Weight of the value loss."""
     entropy_weight: float = hyper(0.0, low=0)
@@ -88,7 +90,7 @@ class Config:
 
 @loss("actor_critic", name="loss")
 def ppo_loss(net: Net, x: Sample) -> LossOutput:
-    """Equation 9, negated: the clipped surrogate, a value loss, an entropy bonus."""
+    """Compute equation 9, negated: the clipped surrogate, a value loss and an entropy bonus."""
     return objective(net, x, *policy_and_value(net, x))
 
 
@@ -120,10 +122,10 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
 
 def check(env: Environment, config: Config, name: str) -> None:
-    """Raise `UserError` where env and config do not fit.
+    """Raise `UserError` if `env` and `config` do not fit.
 
     That is an action space without a policy head, a window that does not divide into the
-    minibatches, or heads that no time step chooses among.
+    minibatches, or heads that no time step selects.
     """
     check_policy(env, config.torso, config.memory, name)
     if "logits" in config.record and not isinstance(env.action_space, Discrete):
@@ -134,8 +136,8 @@ def check(env: Environment, config: Config, name: str) -> None:
     goals = jax.tree.leaves(example_timestep(env).goal)
     if config.heads and (not goals or goals[-1].shape != (1, config.heads)):
         raise UserError(
-            f"heads is {config.heads}, but no time step of '{env.name}' says which is meant; its "
-            f"goal channel must end in a one-hot of {config.heads} (see infer_task)."
+            f"heads is {config.heads}, but no time step of '{env.name}' selects one; its goal "
+            f"channel must end in a one-hot of {config.heads} (see infer_task)."
         )
     x, unit = config.rollouts, SEQUENCE if config.memory.recurrent else STEP
     config.passes.check(x.num_envs, x.num_steps, x.num_shards, unit)

@@ -1,12 +1,12 @@
 """PPO with a Lagrange multiplier (Ray, Achiam and Amodei, 2019, "Benchmarking safe exploration in
-deep reinforcement learning"): as much reward as an episode's expected cost stays within a limit.
+deep reinforcement learning"): maximize the reward subject to a limit on an episode's expected cost.
 
-The policy follows (A_reward - lambda A_cost) / (1 + lambda), each by a value function of its own.
-lambda, the softplus of a parameter, rises while episodes cost more than the limit and falls while
-they cost less. As in the authors' code reward's advantages are standardized over the window, cost's
-are centered only (since a certain cost is aimed for), and the parameter moves by Adam along
-J_cost - limit itself. Where that code clips the surrogate of the reward alone, here the combined
-advantage is PPO's, as in OmniSafe (Ji et al., 2023, arXiv:2305.09304).
+The policy follows (A_reward - lambda A_cost) / (1 + lambda), each advantage estimated with its own
+value function. lambda, the softplus of a parameter, rises while episodes cost more than the limit
+and falls while they cost less. As in the authors' code, the reward advantages are standardized over
+the window, the cost advantages are only centered (since a certain cost is aimed for), and Adam
+moves the parameter along J_cost - limit itself. That code clips the surrogate of the reward alone;
+here the combined advantage enters PPO's loss, as in OmniSafe (Ji et al., 2023, arXiv:2305.09304).
 """
 
 from __future__ import annotations
@@ -46,29 +46,29 @@ class Config:
     rollouts: Rollouts = Rollouts(num_envs=64, num_steps=128)
     passes: Passes = Passes(epochs=4, minibatches=4)
     torso: Torso = Torso(hidden=(64, 64), activation="tanh")
-    """Of policy, value and cost's value."""
+    """Torso of the policy, the value and the cost value."""
     optimizer: Optimizer = Optimizer(learning_rate=3e-4, max_grad_norm=0.5, eps=1e-5, flat=True)
-    """Of the same."""
+    """Optimizer of the policy, the value and the cost value."""
     multiplier: Optimizer = Optimizer(learning_rate=0.05)
-    """Of the parameter behind lambda: Adam, 0.05, as in the authors' code."""
+    """Optimizer of the parameter whose softplus is lambda: Adam, 0.05, as in the authors' code."""
 
     multiplier_init: float = static(1.0, above=0)
-    """Lambda at the start."""
+    """Initial value of the Lagrange multiplier lambda."""
     cost_limit: float = hyper(25.0, low=0)
-    """What an episode may cost on average."""
+    """Limit on the mean cost of an episode."""
 
     discount: float = hyper(0.99, low=0, high=1)
-    """Gamma, per step."""
+    """Discount factor per step."""
     gae_lambda: float = hyper(0.95, low=0, high=1)
     """Lambda of generalized advantage estimation."""
     cost_discount: float = hyper(0.99, low=0, high=1)
-    """Gamma of costs, per step."""
+    """Discount factor of costs per step."""
     cost_gae_lambda: float = hyper(0.97, low=0, high=1)
-    """Lambda of their advantages."""
+    """Lambda of generalized advantage estimation of costs."""
     clip: float = hyper(0.2, above=0, high=INF)
-    """How far the probability ratio may move from 1 before its gradient stops."""
+    """Clipping range of the probability ratio around 1, beyond which its gradient is zero."""
     value_clip: float = hyper(INF, above=0, high=INF)
-    """How far a value may move from its old one before its gradient stops."""
+    """Clipping range of a value around its old one, beyond which its gradient is zero."""
     value_weight: float = hyper(0.5, low=0)
     """Weight of the value loss."""
     entropy_weight: float = hyper(0.0, low=0)
@@ -76,9 +76,9 @@ class Config:
 
 
 class Multiplier(nn.Module):
-    """The parameter [] whose softplus is lambda."""
+    """Scalar parameter whose softplus is lambda."""
 
-    start: float  # lambda at first
+    start: float  # initial lambda
 
     @nn.compact
     def __call__(self) -> Array:
@@ -93,8 +93,8 @@ class Sample(actor_critic.Sample):
 
 
 def episode_costs(cost: Array, done: Array, before: Array) -> tuple[Array, Array]:
-    """What the episode of each step [T, B] has cost up to there, and what those that run on [B]
-    have; `before` [B] the window they had cost that."""
+    """Return the cost of each step's episode so far [T, B], and that of the episodes still running
+    at the end [B]. `before` [B] is the cost of the running episodes before the window."""
 
     def step(spent, now):
         cost, done = now
@@ -107,18 +107,18 @@ def episode_costs(cost: Array, done: Array, before: Array) -> tuple[Array, Array
 
 @loss("multiplier")
 def multiplier_loss(net: Net, cost: Array) -> Array:
-    """Ascend lambda (J_cost - limit), for the `cost` [T, B] of episodes."""
+    """Compute -lambda (J_cost - limit), for the `cost` [T, B] of episodes."""
     return -net.multiplier() * (cost - net.hyper.cost_limit)
 
 
 @loss("cost_critic")
 def cost_loss(net: Net, x: Sample) -> Array:
-    """Compute the squared error of the value of costs."""
+    """Compute the squared error of the cost value."""
     return losses.squared_error(net.cost_critic(x.timestep), x.cost_target)
 
 
 def combine_advantages(net: Net, batch: Batch) -> Sample:
-    """Return the window with the advantages that the policy follows, and targets of both values."""
+    """Return the window with the combined advantages and the targets of both values."""
     x, h, multiplier = batch.transitions, net.hyper, jax.nn.softplus(net.multiplier())
     after: Any = x.next_timestep
     value, next_value = net.cost_critic(x.timestep), net.cost_critic(after)
@@ -159,8 +159,8 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
 
 def check(env: Environment, config: Config, name: str) -> None:
-    """Raises `UserError` for an action space without a policy head, an environment without a cost,
-    or with several, and a window that does not divide into the minibatches."""
+    """Raise `UserError` for an action space without a policy head, an environment with no cost or
+    several, and a window that does not divide into the minibatches."""
     check_action_space(env.action_space, name)
     cost = example_timestep(env).cost
     if cost is None or cost.ndim != 1:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 
 from jaxrl import losses
-from jaxrl.algorithms.policy_gradient.shared.episodes import leave_one_out, on_episodes
+from jaxrl.algorithms.policy_gradient.shared.episodes import episode_recipe, leave_one_out
 from jaxrl.core.examples import example_timestep
 from jaxrl.core.types import Environment
 from jaxrl.kit import AlgorithmBuilder, Recipe, group, hyper
@@ -21,26 +21,27 @@ class Config:
     episodes: Episodes = Episodes(num_envs=16)
     torso: Torso = Torso(hidden=(64, 64), activation="tanh")
     optimizer: Optimizer = Optimizer("sgd", learning_rate=1e-2)
-    """Plain gradient steps, as REINFORCE is defined (section 4), which leaves their size open."""
+    """Plain gradient steps, as in the definition of REINFORCE (section 4), which leaves their size
+    open."""
     normalization: Normalization = Normalization()
     baseline: bool = True
-    """Subtract from each return the mean return, at that time step, of the other episodes that
-    still run: it does not depend on the action, so the gradient stays unbiased."""
+    """Subtract from each return the mean return of the other episodes still running at that time
+    step. It does not depend on the action, so the gradient stays unbiased."""
     discount: float = hyper(0.99, low=0, high=1)
-    """Gamma, per step."""
+    """Discount factor per step."""
     entropy_weight: float = hyper(0.0, low=0)
     """Weight of the entropy bonus."""
 
 
 def recipe(env: Environment, config: Config) -> Recipe:
-    def judge(net, batch):
+    def returns_minus_baseline(net, batch):
         x = batch.transitions
         reward = jnp.where(batch.mask, x.reward, 0.0)
         nothing = jnp.zeros_like(reward[0])
         returns = losses.discounted_returns(reward, x.done, nothing, net.hyper.discount)
         return net, leave_one_out(returns, batch.mask) if config.baseline else returns
 
-    return on_episodes(env, config.torso, config.optimizer, judge)
+    return episode_recipe(env, config.torso, config.optimizer, returns_minus_baseline)
 
 
 def check(env: Environment, config: Config, name: str) -> None:

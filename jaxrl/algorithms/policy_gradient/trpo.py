@@ -1,13 +1,13 @@
 """Trust region policy optimization (Schulman et al., 2015, arXiv:1502.05477).
 
-Of each window the surrogate (their equation 14) is improved by one step within a bound on the mean
-divergence from the policy that acted: along the natural gradient, as far as the bound allows to
-second order, then backtracking until the surrogate is better and the divergence itself within the
-bound (appendix C). A window in which no step is leaves the policy as it was.
+Each window improves the surrogate (their equation 14) by one step within a bound on the mean
+divergence from the behavior policy: along the natural gradient, as far as the bound allows to
+second order, then backtracking until the surrogate is better and the divergence itself is within
+the bound (appendix C). If no such step is found, the policy stays as it was.
 
-Advantages are generalized (Schulman et al., 2016, arXiv:1506.02438), where the first paper has
-returns; their value function regresses on its targets by Adam, as in OpenAI Baselines, where the
-second paper has a trust region for it too.
+Advantages are generalized advantage estimates (Schulman et al., 2016, arXiv:1506.02438); the first
+paper uses returns. The value function regresses on its targets with Adam, as in OpenAI Baselines;
+the second paper has a trust region for it too.
 """
 
 from __future__ import annotations
@@ -37,39 +37,41 @@ from jaxrl.networks.heads import check_action_space
 
 @group
 class Config:
-    """Settings of TRPO. Where nothing else is said: OpenAI Baselines, trpo_mpi, for MuJoCo."""
+    """Settings of TRPO. Defaults are those of OpenAI Baselines (trpo_mpi) for MuJoCo unless noted
+    otherwise."""
 
     rollouts: Rollouts = Rollouts(num_envs=16, num_steps=64)
-    """1,024 steps an update."""
+    """Rollouts of 1,024 steps per update."""
     passes: Passes = Passes(epochs=5, minibatches=16)
-    """Of the value over a window, in minibatches of 64 steps."""
+    """Epochs of the value function over a window, in minibatches of 64 steps."""
     torso: Torso = Torso(hidden=(32, 32), activation="tanh")
-    """Of policy and value, each."""
+    """Torsos of policy and value; they share no layers."""
     optimizer: Optimizer = Optimizer(learning_rate=1e-3)
-    """Of the value. Adam, 1e-3."""
+    """Optimizer of the value function: Adam, 1e-3."""
     normalization: RolloutNormalization = RolloutNormalization()
-    """Off here; Baselines standardizes observations."""
+    """Normalization of observations and rewards: off here; Baselines standardizes observations."""
     iterations: int = static(10, low=1)
-    """Of conjugate gradients. 10: also the paper's appendix C.1."""
+    """Number of conjugate gradient iterations; 10 as also in the paper's appendix C.1."""
     backtracks: int = static(10, low=1)
-    """Steps that are tried, each half as long as the one before."""
+    """Maximum number of steps tried in the line search, each half as long as the previous one."""
 
     max_kl: float = hyper(0.01, above=0)
-    """Delta: the largest mean divergence of the policy from the one that acted. 0.01: also the
-    paper's table 2. Baselines accepts 1.5 times as much."""
+    """Largest mean KL divergence from the behavior policy (delta). 0.01 is also in the paper's
+    table 2; Baselines accepts 1.5 times as much."""
     damping: float = hyper(0.1, low=0)
-    """What is added to the diagonal of the Fisher matrix."""
+    """Damping added to the diagonal of the Fisher matrix."""
     discount: float = hyper(0.99, low=0, high=1)
-    """Gamma, per step."""
+    """Discount factor per step."""
     gae_lambda: float = hyper(0.98, low=0, high=1)
     """Lambda of generalized advantage estimation."""
 
 
-Judge = Callable[[Tree], tuple[Array, Array]]  # parameters of the policy -> surrogate loss, KL
+Objective = Callable[[Tree], tuple[Array, Array]]  # parameters of the policy -> surrogate loss, KL
 
 
-def judge(net: Net, x: Sample) -> Judge:
-    """Surrogate loss (equation 14, negated) and mean KL(acting || new) of new parameters."""
+def make_objective(net: Net, x: Sample) -> Objective:
+    """Return the function from new parameters to their surrogate loss (equation 14, negated) and
+    their mean KL(behavior || new)."""
     old = jax.lax.stop_gradient(net.actor(x.timestep))
 
     def evaluate(params):
@@ -80,41 +82,42 @@ def judge(net: Net, x: Sample) -> Judge:
     return evaluate
 
 
-def fisher(judge: Judge, params: Tree) -> Callable[[Tree], Tree]:
-    """v -> F v, F the Hessian of the divergence at the policy that acted, which is the mean Fisher
-    matrix: no matrix is made."""
-    return jax.linearize(jax.grad(lambda p: judge(p)[1]), params)[1]
+def fisher(objective: Objective, params: Tree) -> Callable[[Tree], Tree]:
+    """Return v -> F v without forming F, the Hessian of the divergence at the behavior policy,
+    which is the mean Fisher matrix."""
+    return jax.linearize(jax.grad(lambda p: objective(p)[1]), params)[1]
 
 
 def line_search(
-    judge: Judge, params: Tree, step: Tree, max_kl: Array, tries: int
+    objective: Objective, params: Tree, step: Tree, max_kl: Array, tries: int
 ) -> tuple[Tree, dict[str, Array]]:
-    """The parameters after the first of `step`, step / 2, step / 4... that improves the surrogate
-    within `max_kl`; `params` if none of so many `tries` does."""
-    before, none = judge(params)
+    """Return the parameters after the first of `step`, step / 2, step / 4... that improves the
+    surrogate within `max_kl`, or `params` if none of `tries` steps does; and metrics."""
+    before, none = objective(params)
 
     def attempt(state):
         tried, _, _ = state
         new = jax.tree.map(lambda p, s: p + 0.5**tried * s, params, step)
-        loss, kl = judge(new)
+        loss, kl = objective(new)
         good = (loss < before) & (kl <= max_kl)
-        said = {"accepted": good, "improvement": before - loss, "kl": kl}
-        return tried + 1, trees.where(good, new, params), trees.where(good, said, nothing)
+        metrics = {"accepted": good, "improvement": before - loss, "kl": kl}
+        return tried + 1, trees.where(good, new, params), trees.where(good, metrics, nothing)
 
     nothing = {"accepted": jnp.bool_(False), "improvement": jnp.zeros_like(before), "kl": 0 * none}
     more = lambda state: ~state[2]["accepted"] & (state[0] < tries)
-    _, params, said = jax.lax.while_loop(more, attempt, (jnp.int32(0), params, nothing))
-    return params, said | {"accepted": said["accepted"].astype(jnp.float32)}
+    _, params, metrics = jax.lax.while_loop(more, attempt, (jnp.int32(0), params, nothing))
+    return params, metrics | {"accepted": metrics["accepted"].astype(jnp.float32)}
 
 
 def improve_policy(net: Net, x: Sample, iterations: int, tries: int) -> Net:
-    """Take a window's step of the policy (appendix C)."""
-    h, params, score = net.hyper, net.parts["actor"].params, judge(net, x)
-    gradient = jax.grad(lambda p: score(p)[0])(params)
-    product = fisher(score, params)
+    """Take the policy step for a window (appendix C)."""
+    h, params, objective = net.hyper, net.parts["actor"].params, make_objective(net, x)
+    gradient = jax.grad(lambda p: objective(p)[0])(params)
+    product = fisher(objective, params)
     step = gradients.natural_gradient_step(product, gradient, h.max_kl, iterations, h.damping)
-    params, said = line_search(score, params, step, h.max_kl, tries)
-    return net.with_params(actor=params).report(actor_grad_norm=optax.tree.norm(gradient), **said)
+    params, metrics = line_search(objective, params, step, h.max_kl, tries)
+    norm = optax.tree.norm(gradient)
+    return net.with_params(actor=params).report(actor_grad_norm=norm, **metrics)
 
 
 @loss("critic")
@@ -139,7 +142,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
     return Recipe(
         parts={
-            "actor": Part(actor, (timestep,)),  # moved by the line search alone
+            "actor": Part(actor, (timestep,)),  # changed only by the line search
             "critic": Part(Value(env.observation_space, *sizes), (timestep,), config.optimizer),
         },
         act=sample_with_log_prob("actor"),
@@ -150,8 +153,8 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
 
 def check(env: Environment, config: Config, name: str) -> None:
-    """Raises `UserError` for an action space without a policy head, a window that does not divide
-    into the minibatches, and passes that end early."""
+    """Raise `UserError` for an action space without a policy head, a window that does not divide
+    into the minibatches, and early stopping."""
     check_action_space(env.action_space, name)
     settings.refuse(config, ("passes.early_stop",), "the line search keeps the policy near, not it")
     x = config.rollouts

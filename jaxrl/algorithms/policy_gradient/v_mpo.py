@@ -1,16 +1,15 @@
 """V-MPO (Song et al., 2020, "V-MPO: on-policy maximum a posteriori policy optimization for discrete
 and continuous control", arXiv:1909.12238).
 
-Of each window the half with the largest advantages is imitated, weighed by exp(A / temperature)
-(their equations 3 and 4), within a bound on the divergence from the policy that acts: a copy, which
-takes over every `target.period` gradient steps. Temperature and multipliers descend their duals
-beside it (equations 4 and 5); a policy in a box has one bound for its mean and one for its
-deviation.
+The policy imitates the half of each window with the largest advantages, weighted by
+exp(A / temperature) (their equations 3 and 4), within a bound on the divergence from the behavior
+policy. That is a target network, updated every `target.period` gradient steps. Temperature and
+multipliers descend their dual losses alongside (equations 4 and 5); a Gaussian policy has one bound
+for its mean and one for its deviation.
 
-Temperature and multipliers are softpluses of what is learned, where the paper cuts them off above
-0;
-rewards may be divided by a running deviation (`normalization`), where it has PopArt; policy and
-value share convolutions and memory, but no hidden layers.
+Temperature and multipliers are softpluses of learned parameters; the paper clips them to be
+positive. Rewards may be divided by a running deviation (`normalization`); the paper uses PopArt.
+Policy and value share convolutions and memory, but no hidden layers.
 """
 
 from __future__ import annotations
@@ -47,39 +46,42 @@ from jaxrl.networks.scalars import Softplus
 
 @group
 class Config:
-    """Settings of V-MPO. Bounds, first values and the target's period are those that public
-    implementations quote from the paper's appendix F, whose tables were not compared."""
+    """Settings of V-MPO. Bounds, initial values and the target network's period are those that
+    public implementations quote from the paper's appendix F, whose tables were not compared."""
 
     rollouts: Rollouts = Rollouts(num_envs=64, num_steps=20)
     torso: LinearImageTorso = LinearImageTorso(hidden=(256, 256), activation="elu")
     memory: Memory = Memory()
     optimizer: Optimizer = Optimizer(learning_rate=1e-4)
-    """Of policy and value. Adam, 1e-4: section 4."""
+    """Optimizer of policy and value: Adam, 1e-4, as in section 4."""
     dual: Optimizer = Optimizer(learning_rate=1e-4)
-    """Of temperature and multipliers: as the rest, section 4."""
+    """Optimizer of temperature and multipliers: Adam, 1e-4, as in section 4."""
     target: Target = Target(rate=1.0, period=100)
-    """Of the policy that acts: it is replaced every 100 gradient steps, as for Gym."""
+    """Target network, which is the policy that acts; updated every 100 gradient steps, as for
+    Gym."""
     normalization: RolloutNormalization = RolloutNormalization()
     deviation: str = static("of_state", choices=("of_state", "learned", "fixed"))
-    """Of a Gaussian policy; see `PolicyHead`."""
+    """Standard deviation of a Gaussian policy; see `PolicyHead`."""
     temperature: float = static(1.0, above=0)
-    """At the start."""
+    """Initial temperature."""
     multiplier: float = static(5.0, above=0)
-    """Of the bound on a policy over choices, at the start."""
+    """Initial multiplier of the bound on a categorical policy."""
     box_multiplier: float = static(1.0, above=0)
-    """Of both bounds on a Gaussian, at the start."""
+    """Initial multiplier of both bounds on a Gaussian policy."""
 
     bound: float = hyper(0.1, above=0)
-    """Epsilon of the temperature: divergence of the weights from equal ones. 0.1 for images, 0.01
-    for Gym."""
+    """Bound on the divergence of the weights from uniform ones, for the temperature (epsilon). 0.1
+    for images, 0.01 for Gym."""
     policy_bound: float = hyper(0.01, above=0)
-    """Divergence that a policy over choices may make. It was drawn from 0.001 to 0.01."""
+    """Bound on the KL divergence of a categorical policy. The paper draws it from 0.001 to 0.01."""
     mean_bound: float = hyper(0.01, above=0)
-    """Divergence that a Gaussian's mean may make. It was drawn from 0.005 to 0.01 for Gym."""
+    """Bound on the KL divergence of a Gaussian's mean. The paper draws it from 0.005 to 0.01 for
+    Gym."""
     deviation_bound: float = hyper(5e-5, above=0)
-    """Divergence that its deviation may make. It was drawn from 5e-6 to 5e-5 for Gym."""
+    """Bound on the KL divergence of a Gaussian's deviation. The paper draws it from 5e-6 to 5e-5
+    for Gym."""
     discount: float = hyper(0.99, low=0, high=1)
-    """Gamma, per step."""
+    """Discount factor per step."""
     gae_lambda: float = hyper(1.0, low=0, high=1)
     """Lambda of generalized advantage estimation; 1 for the paper's n-step returns."""
     value_weight: float = hyper(1.0, low=0)
@@ -87,7 +89,7 @@ class Config:
 
 
 def divergences(old: Any, new: Any) -> dict[str, Array]:
-    """KL(old || new) [...], of a Gaussian that of its mean and that of its deviation."""
+    """Return KL(old || new) [...]; of a Gaussian, that of its mean and that of its deviation."""
     if gaussian(new) is None:
         return {"policy": old.kl_divergence(new)}
     (mean, deviation), (old_mean, old_deviation) = gaussian(new), gaussian(old)  # type: ignore[misc]
@@ -96,9 +98,9 @@ def divergences(old: Any, new: Any) -> dict[str, Array]:
 
 
 def v_mpo_loss(net: Net, x: Sample) -> LossOutput:
-    """Equation 1: the losses of policy, temperature, multipliers and value.
+    """Compute equation 1: the losses of policy, temperature, multipliers and value.
 
-    The first two are those of the whole window, of which each element has its share of the sum.
+    The first two are defined on the whole window; each element holds its share of the sum.
     """
     h, temperature = net.hyper, net.temperature()
     policy, value = policy_and_value(net, x)
@@ -138,7 +140,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
 
 
 def check(env: Environment, config: Config, name: str) -> None:
-    """Raise `UserError` for an action space without a policy head, or a memory that cannot be."""
+    """Raise `UserError` for an action space without a policy head, or invalid memory settings."""
     check_policy(env, config.torso, config.memory, name)
 
 

@@ -13,12 +13,13 @@ from jaxrl.algorithms.evolution import evolution_strategy, genetic, map_elites, 
 from jaxrl.algorithms.evolution.shared import scoring
 from jaxrl.algorithms.evolution.shared.descriptors import descriptor
 from jaxrl.algorithms.evolution.shared.policies import policies
+from jaxrl.commands import command_line
 from jaxrl.commands import train as train_script
 from jaxrl.core import metrics as m
 from jaxrl.core import random
 from jaxrl.core.hyper import replace_hyper, without_hyper
 from jaxrl.core.train import advance, start
-from jaxrl.runtime import command_line, configuration
+from jaxrl.runtime import configuration
 from tests.algorithms.evolution.cliff import cliff
 from tests.runtime import tiny
 

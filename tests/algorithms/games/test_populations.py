@@ -73,7 +73,7 @@ def test_how_far_they_can_be_exploited():
     """In rock, paper, scissors the policies of new networks, and rows that play one thing, mixed
     as the state says."""
     algorithm = leagues.league(game(), LEAGUE)
-    measure = jax.jit(lambda state: algorithm.measure(state)["exploitability"])
+    measure = jax.jit(lambda state: algorithm.measure(state, random.key(0))["exploitability"])
     state = start(algorithm, random.key(0)).state
     table = lambda logits: dataclasses.replace(
         state, agent=with_params(state.agent, _always(params_of(state.agent), logits))
@@ -84,7 +84,7 @@ def test_how_far_they_can_be_exploited():
     state = start(algorithm, random.key(0)).state
     params = _always(params_of(state.agent), [0.0, 9.0, 0.0])
     state = dataclasses.replace(state, agent=with_params(state.agent, params))
-    measure = jax.jit(lambda state: algorithm.measure(state)["exploitability"])
+    measure = jax.jit(lambda state: algorithm.measure(state, random.key(0))["exploitability"])
     weights = populations.mixture(state, POPULATION).weights
     # The share of games in which a side plays paper rather than anything: scissors beat it.
     np.testing.assert_allclose(measure(state), 1 - weights[0], atol=1e-3)

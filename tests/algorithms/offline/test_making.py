@@ -9,10 +9,10 @@ from experiments import dataset as script
 from jaxrl import envs
 from jaxrl.algorithms.offline.shared import making
 from jaxrl.algorithms.policy_gradient.ppo import ppo
+from jaxrl.commands import command_line
 from jaxrl.core.errors import UserError
 from jaxrl.core.settings import replace
 from jaxrl.datasets.data import Dataset, References
-from jaxrl.runtime import command_line
 from tests.datasets.files import counted_steps, environment
 from tests.learning.probes import PROBES, probe
 

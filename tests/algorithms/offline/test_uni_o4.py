@@ -17,7 +17,7 @@ from jaxrl.algorithms.offline.uni_o4 import behaviors_loss, disagreement, uni_o4
 from jaxrl.algorithms.offline.uni_o4_improvement import uni_o4_improvement
 from jaxrl.algorithms.policy_gradient.ppo import ppo
 from jaxrl.algorithms.policy_gradient.shared.actor_critic import policy_network
-from jaxrl.commands import train
+from jaxrl.commands import command_line, train
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
 from jaxrl.core.examples import example_timestep
@@ -26,7 +26,7 @@ from jaxrl.core.settings import Static, Values, replace
 from jaxrl.core.types import Batch
 from jaxrl.datasets.transitions import from_episodes
 from jaxrl.envs import make
-from jaxrl.runtime import command_line, continuing
+from jaxrl.runtime import continuing
 from tests.counting import counting
 from tests.datasets.stand_in import no_training
 

@@ -347,5 +347,5 @@ def test_what_does_not_fit_is_refused():
 
     with pytest.raises(UserError, match="num_atoms is 10; it must be odd"):
         muzero(environment, replace(SMALL, {"num_atoms": 10}))
-    with pytest.raises(UserError, match="rewards 3 agents; muzero plays alone, or games of two"):
+    with pytest.raises(UserError, match="rewards 3 agents; muzero plays alone, or in games of two"):
         muzero(dataclasses.replace(environment, reset=of_three), SMALL)

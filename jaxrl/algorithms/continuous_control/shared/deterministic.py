@@ -8,10 +8,9 @@ from typing import Any
 
 from jaxrl.core import spaces
 from jaxrl.core.examples import example_timestep
-from jaxrl.core.settings import Static
 from jaxrl.core.types import Environment
 from jaxrl.kit import Act, Loss, Part, Recipe, group
-from jaxrl.kit.groups import Normalization, Replay, Target, Torso
+from jaxrl.kit.groups import Normalization, Optimizer, Replay, Target, Torso
 from jaxrl.networks.critics import ActionValues, DeterministicActor
 from jaxrl.networks.heads import check_bounded
 
@@ -33,9 +32,9 @@ def deterministic_actor_critic(
     torso: Torso,
     act: Act,
     losses: Sequence[Loss],
-    actor: Static,
-    critic: Static,
-    target: Static,
+    actor: Optimizer,
+    critic: Optimizer,
+    target: Target,
     num_critics: int = 1,
     delay: int = 1,
 ) -> Recipe:

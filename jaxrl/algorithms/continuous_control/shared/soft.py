@@ -15,12 +15,11 @@ import numpy as np
 from jaxrl import losses
 from jaxrl.core import spaces
 from jaxrl.core.examples import example_timestep
-from jaxrl.core.settings import Static
 from jaxrl.core.spaces import Space
 from jaxrl.core.types import Array, Environment, Key
 from jaxrl.kit import Loss, LossOutput, Part, Recipe, group, hyper, loss, static
 from jaxrl.kit.acting import sample
-from jaxrl.kit.groups import Optimizer, Replay, Torso
+from jaxrl.kit.groups import Optimizer, Replay, Target, Torso
 from jaxrl.networks.actor_critic import Actor
 from jaxrl.networks.critics import ActionValues
 from jaxrl.networks.heads import check_bounded, scale
@@ -150,8 +149,8 @@ def soft_actor_critic(
     env: Environment,
     actor: Actor,
     critic: ActionValues,
-    optimizer: Static,
-    target: Static | None,
+    optimizer: Optimizer,
+    target: Target | None,
     losses: Sequence[Loss],
     delay: int = 1,
 ) -> Recipe:

@@ -1,10 +1,10 @@
-"""Cloning of one's own earlier behavior: the part of CLEAR (Rolnick et al., 2019,
+"""Cloning of the agent's own earlier behavior: the part of CLEAR (Rolnick et al., 2019,
 arXiv:1811.11682, section 3) that prevents forgetting.
 
-Of replayed steps it keeps the policy near what it was when they were taken, KL(mu || pi), and the
-value near what it was, |V_mu - V|^2. CLEAR also learns from replayed rewards, by V-trace; here the
-agent, whatever it is, learns from the fresh steps alone, and cloning takes gradient steps of its
-own after each of the agent's updates, with an Adam of its own.
+On replayed steps it keeps the policy near the behavior policy that took them, KL(mu || pi), and the
+value near its value at that time, |V_mu - V|^2. CLEAR also learns from replayed rewards, by
+V-trace; here the agent, which can be any, learns from the fresh steps alone, and cloning takes
+separate gradient steps, with a separate Adam, after each of the agent's updates.
 """
 
 from __future__ import annotations
@@ -29,14 +29,15 @@ def clone(
     steps: int = 4,
     path: str = "clone.",
 ) -> Agent:
-    """`agent`, learning from the first `num_envs` (B) columns of each window and cloning what it
-    once said in the others (see `sources.rehearsal`). Its policy must report `logits` and `value`.
+    """Wrap `agent` to learn from the first `num_envs` (B) columns of each window and clone its
+    recorded outputs in the others (see `sources.rehearsal`). Its policy must record `logits` and
+    `value`.
 
     rate: step size of cloning; 0 switches it off exactly.
-    value_weight: of the value's squared error beside the policy's divergence.
-    steps: gradient steps after each update, each on all replayed steps; each step is judged as if
-        it began an episode, so policies with memory are not served well.
-    path: what the names of the hyperparameters `rate` and `value_weight` begin with.
+    value_weight: weight of the value's squared error relative to the policy's divergence.
+    steps: gradient steps after each update, each on all replayed steps. Each replayed step is
+        treated as the start of an episode, so this suits policies with memory poorly.
+    path: prefix of the names of the hyperparameters `rate` and `value_weight`.
     """
     optimizer = plain_optimizer("adam")
 
@@ -77,7 +78,7 @@ def clone(
 
 
 def columns(batch: Batch, chosen: slice) -> Batch:
-    """Some streams of a window: transitions [T, B] and memory [B], without the tail."""
+    """Select streams of a window: transitions [T, B] and memory [B], without the tail."""
     pick = lambda tree: jax.tree.map(lambda x: x[:, chosen], tree)
     return dataclasses.replace(
         batch,

@@ -1,10 +1,10 @@
-"""What helps in a life of tasks, as components that plug into any agent, alone and together.
+"""Components against forgetting that plug into any agent, alone and in combination.
 
-A component is functions from a noun to the same noun, each of which may be left out: the
-environment as the agent sees it, the agent's settings, the agent, and its source. `plug` folds them
-in the order given. A component of one's own is a value `my_package.module:name`; nothing here or in
-the loop has to know it. (The framework of Sur et al., 2022, "System design for an integrated
-lifelong reinforcement learning agent for real-time strategy games", arXiv:2212.04603.)
+A component consists of optional functions that each change one thing: the environment as the agent
+sees it, the agent's settings, the agent, or its source. `plug` applies them in the order given.
+Users refer to their own component as `my_package.module:name`; nothing here or in the training loop
+has to know it. (The framework of Sur et al., 2022, "System design for an integrated lifelong
+reinforcement learning agent for real-time strategy games", arXiv:2212.04603.)
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from jaxrl.algorithms.lifelong.shared.clone import clone
 from jaxrl.algorithms.lifelong.shared.ewc import ewc
-from jaxrl.algorithms.lifelong.shared.infer_task import infer_task, seen_with_task
+from jaxrl.algorithms.lifelong.shared.infer_task import add_task_to_goal, infer_task
 from jaxrl.core import plugins
 from jaxrl.core.errors import UserError
 from jaxrl.core.hyper import MANY
@@ -26,52 +26,56 @@ from jaxrl.sources.rehearsal import rehearsal
 
 @group
 class Consolidation:
-    """Settings of ewc."""
+    """Settings of elastic weight consolidation."""
 
     weight: float = hyper(1.0, low=0)
-    """How strongly what earlier tasks need is held after each window."""
+    """Strength of the pull toward the parameters that earlier tasks need, after each window."""
     decay: float = hyper(1.0, low=0, high=1)
-    """How much of the earlier tasks' importance stays when another task ends."""
+    """Factor of the earlier tasks' importance whenever another task ends."""
     samples: int = static(64, low=1, high=MANY)
-    """Steps of each window that tell what the present task needs."""
+    """Number of steps per window for estimating the importance of parameters in the current
+    task."""
 
 
 @group
 class Cloning:
-    """Settings of cloning: what the policy was when it took the replayed steps."""
+    """Settings of cloning the policy that took the replayed steps."""
 
     rate: float = hyper(1e-3, low=0)
-    """Step size."""
+    """Step size of cloning."""
     value_weight: float = hyper(0.5, low=0)
-    """Weight of cloning the value."""
+    """Weight of cloning the value relative to cloning the policy."""
     steps: int = static(4, low=1)
-    """Gradient steps after each window."""
+    """Gradient steps of cloning after each window."""
 
 
 @group
 class Rehearsal:
-    """Settings of replay."""
+    """Settings of replaying windows of earlier tasks."""
 
     capacity: int = static(256, low=1, high=MANY)
-    """Windows of single environments that are kept."""
+    """Capacity of the replay buffer, in windows of a single environment."""
     replays: int = static(32, low=1, high=MANY)
-    """How many of them are replayed beside each fresh window."""
+    """Number of stored windows replayed with each fresh window."""
     clone: Cloning = Cloning()
-    """Of what the policy said then."""
+    """Settings of cloning the policy's recorded outputs."""
 
 
 @group
 class Inference:
-    """Settings of infer."""
+    """Settings of task inference."""
 
     novelty: float = hyper(3.0, above=0)
-    """Mean squared deviation, in variances, above which a window is a new task."""
+    """Mean squared deviation, in variances, above which a window counts as a new task."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Component:
-    """Each function gets what it changes, the environment that is played, and the life's settings
-    (a `jaxrl.algorithms.lifelong.lifelong.Config`)."""
+    """Component of a lifelong agent.
+
+    Each function takes the object that it changes, the environment that is played, and the settings
+    of the life (a `jaxrl.algorithms.lifelong.lifelong_ppo.Config`).
+    """
 
     name: str
     env: Callable[[Environment, Environment, Any], Environment] = lambda seen, env, config: seen
@@ -103,7 +107,7 @@ REPLAY = Component(
 
 INFER = Component(
     "infer",
-    env=lambda seen, env, c: seen_with_task(seen, c.max_tasks),
+    env=lambda seen, env, c: add_task_to_goal(seen, c.max_tasks),
     agent=lambda agent, env, c: infer_task(
         agent, env, c.max_tasks, c.ppo.rollouts.num_envs, c.infer.novelty, "infer."
     ),
@@ -123,7 +127,7 @@ BUILT_IN = {
 
 
 def find(name: str) -> Component:
-    """The component called `name`. Raises `UserError` where there is none, and where
+    """Return the component `name`. Raises `UserError` if there is none, and if
     `my_package.module:name` is something else."""
     found = plugins.find("component", name, BUILT_IN, lambda x: isinstance(x, Component))
     if not isinstance(found, Component):
@@ -139,12 +143,12 @@ def plug(
     build: Callable[[Environment, Any], Agent],
     source: Source,
 ) -> tuple[Agent, Source]:
-    """The agent `build(env, settings)` and `source` with all `components`, the first innermost.
-    Raises `UserError` where one is given twice, and what building raises."""
+    """Return the agent `build(env, settings)` and `source` with all `components` applied, the first
+    innermost. Raises `UserError` for a component given twice, and whatever `build` raises."""
     names = [component.name for component in components]
     for name in names:
         if names.count(name) > 1:
-            raise UserError(f"The component '{name}' is there twice; once is enough.")
+            raise UserError(f"The component '{name}' is given twice; once is enough.")
     seen = env
     for component in components:
         seen = component.env(seen, env, config)

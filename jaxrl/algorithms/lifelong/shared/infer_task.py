@@ -1,11 +1,11 @@
-"""Which task is this? Inferred from what is observed, where nobody says it.
+"""Inference of the task from observations, where the environment does not identify it.
 
-Each task found so far is a diagonal normal distribution of observations (and told goals). A window
-that no known one explains begins a new task; when acting, a stream plays the task under which all
-it has observed in this episode is likeliest. This is context detection as in da Silva et al. (2006,
+Each task found so far is a diagonal normal distribution of observations (and given goals). A window
+that no known task explains begins a new one; when acting, a stream assumes the task under which its
+observations in this episode are most likely. This is context detection as in da Silva et al. (2006,
 "Dealing with non-stationary environments using context detection") and change detection by
-likelihood, with the observations' own distribution in the place of a model of the dynamics: for
-tasks that look different. Tasks that differ in rewards alone it cannot tell apart.
+likelihood, with the distribution of observations in place of a model of the dynamics: it is for
+tasks that look different, and cannot distinguish tasks that differ in rewards alone.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ RATE = 0.05  # of the running moments of a known task, so that they follow a pol
 
 @struct
 class Models:
-    """What each of [K] tasks looks like; those from `known` on are still free."""
+    """Distributions of the observations of [K] tasks; those from index `known` on are unused."""
 
     mean: Array  # [K, D]
     square: Array  # [K, D]: second moments
-    windows: Array  # int32 [K]: seen of each
-    known: Array  # int32
+    windows: Array  # int32 [K]: number of windows of each task
+    known: Array  # int32: number of tasks found
 
 
 @struct
 class Belief:
-    """The memory of one stream, leading axis [B]."""
+    """Memory of each stream, leading axis [B]."""
 
     agent: Tree
     surprise: Array  # [B, K]: minus log-likelihood of the episode so far, up to a constant
@@ -49,17 +49,16 @@ def infer_task(
     novelty: float = 3.0,
     path: str = "infer.",
 ) -> Agent:
-    """`agent` (built for `seen_with_task(env, tasks)`), told a task that is inferred: a one-hot
-    [tasks] in the goal channel behind what that holds already, and the id in `transitions.task`.
+    """Wrap `agent` (built for `add_task_to_goal(env, tasks)`) to see an inferred task: a one-hot
+    [tasks] in the goal channel, after the existing goal, and the id in `transitions.task`.
 
-    tasks: K, how many can be told apart at most; once all are found, a new one is taken for the
-        nearest.
-    novelty: mean squared deviation, in variances, above which a window [T, B] of the
-        first `num_envs` (B) streams is a task never seen. About 1 for a known one.
-    path: what the name of the hyperparameter `novelty` begins with.
+    tasks: maximum number of tasks (K); once all are found, a new one is mistaken for the nearest.
+    novelty: mean squared deviation, in variances, above which a window [T, B] of the first
+        `num_envs` (B) streams is a new task. It is about 1 for a known one.
+    path: prefix of the name of the hyperparameter `novelty`.
 
-    Windows are learned from under the ids that they have once the window itself is known, so the
-    first window of a new task already counts as such.
+    Task ids are inferred after the models have been updated by the window itself, so the first
+    window of a new task already counts as such.
     """
 
     def features(timestep: TimeStep) -> Array:
@@ -72,39 +71,39 @@ def infer_task(
 
     def act(state, timestep, memory, key, greedy):
         surprise = memory.surprise + surprises(state.own, features(timestep))
-        told = _tell(timestep, _likeliest(state.own, surprise), tasks)
-        action, inner, extras = agent.act(state.agent, told, memory.agent, key, greedy)
+        timestep = _append_task(timestep, _likeliest(state.own, surprise), tasks)
+        action, inner, extras = agent.act(state.agent, timestep, memory.agent, key, greedy)
         return action, Belief(inner, surprise), extras
 
     def update(state, batch, key):
         window = features(batch.transitions.timestep)
         models = learn_window(state.own, window[:, :num_envs], state.hyper[f"{path}novelty"])
 
-        def judge(surprise, step):
+        def accumulate(surprise, step):
             first, x = step
             surprise = jnp.where(first[:, None], 0.0, surprise) + surprises(models, x)
             return surprise, surprise
 
         last, surprise = jax.lax.scan(
-            judge, batch.memory.surprise, (batch.transitions.first, window)
+            accumulate, batch.memory.surprise, (batch.transitions.first, window)
         )
         task = _likeliest(models, surprise)
         transitions = dataclasses.replace(
             batch.transitions,
-            timestep=_tell(batch.transitions.timestep, task, tasks),
-            # What follows within the episode is the same task.
-            next_timestep=_tell(batch.transitions.next_timestep, task, tasks),
+            timestep=_append_task(batch.transitions.timestep, task, tasks),
+            # The rest of the episode is the same task.
+            next_timestep=_append_task(batch.transitions.next_timestep, task, tasks),
             task=task,
         )
         tail = batch.tail
         if tail is not None:
             surprise = jnp.where(tail[0].first[:, None], 0.0, last)
             surprise += surprises(models, features(tail[0]))
-            tail = _tell(tail[0], _likeliest(models, surprise), tasks), tail[1].agent
-        told = dataclasses.replace(
+            tail = _append_task(tail[0], _likeliest(models, surprise), tasks), tail[1].agent
+        batch = dataclasses.replace(
             batch, transitions=transitions, memory=batch.memory.agent, tail=tail
         )
-        inner, info = agent.update(state.agent, told, key)
+        inner, info = agent.update(state.agent, batch, key)
         metrics = info.metrics | {"tasks_found": models.known.astype(jnp.float32)}
         return inner, models, dataclasses.replace(info, metrics=metrics)
 
@@ -119,47 +118,51 @@ def infer_task(
     )
 
 
-def seen_with_task(env: Environment, tasks: int) -> Environment:
-    """`env` as an agent sees it that is told an inferred task: a one-hot [tasks], here of zeros, at
-    the end of its goal channel. For building that agent; what is played stays `env`."""
+def add_task_to_goal(env: Environment, tasks: int) -> Environment:
+    """Return `env` with a task one-hot [tasks], here of zeros, at the end of its goal channel.
 
-    def seen(result):
+    It serves to build the agent that `infer_task` wraps; the environment that is played stays
+    `env`.
+    """
+
+    def add_task(result):
         state, timestep = result
-        return state, _tell(timestep, jnp.full(timestep.first.shape, -1), tasks)
+        return state, _append_task(timestep, jnp.full(timestep.first.shape, -1), tasks)
 
     return dataclasses.replace(
         env,
-        reset=lambda key, params: seen(env.reset(key, params)),
-        step=lambda key, state, action, params: seen(env.step(key, state, action, params)),
+        reset=lambda key, params: add_task(env.reset(key, params)),
+        step=lambda key, state, action, params: add_task(env.step(key, state, action, params)),
     )
 
 
-def _tell(timestep: TimeStep, task: Array, tasks: int) -> TimeStep:
+def _append_task(timestep: TimeStep, task: Array, tasks: int) -> TimeStep:
     one_hot = jax.nn.one_hot(task, tasks)
     goal = one_hot if timestep.goal is None else (timestep.goal, one_hot)
     return dataclasses.replace(timestep, goal=goal)
 
 
 def _variance(models: Models) -> Array:
-    # Features lie about in [-1, 1]; what never varies may still vary a little.
+    # Features lie roughly in [-1, 1]; a feature that never varied may still vary a little.
     return jnp.maximum(models.square - models.mean**2, 0.0) + 0.01
 
 
 def surprises(models: Models, x: Array) -> Array:
-    """How unlikely each task makes `x` [..., D], up to a constant: [..., K]."""
+    """Return the negative log-likelihood [..., K] of `x` [..., D] under each task, up to a
+    constant."""
     variance = _variance(models)
     deviation = (x[..., None, :] - models.mean) ** 2 / variance
     return 0.5 * (deviation + jnp.log(variance)).sum(-1)
 
 
 def _likeliest(models: Models, surprise: Array) -> Array:
-    """The known task [...] with the least of `surprise` [..., K]; 0 before any is known."""
+    """Return the known task [...] with the least `surprise` [..., K]; 0 if none is known."""
     known = jnp.arange(surprise.shape[-1]) < models.known
     return jnp.argmin(jnp.where(known, surprise, jnp.inf), -1).astype(jnp.int32)
 
 
 def learn_window(models: Models, x: Array, novelty: Array | float) -> Models:
-    """`models` once they have seen the window `x` [T, B, D], all of one task."""
+    """Update `models` by the window `x` [T, B, D], all of one task."""
     number = models.windows.shape[0]
     deviation = ((x[..., None, :] - models.mean) ** 2 / _variance(models)).mean((0, 1, 3))
     deviation = jnp.where(jnp.arange(number) < models.known, deviation, jnp.inf)

@@ -1,4 +1,4 @@
-"""How the gradient of a rule's success by its parameters is estimated: from lives led by it."""
+"""Estimators of the gradient of a rule's success with respect to its parameters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from jaxrl import losses
-from jaxrl.algorithms.meta.shared.lifetimes import Life, begin, live, over, renew
+from jaxrl.algorithms.meta.shared.lifetimes import Life, begin, is_over, live, renew
 from jaxrl.core import metrics as m
 from jaxrl.core import trees
 from jaxrl.core.types import Algorithm, Array, Environment, Hyper, Key, Tree, struct
@@ -26,7 +26,9 @@ from jaxrl.networks.torsos import MLP
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Estimator:
-    """init(rule, key, inner_hyper) -> state
+    """Estimator of a rule's gradient, as functions.
+
+    init(rule, key, inner_hyper) -> state
     estimate(rule, state, key, hyper, inner_hyper) -> (gradient to descend, state, metrics)
     env_steps: environment steps in one `estimate`.
     """
@@ -37,7 +39,7 @@ class Estimator:
 
 
 class Baseline(nn.Module):
-    """The value of a learner's policy, which the outer policy gradient subtracts."""
+    """Value network of a learner's policy, the baseline of the outer policy gradient."""
 
     env: Environment
     widths: tuple[int, ...]
@@ -50,7 +52,7 @@ class Baseline(nn.Module):
 
 @struct
 class Learner:
-    """A life and the baseline of its policy's value."""
+    """A life, and the baseline of its policy."""
 
     life: Life
     baseline: Tree
@@ -63,9 +65,9 @@ def objective(
     baseline: Any,
     updates: int,
 ) -> Callable[..., tuple[Array, Any]]:
-    """What a rule is to minimize in `updates` (K) updates of one learner (Oh et al., 2020, section
-    3.3): the policy gradient's loss on a fresh window of the learner's new policy, whose parameters
-    depend on the rule, with the paper's regularizers:
+    """Return the objective that a rule minimizes in `updates` (K) updates of one learner (Oh et
+    al., 2020, section 3.3): the policy gradient loss on a fresh window of the learner's new policy,
+    whose parameters depend on the rule, with the paper's regularizers:
 
         -E[log pi(a | s) A] - entropy_weight H(pi) - prediction_entropy_weight H(y)
             + signal_weight E[pi_hat^2] + target_weight E[|y_hat|^2]
@@ -121,9 +123,9 @@ def meta_gradient(
     updates: int,
     baseline_updates: int,
 ) -> Estimator:
-    """The gradient of `objective` through `updates` (K) updates of each of `learners` lives. Each
-    learner's baseline is fitted to the fresh window after it was used. A learner whose life is over
-    begins anew.
+    """Return the estimator by the gradient of `objective` through `updates` (K) updates of each of
+    `learners` lives. Each learner's baseline is fitted to the fresh window after its use. A new
+    learner replaces one whose life is over.
     """
     optimizer = plain_optimizer("adam")
     own = [horizons[i % len(horizons)] for i in range(learners)]
@@ -159,8 +161,8 @@ def meta_gradient(
         params, state = fit(learner, transitions, target, hyper["baseline_learning_rate"])
         sound = trees.all_finite((gradient, params))
         fresh = newborn(rule, keys[1], inner_hyper, life.horizon)
-        learner = trees.where(over(life) | ~sound, fresh, Learner(life, params, state))
-        # A learner that its rule drove to infinity says nothing of the direction.
+        learner = trees.where(is_over(life) | ~sound, fresh, Learner(life, params, state))
+        # A learner that its rule drove to infinity carries no information on the direction.
         gradient = trees.where(sound, gradient, jax.tree.map(jnp.zeros_like, gradient))
         return gradient, learner, row, final
 
@@ -176,18 +178,19 @@ def meta_gradient(
 
 
 def evolution(inner: Algorithm, horizons: tuple[int, ...], pairs: int, updates: int) -> Estimator:
-    """Antithetic evolution strategies over whole lives (Jackson et al., 2024, section 4.2): a pair
-    of mirrored rules lives in the same environments with the same keys, and only which of the two
-    had the higher returns in the end counts, since the returns of different environments have
-    different scales.
+    """Return the estimator by antithetic evolution strategies over whole lives (Jackson et al.,
+    2024, section 4.2): two mirrored rules train in the same environments with the same keys, and
+    only the sign of the difference of their final returns counts, since different environments have
+    returns of different scales.
 
-    Lives of half the longest horizon are led twice, and so on: all pairs take equally many steps.
-    The success of a life is the mean return of the episodes that ended in its last `updates`.
+    Lives of half the longest horizon run twice, and so on, so that all pairs take equally many
+    steps. The success of a life is the mean return of the episodes that ended in its last
+    `updates`.
     """
     own = jnp.asarray([horizons[i % len(horizons)] for i in range(pairs)], jnp.int32)
 
     def lives(rule, key, horizon, hyper):
-        """All lives of one rule within the longest horizon, one after the other."""
+        """Run all lives of one rule within the longest horizon, one after the other."""
 
         def block(life, key):
             life, row, final = live(inner, rule, life, updates)
@@ -212,7 +215,7 @@ def evolution(inner: Algorithm, horizons: tuple[int, ...], pairs: int, updates: 
             return jax.vmap(one)(jnp.array([1.0, -1.0]))
 
         rows = jax.vmap(of_pair)(noise, keys, own)
-        # NaN, which no episode leaves behind, is neither higher nor lower.
+        # NaN, the mean of no episodes, is neither higher nor lower.
         value = rows["final_return"].value()
         better = (value[:, 0] > value[:, 1]).astype(jnp.float32)
         worse = (value[:, 0] < value[:, 1]).astype(jnp.float32)

@@ -1,4 +1,4 @@
-"""Whole training runs as values: learners that live for a number of updates and then begin anew."""
+"""Whole training runs as values: learners that are replaced after a number of updates."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from jaxrl.core.types import Algorithm, Array, Hyper, Key, Tree, struct
 
 @struct
 class Life:
-    """One learner: a run of the inner algorithm, and how many updates it is to have."""
+    """One learner: a run of the inner algorithm, and its total number of updates."""
 
     run: Run
     horizon: Array  # int32
 
 
 def with_rule(run: Run, rule: Tree) -> Run:
-    """`run` whose learner follows `rule` from now on."""
+    """Replace the rule of a run's learner."""
     agent = dataclasses.replace(run.state.agent, rule=rule)
     return dataclasses.replace(run, state=dataclasses.replace(run.state, agent=agent))
 
 
 def begin(inner: Algorithm, rule: Tree, key: Key, hyper: Hyper, horizon: Array) -> Life:
-    """A learner at its first update, told that it has `horizon` of them."""
+    """Return a learner before its first of `horizon` updates, which its rule knows."""
     env_steps = (horizon * inner.env_steps).astype(jnp.float32)
     return Life(with_rule(start(inner, key, {**hyper, "lifetime": env_steps}), rule), horizon)
 
@@ -36,20 +36,23 @@ def begin(inner: Algorithm, rule: Tree, key: Key, hyper: Hyper, horizon: Array) 
 def live(
     inner: Algorithm, rule: Tree, life: Life, updates: int
 ) -> tuple[Life, dict[str, Any], m.Mean]:
-    """`updates` updates by `rule`: the life, its metrics, and the mean return of the episodes that
-    ended meanwhile if it is over now (of weight 0 if not). Differentiable in `rule`."""
+    """Make `updates` updates by `rule`. Differentiable in `rule`.
+
+    Returns the life, its metrics, and the mean return of the episodes that ended during these
+    updates if the life is over now (a mean of weight 0 if not).
+    """
     run, row = train(inner, with_rule(life.run, rule), updates)
     life = Life(run, life.horizon)
     returns = row["episode_return"]
-    final = trees.where(over(life), returns, returns.empty())
+    final = trees.where(is_over(life), returns, returns.empty())
     return life, row, final
 
 
-def over(life: Life) -> Array:
-    """Whether its last update was made."""
+def is_over(life: Life) -> Array:
+    """Return whether a life has made its last update."""
     return life.run.step >= life.horizon
 
 
 def renew(inner: Algorithm, rule: Tree, life: Life, key: Key, hyper: Hyper) -> Life:
-    """`life`, or where it is over another one with as many updates."""
-    return trees.where(over(life), begin(inner, rule, key, hyper, life.horizon), life)
+    """Return `life`, or a new one with as many updates where it is over."""
+    return trees.where(is_over(life), begin(inner, rule, key, hyper, life.horizon), life)

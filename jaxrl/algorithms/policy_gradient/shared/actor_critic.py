@@ -1,4 +1,4 @@
-"""Actor-critics that learn from windows of rollouts: samples, losses and recipes."""
+"""Samples, losses and recipes of actor-critics that learn from windows of rollouts."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ NO_MEMORY = Memory()
 
 @struct
 class Sample:
-    """What a gradient step sees of each transition, [T, B] or rows of it.
+    """Fields of each transition that a gradient step reads, [T, B] or rows of it.
 
-    value, advantage, target: of the step, as estimated when the window was collected.
+    value, advantage, target: of each step, as estimated when the window was collected.
     memory: [1, B], before the window.
     """
 
@@ -40,14 +40,14 @@ class Sample:
 
 
 def estimate_advantages(net: Net, batch: Batch, part: str = "actor_critic") -> Sample:
-    """Estimate generalized advantages of a window by the values of the actor-critic `part`.
+    """Estimate generalized advantages of a window from the values of the actor-critic `part`.
 
-    The successor of each step is the true one, so a window, an episode and a time limit may end
+    Each step is bootstrapped from its true successor, so windows, episodes and time limits may end
     anywhere. Source: Schulman et al., 2016, equation 16.
     """
     x, critic = batch.transitions, getattr(net, part)
     _, value, memories = critic(x.timestep, batch.memory, method="unroll")
-    # Mapped over time, not reshaped to rows: that would gather what is split over devices.
+    # Mapped over time, not reshaped to rows, which would gather arrays split over devices.
     after = jax.vmap(lambda timestep, memory: critic(timestep, memory)[1])
     return sample_of(net, batch, value, after(x.next_timestep, memories))
 
@@ -67,7 +67,7 @@ def sample_of(net: Net, batch: Batch, value: Array, next_value: Array) -> Sample
 
 
 def standardize(x: Any) -> Any:
-    """Standardize the advantages, or each of a tree of them, of a sample or minibatch."""
+    """Standardize the advantages of a sample or minibatch (each leaf, if they are a tree)."""
     if isinstance(x, Minibatch):
         return dataclasses.replace(x, x=standardize(x.x))
     advantage = jax.tree.map(lambda a: (a - a.mean()) / (a.std() + 1e-8), x.advantage)
@@ -75,7 +75,7 @@ def standardize(x: Any) -> Any:
 
 
 def policy_and_value(net: Net, x: Any, part: str = "actor_critic") -> tuple[Any, Array]:
-    """Apply an actor-critic to the time steps of a sample, or to windows where it has memory."""
+    """Apply an actor-critic to the time steps of a sample, or to windows if it has memory."""
     memory = jax.tree.map(lambda m: m[0], x.memory)
     method = "unroll" if jax.tree.leaves(memory) else "__call__"
     return getattr(net, part)(x.timestep, memory, method=method)[:2]
@@ -84,8 +84,8 @@ def policy_and_value(net: Net, x: Any, part: str = "actor_critic") -> tuple[Any,
 def surrogate(
     policy: Any, action: Tree, old_log_prob: Array, advantage: Array, clip: Array
 ) -> dict[str, Array]:
-    """Return PPO's clipped surrogate `policy_loss` and the `entropy`, [...], and how far the policy
-    is from the one that acted: `approximate_kl`, `clip_fraction`."""
+    """Return PPO's clipped surrogate `policy_loss` and the `entropy`, [...], and measures of the
+    distance from the behavior policy: `approximate_kl`, `clip_fraction`."""
     log_prob = policy.log_prob(action)
     return {
         "policy_loss": losses.clipped_surrogate(log_prob, old_log_prob, advantage, clip),
@@ -96,7 +96,7 @@ def surrogate(
 
 
 def report(net: Net, x: Sample, part: str = "actor_critic") -> Net:
-    """Log how well the values explain their targets, and the step size."""
+    """Log the explained variance of the values and the step size."""
     return net.report(
         explained_variance=losses.explained_variance(x.value, x.target),
         learning_rate=net.learning_rate(part),
@@ -111,9 +111,9 @@ def actor_critic_recipe(
     update: Update,
     record: tuple[str, ...] = (),
 ) -> Recipe:
-    """Return a recipe of one actor-critic that acts by sampling and learns from windows.
+    """Return the recipe of one actor-critic that acts by sampling and learns from windows.
 
-    optimizer: group of the settings. record: see `sample_and_record`.
+    optimizer: a settings group. record: see `sample_and_record`.
     """
     inputs = (example_timestep(env), network.initial(1))
     return Recipe(
@@ -127,9 +127,9 @@ def actor_critic_recipe(
 
 
 def sample_and_record(record: tuple[str, ...] = (), part: str = "actor_critic") -> Act:
-    """Act by samples of the actor-critic `part`; also return `log_prob` and what is in `record`.
+    """Return an act function that samples from the actor-critic `part` and records `log_prob`.
 
-    record: any of "logits" (of discrete actions) and "value".
+    record: further outputs to record: "logits" (of discrete actions), "value".
     """
 
     def act(net, timestep, memory, key, greedy):
@@ -153,7 +153,7 @@ def policy_network(
 ) -> ActorCritic:
     """Return the network of an actor-critic for `env`.
 
-    heads: one linear head for each of so many tasks; 0 for one that all share.
+    heads: number of tasks, each with its own linear head; 0 for one head that all share.
     deviation: of normal policies; see `networks.heads.PolicyHead`.
     """
     return ActorCritic(
@@ -173,7 +173,7 @@ def policy_network(
 
 
 def check_policy(env: Environment, torso: Torso, memory: Memory, name: str) -> None:
-    """Raise `UserError` where no policy of these settings can act in `env`."""
+    """Raise `UserError` if no policy with these settings can act in `env`."""
     check_action_space(env.action_space, name)
     check_image(env, torso.channels)
     check_transformer(memory.recurrent, memory.transformer, memory.attention_heads)

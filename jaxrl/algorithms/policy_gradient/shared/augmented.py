@@ -1,4 +1,4 @@
-"""Observations with numbers beside them that a policy has to know, such as what was lost so far."""
+"""Observations augmented with numbers that the policy needs, such as the cost so far."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from jaxrl.core.types import Array, Environment, TimeStep
 from jaxrl.networks.encoders import flatten
 
 
-def beside(env: Environment, timestep: TimeStep, numbers: Array) -> TimeStep:
-    """A time step [...] of `env` whose observation [..., D + N] is flat, followed by `numbers`
-    [..., N]."""
+def append_numbers(env: Environment, timestep: TimeStep, numbers: Array) -> TimeStep:
+    """Flatten the observation of a time step [...] of `env` and append `numbers` [..., N], giving
+    [..., D + N]."""
     flat = flatten(env.observation_space, timestep.observation)
     return dataclasses.replace(timestep, observation=jnp.concatenate([flat, numbers], -1))
 
 
-def space(env: Environment, count: int) -> Box:
-    """The space of such observations, with `count` numbers."""
+def augmented_space(env: Environment, count: int) -> Box:
+    """Return the space of the observations of `append_numbers`, for `count` numbers."""
     example = lambda: flatten(env.observation_space, example_timestep(env).observation)
     width = jax.eval_shape(example).shape[-1]
     return Box(-jnp.inf, jnp.inf, (width + count,))

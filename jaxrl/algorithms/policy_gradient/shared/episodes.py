@@ -1,4 +1,4 @@
-"""Policies that learn from whole episodes: samples, returns, losses and recipes."""
+"""Samples, returns, losses and recipes of policies that learn from whole episodes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jaxrl.networks.actor_critic import ActorCritic
 
 @struct
 class Step:
-    """What the loss sees of each step, [T, B]."""
+    """Fields of each step that the loss reads, [T, B]."""
 
     timestep: TimeStep
     action: Tree
@@ -26,7 +26,7 @@ class Step:
 
 @loss("policy", name="loss")
 def policy_loss(net: Net, x: Step) -> LossOutput:
-    """Compute -A log pi(a | s), less an entropy bonus."""
+    """Compute -A log pi(a | s) minus an entropy bonus."""
     policy, _, _ = net.policy(x.timestep, (), method="unroll")
     value = losses.policy_gradient(policy.log_prob(x.action), x.advantage)
     entropy = policy.entropy()
@@ -35,9 +35,9 @@ def policy_loss(net: Net, x: Step) -> LossOutput:
 
 
 def leave_one_out(returns: Array, mask: Array) -> Array:
-    """Subtract from `returns` [T, B] the mean return of the *other* episodes that run at that time.
+    """Subtract from `returns` [T, B] the mean return of the *other* episodes running at that time.
 
-    Subtracts nothing where there is no other. 0 where `mask` is False.
+    If there are no others, nothing is subtracted. The result is 0 where `mask` is False.
     """
     returns = jnp.where(mask, returns, 0.0)
     others = mask.sum(1, keepdims=True) - 1
@@ -45,27 +45,32 @@ def leave_one_out(returns: Array, mask: Array) -> Array:
     return jnp.where(mask, returns - rest / jnp.maximum(others, 1) * (others > 0), 0.0)
 
 
-class Judge(Protocol):
-    """How the actions of whole episodes are judged."""
+class AdvantageEstimator(Protocol):
+    """Estimator of the advantages of the actions in whole episodes."""
 
     def __call__(self, net: Net, batch: Batch, /) -> tuple[Net, Array]:
-        """Return the net, with what the judge remembers, and advantages [T, B].
+        """Return the net, with the estimator's state updated, and advantages [T, B].
 
         net: parts and hyperparameters. batch: whole episodes, padded.
         """
         ...
 
 
-def on_episodes(
-    env: Environment, torso: Torso, optimizer: Any, judge: Judge, record: tuple[str, ...] = ()
+def episode_recipe(
+    env: Environment,
+    torso: Torso,
+    optimizer: Any,
+    estimate: AdvantageEstimator,
+    record: tuple[str, ...] = (),
 ) -> Recipe:
-    """Return a recipe of a policy that learns from whole episodes by the advantages of `judge`.
+    """Return the recipe of a policy that learns from whole episodes by the advantages of
+    `estimate`.
 
-    optimizer: group of the settings. record: see `sample_and_record`.
+    optimizer: a settings group. record: see `sample_and_record`.
     """
 
     def update(net, batch):
-        net, advantage = judge(net, batch)
+        net, advantage = estimate(net, batch)
         x = batch.transitions
         steps = Step(x.timestep, x.action, advantage)
         return net.descend(policy_loss, steps, mask=batch.mask, weight=batch.weight)
@@ -83,7 +88,7 @@ def on_episodes(
 def episode_network(
     env: Environment, torso: Torso, observation_space: Any = None, action_space: Any = None
 ) -> ActorCritic:
-    """Return an actor-critic without memory, for `env` or for other spaces."""
+    """Return an actor-critic without memory, for the spaces of `env` or for those given."""
     return ActorCritic(
         observation_space or env.observation_space,
         action_space or env.action_space,

@@ -1,4 +1,4 @@
-"""experiments/sweep.py and train.py as they are called from a shell, from another folder."""
+"""`jaxrl sweep` called from a shell, in another folder."""
 
 import subprocess
 import sys
@@ -7,10 +7,9 @@ from tests.runtime import tiny
 
 
 def test_a_sweep_from_a_shell(tmp_path):
-    script = str(tiny.ROOT / "experiments" / "sweep.py")
     words = ["--vary", "agent.clip=0.1,0.2", "--seeds", "2", "--steps", "64", "--out", "here"]
     done = subprocess.run(
-        [sys.executable, script, tiny.write_settings(tmp_path), *words],
+        [sys.executable, "-m", "jaxrl", "sweep", tiny.write_settings(tmp_path), *words],
         cwd=tmp_path,
         env=tiny.environment(),
         capture_output=True,

@@ -1,4 +1,4 @@
-"""Command lines: `[CONFIG] --name value ...`, errors as one sentence with exit code 2."""
+"""Parsing of command lines, `[CONFIG] --name value ...`, and the exit codes of commands."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ from jaxrl.core import plugins, settings
 from jaxrl.core.errors import UserError, unknown
 from jaxrl.runtime import configuration
 from jaxrl.runtime.configuration import Experiment, Trust
+from jaxrl.runtime.errors import Stopped, first_line, out_of_memory
 
 T = TypeVar("T")
 
 
-class Stopped(Exception):
-    """Training could not go on; the message says since when, and where its state lies."""
-
-
 def run(main: Callable[[Sequence[str]], int | None]) -> typing.NoReturn:
-    """Call `main` with the command line's arguments and exit with `call`'s code. Modules of one's
-    own in the current folder can be named."""
+    """Call `main` with this process's arguments and exit with the code that `call` returns.
+
+    Modules in the current folder can be imported by name.
+    """
     sys.path.append(os.getcwd())
     try:
         code = call(main, sys.argv[1:])
         sys.stdout.flush()
-    except BrokenPipeError:  # whoever reads has seen enough, as in `jaxrl list envs | head`
-        os.dup2(
-            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-        )  # for what is flushed at exit
+    except BrokenPipeError:  # the reader has seen enough, as in `jaxrl list envs | head`
+        # Python flushes stdout once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 128 + signal.SIGPIPE
     sys.exit(code)
 
 
 def call(main: Callable[[Sequence[str]], int | None], argv: Sequence[str]) -> int:
-    """The exit code of `main(argv)`: 2 on a `UserError` and where the memory does not suffice, 1
-    where training had to stop (all are printed as they are), 130 on an interrupt before there was
-    anything to save."""
+    """Return the exit code of `main(argv)`, and print its error, if any, as one sentence.
+
+    0: success. 1: training had to stop (`Stopped`). 2: a `UserError`, or too little memory.
+    130: interrupted before there was anything to save.
+    """
     try:
         return main(argv) or 0
     except UserError as error:
@@ -58,9 +58,9 @@ def call(main: Callable[[Sequence[str]], int | None], argv: Sequence[str]) -> in
         if not out_of_memory(error):
             raise
         print(
-            f"error: There is not enough memory for what this asks for ({_first_line(error)}); "
-            "fewer environments or seeds, or smaller networks, buffers or datasets, need less; "
-            "jaxrl sweep --chunk N trains N members side by side.",
+            f"error: There is not enough memory ({first_line(error).rstrip('.')}); use fewer "
+            "environments or seeds, or smaller networks, buffers or datasets, or train N members "
+            "at a time with jaxrl sweep --chunk N.",
             file=sys.stderr,
         )
         return 2
@@ -69,37 +69,27 @@ def call(main: Callable[[Sequence[str]], int | None], argv: Sequence[str]) -> in
         return 130
 
 
-def out_of_memory(error: BaseException) -> bool:
-    """Whether NumPy, XLA or the operating system (for a thread's stack, say) had no memory left."""
-    said = str(error)
-    return isinstance(error, MemoryError) or (
-        isinstance(error, RuntimeError)
-        and ("RESOURCE_EXHAUSTED" in said or "can't start new thread" in said)
-    )
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
-
-
 def experiment(argv: Sequence[str], description: str) -> Experiment:
-    """The Experiment that a command line describes; prints all options and exits on `--help`.
+    """Return the Experiment that a command line describes; on `--help`, print its options and exit.
 
-    With `--fork RUN` or `--resume RUN` the settings start from that run's own. Code from outside of
-    jaxrl that the run names is trusted if `--trust` is given, or if it is named here or in the
-    configuration file as well. Raises `UserError` for whatever is not understood.
+    With `--fork RUN` or `--resume RUN` the settings start from that run's own. Code outside of
+    jaxrl that the run names is trusted with `--trust`, or if the command line or the configuration
+    file names it too.
+
+    Raises:
+        UserError: for anything that is not understood.
     """
-    files, options = split(argv, kinds_of(Experiment), configuration.is_named)
+    files, options = split_words(argv, option_types(Experiment), configuration.is_configuration)
     if len(files) > 1:
-        raise UserError(f"One configuration file is expected, got {', '.join(files)}.")
+        raise UserError(f"Give one configuration file, not {', '.join(files)}.")
     data = configuration.read(files[0]) if files else {}
     base = None
     for name in ("resume", "fork"):
         if options.get(name):
             from jaxrl.runtime.run_folder import read_config
 
-            base = read_config(options[name][0], _trusted(data, options))
-            if name == "fork":  # it has a name and a parent of its own
+            base = read_config(options[name][0], _trusted_code(data, options))
+            if name == "fork":  # a fork has a name and a parent of its own
                 base = dataclasses.replace(base, name="", fork="", warm_start="")
             break
     if files:
@@ -112,19 +102,30 @@ def experiment(argv: Sequence[str], description: str) -> Experiment:
     return configuration.experiment(nest(options, base), base)
 
 
-def places_and_options(
-    argv: Sequence[str], kind: type[T], usage: str, is_place: Callable[[str], bool], places: int = 1
+def positionals_and_options(
+    argv: Sequence[str],
+    kind: type[T],
+    usage: str,
+    is_positional: Callable[[str], bool],
+    count: int = 1,
 ) -> tuple[list[str], T]:
-    """What `argv` names (as many as `places`; one or more where that is 0), and its options as a
-    `kind`, a dataclass whose fields have defaults; prints them and exits on `--help`. is_place: as
-    for `split`.
+    """Return the positional arguments in `argv`, and its options as an instance of `kind`.
 
-    Raises `UserError` for whatever is not understood; `usage` says how it is meant.
+    On `--help`, print the options and exit.
+
+    Args:
+        kind: a dataclass whose fields all have defaults.
+        usage: the correct usage, for errors.
+        is_positional: as in `split_words`.
+        count: number of positional arguments; 0 for one or more.
+
+    Raises:
+        UserError: for anything that is not understood.
     """
-    found, options = split(argv, kinds_of(kind), is_place)
+    found, options = split_words(argv, option_types(kind), is_positional)
     if options.keys() & {"help", "h"}:
-        _help(kind, kind(), usage)
-    if len(found) != (places or max(1, len(found))):
+        _print_help(kind, kind(), usage)
+    if len(found) != (count or max(1, len(found))):
         raise UserError(f"Got {len(found)} names ({', '.join(found) or 'none'}); usage: {usage}.")
     return found, configuration.override(kind(), nest(options, kind()))
 
@@ -134,27 +135,29 @@ class _Consent:
     trust: bool = False
 
 
-def _trusted(data: dict[str, Any], options: dict[str, list[str]]) -> Trust:
-    """The code that a person who wrote this file and these options agrees to import."""
-    said = {name: words for name, words in options.items() if _negated(name) == "trust"}
-    if configuration.override(_Consent(), nest(said, _Consent())).trust:
+def _trusted_code(data: dict[str, Any], options: dict[str, list[str]]) -> Trust:
+    """Return the code that the author of this file and these options agrees to import."""
+    trust = {name: words for name, words in options.items() if _positive_name(name) == "trust"}
+    if configuration.override(_Consent(), nest(trust, _Consent())).trust:
         return True
-    typed = [re.split(r"[=,\s]+", word) for words in options.values() for word in words]
-    return configuration.foreign(data) | plugins.foreign(typed)
+    words = [re.split(r"[=,\s]+", word) for words in options.values() for word in words]
+    return configuration.foreign_code(data) | plugins.foreign(words)
 
 
-def split(
+def split_words(
     argv: Sequence[str],
     kinds: Mapping[str, Any] = types.MappingProxyType({}),
-    is_place: Callable[[str], bool] = lambda word: False,
+    is_positional: Callable[[str], bool] = lambda word: False,
 ) -> tuple[list[str], dict[str, list[str]]]:
-    """Positional arguments, and option name (with _ for -) -> the words that follow it.
+    """Return the positional arguments, and the words that follow each option (named with _ for -).
 
-    kinds: option -> the type of its value, as far as known.
-    is_place: whether a word is a positional argument wherever it stands, but where an option needs
-        one value and has none yet.
+    Args:
+        kinds: option -> type of its value, for the options that are known.
+        is_positional: True for a word that is a positional argument wherever it stands, unless the
+            option before it still needs a value.
 
-    Raises `UserError` for an option that is given twice.
+    Raises:
+        UserError: for an option that is given twice.
     """
     positional: list[str] = []
     options: dict[str, list[str]] = {}
@@ -167,7 +170,7 @@ def split(
                 raise UserError(f"--{name.replace('_', '-')} is given twice.")
             words = options[name] = [value] if equals else []
             kind = kinds.get(name)
-        elif is_place(word) and (words or not _needs(kind, word)):
+        elif is_positional(word) and (words or not _needs_word(kind, word)):
             positional.append(word)
         else:
             words.append(word)
@@ -175,29 +178,33 @@ def split(
 
 
 def is_folder(word: str) -> bool:
-    """Whether a word on the command line is that of a run's folder, which may not exist."""
+    """Return whether a word on the command line names a run's folder, which need not exist."""
     return Path(word).is_dir() or ("/" in word and "=" not in word)
 
 
-def kinds_of(cls: type) -> dict[str, Any]:
-    """Option -> type of its value, of the fields of a dataclass."""
+def option_types(cls: type) -> dict[str, Any]:
+    """Return the type of each field of a dataclass."""
     hints = typing.get_type_hints(cls)
     return {f.name: hints[f.name] for f in dataclasses.fields(cls)}
 
 
-def _needs(kind: Any, word: str) -> bool:
-    """Whether `word`, the first after an option of this type, is its value whatever it looks like:
-    a flag needs none, and a list or mapping may be empty."""
+def _needs_word(kind: Any, word: str) -> bool:
+    """Return whether `word`, the first after an option of type `kind`, is the option's value.
+
+    A flag needs no value, and a list or mapping may be empty.
+    """
     if kind is bool:
         return word.lower() in ("true", "false")
     return kind is not None and typing.get_origin(kind) not in (tuple, dict)
 
 
-def take(
-    argv: Sequence[str], name: str, is_place: Callable[[str], bool] = lambda word: False
+def take_words(
+    argv: Sequence[str], name: str, is_positional: Callable[[str], bool] = lambda word: False
 ) -> tuple[list[str], list[str]]:
-    """All words that follow any `--name`, which may be given several times, and what remains.
-    is_place: as for `split`."""
+    """Return the words that follow any `--name`, which may be repeated, and the words that remain.
+
+    `is_positional` is as in `split_words`.
+    """
     taken: list[str] = []
     rest: list[str] = []
     words = rest
@@ -207,20 +214,22 @@ def take(
         elif word.startswith(f"--{name}="):
             taken.append(word.partition("=")[2])
         else:
-            ours = words is taken and not word.startswith("--") and not is_place(word)
-            words = taken if ours else rest
+            more = words is taken and not word.startswith("--") and not is_positional(word)
+            words = taken if more else rest
             words.append(word)
     return taken, rest
 
 
 def nest(options: dict[str, list[str]], base: Any) -> dict[str, Any]:
-    """Nest options as dicts, their values as text of the right structure. Names may be shortened
-    (`settings.find_name`)."""
+    """Return options as nested dicts, each value as text of the structure of its setting.
+
+    Names may be shortened (`settings.find_name`).
+    """
     known = configuration.leaves(base)
     data: dict[str, Any] = {}
     for name, words in options.items():
         name, negated = (
-            settings.find_name(x, known, root="agent") or x for x in (name, _negated(name))
+            settings.find_name(x, known, root="agent") or x for x in (name, _positive_name(name))
         )
         if negated != name and negated in known and known[negated][0] is bool and not words:
             name, words = negated, ["false"]
@@ -234,19 +243,19 @@ def nest(options: dict[str, list[str]], base: Any) -> dict[str, Any]:
         place = data
         for part in path:
             place = place.setdefault(part, {})
-        place[last] = _value(name, words, typing.get_args(kind)[1] if in_dict else kind)
+        place[last] = _option_value(name, words, typing.get_args(kind)[1] if in_dict else kind)
     return data
 
 
-def _negated(name: str) -> str:
-    """`agent.x` of `agent.no_x` and of `no_agent.x`; the name itself without a `no_`."""
+def _positive_name(name: str) -> str:
+    """Return `agent.x` for `agent.no_x` and `no_agent.x`, and any other name unchanged."""
     parent, dot, last = name.rpartition(".")
     if name.startswith("no_"):
         return name[3:]
     return parent + dot + last[3:] if last.startswith("no_") else name
 
 
-def _value(name: str, words: list[str], kind: Any) -> Any:
+def _option_value(name: str, words: list[str], kind: Any) -> Any:
     flag = f"--{name.replace('_', '-')}"
     if kind is bool and not words:
         return True
@@ -254,7 +263,7 @@ def _value(name: str, words: list[str], kind: Any) -> Any:
     if origin is tuple:
         return " ".join(words)
     if origin is dict:
-        if len(words) % 2 == 0 and not any("=" in word for word in words):  # force 20
+        if len(words) % 2 == 0 and not any("=" in word for word in words):  # such as: force 20
             return dict(zip(words[::2], words[1::2], strict=True))
         pairs = [word.partition("=") for word in words]
         if not all(equals for _, equals, _ in pairs):
@@ -267,10 +276,10 @@ def _value(name: str, words: list[str], kind: Any) -> Any:
 
 def show_help(base: Experiment, description: str) -> typing.NoReturn:
     """Print every option with its default and meaning, and exit with code 0."""
-    _help(Experiment[type(base.agent)], base, description)  # type: ignore[misc]
+    _print_help(Experiment[type(base.agent)], base, description)  # type: ignore[misc]
 
 
-def _help(kind: Any, base: Any, description: str) -> typing.NoReturn:
+def _print_help(kind: Any, base: Any, description: str) -> typing.NoReturn:
     import tyro
 
     tyro.cli(kind, default=base, args=["--help"], description=description)

@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 from jaxrl.algorithms import registry
+from jaxrl.commands import command_line
 from jaxrl.commands import evaluate as evaluate_script
 from jaxrl.commands import sweep as sweep_script
 from jaxrl.commands import train as train_script
 from jaxrl.core.errors import UserError
-from jaxrl.runtime import command_line, configuration
+from jaxrl.runtime import configuration
+from jaxrl.runtime.errors import Stopped
 from tests.runtime import tiny
 
 
@@ -107,7 +109,10 @@ def test_another_algorithm(tmp_path):
 
 def test_take():
     words = ["a.yaml", "--vary", "x=1", "y=2", "--seeds", "3", "--vary=z=4"]
-    assert command_line.take(words, "vary") == (["x=1", "y=2", "z=4"], ["a.yaml", "--seeds", "3"])
+    assert command_line.take_words(words, "vary") == (
+        ["x=1", "y=2", "z=4"],
+        ["a.yaml", "--seeds", "3"],
+    )
 
 
 @pytest.fixture
@@ -144,7 +149,7 @@ def test_the_configuration_stands_anywhere(file, words, name, value):
 
 def test_a_varied_hyper_parameter_may_stand_before_the_configuration(file):
     words = ["--seeds", "3", "--vary", "clip=1,2", "gae_lambda=0,1", file, "--quiet"]
-    taken, rest = command_line.take(words, "vary", configuration.is_file)
+    taken, rest = command_line.take_words(words, "vary", configuration.is_file)
     assert taken == ["clip=1,2", "gae_lambda=0,1"]
     config = parse(*rest)
     assert (config.steps, config.seeds, config.quiet) == (5, 3, True)
@@ -161,13 +166,13 @@ def test_a_varied_hyper_parameter_may_stand_before_the_configuration(file):
 )
 def test_words_that_no_option_needs(words, places, options):
     kinds = {"member": int, "trust": bool}
-    assert command_line.split(words, kinds, lambda word: True) == (places, options)
+    assert command_line.split_words(words, kinds, lambda word: True) == (places, options)
 
 
-def test_a_fork_starts_from_its_parents_settings(finished):
-    config = parse("--fork", str(finished), "--agent.clip", "0.1")
+def test_a_fork_starts_from_its_parents_settings(finished_run):
+    config = parse("--fork", str(finished_run), "--agent.clip", "0.1")
     assert config.agent.rollouts.num_envs == 4 and config.agent.clip == 0.1
-    assert config.name == "" and config.fork == str(finished)
+    assert config.name == "" and config.fork == str(finished_run)
 
 
 @pytest.mark.parametrize("script", [train_script, sweep_script])
@@ -213,7 +218,7 @@ def test_too_little_memory_is_said_in_one_sentence(capsys):
     for main, said in ((of_the_host, "Unable to allocate"), (of_a_device, "RESOURCE_EXHAUSTED")):
         assert command_line.call(main, []) == 2
         error = capsys.readouterr().err
-        assert error.startswith("error: There is not enough memory for what this asks for (")
+        assert error.startswith("error: There is not enough memory (")
         assert said in error and error.count("\n") == 1
 
 
@@ -230,7 +235,7 @@ def test_modules_in_the_current_folder_can_be_named(tmp_path):
     (tmp_path / "own_environments.py").write_text(
         "from tests.runtime.environments import odd_actions\n"
     )
-    run = tiny.process("train", "--env", "own_worlds:odd_actions", cwd=tmp_path)
+    run = tiny.process("train", "--env", "own_environments:odd_actions", cwd=tmp_path)
     _, error = run.communicate()
     assert run.returncode == 2 and "cannot act in" in error
 
@@ -241,8 +246,8 @@ def test_exit_codes(capsys):
 
     assert command_line.call(lambda argv: None, []) == 0
     assert command_line.call(main, [UserError("no.")]) == 2
-    assert command_line.call(main, [command_line.Stopped("no.")]) == 1
+    assert command_line.call(main, [Stopped("no.")]) == 1
     assert command_line.call(main, [KeyboardInterrupt()]) == 130
     assert capsys.readouterr().err == "error: no.\nerror: no.\ninterrupted\n"
-    with pytest.raises(ZeroDivisionError):  # a bug is no user's error
+    with pytest.raises(ZeroDivisionError):  # a bug is not a user's error
         command_line.call(main, [ZeroDivisionError()])

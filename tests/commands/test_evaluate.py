@@ -1,4 +1,4 @@
-"""experiments/evaluate.py on a finished run."""
+"""`jaxrl evaluate` on a finished run."""
 
 import csv
 import itertools
@@ -11,9 +11,9 @@ import pytest
 import scipy.stats
 from PIL import Image, ImageSequence
 
+from jaxrl.commands import command_line
 from jaxrl.commands import evaluate as script
 from jaxrl.evaluation.evaluate import Episodes
-from jaxrl.runtime import command_line
 from jaxrl.runtime.members import SWEEP, Members
 
 
@@ -30,15 +30,15 @@ def evaluate(run, out, *words):
 
 
 @pytest.mark.slow
-def test_both_ways_of_acting_with_intervals_and_a_gif(finished, tmp_path, capsys):
-    before = sorted(finished.rglob("*"))
-    result = evaluate(finished, tmp_path / "new" / "folder")
-    assert sorted(finished.rglob("*")) == before  # --out says where all goes
+def test_both_ways_of_acting_with_intervals_and_a_gif(finished_run, tmp_path, capsys):
+    before = sorted(finished_run.rglob("*"))
+    result = evaluate(finished_run, tmp_path / "new" / "folder")
+    assert sorted(finished_run.rglob("*")) == before  # everything is in --out
     for how in ("greedy", "stochastic"):
         found = result[how]["return"]
         low, high = found["interval"]
         assert low <= found["mean"] <= high
-        assert found == result[how]["length"]  # a reward of 1 a step
+        assert found == result[how]["length"]  # a reward of 1 per step
         assert result[how]["finished"]["mean"] == 1.0
     assert result["step"] == 20 and result["episodes"] == 5 and result["env"] == "cartpole"
     shown = capsys.readouterr().out
@@ -49,10 +49,10 @@ def test_both_ways_of_acting_with_intervals_and_a_gif(finished, tmp_path, capsys
         assert min(durations) == 20  # ms, CartPole's time step; equal frames are joined
 
 
-def test_the_same_seed_gives_the_same_numbers(finished, tmp_path):
-    first = evaluate(finished, tmp_path / "a", "--render", "none")
-    assert first == evaluate(finished, tmp_path / "b", "--render", "none")
-    other = evaluate(finished, tmp_path / "c", "--render", "none", "--seed", "1")
+def test_the_same_seed_gives_the_same_numbers(finished_run, tmp_path):
+    first = evaluate(finished_run, tmp_path / "a", "--render", "none")
+    assert first == evaluate(finished_run, tmp_path / "b", "--render", "none")
+    other = evaluate(finished_run, tmp_path / "c", "--render", "none", "--seed", "1")
     assert first["stochastic"] != other["stochastic"]
     assert not (tmp_path / "a" / "episode.gif").exists()
 
@@ -83,13 +83,13 @@ def test_several_seeds_are_what_the_interval_is_over(finished_pair, tmp_path, ca
         assert picture.format == "PNG"
 
 
-def test_of_several_agents_it_says_whose_the_return_is(finished, tmp_path, capsys, monkeypatch):
-    """Without playing: the two returns of a game, and a metric of its environment."""
+def test_of_several_agents_it_says_whose_the_return_is(finished_run, tmp_path, capsys, monkeypatch):
+    """Nothing is played: the two returns of a game, and a metric of its environment, are given."""
     returns = np.asarray([[1.0, -1.0], [1.0, -1.0], [-2.0, 2.0]])
     ended = np.ones(3, bool)
     played = Episodes(returns, 2 * ended, ended, {"returned": 0.5 * ended})  # type: ignore
     monkeypatch.setattr("jaxrl.evaluation.evaluate.evaluate", lambda *_: played)
-    result = evaluate(finished, tmp_path, "--episodes", "3", "--render", "none")
+    result = evaluate(finished_run, tmp_path, "--episodes", "3", "--render", "none")
     assert result["greedy"].keys() == {"return_0", "return_1", "length", "finished", "returned"}
     shown = capsys.readouterr()
     for said in ("return of agent 0          0 ", "return of agent 1          0 ", "returned  "):
@@ -100,9 +100,11 @@ def test_of_several_agents_it_says_whose_the_return_is(finished, tmp_path, capsy
 
 
 @pytest.mark.slow
-def test_intervals_of_rates_stay_between_0_and_1(finished, tmp_path):
-    """Of one seed they are over its episodes, each a success or none."""
-    result = evaluate(finished, tmp_path, "--max-steps", "15", "--render", "none", "--episodes=20")
+def test_intervals_of_rates_stay_between_0_and_1(finished_run, tmp_path):
+    """Intervals of a single seed are over its episodes, each a success or a failure."""
+    result = evaluate(
+        finished_run, tmp_path, "--max-steps", "15", "--render", "none", "--episodes=20"
+    )
     found = result["stochastic"]["finished"]
     assert 0 < found["mean"] < 1
     successes = round(20 * found["mean"])
@@ -111,30 +113,30 @@ def test_intervals_of_rates_stay_between_0_and_1(finished, tmp_path):
 
 
 @pytest.mark.slow
-def test_one_episode_has_no_interval(finished, tmp_path, capsys):
-    result = evaluate(finished, tmp_path, "--episodes=1", "--render", "none")
+def test_one_episode_has_no_interval(finished_run, tmp_path, capsys):
+    result = evaluate(finished_run, tmp_path, "--episodes=1", "--render", "none")
     assert result["greedy"]["return"]["interval"] is None
 
 
 @pytest.mark.slow
-def test_another_environment_and_its_metrics(finished, tmp_path, capsys):
+def test_another_environment_and_its_metrics(finished_run, tmp_path, capsys):
     env = "tests.runtime.environments:cartpole_with_success"
-    result = evaluate(finished, tmp_path, "--env", env, "--render", "none")
+    result = evaluate(finished_run, tmp_path, "--env", env, "--render", "none")
     assert result["greedy"]["success"]["mean"] == 1.0
     assert "success" in capsys.readouterr().out
 
 
 @pytest.mark.slow
-def test_other_settings_of_the_environment(finished, tmp_path, capsys):
-    """Without a name it is the one that was trained in, under other settings."""
-    usual = evaluate(finished, tmp_path, "--render", "none")
-    heavy = evaluate(finished, tmp_path, "--env-params", "gravity=1e4", "--render", "none")
+def test_other_settings_of_the_environment(finished_run, tmp_path, capsys):
+    """The training environment with other settings is used if no other is named."""
+    usual = evaluate(finished_run, tmp_path, "--render", "none")
+    heavy = evaluate(finished_run, tmp_path, "--env-params", "gravity=1e4", "--render", "none")
     assert heavy["env"] == "cartpole"
     assert heavy["greedy"]["length"]["mean"] < usual["greedy"]["length"]["mean"] < 500
 
 
 def test_members_of_a_sweep_are_not_averaged(finished_pair, tmp_path, capsys, monkeypatch):
-    """Two settings of one seed each: two means, each over its own episodes."""
+    """Two settings of one seed each have two means, each over its own episodes."""
     labels = [{"seed": 0, "clip": clip} for clip in (0.1, 0.2)]
     sweep = tmp_path / "sweep"
     shutil.copytree(finished_pair, sweep)
@@ -149,13 +151,15 @@ def test_members_of_a_sweep_are_not_averaged(finished_pair, tmp_path, capsys, mo
     assert "intervals over 3 episodes" in capsys.readouterr().out
 
 
-def test_every_run_of_a_sweep_is_evaluated(finished, finished_pair, tmp_path, capsys, monkeypatch):
+def test_every_run_of_a_sweep_is_evaluated(
+    finished_run, finished_pair, tmp_path, capsys, monkeypatch
+):
     ended = np.ones(3, bool)
     play = lambda *_: Episodes(np.arange(3.0), 2 * ended, ended, {})  # type: ignore
     monkeypatch.setattr("jaxrl.evaluation.evaluate.evaluate", play)
     (tmp_path / "sweep").mkdir()
     (tmp_path / "sweep" / SWEEP).write_text("{}")
-    for name, run in {"program1": finished, "program2": finished_pair}.items():
+    for name, run in {"program1": finished_run, "program2": finished_pair}.items():
         shutil.copytree(run, tmp_path / "sweep" / name)
     words = [str(tmp_path / "sweep"), "--episodes", "3", "--render", "none", "--out"]
     assert command_line.call(script.main, [*words, str(tmp_path / "out")]) == 0
