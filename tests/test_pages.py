@@ -177,12 +177,12 @@ def strangers(project, monkeypatch):
     (package / "environments.py").write_text(
         "from jaxrl import envs\nmaze = envs.make('cartpole')\n"
     )
-    (package / "agents.py").write_text(
+    (package / "algorithms.py").write_text(
         "from jaxrl.algorithms.policy_gradient.ppo import ppo as my_ppo\n"
     )
     monkeypatch.syspath_prepend(project)
     yield
-    for name in ("my_package", "my_package.environments", "my_package.agents"):
+    for name in ("my_package", "my_package.environments", "my_package.algorithms"):
         sys.modules.pop(name, None)
 
 

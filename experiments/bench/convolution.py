@@ -26,7 +26,7 @@ FORMS = ("slices", "direct")
 WIDTH = 16
 
 
-def looped(form: str, gradient: bool):
+def loop(form: str, gradient: bool):
     """A function of weights and images [repeats, batch, ...] that runs the convolution on one batch
     after the other; each round's weights come from the round before, so that none is left out."""
     conv = Conv(WIDTH, form)
@@ -63,7 +63,7 @@ def main() -> None:
     for batch, channels, gradient in sizes:
         images = jax.random.uniform(jax.random.key(0), (arguments.repeats, batch, 10, 10, channels))
         arrays = {"weights": Conv(WIDTH).init(jax.random.key(1), images[0]), "images": images}
-        runs = {f: compiled(looped(f, gradient), arrays)[0] for f in FORMS}
+        runs = {f: compiled(loop(f, gradient), arrays)[0] for f in FORMS}
         times = [{f: run_time(runs[f], 0.1) for f in FORMS} for _ in range(arguments.rounds)]
         ms = {f: 1e3 * statistics.median(t[f] for t in times) / arguments.repeats for f in FORMS}
         quotients = [t["direct"] / t["slices"] for t in times]

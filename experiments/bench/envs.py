@@ -90,11 +90,11 @@ def main() -> None:
         arguments.output, "random steps of environments", about | {"records": records}
     )
     run = lambda job: measure(job, str(pythons[job["variant"]]), arguments)
-    records = turns.measured(jobs, run, line, write)
+    records = turns.measure(jobs, run, line, write)
     if arguments.quick:
         print("QUICK: tiny runs, one round. This shows that it works; it measures nothing.\n")
     table = report.beside(records, ROWS, ("pair", "copies"), NO_RATIO)
-    failures = [line(r) for r in records if report.failed(r)]
+    failures = [line(r) for r in records if report.has_failed(r)]
     print("\n".join([*sentences, report.device(records), "", table, *failures]))
 
 
@@ -143,7 +143,7 @@ def line(record: dict[str, Any]) -> str:
     """One record for the progress display."""
     result = record["result"]
     name = f"{record['pair']}, {record['copies']} copies, {record['variant']}"
-    if report.failed(record):
+    if report.has_failed(record):
         return f"{name}: {result['failure']}"
     rate = report.number(result["median_steps_per_s"])
     return f"{name}: {rate} steps/s, compile {result['compile_s']:.2f} s"

@@ -70,7 +70,9 @@ def off_policy(rng: np.random.Generator, shape: tuple[int, int]) -> Arrays:
 
 
 def peers_window(x: Arrays) -> Arrays:
-    """rlax takes discounts, 0 where an episode ends, and for GAE one array of T + 1 values."""
+    """Return a window as rlax takes it: discounts are 0 where an episode ends, and for GAE there is
+    one array of T + 1 values.
+    """
     rest = {k: v for k, v in x.items() if k not in ("terminated", "done")}
     values = jnp.concatenate([x["value"], x["next_value"][-1:]])
     return {**rest, "discount": 0.99 * (1.0 - x["terminated"]), "values": values}
@@ -155,7 +157,7 @@ def our_grpo(reward, **log_probs):
 
 
 def peers_grpo(log_prob, old_log_prob, reference_log_prob, reward):
-    """rlax has no GRPO: its clipped surrogate and what its user would write around it."""
+    """Compute GRPO by rlax's clipped surrogate and what its user would write around it."""
     mean, deviation = reward.mean(-1, keepdims=True), reward.std(-1, keepdims=True)
     advantage = ((reward - mean) / (deviation + 1e-6)).ravel()
     ratio = jnp.exp(log_prob - old_log_prob)
@@ -202,7 +204,7 @@ PAIRS: dict[str, Pair] = {
 }
 
 
-def compiled(function: Callable, arrays: Arrays) -> tuple[Callable, float]:
+def compile_once(function: Callable, arrays: Arrays) -> tuple[Callable, float]:
     """A fresh compilation and what it took, tracing included."""
     start = time.perf_counter()
     found = jax.jit(lambda x: function(**x)).lower(arrays).compile()
@@ -226,13 +228,13 @@ def check_equal(name: str, ours: Any, theirs: Any) -> None:
 def measure(name: str, pair: Pair, shape: tuple[int, int], rounds: int, seconds: float) -> dict:
     arrays = pair.inputs(np.random.default_rng(0), shape)
     sides = {"ours": (pair.ours, arrays), "theirs": (pair.theirs, pair.prepare(arrays))}
-    check_equal(name, *(compiled(*side)[0]() for side in sides.values()))
+    check_equal(name, *(compile_once(*side)[0]() for side in sides.values()))
     figures: dict[str, list] = {"run": [], "compile": []}
     for number in range(rounds):
         order = list(sides) if number % 2 else list(reversed(sides))
         run, build = {}, {}
         for side in order:
-            function, build[side] = compiled(*sides[side])
+            function, build[side] = compile_once(*sides[side])
             run[side] = run_time(function, seconds)
         figures["run"].append(run)
         figures["compile"].append(build)

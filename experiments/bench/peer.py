@@ -82,7 +82,7 @@ def interpreter(folder: Path) -> Path:
 
 
 def check(peer: Peer, python: str) -> str:
-    """Why `python` does not import the peer; empty if it does."""
+    """Return why `python` does not import the peer; empty if it does."""
     name, version = peer.name, peer.version
     code = (
         f"import {name}; from importlib.metadata import version as v; "
@@ -92,7 +92,7 @@ def check(peer: Peer, python: str) -> str:
 
 
 def make(peer: Peer, folder: Path) -> str:
-    """Why the environment could not be made; empty if it was."""
+    """Return why the environment could not be made; empty if it was."""
     mine = not folder.exists()
     print(
         f"Making the environment of {peer.name} in {folder} (once) ...", file=sys.stderr, flush=True

@@ -18,7 +18,7 @@ import peer
 import processes
 import report
 import turns
-from turns import Job, ordered, rounds
+from turns import Job, order, rounds
 
 CONFIG = {
     "num_steps": 128,
@@ -34,7 +34,11 @@ CONFIG = {
     "entropy_weight": 0.01,
     "eps": 1e-5,  # of our Adam
 }
-WORLD = {"environment": "cartpole", "their_environment": "CartPole-v1", "environment_settings": {}}
+ENVIRONMENT = {
+    "environment": "cartpole",
+    "peer_environment": "CartPole-v1",
+    "environment_settings": {},
+}
 VARIANTS = {
     report.OURS: {"generator": "auto", "shuffle": "auto"},
     report.PEER: {},
@@ -70,7 +74,7 @@ def main() -> None:
         turns.save(arguments.output, "ppo cartpole against rejax", found)
 
     run = lambda job: measure(job, pythons[job["variant"]], settings, arguments.timeout)
-    records = turns.measured(jobs, run, line, write)
+    records = turns.measure(jobs, run, line, write)
     print_report(arguments, settings, sentence, records)
 
 
@@ -115,7 +119,7 @@ def plan(arguments: argparse.Namespace) -> Iterator[Job]:
         for turn in range(min(arguments.repeats, 3)):
             for seeds in arguments.seeds:
                 job = {"task": "sweep", "envs": SWEEP_ENVS, "seeds": seeds}
-                for variant in ordered([report.OURS, report.PEER], turn):
+                for variant in order([report.OURS, report.PEER], turn):
                     yield job | {"variant": variant, "round": turn}
     if "curve" in arguments.only:
         for envs in CURVE_ENVS:
@@ -134,7 +138,7 @@ def measure(job: Job, python: str, settings: dict[str, Any], timeout: float) -> 
         "seed": 1000 * job["round"],
         "steps": settings["sweep_steps" if sweep else "steps"],
         "repetitions": 1 if sweep else settings["repetitions"],
-        "config": CONFIG | WORLD,
+        "config": CONFIG | ENVIRONMENT,
     }
     options |= {k: settings[k] for k in ("seconds", "points", "episodes")}
     if job["task"] == "speed":

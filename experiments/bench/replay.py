@@ -49,7 +49,7 @@ def main() -> None:
     ]
     print(sentence, file=sys.stderr, flush=True)
     about = {"quick": arguments.quick, "kinds": KINDS, "shared": SHARED, "peer": sentence}
-    records = turns.measured(
+    records = turns.measure(
         jobs,
         lambda job: measure(job, str(pythons[job["variant"]]), arguments),
         line,
@@ -103,7 +103,7 @@ def line(record: dict[str, Any]) -> str:
     """One record for the progress display."""
     result = record["result"]
     name = f"{record['kind']}, {record['items']}, {record['capacity']}, {record['variant']}"
-    if report.failed(record):
+    if report.has_failed(record):
         return f"{name}: {result['failure']}"
     times = [f"{x} {result[f'{x}_us']:.3g} us" for x in OPERATIONS if f"{x}_us" in result]
     return f"{name}: {', '.join(times)}"
@@ -127,7 +127,7 @@ def table(records: list[dict[str, Any]]) -> str:
                 rows.append([kind, items, report.number(capacity), label, *both, *quotients])
     header = ["kind", "items", "capacity", "", *sides, PEER.name]
     header += [f"{PEER.name} / {side}" for side in sides]
-    failures = [line(r) for r in records if report.failed(r)]
+    failures = [line(r) for r in records if report.has_failed(r)]
     return "\n".join([report.table(header, rows), *failures])
 
 

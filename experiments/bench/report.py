@@ -77,7 +77,7 @@ def fits(record: Record, where: Record) -> bool:
 
 
 def ratios(over: dict[int, float], under: dict[int, float]) -> list[float]:
-    """Of the same round, whose processes ran one after the other."""
+    """Return records of the same round, whose processes ran one after the other."""
     return [over[i] / under[i] for i in sorted(over.keys() & under.keys()) if under[i]]
 
 
@@ -118,7 +118,7 @@ def ratio(figures: Sequence[float]) -> str:
 
 
 def device(records: Sequence[Record]) -> str:
-    """Where each side ran, and a warning where that differs."""
+    """Return where each side ran, and a warning where that differs."""
     lines, seen = [], {}
     for r in records:
         if "versions" in r["result"] and r["variant"] not in seen:
@@ -164,7 +164,7 @@ def sweep(records: Sequence[Record]) -> str:
                 spread(list(values(chosen, name, **where).values()))
                 for name in ("seconds_per_seed", "steps_per_s", "compile_s", "peak_mib")
             ]
-            failures = [r["result"]["failure"] for r in chosen if fits(r, where) and failed(r)]
+            failures = [r["result"]["failure"] for r in chosen if fits(r, where) and has_failed(r)]
             rows.append([str(seeds), variant, *cells, "; ".join(dict.fromkeys(failures))])
     return table(header, rows)
 
@@ -172,7 +172,7 @@ def sweep(records: Sequence[Record]) -> str:
 def curve(records: Sequence[Record], by: str = "envs") -> str:
     """Returns at shares of the steps, of the runs that differ in the field `by`."""
     rows = []
-    chosen = [r for r in records if r["task"] == "curve" and not failed(r)]
+    chosen = [r for r in records if r["task"] == "curve" and not has_failed(r)]
     if not chosen:
         return "No learning curves."
     shares = (0, 0.25, 0.5, 0.75, 1)
@@ -188,13 +188,13 @@ def curve(records: Sequence[Record], by: str = "envs") -> str:
 
 
 def learning(records: Sequence[Record], by: str) -> str:
-    """Both sides' mean over seeds, at the end and of the whole curve, and how probably ours is
+    """Return both sides' mean over seeds, at the end and of the curve, and how probably ours is
     above, of the runs that differ in the field `by` and have several seeds."""
     rows = []
     curves = {
         (r[by], r["variant"]): r["result"]["returns"]
         for r in records
-        if r["task"] == "curve" and not failed(r) and len(r["result"]["returns"]) > 1
+        if r["task"] == "curve" and not has_failed(r) and len(r["result"]["returns"]) > 1
     }
     for name in dict.fromkeys(name for name, _ in curves):
         if not all((name, variant) in curves for variant in (OURS, PEER)):
@@ -238,11 +238,11 @@ def failures(records: Sequence[Record]) -> str:
         f"{r['variant']}, {r['task']}, {r['envs']} envs, {r['seeds']} seeds: "
         f"{r['result']['failure']}"
         for r in records
-        if failed(r)
+        if has_failed(r)
     )
 
 
-def failed(record: Record) -> bool:
+def has_failed(record: Record) -> bool:
     return "failure" in record["result"]
 
 
@@ -250,7 +250,7 @@ def failed(record: Record) -> bool:
 
 
 def targets(records: Sequence[Record]) -> list[Record]:
-    """Each target, what was measured, and whether it is met; None where it was not measured."""
+    """Return each target, what was measured, and whether it is met (None if not measured)."""
     found = []
     for envs, target in SPEED_TARGETS.items():
         quotients = against_peer(records, "median_steps_per_s", envs)
@@ -299,7 +299,7 @@ def verdict(label: str, sign: str, target: float, quotients: Sequence[float]) ->
 
 def complete(records: Sequence[Record]) -> Record:
     where = {"task": "sweep", "variant": OURS, "seeds": MANY_SEEDS}
-    tried = [not failed(r) for r in records if fits(r, where)]
+    tried = [not has_failed(r) for r in records if fits(r, where)]
     return {
         "target": f"{MANY_SEEDS} seeds complete, {OURS}",
         "sign": "=",

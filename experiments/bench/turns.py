@@ -1,5 +1,5 @@
-"""What every bench of processes does: rounds in which the sides take turns, and one file of what
-was measured."""
+"""Rounds in which the sides take turns, each in processes of its own, and one file of what was
+measured."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ def rounds(repeats: int, variants: Sequence[str], **job: Any) -> Iterator[Job]:
     """One round has each variant once, and every second round goes the other way, so that a drift
     of the machine favors nobody."""
     for turn in range(repeats):
-        for variant in ordered(variants, turn):
+        for variant in order(variants, turn):
             yield job | {"variant": variant, "round": turn}
 
 
-def ordered(variants: Sequence[str], turn: int) -> Sequence[str]:
+def order(variants: Sequence[str], turn: int) -> Sequence[str]:
     return variants if turn % 2 == 0 else variants[::-1]
 
 
-def measured(
+def measure(
     jobs: Sequence[Job],
     measure: Callable[[Job], report.Record],
     line: Callable[[report.Record], str],
@@ -49,8 +49,8 @@ def measured(
 
 
 def save(path: Path | None, benchmark: str, found: dict[str, Any]) -> None:
-    """What was `found` so far, in place of what was there, so that an interruption loses nothing;
-    nothing where there is no `path`."""
+    """Write what was `found` so far over what was there, so that an interruption loses nothing;
+    without a `path`, do nothing."""
     if path is None:
         return
     date = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

@@ -13,6 +13,7 @@ from jaxrl import envs
 from jaxrl.core import plugins, settings
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Algorithm, Environment
+from jaxrl.envs.wrappers import registry as wrappers
 from jaxrl.kit import AlgorithmBuilder, DirectBuilder
 
 
@@ -86,15 +87,19 @@ def tiny(name: str) -> tuple[Environment, Any]:
     `name` in it, which the contracts over all names run.
 
     They come from `TINY` in the algorithm's module: `env` and perhaps `env_params`, for
-    `envs.make`, and settings, whose names may be shortened. Raises `UserError` without `TINY`.
+    `envs.make`, perhaps `wrappers`, and settings, whose names may be shortened. Raises `UserError`
+    without `TINY`.
     """
     path = built_in().get(name, name)
     said = getattr(importlib.import_module(path.partition(":")[0]), "TINY", None)
     if said is None:
         raise UserError(f"The module of the algorithm '{name}' has no TINY settings.")
-    own = {key: value for key, value in said.items() if key not in ("env", "env_params")}
+    own = {
+        key: value for key, value in said.items() if key not in ("env", "env_params", "wrappers")
+    }
     config = settings.replace(default_config(name), own)
-    return envs.make(said["env"], **said.get("env_params", {})), config
+    env = envs.make(said["env"], **said.get("env_params", {}))
+    return wrappers.wrap(env, said.get("wrappers", ())), config
 
 
 def default_config(name: str) -> Any:

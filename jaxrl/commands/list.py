@@ -1,4 +1,4 @@
-"""List what there is: `jaxrl list envs|algorithms|configs|losses|suites|claims|papers`."""
+"""List what there is: `jaxrl list envs|wrappers|algorithms|configs|losses|suites|claims|papers`."""
 
 from __future__ import annotations
 
@@ -41,6 +41,14 @@ def envs() -> Iterable[Line]:
 
     for name, path in sorted(BUILT_IN.items()):
         yield name, _first_sentence(_docstring(*path.split(":")))
+
+
+def wrappers() -> Iterable[Line]:
+    from jaxrl.envs import wrappers as room
+    from jaxrl.envs.wrappers import registry
+
+    for name in registry.names():
+        yield name, _first_sentence(inspect.getdoc(getattr(room, name)) or "")
 
 
 def algorithms() -> Iterable[Line]:
@@ -106,6 +114,7 @@ def papers() -> Iterable[Line]:
 
 KINDS: dict[str, Callable[[], Iterable[Line]]] = {
     "envs": envs,
+    "wrappers": wrappers,
     "algorithms": algorithms,
     "configs": configs,
     "losses": losses,

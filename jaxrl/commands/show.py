@@ -1,7 +1,9 @@
-"""Describe an environment or an algorithm, with all its settings: `jaxrl show cartpole`."""
+"""Describe an environment, an algorithm or a wrapper, with its settings: `jaxrl show cartpole`."""
 
 from __future__ import annotations
 
+import inspect
+import json
 import shutil
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -10,7 +12,7 @@ from jaxrl.core.errors import UserError, unknown
 
 
 def main(argv: Sequence[str]) -> int:
-    usage = "jaxrl show ENV_OR_ALGORITHM"
+    usage = "jaxrl show ENV_OR_ALGORITHM_OR_WRAPPER"
     if {"-h", "--help"} & set(argv):
         print(usage)
         return 0
@@ -19,11 +21,14 @@ def main(argv: Sequence[str]) -> int:
     (name,) = argv
     from jaxrl import envs
     from jaxrl.algorithms import registry
+    from jaxrl.envs.wrappers import registry as wrappers
 
-    known = [*envs.names(), *registry.names()]
+    known = [*envs.names(), *registry.names(), *wrappers.names()]
     if name not in known and not any(mark in name for mark in ":/"):
-        raise unknown("environment or algorithm", name, known)
-    lines = algorithm(name) if name in registry.names() else environment(name)
+        raise unknown("environment, algorithm or wrapper", name, known)
+    kinds = ((algorithm, registry.names()), (wrapper, wrappers.names()))
+    describe = next((lines for lines, names in kinds if name in names), environment)
+    lines = describe(name)
     print("\n".join(lines))
     return 0
 
@@ -43,6 +48,19 @@ def environment(name: str) -> Iterator[str]:
     for setting in settings:
         mark = "*" if setting.of == "params" else " "
         yield from _setting_lines(f"{mark} {setting.name} = {setting.default}", setting.meaning)
+
+
+def wrapper(name: str) -> Iterator[str]:
+    from jaxrl.envs import wrappers
+    from jaxrl.envs.wrappers import registry
+
+    yield f"{inspect.getdoc(getattr(wrappers, name))}\n"
+    arguments = [
+        f"{p.name}: {'VALUE' if p.default in (p.empty, None) else json.dumps(p.default)}"
+        for p in registry.arguments(name).values()
+    ]
+    named = f"'[{{{name}: {{{', '.join(arguments)}}}}}]'" if arguments else name
+    yield f"--wrappers {named}"
 
 
 def algorithm(name: str) -> Iterator[str]:

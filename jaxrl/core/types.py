@@ -329,6 +329,9 @@ class Environment:
     run shows. Names that the environment does not report are ignored."""
     rules: Any = None
     """Rules of a game that is small enough for `exact.games` to enumerate it."""
+    state_of: Callable[[TimeStep], Tree] | None = None
+    """A state that a time step stands for: from it, the same actions lead to the same observations,
+    rewards and terminations. Clocks begin anew. None where time steps do not tell the state."""
     agents: tuple[str, ...] = ()
     """Names of the agents that act at the same time, in the order of their rewards; both spaces are
     dicts with these names. Empty for one agent, and for several that share one reward."""

@@ -51,7 +51,8 @@ def check_environment(env: Environment, steps: int = 64) -> None:
       states, actions and parameters.
     - An episode ends by `max_steps` (if that is at most 2,000).
     - `render` gives uint8 `[H, W, 3]`, `step_seconds` a positive number, and `expert` an action of
-      the action space; `goals` terminate no step that `step` did not.
+      the action space; `goals` terminate no step that `step` did not; from
+      `state_of` a time step goes on as it did.
     """
     if not isinstance(env, Environment):
         raise EnvironmentCheckError(
@@ -70,6 +71,7 @@ def check_environment(env: Environment, steps: int = 64) -> None:
     _check_step_seconds(env, visited)
     _check_expert(env, visited)
     _check_goals(env, visited)
+    _check_state_of(env, visited)
 
 
 _RandomSteps = Callable[[Key, Tree, TimeStep, Tree, int], tuple[Tree, tuple[Tree, TimeStep]]]
@@ -341,6 +343,36 @@ def _check_goals(env: Environment, visited: list[_Visit]) -> None:
             "goals.outcome terminates a step that the environment does not; both must end the same "
             "steps",
         )
+
+
+def _check_state_of(env: Environment, visited: list[_Visit]) -> None:
+    """Check that a step from `state_of` leads to the same observation, reward and end, but for
+    rounding, as the step from the state itself."""
+    if env.state_of is None:
+        return
+    states = jax.jit(jax.vmap(env.state_of))(_stack([visit.timestep for visit in visited]))
+    expected = _stack([visit.state for visit in visited])
+    shapes = lambda tree: [(x.shape, x.dtype) for x in jax.tree.leaves(tree)]
+    same = jax.tree.structure(states) == jax.tree.structure(expected)
+    if not same or shapes(states) != shapes(expected):
+        fail(env, f"state_of returns {describe(states)}; it must return what step takes")
+    keys = _stack([visit.key for visit in visited])
+    actions = _stack([visit.action for visit in visited])
+    step = jax.jit(jax.vmap(env.step, in_axes=(0, 0, 0, None)))
+    found = step(keys, states, actions, _arrays(env.params))[1]
+    truth = _stack([visit.result[1] for visit in visited])
+    for name in ("observation", "reward", "terminated"):
+        pairs = zip(
+            jax.tree.leaves(getattr(found, name)),
+            jax.tree.leaves(getattr(truth, name)),
+            strict=True,
+        )
+        if not all(np.allclose(x, y, rtol=1e-3, atol=1e-4) for x, y in pairs):
+            fail(
+                env,
+                f"a step from state_of leads to another {name} than the step from the state that "
+                "the time step was made from",
+            )
 
 
 # ---------------------------------------------------------------------------------- helpers

@@ -112,6 +112,7 @@ def seen_by(env: Environment, name: str) -> Environment:
         expert=None,
         goals=None,
         rules=None,
+        state_of=None,
     )
 
 

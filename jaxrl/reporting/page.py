@@ -365,7 +365,7 @@ def _reading(score: str) -> Html:
 def _known_bounds() -> dict[str, tuple[float, float]]:
     """Return the bounds of the built-in suites' environments."""
     return {
-        environment_label(environment.env, environment.env_params): (
+        environment_label(environment.env, environment.env_params, environment.wrappers): (
             environment.low,
             environment.high,
         )

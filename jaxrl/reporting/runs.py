@@ -14,6 +14,7 @@ import numpy as np
 
 from jaxrl.core import metrics as m
 from jaxrl.core.errors import UserError, unknown
+from jaxrl.envs.wrappers import registry
 from jaxrl.evaluation.statistics import final_scores
 from jaxrl.runtime import configuration, log, run_folder
 from jaxrl.runtime.members import SWEEP, Members, read_members
@@ -210,17 +211,21 @@ def differing_settings(groups: Iterable[Group]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def environment_label(env: str, parameters: Mapping[str, Any]) -> str:
-    """Return an environment with its settings, such as `door_key (size 6)`."""
-    words = ", ".join(f"{key} {format_value(value)}" for key, value in parameters.items())
-    return f"{env} ({words})" if words else env
+def environment_label(
+    env: str, parameters: Mapping[str, Any], wrappers: Sequence[registry.Named] = ()
+) -> str:
+    """Return an environment with its settings and wrappers, such as `door_key (size 6)`."""
+    words = [f"{key} {format_value(value)}" for key, value in parameters.items()]
+    words += [registry.label([wrapper]) for wrapper in wrappers]
+    return f"{env} ({', '.join(words)})" if words else env
 
 
 def _evaluation_label(config: dict[str, Any]) -> str:
     name, parameters = config["env"], config["env_params"]
     if config.get("evaluate_env"):
         name, parameters = config["evaluate_env"], {}
-    return environment_label(name, parameters | config["evaluate_env_params"])
+    parameters = parameters | config["evaluate_env_params"]
+    return environment_label(name, parameters, config.get("wrappers", ()))
 
 
 def _settings(run: Run, member: int) -> Settings:

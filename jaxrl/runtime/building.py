@@ -14,6 +14,7 @@ from jaxrl import envs
 from jaxrl.algorithms import registry as algorithms
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import REPLICATED, Algorithm, Environment
+from jaxrl.envs.wrappers import registry
 from jaxrl.evaluation.evaluate import check_same_spaces
 from jaxrl.runtime import host
 from jaxrl.runtime.configuration import Experiment
@@ -35,7 +36,7 @@ def configure_jax(config: Experiment) -> None:
 
 def build(config: Experiment) -> tuple[Environment, Algorithm]:
     """Return the environment and the algorithm that `config` describes. Raises `UserError`."""
-    env = envs.make(config.env, **config.env_params)
+    env = _wrap(config, envs.make(config.env, **config.env_params))
     builder, _ = algorithms.builder(config.algorithm)
     algorithm = builder(env, config.agent)
     _check_devices(config, algorithm)
@@ -48,6 +49,14 @@ def build(config: Experiment) -> tuple[Environment, Algorithm]:
     if host.on_host(env):
         algorithm = host.learner(algorithm)
     return env, algorithm
+
+
+def _wrap(config: Experiment, env: Environment) -> Environment:
+    """Return `env` in the wrappers of `config`. Raises `UserError` on the host, where there are
+    none."""
+    if config.wrappers and host.on_host(env):
+        raise UserError(f"'{env.name}' runs on the host, where there are no wrappers.")
+    return registry.wrap(env, config.wrappers)
 
 
 def _check_devices(config: Experiment, algorithm: Algorithm) -> None:
@@ -99,7 +108,8 @@ def other_environment(
 ) -> Environment:
     """Return the environment `name` with the settings `params`.
 
-    Without a name it is `env`, in which `config` trains, with its settings changed by `params`.
+    Without a name it is `env`, in which `config` trains, with its settings changed by `params`. It
+    has the wrappers of `config`.
 
     Raises:
         UserError: if a policy of `env` cannot act there.
@@ -107,6 +117,7 @@ def other_environment(
     if not name and not params:
         return env
     other = envs.make(name or config.env, **({} if name else config.env_params) | params)
+    other = _wrap(config, other)
     check_same_spaces(env, other)
     return other
 

@@ -43,6 +43,7 @@ def transient(default: Any) -> Any:
 
 
 EnvSetting = bool | int | float | tuple[float, ...] | str
+Wrapper = str | dict[str, dict[str, EnvSetting]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +60,9 @@ class Experiment(Generic[C]):
     my_package.environments:maze."""
     env_params: dict[str, EnvSetting] = dataclasses.field(default_factory=dict)
     """Settings of the environment that differ from its defaults, such as force=20 for cartpole."""
+    wrappers: tuple[Wrapper, ...] = ()
+    """Wrappers around the environment, the first innermost: frame_stack, or with arguments
+    [{sticky_actions: {stickiness: 0.25}}, frame_stack]. Evaluations have the same."""
 
     steps: int = static(500_000, low=1, high=STEPS)
     """Environment steps of each seed, rounded up to whole updates."""
@@ -336,7 +340,7 @@ def convert(name: str, value: Any, kind: Any) -> Any:
         raise wrong
     origin = typing.get_origin(kind) or kind
     if origin is tuple:
-        parts = value.replace(",", " ").split() if isinstance(value, str) else value
+        parts = _parts(value) if isinstance(value, str) else value
         if not isinstance(parts, list | tuple):
             raise wrong
         return tuple(convert(name, part, options[0]) for part in parts)
@@ -396,6 +400,17 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {k: _plain(v) for k, v in value.items()}
     return [_plain(v) for v in value] if isinstance(value, tuple) else value
+
+
+def _parts(text: str) -> Any:
+    """Return the entries of a list on a command line: words, or YAML in brackets. Text in brackets
+    that is not YAML is returned as it is."""
+    if not text.lstrip().startswith("["):
+        return text.replace(",", " ").split()
+    try:
+        return yaml.load(text, Loader=_UniqueKeys)
+    except yaml.YAMLError:
+        return text
 
 
 def _describe_type(kind: Any) -> str:

@@ -86,7 +86,7 @@ def trusted_code(*configs: Experiment) -> Trust:
 
 MOST_NAMED = 3  # settings that an error lists
 # Settings that the meaning of a checkpoint's state depends on; the others concern its training.
-MEANING = ("algorithm", "env", "env_params", "agent", "generator")
+MEANING = ("algorithm", "env", "env_params", "wrappers", "agent", "generator")
 
 
 def check_matches_checkpoint(

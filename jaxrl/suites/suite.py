@@ -27,6 +27,7 @@ class SuiteEnvironment:
     low: float
     high: float
     env_params: dict[str, Any] = dataclasses.field(default_factory=dict)
+    wrappers: tuple[Any, ...] = ()
     metrics: tuple[str, ...] = ()
     strip: int = 0
 
@@ -156,6 +157,7 @@ def runs(
                     "algorithm": entry.algorithm,
                     "env": place.env,
                     "env_params": place.env_params,
+                    "wrappers": place.wrappers,
                     "steps": entry.steps,
                     "seeds": number,
                     "evaluate_every": entry.steps // EVALUATIONS,

@@ -10,10 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxrl import envs
 from jaxrl.core.errors import UserError
 from jaxrl.core.spaces import Box, Discrete, MultiDiscrete
 from jaxrl.core.types import Array, Environment, Goals, Key, TimeStep, struct
 from jaxrl.envs import EnvironmentCheckError, check_environment
+from jaxrl.envs.wrappers import continuing, frame_stack, observation_delay, sticky_actions
 from jaxrl.envs.wrappers.time_limit import time_limit
 
 STEPS = 8
@@ -198,6 +200,10 @@ def _with_goals(achieved, outcome) -> Environment:
     )
 
 
+def _state(position):
+    return State(position, jnp.int32(0), jax.random.key(0))
+
+
 def _place(observation):
     return observation["position"]
 
@@ -357,6 +363,14 @@ BROKEN = {
         _with_goals(_place, lambda a, g, p: ((a - g)[0], (a > -2)[0])),
         "goals.outcome terminates a step that the environment does not",
     ),
+    "a state of another structure": (
+        _replace(state_of=lambda timestep: timestep.observation["position"][0]),
+        "state_of returns",
+    ),
+    "a state that goes on in another way": (
+        _replace(state_of=lambda timestep: _state(timestep.observation["position"][0] + 0.1)),
+        "a step from state_of leads to another observation than the step from the state",
+    ),
     "no time in a step": (
         _replace(step_seconds=lambda state, params: 0.0),
         "step_seconds returns 0.0; it must return a positive number",
@@ -385,6 +399,35 @@ def test_an_environment_that_keeps_every_rule_passes():
 
 def test_a_wrapped_environment_passes():
     check_environment(time_limit(line, 5), STEPS)
+
+
+def test_states_of_time_steps_pass():
+    """Check one that does not tell the clock, and the typed key of `line`, which nothing reads."""
+    env = _replace(state_of=lambda timestep: _state(timestep.observation["position"][0]))
+    check_environment(env, STEPS)
+    check_environment(time_limit(env, 5), STEPS)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("pendulum", {}),
+        ("cartpole", {}),
+        ("point_maze", {}),
+        ("chain", {}),
+        ("frozen_lake", {"observation": "index"}),
+    ],
+)
+def test_built_in_environments_tell_states(name, settings):
+    """Check the pendulum beyond a whole turn, where the angle differs and nothing else."""
+    env = envs.make(name, **settings)
+    assert env.state_of is not None
+    check_environment(env, STEPS)
+
+
+@pytest.mark.parametrize("wrapper", [frame_stack, observation_delay, sticky_actions, continuing])
+def test_wrappers_with_another_state_tell_none(wrapper):
+    assert wrapper(envs.make("cartpole")).state_of is None
 
 
 def test_rewards_of_several_agents_pass():

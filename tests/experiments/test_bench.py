@@ -12,8 +12,13 @@ from experiments.bench import report
 BENCH = Path(report.__file__).parent
 
 
-def record(system, variant, returns):
-    return {"task": "curve", "system": system, "variant": variant, "result": {"returns": returns}}
+def record(algorithm, variant, returns):
+    return {
+        "task": "curve",
+        "algorithm": algorithm,
+        "variant": variant,
+        "result": {"returns": returns},
+    }
 
 
 def cells(table):
@@ -27,12 +32,12 @@ def test_learning_beside_a_peer():
         record("dqn", report.OURS, [[0, 4, 5], [0, 2, 3], [0, 0, 4]]),
         record("dqn", report.PEER, [[0, 1, 2], [0, 1, 1], [0, 1, 3]]),
         record("sac", report.OURS, [[0, 1], [0, 2]]),  # its peer failed
-        {"task": "curve", "system": "sac", "variant": report.PEER, "result": {"failure": "x"}},
+        {"task": "curve", "algorithm": "sac", "variant": report.PEER, "result": {"failure": "x"}},
         record("ppo", report.OURS, [[0, 1]]),  # one seed has no interval
         record("ppo", report.PEER, [[0, 1]]),
-        {"task": "speed", "system": "dqn", "variant": report.OURS, "result": {}},
+        {"task": "speed", "algorithm": "dqn", "variant": report.OURS, "result": {}},
     ]
-    found = cells(report.learning(records, "system"))
+    found = cells(report.learning(records, "algorithm"))
     assert list(found) == [("dqn", "end"), ("dqn", "mean of curve")]
     ours, theirs, above = found["dqn", "end"]
     # t(2, 0.975) = 4.303; both sides have a standard deviation of 1, 4.303 / sqrt(3) = 2.48.
@@ -42,7 +47,9 @@ def test_learning_beside_a_peer():
 
 
 def test_there_is_nothing_to_say_of_one_side():
-    assert report.learning([record("dqn", report.OURS, [[0, 1], [0, 2]])], "system") == "No pairs."
+    assert (
+        report.learning([record("dqn", report.OURS, [[0, 1], [0, 2]])], "algorithm") == "No pairs."
+    )
 
 
 @pytest.mark.parametrize(
@@ -51,10 +58,10 @@ def test_there_is_nothing_to_say_of_one_side():
         "peer-environments",
         "peer-environments-small",
         "peer-environments-longer",
-        "systems-curves",
-        "systems-curves-pqn",
+        "algorithms-curves",
+        "algorithms-curves-pqn",
     ],
 )
 def test_the_learning_in_the_readme_is_what_was_recorded(name):
     found = json.loads((BENCH / "results" / f"cpu-2-cores-{name}.json").read_text())
-    assert report.learning(found["records"], "system") in (BENCH / "README.md").read_text()
+    assert report.learning(found["records"], "algorithm") in (BENCH / "README.md").read_text()

@@ -37,14 +37,14 @@ def work(config: dict[str, Any]) -> replaying.Buffer:
     def items(window):
         return {name: jax.numpy.swapaxes(window[name], 0, 1) for name in ITEM}
 
-    def judged(state, batch, priority):
+    def set_priorities(state, batch, priority):
         return buffer.set_priorities(state, batch.indices, priority)
 
     return replaying.Buffer(
         empty=lambda window: buffer.init(jax.tree.map(lambda x: x[0, 0], items(window))),
         add=lambda state, window: buffer.add(state, items(window)),
         sample=lambda state, window, key: buffer.sample(state, key),
-        feedback=judged if kind == "priority" else None,
+        feedback=set_priorities if kind == "priority" else None,
         key=jax.random.key,
         about={
             "library": "flashbax",

@@ -1,4 +1,4 @@
-"""What our workers do with the agent that they have built: what a user of the library would write,
+"""Train an agent that a worker of ours has built, as a user of the library would,
 and nothing faster."""
 
 from __future__ import annotations

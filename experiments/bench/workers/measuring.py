@@ -1,4 +1,4 @@
-"""What both workers share, so that one clock and one set of rules measures both sides.
+"""Measure both sides by one clock and one set of rules, which both workers share.
 
 Only the standard library is imported here: what a library costs to import is part of the result.
 A worker gives `load()`, which imports its library, and `work(arguments)`, which builds a `Work`.
@@ -91,7 +91,7 @@ def speed(jax, side: Work, arguments: argparse.Namespace, started: float) -> dic
     compiled, key, result = prepare(
         jax, side, side.program(updates), lambda: side.keys(arguments.seed)
     )
-    last, first_s = timed(jax, compiled, key)
+    last, first_s = time_run(jax, compiled, key)
     result |= {
         "first_result_at": time.time(),
         "since_start_s": time.time() - started,
@@ -121,12 +121,12 @@ def sweep(jax, side: Work, arguments: argparse.Namespace, started: float) -> dic
         compiled, keys, result = prepare(jax, side, program, lambda: side.keys(0))
     else:
         compiled, keys, result = prepare(jax, side, jax.vmap(program), lambda: side.keys(seeds))
-    _, first_s = timed(jax, compiled, keys)
+    _, first_s = time_run(jax, compiled, keys)
     walls = []
     if first_s <= WARM_ENOUGH:
         until = time.perf_counter() + arguments.seconds
         while len(walls) < arguments.repetitions or time.perf_counter() < until:
-            walls.append(timed(jax, compiled, keys)[1])
+            walls.append(time_run(jax, compiled, keys)[1])
     steps = updates * arguments.envs * arguments.config["num_steps"]
     wall = statistics.median(walls or [first_s])
     return result | {
@@ -189,7 +189,7 @@ def prepare(jax, side: Work, program, make_keys) -> tuple[Any, Any, dict[str, fl
     )
 
 
-def timed(jax, compiled, keys) -> tuple[Any, float]:
+def time_run(jax, compiled, keys) -> tuple[Any, float]:
     clock = time.perf_counter()
     result = jax.block_until_ready(compiled(keys))
     return result, time.perf_counter() - clock

@@ -18,7 +18,7 @@ def work(arguments: argparse.Namespace) -> measuring.Work:
 
     def create(updates, points):
         return PPO.create(
-            env=shared["their_environment"],
+            env=shared["peer_environment"],
             num_envs=arguments.envs,
             num_steps=shared["num_steps"],
             num_epochs=shared["epochs"],

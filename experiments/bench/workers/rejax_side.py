@@ -1,4 +1,4 @@
-"""What the workers of rejax 0.1.3 do, run as its own documentation does: `jax.jit(algo.train)`."""
+"""Train with rejax 0.1.3 as its own documentation does: `jax.jit(algo.train)`."""
 
 # It runs in an environment of its own, so a type checker finds no rejax here.
 # pyright: reportMissingImports=false

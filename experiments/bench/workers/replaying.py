@@ -1,4 +1,4 @@
-"""What both workers of the replay bench do with their library: one clock and one set of rules.
+"""Run what both workers of the replay bench do with their library: one clock and one set of rules.
 
 Experience is added in windows [T, B] and drawn in batches, each many times inside one compiled
 loop whose state is donated: outside of a loop it is allocation that is measured. Every drawn batch
@@ -51,7 +51,7 @@ def main(work: Callable[[dict[str, Any]], Buffer]) -> None:
     result: dict[str, Any] = {"load_before": measuring.load_average()}
     side = work(arguments.config)
     result |= {"device": measuring.device(jax), "versions": measuring.versions(jax)}
-    result |= measured(jax, side, arguments)
+    result |= measure(jax, side, arguments)
     result |= {"about": side.about, "load_after": measuring.load_average()}
     print("\n" + json.dumps({"bench": result}), flush=True)
 
@@ -79,7 +79,7 @@ def windows(config: dict[str, Any], seed: int) -> dict[str, Any]:
     return {k: v.reshape(config["loop"], config["steps"], *v.shape[1:]) for k, v in found.items()}
 
 
-def measured(jax, side: Buffer, arguments: argparse.Namespace) -> dict[str, Any]:
+def measure(jax, side: Buffer, arguments: argparse.Namespace) -> dict[str, Any]:
     """Microseconds of each operation, wall clock and CPU, median of the repetitions."""
     config, loop = arguments.config, arguments.config["loop"]
     given = jax.tree.map(jax.numpy.asarray, windows(config, arguments.seed))

@@ -1,4 +1,4 @@
-"""What every worker of the environment bench does with its library: random actions, many copies.
+"""Step many copies of a library's environment with random actions, for every worker of the bench.
 
 A library gives two functions, `start(key)` and `step(key, carry)`, both for all copies at once, and
 `step` returns `(carry, observation, reward, done)` after the reset of the copies that ended.

@@ -65,8 +65,9 @@ def from_seeds(trial: Trial, keys, hyper) -> Measured:
     found = {"solved": [], "approach": [], "env_steps": [trial.env_steps] * len(keys)}
     for i, key in enumerate(keys):
         state = jax.tree.map(lambda x, i=i: x[i], states)
-        weights = genetic.reconstruct(maze, config, state, state.best_genome)
-        played = evaluate(maze, algorithm.policy(dataclasses.replace(state, best=weights)), key, 1)
+        weights = genetic.reconstruct(maze, config, state, state.own.best_genome)
+        own = dataclasses.replace(state.own, best=weights)
+        played = evaluate(maze, algorithm.policy(dataclasses.replace(state, own=own)), key, 1)
         found["solved"].append(played.metrics["success"][0])
         found["approach"].append(played.returns[0])
     return {name: np.asarray(x, float) for name, x in found.items()}

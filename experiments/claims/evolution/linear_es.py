@@ -126,7 +126,7 @@ CLAIM = Claim(
     mutations=(
         Mutation(
             "the worst lead",
-            "jaxrl.algorithms.evolution.shared.ranking:places",
+            "jaxrl.algorithms.evolution.shared.ranking:ranks",
             reverse,
         ),
     ),

@@ -129,7 +129,7 @@ def summary(archive: archives.Archive, key):
     return {
         "qd": qd(archive),
         "untrained": qd(offer(empty(), drawn, play_key)),
-        "coverage": archive.occupied.mean(),
+        "coverage": archive.has_elite.mean(),
         "best": archive.fitness.max(),
     }
 

@@ -1,10 +1,13 @@
 """Populations of deterministic policies: evolution strategies, genetic search, quality-diversity.
 
-policies       a policy network as a vector, and thousands of them acting in one call
-scoring        their returns and descriptors
-descriptors    what an episode is described by
+evolution_strategy, genetic, map_elites, ppga: the algorithms
+
+In `shared`:
+policies       policy networks as vectors; thousands of them act in one call
+scoring        returns and descriptors of policies
+descriptors    numbers that describe an episode
 ranking        fitness as ranks
 strategies     ask and tell: OpenAI-ES, CSA-ES, sep-CMA-ES, CMA-ES (`cma`), xNES (`xnes`)
-evolution_strategy, genetic, map_elites, ppga: the algorithms
-archive        one elite for each cell; novelty: how far from what was seen
+archive        one elite per cell of the descriptor space
+novelty        distance of behaviors from those seen before
 """

@@ -1,8 +1,8 @@
 """Direct policy search by evolution strategies.
 
-Salimans et al. (2017, arXiv:1703.03864) for large networks; with `hidden` empty it is the linear
-policy search of Wong et al. (2024, "Solving deep reinforcement learning benchmarks with linear
-policy networks", arXiv:2402.06912), which compares CSA-ES, sep-CMA-ES and CMA-ES.
+Salimans et al. (2017, arXiv:1703.03864) for large networks; with `hidden` empty, the linear policy
+search of Wong et al. (2024, "Solving deep reinforcement learning benchmarks with linear policy
+networks", arXiv:2402.06912), who compare CSA-ES, sep-CMA-ES and CMA-ES.
 """
 
 from __future__ import annotations
@@ -29,32 +29,31 @@ class Config:
     """Settings of an evolution strategy."""
 
     strategy: str = static("sep_cma", choices=NAMES)
-    """openai, csa, sep_cma or cma."""
+    """Evolution strategy: openai, csa, sep_cma or cma."""
     population: int = static(64, low=1, high=MANY)
-    """Policies in each generation."""
+    """Number of policies in each generation."""
     episodes: int = static(1, low=1, high=MANY)
-    """Episodes that each is judged by."""
+    """Number of episodes that evaluate each policy."""
     chunk: int = static(0, low=0, high=MANY)
-    """Policies that play at once, where memory asks for it; 0 for all."""
+    """Number of policies that play at once, to limit memory; 0 for all."""
     hidden: tuple[int, ...] = static((), low=1, high=WIDE)
     """Widths of the hidden layers; none for linear policies."""
     activation: str = static("tanh", choices=ACTIVATIONS)
-    """tanh, relu, elu, gelu or silu."""
+    """Activation function of the hidden layers: tanh, relu, elu, gelu or silu."""
     optimizer: str = static("adam", choices=TRANSFORMATIONS)
-    """Of openai: adam, rmsprop or sgd."""
+    """Optimizer of the strategy openai: adam, rmsprop or sgd."""
     sigma: float = hyper(0.5, above=0)
-    """Standard deviation of the first generation; with openai, of all."""
+    """Standard deviation of the first generation; with openai, of all generations."""
     learning_rate: float = hyper(0.05, low=0)
-    """Step size of openai."""
+    """Step size of the strategy openai."""
     weight_decay: float = hyper(0.0, low=0)
-    """Of openai."""
+    """Weight decay of the strategy openai."""
 
 
 def build(env: Environment, config: Config) -> Direct:
-    """Evolve policies for `env`; the policy that results is the mean of the search distribution.
+    """Evolve policies for `env`; the resulting policy is the mean of the search distribution.
 
-    One step is a generation; its environment steps are all steps that could be played, episodes of
-    full length.
+    One step is a generation. Its environment steps are counted as if all episodes had full length.
     """
     space = policies(env, config.hidden, config.activation)
     search = strategy(config.strategy, space.size, config.population, config.optimizer)
@@ -85,8 +84,8 @@ def build(env: Environment, config: Config) -> Direct:
 
 
 def check(env: Environment, config: Config, name: str) -> None:
-    """Raise `UserError` for an environment without a time limit or an action space without a head,
-    and for a population that is too small for the strategy."""
+    """Raise `UserError` for an environment without a time limit or an action space without a policy
+    head."""
     scoring.check_env(env, name)
 
 

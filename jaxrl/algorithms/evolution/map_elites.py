@@ -1,9 +1,9 @@
 """MAP-Elites: the best policy for each kind of behavior.
 
-Mouret and Clune (2015, arXiv:1504.04909): draw elites, mutate them, play, and keep what is better
-than the elite of its cell. Variation: Gaussian, with `line` > 0 also along the line to another
-elite (Vassiliades and Mouret, 2018, "Discovering the elite hypervolume by leveraging interspecies
-correlation", iso+line).
+Mouret and Clune (2015, arXiv:1504.04909): draw elites, mutate them, play, and keep the offspring
+that are better than the elite of their cell. Variation is Gaussian, with `line` > 0 also along the
+line to another elite (Vassiliades and Mouret, 2018, "Discovering the elite hypervolume by
+leveraging interspecies correlation", iso+line).
 """
 
 from __future__ import annotations
@@ -33,38 +33,41 @@ class Config:
     """Settings of MAP-Elites."""
 
     descriptor: tuple[str, ...] = ()
-    """What an episode is described by: names of metrics, or observation.i, at its end."""
+    """Descriptors of an episode: names of metrics, or observation.i, at its end."""
     low: tuple[float, ...] = static(())
     """Least value of each descriptor."""
     high: tuple[float, ...] = static(())
     """Largest value of each descriptor."""
     cells: tuple[int, ...] = static((), low=1, high=MANY)
-    """Cells of the grid along each descriptor."""
+    """Number of cells of the grid along each descriptor."""
     centroids: int = static(0, low=0, high=MANY)
-    """So many cells of a centroidal Voronoi tessellation instead of the grid; 0 for the grid."""
+    """Number of cells of a centroidal Voronoi tessellation that replaces the grid; 0 for the
+    grid."""
     population: int = static(256, low=1, high=MANY)
-    """Policies in each generation."""
+    """Number of policies in each generation."""
     episodes: int = static(1, low=1, high=MANY)
-    """Episodes that each is judged by."""
+    """Number of episodes that evaluate each policy."""
     chunk: int = static(0, low=0, high=MANY)
-    """Policies that play at once, where memory asks for it; 0 for all."""
+    """Number of policies that play at once, to limit memory; 0 for all."""
     initial_generations: int = static(1, low=1)
-    """Generations of random policies before the first offspring."""
+    """Number of generations of random policies before the first offspring."""
     hidden: tuple[int, ...] = static((16, 16), low=1, high=WIDE)
     """Widths of the hidden layers; none for linear policies."""
     activation: str = static("tanh", choices=ACTIVATIONS)
-    """tanh, relu, elu, gelu or silu."""
+    """Activation function of the hidden layers: tanh, relu, elu, gelu or silu."""
     mutation: float = hyper(0.05, low=0)
     """Standard deviation of a mutation."""
     line: float = hyper(0.1, low=0)
-    """Standard deviation of the step along the line to another elite, in parts of the way; 0 for
-    mutations alone."""
+    """Standard deviation of the step along the line to another elite, as a fraction of the
+    distance; 0 for mutations alone."""
     floor: float = hyper(0.0)
-    """Fitness that adds nothing to the QD-score."""
+    """Fitness that contributes 0 to the QD-score."""
 
 
 @struct
 class State:
+    """State of MAP-Elites."""
+
     archive: archives.Archive
     generation: Array  # int32
     steps: Array  # int32
@@ -73,11 +76,11 @@ class State:
 
 
 def map_elites(env: Environment, config: Config = Config()) -> Algorithm:
-    """Fill an archive with policies for `env`; the policy that results is the fittest elite. One
-    step is a generation; its env_steps are all steps that could be played, episodes of full length.
-    The same arguments give the same object.
+    """Fill an archive with policies for `env`; the resulting policy is the fittest elite. One step
+    is a generation; its env_steps are counted as if all episodes had full length. The same
+    arguments give the same object.
 
-    Raises `UserError` where env and config do not fit.
+    Raises `UserError` if env and config do not fit.
     """
     return _build(env, config)
 
@@ -120,7 +123,7 @@ def _build(env: Environment, config: Config) -> Algorithm:
         new = dataclasses.replace(state, archive=archive, generation=state.generation + 1)
         return new, metrics
 
-    def finite(state, metrics):  # of what failed nothing enters the archive
+    def finite(state, metrics):  # failed policies never enter the archive
         return trees.all_finite(metrics["best_return"])
 
     algorithm = Algorithm(
@@ -138,8 +141,8 @@ def _build(env: Environment, config: Config) -> Algorithm:
 
 
 def layout(config) -> tuple[archives.Cells, int]:
-    """The cells that `config` describes. Raises `UserError` unless they are one number for each of
-    its descriptors."""
+    """Return the function from descriptors to cells that `config` describes, and the number of
+    cells. Raises `UserError` unless `low` has one number for each descriptor."""
     if len(config.descriptor) != len(config.low):
         raise UserError(
             f"low is {config.low}; it needs a number for each of descriptor={config.descriptor}."

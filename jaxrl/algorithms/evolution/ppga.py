@@ -2,25 +2,24 @@
 
 Quality-diversity with the gradients of PPO. One step, around a search policy theta:
 
-1. `gradient_updates` (N1) updates of PPO for the objective and for each measure, from theta, all
-   side by side, give the normalized directions J (their differentiable PPO).
+1. `gradient_updates` (N1) updates of PPO for the objective and for each measure, all from theta and
+   in parallel, give the normalized directions J (their differentiable PPO).
 2. xNES draws coefficients c; the branched policies theta + c J are played and offered to the
-   archive, whose thresholds are annealed softly (CMA-MAE), and xNES learns from how much each
-   improved on them.
+   archive, whose thresholds are annealed softly (CMA-MAE), and xNES learns from their improvements
+   over the thresholds.
 3. `walk_updates` (N2) updates of PPO on the reward c_0 f + sum_k c_k m_k, with xNES' new mean as c,
-   walk theta along.
+   move theta.
 
-Where no branch improved, theta restarts from an elite drawn at random, and xNES from a mean of 0
-(the paper's algorithm 1, by which it starts here too; its authors' code draws that mean uniformly
-from [0, 2] for the objective and from [-2, 2] for a measure).
+If no branch improves, theta restarts from a random elite, and xNES from a mean of 0 (as in the
+paper's algorithm 1, which is also the start here; the authors' code draws that mean uniformly from
+[0, 2] for the objective and from [-2, 2] for a measure).
 
-A measure's reward is what each step adds to the descriptor of the episode so far, so that its
-return is the descriptor at the end; the paper sums a measure of each step. The elites of the
-archive are the best so far, whatever the thresholds (their result archive). The critics, one for
-each reward and one for the walk, and the environments' streams go on from one step to the next.
-Left out of the paper's system: observation and return normalization; theta itself is not offered to
-the archive; and the standard deviation of the actions, which starts anew in each step, is not part
-of a genotype.
+The reward of a measure is the change of the episode's descriptor at each step, so that its return
+is the descriptor at the end; the paper sums a measure of each step. The elites of the archive are
+the best so far, whatever the thresholds (their result archive). The critics, one for each reward
+and one for the walk, and the environments' streams persist from one step to the next. Left out:
+observation and return normalization. Theta itself is not offered to the archive, and the standard
+deviation of the actions, which is reset in each step, is not part of a genotype.
 """
 
 from __future__ import annotations
@@ -52,40 +51,43 @@ from jaxrl.kit.wrapping import params_of, with_params, within
 
 @group
 class Config:
-    """Settings of PPGA: its PPO, without normalizations or memory, and the archive."""
+    """Settings of PPGA: those of PPO, without normalizations or memory, and of the archive."""
 
     ppo: PPOConfig = PPOConfig()
-    """How each direction and the walk are descended."""
+    """Settings of PPO, which computes each direction and the walk."""
     descriptor: tuple[str, ...] = ()
-    """The measures: names of metrics, or observation.i, at an episode's end."""
+    """Measures of an episode: names of metrics, or observation.i, at its end."""
     low: tuple[float, ...] = static(())
     """Least value of each descriptor."""
     high: tuple[float, ...] = static(())
     """Largest value of each descriptor."""
     cells: tuple[int, ...] = static((), low=1, high=MANY)
-    """Cells of the grid along each descriptor."""
+    """Number of cells of the grid along each descriptor."""
     centroids: int = static(0, low=0, high=MANY)
-    """So many cells of a centroidal Voronoi tessellation instead of the grid; 0 for the grid."""
+    """Number of cells of a centroidal Voronoi tessellation that replaces the grid; 0 for the
+    grid."""
     population: int = static(64, low=1, high=MANY)
-    """Branched policies in each step."""
+    """Number of branched policies in each step."""
     episodes: int = static(1, low=1, high=MANY)
-    """Episodes that each is judged by."""
+    """Number of episodes that evaluate each policy."""
     chunk: int = static(0, low=0, high=MANY)
-    """Policies that play at once, where memory asks for it; 0 for all."""
+    """Number of policies that play at once, to limit memory; 0 for all."""
     gradient_updates: int = static(4, low=1)
     """PPO updates for each direction (N1)."""
     walk_updates: int = static(4, low=1)
     """PPO updates of the search policy (N2)."""
     archive_rate: float = hyper(0.1, low=0, high=1)
-    """How far an accepted branch moves its cell's threshold (alpha)."""
+    """Rate at which an accepted branch moves its cell's threshold toward its fitness (alpha)."""
     floor: float = hyper(0.0)
-    """The first threshold, and the fitness that adds nothing to the QD-score."""
+    """Initial threshold of each cell, and the fitness that contributes 0 to the QD-score."""
     branch_sigma: float = hyper(1.0, above=0)
-    """The first standard deviation of the coefficients; directions have length 1."""
+    """Initial standard deviation of the branching coefficients; directions have length 1."""
 
 
 @struct
 class State:
+    """State of PPGA."""
+
     theta: Array  # [D]: the search policy
     directions: Tree  # LearnerState [K + 1]: of the objective and each measure
     walk: Tree  # LearnerState
@@ -97,30 +99,30 @@ class State:
     hyper: Tree
 
 
-def weighted(env: Environment, names: tuple[str, ...]) -> Environment:
-    """`env` whose reward is `params.reward_weights` [K + 1] times its own and what the step adds to
-    each descriptor."""
-    return _weighted(env, names)
+def weight_rewards(env: Environment, names: tuple[str, ...]) -> Environment:
+    """Return `env` with a weighted sum as its reward, by `params.reward_weights` [K + 1]: of its
+    own reward and of the change of each descriptor at the step."""
+    return _weight_rewards(env, names)
 
 
 @functools.cache
-def _weighted(env: Environment, names: tuple[str, ...]) -> Environment:
+def _weight_rewards(env: Environment, names: tuple[str, ...]) -> Environment:
     describe = descriptor(env, names)
 
-    def added(k):
+    def increment(k):
         return lambda before, action, after: (describe(after) - describe(before))[k]
 
     components = {"objective": lambda before, action, after: after.reward}
-    components |= {f"measure_{k}": added(k) for k in range(len(names))}
+    components |= {f"measure_{k}": increment(k) for k in range(len(names))}
     return reward_components(env, components, dict.fromkeys(components, 0.0) | {"objective": 1.0})
 
 
 def ppga(env: Environment, config: Config = Config()) -> Algorithm:
-    """Fill an archive with policies for `env`; the policy that results is the fittest elite. Its
-    env_steps are all steps that PPO takes and the branches could (episodes of full length). The
+    """Fill an archive with policies for `env`; the resulting policy is the fittest elite. Its
+    env_steps are those of PPO and of the branches, as if all their episodes had full length. The
     same arguments give the same object.
 
-    Raises `UserError` where env and config do not fit.
+    Raises `UserError` if env and config do not fit.
     """
     return _build(env, config)
 
@@ -136,9 +138,10 @@ def _build(env: Environment, config: Config) -> Algorithm:
     describe = descriptor(env, config.descriptor)
     space = policies(env, config.ppo.torso.hidden, config.ppo.torso.activation)
     rewards = len(config.descriptor) + 1
-    paid = weighted(env, config.descriptor)
+    paid = weight_rewards(env, config.descriptor)
     learner = within(ppo.agent(paid, config.ppo), "ppo")
-    # Both learn from the same rollouts; only what these pay differs, and lies in their state.
+    # Directions and walk use the same kind of rollouts; only the reward weights, which are part of
+    # their state, differ.
     inner = learn(learner, config.ppo.rollouts.source(paid))
 
     def network(state: AgentState) -> Tree:
@@ -149,10 +152,10 @@ def _build(env: Environment, config: Config) -> Algorithm:
         return dataclasses.replace(state, source=dataclasses.replace(state.source, tasks=params))
 
     def begin(state: LearnerState, fresh: AgentState, theta: Array) -> LearnerState:
-        """`state` at the policy `theta`, with its own critic, deviation and optimizer as in
-        `fresh`."""
+        """Return `state` at the policy `theta`, with its own critic, and with the deviation and the
+        optimizer of `fresh`."""
         critic, new = network(state.agent), network(fresh)
-        head = {"head": new["params"]["head"]}  # its log_std starts anew
+        head = {"head": new["params"]["head"]}  # resets its log_std
         params = space.insert({"params": critic["params"] | head}, theta)
         begun = with_params(fresh, {"actor_critic": params})
         agent = dataclasses.replace(state.agent, parts=begun.parts)
@@ -214,7 +217,7 @@ def _build(env: Environment, config: Config) -> Algorithm:
 
         restart = ~jnp.any(improvement > 0)
         elite = archive.genotypes[archives.sample(archive, elite_key, 1)[0]]
-        walked = jnp.where(restart & archive.occupied.any(), elite, walked)
+        walked = jnp.where(restart & archive.has_elite.any(), elite, walked)
         coefficients = trees.where(restart, no_coefficients(hyper), coefficients)
         new = dataclasses.replace(
             state,
@@ -234,7 +237,7 @@ def _build(env: Environment, config: Config) -> Algorithm:
         }
 
     def finite(state, metrics):
-        # PPO that diverged has frozen its agent, and would leave a direction of length 0.
+        # A PPO run that diverged has frozen its agent and would give a direction of length 0.
         learning = jnp.append(state.directions.diverged, state.walk.diverged) == m.NEVER
         own = state.theta, state.coefficients, state.thresholds, metrics["best_return"]
         return learning.all() & trees.all_finite(own)

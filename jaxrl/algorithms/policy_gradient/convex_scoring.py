@@ -28,7 +28,7 @@ from jaxrl.networks.heads import check_action_space
 
 
 class Score(NamedTuple):
-    """Scoring function f(v, cost, hyper) [...] and the v that minimizes its mean over costs [N]."""
+    """Score f(v, cost, hyper) [...], and the v that minimizes its mean over costs [N]."""
 
     value: Any
     best: Any

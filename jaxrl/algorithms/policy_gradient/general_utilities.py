@@ -143,7 +143,7 @@ def recipe(env: Environment, config: Config, utility: Utility = state_entropy) -
 
 
 def check(env: Environment, config: Config, name: str) -> None:
-    """Raise `UserError` for actions that are not Discrete or observations that are not vectors."""
+    """Raise `UserError` unless actions are Discrete and observations are vectors."""
     check_discrete(env.action_space, name)
     space = env.observation_space
     if not (isinstance(space, Box) and len(space.shape) == 1):

@@ -59,6 +59,7 @@ def cartpole() -> Environment:
             render=_render,
             step_seconds=lambda state, params: params.dt,
             expert=_expert,
+            state_of=lambda timestep: State(timestep.observation),
         ),
         500,
     )

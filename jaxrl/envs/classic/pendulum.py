@@ -55,6 +55,7 @@ def pendulum() -> Environment:
             render=_render,
             step_seconds=lambda state, params: params.dt,
             expert=_expert,
+            state_of=_state_of,
         ),
         200,
     )
@@ -88,6 +89,12 @@ def _observation(state: State) -> Array:
     # vectorize.
     place = np.arange(3)
     return jnp.where(place == 0, cos, jnp.where(place == 1, sin, state.angular_velocity))
+
+
+def _state_of(timestep: TimeStep) -> State:
+    """Return the state with an angle from -pi to pi."""
+    cos, sin, velocity = (timestep.observation[..., i] for i in range(3))
+    return State(jnp.arctan2(sin, cos), velocity)
 
 
 def _expert(state: State, params: Params) -> Array:

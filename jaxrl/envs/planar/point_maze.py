@@ -96,6 +96,7 @@ def point_maze(maze: str = "u_maze", reward: str = SPARSE) -> Environment:
         step_seconds=lambda state, params: params.dt,
         expert=jax.jit(_expert, inline=True),
         goals=Goals(_achieved_goal, _OUTCOMES[reward]),
+        state_of=_state_of,
     )
     limits = (steps for name, steps in TIME_LIMITS.items() if maze.startswith(name))
     return time_limit(env, next(limits, 800))
@@ -188,6 +189,12 @@ def _step(
     return State(physics, action, state.goal), timesteps.following(
         physics, reward, terminated, goal=state.goal, metrics={"success": success}
     )
+
+
+def _state_of(timestep: TimeStep) -> State:
+    """Return the state without a previous action, which only a `delay` would need."""
+    physics, goal = timestep.observation, timestep.goal
+    return State(physics, jnp.zeros_like(goal), goal)
 
 
 # ------------------------------------------------------------------------------ goals

@@ -222,6 +222,7 @@ def environment(
         action_space=Discrete(actions),
         render=render,
         expert=lambda state, table: look_up(table.optimal, state.index),
+        state_of=_STATE_OF.get(observation),
     )
     return env if max_steps is None else time_limit(env, max_steps)
 
@@ -253,6 +254,14 @@ def _one_hot(index: Array, table: Table) -> Array:
 
 def _index(index: Array, table: Table) -> Array:
     return index
+
+
+def _state_of_one_hot(timestep: TimeStep) -> State:
+    return State(jnp.argmax(timestep.observation, axis=-1).astype(jnp.int32))
+
+
+# Several states may have the same features.
+_STATE_OF = {"one_hot": _state_of_one_hot, "index": lambda timestep: State(timestep.observation)}
 
 
 def _features(index: Array, table: Table) -> Array:

@@ -41,7 +41,7 @@ def continuing(env: Environment) -> Environment:
         timestep = dataclasses.replace(timestep, terminated=no, truncated=no, first=no, **situation)
         return trees.where(done, fresh_state, state), timestep
 
-    return dataclasses.replace(env, step=step, max_steps=None, goals=None)
+    return dataclasses.replace(env, step=step, max_steps=None, goals=None, state_of=None)
 
 
 @struct

@@ -16,7 +16,7 @@ from jaxrl.core.types import Environment, Goals, TimeStep, Tree
 
 def lift_fields(env: Environment, *, state: bool = False, params: bool = False) -> dict[str, Any]:
     """Return `render`, `expert`, `step_seconds` and `goals` of `env` for a wrapper of it, as fields
-    for `dataclasses.replace`.
+    for `dataclasses.replace`; `rules` and `state_of` become None.
 
     state: whether the wrapper's state holds that of `env` as `inner` (else they are the same).
     params: whether the wrapper's params hold those of `env` as `inner` (else they are the same).
@@ -32,6 +32,7 @@ def lift_fields(env: Environment, *, state: bool = False, params: bool = False) 
     functions = ("render", "expert", "step_seconds")
     fields: dict[str, Any] = {name: lift(getattr(env, name)) for name in functions}
     fields["rules"] = None  # a wrapped game is another game
+    fields["state_of"] = None  # a wrapper that keeps time steps and states says so itself
     if env.goals is not None and params:
         outcome = env.goals.outcome
         goals = dataclasses.replace(

@@ -45,10 +45,14 @@ def _time_limit(env: Environment, limit: int) -> Environment:
         timestep = dataclasses.replace(timestep, truncated=truncated)
         return State(inner=inner, steps=steps), timestep
 
+    inner_state_of = env.state_of
+    state_of = inner_state_of and (
+        lambda timestep: State(inner_state_of(timestep), jnp.zeros(timestep.first.shape, jnp.int32))
+    )
     return dataclasses.replace(
         env,
         reset=reset,
         step=step,
         max_steps=limit if env.max_steps is None else min(limit, env.max_steps),
-        **lift_fields(env, state=True),
+        **(lift_fields(env, state=True) | {"state_of": state_of}),
     )

@@ -9,8 +9,8 @@ from jaxrl.core.types import Environment, TimeStep
 
 
 def cliff(edge: float = 100.0) -> Environment:
-    """Two steps, each paid with its action, and with NaN for one of `edge` or more, or below
-    -`edge`; the observation says where the last one went, from -1 to 1."""
+    """Return an environment of two steps, each rewarded with its action, or with NaN if that is not
+    between -`edge` and `edge`; the observation is the last action, scaled and clipped to [-1, 1]."""
 
     def observe(where, reward, step):
         done = step == 2

@@ -1,4 +1,4 @@
-"""The algorithms of populations: their structure, genomes, vectors and the shared evaluation."""
+"""Evolutionary algorithms: structure, genomes, vectors and the shared evaluation."""
 
 import dataclasses
 
@@ -72,7 +72,9 @@ def test_a_vector_is_the_policy_of_the_network_it_came_from():
     vector = space.vector(network(state))
     policy = space.policy(jnp.stack([2 * vector, vector]))
     both, _, _ = policy.act(policy.state, timestep, (), random.key(2), True)
-    np.testing.assert_allclose(both[3:], expected[3:], rtol=1e-6)  # the second half is its own
+    np.testing.assert_allclose(
+        both[3:], expected[3:], rtol=1e-6
+    )  # the second half belongs to the second policy
     assert (both[:3] != expected[:3]).all()
     other = network(agent.init(random.key(3), agent.hyper))
     np.testing.assert_array_equal(space.vector(space.insert(other, vector)), vector)
@@ -85,32 +87,33 @@ def test_genomes_rebuild_their_weights_to_the_bit():
     algorithm = ALGORITHMS["genetic"]()
     run, _ = jitted(algorithm, start(algorithm, random.key(1)), 3)
     state = run.state
-    lengths = np.asarray(state.genomes.length)
-    assert lengths.max() == 4 and (np.asarray(state.genomes.seeds) > 0).sum() == lengths.sum()
+    own = state.own
+    lengths = np.asarray(own.genomes.length)
+    assert lengths.max() == 4 and (np.asarray(own.genomes.seeds) > 0).sum() == lengths.sum()
     for i in range(len(lengths)):
-        genome = jax.tree.map(lambda x, i=i: x[i], state.genomes)
+        genome = jax.tree.map(lambda x, i=i: x[i], own.genomes)
         rebuilt = genetic.reconstruct(CARTPOLE, GENETIC, state, genome)
-        np.testing.assert_array_equal(rebuilt, state.vectors[i])
-    rebuilt = genetic.reconstruct(CARTPOLE, GENETIC, state, state.best_genome)
-    np.testing.assert_array_equal(rebuilt, state.best)
-    long = dataclasses.replace(state.best_genome, length=jnp.int32(5))
+        np.testing.assert_array_equal(rebuilt, own.vectors[i])
+    rebuilt = genetic.reconstruct(CARTPOLE, GENETIC, state, own.best_genome)
+    np.testing.assert_array_equal(rebuilt, own.best)
+    long = dataclasses.replace(own.best_genome, length=jnp.int32(5))
     with pytest.raises(UserError, match="max_generations"):
         genetic.reconstruct(CARTPOLE, GENETIC, state, long)
 
 
 def test_each_policy_gets_the_score_of_its_own_episodes():
-    """One that pushes left always falls soon, one that follows the pole does not: in any order and
-    in chunks."""
+    """Policies that always push left fall early and those that follow the pole do not, in any order
+    and in chunks."""
     space = policies(CARTPOLE, (), "tanh")
-    # Weights [4, 2] after the biases or before: found by what they do, not by their place.
+    # Whether weights [4, 2] come after the biases or before does not matter here.
     candidates = jnp.eye(space.size) - jnp.eye(space.size)[::-1]
     play = jax.jit(scoring.score, static_argnums=(0, 1, 4, 5, 6))
     describe = descriptor(CARTPOLE, ("observation.0",))
     scores = play(CARTPOLE, space, candidates, random.key(0), 3, describe, 0)
-    turned = play(CARTPOLE, space, candidates[::-1], random.key(0), 3, describe, 0)
+    reversed_ = play(CARTPOLE, space, candidates[::-1], random.key(0), 3, describe, 0)
     chunked = play(CARTPOLE, space, candidates, random.key(0), 3, describe, space.size // 2)
     assert scores.fitness.max() - scores.fitness.min() > 1
-    np.testing.assert_allclose(scores.fitness, turned.fitness[::-1], atol=1.01)
+    np.testing.assert_allclose(scores.fitness, reversed_.fitness[::-1], atol=1.01)
     np.testing.assert_allclose(scores.fitness, chunked.fitness, atol=1.01)
     np.testing.assert_allclose(scores.fitness, scores.episodes.lengths.mean(1))
     np.testing.assert_allclose(
@@ -118,9 +121,9 @@ def test_each_policy_gets_the_score_of_its_own_episodes():
     )
 
 
-def test_a_measure_is_paid_as_it_grows():
-    """So its undiscounted return is the descriptor at the end, less that at the start."""
-    env = ppga.weighted(CARTPOLE, ("observation.0", "observation.2"))
+def test_the_reward_of_a_measure_is_its_change():
+    """Its undiscounted return is the descriptor at the end minus that at the start."""
+    env = ppga.weight_rewards(CARTPOLE, ("observation.0", "observation.2"))
     params = dataclasses.replace(env.params, reward_weights=jnp.float32([0.0, 1.0, 0.0]))
     state, first = env.reset(random.key(0), params)
     total, last = 0.0, first
@@ -131,21 +134,21 @@ def test_a_measure_is_paid_as_it_grows():
     assert last.true_reward == 1.0
 
 
-def test_ppga_draws_around_0_at_first_and_again_where_no_branch_improves():
-    """Its search then goes on from an elite."""
+def test_ppga_restarts_from_an_elite_if_no_branch_improves():
+    """Coefficients are drawn around 0 at first, and again after a restart."""
     a = ALGORITHMS["ppga"]()
-    at_first = start(a, random.key(0), {"floor": 1e9})  # which no branch exceeds
+    at_first = start(a, random.key(0), {"floor": 1e9})  # no branch exceeds it
     after, row = jitted(a, at_first, 1)
     assert row["restarts"].value() == 1
     for state in (at_first.state, after.state):
         coefficients = state.coefficients
         np.testing.assert_array_equal(coefficients.mean, np.zeros(2))
         assert coefficients.sigma == 1 and (coefficients.shape == np.eye(2)).all()
-    elites = after.state.archive.genotypes[after.state.archive.occupied]
+    elites = after.state.archive.genotypes[after.state.archive.has_elite]
     assert (elites == after.state.theta).all(1).any()
 
 
-def test_what_cannot_work_is_refused():
+def test_invalid_settings_are_rejected():
     for build, config in (
         (genetic.genetic, dataclasses.replace(GENETIC, parents=7)),
         (genetic.genetic, dataclasses.replace(GENETIC, descriptor=())),

@@ -1,4 +1,4 @@
-"""Archives: ties, what is not a number, and soft thresholds, against loops."""
+"""Archives against loops: ties, NaN, and soft thresholds."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +11,7 @@ from jaxrl.core.errors import UserError
 
 
 def individual(i):
-    """Genotype and descriptor that name their individual."""
+    """Return a genotype and a descriptor that identify individual `i`."""
     return np.float32([i, 10 * i, -i]), np.float32([i / 100, 1 - i / 100])
 
 
@@ -25,8 +25,8 @@ def offer(archive, cells, fitness, numbers):
     return archives.add(archive, jnp.int32(cells), genotypes, jnp.float32(fitness), descriptors)
 
 
-def holds(archive, cell, number, fitness):
-    """All three parts of the elite are those of one individual."""
+def assert_elite(archive, cell, number, fitness):
+    """Check that all three parts of an elite are those of one individual."""
     genotype, descriptor = individual(number)
     np.testing.assert_array_equal(archive.genotypes[cell], genotype)
     np.testing.assert_array_equal(archive.descriptors[cell], descriptor)
@@ -35,39 +35,39 @@ def holds(archive, cell, number, fitness):
 
 def test_two_candidates_for_one_cell():
     archive, entered = offer(archives.empty(4, 3, 2), [2, 2, 0], [1.0, 5.0, 3.0], [1, 2, 3])
-    holds(archive, 2, 2, 5.0)
-    holds(archive, 0, 3, 3.0)
+    assert_elite(archive, 2, 2, 5.0)
+    assert_elite(archive, 0, 3, 3.0)
     np.testing.assert_array_equal(entered, [False, True, True])
-    np.testing.assert_array_equal(archive.occupied, [True, False, True, False])
+    np.testing.assert_array_equal(archive.has_elite, [True, False, True, False])
 
 
-def test_equal_candidates_the_first_wins_in_every_batch():
+def test_the_first_of_equal_candidates_wins():
     for _ in range(3):
         archive, entered = offer(archives.empty(4, 3, 2), [1, 1, 1], [5.0, 5.0, 5.0], [7, 8, 9])
-        holds(archive, 1, 7, 5.0)
+        assert_elite(archive, 1, 7, 5.0)
         np.testing.assert_array_equal(entered, [True, False, False])
 
 
-def test_as_good_as_the_incumbent_stays_out_and_better_enters():
+def test_only_candidates_better_than_the_elite_enter():
     archive, _ = offer(archives.empty(4, 3, 2), [1], [5.0], [1])
     archive, entered = offer(archive, [1, 1], [5.0, 4.0], [2, 3])
-    holds(archive, 1, 1, 5.0)
+    assert_elite(archive, 1, 1, 5.0)
     assert not entered.any()
     archive, entered = offer(archive, [1, 1], [5.0, 6.0], [4, 5])
-    holds(archive, 1, 5, 6.0)
+    assert_elite(archive, 1, 5, 6.0)
     np.testing.assert_array_equal(entered, [False, True])
 
 
-def test_what_is_not_finite_never_enters_nor_hides_another():
+def test_candidates_that_are_not_finite_neither_enter_nor_hide_another():
     archive, entered = offer(
         archives.empty(4, 3, 2), [1, 1, 1, 3, archives.NONE], [np.nan, 2.0, np.inf, -np.inf, 9.0],
         [1, 2, 3, 4, 5],
     )  # fmt: skip
-    holds(archive, 1, 2, 2.0)
+    assert_elite(archive, 1, 2, 2.0)
     np.testing.assert_array_equal(entered, [False, True, False, False, False])
-    assert archive.occupied.sum() == 1  # neither the last cell took NONE's
+    assert archive.has_elite.sum() == 1  # NONE did not index the last cell
     again, entered = offer(archive, [1], [np.nan], [6])
-    holds(again, 1, 2, 2.0)
+    assert_elite(again, 1, 2, 2.0)
 
 
 def test_random_batches_agree_with_a_loop():
@@ -87,17 +87,17 @@ def test_random_batches_agree_with_a_loop():
                 elites[c] = (f, i)
         archive, _ = offer(archive, cells, fitness, numbers)
         for c, (f, i) in elites.items():
-            holds(archive, c, i, f)
-        np.testing.assert_array_equal(np.flatnonzero(archive.occupied), sorted(elites))
+            assert_elite(archive, c, i, f)
+        np.testing.assert_array_equal(np.flatnonzero(archive.has_elite), sorted(elites))
     assert archives.qd_score(archive, -1.0) == sum(f + 1 for f, _ in elites.values())
 
 
-def test_thresholds_move_as_one_after_the_other():
+def test_thresholds_move_as_by_successive_candidates():
     thresholds = jnp.float32([0.0, 1.0, 2.0])
     cell = jnp.int32([0, 0, 1, 2, archives.NONE, 0])
     fitness = jnp.float32([4.0, 4.0, 0.5, np.nan, 9.0, -1.0])
     new, improvement = archives.anneal(thresholds, cell, fitness, jnp.float32(0.25))
-    # 0 -> 0 + (4 - 0) / 4 = 1 -> 1 + (4 - 1) / 4 = 1.75; the rest is not accepted.
+    # 0 -> 0 + (4 - 0) / 4 = 1 -> 1 + (4 - 1) / 4 = 1.75; the others are not accepted.
     np.testing.assert_allclose(new, [1.75, 1.0, 2.0])
     np.testing.assert_allclose(improvement, [4.0, 4.0, -0.5, -np.inf, -np.inf, -1.0])
     hard, _ = archives.anneal(thresholds, cell[:1], fitness[:1], jnp.float32(1.0))
@@ -112,8 +112,8 @@ def test_cells_of_a_grid_and_of_points():
     np.testing.assert_array_equal(find(jnp.float32(points)), [0, 4, 5, 2, -1, -1])
     assert count == 6
     find, count = archives.cells(archives.Layout((0.0, 0.0), (2.0, 2.0), (), 9))
-    centres = 2 * archives.cvt(9, 2)
-    np.testing.assert_array_equal(find(jnp.asarray(centres)), np.arange(9))
+    centers = 2 * archives.cvt(9, 2)
+    np.testing.assert_array_equal(find(jnp.asarray(centers)), np.arange(9))
     assert count == 9
     for wrong in (
         archives.Layout((0.0,), (1.0, 1.0), (2, 3)),
@@ -124,7 +124,7 @@ def test_cells_of_a_grid_and_of_points():
             archives.cells(wrong)
 
 
-def test_elites_are_drawn_uniformly_among_those_that_exist():
+def test_elites_are_sampled_uniformly():
     archive, _ = offer(archives.empty(8, 3, 2), [1, 4, 7], [1.0, 2.0, 0.0], [1, 2, 3])
     drawn = np.asarray(archives.sample(archive, random.key(0), 3000))
     cells, counts = np.unique(drawn, return_counts=True)

@@ -1,4 +1,4 @@
-"""Populations whose numbers are not finite: what is a failed policy, and what ends a search."""
+"""Populations with numbers that are not finite: failed policies and diverged searches."""
 
 import dataclasses
 import functools
@@ -38,10 +38,10 @@ SETTINGS = {
     },
 }  # fmt: skip
 MODULES = {m.__name__.split(".")[-1]: m for m in (evolution_strategy, genetic, map_elites, ppga)}
-# What breaks the search when it is told so in its third and fourth step, and when that shows.
+# Hyperparameters that break the search in its third and fourth step, and the step that diverges.
 BREAKS = (
     ("evolution_strategy", {"sigma": np.inf}, 2),  # a search distribution that is not finite
-    ("evolution_strategy", {"sigma": 1e6}, 3),  # drawn from in the step after: all returns are NaN
+    ("evolution_strategy", {"sigma": 1e6}, 3),  # sampled in the next step: all returns are NaN
     ("genetic", {"mutation": np.inf}, 2),  # the next generation's weights
     ("map_elites", {"mutation": 1e6}, 2),  # all returns are NaN
     ("map_elites", {"mutation": np.inf}, 2),
@@ -60,9 +60,12 @@ def stepper(name):
     return jax.jit(jax.vmap(functools.partial(advance, algorithm(name))))
 
 
-def two(name, changes):
-    """Runs before each of six steps and after the last, of two members the second of which has the
-    hyperparameters `changes` in steps 2 and 3; and when each diverged by what it reports."""
+def run_two_members(name, changes):
+    """Run six steps of two members, the second with the hyperparameters `changes` in steps 2 and 3.
+
+    Returns the runs before each step and after the last, and the step at which each member reports
+    divergence.
+    """
     begin = jax.jit(jax.vmap(functools.partial(start, algorithm(name))))
     run, first = begin(jnp.stack([random.key(0), random.key(1)])), np.full(2, m.NEVER)
     runs = [run]
@@ -79,7 +82,7 @@ def two(name, changes):
 
 
 def leaves(run, member):
-    """Of the state but for its counters and hyperparameters."""
+    """Return the leaves of a member's state, without counters and hyperparameters."""
     found = without_hyper(jax.tree.map(lambda x: x[member], run.state))
     state = [x for name, x in found.items() if name not in (".steps", ".diverged")]
     is_key = lambda x: jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
@@ -91,8 +94,8 @@ def same(a, b):
 
 
 @pytest.mark.parametrize(("name", "changes", "at"), BREAKS)
-def test_only_the_member_that_diverges_stays_as_it_was_before(name, changes, at):
-    runs, first = two(name, changes)
+def test_only_the_member_that_diverges_is_frozen(name, changes, at):
+    runs, first = run_two_members(name, changes)
     assert first.tolist() == runs[-1].state.diverged.tolist() == [m.NEVER, at]
     assert runs[-1].state.steps.tolist() == [6, 6]
     for i, (before, after) in enumerate(itertools.pairwise(runs)):
@@ -100,14 +103,14 @@ def test_only_the_member_that_diverges_stays_as_it_was_before(name, changes, at)
         assert before.state.diverged[1] == (m.NEVER if i <= at else at)
     for x in leaves(runs[-1], 1):
         assert not np.isnan(x).any() and not np.isposinf(x).any()  # -inf: a cell without an elite
-    unchanged, never = two(name, {})
+    unchanged, never = run_two_members(name, {})
     assert (never == m.NEVER).all()
     assert all(same(leaves(a, 0), leaves(b, 0)) for a, b in zip(runs, unchanged, strict=True))
 
 
 @pytest.mark.parametrize("strategy", ["csa", "sep_cma", "cma"])
-def test_a_step_size_that_grows_beyond_all_numbers(strategy):
-    """Without an edge the reward has no end, and nor has the search."""
+def test_a_step_size_that_overflows_is_caught(strategy):
+    """Uses a cliff without an edge, where rewards, and so the search, are unbounded."""
     config = evolution_strategy.Config(strategy=strategy, population=8)
     a = evolution_strategy.evolution_strategy(cliff(np.inf), config)
 
@@ -122,14 +125,14 @@ def test_a_step_size_that_grows_beyond_all_numbers(strategy):
     assert run.state.diverged[0] == m.NEVER == first[0].min()
     at = int(run.state.diverged[1])
     assert 1 < at < 40 and first[1].min() == at
-    means = np.asarray(states.search.mean[1])
+    means = np.asarray(states.own.mean[1])
     assert np.isfinite(means).all() and np.linalg.norm(np.float64(means[at])) > 1e18
     assert (means[at:] == means[at]).all() and (means[1 : at + 1] != means[:at]).any(1).all()
-    for x in jax.tree.leaves(states.search):
+    for x in jax.tree.leaves(states.own):
         assert np.isfinite(x).all()
 
 
-def test_a_failed_policy_is_the_worst_and_the_others_go_on():
+def test_a_failed_policy_is_the_worst_and_does_not_affect_the_others():
     space = policies(CLIFF, (), "tanh")
     vectors = jnp.stack([jnp.full(space.size, v) for v in (0.5, 1e6, np.inf, -0.5)])
     vectors = vectors.at[2, 0].set(np.nan)
@@ -154,7 +157,7 @@ def test_a_descriptor_that_is_not_finite_is_a_failure_too():
     assert np.isfinite(scores.fitness).tolist() == [True, False]
 
 
-def test_a_search_climbs_to_the_edge_of_what_it_can_be_paid_for():
+def test_a_search_climbs_to_the_edge_of_finite_rewards():
     a = evolution_strategy.evolution_strategy(
         cliff(3.0), evolution_strategy.Config(strategy="cma", population=16)
     )

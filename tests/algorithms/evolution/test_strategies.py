@@ -24,12 +24,12 @@ def test_centered_ranks_by_hand():
     expected = [0.125, -0.25, -0.5, 0.125, 0.5]
     np.testing.assert_allclose(losses.centered_ranks(fitness), expected)
     np.testing.assert_array_equal(losses.centered_ranks(jnp.full(4, 7.0)), np.zeros(4))
-    np.testing.assert_array_equal(ranking.places(fitness), [1, 3, 4, 2, 0])
+    np.testing.assert_array_equal(ranking.ranks(fitness), [1, 3, 4, 2, 0])
 
 
 def test_gradient_of_a_quadratic_has_its_closed_form():
-    """With orthogonal antithetic pairs +-e_i sqrt(D) the estimate is exact: of -|x - a|^2 / 2 it is
-    a - mean, for any sigma."""
+    """The estimate with orthogonal antithetic pairs +-e_i sqrt(D) is exact: for -|x - a|^2 / 2 it
+    is a - mean, for any sigma."""
     mean, target = jnp.float32([1.0, -2.0, 0.5]), jnp.float32([0.3, 0.1, 2.0])
     noise = np.sqrt(3) * np.concatenate([np.eye(3), -np.eye(3)])
     for sigma in (0.1, 3.0):
@@ -52,8 +52,8 @@ def test_openai_asks_for_antithetic_pairs_and_stays_on_a_plateau():
     np.testing.assert_allclose(decayed.mean, 0.9 * np.arange(3), rtol=1e-6)
 
 
-def turned(values, seed=0):
-    """A float32 covariance of these eigenvalues, none of its eigenvectors along an axis."""
+def random_covariance(values, seed=0):
+    """Return a float32 covariance with these eigenvalues and random eigenvectors."""
     generator = np.random.default_rng(seed)
     basis = np.linalg.qr(generator.normal(size=(len(values), len(values))))[0]
     return np.tril(a := np.float32((basis * values) @ basis.T)) + np.tril(a, -1).T
@@ -72,8 +72,8 @@ SPECTRA = {
 
 @pytest.mark.parametrize("name", list(SPECTRA))
 def test_eigenvectors_are_orthonormal_whatever_the_eigenvalues(name):
-    """Of equal eigenvalues, too, where what rounding leaves off the diagonal has any sign."""
-    matrices = np.stack([turned(SPECTRA[name], seed) for seed in range(20)])
+    """Includes equal eigenvalues, for which rounding leaves off-diagonal entries of any sign."""
+    matrices = np.stack([random_covariance(SPECTRA[name], seed) for seed in range(20)])
     values, vectors = (np.float64(x) for x in jax.vmap(eigh)(matrices))
     transposed = vectors.swapaxes(1, 2)
     most = SPECTRA[name].max()
@@ -86,7 +86,7 @@ def test_eigenvectors_are_orthonormal_whatever_the_eigenvalues(name):
 
 @pytest.mark.parametrize("name", [n for n in SPECTRA if n != "ill-conditioned"])
 def test_the_roots_of_a_covariance(name):
-    covariance = turned(SPECTRA[name])
+    covariance = random_covariance(SPECTRA[name])
     values, basis = np.linalg.eigh(np.float64(covariance))
     root, inverse = (np.float64(x) for x in cma.roots(jnp.asarray(covariance)))
     np.testing.assert_allclose(root, (basis * values**0.5) @ basis.T, atol=1e-5)
@@ -98,11 +98,11 @@ def test_the_roots_of_a_covariance(name):
     np.testing.assert_allclose(diagonal[1], np.diag(covariance) ** -0.5, rtol=1e-6)
 
 
-def test_a_root_moves_as_little_as_its_covariance():
-    """Whichever basis is found of eigenvalues that are equal but for rounding."""
+def test_the_root_is_a_continuous_function_of_the_covariance():
+    """Holds whichever basis is found for eigenvalues that are equal up to rounding."""
     move = jax.jit(jax.vmap(lambda c: cma.roots(c)[0]))
     for spectrum in (np.ones(5), SPECTRA["equal"]):
-        covariance = turned(spectrum)
+        covariance = random_covariance(spectrum)
         noise = 1e-6 * np.random.default_rng(0).normal(size=(50, *covariance.shape))
         noise = np.float32(noise + noise.swapaxes(1, 2))
         roots = move(np.concatenate([covariance[None], covariance + noise]))
@@ -111,7 +111,10 @@ def test_a_root_moves_as_little_as_its_covariance():
 
 @pytest.mark.parametrize("name", ["distinct", "equal", "nearly equal"])
 def test_samples_have_the_covariance(name):
-    covariance, mean = turned(SPECTRA[name]), np.arange(len(SPECTRA[name]), dtype=np.float32)
+    covariance, mean = (
+        random_covariance(SPECTRA[name]),
+        np.arange(len(SPECTRA[name]), dtype=np.float32),
+    )
     search = strategy("cma", len(mean), 100_000)
     state = search.init(mean, HYPER)
     root, inverse = cma.roots(jnp.asarray(covariance))
@@ -123,8 +126,8 @@ def test_samples_have_the_covariance(name):
 
 
 class Reference:
-    """One generation of the tutorial's figure 6 in float64, by loops; the covariance is masked to
-    what each variant keeps of it."""
+    """Generations of the tutorial's figure 6 in float64, by loops; a mask selects the entries of
+    the covariance that a variant keeps."""
 
     def __init__(self, dimension, population, mask, factor):
         n, count = dimension, population
@@ -173,8 +176,8 @@ MASKS = {
 
 def ellipsoid(x):
     scales = 10.0 ** np.linspace(0, 2, N)
-    turned = x @ np.linalg.qr(np.random.default_rng(1).normal(size=(N, N)))[0]
-    return -(scales * turned**2).sum(-1)
+    rotated = x @ np.linalg.qr(np.random.default_rng(1).normal(size=(N, N)))[0]
+    return -(scales * rotated**2).sum(-1)
 
 
 @pytest.mark.parametrize("name", list(MASKS))
@@ -196,12 +199,12 @@ def test_updates_agree_with_numpy(name):
 
 
 @pytest.mark.parametrize(("dimension", "population"), [(6, 12), (10, 6)])
-def test_a_seed_searches_alike_alone_and_beside_others(dimension, population):
-    """Sums have other roundings under vmap. Ten dimensions with three parents: most eigenvalues
-    of the covariance are equal for a while."""
+def test_a_seed_searches_alike_alone_and_in_a_vmapped_population(dimension, population):
+    """Sums round differently under vmap. With ten dimensions and three parents, most eigenvalues
+    of the covariance stay equal for a while."""
     search = strategy("cma", dimension, population)
     scales = jnp.float32(10.0 ** np.linspace(0, 2, dimension))
-    turn = jnp.asarray(turned(np.linspace(1, 2, dimension)))
+    turn = jnp.asarray(random_covariance(np.linspace(1, 2, dimension)))
 
     def means(key):
         def generation(state, key):
@@ -221,8 +224,9 @@ def test_a_seed_searches_alike_alone_and_beside_others(dimension, population):
         np.testing.assert_allclose(together, alone, atol=1e-4)
 
 
-def test_cma_does_not_see_a_rotation_of_the_space():
-    """A rotated problem from a rotated mean by rotated random numbers is the rotated search."""
+def test_cma_is_rotation_invariant():
+    """A rotated problem, from a rotated mean and with rotated random numbers, gives the rotated
+    search."""
     turn = np.linalg.qr(np.random.default_rng(3).normal(size=(N, N)))[0].astype(np.float32)
     search = strategy("cma", N, 8)
     tell = jax.jit(search.tell)
@@ -241,7 +245,7 @@ def test_cma_does_not_see_a_rotation_of_the_space():
     np.testing.assert_allclose(rotated.covariance, turn.T @ state.covariance @ turn, atol=1e-3)
 
 
-def test_cma_converges_on_a_turned_ellipsoid_where_a_diagonal_does_not():
+def test_cma_converges_on_a_rotated_ellipsoid_and_its_separable_form_does_not():
     def run(name):
         search = strategy(name, N, 12)
         turn = jnp.float32(np.linalg.qr(np.random.default_rng(1).normal(size=(N, N)))[0])
@@ -285,7 +289,7 @@ def test_xnes_agrees_with_its_equations_and_climbs():
     np.testing.assert_allclose(genotypes[0], [1, 2] + 0.7 * shape @ normal[0], rtol=1e-5)
 
 
-def test_what_cannot_work_is_refused():
+def test_invalid_arguments_are_rejected():
     for arguments in (("openai", 3, 5), ("cma", 3, 3), ("cma", cma.LARGEST + 1, 8), ("xma", 3, 8)):
         with pytest.raises(UserError):
             strategy(*arguments)

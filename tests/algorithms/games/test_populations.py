@@ -1,4 +1,4 @@
-"""The league and NeuPL: what the opponent plays by, and what is evaluated."""
+"""The league and NeuPL: opponents, mixtures and exploitability."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def game():
     return envs.make("rock_paper_scissors")
 
 
-def test_both_are_algorithms():
+def test_structure_of_both():
     algorithm = leagues.league(game(), LEAGUE)
     assert algorithm.config is LEAGUE and "ppo.optimizer.learning_rate" in algorithm.hyper
     check_structure(algorithm)
@@ -64,14 +64,13 @@ def test_a_step_plays_the_population_and_its_mixture_draws_a_row_for_each_side()
     for ours, shared in zip(params, jax.tree.leaves(found.shared), strict=True):
         assert ours.shape == shared.shape
     assert set(rows.ravel()) == {0, 1}
-    assert 0.3 < (rows[:, 0] != rows[:, 1]).mean() < 0.7  # each side draws for itself
-    np.testing.assert_array_equal(kept, rows)  # and keeps to its row to the end of the game
+    assert 0.3 < (rows[:, 0] != rows[:, 1]).mean() < 0.7  # each side draws independently
+    np.testing.assert_array_equal(kept, rows)  # and keeps its row to the end of the game
 
 
 @pytest.mark.slow
-def test_how_far_they_can_be_exploited():
-    """In rock, paper, scissors the policies of new networks, and rows that play one thing, mixed
-    as the state says."""
+def test_exploitability():
+    """Measures single policies and a mixture of rows in rock, paper, scissors."""
     algorithm = leagues.league(game(), LEAGUE)
     measure = jax.jit(lambda state: algorithm.measure(state, random.key(0))["exploitability"])
     state = start(algorithm, random.key(0)).state
@@ -86,12 +85,12 @@ def test_how_far_they_can_be_exploited():
     state = dataclasses.replace(state, agent=with_params(state.agent, params))
     measure = jax.jit(lambda state: algorithm.measure(state, random.key(0))["exploitability"])
     weights = populations.mixture(state, POPULATION).weights
-    # The share of games in which a side plays paper rather than anything: scissors beat it.
+    # The share of games in which a side always plays paper, not uniformly; scissors beat paper.
     np.testing.assert_allclose(measure(state), 1 - weights[0], atol=1e-3)
 
 
 def _always(params, logits):
-    """Parameters of an actor-critic whose policy has these logits everywhere."""
+    """Return parameters of an actor-critic whose policy has these logits everywhere."""
     nothing = jax.tree.map(jnp.zeros_like, params)
     is_policy = lambda x: x.shape == (len(logits),)
     found = [x for x in jax.tree.leaves(nothing) if is_policy(x)]
@@ -99,7 +98,7 @@ def _always(params, logits):
     return jax.tree.map(lambda x: jnp.asarray(logits) if is_policy(x) else x, nothing)
 
 
-def test_who_answers_to_nobody_plays_anything_legal():
+def test_row_0_plays_any_legal_action():
     logits = lambda state, timestep, memory, key, greedy: (jnp.zeros(600, jnp.int32), memory, {})
     timestep = game().reset(random.key(0), game().params)[1]
     goal = jnp.where(jnp.arange(600)[:, None] < 300, 0.0, jnp.asarray([1.0, 0.0]))
@@ -109,7 +108,7 @@ def test_who_answers_to_nobody_plays_anything_legal():
     assert set(np.asarray(action[:300])) == {0, 1, 2} and not np.asarray(action[300:]).any()
 
 
-def test_settings_that_do_not_fit():
+def test_invalid_settings_are_rejected():
     with pytest.raises(UserError, match="solver"):
         populations.neupl(game(), dataclasses.replace(POPULATION, solver="nahs"))
     with pytest.raises(UserError, match="exploration"):

@@ -1,4 +1,4 @@
-"""Role-conditioned advantages: whose outcome reinforces whose move, and what is subtracted."""
+"""SPIRAL's role-conditioned advantages: outcomes, baselines and their updates."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from jaxrl import envs
-from jaxrl.algorithms.games.spiral import outcomes, played, spiral
+from jaxrl.algorithms.games.spiral import active_roles, outcomes, spiral
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
 from jaxrl.core.settings import Static, replace
@@ -23,8 +23,8 @@ BEFORE = np.asarray([0.5, -0.2])
 
 
 def batch() -> Batch:
-    """Three games of Kuhn poker, [3, 3], that end with a move of the second player, of the first
-    one, and of the second one again; after the end stands another game's rubbish."""
+    """Return three games of Kuhn poker, [3, 3], that end with a move of the second player, of the
+    first one, and of the second one again; steps after the end are garbage."""
     role = jnp.asarray([[0, 0, 0], [1, 1, 1], [0, 0, 0]])
     mask = jnp.asarray([[1, 1, 1], [1, 1, 1], [0, 1, 0]], bool)
     reward = np.full((3, 3, 2), 50.0, np.float32)
@@ -35,25 +35,26 @@ def batch() -> Batch:
     observation = jnp.asarray(np.random.default_rng(0).uniform(size=(3, 3, 7)), jnp.float32)
     legal = jnp.ones((3, 3, 2), bool)
     now = TimeStep(observation, jnp.zeros((3, 3, 2)), no, no, no, legal_actions=legal, role=role)
-    # The role after the last move is nobody's: it must not matter.
+    # The role after the last move is undefined and must not matter.
     after = dataclasses.replace(now, reward=jnp.asarray(reward), role=1 - role)
     action = jnp.asarray([[0, 1, 0], [1, 0, 1], [1, 1, 0]])
     return Batch(Transition(now, action, after, (), {}), jnp.float32(9), mask=mask)
 
 
 @pytest.mark.slow
-def test_the_outcome_goes_to_the_player_who_moved_whoever_moved_last():
+def test_each_move_gets_its_players_outcome_whoever_moved_last():
     found = batch()
     total, mine = outcomes(found.transitions, found.mask)
     np.testing.assert_array_equal(total, [[1, -1], [-2, 2], [-1, 1]])
     np.testing.assert_array_equal(mine, [[1, -2, -1], [-1, 2, 1], [1, -2, -1]])
     solo = found.mask.at[1:, 0].set(False)  # a game that ended before the second player's turn
     expected = [[True, False], [True, True], [True, True]]
-    np.testing.assert_array_equal(played(found.transitions.timestep.role, solo, 2), expected)
+    np.testing.assert_array_equal(active_roles(found.transitions.timestep.role, solo, 2), expected)
 
 
-def judged(env, baseline):
-    """What an update of `batch` descends, and leaves and reports, of the baselines `BEFORE`."""
+def run_update(env, baseline):
+    """Run an update on `batch` from the baselines `BEFORE`, and record what it descends, stores and
+    reports."""
     config = replace(spiral.Config(), {"baseline": baseline})
     found = types.SimpleNamespace(extra=jnp.asarray(BEFORE, jnp.float32))
     found.hyper = types.SimpleNamespace(decay=jnp.float32(0.9))
@@ -69,12 +70,12 @@ def judged(env, baseline):
 
 
 @pytest.mark.parametrize("baseline", ["role", "none"])
-def test_a_move_is_reinforced_by_its_players_outcome_less_what_was_usual_before(baseline):
-    found = judged(envs.make("kuhn_poker"), baseline)
+def test_the_advantage_is_the_players_outcome_minus_the_previous_baseline(baseline):
+    found = run_update(envs.make("kuhn_poker"), baseline)
     averages = np.asarray([(1 - 2 - 1) / 3, (-1 + 2 + 1) / 3])
     expected = BEFORE if baseline == "none" else 0.9 * BEFORE + 0.1 * averages
     np.testing.assert_allclose(found.extra, expected, rtol=1e-5)
-    # The games of this update are not in the baseline that judges them.
+    # The games of this update are not part of the baseline subtracted from them.
     used = [found.metrics[f"baseline_{i}"] for i in (0, 1)]
     np.testing.assert_allclose(used, BEFORE)
     role, mask = np.asarray(batch().transitions.timestep.role), np.asarray(batch().mask)
@@ -85,7 +86,7 @@ def test_a_move_is_reinforced_by_its_players_outcome_less_what_was_usual_before(
     np.testing.assert_allclose(found.metrics["advantage_square"], square, rtol=1e-5)
 
 
-def test_its_metrics_are_each_players():
+def test_metrics_are_per_player():
     algorithm = spiral(envs.make("kuhn_poker"), CONFIG)
     shapes = jax.eval_shape(lambda: advance(algorithm, start(algorithm, random.key(0)))[1])
     assert {"episode_return_0", "episode_return_1", "baseline_1"} <= set(shapes)
@@ -93,13 +94,13 @@ def test_its_metrics_are_each_players():
     assert all(leaf.shape == () for leaf in jax.tree.leaves(shapes))
 
 
-def test_many_games_have_a_baseline_for_each_role_of_each():
+def test_each_role_of_each_game_has_a_baseline():
     recipe = spiral.recipe(envs.make("three_games"), Static(CONFIG))
     assert recipe.extra.shape == (6,)
 
 
-def test_what_it_cannot_play():
-    with pytest.raises(UserError, match="no game with a reward for each role"):
+def test_unsuitable_environments_and_settings_are_rejected():
+    with pytest.raises(UserError, match="not a game with a reward for each role"):
         spiral(envs.make("cartpole"), CONFIG)
     with pytest.raises(UserError, match="baseline"):
         spiral(envs.make("kuhn_poker"), replace(CONFIG, {"baseline": "rol"}))

@@ -1,4 +1,4 @@
-"""Components against forgetting: their mathematics, on agents small enough to know the answer."""
+"""Components against forgetting, on agents small enough for known answers."""
 
 import dataclasses
 
@@ -12,7 +12,7 @@ from jaxrl.algorithms.lifelong.shared import ewc as consolidation
 from jaxrl.algorithms.lifelong.shared import infer_task as inference
 from jaxrl.algorithms.lifelong.shared.clone import clone
 from jaxrl.algorithms.lifelong.shared.ewc import ewc
-from jaxrl.algorithms.lifelong.shared.infer_task import infer_task, seen_with_task
+from jaxrl.algorithms.lifelong.shared.infer_task import add_task_to_goal, infer_task
 from jaxrl.algorithms.policy_gradient.ppo import ppo
 from jaxrl.core import random, settings
 from jaxrl.core.errors import UserError
@@ -33,7 +33,7 @@ class State:
 
 
 def table(step=0.0):
-    """An agent whose logits are its parameters, whatever it sees; each update adds `step`."""
+    """Return an agent whose logits are its parameters, whatever it sees; updates add `step`."""
 
     def act(state, timestep, memory, key, greedy):
         n = timestep.first.shape[0]
@@ -53,7 +53,7 @@ def table(step=0.0):
 
 
 def window(task, steps=4, streams=2, logits=LOGITS, value=0.0, observation=None):
-    """A window [T, B] of one task."""
+    """Return a window [T, B] of one task."""
     shape = (steps, streams)
     seen = jnp.zeros((*shape, 2)) if observation is None else observation
     no = jnp.zeros(shape, bool)
@@ -83,7 +83,7 @@ def test_parameters_are_found_through_wrappers():
         params_of(3)
 
 
-def test_hyper_parameters_are_called_as_the_caller_says():
+def test_hyperparameters_are_named_by_the_given_path():
     settings_at = {"life.ewc.": ("weight", "decay"), "b.": ("rate", "value_weight")}
     agents = {
         "life.ewc.": ewc(table(), path="life.ewc."),
@@ -100,7 +100,7 @@ def test_hyper_parameters_are_called_as_the_caller_says():
     )
     state = dataclasses.replace(state, own=own, hyper={**state.hyper, "life.ewc.weight": 1e6})
     after = params_of(still.update(state, window(0), random.key(0))[0])
-    np.testing.assert_allclose(after["logits"], LOGITS, atol=1e-4)  # as strongly as it was told
+    np.testing.assert_allclose(after["logits"], LOGITS, atol=1e-4)  # by the given weight
 
 
 # ------------------------------------------------------------------------------- EWC
@@ -121,12 +121,12 @@ def test_consolidation_at_the_end_of_a_task_and_only_there():
     key = random.key(2)
     for _ in range(2):
         state, info = update(state, window(7), key)
-    assert not any(x.any() for x in jax.tree.leaves(state.own.fisher))  # the first task is no end
+    assert not any(x.any() for x in jax.tree.leaves(state.own.fisher))  # no task has ended yet
     assert info.metrics["ewc_penalty"] == 0
     first = state.own.running["logits"]
     state, _ = update(state, window(3), key)
     np.testing.assert_allclose(state.own.fisher["logits"], first)
-    # Before this window's update.
+    # The anchor is from before this window's update.
     np.testing.assert_allclose(state.own.anchor["logits"], LOGITS + 2)
     assert state.own.task == 3 and state.own.windows == 1
     second = state.own.running["logits"]
@@ -159,7 +159,7 @@ def test_ewc_refuses_tasks_without_ids():
 
 
 def test_the_score_of_a_normal_policy():
-    # The action is what was done: were its gradient not stopped, that of the mean would be 0.
+    # If the gradient of the sampled action were not stopped, that of the mean would be 0.
     env = probe(continuous=True)
     agent = ppo.agent(env, settings.replace(ppo.Config(), {"hidden": (4,)}))
     state = begin(agent)
@@ -179,17 +179,18 @@ def test_the_score_of_a_normal_policy():
 # ------------------------------------------------------------------------------- cloning
 
 
-def mixed(value=2.0):
-    """Two fresh columns, then three replayed ones of a policy that preferred the last answer."""
+def mixed_window(value=2.0):
+    """Return two fresh columns, then three replayed ones of a policy that preferred the last
+    action."""
     fresh, old = window(1, streams=2), window(0, streams=3, logits=-LOGITS, value=value)
     join = lambda a, b: jnp.concatenate([a, b], 1)
     joined = jax.tree.map(join, fresh.transitions, old.transitions)
     return dataclasses.replace(fresh, transitions=joined)
 
 
-def test_cloning_moves_toward_what_was_replayed_and_hides_it_from_the_agent():
+def test_cloning_moves_toward_the_replayed_policy_and_hides_replays_from_the_agent():
     agent = clone(table(), num_envs=2, rate=0.1, steps=50)
-    state, info = jax.jit(agent.update)(begin(agent), mixed(), random.key(0))
+    state, info = jax.jit(agent.update)(begin(agent), mixed_window(), random.key(0))
     assert info.metrics["columns"] == 2
     p, q = np.asarray(jax.nn.softmax(-LOGITS)), np.asarray(jax.nn.softmax(LOGITS))
     np.testing.assert_allclose(info.metrics["clone_divergence"], (p * np.log(p / q)).sum(), 1e-5)
@@ -200,52 +201,52 @@ def test_cloning_moves_toward_what_was_replayed_and_hides_it_from_the_agent():
 
 def test_cloning_at_rate_0_changes_nothing():
     agent = clone(table(), num_envs=2, rate=0.0)
-    state, _ = agent.update(begin(agent), mixed(), random.key(0))
+    state, _ = agent.update(begin(agent), mixed_window(), random.key(0))
     np.testing.assert_array_equal(params_of(state)["logits"], LOGITS)
 
 
-def test_the_tail_is_not_taken_for_the_replayed_columns():
-    assert cloning.columns(mixed(), slice(2, None)).transitions.reward.shape == (4, 3)
-    assert cloning.columns(mixed(), slice(0, 2)).transitions.task.max() == 1
+def test_columns_selects_streams():
+    assert cloning.columns(mixed_window(), slice(2, None)).transitions.reward.shape == (4, 3)
+    assert cloning.columns(mixed_window(), slice(0, 2)).transitions.task.max() == 1
 
 
 # ------------------------------------------------------------------------------- inference
 
 
-def looks(mean, key=0, shape=(6, 2)):
+def observations(mean, key=0, shape=(6, 2)):
     return jnp.asarray(mean) + 0.3 * jax.random.normal(random.key(key), (*shape, 2))
 
 
-def nothing_known(tasks=3):
+def no_models(tasks=3):
     zero = jnp.zeros((tasks, 2))
     return inference.Models(zero, zero, jnp.zeros(tasks, jnp.int32), jnp.int32(0))
 
 
-def test_tasks_are_found_known_again_and_never_more_than_there_is_room_for():
-    models = nothing_known()
+def test_tasks_are_found_and_recognized_up_to_the_maximum():
+    models = no_models()
     for number, (mean, known, task) in enumerate(
         [([0, 0], 1, 0), ([0, 0], 1, 0), ([3, 0], 2, 1), ([0, 0], 2, 0), ([0, 3], 3, 2),
          ([0, 3.5], 3, 2), ([9, 9], 3, None)]
     ):  # fmt: skip
         before = models.windows
-        models = inference.learn_window(models, looks(mean, number), 5.0)
+        models = inference.learn_window(models, observations(mean, number), 5.0)
         assert models.known == known
         if task is not None:
             np.testing.assert_array_equal(models.windows - before, np.arange(3) == task)
     assert np.isfinite(models.mean).all() and models.windows.sum() == 7
 
 
-def test_surprise_is_minus_the_log_likelihood():
-    models = inference.learn_window(nothing_known(), looks([1, 0]), 5.0)
-    x = looks([0, 0], 5)
+def test_surprise_is_the_negative_log_likelihood():
+    models = inference.learn_window(no_models(), observations([1, 0]), 5.0)
+    x = observations([0, 0], 5)
     variance = np.asarray(models.square[0] - models.mean[0] ** 2 + 0.01, np.float64)
     square = (np.asarray(x, np.float64) - np.asarray(models.mean[0])) ** 2
     expected = (square / variance + np.log(variance)).sum(-1) / 2
     np.testing.assert_allclose(inference.surprises(models, x)[..., 0], expected, rtol=1e-4)
 
 
-def test_what_is_learned_is_what_was_acted_on():
-    """Ids along a window, with an episode's end in it, are those that acting step by step had."""
+def test_updates_see_the_task_ids_that_acting_saw():
+    """Ids along a window that contains the end of an episode equal those of acting step by step."""
     env = probe()
     spy = dataclasses.replace(
         table(),
@@ -253,18 +254,20 @@ def test_what_is_learned_is_what_was_acted_on():
         update=lambda state, batch, key: (state, Info({"batch": batch})),
     )
     agent = infer_task(spy, env, 3, num_envs=2)
-    models = inference.learn_window(nothing_known(), looks([0, 0]), 3.0)
-    models = inference.learn_window(models, looks([1, 0]), 3.0)
+    models = inference.learn_window(no_models(), observations([0, 0]), 3.0)
+    models = inference.learn_window(models, observations([1, 0]), 3.0)
     models = dataclasses.replace(models, windows=jnp.full(3, 10**6))
     state = dataclasses.replace(begin(agent), own=models)
     assert models.known == 2
     # Stream 0 looks like one task and, after a reset, like the other; stream 1 never changes.
     means = np.array([[0, 0], [0, 0], [0, 0], [1, 0]], np.float32)[..., None] * [1.0, 0.0]
-    batch = window(0, observation=jnp.asarray(means, jnp.float32) + looks([0, 0], 9, (4, 2)) / 3)
+    batch = window(
+        0, observation=jnp.asarray(means, jnp.float32) + observations([0, 0], 9, (4, 2)) / 3
+    )
     first = batch.transitions.first.at[3, 0].set(True)
     timestep = dataclasses.replace(batch.transitions.timestep, first=first)
     memory = before = agent.memory(2)
-    told = []
+    goals = []
     for t in range(4):
         now = jax.tree.map(lambda x, t=t: x[t], timestep)
         fresh = agent.memory(2)
@@ -272,23 +275,23 @@ def test_what_is_learned_is_what_was_acted_on():
             lambda a, b, now=now: jnp.where(now.first[:, None], a, b), fresh, memory
         )
         goal, memory, _ = agent.act(state, now, memory, random.key(0), True)
-        told.append(goal)
+        goals.append(goal)
     batch = dataclasses.replace(
         batch,
         transitions=dataclasses.replace(batch.transitions, timestep=timestep),
         memory=before,
     )
     slow = dataclasses.replace(state, hyper={"infer.novelty": jnp.float32(1e9)})
-    # The moments move by a twentieth; what is seen here is far from where that would matter.
+    # The moments move by a twentieth, too little to change a task here.
     seen = agent.update(slow, batch, random.key(0))[1].metrics["batch"].transitions
-    np.testing.assert_array_equal(seen.timestep.goal, jnp.stack(told))
+    np.testing.assert_array_equal(seen.timestep.goal, jnp.stack(goals))
     np.testing.assert_array_equal(seen.task, [[0, 0], [0, 0], [0, 0], [1, 0]])
     np.testing.assert_array_equal(seen.next_timestep.goal, seen.timestep.goal)
 
 
-def test_the_agent_sees_the_goal_and_behind_it_the_task():
+def test_the_task_follows_the_goal_in_the_goal_channel():
     env = make("corners")
-    goal = example_timestep(seen_with_task(env, 5)).goal
+    goal = example_timestep(add_task_to_goal(env, 5)).goal
     assert [g.shape for g in goal] == [(1, 2), (1, 5)]
     assert example_timestep(env).goal.shape == (1, 2)
 
@@ -297,14 +300,14 @@ def test_the_agent_sees_the_goal_and_behind_it_the_task():
 
 
 def test_a_head_learns_from_its_own_task_only():
-    env = seen_with_task(make("corners"), 3)
+    env = add_task_to_goal(make("corners"), 3)
     network = ActorCritic(env.observation_space, env.action_space, (4,), heads=3)
     timestep = example_timestep(env)
     params = network.init(random.key(0), timestep, ())
-    told = dataclasses.replace(timestep, goal=(timestep.goal[0], jnp.array([[0.0, 1.0, 0.0]])))
+    with_task = dataclasses.replace(timestep, goal=(timestep.goal[0], jnp.array([[0.0, 1.0, 0.0]])))
 
     def loss(params):
-        policy, value, _ = network.apply(params, told, ())
+        policy, value, _ = network.apply(params, with_task, ())
         return policy.logits[0, 0] + value[0]
 
     gradient = jax.grad(loss)(params)["params"]
@@ -315,12 +318,12 @@ def test_a_head_learns_from_its_own_task_only():
         assert parts[1] > 0 and parts[0] == parts[2] == 0
 
 
-def test_heads_must_know_which_task_it_is():
-    with pytest.raises(UserError, match="no time step of 'corners' says which is meant"):
+def test_heads_need_the_task_in_the_goal():
+    with pytest.raises(UserError, match="no time step of 'corners' selects one"):
         ppo.agent(make("corners"), ppo.Config(heads=3))
 
 
-def test_logits_are_recorded_of_discrete_actions_only():
+def test_logits_are_recorded_for_discrete_actions_only():
     with pytest.raises(UserError, match="only discrete actions have"):
         ppo.agent(probe(continuous=True), ppo.Config(record=("logits",)))
     with pytest.raises(UserError, match="did you mean 'value'"):

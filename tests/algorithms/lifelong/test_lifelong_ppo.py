@@ -1,4 +1,4 @@
-"""A life of tasks: its parts plug together, it knows where it is, and goes on in mid-task."""
+"""A life of tasks: its components combine, its history is right, and it resumes in mid-task."""
 
 import dataclasses
 import functools
@@ -33,7 +33,7 @@ NAMES = tuple(components.BUILT_IN)
 
 
 def counting(agent, env, config):
-    """An agent whose updates are counted in a metric, as a user might write it."""
+    """Count the updates of an agent in a metric, as a user might write it."""
 
     def update(state, batch, key):
         state, info = agent.update(state, batch, key)
@@ -51,7 +51,7 @@ def life(*names, **changes):
 
 
 def subsets():
-    """All combinations, in two orders; heads need a task to be inferred."""
+    """Yield all combinations of components; heads need an inferred task."""
     for size in range(len(NAMES) + 1):
         for names in itertools.combinations(NAMES, size):
             if "heads" not in names or "infer" in names:
@@ -75,7 +75,7 @@ def test_all_combinations_of_components_make_a_life(names):
     assert a.env_steps == 4 * 8 * SMALL.windows
 
 
-def test_structure_of_everything_at_once_with_a_component_of_ones_own():
+def test_structure_of_all_components_with_a_users_own():
     a = life("infer", MINE, "replay", "heads", "ewc")  # another order
     check_structure(a)
     key = jax.eval_shape(lambda: random.key(0))
@@ -87,8 +87,9 @@ ALL = ("ewc", "replay", "heads", "infer")
 
 
 @functools.cache
-def lived():
-    """Six periods, of a life that has room for four, one by one: runs and rows."""
+def run_life():
+    """Run six periods, one by one, of a life whose history has room for four; return the step, the
+    runs and the rows."""
     a = life(*ALL)
     run = start(a, random.key(3))
     step = jax.jit(functools.partial(advance, a))
@@ -100,8 +101,8 @@ def lived():
     return step, runs, rows
 
 
-def test_the_history_says_what_was_learned():
-    _, runs, rows = lived()
+def test_the_history_records_tasks_and_returns():
+    _, runs, rows = run_life()
     history = runs[4].state.history
     np.testing.assert_array_equal(history.task, [-1, 0, 0, 1, 1])
     assert history.recorded.all() and not runs[3].state.history.recorded[4]
@@ -109,7 +110,7 @@ def test_the_history_says_what_was_learned():
     for number, run in enumerate(runs):
         schedule = run.state.inner.source.source.tasks
         assert schedule.windows == number * SMALL.windows
-        # Beyond the history's room life goes on, and what was recorded stays.
+        # Beyond the history's room the life continues and the history stays.
         if number >= 4:
             np.testing.assert_array_equal(run.state.history.returns, history.returns)
     for row, number in zip(rows, range(1, 5), strict=False):
@@ -118,8 +119,8 @@ def test_the_history_says_what_was_learned():
     assert ((history.returns >= 0) & (history.returns <= 1)).all()
 
 
-def test_metrics_of_a_task_never_seen_do_not_count():
-    _, _, rows = lived()
+def test_metrics_exclude_tasks_never_seen():
+    _, _, rows = run_life()
     assert rows[0]["performance"] == rows[0]["return_task_0"]
     for name in ("forgetting", "backward_transfer", "forward_transfer"):
         assert np.isnan(rows[1][name]) and np.isfinite(rows[2][name])  # a mean of no weight
@@ -128,17 +129,17 @@ def test_metrics_of_a_task_never_seen_do_not_count():
     )
 
 
-def test_going_on_in_the_middle_of_a_task_is_exact():
-    step, runs, _ = lived()
+def test_resuming_in_the_middle_of_a_task_is_exact():
+    step, runs, _ = run_life()
 
-    def stored(x):
-        """As from a file: through the host, keys as numbers."""
+    def round_trip(x):
+        """Copy `x` through the host, as a checkpoint does, with keys as numbers."""
         if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
             data = np.asarray(jax.random.key_data(x)).copy()
             return jax.random.wrap_key_data(data, impl=jax.random.key_impl(x))
         return jnp.asarray(np.asarray(x).copy())
 
-    run = jax.tree.map(stored, runs[3])  # one period of task 1 lived, one to come
+    run = jax.tree.map(round_trip, runs[3])  # after one of two periods of task 1
     for _ in range(2):
         run, _ = step(run)
     for a, b in zip(jax.tree.leaves(run), jax.tree.leaves(runs[5]), strict=True):
@@ -147,9 +148,9 @@ def test_going_on_in_the_middle_of_a_task_is_exact():
     assert step._cache_size() == 1
 
 
-def test_a_life_says_in_which_of_its_periods_it_diverged():
-    """Its own steps are periods, of several windows each; a fork gives it another try."""
-    step, runs, _ = lived()
+def test_divergence_is_reported_in_periods():
+    """Steps of a life are periods of several windows each; a fork may continue after one."""
+    step, runs, _ = run_life()
     broken = hyper.replace_hyper(runs[2].state, {"ppo.optimizer.learning_rate": np.inf})
     run, row = step(dataclasses.replace(runs[2], state=broken))
     assert run.state.inner.diverged == 2 * SMALL.windows and row["diverged"].step == 2
@@ -161,20 +162,20 @@ def test_a_life_says_in_which_of_its_periods_it_diverged():
 
 
 def test_components_see_the_change_of_task():
-    _, runs, _ = lived()
-    # ewc is inside of infer here, so its ids are those that were inferred.
+    _, runs, _ = run_life()
+    # ewc is inside infer here, so its ids are the inferred ones.
     inner = lambda run: run.state.inner.agent.agent
     holding = [any(x.any() for x in jax.tree.leaves(inner(r).agent.own.fisher)) for r in runs]
     assert not any(holding[:3]) and holding[4]
     assert runs[-1].state.inner.agent.own.known == 2
 
 
-def test_what_cannot_be():
-    with pytest.raises(UserError, match="no time step of 'corners' says which is meant"):
+def test_invalid_settings_are_rejected():
+    with pytest.raises(UserError, match="no time step of 'corners' selects one"):
         life("heads")
     with pytest.raises(UserError, match="did you mean 'ewc'"):
         life("ewcc")
-    with pytest.raises(UserError, match="is there twice"):
+    with pytest.raises(UserError, match="is given twice"):
         life("ewc", "ewc")
     with pytest.raises(UserError, match="must be a Component"):
         life("tests.algorithms.lifelong.test_lifelong_ppo:counting")

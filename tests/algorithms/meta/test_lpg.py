@@ -1,4 +1,4 @@
-"""The learned policy gradient: what its rule sees, what a learner makes of it, rules in files."""
+"""The learned policy gradient: the rule and its inputs, the learner's update, rules in files."""
 
 import dataclasses
 import functools
@@ -44,13 +44,13 @@ def arguments(**changes):
 
 
 @functools.cache
-def applied():
+def jitted_rule():
     network, params = rule()  # before the trace, whose tracers must not be cached
     return jax.jit(lambda args: network.apply(params, **args))
 
 
 def apply(args):
-    return applied()(args)
+    return jitted_rule()(args)
 
 
 def at(t, b=0, shape=(T, B)):
@@ -60,7 +60,7 @@ def at(t, b=0, shape=(T, B)):
 
 
 def numpy_rule(params, args):
-    """The same in NumPy: one LSTM step after the other, from the last to the first."""
+    """Apply the rule in NumPy: one LSTM step after the other, from the last to the first."""
     p = jax.tree.map(np.asarray, params["params"])
     layer = lambda x, d: x @ d["kernel"] + d.get("bias", 0)
     phi = lambda y: layer(np.maximum(layer(y, p["embed"]["Dense_0"]), 0), p["embedded"])[..., 0]
@@ -99,7 +99,7 @@ def test_the_rule_sees_to_the_end_of_the_episode_and_no_further():
         )]  # fmt: skip
         for x in change:
             assert (x[first:, 0] > 0).all() and (x[:first, 0] == 0).all()
-            assert (x[:, 1:] == 0).all()  # each stream for itself
+            assert (x[:, 1:] == 0).all()  # streams are independent
 
 
 def test_a_truncated_step_has_a_successor_and_a_terminated_one_has_none():
@@ -123,7 +123,7 @@ def test_structure():
 
 
 def test_an_update_is_equation_1():
-    """For tables the gradients are closed forms: pi_hat (1_a - pi) for the policy's logits, and
+    """The gradients of tables have closed forms: pi_hat (1_a - pi) for the policy's logits, and
     y (log y - log y_hat - KL) for the prediction's."""
     a = algorithm()
     run = start(a, random.key(0))
@@ -164,12 +164,12 @@ def test_an_update_is_equation_1():
 def test_the_clock_runs_from_zero_and_can_be_hidden():
     hyper = {"lifetime": jnp.float32(100.0), "clock": jnp.float32(1.0)}
     for env_steps, age in ((10.0, 0.0), (60.0, 0.5), (100.0, 0.9), (500.0, 1.0)):
-        told = lpg.clock(jnp.float32(env_steps), 10, hyper)
-        np.testing.assert_allclose(told, [age, np.log(10.0)], rtol=1e-6)
+        inputs = lpg.clock(jnp.float32(env_steps), 10, hyper)
+        np.testing.assert_allclose(inputs, [age, np.log(10.0)], rtol=1e-6)
     assert (lpg.clock(jnp.float32(60.0), 10, hyper | {"clock": jnp.float32(0.0)}) == 0).all()
 
 
-def test_the_lifetime_matters_only_to_who_sees_the_clock():
+def test_the_lifetime_matters_only_if_the_rule_sees_the_clock():
     def after(**hyper):
         run = start(algorithm(), random.key(0), hyper)
         return jax.tree.leaves(advance(algorithm(), run)[0].state.agent.params)
@@ -182,7 +182,7 @@ def test_the_lifetime_matters_only_to_who_sees_the_clock():
 # ------------------------------------------------------------------------------- files
 
 
-def test_a_rule_comes_back_from_its_file(tmp_path):
+def test_a_rule_is_saved_and_loaded(tmp_path):
     found = start(algorithm(), random.key(5)).state.agent.rule
     lpg.save_rule(tmp_path / "rule.npz", found)
     config = dataclasses.replace(CONFIG, rule=str(tmp_path / "rule.npz"))
@@ -199,18 +199,18 @@ def test_a_rule_comes_back_from_its_file(tmp_path):
     "changes,message",
     [
         ({}, "needs a rule"),
-        ({"rule": "nowhere.npz"}, "no rule that can be read"),
-        ({"rule": "pyproject.toml"}, "no rule that can be read"),
+        ({"rule": "nowhere.npz"}, "not a readable rule"),
+        ({"rule": "pyproject.toml"}, "not a readable rule"),
         ({"rule": "x", "bootstrap": 0}, "bootstrap is 0; it must be at least 1"),
         ({"rule": "x", "hidden": (0,)}, "hidden is"),
         ({"rule": "x", "activation": "sine"}, "sine"),
     ],
 )
-def test_bad_settings(changes, message):
+def test_invalid_settings_are_rejected(changes, message):
     with pytest.raises(UserError, match=message):
         lpg.lpg(ENV, lpg.Config(**changes))
 
 
-def test_continuous_actions_are_refused():
+def test_continuous_actions_are_rejected():
     with pytest.raises(UserError, match="Discrete"):
         lpg.lpg(envs.make("pendulum"), lpg.Config(rule="x"))

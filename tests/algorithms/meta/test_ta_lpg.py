@@ -1,4 +1,4 @@
-"""Learning to learn: the gradient through whole inner training, evolution over whole lives."""
+"""Meta-learning: the gradient through whole inner training, evolution over whole lives."""
 
 import dataclasses
 import functools
@@ -48,7 +48,7 @@ def float64(tree):
 
 
 def with_update(algorithm, change):
-    """`algorithm` whose agent sees its state through `change`."""
+    """Return `algorithm` with `change` applied to the agent's state before each update."""
     agent = algorithm.agent
 
     def update(state, batch, key):
@@ -60,9 +60,9 @@ def with_update(algorithm, change):
 
 
 def meta_gradient(algorithm):
-    """(gradient, loss as a function of the rule's vector, that vector), all in float64, of what
-    `UPDATES` updates make of a learner. The regularizers of the inner metrics are left out, since
-    metrics are float32 by design; see below."""
+    """Return the meta-gradient through `UPDATES` updates of a learner, the loss as a function of
+    the rule's vector, and that vector, all in float64. The regularizers by inner metrics are
+    excluded, since metrics are float32 by design; see below."""
     baseline = estimators.Baseline(ENV, ())
     example = example_timestep(ENV)
     outputs = lpg.network(ENV, ta_lpg.inner_config(CONFIG)).apply
@@ -87,7 +87,7 @@ def meta_gradient(algorithm):
 
 
 def slopes(gradient, loss, vector, size=1e-6):
-    """Along 4 random directions: the gradient's slope, and the central difference's."""
+    """Return the slopes along 4 random directions, by the gradient and by central differences."""
     with jax.enable_x64(True):
         directions = np.random.default_rng(0).normal(size=(4, vector.size))
         ends = jnp.concatenate([vector + size * directions, vector - size * directions])
@@ -101,15 +101,15 @@ def test_the_gradient_through_inner_training_is_that_of_finite_differences():
     claimed, true = slopes(gradient, loss, vector)
     np.testing.assert_allclose(claimed, true, rtol=1e-5)
     assert np.abs(true).min() > 1e-4
-    # Nothing of the rule is cut off: its LSTM, embedding and both heads all get some of it.
+    # No part of the rule is cut off: its LSTM, embedding and both heads all have gradients.
     _, unravel = ravel_pytree(inner().agent.init(random.key(0), inner().hyper).rule)
     assert all(np.abs(x).max() > 1e-8 for x in jax.tree.leaves(unravel(gradient)))
 
 
 @pytest.mark.parametrize("what", ["params", "rule"])
-def test_a_stopped_value_is_seen(what):
-    """A stop before an update, at the learner's parameters (which leaves the last update alone) or
-    at the rule (which leaves nothing): the loss is the same, its gradient is not."""
+def test_a_stopped_gradient_is_detected(what):
+    """Stops the gradient before an update, at the learner's parameters (only the last update then
+    contributes) or at the rule (nothing does): the loss is the same, its gradient is not."""
 
     def stop(state):
         value = jax.lax.stop_gradient(getattr(state, what))
@@ -122,7 +122,7 @@ def test_a_stopped_value_is_seen(what):
 
 
 def test_the_gradient_flows_through_the_inner_metrics():
-    """The regularizers of pi_hat and y_hat are what the learner reports of its updates."""
+    """The regularizers of pi_hat and y_hat are metrics of the learner's updates."""
     algorithm = inner()
     run = start(algorithm, random.key(0))
     vector, unravel = ravel_pytree(run.state.agent.rule)
@@ -164,17 +164,17 @@ def test_a_life_ends_at_its_horizon_and_another_begins_in_another_environment():
     assert (environment(first) == environment(second)).all() and (
         environment(second) != environment(third)
     ).any()
-    # Success is measured in the last updates of a life, and in no others.
+    # Success is measured only in the last updates of a life.
     assert first[2].weight == third[2].weight == 0
     assert second[2].weight == second[1].weight > 0 and second[2].total == second[1].total
-    # What the learner is told: its own horizon in environment steps, and the hyperparameters.
-    told = third[0].run.state.agent.hyper
-    assert told["lifetime"] == 4 * algorithm.env_steps and told["learning_rate"] == 0.5
+    # The learner has its own horizon in environment steps, and the given hyperparameters.
+    given = third[0].run.state.agent.hyper
+    assert given["lifetime"] == 4 * algorithm.env_steps and given["learning_rate"] == 0.5
 
 
 def test_evolution_compares_mirrored_rules_in_the_same_lives():
     """The gradient is a sum of the perturbations, each with the sign of its pair; the sign is
-    found again by leading the lives one by one."""
+    recomputed by running the lives one by one."""
     pairs, sigma = 2, 2.0
     found = estimators.evolution(inner(), (2, 4), pairs, 2)
     rule = start(inner(), random.key(3)).state.agent.rule
@@ -211,7 +211,7 @@ def test_evolution_compares_mirrored_rules_in_the_same_lives():
     expected = -(np.array(weights) @ np.asarray(noise)) / (2 * pairs * sigma)
     np.testing.assert_allclose(ravel_pytree(gradient)[0], expected, atol=1e-5)
     assert metrics["final_return"].weight > 0
-    # Without a perturbation the two of a pair are one, so nothing is better than anything.
+    # Without a perturbation the rules of a pair are equal, so neither is better.
     same, _, metrics = jax.jit(found.estimate)(rule, (), key, {"sigma": jnp.float32(1e-12)}, own)
     assert metrics["pair_difference"].value() == 0 and (ravel_pytree(same)[0] == 0).all()
 
@@ -234,7 +234,7 @@ def test_structure(outer):
 jitted = jax.jit(train, static_argnums=(0, 2))
 
 
-def test_a_rule_that_diverges_stays_as_it_was_before_with_all_that_learns_by_it():
+def test_a_rule_that_diverges_is_frozen_with_its_learners():
     a = algorithm("gradient")
     run, _ = jitted(a, start(a, random.key(0)), 2)
     broken = replace_hyper(run.state, {"meta_learning_rate": np.inf})
@@ -246,7 +246,7 @@ def test_a_rule_that_diverges_stays_as_it_was_before_with_all_that_learns_by_it(
             np.testing.assert_array_equal(now[name], before[name], name)
 
 
-def test_a_rule_is_learned_and_its_policy_was_trained_by_it():
+def test_the_rule_changes_and_its_policy_is_trained_by_it():
     a = algorithm("gradient")
     run, row = jitted(a, start(a, random.key(0)), 2)
     before = start(a, random.key(0)).state.rule
@@ -273,7 +273,7 @@ def test_a_rule_is_learned_and_its_policy_was_trained_by_it():
         ({"spread": 0.5}, "spread is 0.5"),
     ],
 )
-def test_bad_settings(changes, message):
+def test_invalid_settings_are_rejected(changes, message):
     with pytest.raises(UserError, match=message):
         ta_lpg.ta_lpg(ENV, dataclasses.replace(CONFIG, **changes))
 
@@ -285,7 +285,7 @@ def shapes(tree):
     return [(jnp.shape(x), jnp.result_type(x)) for x in jax.tree.leaves(tree)]
 
 
-def test_environments_are_like_the_environment_and_unlike_one_another():
+def test_random_environments_have_the_same_shapes_and_differ():
     draw = jax.jit(environments.around(ENV, 2.0))
     one, other = draw(random.key(0)), draw(random.key(1))
     assert shapes(one) == shapes(other) == shapes(ENV.params)
@@ -293,7 +293,7 @@ def test_environments_are_like_the_environment_and_unlike_one_another():
     np.testing.assert_allclose(one.probability.sum(-1), 1, rtol=1e-5)
 
 
-def test_numbers_of_other_environments_stay_within_the_spread():
+def test_parameters_of_other_environments_stay_within_the_spread():
     env = envs.make("cartpole")
     drawn_params = jax.jit(jax.vmap(environments.around(env, 3.0)))(
         jax.random.split(random.key(0), 64)

@@ -1,4 +1,4 @@
-"""MAPPO and independent PPO: the losses against NumPy, and who sees what."""
+"""MAPPO and independent PPO: the losses against NumPy, and what actors and critics observe."""
 
 import dataclasses
 import functools
@@ -29,7 +29,7 @@ def normal(*shape):
     return RNG.normal(size=shape).astype(np.float32)
 
 
-def clipped(log_prob, old, advantage):
+def clipped_surrogate(log_prob, old, advantage):
     ratio = np.exp(log_prob - old)
     return -np.minimum(ratio * advantage, np.clip(ratio, 0.8, 1.2) * advantage)
 
@@ -46,8 +46,8 @@ def test_each_agent_follows_its_critics_advantages_with_its_own_actions():
         def of(timestep):
             np.testing.assert_array_equal(timestep.observation, seen[agent])
             assert timestep.legal_actions is None and timestep.privileged is None
-            said = lambda chosen: log_prob[agent] + chosen
-            return types.SimpleNamespace(log_prob=said, entropy=lambda: np.full(N, 0.7))
+            of_action = lambda action: log_prob[agent] + action
+            return types.SimpleNamespace(log_prob=of_action, entropy=lambda: np.full(N, 0.7))
 
         return of
 
@@ -55,12 +55,12 @@ def test_each_agent_follows_its_critics_advantages_with_its_own_actions():
     for agent, played in (("a", 1), ("b", 0)):
         output = m.policy_loss(net, x, agent, "critic")
         loss, report = output.value, output.metrics
-        expected = clipped(log_prob[agent] + played, old[agent], advantage["b"])
+        expected = clipped_surrogate(log_prob[agent] + played, old[agent], advantage["b"])
         np.testing.assert_allclose(loss, expected - 0.07, rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(report[f"{agent}_policy_loss"], expected, rtol=1e-4, atol=1e-5)
 
 
-def test_a_value_is_clipped_and_its_error_is_hubers():
+def test_the_value_loss_is_a_clipped_huber_loss():
     value, old, target = normal(3, N)
     x = m.Sample(None, {}, {}, {"critic": old}, {}, {"critic": target})
     net = stub(hyper=HYPER, critic=lambda timestep: value)
@@ -76,7 +76,7 @@ def test_a_value_is_clipped_and_its_error_is_hubers():
     assert (huber(near - target) > huber(value - target)).any()
 
 
-def test_targets_are_standardized_by_statistics_that_include_them_and_values_read_by_those_before():
+def test_targets_use_updated_statistics_and_values_the_previous_ones():
     steps, envs_ = 6, 4
     table = normal(2 * steps * envs_)
     number = np.arange(2 * steps * envs_).reshape(2, steps, envs_)
@@ -90,7 +90,7 @@ def test_targets_are_standardized_by_statistics_that_include_them_and_values_rea
     net = stub(
         hyper=HYPER, critic=lambda timestep: table[timestep.observation], extra={"critic": before}
     )
-    sample, after = m.estimate_advantages(net, Batch(x, jnp.float32(0)), {"critic": m.state})
+    sample, after = m.estimate_advantages(net, Batch(x, jnp.float32(0)), {"critic": m.state_view})
     value, following = 2 + 3 * table[number[0]], 2 + 3 * table[number[1]]
     advantage, later = np.zeros((steps, envs_)), np.zeros(envs_)
     for t in reversed(range(steps)):
@@ -104,33 +104,33 @@ def test_targets_are_standardized_by_statistics_that_include_them_and_values_rea
     np.testing.assert_allclose(sample.target["critic"], target, rtol=1e-4, atol=1e-5)
 
 
-def test_targets_that_are_all_alike_are_not_blown_up():
-    alike = Moments(jnp.float32(0.0), jnp.float32(0.0), jnp.float32(5.0))
-    assert m._real(jnp.float32(1.0), alike) == np.float32(m.LEAST_DEVIATION)
+def test_equal_targets_are_not_scaled_up():
+    equal = Moments(jnp.float32(0.0), jnp.float32(0.0), jnp.float32(5.0))
+    assert m._unstandardize(jnp.float32(1.0), equal) == np.float32(m.LEAST_DEVIATION)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("system", [mappo, ippo], ids=["mappo", "ippo"])
-def test_actors_see_their_own_and_only_mappos_critic_the_state(system):
-    """What a part reads of a time step: a change of what makes another output."""
+@pytest.mark.parametrize("builder", [mappo, ippo], ids=["mappo", "ippo"])
+def test_actors_see_their_own_observation_and_only_mappos_critic_the_state(builder):
+    """Finds the fields that a part reads by changing each and comparing outputs."""
     env = envs.make("speaker_listener", size=3)
-    recipe = system.recipe(env, system.Config())
-    views = {name: functools.partial(m.own, agent=name) for name in env.action_space}
-    if system is mappo:
-        views["critic"] = m.state
+    recipe = builder.recipe(env, builder.Config())
+    views = {name: functools.partial(m.own_view, agent=name) for name in env.action_space}
+    if builder is mappo:
+        views["critic"] = m.state_view
     else:
         views |= {f"{name}_critic": view for name, view in views.items()}
     assert set(views) == set(recipe.parts)
     example = example_timestep(env)
     legal = jax.tree.map(jnp.ones_like, example.legal_actions)
     noise = iter(jax.random.split(jax.random.key(1), 6))
-    drawn = lambda tree: jax.tree.map(lambda x: jax.random.normal(next(noise), x.shape), tree)
+    draw = lambda tree: jax.tree.map(lambda x: jax.random.normal(next(noise), x.shape), tree)
     plain, other = (
-        {"state": drawn(example.privileged["state"])} | drawn(example.observation) for _ in range(2)
+        {"state": draw(example.privileged["state"])} | draw(example.observation) for _ in range(2)
     )
 
     @jax.jit
-    def said(seen):
+    def outputs(seen):
         timestep = dataclasses.replace(
             example,
             observation={name: seen[name] for name in env.action_space},
@@ -143,37 +143,37 @@ def test_actors_see_their_own_and_only_mappos_critic_the_state(system):
         }
         return {n: getattr(x, "logits", x) for n, x in out.items()}
 
-    before = said(plain)
+    before = outputs(plain)
     for name in plain:
-        after = said(plain | {name: other[name]})
+        after = outputs(plain | {name: other[name]})
         for part in views:
             sight = "state" if part == "critic" else part.removesuffix("_critic")
             changed = bool((before[part] != after[part]).any())
             assert changed == (name == sight), (part, name)
 
 
-def test_it_says_what_it_cannot_learn_in():
+def test_unsuitable_environments_are_rejected():
     with pytest.raises(UserError, match=r"agents that act at the same time.*'cartpole'"):
         mappo.agent(envs.make("cartpole"))
     env = envs.make("speaker_listener", size=3)
-    reset = lambda key, params: (  # an environment that does not tell its state
+    reset = lambda key, params: (  # an environment that does not expose its state
         lambda out: (out[0], dataclasses.replace(out[1], privileged=None))
     )(env.reset(key, params))
     blind = dataclasses.replace(env, reset=reset)
-    with pytest.raises(UserError, match="does not tell; ippo needs none"):
+    with pytest.raises(UserError, match="does not expose; ippo needs none"):
         mappo.agent(blind)
     ippo.agent(blind)
 
 
-def test_random_agents_choose_what_is_legal_for_each():
+def test_random_agents_choose_legal_actions():
     env = envs.make("speaker_listener", size=3)
 
     @jax.jit
     @jax.vmap
-    def chosen(key):
+    def choose(key):
         _, timestep = env.reset(key, env.params)
         action = random_action(env.action_space, key, timestep)
         return timestep.legal_actions["listener"][action["listener"]], action["listener"]
 
-    legal, action = chosen(jax.random.split(jax.random.key(0), 256))
+    legal, action = choose(jax.random.split(jax.random.key(0), 256))
     assert legal.all() and len(np.unique(action)) == 5

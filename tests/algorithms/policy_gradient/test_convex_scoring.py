@@ -22,7 +22,7 @@ def recipe(score):
     return convex_scoring.recipe(ENV, replace(convex_scoring.Config(), {"score": score}))
 
 
-def test_an_episode_keeps_its_v_and_adds_up_what_it_costs():
+def test_an_episode_keeps_its_v_and_accumulates_its_cost():
     seen = []
 
     def actor_critic(timestep, memory):
@@ -42,7 +42,7 @@ def test_an_episode_keeps_its_v_and_adds_up_what_it_costs():
 
 
 @pytest.mark.parametrize("score", ("shortfall", "variance"))
-def test_only_the_end_of_an_episode_is_rewarded_by_its_score(score):
+def test_the_only_reward_is_the_score_at_the_end_of_an_episode(score):
     done, mask = NO.copy(), ~NO
     done[2, 0] = done[-1, 1:] = True
     mask[3:, 0] = False

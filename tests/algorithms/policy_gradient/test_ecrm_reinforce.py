@@ -18,7 +18,7 @@ RECIPE = ecrm_reinforce.recipe(ENV, CONFIG)
 
 
 def test_an_action_and_the_next_threshold_are_one_choice():
-    """The policy sees the threshold in force, and none at first."""
+    """The policy sees the current threshold, and none at first."""
     seen = []
 
     def policy(timestep, memory):
@@ -36,7 +36,7 @@ def test_an_action_and_the_next_threshold_are_one_choice():
     np.testing.assert_array_equal(seen[0], expected)
 
 
-def test_what_is_descended_weighs_choices_by_the_risk_to_come():
+def test_the_loss_weights_choices_by_the_risk_to_come():
     rng = np.random.default_rng(0)
     first, done, mask = np.zeros((3, T, B), bool)
     first[0], done[2, 0], done[-1, 1:], mask[:] = True, True, True, True

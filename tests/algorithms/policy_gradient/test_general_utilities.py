@@ -21,8 +21,8 @@ def float64():
         yield
 
 
-def every_way(transition, initial, logits):
-    """All trajectories as one batch [T, N], and how likely each is."""
+def all_trajectories(transition, initial, logits):
+    """Return all trajectories as one batch [T, N], and the probability of each."""
     policy = np.asarray(jax.nn.softmax(logits))
     s = np.array([*itertools.product(range(STATES), repeat=STEPS)]).T
     a = np.array([*itertools.product(range(ACTIONS), repeat=STEPS)]).T
@@ -33,7 +33,7 @@ def every_way(transition, initial, logits):
     return types.SimpleNamespace(timestep=timestep, action=jnp.asarray(a)), chance
 
 
-def test_occupancy_and_gradient_are_exact_in_expectation_also_by_importance():
+def test_occupancy_and_gradient_are_unbiased_also_with_importance_weights():
     found = mdp.tensors(random_mdp.garnet(STATES, ACTIONS, STATES, seed=0))
     transition, initial = (np.asarray(x, float) for x in (found.transition, found.initial))
     rng = np.random.default_rng(0)
@@ -42,9 +42,9 @@ def test_occupancy_and_gradient_are_exact_in_expectation_also_by_importance():
     slope = (1 - GAMMA) * policy_gradient.policy_gradient(
         logits, transition, reward, initial, GAMMA
     )
-    for who in (logits, acted):
-        x, chance = every_way(transition, initial, who)
-        share = chance * gu.ratios(logits, who, x)
+    for behavior in (logits, acted):
+        x, chance = all_trajectories(transition, initial, behavior)
+        share = chance * gu.ratios(logits, behavior, x)
         each = gu.occupancies(x, share, GAMMA, ACTIONS)
         np.testing.assert_allclose(each.sum(0), right, atol=3e-4)
         share = share * len(chance)  # since estimates are means
@@ -52,7 +52,7 @@ def test_occupancy_and_gradient_are_exact_in_expectation_also_by_importance():
         np.testing.assert_allclose(found, slope, atol=5e-4)
 
 
-def test_what_lies_beyond_an_episode_does_not_count():
+def test_steps_beyond_the_end_of_an_episode_do_not_count():
     observation = jnp.eye(STATES)[np.array([[0], [1], [2]])]
     x = types.SimpleNamespace(
         timestep=types.SimpleNamespace(observation=observation), action=jnp.array([[0], [1], [0]])

@@ -1,4 +1,4 @@
-"""PPO, A2C and REINFORCE against NumPy: what they judge actions by, and what they descend."""
+"""Advantages and losses of PPO, A2C and REINFORCE against NumPy."""
 
 import types
 
@@ -20,15 +20,15 @@ T, B = 12, 5
 RNG = np.random.default_rng(3)
 draw = lambda: RNG.normal(size=(T, B)).astype(np.float32)
 VALUES = RNG.normal(size=2 * T * B).astype(np.float32)  # of observations, which are numbers
-MEMORY = draw()  # after each step; what a value is raised by
+MEMORY = draw()  # after each step; added to the value
 BEFORE, NOW, ENTROPY, ADVANTAGE, TARGET, OLD_VALUE, VALUE = (draw() for _ in range(7))
 HYPER = {"clip": 0.2, "value_clip": 0.3, "value_weight": 0.7, "entropy_weight": 0.05}
 HYPER |= {"discount": 0.9, "gae_lambda": 0.8, "passes": types.SimpleNamespace(target_kl=0.02)}
 
 
 def window(mask=None):
-    """A window [T, B], some of whose steps end an episode; with `mask` whole episodes, which what
-    follows them must not change."""
+    """Return a window [T, B] in which some steps end an episode; with `mask`, whole episodes, which
+    the steps after them must not affect."""
     number = np.arange(T * B).reshape(T, B)
     ended = (RNG.random((T, B)) < 0.2) & (mask is None)
     cut = ~ended & (RNG.random((T, B)) < 0.2) & (mask is None)
@@ -45,8 +45,8 @@ def values(timestep, memory, method="__call__"):
     return None, jnp.asarray(VALUES)[timestep.observation] + before, jnp.asarray(memory)
 
 
-def says(log_prob=NOW):
-    """A part whose policy finds what was done so likely, and whose value is `VALUE`."""
+def fixed_part(log_prob=NOW):
+    """Return a part whose policy gives `log_prob` to any action, and whose value is `VALUE`."""
     policy = types.SimpleNamespace(log_prob=lambda action: log_prob, entropy=lambda: ENTROPY)
     return lambda timestep, memory, method="__call__": (policy, VALUE, ())
 
@@ -55,8 +55,8 @@ def sample():
     return Sample(window().transitions.timestep, None, BEFORE, OLD_VALUE, ADVANTAGE, TARGET, ())
 
 
-def judged(window):
-    """Advantages [T, B] with the true successors, by their definition."""
+def expected_advantages(window):
+    """Return advantages [T, B] with the true successors, by definition, and values."""
     x = window.transitions
     value = VALUES[x.timestep.observation] + np.concatenate([np.zeros((1, B)), MEMORY[:-1]])
     next_value = VALUES[x.next_timestep.observation] + MEMORY
@@ -65,8 +65,9 @@ def judged(window):
     return np.stack(columns, 1), value
 
 
-def updated(system, config, mask=None):
-    """What an update descends at once, and what its passes over a window are given."""
+def run_update(builder, config, mask=None):
+    """Run an update on a net that records what it descends directly and the arguments of
+    `epochs`."""
     found = types.SimpleNamespace(descended=None, hyper=types.SimpleNamespace(**HYPER))
     found.actor_critic, found.learning_rate = values, lambda part: 0.0
     found.report = lambda **metrics: found
@@ -81,21 +82,21 @@ def updated(system, config, mask=None):
 
     found.descend, found.epochs = descend, epochs
     found.window = window(mask)
-    system.recipe(envs.make("cartpole"), Static(config)).update(found, found.window)
+    builder.recipe(envs.make("cartpole"), Static(config)).update(found, found.window)
     return found
 
 
-def test_a_window_is_judged_with_its_true_successors_and_what_is_remembered():
+def test_advantages_use_the_true_successors_and_the_memory():
     data = window()
     found = estimate_advantages(stub(actor_critic=values, hyper=HYPER), data)
-    advantage, value = judged(data)
+    advantage, value = expected_advantages(data)
     np.testing.assert_allclose(found.advantage, advantage, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(found.target, advantage + value, rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(found.log_prob, BEFORE)
 
 
 def test_the_loss_of_ppo_is_equation_9():
-    output = ppo.ppo_loss(stub(actor_critic=says(), hyper=HYPER), sample())
+    output = ppo.ppo_loss(stub(actor_critic=fixed_part(), hyper=HYPER), sample())
     ratio = np.exp(NOW - BEFORE)
     surrogate = np.minimum(ratio * ADVANTAGE, np.clip(ratio, 0.8, 1.2) * ADVANTAGE)
     near = OLD_VALUE + np.clip(VALUE - OLD_VALUE, -0.3, 0.3)
@@ -107,16 +108,16 @@ def test_the_loss_of_ppo_is_equation_9():
     np.testing.assert_allclose(output.drift, divergence, atol=1e-6)
 
 
-def test_the_loss_of_a2c_is_the_policy_gradients():
-    total = a2c.a2c_loss(stub(actor_critic=says(), hyper=HYPER), sample()).value
+def test_the_loss_of_a2c_is_the_policy_gradient():
+    total = a2c.a2c_loss(stub(actor_critic=fixed_part(), hyper=HYPER), sample()).value
     expected = -ADVANTAGE * NOW + 0.7 * (VALUE - TARGET) ** 2 / 2 - 0.05 * ENTROPY
     np.testing.assert_allclose(total, expected, rtol=1e-4)
 
 
 @pytest.mark.parametrize("normalize", [True, False])
 def test_ppo_standardizes_the_advantages_of_a_minibatch_and_limits_the_drift(normalize):
-    found = updated(ppo.ppo, ppo.Config(normalize_advantage=normalize))
-    assert found.descended is None  # before the passes nothing is
+    found = run_update(ppo.ppo, ppo.Config(normalize_advantage=normalize))
+    assert found.descended is None  # nothing before the epochs
     some = found.data.x.advantage[:4]
     part = Sample(found.data.x.timestep, None, None, None, some, None, ())
     found.step(found, Minibatch(part))
@@ -125,9 +126,9 @@ def test_ppo_standardizes_the_advantages_of_a_minibatch_and_limits_the_drift(nor
     assert found.max_drift == 0.02
 
 
-def test_a2c_descends_a_window_whole_and_as_it_is():
-    found = updated(a2c.a2c, a2c.Config())
-    advantage, _ = judged(found.window)
+def test_a2c_descends_whole_windows_without_standardizing():
+    found = run_update(a2c.a2c, a2c.Config())
+    advantage, _ = expected_advantages(found.window)
     np.testing.assert_allclose(found.descended.advantage, advantage, rtol=1e-4, atol=1e-5)
 
 
@@ -135,11 +136,11 @@ def test_a2c_descends_a_window_whole_and_as_it_is():
 
 
 @pytest.mark.parametrize("baseline", [True, False])
-def test_reinforce_judges_by_the_return_to_come_less_that_of_the_others(baseline):
+def test_reinforce_weights_actions_by_the_return_minus_that_of_the_other_episodes(baseline):
     config = replace(reinforce.Config(), {"baseline": baseline})
-    # Each is whole, and one runs alone at last.
+    # All episodes are complete; in the end one runs alone.
     mask = np.arange(T)[:, None] < np.asarray([3, 12, 7, 5, 5])
-    found = updated(reinforce.reinforce, config, mask)
+    found = run_update(reinforce.reinforce, config, mask)
     reward = np.where(mask, found.window.transitions.reward, 0)
     done = np.zeros(T, bool)
     returns = [brute_force_returns(reward[:, b], done, 0.0, 0.9) for b in range(B)]
@@ -151,7 +152,7 @@ def test_reinforce_judges_by_the_return_to_come_less_that_of_the_others(baseline
     np.testing.assert_allclose(found_advantage, np.where(mask, expected, 0), rtol=1e-3, atol=1e-5)
 
 
-def test_the_loss_of_whole_episodes_is_the_policy_gradients():
+def test_the_loss_of_whole_episodes_is_the_policy_gradient():
     x = Step(window().transitions.timestep, None, ADVANTAGE)
-    total = policy_loss(stub(policy=says(), hyper=HYPER), x).value
+    total = policy_loss(stub(policy=fixed_part(), hyper=HYPER), x).value
     np.testing.assert_allclose(total, -ADVANTAGE * NOW - 0.05 * ENTROPY, rtol=1e-4)

@@ -17,8 +17,8 @@ LENGTHS = (2, 4, 4)  # of the episodes
 WEIGHT = 0.3
 
 
-def a_batch(seed=0):
-    """Episodes of a table, and garbage where they have ended."""
+def make_batch(seed=0):
+    """Return episodes with states as observations, and garbage after their ends."""
     rng = np.random.default_rng(seed)
     state, action = rng.integers(0, STATES, (T, B)), rng.integers(0, ACTIONS, (T, B))
     reward = rng.normal(size=(T, B)).astype(np.float32)
@@ -31,19 +31,19 @@ def a_batch(seed=0):
     return Batch(x, jnp.float32(0), mask=jnp.asarray(mask))
 
 
-def a_net(logits, **hyper):
-    """A table of logits in the network's place."""
+def make_net(logits, **hyper):
+    """Return a net whose actor is a table of logits."""
     return types.SimpleNamespace(
         hyper=types.SimpleNamespace(discount=DISCOUNT, entropy_weight=WEIGHT, **hyper),
         parts={"actor": types.SimpleNamespace(params=logits)},
         actor=lambda timestep: distrax.Categorical(logits=logits[timestep.observation]),
-        with_params=lambda actor: a_net(actor, **hyper),
-        report=lambda **said: (logits, said),
+        with_params=lambda actor: make_net(actor, **hyper),
+        report=lambda **metrics: (logits, metrics),
     )
 
 
-def expected(batch, logits, baseline):
-    """The mean discounted return, and GPOMDP's gradient of it with that of the entropy."""
+def expected_estimates(batch, logits, baseline):
+    """Return the mean discounted return, and GPOMDP's gradient of it plus that of the entropy."""
     x, mask = batch.transitions, np.asarray(batch.mask)
     policy = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
     returns = np.zeros((T, B))
@@ -66,25 +66,25 @@ def expected(batch, logits, baseline):
 
 @pytest.mark.parametrize("baseline", [True, False])
 @pytest.mark.parametrize(("best", "scale", "longest"), [(4.0, 0.5, 1e6), (4.0, 2.0, 0.1)])
-def test_a_step_along_the_gradient_as_long_as_the_way_to_the_best(baseline, best, scale, longest):
+def test_a_step_along_the_gradient_has_polyaks_size(baseline, best, scale, longest):
     env = envs.make("cliff_walking", observation="index")
     recipe = polyak_pg.recipe(env, replace(polyak_pg.Config(), {"baseline": baseline}))
     logits = np.random.default_rng(1).normal(size=(STATES, ACTIONS)).astype(np.float32)
-    batch, hyper = a_batch(), {"best_return": best, "scale": scale, "longest": longest}
-    new, said = recipe.update(a_net(jnp.asarray(logits), **hyper), batch)
-    value, gradient = expected(batch, logits, baseline)
+    batch, hyper = make_batch(), {"best_return": best, "scale": scale, "longest": longest}
+    new, metrics = recipe.update(make_net(jnp.asarray(logits), **hyper), batch)
+    value, gradient = expected_estimates(batch, logits, baseline)
     step = min((best - value) / (scale * (gradient**2).sum()), longest)
     assert (step == longest) == (longest < 1)
-    np.testing.assert_allclose(said["value"], value, rtol=1e-5)
-    np.testing.assert_allclose(said["step_size"], step, rtol=1e-4)
+    np.testing.assert_allclose(metrics["value"], value, rtol=1e-5)
+    np.testing.assert_allclose(metrics["step_size"], step, rtol=1e-4)
     np.testing.assert_allclose(new, logits + step * gradient, rtol=1e-4, atol=1e-5)
 
 
-def test_no_step_from_what_is_better_than_the_best():
+def test_there_is_no_step_if_the_return_exceeds_the_best_return():
     env = envs.make("cliff_walking", observation="index")
     recipe = polyak_pg.recipe(env, polyak_pg.Config())
     logits = jnp.zeros((STATES, ACTIONS))
-    net = a_net(logits, best_return=-100.0, scale=1.0, longest=1.0)
-    new, said = recipe.update(net, a_batch())
-    assert said["step_size"] == 0
+    net = make_net(logits, best_return=-100.0, scale=1.0, longest=1.0)
+    new, metrics = recipe.update(net, make_batch())
+    assert metrics["step_size"] == 0
     np.testing.assert_array_equal(new, logits)

@@ -1,5 +1,5 @@
-"""PPO in environments: that it is on-policy, masks illegal actions, can be differentiated, and what
-it refuses. Its losses are in test_losses.py."""
+"""PPO in environments: it is on-policy, masks illegal actions, is differentiable, and rejects
+invalid settings. Its losses are tested in test_losses.py."""
 
 import dataclasses
 
@@ -29,9 +29,10 @@ def params_of(run):
 
 
 @pytest.mark.slow
-def test_a_run_can_be_differentiated_by_its_learning_rate(monkeypatch):
-    """Without a limit on gradients too, where inf / norm once gave NaN. The losses' stop_gradient,
-    which also cuts the outer derivative (later advantages depend on the rate), is taken away."""
+def test_a_run_is_differentiable_by_its_learning_rate(monkeypatch):
+    """Checks a run without a gradient norm limit, where inf / norm once gave NaN. The losses'
+    stop_gradient is disabled, since it also cuts the outer derivative (later advantages depend on
+    the rate)."""
     monkeypatch.setattr(jax.lax, "stop_gradient", lambda x: x)
     algorithm = ppo(probe(), replace(TINY, {"num_steps": 4, "epochs": 2, "max_grad_norm": np.inf}))
     float64 = lambda x: x.astype(jnp.float64) if x.dtype == jnp.float32 else x
@@ -54,21 +55,21 @@ def test_a_run_can_be_differentiated_by_its_learning_rate(monkeypatch):
 
 @pytest.mark.slow
 def test_the_ratio_is_1_before_the_first_update():
-    """In each of several windows, which begin amid episodes, with memory and normalizations: no
-    ratio is further from 1 than a clip that no more than rounding fits into."""
+    """Several windows begin in the middle of episodes, with memory and normalizations; no ratio may
+    differ from 1 by more than a clip that allows only rounding errors."""
     normalized = {"normalization.observation": True, "normalization.reward": True}
     config = replace(TINY, {"num_steps": 42, "recurrent": 6} | normalized)
     algorithm = ppo(counting(terminates_after=5, truncates_after=7), config)
 
     @jax.jit
-    def trained(key):
+    def run_training(key):
         begin = start(algorithm, key, {"clip": 1e-5})
         begin = jax.tree_util.tree_map_with_path(  # weights large enough to see a difference
             lambda path, x: 3 * x if "params" in str(path) and x.ndim == 2 else x, begin
         )
         return begin, *train(algorithm, begin, 4)
 
-    begin, run, row = trained(random.key(0))
+    begin, run, row = run_training(random.key(0))
     assert row["episodes"].total > 100
     assert m.values(row)["clip_fraction"] == 0
     assert any((x != y).any() for x, y in zip(params_of(begin), params_of(run), strict=True))
@@ -77,27 +78,27 @@ def test_the_ratio_is_1_before_the_first_update():
 # ------------------------------------------------------------------------------- spaces
 
 
-def masked(sizes):
-    """Only the action of the observation's number is legal."""
+def masked_counting(sizes):
+    """Return an environment in which only the action given by the observation is legal."""
     base, sizes = counting(terminates_after=3), np.asarray(sizes)
 
-    def masked(state, timestep):
+    def mask(state, timestep):
         right = timestep.observation[0].astype(jnp.int32) % sizes
         legal = np.arange(sizes.max()) == right[:, None]
         return state, dataclasses.replace(timestep, legal_actions=legal)
 
     def step(key, state, action, params):
         fits = jnp.all(action == state.t % sizes)
-        return masked(*base.step(key, state, jnp.where(fits, 0, 1000), params))
+        return mask(*base.step(key, state, jnp.where(fits, 0, 1000), params))
 
     space = MultiDiscrete(tuple(sizes.tolist()))
-    reset = lambda key, params: masked(*base.reset(key, params))
+    reset = lambda key, params: mask(*base.reset(key, params))
     return dataclasses.replace(base, reset=reset, step=step, action_space=space)
 
 
 @pytest.mark.slow
 def test_illegal_actions_are_never_taken_nor_learned():
-    algorithm = ppo(masked((2, 3)), replace(TINY, {"epochs": 2, "entropy_weight": 0.1}))
+    algorithm = ppo(masked_counting((2, 3)), replace(TINY, {"epochs": 2, "entropy_weight": 0.1}))
     run, row = jax.jit(lambda key: train(algorithm, start(algorithm, key), 5))(random.key(0))
     values = m.values(row)
     assert values["diverged"] == m.NEVER
@@ -126,7 +127,7 @@ def test_the_same_arguments_give_the_same_object():
 
 
 @pytest.mark.parametrize(
-    "changes,sentence",
+    "changes,message",
     [
         ({"num_envs": 0}, "num_envs is 0; it must be at least 1"),
         ({"minibatches": 3}, "minibatches=3"),
@@ -146,11 +147,11 @@ def test_the_same_arguments_give_the_same_object():
         ({"recurrent": 5, "transformer": 1}, "2 heads cannot be 5 wide"),
     ],
 )
-def test_what_does_not_fit_is_said_before_anything_is_traced(changes, sentence):
-    with pytest.raises(UserError, match=sentence):
+def test_invalid_settings_are_rejected_before_tracing(changes, message):
+    with pytest.raises(UserError, match=message):
         ppo(counting(), replace(TINY, changes))
 
 
-def test_what_cannot_be_acted_in():
+def test_unsupported_action_spaces_are_rejected():
     with pytest.raises(UserError, match="ppo cannot act in"):
         ppo(dataclasses.replace(counting(), action_space={"a": Discrete(2)}), TINY)

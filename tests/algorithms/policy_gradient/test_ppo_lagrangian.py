@@ -1,4 +1,4 @@
-"""PPO with a Lagrange multiplier: its parts against NumPy, and that lambda goes where it should."""
+"""PPO with a Lagrange multiplier: its parts against NumPy, and the direction of lambda."""
 
 import dataclasses
 
@@ -18,7 +18,7 @@ T, B = 7, 5
 HYPER = {"discount": 0.9, "gae_lambda": 0.8, "cost_discount": 0.95, "cost_gae_lambda": 0.7}
 
 
-def test_the_costs_of_episodes_go_on_over_windows():
+def test_the_costs_of_episodes_continue_across_windows():
     cost = RNG.random((2 * T, B)).astype(np.float32)
     done = RNG.random((2 * T, B)) < 0.2
     first, running = pl.episode_costs(cost[:T], done[:T], jnp.zeros(B))
@@ -33,7 +33,7 @@ def test_the_costs_of_episodes_go_on_over_windows():
 
 
 @pytest.mark.parametrize("multiplier", [0.0, 3.0])
-def test_the_policy_follows_both_advantages(multiplier):
+def test_the_advantage_combines_reward_and_cost(multiplier):
     value, cost_value = jnp.asarray(RNG.normal(size=(2, 2 * T * B)), jnp.float32)
     number = np.arange(2 * T * B).reshape(2, T, B)
     ended = RNG.random((T, B)) < 0.2
@@ -72,7 +72,7 @@ def test_the_policy_follows_both_advantages(multiplier):
     np.testing.assert_allclose(sample.cost_target, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_the_costs_value_regresses_on_its_targets():
+def test_the_cost_value_regresses_on_its_targets():
     value, target = RNG.normal(size=(2, 9)).astype(np.float32)
     sample = pl.Sample(None, (), *[()] * 5, target)
     loss = pl.cost_loss(stub(cost_critic=lambda timestep: value), sample)
@@ -82,8 +82,8 @@ def test_the_costs_value_regresses_on_its_targets():
 
 @pytest.mark.slow
 def test_lambda_rises_with_episodes_that_cost_too_much_and_falls_with_others():
-    """In one program: what an update makes of windows whose episodes cost that much, and of one in
-    which none ended."""
+    """One program updates on windows whose episodes have a given cost, and on one in which no
+    episode ended."""
     env = envs.make("hazards", size=5)
     config = pl.Config(
         rollouts=pl.Rollouts(num_envs=B, num_steps=T),
@@ -97,7 +97,7 @@ def test_lambda_rises_with_episodes_that_cost_too_much_and_falls_with_others():
     source = pl.ppo_lagrangian.source(env, config)
 
     @jax.jit
-    def updated(cost, done):
+    def update(cost, done):
         policy = Policy(agent.act, agent.memory, state)
         begun = source.init(jax.random.key(1), {}, policy)
         _, batch, _ = source.collect(begun, policy, jax.random.key(2))
@@ -112,7 +112,7 @@ def test_lambda_rises_with_episodes_that_cost_too_much_and_falls_with_others():
         return info.metrics["multiplier"], new.extra
 
     (dear, nothing), (cheap, _), (same, running) = (
-        updated(*window) for window in ((9.0, True), (1.0, True), (9.0, False))
+        update(*window) for window in ((9.0, True), (1.0, True), (9.0, False))
     )
     assert cheap < 0.5 < dear
     np.testing.assert_allclose(same, 0.5, rtol=1e-5)
@@ -120,6 +120,6 @@ def test_lambda_rises_with_episodes_that_cost_too_much_and_falls_with_others():
     np.testing.assert_allclose(running, 9.0, rtol=1e-5)
 
 
-def test_it_needs_one_cost():
+def test_environments_without_exactly_one_cost_are_rejected():
     with pytest.raises(UserError, match="keeps one cost within a limit; 'cartpole' has none"):
         pl.ppo_lagrangian.agent(envs.make("cartpole"))

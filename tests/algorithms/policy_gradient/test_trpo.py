@@ -1,4 +1,4 @@
-"""TRPO's step: its Fisher-vector product, its line search, and what both promise."""
+"""TRPO's step: its Fisher-vector product, its line search, and their guarantees."""
 
 import types
 
@@ -29,7 +29,7 @@ POLICIES = {
 
 
 def net_of(kind, params, **hyper):
-    """A net whose policy is a tiny one, and a window [N] that it acted in."""
+    """Return a net with a tiny policy, and a window [N] of its actions."""
     apply = POLICIES[kind][1]
 
     def net(params, **reports):
@@ -73,7 +73,7 @@ def test_products_are_those_of_the_explicit_fisher_matrix(kind):
         fisher = np.zeros((flat.size, flat.size))  # leaves in the order of their names
         fisher[:ACTIONS, :ACTIONS] = 2 * np.eye(ACTIONS)
         fisher[ACTIONS:, ACTIONS:] = np.kron(outer, precision)
-    product = trpo.fisher(trpo.judge(net, x), params)
+    product = trpo.fisher(trpo.make_objective(net, x), params)
     for v in np.random.default_rng(2).normal(size=(3, flat.size)).astype(np.float32):
         got = ravel_pytree(product(back(jnp.asarray(v))))[0]
         np.testing.assert_allclose(got, fisher @ v, rtol=1e-3, atol=1e-5)
@@ -88,7 +88,7 @@ def test_an_accepted_step_is_better_and_within_the_bound(kind, max_kl):
     assert metrics["accepted"] == 1
     assert 0.3 * max_kl < metrics["kl"] <= max_kl
     assert metrics["improvement"] > 0
-    # What it reports is so, by the parameters that it leaves.
+    # The reported metrics are those of the new parameters.
     policy, old = after.actor(x.timestep), net.actor(x.timestep)
     gain = np.expm1(policy.log_prob(x.action) - x.log_prob) * x.advantage
     np.testing.assert_allclose(gain.mean(), metrics["improvement"], rtol=1e-3, atol=1e-6)
@@ -98,33 +98,33 @@ def test_an_accepted_step_is_better_and_within_the_bound(kind, max_kl):
 
 
 def test_the_line_search_halves_until_both_conditions_hold():
-    # Better within 0.2 of the start, and within the bound of 0.01 nearer than 0.1.
-    judge = lambda p: (jnp.where(jnp.abs(p) < 0.2, -jnp.abs(p), 0.0) + 5, p**2)
+    # The loss is better within 0.2 of the start, the divergence within its bound nearer than 0.1.
+    objective = lambda p: (jnp.where(jnp.abs(p) < 0.2, -jnp.abs(p), 0.0) + 5, p**2)
     found = lambda step, tries=10, max_kl=0.01: trpo.line_search(
-        judge, jnp.float32(0), jnp.float32(step), jnp.float32(max_kl), tries
+        objective, jnp.float32(0), jnp.float32(step), jnp.float32(max_kl), tries
     )
     params, metrics = found(1.0)
     assert params == 1 / 16 and metrics["accepted"] == 1
     np.testing.assert_allclose(metrics["kl"], 1 / 256)
-    assert found(1.0, max_kl=10.0)[0] == 1 / 8  # not better before
-    assert found(0.09)[0] == np.float32(0.09)  # the first one
+    assert found(1.0, max_kl=10.0)[0] == 1 / 8  # longer steps are not better
+    assert found(0.09)[0] == np.float32(0.09)  # the first step
 
 
 @pytest.mark.parametrize("what", ["too far", "no better", "too few tries", "no number"])
 def test_a_rejected_step_leaves_the_parameters(what):
     loss = {"no better": lambda p: p**2, "no number": lambda p: jnp.where(p == 1, 0, jnp.nan)}
-    judge = lambda p: (
+    objective = lambda p: (
         loss.get(what, lambda p: -p)(p),
         jnp.float32(1) if what == "too far" else (p - 1) ** 2,
     )
     start = jnp.float32(1)
     tries = 2 if what == "too few tries" else 10
-    params, metrics = trpo.line_search(judge, start, jnp.float32(1), jnp.float32(1e-3), tries)
+    params, metrics = trpo.line_search(objective, start, jnp.float32(1), jnp.float32(1e-3), tries)
     assert params == start
     assert metrics["accepted"] == 0 and metrics["kl"] == 0 and metrics["improvement"] == 0
 
 
-def test_all_members_of_a_sweep_search_for_themselves():
-    judge = lambda p: (-p, p**2)
-    search = lambda bound: trpo.line_search(judge, jnp.float32(0), jnp.float32(1), bound, 4)[0]
+def test_each_member_of_a_sweep_searches_separately():
+    objective = lambda p: (-p, p**2)
+    search = lambda bound: trpo.line_search(objective, jnp.float32(0), jnp.float32(1), bound, 4)[0]
     np.testing.assert_array_equal(jax.vmap(search)(jnp.asarray([2.0, 0.3, 1e-9])), [1, 0.5, 0])

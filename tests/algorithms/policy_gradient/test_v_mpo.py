@@ -1,4 +1,4 @@
-"""The loss of V-MPO, against NumPy."""
+"""V-MPO's loss, against NumPy."""
 
 import distrax
 import jax
@@ -41,7 +41,7 @@ def categoricals(new=NEW):
 def test_only_the_better_half_is_imitated_by_weights_that_sum_to_one():
     of = lambda new: loss_of(categoricals(new), ACTION).metrics["policy_loss"].mean()
     pushed = -np.asarray(jax.grad(of)(NEW))
-    # The gradient of the likelihood of an action's own logit is weight * (1 - p).
+    # The gradient by the logit of the action taken is weight * (1 - p).
     p = np.exp(NEW) / np.exp(NEW).sum(-1, keepdims=True)
     own = lambda x: np.take_along_axis(x, ACTION[..., None], -1)[..., 0]
     weight = own(pushed) / (1 - own(p))
@@ -53,12 +53,12 @@ def test_only_the_better_half_is_imitated_by_weights_that_sum_to_one():
     np.testing.assert_allclose(weight[top], expected / expected.sum(), rtol=1e-4)
 
 
-def test_the_total_and_the_temperatures_dual():
+def test_the_total_includes_the_temperatures_dual_loss():
     output = loss_of(categoricals(), ACTION)
     total, metrics = output.value, output.metrics
     best = np.sort(ADVANTAGE.ravel())[-T * B // 2 :]
     dual = TEMPERATURE * (0.1 + np.log(np.exp(best / TEMPERATURE).mean()))
-    # A bound's price and its multiplier's own loss add up to nothing.
+    # The penalty of a bound and the loss of its multiplier cancel.
     rest = metrics["policy_loss"] + (VALUE - TARGET) ** 2
     np.testing.assert_allclose(total, rest + dual, rtol=1e-4)
     slope = jax.grad(lambda t: loss_of(categoricals(), ACTION, t).value.mean())
@@ -68,7 +68,7 @@ def test_the_total_and_the_temperatures_dual():
 
 
 @pytest.mark.parametrize("kind", ["choices", "box"])
-def test_the_divergence_is_that_from_the_policy_that_acted(kind):
+def test_the_divergence_is_that_from_the_behavior_policy(kind):
     if kind == "choices":
         log = lambda x: x - np.log(np.exp(x).sum(-1, keepdims=True))
         expected = {"policy": (np.exp(log(OLD)) * (log(OLD) - log(NEW))).sum(-1)}

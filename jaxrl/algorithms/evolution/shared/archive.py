@@ -1,7 +1,7 @@
-"""An archive with one elite for each cell of the space of descriptors, as arrays of fixed size.
+"""Archive with one elite per cell of the descriptor space, as arrays of fixed size.
 
 A cell's elite is one individual: genotype, fitness and descriptor are always written together, and
-of the candidates for a cell exactly one is chosen, the first of the best. NaN and infinite scores
+exactly one of the candidates for a cell is chosen, the first of the best. NaN and infinite scores
 and descriptors never enter.
 """
 
@@ -20,14 +20,14 @@ from jaxrl.core import metrics as m
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Array, Key, struct
 
-NONE = -1  # the cell of what fits nowhere
+NONE = -1  # in place of a cell, for candidates that have none
 
 Cells = Callable[[Array], Array]  # descriptors [P, K] -> cells, int32 [P]
 
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """How a Config describes the cells."""
+    """Description of the cells, as in the settings."""
 
     low: tuple[float, ...]
     high: tuple[float, ...]
@@ -37,18 +37,20 @@ class Layout:
 
 @struct
 class Archive:
-    """`C` cells; those without an elite have fitness -inf."""
+    """Archive of `C` cells; those without an elite have fitness -inf."""
 
     genotypes: Array  # [C, D]
     fitness: Array  # [C]
     descriptors: Array  # [C, K]
 
     @property
-    def occupied(self) -> Array:
+    def has_elite(self) -> Array:
+        """Mask of the cells with an elite, bool [C]."""
         return self.fitness > -jnp.inf
 
 
 def empty(cells: int, dimension: int, descriptors: int) -> Archive:
+    """Return an archive without elites."""
     return Archive(
         jnp.zeros((cells, dimension)),
         jnp.full(cells, -jnp.inf),
@@ -60,9 +62,10 @@ def empty(cells: int, dimension: int, descriptors: int) -> Archive:
 
 
 def cells(layout: Layout) -> tuple[Cells, int]:
-    """Descriptors -> cells, and how many cells there are: a grid of `layout.cells` between `low`
-    and `high`, or with `centroids` > 0 the cells of so many points (`cvt`). What lies outside
-    belongs to the nearest border; what is not finite to none (`NONE`).
+    """Return the function from descriptors to cells, and the number of cells: a grid of
+    `layout.cells` between `low` and `high`, or with `centroids` > 0 the cells of that many points
+    (`cvt`). Descriptors outside belong to the nearest border cell; those that are not finite belong
+    to none (`NONE`).
 
     Raises `UserError` unless low, high (and cells, in a grid) have one number for each descriptor,
     and low is below high.
@@ -75,7 +78,9 @@ def cells(layout: Layout) -> tuple[Cells, int]:
             f"{layout.low}, high={layout.high}, cells={layout.cells}."
         )
     if layout.centroids < 0 or (not layout.centroids and min(layout.cells) < 1):
-        raise UserError(f"An archive of cells={layout.cells}, {layout.centroids} has no cell.")
+        raise UserError(
+            f"An archive of cells={layout.cells}, centroids={layout.centroids} has no cell."
+        )
     low, high = jnp.float32(layout.low), jnp.float32(layout.high)
     if layout.centroids:
         points = jnp.asarray(cvt(layout.centroids, size))
@@ -98,27 +103,27 @@ def cells(layout: Layout) -> tuple[Cells, int]:
 
 
 def cvt(centroids: int, size: int, rounds: int = 50) -> np.ndarray:
-    """The centres [centroids, size] of a centroidal Voronoi tessellation of the unit cube, always
-    the same (Vassiliades, Chatzilygeroudis and Mouret, 2018): k-means on uniform samples."""
+    """Return the centers [centroids, size] of a centroidal Voronoi tessellation of the unit cube,
+    always the same (Vassiliades, Chatzilygeroudis and Mouret, 2018): k-means on uniform samples."""
     generator = np.random.default_rng(0)
     samples = generator.random((25 * centroids, size))
-    centres = samples[:centroids].copy()
+    centers = samples[:centroids].copy()
     for _ in range(rounds):
-        distance = np.square(samples).sum(1)[:, None] - 2 * samples @ centres.T
-        nearest = (distance + np.square(centres).sum(1)).argmin(1)
+        distance = np.square(samples).sum(1)[:, None] - 2 * samples @ centers.T
+        nearest = (distance + np.square(centers).sum(1)).argmin(1)
         counts = np.bincount(nearest, minlength=centroids)
         sums = np.stack([np.bincount(nearest, s, centroids) for s in samples.T], 1)
-        centres = np.where(counts[:, None] > 0, sums / np.maximum(counts, 1)[:, None], centres)
-    return centres.astype(np.float32)
+        centers = np.where(counts[:, None] > 0, sums / np.maximum(counts, 1)[:, None], centers)
+    return centers.astype(np.float32)
 
 
 # ------------------------------------------------------------------------------- additions
 
 
 def winners(cell: Array, fitness: Array, count: int) -> Array:
-    """Which of P candidates are the best of their `cell` [P], bool [P]: at most one for each of
-    `count` cells, the first of equals; none without a cell or with a fitness [P] that is not
-    finite."""
+    """Return the mask, bool [P], of those of P candidates that are the best of their `cell` [P]: at
+    most one for each of `count` cells, the first of equals; none without a cell or with a fitness
+    [P] that is not finite."""
     valid = jnp.isfinite(fitness) & (cell != NONE)
     place = jnp.where(valid, cell, count)  # out of bounds: dropped
     best = jnp.full(count, -jnp.inf).at[place].max(fitness, mode="drop")
@@ -132,8 +137,11 @@ def winners(cell: Array, fitness: Array, count: int) -> Array:
 def add(
     archive: Archive, cell: Array, genotypes: Array, fitness: Array, descriptors: Array
 ) -> tuple[Archive, Array]:
-    """The archive after P candidates ([P], [P, D], [P], [P, K]), and which of them became an elite,
-    bool [P]. A candidate must be better than the elite that is there, not as good."""
+    """Offer P candidates ([P], [P, D], [P], [P, K]) to the archive. A candidate must be strictly
+    better than the current elite of its cell.
+
+    Returns the archive, and the mask of the candidates that became elites, bool [P].
+    """
     count = archive.fitness.shape[0]
     enters = winners(cell, fitness, count) & (fitness > archive.fitness[cell])
     place = jnp.where(enters, cell, count)
@@ -147,14 +155,14 @@ def add(
 
 
 def anneal(thresholds: Array, cell: Array, fitness: Array, rate: Array) -> tuple[Array, Array]:
-    """The soft archive of CMA-MAE (Fontaine and Nikolaidis, 2023, arXiv:2205.10752): each cell has
-    a threshold, [C], that an accepted candidate moves toward its fitness by `rate`; 1 makes it the
-    elite's fitness, 0 leaves it where it was. All P candidates are held against the thresholds
-    before them; k accepted into one cell move it as k of their mean fitness would, one after the
-    other.
+    """Update the thresholds of the soft archive of CMA-MAE (Fontaine and Nikolaidis, 2023,
+    arXiv:2205.10752): each cell has a threshold, [C], that an accepted candidate moves toward its
+    fitness by `rate`; 1 makes it the elite's fitness, 0 leaves it unchanged. All P candidates are
+    compared with the old thresholds; k candidates accepted into one cell move its threshold like k
+    successive candidates of their mean fitness.
 
-    Returns the thresholds, and by how much each candidate is above its own, [P]: what it improves,
-    where that is positive; -inf for what fits nowhere.
+    Returns the thresholds, and the improvement [P] of each candidate, its fitness minus the
+    threshold of its cell, which is accepted if positive; -inf for candidates without a cell.
     """
     count = thresholds.shape[0]
     valid = jnp.isfinite(fitness) & (cell != NONE)
@@ -168,36 +176,35 @@ def anneal(thresholds: Array, cell: Array, fitness: Array, rate: Array) -> tuple
     return jnp.where(number > 0, moved, thresholds), improvement
 
 
-# ------------------------------------------------------------------------------- what is there
+# ------------------------------------------------------------------------------- contents
 
 
 def sample(archive: Archive, key: Key, n: int) -> Array:
-    """The cells, int32 [n], of elites drawn uniformly; 0 while there is none."""
-    ranks = jnp.cumsum(archive.occupied)
+    """Draw the cells, int32 [n], of elites uniformly; 0 while there is none."""
+    ranks = jnp.cumsum(archive.has_elite)
     drawn = jax.random.randint(key, (n,), 0, jnp.maximum(ranks[-1], 1)) + 1
     return jnp.minimum(jnp.searchsorted(ranks, drawn), ranks.shape[0] - 1).astype(jnp.int32)
 
 
 def best(archive: Archive) -> Array:
-    """The genotype [D] of the fittest elite, the first of equals."""
+    """Return the genotype [D] of the fittest elite, the first of equals."""
     return archive.genotypes[jnp.argmax(archive.fitness)]
 
 
-SCORES = {"coverage": "coverage", "qd_score": "QD-score"}  # what `statistics` is read for
+SCORES = {"coverage": "coverage", "qd_score": "QD-score"}  # of a quality-diversity search
 
 
 def statistics(archive: Archive, floor: Array) -> dict[str, Any]:
-    """`coverage`, the part of the cells with an elite; `qd_score`, the sum of the elites' fitness
-    less `floor`; `best_elite`. Over a row of several steps the largest of each, as all only grow
-    (unless an elite is below the floor)."""
-    occupied = archive.occupied
+    """Return the metrics `coverage`, the share of cells with an elite; `qd_score`, the sum of the
+    elites' fitness above `floor`; and `best_elite`. A row of several steps holds the maximum of
+    each, as all only grow (unless an elite is below the floor)."""
     return {
-        "coverage": m.Maximum(occupied.mean(dtype=jnp.float32)),
+        "coverage": m.Maximum(archive.has_elite.mean(dtype=jnp.float32)),
         "qd_score": m.Maximum(qd_score(archive, floor)),
         "best_elite": m.Maximum(archive.fitness.max()),
     }
 
 
 def qd_score(archive: Archive, floor: Array | float) -> Array:
-    """The sum over the elites of fitness - floor."""
-    return jnp.where(archive.occupied, archive.fitness - floor, 0.0).sum()
+    """Return the sum over the elites of fitness - floor."""
+    return jnp.where(archive.has_elite, archive.fitness - floor, 0.0).sum()

@@ -1,14 +1,14 @@
 """CMA-ES, its separable form, and its step-size control alone.
 
 Equations and constants of Hansen (2016), "The CMA evolution strategy: a tutorial"
-(arXiv:1604.00772), with positive recombination weights only (not its active variant). Of the ways
-in its section 0.2 to draw from N(m, C), which are one distribution, this is m + C^(1/2) z with the
-symmetric root B D B^T, and not m + B D z: the root is a continuous function of C and eigenvectors
-are not: of equal eigenvalues, such as the first C's, any basis will do, so that a rounding in C
-would turn the samples by any angle, and a seed would search otherwise beside others than alone.
-`sep_cma` keeps the covariance's diagonal and learns it (n + 2) / 3 times as fast (Ros and Hansen,
-2008, "A simple modification in CMA-ES achieving linear time and space complexity"); `csa` keeps the
-covariance at the identity.
+(arXiv:1604.00772), with positive recombination weights only (not its active variant). Its section
+0.2 has several ways to draw from N(m, C), with the same distribution; this one is m + C^(1/2) z
+with the symmetric root B D B^T, and not m + B D z. The root is a continuous function of C;
+eigenvectors are not: for equal eigenvalues, such as those of the initial C, any basis is valid, so
+a rounding error in C could rotate the samples by any angle, and a seed would search differently in
+a vmapped population than alone. `sep_cma` keeps the covariance's diagonal and learns it (n + 2) / 3
+times as fast (Ros and Hansen, 2008, "A simple modification in CMA-ES achieving linear time and
+space complexity"); `csa` keeps the covariance at the identity.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.algorithms.evolution.shared.eigen import assemble, eigh
-from jaxrl.algorithms.evolution.shared.ranking import places
+from jaxrl.algorithms.evolution.shared.ranking import ranks
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Array, Tree, struct
 
@@ -31,6 +31,8 @@ LARGEST = 256  # dimensions of a full covariance: its eigenvectors are computed 
 
 @struct
 class State:
+    """Search distribution and evolution paths."""
+
     mean: Array  # [D]
     sigma: Array
     path_sigma: Array  # [D]: p_sigma, of the step size
@@ -43,9 +45,9 @@ class State:
 
 @dataclasses.dataclass(frozen=True)
 class Constants:
-    """Table 1 of the tutorial."""
+    """Constants of table 1 of the tutorial."""
 
-    weights: np.ndarray  # [P], by place; 0 for the worse half
+    weights: np.ndarray  # [P], by rank; 0 for the worse half
     mu_eff: float
     c_sigma: float
     d_sigma: float
@@ -56,7 +58,7 @@ class Constants:
 
 
 def constants(dimension: int, population: int, separable: bool = False) -> Constants:
-    """The default constants for `dimension` (n) and `population` (lambda)."""
+    """Return the default constants for `dimension` (n) and `population` (lambda)."""
     n, parents = dimension, population // 2
     raw = math.log((population + 1) / 2) - np.log(np.arange(1, population + 1))
     raw = np.where(np.arange(population) < parents, raw, 0.0)
@@ -80,33 +82,31 @@ def constants(dimension: int, population: int, separable: bool = False) -> Const
 
 
 def genotypes(state: State, normal: Array) -> Array:
-    """Samples [P, D] of the distribution, from standard normal ones [P, D]."""
+    """Return samples [P, D] of the distribution, from standard normal ones [P, D]."""
     return state.mean + state.sigma * _times(state.root, normal)
 
 
 def roots(covariance: Array) -> tuple[Array, Array]:
-    """The symmetric C^(1/2) and C^(-1/2) of a `covariance` C, [D, D] or its diagonal [D]."""
+    """Return the symmetric C^(1/2) and C^(-1/2) of a `covariance` C, [D, D] or its diagonal [D]."""
     values, vectors = eigh(covariance) if covariance.ndim == 2 else (covariance, None)
-    scale = jnp.sqrt(jnp.maximum(values, 1e-14))  # rounding may leave a tiny negative one
+    scale = jnp.sqrt(jnp.maximum(values, 1e-14))  # rounding may make an eigenvalue negative
     if vectors is None:
         return scale, 1 / scale
     return assemble(scale, vectors), assemble(1 / scale, vectors)
 
 
 def _times(matrix: Array, vectors: Array) -> Array:
-    """A symmetric `matrix`, [D, D] or its diagonal [D], times each of `vectors` [..., D]."""
+    """Multiply a symmetric `matrix`, [D, D] or its diagonal [D], by each of `vectors` [..., D]."""
     return vectors @ matrix if matrix.ndim == 2 else matrix * vectors
 
 
 def functions(name: str, dimension: int, population: int) -> tuple[Any, Any, Any]:
-    """init, ask and tell of `csa`, `sep_cma` or `cma`, see `strategies.Strategy`. Raises
+    """Return init, ask and tell of `csa`, `sep_cma` or `cma`; see `strategies.Strategy`. Raises
     `UserError` for a population below 4 and a full covariance of more than `LARGEST` dimensions."""
     if population < 4:
         raise UserError(f"population is {population}; {name} needs at least 4.")
     if name == "cma" and dimension > LARGEST:
-        raise UserError(
-            f"cma over {dimension} weights is too large, the most is {LARGEST}; use sep_cma."
-        )
+        raise UserError(f"cma supports at most {LARGEST} weights, got {dimension}; use sep_cma.")
     c = constants(dimension, population, name == "sep_cma")
     table = jnp.asarray(c.weights, jnp.float32)
     full, adapts = name == "cma", name != "csa"
@@ -122,7 +122,7 @@ def functions(name: str, dimension: int, population: int) -> tuple[Any, Any, Any
         return genotypes(state, jax.random.normal(key, (population, dimension)))
 
     def tell(state, genotypes, fitness, hyper):
-        weights = table[places(fitness)]
+        weights = table[ranks(fitness)]
         y = (genotypes - state.mean) / state.sigma
         step = weights @ y
         generation = state.generation + 1

@@ -1,4 +1,4 @@
-"""What an episode is described by: numbers of its last time step."""
+"""Descriptors of episodes: numbers from their last time steps."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from jaxrl.core.types import Array, Environment, TimeStep
 
 
 def descriptor(env: Environment, names: tuple[str, ...]) -> Callable[[TimeStep], Array]:
-    """`describe(timestep [...]) -> float32 [..., K]`, one number for each of `names`: what `env`
-    reports in `TimeStep.metrics` under that name, or `observation.i`, the i-th number of a flat
+    """Return `describe(timestep [...]) -> float32 [..., K]`, with one number for each of `names`: a
+    metric in the `TimeStep.metrics` of `env`, or `observation.i`, the i-th number of a flat
     observation.
 
     Raises `UserError` for names that `env` does not have.
@@ -43,7 +43,7 @@ def _index(env: Environment, name: str, shapes: TimeStep) -> int:
     shape = getattr(shapes.observation, "shape", None)
     if shape is None or len(shape) != 1 or not text.isdecimal() or int(text) >= shape[0]:
         raise UserError(
-            f"'{name}' is no descriptor of '{env.name}', whose observation is {shape}; it needs a "
-            "flat observation with a number of that index."
+            f"'{name}' is no descriptor of '{env.name}', whose observation has shape {shape}; it "
+            "needs a flat observation with that index."
         )
     return int(text)

@@ -14,14 +14,14 @@ from jaxrl.core.types import Array
 
 @functools.partial(jax.jit, static_argnums=1)
 def eigh(matrix: Array, sweeps: int = 12) -> tuple[Array, Array]:
-    """Eigenvalues [n], in no order, and eigenvectors, the columns of [n, n], of a symmetric
-    `matrix` [n, n].
+    """Return the eigenvalues [n], unordered, and the eigenvectors, columns of [n, n], of a
+    symmetric `matrix` [n, n].
 
     Cyclic Jacobi with the parallel ordering of Brent and Luk (1985): n / 2 disjoint rotations at
-    once (Golub and Van Loan, section 8.5). `jnp.linalg.eigh` is a LAPACK call, which hung the CPU
-    when vmap batched it inside a jitted training program. 12 sweeps reach float32's precision, some
-    1e-6 of the largest entry, up to 256 dimensions, also of a condition of 1e6 and with eigenvalues
-    that are equal (which 8 do not beyond 16 dimensions); each costs about 6 n^3 operations.
+    once (Golub and Van Loan, section 8.5). `jnp.linalg.eigh` is a LAPACK call, which hung on the
+    CPU when vmap batched it inside a jitted training program. 12 sweeps reach float32's precision,
+    about 1e-6 of the largest entry, up to 256 dimensions, even for a condition number of 1e6 and
+    for equal eigenvalues (8 sweeps do not beyond 16 dimensions); each costs about 6 n^3 operations.
     """
     n = matrix.shape[0]
     even = n + n % 2
@@ -34,9 +34,9 @@ def eigh(matrix: Array, sweeps: int = 12) -> tuple[Array, Array]:
         partner = partners[step % (even - 1)]
         lower = index < partner
         diagonal = jnp.diagonal(a)
-        # Both of a pair turn by one angle, though rounding made `a` a little asymmetric: where two
-        # eigenvalues are equal, what is left of it may have opposite signs, and two angles of
-        # opposite signs are no rotation.
+        # Both of a pair rotate by the same angle, although rounding makes `a` slightly asymmetric:
+        # if two eigenvalues are equal, the remaining off-diagonal entries may have opposite signs,
+        # and two angles of opposite signs are not a rotation.
         twice_off = a[index, partner] + a[partner, index]
         gap = jnp.where(lower, diagonal[partner] - diagonal, diagonal - diagonal[partner])
         there = twice_off != 0
@@ -52,20 +52,21 @@ def eigh(matrix: Array, sweeps: int = 12) -> tuple[Array, Array]:
     identity = jnp.eye(even, dtype=matrix.dtype)
     _, vectors = lax.fori_loop(0, sweeps * (even - 1), rotate, (a, identity))
     vectors = vectors[:n, :n]
-    # Rounding adds up over the rotations: one Newton step back to orthogonality (Higham, 1986).
+    # Rounding errors add up over the rotations; one Newton step restores orthogonality (Higham,
+    # 1986).
     vectors = 1.5 * vectors - 0.5 * vectors @ (vectors.T @ vectors)
     return (vectors * (matrix @ vectors)).sum(0), vectors
 
 
 def assemble(values: Array, vectors: Array) -> Array:
-    """The symmetric matrix [n, n] of these eigenvalues [n] and eigenvectors [n, n]. With f(values)
-    of the `eigh` of a matrix it is that function f of it, which is as continuous as f, where
-    eigenvectors are not."""
+    """Return the symmetric matrix [n, n] with these eigenvalues [n] and eigenvectors [n, n]. With
+    f(values) from the `eigh` of a matrix, it is the function f of that matrix, which is as
+    continuous as f, unlike the eigenvectors."""
     return (vectors * values) @ vectors.T
 
 
 def _tournament(n: int) -> np.ndarray:
-    """Who meets whom in each round, int32 [n - 1, n], so that all pairs meet once (n even)."""
+    """Return the partners in each round of a round-robin tournament, int32 [n - 1, n], n even."""
     circle, rounds = list(range(n)), []
     for _ in range(n - 1):
         partner = np.zeros(n, np.int32)

@@ -1,4 +1,5 @@
-"""How far a behavior is from what was seen (Lehman and Stanley, 2011, "Abandoning objectives")."""
+"""Novelty of behaviors: distance from those seen before (Lehman and Stanley, 2011, "Abandoning
+objectives")."""
 
 from __future__ import annotations
 
@@ -10,20 +11,21 @@ from jaxrl.core.types import Array, Key, struct
 
 @struct
 class Memory:
-    """The last `A` behaviors that were kept."""
+    """Memory of the last `A` behaviors stored."""
 
     descriptors: Array  # [A, K]
-    count: Array  # int32: kept so far; beyond A the oldest are overwritten
+    count: Array  # int32: stored so far; beyond A the oldest are overwritten
 
 
 def empty(capacity: int, size: int) -> Memory:
+    """Return an empty memory."""
     return Memory(jnp.zeros((capacity, size)), jnp.int32(0))
 
 
 def novelty(descriptors: Array, memory: Memory, neighbors: int) -> Array:
-    """The mean distance of each of `descriptors` [P, K] to its nearest `neighbors` among the
-    others and the memory (to fewer, while there are fewer). -inf where a descriptor is not finite:
-    it is nobody's neighbor either."""
+    """Return the mean distance of each of `descriptors` [P, K] to its nearest `neighbors` among the
+    others and the memory (or to all, if there are fewer). A descriptor that is not finite has
+    novelty -inf and is not a neighbor of any other."""
     known = jnp.arange(memory.descriptors.shape[0]) < memory.count
     valid = jnp.isfinite(descriptors).all(-1)
     others = jnp.concatenate([jnp.where(valid[:, None], descriptors, 0), memory.descriptors])
@@ -38,7 +40,7 @@ def novelty(descriptors: Array, memory: Memory, neighbors: int) -> Array:
 
 
 def remember(memory: Memory, descriptors: Array, key: Key, rate: Array) -> Memory:
-    """Keep each of `descriptors` [P, K], P <= A, with probability `rate`."""
+    """Store each of `descriptors` [P, K], P <= A, with probability `rate`."""
     capacity = memory.descriptors.shape[0]
     kept = jax.random.uniform(key, descriptors.shape[:1]) < rate
     kept &= jnp.isfinite(descriptors).all(-1)

@@ -1,4 +1,4 @@
-"""Deterministic policies as vectors, and how many of them act side by side."""
+"""Deterministic policies as vectors, many of which act in parallel."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from jaxrl.networks.actor_critic import ActorCritic
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Policies:
-    """The policy half of an `ActorCritic`, most likely actions only, as one vector [D].
+    """Policy half of an `ActorCritic` as a vector [D]; it takes the most likely action.
 
-    init(key) -> [D], drawn as the network draws its weights
-    vector(params) -> [D]: the policy's weights among those of the whole network
+    init(key) -> [D], initialized like the network
+    vector(params) -> [D]: the policy's weights, from those of the whole network
     insert(params, vector) -> params with the policy's weights replaced
-    policy(vectors [P, D]) -> Policy: of B = P * E time steps, the i-th E belong to policy i
+    policy(vectors [P, D]) -> Policy for B = P * E time steps, the i-th E of which are policy i's
     """
 
     size: int
@@ -36,9 +36,9 @@ class Policies:
 
 @functools.cache
 def policies(env: Environment, hidden: tuple[int, ...], activation_name: str) -> Policies:
-    """Policies for `env` with layers of the widths `hidden`; () for linear ones.
+    """Return the policies for `env` with hidden layers of the widths `hidden`; () for linear ones.
 
-    The standard deviation of a Gaussian head is no part of the vector, since it decides nothing
+    The standard deviation of a Gaussian head is not part of the vector, since it has no effect
     here.
     """
     network: Any = ActorCritic(env.observation_space, env.action_space, hidden, activation_name)
@@ -62,7 +62,7 @@ def policies(env: Environment, hidden: tuple[int, ...], activation_name: str) ->
         return treedef.unflatten(flat)
 
     def act_one(vector, timestep):
-        # The critic is zero; as its value is not used, XLA leaves it out.
+        # The critic is zero; since its value is not used, XLA eliminates it.
         policy, _, _ = network.apply(insert(trees.zeros(shapes), vector), timestep, ())
         return policy.mode()
 

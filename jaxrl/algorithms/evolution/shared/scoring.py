@@ -1,4 +1,4 @@
-"""How good policies are: thousands of them in one call of the one evaluation there is."""
+"""Scores of policies: thousands of them in one call of the common evaluation."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from jaxrl.networks.heads import check_action_space
 
 @struct
 class Scores:
+    """Scores of P policies in E episodes each."""
+
     fitness: Array  # [P]: mean undiscounted return of the policy's episodes; -inf for a failed one
     descriptors: Array  # [P, K]: mean over its episodes
     episodes: Episodes  # [P, E]
@@ -35,11 +37,11 @@ def score(
     """Play `episodes` (E) complete episodes with each of `vectors` [P, D].
 
     A policy whose weights, return or descriptor is not finite has failed: it is the worst of its
-    population and enters no archive, and the others go on, since an environment that breaks under
-    one strange policy says nothing of them.
+    population and enters no archive. The others are not affected, since an environment that breaks
+    under one strange policy says nothing about them.
 
-    describe: of the last time step of an episode, -> [..., K]; see `descriptors`.
-    chunk: how many policies play at once, where memory asks for it; 0 for all.
+    describe: last time step of an episode -> [..., K]; see `descriptors`.
+    chunk: number of policies that play at once, to limit memory; 0 for all.
 
     Raises `UserError` for a chunk that does not divide P, and for an env without a time limit.
     """
@@ -69,8 +71,8 @@ def score(
 
 
 def check_env(env: Environment, algorithm: str) -> None:
-    """Raises `UserError` for an environment where policies cannot be evolved, by the algorithm of
-    that name: without a head for its actions, or without a time limit."""
+    """Raise `UserError` for an environment in which policies cannot be evolved: one without a
+    policy head for its actions, or without a time limit. `algorithm` is named in the message."""
     check_action_space(env.action_space, algorithm)
     if env.max_steps is None:
         raise UserError(f"{algorithm} needs complete episodes; '{env.name}' has no time limit.")
@@ -80,10 +82,10 @@ SCORES = {"best_return": "best return"}  # of a population that searches for one
 
 
 def statistics(scores: Scores) -> dict[str, Any]:
-    """Of all episodes of a population: `episode_return`, `episode_length`, `episodes`, the steps
-    that were played until their ends (`env_steps`), the best policy's mean return (`best_return`,
-    -inf if all failed), the share of policies that `failed`, and what the environment reports at an
-    episode's end. Means are of finite numbers."""
+    """Return metrics over all episodes of a population: `episode_return`, `episode_length`,
+    `episodes`, the steps played until their ends (`env_steps`), the best policy's mean return
+    (`best_return`, -inf if all failed), the share of policies that `failed`, and the environment's
+    metrics at the end of an episode. Means are over finite numbers."""
     played = scores.episodes
     mean = lambda values: m.mean(values, jnp.isfinite(values))
     return {

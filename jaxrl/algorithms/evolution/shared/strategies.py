@@ -1,4 +1,4 @@
-"""Evolution strategies as pure functions: ask for genotypes, tell their fitness.
+"""Evolution strategies as pure functions: `ask` for genotypes, `tell` their fitness.
 
 openai    gradient of the smoothed return (Salimans et al., 2017)
 csa       cumulative step-size adaptation, one step size and no covariance
@@ -24,12 +24,12 @@ from jaxrl.kit.optimization import descend
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Strategy:
-    """A search distribution over vectors [D]; fitness is maximized.
+    """Search distribution over vectors [D] that maximizes fitness.
 
-    init(mean [D], hyper) -> state; hyper has `sigma`, the first standard deviation
+    init(mean [D], hyper) -> state; hyper has `sigma`, the initial standard deviation
     ask(state, key) -> genotypes [P, D]
     tell(state, genotypes, fitness [P], hyper) -> state; NaN is the worst fitness
-    `state.mean` [D] is the best guess.
+    `state.mean` [D] is the best estimate.
     """
 
     init: Callable[[Array, Hyper], Tree]
@@ -41,8 +41,8 @@ NAMES = ("openai", "csa", "sep_cma", "cma")
 
 
 def strategy(name: str, dimension: int, population: int, optimizer: str = "adam") -> Strategy:
-    """The strategy of that name. Raises `UserError` for an unknown one, for a population it cannot
-    work with, and for a full covariance of more than `cma.LARGEST` dimensions."""
+    """Return the strategy of that name. Raises `UserError` for an unknown one, for a population of
+    an unsuitable size, and for a full covariance of more than `cma.LARGEST` dimensions."""
     if name == "openai":
         return openai(population, optimizer)
     if name not in NAMES:
@@ -55,15 +55,18 @@ def strategy(name: str, dimension: int, population: int, optimizer: str = "adam"
 
 @struct
 class OpenAIState:
+    """State of OpenAI-ES."""
+
     mean: Array  # [D]
     sigma: Array
     optimizer: Tree
 
 
 def openai(population: int, optimizer: str = "adam") -> Strategy:
-    """Evolution strategies as of Salimans et al. (2017, arXiv:1703.03864): antithetic pairs,
-    centered ranks, weight decay, and any optimizer. Here, equal fitness gets equal ranks. Its
-    `hyper`: `sigma`, `learning_rate`, `weight_decay`. Raises `UserError` for an odd population."""
+    """Return the evolution strategy of Salimans et al. (2017, arXiv:1703.03864): antithetic pairs,
+    centered ranks, weight decay, and any optimizer. Here, equal fitness gets equal ranks. It reads
+    `sigma`, `learning_rate` and `weight_decay` of `hyper`. Raises `UserError` for an odd
+    population."""
     if population < 2 or population % 2:
         raise UserError(f"population is {population}; antithetic pairs need an even number.")
     rule = plain_optimizer(optimizer)

@@ -1,8 +1,8 @@
 """DQN, SAC and PQN beside rejax and Stable-Baselines3: speed, compilation, memory and learning; and
 learning beside rejax in environments of gymnax and navix that both sides play.
 
-    python experiments/bench/systems.py [--only dqn sac pqn] [--quick] [--output FILE.json]
-    python experiments/bench/systems.py --tasks environments --output FILE.json
+    python experiments/bench/algorithms.py [--only dqn sac pqn] [--quick] [--output FILE.json]
+    python experiments/bench/algorithms.py --tasks environments --output FILE.json
 
 Every figure comes from a fresh process, and the sides take turns. experiments/bench/README.md says
 what is measured, and how the sides were made to do the same work.
@@ -36,16 +36,16 @@ SAC = REPLAYED | {"updates": 1, "batch_size": 256, "capacity": 10_000}
 
 
 @dataclasses.dataclass(frozen=True)
-class System:
-    """One system and its environment on every side.
+class Algorithm:
+    """One algorithm and its environment on every side.
 
     steps: of a timed run and of a learning curve, whole windows of num_envs * num_steps.
     targets: peer -> how many times its env-steps per second ours are to be.
-    name: of the system, where its entry has another.
+    name: of the algorithm, where its entry has another.
     """
 
     environment: str
-    their_environment: str
+    peer_environment: str
     num_envs: int
     settings: dict[str, Any]
     steps: int
@@ -55,8 +55,8 @@ class System:
     name: str = ""
 
 
-SYSTEMS = {
-    "dqn": System(
+ALGORITHMS = {
+    "dqn": Algorithm(
         "cartpole",
         "CartPole-v1",
         10,
@@ -65,7 +65,7 @@ SYSTEMS = {
         curve_steps=80_000,
         targets={peer.REJAX.name: 2.5, peer.SB3.name: 5.0},
     ),
-    "sac": System(
+    "sac": Algorithm(
         "pendulum",
         "Pendulum-v1",
         1,
@@ -74,7 +74,7 @@ SYSTEMS = {
         curve_steps=10_000,
         targets={peer.REJAX.name: 1.5, peer.SB3.name: 5.0},
     ),
-    "pqn": System(
+    "pqn": Algorithm(
         "minatar_breakout",
         "Breakout-MinAtar",
         128,
@@ -117,12 +117,12 @@ CAUTIOUS = DISCRETE | {"target_entropy": 0.5}
 def environment(
     name: str, pair: tuple[str, str], num_envs: int, settings: dict, steps: int, **options
 ):
-    """A system that both sides train in the same package's environment, for its learning alone."""
-    return System(*pair, num_envs, settings, steps, steps, {}, options, name)
+    """Return what both sides train in the same package's environment, for its learning alone."""
+    return Algorithm(*pair, num_envs, settings, steps, steps, {}, options, name)
 
 
 # Ours plays them through its adapters, in which the packages' own automatic resets do not run.
-WORLDS = {
+PEER_ENVIRONMENTS = {
     "ppo-gymnax": environment("ppo", CARTPOLE, 16, PPO, 16 * 128 * 80),
     "dqn-gymnax": environment("dqn", CARTPOLE, 10, EXPLORING, 24_000),
     "discrete-sac-gymnax": environment("discrete_sac", CARTPOLE, 10, CAUTIOUS, 12_000),
@@ -131,7 +131,7 @@ WORLDS = {
     "dqn-navix": environment("dqn", SMALL, 10, EXPLORING, 80_000, **SMALL_LIMIT),
     "discrete-sac-navix": environment("discrete_sac", SMALL, 10, CAUTIOUS, 48_000, **SMALL_LIMIT),
 }
-ALL = SYSTEMS | WORLDS
+ALL = ALGORITHMS | PEER_ENVIRONMENTS
 PEERS = (peer.REJAX, peer.SB3)
 SIDES = {report.OURS: "jaxrl", peer.REJAX.name: "rejax", peer.SB3.name: "sb3"}
 # Stable-Baselines3 compiles nothing, and what the clock needs takes memory beside it.
@@ -153,15 +153,15 @@ def main() -> None:
             sentences.append(said)
     print("\n".join(sentences), file=sys.stderr, flush=True)
     jobs = [job for job in plan(arguments) if pythons.get(job["variant"])]
-    systems = {name: dataclasses.asdict(ALL[name]) for name in arguments.only}
-    about = {"quick": arguments.quick, "systems": systems, "peers": sentences}
+    algorithms = {name: dataclasses.asdict(ALL[name]) for name in arguments.only}
+    about = {"quick": arguments.quick, "algorithms": algorithms, "peers": sentences}
 
     def write(records: list[report.Record]) -> None:
         found = about | {"targets": targets(records), "records": records}
-        turns.save(arguments.output, "systems beside other libraries", found)
+        turns.save(arguments.output, "algorithms beside other libraries", found)
 
     run = lambda job: measure(job, str(pythons[job["variant"]]), arguments)
-    records = turns.measured(jobs, run, line, write)
+    records = turns.measure(jobs, run, line, write)
     if arguments.quick:
         print("QUICK: tiny runs, one round. This shows that it works; it measures nothing.\n")
     print("\n".join([*sentences, report.device(records), ""]))
@@ -185,7 +185,7 @@ def parse() -> argparse.Namespace:
     add("--output", type=Path, metavar="FILE.json", help="written after every process")
     arguments = parser.parse_args()
     if arguments.only is None:
-        chosen = (SYSTEMS, {"speed", "curve"}), (WORLDS, {"environments"})
+        chosen = (ALGORITHMS, {"speed", "curve"}), (PEER_ENVIRONMENTS, {"environments"})
         arguments.only = [x for table, of in chosen if of & set(arguments.tasks) for x in table]
     for name, full, quick in (("repeats", 5, 1), ("seeds", 10, 1)):
         if getattr(arguments, name) is None:
@@ -200,21 +200,21 @@ def parse() -> argparse.Namespace:
 def plan(arguments: argparse.Namespace):
     """Every process in turn."""
     for name in arguments.only:
-        if "speed" in arguments.tasks and name in SYSTEMS:
-            sides = [report.OURS, *SYSTEMS[name].targets]
-            yield from turns.rounds(arguments.repeats, sides, task="speed", system=name)
-        if ("environments" if name in WORLDS else "curve") in arguments.tasks:
-            yield from turns.rounds(1, LEARNING, task="curve", system=name)
+        if "speed" in arguments.tasks and name in ALGORITHMS:
+            sides = [report.OURS, *ALGORITHMS[name].targets]
+            yield from turns.rounds(arguments.repeats, sides, task="speed", algorithm=name)
+        if ("environments" if name in PEER_ENVIRONMENTS else "curve") in arguments.tasks:
+            yield from turns.rounds(1, LEARNING, task="curve", algorithm=name)
 
 
 def measure(job: turns.Job, python: str, arguments: argparse.Namespace) -> report.Record:
-    system = ALL[job["system"]]
-    name = system.name or job["system"]
+    algorithm = ALL[job["algorithm"]]
+    name = algorithm.name or job["algorithm"]
     curve = job["task"] == "curve"
-    steps = system.curve_steps if curve else system.steps
+    steps = algorithm.curve_steps if curve else algorithm.steps
     options = {
         "task": job["task"],
-        "envs": system.num_envs,
+        "envs": algorithm.num_envs,
         "seeds": arguments.seeds,
         "seed": 1000 * job["round"],
         "steps": steps // QUICK_SHARE if arguments.quick else steps,
@@ -222,9 +222,9 @@ def measure(job: turns.Job, python: str, arguments: argparse.Namespace) -> repor
         "seconds": 0.1 if arguments.quick else 1.0,
         "points": 2 if arguments.quick else POINTS,
         "episodes": EPISODES,
-        "config": system.settings | dataclasses.asdict(system) | {"system": name},
+        "config": algorithm.settings | dataclasses.asdict(algorithm) | {"algorithm": name},
     }
-    kind = "ppo" if name == "ppo" else "systems"
+    kind = "ppo" if name == "ppo" else "algorithms"
     script = turns.WORKERS / f"{SIDES[job['variant']]}_{kind}.py"
     ours = job["variant"] == report.OURS
     return processes.run(python, script, options, ours, arguments.timeout)
@@ -236,8 +236,8 @@ def measure(job: turns.Job, python: str, arguments: argparse.Namespace) -> repor
 def line(record: report.Record) -> str:
     """One record for the progress display."""
     result = record["result"]
-    name = f"{record['task']} {record['system']}, {record['variant']}"
-    if report.failed(record):
+    name = f"{record['task']} {record['algorithm']}, {record['variant']}"
+    if report.has_failed(record):
         return f"{name}: {result['failure']}"
     if record["task"] == "curve":
         return f"{name}: final returns {[round(c[-1]) for c in result['returns']]}"
@@ -246,11 +246,11 @@ def line(record: report.Record) -> str:
 
 
 def targets(records: list[report.Record]) -> list[report.Record]:
-    """Each target, what was measured, and whether it is met; None where it was not measured."""
+    """Return each target, what was measured, and whether it is met (None if not measured)."""
     found = []
-    for name, system in SYSTEMS.items():
-        where = {"task": "speed", "system": name}
-        for other, target in system.targets.items():
+    for name, algorithm in ALGORITHMS.items():
+        where = {"task": "speed", "algorithm": name}
+        for other, target in algorithm.targets.items():
             label = f"env-steps/s, {name}, {report.OURS} / {other}"
             quotients = report.against(records, "median_steps_per_s", other, **where)
             found.append(report.verdict(label, ">=", target, quotients))
@@ -267,14 +267,14 @@ def print_report(records: list[report.Record]) -> None:
         if library == peer.SB3:
             rows = {name: rows[name] for name in ROWS_WITHOUT_COMPILER}
         both = [r for r in speed if r["variant"] in (report.OURS, library.name)]
-        print(report.beside(both, rows, ("system",), report.NO_RATIO) + "\n")
+        print(report.beside(both, rows, ("algorithm",), report.NO_RATIO) + "\n")
     print("Learning: mean return of complete episodes of the greedy policy (of PPO: the sampling")
     print(f"one), mean over {EPISODES} episodes; median (min-max) over seeds.\n")
-    print(report.curve(records, "system") + "\n")
+    print(report.curve(records, "algorithm") + "\n")
     print("Means over seeds [95 % of Student's t], and how probably a seed of ours is above one of")
     print(f"{peer.REJAX.name} [95 % bootstrap].\n")
-    print(report.learning(records, "system") + "\n")
-    failures = [line(r) for r in records if report.failed(r)]
+    print(report.learning(records, "algorithm") + "\n")
+    failures = [line(r) for r in records if report.has_failed(r)]
     print("\n".join([*failures, report.target_table(targets(records))]))
 
 

@@ -18,16 +18,16 @@ def work(arguments: argparse.Namespace) -> measuring.Work:
     from jaxrl.core.settings import replace
 
     shared = arguments.config
-    build, Config = registry.builder(shared["system"])
+    build, Config = registry.builder(shared["algorithm"])
     settings = shared["settings"] | {"num_envs": arguments.envs, "optimizer.name": "adam"}
     if "epsilon_steps" in settings:
         settings["exploration.steps"] = settings.pop("epsilon_steps")
-    if shared["system"] == "dqn":
+    if shared["algorithm"] == "dqn":
         # rejax squares errors of any size, and its Adam's epsilon is optax's.
         settings |= {"huber": 1e9, "eps": 1e-8}
-    if shared["system"] in ("dqn", "discrete_sac"):
+    if shared["algorithm"] in ("dqn", "discrete_sac"):
         settings["period"] = settings["updates"]  # rejax's copy follows once for each window
-    if shared["system"] == "pqn":
+    if shared["algorithm"] == "pqn":
         settings["max_grad_norm"] = float("inf")  # rejax clips elements, not norms: neither clips
     env = envs.make(shared["environment"], **shared["environment_settings"])
     algorithm = build(env, replace(Config(), settings))

@@ -38,22 +38,22 @@ def work(arguments: argparse.Namespace) -> measuring.Work:
             "policy_kwargs": {"net_arch": shared["hidden"], "activation_fn": torch.nn.ReLU},
             "device": "cpu",
         }
-        if shared["system"] == "dqn":
+        if shared["algorithm"] == "dqn":
             settings |= {
                 "target_update_interval": env_steps,
                 "exploration_fraction": shared["epsilon_steps"] / steps,
                 "max_grad_norm": float("inf"),
             }
-        agent = {"dqn": DQN, "sac": SAC}[shared["system"]]
+        agent = {"dqn": DQN, "sac": SAC}[shared["algorithm"]]
 
         def run(seed):
-            environment = make_vec_env(shared["their_environment"], arguments.envs, seed=seed)
+            environment = make_vec_env(shared["peer_environment"], arguments.envs, seed=seed)
             return agent("MlpPolicy", environment, seed=seed, **settings).learn(steps)
 
         return run
 
     def evaluate(model, seed, episodes):
-        environment = make_vec_env(shared["their_environment"], 16, seed=10_000 + seed)
+        environment = make_vec_env(shared["peer_environment"], 16, seed=10_000 + seed)
         return float(evaluate_policy(model, environment, episodes)[0])
 
     def curve(seed, points, updates, episodes):

@@ -17,13 +17,13 @@ def work(arguments: argparse.Namespace) -> measuring.Work:
     from rejax.networks import DiscreteQNetwork, EpsilonGreedyPolicy
 
     shared = arguments.config
-    system, hidden = shared["system"], tuple(shared["hidden"])
+    algorithm, hidden = shared["algorithm"], tuple(shared["hidden"])
     env_steps = arguments.envs * shared["num_steps"]
 
     def create(updates, points):
         steps = points * updates * env_steps
         settings = {
-            "env": shared["their_environment"],
+            "env": shared["peer_environment"],
             "num_envs": arguments.envs,
             "total_timesteps": steps,
             "eval_freq": updates * env_steps,
@@ -32,14 +32,14 @@ def work(arguments: argparse.Namespace) -> measuring.Work:
         }
         if "epsilon_steps" in shared:
             settings["exploration_fraction"] = shared["epsilon_steps"] / steps
-        if system == "pqn":
+        if algorithm == "pqn":
             return rejax.PQN.create(
                 num_steps=shared["num_steps"],
                 num_epochs=shared["epochs"],
                 num_minibatches=shared["minibatches"],
                 td_lambda=shared["q_lambda"],
                 **settings,
-            ).replace(agent=EpsilonGreedyPolicy(Convolutional)(hidden, normalized, 3))
+            ).replace(agent=EpsilonGreedyPolicy(Convolutional)(hidden, normalize, 3))
         settings |= {
             "buffer_size": shared["capacity"],
             # It learns in the window that begins with more steps than these.
@@ -49,14 +49,14 @@ def work(arguments: argparse.Namespace) -> measuring.Work:
             "polyak": 1 - shared["rate"],
             "agent_kwargs": {"activation": shared["activation"]},
         }
-        if system in ("sac", "discrete_sac"):
+        if algorithm in ("sac", "discrete_sac"):
             if "target_entropy" in shared:
                 settings["target_entropy_ratio"] = shared["target_entropy"]
             return rejax.SAC.create(hidden_layer_sizes=hidden, **settings)
         assert hidden == (64, 64), "rejax's DQN has no other widths."
         return rejax.DQN.create(ddqn=False, **settings)
 
-    def normalized(x):
+    def normalize(x):
         return nn.relu(nn.LayerNorm()(x))
 
     class Convolutional(DiscreteQNetwork):
@@ -73,14 +73,14 @@ def work(arguments: argparse.Namespace) -> measuring.Work:
             return nn.Dense(self.action_dim)(x)
 
     def greedy(algorithm, state):
-        """Its own `make_act` explores, or samples."""
+        """Act greedily: its own `make_act` explores, or samples."""
 
         def act(observation, key):
-            if system in ("dqn", "pqn"):
+            if algorithm in ("dqn", "pqn"):
                 return algorithm.agent.apply(state.q_ts.params, observation[None]).argmax(-1)[0]
             actor, params = algorithm.actor, state.actor_ts.params
             policy = actor.apply(params, observation[None], method="_action_dist")
-            if system == "discrete_sac":
+            if algorithm == "discrete_sac":
                 return policy.mode()[0]
             return jnp.squeeze(actor.action_loc + jnp.tanh(policy.loc) * actor.action_scale)
 
