@@ -216,7 +216,7 @@ def test_update_is_the_papers_loss_written_out():
     norm = jnp.sqrt(sum(jnp.square(g).sum() for g in jax.tree.leaves(decay)))
     np.testing.assert_allclose(info.metrics["prediction_loss"], expected, rtol=1e-4)
     np.testing.assert_allclose(info.metrics["model_grad_norm"], norm, rtol=1e-3)
-    np.testing.assert_allclose(info.feedback, priority, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(info.feedback["priority"], priority, rtol=1e-3, atol=1e-4)
     moved = hyper["target.rate"]
     old, latest = state.parts["model"], new.parts["model"]
     for before, target, after in zip(
