@@ -10,7 +10,10 @@ from jaxrl.core.types import Environment, TimeStep
 
 def cliff(edge: float = 100.0) -> Environment:
     """Return an environment of two steps, each rewarded with its action, or with NaN if that is not
-    between -`edge` and `edge`; the observation is the last action, scaled and clipped to [-1, 1]."""
+    between -`edge` and `edge`.
+
+    The observation is the last action, scaled and clipped to [-1, 1].
+    """
 
     def observe(where, reward, step):
         done = step == 2

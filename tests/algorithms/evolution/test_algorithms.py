@@ -122,7 +122,7 @@ def test_each_policy_gets_the_score_of_its_own_episodes():
 
 
 def test_the_reward_of_a_measure_is_its_change():
-    """Its undiscounted return is the descriptor at the end minus that at the start."""
+    """Let the undiscounted return be the descriptor at the end minus that at the start."""
     env = ppga.weight_rewards(CARTPOLE, ("observation.0", "observation.2"))
     params = dataclasses.replace(env.params, reward_weights=jnp.float32([0.0, 1.0, 0.0]))
     state, first = env.reset(random.key(0), params)
