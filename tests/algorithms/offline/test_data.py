@@ -51,5 +51,5 @@ def test_a_share_is_from_the_dataset(no_training, monkeypatch):
 def test_settings_that_cannot_work(no_training):
     with pytest.raises(UserError, match="nothing to learn from"):
         data.Data(name="").source(ENV)
-    with pytest.raises(UserError, match=r"offline_share is 0\.01; of a batch of 8 at least"):
+    with pytest.raises(UserError, match=r"offline_share is 0\.01; in a batch of 8, at least"):
         data.Data(**SET, **ONLINE, offline_share=0.01).source(ENV)

@@ -216,7 +216,7 @@ def test_update_is_the_papers_loss_written_out():
     norm = jnp.sqrt(sum(jnp.square(g).sum() for g in jax.tree.leaves(decay)))
     np.testing.assert_allclose(info.metrics["prediction_loss"], expected, rtol=1e-4)
     np.testing.assert_allclose(info.metrics["model_grad_norm"], norm, rtol=1e-3)
-    np.testing.assert_allclose(info.feedback, priority, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(info.feedback["priority"], priority, rtol=1e-3, atol=1e-4)
     moved = hyper["target.rate"]
     old, latest = state.parts["model"], new.parts["model"]
     for before, target, after in zip(
@@ -347,5 +347,5 @@ def test_what_does_not_fit_is_refused():
 
     with pytest.raises(UserError, match="num_atoms is 10; it must be odd"):
         muzero(environment, replace(SMALL, {"num_atoms": 10}))
-    with pytest.raises(UserError, match="rewards 3 agents; muzero plays alone, or games of two"):
+    with pytest.raises(UserError, match="rewards 3 agents; muzero plays alone, or in games of two"):
         muzero(dataclasses.replace(environment, reset=of_three), SMALL)
