@@ -10,8 +10,6 @@ from tests import style
 
 # Rooms that still break the rules, one a line; a room that no longer does must be struck out.
 OPEN: tuple[str, ...] = (
-    ".",
-    "docs",
     "experiments/bench",
     "jaxrl/algorithms/continuous_control",
     "jaxrl/algorithms/evolution",
@@ -22,7 +20,7 @@ FOLDERS = ("jaxrl", "experiments", "tests")
 PAGES = ("docs", "configs")
 ENDINGS = (".py", ".md", ".yaml")
 # What others wrote, or what is written by a command.
-NOT_OURS = ("docs/gallery", "experiments/bench/results")
+NOT_OURS = ("docs/gallery", "docs/papers.md", "experiments/bench/results")
 EXAMPLES = ("tests/test_style.py", "tests/style.py")  # the rules, and breaches of them
 
 
