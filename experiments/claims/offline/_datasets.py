@@ -30,7 +30,7 @@ from jaxrl.core.types import (
     struct,
 )
 from jaxrl.evaluation.evaluate import evaluate
-from jaxrl.kit.normalization import normalized
+from jaxrl.kit.normalization import add_normalization
 from jaxrl.sources.rollouts import rollouts
 
 STREAMS = 16  # columns of every dataset, as in PPO's training
@@ -69,7 +69,7 @@ class OnOwnData:
 
 @functools.cache
 def _build(builder: Any, env: Environment, config: Any) -> Algorithm:
-    agent = normalized(builder.agent(env, config), env, config)
+    agent = add_normalization(builder.agent(env, config), env, config)
     updates, data = builder.updates(config), config.data
     size = data.updates * data.batch_size // updates
     return learn(agent, source(env, data, config.discount, size), updates)
