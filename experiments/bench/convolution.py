@@ -18,7 +18,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import report
-from losses import compiled, run_time
+from losses import compile_once, run_time
 
 from jaxrl.networks.torsos import Conv
 
@@ -63,7 +63,7 @@ def main() -> None:
     for batch, channels, gradient in sizes:
         images = jax.random.uniform(jax.random.key(0), (arguments.repeats, batch, 10, 10, channels))
         arrays = {"weights": Conv(WIDTH).init(jax.random.key(1), images[0]), "images": images}
-        runs = {f: compiled(loop(f, gradient), arrays)[0] for f in FORMS}
+        runs = {f: compile_once(loop(f, gradient), arrays)[0] for f in FORMS}
         times = [{f: run_time(runs[f], 0.1) for f in FORMS} for _ in range(arguments.rounds)]
         ms = {f: 1e3 * statistics.median(t[f] for t in times) / arguments.repeats for f in FORMS}
         quotients = [t["direct"] / t["slices"] for t in times]

@@ -472,10 +472,12 @@ def examine(
     measure = measure.partition(".")[0] if module.startswith("experiments.") else ""
     needed = [x for x in differences if now["whole"] and is_needed(x, own, measure)]
     shown = evidence(before, now, needed)
+    # Files are alike if all that is computed from them was seen to be.
+    is_whole = "errors" in now["declared"] or (now["whole"] and None not in now["whole"].values())
     programs = {
         name: [old[0], new[0]]
         for name, (old, new) in _pairs(before, now, "programs").items()
-        if old[0] != new[0]
+        if old[0] != new[0] and (name != "parts" or is_whole)
     }
     changed = [x.binds or "a statement" for x in differences]
     code = f"The code of {', '.join(changed)} changed" if changed else "Only names changed"

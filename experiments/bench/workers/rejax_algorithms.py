@@ -17,7 +17,7 @@ def work(arguments: argparse.Namespace) -> measuring.Work:
     from rejax.networks import DiscreteQNetwork, EpsilonGreedyPolicy
 
     shared = arguments.config
-    algorithm, hidden = shared["algorithm"], tuple(shared["hidden"])
+    name, hidden = shared["algorithm"], tuple(shared["hidden"])
     env_steps = arguments.envs * shared["num_steps"]
 
     def create(updates, points):
@@ -32,7 +32,7 @@ def work(arguments: argparse.Namespace) -> measuring.Work:
         }
         if "epsilon_steps" in shared:
             settings["exploration_fraction"] = shared["epsilon_steps"] / steps
-        if algorithm == "pqn":
+        if name == "pqn":
             return rejax.PQN.create(
                 num_steps=shared["num_steps"],
                 num_epochs=shared["epochs"],
@@ -49,7 +49,7 @@ def work(arguments: argparse.Namespace) -> measuring.Work:
             "polyak": 1 - shared["rate"],
             "agent_kwargs": {"activation": shared["activation"]},
         }
-        if algorithm in ("sac", "discrete_sac"):
+        if name in ("sac", "discrete_sac"):
             if "target_entropy" in shared:
                 settings["target_entropy_ratio"] = shared["target_entropy"]
             return rejax.SAC.create(hidden_layer_sizes=hidden, **settings)
@@ -76,11 +76,11 @@ def work(arguments: argparse.Namespace) -> measuring.Work:
         """Act greedily: its own `make_act` explores, or samples."""
 
         def act(observation, key):
-            if algorithm in ("dqn", "pqn"):
+            if name in ("dqn", "pqn"):
                 return algorithm.agent.apply(state.q_ts.params, observation[None]).argmax(-1)[0]
             actor, params = algorithm.actor, state.actor_ts.params
             policy = actor.apply(params, observation[None], method="_action_dist")
-            if algorithm == "discrete_sac":
+            if name == "discrete_sac":
                 return policy.mode()[0]
             return jnp.squeeze(actor.action_loc + jnp.tanh(policy.loc) * actor.action_scale)
 
