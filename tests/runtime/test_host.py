@@ -289,7 +289,7 @@ def test_bad_input_is_one_sentence():
         host.Environments("CartPol-v1", 2)
     with pytest.raises(UserError, match="no time limit; set max_steps"):
         host.evaluate(host.Environments(Line, 4), POLICY, random.key(0))
-    with pytest.raises(UserError, match="no space here like Gymnasium's Text"):
+    with pytest.raises(UserError, match="no counterpart of Gymnasium's space Text"):
         environment = type("Talk", (Line,), {"observation_space": theirs.Text(3)})
         host.Environments(environment, 2)
 
