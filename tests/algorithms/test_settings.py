@@ -31,7 +31,7 @@ ANY_NUMBER |= {"weights", "thresholds", "best_return"}
 ANY_TEXT = {"rule", "name", "vary", "measure", "components", "descriptor"}
 # Texts among the settings of a run: names that are looked up elsewhere, and places.
 RUN_TEXT = {"algorithm", "env", "evaluate_env", "out", "name", "resume", "fork", "warm_start"}
-UNBOUNDED = {"env_params", "evaluate_env_params"}
+UNBOUNDED = {"env_params", "evaluate_env_params", "wrappers"}
 
 everyone = pytest.mark.parametrize("algorithm", registry.names())
 
@@ -127,7 +127,7 @@ REFUSED = [
     ("td3_bc", "alpha", -1.0, "is -1.0; it must be at least 0."),
     ("td3_bc", "delay", 0, "is 0; it must be at least 1."),
     ("uni_o4", "num_policies", 0, "is 0; it must be at least 1."),
-    ("grpo", "kl.estimate", "k1", "is 'k1'; it must be one of k2, k3."),
+    ("gpg", "kl.estimate", "k1", "is 'k1'; it must be one of k2, k3."),
     ("token_ppo", "average", "mean", "is 'mean'; it must be one of sequence, token, constant."),
     ("rpg", "kl.direction", "both", "is 'both'; it must be one of forward, reverse."),
     ("spiral", "baseline", "both", "is 'both'; it must be one of role, none."),

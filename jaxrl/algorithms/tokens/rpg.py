@@ -45,7 +45,7 @@ def recipe(env: Environment, config: Config) -> Recipe:
             x.reference,
             x.advantage,
             net.hyper.kl.weight,
-            kl.direction,
+            kl.direction,  # type: ignore[arg-type]  # its choices are those of the loss
             kl.normalized,
             config.reinforce,
         )

@@ -37,7 +37,12 @@ def recipe(env: Environment, config: Config) -> Recipe:
         """Compute DAPO's surrogate with the divergence included in the advantage."""
         now, h = evaluate(net, x), net.hyper
         advantage = losses.rpg_advantage(
-            now.log_prob, x.reference, x.advantage, h.kl.weight, kl.direction, kl.normalized
+            now.log_prob,
+            x.reference,
+            x.advantage,
+            h.kl.weight,
+            kl.direction,  # type: ignore[arg-type]  # its choices are those of the loss
+            kl.normalized,
         )
         surrogate = losses.clipped_surrogate(
             now.log_prob, x.log_prob, advantage, h.clip, h.clip_high

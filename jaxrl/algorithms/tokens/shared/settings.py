@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from jaxrl import losses
 from jaxrl.core.hyper import MANY
 from jaxrl.core.types import Environment, Source
@@ -111,7 +109,7 @@ class Penalty(Divergence):
 class Direction(Divergence):
     """Penalty on the KL divergence from the reference policy, in RPG's forms."""
 
-    direction: Literal["forward", "reverse"] = static("reverse", choices=("forward", "reverse"))
+    direction: str = static("reverse", choices=("forward", "reverse"))
     """Direction of the KL divergence: forward, KL(reference || policy), or reverse."""
     normalized: bool = False
     """Treat the measures of the divergence as normalized. If not, its estimator is k3."""
