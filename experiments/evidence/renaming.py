@@ -9,7 +9,8 @@ Only `run.py --renamed COMMIT` writes such a record, after it compared the check
 
 1. The declarations as data are equal but for names, and arenas and sides have the same labels.
 2. The code is equal but for names (`compare`), or where it is not, a program shows the same.
-3. Both checkouts lower the claim to the same programs; what NumPy computes has the same values.
+3. Both checkouts lower the claim to programs of the same dataflow; what NumPy computes has the same
+   values.
 """
 
 from __future__ import annotations
@@ -344,8 +345,8 @@ def evidence(
     programs = _pairs(before, now, "programs")
     names = [name for name in programs if name not in ("parts", "errors")]
     for name in names:
-        (_, old, old_unordered), (_, new, unordered) = programs[name]
-        if old_unordered != unordered or (old != new and name not in {*values, *traced}):
+        (_, old), (_, new) = programs[name]
+        if old != new:
             raise UserError(f"the program of '{name}' is another one")
     shown = [_count(names, "program")] if names else []
     shown += [f"values of {_count(values, 'run')}"] if values else []
@@ -360,12 +361,6 @@ def _pairs(before: Mapping[str, Any], now: Mapping[str, Any], what: str) -> dict
         raise UserError(f"there are {len(now[what])} {what}, and there were {len(before[what])}")
     olds, news = before[what].values(), now[what].items()
     return {name: (old, new) for old, (name, new) in zip(olds, news, strict=True)}
-
-
-def need_values(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
-    """Return whether programs of learning curves differ in the order of their parts alone."""
-    differ = [(x, y) for x, y in _pairs(before, now, "programs").values() if x[1] != y[1]]
-    return not now["whole"] and bool(differ) and all(x[2] == y[2] for x, y in differ)
 
 
 def _count(items: Collection[Any], what: str) -> str:
@@ -400,7 +395,7 @@ def find(root: Path, id: str) -> Path:
     return found[0]
 
 
-def probe(root: Path, id: str, options: Sequence[str] = (), known: Path | None = None) -> Any:
+def probe(root: Path, id: str, known: Path | None = None) -> Any:
     """Return a function that waits for what `probe.py` prints in a checkout.
 
     known: a file that keeps it, for a checkout that does not change.
@@ -408,7 +403,7 @@ def probe(root: Path, id: str, options: Sequence[str] = (), known: Path | None =
     if known and known.exists():
         return lambda: json.loads(known.read_text("utf-8"))
     process = subprocess.Popen(
-        [sys.executable, str(Path(__file__).with_name("probe.py")), str(root), id, *options],
+        [sys.executable, str(Path(__file__).with_name("probe.py")), str(root), id],
         cwd=root,
         env=os.environ | {"PYTHONPATH": str(root), "PYTHONHASHSEED": "0"},
         stdout=subprocess.PIPE,
@@ -428,15 +423,15 @@ def probe(root: Path, id: str, options: Sequence[str] = (), known: Path | None =
     return wait
 
 
-def probe_both(old_root: Path, root: Path, id: str, store: Path, *options: str) -> tuple[Any, Any]:
+def probe_both(old_root: Path, root: Path, id: str, store: Path) -> tuple[Any, Any]:
     """Return what `probe.py` prints in an older checkout and in this one, run side by side.
 
     store: a folder that keeps the older checkout's, by the version of JAX and of `probe.py`.
     """
     text = digests.read_text(Path(__file__).with_name("probe.py"))
-    version = digests.short_hash(text, importlib.metadata.version("jax"), *options)
-    before = probe(old_root, id, options, store / f"{id}-{version}.json")
-    now = probe(root, id, options)
+    version = digests.short_hash(text, importlib.metadata.version("jax"))
+    before = probe(old_root, id, store / f"{id}-{version}.json")
+    now = probe(root, id)
     found, errors = [], []
     for wait in (before, now):  # for both, so that no process is left alone
         try:
@@ -463,8 +458,6 @@ def examine(
     attempts = [r["digest"] for r in known if r.get("event") == "begun"]
     if original(known, before["digest"]) not in attempts[-1:]:
         raise Revised("no attempt is of what the older checkout declares")
-    if need_values(before, now):
-        before, now = probe_both(old_root, root, id, store, "--values")
     names = data_names(before["declared"], now["declared"])
     differences = compare(*sources)
     own = next(iter(sources[1].values()))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.evidence import digests, listing, records, renaming, run
+from experiments.evidence import digests, listing, probe, records, renaming, run
 from jaxrl.core.errors import UserError
 from tests.evidence.planted import change, commit, git
 
@@ -161,7 +161,7 @@ def test_a_declaration_that_changed_is_refused(now, said):
 
 
 def answer(**more):
-    return {"programs": {"x @ y": ["a", "a", "1"]}, "whole": {}, "values": {}} | more
+    return {"programs": {"x @ y": ["a", "1"]}, "whole": {}, "values": {}} | more
 
 
 WHOLE = {"whole": {"x @ y": "w"}}
@@ -173,19 +173,19 @@ CODE = renaming.Difference("", "measure", "'1' is now '2'")
     ("before", "now", "differ", "said"),
     [
         ({}, {}, (), "equal: 1 program"),
-        ({}, {"programs": {"x @ y": ["b", "a", "1"]}}, (), "equal: 1 program"),
+        ({}, {"programs": {"x @ y": ["b", "1"]}}, (), "equal: 1 program"),
         (WHOLE, WHOLE, (), "equal: 1 program of all"),
         # One program of all that is measured is enough, whatever a step or the code look like.
         (
             WHOLE,
-            WHOLE | {"programs": {"x @ y": ["b", "b", "2"]}},
+            WHOLE | {"programs": {"x @ y": ["b", "2"]}},
             (CODE,),
             "equal: 1 program of all",
         ),
         (VALUES, VALUES, (), "equal: 1 program, values of 1 run"),
         (
             VALUES,
-            VALUES | {"programs": {"x @ y": ["b", "b", "1"]}},
+            VALUES | {"programs": {"x @ y": ["b", "1"]}},
             (),
             "equal: 1 program, values of 1 run",
         ),
@@ -204,14 +204,13 @@ def test_equal_programs_are_evidence(before, now, differ, said):
 @pytest.mark.parametrize(
     ("before", "now", "differ", "said"),
     [
-        ({}, {"programs": {"x @ y": ["b", "b", "2"]}}, (), "program of 'x @ y' is another"),
-        ({}, {"programs": {"x @ y": ["b", "b", "1"]}}, (), "program of 'x @ y' is another"),
+        ({}, {"programs": {"x @ y": ["b", "2"]}}, (), "program of 'x @ y' is another"),
         (WHOLE, {"whole": {"x @ y": "v"}}, (), "program of 'x @ y' is another"),
         (WHOLE, VALUES, (), "1 values, and there were 0"),
         (VALUES, VALUES | {"values": {"x @ y": [0.1, 0.3]}}, (), "values of 'x @ y' are others"),
         (
             VALUES,
-            VALUES | {"programs": {"x @ y": ["b", "b", "2"]}},
+            VALUES | {"programs": {"x @ y": ["b", "2"]}},
             (),
             "program of 'x @ y' is another",
         ),
@@ -224,12 +223,77 @@ def test_without_equal_programs_it_is_refused(before, now, differ, said):
         renaming.evidence(answer(**before), answer(**now), differ)
 
 
-def test_values_are_asked_for_where_lines_changed_their_order():
-    moved, other = ({"programs": {"x @ y": ["b", "b", lines]}} for lines in "12")
-    assert renaming.need_values(answer(), answer(**moved))
-    assert not renaming.need_values(answer(), answer(**other))
-    assert not renaming.need_values(answer(), answer())
-    assert not renaming.need_values(answer(**WHOLE), answer(**WHOLE, **moved))
+def lower(function, *shapes):
+    import jax
+
+    shapes = [jax.ShapeDtypeStruct(shape, "float32") for shape in shapes]
+    return jax.jit(function).trace(*shapes).lower(lowering_platforms=("cpu",)).as_text()
+
+
+LOOP = """
+import jax
+import jax.numpy as jnp
+
+@jax.jit
+def norm(x):
+    return jnp.sqrt(jnp.square(x).sum())
+
+def program(x, y):
+    def step(carry, row):
+        a, b = carry
+        return (a + row @ y, b * 2.0), jnp.cumsum(row)
+
+    total, low = norm(x), jnp.argsort(y)
+    carry, rows = jax.lax.scan(step, (total, y), x)
+    branch = jax.lax.cond(total > 1.0, jnp.sin, lambda x: x + 1.0, total)
+    return {"carry": carry, "rows": rows, "branch": branch, "low": x.at[low[0]].set(0.0)}
+"""
+
+
+def dataflow(*changes):
+    text = LOOP
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    space = {}
+    exec(text, space)
+    return probe.canonical(lower(space["program"], (4, 3), (3,)))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        [("norm", "length"), ("step", "move"), ("low", "rank"), ("total", "size")],
+        [("total, low = norm(x), jnp.argsort(y)", "low, total = jnp.argsort(y), norm(x)")],
+        [('"branch"', '"bench"'), ('"carry"', '"curry"')],
+        [
+            ("return (a + row @ y, b * 2.0), jnp.cumsum(row)", "return (a + row @ y, d), c"),
+            ("a, b = carry", "a, b = carry; c = jnp.cumsum(row); d = b * 2.0"),
+        ],
+    ],
+)
+def test_programs_have_one_dataflow_whatever_their_names_and_order(changes):
+    assert dataflow(*changes) == dataflow()
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("b * 2.0", "b * 3.0"),
+        ("a + row @ y", "row @ y - a"),
+        ("(total, y), x)", "(total, 0 * y), x)"),
+        ("jnp.cumsum(row)", "jnp.cumsum(row[::-1])"),
+        ("jnp.square(x).sum()", "jnp.square(x).mean()"),
+        ("jnp.sin, lambda x: x + 1.0", "lambda x: x + 1.0, jnp.sin"),
+        ("total > 1.0", "total >= 1.0"),
+        ("low[0]", "low[1]"),
+        ("jnp.argsort(y)", "jnp.argsort(-y)"),
+        ("a + row @ y, b * 2.0", "a + row @ b, b * 2.0"),
+        ('"carry": carry', '"zzz": carry'),  # which is another order of the results
+    ],
+)
+def test_another_dataflow_is_seen(old, new):
+    assert dataflow((old, new)) != dataflow()
 
 
 # ------------------------------------------------------------------------------- what follows
