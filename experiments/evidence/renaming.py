@@ -8,7 +8,8 @@ them (`original`, `original_programs`).
 Only `run.py --renamed COMMIT` writes such a record, after it compared the checkout with COMMIT:
 
 1. The declarations as data are equal but for names, and arenas and sides have the same labels.
-2. The code is equal but for names (`compare`), or where it is not, a program shows the same.
+2. The code is equal but for names (`compare`). Where it is not, it has no part in what is measured
+   beside the algorithms, or a program has it, or it runs in a tiny trial too.
 3. Both checkouts lower the claim to programs of the same dataflow; what NumPy computes has the same
    values.
 """
@@ -150,12 +151,13 @@ def _labels(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[tuple
 class Difference:
     """A statement whose code is not equal but for names.
 
-    binds: the name that it defines; empty if none.
+    binds: the name that it defines; empty if none. runs_tiny: what differs runs in tiny trials too.
     """
 
     module: str
     binds: str
     said: str
+    runs_tiny: bool = False
 
 
 def compare(
@@ -194,8 +196,33 @@ def _compare(module: str, before: Sequence[ast.stmt], now: Sequence[ast.stmt]) -
         try:
             walk.nodes(x, y)
         except _Differs as difference:
-            found.append(Difference(module, next(iter(_bindings(y)), ""), str(difference)))
+            binds = next(iter(_bindings(y)), "")
+            found.append(Difference(module, binds, str(difference), _runs_tiny(x, y, defined)))
     return found
+
+
+def _runs_tiny(old: ast.stmt, new: ast.stmt, defined: _OneToOne) -> bool:
+    """Return whether two statements choose alike between tiny and other trials.
+
+    Then whatever else differs also runs in a tiny trial.
+    """
+
+    def choices(statement: ast.stmt) -> list[ast.AST]:
+        chosen = [x for x in ast.walk(statement) if isinstance(x, ast.IfExp | ast.If | ast.While)]
+        tiny = lambda node: any(getattr(x, "attr", "") == "tiny" for x in ast.walk(node.test))
+        return [node for node in chosen if tiny(node)]
+
+    pairs = choices(old), choices(new)
+    if len(pairs[0]) != len(pairs[1]):
+        return False
+    for x, y in zip(*pairs, strict=True):
+        if not isinstance(x, ast.IfExp):  # what follows it may run in one of the two alone
+            return False
+        try:
+            _Walk(defined).nodes(x, y)
+        except _Differs:
+            return False
+    return True
 
 
 def _bindings(statement: ast.stmt) -> list[str]:
@@ -463,10 +490,12 @@ def examine(
     own = next(iter(sources[1].values()))
     module, _, measure = (now["declared"].get("measure") or "").partition(":")
     measure = measure.partition(".")[0] if module.startswith("experiments.") else ""
-    needed = [x for x in differences if now["whole"] and is_needed(x, own, measure)]
+    is_exact = "errors" in now["declared"]  # whose values are all that it computes
+    needed = [x for x in differences if now["whole"] and not is_exact and not x.runs_tiny
+              and is_needed(x, own, measure)]  # fmt: skip
     shown = evidence(before, now, needed)
     # Files are alike if all that is computed from them was seen to be.
-    is_whole = "errors" in now["declared"] or (now["whole"] and None not in now["whole"].values())
+    is_whole = is_exact or (now["whole"] and None not in now["whole"].values())
     programs = {
         name: [old[0], new[0]]
         for name, (old, new) in _pairs(before, now, "programs").items()

@@ -98,6 +98,33 @@ def test_a_measuring_function_needs_what_it_uses():
     assert is_needed("_shared", "RATES") and is_needed("", "RATES", measure="")
 
 
+TINY = """
+def measure(trial, keys):
+    state = build(trial)
+    steps = 1 if trial.tiny else trial.env_steps // state.steps
+    return run(state.best, steps)
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("state.best", "state.own.best", True),
+        ("state.best, steps", "state.best, steps + 1", True),  # which a tiny trial shows
+        ("trial.env_steps //", "2 * trial.env_steps //", False),
+        ("trial.env_steps // state.steps", "trial.budget // state.size", True),  # names alone
+        ("1 if trial.tiny else", "1 if trial.tiny else 2 *", False),
+        ("    return", "    if trial.tiny:\n        return 0\n    return", False),
+        ("    steps = 1 if trial.tiny else", "    steps =", False),
+    ],
+)
+def test_code_that_differs_may_run_in_tiny_trials_too(old, new, expected):
+    assert old in TINY
+    texts = ({"claim": TINY}, {"claim": TINY.replace(old, new)})
+    found = renaming.compare(*map(statements, texts))
+    assert [x.runs_tiny for x in found] == ([] if "size" in new else [expected])
+
+
 def test_the_constant_of_older_files_is_found():
     texts = ("CHECK = 1\nCLAIM = 2", "CLAIM: int = 1", "X = 1")
     assert [renaming.constant(text) for text in texts] == ["CHECK", "CLAIM", ""]
