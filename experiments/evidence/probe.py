@@ -218,17 +218,16 @@ def _block(
         texts = [VALUE.sub(lambda x, bound=bound: bound[x[1]] + (x[2] or ""), text) for text in own]
         texts = [SYMBOL.sub(lambda x: of_function(x[0]), text) for text in texts]
         last = _digest(*texts, *parts)
-        if defined:
-            names[defined] = last
-        else:
+        names |= {name: f"{last} {i}" for i, name in enumerate(defined)}
+        if not defined:
             effects.append(last)
     return _digest(*sorted(effects[:-1]), last)
 
 
-def _definition(line: str) -> tuple[str, str]:
-    """Split the name of an operation's results from the rest, as in `%0:2 = f(%1)`."""
-    found = re.match(r"(%\w+)(:\d+)? = ", line)
-    return (found[1], line[found.end() :]) if found else ("", line)
+def _definition(line: str) -> tuple[list[str], str]:
+    """Split the names of an operation's results from the rest: `%0:2 = f(%1)`, `%a, %b = f(%1)`."""
+    found = re.match(r"(%\w+(?::\d+)?(?:, %\w+)*) = ", line)
+    return (re.findall(r"%\w+", found[1]), line[found.end() :]) if found else ([], line)
 
 
 if __name__ == "__main__":

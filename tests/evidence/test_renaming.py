@@ -271,9 +271,11 @@ def program(x, y):
         return (a + row @ y, b * 2.0), jnp.cumsum(row)
 
     total, low = norm(x), jnp.argsort(y)
+    best, place = jax.lax.top_k(y, 2)
     carry, rows = jax.lax.scan(step, (total, y), x)
     branch = jax.lax.cond(total > 1.0, jnp.sin, lambda x: x + 1.0, total)
-    return {"carry": carry, "rows": rows, "branch": branch, "low": x.at[low[0]].set(0.0)}
+    low = x.at[low[0]].set(0.0)
+    return {"best": best * place, "carry": carry, "rows": rows, "branch": branch, "low": low}
 """
 
 
@@ -292,7 +294,7 @@ def dataflow(*changes):
     [
         [("norm", "length"), ("step", "move"), ("low", "rank"), ("total", "size")],
         [("total, low = norm(x), jnp.argsort(y)", "low, total = jnp.argsort(y), norm(x)")],
-        [('"branch"', '"bench"'), ('"carry"', '"curry"')],
+        [('"branch"', '"brunch"'), ('"carry"', '"curry"')],
         [
             ("return (a + row @ y, b * 2.0), jnp.cumsum(row)", "return (a + row @ y, d), c"),
             ("a, b = carry", "a, b = carry; c = jnp.cumsum(row); d = b * 2.0"),
@@ -314,6 +316,7 @@ def test_programs_have_one_dataflow_whatever_their_names_and_order(changes):
         ("jnp.sin, lambda x: x + 1.0", "lambda x: x + 1.0, jnp.sin"),
         ("total > 1.0", "total >= 1.0"),
         ("low[0]", "low[1]"),
+        ("best * place", "best * best"),
         ("jnp.argsort(y)", "jnp.argsort(-y)"),
         ("a + row @ y, b * 2.0", "a + row @ b, b * 2.0"),
         ('"carry": carry', '"zzz": carry'),  # which is another order of the results
