@@ -490,8 +490,10 @@ def examine(
     own = next(iter(sources[1].values()))
     module, _, measure = (now["declared"].get("measure") or "").partition(":")
     measure = measure.partition(".")[0] if module.startswith("experiments.") else ""
-    is_exact = "errors" in now["declared"]  # whose values are all that it computes
-    needed = [x for x in differences if now["whole"] and not is_exact and not x.runs_tiny
+    measure = measure if measure.isidentifier() else ""
+    # Errors of an exact claim are all but 0, so equal ones show little; a tiny run shows more.
+    is_exact = "errors" in now["declared"]
+    needed = [x for x in differences if now["whole"] and (is_exact or not x.runs_tiny)
               and is_needed(x, own, measure)]  # fmt: skip
     shown = evidence(before, now, needed)
     # Files are alike if all that is computed from them was seen to be.
