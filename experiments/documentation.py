@@ -474,9 +474,9 @@ def rates(record: Mapping[str, Any]) -> dict[tuple, list[float]]:
         result = x["result"]
         rate = result.get("median_steps_per_s", result.get("steps_per_s"))
         if isinstance(rate, float):
-            system = record["systems"][x["system"]] if "system" in x else {}
-            what = x.get("system", x.get("pair", x.get("task")))
-            size = system.get("num_envs", x.get("envs", x.get("copies")))
+            algorithm = record["algorithms"][x["algorithm"]] if "algorithm" in x else {}
+            what = x.get("algorithm", x.get("pair", x.get("task")))
+            size = algorithm.get("num_envs", x.get("envs", x.get("copies")))
             key = what, f"{size:,}", x.get("seeds", 1), x["variant"]
             found.setdefault(key, []).append(rate)
     return found
