@@ -28,7 +28,7 @@ def test_a_stack_holds_the_last_observations_and_restarts_with_the_episode():
 
     @jax.jit
     def run(key):
-        state = environment.init(key, two)
+        state = environment.init(key, two, {})
         streams = stream.start(env, environment, state, two, key, 2)
 
         def step(streams, keys):
