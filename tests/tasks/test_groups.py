@@ -14,7 +14,7 @@ from jaxrl.tasks import repeat, starts
 def test_each_prompt_is_given_exactly_g_times_side_by_side():
     env = envs.make("addition", digits=2)
     groups, environment = repeat(starts(env.params, Params), 4), start_key(env)
-    state = groups.init(random.key(0), None)
+    state = groups.init(random.key(0), None, {})
     ids = groups.sample(state, random.key(1), 12)
     data = np.asarray(jax.random.key_data(ids)).reshape(3, 4, -1)
     assert (data == data[:, :1]).all()
