@@ -102,7 +102,7 @@ def test_what_each_step_sees():
     x = batch.transitions
     for name, values in (
         ("critic_loss", iql.critic_loss(seen, x)),
-        ("actor_loss", iql.actor_loss(seen, x)[0]),
+        ("actor_loss", iql.actor_loss(seen, x).value),
     ):
         np.testing.assert_allclose(info.metrics[name], values.mean(), rtol=1e-4)
     jax.tree.map(
