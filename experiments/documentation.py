@@ -211,6 +211,8 @@ def reference_uri(path: str) -> str:
     _, room, *rest = path.removesuffix(".py").removesuffix("/__init__").split("/")
     if room in BY_FOLDER:
         rest = rest[:1]
+    if rest == ["index"]:  # a module of that name, beside the page of the room
+        rest = ["index_"]
     return f"reference/{'/'.join([room, *rest] if rest else [room, 'index'])}.md"
 
 
@@ -235,7 +237,7 @@ def reference_pages() -> dict[str, str]:
         overview.append(f"- [jaxrl.{room}]({room}/index.md): {first_line(text)}")
         rows = []
         for uri, paths in pages.items():
-            plain = uri.removeprefix("reference/").removesuffix(".md")
+            plain = uri.removeprefix("reference/").removesuffix(".md").removesuffix("_")
             name, place = f"jaxrl.{plain.replace('/', '.')}", ROOT / "jaxrl" / plain
             source = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
             said = module_docstring(source)
