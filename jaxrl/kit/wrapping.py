@@ -85,9 +85,10 @@ def wrap(
 
 
 def within(agent: Agent, group: str) -> Agent:
-    """`agent` as a part of a system whose Config has the agent's in a group: the hyperparameter
-    `clip` is then called `group.clip`, outside and in its state, so that the system's settings set,
-    sweep and replace it. For deeper nesting `group` may have dots, or this is done again."""
+    """Return `agent` as a part of an algorithm whose Config has the agent's in a group: the
+    hyperparameter `clip` is then called `group.clip`, outside and in its state, so that the
+    algorithm's settings set, sweep and replace it. For deeper nesting `group` may have dots, or
+    this is done again."""
     outer = lambda name: f"{group}.{name}"
     inner = lambda name: name.removeprefix(f"{group}.")
     outside = lambda state: rename_hyper(state, outer)

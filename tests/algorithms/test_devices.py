@@ -38,9 +38,9 @@ CASES = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_one_program_means_the_same_on_four_devices(name):
-    system, environment, changes = CASES[name]
-    config = settings.replace(system.Config(), changes | {"num_shards": 4})
-    algorithm = system(envs.make(environment), config)
+    builder, environment, changes = CASES[name]
+    config = settings.replace(builder.Config(), changes | {"num_shards": 4})
+    algorithm = builder(envs.make(environment), config)
     assert algorithm.num_shards == 4
     ends, programs = [], []
     for count in (1, 4):

@@ -64,12 +64,12 @@ EPISODES = {"num_envs": 32, "hidden": (16,), "learning_rate": 0.02, "discount": 
 EPISODES |= {"max_grad_norm": 0.5}
 
 
-def _system(system, **changes):
-    return lambda env: system(env, replace(system.Config(), changes))
+def _entry_of(builder, **changes):
+    return lambda env: builder(env, replace(builder.Config(), changes))
 
 
 def _ppo(**changes):
-    return _system(ppo, **ON_POLICY, epochs=2, minibatches=2, **changes)
+    return _entry_of(ppo, **ON_POLICY, epochs=2, minibatches=2, **changes)
 
 
 # Few transitions, so that those of the default probe, from the warm-up, are soon gone.
@@ -94,8 +94,8 @@ ALGORITHMS: dict[str, Entry] = {
     "ppo continuous": Entry(_ppo(), continuous=True, value=actor_critic_value),
     "ppo recurrent": Entry(_ppo(recurrent=8), value=actor_critic_value, steps=500),
     "ppo normalized": Entry(_ppo(**NORMALIZED)),
-    "a2c": Entry(_system(a2c, **ON_POLICY, **ADAM), value=actor_critic_value, steps=300),
-    "reinforce": Entry(_system(reinforce, **EPISODES, **ADAM), sharded=False),
+    "a2c": Entry(_entry_of(a2c, **ON_POLICY, **ADAM), value=actor_critic_value, steps=300),
+    "reinforce": Entry(_entry_of(reinforce, **EPISODES, **ADAM), sharded=False),
     "dqn": Entry(_dqn, steps=500),
     "rainbow": Entry(_rainbow, steps=500, sharded=False),
 }

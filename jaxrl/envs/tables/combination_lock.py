@@ -131,6 +131,7 @@ def _rich(env: Environment, horizon: int) -> Environment:
         reset=with_rich_observation(env.reset),
         step=with_rich_observation(env.step),
         observation_space=Box(-math.inf, math.inf, (size,)),
+        state_of=None,
     )
 
 

@@ -46,14 +46,14 @@ POLICY = Half(NETWORK, "policy_alone")
 
 
 @functools.cache
-def learner(system):
-    agent = system.agent(ENV, CONFIGS[system])
+def learner(builder):
+    agent = builder.agent(ENV, CONFIGS[builder])
     agent = dataclasses.replace(agent, init=jax.jit(agent.init))
     return agent, jax.jit(agent.update)
 
 
-def state(system, **hyper):
-    agent, _ = learner(system)
+def state(builder, **hyper):
+    agent, _ = learner(builder)
     return agent.init(random.key(0), agent.hyper | hyper)
 
 
@@ -364,7 +364,7 @@ def test_the_datas_actions_have_no_say_in_the_improvement():
 
 @pytest.mark.slow
 def test_the_improvement_goes_on_with_all_that_was_learned(no_training):
-    first, second = (system(ENV, config) for system, config in CONFIGS.items())
+    first, second = (builder(ENV, config) for builder, config in CONFIGS.items())
     assert first.env_steps == second.env_steps == UPDATES  # a round at once
     assert (first.agent.goes_on_from, second.agent.goes_on_from) == ("", "uni_o4")
     old, new = (a.init(random.key(i), a.hyper) for i, a in enumerate((first, second)))
@@ -414,9 +414,9 @@ def test_settings_that_cannot_work():
     with pytest.raises(UserError, match="12 transitions"):
         uni_o4_improvement.agent(ENV, late)
     odd = dataclasses.replace(counting(), observation_space={"a": ENV.observation_space})
-    for system, config in CONFIGS.items():
-        with pytest.raises(UserError, match=f"^{system.name} .* one Box"):
-            system.agent(odd, config)
+    for builder, config in CONFIGS.items():
+        with pytest.raises(UserError, match=f"^{builder.name} .* one Box"):
+            builder.agent(odd, config)
 
 
 @pytest.mark.slow

@@ -173,7 +173,7 @@ def test_a_policy_that_acts_remembers_the_frames_of_its_episode():
 
 def test_what_does_not_fit_is_refused():
     build, go_on = world_model.dreamer4_world_model, imagination.dreamer4_imagination
-    for system, config, changes, what in (
+    for builder, config, changes, what in (
         (build, WORLD_MODEL, {"levels": 6}, "levels must be a power of two, got 6"),
         (build, WORLD_MODEL, {"context": 4}, "context must be below levels=4, got 4"),
         (build, WORLD_MODEL, {"width": 9}, "does not divide"),
@@ -181,7 +181,7 @@ def test_what_does_not_fit_is_refused():
         (go_on, IMAGINATION, {"steps": 8}, "steps must be at most levels=4, got 8"),
     ):
         with pytest.raises(UserError, match=what):
-            system(ENV, replace(config, changes))
+            builder(ENV, replace(config, changes))
     with pytest.raises(UserError, match="dreamer4_world_model cannot act in Box"):
         build(pendulum.pendulum(), WORLD_MODEL)
 

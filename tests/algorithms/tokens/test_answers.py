@@ -42,10 +42,10 @@ ENV = envs.make("addition", digits=1)
 LONGEST = ENV.max_steps or 0
 FROM_GROUPS = (token_reinforce, rloo, gpg, grpo, pass_at_k, rpg, rpg_clipped)
 ON_ANSWERS = (*FROM_GROUPS, token_ppo, ppo_max)
-SYSTEMS = (token_supervised, *ON_ANSWERS)
+BUILDERS = (token_supervised, *ON_ANSWERS)
 SIZES = {"recurrent": 8, "transformer": 0}
 GROUPS = {"prompts": 3, "answers": 4}
-named = pytest.mark.parametrize("system", ON_ANSWERS, ids=lambda s: s.name)
+named = pytest.mark.parametrize("builder", ON_ANSWERS, ids=lambda s: s.name)
 
 T, B = 5, 12
 LENGTH = np.array([4, 5, 3, 4, 5, 5, 4, 3, 4, 4, 5, 3])  # of episodes, whose first step is a prompt
@@ -95,15 +95,15 @@ def batch():
     return Batch(Transition(step, action, step, (), extras), jnp.float32(0), mask=here(RUNNING))
 
 
-def build(system, **changes):
-    config = replace(system.Config(), SIZES | (GROUPS if system in ON_ANSWERS else {}) | changes)
-    return config, system.recipe(ENV, Static(config))
+def build(builder, **changes):
+    config = replace(builder.Config(), SIZES | (GROUPS if builder in ON_ANSWERS else {}) | changes)
+    return config, builder.recipe(ENV, Static(config))
 
 
-def record_update(system, **changes):
+def record_update(builder, **changes):
     """Record the arguments of an update's epochs: a net (which notes what it descends), settings,
     data, step and largest drift; and whether the target networks were updated afterwards."""
-    config, recipe = build(system, **changes)
+    config, recipe = build(builder, **changes)
     found = types.SimpleNamespace(followed=False, recipe=recipe, descended={})
 
     def update_targets():
@@ -156,13 +156,13 @@ def step(found, minibatch=None):
     return first
 
 
-def loss_of(system, **changes):
+def loss_of(builder, **changes):
     """Values [T, B] of the loss of all tokens, its reports, and what it saw."""
-    found = record_update(system, **changes)
+    found = record_update(builder, **changes)
     minibatch = step(found)
     output = losses_of(found.recipe)["loss"](found.net, minibatch.x)
     np.testing.assert_array_equal(minibatch.mask, MASK)
-    assert system is token_supervised or output.drift is output.metrics["approximate_kl"]
+    assert builder is token_supervised or output.drift is output.metrics["approximate_kl"]
     values, metrics = output.value, output.metrics
     return (
         np.where(MASK, values, 0),
@@ -182,10 +182,10 @@ JUDGED = {
 JUDGED |= {rpg: JUDGED[rloo], rpg_clipped: JUDGED[rloo]}
 
 
-@pytest.mark.parametrize("system", JUDGED, ids=lambda s: s.name)
-def test_answers_are_judged_by_their_group_before_any_gradient_step(system):
-    x = record_update(system).data.x
-    expected = np.broadcast_to(JUDGED[system], (T, B))
+@pytest.mark.parametrize("builder", JUDGED, ids=lambda s: s.name)
+def test_answers_are_judged_by_their_group_before_any_gradient_step(builder):
+    x = record_update(builder).data.x
+    expected = np.broadcast_to(JUDGED[builder], (T, B))
     np.testing.assert_allclose(x.advantage, expected, rtol=1e-4, atol=1e-6)
 
 
@@ -278,14 +278,14 @@ def test_a_divergence_in_the_reward_is_judged_with_it():
     x = record_update(token_ppo, **{"kl.weight": 0.3}).data.x
     to_go = np.where(MASK, RETURNS - COST, 0)
     np.testing.assert_allclose(np.where(MASK, x.target, 0), to_go, rtol=1e-4, atol=1e-5)
-    for system in (gpg, grpo, rpg):
-        with_it, without = (record_update(system, **{"kl.weight": w}).data for w in (0.3, 0.0))
+    for builder in (gpg, grpo, rpg):
+        with_it, without = (record_update(builder, **{"kl.weight": w}).data for w in (0.3, 0.0))
         np.testing.assert_array_equal(with_it.x.advantage, without.x.advantage)
 
 
 @named
-def test_what_the_loss_sees_of_an_answer(system):
-    found = record_update(system)
+def test_what_the_loss_sees_of_an_answer(builder):
+    found = record_update(builder)
     x = found.data.x
     np.testing.assert_array_equal(found.data.mask, MASK)
     np.testing.assert_array_equal(x.log_prob, ACTED)
@@ -320,12 +320,12 @@ LOSSES = {
 
 
 @named
-def test_the_loss_of_a_token(system):
+def test_the_loss_of_a_token(builder):
     """Less an entropy bonus."""
     changes = {"kl.weight": 0.3, "entropy_weight": 0.1}
-    changes |= {"k": 2} if system is pass_at_k else {}
-    values, reports, x = loss_of(system, **changes)
-    expected = LOSSES[system](np.asarray(x.advantage)) - 0.1 * ENTROPY
+    changes |= {"k": 2} if builder is pass_at_k else {}
+    values, reports, x = loss_of(builder, **changes)
+    expected = LOSSES[builder](np.asarray(x.advantage)) - 0.1 * ENTROPY
     np.testing.assert_allclose(values, np.where(MASK, expected, 0), rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(reports["entropy"], np.where(MASK, ENTROPY, 0))
     to_reference = np.where(MASK, k3(NOW, REFERENCE), 0)
@@ -358,15 +358,15 @@ def test_cloning_learns_the_experts_tokens():
     assert x.advantage is None and x.reference is None
 
 
-PAPERS = dict.fromkeys(SYSTEMS, "token") | {grpo: "sequence", rloo: "constant"}
+PAPERS = dict.fromkeys(BUILDERS, "token") | {grpo: "sequence", rloo: "constant"}
 PAPERS |= {token_reinforce: "constant"}
 
 
-@pytest.mark.parametrize("system", SYSTEMS, ids=lambda s: s.name)
-def test_what_counts_alike_in_its_paper(system):
-    found = record_update(system)
+@pytest.mark.parametrize("builder", BUILDERS, ids=lambda s: s.name)
+def test_what_counts_alike_in_its_paper(builder):
+    found = record_update(builder)
     descended = step(found)
-    expected = losses.token_weights(jnp.asarray(MASK), PAPERS[system])
+    expected = losses.token_weights(jnp.asarray(MASK), PAPERS[builder])
     np.testing.assert_array_equal(descended.weight, expected)
 
 
@@ -381,7 +381,7 @@ def test_the_average_is_that_of_a_minibatch():
 
 
 @pytest.mark.parametrize(
-    ("system", "changes", "message"),
+    ("builder", "changes", "message"),
     [
         (pass_at_k, {"k": 5}, "k is 5; it must be at most groups.answers=4"),
         (grpo, {"recurrent": 0, "transformer": 1}, "0 wide"),
@@ -393,10 +393,10 @@ def test_the_average_is_that_of_a_minibatch():
         (token_supervised, {"early_stop": True}, "cannot stop early"),
     ],
 )
-def test_bad_settings(system, changes, message):
-    config, _ = build(system)
+def test_bad_settings(builder, changes, message):
+    config, _ = build(builder)
     with pytest.raises(UserError, match=message):
-        system(ENV, replace(config, changes))
+        builder(ENV, replace(config, changes))
 
 
 def test_environments_that_do_not_fit():
@@ -452,13 +452,13 @@ def same(a, b):
 
 
 @named
-def test_any_method_goes_on_from_a_warm_up(system):
-    def initialize(system):
-        config, _ = build(system, transformer=1)
-        agent = system.agent(ENV, config)
+def test_any_method_goes_on_from_a_warm_up(builder):
+    def initialize(builder):
+        config, _ = build(builder, transformer=1)
+        agent = builder.agent(ENV, config)
         return agent, jax.eval_shape(agent.init, jax.random.key(0), agent.hyper)
 
-    agent, state = initialize(system)
+    agent, state = initialize(builder)
     adopted = jax.eval_shape(agent.adopt, state, initialize(token_supervised)[1])
     assert without_hyper(adopted) == without_hyper(state)
 
