@@ -123,8 +123,10 @@ def joint(env: Environment, agents: Mapping[str | tuple[str, ...], Agent]) -> Ag
         all of these alike ones (`shared`). Hyperparameters and metrics have the names before them
         (`listener.discount`, `listener_loss`); those of a tuple its first name.
 
-    An agent that died does not learn until the next episode. Raises `UserError` unless every agent
-    of `env` has exactly one.
+    An agent that died does not learn until the next episode. What agents report about a batch to
+    the source (`net.feed`, a replay's priorities) is dropped, since transitions are shared: give
+    them a replay that draws uniformly. Raises `UserError` unless every agent of `env` has exactly
+    one.
     """
     names = agent_names(env)
     players: dict[str, tuple[tuple[str, ...], Agent]] = {}

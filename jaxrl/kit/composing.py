@@ -73,8 +73,6 @@ def around(
     ):
         if twice := sorted(set(names) & set(others)):
             raise UserError(f"The {kind} '{twice[0]}' is in the inner recipe too; rename one.")
-    inner_update = recipe.update
-    assert inner_update is not None
 
     def inner(net: Net) -> Net:
         return net.replace(extra=net.extra.inner)
@@ -86,7 +84,7 @@ def around(
         both = net.extra
         net, changed, kept = before(net.replace(extra=both.own), batch)
         own = net.extra
-        net = inner_update(net.replace(extra=both.inner), changed)
+        net = recipe.update(net.replace(extra=both.inner), changed)
         new = net.extra
         net = after(net.replace(extra=own), batch, kept)
         return net.replace(extra=Around(new, net.extra))
