@@ -21,13 +21,13 @@ import numpy as np
 from experiments.evidence import sides
 from experiments.evidence.declare import Claim, Declaration, Exact
 from experiments.evidence.digests import as_json
+from experiments.evidence.history import INCONCLUSIVE, PILOT, UNTESTABLE
 from experiments.evidence.parts import Parts
 from experiments.evidence.sides import TINY_SEEDS, Looks, Values, keys_of, look
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import Key
 
-INCONCLUSIVE, UNTESTABLE = "inconclusive", "untestable"
 CORES = 2  # that `minutes` of a declaration assume
 
 
@@ -85,16 +85,19 @@ def run(
     readers: Readers,
     clock: Callable[[], float] = time.perf_counter,
     tell: Callable[[str], None] = lambda line: None,
+    bank: sides.Shared | None = None,
 ) -> dict[str, Any]:
     """Make an attempt and return the record of its end.
 
-    begun: the record of its beginning. This function reads id, digest, attempt, budget, programs,
+    begun: the record of its beginning. This function reads id, digest, attempt, budget, code,
         seeds, seed_root (from which the reported seeds are split), level and cores.
     tuning_root: the number from which the tuning seeds are split.
     store: the folder that keeps the parts of each attempt in a folder of its own.
     tell: receives a line about each part that is finished.
+    bank: has the values of sides that claims share; they are run like others if it is None.
 
-    If the looks find the claim untestable, no reported seed is spent. An attempt that takes longer
+    If the looks find the claim untestable, no reported seed is spent, and none is by a pilot; what
+    the tuning seeds came to is kept as `pilot`. An attempt that takes longer
     than allowed is finished, and its record says so. A tiny attempt has one environment, two seeds
     and no verdict. Raises `UserError` for unequal budgets, and for anything else in a declaration
     that cannot be.
@@ -103,7 +106,7 @@ def run(
     if isinstance(declaration, Exact):
         found = exact(declaration, seeds_of(begun), begun["seed_root"], parts, readers)
     else:
-        found = _claim(declaration, begun, tuning_root, parts, readers)
+        found = _claim(declaration, begun, tuning_root, parts, readers, bank)
     found["looks"] += _time_look(declaration, begun, parts.seconds)
     if begun["budget"] == "tiny":
         found |= {"verdict": INCONCLUSIVE, "why": "A tiny attempt only tests that the claim runs."}
@@ -111,9 +114,9 @@ def run(
 
 
 def parts_of(begun, store: Path, name: str, clock, tell) -> Parts:
-    """Return the parts called `name` that the same programs made on the same machine."""
+    """Return the parts called `name` that the same code made on the same machine."""
     facts = {
-        "programs": begun.get("programs"),
+        "code": begun.get("code"),
         "jax": jax.__version__,
         "generator": random.default_generator(),
         "device": f"{jax.devices()[0].device_kind} x {jax.device_count()}",
@@ -140,21 +143,21 @@ def _count(n: int, what: str) -> str:
     return f"{n} {what}{'s' * (n != 1)}"
 
 
-def _claim(claim: Claim, begun, tuning_root, parts, readers: Readers) -> dict[str, Any]:
+def _claim(claim: Claim, begun, tuning_root, parts, readers: Readers, bank) -> dict[str, Any]:
     tried = sides.trials(claim, begun["budget"])
     environments, seeds, tiny = (
         sides.environments_of(tried),
         seeds_of(begun),
         begun["budget"] == "tiny",
     )
-    tuned = sides.tune(claim, tried, tuning_root, parts)
+    tuned = sides.tune(claim, tried, tuning_root, parts, bank)
     each = lambda name: sides.by_environment({where: t[name] for where, t in tuned.items()})
     pilot = each("at_best")
     sides.check_metrics(claim, pilot)
-    looks = sides.same_steps(tried, pilot)
+    looks = sides.same_budgets(claim, tried, pilot)
     looks += [edge for t in tuned.values() for edge in t["edges"]]
     found = {"tuned": each("best"), "grids": sides.grids(tuned), "looks": looks}
-    found |= {"values": {}, "clauses": []}
+    found |= {"values": {}, "clauses": [], "pilot": pilot}
     if not tiny:
         more, untestable = readers.look(
             claim, claim.clauses, environments, pilot, seeds, begun["level"]
@@ -162,9 +165,11 @@ def _claim(claim: Claim, begun, tuning_root, parts, readers: Readers) -> dict[st
         looks += more
         if untestable:
             return found | {"verdict": UNTESTABLE, "why": untestable}
+        if begun["budget"] == PILOT:
+            return found | {"verdict": PILOT, "why": "A pilot spends no reported seed."}
     before = parts.seconds
-    values = sides.report(claim, tried, tuned, begun["seed_root"], seeds, parts, "reported")
-    sides.same_steps(tried, values)
+    values = sides.report(claim, tried, tuned, begun["seed_root"], seeds, parts, bank)
+    sides.same_budgets(claim, tried, values)
     found["values"] = values
     if tiny:
         return found
@@ -181,7 +186,8 @@ def verdict_of(
     """
     metrics = sorted({clause.metric or claim.metric.name for clause in claim.clauses})
     for metric, environment, side in itertools.product(metrics, values, claim.sides):
-        lost = sum(not math.isfinite(x) for x in values[environment][side].get(metric, ()))
+        measured = values[environment].get(side, {}).get(metric, ())
+        lost = sum(not math.isfinite(x) for x in measured)
         if lost:
             why = f"'{side}' has no finite {metric} on {_count(lost, 'seed')} in {environment}."
             return {"verdict": INCONCLUSIVE, "why": why, "clauses": []}
@@ -196,12 +202,12 @@ def _as_dict(judgement: Any) -> dict[str, Any]:
 # ------------------------------------------------------------------------------- equalities
 
 
-def exact(claim: Exact, seeds, root, parts, readers: Readers, phase: str = "") -> dict[str, Any]:
+def exact(claim: Exact, seeds, root, parts, readers: Readers) -> dict[str, Any]:
     """Return what a record has of an equality."""
-    errors = parts.get(f"{phase}errors", lambda: _errors(claim.errors, seeds, root))
+    errors = parts.get("errors", lambda: errors_of(claim.errors, seeds, root))
     planted = {
         name: parts.get(
-            f"{phase}planted {name}", lambda wrong=wrong: _worst(_errors(wrong, seeds, root))
+            f"planted {name}", lambda wrong=wrong: _worst(errors_of(wrong, seeds, root))
         )
         for name, wrong in claim.planted.items()
     }
@@ -209,7 +215,9 @@ def exact(claim: Exact, seeds, root, parts, readers: Readers, phase: str = "") -
     return found | {"planted": planted} | _as_dict(readers.judge_exact(claim, errors, planted))
 
 
-def _errors(function: Callable[[Key], Mapping[str, Any]], seeds: int, root: int) -> dict[str, Any]:
+def errors_of(
+    function: Callable[[Key], Mapping[str, Any]], seeds: int, root: int
+) -> dict[str, Any]:
     """Return the errors of each seed in float64: {name of an error: [seeds]}.
 
     Raises `UserError` for an error that was computed in less.

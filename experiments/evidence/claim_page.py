@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from experiments.evidence import findings, pictures
+from experiments.evidence import findings, history
 from experiments.evidence.findings import Findings, Record
 from experiments.evidence.words import NOTE, capital, duration, escape, number, table, todays
 from jaxrl.algorithms.families import heading
@@ -14,8 +14,8 @@ UP = "../.."  # the root, from a page
 
 
 def claim_page(claim: Findings) -> str:
-    """Return the whole page, the verdict first."""
-    sections = (_head, _claim, _outcome, _looks, _settings, _attempts, _again, _old)
+    """Return the whole page: what a reader asks first, then everything else."""
+    sections = (_head, _picture, _words, _looks, _settings, _attempts, _again, _old)
     return "\n".join(line for section in sections for line in section(claim)) + "\n"
 
 
@@ -23,78 +23,123 @@ def claim_page(claim: Findings) -> str:
 
 
 def _head(claim: Findings) -> Iterator[str]:
-    standing = claim.standing
-    yield from (NOTE, f"# {capital(standing.verdict)}: {claim.id}", "")
-    if standing.why:
-        again = " Replicated: it held a second time, on fresh seeds." if standing.replicated else ""
-        yield from (f"{escape(todays(standing.why))}{again}", "")
-    begun = findings.open_attempt(claim)
-    if claim.stale:
-        yield f"**Stale.** {escape(claim.stale)}\n"
-    if begun:
-        yield f"**Unfinished.** Attempt {begun['attempt']} began on {_day(begun)}.\n"
-    family = f"[{heading(claim.family)}]({claim.family}.md)"
-    attempts = f"{UP}/{claim.file.removesuffix('.py')}.jsonl"
-    records = f" · [Its records]({attempts})" if claim.events or claim.old else ""
-    yield f"{family} · [All claims]({UP}/CLAIMS.md){records}"
-    yield ""
-
-
-def _claim(claim: Findings) -> Iterator[str]:
-    declared, paper = claim.declared, claim.declared["paper"]
+    """Paper, claim, means, clauses, design and command: what there is to know within ten lines."""
+    declared, paper, standing = claim.declared, claim.declared["paper"], claim.standing
+    yield from (NOTE, f"# {capital(str(standing))}: {claim.id}", "")
     cite = f"{escape(paper['title'])} ({escape(paper['authors'])}, {paper['year']})"
     if paper.get("arxiv"):
         cite += f", [arXiv {paper['arxiv']}](https://arxiv.org/abs/{paper['arxiv']})"
-    yield from (cite + ".", "")
-    says = paper.get("says") or "(not written down)"
-    yield from table(["the paper says", "tested here"], [[says, declared["claim"]]])
+    yield from (
+        f"**The paper** says: {escape(paper.get('says') or '(not written down)')} — {cite}.",
+        "",
+    )
+    yield from (f"**Tested here:** {escape(declared['claim'])}", "")
+    yield from _means(claim)
+    yield from _clauses(claim)
+    if not claim.latest:
+        return
+    yield from (f"{_design(claim)} Replay one seed of each side:", "")
+    yield from ("```bash", f"python experiments/evidence/run.py {claim.id} --replay", "```", "")
+    if claim.stale:
+        yield from (f"**Stale.** {escape(claim.stale)}", "")
+    if begun := findings.open_attempt(claim):
+        yield from (f"**Unfinished.** Attempt {begun['attempt']} began on {_day(begun)}.", "")
+    for warning in claim.warnings:
+        yield from (f"**Beware:** {escape(warning)}", "")
+
+
+def _means(claim: Findings) -> Iterator[str]:
+    """A table of the sides' means on the reported seeds."""
+    columns = findings.means(claim)
+    sides = dict.fromkeys(side for _, _, row in columns for side in row)
+    if not sides:
+        return
+    head = ["side", *(f"{metric}, {label}" for metric, label, _ in columns)]
+    yield from table(head, [[side, *(row.get(side, "") for *_, row in columns)] for side in sides])
     yield ""
-    if declared.get("left_out"):
-        yield from (f"**Left out:** {escape(declared['left_out'])}", "")
-    for name, side in declared.get("sides", {}).items():
-        if side.get("deviates"):
-            yield from (
-                f"**Differs from its paper,** {escape(name)}: {escape(side['deviates'])}",
-                "",
-            )
-    if declared.get("shared"):
-        yield from (f"**Shared by all seeds:** {escape(declared['shared'])}", "")
-    if declared.get("notes"):
-        yield from (f"**Notes:** {escape(declared['notes'])}", "")
-    parts = ", ".join(f"[{part}]({UP}/{part})" for part in declared["parts"])
-    yield from (f"**Parts:** {parts}", "")
+    metric = claim.latest["declared"]["metric"] if claim.latest else {}
+    meaning = {**MEANINGS, metric["name"]: metric.get("meaning") or MEANINGS.get(metric["name"])}
+    known = dict.fromkeys(m for m, _, _ in columns if meaning.get(m))
+    said = [f"*{m}* is {meaning[m]}" for m in known]
+    said += [f"{'more' if metric['more_is_better'] else 'less'} is better"]
+    scales = [
+        f"in {label} {number(s.random)} and {number(s.best)} ({escape(s.who)})"
+        for label, s in claim.scales.items()
+    ]
+    if scales:
+        scales[0] = f"0 % is random play and 100 % the best known after as many steps: {scales[0]}"
+    text = "; ".join([*said, ", ".join(scales)]).rstrip("; ")
+    yield from (f"Means of {claim.latest['seeds']} reported seeds with 95 % intervals; {text}.", "")  # type: ignore[index]
 
 
-def _outcome(claim: Findings) -> Iterator[str]:
+MEANINGS = {
+    "score": "the mean return of greedy evaluations over training",
+    "final": "the mean return of a greedy evaluation at the end of training",
+}
+
+
+def _clauses(claim: Findings) -> Iterator[str]:
+    """Every clause with its result, or the errors of an equality."""
     latest = claim.latest
     if not latest:
         return
-    yield from ("## Results", "")
-    if claim.is_exact:
+    if claim.is_exact and latest["values"]:
         limits = claim.declared
         rows = [[k, _worst(v, max), f"at most {number(limits['tolerance'])}"]
                 for k, v in latest["values"][""][""].items()]  # fmt: skip
         rows += [[f"planted: {k}", _worst(v, min), f"above {number(limits['effect'])}"]
                  for k, v in latest["planted"].items()]  # fmt: skip
         yield from table(["error", "worst seed", "needed"], rows)
-    elif claim.clauses:
-        for c in claim.clauses:
-            text = escape(todays(findings.result_text(claim, c)))
-            yield f"- **{c['verdict']}**: {text}{_to_decide(c)}"
-        yield ""
-        if claim.declared.get("diagnosis"):
-            yield from (f"**Diagnosis:** {escape(claim.declared['diagnosis'])}", "")
-        yield (f"Effects are taken seed by seed, over {latest['seeds']} seeds. Together the "
-               f"intervals have a confidence of {100 * latest['level']:.4g} %.")  # fmt: skip
-    if findings.panels(claim):
-        alt = "Every seed of every side as a dot"
-        yield from (
-            "",
-            f'<img width="{pictures.WIDTH}" alt="{alt}" src="pictures/{claim.id}.svg">',
-        )
-        if not claim.is_exact:
-            yield from ("", "A dot is a seed, a bar the mean, an empty mark the untrained policy.")
+    for c in claim.clauses:
+        text = escape(todays(findings.result_text(claim, c)))
+        yield f"- **{c['verdict']}**: {text}{_to_decide(c)}"
+    if claim.standing.verdict != "holds" or not (claim.clauses or claim.is_exact):
+        yield from ("", f"**Why:** {escape(todays(claim.standing.why))}")
     yield ""
+
+
+def _design(claim: Findings) -> str:
+    """On which design and attempt the verdict stands, in sentences."""
+    standing, latest = claim.standing, claim.latest
+    assert latest
+    text = f"Design {standing.design} of {standing.designs}, attempt {latest['attempt']}"
+    if not claim.is_exact:
+        text += f"; the intervals of the clauses have a confidence of {100 * latest['level']:.4g} %"
+        text += " together"
+    text += "."
+    if standing.redesigned:
+        text += " It took more than two designs: read the earlier ones below."
+    if standing.replicated:
+        text += " Replicated: it held a second time, on fresh seeds."
+    return text
+
+
+def _picture(claim: Findings) -> Iterator[str]:
+    if findings.strips(claim):
+        alt = "Every seed of every side as a dot"
+        yield from (f"![{alt}](pictures/{claim.id}.svg)", "")
+        if not claim.is_exact:
+            yield from ("A dot is a seed, a diamond the mean with its 95 % interval.", "")
+
+
+def _words(claim: Findings) -> Iterator[str]:
+    declared = claim.declared
+    for title, text in (
+        ("Diagnosis", declared.get("diagnosis")),
+        ("Left out", declared.get("left_out")),
+        *((f"Differs from its paper, {name}", side.get("deviates"))
+          for name, side in declared.get("sides", {}).items()),
+        ("Shared by all seeds", declared.get("shared")),
+        ("Notes", declared.get("notes")),
+    ):  # fmt: skip
+        if text:
+            yield from (f"**{title}:** {escape(text)}", "")
+    parts = ", ".join(f"[{part}]({UP}/{part})" for part in declared["parts"])
+    yield from (f"**Parts:** {parts}", "")
+    family = f"[{heading(claim.family)}]({claim.family}.md)"
+    attempts = f"{UP}/{claim.file.removesuffix('.py')}.jsonl"
+    records = f" · [Its records]({attempts})" if claim.events or claim.old else ""
+    yield from (f"{family} · [All claims]({UP}/CLAIMS.md){records}", "")
 
 
 def _looks(claim: Findings) -> Iterator[str]:
@@ -114,9 +159,6 @@ def _settings(claim: Findings) -> Iterator[str]:
     environments = findings.environments(latest) if latest else declared.get("environments")
     if environments:
         yield from ("## Environments and settings", "")
-        metric = declared["metric"]
-        yield f"Measured: {escape(metric['name'])}, {_sense(metric)} is better."
-        yield ""
         rows = [[w["name"] or w["env"], f"{w['env_steps']:,}",
                  f"{number(w['low'])} to {number(w['high'])}"] for w in environments]  # fmt: skip
         yield from table(["environment", "environment steps", "range"], rows)
@@ -135,21 +177,34 @@ def _attempts(claim: Findings) -> Iterator[str]:
         return
     yield from ("## All attempts", "")
     ended = {r["attempt"] for r in claim.records if r["event"] == "ended"}
+    numbers = history.designs(claim.records)
     for r in claim.events:
         if r["event"] == "renamed":
-            compared = f"compared with commit {r['commit'][:7]}"
-            yield f"- Renamed, {_day(r)}, {compared}. {escape(r['why'])}"
-            continue
-        if r["event"] == "begun" and r["attempt"] in ended:
-            continue
-        what = r["verdict"] if r["event"] == "ended" else "has not ended"
-        spent = f", {duration(r['seconds'])}" if r["event"] == "ended" else ""
-        yield (f"- **{r['attempt']}: {what}**, {_day(r)}, {r['seeds']} seeds, {r['budget']} budget"
-               f"{spent}, {_machine(r)}, jax {r['jax']}, commit {r['commit'][:7]}. "
-               f"{escape(todays(r.get('why', '')))}".rstrip())  # fmt: skip
-        if r["changed"]:
-            yield f"  - Revised: {escape(todays(' '.join(findings.changes(claim, r))))}"
+            yield f"- Renamed, {_day(r)}, commit {r['commit'][:7]}. {escape(r['why'])}"
+        elif r["event"] == "replayed":
+            yield f"- Replayed, {_day(r)}, version {r['jaxrl']}. {escape(r['said'])}"
+        elif r["event"] == "mutated":
+            for mutation in r["mutations"]:
+                yield f"- Mutation, {_day(r)}. {escape(mutation['said'])}"
+        elif r["event"] == "judged":
+            yield (f"- Attempt {r['attempt']} judged again, {_day(r)}, by later rules at "
+                   f"{100 * r['level']:.4g} %: {r['verdict']}")  # fmt: skip
+        elif r["event"] == "ended" or r["attempt"] not in ended:
+            yield from _attempt(claim, r, numbers[r["attempt"]])
     yield ""
+
+
+def _attempt(claim: Findings, r: Record, design: int) -> Iterator[str]:
+    """An attempt: its design, what it came to, with figures, and what was revised for it."""
+    what = r["verdict"] if r["event"] == "ended" else "has not ended"
+    spent = f", {duration(r['seconds'])}" if r["event"] == "ended" else ""
+    yield (f"- **{r['attempt']}: {what}**, design {design}, {_day(r)}, {r['seeds']} seeds, "
+           f"{r['budget']} budget{spent}, {_machine(r)}, jax {r['jax']}, commit {r['commit'][:7]}. "
+           f"{escape(todays(r.get('why', '')))}".rstrip())  # fmt: skip
+    if r["changed"]:
+        yield f"  - Revised: {escape(todays(' '.join(findings.changes(claim, r))))}"
+    if figures := findings.figures(r):
+        yield f"  - {escape(figures)}"
 
 
 def _again(claim: Findings) -> Iterator[str]:
@@ -164,8 +219,13 @@ def _again(claim: Findings) -> Iterator[str]:
     yield from ("## Run it again", "", "```bash", command, "```")
     yield from ("", f"At most {minutes:g} minutes on two CPU cores, tuning included{took}.")
     broken = [m["name"] for m in claim.declared.get("mutations", ())]
+    tried = [r for r in claim.events if r["event"] == "mutated"]
+    unseen = [m["name"] for m in tried[-1]["mutations"] if not m["seen"]] if tried else []
     if broken:
-        yield from ("", f"With `--mutate` it must notice: {escape(', '.join(broken))}.")
+        state = "" if tried else " (not tried so far)"
+        yield from ("", f"With `--mutate` it must notice{state}: {escape(', '.join(broken))}.")
+    if unseen:
+        yield from ("", f"**Not noticed:** {escape(', '.join(unseen))}.")
     yield ""
 
 
@@ -194,10 +254,6 @@ def _old_figures(record: Record) -> Iterator[str]:
             yield f"{escape(f['name'])} {three[0]} [{three[1]}, {three[2]}]"
     if record["margin"] is not None:
         yield f"margin {number(record['margin'])}"
-
-
-def _sense(metric: Mapping[str, Any]) -> str:
-    return "more" if metric["more_is_better"] else "less"
 
 
 def _worst(errors: Sequence[float | None], of: Any) -> str:

@@ -13,10 +13,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from experiments.evidence.declare import Arena, Claim, Clause
+from experiments.evidence.declare import Arena, Claim, Clause, Metric
 from experiments.evidence.estimators import (
     MIN_SEEDS,
-    SHARE,
     difference,
     estimator_for,
     seeds_needed,
@@ -29,12 +28,21 @@ Values = Mapping[str, Mapping[str, Mapping[str, ArrayLike]]]
 
 
 @dataclasses.dataclass(frozen=True)
+class Compared:
+    """What of a claim its recorded values are judged by."""
+
+    metric: Metric
+
+
+@dataclasses.dataclass(frozen=True)
 class Result:
     """The result of a clause in an environment.
 
     environment: "" if pooled.
     value, low, high: by how much `one` is better than `other`, in units of the margin's metric;
         positive is better also where less of the metric is better.
+    share: of a clause about the mechanism, the part of the effect that switching it off costs. None
+        if there is no effect to compare with.
     seeds_needed, hours_needed: of the next try, to decide what is inconclusive. None if nothing
         would decide it, or if it is decided.
     """
@@ -52,14 +60,23 @@ class Result:
     hours_needed: float | None
     estimator: str
     of_mechanism: bool
+    share: float | None = None
 
     def __str__(self) -> str:
         """Return the result as a sentence without its end."""
         where = f" in {self.environment}" if self.environment else ""
         outcome = "stays open" if self.verdict == INCONCLUSIVE else self.verdict
-        shares = " in shares of seeds, which end in two groups" if self.estimator == SHARE else ""
         effect = interval_text(self.value, self.low, self.high)
-        return f"'{self.text}'{where} {outcome}: {effect}{shares}"
+        return f"'{self.text}'{where} {outcome}: {effect}{self.though}"
+
+    @property
+    def though(self) -> str:
+        """What a clause that holds within its margin passes over, as the end of a sentence."""
+        if self.kind == "better" or self.verdict != HOLDS or self.low <= 0 <= self.high:
+            return ""
+        if self.value < 0:
+            return f", though it is worse by {abs(self.value):.3g}"
+        return f", though it is better by {self.value:.3g}" if self.kind == "equal" else ""
 
 
 def interval_text(*interval: float) -> str:
@@ -143,7 +160,11 @@ def places(clause: Clause, environments: Sequence[Arena]) -> list[tuple[str, lis
 
 
 def sides(
-    claim: Claim, values: Values, environments: Sequence[Arena], clause: Clause, scaled: bool
+    claim: Claim | Compared,
+    values: Values,
+    environments: Sequence[Arena],
+    clause: Clause,
+    scaled: bool,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the values of both sides of a clause, float64 [seeds], so that more is better.
 

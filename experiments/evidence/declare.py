@@ -35,9 +35,11 @@ class Paper:
 class Metric:
     """The quantity that clauses compare.
 
+    meaning: what it is, in words that end the sentence "the metric is ...".
+
     low, high: its lowest and highest possible value, where an arena has no range of its own.
-    estimator: "interquartile mean" if the claim is about the middle half of the seeds. Empty: the
-        mean, or shares of seeds where these end in two groups.
+    estimator: "interquartile mean" if the claim is about the middle half of the seeds, "share" if
+        it is about how often. Empty: the mean, with a bootstrap where seeds end in two groups.
     """
 
     name: str
@@ -45,11 +47,13 @@ class Metric:
     high: float
     more_is_better: bool = True
     estimator: str = ""
+    meaning: str = ""
 
     def __post_init__(self):
-        if self.estimator not in ("", "interquartile mean"):
+        if self.estimator not in ("", "interquartile mean", "share"):
             raise UserError(
-                f"An estimator is 'interquartile mean' or left out, not '{self.estimator}'."
+                "An estimator is 'interquartile mean', 'share' or left out, not "
+                f"'{self.estimator}'."
             )
 
 
@@ -89,12 +93,16 @@ class Side:
     grid: name of a hyperparameter -> values to tune over (of several, their product), on seeds of
         its own. Each side that is tuned has as many points as the others.
     deviates: how it differs from its paper, in a sentence.
+    banked: whether it is a baseline that claims share (`bank`): tuned once over this grid, with
+        values that all claims about this environment and budget read. Seeds of such a claim are
+        those of the block that its attempt has.
     """
 
     algorithm: Any
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     grid: Mapping[str, tuple[float, ...]] = dataclasses.field(default_factory=dict)
     deviates: str = ""
+    banked: bool = False
 
     @property
     def points(self) -> int:
@@ -115,8 +123,11 @@ class Clause:
     environments: labels of the arenas in each of which it must be true. Empty: in the only one,
         or in all of them, pooled on their common scale.
     metric: the claim's own if empty.
-    of_mechanism: `other` is `one` with its mechanism switched off. If that costs nothing, a claim
-        that holds is inconclusive, since the effect may be due to something else.
+    of_mechanism: `other` is `one` with its mechanism switched off. If that costs less than a
+        quarter of what `one` is better by, a claim that holds is inconclusive, since the effect may
+        be due to something else.
+    margin_reason: why the margin of "not worse" or "equal" is more than a tenth of the range from
+        random play to the best known there.
     """
 
     kind: str
@@ -126,6 +137,7 @@ class Clause:
     environments: tuple[str, ...] = ()
     metric: str = ""
     of_mechanism: bool = False
+    margin_reason: str = ""
 
     def __post_init__(self):
         if self.kind not in ("better", "not worse", "equal"):
@@ -163,6 +175,7 @@ def equal(one: str, other: str, margin: float, *environments: str, **more: Any) 
 class Mutation:
     """A way to break the mechanism, which the verdict must notice.
 
+    side: the side that it breaks; that of the first clause that is better, if empty.
     where: the attribute to replace, such as "jaxrl.losses:gae", in every module that imported it.
     change: returns the replacement of the attribute's value.
     """
@@ -170,6 +183,7 @@ class Mutation:
     name: str
     where: str
     change: Callable[[Any], Any]
+    side: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -208,6 +222,8 @@ class Claim:
     measure: the measuring function. None: the learning curve (`measure.curve`), with the metrics
         "score" (mean over training), "final" (at the end) and "untrained" (at the beginning).
     shared: what all seeds share on purpose, in words; empty if nothing.
+    budgets: units that all sides of an environment spend alike, each a metric that is measured:
+        "env_steps", "gradient_steps", "tokens", "comparisons".
     tuned_by: the metric that tuning maximizes; the claim's own if empty.
     tuning_seeds: number of seeds that each point of a grid is tried on.
     seeds, large_seeds: number of reported seeds, on two CPU cores and on an accelerator.
@@ -230,6 +246,7 @@ class Claim:
     seeds: int
     minutes: float
     measure: Measure | None = None
+    budgets: tuple[str, ...] = ()
     tuned_by: str = ""
     tuning_seeds: int = 3
     shared: str = ""
@@ -254,7 +271,7 @@ class Claim:
                     )
         if not any(not clause.of_mechanism for clause in self.clauses):
             raise UserError("A claim needs a clause that may fail.")
-        points = {side.points for side in self.sides.values() if side.grid}
+        points = {side.points for side in self.sides.values() if side.grid and not side.banked}
         if len(points) > 1:
             raise UserError(
                 f"Sides are tuned over {sorted(points)} settings; each must have as many."

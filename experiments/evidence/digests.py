@@ -1,4 +1,4 @@
-"""Digests: a hash of what a claim computes, apart from the words that describe it.
+"""Digests: a hash of what a claim says and computes, apart from other words about it.
 
 Seeds follow from digests. This module also says what changed between two declarations.
 """
@@ -15,8 +15,18 @@ from pathlib import Path
 from typing import Any
 
 CLAIM = "CLAIM"  # the constant of a file that declares a claim
-# Fields that only tell a reader something; their words may be improved at any time.
-PROSE = {"paper", "claim", "left_out", "notes", "diagnosis", "shared", "deviates"}
+# Fields that only tell a reader something; their words may be improved at any time. The claim's
+# sentence is not among them: whoever changes it claims something else.
+PROSE = {
+    "paper",
+    "left_out",
+    "meaning",
+    "notes",
+    "diagnosis",
+    "shared",
+    "deviates",
+    "margin_reason",
+}
 PROSE |= {"parts", "minutes"}
 NOT_COMPUTED = PROSE | {"mutations"}  # in a run that is recorded
 Read = Callable[[Path], str]
@@ -38,106 +48,125 @@ class _Strip(ast.NodeTransformer):
         name = getattr(node.func, "attr", getattr(node.func, "id", ""))
         if name in ("Paper", "Mutation"):
             return ast.Constant(None)
-        if name in ("Claim", "Exact", "Side"):
+        if name in ("Claim", "Exact", "Side", "Clause", "Metric", "better", "not_worse", "equal"):
             node.keywords = [word for word in node.keywords if word.arg not in NOT_COMPUTED]
-            node.args = node.args[:3]  # the fourth of a Side is how it deviates
+            if name == "Side":
+                node.args = node.args[:3]  # the fourth is how it deviates
         return self.generic_visit(node)
 
 
 def _statements(text: str) -> list[ast.stmt]:
-    """Return the top-level statements of a file without prose, one for each imported name."""
-    found: list[ast.stmt] = []
-    for node in _Strip().visit(ast.parse(text)).body:
-        if isinstance(node, ast.Import):
-            found += [ast.Import([name]) for name in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            found += [ast.ImportFrom(node.module, [name], node.level) for name in node.names]
-        else:
-            found.append(node)
-    return found
+    """Return the top-level statements of a file, without prose."""
+    return _Strip().visit(ast.parse(text)).body
 
 
-def uses(statements: Sequence[ast.stmt], root: str) -> list[ast.stmt]:
-    """Return the statements that `root` is computed from, and those that may act by themselves."""
+def uses(statements: Sequence[ast.stmt], roots: Iterable[str]) -> list[ast.stmt]:
+    """Return the statements that the names `roots` are computed from, without imports.
+
+    A statement that binds no name (an assertion, a loop) may act by itself and is among them.
+    """
 
     def binds(node: ast.stmt) -> set[str] | None:
         """Return the names that a statement binds; None if it may do anything else."""
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            return {(name.asname or name.name).partition(".")[0] for name in node.names}
-        if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.decorator_list:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
             return {node.name}
-        calls = any(isinstance(part, ast.Call) for part in ast.walk(node))
-        if isinstance(node, ast.Assign) and not calls and isinstance(node.targets[0], ast.Name):
-            return {node.targets[0].id}
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            return {part.id for x in targets for part in ast.walk(x) if isinstance(part, ast.Name)}
         return None
 
-    wanted, kept = {root}, []
+    statements = [node for node in statements if not is_import(node)]
+    wanted, kept = set(roots), []
     while True:
         found = [node for node in statements if (names := binds(node)) is None or names & wanted]
         if len(found) == len(kept):
             return found
         kept = found
-        parts = (part for node in kept for part in ast.walk(node))
-        wanted |= {part.id for part in parts if isinstance(part, ast.Name)}
+        wanted |= _names(kept)
+
+
+def _names(nodes: Iterable[ast.AST]) -> set[str]:
+    parts = (part for node in nodes for part in ast.walk(node))
+    return {part.id for part in parts if isinstance(part, ast.Name)}
 
 
 def is_import(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.Import | ast.ImportFrom)
 
 
-def _text(statements: Iterable[ast.stmt]) -> str:
-    """Return one text for all ways to format the statements and to order imports."""
-    lines = [(is_import(s), ast.unparse(s)) for s in statements]
-    return "\n".join(sorted(x for yes, x in lines if yes) + [x for yes, x in lines if not yes])
-
-
-def sources(path: Path, read: Read = read_text, root: str = CLAIM) -> dict[str, list[ast.stmt]]:
-    """Return the statements that the claim in `path` is computed from, by module.
+def sources(path: Path, read: Read = read_text, root: str = CLAIM) -> dict[str, str]:
+    """Return the code that the claim in `path` is computed from, by module.
 
     The first module is the claim's own; the others are the `_*.py` that it imports, from its folder
-    or from one beside that, by their names (with their folder if it is another one). Docstrings and
-    `PROSE` are left out. `read` returns the text of a file or raises `FileNotFoundError`.
+    or from one beside that, by their names (with their folder if it is another one). Of each, only
+    what is used, and neither imports nor docstrings nor `PROSE`. `read` returns the text of a file
+    or raises `FileNotFoundError`.
     """
-    found: dict[str, list[ast.stmt]] = {}
-    own = path.parent.name
-    known = lambda name, folder: name if folder == own else f"{folder}/{name}"
+    modules: dict[tuple[str, str], list[ast.stmt] | None] = {}
+    wanted: dict[tuple[str, str], set[str]] = {}
 
-    def add(name: str, folder: str = own, root: str = "") -> None:
-        try:
-            statements = _statements(read(path.parents[1] / folder / f"{name}.py"))
-        except FileNotFoundError:
-            if root:
-                raise
-            return  # a private name of some other module
-        statements = uses(statements, root) if root else statements
-        found[known(name, folder)] = statements
-        for node in (part for statement in statements for part in ast.walk(statement)):
-            if isinstance(node, ast.Import | ast.ImportFrom):
-                package = getattr(node, "module", None) or ""
-                for module in (package, *(f"{package}.{n.name}" for n in node.names)):
-                    *outer, last = module.split(".")
-                    beside = outer[-1] if outer and outer[-1] else folder
-                    if last.startswith("_") and known(last, beside) not in found:
-                        add(last, beside)
+    def load(folder: str, name: str) -> list[ast.stmt] | None:
+        """Return the statements of a module; None for a private module of something else."""
+        if (folder, name) not in modules:
+            try:
+                text = read(path.parents[1] / folder / f"{name}.py")
+            except FileNotFoundError:
+                if (folder, name) == own:
+                    raise
+                modules[folder, name] = None
+            else:
+                modules[folder, name] = _statements(text)
+        return modules[folder, name]
 
-    add(path.stem, root=root)
-    return found
+    def add(folder: str, name: str, roots: set[str]) -> None:
+        """Add what `roots` need from a module, and what that needs from others."""
+        statements = load(folder, name)
+        if statements is None or roots <= wanted.get((folder, name), set()):
+            return
+        roots = wanted[folder, name] = wanted.get((folder, name), set()) | roots
+        used = uses(statements, roots)
+        names = _names(used) | roots
+        for node in statements:
+            if not isinstance(node, ast.ImportFrom):
+                continue
+            package = (node.module or "").split(".")
+            for alias in node.names:
+                bound = alias.asname or alias.name
+                if bound not in names:
+                    continue
+                if package[-1].startswith("_"):  # from ..._helper import name
+                    beside = package[-2] if len(package) > 1 else folder
+                    add(beside, package[-1], {alias.name})
+                elif alias.name.startswith("_"):  # from ... import _helper
+                    attributes = {
+                        part.attr
+                        for x in used
+                        for part in ast.walk(x)
+                        if isinstance(part, ast.Attribute)
+                        and isinstance(part.value, ast.Name)
+                        and part.value.id == bound
+                    }
+                    add(package[-1] or folder, alias.name, attributes)
+
+    own = path.parent.name, path.stem
+    add(*own, {root})
+    label = lambda folder, name: name if folder == own[0] else f"{folder}/{name}"
+    return {
+        label(*where): "\n".join(map(ast.unparse, uses(modules[where] or [], roots)))
+        for where, roots in wanted.items()
+    }
 
 
 def digest(path: Path, read: Read = read_text, root: str = CLAIM) -> str:
-    """Return 12 hex digits for what the claim in `path` computes, with the helpers it imports.
+    """Return 12 hex digits for what the claim in `path` says and computes.
 
-    They change with settings, environments, clauses and code. They do not change with prose
-    (`PROSE` and the paper), comments, formatting, mutations, and code that the claim does not use.
+    They change with its sentence, settings, environments and clauses, and with the code of its
+    measuring function and of the helpers which that calls. They do not change with prose (`PROSE`
+    and the paper), imports, comments, formatting, mutations, and code that the claim does not use.
     """
-    texts = {name: _text(statements) for name, statements in sources(path, read, root).items()}
+    texts = sources(path, read, root)
     own = texts.pop(path.stem)
     return short_hash(own, *(f"{name}\n{texts[name]}" for name in sorted(texts)))
-
-
-def code(path: Path) -> str:
-    """Return the text of a file without comments, docstrings and formatting."""
-    return _text(_statements(read_text(path)))
 
 
 def short_hash(*texts: str) -> str:
@@ -206,8 +235,7 @@ def _differences(before: Any, now: Any, name: str) -> Iterator[str]:
             continue
         if key in old and key in new:
             yield from _differences(old[key], new[key], where)
-        else:
-            value = old.get(key, new.get(key))
+        elif value := old.get(key, new.get(key)):  # a field that is new and not used says nothing
             shown = "" if isinstance(_by_name(value), Mapping) else f" ({json.dumps(value)})"
             yield f"{where}{shown} is {'gone' if key in old else 'new'}."
 

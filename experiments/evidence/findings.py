@@ -5,16 +5,22 @@ Pages are written from them. This module also puts clauses and their effects int
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from experiments.evidence import renaming
+import numpy as np
+
+from experiments.evidence import history, scale
 from experiments.evidence.digests import as_json, revisions
 from experiments.evidence.history import Standing
-from experiments.evidence.pictures import Effect, Panel
+from experiments.evidence.records import with_names
+from experiments.evidence.scale import Scale
 from experiments.evidence.words import number
 from jaxrl.algorithms import families
 from jaxrl.core.errors import UserError
+from jaxrl.evaluation.statistics import mean_interval
 
 Record = Mapping[str, Any]
 VERDICTS = ("holds", "does not hold", "inconclusive", "untestable", "not run")
@@ -47,6 +53,8 @@ class Findings(NamedTuple):
     events: Sequence[Record]
     old: Sequence[Record]
     stale: str
+    scales: Mapping[str, Scale] = {}
+    warnings: Sequence[str] = ()
 
     @property
     def is_exact(self) -> bool:
@@ -67,12 +75,14 @@ def gather(
     records: Iterable[Record],
     stale: Mapping[str, str],
     standing: Callable[[Sequence[Record]], Standing],
+    best: Sequence[Record] = (),
 ) -> list[Findings]:
     """Return the findings of claims, by family and id.
 
-    claims: (id, family, declaration or its dict) each. records: of all claims, oldest first.
-    stale: id -> how its latest record is stale, in a sentence. standing: returns the verdict of
-    records that ended. Raises `UserError` if an id is taken by the page of a family or of failures.
+    claims: (id, family, declaration or its dict) each. records: of all claims, oldest first, as
+    `records.judged` gives them. stale: id -> how its latest record is stale, in a sentence.
+    standing: returns the verdict of records. best: rows of the table of best results. Raises
+    `UserError` if an id is taken by the page of a family or of failures.
     """
     claims, records = list(claims), list(records)
     taken = {"failures", *families.NAMES}
@@ -83,22 +93,38 @@ def gather(
         taken.add(id)
         mine = [r for r in records if r["id"] == id]
         events = [r for r in mine if r.get("format") and r.get("budget") != "tiny"]
-        attempts = [r for r in events if r["event"] != "renamed"]
-        ended = [r for r in attempts if r["event"] == "ended"]
+        attempts = [r for r in events if r["event"] in ("begun", "ended")]
+        ended = [r for r in attempts if r["event"] == "ended" and r["budget"] != history.PILOT]
+        latest = ended[-1] if ended else None
         found.append(
             Findings(
                 id,
                 family,
                 as_json(declaration),
-                standing(ended) if ended else Standing("not run", ""),
-                ended[-1] if ended else None,
+                standing(attempts) if ended else Standing("not run", ""),
+                latest,
                 attempts,
                 events,
                 [r for r in mine if not r.get("format")],
                 stale.get(id, ""),
+                *_on_scales(latest, mine, best),
             )
         )
     return found
+
+
+def _on_scales(
+    latest: Record | None, mine: Sequence[Record], best: Sequence[Record]
+) -> tuple[dict[str, Scale], list[str]]:
+    """Return the scale of each arena of a record, and what is to be said of its sides."""
+    if not latest or latest["kind"] == "exact" or latest["declared"]["measure"] is not None:
+        return {}, []
+    declared = with_names(latest["declared"], mine)
+    arenas = (latest["budget"] == "large" and declared["large"]) or declared["environments"]
+    scales = {a["name"] or a["env"]: scale.scale_of(best, a) for a in arenas}
+    clauses = [SimpleNamespace(**clause) for clause in declared["clauses"]]
+    said = scale.warnings(best, arenas, clauses, latest["values"])
+    return {label: found for label, found in scales.items() if found}, said
 
 
 # ------------------------------------------------------------------------------- outcomes
@@ -109,7 +135,9 @@ def marks(claim: Findings) -> list[str]:
     latest, found = claim.latest, []
     if latest:
         found += ["replicated"] if claim.standing.replicated else []
-        found += ["revised"] if any(r["changed"] for r in claim.records) else []
+        found += ["redesigned"] if claim.standing.redesigned else []
+        found += ["weak baseline"] if any("baseline" in w for w in claim.warnings) else []
+        found += ["below random play"] if any("below random" in w for w in claim.warnings) else []
         found += ["stale"] if claim.stale else []
         found += [mark(look) for look in latest["looks"] if not look["ok"]]
         found += ["large"] if latest["budget"] == "large" else []
@@ -135,31 +163,27 @@ def changes(claim: Findings, record: Record) -> list[str]:
     before = [r for r in claim.records if r["attempt"] < record["attempt"]]
     if not record["changed"] or not before:
         return list(record["changed"])
-    until = next(r for r in claim.events if r.get("attempt") == record["attempt"])
-    old = renaming.translate(before[-1]["declared"], claim.events, before[-1], until)
-    return revisions(old, record["declared"])
+    old, new = (with_names(r["declared"], claim.events) for r in (before[-1], record))
+    return revisions(old, new)
 
 
 def deciding(claim: Findings) -> Record | None:
     """Return the clause nearest to failing among those with the worst outcome."""
 
     def room(clause: Record) -> tuple:
-        effect = as_effect(clause)
-        low, high = effect.band()
-        three = effect.in_margins() or (0.0, low, low)
+        numbers = [clause[name] for name in ("low", "high", "margin")]
+        low, high, margin = (math.nan if x is None else x for x in numbers)
+        unit = margin or (high - low) / 2 or 1.0
+        bottom = margin if clause["kind"] == "better" else -margin
+        top = margin if clause["kind"] == "equal" else math.inf
         ranks = ("does not hold", "inconclusive", "holds")
         of_mechanism = clause.get("of_mechanism", False)
         worst = ranks.index(clause["verdict"]) if clause["verdict"] in ranks else 0
         failed = claim.standing.verdict == "does not hold"
-        return of_mechanism and failed, worst, of_mechanism, min(three[1] - low, high - three[2])
+        nearest = min((low - bottom) / unit, (top - high) / unit)
+        return of_mechanism and failed, worst, of_mechanism, nearest
 
     return min(claim.clauses, key=room, default=None)
-
-
-def as_effect(clause: Record, text: str = "") -> Effect:
-    """Return a clause's result as a picture draws it."""
-    names = ("kind", "verdict", "margin", "value", "low", "high")
-    return Effect(text, *(clause[name] for name in names))
 
 
 def largest_error(claim: Findings) -> float | None:
@@ -172,52 +196,92 @@ def largest_error(claim: Findings) -> float | None:
     return None if None in errors else max(errors, default=None)
 
 
-def effects(claim: Findings) -> list[Effect]:
-    """Return all effects of the latest record.
+class Strips(NamedTuple):
+    """Seeds of the latest record, to be drawn: arguments of `seed_strips`."""
 
-    An exact claim has one, its largest error, which must lie below the tolerance.
-    """
-    if claim.is_exact and claim.latest:
-        error, tolerance = largest_error(claim), claim.declared["tolerance"]
-        verdict = claim.latest["verdict"]
-        return [Effect("largest error", "equal", verdict, tolerance, error, error, error)]
-    several = len({_before_kind(c) for c in claim.clauses}) > 1
-    return [as_effect(c, _short(claim, c, several)) for c in claim.clauses]
+    panels: dict[str, dict[str, Sequence[float]]]
+    references: dict[str, dict[str, float]]
+    logarithmic: bool
 
 
-def panels(claim: Findings) -> list[Panel]:
-    """Return panels that show every seed of the latest record.
+def strips(claim: Findings) -> Strips | None:
+    """Return every seed of the latest record, as a picture shows it; None without seeds.
 
     In each environment, the metrics that clauses are about; of an exact claim, its errors and those
     of planted mistakes.
     """
     record = claim.latest
-    if not record:
-        return []
+    if not record or not record["values"]:
+        return None
     if claim.is_exact:
         rows = {f"error: {k}": v for k, v in record["values"][""][""].items()}
         rows |= {f"planted: {k}": v for k, v in record["planted"].items()}
-        limits = [claim.declared[name] for name in ("tolerance", "effect")]
-        title = "Errors must be left of the first line, planted ones right of the second"
-        return [Panel(title, rows, limits=limits, logarithmic=True)]
-    own = record["declared"]["metric"]["name"]
-    reaches = {w["name"] or w["env"]: (w["low"], w["high"]) for w in environments(record)}
-    drawn = []
-    for environment, sides in record["values"].items():
-        asked = [
-            c["metric"] or own for c in record["clauses"] if c["environment"] in ("", environment)
-        ]
-        for metric in dict.fromkeys(asked or [own]):
+        limits = {name: claim.declared[name] for name in ("tolerance", "effect")}
+        return Strips({"error": _finite(rows)}, {"error": limits}, True)
+    panels, references = {}, {}
+    for label, sides in record["values"].items():
+        for metric in metrics(record, label):
             rows = {side: of[metric] for side, of in sides.items() if metric in of}
-            first = {side: of.get("untrained", [None]) for side, of in sides.items()}
-            before = {side: sum(x) / len(x) for side, x in first.items() if None not in x}
-            reach = reaches.get(environment) if metric == own else None
-            if rows:
-                learned = metric in ("score", "final")  # of the default measuring function
-                drawn.append(
-                    Panel(f"{environment}: {metric}", rows, before if learned else {}, reach)
-                )
-    return drawn
+            if not rows:
+                continue
+            name = f"{metric} in {label}"
+            panels[name] = _finite(rows)
+            found = claim.scales.get(label)
+            if found and metric in scale.RETURNS:
+                references[name] = {"random": found.random, "best known": found.best}
+    return Strips(panels, references, False) if panels else None
+
+
+def _finite(rows: Record) -> dict[str, Sequence[float]]:
+    return {name: [math.nan if x is None else x for x in values] for name, values in rows.items()}
+
+
+def metrics(record: Record, label: str) -> list[str]:
+    """Return the metrics that clauses are about in an arena of a record, the claim's own first."""
+    own = record["declared"]["metric"]["name"]
+    asked = [c["metric"] or own for c in record["clauses"] if c["environment"] in ("", label)]
+    return sorted(dict.fromkeys(asked or [own]), key=lambda metric: metric != own)
+
+
+def means(claim: Findings) -> list[tuple[str, str, dict[str, str]]]:
+    """Return the means of the sides on the reported seeds: (metric, environment, {side: mean}).
+
+    Each mean with its 95 % interval, and where it lies on the scale, if one is known.
+    """
+    record, found = claim.latest, []
+    if not record or claim.is_exact:
+        return []
+    for label, sides in record["values"].items():
+        known = claim.scales.get(label)
+        for metric in metrics(record, label):
+            row = {}
+            for side, of in sides.items():
+                values = [x for x in of.get(metric, ()) if x is not None]
+                if not values:
+                    continue
+                mean, low, high = mean_interval(values)
+                row[side] = f"{number(mean)} [{number(low)}, {number(high)}]"
+                if known and metric in scale.RETURNS:
+                    row[side] += f" ({100 * known.position(mean):.0f} %)"
+            found.append((metric, label, row))
+    return found
+
+
+def figures(record: Record) -> str:
+    """Return the means of an attempt that spent no reported seed, on its tuning seeds.
+
+    Empty if it kept none, or if its clauses have the figures.
+    """
+    if record["event"] != "ended" or record.get("values") or not record.get("pilot"):
+        return ""
+    said = [
+        f"{side} {number(float(np.mean(values)))} ({metric}, {label})"
+        for label, sides in record["pilot"].items()
+        for metric in metrics(record, label)
+        for side, of in sides.items()
+        if (values := [x for x in of.get(metric, ()) if x is not None])
+    ]
+    return f"On tuning seeds: {', '.join(said)}."
 
 
 def environments(record: Record) -> Sequence[Record]:
@@ -227,24 +291,6 @@ def environments(record: Record) -> Sequence[Record]:
 
 
 # ------------------------------------------------------------------------------- in words
-
-
-def _short(claim: Findings, clause: Record, with_side: bool) -> str:
-    """Return a clause for a picture, with the side that it is about if asked."""
-    side = f"{_before_kind(clause)}: " if with_side else ""
-    parts = [f"{side}{clause['kind']}{_after_kind(clause)}", other_metric(claim, clause)]
-    return ", ".join(part for part in (*parts, where(claim, clause)) if part)
-
-
-def _before_kind(clause: Record) -> str:
-    return clause["text"].partition(f" {clause['kind']} ")[0]
-
-
-def _after_kind(clause: Record) -> str:
-    """Return the clause's words on the other side, such as " than DQN", without margin."""
-    rest = clause["text"].partition(f" {clause['kind']} ")[2]
-    other = rest.partition(f" by {clause['margin']:g}")[0].partition(" in ")[0]
-    return f" {other}".rstrip()
 
 
 def where(claim: Findings, clause: Record) -> str:
@@ -270,7 +316,15 @@ def result_text(claim: Findings, clause: Record) -> str:
         text += f", by {metric}"
     if clause.get("of_mechanism"):
         text += " (is it the mechanism?)"
-    return f"{text}: {interval(clause)}, needed {requirement(clause)}"
+    text = f"{text}: {interval(clause)}, needed {requirement(clause)}"
+    if (share := clause.get("share")) is not None:
+        text += f"; switching it off costs {100 * share:.0f} % of the effect"
+    inside = clause["kind"] != "better" and clause["verdict"] == "holds"
+    ends = clause["low"], clause["high"]
+    if inside and None not in ends and not ends[0] <= 0 <= ends[1]:
+        text += f", though it is {'worse' if ends[1] < 0 else 'better'} by "
+        text += number(abs(clause["value"]))
+    return text
 
 
 def interval(clause: Record) -> str:

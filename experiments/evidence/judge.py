@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from experiments.evidence import records
 from experiments.evidence.clauses import (
+    Compared,
     Result,
     Values,
     clause_result,
@@ -17,11 +21,20 @@ from experiments.evidence.clauses import (
     places,
     sides,
 )
-from experiments.evidence.declare import Arena, Claim, Clause, Exact
+from experiments.evidence.declare import Arena, Claim, Clause, Exact, Metric
 from experiments.evidence.estimators import MIN_SEEDS, difference, estimator_for
-from experiments.evidence.history import FAILS, HOLDS, INCONCLUSIVE, next_confidence
+from experiments.evidence.history import (
+    FAILS,
+    HOLDS,
+    INCONCLUSIVE,
+    confidence,
+    next_confidence,
+    tries,
+)
 from jaxrl.core.errors import UserError
 from jaxrl.evaluation.statistics import Interval
+
+PART_OF_MECHANISM = 0.25  # of the effect, that switching the mechanism off must cost
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +47,7 @@ class Judgement:
 
 
 def judge(
-    claim: Claim,
+    claim: Claim | Compared,
     clauses: Sequence[Clause],
     environments: Sequence[Arena],
     values: Values,
@@ -45,9 +58,10 @@ def judge(
 
     Every clause must hold in every one of its environments, and one that does not hold refutes the
     claim; the error 1 - `level` is split among them evenly (Bonferroni). A clause about the
-    mechanism can only make a claim that holds inconclusive, so it takes no part in the split. A
-    pooled clause that holds though its environments disagree (`_disagree`) is inconclusive as well,
-    since its mean says nothing about any of them.
+    mechanism can only make a claim that holds inconclusive, so it takes no part in the split; it
+    does so too if switching the mechanism off costs less than a quarter of the effect. A pooled
+    clause that holds though its environments disagree (`_disagree`) is inconclusive as well, since
+    its mean says nothing about any of them.
 
     level: `history.confidence` of the try. hours_per_seed: time of one seed of all sides.
     Raises `UserError` if only clauses about the mechanism are left, or if a metric was not
@@ -79,11 +93,52 @@ def judge(
                     result = dataclasses.replace(result, verdict=INCONCLUSIVE)
             metric = clause.metric or claim.metric.name
             results.append(dataclasses.replace(result, environment=label, metric=metric))
+    results = [_against_effect(r, results, clauses) for r in results]
     verdict, why = _together(results, len(one))
     return Judgement(verdict, "; ".join([why, *warnings]) + ".", tuple(results))
 
 
-def _disagree(claim: Claim, clause: Clause, environments, values: Values, level: float) -> str:
+def judge_record(
+    record: Mapping[str, Any], known: Sequence[Mapping[str, Any]]
+) -> dict[str, Any] | None:
+    """Return what today's rules say of an attempt that ended, as a record has it.
+
+    known: all records of the claim; the attempt is judged at the level that its try has by them.
+    None for an equality, and where no seed was reported. (Equalities are judged as ever.)
+    """
+    if record["kind"] == "exact" or not record["clauses"]:
+        return None
+    rows = [records.with_names(r, known) for r in records.judged(known)]
+    record = next(
+        r for r in rows if r.get("event") == "ended" and r["attempt"] == record["attempt"]
+    )
+    declared = record["declared"]
+    arenas = (record["budget"] == "large" and declared["large"]) or declared["environments"]
+    claim = Compared(Metric(**declared["metric"]))
+    clauses = [
+        Clause(**{**c, "environments": tuple(c["environments"])}) for c in declared["clauses"]
+    ]
+    level = confidence(tries(rows, record["attempt"]))
+    values = {
+        label: {
+            side: {m: [math.nan if x is None else x for x in row] for m, row in metrics.items()}
+            for side, metrics in sides.items()
+        }
+        for label, sides in record["values"].items()
+    }
+    found = judge(claim, clauses, [Arena(**a) for a in arenas], values, level)
+    return {
+        "rules": records.RULES,
+        "level": level,
+        "verdict": found.verdict,
+        "why": found.why,
+        "clauses": [dataclasses.asdict(result) for result in found.clauses],
+    }
+
+
+def _disagree(
+    claim: Claim | Compared, clause: Clause, environments, values: Values, level: float
+) -> str:
     """Return what a mean over environments hides, in a sentence without its end; empty if nothing.
 
     In some of them the opposite of the clause is true (`one` is worse, or the difference exceeds
@@ -109,6 +164,31 @@ def _disagree(claim: Claim, clause: Clause, environments, values: Values, level:
     return f"the mean over environments hides that they disagree about '{clause}': {each}"
 
 
+def _against_effect(result: Result, results: Sequence[Result], clauses) -> Result:
+    """Return a result of the mechanism compared with the effect, any other as it is.
+
+    The effect is the smallest by which the same side is better than another, in the same place and
+    metric.
+    """
+    sides_of = {str(dataclasses.replace(c, environments=())): (c.one, c.other) for c in clauses}
+    effects = [
+        r.value
+        for r in results
+        if not r.of_mechanism
+        and r.kind == "better"
+        and (r.environment, r.metric) == (result.environment, result.metric)
+        and sides_of[r.text][0] == sides_of[result.text][0]
+        and r.value > 0
+    ]
+    if not (result.of_mechanism and result.kind == "better" and effects):
+        return result
+    share = result.value / min(effects)
+    shown = share >= PART_OF_MECHANISM or result.verdict != HOLDS
+    return dataclasses.replace(
+        result, share=share, verdict=result.verdict if shown else INCONCLUSIVE
+    )
+
+
 def _together(results: Sequence[Result], seeds: int) -> tuple[str, str]:
     """Return the verdict of all clauses, and why, without the end of the sentence."""
     main = [r for r in results if not r.of_mechanism]
@@ -122,6 +202,12 @@ def _together(results: Sequence[Result], seeds: int) -> tuple[str, str]:
         longest = max(undecided, key=lambda r: r.seeds_needed or 0)
         return INCONCLUSIVE, f"{longest}{_to_decide(longest)}"
     costless = [r for r in results if r.verdict != HOLDS]
+    weak = [r for r in costless if r.share is not None and 0 <= r.share < PART_OF_MECHANISM]
+    if weak:
+        return INCONCLUSIVE, (
+            f"Mechanism not shown: switching it off costs {weak[0].share:.2g} of the effect, and a "
+            f"quarter is asked for ({weak[0]})"
+        )
     if costless:
         return INCONCLUSIVE, (
             f"The claim holds, but its effect may not be due to the mechanism, as {costless[0]}"

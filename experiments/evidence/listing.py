@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.evidence import digests, records, renaming
+import jaxrl
+from experiments.evidence import digests, records
 from experiments.evidence.declare import Claim, Declaration, Exact
 from jaxrl.core.errors import UserError, unknown
 
@@ -101,7 +102,7 @@ def choose(
 def current_digest(claim: ClaimFile, known: Records) -> str:
     """Return the digest of what a claim declares now, as it was before the claim was renamed."""
     mine = [r for r in known if r["id"] == claim.id]
-    return renaming.original(mine, digests.digest(claim.path))
+    return records.original(mine, digests.digest(claim.path))
 
 
 def is_pending(claim: ClaimFile, known: Records, budget: str) -> bool:
@@ -115,6 +116,30 @@ def is_revised(claim: ClaimFile, known: Records) -> bool:
     """Return whether its latest result is of an earlier declaration."""
     ended = records.of(known, claim.id, "ended")
     return bool(ended) and ended[-1]["digest"] != current_digest(claim, known)
+
+
+def stale(claim: ClaimFile, known: Records) -> str:
+    """Return how the latest result differs from what would run now; empty if as far as known it
+    does not."""
+    if is_revised(claim, known):
+        return "Its declaration was revised since."
+    last = _last_replay(claim, known)
+    return last["said"] if last and not last["ok"] else ""
+
+
+def released(claim: ClaimFile, known: Records) -> bool:
+    """Return whether the latest result was recorded or replayed at this minor version."""
+    minor = lambda record: str(record["jaxrl"]).split(".")[:2]
+    ended = records.of(known, claim.id, "ended")
+    last = _last_replay(claim, known) or (ended[-1] if ended else None)
+    return last is None or minor(last) == minor({"jaxrl": jaxrl.__version__})
+
+
+def _last_replay(claim: ClaimFile, known: Records) -> dict[str, Any] | None:
+    """Return the last replay of the latest attempt."""
+    ended = records.of(known, claim.id, "ended")
+    found = records.of(known, claim.id, "replayed")
+    return found[-1] if found and found[-1]["attempt"] == ended[-1]["attempt"] else None
 
 
 def line(claim: ClaimFile, known: Records, verdict: str) -> str:

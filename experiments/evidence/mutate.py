@@ -1,78 +1,109 @@
-"""Mutations: does the verdict of a claim notice that its mechanism is broken?"""
+"""Mutations: does the verdict of a claim notice that its mechanism is broken?
+
+Only what is broken runs: the side of the mechanism, on the first of the reported seeds, against the
+recorded values of the other sides on the same seeds.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import importlib
 import sys
-import time
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import jax
 
-from experiments.evidence import attempt, sides
-from experiments.evidence.declare import Declaration, Exact, Mutation
-from jaxrl.core.errors import UserError
+from experiments.evidence import attempt, measure, sides
+from experiments.evidence.declare import Claim, Declaration, Exact, Mutation
+from experiments.evidence.estimators import MIN_SEEDS
+from jaxrl.core.errors import UserError, unknown
 
 OURS = ("jaxrl", "experiments")  # packages that cache what they build
 Cached = type(functools.cache(lambda: None))
+FEWEST = 8  # seeds; doubled until the recorded values give the recorded verdict
 
 
 def mutate(
     declaration: Declaration,
-    begun: Mapping[str, Any],
-    tuning_root: int,
-    store: Path,
+    ended: Mapping[str, Any],
     readers: attempt.Readers,
-    clock: Callable[[], float] = time.perf_counter,
     tell: Callable[[str], None] = lambda line: None,
-    best: Mapping[str, Mapping[str, Any]] = {},
 ) -> list[dict[str, Any]]:
-    """Try each mutation: {name, before, after (verdicts), seen, said (in a sentence)} each.
+    """Try each mutation: {name, side, seeds, before, after (verdicts), seen, said} each.
 
-    Takes the arguments of `attempt.run`, and resumes after an interruption as that does. Runs have
-    seeds of their own, so that none is used that an attempt may report, and the settings that are
-    best while nothing is broken.
-
-    best: these settings [environment][side], as a record has them; tuned anew if empty.
+    ended: the record of the attempt that the verdict is of, in today's names. before: its verdict
+    on as many seeds. Raises `UserError` for a mutation of a side that does not exist.
     """
-    parts = attempt.parts_of(begun, store, f"mutations-{begun['budget']}", clock, tell)
-    bits = hashlib.sha256(f"mutations of {tuning_root}".encode()).digest()
-    root, seeds = int.from_bytes(bits[:4]), attempt.seeds_of(begun)
-    if not isinstance(declaration, Exact):
-        tried = sides.trials(declaration, begun["budget"])
-        known = {
-            (environment, side): {"best": best[environment][side]}
-            for environment, side in tried
-            if best
-        }
-        tuned = known or sides.tune(declaration, tried, tuning_root, parts)
-
-    def verdict(phase: str) -> str:
-        if isinstance(declaration, Exact):
-            return attempt.exact(declaration, seeds, root, parts, readers, f"{phase}: ")["verdict"]
-        values = sides.report(declaration, tried, tuned, root, seeds, parts, phase)
-        environments = sides.environments_of(tried)
-        judged = attempt.verdict_of(declaration, environments, values, begun["level"], 0.0, readers)
-        return judged["verdict"]
-
-    before, found = verdict("unbroken"), []
+    if isinstance(declaration, Exact):
+        return [
+            _of_equality(declaration, ended, mutation, readers)
+            for mutation in declaration.mutations
+        ]
+    found = []
+    seeds, before = _fewest(declaration, ended, readers)
     for mutation in declaration.mutations:
-        name = mutation.name
+        side = mutation.side or declaration.clauses[0].one
+        if side not in declaration.sides:
+            raise unknown(f"side of the mutation '{mutation.name}'", side, declaration.sides)
+        values = _first(ended["values"], seeds)
         with apply(mutation):
-            after = verdict(f"mutation {name}")
-        seen = after != before
-        if seen:
-            said = f"The verdict notices '{name}': it changes from '{before}' to '{after}'."
-        else:
-            said = f"The verdict does not notice '{name}': it is '{before}' with it and without."
-        found.append({"name": name, "before": before, "after": after, "seen": seen, "said": said})
+            for (environment, name), trial in sides.trials(declaration, ended["budget"]).items():
+                if name == side:
+                    keys = sides.keys_of(ended["seed_root"], environment, ended["seeds"])[:seeds]
+                    best = ended["tuned"][environment][side]
+                    run = declaration.measure or measure.curve
+                    values[environment][side] = measure.run(run, trial, keys, best)
+                    tell(f"{mutation.name}: {side} in {environment} on {seeds} seeds")
+        after = _verdict(declaration, ended, values, readers)
+        found.append(_told(mutation.name, side, seeds, before, after))
     return found
+
+
+def _told(name: str, side: str, seeds: int, before: str, after: str) -> dict[str, Any]:
+    seen = after != before
+    change = (
+        f"changes from '{before}' to '{after}'" if seen else f"is '{before}' with it and without"
+    )
+    said = f"The verdict {'notices' if seen else 'does not notice'} '{name}': on {seeds} seeds it "
+    return {"name": name, "side": side, "seeds": seeds, "before": before, "after": after,
+            "seen": seen, "said": f"{said}{change}."}  # fmt: skip
+
+
+def _of_equality(exact: Exact, ended, mutation: Mutation, readers) -> dict[str, Any]:
+    root, seeds = ended["seed_root"], min(MIN_SEEDS, ended["seeds"])
+    planted = {name: row[:seeds] for name, row in ended["planted"].items()}
+    with apply(mutation):
+        errors = attempt.errors_of(exact.errors, seeds, root)
+    after = readers.judge_exact(exact, errors, planted).verdict
+    return _told(mutation.name, "", seeds, ended["verdict"], after)
+
+
+def _first(values: Any, seeds: int) -> dict[str, dict[str, dict[str, Any]]]:
+    """Return the recorded values of the first seeds alone."""
+    return {
+        label: {
+            side: {metric: row[:seeds] for metric, row in of.items()} for side, of in here.items()
+        }
+        for label, here in values.items()
+    }
+
+
+def _verdict(claim: Claim, ended, values, readers) -> str:
+    environments = sides.environments_of(sides.trials(claim, ended["budget"]))
+    return attempt.verdict_of(claim, environments, values, ended["level"], 0.0, readers)["verdict"]
+
+
+def _fewest(claim: Claim, ended, readers) -> tuple[int, str]:
+    """Return how many seeds suffice for the recorded verdict, and the verdict on these."""
+    seeds = min(FEWEST, ended["seeds"])
+    while True:
+        verdict = _verdict(claim, ended, _first(ended["values"], seeds), readers)
+        if verdict == ended["verdict"] or seeds == ended["seeds"]:
+            return seeds, verdict
+        seeds = min(2 * seeds, ended["seeds"])
 
 
 @contextlib.contextmanager

@@ -6,10 +6,11 @@ to a claim is a link to its file in `experiments/claims`, which on the site lead
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from experiments.evidence import findings, pictures
+from experiments.evidence import findings
 from experiments.evidence.claim_page import claim_page
 from experiments.evidence.findings import VERDICTS, Findings
 from experiments.evidence.records import CLAIMS
@@ -24,12 +25,6 @@ READING = (
     "margin, or *equal* within one. The effect given is that of the clause that came nearest to "
     "failing, with its confidence interval and where all of the interval must lie."
 )
-PICTURE = (
-    "The picture has every clause of every claim: the mark is the effect, the line its confidence "
-    "interval, both in units of the margin (of half the interval where the margin is 0). A clause "
-    "holds if its whole line lies in the shaded band. A square is a clause that does not hold, an "
-    "empty circle one that is undecided, an arrow an effect beyond the edge of the picture."
-)
 MEANING = """
 ## Verdicts and marks
 
@@ -42,9 +37,12 @@ MEANING = """
 
 | mark | meaning |
 |---|---|
+| design 2 of 3 | it was changed after figures were seen; error is spread over all designs |
+| redesigned | it holds, but took more than two designs |
+| weak baseline | a baseline has less than two thirds of the best known after as many steps |
+| below random play | a side ends below random play |
 | replicated | held twice on fresh seeds, unrevised |
-| revised | the declaration was changed after an attempt; error is spread over all attempts |
-| stale | recorded with older code than today's |
+| stale | revised since, or a seed replayed with later code left the recorded range |
 | unfinished | a later attempt began and has not ended |
 | edge | a tuned value lies at the end of its grid |
 | ceiling, floor | a side has nothing left to gain, or is no better than untrained |
@@ -84,16 +82,26 @@ def site(claims: Sequence[Findings]) -> dict[str, str]:
     made = {}
     for family, group in by_family(claims).items():
         made[f"{FOLDER}/{family}.md"] = family_page(family, group)
-        drawn = {c.id: findings.effects(c) for c in group if findings.effects(c)}
-        if drawn:
-            title = f"{heading(family)}: all effects in units of their margins"
-            made[f"{FOLDER}/pictures/{family}.svg"] = pictures.effects(title, drawn)
     for claim in claims:
         made[f"{FOLDER}/{claim.id}.md"] = claim_page(claim)
-        if panels := findings.panels(claim):
-            title = f"{claim.id}: every seed of every side"
-            made[f"{FOLDER}/pictures/{claim.id}.svg"] = pictures.dots(title, panels)
+        if strips := findings.strips(claim):
+            made[f"{FOLDER}/pictures/{claim.id}.svg"] = picture(strips)
     return made
+
+
+def picture(strips: findings.Strips) -> str:
+    """Return the seeds of a claim as SVG."""
+    from jaxrl.evaluation.seed_plots import seed_strips
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "seeds.svg"
+        seed_strips(
+            strips.panels,
+            path,
+            references=strips.references,
+            logarithmic=strips.logarithmic,
+        )
+        return path.read_text(encoding="utf-8")
 
 
 def by_family(claims: Iterable[Findings]) -> dict[str, list[Findings]]:
@@ -108,8 +116,13 @@ def by_family(claims: Iterable[Findings]) -> dict[str, list[Findings]]:
 def summary(claims: Sequence[Findings]) -> str:
     """Return CLAIMS.md: verdicts counted by family, and one line for each claim."""
 
+    kinds = (VERDICTS[0], f"{VERDICTS[0]}, redesigned", *VERDICTS[1:4])
+
+    def kind(claim: Findings) -> str:
+        return kinds[1] if claim.standing.redesigned else claim.standing.verdict
+
     def count(group: Sequence[Findings]) -> list[int]:
-        return [sum(c.standing.verdict == v for c in group) for v in VERDICTS[:4]]
+        return [sum(kind(c) == k for c in group) for k in kinds]
 
     families = by_family(claims)
     rows = [[f"[{heading(f)}](#{anchor(f)})", *count(group)] for f, group in families.items()]
@@ -123,11 +136,11 @@ def summary(claims: Sequence[Findings]) -> str:
         f"attempts together. [{FAILURES}]({FOLDER}/failures.md) is the most useful page for a "
         "researcher.",
         "",
-        *table(["family", *VERDICTS[:4]], [*rows, ["all", *count(claims)]]),
+        *table(["family", *kinds], [*rows, ["all", *count(claims)]]),
         "",
     ]
     if old := sum(bool(c.stale) for c in claims):
-        lines += [f"{old} {'is' if old == 1 else 'are'} stale: recorded with older code.", ""]
+        lines += [f"{old} {'is' if old == 1 else 'are'} stale.", ""]
     lines += [READING, ""]
     for family, group in families.items():
         lines += [f"## {heading(family)}", ""]
@@ -144,7 +157,7 @@ def anchor(family: str) -> str:
 def row(claim: Findings) -> list[str]:
     """Return id, verdict, claim, and effect with marks."""
     link = f"[{claim.id}]({claim.file})"
-    return [link, claim.standing.verdict, claim.declared["claim"], " · ".join(effect(claim))]
+    return [link, str(claim.standing), claim.declared["claim"], " · ".join(effect(claim))]
 
 
 def effect(claim: Findings) -> list[str]:
@@ -166,21 +179,17 @@ def effect(claim: Findings) -> list[str]:
 
 
 def family_page(family: str, claims: Sequence[Findings]) -> str:
-    """Return the page of a family: one line for each claim, beside a picture of all effects."""
+    """Return the page of a family: one line for each claim."""
     lines = [NOTE, f"# {heading(family)}", ""]
     lines += [f"[All claims](../../CLAIMS.md) · [{FAILURES}](failures.md)", "", READING]
-    if any(map(findings.effects, claims)):
-        alt = "All effects of this family in units of their margins"
-        lines += ["", f'<img align="right" width="{pictures.WIDTH}" alt="{alt}" '
-                  f'src="pictures/{family}.svg">', "", PICTURE]  # fmt: skip
-    lines += ["", *map(line, claims), "", '<br clear="both">', ""]
+    lines += ["", *map(line, claims), ""]
     return "\n".join(lines)
 
 
 def line(claim: Findings) -> str:
     """Return verdict, id, claim, and effect with marks."""
     head = (
-        f"- **{claim.standing.verdict}** [{claim.id}]({claim.id}.md): "
+        f"- **{claim.standing}** [{claim.id}]({claim.id}.md): "
         f"{escape(clip(claim.declared['claim'], CLAIM))}"
     )
     return " · ".join([head, *effect(claim)])

@@ -1,7 +1,13 @@
-"""Records of attempts: where they lie, registration, and freshness.
+"""Records of attempts: where they lie, what may be recorded, and which results count today.
 
 The attempts at a claim are lines of a file beside it, `experiments/claims/<family>/<id>.jsonl`
-(with _ for -): one when an attempt begins and one when it ends. Lines are only ever added.
+(with _ for -). Lines are only ever added. Their events:
+
+begun, ended: of an attempt or a pilot.
+judged: an attempt that ended, judged by later rules; its verdict and clauses count from then on.
+replayed: a seed of the latest attempt, run with later code (`replay`).
+mutated: which mutations the verdict of the latest attempt notices.
+renamed: the digest that a claim has since names changed, and the one it had.
 """
 
 from __future__ import annotations
@@ -9,23 +15,28 @@ from __future__ import annotations
 import datetime
 import json
 import os
-import re
 import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.evidence import digests, renaming
 from experiments.evidence.declare import Claim, Declaration, Exact
-from experiments.evidence.digests import as_json, digest, revisions, seed_roots, short_hash
+from experiments.evidence.digests import as_json, digest, revisions, seed_roots
 from jaxrl.core.errors import UserError
 from jaxrl.runtime import git
 
 FORMAT = 2  # of a record; those from before the harness have none
+RULES = 2  # by which attempts are judged; see `judge`
 RECORDS = "experiments/claims/*/*.jsonl"
-STALE = "experiments/claims/stale.json"  # the results that `--stale` last found to be of older code
+BEST = "experiments/claims/best.jsonl"  # see `scale`
 CLAIMS = "jaxrl/algorithms/claims.tsv"  # read by `jaxrl list claims`, in an installed package too
-WRITTEN = (RECORDS, STALE, CLAIMS)  # by runs, so a difference from the commit is no matter
+BASELINES = "experiments/claims/baselines.jsonl"  # see `bank`
+WRITTEN = (
+    RECORDS,
+    BEST,
+    BASELINES,
+    CLAIMS,
+)  # by runs, so a difference from the commit is no matter
 
 # ------------------------------------------------------------------------------- files
 
@@ -54,9 +65,56 @@ def append(path: Path, record: Mapping[str, Any]) -> None:
 
 
 def of(records: Iterable[Mapping[str, Any]], id: str, event: str) -> list[dict[str, Any]]:
-    """Return the harness's records of one claim and one event: "begun", "ended" or "renamed"."""
+    """Return the harness's records of one claim and one event, oldest first."""
     wanted = FORMAT, id, event
     return [dict(r) for r in records if (r.get("format"), r["id"], r.get("event")) == wanted]
+
+
+def judged(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return records with the verdicts that count today, in their order.
+
+    An attempt that ended has the verdict, reason, level and clauses of its last judgement.
+    """
+    records = list(records)
+    last = {(r["id"], r["attempt"]): r for r in records if r.get("event") == "judged"}
+    names = ("verdict", "why", "level", "clauses", "rules")
+
+    def now(record: Mapping[str, Any]) -> dict[str, Any]:
+        later = last.get((record["id"], record.get("attempt")))
+        if later is None or record.get("event") != "ended":
+            return dict(record)
+        return {**record, **{name: later[name] for name in names}}
+
+    return [now(record) for record in records]
+
+
+def original(records: Iterable[Mapping[str, Any]], digest: str) -> str:
+    """Return the digest that a claim had before it was renamed; `digest` itself if it never was.
+
+    records: of one claim. Seeds depend on the original digest, so a renaming keeps them.
+    """
+    before = {r["to"]: r["from"] for r in records if r.get("event") == "renamed"}
+    return before.get(digest, digest)
+
+
+def with_names(value: Any, records: Iterable[Mapping[str, Any]]) -> Any:
+    """Return data of an attempt, such as its declaration, in today's names.
+
+    records: of one claim, those of its renamings among them.
+    """
+    # A later comparison with one and the same commit has all the names of an earlier one.
+    names = {r["commit"]: r["names"] for r in records if r.get("event") == "renamed"}
+    for one in names.values():
+        value = _replaced(value, one)
+    return value
+
+
+def _replaced(value: Any, names: Mapping[str, str]) -> Any:
+    if isinstance(value, Mapping):
+        return {names.get(key, key): _replaced(x, names) for key, x in value.items()}
+    if isinstance(value, list):
+        return [_replaced(x, names) for x in value]
+    return names.get(value, value) if isinstance(value, str) else value
 
 
 def open_attempt(records: Sequence[Mapping[str, Any]], id: str) -> dict[str, Any] | None:
@@ -105,7 +163,45 @@ def register(path: Path, root: Path) -> str:
             f"{first}{more} differs from the last commit; commit or stash it before a result is "
             "recorded."
         )
+    if lost := lost_lines(path.with_suffix(".jsonl"), root):
+        raise UserError(
+            f"{lost} of {name.removesuffix('.py')}.jsonl was recorded and is gone; attempts and "
+            "pilots stay recorded. Bring it back from the history of the repository."
+        )
     return now
+
+
+def check_store(store: Path, id: str, known: Iterable[Mapping[str, Any]]) -> None:
+    """Raise `UserError` if an attempt or a pilot ran on this machine and has no record.
+
+    store: the folder that keeps the parts of attempts. known: records of the claim.
+    """
+    numbers = {f"{r['attempt']}-{r['budget']}" for r in known if r.get("event") == "begun"}
+    for folder in sorted(store.glob(f"{id}-{'[0-9a-f]' * 12}/[0-9]*-*")):
+        if folder.name not in numbers:
+            number, _, budget = folder.name.partition("-")
+            raise UserError(
+                f"Attempt {number} at {id} ({budget}) ran here and has no record; what was seen "
+                "stays recorded."
+            )
+
+
+def lost_lines(path: Path, root: Path) -> str:
+    """Return which line of a file of records an earlier commit has and the file has not.
+
+    In words; empty if none is lost.
+    """
+    name = path.relative_to(root).as_posix()
+    now = set(path.read_text("utf-8").splitlines()) if path.exists() else set()
+    for commit in git.git(root, "log", "--format=%H", "--", name).split():
+        try:
+            before = git.git(root, "show", f"{commit}:{name}").splitlines()
+        except subprocess.CalledProcessError:
+            continue  # it was moved there or away
+        for number, line in enumerate(before, 1):
+            if line not in now:
+                return f"Line {number} (commit {commit[:7]})"
+    return ""
 
 
 def begin(
@@ -115,31 +211,32 @@ def begin(
     declaration: Declaration,
     digest: str,
     budget: str,
-    programs: Mapping[str, str],
-    more: Callable[[int], Mapping[str, Any]],
+    more: Callable[[Mapping[str, Any]], Mapping[str, Any]],
+    root: Callable[[int], int] | None = None,
 ) -> tuple[dict[str, Any], bool]:
     """Return the record with which an attempt begins, and whether it is a new attempt.
 
-    It is none if the last attempt was interrupted and would compute the same: that one goes on
+    It is none if the last attempt was interrupted and is of the same declaration: that one goes on
     under its number, with the same seeds.
 
-    records: of all claims or of this one. digest, programs: as they were before the claim was
-    renamed. more: returns further facts for the attempt's number.
+    records: of all claims or of this one. digest: as it was before the claim was renamed. more:
+    returns further facts for the record, given it. root: of the seeds, given the attempt's number;
+        if None, it follows from the id, the digest and the attempt.
     """
     mine = [r for r in records if r["id"] == id]
     old = open_attempt(mine, id)
-    same = {"digest": digest, "budget": budget, "programs": dict(programs)}
+    same = {"digest": digest, "budget": budget}
     if old and all(old[name] == value for name, value in same.items()):
         return old, False
     begun = of(mine, id, "begun")
     attempt, declared = len(begun) + 1, as_json(declaration)
     changed = []
     if begun and begun[-1]["digest"] != digest:
-        before = renaming.translate(begun[-1]["declared"], mine, begun[-1])
-        changed = revisions(before, declared)
+        changed = revisions(with_names(begun[-1]["declared"], mine), declared)
     large = declaration.large_seeds if budget == "large" and isinstance(declaration, Claim) else 0
-    return {
+    record = {
         "format": FORMAT,
+        "rules": RULES,
         "event": "begun",
         "id": id,
         "family": family,
@@ -148,18 +245,18 @@ def begin(
         "declared": declared,
         "changed": changed,
         "seeds": large or declaration.seeds,
-        "seed_root": seed_roots(id, digest, attempt)[1],
+        "seed_root": root(attempt) if root else seed_roots(id, digest, attempt)[1],
         "seconds": 0.0,
         **same,
-        **more(attempt),
-    }, True
+    }
+    return {**record, **more(record)}, True
 
 
-def rename(id: str, family: str, commit: str, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the record of a renaming that `renaming.examine` found, compared with `commit`."""
-    date = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    head = {"format": FORMAT, "event": "renamed", "id": id, "family": family, "commit": commit}
-    return head | {"date": date, **found}
+def later(ended: Mapping[str, Any], event: str, root: Path, **found: Any) -> dict[str, Any]:
+    """Return the record of an event that concerns an attempt that ended."""
+    names = ("format", "id", "family", "attempt")
+    facts = circumstances(root)
+    return {name: ended[name] for name in names} | {"event": event, **facts, **found}
 
 
 def cores() -> list[int]:
@@ -178,102 +275,11 @@ def circumstances(root: Path) -> dict[str, Any]:
 
     return {
         "commit": git.commit(root, *WRITTEN),
+        "code": git.git(root, "rev-parse", "--short=12", "HEAD:jaxrl").strip(),
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "jax": jax.__version__,
         "jaxrl": jaxrl.__version__,
         "generator": random.default_generator(),
         "cores": len(cores()),
         "device": f"{jax.devices()[0].device_kind} x {jax.device_count()}",
-    }
-
-
-# ------------------------------------------------------------------------------- freshness
-
-
-def programs(declaration: Declaration, budget: str, root: Path) -> dict[str, str]:
-    """Return the hash of each program of a claim, by "side @ environment".
-
-    The program is the text that XLA is given for all runs of a side there (`measure.curve`):
-    nothing is compiled or run, and names of functions and places in files are left out. It is
-    lowered for the CPU with pcg keys, so that it is the same on every machine.
-
-    Where a claim has a measuring function of its own, the program is the side's start and one step,
-    and "parts" is the hash of the files that the claim names, without comments and docstrings. An
-    exact claim has one program, "errors", or "parts" alone if it computes in NumPy.
-    """
-    import jax
-
-    from experiments.evidence import measure, sides
-    from jaxrl.core import random
-    from jaxrl.core.train import advance, start
-
-    keys = jax.eval_shape(lambda: jax.random.split(random.key(0, random.PCG), 1))
-    files = (root / part for part in sorted(declaration.parts))
-    parts = lambda: {"parts": short_hash(*map(digests.code, files))}
-    if isinstance(declaration, Exact):
-        try:
-            with jax.enable_x64(True):
-                return {"errors": _program_hash(lambda keys: declaration.errors(keys[0]), keys)}
-        except jax.errors.JAXTypeError:
-            return parts()
-    found = parts() if declaration.measure else {}
-    for (environment, side), trial in sides.trials(declaration, budget).items():
-        hyper = {name: jax.ShapeDtypeStruct((1,), "float32") for name in trial.side.grid}
-        run = lambda keys, hyper, trial=trial: measure.curve(trial, keys, hyper)
-        if declaration.measure:
-            algorithm = measure.build(trial)[1]
-            run = lambda keys, hyper, algorithm=algorithm: advance(
-                algorithm, start(algorithm, keys[0], {k: v[0] for k, v in hyper.items()})
-            )
-        found[f"{side} @ {environment}"] = _program_hash(run, keys, hyper)
-    return found
-
-
-def _program_hash(f: Callable, *shapes: Any) -> str:
-    import jax
-
-    text = jax.jit(f).trace(*shapes).lower(lowering_platforms=("cpu",)).as_text()
-    names = re.findall(r"func\.func \w+ (@[\w.]+)", text)
-    numbers = {name: f"@{i}" for i, name in enumerate(names)}
-    text = re.sub(r"@[\w.]+", lambda name: numbers.get(name[0], name[0]), text)
-    return short_hash(text)
-
-
-def staleness(record: Mapping[str, Any], digest: str, programs: Mapping[str, str]) -> str:
-    """Return how a result differs from what would run now, in a sentence; empty if it is fresh.
-
-    digest, programs: of today's code, as they were before the claim was renamed.
-    """
-    if record["digest"] != digest:
-        return "Its declaration was revised since."
-    old = record["programs"]
-    names = [name for name in {**old, **programs} if old.get(name) != programs.get(name)]
-    if not names:
-        return ""
-    *others, last = names
-    listed = f"{', '.join(others)} and {last}" if others else last
-    verb = "compile to different programs" if others else "compiles to a different program"
-    return f"Recorded with older code: {listed} {verb} today."
-
-
-def note_stale(path: Path, known: Sequence[Mapping[str, Any]], found: Mapping[str, str]) -> None:
-    """Keep in a file how the latest results of some claims are stale, since it takes minutes.
-
-    found: id -> a sentence, empty if the result is fresh.
-    """
-    notes = json.loads(path.read_text("utf-8")) if path.exists() else {}
-    for id, text in found.items():
-        notes.pop(id, None)
-        if text:
-            notes[id] = {"attempt": of(known, id, "ended")[-1]["attempt"], "said": text}
-    path.write_text(json.dumps(dict(sorted(notes.items())), indent=1) + "\n", "utf-8")
-
-
-def noted_stale(path: Path, known: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Return what the file says of results that are still the latest: id -> how they are stale."""
-    notes = json.loads(path.read_text("utf-8")) if path.exists() else {}
-    return {
-        id: note["said"]
-        for id, note in notes.items()
-        if note["attempt"] == of(known, id, "ended")[-1]["attempt"]
     }

@@ -1,28 +1,33 @@
 """Test the claims of papers.
 
-python experiments/evidence/run.py [id ...] [--family F] [--stale] [--large] [--tiny] [--jobs N]
-                                   [--list] [--plan] [--mutate] [--pages] [--renamed COMMIT]
+python experiments/evidence/run.py [id ...] [--family F] [--large] [--tiny] [--pilot] [--jobs N]
+                                   [--list] [--plan] [--mutate] [--replay] [--judge] [--pages]
+                                   [--renamed]
 
 Without ids, it runs all claims that have no result of what they declare now; a claim that is named
 is tried once more, on fresh seeds. A claim is a file `experiments/claims/<family>/<id>.py` (with _
 for -) that declares a CLAIM, and is committed before it is run. The same command resumes an
 interrupted attempt. Every attempt is two lines of the `<id>.jsonl` beside the claim, from which
-CLAIMS.md and the pages of the site are written.
+CLAIMS.md, the table of best results and the pages of the site are written.
 
---stale: claims whose programs differ from the recorded ones. Prints how, and pages then show it.
 --large: the budget of an accelerator. --tiny: a test of the claim itself, which is not recorded.
+--pilot: run the tuning seeds alone. It is recorded, and another design afterwards is another try.
 --jobs: how many claims run side by side; by default as many as fit in memory, with two cores each.
 --list: print claims and verdicts. --plan: print how long a run would take.
---mutate: break the mechanism in the ways that a claim names, and print which of them its verdict
-notices. --pages: write CLAIMS.md and the page of failures, and run nothing.
---renamed COMMIT: record that claims compute what they computed at COMMIT, if names alone changed
-since. Compares code and programs, and refuses anything else.
+--mutate: break the mechanism in the ways that a claim names, and record which of them its verdict
+notices. --replay: run one recorded seed of every side again, and record whether it still lies among
+the recorded ones; without ids, of all claims that were not replayed at this minor version.
+--judge: judge recorded attempts by today's rules, where those are other ones. --pages: write pages
+and run nothing. --renamed: record that a claim has other names since its last attempt and computes
+the same, if its replayed seed has the recorded values.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
+import json
 import os
 import signal
 import sys
@@ -35,25 +40,31 @@ ROOT = Path(__file__).resolve().parents[2]
 if str(ROOT) not in sys.path:  # run as a script, only this file's folder is there
     sys.path.insert(0, str(ROOT))
 
-from experiments.evidence import children, digests, records, renaming  # noqa: E402
+from experiments.evidence import children, digests, records  # noqa: E402
+from experiments.evidence.declare import Claim  # noqa: E402
 from experiments.evidence.listing import (  # noqa: E402
     ClaimFile,
     choose,
     current_digest,
     discover,
     is_pending,
-    is_revised,
     line,
+    released,
+    stale,
 )
 from experiments.evidence.words import duration  # noqa: E402
 from jaxrl.commands import command_line  # noqa: E402
 from jaxrl.core.errors import UserError, unknown  # noqa: E402
-from jaxrl.runtime import git, run_folder  # noqa: E402
+from jaxrl.runtime import run_folder  # noqa: E402
 
-STALE = ROOT / records.STALE
+BEST = ROOT / records.BEST
+BASELINES = ROOT / records.BASELINES
+SUITES = ROOT / "docs" / "suites"
 STORE = ROOT / "runs" / "evidence"
-FLAGS = ("list", "plan", "stale", "mutate", "tiny", "large", "pages", "child")
-VALUES = ("family", "jobs", "renamed", "cores")
+BUDGETS = ("tiny", "pilot", "large")  # beside "full"
+FLAGS = (*BUDGETS, "list", "plan", "mutate", "replay", "judge", "renamed", "pages", "child")
+VALUES = ("family", "jobs", "cores")
+MUTATION = 0.1  # of the time of an attempt; a replay takes about as much
 Records = Sequence[Mapping[str, Any]]
 
 # ------------------------------------------------------------------------------- one claim
@@ -70,33 +81,37 @@ def standing(ended: Records) -> Any:
 def prepare(claim: ClaimFile, budget: str, recorded: bool) -> Iterator[dict[str, Any]]:
     """Begin an attempt, and provide the arguments of what makes it.
 
-    No other process can work at the claim meanwhile.
+    No other process can work at the claim meanwhile. Raises `UserError` for what may not be
+    recorded.
     """
-    from experiments.evidence import attempt, history, judge, looks
+    from experiments.evidence import attempt, bank, history, judge, looks, scale
 
     declared = claim.load()
     known = records.read(claim.records)
     digest = records.register(claim.path, ROOT) if recorded else digests.digest(claim.path)
-    digest = renaming.original(known, digest)
+    digest = records.original(known, digest)
     folder = STORE / f"{claim.id}-{digest}"
     folder.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
         stack.enter_context(run_folder.lock(folder))
-        # A tiny attempt begins anew each time, so its programs do not matter.
-        tiny = budget == "tiny"
+        tiny = budget == "tiny"  # begins anew each time
         store = Path(stack.enter_context(tempfile.TemporaryDirectory())) if tiny else STORE
-        programs = {} if tiny else records.programs(declared, budget, ROOT)
         before = records.read(claim.records) if recorded else []
+        if recorded:
+            records.check_store(STORE, claim.id, before)
+            if isinstance(declared, Claim):
+                bank.check(declared)
+                scale.check_margins(declared, scale.read(BEST))
         facts = records.circumstances(ROOT)
-        begun, new = records.begin(
-            before, claim.id, claim.family, declared, digest, budget,
-            renaming.original_programs(known, programs),
-            lambda number: facts | {"level": history.confidence(history.tries(before, number))},
-        )  # fmt: skip
+
+        def more(record: Mapping[str, Any]) -> dict[str, Any]:
+            tries = history.tries([*records.judged(before), record], record["attempt"])
+            return {**facts, "level": history.confidence(tries)}
+
+        begun, new = records.begin(before, claim.id, claim.family, declared, digest, budget, more)
         if recorded and new:
             records.append(claim.records, begun)
-        # A resumed attempt keeps the commit of its beginning, since its programs are the same.
-        begun |= {name: fact for name, fact in facts.items() if name != "commit"}
+        begun |= facts  # where code changed meanwhile, a resumed attempt makes its parts anew
         yield {
             "declaration": declared,
             "begun": begun,
@@ -104,6 +119,7 @@ def prepare(claim: ClaimFile, budget: str, recorded: bool) -> Iterator[dict[str,
             "store": store,
             "readers": attempt.Readers(looks.look, judge.judge, judge.judge_exact),
             "tell": functools.partial(print, flush=True),
+            "bank": bank.Bank(BASELINES, lambda: facts) if recorded else None,
         }
 
 
@@ -118,60 +134,107 @@ def attempt_claim(claim: ClaimFile, budget: str) -> str:
     return f"{ended['verdict']}: {ended['why']}"
 
 
-def try_mutations(claim: ClaimFile, budget: str) -> bool:
-    """Break the mechanism of a claim, print its verdicts, and return whether all were noticed.
+def try_mutations(claim: ClaimFile) -> bool:
+    """Break the mechanism of a claim, record what its verdict notices, and return whether it is all
+    of it."""
+    from experiments.evidence import attempt, judge, looks, mutate
 
-    Nothing is recorded.
-    """
-    from experiments.evidence import mutate
-
-    with prepare(claim, budget, recorded=False) as arguments:
-        known = records.read(claim.records)
-        now = current_digest(claim, known), budget
-        ended = records.of(known, claim.id, "ended")
-        same = [r for r in ended if (r["digest"], r["budget"]) == now]
-        best = renaming.translate(same[-1]["tuned"], known, same[-1]) if same else {}
-        found = mutate.mutate(**arguments, best=best)
+    ended = latest_result(claim)
+    if ended is None:
+        return False
+    readers = attempt.Readers(looks.look, judge.judge, judge.judge_exact)
+    found = mutate.mutate(claim.load(), ended, readers, functools.partial(print, flush=True))
     for mutation in found:
         print(mutation["said"], flush=True)
     if not found:
         print("It names no mutation.", flush=True)
+        return True
+    records.append(claim.records, records.later(ended, "mutated", ROOT, mutations=found))
     return all(mutation["seen"] for mutation in found)
 
 
-def gather(claims: Iterable[ClaimFile]) -> list[Any]:
-    """Return the `Findings` of claims, from which pages are written.
+def latest_result(claim: ClaimFile, renamed: bool = False) -> dict[str, Any] | None:
+    """Return the latest result, in today's names and with the verdict that counts.
 
-    The results that are stale are those that `--stale` found last; revisions are always known.
+    None, with a sentence printed, if there is none or if it is of another declaration. renamed:
+    whether it shall be of another one.
     """
-    from experiments.evidence import findings
+    known = records.judged(records.read(claim.records))
+    ended = [r for r in records.of(known, claim.id, "ended") if r["values"]]
+    if not ended:
+        print("It has no result.", flush=True)
+        return None
+    if renamed == (current_digest(claim, known) == ended[-1]["digest"]):
+        why = "Its names are the recorded ones." if renamed else (
+            "Its declaration was revised since: run it anew, or record with --renamed that it only "
+            "has other names."
+        )  # fmt: skip
+        print(why, flush=True)
+        return None
+    return ended[-1] | {"tuned": records.with_names(ended[-1]["tuned"], known)}
 
-    claims, known = list(claims), records.read_all(ROOT)
-    since = {c.id: "Its declaration was revised since." for c in claims if is_revised(c, known)}
+
+def gather(claims: Iterable[ClaimFile]) -> list[Any]:
+    """Return the `Findings` of claims, from which pages are written."""
+    from experiments.evidence import findings, scale
+
+    claims, known = list(claims), records.judged(records.read_all(ROOT))
     declared = [(claim.id, claim.family, claim.load()) for claim in claims]
-    stale = {**records.noted_stale(STALE, known), **since}
-    return findings.gather(declared, known, stale, standing)
+    old = {claim.id: said for claim in claims if (said := stale(claim, known))}
+    return findings.gather(declared, known, old, standing, scale.read(BEST))
 
 
 def write_pages(root: Path, claims: Iterable[ClaimFile]) -> None:
-    """Write the pages of claims that are committed below `root`."""
-    from experiments.evidence import pages
+    """Write the table of best results, and the pages of claims that are committed, below `root`."""
+    from experiments.evidence import bank, pages, scale
 
+    known = records.judged(records.read_all(ROOT))
+    named = [records.with_names(r, [x for x in known if x["id"] == r["id"]]) for r in known]
+    suites = {path.stem: json.loads(path.read_text("utf-8")) for path in SUITES.glob("*.json")}
+    scale.write(
+        root / records.BEST, scale.table(named, suites, bank.results(BASELINES), scale.read(BEST))
+    )
     pages.write(root, pages.repository(gather(claims)))
 
 
-def staleness(claim: ClaimFile, known: Records) -> str:
-    """Return how the latest result differs from what would run now; empty if it does not."""
-    ended = records.of(known, claim.id, "ended")
-    if not ended:
-        return ""
-    try:
-        now = records.programs(claim.load(), ended[-1]["budget"], ROOT)
-    except Exception as error:  # a claim that is broken must not hide the others
-        return f"It cannot be built any more ({type(error).__name__}: {error})."
-    mine = [r for r in known if r["id"] == claim.id]
-    programs = renaming.original_programs(mine, now)
-    return records.staleness(ended[-1], current_digest(claim, known), programs)
+def replay_claim(claim: ClaimFile, renamed: bool) -> bool:
+    """Replay the first seed of a claim's latest result, record it, and return whether all is well.
+
+    renamed: whether to record that the claim has other names, if the values are the recorded ones.
+    """
+    from experiments.evidence import replay
+
+    ended = latest_result(claim, renamed)
+    if ended is None:
+        return not renamed and not claim.records.exists()
+    found = replay.replay(claim.load(), ended, functools.partial(print, flush=True))
+    print(found.said, flush=True)
+    if renamed and not found.equal:
+        print("So it is more than renamed; run it anew.", flush=True)
+        return False
+    event, facts = "replayed", dataclasses.asdict(found)
+    if renamed:
+        now = digests.digest(claim.path)
+        event, facts = (
+            "renamed",
+            {"from": ended["digest"], "to": now, "names": {}, "why": found.said},
+        )
+    records.append(claim.records, records.later(ended, event, ROOT, **facts))
+    return found.ok
+
+
+def judge_again(claim: ClaimFile) -> None:
+    """Judge each recorded attempt by today's rules, and record what changes."""
+    from experiments.evidence import judge
+
+    for record in records.judged(records.read(claim.records)):
+        if record.get("event") == "ended" and record.get("rules", 1) < records.RULES:
+            found = judge.judge_record(record, records.read(claim.records))
+            if found is None:
+                continue
+            records.append(claim.records, records.later(record, "judged", ROOT, **found))
+            same = "still" if found["verdict"] == record["verdict"] else f"was {record['verdict']},"
+            print(f"{claim.id}, attempt {record['attempt']}: {same} {found['verdict']}", flush=True)
 
 
 def expected_seconds(
@@ -186,43 +249,7 @@ def expected_seconds(
         return 0.0
     ended = records.of(known, claim.id, "ended")
     once = attempt.plan(declared, current_digest(claim, known), ended, budget, cores)
-    return once * (1 + len(declared.mutations)) if mutate else once
-
-
-# ------------------------------------------------------------------------------- renamings
-
-
-def record_renamings(claims: Iterable[ClaimFile], commit: str) -> int:
-    """Record which claims compute what they did at `commit`, and return the exit code.
-
-    A claim that is up to date, and one that was revised since its last attempt, is left as it is.
-    """
-    try:
-        commit = git.git(ROOT, "rev-parse", "--short=12", f"{commit}^{{commit}}").strip()
-    except Exception:
-        raise UserError(f"There is no commit '{commit}'.") from None
-    refused = False
-    with renaming.checkout(ROOT, commit) as old_root:
-        for claim in claims:
-            known = records.read(claim.records)
-            attempts = [r["digest"] for r in known if r.get("event") == "begun"]
-            if not attempts or current_digest(claim, known) == attempts[-1]:
-                continue
-            try:
-                found = renaming.examine(
-                    claim.id, claim.path, known, old_root, ROOT, STORE / f"renamed-{commit}"
-                )
-            except renaming.Revised as error:
-                print(f"{claim.id}: left as it is, since {error}", flush=True)
-            except UserError as error:
-                refused = True
-                print(f"{claim.id}: refused, since {error}", flush=True)
-            else:
-                record = records.rename(claim.id, claim.family, commit, found)
-                records.append(claim.records, record)
-                print(f"{claim.id}: {found['from']} is now {found['to']}. {found['why']}",
-                      flush=True)  # fmt: skip
-    return 1 if refused else 0
+    return MUTATION * once * len(declared.mutations) if mutate else once
 
 
 # ------------------------------------------------------------------------------- command line
@@ -247,8 +274,8 @@ def parse(argv: Sequence[str]) -> tuple[list[str], dict[str, str]]:
         else:
             options[name] = following[0]
             ids += following[1:]
-    if {"tiny", "large"} <= set(options):
-        raise UserError("--tiny and --large are two budgets; give one.")
+    if len(budgets := [f"--{name}" for name in BUDGETS if name in options]) > 1:
+        raise UserError(f"{' and '.join(budgets)} are {len(budgets)} budgets; give one.")
     return ids, options
 
 
@@ -257,31 +284,28 @@ def main(argv: Sequence[str]) -> int:
         print(__doc__)
         return 0
     ids, options = parse(argv)
-    budget = next((name for name in ("tiny", "large") if name in options), "full")
+    budget = next((name for name in BUDGETS if name in options), "full")
     claims = discover(ROOT)
     chosen = choose(claims, ids, options.get("family"))
     if "child" in options:
         return child(chosen[0], budget, options)
-    if "renamed" in options:
-        code = record_renamings(chosen, options["renamed"])
-        write_pages(ROOT, claims.values())
-        return code
     jobs = children.jobs(options.get("jobs"), budget == "large")
-    known = records.read_all(ROOT)
+    known = records.judged(records.read_all(ROOT))
     new = chosen
-    if "stale" in options:
-        found = {claim.id: staleness(claim, known) for claim in new}
-        for id, text in found.items():
-            if text:
-                print(f"{id}: {text}")
-        records.note_stale(STALE, known, found)
-        chosen = new = [claim for claim in new if found[claim.id]]
-    elif not ids and budget != "tiny" and "mutate" not in options:
+    if "judge" in options:
+        for claim in chosen:
+            judge_again(claim)
+        write_pages(ROOT, claims.values())
+        return 0
+    if "replay" in options and not ids:
+        new = [claim for claim in new if not released(claim, known)]
+    elif not ids and not {"tiny", "mutate", "renamed"} & set(options):
         new = [claim for claim in new if is_pending(claim, known, budget)]
     if "list" in options:
         for claim in chosen:
-            ended = records.of(known, claim.id, "ended")
-            print(line(claim, known, standing(ended).verdict if ended else "not run"))
+            mine = [r for r in known if r["id"] == claim.id]
+            ended = [r for r in records.of(mine, claim.id, "ended") if r["budget"] != "pilot"]
+            print(line(claim, known, str(standing(mine)) if ended else "not run"))
         return 0
     if "pages" in options:
         new = []
@@ -298,14 +322,15 @@ def main(argv: Sequence[str]) -> int:
         print(f"{duration(sum(seconds.values()))} in all, {duration(sum(seconds.values()) / jobs)} "
               f"with {jobs} side by side.")  # fmt: skip
         return 0
-    passed = [f"--{name}" for name in ("tiny", "large", "mutate") if name in options]
-    recorded = not {"tiny", "mutate"} & set(options)
+    modes = (*BUDGETS, "mutate", "replay", "renamed")
+    passed = [f"--{name}" for name in modes if name in options]
+    recorded = not {"tiny", "mutate", "replay", "renamed"} & set(options)
     if recorded:
         for claim in new:  # all of them, before anything is spent
             records.register(claim.path, ROOT)
     script = str(Path(__file__).resolve())
     codes = children.run_all([claim.id for claim in new], script, passed, jobs, seconds)
-    if recorded:
+    if "tiny" not in options:
         write_pages(ROOT, claims.values())
     return 1 if set(codes.values()) - {0, 2} else max(codes.values(), default=0)
 
@@ -315,7 +340,9 @@ def child(claim: ClaimFile, budget: str, options: Mapping[str, str]) -> int:
     if hasattr(os, "sched_setaffinity"):  # before JAX counts them
         os.sched_setaffinity(0, map(int, options["cores"].split(",")))
     if "mutate" in options:
-        return 0 if try_mutations(claim, budget) else 1
+        return 0 if try_mutations(claim) else 1
+    if {"replay", "renamed"} & set(options):
+        return 0 if replay_claim(claim, "renamed" in options) else 1
     print(attempt_claim(claim, budget), flush=True)
     return 0
 

@@ -8,7 +8,7 @@ import itertools
 import math
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 
@@ -34,8 +34,9 @@ def look(name: str, ok: bool, said: str) -> dict[str, Any]:
 def trials(claim: Claim, budget: str) -> dict[tuple[str, str], Trial]:
     """Return the trials of a budget, by environment and side.
 
-    A tiny budget has the first environment alone, and two values of each hyperparameter. Raises
-    `UserError` if a clause is about an environment that is not run.
+    A side runs only where a clause is about it. A tiny budget has the first environment alone, and
+    two values of each hyperparameter. Raises `UserError` if a clause is about an environment that
+    is not run.
     """
     environments = (claim.large if budget == "large" else ()) or claim.environments
     labels = {environment.label for environment in environments}
@@ -44,10 +45,18 @@ def trials(claim: Claim, budget: str) -> dict[tuple[str, str], Trial]:
             raise UserError(
                 f"'{clause}' is about '{label}', which a {budget} attempt does not run."
             )
+    named = {
+        (label, side)
+        for clause in claim.clauses
+        for label in clause.environments or labels
+        for side in (clause.one, clause.other)
+    }
     tiny, found = budget == "tiny", {}
     for environment, (name, side) in itertools.product(
         environments[: 1 if tiny else None], claim.sides.items()
     ):
+        if (environment.label, name) not in named:
+            continue
         if tiny:
             grid = {k: tuple(values)[:2] for k, values in side.grid.items()}
             side = dataclasses.replace(side, grid=grid)
@@ -65,7 +74,19 @@ def keys_of(root: int, environment: str, count: int) -> Key:
     return jax.random.split(key, count)
 
 
-def tune(claim: Claim, tried: Tried, root: int, parts: Parts) -> dict[tuple[str, str], Any]:
+class Shared(Protocol):
+    """Baselines that claims share (`bank.Bank`)."""
+
+    def tuned(self, trial: Trial, metric: str, /) -> dict[str, Any]: ...
+
+    def reported(
+        self, trial: Trial, metric: str, best: Mapping[str, Any], root: int, seeds: int, /
+    ) -> dict[str, list[float]]: ...
+
+
+def tune(
+    claim: Claim, tried: Tried, root: int, parts: Parts, bank: Shared | None = None
+) -> dict[tuple[str, str], Any]:
     """Tune each side in each environment on the tuning seeds (`tuning.tune`)."""
     if claim.measure is None:
         measure.check(tried.values())
@@ -77,17 +98,24 @@ def tune(claim: Claim, tried: Tried, root: int, parts: Parts) -> dict[tuple[str,
         find = functools.partial(
             tuning.tune, claim.measure or measure.curve, trial, keys, metric, more_is_better
         )
+        if bank and trial.side.banked and not trial.tiny:
+            find = functools.partial(bank.tuned, trial, metric)
         tuned[environment, side] = parts.get(f"tuned {environment} {side}", find)
     return tuned
 
 
-def report(claim: Claim, tried: Tried, tuned, root, seeds, parts: Parts, phase: str) -> Values:
+def report(
+    claim: Claim, tried: Tried, tuned, root, seeds, parts: Parts, bank: Shared | None = None
+) -> Values:
     """Return the values of all sides at their best settings, on seeds split from `root`."""
     values = {}
+    metric = claim.tuned_by or claim.metric.name
     for (environment, side), trial in tried.items():
         keys, best = keys_of(root, environment, seeds), tuned[environment, side]["best"]
         find = functools.partial(measure.run, claim.measure or measure.curve, trial, keys, best)
-        values[environment, side] = parts.get(f"{phase} {environment} {side}", find)
+        if bank and trial.side.banked and not trial.tiny:
+            find = functools.partial(bank.reported, trial, metric, best, root, seeds)
+        values[environment, side] = parts.get(f"reported {environment} {side}", find)
     return by_environment(values)
 
 
@@ -108,31 +136,40 @@ def grids(tuned: Mapping[tuple[str, str], Any]) -> dict[str, dict[str, list[floa
     return tried
 
 
-def same_steps(tried: Tried, values: Values) -> Looks:
-    """Raise `UserError` if a side took other environment steps than its environment gives to all.
+def same_budgets(claim: Claim, tried: Tried, values: Values) -> Looks:
+    """Raise `UserError` if sides of an environment had unequal budgets.
 
-    If no side counts its steps, return a look that says so. (A tiny run takes as many as its side
-    takes at once.)
+    Environment steps, where they are counted, are those of the environment; each other unit of
+    `claim.budgets` is the same for all sides and seeds there. If no side counts its steps, return a
+    look that says so. (A tiny run takes as much as its side takes at once.)
     """
-    counted = {where: values[where[0]][where[1]].get("env_steps") for where in tried}
-    if not any(counted.values()):
-        said = (
-            "Environment steps were not counted; that all sides took as many is a matter of trust."
-        )
-        return [look("budget", True, said)]
-    for (environment, side), trial in tried.items():
-        wrong = [x for x in counted[environment, side] or [math.nan] if x != trial.env_steps]
-        if wrong and not trial.tiny:
-            raise UserError(
-                f"In {environment} '{side}' took {wrong[0]:.0f} environment steps; each side has "
-                f"{trial.env_steps}."
-            )
-    return []
+    looks = []
+    for unit in dict.fromkeys(("env_steps", *claim.budgets)):
+        counted = {where: values[where[0]][where[1]].get(unit) for where in tried}
+        words = unit.replace("env_", "environment ").replace("_", " ")
+        if unit not in claim.budgets and not any(counted.values()):
+            said = f"{words.capitalize()} were not counted; that all sides took as many is a "
+            looks.append(look("budget", True, f"{said}matter of trust."))
+            continue
+        shares: dict[str, float] = {}
+        for (environment, side), trial in tried.items():
+            found = counted[environment, side] or [math.nan]
+            asked = trial.env_steps if unit == "env_steps" else found[0]
+            asked = shares.setdefault(environment, asked)
+            wrong = [x for x in found if x != asked]
+            if wrong and not trial.tiny:
+                raise UserError(
+                    f"In {environment} '{side}' took {wrong[0]:.0f} {words}; each side has "
+                    f"{asked:.0f}."
+                )
+    return looks
 
 
 def check_metrics(claim: Claim, values: Values) -> None:
     """Raise `UserError` if a clause is about a metric that is not measured."""
     for environment, clause in itertools.product(values, claim.clauses):
+        if clause.environments and environment not in clause.environments:
+            continue
         for side in (clause.one, clause.other):
             metric = clause.metric or claim.metric.name
             if metric not in values[environment][side]:

@@ -1,4 +1,4 @@
-"""Numbers and prose for pages (Markdown as GitHub shows it) and pictures."""
+"""Numbers and prose for pages (Markdown as GitHub shows it)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 NOTE = "<!-- Written by `experiments/evidence/run.py --pages` from the records; do not edit. -->\n"
-LETTER = 12  # the height of letters in pictures
 
 
 def escape(words: str) -> str:
@@ -53,30 +52,6 @@ def number(x: float | None) -> str:
     if x is None or not math.isfinite(x):
         return "?"
     return f"{float(f'{x:.3g}'):g}".replace("e-0", "e-").replace("e+0", "e")
-
-
-def text_width(words: str, bold: bool = False) -> float:
-    """Estimate the width of a text in units of a picture."""
-    widths = dict.fromkeys(" iljtfrI.,:;'|!()[]-", 0.42) | dict.fromkeys("mwMW@%", 1.0)
-    wide = sum(widths.get(c, 0.72 if c.isupper() else 0.64) for c in words)
-    return wide * LETTER * (1.12 if bold else 1.0)
-
-
-def wrap(words: str, width: float, bold: bool = False) -> list[str]:
-    """Break text into lines of at most this width, and words that are too long."""
-    lines = [""]
-    for word in words.split():
-        longer = f"{lines[-1]} {word}".strip()
-        if text_width(longer, bold) <= width:
-            lines[-1] = longer
-            continue
-        if lines[-1]:
-            lines.append("")
-        for letter in word:
-            if text_width(lines[-1] + letter, bold) > width:
-                lines.append("")
-            lines[-1] += letter
-    return lines
 
 
 def duration(seconds: float) -> str:

@@ -20,8 +20,13 @@ INK, FAINT = "#222222", "#888888"
 WIDE = 10  # an axis is logarithmic if its values differ by more than this factor
 
 
-def make_figure(title: str | None, xlabel: str, *ylabels: str, narrow: bool = False):
-    """Return a figure and its axes, one for each of `ylabels`, stacked along a shared x axis."""
+def make_figure(
+    title: str | None, xlabel: str, *ylabels: str, narrow: bool = False, share: bool = True
+):
+    """Return a figure and its axes, one for each of `ylabels`, stacked.
+
+    share: whether they have one x axis.
+    """
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
@@ -29,7 +34,7 @@ def make_figure(title: str | None, xlabel: str, *ylabels: str, narrow: bool = Fa
     panels = len(ylabels)
     size = (4.6, 3.5) if narrow else (7.5, 4.4 if panels == 1 else 2.6 * panels)
     figure = Figure(figsize=size, dpi=150, layout=padding)
-    all_axes = figure.subplots(panels, sharex=True, squeeze=False)[:, 0]
+    all_axes = figure.subplots(panels, sharex=share, squeeze=False)[:, 0]
     for axes, ylabel in zip(all_axes, ylabels, strict=True):
         axes.set_ylabel(ylabel, color=INK)
         axes.spines[["top", "right"]].set_visible(False)

@@ -41,6 +41,28 @@ CLAIM = Claim(
 '''
 VALUES = '"""Shared."""\n\nDISCOUNT = 0.9\n'
 
+# The same claim with sides that can be measured: by a module that is no part of the declaration, as
+# the code of this project is none.
+WORKING = TEXT.replace("from experiments.claims", "import planted_part\nfrom experiments.claims", 1)
+WORKING = WORKING.replace('{"score": keys}', '{"score": planted_part.score(trial, keys)}')
+PART = (
+    '"""Measure."""'
+    + """
+
+import jax
+import numpy as np
+
+SEEN = []  # keys of all seeds that were measured
+
+
+def score(trial, keys):
+    data = np.asarray(jax.random.key_data(keys))
+    SEEN.extend(map(tuple, data.tolist()))
+    height = 100.0 * trial.side.settings.get("discount", 0.5)
+    return height + 5.0 * (data[:, 0] / 2**32)
+"""
+)
+
 
 def git(root: Path, *words: str) -> str:
     who = ("-c", "user.name=A", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false")
@@ -53,8 +75,8 @@ def commit(root: Path) -> None:
     git(root, "commit", "-qm", "A commit")
 
 
-def repository(root: Path, *ids: str) -> Path:
-    """Make a repository at `root` with a claim for each of `ids`, all committed.
+def repository(root: Path, *ids: str, text: str = TEXT) -> Path:
+    """Make a repository at `root` with a claim, `text`, for each of `ids`, all committed.
 
     Returns the folder of the claims.
     """
@@ -62,10 +84,11 @@ def repository(root: Path, *ids: str) -> Path:
     folder.mkdir(parents=True)
     (root / "jaxrl").mkdir()
     (root / "jaxrl" / "part.py").write_text("X = 1\n")
+    (root / "planted_part.py").write_text(PART)
     (root / ".gitignore").write_text("__pycache__/\nruns/\n")
     (folder / "_values.py").write_text(VALUES)
     for id in ids:
-        (folder / f"{id.replace('-', '_')}.py").write_text(TEXT)
+        (folder / f"{id.replace('-', '_')}.py").write_text(text)
     git(root, "init", "-q")
     commit(root)
     return folder

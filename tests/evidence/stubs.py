@@ -104,7 +104,7 @@ BEGUN = {
     "seed_root": 7,
     "level": 0.95,
     "cores": 2,
-    "programs": {},
+    "code": "c",
 }
 
 

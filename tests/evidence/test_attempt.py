@@ -150,14 +150,12 @@ def test_an_interrupted_attempt_ends_with_the_same_numbers(run, stop):
     assert first.asked[:-1] + second.asked == calls.asked  # and nothing ran twice
 
 
-def test_parts_serve_one_attempt_of_one_declaration_by_the_same_programs(run):
+def test_parts_serve_one_attempt_of_one_declaration_by_the_same_code(run):
     calls = Calls()
     claim = stubs.claim(measure=calls)
     lines = []
     run(claim, calls)
-    for count, other in enumerate(
-        [{}, {"attempt": 2}, {"digest": "f" * 12}, {"programs": {"one @ wood": "new"}}]
-    ):
+    for count, other in enumerate([{}, {"attempt": 2}, {"digest": "f" * 12}, {"code": "d"}]):
         run(claim, calls, lines.append, **other)
         assert len(calls.asked) == ONCE * (1 + count)
     assert [x for x in lines if "begins anew" in x] == [
@@ -318,34 +316,50 @@ NOBODY = Mutation("nobody_asks", "tests.evidence.test_attempt:nobody_asks", nobo
 def test_mutations_of_a_claim(tmp_path):
     calls = Calls()
     claim = stubs.claim(measure=calls, mutations=(MECHANISM, NOBODY))
-    seen, unseen = mutate(claim, stubs.BEGUN, 3, tmp_path, stubs.READERS)
+    ended = attempt.run(claim, stubs.BEGUN, 3, tmp_path, stubs.READERS)
+    calls.asked.clear()
+    seen, unseen = mutate(claim, ended, stubs.READERS)
     assert seen["seen"] and not unseen["seen"]
     assert seen["said"] == (
-        "The verdict notices 'no mechanism': it changes from 'holds' to 'does not hold'."
+        "The verdict notices 'no mechanism': on 6 seeds it changes from 'holds' to 'does not hold'."
     )
     assert unseen["said"] == (
-        "The verdict does not notice 'nobody_asks': it is 'holds' with it and without."
+        "The verdict does not notice 'nobody_asks': on 6 seeds it is 'holds' with it and without."
     )
     assert stubs.mechanism(2.0) == 2.0
-    # Tuned once, and then on seeds that no attempt reports.
-    assert [len(x) for _, _, x in calls.asked] == [9] * 4 + [6] * 4 * 3
-    own = {x for _, _, numbers in calls.asked[4:] for x in numbers}
-    reported = Calls()
-    attempt.run(stubs.claim(measure=reported), stubs.BEGUN, 3, tmp_path, stubs.READERS)
-    assert not own & {x for _, _, numbers in reported.asked for x in numbers}
-    # It goes on where it was.
-    assert mutate(claim, stubs.BEGUN, 3, tmp_path, stubs.READERS) == [seen, unseen]
-    assert len(calls.asked) == 16
-    # With the settings of a record nothing is tuned, and the runs are the same.
-    known = attempt.run(claim, stubs.BEGUN, 3, tmp_path / "record", stubs.READERS)["tuned"]
+    # Only the side that is broken runs, in both environments, and nothing is tuned.
+    assert [(name, len(x)) for name, _, x in calls.asked] == [("one", 6)] * 4
+
+
+def test_a_mutation_may_be_of_another_side(tmp_path):
+    calls = Calls()
+    other = dataclasses.replace(MECHANISM, side="other")
+    claim = stubs.claim(measure=calls, mutations=(other,))
+    ended = attempt.run(claim, stubs.BEGUN, 3, tmp_path, stubs.READERS)
     calls.asked.clear()
-    found = mutate(claim, stubs.BEGUN, 3, tmp_path / "new", stubs.READERS, best=known)
-    assert found == [seen, unseen] and [len(x) for _, _, x in calls.asked] == [6] * 4 * 3
+    (found,) = mutate(claim, ended, stubs.READERS)
+    assert found["side"] == "other" and {name for name, _, _ in calls.asked} == {"other"}
+    missing = dataclasses.replace(MECHANISM, side="third")
+    with pytest.raises(UserError, match="side of the mutation 'no mechanism' 'third'"):
+        mutate(stubs.claim(mutations=(missing,)), ended, stubs.READERS)
+
+
+def test_a_mutation_takes_as_many_seeds_as_the_verdict_does(tmp_path):
+    claim = stubs.claim(mutations=(MECHANISM,))
+    ended = attempt.run(claim, stubs.BEGUN | {"seeds": 20}, 3, tmp_path, stubs.READERS)
+    (found,) = mutate(claim, ended, stubs.READERS)
+    assert found["seeds"] == 8
+    # The verdict that the record has takes all seeds here, as on fewer it is another.
+    for here in ended["values"].values():
+        here["one"]["score"][:8] = [-5.0] * 8
+    (found,) = mutate(claim, ended, stubs.READERS)
+    assert found["seeds"] in (16, 20)
 
 
 def test_mutations_of_an_equality(tmp_path):
     claim = stubs.exact(mutations=(MECHANISM, NOBODY))
-    seen, unseen = mutate(claim, stubs.BEGUN, 3, tmp_path, stubs.READERS)
+    ended = attempt.run(claim, stubs.BEGUN, 3, tmp_path, stubs.READERS)
+    seen, unseen = mutate(claim, ended, stubs.READERS)
     assert (seen["before"], seen["after"]) == ("holds", "does not hold")
     assert (unseen["seen"], unseen["after"]) == (False, "holds")
 

@@ -14,6 +14,7 @@ from experiments.evidence import declare
 from experiments.evidence.clauses import clause_result
 from experiments.evidence.declare import better, equal, not_worse
 from experiments.evidence.estimators import (
+    BOOTSTRAP,
     MEAN,
     MIDDLE,
     SHARE,
@@ -27,8 +28,10 @@ from experiments.evidence.history import (
     FAILS,
     HOLDS,
     INCONCLUSIVE,
+    PILOT,
     UNTESTABLE,
     confidence,
+    designs,
     next_confidence,
     spend,
     standing,
@@ -162,8 +165,9 @@ def test_estimator_is_chosen_by_the_values():
     assert estimator_for([0, 1, 1, 0, 1], [0, 0, 0, 0, 0]) == SHARE
     assert estimator_for([1] * 5, [1] * 5) == SHARE
     two = np.array([0.1, 0.11, 0.12, 0.72, 0.74])
-    assert estimator_for(two, two[::-1] + 0.001) == SHARE
-    assert estimator_for(np.append(0.9 + 0.01 * Z, 0.1), np.append(0.1 + 0.01 * Z, 0.1)) == SHARE
+    assert estimator_for(two, two[::-1] + 0.001) == BOOTSTRAP
+    lost, won = np.append(0.9 + 0.01 * Z, 0.1), np.append(0.1 + 0.01 * Z, 0.1)
+    assert estimator_for(lost, won) == BOOTSTRAP
     # What makes two groups of all values is the effect, or one side lies between the groups.
     assert estimator_for(0.9 + 0.01 * Z, 0.1 + 0.01 * Z) == MEAN
     assert estimator_for(np.where(Z > 0, 0.9, 0.1) + 0.01 * Z, 0.5 + 0.1 * Z) == MEAN
@@ -174,16 +178,67 @@ def test_estimator_is_chosen_by_the_values():
 # -------------------------------------------------------------------------------- planted results
 
 
-def test_bimodal_result_is_compared_by_shares():
+def test_two_modes_are_compared_by_their_mean():
     low, high = 0.1 + 0.01 * Z, 0.74 + 0.01 * Z
     a = np.where(np.arange(10) < 9, high, low)
     b = np.where(np.arange(10) < 2, high, low)
     result = judge_values(claim(better("A", "B", 0.05)), {"X": {"A": a, "B": b}})
     (clause,) = result.clauses
-    assert clause.estimator == SHARE
-    assert clause.value == pytest.approx(0.7 * 0.64, rel=0.02)  # in the units of the metric
+    assert clause.estimator == BOOTSTRAP
+    assert clause.value == pytest.approx((a - b).mean())
+    student = difference(a, b, 0.95, MEAN)
+    assert clause.low <= student.low and clause.high >= student.high
     assert result.verdict == HOLDS
-    assert result.why.endswith("in shares of seeds, which end in two groups.")
+    # A claim about how often may say so.
+    often = judge_values(claim(better("A", "B", 0.05), estimator=SHARE), {"X": {"A": a, "B": b}})
+    assert often.clauses[0].value == pytest.approx(0.7 * 0.64, rel=0.02)
+    assert often.verdict == HOLDS
+
+
+def test_a_mixture_with_the_lower_mean_is_not_better():
+    """The planted case: A ends in the upper of two groups more often, and lower in the lower one,
+    which shares of seeds do not see."""
+    a = np.append(1.0 + 0.01 * Z[:8], [-2.0, -2.01, -1.99, -2.02])
+    b = np.append(1.0 + 0.01 * Z[:2], 0.5 + 0.01 * Z)
+    values = {"X": {"A": np.tile(a, 3), "B": np.tile(b, 3)[np.r_[12:36, :12]]}}
+    assert values["X"]["A"].mean() < values["X"]["B"].mean()
+    assert judge_values(claim(better("A", "B")), values).verdict != HOLDS
+    rng = np.random.default_rng(0)
+    wrong, times, n = 0, 300, 32
+    for _ in range(times):
+        noise = 0.02 * rng.normal(size=(2, n))
+        one = np.where(rng.uniform(size=n) < 0.75, 1.0, -0.05) + noise[0]
+        other = np.where(rng.uniform(size=n) < 0.45, 1.0, 0.55) + noise[1]  # 0.738 and 0.753
+        wrong += clause_result(better("A", "B"), one, other, 0.95).verdict == HOLDS
+    assert wrong / times <= 0.04
+
+
+def test_not_worse_is_called_falsely_no_more_often_than_it_says():
+    """Two groups, A worse by exactly the margin: 11 % of draws of 32 seeds by shares."""
+    rng = np.random.default_rng(1)
+    wrong, times, n = 0, 300, 32
+    for _ in range(times):
+        noise = 0.1 * rng.normal(size=(2, n))
+        a = np.where(rng.uniform(size=n) < 0.5, 0.9, 0.0) + noise[0]
+        b = np.where(rng.uniform(size=n) < 0.5, 1.0, 0.1) + noise[1]
+        wrong += clause_result(not_worse("A", "B", 0.1), a, b, 0.95).verdict == HOLDS
+    assert wrong / times <= 0.04
+
+
+def test_an_equality_whose_difference_is_significant_says_so():
+    base = np.linspace(0.2, 0.6, 10)
+    one = claim(equal("A", "B", 0.1))
+    result = judge_values(one, {"X": {"A": base + 0.065 + 0.01 * Z, "B": base}})
+    assert result.verdict == HOLDS and "though it is better by 0.065" in result.why
+    result = judge_values(one, {"X": {"A": base - 0.065 + 0.01 * Z, "B": base}})
+    assert result.verdict == HOLDS and "though it is worse by 0.065" in result.why
+    result = judge_values(one, {"X": {"A": base + 0.001 + 0.01 * Z, "B": base}})
+    assert result.verdict == HOLDS and "though" not in result.why
+    weaker = claim(not_worse("A", "B", 0.1))
+    result = judge_values(weaker, {"X": {"A": base - 0.037 + 0.01 * Z, "B": base}})
+    assert result.verdict == HOLDS and "though it is worse by 0.037" in result.why
+    result = judge_values(weaker, {"X": {"A": base + 0.3 + 0.01 * Z, "B": base}})
+    assert "though" not in result.why
 
 
 def test_too_few_seeds_say_how_many_it_takes():
@@ -266,8 +321,21 @@ def test_mechanism_that_costs_nothing_leaves_the_claim_open():
     values = {"X": {"A": b + 0.3 + 0.01 * Z, "B": b, "A without": b + 0.3}}
     result = judge_values(check, values)
     assert result.verdict == INCONCLUSIVE
+    assert result.why.startswith("Mechanism not shown: switching it off costs 0 of the effect")
+    values["X"]["A without"] = b + 0.3 + 0.4 * Z  # it may cost much, or nothing
+    result = judge_values(check, values)
+    assert result.why.startswith("Mechanism not shown")
+    values["X"]["A without"] = b + 0.1 + 0.9 * Z
+    result = judge_values(check, values)
     assert result.why.startswith("The claim holds, but its effect may not be due to the mechanism")
     values["X"]["A without"] = b + 0.1
+    assert judge_values(check, values).verdict == HOLDS
+    # One that is worth 2 % of the effect, and significantly so, is not what the claim is about.
+    values["X"]["A without"] = values["X"]["A"] - 0.006 + 0.001 * Z
+    weak = judge_values(check, values)
+    assert weak.verdict == INCONCLUSIVE and weak.clauses[1].share == pytest.approx(0.02)
+    assert weak.why.startswith("Mechanism not shown: switching it off costs 0.02 of the effect")
+    values["X"]["A without"] = values["X"]["A"] - 0.08 + 0.001 * Z
     assert judge_values(check, values).verdict == HOLDS
     values["X"]["B"] = b + 0.5
     assert judge_values(check, values).verdict == FAILS
@@ -311,12 +379,13 @@ def test_exact_claims():
 # --------------------------------------------------------------------------------- all attempts
 
 
-def record(attempt, verdict, digest="a", programs=(), **more):
+def record(attempt, verdict, changed=(), **more):
+    """A record; one letter of `changed` stands for a sentence about another design."""
     event = "ended" if verdict else "begun"
     return {
-        "format": 2, "event": event, "attempt": attempt, "verdict": verdict, "digest": digest,
-        "programs": dict.fromkeys(programs), "kind": "claim", "budget": "full",
-        "why": f"Why {attempt}.",
+        "format": 2, "event": event, "attempt": attempt, "verdict": verdict,
+        "digest": "".join(changed) or "a", "changed": list(changed), "kind": "claim",
+        "budget": "full", "why": f"Why {attempt}.",
     } | more  # fmt: skip
 
 
@@ -329,15 +398,44 @@ def test_errors_of_all_tries_add_up():
         spend(0)
 
 
-def test_only_tries_that_could_have_held_spend():
+def test_every_earlier_look_is_a_try():
     records = [
         record(1, ""), record(1, FAILS), record(2, UNTESTABLE), record(3, ""), record(4, HOLDS),
         record(5, INCONCLUSIVE), {"verdict": FAILS}, record(6, FAILS, budget="tiny"),
+        record(7, ""),
     ]  # fmt: skip
-    assert tries(records, 1) == 1
-    assert tries(records, 2) == tries(records, 3) == 2  # the second stopped on tuning seeds
-    assert tries(records, 4) == tries(records, 5) == 3  # the third was begun and given up
-    assert tries(records, 7) == 4
+    assert [tries(records, n) for n in (1, 2, 3, 4, 5)] == [1, 2, 3, 4, 4]
+    assert tries(records, 7) == 5  # what held with the same design is free
+    assert tries([*records[:-1], record(7, "", "b")], 7) == 6  # of another, it is not
+
+
+def test_designs_are_counted_with_those_that_only_a_pilot_saw():
+    seeds = ("seeds was 5 and is 9.", "tuning_seeds was 2 and is 3.")
+    records = [
+        record(1, PILOT, budget=PILOT), record(2, PILOT, "b", budget=PILOT),
+        record(3, PILOT, "c", budget=PILOT), record(4, INCONCLUSIVE), record(5, HOLDS, seeds),
+    ]  # fmt: skip
+    assert designs(records) == {1: 1, 2: 2, 3: 3, 4: 3, 5: 3}
+    assert [tries(records, n) for n in (2, 3, 4, 5)] == [2, 3, 3, 4]
+    now = standing(records)
+    assert (now.verdict, now.design, now.designs, now.redesigned) == (HOLDS, 3, 3, True)
+    assert str(now) == "holds, on design 3 of 3"
+    assert str(standing(records[3:])) == "holds"
+    with pytest.raises(UserError):
+        standing(records[:3])  # pilots are no attempts
+
+
+def test_a_claim_that_is_moved_until_it_holds():
+    """The planted case: the environment moves, then the margin, and it holds."""
+    moved = [
+        record(1, FAILS),
+        record(2, UNTESTABLE, ["environments, pendulum is gone.", "environments, hopper is new."]),
+        record(3, HOLDS, ["clauses, A better than B, margin was 20.0 and is 0.0."]),
+    ]
+    now = standing(moved)
+    assert str(now) == "holds, on design 3 of 3" and now.redesigned
+    assert tries(moved, 3) == 3  # so at 99.2 %
+    assert not standing(moved[1:]).redesigned
 
 
 def test_trying_again_draws_no_better_odds():
@@ -356,9 +454,9 @@ def test_trying_again_draws_no_better_odds():
         for _ in range(times):
             records = []
             for attempt in range(1, 6):
-                level = confidence(tries(records, attempt))
+                level = confidence(tries([*records, record(attempt, "", "x")], attempt))
                 verdict = clause_result(clause, *draw(), level).verdict
-                records.append(record(attempt, verdict, digest=str(attempt)))
+                records.append(record(attempt, verdict, str(attempt)))
                 if standing(records).verdict == HOLDS:
                     wrong += 1
                     break
@@ -379,7 +477,7 @@ def test_history_is_of_the_last_design_and_forgets_no_failure():
     assert verdict(record(1, FAILS), record(2, HOLDS, "b")) == HOLDS
     assert verdict(record(1, HOLDS), record(2, FAILS)) == INCONCLUSIVE
     assert verdict(record(1, FAILS), record(2, HOLDS)) == INCONCLUSIVE
-    assert verdict(record(1, FAILS), record(2, HOLDS, programs=("new",))) == HOLDS
+    assert verdict(record(1, FAILS), record(2, HOLDS, ("seeds was 5 and is 6.",))) == INCONCLUSIVE
     assert verdict(record(1, HOLDS, kind="exact"), record(2, FAILS, kind="exact")) == FAILS
     assert standing([record(1, FAILS), record(2, UNTESTABLE, "b")]).why == (
         "Attempt 1 did not hold, and none since has decided: Why 1."
@@ -400,4 +498,3 @@ def test_replicated_is_what_held_twice_without_a_revision():
     assert not standing([record(1, HOLDS)]).replicated
     assert not standing([record(1, HOLDS), record(2, HOLDS, "b")]).replicated
     assert standing([record(1, HOLDS), record(2, HOLDS)]).replicated
-    assert standing([record(1, HOLDS), record(2, HOLDS, programs=("new",))]).replicated

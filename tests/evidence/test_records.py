@@ -1,25 +1,21 @@
-"""Digests, registration, attempts and freshness, with mistakes planted in each.
+"""Digests, registration and attempts, with mistakes planted in each.
 
-Planted are a dirty tree, a digest that is not committed, a revision, prose, programs that changed,
-and an interrupted attempt.
+Planted are a dirty tree, a digest that is not committed, a revision, prose, a helper that gained a
+function, a pilot that is not recorded, a record that was removed, and an interrupted attempt.
 """
 
 from __future__ import annotations
 
 import json
 import threading
-import types
-from pathlib import Path
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import experiments.evidence
 from experiments.evidence import digests, records
-from experiments.evidence.declare import Arena, Claim, Exact, Metric, Paper, Side, Trial, better
+from experiments.evidence.declare import Arena, Claim, Metric, Paper, Side, better
 from jaxrl.core.errors import UserError
 from jaxrl.kit import AlgorithmBuilder
 from tests.evidence.planted import TEXT, VALUES, change, commit, repository
@@ -69,14 +65,15 @@ CLAIM = Claim(mutations=(Mutation("sign", "jaxrl.losses:gae", flipped),),"""
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ("New is better than old.", "The new one is better."),
         ('"It grows."', '"It may grow."'),
         ("2020", "2021"),
         ("Of no account.", "Of some account."),
         ('deviates="Much."', 'deviates="Little."'),
         ('"""Measure it."""', '"""Measure all."""'),
         ("seeds=5,", "seeds=5,  # enough"),
-        ('    claim="New is better than old.",\n    left_out="All else.",\n', '  left_out="",\n'),
+        ('    left_out="All else.",\n', '  left_out="",\n'),
+        ("from experiments.evidence.declare import", "from jaxrl.declare import"),
+        ("def unused", "@registered\ndef unused"),
         ("minutes=2.0", "minutes=4.0"),
         ("Side(None)", "Side(\n None\n)"),
         ("0.1", "1e-1"),
@@ -91,13 +88,13 @@ def test_prose_does_not_change_the_digest(tmp_path, old, new):
 @pytest.mark.parametrize(
     ("old", "new"),
     [
+        ("New is better than old.", "The new one is better."),  # a claim is its sentence
         ("seeds=5", "seeds=6"),
         ("0.1", "0.2"),
         ("1000", "2000"),
         ('{"score": keys}', '{"score": -keys}'),
         ("measure=measure", "measure=unused"),
         ("Side(None, deviates", 'Side(None, {"clip": 0.1}, deviates'),
-        ("def unused", "@registered\ndef unused"),  # which may do something by itself
     ],
 )
 def test_what_is_computed_changes_the_digest(tmp_path, old, new):
@@ -117,14 +114,30 @@ def test_a_helper_counts(tmp_path):
 
 
 @pytest.mark.parametrize("family", ["planted_family", "another_family"])
-@pytest.mark.parametrize("line", ["from {} import _more", "from {}._more import X"])
-def test_a_helper_of_a_helper_counts_and_one_of_another_family(tmp_path, family, line):
+@pytest.mark.parametrize(
+    ("line", "used"), [("from {} import _more", "_more.X"), ("from {}._more import X", "X")]
+)
+def test_a_helper_of_a_helper_counts_and_one_of_another_family(tmp_path, family, line, used):
     (tmp_path / family).mkdir()
-    imported = VALUES + line.format(f"experiments.claims.{family}") + "\n"
+    line = line.format(f"experiments.claims.{family}") + "\n"
+    values = line + VALUES.replace("0.9", used)
     (tmp_path / family / "_more.py").write_text("X = 1")
-    one = digest(tmp_path, values=imported)
+    one = digest(tmp_path, values=values)
     (tmp_path / family / "_more.py").write_text("X = 2")
-    assert one != digest(tmp_path, values=imported)
+    assert one != digest(tmp_path, values=values)
+    assert digest(tmp_path, values=line + VALUES) == digest(tmp_path)  # imported, and not used
+
+
+def test_a_helper_that_gained_a_function_changes_nothing(tmp_path):
+    """The planted case that made claims "revised" with other seeds, though nothing they use was."""
+    before = digest(tmp_path)
+    gained = (
+        VALUES + "\n\n@functools.cache\ndef more():\n    return DISCOUNT\n\n\nRATE = float('1')\n"
+    )
+    assert digest(tmp_path, values=gained) == before
+    shared = "\n\ndef used():\n    return 1\n\n\nDISCOUNT = used()\n"
+    one, two = (digest(tmp_path, values=VALUES + shared.replace("1", x)) for x in "12")
+    assert one != two != before
 
 
 def test_seeds_come_from_the_declaration():
@@ -154,6 +167,7 @@ def test_what_changed_is_said_in_sentences():
         claim(environments=(environment,), sides=sides, claim="Better.", minutes=9.0)
     )
     assert digests.revisions(before, after) == [
+        'claim was "New is better." and is "Better.".',
         "environments, cartpole, env_steps was 1000 and is 2000.",
         "sides, new, settings, discount (0.9) is gone.",
         "sides, new, settings, clip (0.2) is new.",
@@ -178,7 +192,7 @@ def test_a_claim_is_registered_by_a_commit(tmp_path):
     first = records.register(path, tmp_path)
     assert first == digests.digest(path)
     path.with_suffix(".jsonl").write_text("{}\n")  # written while other claims run
-    (tmp_path / records.STALE).write_text("{}\n")
+    (tmp_path / records.BEST).write_text("{}\n")
     assert records.register(path, tmp_path) == first
 
     change(path, "seeds=5", "seeds=6")
@@ -205,7 +219,9 @@ def test_nothing_is_recorded_from_a_dirty_tree(tmp_path):
     change(tmp_path / "jaxrl" / "part.py", "1", "2")
     with pytest.raises(UserError, match=r"^jaxrl/part.py differs from the last commit"):
         records.register(path, tmp_path)
-    change(path, "New is", "It is")  # prose alone: the same digest, and yet not the same commit
+    change(
+        path, "All else", "The rest"
+    )  # prose: the same digest, another commit
     with pytest.raises(UserError, match=r"ppo.py and 1 more differs"):
         records.register(path, tmp_path)
 
@@ -219,13 +235,40 @@ def test_without_git_nothing_is_registered(tmp_path, monkeypatch):
         records.register(path, tmp_path)
 
 
-def begin(known, declared=None, digest="d1", budget="full", programs=None):
+def test_what_was_recorded_stays(tmp_path):
+    """A pilot, or an attempt, whose lines are gone from the file."""
+    path = repository(tmp_path, "ppo") / "ppo.py"
+    lines = path.with_suffix(".jsonl")
+    lines.write_text('{"attempt": 1}\n{"attempt": 2}\n')
+    commit(tmp_path)
+    lines.write_text('{"attempt": 1}\n{"attempt": 2}\n{"attempt": 3}\n')
+    commit(tmp_path)
+    records.register(path, tmp_path)
+    lines.write_text('{"attempt": 1}\n{"attempt": 3}\n')
+    with pytest.raises(
+        UserError, match=r"^Line 2 \(commit \w+\) of .*ppo.jsonl was recorded and is"
+    ):
+        records.register(path, tmp_path)
+    commit(tmp_path)  # to commit the removal does not help
+    with pytest.raises(UserError, match="Line 2"):
+        records.register(path, tmp_path)
+
+
+def test_a_pilot_that_is_not_recorded(tmp_path):
+    (tmp_path / "ppo-0123456789ab" / "1-pilot").mkdir(parents=True)
+    (tmp_path / "ppo-0123456789ab" / "mutations-full").mkdir()
+    (tmp_path / "pqn-0123456789ab" / "1-full").mkdir(parents=True)
+    with pytest.raises(UserError, match=r"^Attempt 1 at ppo \(pilot\) ran here and has no record"):
+        records.check_store(tmp_path, "ppo", [])
+    known = [{"event": "begun", "attempt": 1, "budget": "pilot"}]
+    records.check_store(tmp_path, "ppo", known)
+    records.check_store(tmp_path, "dqn", [])
+
+
+def begin(known, declared=None, digest="d1", budget="full"):
     """The record, appended to `known` if it is new."""
-    more = lambda attempt: {"level": 1 - 0.05 / attempt}
-    programs = {"new @ cartpole": "p1"} if programs is None else programs
-    begun, new = records.begin(
-        known, "ppo", "family", declared or claim(), digest, budget, programs, more
-    )
+    more = lambda record: {"level": 1 - 0.05 / record["attempt"]}
+    begun, new = records.begin(known, "ppo", "family", declared or claim(), digest, budget, more)
     if new:
         known.append(begun)
     return begun
@@ -245,7 +288,7 @@ def test_a_revision_is_another_attempt_and_says_what_changed():
     assert (second["attempt"], second["seeds"], second["level"]) == (2, 6, 0.975)
     assert second["seed_root"] != first["seed_root"]
     end(known)
-    again = begin(known, claim(seeds=6, claim="It is better, in other words."), digest="d2")
+    again = begin(known, claim(seeds=6, notes="In other words."), digest="d2")
     assert (again["attempt"], again["changed"]) == (3, [])  # prose is no revision
     assert again["seed_root"] != second["seed_root"]
 
@@ -260,9 +303,7 @@ def test_an_interrupted_attempt_goes_on_under_its_number():
     assert begin(known)["attempt"] == 2
 
 
-@pytest.mark.parametrize(
-    "other", [{"digest": "d2"}, {"budget": "large"}, {"programs": {"new @ cartpole": "p2"}}]
-)
+@pytest.mark.parametrize("other", [{"digest": "d2"}, {"budget": "large"}])
 def test_what_would_compute_something_else_does_not_go_on(other):
     known = []
     first = begin(known)
@@ -293,111 +334,31 @@ def test_records_are_lines(tmp_path):
         records.read(path)
 
 
-# ------------------------------------------------------------------------------- freshness
+def test_a_later_judgement_counts_and_the_record_stays():
+    ended = {"id": "ppo", "event": "ended", "attempt": 1, "verdict": "holds", "level": 0.95,
+             "why": "It did.", "clauses": [1], "values": {}}  # fmt: skip
+    now = {"verdict": "inconclusive", "level": 0.98, "why": "Less.", "clauses": [2], "rules": 2}
+    known = [
+        ended,
+        {"id": "ppo", "event": "judged", "attempt": 1} | now | {"why": "An earlier one."},
+        {"id": "ppo", "event": "judged", "attempt": 1} | now,
+        {"id": "pqn", "event": "ended", "attempt": 1, "verdict": "holds"},
+    ]
+    counted = records.judged(known)
+    assert counted[0] == ended | now and counted[1:] == known[1:]
+    assert known[0] == ended
 
 
-@pytest.fixture
-def programs(monkeypatch):
-    """Function of a claim and the text of a function `curve` that stands for training."""
-
-    def trials(declared, budget):
-        return {
-            (w.label, n): Trial(n, s, w, w.env_steps)
-            for w in declared.environments
-            for n, s in declared.sides.items()
-        }
-
-    def hashes(declared, curve, root=Path()):
-        space = {"jnp": jnp, "jax": jax}
-        exec(curve, space)
-        stub = types.SimpleNamespace(curve=space["curve"], build=space.get("build"))
-        monkeypatch.setattr(experiments.evidence, "measure", stub, raising=False)
-        monkeypatch.setattr(
-            experiments.evidence, "sides", types.SimpleNamespace(trials=trials), raising=False
-        )
-        return records.programs(declared, "full", root)
-
-    return hashes
-
-
-CURVE = """
-@jax.jit
-def inner(x):
-    return jnp.where(x > 0, x, 2 * x)
-
-def curve(trial, keys, hyper):
-    discount = trial.side.settings.get("discount", 0.5)
-    return discount * inner(jax.vmap(jax.random.normal)(keys)) * hyper.get("rate", 1.0)
-"""
-
-
-def test_a_record_is_stale_where_its_programs_are_others(programs):
-    declared = claim()
-    before = programs(declared, CURVE)
-    assert set(before) == {"new @ cartpole", "old @ cartpole"} and len(set(before.values())) == 2
-    moved = "# a comment\n\n\n" + CURVE.replace("inner", "renamed")
-    assert programs(declared, moved) == before
-    after = programs(declared, CURVE.replace("0.5", "0.25"))
-    record = {"digest": "d1", "programs": before}
-    assert records.staleness(record, "d1", before) == ""
-    one = "Recorded with older code: old @ cartpole compiles to a different program today."
-    assert records.staleness(record, "d1", after) == one
-    assert records.staleness(record, "d2", before) == "Its declaration was revised since."
-    more = records.staleness(record, "d1", after | {"third @ cartpole": "p"})
-    assert more == (
-        "Recorded with older code: old @ cartpole and third @ cartpole compile to different "
-        "programs today."
-    )
-
-
-def test_a_tuned_value_is_no_part_of_the_program(programs):
-    def sides(*rates):
-        return {"new": Side(None, {}, {"rate": rates}), "old": Side(None)}
-
-    one, two = (programs(claim(sides=sides(*r)), CURVE) for r in [(1.0, 2.0), (3.0, 4.0)])
-    assert one == two != programs(claim(), CURVE)
-
-
-BUILT = """
-from jaxrl.core.types import Algorithm
-
-def build(trial):
-    step = lambda state, key: (state + 1.0, {})
-    init = lambda key, hyper: jax.random.normal(key)
-    return None, Algorithm("stub", init, step, lambda state: None)
-
-curve = None
-"""
-
-
-def test_a_claim_that_measures_by_itself_has_its_step_and_its_files(programs, tmp_path):
-    part = tmp_path / "jaxrl" / "part.py"
-    part.parent.mkdir()
-    part.write_text("X = 1\n")
-    declared = claim(measure=lambda trial, keys, hyper: {})
-    before = programs(declared, BUILT, tmp_path)
-    assert set(before) == {"new @ cartpole", "old @ cartpole", "parts"}
-    changed = lambda now: {name for name in before if now[name] != before[name]}
-    part.write_text('"""A file."""\n\nX = 1  # one\n')
-    assert not changed(programs(declared, BUILT, tmp_path))
-    part.write_text("X = 2\n")
-    assert changed(programs(declared, BUILT, tmp_path)) == {"parts"}
-    part.write_text("X = 1\n")
-    for old, new in (("1.0", "2.0"), ("normal", "uniform")):  # a step, and the beginning
-        now = programs(declared, BUILT.replace(old, new), tmp_path)
-        assert changed(now) == {"new @ cartpole", "old @ cartpole"}
-
-
-def test_the_program_of_an_exact_claim(programs, tmp_path):
-    def exact(errors):
-        return Exact(paper=PAPER, claim="", left_out="", parts=("part.py",), errors=errors,
-                     planted={"a sign": errors})  # fmt: skip
-
-    (tmp_path / "part.py").write_text("X = 1\n")
-    traced = lambda key: {"error": jax.random.normal(key)}
-    double = lambda key: {"error": jax.random.normal(key, dtype=jnp.float64)}
-    single = lambda key: {"error": jax.random.normal(key, dtype=jnp.float32)}
-    hashes = [programs(exact(f), CURVE, tmp_path) for f in (traced, double, single)]
-    assert hashes[0] == hashes[1] != hashes[2] and set(hashes[0]) == {"errors"}  # in float64
-    by_numpy = exact(lambda key: {"error": np.asarray(jax.random.normal(key))})
-    assert set(programs(by_numpy, CURVE, tmp_path)) == {"parts"}
+def test_renamings_have_one_original():
+    known = [
+        {"event": "renamed", "from": "d1", "to": "d2", "commit": "a", "names": {"worlds": "envs"}},
+        {"event": "renamed", "from": "d1", "to": "d3", "commit": "b", "names": {"who": "side"}},
+    ]
+    assert [records.original(known, x) for x in ("d1", "d2", "d3", "d4")] == [
+        "d1",
+        "d1",
+        "d1",
+        "d4",
+    ]
+    data = {"worlds": ["who", 3, {"who": "worlds"}]}
+    assert records.with_names(data, known) == {"envs": ["side", 3, {"side": "envs"}]}

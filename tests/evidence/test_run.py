@@ -1,8 +1,14 @@
-"""The command line, with stubs that stand for training, judging and pages."""
+"""The command line, with stubs that stand for training, judging and pages, and without them.
+
+Planted are a pilot whose record was removed, code that changed since an attempt, a claim that is
+more than renamed, and a verdict by older rules.
+"""
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -12,14 +18,17 @@ import time
 import types
 from pathlib import Path
 
+import jax
 import pytest
 
 import experiments.evidence
-from experiments.evidence import children, listing, records, run
+import jaxrl
+from experiments.evidence import children, history, listing, pages, records, run, sides
+from experiments.evidence.claim_page import claim_page
 from jaxrl.algorithms import families
 from jaxrl.commands import command_line
 from jaxrl.core.errors import UserError
-from tests.evidence.planted import FAMILY, change, commit, repository
+from tests.evidence.planted import FAMILY, WORKING, change, commit, repository
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -35,7 +44,7 @@ STUBS = {
         def plan(declaration, digest, ended, budget, cores):
             return 60 * declaration.minutes
 
-        def run(declaration, begun, tuning_root, store, readers, tell):
+        def run(declaration, begun, tuning_root, store, tell, **more):
             flags = Path(store)
             (flags / f"began-{begun['id']}").touch()
             together = flags / "together"
@@ -47,26 +56,30 @@ STUBS = {
                 time.sleep(0.01)
             look = {"name": "edge", "ok": False, "said": "At the edge."}
             return begun | {"event": "ended", "verdict": "holds", "why": f"Level {begun['level']}.",
-                            "looks": [look], "seconds": 1.0}
+                            "looks": [look], "seconds": 1.0, "values": {}, "tuned": {}}
         """,
-    "measure": "",
-    "sides": "trials = lambda declaration, budget: {}",
+    "bank": """
+        Bank = lambda path, facts: path
+        check = lambda claim: None
+        results = lambda path: []
+        """,
     "looks": "look = None",
     "judge": "judge = judge_exact = None",
-    "history": """
-        import types
-
-        confidence = lambda number: 1 - 0.05 / number
-        tries = lambda known, attempt: attempt
-        standing = lambda ended: types.SimpleNamespace(verdict=ended[-1]["verdict"])
-        """,
     "mutate": """
-        def mutate(declaration, best, **arguments):
-            return [{"said": f"It notices '{m.name}'.", "seen": m.name != "unseen"}
+        def mutate(declaration, ended, readers, tell):
+            return [{"name": m.name, "said": f"It notices '{m.name}'.", "seen": m.name != "unseen"}
                     for m in declaration.mutations]
         """,
+    "scale": """
+        read = lambda path: []
+        check_margins = lambda claim, rows: None
+        table = lambda claims, suites, baselines, known: [len(claims)]
+
+        def write(path, rows):
+            path.write_text(f"{rows}\\n")
+        """,
     "findings": """
-        def gather(claims, records, stale, standing):
+        def gather(claims, records, stale, standing, best):
             return [f"{id} {stale.get(id, '')}".strip() for id, _, _ in claims]
         """,
     "pages": """
@@ -79,30 +92,55 @@ STUBS = {
 }
 
 
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    """The folder of the claims `ppo` and `two-words`, where `run` looks."""
-    folder = repository(tmp_path, "ppo", "two-words")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    for name, text in STUBS.items():
-        module = types.ModuleType(name)
-        exec(textwrap.dedent(text), module.__dict__)
-        monkeypatch.setattr(experiments.evidence, name, module, raising=False)
-    monkeypatch.setattr(run, "ROOT", tmp_path)
-    monkeypatch.setattr(run, "STALE", tmp_path / records.STALE)
-    monkeypatch.setattr(run, "STORE", tmp_path / "runs" / "evidence")
+def look_into(monkeypatch, root: Path) -> None:
+    """Have `run` look into the repository `root`, and run claims in this process."""
+    monkeypatch.syspath_prepend(str(root))
+    monkeypatch.setattr(run, "ROOT", root)
+    monkeypatch.setattr(run, "BEST", root / records.BEST)
+    monkeypatch.setattr(run, "BASELINES", root / records.BASELINES)
+    monkeypatch.setattr(run, "SUITES", root / "docs" / "suites")
+    monkeypatch.setattr(run, "STORE", root / "runs" / "evidence")
 
     def at_once(ids, script, options, jobs, seconds):
         flags = {name.lstrip("-"): "" for name in options}
         flags["cores"] = ",".join(map(str, records.cores()))
-        budget = next((name for name in ("tiny", "large") if name in flags), "full")
-        claims = listing.discover(tmp_path)
+        budget = next((name for name in run.BUDGETS if name in flags), "full")
+        claims = listing.discover(root)
         return {id: run.child(claims[id], budget, flags) for id in ids}
 
     monkeypatch.setattr(children, "run_all", at_once)
-    yield folder
-    for name in [name for name in sys.modules if f".{FAMILY}" in name]:
+
+
+def forget() -> None:
+    """Have planted modules imported anew."""
+    for name in [name for name in sys.modules if f".{FAMILY}" in name or name == "planted_part"]:
         del sys.modules[name]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The folder of the claims `ppo` and `two-words`, where `run` looks."""
+    folder = repository(tmp_path, "ppo", "two-words")
+    for name, text in STUBS.items():
+        module = types.ModuleType(name)
+        exec(textwrap.dedent(text), module.__dict__)
+        monkeypatch.setattr(experiments.evidence, name, module, raising=False)
+    look_into(monkeypatch, tmp_path)
+    yield folder
+    forget()
+
+
+@pytest.fixture
+def real(tmp_path, monkeypatch):
+    """The folder of the claim `ppo`, which `run` measures and judges without stubs."""
+    folder = repository(tmp_path, "ppo", text=WORKING)
+    look_into(monkeypatch, tmp_path)
+    family = families.Family(FAMILY, "Planted")
+    monkeypatch.setattr(families, "FAMILIES", (*families.FAMILIES, family))
+    for module in (families, pages):
+        monkeypatch.setattr(module, "NAMES", (*families.NAMES, FAMILY))
+    yield folder
+    forget()
 
 
 def call(capsys, *argv) -> tuple[int, str, str]:
@@ -122,10 +160,16 @@ def attempts(folder, *stems):
     return [(r["id"], r["event"], r["attempt"]) for r in found]
 
 
-def again(folder, stem="ppo"):
-    """Commit the working tree, and have the claim imported anew."""
+def again(folder):
+    """Commit the working tree, and have the claims imported anew."""
     commit(folder.parents[2])
-    sys.modules.pop(f"experiments.claims.{FAMILY}.{stem}", None)
+    forget()
+
+
+def page() -> str:
+    """Return the page of the claim `ppo`."""
+    claims = listing.discover(run.ROOT).values()
+    return claim_page(next(claim for claim in run.gather(claims) if claim.id == "ppo"))
 
 
 # ------------------------------------------------------------------------------- what there is
@@ -166,8 +210,9 @@ def test_the_claims_of_this_repository_are_found():
         (["--lst"], "Unknown option '--lst'; did you mean '--list'?"),
         (["--family"], "--family needs a value."),
         (["--jobs", "none"], "--jobs is a whole number from 1 on, not 'none'."),
-        (["--tiny", "--large"], "--tiny and --large are two budgets; give one."),
-        (["--renamed", "0123456"], "There is no commit '0123456'."),
+        (["--tiny", "--large"], "--tiny and --large are 2 budgets; give one."),
+        (["--pilot", "--large"], "--pilot and --large are 2 budgets; give one."),
+        (["--stale"], "Unknown option '--stale'"),
     ],
 )
 def test_bad_input_is_one_sentence(folder, capsys, argv, said):
@@ -189,11 +234,13 @@ def test_a_run_is_recorded_and_shown(folder, capsys, tmp_path):
     assert attempts(folder) == [("ppo", "begun", 1), ("ppo", "ended", 1),
                                  ("two-words", "begun", 1), ("two-words", "ended", 1)]  # fmt: skip
     begun, ended = read(folder)
-    wanted = "format event id family kind attempt digest declared changed level seeds seed_root "
-    wanted += "commit date jax jaxrl generator cores device seconds budget programs"
+    wanted = "format rules event id family kind attempt digest declared changed level seeds code "
+    wanted += "seed_root commit date jax jaxrl generator cores device seconds budget"
     assert set(begun) == set(wanted.split())
     assert ended["declared"] == begun["declared"] and ended["seed_root"] == begun["seed_root"]
     assert (tmp_path / "CLAIMS.md").read_text() == "ppo; two-words"
+    assert (tmp_path / records.BEST).read_text() == "[4]\n"  # of all records
+    assert begun["rules"] == records.RULES
 
     code, out, _ = call(capsys)  # all have what they declare now
     assert code == 0 and "nothing to run" in out and len(attempts(folder)) == 4
@@ -211,7 +258,7 @@ def test_a_run_is_recorded_and_shown(folder, capsys, tmp_path):
 
 def test_a_revision_after_a_run_is_run_and_marked(folder, capsys):
     call(capsys)
-    change(folder / "ppo.py", "New is better than old.", "The new one is better.")
+    change(folder / "ppo.py", "All else.", "The rest.")
     again(folder)
     assert "nothing to run" in call(capsys)[1]
     change(folder / "ppo.py", "0.1", "0.2")
@@ -255,7 +302,8 @@ def test_an_interrupted_attempt_goes_on(folder, capsys, monkeypatch):
     assert call(capsys, "ppo")[0] == 0
     assert attempts(folder) == [("ppo", "begun", 1), ("ppo", "ended", 1)]
     begun, ended = read(folder)
-    assert begun["commit"] == ended["commit"]  # with the same programs
+    assert begun["commit"] != ended["commit"]  # each its own, and the code of both is one
+    assert begun["code"] == ended["code"] and begun["seed_root"] == ended["seed_root"]
 
 
 def test_one_claim_is_one_process_at_a_time(folder, capsys):
@@ -279,46 +327,286 @@ def test_a_plan_spends_nothing(folder, capsys):
     assert out.splitlines()[2] == "6 min in all, 3 min with 2 side by side."
 
 
-OLDER = "Recorded with older code: old @ cartpole compiles to a different program today."
-
-
-def test_stale_ones_are_named_and_run(folder, capsys, monkeypatch):
-    hashes = {"new @ cartpole": "a", "old @ cartpole": "a"}
-    monkeypatch.setattr(records, "programs", lambda declared, budget, root: dict(hashes))
+def test_mutations_are_recorded_and_unseen_ones_are_an_error(folder, capsys):
+    code, out, _ = call(capsys, "ppo", "--mutate")
+    assert (code, out) == (1, "It has no result.\n") and attempts(folder) == []
     call(capsys)
-    assert call(capsys, "--stale", "--list")[1] == ""
-    hashes["old @ cartpole"] = "b"
-    code, out, _ = call(capsys, "ppo", "--stale")
-    assert code == 0 and f"ppo: {OLDER}" in out
-    assert attempts(folder, "ppo")[2:] == [("ppo", "begun", 2), ("ppo", "ended", 2)]
-    assert read(folder)[-1]["programs"] == hashes
-    out = call(capsys, "--stale", "--plan")[1]
-    assert out.startswith(f"two-words: {OLDER}") and "2 min in all" in out
-    call(capsys, "--pages")  # which show it for results that are still the latest
-    assert (folder.parents[2] / "CLAIMS.md").read_text() == f"ppo; two-words {OLDER}"
-    hashes["old @ cartpole"] = "a"
-    call(capsys, "two-words", "--stale", "--list")
-    call(capsys, "--pages")
-    assert (folder.parents[2] / "CLAIMS.md").read_text() == "ppo; two-words"
-
-    def broken(declared, budget, root):
-        raise ImportError("no such part")
-
-    monkeypatch.setattr(records, "programs", broken)
-    out = call(capsys, "ppo", "--stale", "--list")[1]
-    assert out.startswith("ppo: It cannot be built any more (ImportError: no such part).")
-
-
-def test_mutations_are_told_and_unseen_ones_are_an_error(folder, capsys):
+    assert call(capsys, "ppo", "--mutate")[:2] == (1, "It has no result.\n")  # of no values
+    for path in folder.glob("*.jsonl"):
+        change(path, '"values": {}', '"values": {"cartpole": {}}')
     assert call(capsys, "ppo", "--mutate")[:2] == (0, "It names no mutation.\n")
+    assert len(read(folder)) == 2
     mutations = 'mutations=(Mutation("seen", "a:b", unused), Mutation("unseen", "a:b", unused)),'
     change(folder / "ppo.py", "    notes=NOTES,", "    " + mutations)
     again(folder)
     code, out, _ = call(capsys, "ppo", "--mutate")
-    assert (code, out) == (1, "It notices 'seen'.\nIt notices 'unseen'.\n") and attempts(
-        folder
-    ) == []
-    assert "6 min in all" in call(capsys, "ppo", "--mutate", "--plan")[1]
+    assert (code, out) == (1, "It notices 'seen'.\nIt notices 'unseen'.\n")
+    mutated = read(folder)[-1]
+    assert attempts(folder, "ppo")[-1] == ("ppo", "mutated", 1) and len(read(folder)) == 3
+    assert [(m["name"], m["seen"]) for m in mutated["mutations"]] == [("seen", True),
+                                                                     ("unseen", False)]  # fmt: skip
+    change(folder / "ppo.py", ' Mutation("unseen", "a:b", unused)', "")
+    again(folder)
+    assert call(capsys, "ppo", "--mutate")[0] == 0
+    assert "12 s in all" in call(capsys, "ppo", "--mutate", "--plan")[1]  # a tenth for each
+
+
+# ------------------------------------------------------------------------------- pilots
+
+
+def reported_keys(record) -> set[tuple[int, ...]]:
+    """Return the keys of the seeds that an attempt reports."""
+    keys = sides.keys_of(record["seed_root"], "cartpole", record["seeds"])
+    return set(map(tuple, jax.random.key_data(keys).tolist()))
+
+
+def test_a_pilot_is_recorded_and_spends_no_reported_seed(real, capsys):
+    assert call(capsys, "ppo", "--pilot")[0] == 0
+    begun, ended = read(real)
+    assert attempts(real, "ppo") == [("ppo", "begun", 1), ("ppo", "ended", 1)]
+    assert begun["budget"] == ended["budget"] == ended["verdict"] == "pilot"
+    assert ended["values"] == {} and ended["clauses"] == []
+    assert len(ended["pilot"]["cartpole"]["new"]["score"]) == 3  # tuning seeds
+    seen = set(sys.modules["planted_part"].SEEN)
+    assert len(seen) == 3 and not seen & reported_keys(ended)
+    assert "not run" in call(capsys, "--list")[1]
+    assert "# Not run: ppo\n" in page()
+    figures = re.search(r"On tuning seeds: new ([\d.]+) \(score, cartpole\), old ", page())
+    assert figures and 90 <= float(figures[1]) <= 95
+
+    assert call(capsys)[0] == 0  # what has a pilot alone is still to be run
+    assert attempts(real, "ppo")[2:] == [("ppo", "begun", 2), ("ppo", "ended", 2)]
+    last = read(real)[-1]
+    assert last["verdict"] == "holds" and last["level"] == history.confidence(1)  # of one design
+    assert reported_keys(last) <= set(sys.modules["planted_part"].SEEN)
+    assert "# Holds: ppo\n" in page()
+
+
+def test_another_design_after_a_pilot_is_a_revision_and_another_try(real, capsys):
+    call(capsys, "ppo", "--pilot")
+    change(real / "ppo.py", "0.1", "0.2")
+    again(real)
+    assert call(capsys, "ppo")[0] == 0
+    begun, ended = read(real)[2:]
+    assert begun["changed"] == ["clauses, new better than old, margin was 0.1 and is 0.2."]
+    assert begun["attempt"] == 2 and begun["level"] == ended["level"] == history.confidence(2)
+    assert "holds, on design 2 of 2" in call(capsys, "--list")[1]
+    text = page()
+    assert "# Holds, on design 2 of 2: ppo\n" in text
+    assert "have a confidence of 98.33 % together" in text
+    assert "- **1: pilot**, design 1, " in text and "- **2: holds**, design 2, " in text
+    assert "  - Revised: clauses, new better than old, margin was 0.1 and is 0.2.\n" in text
+    assert "| holds, on design 2 of 2 |" in (run.ROOT / "CLAIMS.md").read_text()
+
+    change(real / "ppo.py", "0.2", "0.3")
+    again(real)
+    call(capsys, "ppo", "--pilot")
+    call(capsys, "ppo")
+    assert read(real)[-1]["level"] == history.confidence(3)  # a pilot of one design is no more
+    counts = (run.ROOT / "CLAIMS.md").read_text()
+    assert "| all | 0 | 1 | 0 | 0 | 0 |" in counts and "*redesigned" in counts
+
+
+@pytest.mark.parametrize("removed", ["before it is committed", "with a commit", "by a commit"])
+def test_a_pilot_whose_lines_were_removed_is_refused(real, capsys, removed):
+    """Removed are its lines alone, or what this machine kept of it as well."""
+    call(capsys, "ppo", "--pilot")
+    lines = real / "ppo.jsonl"
+    if removed != "before it is committed":
+        again(real)
+        shutil.rmtree(run.STORE)
+    lines.unlink()
+    if removed == "by a commit":
+        again(real)
+    said = (
+        r"Attempt 1 at ppo \(pilot\) ran here and has no record"
+        if removed == "before it is committed"
+        else r"Line 1 \(commit \w+\) of .*ppo.jsonl was recorded and is gone"
+    )
+    for budget in ((), ("--pilot",)):
+        code, _, error = call(capsys, "ppo", *budget)
+        assert code == 2 and re.search(said, error)
+        assert not lines.exists()  # nothing is spent
+
+
+def test_a_margin_that_is_too_wide_is_refused(real, capsys):
+    better = 'better("new", "old", 0.1)'
+    wide = 'not_worse("new", "old", 51.0)'
+    change(real / "ppo.py", "Side, better", "Side, not_worse")
+    change(real / "ppo.py", better, wide)
+    again(real)
+    code, _, error = call(capsys, "ppo")
+    assert code == 2 and "is 51 in cartpole, more than a tenth of the range" in error
+    assert read(real) == []
+    change(real / "ppo.py", wide, wide.replace("51.0", '51.0, margin_reason="Seeds vary."'))
+    again(real)
+    assert call(capsys, "ppo")[0] == 0 and read(real)[-1]["verdict"] == "holds"
+
+
+def test_the_table_of_best_results_is_written(real, capsys):
+    """Random play is that of the table so far, so that none is measured here."""
+    rows = [{"env": "cartpole", "params": {}, "env_steps": 1000, "best": 100.0, "untrained": None,
+             "who": "A side that is gone", "seeds": 5, "random": 20.0}]  # fmt: skip
+    run.BEST.write_text(json.dumps(rows[0]) + "\n")
+    cell = {"algorithm": "PPO", "config": {"env": "cartpole", "env_params": {}}, "steps": [2000],
+            "returns": [[300.0], [400.0], [400.0], [400.0], [500.0]]}  # fmt: skip
+    run.SUITES.mkdir(parents=True)
+    (run.SUITES / "bodies.json").write_text(json.dumps([cell]))
+    assert call(capsys, "--pages")[0] == 0
+    best = rows[0] | {"env_steps": 2000, "best": 400.0, "who": "PPO in the suite bodies"}
+    assert [json.loads(line) for line in run.BEST.read_text().splitlines()] == [best]
+
+
+# ------------------------------------------------------------------------------- replays
+
+
+def stale() -> str:
+    return listing.stale(listing.discover(run.ROOT)["ppo"], records.read_all(run.ROOT))
+
+
+def test_a_replay_of_what_did_not_change_is_recorded(real, capsys):
+    assert call(capsys, "ppo", "--replay")[0] == 0 and read(real) == []  # there is no result
+    call(capsys)
+    ended = read(real)[-1]
+    assert "Replayed" not in page()
+    code, out, _ = call(capsys, "ppo", "--replay")
+    assert code == 0 and "The first seed has the recorded values on all of 2 sides." in out
+    replayed = read(real)[-1]
+    assert (replayed["event"], replayed["attempt"]) == ("replayed", 1)
+    assert replayed["ok"] is True and replayed["equal"] is True
+    assert replayed["commit"] == ended["commit"] and replayed["jaxrl"] == jaxrl.__version__
+    assert sys.modules["planted_part"].SEEN[-1] in reported_keys(ended)  # and no new one
+    assert stale() == "" and "- Replayed, " in page() and "**Stale.**" not in page()
+
+
+def test_a_replayed_seed_that_leaves_the_range_makes_a_result_stale(real, capsys):
+    part = real.parents[2] / "planted_part.py"
+    call(capsys)
+    change(part, "return height", "return 0.1 + height")  # a hundredth of the range may differ
+    again(real)
+    assert call(capsys, "ppo", "--replay")[0] == 0
+    assert read(real)[-1]["ok"] is True and read(real)[-1]["equal"] is False and stale() == ""
+
+    change(part, "return 0.1 + height", "return 20.0 + height")
+    again(real)
+    assert stale() == ""  # nobody knows yet
+    code, out, _ = call(capsys, "ppo", "--replay")
+    assert code == 1 and "Replayed seeds left the recorded range: 'new' in cartpole: score" in out
+    assert read(real)[-1]["ok"] is False and read(real)[-1]["equal"] is False
+    assert stale() == read(real)[-1]["said"] and "; 'old' in cartpole: score is" in stale()
+    assert f"**Stale.** {stale()}\n" in page() and "# Holds: ppo\n" in page()
+    counts = (run.ROOT / "CLAIMS.md").read_text()
+    assert "\n1 is stale.\n" in counts and "*stale*" in counts
+
+    change(part, "return 20.0 + height", "return height")
+    again(real)
+    call(capsys, "ppo", "--replay")
+    assert stale() == "" and "**Stale.**" not in page()
+    assert "is stale." not in (run.ROOT / "CLAIMS.md").read_text()
+
+
+def test_what_runs_anew_is_stale_no_more(real, capsys):
+    call(capsys)
+    change(real.parents[2] / "planted_part.py", "return height", "return 20.0 + height")
+    again(real)
+    call(capsys, "ppo", "--replay")
+    assert stale()
+    call(capsys, "ppo")
+    assert stale() == "" and read(real)[-1]["attempt"] == 2
+
+
+def test_each_result_is_replayed_once_for_each_minor_version(real, capsys, monkeypatch):
+    call(capsys)
+    events = lambda: [r["event"] for r in read(real)]
+    assert "nothing to run" in call(capsys, "--replay")[1]
+    monkeypatch.setattr(jaxrl, "__version__", "97.3.1")
+    assert call(capsys, "--replay")[0] == 0 and events() == ["begun", "ended", "replayed"]
+    monkeypatch.setattr(jaxrl, "__version__", "97.3.2")
+    assert "nothing to run" in call(capsys, "--replay")[1] and len(events()) == 3
+    monkeypatch.setattr(jaxrl, "__version__", "97.4.0")
+    assert call(capsys, "--replay")[0] == 0 and len(events()) == 4
+
+
+# ------------------------------------------------------------------------------- renamings
+
+
+def rename(folder) -> None:
+    """Give a constant of the claim another name, and commit it."""
+    change(folder / "_values.py", "DISCOUNT", "HORIZON")
+    (folder / "ppo.py").write_text((folder / "ppo.py").read_text().replace("DISCOUNT", "HORIZON"))
+    again(folder)
+
+
+def test_a_renaming_keeps_a_result(real, capsys):
+    call(capsys)
+    ended = read(real)[-1]
+    code, out, _ = call(capsys, "ppo", "--renamed")
+    assert "Its names are the recorded ones." in out and len(read(real)) == 2
+    rename(real)
+    assert stale() == "Its declaration was revised since."
+    code, out, _ = call(capsys, "ppo", "--replay")
+    assert code == 1 and "run it anew, or record with --renamed" in out and len(read(real)) == 2
+
+    code, out, _ = call(capsys, "ppo", "--renamed")
+    assert code == 0 and "The first seed has the recorded values" in out
+    renamed = read(real)[-1]
+    assert (renamed["event"], renamed["attempt"]) == ("renamed", 1) and len(read(real)) == 3
+    claim = listing.discover(run.ROOT)["ppo"]
+    assert renamed["from"] == ended["digest"] == listing.current_digest(claim, read(real))
+    assert renamed["to"] == records.digest(claim.path) != renamed["from"]
+    assert stale() == "" and "- Renamed, " in page()
+    assert "nothing to run" in call(capsys)[1]
+    assert call(capsys, "ppo", "--replay")[0] == 0
+    call(capsys, "ppo")  # the same design, so the level stays
+    assert read(real)[-1]["changed"] == [] and read(real)[-1]["level"] == ended["level"]
+    assert read(real)[-1]["digest"] == ended["digest"]
+
+
+@pytest.mark.parametrize("value", ["0.9000001", "0.901", "0.7"])
+def test_a_claim_with_other_values_is_more_than_renamed(real, capsys, value):
+    """Even if its seed lies in the range of the recorded ones."""
+    call(capsys)
+    change(real / "_values.py", "0.9", value)
+    rename(real)
+    code, out, _ = call(capsys, "ppo", "--renamed")
+    if value == "0.9000001":  # a rounding error
+        assert code == 0 and read(real)[-1]["event"] == "renamed"
+        return
+    assert code == 1 and "So it is more than renamed; run it anew." in out
+    assert len(read(real)) == 2 and stale() == "Its declaration was revised since."
+
+
+# ------------------------------------------------------------------------------- later rules
+
+
+def test_attempts_are_judged_again_by_later_rules(real, capsys):
+    call(capsys)
+    assert call(capsys, "--judge")[:2] == (0, "") and len(read(real)) == 2  # by today's already
+    begun, ended = read(real)
+    older = {"rules": 1, "verdict": "does not hold", "why": "Older rules.", "level": 0.5}
+    wrong = [clause | {"verdict": "does not hold"} for clause in ended["clauses"]]
+    rows = [begun | {"rules": 1}, ended | older | {"clauses": wrong}]
+    (real / "ppo.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    call(capsys, "--pages")
+    assert "# Does not hold: ppo\n" in page()
+    assert "### [ppo]" in (run.ROOT / "docs" / "claims" / "failures.md").read_text()
+
+    code, out, _ = call(capsys, "--judge")
+    assert (code, out) == (0, "ppo, attempt 1: was does not hold, holds\n")
+    assert read(real)[:2] == rows and len(read(real)) == 3  # what was recorded stays
+    judged = read(real)[-1]
+    assert (judged["event"], judged["attempt"], judged["rules"]) == ("judged", 1, records.RULES)
+    assert judged["verdict"] == "holds" and judged["level"] == history.confidence(1)
+    assert judged["clauses"] == ended["clauses"] and judged["why"] == ended["why"]
+    text = page()
+    assert "# Holds: ppo\n" in text and "- **holds**: new better than old by 0.1" in text
+    assert "- Attempt 1 judged again, " in text
+    assert "holds" in call(capsys, "--list")[1].split()
+    assert "### [ppo]" not in (run.ROOT / "docs" / "claims" / "failures.md").read_text()
+
+    assert call(capsys, "--judge")[:2] == (0, "") and len(read(real)) == 3  # once is enough
+    call(capsys, "ppo")  # it holds by today's rules, so another run is no other try
+    assert read(real)[-1]["level"] == history.confidence(1)
 
 
 # ------------------------------------------------------------------------------- side by side
@@ -378,9 +666,9 @@ def test_an_interruption_ends_all_and_leaves_them_resumable(tmp_path):
         "children",
         "declare",
         "digests",
+        "history",
         "listing",
         "records",
-        "renaming",
         "run",
         "words",
     ):
