@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from experiments.claims.value._games import BREAKOUT, CARTPOLE, SETTINGS
+from experiments.claims.value._games import BREAKOUT, CARTPOLE, DQN, GRID, SETTINGS
 from experiments.evidence.declare import Claim, Metric, Mutation, Paper, Side, better
-from jaxrl.algorithms.value.dqn import dqn
 from jaxrl.algorithms.value.i_qn import i_qn
-
-GRID = {"learning_rate": (3e-4, 1e-3, 3e-3)}
-RARE = SETTINGS | {"target.period": 1000}  # seven target updates in all
 
 CLAIM = Claim(
     paper=Paper(
@@ -19,10 +15,10 @@ CLAIM = Claim(
         "A chain of Q-networks, each learning from the one before it, makes several consecutive "
         "Bellman iterations at once; so DQN, IQN and SAC learn better on Atari and MuJoCo.",
     ),
-    claim="If targets are updated rarely, a chain of five networks, five Bellman iterations at "
-    "once, makes DQN learn better from the same steps.",
-    left_out="Periods that suit each side (with one of 200 updates both learned alike); Atari and "
-    "MuJoCo; i-IQN and i-SAC; convolutions that the networks share; other lengths of the chain.",
+    claim="A chain of five networks, five Bellman iterations at once, makes DQN learn better from "
+    "the same steps, and end better.",
+    left_out="Atari and MuJoCo; i-IQN and i-SAC; convolutions that the networks share; other "
+    "lengths of the chain, and windows of other lengths.",
     parts=(
         "jaxrl/algorithms/value/i_qn.py",
         "jaxrl/algorithms/value/dqn.py",
@@ -35,19 +31,25 @@ CLAIM = Claim(
     sides={
         "i-QN": Side(
             i_qn,
-            RARE | {"iterations": 5, "chain_period": 8},
+            SETTINGS | {"iterations": 5, "chain_period": 8},
             GRID,
             "Its networks share no layers; errors are Huber's.",
         ),
-        "DQN": Side(dqn, RARE, GRID, "Its optimizer is Adam, as i-QN's."),
+        "DQN": DQN,
     },
-    clauses=(better("i-QN", "DQN", 0.02),),
-    seeds=32,
+    clauses=(
+        better("i-QN", "DQN", 0.02),
+        better("i-QN", "DQN", 0.02, metric="final"),
+    ),
+    seeds=16,
     tuning_seeds=4,
-    minutes=14.0,
-    notes="Environment steps, gradient steps and the period of the window, 1,000 updates, are "
-    "those of DQN; i-QN has five times its parameters, as in the paper. The algorithm's tests hold "
-    "that K networks are K steps of value iteration, and that one network is DQN to the last bit.",
+    minutes=10.0,
+    notes="Environment steps, gradient steps and the period of the target and of the window, 200 "
+    "updates, are those that the other claims about DQN have here. An earlier design gave both "
+    "sides a period of 1,000, with which DQN learns far worse than it can, and judged the mean "
+    "over training alone; there i-QN was better. i-QN has five times DQN's parameters, as in the "
+    "paper. The algorithm's tests hold that K networks are K steps of value iteration, and that "
+    "one network is DQN to the last bit.",
     mutations=(
         Mutation(
             "targets stay where the window began",
