@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,20 +28,30 @@ def finals(found: Record) -> np.ndarray:
     return final_scores(curve(found))
 
 
-def outdated_records(suite: Suite, records: Sequence[Record]) -> set[tuple[str, str]]:
-    """Return the (algorithm, environment) pairs whose record has other settings than the suite.
+def outdated_records(
+    suite: Suite, records: Sequence[Record]
+) -> dict[tuple[str, str], dict[str, tuple[Any, Any]]]:
+    """Return what differs between a record's settings and the suite's, where something does.
 
     A setting that only one of the two knows (the code has changed since) is no difference.
+
+    Returns:
+        (algorithm, environment) -> setting's dotted name -> (value in the record, in the suite).
     """
     now = {
         (run.algorithm, run.environment): configuration.to_dict(run.config) for run in runs(suite)
     }
-    found = set()
+    found = {}
     for x in records:
         key = x["algorithm"], x["environment"]
         new, old = _flatten(log.to_jsonable(now.get(key, {}))), _flatten(x["config"])
-        if any(new[name] != old[name] for name in new.keys() & old.keys()):
-            found.add(key)
+        differences = {
+            name: (value, new[name])
+            for name, value in old.items()
+            if name in new and new[name] != value
+        }
+        if differences:
+            found[key] = differences
     return found
 
 
@@ -49,7 +59,8 @@ def _flatten(config: Any, prefix: str = "") -> dict[str, Any]:
     """Return the settings of nested dicts by their dotted names."""
     if not isinstance(config, dict):
         return {prefix: config}
-    found = (_flatten(value, f"{prefix}.{name}") for name, value in config.items())
+    parent = f"{prefix}." if prefix else ""
+    found = (_flatten(value, f"{parent}{name}") for name, value in config.items())
     return {name: value for part in found for name, value in part.items()}
 
 
@@ -84,7 +95,8 @@ def write(suite: Suite, records: Sequence[Record], folder: Path) -> None:
         cells = [f"{one.returns[w]:g}" if w in one.returns else "" for w in suite.environments]
         lines.append(f"| *{one.who}* | {one.steps:,} | | " + " | ".join(cells) + " | |")
     if old:
-        lines += ["", f"{OLD} Trained under settings that the suite no longer has."]
+        lines += ["", f"{OLD} Trained under settings that the suite no longer has:", ""]
+        lines += differences(old)
     for environment in suite.environments:
         curves = {
             f"{name} {OLD}" if (name, environment) in old else name: (x["steps"], curve(x))
@@ -130,7 +142,26 @@ def behavior(suite: Suite, environment: str, found: Sequence[Record]) -> list[st
     return lines
 
 
-def row(suite: Suite, algorithm: str, mine: dict[str, Record], old: Set[str]) -> str:
+def differences(old: Mapping[tuple[str, str], Mapping[str, tuple[Any, Any]]]) -> list[str]:
+    """Return a list of what `outdated_records` found, for each algorithm and setting."""
+    where: dict[tuple[str, str], list[str]] = {}
+    for (algorithm, environment), settings in old.items():
+        for name, (then, now) in settings.items():
+            text = f"`{name}` was {_show(then)}, is {_show(now)}"
+            where.setdefault((algorithm, text), []).append(environment)
+    return [f"- {name} in {', '.join(places)}: {text}" for (name, text), places in where.items()]
+
+
+def _show(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def row(
+    suite: Suite,
+    algorithm: str,
+    mine: dict[str, Record],
+    old: Collection[str],
+) -> str:
     """Return an algorithm's line of the table: each environment, then all on their common scale.
 
     old: environments whose record has outdated settings; these are marked, and not pooled.

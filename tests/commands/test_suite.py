@@ -69,7 +69,7 @@ def test_a_plan_says_runs_and_hours(suite, capsys):
 def test_runs_make_records_and_a_page_and_are_not_run_twice(suite, tmp_path, capsys):
     command.main([suite, "--algorithms", "PPO", "--environments", "bandit"])
     command.main([suite, "--algorithms", "DQN"])
-    page = (tmp_path / "docs" / "suites" / "two.md").read_text()
+    text = (tmp_path / "docs" / "suites" / "two.md").read_text()
     found = json.loads((tmp_path / "docs" / "suites" / "two.json").read_text())
     assert [(x["algorithm"], x["environment"]) for x in found] == [
         ("PPO", "bandit"),
@@ -77,16 +77,16 @@ def test_runs_make_records_and_a_page_and_are_not_run_twice(suite, tmp_path, cap
     ]
     returns = np.asarray(found[0]["returns"])
     assert returns.shape == (3, len(found[0]["steps"])) and found[0]["steps"][-1] >= 400
-    line = next(line for line in page.splitlines() if line.startswith("| PPO"))
+    line = next(line for line in text.splitlines() if line.startswith("| PPO"))
     middle = float(re.findall(r"[-\d.]+", line.split("|")[5])[0])
     np.testing.assert_allclose(middle, returns[:, -1].mean(), atol=0.01)  # with 3 seeds none is cut
-    assert "| *somebody* | 10 | |  | 0.5 | |" in page and "two-bandit.svg" in page
+    assert "| *somebody* | 10 | |  | 0.5 | |" in text and "two-bandit.svg" in text
     assert (tmp_path / "docs" / "suites" / "two-catch.svg").exists()
     length = np.asarray(found[1]["metrics"]["length"])
-    assert length.shape == (2,) and f"| DQN | {length.mean():.2f} [" in page
+    assert length.shape == (2,) and f"| DQN | {length.mean():.2f} [" in text
     picture = Image.open(tmp_path / "docs" / "suites" / "two-catch-DQN.png")
     assert picture.height == command.HEIGHT and picture.width > 4 * picture.height
-    assert "![DQN in catch](two-catch-DQN.png)" in page
+    assert "![DQN in catch](two-catch-DQN.png)" in text
     capsys.readouterr()
     command.main([suite, "--plan"])
     assert capsys.readouterr().out.count("done") == 2
@@ -107,8 +107,9 @@ def test_runs_make_records_and_a_page_and_are_not_run_twice(suite, tmp_path, cap
     line = capsys.readouterr().out.splitlines()[0].split()
     assert line[:2] == ["DQN", "catch"] and "done" not in line  # its settings have changed
     command.main([suite, "--pages"])
-    page = (tmp_path / "docs" / "suites" / "two.md").read_text()
-    assert [line[:5] for line in page.splitlines() if "†" in line] == ["| DQN", "† Tra"]
+    text = (tmp_path / "docs" / "suites" / "two.md").read_text()
+    assert [line[:5] for line in text.splitlines() if "†" in line] == ["| DQN", "† Tra"]
+    assert "- DQN in catch: `agent.replay.batch_size` was 4, is 8\n" in text
     with pytest.raises(UserError, match=r"batch_size is 8 here and 4.*DQN-catch' away"):
         command.main([suite])
     assert not (tmp_path / "runs/suites/two/PPO-catch").exists()  # refused before anything is run
