@@ -16,6 +16,8 @@ from jaxrl.suites.suite import Suite, runs
 Record = dict[str, Any]
 
 OLD = "†"
+# Part of the way from random play to the best seed beyond which a seed has learned something.
+LEARNED = 0.1
 
 
 def curve(found: Record) -> np.ndarray:
@@ -26,6 +28,19 @@ def curve(found: Record) -> np.ndarray:
 def finals(found: Record) -> np.ndarray:
     """Return each seed's return in the last evaluation, or its lowest if the seed diverged."""
     return final_scores(curve(found))
+
+
+def count_failures(values: np.ndarray, *, random: float, best: float) -> int:
+    """Return the number of seeds that did not learn.
+
+    Their returns are at most the share `LEARNED` of the way from random play to the best seed.
+
+    Args:
+        values: return of each seed in the last evaluation, [seeds].
+        random: return of random play in the environment.
+        best: highest last return of any seed of any algorithm of the suite in the environment.
+    """
+    return int((values <= random + LEARNED * (best - random)).sum())
 
 
 def outdated_records(
@@ -83,14 +98,19 @@ def write(suite: Suite, records: Sequence[Record], folder: Path) -> None:
         + ", ".join(f"{x.low:g} and {x.high:g} ({name})" for name, x in suite.environments.items())
         + ".",
         "",
+        *explanation_of_failures(suite),
         "| algorithm | steps | seeds | " + " | ".join(suite.environments) + " | all |",
         "| --- |" + " ---: |" * (len(suite.environments) + 3),
     ]
+    best = {
+        environment: max(finals(x).max() for (_, where), x in known.items() if where == environment)
+        for environment in {where for _, where in known}
+    }
     for algorithm in suite.algorithms:
         mine = {environment: x for (name, environment), x in known.items() if name == algorithm}
         if mine:
             outdated = {environment for name, environment in old if name == algorithm}
-            lines.append(row(suite, algorithm, mine, outdated))
+            lines.append(row(suite, algorithm, mine, outdated, best))
     for one in suite.published:
         cells = [f"{one.returns[w]:g}" if w in one.returns else "" for w in suite.environments]
         lines.append(f"| *{one.who}* | {one.steps:,} | | " + " | ".join(cells) + " | |")
@@ -142,6 +162,21 @@ def behavior(suite: Suite, environment: str, found: Sequence[Record]) -> list[st
     return lines
 
 
+def explanation_of_failures(suite: Suite) -> list[str]:
+    """Return the paragraph that says which seeds count as not having learned."""
+    returns = {name: x.random for name, x in suite.environments.items() if x.random is not None}
+    if not returns:
+        return []
+    return [
+        "A cell also counts the seeds that did not learn, if there are any: their return in the "
+        f"last evaluation is at most {100 * LEARNED:g} % of the way from random play to the best "
+        "seed in that environment, of any algorithm and budget here. Random play returns "
+        + ", ".join(f"{value:g} ({name})" for name, value in returns.items())
+        + ".",
+        "",
+    ]
+
+
 def differences(old: Mapping[tuple[str, str], Mapping[str, tuple[Any, Any]]]) -> list[str]:
     """Return a list of what `outdated_records` found, for each algorithm and setting."""
     where: dict[tuple[str, str], list[str]] = {}
@@ -161,10 +196,12 @@ def row(
     algorithm: str,
     mine: dict[str, Record],
     old: Collection[str],
+    best: Mapping[str, float],
 ) -> str:
     """Return an algorithm's line of the table: each environment, then all on their common scale.
 
     old: environments whose record has outdated settings; these are marked, and not pooled.
+    best: highest last return of any seed in each environment.
     """
     cells, scores = [], []
     for environment, place in suite.environments.items():
@@ -172,7 +209,11 @@ def row(
             cells.append("")
             continue
         values = finals(mine[environment])
-        cells.append(estimate(values, "{:.3g}") + (f" {OLD}" if environment in old else ""))
+        cell = estimate(values, "{:.3g}")
+        if place.random is not None:
+            failures = count_failures(values, random=place.random, best=best[environment])
+            cell += f" ({failures}/{len(values)} did not learn)" if failures else ""
+        cells.append(cell + (f" {OLD}" if environment in old else ""))
         if environment not in old:
             scores.append((values - place.low) / (place.high - place.low))
     first = next(

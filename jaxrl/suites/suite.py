@@ -19,6 +19,8 @@ EVALUATIONS = 20  # of each run, evenly spaced
 class SuiteEnvironment:
     """An environment of a suite. Scores from 0 at `low` to 1 at `high` are pooled over all of them.
 
+    random: return of random play, from which the page counts the seeds that did not learn; it
+        counts none without it.
     metrics: other metrics of an episode that the page reports.
     strip: number of steps between two frames of the page's strip of a policy; 0 for no strip.
     """
@@ -26,6 +28,7 @@ class SuiteEnvironment:
     env: str
     low: float
     high: float
+    random: float | None = None
     env_params: dict[str, Any] = dataclasses.field(default_factory=dict)
     wrappers: tuple[Any, ...] = ()
     metrics: tuple[str, ...] = ()
