@@ -11,7 +11,7 @@ import numpy as np
 from jaxrl.evaluation.curve_plots import learning_curves
 from jaxrl.evaluation.statistics import final_scores, interquartile_interval
 from jaxrl.runtime import configuration, log, run_folder
-from jaxrl.suites.suite import Suite, runs
+from jaxrl.suites.suite import Published, Suite, runs
 
 Record = dict[str, Any]
 
@@ -111,12 +111,14 @@ def write(suite: Suite, records: Sequence[Record], folder: Path) -> None:
         if mine:
             outdated = {environment for name, environment in old if name == algorithm}
             lines.append(row(suite, algorithm, mine, outdated, best))
-    for one in suite.published:
-        cells = [f"{one.returns[w]:g}" if w in one.returns else "" for w in suite.environments]
-        lines.append(f"| *{one.who}* | {one.steps:,} | | " + " | ".join(cells) + " | |")
+        lines += [
+            published_row(suite, one) for one in suite.published if one.algorithm == algorithm
+        ]
     if old:
         lines += ["", f"{OLD} Trained under settings that the suite no longer has:", ""]
         lines += differences(old)
+    if suite.published:
+        lines += ["", "In italics, what others published:", "", *sources(suite)]
     for environment in suite.environments:
         curves = {
             f"{name} {OLD}" if (name, environment) in old else name: (x["steps"], curve(x))
@@ -175,6 +177,28 @@ def explanation_of_failures(suite: Suite) -> list[str]:
         + ".",
         "",
     ]
+
+
+def published_row(suite: Suite, one: Published) -> str:
+    """Return the line of the table with what others published."""
+    cells = []
+    for environment in suite.environments:
+        value, margin = one.returns.get(environment), one.margins.get(environment)
+        cell = "" if value is None else f"{value:.3g}"
+        if value is not None and margin is not None:
+            cell += f" [{value - margin:.3g}, {value + margin:.3g}]"
+        cells.append(cell)
+    return f"| *{_label(one)}* | {one.steps:,} | {one.seeds} | " + " | ".join(cells) + " |  |"
+
+
+def sources(suite: Suite) -> list[str]:
+    """Return a list of where the published figures are found, each source once."""
+    found = dict.fromkeys((_label(one), " ".join(one.source.split())) for one in suite.published)
+    return [f"- *{label}*: {source}" for label, source in found]
+
+
+def _label(one: Published) -> str:
+    return f"{one.algorithm} by {one.who}"
 
 
 def differences(old: Mapping[tuple[str, str], Mapping[str, tuple[Any, Any]]]) -> list[str]:

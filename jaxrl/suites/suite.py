@@ -53,11 +53,21 @@ class SuiteAlgorithm:
 
 @dataclasses.dataclass(frozen=True)
 class Published:
-    """Returns that others report, with their own budget."""
+    """Returns by environment that others report for an algorithm of the suite.
 
+    who: authors or code, for the table.
+    steps, seeds: their budget.
+    source: where the figures are found, and what differs from the suite.
+    margins: half-widths of the 95 % intervals, by environment, where they are reported.
+    """
+
+    algorithm: str
     who: str
     steps: int
+    seeds: int
     returns: dict[str, float]
+    source: str
+    margins: dict[str, float] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,6 +119,13 @@ def read(name: str) -> Suite:
     ]
     data["environments"] = make(SuiteEnvironment, "the environment", data.get("environments", {}))
     data["algorithms"] = make(SuiteAlgorithm, "the algorithm", data.get("algorithms", {}))
+    for one in published:
+        what = f"of what '{one.who}' published, in '{path}'"
+        if one.algorithm not in data["algorithms"]:
+            raise unknown(f"algorithm {what}", one.algorithm, data["algorithms"])
+        for environment in (*one.returns, *one.margins):
+            if environment not in data["environments"]:
+                raise unknown(f"environment {what}", environment, data["environments"])
     return _make(
         Suite, f"the suite '{path}'", data | {"name": path.stem, "published": tuple(published)}
     )

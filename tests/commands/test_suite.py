@@ -45,7 +45,13 @@ algorithms:
       passes: {epochs: 1, minibatches: 1}
       torso: {hidden: [4]}
 published:
-  - {who: somebody, steps: 10, returns: {bandit: 0.5}}
+  - algorithm: PPO
+    who: somebody
+    steps: 10
+    seeds: 4
+    returns: {bandit: 0.5}
+    margins: {bandit: 0.2}
+    source: table 1.
 """
 
 
@@ -83,7 +89,7 @@ def test_runs_make_records_and_a_page_and_are_not_run_twice(suite, tmp_path, cap
     line = next(line for line in text.splitlines() if line.startswith("| PPO"))
     middle = float(re.findall(r"[-\d.]+", line.split("|")[5])[0])
     np.testing.assert_allclose(middle, returns[:, -1].mean(), atol=0.01)  # with 3 seeds none is cut
-    assert "| *somebody* | 10 | |  | 0.5 | |" in text and "two-bandit.svg" in text
+    assert "two-bandit.svg" in text
     assert (tmp_path / "docs" / "suites" / "two-catch.svg").exists()
     length = np.asarray(found[1]["metrics"]["length"])
     assert length.shape == (2,) and f"| DQN | {length.mean():.2f} [" in text
@@ -167,6 +173,29 @@ def test_seeds_are_compared_with_the_best_of_all_algorithms(suite, tmp_path):
 @pytest.mark.parametrize(("values", "best", "count"), [([0, 0.1], 1.0, 2), ([-1, -2], -1.0, 2)])
 def test_how_many_seeds_did_not_learn(values, best, count):
     assert page.count_failures(np.asarray(values, float), random=0.0, best=best) == count
+
+
+def test_published_figures_stand_below_their_algorithm(suite, tmp_path):
+    lines = write_page(suite, tmp_path, {("DQN", "catch"): [0, 0], ("PPO", "bandit"): [0, 1, 1]})
+    assert [line[:5] for line in lines if line.startswith(("| D", "| P", "| *"))][:3] == [
+        "| DQN", "| PPO", "| *PP"
+    ]  # fmt: skip
+    assert "| *PPO by somebody* | 10 | 4 |  | 0.5 [0.3, 0.7] |  |" in lines
+    assert "- *PPO by somebody*: table 1." in lines
+
+
+@pytest.mark.parametrize(
+    ("text", "instead", "message"),
+    [
+        ("- algorithm: PPO", "- algorithm: SAC", "algorithm of what 'somebody' published"),
+        ("returns: {bandit", "returns: {pong", "environment of what 'somebody' published"),
+        ("    source: table 1.\n", "", "a published result of .* something is missing"),
+    ],
+)
+def test_published_figures_name_what_is_in_the_suite(suite, tmp_path, text, instead, message):
+    (tmp_path / "two.yaml").write_text(SUITE.replace(text, instead))
+    with pytest.raises(UserError, match=message):
+        command.main([suite, "--plan"])
 
 
 @pytest.mark.parametrize(
