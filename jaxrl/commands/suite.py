@@ -212,4 +212,4 @@ def read_records(suite: Suite, out: Path) -> list[Record]:
 def current_records(suite: Suite, out: Path) -> set[tuple[str, str]]:
     """Return the (algorithm, environment) pairs with a record of the suite's present settings."""
     found = read_records(suite, out)
-    return set(map(record_key, found)) - page.outdated_records(suite, found)
+    return set(map(record_key, found)) - page.outdated_records(suite, found).keys()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +11,13 @@ import numpy as np
 from jaxrl.evaluation.curve_plots import learning_curves
 from jaxrl.evaluation.statistics import final_scores, interquartile_interval
 from jaxrl.runtime import configuration, log, run_folder
-from jaxrl.suites.suite import Suite, runs
+from jaxrl.suites.suite import Published, Suite, runs
 
 Record = dict[str, Any]
 
 OLD = "†"
+# Part of the way from random play to the best seed beyond which a seed has learned something.
+LEARNED = 0.1
 
 
 def curve(found: Record) -> np.ndarray:
@@ -28,20 +30,43 @@ def finals(found: Record) -> np.ndarray:
     return final_scores(curve(found))
 
 
-def outdated_records(suite: Suite, records: Sequence[Record]) -> set[tuple[str, str]]:
-    """Return the (algorithm, environment) pairs whose record has other settings than the suite.
+def count_failures(values: np.ndarray, *, random: float, best: float) -> int:
+    """Return the number of seeds that did not learn.
+
+    Their returns are at most the share `LEARNED` of the way from random play to the best seed.
+
+    Args:
+        values: return of each seed in the last evaluation, [seeds].
+        random: return of random play in the environment.
+        best: highest last return of any seed of any algorithm of the suite in the environment.
+    """
+    return int((values <= random + LEARNED * (best - random)).sum())
+
+
+def outdated_records(
+    suite: Suite, records: Sequence[Record]
+) -> dict[tuple[str, str], dict[str, tuple[Any, Any]]]:
+    """Return what differs between a record's settings and the suite's, where something does.
 
     A setting that only one of the two knows (the code has changed since) is no difference.
+
+    Returns:
+        (algorithm, environment) -> setting's dotted name -> (value in the record, in the suite).
     """
     now = {
         (run.algorithm, run.environment): configuration.to_dict(run.config) for run in runs(suite)
     }
-    found = set()
+    found = {}
     for x in records:
         key = x["algorithm"], x["environment"]
         new, old = _flatten(log.to_jsonable(now.get(key, {}))), _flatten(x["config"])
-        if any(new[name] != old[name] for name in new.keys() & old.keys()):
-            found.add(key)
+        differences = {
+            name: (value, new[name])
+            for name, value in old.items()
+            if name in new and new[name] != value
+        }
+        if differences:
+            found[key] = differences
     return found
 
 
@@ -49,7 +74,8 @@ def _flatten(config: Any, prefix: str = "") -> dict[str, Any]:
     """Return the settings of nested dicts by their dotted names."""
     if not isinstance(config, dict):
         return {prefix: config}
-    found = (_flatten(value, f"{prefix}.{name}") for name, value in config.items())
+    parent = f"{prefix}." if prefix else ""
+    found = (_flatten(value, f"{parent}{name}") for name, value in config.items())
     return {name: value for part in found for name, value in part.items()}
 
 
@@ -72,19 +98,27 @@ def write(suite: Suite, records: Sequence[Record], folder: Path) -> None:
         + ", ".join(f"{x.low:g} and {x.high:g} ({name})" for name, x in suite.environments.items())
         + ".",
         "",
+        *explanation_of_failures(suite),
         "| algorithm | steps | seeds | " + " | ".join(suite.environments) + " | all |",
         "| --- |" + " ---: |" * (len(suite.environments) + 3),
     ]
+    best = {
+        environment: max(finals(x).max() for (_, where), x in known.items() if where == environment)
+        for environment in {where for _, where in known}
+    }
     for algorithm in suite.algorithms:
         mine = {environment: x for (name, environment), x in known.items() if name == algorithm}
         if mine:
             outdated = {environment for name, environment in old if name == algorithm}
-            lines.append(row(suite, algorithm, mine, outdated))
-    for one in suite.published:
-        cells = [f"{one.returns[w]:g}" if w in one.returns else "" for w in suite.environments]
-        lines.append(f"| *{one.who}* | {one.steps:,} | | " + " | ".join(cells) + " | |")
+            lines.append(row(suite, algorithm, mine, outdated, best))
+        lines += [
+            published_row(suite, one) for one in suite.published if one.algorithm == algorithm
+        ]
     if old:
-        lines += ["", f"{OLD} Trained under settings that the suite no longer has."]
+        lines += ["", f"{OLD} Trained under settings that the suite no longer has:", ""]
+        lines += differences(old)
+    if suite.published:
+        lines += ["", "In italics, what others published:", "", *sources(suite)]
     for environment in suite.environments:
         curves = {
             f"{name} {OLD}" if (name, environment) in old else name: (x["steps"], curve(x))
@@ -130,10 +164,68 @@ def behavior(suite: Suite, environment: str, found: Sequence[Record]) -> list[st
     return lines
 
 
-def row(suite: Suite, algorithm: str, mine: dict[str, Record], old: Set[str]) -> str:
+def explanation_of_failures(suite: Suite) -> list[str]:
+    """Return the paragraph that says which seeds count as not having learned."""
+    returns = {name: x.random for name, x in suite.environments.items() if x.random is not None}
+    if not returns:
+        return []
+    return [
+        "A cell also counts the seeds that did not learn, if there are any: their return in the "
+        f"last evaluation is at most {100 * LEARNED:g} % of the way from random play to the best "
+        "seed in that environment, of any algorithm and budget here. Random play returns "
+        + ", ".join(f"{value:g} ({name})" for name, value in returns.items())
+        + ".",
+        "",
+    ]
+
+
+def published_row(suite: Suite, one: Published) -> str:
+    """Return the line of the table with what others published."""
+    cells = []
+    for environment in suite.environments:
+        value, margin = one.returns.get(environment), one.margins.get(environment)
+        cell = "" if value is None else f"{value:.3g}"
+        if value is not None and margin is not None:
+            cell += f" [{value - margin:.3g}, {value + margin:.3g}]"
+        cells.append(cell)
+    return f"| *{_label(one)}* | {one.steps:,} | {one.seeds} | " + " | ".join(cells) + " |  |"
+
+
+def sources(suite: Suite) -> list[str]:
+    """Return a list of where the published figures are found, each source once."""
+    found = dict.fromkeys((_label(one), " ".join(one.source.split())) for one in suite.published)
+    return [f"- *{label}*: {source}" for label, source in found]
+
+
+def _label(one: Published) -> str:
+    return f"{one.algorithm} by {one.who}"
+
+
+def differences(old: Mapping[tuple[str, str], Mapping[str, tuple[Any, Any]]]) -> list[str]:
+    """Return a list of what `outdated_records` found, for each algorithm and setting."""
+    where: dict[tuple[str, str], list[str]] = {}
+    for (algorithm, environment), settings in old.items():
+        for name, (then, now) in settings.items():
+            text = f"`{name}` was {_show(then)}, is {_show(now)}"
+            where.setdefault((algorithm, text), []).append(environment)
+    return [f"- {name} in {', '.join(places)}: {text}" for (name, text), places in where.items()]
+
+
+def _show(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def row(
+    suite: Suite,
+    algorithm: str,
+    mine: dict[str, Record],
+    old: Collection[str],
+    best: Mapping[str, float],
+) -> str:
     """Return an algorithm's line of the table: each environment, then all on their common scale.
 
     old: environments whose record has outdated settings; these are marked, and not pooled.
+    best: highest last return of any seed in each environment.
     """
     cells, scores = [], []
     for environment, place in suite.environments.items():
@@ -141,7 +233,11 @@ def row(suite: Suite, algorithm: str, mine: dict[str, Record], old: Set[str]) ->
             cells.append("")
             continue
         values = finals(mine[environment])
-        cells.append(estimate(values, "{:.3g}") + (f" {OLD}" if environment in old else ""))
+        cell = estimate(values, "{:.3g}")
+        if place.random is not None:
+            failures = count_failures(values, random=place.random, best=best[environment])
+            cell += f" ({failures}/{len(values)} did not learn)" if failures else ""
+        cells.append(cell + (f" {OLD}" if environment in old else ""))
         if environment not in old:
             scores.append((values - place.low) / (place.high - place.low))
     first = next(

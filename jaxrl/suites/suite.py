@@ -19,6 +19,8 @@ EVALUATIONS = 20  # of each run, evenly spaced
 class SuiteEnvironment:
     """An environment of a suite. Scores from 0 at `low` to 1 at `high` are pooled over all of them.
 
+    random: return of random play, from which the page counts the seeds that did not learn; it
+        counts none without it.
     metrics: other metrics of an episode that the page reports.
     strip: number of steps between two frames of the page's strip of a policy; 0 for no strip.
     """
@@ -26,6 +28,7 @@ class SuiteEnvironment:
     env: str
     low: float
     high: float
+    random: float | None = None
     env_params: dict[str, Any] = dataclasses.field(default_factory=dict)
     wrappers: tuple[Any, ...] = ()
     metrics: tuple[str, ...] = ()
@@ -50,11 +53,21 @@ class SuiteAlgorithm:
 
 @dataclasses.dataclass(frozen=True)
 class Published:
-    """Returns that others report, with their own budget."""
+    """Returns by environment that others report for an algorithm of the suite.
 
+    who: authors or code, for the table.
+    steps, seeds: their budget.
+    source: where the figures are found, and what differs from the suite.
+    margins: half-widths of the 95 % intervals, by environment, where they are reported.
+    """
+
+    algorithm: str
     who: str
     steps: int
+    seeds: int
     returns: dict[str, float]
+    source: str
+    margins: dict[str, float] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,6 +119,13 @@ def read(name: str) -> Suite:
     ]
     data["environments"] = make(SuiteEnvironment, "the environment", data.get("environments", {}))
     data["algorithms"] = make(SuiteAlgorithm, "the algorithm", data.get("algorithms", {}))
+    for one in published:
+        what = f"of what '{one.who}' published, in '{path}'"
+        if one.algorithm not in data["algorithms"]:
+            raise unknown(f"algorithm {what}", one.algorithm, data["algorithms"])
+        for environment in (*one.returns, *one.margins):
+            if environment not in data["environments"]:
+                raise unknown(f"environment {what}", environment, data["environments"])
     return _make(
         Suite, f"the suite '{path}'", data | {"name": path.stem, "published": tuple(published)}
     )
