@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from experiments.claims.value._games import CARTPOLE, DQN
 from experiments.evidence.declare import (
-    Arena,
     Claim,
     Metric,
     Mutation,
@@ -14,13 +14,10 @@ from experiments.evidence.declare import (
     better,
     not_worse,
 )
-from jaxrl.algorithms.value.dqn import dqn
 from jaxrl.algorithms.value.tagi_dqn import tagi_dqn
 
 SETTINGS: dict[str, Any] = {"num_envs": 8, "num_steps": 4, "updates": 8, "batch_size": 32}
 SETTINGS |= {"warmup": 512, "capacity": 50_000, "hidden": (64, 64)}
-DESCENT = {"optimizer.name": "adam", "optimizer.eps": 1e-5, "period": 200}
-DESCENT |= {"exploration.steps": 8_000.0}
 NOISE = {"noise": (0.5, 2.0, 8.0, 32.0)}
 
 CLAIM = Claim(
@@ -44,24 +41,20 @@ CLAIM = Claim(
         "jaxrl/sources/replay.py",
     ),
     metric=Metric("score", 0.0, 500.0),
-    environments=(Arena("cartpole", 24_576, 0.0, 500.0, points=4, episodes=16),),
+    environments=(CARTPOLE,),
     sides={
         "TAGI-DQN": Side(tagi_dqn, SETTINGS, NOISE),
-        "DQN": Side(
-            dqn,
-            SETTINGS | DESCENT,
-            {"learning_rate": (1e-4, 3e-4, 1e-3, 3e-3)},
-            "Its optimizer is Adam.",
-        ),
+        "DQN": DQN,
         "TAGI-DQN, all but certain": Side(tagi_dqn, SETTINGS | {"gain": 0.05}, NOISE),
     },
     clauses=(
-        not_worse("TAGI-DQN", "DQN", 50.0, "cartpole"),
-        better("TAGI-DQN", "TAGI-DQN, all but certain", 0.0, "cartpole", of_mechanism=True),
+        not_worse("TAGI-DQN", "DQN", 40.0),
+        better("TAGI-DQN", "TAGI-DQN, all but certain", of_mechanism=True),
     ),
-    seeds=16,
+    seeds=32,
     minutes=5.0,
-    notes="TAGI-DQN's noise of observations is tuned, and DQN's step size. With a twentieth of the "
+    notes="TAGI-DQN's noise of observations is tuned, and DQN's step size. An earlier design had a "
+    "DQN that learned less (121 in place of 190), and a margin of 50. With a twentieth of the "
     "standard deviation of its first weights, TAGI-DQN is all but certain of them and neither "
     "explores nor moves far, which shows the worth of its uncertainty. Tests "
     "(tests/networks/test_tagi.py) hold that moments are those of samples, that a layer's "
