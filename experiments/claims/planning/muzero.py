@@ -84,9 +84,9 @@ CLAIM = Claim(
             lambda f: lambda *args: f(*args[:-1], -args[-1]),
         ),
     ),
-    notes="MuZero and DQN take a gradient step for every fourth environment step, 2,456 in all; PPO "
-    "takes 1,600, on minibatches of 64. All settings except the "
-    "learning rate are those of the project's configurations, made smaller. Two simulations look "
-    "at two actions and no further, so their loss is the worth of searching deeper. A first design "
-    "compared means over training, which on tuning seeds were 158 and 162; the second had no PPO.",
+    notes="MuZero and DQN take a gradient step for every fourth environment step, 2,456 in all; "
+    "PPO takes 1,600, on minibatches of 64. All settings except the learning rate are those of the "
+    "project's configurations, made smaller. Two simulations look at two actions and no further, "
+    "so their loss is the worth of searching deeper. A first design compared means over training, "
+    "which on tuning seeds were 158 and 162; the second had no PPO.",
 )
