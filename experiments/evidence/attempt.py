@@ -152,7 +152,7 @@ def _claim(claim: Claim, begun, tuning_root, parts, readers: Readers, bank) -> d
     )
     tuned = sides.tune(claim, tried, tuning_root, parts, bank)
     each = lambda name: sides.by_environment({where: t[name] for where, t in tuned.items()})
-    pilot = each("at_best")
+    pilot = sides.first_seeds(each("at_best"), 1 if tiny else claim.tuning_seeds)
     sides.check_metrics(claim, pilot)
     looks = sides.same_budgets(claim, tried, pilot)
     looks += [edge for t in tuned.values() for edge in t["edges"]]

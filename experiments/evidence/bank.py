@@ -96,8 +96,16 @@ def is_shared(declaration: Claim | Exact) -> bool:
 
 
 def check(claim: Claim) -> None:
-    """Raise `UserError` for sides from the bank in a claim that measures something of its own."""
-    if is_shared(claim) and (claim.measure is not None or not claim.metric.more_is_better):
+    """Raise `UserError` for sides from the bank in a claim that measures something of its own, or
+    that tunes on more seeds than the bank."""
+    if not is_shared(claim):
+        return
+    if claim.tuning_seeds > TUNING_SEEDS:
+        raise UserError(
+            f"Sides from the bank are tuned on {TUNING_SEEDS} seeds; tuning_seeds is "
+            f"{claim.tuning_seeds}."
+        )
+    if claim.measure is not None or not claim.metric.more_is_better:
         raise UserError(
             "Sides from the bank are measured by the learning curve, and more is better."
         )

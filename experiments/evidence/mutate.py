@@ -48,7 +48,7 @@ def mutate(
         side = mutation.side or declaration.clauses[0].one
         if side not in declaration.sides:
             raise unknown(f"side of the mutation '{mutation.name}'", side, declaration.sides)
-        values = _first(ended["values"], seeds)
+        values = sides.first_seeds(ended["values"], seeds)
         with apply(mutation):
             for (environment, name), trial in sides.trials(declaration, ended["budget"]).items():
                 if name == side:
@@ -81,16 +81,6 @@ def _of_equality(exact: Exact, ended, mutation: Mutation, readers) -> dict[str, 
     return _told(mutation.name, "", seeds, ended["verdict"], after)
 
 
-def _first(values: Any, seeds: int) -> dict[str, dict[str, dict[str, Any]]]:
-    """Return the recorded values of the first seeds alone."""
-    return {
-        label: {
-            side: {metric: row[:seeds] for metric, row in of.items()} for side, of in here.items()
-        }
-        for label, here in values.items()
-    }
-
-
 def _verdict(claim: Claim, ended, values, readers) -> str:
     environments = sides.environments_of(sides.trials(claim, ended["budget"]))
     return attempt.verdict_of(claim, environments, values, ended["level"], 0.0, readers)["verdict"]
@@ -100,7 +90,7 @@ def _fewest(claim: Claim, ended, readers) -> tuple[int, str]:
     """Return how many seeds suffice for the recorded verdict, and the verdict on these."""
     seeds = min(FEWEST, ended["seeds"])
     while True:
-        verdict = _verdict(claim, ended, _first(ended["values"], seeds), readers)
+        verdict = _verdict(claim, ended, sides.first_seeds(ended["values"], seeds), readers)
         if verdict == ended["verdict"] or seeds == ended["seeds"]:
             return seeds, verdict
         seeds = min(2 * seeds, ended["seeds"])

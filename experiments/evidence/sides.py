@@ -126,6 +126,16 @@ def by_environment(found: Mapping[tuple[str, str], Any]) -> dict[str, dict[str, 
     return nested
 
 
+def first_seeds(values: Values, seeds: int) -> dict[str, dict[str, dict[str, Any]]]:
+    """Return the values of the first seeds alone (the bank tunes on more than a claim may)."""
+    return {
+        label: {
+            side: {metric: row[:seeds] for metric, row in of.items()} for side, of in here.items()
+        }
+        for label, here in values.items()
+    }
+
+
 def grids(tuned: Mapping[tuple[str, str], Any]) -> dict[str, dict[str, list[float]]]:
     """Return all values tried in any environment, for each side that is tuned."""
     tried: dict[str, dict[str, list[float]]] = {}

@@ -66,6 +66,7 @@ def test_another_attempt_reads_another_block_and_more_seeds_extend_one(tmp_path,
     assert values(more)[:6] == values(first) and len(set(values(more))) == 9
     fewer = run(tmp_path, id="fewer", seeds=5)
     assert values(fewer) == values(first)[:5]
+    assert len(first["pilot"]["meadow"]["other"]["score"]) == 3  # as many as of the other side
     rows = bank.results(tmp_path / "baselines.jsonl")
     assert sorted(row["seeds"] for row in rows) == [6, 6, 9, 9]
     assert rows[0]["who"] == "other, a baseline that claims share"
@@ -93,7 +94,9 @@ def test_what_the_bank_cannot_hold_is_refused():
     ):
         with pytest.raises(UserError, match="Sides from the bank are measured by the learning"):
             bank.check(wrong)
-    bank.check(stubs.claim())
+    with pytest.raises(UserError, match="are tuned on 8 seeds; tuning_seeds is 9"):
+        bank.check(claim(tuning_seeds=9))
+    bank.check(stubs.claim(tuning_seeds=9))
 
 
 def test_seeds_of_a_claim_with_such_sides_are_those_of_a_block():

@@ -219,9 +219,7 @@ def test_nothing_is_recorded_from_a_dirty_tree(tmp_path):
     change(tmp_path / "jaxrl" / "part.py", "1", "2")
     with pytest.raises(UserError, match=r"^jaxrl/part.py differs from the last commit"):
         records.register(path, tmp_path)
-    change(
-        path, "All else", "The rest"
-    )  # prose: the same digest, another commit
+    change(path, "All else", "The rest")  # prose: the same digest, another commit
     with pytest.raises(UserError, match=r"ppo.py and 1 more differs"):
         records.register(path, tmp_path)
 
