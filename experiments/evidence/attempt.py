@@ -21,7 +21,14 @@ import numpy as np
 from experiments.evidence import sides
 from experiments.evidence.declare import Claim, Declaration, Exact
 from experiments.evidence.digests import as_json
-from experiments.evidence.history import INCONCLUSIVE, PILOT, UNTESTABLE
+from experiments.evidence.history import (
+    FAILS,
+    HOLDS,
+    INCONCLUSIVE,
+    PILOT,
+    UNTESTABLE,
+    level_of_look,
+)
 from experiments.evidence.parts import Parts
 from experiments.evidence.sides import TINY_SEEDS, Looks, Values, keys_of, look
 from jaxrl.core import random
@@ -29,6 +36,7 @@ from jaxrl.core.errors import UserError
 from jaxrl.core.types import Key
 
 CORES = 2  # that `minutes` of a declaration assume
+FEWEST, MOST_GROUPS = 8, 4  # seeds of a group after which an attempt is judged; number of these
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,14 +175,31 @@ def _claim(claim: Claim, begun, tuning_root, parts, readers: Readers, bank) -> d
             return found | {"verdict": UNTESTABLE, "why": untestable}
         if begun["budget"] == PILOT:
             return found | {"verdict": PILOT, "why": "A pilot spends no reported seed."}
-    before = parts.seconds
-    values = sides.report(claim, tried, tuned, begun["seed_root"], seeds, parts, bank)
-    sides.same_budgets(claim, tried, values)
-    found["values"] = values
     if tiny:
-        return found
-    hours = (parts.seconds - before) / 3600 / seeds
-    return found | verdict_of(claim, environments, values, begun["level"], hours, readers)
+        values = sides.report(claim, tried, tuned, begun["seed_root"], [seeds], parts, bank)
+        return found | {"values": values}
+    groups = groups_of(claim, seeds)
+    level = level_of_look(begun["level"], len(groups))
+    before = parts.seconds
+    for i, count in enumerate(groups):
+        values = sides.report(claim, tried, tuned, begun["seed_root"], groups[: i + 1], parts, bank)
+        sides.same_budgets(claim, tried, values)
+        hours = (parts.seconds - before) / 3600 / count
+        verdict = verdict_of(claim, environments, values, level, hours, readers)
+        if verdict["verdict"] in (HOLDS, FAILS):
+            break
+    return found | {"values": values, "seeds": count, "groups": len(groups)} | verdict
+
+
+def groups_of(claim: Claim, seeds: int) -> list[int]:
+    """Return the numbers of seeds after which an attempt is judged, the last all of them.
+
+    An attempt ends with the first that decides. Up to four groups of equal size, each as many runs
+    as tuning has where that is enough, so that both share a program.
+    """
+    points = max(side.points for side in claim.sides.values())
+    size = max(FEWEST, points * claim.tuning_seeds, math.ceil(seeds / MOST_GROUPS))
+    return [*range(size, seeds, size), seeds]
 
 
 def verdict_of(

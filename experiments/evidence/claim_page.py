@@ -36,14 +36,17 @@ def _head(claim: Findings) -> Iterator[str]:
     yield from (f"**Tested here:** {escape(declared['claim'])}", "")
     yield from _means(claim)
     yield from _clauses(claim)
+    if begun := findings.open_attempt(claim):
+        yield from (f"**Unfinished.** Attempt {begun['attempt']} began on {_day(begun)}.", "")
     if not claim.latest:
+        return
+    if not claim.latest["values"]:
+        yield from (_design(claim), "")
         return
     yield from (f"{_design(claim)} Replay one seed of each side:", "")
     yield from ("```bash", f"python experiments/evidence/run.py {claim.id} --replay", "```", "")
     if claim.stale:
         yield from (f"**Stale.** {escape(claim.stale)}", "")
-    if begun := findings.open_attempt(claim):
-        yield from (f"**Unfinished.** Attempt {begun['attempt']} began on {_day(begun)}.", "")
     for warning in claim.warnings:
         yield from (f"**Beware:** {escape(warning)}", "")
 
@@ -103,9 +106,11 @@ def _design(claim: Findings) -> str:
     standing, latest = claim.standing, claim.latest
     assert latest
     text = f"Design {standing.design} of {standing.designs}, attempt {latest['attempt']}"
-    if not claim.is_exact:
+    if claim.clauses:
         text += f"; the intervals of the clauses have a confidence of {100 * latest['level']:.4g} %"
         text += " together"
+        if (groups := latest.get("groups", 1)) > 1:
+            text += f", spread over {groups} looks at growing numbers of seeds"
     text += "."
     if standing.redesigned:
         text += " It took more than two designs: read the earlier ones below."
@@ -187,8 +192,10 @@ def _attempts(claim: Findings) -> Iterator[str]:
             for mutation in r["mutations"]:
                 yield f"- Mutation, {_day(r)}. {escape(mutation['said'])}"
         elif r["event"] == "judged":
+            before = {x["attempt"]: x.get("was", "") for x in claim.records}[r["attempt"]]
+            change = f" (was {before})" if before not in ("", r["verdict"]) else ""
             yield (f"- Attempt {r['attempt']} judged again, {_day(r)}, by later rules at "
-                   f"{100 * r['level']:.4g} %: {r['verdict']}")  # fmt: skip
+                   f"{100 * r['level']:.4g} %: {r['verdict']}{change}")  # fmt: skip
         elif r["event"] == "ended" or r["attempt"] not in ended:
             yield from _attempt(claim, r, numbers[r["attempt"]])
     yield ""
@@ -198,7 +205,8 @@ def _attempt(claim: Findings, r: Record, design: int) -> Iterator[str]:
     """An attempt: its design, what it came to, with figures, and what was revised for it."""
     what = r["verdict"] if r["event"] == "ended" else "has not ended"
     spent = f", {duration(r['seconds'])}" if r["event"] == "ended" else ""
-    yield (f"- **{r['attempt']}: {what}**, design {design}, {_day(r)}, {r['seeds']} seeds, "
+    seeds = "tuning seeds alone" if r["budget"] == history.PILOT else f"{r['seeds']} seeds"
+    yield (f"- **{r['attempt']}: {what}**, design {design}, {_day(r)}, {seeds}, "
            f"{r['budget']} budget{spent}, {_machine(r)}, jax {r['jax']}, commit {r['commit'][:7]}. "
            f"{escape(todays(r.get('why', '')))}".rstrip())  # fmt: skip
     if r["changed"]:
@@ -219,7 +227,8 @@ def _again(claim: Findings) -> Iterator[str]:
     yield from ("## Run it again", "", "```bash", command, "```")
     yield from ("", f"At most {minutes:g} minutes on two CPU cores, tuning included{took}.")
     broken = [m["name"] for m in claim.declared.get("mutations", ())]
-    tried = [r for r in claim.events if r["event"] == "mutated"]
+    number = latest["attempt"] if latest else 0
+    tried = [r for r in claim.events if (r["event"], r["attempt"]) == ("mutated", number)]
     unseen = [m["name"] for m in tried[-1]["mutations"] if not m["seen"]] if tried else []
     if broken:
         state = "" if tried else " (not tried so far)"

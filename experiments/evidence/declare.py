@@ -226,7 +226,8 @@ class Claim:
         "env_steps", "gradient_steps", "tokens", "comparisons".
     tuned_by: the metric that tuning maximizes; the claim's own if empty.
     tuning_seeds: number of seeds that each point of a grid is tried on.
-    seeds, large_seeds: number of reported seeds, on two CPU cores and on an accelerator.
+    seeds, large_seeds: largest number of reported seeds, on two CPU cores and on an accelerator;
+        an attempt ends with the first group of them that decides it.
     minutes: time that all of it may take on two CPU cores, tuning included.
     left_out: what of the paper is not tested, in words.
     notes: anything else that a reader must know.

@@ -123,7 +123,7 @@ def _on_scales(
     arenas = (latest["budget"] == "large" and declared["large"]) or declared["environments"]
     scales = {a["name"] or a["env"]: scale.scale_of(best, a) for a in arenas}
     clauses = [SimpleNamespace(**clause) for clause in declared["clauses"]]
-    said = scale.warnings(best, arenas, clauses, latest["values"])
+    said = scale.warnings(best, arenas, clauses, with_names(latest["values"], mine))
     return {label: found for label, found in scales.items() if found}, said
 
 
@@ -136,8 +136,9 @@ def marks(claim: Findings) -> list[str]:
     if latest:
         found += ["replicated"] if claim.standing.replicated else []
         found += ["redesigned"] if claim.standing.redesigned else []
-        found += ["weak baseline"] if any("baseline" in w for w in claim.warnings) else []
-        found += ["below random play"] if any("below random" in w for w in claim.warnings) else []
+        weak = [w.startswith("The baseline") for w in claim.warnings]
+        found += ["weak baseline"] if any(weak) else []
+        found += ["below random play"] if not all(weak) else []
         found += ["stale"] if claim.stale else []
         found += [mark(look) for look in latest["looks"] if not look["ok"]]
         found += ["large"] if latest["budget"] == "large" else []
@@ -319,9 +320,9 @@ def result_text(claim: Findings, clause: Record) -> str:
     text = f"{text}: {interval(clause)}, needed {requirement(clause)}"
     if (share := clause.get("share")) is not None:
         text += f"; switching it off costs {100 * share:.0f} % of the effect"
-    inside = clause["kind"] != "better" and clause["verdict"] == "holds"
     ends = clause["low"], clause["high"]
-    if inside and None not in ends and not ends[0] <= 0 <= ends[1]:
+    inside = clause["verdict"] == "holds" and None not in ends and not ends[0] <= 0 <= ends[1]
+    if inside and (clause["kind"] == "equal" or (clause["kind"] == "not worse" and ends[1] < 0)):
         text += f", though it is {'worse' if ends[1] < 0 else 'better'} by "
         text += number(abs(clause["value"]))
     return text

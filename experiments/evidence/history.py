@@ -44,6 +44,11 @@ def confidence(number: int) -> float:
     return 1 - 2 * spend(number)
 
 
+def level_of_look(level: float, looks: int) -> float:
+    """Return the level at which each of several looks at growing seeds is judged (Bonferroni)."""
+    return 1 - (1 - level) / looks
+
+
 def next_confidence(level: float) -> float:
     """Return the level of the try after the one with this `level`."""
     number = 1
@@ -107,7 +112,7 @@ class Standing:
     @property
     def redesigned(self) -> bool:
         """Whether it holds, but took more than two designs."""
-        return self.verdict == HOLDS and self.designs > MOST_DESIGNS
+        return self.verdict == HOLDS and self.design > MOST_DESIGNS
 
     def __str__(self) -> str:
         """Return the verdict, with the design that it is about if there were several."""

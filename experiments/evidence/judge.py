@@ -28,6 +28,7 @@ from experiments.evidence.history import (
     HOLDS,
     INCONCLUSIVE,
     confidence,
+    level_of_look,
     next_confidence,
     tries,
 )
@@ -119,6 +120,7 @@ def judge_record(
         Clause(**{**c, "environments": tuple(c["environments"])}) for c in declared["clauses"]
     ]
     level = confidence(tries(rows, record["attempt"]))
+    at = level_of_look(level, record.get("groups", 1))
     values = {
         label: {
             side: {m: [math.nan if x is None else x for x in row] for m, row in metrics.items()}
@@ -126,7 +128,7 @@ def judge_record(
         }
         for label, sides in record["values"].items()
     }
-    found = judge(claim, clauses, [Arena(**a) for a in arenas], values, level)
+    found = judge(claim, clauses, [Arena(**a) for a in arenas], values, at)
     return {
         "rules": records.RULES,
         "level": level,

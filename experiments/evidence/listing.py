@@ -114,8 +114,14 @@ def is_pending(claim: ClaimFile, known: Records, budget: str) -> bool:
 
 def is_revised(claim: ClaimFile, known: Records) -> bool:
     """Return whether its latest result is of an earlier declaration."""
+    last = latest(claim, known)
+    return bool(last) and last["digest"] != current_digest(claim, known)
+
+
+def latest(claim: ClaimFile, known: Records) -> dict[str, Any]:
+    """Return the record of the last attempt that ended, which is no pilot; empty without one."""
     ended = records.of(known, claim.id, "ended")
-    return bool(ended) and ended[-1]["digest"] != current_digest(claim, known)
+    return next((r for r in reversed(ended) if r["budget"] != "pilot"), {})
 
 
 def stale(claim: ClaimFile, known: Records) -> str:
@@ -128,18 +134,20 @@ def stale(claim: ClaimFile, known: Records) -> str:
 
 
 def released(claim: ClaimFile, known: Records) -> bool:
-    """Return whether the latest result was recorded or replayed at this minor version."""
+    """Return whether the latest result was recorded or replayed at this minor version, or has no
+    seed to replay."""
     minor = lambda record: str(record["jaxrl"]).split(".")[:2]
-    ended = records.of(known, claim.id, "ended")
-    last = _last_replay(claim, known) or (ended[-1] if ended else None)
-    return last is None or minor(last) == minor({"jaxrl": jaxrl.__version__})
+    last = _last_replay(claim, known) or latest(claim, known)
+    return not latest(claim, known).get("values") or minor(last) == minor(
+        {"jaxrl": jaxrl.__version__}
+    )
 
 
-def _last_replay(claim: ClaimFile, known: Records) -> dict[str, Any] | None:
-    """Return the last replay of the latest attempt."""
-    ended = records.of(known, claim.id, "ended")
+def _last_replay(claim: ClaimFile, known: Records) -> dict[str, Any]:
+    """Return the last replay of the latest attempt; empty without one."""
     found = records.of(known, claim.id, "replayed")
-    return found[-1] if found and found[-1]["attempt"] == ended[-1]["attempt"] else None
+    number = latest(claim, known).get("attempt")
+    return found[-1] if found and found[-1]["attempt"] == number else {}
 
 
 def line(claim: ClaimFile, known: Records, verdict: str) -> str:
@@ -152,7 +160,7 @@ def line(claim: ClaimFile, known: Records, verdict: str) -> str:
     if records.open_attempt(known, claim.id):
         marks.append("interrupted")
     if ended:
-        marks += [look["name"] for look in ended[-1]["looks"] if not look["ok"]]
+        marks += [look["name"] for look in latest(claim, known).get("looks", ()) if not look["ok"]]
         if is_revised(claim, known):
             marks.append("revised since")
     return f"{claim.family:<20} {claim.id:<32} {verdict:<18} {', '.join(marks)}".rstrip()

@@ -19,6 +19,7 @@ import jax
 from experiments.evidence import attempt, measure, sides
 from experiments.evidence.declare import Claim, Declaration, Exact, Mutation
 from experiments.evidence.estimators import MIN_SEEDS
+from experiments.evidence.history import level_of_look
 from jaxrl.core.errors import UserError, unknown
 
 OURS = ("jaxrl", "experiments")  # packages that cache what they build
@@ -83,7 +84,8 @@ def _of_equality(exact: Exact, ended, mutation: Mutation, readers) -> dict[str, 
 
 def _verdict(claim: Claim, ended, values, readers) -> str:
     environments = sides.environments_of(sides.trials(claim, ended["budget"]))
-    return attempt.verdict_of(claim, environments, values, ended["level"], 0.0, readers)["verdict"]
+    level = level_of_look(ended["level"], ended.get("groups", 1))
+    return attempt.verdict_of(claim, environments, values, level, 0.0, readers)["verdict"]
 
 
 def _fewest(claim: Claim, ended, readers) -> tuple[int, str]:

@@ -73,7 +73,8 @@ def of(records: Iterable[Mapping[str, Any]], id: str, event: str) -> list[dict[s
 def judged(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return records with the verdicts that count today, in their order.
 
-    An attempt that ended has the verdict, reason, level and clauses of its last judgement.
+    An attempt that ended has the verdict, reason, level and clauses of its last judgement, and the
+    verdict that it `was` recorded with.
     """
     records = list(records)
     last = {(r["id"], r["attempt"]): r for r in records if r.get("event") == "judged"}
@@ -83,7 +84,7 @@ def judged(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         later = last.get((record["id"], record.get("attempt")))
         if later is None or record.get("event") != "ended":
             return dict(record)
-        return {**record, **{name: later[name] for name in names}}
+        return {**record, "was": record["verdict"], **{name: later[name] for name in names}}
 
     return [now(record) for record in records]
 

@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from experiments.evidence import measure, sides
-from experiments.evidence.declare import Claim, Declaration, Exact
+from experiments.evidence.declare import Declaration, Exact
 from experiments.evidence.sides import keys_of
 
 ROUNDING = 0.01  # part of a metric's range by which a seed may lie beyond the recorded ones
@@ -49,20 +49,19 @@ def replay(
     if isinstance(declaration, Exact):
         return _exact(declaration, ended)
     tried = sides.trials(declaration, ended["budget"])
+    asked = {c.metric or declaration.metric.name for c in declaration.clauses}
     left, equal, runs = [], True, 0
     for (environment, side), trial in tried.items():
         recorded = ended["values"].get(environment, {}).get(side)
         if recorded is None:
-            continue
+            return Replay(False, False, f"There is no record of '{side}' in {environment}.")
         keys = keys_of(ended["seed_root"], environment, ended["seeds"])
         best = ended["tuned"].get(environment, {}).get(side, {})
         runs += 1
         for seed in range(2):
-            found = measure.run(
-                declaration.measure or measure.curve, trial, keys[seed : seed + 1], best
-            )
-            asked = {c.metric or declaration.metric.name for c in declaration.clauses}
-            outside, same = _compare(declaration, trial, asked, found, recorded, seed)
+            run = declaration.measure or measure.curve
+            found = measure.run(run, trial, keys[seed : seed + 1], best)
+            outside, same = _compare(trial, asked, found, recorded, seed)
             equal &= same
             tell(f"{environment} {side}: {outside or ('as recorded' if same else 'in the range')}")
             if not outside:
@@ -76,14 +75,18 @@ def replay(
 
 
 def _compare(
-    claim: Claim, trial: Any, asked: set[str], found: Mapping[str, Sequence[float]], recorded, seed
+    trial: Any, asked: set[str], found: Mapping[str, Sequence[float]], recorded, seed: int
 ) -> tuple[str, bool]:
     """Return which metric of a replayed seed is outside of the recorded range, in words, and
     whether all metrics are as recorded."""
     same = True
-    for metric in sorted(asked & set(recorded)):
+    for metric in sorted(asked & (set(recorded) | set(found))):
+        if metric not in recorded or metric not in found:
+            return f"{metric} was {'not ' * (metric not in recorded)}measured", False
         values = [math.nan if x is None else x for x in recorded[metric]]
         now, before = float(found[metric][0]), values[seed]
+        if math.isnan(now) and math.isnan(before):
+            continue
         same &= math.isclose(now, before, rel_tol=SAME, abs_tol=SAME)
         room = ROUNDING * (trial.environment.high - trial.environment.low)
         low, high = np.nanmin(values), np.nanmax(values)

@@ -32,7 +32,7 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,7 @@ from experiments.evidence.listing import (  # noqa: E402
     current_digest,
     discover,
     is_pending,
+    latest,
     line,
     released,
     stale,
@@ -64,7 +65,7 @@ STORE = ROOT / "runs" / "evidence"
 BUDGETS = ("tiny", "pilot", "large")  # beside "full"
 FLAGS = (*BUDGETS, "list", "plan", "mutate", "replay", "judge", "renamed", "pages", "child")
 VALUES = ("family", "jobs", "cores")
-MUTATION = 0.1  # of the time of an attempt; a replay takes about as much
+PART = 0.1  # of the time of an attempt, that a replay or a mutation takes
 Records = Sequence[Mapping[str, Any]]
 
 # ------------------------------------------------------------------------------- one claim
@@ -160,18 +161,18 @@ def latest_result(claim: ClaimFile, renamed: bool = False) -> dict[str, Any] | N
     whether it shall be of another one.
     """
     known = records.judged(records.read(claim.records))
-    ended = [r for r in records.of(known, claim.id, "ended") if r["values"]]
-    if not ended:
-        print("It has no result.", flush=True)
+    ended = latest(claim, known)
+    if not ended.get("values"):
+        print("It has no result with reported seeds.", flush=True)
         return None
-    if renamed == (current_digest(claim, known) == ended[-1]["digest"]):
+    if renamed == (current_digest(claim, known) == ended["digest"]):
         why = "Its names are the recorded ones." if renamed else (
             "Its declaration was revised since: run it anew, or record with --renamed that it only "
             "has other names."
         )  # fmt: skip
         print(why, flush=True)
         return None
-    return ended[-1] | {"tuned": records.with_names(ended[-1]["tuned"], known)}
+    return records.with_names(ended, known)
 
 
 def gather(claims: Iterable[ClaimFile]) -> list[Any]:
@@ -206,7 +207,7 @@ def replay_claim(claim: ClaimFile, renamed: bool) -> bool:
 
     ended = latest_result(claim, renamed)
     if ended is None:
-        return not renamed and not claim.records.exists()
+        return renamed or not latest(claim, records.read(claim.records)).get("values")
     found = replay.replay(claim.load(), ended, functools.partial(print, flush=True))
     print(found.said, flush=True)
     if renamed and not found.equal:
@@ -238,9 +239,9 @@ def judge_again(claim: ClaimFile) -> None:
 
 
 def expected_seconds(
-    claim: ClaimFile, known: Records, budget: str, cores: int, mutate: bool
+    claim: ClaimFile, known: Records, budget: str, cores: int, options: Collection[str]
 ) -> float:
-    """Return the time that one attempt is likely to take, or that with each of its mutations."""
+    """Return the time that an attempt, a replay or all mutations are likely to take."""
     from experiments.evidence import attempt
 
     try:
@@ -249,7 +250,9 @@ def expected_seconds(
         return 0.0
     ended = records.of(known, claim.id, "ended")
     once = attempt.plan(declared, current_digest(claim, known), ended, budget, cores)
-    return MUTATION * once * len(declared.mutations) if mutate else once
+    if {"replay", "renamed"} & set(options):
+        return PART * once
+    return PART * once * len(declared.mutations) if "mutate" in options else once
 
 
 # ------------------------------------------------------------------------------- command line
@@ -312,10 +315,7 @@ def main(argv: Sequence[str]) -> int:
     elif not new:
         print("There is nothing to run: every claim that is meant has its result.")
     cores = max(1, len(records.cores()) // jobs)
-    seconds = {
-        claim.id: expected_seconds(claim, known, budget, cores, "mutate" in options)
-        for claim in new
-    }
+    seconds = {claim.id: expected_seconds(claim, known, budget, cores, options) for claim in new}
     if "plan" in options:
         for claim in new:
             print(f"{claim.family:<20} {claim.id:<32} {duration(seconds[claim.id]):>8}")

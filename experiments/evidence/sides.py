@@ -105,18 +105,38 @@ def tune(
 
 
 def report(
-    claim: Claim, tried: Tried, tuned, root, seeds, parts: Parts, bank: Shared | None = None
-) -> Values:
-    """Return the values of all sides at their best settings, on seeds split from `root`."""
-    values = {}
+    claim: Claim,
+    tried: Tried,
+    tuned,
+    root: int,
+    groups: Sequence[int],
+    parts: Parts,
+    bank: Shared | None = None,
+) -> dict[str, dict[str, dict[str, list[float]]]]:
+    """Return the values of all sides at their best settings, on seeds split from `root`.
+
+    groups: growing numbers of seeds; those that each adds are run and kept as one part.
+    """
+    found: dict[tuple[str, str], dict[str, list[float]]] = {}
     metric = claim.tuned_by or claim.metric.name
     for (environment, side), trial in tried.items():
-        keys, best = keys_of(root, environment, seeds), tuned[environment, side]["best"]
-        find = functools.partial(measure.run, claim.measure or measure.curve, trial, keys, best)
-        if bank and trial.side.banked and not trial.tiny:
-            find = functools.partial(bank.reported, trial, metric, best, root, seeds)
-        values[environment, side] = parts.get(f"reported {environment} {side}", find)
-    return by_environment(values)
+        keys, best = keys_of(root, environment, groups[-1]), tuned[environment, side]["best"]
+        values = found[environment, side] = {}
+        for first, last in zip((0, *groups), groups, strict=False):
+            run = functools.partial(
+                measure.run, claim.measure or measure.curve, trial, keys[first:last], best
+            )
+            if bank and trial.side.banked and not trial.tiny:
+                run = functools.partial(_from_bank, bank, trial, metric, best, root, first, last)
+            part = parts.get(f"reported {environment} {side} {first}-{last}", run)
+            for name, row in part.items():
+                values[name] = values.get(name, []) + row
+    return by_environment(found)
+
+
+def _from_bank(bank: Shared, trial, metric, best, root, first: int, last: int):
+    found = bank.reported(trial, metric, best, root, last)
+    return {name: row[first:] for name, row in found.items()}
 
 
 def by_environment(found: Mapping[tuple[str, str], Any]) -> dict[str, dict[str, Any]]:

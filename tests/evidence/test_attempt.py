@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import json
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -348,12 +349,38 @@ def test_a_mutation_takes_as_many_seeds_as_the_verdict_does(tmp_path):
     claim = stubs.claim(mutations=(MECHANISM,))
     ended = attempt.run(claim, stubs.BEGUN | {"seeds": 20}, 3, tmp_path, stubs.READERS)
     (found,) = mutate(claim, ended, stubs.READERS)
-    assert found["seeds"] == 8
-    # The verdict that the record has takes all seeds here, as on fewer it is another.
+    assert found["seeds"] == 8 and ended["seeds"] == 9  # the first group decided
+    # The verdict that the record has takes more seeds where the first ones are others.
     for here in ended["values"].values():
+        for side in here.values():
+            side["score"] = side["score"] * 2
         here["one"]["score"][:8] = [-5.0] * 8
+    ended["seeds"] = 18
     (found,) = mutate(claim, ended, stubs.READERS)
-    assert found["seeds"] in (16, 20)
+    assert found["seeds"] in (16, 18)
+
+
+def test_an_attempt_ends_with_the_first_group_that_decides(run):
+    calls = Calls()
+    claim = stubs.claim(measure=calls, seeds=40)
+    assert attempt.groups_of(claim, 40) == [10, 20, 30, 40]  # tuning has 9 runs
+    assert attempt.groups_of(claim, 6) == [6]
+    assert attempt.groups_of(claim, 25) == [9, 18, 25]
+    levels = []
+
+    def judge(claim, clauses, environments, values, level, hours):
+        seeds = len(values["wood"]["one"]["score"])
+        levels.append((seeds, round(level, 6)))
+        verdict = "holds" if seeds >= 20 else "inconclusive"
+        return SimpleNamespace(verdict=verdict, why=f"{seeds} seeds.", clauses=())
+
+    readers = dataclasses.replace(stubs.READERS, judge=judge)
+    found = run(claim, calls, readers=readers, seeds=40)
+    assert levels == [(10, 0.9875), (20, 0.9875)]  # the error is spread over four looks
+    assert (found["seeds"], found["groups"], found["why"]) == (20, 4, "20 seeds.")
+    assert len(set(found["values"]["meadow"]["one"]["score"])) == 20
+    reported = [len(x) for _, _, x in calls.asked[4:]]
+    assert reported == [10] * 4 * 2
 
 
 def test_mutations_of_an_equality(tmp_path):

@@ -313,7 +313,7 @@ def test_earlier_designs_have_their_figures(folder):
 def test_later_judgements_count_and_are_told(folder):
     text = page(folder, "judged")
     assert "# Inconclusive: judged\n" in text
-    again = "- Attempt 1 judged again, 2026-12-08, by later rules at 97.5 %: inconclusive\n"
+    again = "- Attempt 1 judged again, 2026-12-08, by later rules at 97.5 %: inconclusive (was "
     assert again in text
 
 

@@ -343,7 +343,7 @@ def test_a_later_judgement_counts_and_the_record_stays():
         {"id": "pqn", "event": "ended", "attempt": 1, "verdict": "holds"},
     ]
     counted = records.judged(known)
-    assert counted[0] == ended | now and counted[1:] == known[1:]
+    assert counted[0] == ended | now | {"was": "holds"} and counted[1:] == known[1:]
     assert known[0] == ended
 
 

@@ -329,9 +329,12 @@ def test_a_plan_spends_nothing(folder, capsys):
 
 def test_mutations_are_recorded_and_unseen_ones_are_an_error(folder, capsys):
     code, out, _ = call(capsys, "ppo", "--mutate")
-    assert (code, out) == (1, "It has no result.\n") and attempts(folder) == []
+    assert (code, out) == (1, "It has no result with reported seeds.\n") and attempts(folder) == []
     call(capsys)
-    assert call(capsys, "ppo", "--mutate")[:2] == (1, "It has no result.\n")  # of no values
+    assert call(capsys, "ppo", "--mutate")[:2] == (
+        1,
+        "It has no result with reported seeds.\n",
+    )  # of no values
     for path in folder.glob("*.jsonl"):
         change(path, '"values": {}', '"values": {"cartpole": {}}')
     assert call(capsys, "ppo", "--mutate")[:2] == (0, "It names no mutation.\n")
@@ -402,9 +405,14 @@ def test_another_design_after_a_pilot_is_a_revision_and_another_try(real, capsys
     again(real)
     call(capsys, "ppo", "--pilot")
     call(capsys, "ppo")
-    assert read(real)[-1]["level"] == history.confidence(3)  # a pilot of one design is no more
+    assert read(real)[-1]["level"] == history.confidence(3)  # its own pilot is no try
     counts = (run.ROOT / "CLAIMS.md").read_text()
     assert "| all | 0 | 1 | 0 | 0 | 0 |" in counts and "*redesigned" in counts
+
+    change(real / "ppo.py", "0.3", "0.4")
+    again(real)
+    call(capsys, "ppo")
+    assert read(real)[-1]["level"] == history.confidence(4)  # with its pilot, design 3 is one try
 
 
 @pytest.mark.parametrize("removed", ["before it is committed", "with a commit", "by a commit"])
