@@ -10,6 +10,7 @@ import dataclasses
 import hashlib
 import json
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -221,6 +222,20 @@ def revisions(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """
     sentences = list(_differences(before, now, ""))
     return sentences or ["No setting changed, but the code that computes the result did."]
+
+
+def data_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Return what differs between two declarations apart from names of code and how it measures."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {name: plain(x) for name, x in value.items() if name != "measure"}
+        if isinstance(value, list):
+            return [plain(x) for x in value]
+        is_code = isinstance(value, str) and re.fullmatch(r"[\w.]+:[\w.<>]+", value)
+        return "code" if is_code else value
+
+    return list(_differences(plain(before), plain(now), ""))
 
 
 def _differences(before: Any, now: Any, name: str) -> Iterator[str]:

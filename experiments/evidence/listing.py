@@ -163,4 +163,4 @@ def line(claim: ClaimFile, known: Records, verdict: str) -> str:
         marks += [look["name"] for look in latest(claim, known).get("looks", ()) if not look["ok"]]
         if is_revised(claim, known):
             marks.append("revised since")
-    return f"{claim.family:<20} {claim.id:<32} {verdict:<18} {', '.join(marks)}".rstrip()
+    return f"{claim.family:<20} {claim.id:<32} {verdict:<32} {', '.join(marks)}".rstrip()

@@ -18,8 +18,9 @@ CLAIMS.md, the table of best results and the pages of the site are written.
 notices. --replay: run one recorded seed of every side again, and record whether it still lies among
 the recorded ones; without ids, of all claims that were not replayed at this minor version.
 --judge: judge recorded attempts by today's rules, where those are other ones. --pages: write pages
-and run nothing. --renamed: record that a claim has other names since its last attempt and computes
-the same, if its replayed seed has the recorded values.
+and run nothing. --renamed: record that a claim has other code and names since its last attempt and
+computes the same, if its declaration has the same data and its replayed seed has the recorded
+values, or lies among them.
 """
 
 from __future__ import annotations
@@ -208,9 +209,15 @@ def replay_claim(claim: ClaimFile, renamed: bool) -> bool:
     ended = latest_result(claim, renamed)
     if ended is None:
         return renamed or not latest(claim, records.read(claim.records)).get("values")
-    found = replay.replay(claim.load(), ended, functools.partial(print, flush=True))
+    declared = claim.load()
+    if renamed:
+        changed = digests.data_changes(ended["declared"], digests.as_json(declared))
+        if changed:
+            print(f"It is more than renamed: {' '.join(changed)}", flush=True)
+            return False
+    found = replay.replay(declared, ended, functools.partial(print, flush=True))
     print(found.said, flush=True)
-    if renamed and not found.equal:
+    if renamed and not found.ok:
         print("So it is more than renamed; run it anew.", flush=True)
         return False
     event, facts = "replayed", dataclasses.asdict(found)

@@ -296,7 +296,7 @@ def test_an_interrupted_attempt_goes_on(folder, capsys, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(experiments.evidence.attempt, "run", interrupt)
         assert call(capsys, "ppo")[0] == 130
-    assert "not run            interrupted" in call(capsys, "ppo", "--list")[1]
+    assert call(capsys, "ppo", "--list")[1].split()[2:] == ["not", "run", "interrupted"]
     (folder.parents[2] / "note.md").write_text("Something else.")
     commit(folder.parents[2])
     assert call(capsys, "ppo")[0] == 0
@@ -570,17 +570,15 @@ def test_a_renaming_keeps_a_result(real, capsys):
     assert read(real)[-1]["digest"] == ended["digest"]
 
 
-@pytest.mark.parametrize("value", ["0.9000001", "0.901", "0.7"])
+@pytest.mark.parametrize("value", ["0.9000001", "0.7"])
 def test_a_claim_with_other_values_is_more_than_renamed(real, capsys, value):
     """Even if its seed lies in the range of the recorded ones."""
     call(capsys)
     change(real / "_values.py", "0.9", value)
     rename(real)
     code, out, _ = call(capsys, "ppo", "--renamed")
-    if value == "0.9000001":  # a rounding error
-        assert code == 0 and read(real)[-1]["event"] == "renamed"
-        return
-    assert code == 1 and "So it is more than renamed; run it anew." in out
+    assert code == 1
+    assert f"more than renamed: sides, new, settings, discount was 0.9 and is {value}." in out
     assert len(read(real)) == 2 and stale() == "Its declaration was revised since."
 
 
