@@ -38,18 +38,18 @@ CLAIM = Claim(
         "DQN": DQN,
     },
     clauses=(
-        better("i-QN", "DQN", 0.02),
-        better("i-QN", "DQN", 0.02, metric="final"),
+        better("i-QN", "DQN"),
+        better("i-QN", "DQN", metric="final"),
     ),
-    seeds=16,
+    seeds=40,
     tuning_seeds=4,
-    minutes=10.0,
+    minutes=15.0,
     notes="Environment steps, gradient steps and the period of the target and of the window, 200 "
     "updates, are those that the other claims about DQN have here. An earlier design gave both "
     "sides a period of 1,000, with which DQN learns far worse than it can, and judged the mean "
-    "over training alone; there i-QN was better. i-QN has five times DQN's parameters, as in the "
-    "paper. The algorithm's tests hold that K networks are K steps of value iteration, and that "
-    "one network is DQN to the last bit.",
+    "over training alone; there i-QN was better. With a margin of 0.02, 16 seeds were far too few. "
+    "i-QN has five times DQN's parameters, as in the paper. The algorithm's tests hold that K "
+    "networks are K steps of value iteration, and that one network is DQN to the last bit.",
     mutations=(
         Mutation(
             "targets stay where the window began",
