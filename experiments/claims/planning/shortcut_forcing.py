@@ -1,4 +1,4 @@
-"""Shortcut forcing: frames imagined in a few denoising steps as well as in many?"""
+"""Shortcut forcing: how much of what many denoising steps gain does a single one keep?"""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ from jaxrl.algorithms.planning.shared import dreamer4
 from jaxrl.core import train
 from jaxrl.networks.shortcut_world_model import next_frame
 
-LEVELS, FEW = 16, 2  # noise levels, also the steps of "many"; the steps of "few"
+LEVELS = 16  # of noise; as many denoising steps at most
 UPDATES, HELD = 1000, 256  # gradient steps; held-out episodes
+MANY = f"no shortcuts, {LEVELS} steps"
 
 
 def energy_score(one, other, truth):
@@ -41,7 +42,7 @@ def measure(trial, keys, hyper):
     After learning (`score`) and before (`untrained`).
     """
     env, algorithm, config = _dreamer4.phase(trial, dreamer4_world_model)
-    steps = LEVELS if trial.name.endswith("many steps") else FEW
+    steps = LEVELS if trial.name == MANY else 1
     updates, held = (1, 4) if trial.tiny else (UPDATES, HELD)
     scores = _scores(env, algorithm, config, steps, updates, held, keys, hyper)
     return scores | {"env_steps": _dreamer4.data_steps(keys, env, config)}
@@ -78,14 +79,15 @@ def _scores(env, algorithm, config, steps, updates, held, keys, hyper):
     return jax.vmap(one)(keys, hyper)
 
 
-RATES = (1e-3, 3e-3, 1e-2)
+RATES = (3e-3, 1e-2, 3e-2)
 CLAIM = Claim(
     paper=Paper(
         **_dreamer4.PAPER,
         says="With 4 sampling steps instead of 64 a diffusion forcing model generates far worse "
         "videos; a shortcut model nearly recovers their quality (section 4.4, table 2, figure 8).",
     ),
-    claim="A shortcut-forced model imagines frames in a few steps as well as one without in many.",
+    claim="In 1 denoising step, shortcuts beat no shortcuts by over 0.15 of energy score, and "
+    "lose under 0.05 to 16 steps without.",
     left_out="Minecraft and video, for which Catch on 5 x 3 cells stands, where the next frame is "
     "random since the model does not see the action; long generations, by their Frechet distance; "
     "speed.",
@@ -97,7 +99,14 @@ CLAIM = Claim(
         "jaxrl/losses/generative/flows.py",
         "jaxrl/diffusion/flows.py",
     ),
-    metric=Metric("score", 0.0, 1.0, more_is_better=False),
+    metric=Metric(
+        "score",
+        0.0,
+        1.0,
+        more_is_better=False,
+        meaning="the energy score of the next frames that a model imagines in held-out episodes, "
+        "in widths of a cell (less is better)",
+    ),
     environments=(
         _dreamer4.catch(
             2048, 0.0, 1.0, levels=LEVELS, context=LEVELS - 1, skills=(0.0,), conditioned=0.0
@@ -106,18 +115,26 @@ CLAIM = Claim(
     sides={
         name: Side(dreamer4_world_model, {"bootstrap": bootstrap}, {"model.learning_rate": RATES})
         for name, bootstrap in (
-            ("shortcuts, few steps", 1.0),
-            ("no shortcuts, few steps", 0.0),
-            ("no shortcuts, many steps", 0.0),
+            ("shortcuts, 1 step", 1.0),
+            ("no shortcuts, 1 step", 0.0),
+            (MANY, 0.0),
         )
     },
     clauses=(
-        better("shortcuts, few steps", "no shortcuts, few steps", 0.02),
-        not_worse("shortcuts, few steps", "no shortcuts, many steps", 0.02),
+        better("shortcuts, 1 step", "no shortcuts, 1 step", 0.15),
+        not_worse("shortcuts, 1 step", MANY, 0.05),
     ),
     seeds=9,
-    minutes=6.0,
+    minutes=10.0,
     measure=measure,
+    notes="The model without shortcuts in 16 steps is what both are compared with, so that the two "
+    "margins together say that shortcuts keep over three quarters of what 16 steps gain over one. "
+    "The learning rate is tuned separately on each side. An earlier design compared 2 steps with "
+    "16, where the steps without shortcuts lost only 0.039 (0.464 and 0.425), and claimed that "
+    "shortcuts in 2 steps (0.425) are as good as 16 within 0.02, half of that. In a pilot of this "
+    "design with three seeds at a learning rate of 0.01, shortcuts had 0.433, 0.443 and 0.446 in 1 "
+    "step, 0.416, 0.430 and 0.427 in 2, and 0.435, 0.442 and 0.450 in 16; no shortcuts had 0.659, "
+    "0.646 and 0.632 in 1 step, 0.464, 0.462 and 0.454 in 2, and 0.420, 0.435 and 0.425 in 16.",
     mutations=(
         Mutation(
             "the second half step is forgotten",
