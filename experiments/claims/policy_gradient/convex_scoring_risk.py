@@ -130,8 +130,8 @@ CLAIM = Claim(
         "around its best value, minimizes risks given by convex scores (variance, expected "
         "shortfall, entropic value at risk, mean-risk utilities), as statistical arbitrage shows.",
     ),
-    claim="Convex scoring's expected shortfall in four gambles is over 0.5 below that of learning "
-    "the mean, and over 0.2 below that of loss-blind policies.",
+    claim="In four gambles convex scoring's expected shortfall is over 0.5 below learning the "
+    "mean's, and over 0.2 below loss-blind policies'.",
     left_out="Statistical arbitrage; other scores than the expected shortfall's, and smaller "
     "tails; approximation errors; that it finds the best v, which it does not.",
     parts=(
