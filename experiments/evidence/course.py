@@ -323,7 +323,8 @@ class Course:
     sides: side -> words that are different for it.
 
     If nothing is looked at along the way, training is not interrupted. A tiny trial takes one step
-    of each phase, with two episodes. Run i depends on key i alone, so sides are paired.
+    of each phase, with two episodes. Run i depends on key i alone, and the keys of moments on the
+    arena alone, so sides are paired.
     """
 
     metrics: Mapping[str, Reading] = dataclasses.field(default_factory=LEARNING_CURVE.copy)
@@ -355,7 +356,7 @@ class Course:
         if course.begin:
             said = _Said((course.begin, course.begin_key, trial.environment, trial.tiny))
             begun = once(_draw, keys, said)
-        seen = _measure(_Said((course, trials)), built, steps, keys, begun, dict(hyper))
+        seen = _measure(_Said((course, trial)), built, steps, keys, begun, dict(hyper))
         found = {k: jax.vmap(course.metrics[k].reduce)(x) for k, x in seen.items()}
         taken = [n * phase.environment.points for n, phase in zip(steps, trials, strict=True)]
         played = sum(
@@ -366,6 +367,12 @@ class Course:
         for name, each in course.counts.items():
             counted[name] = sum(n * each(phase) for n, phase in zip(taken, trials, strict=True))
         return found | {k: jnp.full(len(keys), x, jnp.float32) for k, x in counted.items()}
+
+    def check(self, trial: Trial) -> None:
+        """Raise `UserError`, before anything is spent, if a trial cannot spend its budget."""
+        course = self.of(trial.name)
+        for phase in course.phase_trials(dataclasses.replace(trial, tiny=False)):
+            course.steps(phase, build(phase))
 
     def of(self, side: str) -> Course:
         """Return the course of one side."""
@@ -411,26 +418,27 @@ def _budget(trials: tuple[Trial, ...]) -> int:
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def _measure(said: _Said, built, steps, keys, begun, hyper):
-    course, trials = said.values
-    one = functools.partial(_look_along, course, trials, built, steps)
+    course, trial = said.values
+    one = functools.partial(_look_along, course, trial, built, steps)
     return jax.vmap(one)(keys, begun, hyper)
 
 
-def _look_along(course: Course, trials, built, steps, key, begun, hyper) -> dict[str, Any]:
+def _look_along(course: Course, trial: Trial, built, steps, key, begun, hyper) -> dict[str, Any]:
     """Train a run and return what each metric is reduced from.
 
     Looks along the way (or at both ends, if there are none and one phase) are compiled once, in a
     scan over the moments; the others are taken before and after it.
     """
+    trials, arena = course.phase_trials(trial), trial.environment
+    episodes, points = (2, 1) if trial.tiny else (arena.episodes, arena.points)
     count, parts, budget = len(trials), trials[0].environment.points, _budget(trials)
-    episodes = 2 if trials[0].tiny else trials[0].environment.episodes
     along, at_first, at_last = (course.looks(when) for when in (POINTS, BEGINNING, END))
     scanned = along or list(dict.fromkeys([*at_first, *at_last]))
     zero = int((bool(along) or count == 1) and bool({*scanned} & {*at_first}))
     early = [look for look in at_first if not (zero and look in scanned)]
     late = [look for look in at_last if look not in scanned]
-    points = count * parts if along else 1
-    phase_keys, look_keys = course.split(key, count, int(bool(at_first)) + points)
+    first = int(bool(at_first))
+    phase_keys, look_keys = course.split(key, count, first + points)
 
     def take(looks, i, run, key, share):
         env, algorithm = built[i]
@@ -451,7 +459,6 @@ def _look_along(course: Course, trials, built, steps, key, begun, hyper) -> dict
         return jax.lax.while_loop(lambda carry: carry[1] < share * budget, step, (run, played))
 
     rows, firsts, run, played = [], [], None, jnp.float32(0)
-    next_key = bool(at_first) - zero
     for i, phase_key in enumerate(phase_keys):
         new = course.start(built[i][1], phase_key, hyper, begun)
         run = new if run is None else Run(take_over(new.state, run.state.agent), new.key, new.step)
@@ -470,15 +477,17 @@ def _look_along(course: Course, trials, built, steps, key, begun, hyper) -> dict
                 carry = more(carry)
             return carry, take(scanned, i, carry[0], key, share)
 
-        shares = [0.0] * (zero and i == 0) + [(i + j / parts) / count for j in range(1, parts + 1)]
-        moments = jnp.float32(shares), look_keys[next_key : next_key + len(shares)]
-        next_key += len(shares)
+        opening = [0] * (int(zero and i == 0))
+        before = first + (i * parts if along else points - 1)
+        shares = opening + [(i + j / parts) / count for j in range(1, parts + 1)]
+        places = np.array([*opening, *range(before, before + parts)])
+        moments = jnp.float32(shares), look_keys[places]
         (run, played), row = jax.lax.scan(part, (run, played), moments)
         rows.append(row)
 
     lasts = take(late, count - 1, run, look_keys[-1], jnp.float32(1))
     found = dict(zip(scanned, jax.tree.map(lambda *x: jnp.concatenate(x), *rows), strict=True))
-    at = zero + (found[course.stop][zero:].argmin() if course.stop else points - 1)
+    at = zero + found[course.stop][zero:].argmin() if course.stop else -1
     pick = lambda index: {k: jax.tree.map(lambda x: x[index], row) for k, row in found.items()}
     seen = {
         BEGINNING: pick(0) | dict(zip(early, firsts, strict=True)),

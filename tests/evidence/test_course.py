@@ -296,6 +296,9 @@ def test_phases_that_cannot_share_evenly_are_refused():
         course(trial(6 * AT_ONCE, points=3), KEYS, {})
     with pytest.raises(UserError, match="cannot share 25 environment steps"):
         course(trial(25, points=2), KEYS, {})
+    course.check(trial(4 * AT_ONCE, points=4, tiny=True))
+    with pytest.raises(UserError, match="no multiple of the 4"):  # of tiny trials too
+        course.check(trial(5 * AT_ONCE, points=4, tiny=True))
 
 
 # ------------------------------------------------------------------------------- beginnings

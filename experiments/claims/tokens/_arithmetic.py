@@ -62,8 +62,9 @@ def from_half_trained(algorithm: Algorithm, key: Key, hyper: Any, before: Tree) 
 
 
 def split(key: Key, phases: int, moments: int) -> tuple[list[Key], Key]:
-    key, _, *looks = jax.random.split(key, 2 + moments)
-    return [jax.random.fold_in(key, i) for i in range(phases)], jnp.stack(looks)
+    key, _, before, after = jax.random.split(key, 4)  # the second is that of the warm-up
+    looks = jnp.stack([before, *[after] * (moments - 1)])
+    return [jax.random.fold_in(key, i) for i in range(phases)], looks
 
 
 # Steps of the warm-up do not count. Estimated from `episodes` prompts with 16 answers each.
