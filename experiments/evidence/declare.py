@@ -219,8 +219,9 @@ class Claim:
     """An empirical claim: sides, in arenas, over seeds.
 
     parts: files that implement it.
-    measure: the measuring function. None: the learning curve (`measure.curve`), with the metrics
-        "score" (mean over training), "final" (at the end) and "untrained" (at the beginning).
+    measure: the measuring function, most often a `course.Course`. None: the learning curve
+        (`measure.curve`), with the metrics "score" (mean over training), "final" (at the end) and
+        "untrained" (at the beginning).
     shared: what all seeds share on purpose, in words; empty if nothing.
     budgets: units that all sides of an environment spend alike, each a metric that is measured:
         "env_steps", "gradient_steps", "tokens", "comparisons".

@@ -205,13 +205,15 @@ def as_json(value: Any) -> Any:
         return {str(name): as_json(x) for name, x in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [as_json(x) for x in (sorted(value) if isinstance(value, set) else value)]
-    if callable(value):
-        if hasattr(value, "__qualname__"):
-            return f"{value.__module__}:{value.__qualname__}"
-        return getattr(value, "name", type(value).__qualname__)
+    if hasattr(value, "__qualname__"):
+        return f"{value.__module__}:{value.__qualname__}"
+    if callable(value) and hasattr(value, "name"):
+        return value.name
     if dataclasses.is_dataclass(value):
         names = [field.name for field in dataclasses.fields(value)]
         return {name: as_json(getattr(value, name)) for name in names}
+    if callable(value):
+        return type(value).__qualname__
     return f"{type(value).__module__}:{type(value).__qualname__}"
 
 

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import jax
 
 from experiments.evidence import measure, tuning
+from experiments.evidence.course import Course
 from experiments.evidence.declare import Arena, Claim, Trial
 from experiments.evidence.parts import Parts
 from jaxrl.core import random
@@ -90,6 +91,9 @@ def tune(
     """Tune each side in each environment on the tuning seeds (`tuning.tune`)."""
     if claim.measure is None:
         measure.check(tried.values())
+    elif isinstance(claim.measure, Course):
+        for trial in tried.values():
+            claim.measure.check(trial)
     metric = claim.tuned_by or claim.metric.name
     more_is_better = bool(claim.tuned_by) or claim.metric.more_is_better
     tuned = {}

@@ -2,77 +2,46 @@
 
 from __future__ import annotations
 
-import functools
-
-import jax
-import jax.numpy as jnp
+import dataclasses
 
 from experiments.claims.evolution._within import Within
-from experiments.evidence import measure
+from experiments.evidence.course import Moment, beginning, end, returns, split_once
 from experiments.evidence.declare import (
     Arena,
     Claim,
-    Measured,
     Metric,
     Mutation,
     Paper,
     Side,
-    Trial,
     better,
     not_worse,
 )
-from jaxrl.core import trees
-from jaxrl.core.train import advance, start
-from jaxrl.evaluation.evaluate import evaluate
+from experiments.evidence.measure import curve
+from jaxrl.core.types import Array
 from jaxrl.kit.groups import LinearTorso
 
 BUDGET = 262_144
 
 
-def measure_returns(trial: Trial, keys, hyper) -> Measured:
-    """Measure mean returns at the end and at the beginning, [runs] each.
-
-    PPO has its learning curve, an evolution strategy the function `_evolve`.
-    """
-    if trial.side.algorithm.name == "ppo":
-        return measure.curve(trial, keys, hyper)
-    env, algorithm = measure.build(trial)
-    steps, episodes = (1, 2) if trial.tiny else (trial.env_steps, trial.environment.episodes)
-    return _evolve(env, algorithm, keys, dict(hyper), steps, episodes)
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1, 4, 5))
-def _evolve(env, algorithm, keys, hyper, steps, episodes):
-    """Run generations until `steps` were played, each episode to its own end.
-
-    Nothing is learned from a generation that plays more than that.
-    """
-
-    def one(key, hyper):
-        train_key, *evaluation_keys = jax.random.split(key, 3)
-
-        def generation(carry):
-            run, played = carry
-            after, row = advance(algorithm, run)
-            played += row["env_steps"].value()
-            return trees.where(played <= steps, after, run), played
-
-        begun = start(algorithm, train_key, hyper)
-        going = lambda carry: carry[1] < steps
-        run, _ = jax.lax.while_loop(going, generation, (begun, jnp.float32(0)))
-        score = lambda run, key: evaluate(env, algorithm.policy(run.state), key, episodes).returns
-        ends = zip((begun, run), evaluation_keys, strict=True)
-        untrained, final = (score(run, key).mean() for run, key in ends)
-        return {"untrained": untrained, "final": final, "env_steps": jnp.float32(steps),
-                "generations": run.step.astype(jnp.float32)}  # fmt: skip
-
-    return jax.vmap(one)(keys, hyper)
+def generations(moment: Moment) -> Array:
+    return moment.run.step
 
 
 def reverse(ranking):
     return lambda fitness: ranking(-fitness)
 
 
+# A generation costs as much as its episodes last.
+EVOLUTION = {
+    "metrics": {
+        "untrained": beginning(returns()),
+        "final": end(returns()),
+        "generations": end(generations),
+    },
+    "until_spent": True,
+    "counts": {},
+    "split": split_once,
+}
 ES = Within("evolution_strategy")
 SIGMA = {"sigma": (0.3, 1.0, 3.0)}
 RATE = {"learning_rate": (1e-3, 3e-3, 1e-2)}
@@ -118,7 +87,7 @@ CLAIM = Claim(
         not_worse("CMA-ES", "PPO", 22.5, "acrobot"),
         better("CMA-ES", "linear PPO", 0.05),
     ),
-    measure=measure_returns,
+    measure=dataclasses.replace(curve, sides={"CMA-ES": EVOLUTION}),
     seeds=48,
     minutes=4.0,
     notes="Steps are those that were played: a generation costs 16 episodes, each to its own end, "

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.evidence import measure
-from experiments.evidence.declare import Trial
-from jaxrl.core.train import start, train
-from jaxrl.core.types import Algorithm, Array, Environment, Key, struct
+from jaxrl.core.types import Array, Environment, Key, struct
 from jaxrl.envs.games import kuhn_poker
-from jaxrl.envs.games.rules import Rules, environment
+from jaxrl.envs.games.rules import environment
 from jaxrl.exact import games
 
 EVENLY, MOST = 11 / 24, 17 / 12  # exploitability of choosing evenly, and of the worst policy
@@ -54,38 +50,14 @@ def closeness(game: games.Game, reaches: Array) -> Array:
     return 1 - games.exploitability(game, reaches) / EVENLY
 
 
-def along(
-    trial: Trial,
-    keys: Key,
-    hyper: Mapping[str, Any],
-    look: Callable[[games.Game, Algorithm, Any], Any],
-    rules: Rules = kuhn_poker.RULES,
-) -> tuple[games.Game, Any, dict[str, Array]]:
-    """Return the game, the results of `look` along each run, and the environment steps.
-
-    look: called with (game, algorithm, state) at the beginning of a run and at each point of its
-    environment; results have leading axes [runs, points + 1].
-    """
-    env, algorithm = measure.build(trial)
-    points, steps = (1, 1) if trial.tiny else measure.schedule(trial, algorithm)
-    game = _game(env, rules)
-    found = _along(game, algorithm, look, keys, dict(hyper), steps, points)
-    return game, found, {"env_steps": jnp.full(len(keys), points * steps * algorithm.env_steps)}
-
-
 @functools.cache
-def _game(env: Environment, rules: Rules) -> games.Game:
-    return games.enumerate_game(rules, env.params)
+def kuhn(env: Environment) -> games.Game:
+    """Return all courses of Kuhn poker, with the fee of `env` if it has one."""
+    with jax.ensure_compile_time_eval():
+        rules = RULES if isinstance(env.params, Fee) else kuhn_poker.RULES
+        return games.enumerate_game(rules, env.params)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2, 5, 6))
-def _along(game, algorithm, look, keys, hyper, steps, points):
-    def one(key, hyper):
-        def part(run, number):
-            learn = lambda run: train(algorithm, run, steps)[0]
-            run = jax.lax.cond(number > 0, learn, lambda run: run, run)
-            return run, look(game, algorithm, run.state)
-
-        return jax.lax.scan(part, start(algorithm, key, hyper), jnp.arange(points + 1))[1]
-
-    return jax.vmap(one)(keys, hyper)
+def whole_key(key: Key, phases: int, moments: int) -> tuple[list[Key], Key]:
+    """Give a run its key as it is; looks are exact and draw nothing."""
+    return [key], jax.random.split(key, moments)

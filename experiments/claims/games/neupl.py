@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from experiments.claims.games._games import HIGH, LOW, along, closeness
+from experiments.claims.games._games import HIGH, LOW, closeness, kuhn, whole_key
+from experiments.evidence.course import Course, Moment, along, beginning, end
 from experiments.evidence.declare import (
     Arena,
     Claim,
-    Measured,
     Metric,
     Mutation,
     Paper,
     Side,
-    Trial,
     better,
     not_worse,
 )
 from jaxrl import envs
 from jaxrl.algorithms.games import league, neupl
 from jaxrl.algorithms.policy_gradient.shared.actor_critic import policy_network
-from jaxrl.core.types import Algorithm, Array, Environment, Key
+from jaxrl.core.types import Algorithm, Array, Environment
 from jaxrl.exact import games
 from jaxrl.kit.wrapping import params_of
 
@@ -41,17 +40,30 @@ class Builder(NamedTuple):
         return self.build(env, config)
 
 
-def rows(game: games.Game, algorithm: Algorithm, state: Any) -> Array:
-    """Return the policies of the rows of NeuPL's population, [N, I, A]."""
-    config: Any = algorithm.config
-    return neupl.tables(envs.make(GAME), config, neupl.mixture(state, config), game)
+def population(moment: Moment) -> Array:
+    """Return the closeness of the rows of NeuPL's population."""
+    config: Any = moment.algorithm.config
+    game, mixture = kuhn(moment.env), neupl.mixture(moment.run.state, config)
+    return equilibrium(game, neupl.tables(moment.env, config, mixture, game))
 
 
-def policy(game: games.Game, algorithm: Algorithm, state: Any) -> Array:
+def policy(moment: Moment) -> Array:
     """Return a policy of self-play, [I, A]."""
-    config: Any = algorithm.config
-    network = policy_network(envs.make(GAME), config.ppo.torso, config.ppo.memory)
-    return network.apply(params_of(state.agent)["actor_critic"], game.timesteps, ())[0].probs
+    config: Any = moment.algorithm.config
+    network = policy_network(moment.env, config.ppo.torso, config.ppo.memory)
+    params = params_of(moment.run.state.agent)["actor_critic"]
+    return network.apply(params, kuhn(moment.env).timesteps, ())[0].probs
+
+
+def first(moment: Moment) -> Array:
+    """Return the closeness of one policy of self-play."""
+    return equilibrium(kuhn(moment.env), policy(moment)[None])
+
+
+@jax.jit
+def all_policies(tables: Array) -> Array:
+    """Return the closeness of the policies [points, I, A] of all points."""
+    return equilibrium(kuhn(envs.make(GAME)), tables)
 
 
 def equilibrium(game: games.Game, tables: Array) -> Array:
@@ -66,15 +78,8 @@ def equilibrium(game: games.Game, tables: Array) -> Array:
     return closeness(game, games.mixture(game, tables, weights))
 
 
-def measure(trial: Trial, keys: Key, hyper: Mapping[str, Any]) -> Measured:
-    """Measure populations of one size: the rows at the end, or the policies at all points."""
-    alone = trial.side.algorithm is SELF_PLAY
-    game, found, counted = along(trial, keys, hyper, policy if alone else rows)
-    before, end = (found[:, :1], found[:, 1:]) if alone else (found[:, 0], found[:, -1])
-    close = jax.jit(jax.vmap(lambda tables: equilibrium(game, tables)))
-    return counted | {"closeness": close(end), "untrained": close(before)}
-
-
+# The population of self-play has a policy of each point of its training.
+POINTS = {"closeness": along(policy, all_policies), "untrained": beginning(first)}
 POPULATION = Builder(neupl.Config, neupl.neupl)
 SELF_PLAY = Builder(league.Config, league.league)
 SIZE = 8
@@ -128,7 +133,11 @@ CLAIM = Claim(
         not_worse("NeuPL", "self-play", 0.1, GAME),
         better("NeuPL", "chain", 0.05, GAME),
     ),
-    measure=measure,
+    measure=Course(
+        {"closeness": end(population), "untrained": beginning(population)},
+        split=whole_key,
+        sides={"self-play": {"metrics": POINTS}},
+    ),
     tuning_seeds=4,
     seeds=64,
     minutes=2.0,

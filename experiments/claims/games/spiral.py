@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 
-from experiments.claims.games._games import HIGH, LOW, RULES, along, closeness
+from experiments.claims.games._games import HIGH, LOW, closeness, kuhn, whole_key
+from experiments.evidence.course import Course, Moment, along, beginning, end
 from experiments.evidence.declare import (
     Arena,
     Claim,
-    Measured,
     Metric,
     Mutation,
     Paper,
     Side,
-    Trial,
     better,
     not_worse,
 )
 from jaxrl.algorithms.games.spiral import spiral
-from jaxrl.core.types import Algorithm, Array, Key
+from jaxrl.core.types import Array
 from jaxrl.exact import games
 
 
@@ -43,21 +39,21 @@ def variance(game: games.Game, table: Array, baseline: Array) -> Array:
     return jnp.einsum("z,zia->", chance, jnp.square(gradient)) - jnp.square(mean).sum()
 
 
-def look(game: games.Game, algorithm: Algorithm, state: Any) -> tuple[Array, Array, Array]:
-    """Return closeness to an equilibrium, and the variance with and without the baselines."""
-    table, baseline = games.behavior(game, algorithm.policy(state)), state.agent.extra
-    with_it, without = (variance(game, table, b) for b in (baseline, jnp.zeros_like(baseline)))
-    return closeness(game, games.reach(game, table)), with_it, without
+def table(moment: Moment) -> Array:
+    return games.behavior(kuhn(moment.env), moment.policy())
 
 
-def measure(trial: Trial, keys: Key, hyper: Mapping[str, Any]) -> Measured:
-    _, (close, with_it, without), counted = along(trial, keys, hyper, look, RULES)
-    return counted | {
-        "closeness": close[:, 1:].mean(1),
-        "untrained": close[:, 0],
-        "final": close[:, -1],
-        "variance removed": 1 - with_it[:, 1:].mean(1) / without[:, 1:].mean(1),
-    }
+def close(moment: Moment) -> Array:
+    """Return closeness to an equilibrium."""
+    game = kuhn(moment.env)
+    return closeness(game, games.reach(game, moment.once(table)))
+
+
+def variances(moment: Moment) -> list[Array]:
+    """Return the variance with and without the baselines."""
+    baseline = moment.run.state.agent.extra
+    each = baseline, jnp.zeros_like(baseline)
+    return [variance(kuhn(moment.env), moment.once(table), baseline) for baseline in each]
 
 
 def environment(name: str, fee: float) -> Arena:
@@ -108,7 +104,15 @@ CLAIM = Claim(
         better("RAE", "no baseline", 0.5, FEE, metric="variance removed"),
         not_worse("RAE", "no baseline", 0.05, NO_FEE),
     ),
-    measure=measure,
+    measure=Course(
+        {
+            "closeness": along(close),
+            "untrained": beginning(close),
+            "final": end(close),
+            "variance removed": along(variances, lambda x: 1 - x[0].mean() / x[1].mean()),
+        },
+        split=whole_key,
+    ),
     tuning_seeds=8,
     seeds=24,
     minutes=1.0,

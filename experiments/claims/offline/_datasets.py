@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from jaxrl import losses
+from experiments.evidence.course import once
+from experiments.evidence.declare import Arena
+from jaxrl import envs, losses
 from jaxrl.algorithms.offline.shared import making
 from jaxrl.algorithms.policy_gradient.ppo import ppo
 from jaxrl.core import hyper as hypers
@@ -165,23 +166,11 @@ def _draw(keys, env, kind, discount, tiny):
     return jax.vmap(lambda key: draw(env, kind, discount, key, tiny))(keys)
 
 
-def once(compute: Callable[..., Any], keys: Key, *more: Hashable) -> Any:
-    """Return compute(keys, *more), in which row i depends on key i alone, computing each key once.
-
-    The last result is cached for the next side on the same keys.
-    """
-    data = np.asarray(jax.random.key_data(keys))
-    _, first, which = np.unique(data, axis=0, return_index=True, return_inverse=True)
-    known = np.ascontiguousarray(data[first])
-    generator = str(jax.random.key_impl(keys))
-    found = _compute_once(compute, generator, known.tobytes(), known.shape, more)
-    return jax.tree.map(lambda x: x[which.reshape(-1)], found)
-
-
-@functools.lru_cache(maxsize=2)
-def _compute_once(compute, generator: str, data: bytes, shape, more) -> Any:
-    known = jnp.asarray(np.frombuffer(data, np.uint32).reshape(shape))
-    return compute(jax.random.wrap_key_data(known, impl=generator), *more)
+def own(arena: Arena, tiny: bool) -> Callable[[Key], Dataset]:
+    """Return the function that draws a run's dataset from its key."""
+    env = envs.make(arena.env, **arena.params)
+    kind, discount = arena.settings["data.name"], arena.settings["discount"]
+    return lambda key: draw(env, kind, discount, key, tiny)
 
 
 def begin(algorithm: Algorithm, key: Key, data: Dataset, hyper: Any = None) -> Run:

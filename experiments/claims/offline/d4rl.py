@@ -2,65 +2,33 @@
 
 from __future__ import annotations
 
-import functools
-
-import jax
-import jax.numpy as jnp
-
 from experiments.claims.offline import _datasets
-from experiments.evidence import measure
+from experiments.evidence.course import (
+    Course,
+    Moment,
+    beginning,
+    end,
+    returns,
+    share_of_training,
+    split_once,
+)
 from experiments.evidence.declare import (
     Arena,
     Claim,
-    Measured,
     Metric,
     Mutation,
     Paper,
     Side,
-    Trial,
     better,
     not_worse,
 )
 from jaxrl.algorithms.offline.iql import iql
-from jaxrl.core.train import train
-from jaxrl.evaluation.evaluate import evaluate
+from jaxrl.core.types import Array
 
 
-def measure_returns(trial: Trial, keys, hyper) -> Measured:
-    """Measure mean greedy returns [runs] at the end and at the beginning.
-
-    Cloning ends where its error on the actions of held-out episodes is least.
-    """
-    env, algorithm = measure.build(trial)
-    config = measure.configure(trial)
-    data = _datasets.draw_all(env, config.data.name, config.discount, keys, trial.tiny)
-    points, steps = (1, 1) if trial.tiny else measure.schedule(trial, algorithm)
-    episodes = 2 if trial.tiny else trial.environment.episodes
-    stopped = trial.name == "cloning"
-    found = _learn(env, algorithm, keys, data, dict(hyper), steps, points, episodes, stopped)
-    taken = points * steps * algorithm.env_steps
-    return found | {"env_steps": jnp.full(len(keys), taken, jnp.float32)}
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1, 5, 6, 7, 8))
-def _learn(env, algorithm, keys, data, hyper, steps, points, episodes, stopped):
-    def one(key, data, hyper):
-        key, *keys = jax.random.split(key, 2 + points)
-        reached = lambda run, key: evaluate(env, algorithm.policy(run.state), key, episodes).returns
-
-        def part(run, key):
-            run, _ = train(algorithm, run, steps)
-            error = _datasets.held_out_error(algorithm.policy(run.state), data, key)
-            return run, (reached(run, key).mean(), error)
-
-        run = _datasets.begin(algorithm, key, data, hyper)
-        _, (returns, errors) = jax.lax.scan(part, run, jnp.stack(keys[1:]))
-        moment = errors.argmin() if stopped else points - 1
-        stop = (moment + 1) / points
-        untrained = reached(run, keys[0]).mean()
-        return {"final": returns[moment], "untrained": untrained, "stopped at": stop}
-
-    return jax.vmap(one)(keys, data, hyper)
+def held_out_error(moment: Moment) -> Array:
+    """Return the error on the actions of held-out episodes."""
+    return _datasets.held_out_error(moment.policy(), moment.begun, moment.key)
 
 
 IQL = _datasets.OnOwnData(iql)
@@ -127,7 +95,18 @@ CLAIM = Claim(
     ),
     seeds=60,
     minutes=28.0,
-    measure=measure_returns,
+    measure=Course(
+        {
+            "final": end(returns()),
+            "untrained": beginning(returns()),
+            "stopped at": end(share_of_training),
+        },
+        begin=_datasets.own,
+        start=lambda algorithm, key, hyper, data: _datasets.begin(algorithm, key, data, hyper),
+        split=split_once,
+        begin_key=lambda key: key,
+        sides={"cloning": {"stop": held_out_error}},
+    ),
     tuned_by="final",
     tuning_seeds=3,
     notes="Every run has its own dataset, from its own run of PPO. Cloning stops where its error "

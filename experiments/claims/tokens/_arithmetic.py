@@ -7,14 +7,14 @@ every method continues from there. Each seed has a warm-up of its own, the same 
 from __future__ import annotations
 
 import dataclasses
-import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from experiments.evidence.declare import Measured, Trial
+from experiments.evidence.course import Course, PassAtK, beginning, end
+from experiments.evidence.declare import Arena, Measured, Trial
 from experiments.evidence.measure import configure
 from jaxrl import envs
 from jaxrl.algorithms.tokens.token_supervised import token_supervised
@@ -24,12 +24,11 @@ from jaxrl.core.learn import take_over
 from jaxrl.core.settings import replace
 from jaxrl.core.train import Run, start, train
 from jaxrl.core.types import Algorithm, Environment, Key, Tree
-from jaxrl.evaluation.pass_at_k import correct_answers, pass_at_k
+from jaxrl.evaluation.pass_at_k import correct_answers
 
 SIZES = {"recurrent": 32, "transformer": 1, "attention_heads": 2}
 WARM_UP = SIZES | {"num_envs": 64, "optimizer.learning_rate": 3e-3}
 HALFWAY, PARTS, UPDATES = 0.2, 15, 10  # goal of a warm-up, its evaluations, updates before each
-KS = (1, 8)
 
 
 def pieces(trial: Trial, *changes: Mapping[str, Any]) -> tuple[Environment, Algorithm, Any, int]:
@@ -48,39 +47,47 @@ def pieces(trial: Trial, *changes: Mapping[str, Any]) -> tuple[Environment, Algo
     return env, warm_up, sides, 1 if trial.tiny else updates
 
 
+def half_trained(arena: Arena, tiny: bool) -> Callable[[Key], Tree]:
+    """Return the function that draws a half-trained agent from a key."""
+    env = envs.make(arena.env, **arena.params)
+    warm_up = token_supervised(env, replace(token_supervised.Config(), WARM_UP))
+    prompts, parts = (4, 1) if tiny else (arena.episodes, PARTS)
+    return lambda key: warm_up_agent(env, warm_up, parts, prompts, key)
+
+
+def from_half_trained(algorithm: Algorithm, key: Key, hyper: Any, before: Tree) -> Run:
+    run = start(algorithm, key, hyper)
+    agent = take_policy(run.state.agent, before)
+    return dataclasses.replace(run, state=take_over(run.state, agent))
+
+
+def split(key: Key, phases: int, moments: int) -> tuple[list[Key], Key]:
+    key, _, before, after = jax.random.split(key, 4)  # the second is that of the warm-up
+    looks = jnp.stack([before, *[after] * (moments - 1)])
+    return [jax.random.fold_in(key, i) for i in range(phases)], looks
+
+
+# Steps of the warm-up do not count. Estimated from `episodes` prompts with 16 answers each.
+LEARN = Course(
+    {
+        "pass@1": end(PassAtK(1)),
+        "pass@8": end(PassAtK(8)),
+        "final": end(PassAtK(1)),
+        "untrained": beginning(PassAtK(1)),
+        "untrained pass@8": beginning(PassAtK(8)),
+    },
+    begin=half_trained,
+    start=from_half_trained,
+    split=split,
+    begin_key=lambda key: jax.random.split(key, 4)[1],
+)
+
+
 def learn(
-    trial: Trial, keys: Key, hyper: Mapping[str, Any], *changes: Mapping[str, Any]
+    trial: Trial, keys: Key, hyper: Mapping[str, Any], *phases: Mapping[str, Any]
 ) -> Measured:
-    """Train each run, and measure pass@1 and pass@8, and pass@1 before (`untrained`) and after.
-
-    The side trains with each of `changes` for an equal part of the trial's environment steps, in
-    which those of the warm-up do not count. `final` is pass@1 after training. Estimated from
-    `episodes` prompts with 16 answers each.
-    """
-    env, warm_up, sides, updates = pieces(trial, *changes)
-    prompts, parts = (4, 1) if trial.tiny else (trial.environment.episodes, PARTS)
-    found = dict(_train(env, warm_up, sides, updates, prompts, parts, keys, dict(hyper)))
-    env_steps = sum(side.env_steps for side in sides) * updates
-    return found | {"env_steps": jnp.full(len(keys), env_steps, jnp.float32)}
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3, 4, 5))
-def _train(env, warm_up, sides, updates, prompts, parts, keys, hyper):
-    def one(key, hyper):
-        key, warm_up_key, before_key, after_key = jax.random.split(key, 4)
-        agent = warm_up_agent(env, warm_up, parts, prompts, warm_up_key)
-        runs = [start(side, jax.random.fold_in(key, i), hyper) for i, side in enumerate(sides)]
-        agent = take_policy(runs[0].state.agent, agent)
-        policy = sides[0].policy(take_over(runs[0].state, agent))
-        before = pass_at_k(env, policy, before_key, KS, prompts, 16)
-        for side, run in zip(sides, runs, strict=True):
-            run, _ = train(side, Run(take_over(run.state, agent), run.key, run.step), updates)
-            agent = run.state.agent
-        after = pass_at_k(env, sides[-1].policy(run.state), after_key, KS, prompts, 16)
-        found = {f"pass@{k}": x for k, x in after.items()}
-        return found | {"untrained": before[1], "final": after[1], "untrained pass@8": before[8]}
-
-    return jax.vmap(one)(keys, hyper)
+    """Measure a side that trains with each of `phases` for an equal part of its steps."""
+    return dataclasses.replace(LEARN, phases=phases or ({},))(trial, keys, hyper)
 
 
 def take_policy(agent: Any, before: Any) -> Any:

@@ -5,7 +5,7 @@ The corrections are for groups whose answers are all right or all wrong.
 
 from __future__ import annotations
 
-from experiments.claims.tokens._arithmetic import SIZES, learn
+from experiments.claims.tokens._arithmetic import LEARN, SIZES
 from experiments.evidence.declare import (
     Arena,
     Claim,
@@ -83,7 +83,7 @@ CLAIM = Claim(
     seeds=48,
     tuning_seeds=6,
     minutes=13.0,
-    measure=learn,
+    measure=LEARN,
     notes="Each seed has a warm-up of its own, supervised until a fifth of its answers are right, "
     "which all sides share and whose steps are not counted. A first design also used plain descent "
     "for GRPO, which then unlearns: the gradients of its KL estimate have no bound.",

@@ -3,33 +3,26 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from experiments.claims.value._games import CARTPOLE, SETTINGS
-from experiments.evidence import measure
+from experiments.evidence.course import Course, along, returns
 from experiments.evidence.declare import (
     Arena,
     Claim,
-    Measured,
     Metric,
     Mutation,
     Paper,
     Side,
-    Trial,
     better,
     not_worse,
 )
 from jaxrl.algorithms.value.iqn import iqn
 from jaxrl.algorithms.value.qr_dqn import qr_dqn
-from jaxrl.core.train import start, train
-from jaxrl.core.types import Environment, Key
+from jaxrl.core.types import Environment
 from jaxrl.envs.tables import mdp
-from jaxrl.evaluation.evaluate import evaluate
 
 SHARE = 0.1  # of episodes, and of outcomes, that count as the worst
 
@@ -48,40 +41,9 @@ def bets(rounds: int = 4) -> Environment:
     return mdp.environment("bets", table, max_steps=rounds)
 
 
-def measure_tails(trial: Trial, keys: Key, hyper: Mapping[str, Any]) -> Measured:
-    """Measure greedy episodes, [runs] each.
-
-    score: the mean return over all points of training. worst: the same for the worst episodes at
-    each point. sought: the one of the two that the side maximizes.
-    """
-    env, algorithm = measure.build(trial)
-    points, steps = (1, 1) if trial.tiny else measure.schedule(trial, algorithm)
-    episodes = 2 if trial.tiny else trial.environment.episodes
-    found = _train(env, algorithm, keys, dict(hyper), steps, points, episodes)
-    averse = trial.side.settings.get("distortion") == "cvar"
-    taken = algorithm.initial_env_steps + points * steps * algorithm.env_steps
-    more = {"sought": found["worst" if averse else "score"]}
-    return found | more | {"env_steps": jnp.full(len(keys), taken, jnp.float32)}
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1, 4, 5, 6))
-def _train(env, algorithm, keys, hyper, steps, points, episodes):
-    def one(key, hyper):
-        train_key, evaluation_key = jax.random.split(key)
-
-        def part(run, key):
-            run, _ = train(algorithm, run, steps)
-            returns = evaluate(env, algorithm.policy(run.state), key, episodes).returns
-            worst = jnp.sort(returns)[: max(1, round(SHARE * episodes))]
-            return run, {"score": returns.mean(), "worst": worst.mean()}
-
-        begun = start(algorithm, train_key, hyper)
-        _, found = jax.lax.scan(part, begun, jax.random.split(evaluation_key, points))
-        return {name: values.mean() for name, values in found.items()}
-
-    return jax.vmap(one)(keys, hyper)
-
-
+# score: the mean return over all points of training. worst: the same for the worst episodes at each
+# point. sought: the one of the two that a side maximizes.
+SCORE, WORST = along(returns()), along(returns(worst=SHARE))
 GRID = {"learning_rate": (3e-4, 1e-3, 3e-3)}
 IQN: dict[str, Any] = SETTINGS | {"num_fractions": 8, "num_target_fractions": 8}
 
@@ -128,7 +90,10 @@ CLAIM = Claim(
         better("averse IQN", "IQN", 0.25, "bets", metric="worst"),
         better("IQN", "averse IQN", 0.5, "bets"),
     ),
-    measure=measure_tails,
+    measure=Course(
+        {"score": SCORE, "worst": WORST, "sought": SCORE},
+        sides={"averse IQN": {"metrics": {"score": SCORE, "worst": WORST, "sought": WORST}}},
+    ),
     tuned_by="sought",
     seeds=64,
     minutes=30.0,
