@@ -32,7 +32,7 @@ class Bank:
     path: Path
     facts: Callable[[], Mapping[str, Any]] = dict
 
-    def tuned(self, trial: Trial, metric: str) -> dict[str, Any]:
+    def tune(self, trial: Trial, metric: str) -> dict[str, Any]:
         """Return what `tuning.tune` found for an entry, tuned now if it is new."""
         entry = entry_of(trial, metric)
         found = [
@@ -46,9 +46,9 @@ class Bank:
         keys = keys_of(root, trial.environment.label, TUNING_SEEDS)
         made = tuning.tune(measure.curve, trial, keys, metric)
         self._append(trial, entry, "tuned", found=made)
-        return self.tuned(trial, metric)
+        return self.tune(trial, metric)
 
-    def reported(
+    def report(
         self, trial: Trial, metric: str, best: Mapping[str, Any], root: int, seeds: int
     ) -> dict[str, list[float]]:
         """Return the values of the first seeds of a block, and run those that are missing.
@@ -65,7 +65,7 @@ class Bank:
             keys = keys_of(root, trial.environment.label, seeds)[known:]
             more = measure.run(measure.curve, trial, keys, best)
             self._append(trial, entry, "ran", root=root, best=dict(best), values=more)
-            return self.reported(trial, metric, best, root, seeds)
+            return self.report(trial, metric, best, root, seeds)
         return {name: row[:seeds] for name, row in values.items()}
 
     def _append(self, trial: Trial, entry: str, event: str, **found: Any) -> None:

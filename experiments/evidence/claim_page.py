@@ -102,7 +102,7 @@ def _clauses(claim: Findings) -> Iterator[str]:
 
 
 def _design(claim: Findings) -> str:
-    """On which design and attempt the verdict stands, in sentences."""
+    """Return on which design and attempt the verdict stands, in sentences."""
     standing, latest = claim.standing, claim.latest
     assert latest
     text = f"Design {standing.design} of {standing.designs}, attempt {latest['attempt']}"
@@ -112,7 +112,7 @@ def _design(claim: Findings) -> str:
         if (groups := latest.get("groups", 1)) > 1:
             text += f", spread over {groups} looks at growing numbers of seeds"
     text += "."
-    if standing.redesigned:
+    if standing.is_redesigned:
         text += " It took more than two designs: read the earlier ones below."
     if standing.replicated:
         text += " Replicated: it held a second time, on fresh seeds."

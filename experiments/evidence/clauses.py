@@ -29,7 +29,7 @@ Values = Mapping[str, Mapping[str, Mapping[str, ArrayLike]]]
 
 @dataclasses.dataclass(frozen=True)
 class Compared:
-    """What of a claim its recorded values are judged by."""
+    """The part of a claim by which recorded values are judged."""
 
     metric: Metric
 
@@ -71,7 +71,7 @@ class Result:
 
     @property
     def though(self) -> str:
-        """What a clause that holds within its margin passes over, as the end of a sentence."""
+        """Return what a clause that holds within its margin passes over, to end a sentence."""
         if self.kind == "better" or self.verdict != HOLDS or self.low <= 0 <= self.high:
             return ""
         if self.value < 0:

@@ -99,9 +99,9 @@ def sources(path: Path, read: Read = read_text, root: str = CLAIM) -> dict[str, 
     """Return the code that the claim in `path` is computed from, by module.
 
     The first module is the claim's own; the others are the `_*.py` that it imports, from its folder
-    or from one beside that, by their names (with their folder if it is another one). Of each, only
-    what is used, and neither imports nor docstrings nor `PROSE`. `read` returns the text of a file
-    or raises `FileNotFoundError`.
+    or from one beside that, by their names (with their folder if it is another one). Only what
+    is used of them counts, and neither imports nor docstrings nor `PROSE`. `read` returns the text
+    of a file or raises `FileNotFoundError`.
     """
     modules: dict[tuple[str, str], list[ast.stmt] | None] = {}
     wanted: dict[tuple[str, str], set[str]] = {}

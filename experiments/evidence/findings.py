@@ -80,9 +80,9 @@ def gather(
     """Return the findings of claims, by family and id.
 
     claims: (id, family, declaration or its dict) each. records: of all claims, oldest first, as
-    `records.judged` gives them. stale: id -> how its latest record is stale, in a sentence.
-    standing: returns the verdict of records. best: rows of the table of best results. Raises
-    `UserError` if an id is taken by the page of a family or of failures.
+    `records.with_judgements` gives them. stale: id -> how its latest record is stale, in a
+    sentence. standing: returns the verdict of records. best: rows of the table of best results.
+    Raises `UserError` if an id is taken by the page of a family or of failures.
     """
     claims, records = list(claims), list(records)
     taken = {"failures", *families.NAMES}
@@ -135,7 +135,7 @@ def marks(claim: Findings) -> list[str]:
     latest, found = claim.latest, []
     if latest:
         found += ["replicated"] if claim.standing.replicated else []
-        found += ["redesigned"] if claim.standing.redesigned else []
+        found += ["redesigned"] if claim.standing.is_redesigned else []
         weak = [w.startswith("The baseline") for w in claim.warnings]
         found += ["weak baseline"] if any(weak) else []
         found += ["below random play"] if not all(weak) else []

@@ -110,8 +110,8 @@ class Standing:
     designs: int = 1
 
     @property
-    def redesigned(self) -> bool:
-        """Whether it holds, but took more than two designs."""
+    def is_redesigned(self) -> bool:
+        """Return whether it holds, but took more than two designs."""
         return self.verdict == HOLDS and self.design > MOST_DESIGNS
 
     def __str__(self) -> str:

@@ -109,7 +109,7 @@ def judge_record(
     """
     if record["kind"] == "exact" or not record["clauses"]:
         return None
-    rows = [records.with_names(r, known) for r in records.judged(known)]
+    rows = [records.with_names(r, known) for r in records.with_judgements(known)]
     record = next(
         r for r in rows if r.get("event") == "ended" and r["attempt"] == record["attempt"]
     )

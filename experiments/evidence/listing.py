@@ -133,7 +133,7 @@ def stale(claim: ClaimFile, known: Records) -> str:
     return last["said"] if last and not last["ok"] else ""
 
 
-def released(claim: ClaimFile, known: Records) -> bool:
+def is_released(claim: ClaimFile, known: Records) -> bool:
     """Return whether the latest result was recorded or replayed at this minor version, or has no
     seed to replay."""
     minor = lambda record: str(record["jaxrl"]).split(".")[:2]

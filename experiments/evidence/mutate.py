@@ -59,11 +59,11 @@ def mutate(
                     values[environment][side] = measure.run(run, trial, keys, best)
                     tell(f"{mutation.name}: {side} in {environment} on {seeds} seeds")
         after = _verdict(declaration, ended, values, readers)
-        found.append(_told(mutation.name, side, seeds, before, after))
+        found.append(_describe(mutation.name, side, seeds, before, after))
     return found
 
 
-def _told(name: str, side: str, seeds: int, before: str, after: str) -> dict[str, Any]:
+def _describe(name: str, side: str, seeds: int, before: str, after: str) -> dict[str, Any]:
     seen = after != before
     change = (
         f"changes from '{before}' to '{after}'" if seen else f"is '{before}' with it and without"
@@ -79,7 +79,7 @@ def _of_equality(exact: Exact, ended, mutation: Mutation, readers) -> dict[str, 
     with apply(mutation):
         errors = attempt.errors_of(exact.errors, seeds, root)
     after = readers.judge_exact(exact, errors, planted).verdict
-    return _told(mutation.name, "", seeds, ended["verdict"], after)
+    return _describe(mutation.name, "", seeds, ended["verdict"], after)
 
 
 def _verdict(claim: Claim, ended, values, readers) -> str:

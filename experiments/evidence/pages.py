@@ -119,7 +119,7 @@ def summary(claims: Sequence[Findings]) -> str:
     kinds = (VERDICTS[0], f"{VERDICTS[0]}, redesigned", *VERDICTS[1:4])
 
     def kind(claim: Findings) -> str:
-        return kinds[1] if claim.standing.redesigned else claim.standing.verdict
+        return kinds[1] if claim.standing.is_redesigned else claim.standing.verdict
 
     def count(group: Sequence[Findings]) -> list[int]:
         return [sum(kind(c) == k for c in group) for k in kinds]

@@ -70,7 +70,7 @@ def of(records: Iterable[Mapping[str, Any]], id: str, event: str) -> list[dict[s
     return [dict(r) for r in records if (r.get("format"), r["id"], r.get("event")) == wanted]
 
 
-def judged(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def with_judgements(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return records with the verdicts that count today, in their order.
 
     An attempt that ended has the verdict, reason, level and clauses of its last judgement, and the
@@ -106,15 +106,15 @@ def with_names(value: Any, records: Iterable[Mapping[str, Any]]) -> Any:
     # A later comparison with one and the same commit has all the names of an earlier one.
     names = {r["commit"]: r["names"] for r in records if r.get("event") == "renamed"}
     for one in names.values():
-        value = _replaced(value, one)
+        value = _with_new_names(value, one)
     return value
 
 
-def _replaced(value: Any, names: Mapping[str, str]) -> Any:
+def _with_new_names(value: Any, names: Mapping[str, str]) -> Any:
     if isinstance(value, Mapping):
-        return {names.get(key, key): _replaced(x, names) for key, x in value.items()}
+        return {names.get(key, key): _with_new_names(x, names) for key, x in value.items()}
     if isinstance(value, list):
-        return [_replaced(x, names) for x in value]
+        return [_with_new_names(x, names) for x in value]
     return names.get(value, value) if isinstance(value, str) else value
 
 

@@ -24,7 +24,7 @@ SAME = 1e-5  # relative difference of a run that took the same course
 
 @dataclasses.dataclass(frozen=True)
 class Replay:
-    """What a replay came to.
+    """The outcome of a replay.
 
     ok: whether no side left the recorded range. equal: whether every value is the recorded one.
     said: what was found, in one sentence.

@@ -49,9 +49,9 @@ from experiments.evidence.listing import (  # noqa: E402
     current_digest,
     discover,
     is_pending,
+    is_released,
     latest,
     line,
-    released,
     stale,
 )
 from experiments.evidence.words import duration  # noqa: E402
@@ -107,7 +107,7 @@ def prepare(claim: ClaimFile, budget: str, recorded: bool) -> Iterator[dict[str,
         facts = records.circumstances(ROOT)
 
         def more(record: Mapping[str, Any]) -> dict[str, Any]:
-            tries = history.tries([*records.judged(before), record], record["attempt"])
+            tries = history.tries([*records.with_judgements(before), record], record["attempt"])
             return {**facts, "level": history.confidence(tries)}
 
         begun, new = records.begin(before, claim.id, claim.family, declared, digest, budget, more)
@@ -161,7 +161,7 @@ def latest_result(claim: ClaimFile, renamed: bool = False) -> dict[str, Any] | N
     None, with a sentence printed, if there is none or if it is of another declaration. renamed:
     whether it shall be of another one.
     """
-    known = records.judged(records.read(claim.records))
+    known = records.with_judgements(records.read(claim.records))
     ended = latest(claim, known)
     if not ended.get("values"):
         print("It has no result with reported seeds.", flush=True)
@@ -180,7 +180,7 @@ def gather(claims: Iterable[ClaimFile]) -> list[Any]:
     """Return the `Findings` of claims, from which pages are written."""
     from experiments.evidence import findings, scale
 
-    claims, known = list(claims), records.judged(records.read_all(ROOT))
+    claims, known = list(claims), records.with_judgements(records.read_all(ROOT))
     declared = [(claim.id, claim.family, claim.load()) for claim in claims]
     old = {claim.id: said for claim in claims if (said := stale(claim, known))}
     return findings.gather(declared, known, old, standing, scale.read(BEST))
@@ -190,7 +190,7 @@ def write_pages(root: Path, claims: Iterable[ClaimFile]) -> None:
     """Write the table of best results, and the pages of claims that are committed, below `root`."""
     from experiments.evidence import bank, pages, scale
 
-    known = records.judged(records.read_all(ROOT))
+    known = records.with_judgements(records.read_all(ROOT))
     named = [records.with_names(r, [x for x in known if x["id"] == r["id"]]) for r in known]
     suites = {path.stem: json.loads(path.read_text("utf-8")) for path in SUITES.glob("*.json")}
     scale.write(
@@ -235,7 +235,7 @@ def judge_again(claim: ClaimFile) -> None:
     """Judge each recorded attempt by today's rules, and record what changes."""
     from experiments.evidence import judge
 
-    for record in records.judged(records.read(claim.records)):
+    for record in records.with_judgements(records.read(claim.records)):
         if record.get("event") == "ended" and record.get("rules", 1) < records.RULES:
             found = judge.judge_record(record, records.read(claim.records))
             if found is None:
@@ -300,7 +300,7 @@ def main(argv: Sequence[str]) -> int:
     if "child" in options:
         return child(chosen[0], budget, options)
     jobs = children.jobs(options.get("jobs"), budget == "large")
-    known = records.judged(records.read_all(ROOT))
+    known = records.with_judgements(records.read_all(ROOT))
     new = chosen
     if "judge" in options:
         for claim in chosen:
@@ -308,7 +308,7 @@ def main(argv: Sequence[str]) -> int:
         write_pages(ROOT, claims.values())
         return 0
     if "replay" in options and not ids:
-        new = [claim for claim in new if not released(claim, known)]
+        new = [claim for claim in new if not is_released(claim, known)]
     elif not ids and not {"tiny", "mutate", "renamed"} & set(options):
         new = [claim for claim in new if is_pending(claim, known, budget)]
     if "list" in options:

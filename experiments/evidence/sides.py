@@ -78,9 +78,9 @@ def keys_of(root: int, environment: str, count: int) -> Key:
 class Shared(Protocol):
     """Baselines that claims share (`bank.Bank`)."""
 
-    def tuned(self, trial: Trial, metric: str, /) -> dict[str, Any]: ...
+    def tune(self, trial: Trial, metric: str, /) -> dict[str, Any]: ...
 
-    def reported(
+    def report(
         self, trial: Trial, metric: str, best: Mapping[str, Any], root: int, seeds: int, /
     ) -> dict[str, list[float]]: ...
 
@@ -103,7 +103,7 @@ def tune(
             tuning.tune, claim.measure or measure.curve, trial, keys, metric, more_is_better
         )
         if bank and trial.side.banked and not trial.tiny:
-            find = functools.partial(bank.tuned, trial, metric)
+            find = functools.partial(bank.tune, trial, metric)
         tuned[environment, side] = parts.get(f"tuned {environment} {side}", find)
     return tuned
 
@@ -139,7 +139,7 @@ def report(
 
 
 def _from_bank(bank: Shared, trial, metric, best, root, first: int, last: int):
-    found = bank.reported(trial, metric, best, root, last)
+    found = bank.report(trial, metric, best, root, last)
     return {name: row[first:] for name, row in found.items()}
 
 

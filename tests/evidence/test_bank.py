@@ -17,8 +17,8 @@ SHARED = Side(stubs.STUB, {}, {"rate": stubs.RATES}, banked=True)
 
 
 @pytest.fixture
-def asked(monkeypatch):
-    """Each call of the learning curve, which is the stub's measuring function here."""
+def calls(monkeypatch):
+    """The calls of the learning curve, which is the stub's measuring function here."""
     calls = []
 
     def curve(trial, keys, values):
@@ -43,12 +43,12 @@ def run(tmp_path, number=1, **more):
     return attempt.run(claim(), begun, 3, folder, stubs.READERS, bank=store)
 
 
-def test_a_baseline_is_tuned_and_run_once_for_all_claims(tmp_path, asked):
+def test_a_baseline_is_tuned_and_run_once_for_all_claims(tmp_path, calls):
     first = run(tmp_path)
-    assert asked.count(("other", "meadow", 6)) == 1
-    asked.clear()
+    assert calls.count(("other", "meadow", 6)) == 1
+    calls.clear()
     second = run(tmp_path, id="another", digest="f" * 12)
-    assert {name for name, *_ in asked} == {"one"}
+    assert {name for name, *_ in calls} == {"one"}
     same = lambda record: record["values"]["wood"]["other"]
     assert same(first) == same(second) and first["tuned"] == second["tuned"]
     # The sides share their keys: what is drawn for each is the same but for the mechanism.
@@ -56,13 +56,13 @@ def test_a_baseline_is_tuned_and_run_once_for_all_claims(tmp_path, asked):
     np.testing.assert_allclose(one - other, 0.5, atol=1e-6)
 
 
-def test_another_attempt_reads_another_block_and_more_seeds_extend_one(tmp_path, asked):
+def test_another_attempt_reads_another_block_and_more_seeds_extend_one(tmp_path, calls):
     first, second = run(tmp_path), run(tmp_path, 2)
     values = lambda record: record["values"]["meadow"]["other"]["score"]
     assert not set(values(first)) & set(values(second))
-    asked.clear()
+    calls.clear()
     more = run(tmp_path, id="more", seeds=9)
-    assert ("other", "meadow", 3) in asked  # those that were missing alone
+    assert ("other", "meadow", 3) in calls  # those that were missing alone
     assert values(more)[:6] == values(first) and len(set(values(more))) == 9
     fewer = run(tmp_path, id="fewer", seeds=5)
     assert values(fewer) == values(first)[:5]

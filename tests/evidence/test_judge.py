@@ -418,7 +418,7 @@ def test_designs_are_counted_with_those_that_only_a_pilot_saw():
     assert designs(records) == {1: 1, 2: 2, 3: 3, 4: 3, 5: 3}
     assert [tries(records, n) for n in (2, 3, 4, 5)] == [2, 3, 3, 4]
     now = standing(records)
-    assert (now.verdict, now.design, now.designs, now.redesigned) == (HOLDS, 3, 3, True)
+    assert (now.verdict, now.design, now.designs, now.is_redesigned) == (HOLDS, 3, 3, True)
     assert str(now) == "holds, on design 3 of 3"
     assert str(standing(records[3:])) == "holds"
     with pytest.raises(UserError):
@@ -433,9 +433,9 @@ def test_a_claim_that_is_moved_until_it_holds():
         record(3, HOLDS, ["clauses, A better than B, margin was 20.0 and is 0.0."]),
     ]
     now = standing(moved)
-    assert str(now) == "holds, on design 3 of 3" and now.redesigned
+    assert str(now) == "holds, on design 3 of 3" and now.is_redesigned
     assert tries(moved, 3) == 3  # so at 99.2 %
-    assert not standing(moved[1:]).redesigned
+    assert not standing(moved[1:]).is_redesigned
 
 
 def test_trying_again_draws_no_better_odds():

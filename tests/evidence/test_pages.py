@@ -18,7 +18,9 @@ from tests.evidence import made_up
 
 ROOT = Path(__file__).resolve().parents[2]
 CLAIMS, RECORDS, STALE = made_up.everything()
-FOUND = findings.gather(CLAIMS, records.judged(RECORDS), STALE, history.standing, made_up.BEST)
+FOUND = findings.gather(
+    CLAIMS, records.with_judgements(RECORDS), STALE, history.standing, made_up.BEST
+)
 BY_ID = {claim.id: claim for claim in FOUND}
 
 

@@ -342,7 +342,7 @@ def test_a_later_judgement_counts_and_the_record_stays():
         {"id": "ppo", "event": "judged", "attempt": 1} | now,
         {"id": "pqn", "event": "ended", "attempt": 1, "verdict": "holds"},
     ]
-    counted = records.judged(known)
+    counted = records.with_judgements(known)
     assert counted[0] == ended | now | {"was": "holds"} and counted[1:] == known[1:]
     assert known[0] == ended
 

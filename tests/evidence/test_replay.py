@@ -13,39 +13,39 @@ from tests.evidence import stubs
 SEEDS = 6
 
 
-def drawn(trial, keys, hyper, shift=0.0):
+def draw_scores(trial, keys, hyper, shift=0.0):
     """A score for each key, which depends on the side and its rate."""
     base = 0.2 if trial.name == "other" else 0.6
     score = base + 0.1 * jax.vmap(jax.random.uniform)(keys) + hyper.get("rate", 0.0) + shift
     return {"score": score, "else": score + 100.0 * shift}
 
 
-def ended(claim):
-    """The record of an attempt at a claim whose measuring function is `drawn`."""
+def end_attempt(claim):
+    """The record of an attempt at a claim whose measuring function is `draw_scores`."""
     values, tuned = {}, {}
     for (label, name), trial in sides.trials(claim, "full").items():
         best = {"rate": 0.01} if trial.side.grid else {}
         tuned.setdefault(label, {})[name] = best
         keys = sides.keys_of(7, label, SEEDS)
-        found = drawn(trial, keys, best)
+        found = draw_scores(trial, keys, best)
         values.setdefault(label, {})[name] = {k: np.asarray(x).tolist() for k, x in found.items()}
     return {"budget": "full", "seed_root": 7, "seeds": SEEDS, "values": values, "tuned": tuned}
 
 
 @pytest.fixture
 def record():
-    return ended(stubs.claim(measure=drawn))
+    return end_attempt(stubs.claim(measure=draw_scores))
 
 
 def with_shift(shift, only=""):
     def measure(trial, keys, hyper):
-        return drawn(trial, keys, hyper, shift if only in ("", trial.name) else 0.0)
+        return draw_scores(trial, keys, hyper, shift if only in ("", trial.name) else 0.0)
 
     return stubs.claim(measure=measure)
 
 
 def test_what_did_not_change_has_the_recorded_values(record):
-    found = replay(stubs.claim(measure=drawn), record)
+    found = replay(stubs.claim(measure=draw_scores), record)
     assert found.ok and found.equal and found.said.startswith("The first seed has the recorded")
 
 
@@ -69,7 +69,7 @@ def test_a_second_seed_tells_chance_from_change(record):
     def first_alone(trial, keys, hyper):
         own = sides.keys_of(7, trial.environment.label, 1)[0]
         is_first = jax.random.key_data(keys)[:, 0] == jax.random.key_data(own)[0]
-        return {"score": drawn(trial, keys, hyper)["score"] + 5.0 * is_first}
+        return {"score": draw_scores(trial, keys, hyper)["score"] + 5.0 * is_first}
 
     assert replay(stubs.claim(measure=first_alone), record).ok
     assert not replay(with_shift(5.0), record).ok

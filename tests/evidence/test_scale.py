@@ -23,7 +23,7 @@ ROWS = [
 ]
 
 
-def ended(id="ppo", steps=1000, measure=None, **sides):
+def make_record(id="ppo", steps=1000, measure=None, **sides):
     """A record with the final returns of sides, which all began at 10."""
     values = {side: {"final": x, "untrained": [10.0] * len(x)} for side, x in sides.items()}
     arena = ARENA | {"env_steps": steps}
@@ -39,10 +39,10 @@ def cell(steps, *returns, **more):
 
 def test_the_table_has_what_no_smaller_budget_reached():
     records = [
-        ended(PPO=[400.0, 440.0] * 3, DQN=[100.0] * 6),
-        ended("late", 5000, PPO=[410.0] * 6),  # no better for five times the steps
-        ended("few", 10, PPO=[500.0] * 2),  # of two seeds
-        ended("own", 10, "a:measure", PPO=[500.0] * 6),  # whatever that measures
+        make_record(PPO=[400.0, 440.0] * 3, DQN=[100.0] * 6),
+        make_record("late", 5000, PPO=[410.0] * 6),  # no better for five times the steps
+        make_record("few", 10, PPO=[500.0] * 2),  # of two seeds
+        make_record("own", 10, "a:measure", PPO=[500.0] * 6),  # whatever that measures
     ]
     suites = {"control": [cell([400, 1200, 9000], 50.0, 421.0, 480.0)],
               "elsewhere": [cell([10], 500.0, evaluate_env="acrobot")]}  # fmt: skip
@@ -57,7 +57,7 @@ def test_the_table_has_what_no_smaller_budget_reached():
 
 
 def test_random_play_is_measured_once_for_each_environment(tmp_path):
-    (row,) = scale.table([ended(PPO=[400.0] * 5)], {}, [], [])
+    (row,) = scale.table([make_record(PPO=[400.0] * 5)], {}, [], [])
     assert 15 < row["random"] < 30  # CartPole's 22 steps or so
     scale.write(tmp_path / "best.jsonl", [row])
     assert scale.read(tmp_path / "best.jsonl") == [row]

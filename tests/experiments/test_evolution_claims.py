@@ -4,6 +4,7 @@ import jax
 import numpy as np
 
 from experiments.claims.evolution import linear_es
+from experiments.evidence.declare import Arena, Side, Trial
 from jaxrl import envs
 from jaxrl.algorithms.evolution.evolution_strategy import Config, evolution_strategy
 from jaxrl.core import random
@@ -11,11 +12,17 @@ from jaxrl.core.train import advance, start
 from jaxrl.envs.wrappers import time_limit
 
 
+def short_cartpole():
+    return time_limit(envs.make("cartpole"), 40)
+
+
 def test_a_strategy_learns_from_the_generations_whose_steps_were_played_within_the_budget():
-    env = time_limit(envs.make("cartpole"), 40)
-    algorithm = evolution_strategy(env, Config(strategy="cma", population=8))
+    algorithm = evolution_strategy(short_cartpole(), Config(strategy="cma", population=8))
     keys, budget = jax.random.split(random.key(0), 2), 700
-    found = linear_es._evolve(env, algorithm, keys, {}, budget, 2)
+    side = Side(linear_es.ES, {"strategy": "cma", "population": 8})
+    arena = Arena(f"{__name__}:short_cartpole", budget, 0.0, 40.0, points=1, episodes=2)
+    assert linear_es.CLAIM.measure
+    found = linear_es.CLAIM.measure(Trial("CMA-ES", side, arena, budget), keys, {})
     step = jax.jit(lambda run: advance(algorithm, run))
     for i, key in enumerate(keys):
         run, played = start(algorithm, jax.random.split(key, 3)[0]), 0
