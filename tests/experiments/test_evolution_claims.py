@@ -9,10 +9,11 @@ from jaxrl import envs
 from jaxrl.algorithms.evolution.evolution_strategy import Config, evolution_strategy
 from jaxrl.core import random
 from jaxrl.core.train import advance, start
+from jaxrl.core.types import Environment
 from jaxrl.envs.wrappers import time_limit
 
 
-def short_cartpole():
+def short_cartpole() -> Environment:
     return time_limit(envs.make("cartpole"), 40)
 
 
