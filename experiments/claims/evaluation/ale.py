@@ -1,4 +1,4 @@
-"""Several games, one protocol: agents tuned on none of them, against playing without skill."""
+"""Games that no setting was chosen in: agents against playing without skill."""
 
 from __future__ import annotations
 
@@ -24,19 +24,14 @@ from experiments.evidence.measure import curve
 from jaxrl import envs
 from jaxrl.algorithms.planning.shared.search import search, simulator
 from jaxrl.algorithms.policy_gradient.ppo import ppo
-from jaxrl.algorithms.value.dqn import dqn
 from jaxrl.core.types import Environment, Key
 from jaxrl.envs.policies import random_policy
 from jaxrl.kit import AlgorithmBuilder, Recipe, group, hyper
 from jaxrl.kit.groups import Rollouts
 
 BASELINE = "random or constant"
-GAMES = {"breakout": 20.0, "space_invaders": 50.0}  # a high return
+GAMES = {"asterix": 10.0, "freeway": 30.0}  # a high return
 SIMULATIONS, DEPTH = 32, 10  # of UCT: simulations per step, steps of their random rollouts
-DQN: dict[str, Any] = {"num_envs": 8, "num_steps": 4, "updates": 8, "batch_size": 32}
-DQN |= {"warmup": 512, "capacity": 50_000, "period": 200, "exploration.steps": 16_000.0}
-DQN |= {"hidden": (64,), "optimizer.name": "adam", "optimizer.eps": 0.01 / 32}
-DQN |= {"learning_rate": 1e-3}
 PPO: dict[str, Any] = {"num_envs": 32, "num_steps": 32, "hidden": (64,), "learning_rate": 1e-3}
 PPO |= {"entropy_weight": 0.01}
 
@@ -101,7 +96,7 @@ def play_uct(env: Environment, key: Key, episodes: int, steps: int) -> jax.Array
 def game(name: str) -> Arena:
     # Sticky actions as in Machado et al. (2018).
     params = {"time_limit": 500, "sticky_probability": 0.25}
-    return Arena(f"minatar_{name}", 98_304, 0.0, GAMES[name], params=params, points=1, name=name)
+    return Arena(f"minatar_{name}", 294_912, 0.0, GAMES[name], params=params, points=1, name=name)
 
 
 CLAIM = Claim(
@@ -114,46 +109,58 @@ CLAIM = Claim(
         "in the others. General agents that learn (linear Sarsa) or plan (UCT) do better in most "
         "of 55 Atari games than random and constant actions.",
     ),
-    claim="With one setting for both games, tuned on none, agents that learn (DQN, PPO) or plan "
-    "(UCT) beat random and constant actions.",
-    left_out="Atari; tuning on training games; Asterix, Freeway and Seaquest, which take DQN more "
-    "steps to learn; linear Sarsa and its features; breadth-first search; the baseline that "
-    "perturbs a constant action.",
+    claim="With one setting, tuned in neither game, PPO beats random and constant actions in "
+    "Asterix and Freeway, and UCT in Asterix.",
+    left_out="Atari; tuning on training games; games in which random and constant actions get "
+    "nothing, such as Seaquest; UCT in Freeway, whose reward is farther away than it looks ahead; "
+    "DQN; linear Sarsa and its features; breadth-first search; the baseline that perturbs a "
+    "constant action.",
     parts=(
         "jaxrl/envs/pixels/minatar.py",
-        "jaxrl/envs/pixels/minatar_breakout.py",
-        "jaxrl/envs/pixels/minatar_space_invaders.py",
+        "jaxrl/envs/pixels/minatar_asterix.py",
+        "jaxrl/envs/pixels/minatar_freeway.py",
         "jaxrl/algorithms/policy_gradient/ppo.py",
-        "jaxrl/algorithms/value/dqn.py",
         "jaxrl/algorithms/planning/shared/search.py",
     ),
-    metric=Metric("final", 0.0, 50.0),
+    metric=Metric(
+        "final",
+        0.0,
+        30.0,
+        meaning="the mean return of complete games at the end of training, with greedy actions",
+    ),
     environments=tuple(map(game, GAMES)),
     sides={
-        "DQN": Side(dqn, DQN),
         "PPO": Side(ppo, PPO),
         "UCT": Side(without_skill, deviates="It adds PUCT's bonus instead of UCB1's."),
         BASELINE: Side(without_skill, grid={"action": (-1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0)}),
     },
-    clauses=tuple(better(agent, BASELINE, 0.0, *GAMES) for agent in ("DQN", "PPO", "UCT")),
-    seeds=12,
-    minutes=4.0,
+    clauses=(better("PPO", BASELINE, 0.0, *GAMES), better("UCT", BASELINE, 0.0, "asterix")),
+    seeds=10,
+    tuning_seeds=4,
+    minutes=10.0,
     measure=measure,
-    notes="MinAtar's games with sticky actions (0.25) and at most 500 steps. Settings are the "
-    "first that were chosen, and the same in both games. UCT has the game itself and 32 "
-    "simulations per step, and learns nothing. The baseline is the best of random play and of each "
-    "constant action, found in each game on tuning seeds. DQN and PPO take all their environment "
-    "steps, the others none.",
+    notes="MinAtar's games with sticky actions (0.25) and at most 500 steps. PPO's settings are "
+    "those first chosen for Breakout and Space Invaders. UCT has the game itself and 32 "
+    "simulations per step, and learns nothing. The baseline is the best of random play and of "
+    "each constant action, found in each game on tuning seeds. PPO takes all its environment "
+    "steps, the others none. An earlier design asked for as much in Breakout and Space Invaders "
+    "themselves, where all agents (DQN, PPO, UCT) had far more than the baseline and the claim "
+    "could hardly fail; a check before it, of agents tuned on two games and tested in the other "
+    "three, did not hold. Pilots at a third of this budget (two seeds of PPO; one of each "
+    "constant action, 32 episodes): in Asterix PPO had 0.84 and 0.56, random play 0.69 and "
+    "constant actions 0.34 to 0.59; in Freeway PPO 2.66 and 6.31, up alone 5.44 and all others 0; "
+    "in Seaquest PPO 0.50 and 0.56 and all others 0. The steps were tripled since PPO had not "
+    "learned in Asterix by then.",
     mutations=(
-        Mutation(
-            "the targets of DQN forget the reward",
-            "jaxrl.losses:double_q_target",
-            lambda target: lambda reward, *rest: target(0 * reward, *rest),
-        ),
         Mutation(
             "advantages have the wrong sign",
             "jaxrl.losses:gae",
             lambda gae: lambda *arguments: -gae(*arguments),
+        ),
+        Mutation(
+            "rewards come a step late",
+            "jaxrl.losses:gae",
+            lambda gae: lambda reward, *rest: gae(jnp.roll(reward, 1, 0), *rest),
         ),
     ),
 )

@@ -104,7 +104,13 @@ CLAIM = Claim(
         "jaxrl/algorithms/evolution/shared/novelty.py",
         "jaxrl/algorithms/evolution/shared/scoring.py",
     ),
-    metric=Metric("solved", 0.0, 1.0),
+    metric=Metric(
+        "solved",
+        0.0,
+        1.0,
+        meaning="whether the fittest policy so far, rebuilt from its list of seeds, reaches the "
+        "goal in an episode (1 or 0)",
+    ),
     environments=(Arena("point_maze_deceptive", POPULATION * STEPS * GENERATIONS, 0.0, 1.0),),
     sides={
         "novelty": Side(GENETIC, SETTINGS | {"selection": "novelty", "descriptor": PLACE}, GRID),

@@ -97,7 +97,13 @@ CLAIM = Claim(
         "jaxrl/algorithms/evolution/shared/scoring.py",
         "jaxrl/algorithms/policy_gradient/ppo.py",
     ),
-    metric=Metric("final", -500.0, 500.0, estimator="interquartile mean"),
+    metric=Metric(
+        "final",
+        -500.0,
+        500.0,
+        estimator="interquartile mean",
+        meaning="the mean return of complete greedy episodes at the end of the budget",
+    ),
     environments=(
         Arena("cartpole", BUDGET, 0.0, 500.0, points=1),
         Arena("acrobot", BUDGET, -500.0, -50.0, points=1),

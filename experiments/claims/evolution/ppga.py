@@ -162,7 +162,13 @@ CLAIM = Claim(
         "jaxrl/algorithms/evolution/map_elites.py",
         "jaxrl/algorithms/policy_gradient/ppo.py",
     ),
-    metric=Metric("qd", 0.0, 1.0),
+    metric=Metric(
+        "qd",
+        0.0,
+        1.0,
+        meaning="the mean over all cells of the archive of the return of the best policy in each, "
+        "0 where a cell is empty",
+    ),
     environments=(Arena("cartpole_swingup", BUDGET, 0.0, 1.0, points=1),),
     sides={
         "PPGA": Side(Within("ppga", mean_reward), PPGA, {"learning_rate": RATE}),

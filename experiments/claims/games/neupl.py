@@ -111,7 +111,13 @@ CLAIM = Claim(
         "jaxrl/exact/games.py",
         "experiments/claims/games/_games.py",
     ),
-    metric=Metric("closeness", LOW, HIGH),
+    metric=Metric(
+        "closeness",
+        LOW,
+        HIGH,
+        meaning="1 minus the exploitability of the population's own equilibrium, in units of that "
+        "of choosing evenly, so that it is 1 at an equilibrium of the game",
+    ),
     environments=(Arena(GAME, 98_304, LOW, HIGH, points=SIZE),),
     sides={
         "NeuPL": Side(POPULATION, LEARNER | {"rows": SIZE}, GRID),

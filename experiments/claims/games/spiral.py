@@ -91,7 +91,13 @@ CLAIM = Claim(
         "jaxrl/losses/advantages/groups.py",
         "experiments/claims/games/_games.py",
     ),
-    metric=Metric("closeness", LOW, HIGH),
+    metric=Metric(
+        "closeness",
+        LOW,
+        HIGH,
+        meaning="1 minus exploitability in units of that of choosing evenly, so that it is 1 at "
+        "an equilibrium, averaged over five points of training",
+    ),
     environments=(environment(FEE, 3.0), environment(NO_FEE, 0.0)),
     sides={
         "RAE": Side(spiral, SETTINGS, GRID),

@@ -190,7 +190,14 @@ CLAIM = Claim(
         "jaxrl/algorithms/offline/shared/dynamics_loss.py",
         "jaxrl/algorithms/policy_gradient/ppo.py",
     ),
-    metric=Metric("final", -1_700.0, 0.0, estimator="interquartile mean"),
+    metric=Metric(
+        "final",
+        -1_700.0,
+        0.0,
+        estimator="interquartile mean",
+        meaning="the mean return of greedy episodes after offline learning, or, of the side after "
+        "the switch, the worst such mean after each of the first four updates online",
+    ),
     # Gradient steps of the supervised phase, since no steps are played offline.
     environments=(
         Arena("pendulum", 10_000, -1_700.0, 0.0, settings=COMMON, points=10, episodes=32),

@@ -105,7 +105,13 @@ CLAIM = Claim(
         "jaxrl/algorithms/planning/shared/shortcut_forcing.py",
         "jaxrl/losses/policies/trust_regions.py",
     ),
-    metric=Metric("score", -1.0, 1.0),
+    metric=Metric(
+        "score",
+        -1.0,
+        1.0,
+        meaning="the mean return of episodes in the environment after learning, with sampled "
+        "actions",
+    ),
     environments=(CATCH,),
     sides={
         "imagination": Side(dreamer4_imagination, grid={"behavior.learning_rate": RATES}),

@@ -145,7 +145,7 @@ CLAIM = Claim(
         LEAST,
         MOST,
         more_is_better=False,
-        meaning="the mean cost in the worst half of outcomes under the policy after learning, with "
+        meaning="the mean cost in the worse half of outcomes under the policy after learning, with "
         "the v that it found, computed exactly",
     ),
     environments=(

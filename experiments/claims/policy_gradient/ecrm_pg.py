@@ -143,7 +143,13 @@ CLAIM = Claim(
         "jaxrl/losses/distributions/risk.py",
         "experiments/claims/policy_gradient/_gambles.py",
     ),
-    metric=Metric("risk", BEST, 4.2, more_is_better=False),
+    metric=Metric(
+        "risk",
+        BEST,
+        4.2,
+        more_is_better=False,
+        meaning="the expected conditional risk of the policy after learning, computed exactly",
+    ),
     environments=(Arena(GAMBLES, 245_760, BEST, 4.2, episodes=1024, name="gambles"),),
     sides={
         "averse": Side(ecrm_reinforce, SETTINGS | AVERSE, GRID),

@@ -169,7 +169,13 @@ CLAIM = Claim(
         "jaxrl/algorithms/policy_gradient/general_utilities.py",
         "jaxrl/losses/exploration/shaping.py",
     ),
-    metric=Metric("closeness", -1.0, DIGITS),
+    metric=Metric(
+        "closeness",
+        -1.0,
+        DIGITS,
+        meaning="-log10 of the share of the possible gain in utility over the uniform policy that "
+        "is missing after learning, computed exactly",
+    ),
     environments=tuple(environment(name) for name in ("exploration", "imitation", "safety")),
     sides={
         "recursive": Side(ours.general_utilities, {"momentum": 0.3}, GRID),

@@ -48,7 +48,9 @@ CLAIM = Claim(
         "jaxrl/losses/advantages/groups.py",
         "jaxrl/sources/kept_groups.py",
     ),
-    metric=Metric("pass@1", 0.0, 1.0),
+    metric=Metric(
+        "pass@1", 0.0, 1.0, meaning="the share of sampled answers that are right after training"
+    ),
     environments=(
         Arena(
             "addition",

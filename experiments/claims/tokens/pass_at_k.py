@@ -27,8 +27,8 @@ CLAIM = Claim(
         "pass@k rises further, pass@1 does not suffer, and training for pass@1 afterwards gets "
         "further than training for pass@1 alone.",
     ),
-    claim="Training for pass@4 ends with a higher pass@8 than for pass@1; half of it, then for "
-    "pass@1, with a higher pass@1.",
+    claim="Training for pass@4 gains over 0.1 of pass@8 on training for pass@1, and loses pass@1; "
+    "with its second half for pass@1 it gains pass@1.",
     left_out="Language models; reward designs beyond the analytical advantage; the warm-up of the "
     "learning rate.",
     parts=(
@@ -38,7 +38,13 @@ CLAIM = Claim(
         "jaxrl/losses/advantages/groups.py",
         "jaxrl/evaluation/pass_at_k.py",
     ),
-    metric=Metric("pass@8", 0.0, 1.0),
+    metric=Metric(
+        "pass@8",
+        0.0,
+        1.0,
+        meaning="the share of prompts of which at least one of eight sampled answers is right "
+        "after training",
+    ),
     environments=(
         Arena(
             "addition",
@@ -52,17 +58,21 @@ CLAIM = Claim(
     ),
     sides={name: Side(pass_at_k, {"k": ks[0]}, GRID) for name, ks in PHASES.items()},
     clauses=(
-        better("pass@4", "pass@1", 0.05),
+        better("pass@4", "pass@1", 0.1),
+        better("pass@1", "pass@4", metric="pass@1"),
         better("pass@4, then pass@1", "pass@1", metric="pass@1"),
     ),
-    seeds=24,
+    seeds=40,
     tuning_seeds=6,
     tuned_by="both",
-    minutes=5.0,
+    minutes=9.0,
     measure=measure,
     notes="Each seed has a warm-up of its own, supervised until a fifth of its answers are right, "
     "which all sides share and whose steps are not counted. Tuned by the mean of pass@1 and "
-    "pass@8, since hardly training for pass@1 at all would give the highest pass@8.",
+    "pass@8, since hardly training for pass@1 at all would give the highest pass@8. An earlier "
+    "design was silent about what training for pass@4 costs: it gained 0.166 (0.126 to 0.205) of "
+    "pass@8 over training for pass@1, and its pass@1 was 0.625 against 0.660, though the paper "
+    "says that pass@1 does not suffer; this one claims the loss too.",
     mutations=(
         Mutation(
             "k is ignored",

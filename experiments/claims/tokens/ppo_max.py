@@ -215,7 +215,12 @@ CLAIM = Claim(
         "jaxrl/algorithms/tokens/token_supervised.py",
         "jaxrl/losses/preferences/reward_models.py",
     ),
-    metric=Metric("gain", -2.0, 12.0),
+    metric=Metric(
+        "gain",
+        -2.0,
+        12.0,
+        meaning="the rise of the reward model's mean score of the policy's answers over training",
+    ),
     environments=(
         Arena(
             "addition",

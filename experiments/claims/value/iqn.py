@@ -108,7 +108,12 @@ CLAIM = Claim(
         "jaxrl/losses/distributions/distributional.py",
         "jaxrl/losses/distributions/distortions.py",
     ),
-    metric=Metric("score", -4.0, 500.0),
+    metric=Metric(
+        "score",
+        -4.0,
+        500.0,
+        meaning="the mean return of greedy episodes, averaged over five points of training",
+    ),
     environments=(
         Arena(f"{__name__}:bets", 5_632, -4.0, 4.0, episodes=64, name="bets"),
         CARTPOLE,

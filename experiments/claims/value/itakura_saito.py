@@ -138,7 +138,14 @@ CLAIM = Claim(
         "jaxrl/losses/distributions/risk.py",
         "experiments/claims/policy_gradient/_gambles.py",
     ),
-    metric=Metric("error", 0.0, 12.0, more_is_better=False),
+    metric=Metric(
+        "error",
+        0.0,
+        12.0,
+        more_is_better=False,
+        meaning="the root mean square of the differences of all action values after learning from "
+        "exact ones",
+    ),
     environments=(gambles_at("rich", 12.0), gambles_at("poor", -12.0)),
     sides={
         "Itakura-Saito": Side(itakura_saito_dqn, SETTINGS, GRID),
