@@ -228,7 +228,7 @@ def _again(claim: Findings) -> Iterator[str]:
     yield from ("", f"At most {minutes:g} minutes on two CPU cores, tuning included{took}.")
     broken = [m["name"] for m in claim.declared.get("mutations", ())]
     number = latest["attempt"] if latest else 0
-    tried = [r for r in claim.events if (r["event"], r["attempt"]) == ("mutated", number)]
+    tried = [r for r in claim.events if (r["event"], r.get("attempt")) == ("mutated", number)]
     unseen = [m["name"] for m in tried[-1]["mutations"] if not m["seen"]] if tried else []
     if broken:
         state = "" if tried else " (not tried so far)"

@@ -466,3 +466,10 @@ def test_numbers_have_three_digits_and_texts_are_cut_between_words():
     old = "A mean over worlds, in one World, of a world model."
     assert words.todays(old) == "A mean over environments, in one Environment, of a world model."
     assert words.clip("one two three", 9) == "one two…" and words.clip("one", 3) == "one"
+
+
+def test_a_renaming_of_an_older_harness_names_no_attempt():
+    claim = next(c for c in FOUND if c.latest and c.clauses)
+    old = {"event": "renamed", "date": "2026-11-24", "commit": "0123456789ab", "why": "Names."}
+    text = claim_page(claim._replace(events=[*claim.events, old]))
+    assert "- Renamed, 2026-11-24, commit 0123456. Names.\n" in text
