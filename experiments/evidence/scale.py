@@ -139,6 +139,8 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def write(path: Path, rows: Iterable[Record]) -> None:
+    """Write the rows of the table to a file, in a folder that is made if need be."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
 
 
