@@ -110,7 +110,10 @@ def prepare(claim: ClaimFile, budget: str, recorded: bool) -> Iterator[dict[str,
             tries = history.tries([*records.with_judgements(before), record], record["attempt"])
             return {**facts, "level": history.confidence(tries)}
 
-        begun, new = records.begin(before, claim.id, claim.family, declared, digest, budget, more)
+        root = bank.block_root if bank.is_shared(declared) else None
+        begun, new = records.begin(
+            before, claim.id, claim.family, declared, digest, budget, more, root
+        )
         if recorded and new:
             records.append(claim.records, begun)
         begun |= facts  # where code changed meanwhile, a resumed attempt makes its parts anew

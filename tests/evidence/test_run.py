@@ -23,7 +23,7 @@ import pytest
 
 import experiments.evidence
 import jaxrl
-from experiments.evidence import children, history, listing, pages, records, run, sides
+from experiments.evidence import bank, children, history, listing, pages, records, run, sides
 from experiments.evidence.claim_page import claim_page
 from jaxrl.algorithms import families
 from jaxrl.commands import command_line
@@ -710,3 +710,20 @@ def test_an_interruption_ends_all_and_leaves_them_resumable(tmp_path):
     assert "ppo: holds: Level 0.95." in out and "two-words" not in out
     assert len(attempts(folder)) == 4 and attempts(folder, "ppo")[-1] == ("ppo", "ended", 1)
     assert (tmp_path / "CLAIMS.md").read_text() == "ppo; two-words"
+
+
+# ------------------------------------------------------------------------------- baselines
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_claim_with_a_shared_baseline_has_the_seeds_of_a_block(real, monkeypatch, shared):
+    """Otherwise the baseline would run anew for each claim."""
+    monkeypatch.setattr(bank, "is_shared", lambda declared: shared)
+    monkeypatch.setattr(bank, "check", lambda declared: None)
+    claim = listing.discover(run.ROOT)["ppo"]
+    for attempt in (1, 2):
+        with run.prepare(claim, "full", recorded=True) as arguments:
+            begun = arguments["begun"]
+        assert begun["attempt"] == attempt
+        assert (begun["seed_root"] == bank.block_root(attempt)) == shared
+        records.append(claim.records, begun | {"event": "ended", "verdict": "inconclusive"})
