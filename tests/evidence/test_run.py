@@ -62,6 +62,7 @@ STUBS = {
         Bank = lambda path, facts: path
         check = lambda claim: None
         results = lambda path: []
+        is_shared = lambda declaration: False
         """,
     "looks": "look = None",
     "judge": "judge = judge_exact = None",
