@@ -155,7 +155,7 @@ def _play(
     from jaxrl.runtime import host
 
     episode_limit(env, config.max_steps)  # refuses an environment that has none
-    play = host.evaluate if host.on_host(env) else play_on_device
+    play = host.evaluate if env.host else play_on_device
     measured: Measured = {}
     labels: dict[str, str] = {}
     display, total = Display(), len(MODES) * len(policies) * config.episodes

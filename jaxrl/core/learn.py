@@ -63,7 +63,7 @@ def learn(agent: Agent, source: Source, updates: int = 1) -> Algorithm:
     def init(key, hyper):
         agent_key, source_key = jax.random.split(key)
         agent_state = agent.init(agent_key, hyper)
-        source_state = source.init(source_key, hyper, as_policy(agent_state))
+        source_state = start_source(source, source_key, hyper, as_policy(agent_state))
         return LearnerState(agent_state, source_state, jnp.int32(0), jnp.int32(m.NEVER))
 
     def step(state, key):
@@ -108,18 +108,35 @@ def learn(agent: Agent, source: Source, updates: int = 1) -> Algorithm:
     )
 
 
+def start_source(source: Source, key: Key, hyper: Hyper, policy: Policy) -> Tree:
+    """Return the first state of `source` after its warm-up, which `policy` plays.
+
+    A source that is played on the host has its warm-up still to come.
+    """
+    state = source.init(key, hyper, policy)
+    if not source.warmup or source.played_by:
+        return state
+    more = lambda state, key: (source.collect(state, policy, key)[0], None)
+    return jax.lax.scan(more, state, warmup_keys(source, key))[0]
+
+
+def warmup_keys(source: Source, key: Key) -> Key:
+    """Return the keys [warmup] of the warm-up of a source that starts from `key`."""
+    return jax.random.split(jax.random.split(key)[1], source.warmup)
+
+
 def restart_source(
     algorithm: Algorithm, state: LearnerState, key: Key, hyper: Hyper
 ) -> LearnerState:
     """Return `state` with the source as `algorithm.init(key, hyper)` starts it, but played by the
     agent in `state`.
 
-    This belongs after a warm start. Otherwise new weights would have played the experience that a
-    source collects in `init`, such as the warm-up of a replay buffer.
+    This belongs after a warm start. Otherwise new weights would have played the warm-up of a replay
+    buffer.
     """
     assert algorithm.source is not None
     _, source_key = jax.random.split(key)
-    source = algorithm.source.init(source_key, hyper, algorithm.policy(state))
+    source = start_source(algorithm.source, source_key, hyper, algorithm.policy(state))
     return dataclasses.replace(state, source=source)
 
 

@@ -332,6 +332,9 @@ class Environment:
     state_of: Callable[[TimeStep], Tree] | None = None
     """A state that a time step stands for: from it, the same actions lead to the same observations,
     rewards and terminations. Clocks begin anew. None where time steps do not tell the state."""
+    host: Any = None
+    """How copies are made on the host (`adapters.copies.Host`); None where `reset` and `step` are
+    compiled."""
     agents: tuple[str, ...] = ()
     """Names of the agents that act at the same time, in the order of their rewards; both spaces are
     dicts with these names. Empty for one agent, and for several that share one reward."""
@@ -509,14 +512,22 @@ class Source:
     """The function that hears of the update; by default it is ignored."""
     env_steps: int = 0
     """Environment steps in one `collect`."""
-    initial_env_steps: int = 0
-    """Environment steps in `init`."""
+    warmup: int = 0
+    """Calls of `collect` before the first update, by the policy that has not learned yet
+    (`learn.start_source`)."""
     num_envs: int = 0
     """Environments that `collect` steps side by side; 0 for none."""
     hyper: Hyper = dataclasses.field(default_factory=dict)
     """Default values of the source's hyperparameters."""
     partition: Tree = REPLICATED
     """PartitionSpecs that split the state over devices, as a prefix of the state's tree."""
+    played_by: Any = None
+    """How its windows are played on the host (`sources.handed.Play`); None if `collect` plays."""
+
+    @property
+    def initial_env_steps(self) -> int:
+        """Environment steps before the first update."""
+        return self.warmup * self.env_steps
 
 
 # ------------------------------------------------------------------------------- agents

@@ -14,13 +14,14 @@ from jaxrl import envs
 from jaxrl.algorithms import registry as algorithms
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import REPLICATED, Algorithm, Environment
+from jaxrl.envs.adapters import gymnasium
 from jaxrl.envs.wrappers import registry
 from jaxrl.evaluation.evaluate import check_same_spaces
-from jaxrl.runtime import host
 from jaxrl.runtime.configuration import Experiment
 from jaxrl.runtime.driver import Plan, Program
 from jaxrl.runtime.host_program import HostProgram
 from jaxrl.runtime.members import Members
+from jaxrl.sources.handed import check_played
 
 
 def configure_jax(config: Experiment) -> None:
@@ -46,16 +47,15 @@ def build(config: Experiment) -> tuple[Environment, Algorithm]:
             f"'{config.algorithm}' cannot begin with new weights, since it continues {before}; set "
             "warm_start to the folder of such a run, or to a configuration to train first."
         )
-    if host.on_host(env):
-        algorithm = host.learner(algorithm)
+    if env.host:
+        check_played(algorithm.source, config.algorithm)
     return env, algorithm
 
 
 def _wrap(config: Experiment, env: Environment) -> Environment:
-    """Return `env` in the wrappers of `config`. Raises `UserError` on the host, where there are
-    none."""
-    if config.wrappers and host.on_host(env):
-        raise UserError(f"'{env.name}' runs on the host, where there are no wrappers.")
+    """Return `env` in the wrappers of `config`."""
+    if env.host and config.wrappers:
+        return gymnasium.wrap(env, config.wrappers)
     return registry.wrap(env, config.wrappers)
 
 
@@ -95,7 +95,7 @@ def evaluation_environment(config: Experiment, env: Environment) -> Environment:
         UserError: if the policy cannot act there.
     """
     other = other_environment(config, env, config.evaluate_env, config.evaluate_env_params)
-    if host.on_host(other) and not host.on_host(env):
+    if other.host and not env.host:
         raise UserError(
             f"'{other.name}' runs on the host and '{env.name}' does not, so training in the one "
             "cannot be evaluated in the other; use jaxrl evaluate afterwards."
@@ -125,17 +125,15 @@ def other_environment(
 def program(config: Experiment, algorithm: Algorithm, members: Members) -> Program | HostProgram:
     """Return the compiled functions that `algorithm` runs as, for these members."""
     width = len(members) if len(members) > 1 else None
-    if not host.on_host(config.env):
+    if algorithm.source is None or algorithm.source.played_by is None:
         return Program(algorithm, width, config.devices, config.debug)
-    for option, refused in (
-        (f"{width} members at once", width),
+    for refused, given in (
         (f"devices={config.devices}", config.devices > 1),
         ("debug", config.debug),
     ):
-        if refused:
+        if given:
             raise UserError(
-                f"'{config.env}' runs on the host, which does not support {option}; train one seed "
-                "at a time, on one device, without debug."
+                f"'{config.env}' runs on the host, which does not support {refused}; train on one "
+                "device, without debug."
             )
-    assert algorithm.source is not None  # `host.learner` gave it one
-    return HostProgram(Program(algorithm), config.env, algorithm.source.num_envs)
+    return HostProgram(Program(algorithm, width), config.host)

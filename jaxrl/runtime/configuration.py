@@ -24,6 +24,7 @@ from jaxrl.core import plugins, settings
 from jaxrl.core.errors import UserError, unknown
 from jaxrl.core.hyper import MANY, check, static
 from jaxrl.core.random import GENERATORS
+from jaxrl.envs.adapters.copies import MODES
 
 C = TypeVar("C")
 Trust = bool | frozenset[str]  # all code outside of jaxrl, none of it, or these names
@@ -47,6 +48,19 @@ Wrapper = str | dict[str, dict[str, EnvSetting]]
 
 
 @dataclasses.dataclass(frozen=True)
+class HostSettings:
+    """Settings of environments on the host, such as Gymnasium's."""
+
+    mode: str = static("sync", choices=MODES)
+    """How copies are stepped: sync (one after another) or processes (each in one of its own)."""
+    actors: int = static(1, low=1)
+    """Number of threads that play, each with an equal part of the environments."""
+    staleness: int = static(0, low=0)
+    """Updates by which the policy that plays lies behind the newest one; with 1 or more the
+    environments are stepped while the learner learns."""
+
+
+@dataclasses.dataclass(frozen=True)
 class Experiment(Generic[C]):
     """Settings of a training run. Option names may be written with - or _ ."""
 
@@ -63,6 +77,9 @@ class Experiment(Generic[C]):
     wrappers: tuple[Wrapper, ...] = ()
     """Wrappers around the environment, the first innermost: frame_stack, or with arguments
     [{sticky_actions: {stickiness: 0.25}}, frame_stack]. Evaluations have the same."""
+
+    host: HostSettings = HostSettings()
+    """Settings of environments on the host, such as Gymnasium's."""
 
     steps: int = static(500_000, low=1, high=STEPS)
     """Environment steps of each seed, rounded up to whole updates."""

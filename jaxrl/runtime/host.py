@@ -1,336 +1,208 @@
-"""Gymnasium environments on the host, stepped beside the jitted learner.
+"""Environments on the host, stepped beside the jitted learner.
 
     environments = Environments("CartPole-v1", num_envs=8)
     config = settings.replace(ppo.Config(), {"num_envs": 8, "num_steps": 64})
-    algorithm = learner(ppo(environments.env, config))
+    algorithm = ppo(environments.env, config)
     run = start(algorithm, environments, random.key(0))
     run, row = train(algorithm, environments, run, 100)
     episodes = evaluate(environments.env, algorithm.policy(run.state), key)
 
-`learner` replaces the source of an algorithm that learns from rollouts by one that is handed its
-windows. `collect` fills a window [T, B] as `sources.rollouts` does: with the true last time step of
-an episode, separate termination and truncation, and a memory reset at `first`. So the agent's `act`
-and `update`, the divergence guard, metrics and checkpoints are the same as in every other run. The
-same key gives the same run, as far as the environments respect their seeds.
+Algorithms are built as everywhere; in an environment on the host their source is handed its windows
+(`sources.handed`). A window [T, B] is filled as `sources.rollouts` does: with the true last time
+step of an episode, separate termination and truncation, and a memory reset at `first`. So replay
+buffers, the agent's `act` and `update`, the divergence guard, metrics and checkpoints are the same
+as in every other run. The same key gives the same run, as far as the environments respect their
+seeds.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
+from jaxrl.core import learn, shared
 from jaxrl.core import metrics as m
-from jaxrl.core import stream, trees
 from jaxrl.core import train as loop
-from jaxrl.core.errors import UserError
-from jaxrl.core.learn import learn
-from jaxrl.core.types import (
-    Algorithm,
-    Batch,
-    Environment,
-    Hyper,
-    Key,
-    Policy,
-    Source,
-    TimeStep,
-    Transition,
-    Tree,
-    struct,
-)
-from jaxrl.envs import adapters
-from jaxrl.envs.adapters import gymnasium as conversions
+from jaxrl.core.types import Algorithm, Environment, Hyper, Key, Policy
 from jaxrl.evaluation.evaluate import Episodes, episode_limit
-from jaxrl.runtime.driver import Halted
-from jaxrl.runtime.worker import Worker
+from jaxrl.runtime.driver import Program, Progress
+from jaxrl.runtime.environments import Abandoned, EnvironmentFailed, Environments
+from jaxrl.runtime.players import Players, act, by_member
+from jaxrl.sources.handed import Window, check_played, hand
 
-POLL_SECONDS = 0.1  # between two checks whether to keep waiting for an environment
+__all__ = [
+    "Abandoned",
+    "EnvironmentFailed",
+    "Environments",
+    "Players",
+    "advance",
+    "evaluate",
+    "start",
+    "train",
+]
+
 EPISODES, ACTIONS = np.uint32(2**32 - 2), np.uint32(2**32 - 3)  # branches of a run's key
 
 
-def on_host(env: Environment | str) -> bool:
-    """Return whether an environment, or one of this name, runs on the host."""
-    return (env if isinstance(env, str) else env.name).startswith(conversions.PREFIX)
+def players(
+    algorithm: Algorithm, environments: Environments | Players, members: int | None = None
+) -> Players:
+    """Return who plays the windows of an algorithm.
 
-
-class EnvironmentFailed(Halted):
-    """An environment that raised, or returned unusable values; the message says what."""
-
-
-class Abandoned(Halted):
-    """An environment that was no longer waited for, because `Environments.stopping` said so."""
-
-
-class Environments:
-    """`num_envs` (B) copies of a Gymnasium environment, and their present state.
-
-    All calls of the environment, including its construction, are made in one thread of their own,
-    so that a call that never returns can be abandoned.
-
-    Args:
-        make: a name that Gymnasium knows, or a function that returns a `gymnasium.Env`.
-        asynchronous: run each copy in a process of its own, for environments slower than messages
-            between processes. They are spawned (forking JAX's threads may hang), so a script needs
-            its `__main__` guard.
-        stopping: returns whether to stop. It is asked before each call of the environment and
-            repeatedly during one; then `Abandoned` is raised, and the environments are unusable.
-
-    Raises:
-        UserError: for an environment that cannot be made.
-        EnvironmentFailed: also later, if an environment raises, or returns values that are not
-            finite or do not have the shape of its spaces.
+    Raises `UserError` for an algorithm that plays inside of its program, and unless there are as
+    many environments as it steps.
     """
-
-    def __init__(
-        self,
-        make: str | Callable[[], Any],
-        num_envs: int,
-        asynchronous: bool = False,
-        stopping: Callable[[], bool] = lambda: False,
-    ):
-        if num_envs < 1:
-            raise UserError(f"num_envs must be at least 1, got {num_envs}.")
-        gym, vector = adapters.package("gymnasium"), adapters.package("gymnasium.vector")
-        if isinstance(make, str):
-            conversions.builder(make)  # raises an error that explains a wrong name
-            one = functools.partial(gym.make, make)
-        else:
-            one = make
-        kind = vector.SyncVectorEnv
-        if asynchronous:
-            kind = functools.partial(vector.AsyncVectorEnv, context="spawn")
-        # Disabled, so that a step returns its true successor; `step` below resets by itself.
-        mode = vector.AutoresetMode.DISABLED
-        copies = [lambda: conversions.with_shape_checks(one())] * num_envs
-
-        def build():
-            example = adapters.construct(str(make), one)
-            name = make if isinstance(make, str) else type(example.unwrapped).__name__
-            env = conversions.describe(example, conversions.PREFIX + name)
-            example.close()
-            return env, adapters.construct(str(make), lambda: kind(copies, autoreset_mode=mode))
-
-        self.num_envs = num_envs
-        self.stopping = stopping
-        self._worker = Worker()
-        self.env, self.vector = self._call(str(make), "its constructor", build)
-        self.timestep: Any = None  # a TimeStep [B] of NumPy arrays; None before the first reset
-        self.memory: Tree = None  # [B], after the last action
-        self.episode_return: Any = None  # float32 [B], so far
-        self.episode_length: Any = None  # int32 [B], so far
-
-    def reset(self, key: Key) -> None:
-        """Begin an episode in every copy, with seeds drawn from `key`."""
-        seeds = jax.random.randint(key, (self.num_envs,), 0, np.iinfo(np.int32).max)
-        seen = self._reset(seed=np.asarray(seeds).tolist())
-        self.timestep = self._timestep(seen, first=np.ones(self.num_envs, bool))
-        self.memory = None
-        self.episode_return = np.zeros(self.num_envs, np.float32)
-        self.episode_length = np.zeros(self.num_envs, np.int32)
-
-    def step(self, action: Tree) -> tuple[TimeStep, stream.Endings]:
-        """Act [B] and return the true successors and the episodes that ended.
-
-        Copies whose episode ended continue with a fresh one in `timestep`.
-        """
-        taken = conversions.action(self.vector.single_action_space, action)
-        seen, reward, terminated, truncated = self._step(taken)
-        reward, done = np.asarray(reward, np.float32), np.asarray(terminated | truncated)
-        following = self._timestep(seen, reward, terminated, truncated & ~terminated)
-        self.episode_return = self.episode_return + reward
-        self.episode_length = self.episode_length + 1
-        ended: Any = done
-        endings = stream.Endings(ended, self.episode_return, self.episode_length, {})
-        if done.any():
-            seen = self._reset(options={"reset_mask": done})
-            self.episode_return = np.where(done, np.float32(0), self.episode_return)
-            self.episode_length = np.where(done, 0, self.episode_length).astype(np.int32)
-        self.timestep = self._timestep(seen, np.where(done, np.float32(0), reward), first=done)
-        return following, endings
-
-    def close(self) -> None:
-        """Close the environments."""
-        self._call(self.env.name, "close", self.vector.close)
-
-    def _reset(self, **kwargs: Any) -> Any:
-        def reset():
-            seen, _ = self.vector.reset(**kwargs)
-            conversions.check_finite(seen)
-            return seen
-
-        return self._call(self.env.name, "reset", reset)
-
-    def _step(self, action: Any) -> Any:
-        def step():
-            *result, _ = self.vector.step(action)
-            conversions.check_finite(*result[:2])
-            return result
-
-        return self._call(self.env.name, "step", step)
-
-    def _call(self, name: str, where: str, function: Callable[[], Any]) -> Any:
-        """Return the result of `function`, which runs code of the environment `name`."""
-        call = None
-        while not self.stopping():
-            call = call or self._worker.begin(function)
-            if call.done.wait(POLL_SECONDS):
-                break
-        else:
-            raise Abandoned(f"Stopped waiting for the environment '{name}'.")
-        if isinstance(call.error, UserError):
-            raise call.error
-        if call.error is not None:
-            complaint = conversions.complaint(call.error, where)
-            raise EnvironmentFailed(f"The environment '{name}' {complaint}.") from call.error
-        return call.value
-
-    def _timestep(
-        self, seen: Any, reward: Any = None, terminated: Any = None, truncated: Any = None,
-        first: Any = None,
-    ) -> TimeStep:  # fmt: skip
-        no: Any = np.zeros(self.num_envs, bool)
-        return TimeStep(
-            conversions.observation(self.vector.single_observation_space, seen),
-            no.astype(np.float32) if reward is None else reward,
-            no if terminated is None else terminated,
-            no if truncated is None else truncated,
-            no if first is None else first,
-        )
-
-
-@struct
-class Window:
-    """A batch [T, B] collected on the host, and the episodes that ended in it."""
-
-    batch: Batch
-    endings: stream.Endings
+    if isinstance(environments, Players):
+        return environments
+    return Players([environments], check_played(algorithm.source, algorithm.name), members=members)
 
 
 @functools.cache
-def learner(algorithm: Algorithm) -> Algorithm:
-    """Return `algorithm` with a source of windows that `collect` hands to it.
-
-    Raises:
-        UserError: unless it is an agent that learns from rollouts.
-    """
-    agent, source = algorithm.agent, algorithm.source
-    wrong = UserError(
-        f"'{algorithm.name}' cannot learn on the host; only an agent that learns from rollouts "
-        "can, such as PPO."
-    )
-    if agent is None or source is None or not source.num_envs:
-        raise wrong
-
-    def window(key, hyper):
-        policy = Policy(agent.act, agent.memory, agent.init(key, hyper))
-        state, fresh, _ = source.collect(source.init(key, hyper, policy), policy, key)
-        return source.sample(state, fresh, key)
-
-    shapes = jax.eval_shape(window, jax.random.key(0), algorithm.hyper)
-    if not isinstance(shapes, Batch) or shapes.mask is not None or shapes.tail is None:
-        raise wrong
-
-    def collect(state, policy, key):
-        handed = state
-        if not isinstance(state, Window):  # traced only for its shapes
-            flag = jnp.zeros(shapes.transitions.reward.shape, bool)
-            endings = stream.Endings(flag, flag.astype(jnp.float32), flag.astype(jnp.int32), {})
-            handed = conversions.refuse(algorithm.name, Window(trees.zeros(shapes), endings))
-        return (), handed.batch, stream.statistics(handed.endings)
-
-    return learn(
-        agent,
-        Source(
-            f"host({source.name})",
-            init=lambda key, hyper, policy: (),
-            collect=collect,
-            sample=lambda state, fresh, key: fresh,
-            env_steps=source.env_steps,
-            num_envs=source.num_envs,
-        ),
-    )
-
-
-@functools.partial(jax.jit, static_argnums=5)
-def _act(policy: Policy, timestep: TimeStep, memory: Tree, key: Key, t: int, greedy: bool):
-    memory = trees.where(timestep.first, policy.memory(timestep.first.shape[0]), memory)
-    return policy.act(policy.state, timestep, memory, jax.random.fold_in(key, t), greedy)
-
-
-def collect(
-    environments: Environments, policy: Policy, key: Key, num_steps: int
-) -> tuple[Batch, Any]:
-    """Take `num_steps` (T) steps in all environments (B), from where they are.
-
-    Returns a batch [T, B] and the episodes that ended. `Batch.env_steps` is left at 0.
-    """
-    before = environments.memory
-    if before is None:
-        before = environments.memory = policy.memory(environments.num_envs)
-    rows = []
-    env_steps: Any = np.float32(0)
-    for t in range(num_steps):
-        timestep = environments.timestep
-        action, environments.memory, extras = _act(
-            policy, timestep, environments.memory, key, t, False
-        )
-        action, extras = jax.device_get((action, extras))
-        following, endings = environments.step(action)
-        rows.append((Transition(timestep, action, following, (), extras), endings))
-    transitions, endings = jax.tree.map(lambda *leaves: np.stack(leaves), *rows)
-    tail = (environments.timestep, environments.memory)
-    return Batch(transitions, env_steps, memory=before, tail=tail), endings
+def program(algorithm: Algorithm, members: int | None = None) -> Program:
+    """Return the compiled functions that the learner of an algorithm runs as."""
+    return Program(algorithm, members)
 
 
 def start(
-    algorithm: Algorithm, environments: Environments, key: Key, hyper: Hyper | None = None
+    algorithm: Algorithm,
+    environments: Environments | Players,
+    key: Key,
+    hyper: Hyper | None = None,
 ) -> loop.Run:
-    """Start a new run, and its first episodes. As `jaxrl.core.train.start`."""
-    environments.reset(jax.random.fold_in(key, EPISODES))
-    return loop.start(algorithm, key, hyper)
+    """Start a new run, its first episodes and its warm-up. As `jaxrl.core.train.start`.
+
+    With members, `key` and `hyper` have a leading axis [members].
+    """
+    playing = players(algorithm, environments)
+    started = program(algorithm, playing.members).start(key, hyper)
+    playing.reset(_first(_fold_in(key, EPISODES)))
+    return warm_up(algorithm, playing, started.run)
+
+
+def warm_up(algorithm: Algorithm, playing: Players, run: loop.Run) -> loop.Run:
+    """Play what the source of a new run collects before the first update."""
+    source = algorithm.source
+    assert source is not None
+    policy, key = algorithm.policy(run.state), _fold_in(run.key, ACTIONS)
+    for number in range(source.warmup):
+        window = playing.window(policy, lambda ahead, n=number: _fold_in(key, n + ahead))
+        held, rest = _take_apart(run)
+        run = _fill(program(algorithm, playing.members), held, rest, window, np.int32(number))
+    return run
 
 
 def advance(
-    algorithm: Algorithm, environments: Environments, run: loop.Run
+    algorithm: Algorithm, environments: Environments | Players, run: loop.Run
 ) -> tuple[loop.Run, dict[str, Any]]:
-    """Collect a window, learn from it, and return the metrics. `algorithm` is from `learner`."""
-    num_envs = algorithm.source.num_envs if algorithm.source else 0
-    if num_envs != environments.num_envs:
-        raise UserError(
-            f"There are {environments.num_envs} environments, but num_envs of '{algorithm.name}' "
-            f"is {num_envs}; the numbers must be equal."
-        )
-    if environments.timestep is None:  # a resumed run: its episodes were not saved
-        environments.reset(jax.random.fold_in(jax.random.fold_in(run.key, EPISODES), run.step))
-    key = jax.random.fold_in(jax.random.fold_in(run.key, ACTIONS), run.step)
-    num_steps = algorithm.env_steps // num_envs
-    batch, endings = collect(environments, algorithm.policy(run.state), key, num_steps)
-    env_steps: Any = np.float32((int(run.step) + 1) * algorithm.env_steps)
-    window = Window(dataclasses.replace(batch, env_steps=env_steps), endings)
-    handed = dataclasses.replace(run.state, source=window)
-    return loop.advance(algorithm, dataclasses.replace(run, state=handed))
+    """Play a window, learn from it, and return the metrics.
 
-
-merge = jax.jit(m.merge)
+    The buffers of the source of `run` are reused, so `run` cannot be used afterwards.
+    """
+    return train(algorithm, environments, run, 1)
 
 
 def train(
-    algorithm: Algorithm, environments: Environments, run: loop.Run, num_steps: int
+    algorithm: Algorithm, environments: Environments | Players, run: loop.Run, num_steps: int
 ) -> tuple[loop.Run, dict[str, Any]]:
     """Train on `num_steps` windows, and return their metrics in one row.
 
-    As `jaxrl.core.train.train`.
+    As `jaxrl.core.train.train`. The buffers of the source of `run` are reused, so `run` cannot be
+    used afterwards.
     """
-    row = None
+    playing = players(algorithm, environments)
+    own = program(algorithm, playing.members)
+    progress, step = Progress(run, own.empty_row(run)), stepper(own, playing, run)
     for _ in range(num_steps):
-        run, metrics = advance(algorithm, environments, run)
-        row = metrics if row is None else merge(row, metrics)
-    return run, row or {}
+        progress = step(progress)
+    return progress.run, progress.row
+
+
+def stepper(own: Program, playing: Players, run: loop.Run) -> Callable[[Progress], Progress]:
+    """Return the function that takes the next step of an algorithm, beginning with that of `run`.
+
+    It reuses the buffers of the source of its argument's run.
+    """
+    algorithm, source = own.algorithm, own.algorithm.source
+    assert source is not None
+    done = int(np.max(jax.device_get(run.step)))
+    numbers = itertools.count(source.warmup + done)
+    key = _fold_in(run.key, ACTIONS)
+    if playing.environments[0].timestep is None:  # a resumed run: its episodes were not saved
+        playing.reset(_first(_fold_in(_fold_in(run.key, EPISODES), np.int32(done))))
+
+    def step(progress: Progress) -> Progress:
+        number = next(numbers)
+        policy = algorithm.policy(progress.run.state)
+        window = playing.window(policy, lambda ahead: _fold_in(key, np.int32(number + ahead)))
+        held, rest = _take_apart(progress.run)
+        return _learn(own, held, rest, progress.row, window)
+
+    return step
+
+
+@functools.partial(jax.jit, static_argnums=0, donate_argnums=1)
+def _learn(own: Program, held: Any, rest: loop.Run, row: dict[str, Any], window: Any) -> Progress:
+    """Take one step of the algorithm, whose source, in the state `held`, collects a window."""
+
+    def one(run, window):
+        return loop.advance(own.algorithm, _hand(run, window))
+
+    run = dataclasses.replace(rest, state=dataclasses.replace(rest.state, source=held))
+    run, metrics = _each(own, run, one)(run, by_member(window, own.members))
+    return Progress(run, m.merge(row, metrics))
+
+
+@functools.partial(jax.jit, static_argnums=0, donate_argnums=1)
+def _fill(own: Program, held: Any, rest: loop.Run, window: Any, number: Any) -> loop.Run:
+    """Collect one window of the warm-up."""
+    source: Any = own.algorithm.source
+
+    def one(run, window):
+        key = learn.warmup_keys(source, jax.random.fold_in(run.key, 0))[number]
+        run = _hand(run, window)
+        policy = own.algorithm.policy(run.state)
+        held, _, _ = source.collect(run.state.source, policy, key)
+        return dataclasses.replace(run, state=dataclasses.replace(run.state, source=held)), {}
+
+    run = dataclasses.replace(rest, state=dataclasses.replace(rest.state, source=held))
+    return _each(own, run, one)(run, by_member(window, own.members))[0]
+
+
+def _each(own: Program, run: loop.Run, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Vmap a function of a run and its window to (run, metrics) over the members."""
+    if own.members is None:
+        return function
+    axes = shared.axes(run)
+    return jax.vmap(function, (axes, 0), (axes, 0))
+
+
+def _take_apart(run: loop.Run) -> tuple[Any, loop.Run]:
+    """Return the state of a run's source, whose buffers the learner reuses, and the rest, which a
+    player may still be acting by."""
+    rest = dataclasses.replace(run, state=dataclasses.replace(run.state, source=None))
+    return run.state.source, rest
+
+
+def _hand(run: loop.Run, window: Window) -> loop.Run:
+    held = hand(run.state.source, window)
+    return dataclasses.replace(run, state=dataclasses.replace(run.state, source=held))
+
+
+@jax.jit
+def _fold_in(key: Key, number: Any) -> Key:
+    """Fold a number into a key, or into the keys of members."""
+    fold = lambda key: jax.random.fold_in(key, number)
+    return jax.vmap(fold)(key) if key.ndim else fold(key)
+
+
+def _first(key: Key) -> Key:
+    return key[0] if key.ndim else key
 
 
 def evaluate(
@@ -341,6 +213,7 @@ def evaluate(
     greedy: bool = True,
     max_steps: int | None = None,
     stopping: Callable[[], bool] = lambda: False,
+    members: int | None = None,
 ) -> Episodes:
     """Play `episodes` episodes side by side, each counted once.
 
@@ -348,35 +221,38 @@ def evaluate(
     `env` begin new episodes, one in each copy, and `episodes` is ignored.
 
     stopping: as in `Environments`, for the environments that are made here.
+    members: number of policies, each of which plays `episodes`; results and `key` then have a
+        leading axis.
 
     Raises:
         UserError: if there is no time limit, or as `Environments` does.
     """
     if isinstance(env, Environments):
-        return _play(env, policy, key, greedy, max_steps)
-    environments = Environments(
-        env.name.removeprefix(conversions.PREFIX), episodes, stopping=stopping
-    )
-    played = _play(environments, policy, key, greedy, max_steps)
+        return _play(env, policy, key, greedy, max_steps, members)
+    environments = Environments(env, episodes * (members or 1), stopping=stopping)
+    played = _play(environments, policy, key, greedy, max_steps, members)
     environments.close()  # does nothing to environments that failed or were abandoned
     return played
 
 
 def _play(
-    environments: Environments, policy: Policy, key: Key, greedy: bool, max_steps: int | None
-) -> Episodes:
+    environments: Environments, policy: Policy, key: Key, greedy: bool, max_steps: int | None,
+    members: int | None,
+) -> Episodes:  # fmt: skip
     max_steps = episode_limit(environments.env, max_steps)
-    reset_key, key = jax.random.split(key)
-    environments.reset(reset_key)
+    reset_key, key = _fold_in(key, np.int32(0)), _fold_in(key, np.int32(1))
+    environments.reset(_first(reset_key))
     memory = policy.memory(environments.num_envs)
     finished: Any = np.zeros(environments.num_envs, bool)
     returns, lengths = finished.astype(np.float32), finished.astype(np.int32)
     for t in range(max_steps):
-        action, memory, _ = _act(policy, environments.timestep, memory, key, t, greedy)
-        following, _ = environments.step(jax.device_get(action))
-        returns += np.where(finished, 0, following.reward)
-        lengths += ~finished
-        finished |= following.done
+        action, memory, _ = act(policy, environments.timestep, memory, key, t, greedy, members)
+        following, endings, valid = environments.step(jax.device_get(action))
+        counted = ~finished if valid is None else ~finished & valid
+        returns += np.where(counted, following.reward, np.float32(0))
+        lengths += counted
+        finished |= endings.done & counted
         if finished.all():
             break
-    return Episodes(returns, lengths, finished, {})
+    parts = lambda x: x if members is None else x.reshape(members, -1)
+    return Episodes(parts(returns), parts(lengths), parts(finished), {})

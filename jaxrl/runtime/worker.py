@@ -28,9 +28,15 @@ class Worker:
 
     def __init__(self):
         calls: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
-        threading.Thread(target=_work, args=(calls,), daemon=True).start()
+        self._thread = threading.Thread(target=_work, args=(calls,), daemon=True)
+        self._thread.start()
         self._calls = calls
         weakref.finalize(self, calls.put, None)
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this is asked in the worker's own thread."""
+        return threading.current_thread() is self._thread
 
     def begin(self, function: Callable[[], Any]) -> Call:
         """Request `function()`; to get its result, wait for `done`."""

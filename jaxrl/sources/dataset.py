@@ -163,8 +163,9 @@ def mixed(offline: Source, online: Source, num_shards: int = 1) -> Source:
         sample,
         feedback,
         env_steps=online.env_steps,
-        initial_env_steps=online.initial_env_steps,
+        warmup=online.warmup,
         num_envs=online.num_envs,
+        played_by=online.played_by,
         hyper=hyperparameters.merge(offline.hyper, online.hyper),
         partition=Mixed(offline.partition, online.partition),
     )

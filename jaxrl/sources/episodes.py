@@ -10,7 +10,8 @@ import jax.numpy as jnp
 from jaxrl.core import stream
 from jaxrl.core.errors import UserError
 from jaxrl.core.types import REPLICATED, Array, Batch, Environment, Source, Tasks, Tree, struct
-from jaxrl.sources.rollouts import SPLIT, check_shards, score_tasks
+from jaxrl.sources.handed import handed
+from jaxrl.sources.rollouts import SPLIT, check_shards, check_tasks, score_tasks
 from jaxrl.tasks.basic import fixed
 
 
@@ -43,6 +44,7 @@ def episodes(
     if num_envs < 1:
         raise UserError(f"num_envs must be at least 1, got {num_envs}.")
     check_shards(num_shards, num_envs=num_envs)
+    check_tasks(env, tasks)
     tasks = tasks or fixed(env.params)
     num_steps = env.max_steps
     env_steps = num_envs * num_steps
@@ -86,7 +88,7 @@ def episodes(
     def feedback(state, batch, feedback):
         return dataclasses.replace(state, tasks=score_tasks(tasks, state.tasks, batch, feedback))
 
-    return Source(
+    source = Source(
         f"episodes({env.name})",
         init,
         collect,
@@ -97,3 +99,4 @@ def episodes(
         hyper=dict(tasks.hyper),
         partition=EpisodesState(REPLICATED, REPLICATED, SPLIT),
     )
+    return handed(source, env, fresh=True) if env.host else source

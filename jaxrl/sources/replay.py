@@ -43,8 +43,8 @@ def replay(
         episode, where `first` is set at the next step, but never across the place where the newest
         experience meets the oldest. Agents make n-step returns of them, since agents discount.
     sampler: which items are drawn; the `priority` [n] that an update feeds back goes to it.
-    warmup: environment steps that are collected before the first update, at least one window. They
-        are collected and counted in `init`.
+    warmup: environment steps that are collected before the first update, at least one window
+        (`Source.warmup` counts windows).
     keep_memory: whether windows start where those of the source did, and come with the agent's
         memory before them (the stored state of Kapturowski et al., 2019, "Recurrent experience
         replay").
@@ -64,8 +64,7 @@ def replay(
     windows = max(1, math.ceil(warmup / source.env_steps))
 
     def init(key, hyper, policy):
-        source_key, key = jax.random.split(key)
-        inner = source.init(source_key, hyper, policy)
+        inner = source.init(jax.random.split(key)[0], hyper, policy)
         fresh = jax.eval_shape(source.collect, inner, policy, key)[1]
         time, batch = fresh.transitions.reward.shape[:2]
         held = _num_windows(source, capacity, span, windows, num_shards, time, batch)
@@ -74,7 +73,7 @@ def replay(
         paths = frames.large_leaves(fresh)
         ends = min(rows, max(rows // ENDS, span + time))
         begin = lambda: sampler.init(slots, batch // num_shards)
-        state = Ring(
+        return Ring(
             inner,
             _empty(jax.eval_shape(_record, frames.cut(fresh.transitions, paths)), rows),
             _empty(fresh.mask, rows),
@@ -85,8 +84,6 @@ def replay(
             {name: jnp.asarray(hyper[name], jnp.float32) for name in sampler.hyper},
             frames.empty(fresh, paths, rows, ends) if paths else None,
         )
-        more = lambda state, key: (collect(state, policy, key)[0], None)
-        return jax.lax.scan(more, state, jax.random.split(key, windows))[0]
 
     def write(state: Ring, inner: Tree, fresh: Batch) -> Ring:
         rows, time = state.transitions.words.shape[0], fresh.transitions.first.shape[0]
@@ -135,8 +132,9 @@ def replay(
         sample,
         feedback,
         env_steps=source.env_steps,
-        initial_env_steps=source.initial_env_steps + windows * source.env_steps,
+        warmup=windows,
         num_envs=source.num_envs,
+        played_by=source.played_by,
         hyper=hyperparameters.merge(source.hyper, sampler.hyper),
         partition=Ring(
             source.partition,

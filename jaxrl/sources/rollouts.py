@@ -25,6 +25,7 @@ from jaxrl.core.types import (
     Tree,
     struct,
 )
+from jaxrl.sources.handed import handed
 from jaxrl.tasks.basic import fixed
 
 SHARDS = "shards"  # the mesh axis over which environments are split
@@ -36,6 +37,14 @@ def check_shards(num_shards: int, **sizes: int) -> None:
     for name, size in sizes.items():
         if size % num_shards:
             raise UserError(f"{name}={size} does not divide into num_shards={num_shards}.")
+
+
+def check_tasks(env: Environment, tasks: Tasks | None) -> None:
+    """Raise `UserError` for tasks of an environment on the host, which has no parameters."""
+    if env.host and tasks is not None:
+        raise UserError(
+            f"'{env.name}' runs on the host and has no parameters that tasks could vary."
+        )
 
 
 def window(source: Source, state: Tree, policy: Policy, key: Key) -> tuple[Tree, Batch, dict]:
@@ -88,6 +97,7 @@ def rollouts(
     for name, value in sizes.items():
         if value is not None and value < 1:
             raise UserError(f"{name} must be at least 1, got {value}.")
+    check_tasks(env, tasks)
     tasks = tasks or fixed(env.params)
     env_steps = num_envs * num_steps
 
@@ -130,7 +140,7 @@ def rollouts(
     def feedback(state, batch, feedback):
         return dataclasses.replace(state, tasks=score_tasks(tasks, state.tasks, batch, feedback))
 
-    return Source(
+    source = Source(
         f"rollouts({env.name})",
         init,
         jax.jit(collect),  # traced once: for shapes, for filling a replay buffer, and for the loop
@@ -141,3 +151,4 @@ def rollouts(
         hyper=dict(tasks.hyper),
         partition=RolloutState(SPLIT, REPLICATED, REPLICATED),
     )
+    return handed(source, env) if env.host else source

@@ -14,7 +14,6 @@ from jaxrl.core.types import Algorithm, Tree
 from jaxrl.runtime.building import build, configure_jax, program
 from jaxrl.runtime.configuration import Experiment
 from jaxrl.runtime.display import Display
-from jaxrl.runtime.host_program import HostProgram
 from jaxrl.runtime.members import Members, seed_members
 
 USED = 0.8  # share of the free memory; evaluations and other unmeasured things need some too
@@ -43,8 +42,6 @@ def width(
     the compilation cache. `say` is called before that compilation.
     """
     prog = program(dataclasses.replace(config, devices=1), algorithm, members)
-    if isinstance(prog, HostProgram):  # has a single member
-        return 1
     shapes, free = prog.shapes(members.keys(config.generator)), available()
     if len(members) == 1 or free is None or PLENTY * size(shapes) < free:
         return len(members)

@@ -28,7 +28,6 @@ from jaxrl.runtime.building import build, configure_jax, plan
 from jaxrl.runtime.configuration import Experiment
 from jaxrl.runtime.display import Display
 from jaxrl.runtime.errors import Stopped
-from jaxrl.runtime.host import on_host
 from jaxrl.runtime.members import SWEEP, read_members
 from jaxrl.runtime.stopping import NotFinite
 from jaxrl.sweeps import memory, results
@@ -130,10 +129,7 @@ def _plan(
                 "--pbt needs at least 2 members of one program that differ in a hyperparameter, "
                 "such as --vary agent.learning-rate=1e-4,1e-3."
             )
-        if on_host(config.env):
-            most = 1
-        else:
-            most = search.chunk or memory.width(own, algorithm, group, display.say)
+        most = search.chunk or memory.width(own, algorithm, group, display.say)
         new.chunks.append(min(most, len(group)))
         if search.pbt and new.chunks[-1] < len(group):
             raise UserError(

@@ -16,12 +16,12 @@ from gymnasium import spaces as theirs
 
 from jaxrl import envs
 from jaxrl.algorithms.policy_gradient.ppo import ppo
-from jaxrl.algorithms.policy_gradient.reinforce import reinforce
 from jaxrl.core import metrics as m
 from jaxrl.core import random, spaces, stream
 from jaxrl.core.errors import UserError
 from jaxrl.core.settings import replace
 from jaxrl.core.train import start as start_run
+from jaxrl.core.train import train as train_run
 from jaxrl.core.types import Environment, Policy
 from jaxrl.envs import timesteps
 from jaxrl.envs.wrappers.time_limit import time_limit
@@ -31,6 +31,8 @@ from jaxrl.runtime import building, host, load, run_folder, training
 from jaxrl.runtime.configuration import experiment
 from jaxrl.runtime.host_program import HostProgram
 from jaxrl.runtime.members import Members
+from jaxrl.runtime.players import play
+from jaxrl.sources.handed import Play
 from jaxrl.sources.rollouts import rollouts
 
 LIMIT, EDGE = 5, 3
@@ -94,17 +96,18 @@ def test_windows_are_those_of_the_same_environment_compiled():
     collect = jax.jit(source.collect)
     environments = host.Environments(Line, streams)
     environments.reset(jax.random.key(1))
+    window = Play(environments.env, streams, steps, fresh=False, masked=False)
     ended = set()
     for _ in range(3):  # streams go on across windows
         state, expected, statistics = collect(state, POLICY, jax.random.key(0))
-        batch, endings = host.collect(environments, POLICY, jax.random.key(0), steps)
-        batch = dataclasses.replace(batch, env_steps=expected.env_steps)
+        played = play(environments, POLICY, jax.random.key(0), window)
+        batch = dataclasses.replace(played.batch, env_steps=expected.env_steps)
         paths = jax.tree_util.tree_leaves_with_path(expected)
         assert jax.tree.structure(batch) == jax.tree.structure(expected)
         for (path, x), y in zip(paths, jax.tree.leaves(batch), strict=True):
             assert x.dtype == y.dtype, path
             np.testing.assert_array_equal(x, y, err_msg=jax.tree_util.keystr(path))
-        values = m.values(stream.statistics(endings))
+        values = m.values(stream.statistics(played.endings))
         for name, value in m.values(statistics).items():
             np.testing.assert_array_equal(values[name], value, err_msg=name)
         after = batch.transitions.next_timestep
@@ -141,7 +144,7 @@ def test_truncation_bootstraps_and_termination_does_not():
     sizes |= {"learning_rate": 0.05, "max_grad_norm": float("inf")}
     config = replace(ppo.Config(discount=0.5, value_weight=1.0), sizes)
     values = []
-    algorithm = host.learner(ppo(host.Environments(Endless, 2).env, config))
+    algorithm = ppo(host.Environments(Endless, 2).env, config)
     for environment in (Endless, Ending):
         environments = host.Environments(environment, 2)
         run = host.start(algorithm, environments, random.key(0))
@@ -162,7 +165,7 @@ CARTPOLE = replace(ppo.Config(), {"num_envs": 8, "num_steps": 64, "learning_rate
 @functools.cache
 def cartpole():
     environments = host.Environments("CartPole-v1", 8)
-    return environments, host.learner(ppo(environments.env, CARTPOLE))
+    return environments, ppo(environments.env, CARTPOLE)
 
 
 def test_ppo_learns_cartpole():
@@ -257,7 +260,9 @@ def test_spaces_are_converted_both_ways():
 
 
 def test_asynchronous_environments_are_the_same():
-    synchronous, asynchronous = (host.Environments("CartPole-v1", 2, a) for a in (False, True))
+    synchronous, asynchronous = (
+        host.Environments("CartPole-v1", 2, a) for a in ("sync", "processes")
+    )
     try:
         for environments in (synchronous, asynchronous):
             environments.reset(jax.random.key(2))
@@ -273,17 +278,18 @@ def test_asynchronous_environments_are_the_same():
 
 def test_what_runs_the_description_is_told(capfd):
     env = envs.make("gymnasium/CartPole-v1")
+    algorithm = ppo(env, CARTPOLE)
     with pytest.raises(Exception, match="runs on the host and cannot be compiled"):
-        jax.block_until_ready(start_run(ppo(env, CARTPOLE), random.key(0)))
+        jax.block_until_ready(train_run(algorithm, start_run(algorithm, random.key(0)), 1))
 
 
 def test_bad_input_is_one_sentence():
-    environments, algorithm = cartpole()
-    with pytest.raises(UserError, match="only an agent that learns from rollouts"):
-        host.learner(reinforce(environments.env))
+    _, algorithm = cartpole()
+    with pytest.raises(UserError, match="plays inside of its program"):
+        building.build(experiment({"env": "gymnasium/CartPole-v1", "algorithm": "genetic"}))
     run = start_run(algorithm, random.key(0))
     for number in (3, 4):  # even if the steps of an update could be divided evenly
-        with pytest.raises(UserError, match="is 8; the numbers must be equal"):
+        with pytest.raises(UserError, match="num_envs is 8; the numbers must be equal"):
             host.advance(algorithm, host.Environments(Line, number), run)
     with pytest.raises(UserError, match="did you mean 'gymnasium/CartPole-v1'"):
         host.Environments("CartPol-v1", 2)
@@ -360,11 +366,11 @@ def test_there_are_as_many_environments_as_the_source_steps():
     config = experiment({"env": "gymnasium/CartPole-v1"})
     config = dataclasses.replace(config, agent=CARTPOLE)  # rollouts.num_envs
     program = building.program(config, algorithm, Members([{"seed": 0}]))
-    assert isinstance(program, HostProgram) and program.environments.num_envs == 8
+    assert isinstance(program, HostProgram) and program.players.environments[0].num_envs == 8
 
 
-@pytest.mark.parametrize("change", [{"seeds": 2}, {"debug": True}])
+@pytest.mark.parametrize("change", [{"debug": True}])
 def test_what_a_run_on_the_host_cannot_be(finished_run, change):
     config, _ = finished_run
-    with pytest.raises(UserError, match="train one seed at a time, on one device, without debug"):
+    with pytest.raises(UserError, match="train on one device, without debug"):
         training.train(dataclasses.replace(config, **change))

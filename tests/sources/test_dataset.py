@@ -8,6 +8,7 @@ import pytest
 
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
+from jaxrl.core.learn import start_source
 from jaxrl.core.types import Policy
 from jaxrl.sources import dataset, mixed, proportional, replay, rollouts
 from tests.datasets.files import counted_steps, environment
@@ -19,7 +20,7 @@ NOBODY = Policy(lambda *_: ((), (), {}), lambda n: (), ())
 def draw(source, policy=NOBODY):
     @jax.jit
     def run(key):
-        state = source.init(key, source.hyper, policy)
+        state = start_source(source, key, source.hyper, policy)
         state, fresh, _ = source.collect(state, policy, key)
         return state, source.sample(state, fresh, key)
 

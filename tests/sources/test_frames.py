@@ -9,6 +9,7 @@ import pytest
 
 from jaxrl import envs
 from jaxrl.core import random
+from jaxrl.core.learn import start_source
 from jaxrl.envs.policies import random_policy
 from jaxrl.sources import episodes, frames, proportional, replay, rollouts
 from tests.counting import counting
@@ -85,7 +86,7 @@ def test_a_loop_copies_no_ring(once):
         return jax.lax.scan(body, state, keys)
 
     key = random.key(0)
-    state = jax.eval_shape(lambda: source.init(key, source.hyper, policy()))
+    state = jax.eval_shape(lambda: start_source(source, key, source.hyper, policy()))
     program = jax.jit(run, donate_argnums=0).lower(state, jax.random.split(key, 3)).compile()
     rings = [x.shape for x in jax.tree.leaves(state) if x.size >= 60 * CAPACITY / 8]
     assert len(rings) == 7  # there is room for an eighth of ends
@@ -99,7 +100,7 @@ def test_observations_that_are_stored_once():
 
     def first_window(source, environment):
         return jax.eval_shape(
-            lambda: source.init(random.key(0), source.hyper, random_policy(environment))
+            lambda: start_source(source, random.key(0), source.hyper, random_policy(environment))
         )
 
     frame = envs.make("minatar_breakout")

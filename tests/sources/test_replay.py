@@ -9,6 +9,7 @@ import pytest
 
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
+from jaxrl.core.learn import start_source
 from jaxrl.core.types import Policy
 from jaxrl.sources import episodes, proportional, replay, rollouts, samplers
 from jaxrl.sources.packing import unpack
@@ -34,7 +35,7 @@ def play(source, windows=WINDOWS):
     @jax.jit
     def run(key):
         init_key, key = jax.random.split(key)
-        state = source.init(init_key, source.hyper, policy())
+        state = start_source(source, init_key, source.hyper, policy())
 
         def body(state, key):
             collect_key, sample_key = jax.random.split(key)
@@ -175,7 +176,7 @@ def probabilities(state, draws, source, fresh):
 
 @functools.cache
 def fill(source, windows):
-    state = source.init(random.key(0), source.hyper, policy())
+    state = start_source(source, random.key(0), source.hyper, policy())
     for key in jax.random.split(random.key(1), windows):
         state, fresh, _ = jax.jit(source.collect)(state, policy(), key)
     return state, fresh
@@ -256,7 +257,7 @@ def test_windows_by_priority_never_cross_the_seam():
 @pytest.mark.slow
 def test_an_item_without_mass_is_never_drawn():
     source = make_prioritized(exponent=1.0)
-    state = source.init(random.key(0), source.hyper, policy())
+    state = start_source(source, random.key(0), source.hyper, policy())
     state, fresh, _ = source.collect(state, policy(), random.key(1))  # half full
     empirical, _ = probabilities(state, 50, source, fresh)
     assert (empirical[2 * T :] == 0).all() and (empirical[: 2 * T] > 0).all()
@@ -278,7 +279,7 @@ def test_the_importance_exponent_grows_to_one():
 def test_steps_of_the_warm_up_are_counted():
     source = replay(inner(), HELD * T * B, N, warmup=2 * T * B + 1)
     assert source.env_steps == T * B and source.initial_env_steps == 3 * T * B
-    state = jax.jit(lambda: source.init(random.key(0), {}, policy()))()
+    state = jax.jit(lambda: start_source(source, random.key(0), {}, policy()))()
     assert state.filled == 3 * T and state.source.windows == 3
 
 
@@ -299,4 +300,4 @@ def test_bad_sizes_are_refused_in_one_sentence(settings, sentence):
     settings = {"capacity": HELD * T * B, "batch_size": N} | settings
     with pytest.raises(UserError, match=sentence):
         source = replay(inner(), **settings)
-        jax.eval_shape(lambda key: source.init(key, {}, policy()), random.key(0))
+        jax.eval_shape(lambda key: start_source(source, key, {}, policy()), random.key(0))

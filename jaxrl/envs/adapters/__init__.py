@@ -14,12 +14,15 @@ from jaxrl.core.types import Environment
 
 SUITES = (
     "brax",
+    "dm_control",
+    "envpool",
     "gymnasium",
     "gymnax",
     "jumanji",
+    "minari",
     "navix",
     "pgx",
-)  # each a module here with a `build`
+)  # each a module here with a `builder`
 
 
 @functools.cache

@@ -1,16 +1,17 @@
 """Environments of Gymnasium (Towers et al., 2024, arXiv:2407.17032).
 
 Their names look like `gymnasium/CartPole-v1`. They are Python, so they cannot run inside a scan.
-`envs.make` returns only a description: name, spaces and time limit. Agents are built from it;
-`jaxrl.runtime.host` steps the environment itself beside the jitted learner, and the command line
-does so automatically. Running `reset` or `step` of the description raises an error that says so.
+`envs.make` returns only a description: name, spaces, time limit, and how copies are made
+(`Environment.host`). Agents are built from it; `jaxrl.runtime.host` steps the environment itself
+beside the jitted learner, and the command line does so automatically. Running `reset` or `step` of
+the description raises an error that says so.
 """
 
 from __future__ import annotations
 
 import functools
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.core.errors import UserError
+from jaxrl.core.errors import UserError, unknown
 from jaxrl.core.spaces import Discrete, MultiDiscrete, Space, example
 from jaxrl.core.types import Environment, Tree
 from jaxrl.envs import timesteps
 from jaxrl.envs.adapters import check_name, construct, package
 from jaxrl.envs.adapters.conversions import box
+from jaxrl.envs.adapters.copies import Host, Vector, autoreset_mode, vectorize
+from jaxrl.envs.wrappers.registry import split_name
 
 PREFIX = "gymnasium/"
 
@@ -37,28 +40,109 @@ def builder(name: str) -> Callable[..., Environment]:
     return functools.partial(build, name)
 
 
-def build(name: str) -> Environment:
-    """Describe Gymnasium's environment `name`."""
-    theirs = construct(PREFIX + name, lambda: package("gymnasium").make(name))
+def build(name: str, **settings: Any) -> Environment:
+    """Describe Gymnasium's environment `name`, which is made with `settings`."""
+    # The checks that it would make at each step are made here, for a fraction of the time.
+    make = functools.partial(package("gymnasium").make, name, **settings, disable_env_checker=True)
+    return describe(make, PREFIX + name)
+
+
+def describe(make: Callable[..., Any], name: str) -> Environment:
+    """Describe the `gymnasium.Env` that `make` returns, called `name`.
+
+    make: a function without arguments; with render_mode="rgb_array" where pictures are asked for.
+
+    Raises `UserError` for an environment that cannot be made, and for spaces that jaxrl does not
+    have.
+    """
+    theirs = construct(name, make)
     try:
-        return describe(theirs, PREFIX + name)
+        spec = getattr(theirs, "spec", None)
+        limit = getattr(spec, "max_episode_steps", None)
+        host = Host(functools.partial(vectorize, functools.partial(_checked, make)), one=make)
+        return description(
+            name, theirs.observation_space, theirs.action_space, max_steps=limit, host=host
+        )
     finally:
         theirs.close()
 
 
-def describe(theirs: Any, name: str) -> Environment:
-    """Describe a `gymnasium.Env`. Raises `UserError` for spaces that jaxrl does not have."""
-    observation_space = space(theirs.observation_space)
-    limit = getattr(theirs.spec, "max_episode_steps", None)
+def describe_vector(make: Callable[[int], Any], name: str) -> Environment:
+    """Describe an environment of which make(num_envs) returns copies as a vector of Gymnasium,
+    in any of its autoreset modes."""
+    theirs = construct(name, lambda: make(1))
+    try:
+        masked = construct(name, lambda: autoreset_mode(theirs)) == "NEXT_STEP"
+        spaces = theirs.single_observation_space, theirs.single_action_space
+        limit = getattr(getattr(theirs, "spec", None), "max_episode_steps", None)
+    finally:
+        theirs.close()
+    host = Host(lambda num_envs, mode, render: Vector(make(num_envs)), masked)
+    return description(name, *spaces, max_steps=limit, host=host)
+
+
+def description(
+    name: str, observation_space: Any, action_space: Any, *, max_steps: int | None, host: Host
+) -> Environment:
+    """Return an environment that tells its spaces and how it is made, and refuses to be run."""
+    seen = space(observation_space)
 
     def reset(key, params):
-        return refuse(name, ((), timesteps.first(example(observation_space))))
+        return refuse(name, ((), timesteps.first(example(seen))))
 
     def step(key, state, action, params):
-        return refuse(name, ((), timesteps.following(example(observation_space), 0.0)))
+        return refuse(name, ((), timesteps.following(example(seen), 0.0)))
 
-    action_space = space(theirs.action_space)
-    return Environment(name, reset, step, (), observation_space, action_space, max_steps=limit)
+    return Environment(
+        name, reset, step, (), seen, space(action_space), max_steps=max_steps, host=host
+    )
+
+
+def wrap(env: Environment, named: Sequence[Any]) -> Environment:
+    """Wrap an environment on the host in wrappers by name, the first of them innermost.
+
+    named: as in `wrappers.registry.wrap`: `frame_stack`, or those of Gymnasium by names such as
+        {"gymnasium/ResizeObservation": {"shape": [84, 84]}}.
+
+    Raises `UserError` for other names, and for an environment that cannot be wrapped.
+    """
+    for entry in named:
+        name, given = split_name(entry)
+        if env.host.one is None:
+            raise UserError(f"'{env.name}' is made in copies only, so it cannot be wrapped.")
+        make = functools.partial(_wrapped, _wrapper(name), dict(given), env.host.one)
+        env = describe(make, env.name)
+    return env
+
+
+def _wrapped(wrapper: Callable[..., Any], given: dict[str, Any], make: Any, **settings: Any) -> Any:
+    return wrapper(make(**settings), **given)
+
+
+def _wrapper(name: str) -> Callable[..., Any]:
+    if name == "frame_stack":
+        return _frame_stack
+    known = {PREFIX + x: x for x in package("gymnasium.wrappers").__all__}
+    if name not in known:
+        raise unknown("wrapper on the host", name, ["frame_stack", *sorted(known)])
+    return getattr(package("gymnasium.wrappers"), known[name])
+
+
+def _frame_stack(theirs: Any, frames: int = 4) -> Any:
+    """Stack the last observations along their last axis, as `wrappers.frame_stack` does."""
+    gym = package("gymnasium")
+    if type(theirs.observation_space).__name__ != "Box":
+        raise UserError(f"frame_stack needs a single array, not {theirs.observation_space}.")
+    stacked = gym.wrappers.FrameStackObservation(theirs, frames, padding_type="reset")
+    join = lambda x: np.concatenate(x, axis=-1) if x.ndim > 1 else x
+    box = stacked.observation_space
+    low, high = join(box.low), join(box.high)
+    joined = gym.spaces.Box(low, high, low.shape, box.dtype)
+    return gym.wrappers.TransformObservation(stacked, join, joined)
+
+
+def _checked(make: Callable[..., Any], **settings: Any) -> Any:
+    return with_shape_checks(make(**settings))
 
 
 def refuse(name: str, result: Tree) -> Tree:

@@ -48,7 +48,7 @@ def wrap(env: Environment, named: Sequence[Named]) -> Environment:
     does not exist, is missing or has a wrong value, and for an environment that it does not fit.
     """
     for entry in named:
-        name, given = _split(entry)
+        name, given = split_name(entry)
         known = arguments(name)
         for argument in given:
             if argument not in known:
@@ -66,13 +66,13 @@ def label(named: Sequence[Named]) -> str:
     """Return wrappers on one line, such as `sticky_actions(stickiness=0.25), frame_stack`."""
     texts = []
     for entry in named:
-        name, given = _split(entry)
+        name, given = split_name(entry)
         values = ", ".join(f"{k}={v}" for k, v in given.items())
         texts.append(f"{name}({values})" if given else name)
     return ", ".join(texts)
 
 
-def _split(entry: Any) -> tuple[str, Mapping[str, Any]]:
+def split_name(entry: Any) -> tuple[str, Mapping[str, Any]]:
     """Return the name of a wrapper and its arguments."""
     if isinstance(entry, str):
         return entry, {}

@@ -6,6 +6,7 @@ import pytest
 from jaxrl.algorithms.offline.shared import data
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
+from jaxrl.core.learn import start_source
 from jaxrl.envs import make
 from jaxrl.envs.policies import random_policy
 from tests.datasets.stand_in import no_training
@@ -22,7 +23,7 @@ def rows(source):
 
     def draw(key):
         policy = random_policy(ENV)
-        state = source.init(key, source.hyper, policy)
+        state = start_source(source, key, source.hyper, policy)
         state, fresh, _ = source.collect(state, policy, key)
         return source.sample(state, fresh, key).transitions.reward
 

@@ -19,6 +19,7 @@ from jaxrl.algorithms.planning.shared.recurrent_model_loss import (
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
 from jaxrl.core.hyper import override
+from jaxrl.core.learn import start_source
 from jaxrl.core.settings import replace
 from jaxrl.core.spaces import Box, Discrete
 from jaxrl.core.types import Policy
@@ -45,7 +46,7 @@ def make_updater():
     def run(key, hyper):
         state = agent.init(key, hyper)
         policy = Policy(agent.act, agent.memory, state)
-        held = source.init(key, hyper, policy)
+        held = start_source(source, key, hyper, policy)
         held, fresh, _ = source.collect(held, policy, key)
         batch = source.sample(held, fresh, key)
         after, info = agent.update(state, batch, key)

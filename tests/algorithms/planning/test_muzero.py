@@ -18,6 +18,7 @@ from jaxrl.algorithms.planning.shared.search import search
 from jaxrl.algorithms.planning.shared.unrolled import targets
 from jaxrl.core import random
 from jaxrl.core.errors import UserError
+from jaxrl.core.learn import start_source
 from jaxrl.core.settings import replace
 from jaxrl.core.types import Policy, TimeStep, Transition
 from jaxrl.networks.world_models import ValueEquivalentModel, rescale
@@ -105,7 +106,7 @@ def sample_batch(env_name: str):
     @jax.jit
     def draw(state):
         policy = Policy(learner.act, learner.memory, state)
-        held = source.init(random.key(2), {}, policy)
+        held = start_source(source, random.key(2), {}, policy)
         held, fresh, _ = source.collect(held, policy, random.key(3))
         return source.sample(held, fresh, random.key(4))
 

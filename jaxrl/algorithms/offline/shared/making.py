@@ -31,7 +31,6 @@ from jaxrl.core.types import Environment, Policy, Source, Transition, Tree, stru
 from jaxrl.datasets import cache
 from jaxrl.datasets.data import Dataset, References, conform, join, score
 from jaxrl.datasets.transitions import from_streams
-from jaxrl.envs.adapters.gymnasium import PREFIX
 from jaxrl.envs.policies import random_policy
 from jaxrl.evaluation.evaluate import evaluate
 from jaxrl.sources.rollouts import rollouts
@@ -153,7 +152,7 @@ def make(
     Raises `UserError` for an environment on the host, an environment without a time limit, and a
     run that did not learn.
     """
-    if env.name.startswith(PREFIX):
+    if env.host:
         raise UserError(
             f"'{env.name}' runs on the host, where no datasets are made; name a file in Minari's "
             "format."

@@ -1,0 +1,224 @@
+"""Copies of an environment on the host, stepped together, whatever package steps them.
+
+Packages differ in what they return when an episode ends. Gymnasium's vectors may not reset at all,
+reset in the same step, or in the next one, whose action is ignored; EnvPool resets in the next
+step unless it is told to before. `Copies` makes one thing of them: a step returns the true last
+observation and, for the copies whose episode ended, the first one of the next episode.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from jaxrl.core.errors import UserError
+from jaxrl.envs.adapters import package
+
+MODES = ("sync", "processes")
+
+
+class Seen(NamedTuple):
+    """What a step of B copies returned, in the package's own terms."""
+
+    following: Any
+    """Observations after the action, also where the episode ended: [B, ...]."""
+    reward: np.ndarray
+    """float32 [B]."""
+    terminated: np.ndarray
+    """bool [B]."""
+    truncated: np.ndarray
+    """bool [B]; False where `terminated`."""
+    live: Any
+    """Observations that the next action answers, of a new episode where one ended: [B, ...]. None
+    if `renew` returns them."""
+    valid: np.ndarray | None
+    """False where the step was a reset and no transition: bool [B]; None if all are steps."""
+
+
+class Copies(Protocol):
+    """B copies of an environment."""
+
+    observation_space: Any
+    """Gymnasium's space of one observation."""
+    action_space: Any
+    """Gymnasium's space of one action."""
+
+    def reset(self, seeds: list[int]) -> Any:
+        """Begin an episode in every copy, and return the observations [B, ...]."""
+        ...
+
+    def step(self, action: Any) -> Seen:
+        """Act [B, ...]."""
+        ...
+
+    def renew(self, done: np.ndarray) -> Any:
+        """Begin an episode in the copies that are `done`, and return the observations of all."""
+        ...
+
+    def render(self) -> list[np.ndarray]:
+        """Return a picture of each copy: uint8 [H, W, 3]."""
+        ...
+
+    def close(self) -> None:
+        """Release what the copies hold."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Host:
+    """How copies of an environment are made.
+
+    make(num_envs, mode, render) -> Copies; `mode` is one of `MODES`, `render` whether pictures are
+    asked for.
+    masked: whether some steps are none (`Seen.valid`).
+    one: a function that makes a single `gymnasium.Env`, which wrappers take; None where a package
+        makes copies only.
+    """
+
+    make: Callable[[int, str, bool], Copies]
+    masked: bool = False
+    one: Callable[..., Any] | None = None
+
+
+class Vector:
+    """Copies in one of Gymnasium's vectors, in any of its autoreset modes."""
+
+    def __init__(self, vector: Any):
+        self.vector = vector
+        self.observation_space = vector.single_observation_space
+        self.action_space = vector.single_action_space
+        self._mode = autoreset_mode(vector)
+        self._resets = np.zeros(vector.num_envs, bool)  # copies whose next step is a reset
+
+    def reset(self, seeds: list[int]) -> Any:
+        self._resets[:] = False
+        return self.vector.reset(seed=seeds)[0]
+
+    def step(self, action: Any) -> Seen:
+        seen, reward, terminated, truncated, info = self.vector.step(action)
+        terminated, truncated = np.asarray(terminated, bool), np.asarray(truncated, bool)
+        reward, done = np.asarray(reward, np.float32), terminated | truncated
+        following = live = seen
+        valid = None
+        if self._mode == "NEXT_STEP":
+            valid, self._resets = ~self._resets, done
+            reward = np.where(valid, reward, np.float32(0))
+        elif done.any():
+            if self._mode == "SAME_STEP":
+                following = _last(self.vector.single_observation_space, seen, info, done)
+            else:
+                live = None
+        return Seen(following, reward, terminated, truncated & ~terminated, live, valid)
+
+    def renew(self, done: np.ndarray) -> Any:
+        return self.vector.reset(options={"reset_mask": done})[0]
+
+    def render(self) -> list[np.ndarray]:
+        return list(self.vector.render())
+
+    def close(self) -> None:
+        self.vector.close()
+
+
+def autoreset_mode(vector: Any) -> str:
+    """Return the autoreset mode of a vector: DISABLED, NEXT_STEP or SAME_STEP. Raises `UserError`
+    for a vector that does not say."""
+    mode = getattr(vector.metadata.get("autoreset_mode"), "name", None)
+    if mode not in ("DISABLED", "NEXT_STEP", "SAME_STEP"):
+        raise UserError(
+            f"The vector environment {vector} does not say in metadata['autoreset_mode'] when it "
+            "resets; it must be one of gymnasium.vector.AutoresetMode."
+        )
+    return mode
+
+
+def _last(space: Any, seen: Any, info: dict[str, Any], done: np.ndarray) -> Any:
+    """Return the observations `seen` with the last ones where an episode is `done`."""
+    last = info["final_obs"]
+
+    def put(space, seen, last):
+        match type(space).__name__:
+            case "Dict":
+                return {
+                    key: put(part, seen[key], [x and x[key] for x in last])
+                    for key, part in space.spaces.items()
+                }
+            case "Tuple":
+                return tuple(
+                    put(part, seen[i], [x and x[i] for x in last])
+                    for i, part in enumerate(space.spaces)
+                )
+        whole = np.array(seen)
+        for i in np.flatnonzero(done):
+            whole[i] = last[i]
+        return whole
+
+    return put(space, seen, [last[i] if done[i] else None for i in range(len(done))])
+
+
+class Sync:
+    """Copies of a `gymnasium.Env`, stepped one after another in this process.
+
+    Gymnasium's own vector also gathers what each step says besides, which takes longer than a step
+    of CartPole.
+    """
+
+    def __init__(self, make: Callable[[], Any], num_envs: int):
+        utils = package("gymnasium.vector.utils")
+        self.envs = [make() for _ in range(num_envs)]
+        self.observation_space = self.envs[0].observation_space
+        self.action_space = self.envs[0].action_space
+        batched = utils.batch_space(self.action_space, num_envs)
+        self._actions = functools.partial(utils.iterate, batched)
+        space = self.observation_space
+        if type(space).__name__ == "Box":
+            self._stack = np.stack
+        else:
+            self._stack = lambda seen: utils.concatenate(
+                space, seen, utils.create_empty_array(space, num_envs)
+            )
+
+    def reset(self, seeds: list[int]) -> Any:
+        pairs = zip(self.envs, seeds, strict=True)
+        self._seen = [env.reset(seed=seed)[0] for env, seed in pairs]
+        return self._stack(self._seen)
+
+    def step(self, action: Any) -> Seen:
+        actions = self._actions(action)
+        results = [env.step(x) for env, x in zip(self.envs, actions, strict=True)]
+        self._seen, reward, terminated, truncated, _ = zip(*results, strict=True)
+        seen = self._stack(self._seen)
+        terminated, truncated = np.array(terminated, bool), np.array(truncated, bool)
+        live = None if (terminated | truncated).any() else seen
+        reward = np.array(reward, np.float32)
+        return Seen(seen, reward, terminated, truncated & ~terminated, live, None)
+
+    def renew(self, done: np.ndarray) -> Any:
+        copies = zip(self.envs, done, self._seen, strict=True)
+        return self._stack([env.reset()[0] if over else seen for env, over, seen in copies])
+
+    def render(self) -> list[np.ndarray]:
+        return [env.render() for env in self.envs]
+
+    def close(self) -> None:
+        for env in self.envs:
+            env.close()
+
+
+def vectorize(make: Callable[..., Any], num_envs: int, mode: str, render: bool) -> Copies:
+    """Make copies of a `gymnasium.Env`, which make(render_mode=...) returns.
+
+    mode: "sync" to step them one after another in this process, "processes" for a process each.
+        Processes are spawned (forking JAX's threads may hang), so a script needs its `__main__`
+        guard.
+    """
+    one = functools.partial(make, render_mode="rgb_array") if render else make
+    if mode == "sync":
+        return Sync(one, num_envs)
+    vector = package("gymnasium.vector")
+    disabled = vector.AutoresetMode.DISABLED
+    return Vector(vector.AsyncVectorEnv([one] * num_envs, context="spawn", autoreset_mode=disabled))
