@@ -91,6 +91,7 @@ def evaluate(folder: Path, config: Options) -> None:
     """Evaluate the run in `folder`, print the results and write them to its folder."""
     from jaxrl.core import random
     from jaxrl.evaluation import render
+    from jaxrl.runtime import host
     from jaxrl.runtime.building import configure_jax, other_environment
     from jaxrl.runtime.continuing import load_all
 
@@ -122,15 +123,20 @@ def evaluate(folder: Path, config: Options) -> None:
             print(f"{setting}:")
         _print_results(summary, names)
     results = summaries.get("", summaries)
-    record = {"env": env.name, "step": trained.step, "episodes": config.episodes, **results}
-    (out / "evaluation.json").write_text(json.dumps(record, indent=2))
+    summary = {"env": env.name, "step": trained.step, "episodes": config.episodes, **results}
+    (out / "evaluation.json").write_text(json.dumps(summary, indent=2))
     _write_episodes(out / "evaluation_episodes.csv", trained.members, measured)
     seeds = len(policies) // len(summaries)
     over = f"{seeds} seeds" if seeds > 1 else f"{config.episodes} episodes"
     print(f"{config.episodes} episodes for each seed; intervals over {over}.")
     print(f"Written to {out / 'evaluation.json'}; each episode: {out / 'evaluation_episodes.csv'}")
-    if config.render != "none" and env.render is not None:
-        episode = render.record(env, policies[config.member], key, max_steps=config.max_steps)
+    if config.render != "none" and (env.render or env.host):
+        record = host.record if env.host else render.record
+        try:
+            episode = record(env, policies[config.member], key, max_steps=config.max_steps)
+        except host.EnvironmentFailed as failed:  # it draws no pictures, and the rest is written
+            print(f"No picture of an episode: {failed}")
+            return
         path = out / f"episode.{config.render}"
         if config.render == "gif":
             render.write_gif(episode.frames, path, episode.fps)

@@ -31,6 +31,7 @@ from jaxrl.core import metrics as m
 from jaxrl.core import train as loop
 from jaxrl.core.types import Algorithm, Environment, Hyper, Key, Policy
 from jaxrl.evaluation.evaluate import Episodes, episode_limit
+from jaxrl.evaluation.render import Recording
 from jaxrl.runtime.driver import Program, Progress
 from jaxrl.runtime.environments import Abandoned, EnvironmentFailed, Environments
 from jaxrl.runtime.players import Players, act, by_member
@@ -43,6 +44,7 @@ __all__ = [
     "Players",
     "advance",
     "evaluate",
+    "record",
     "start",
     "train",
 ]
@@ -256,3 +258,25 @@ def _play(
             break
     parts = lambda x: x if members is None else x.reshape(members, -1)
     return Episodes(parts(returns), parts(lengths), parts(finished), {})
+
+
+def record(
+    env: Environment, policy: Policy, key: Key, *, max_steps: int | None = None, greedy: bool = True
+) -> Recording:
+    """Record one episode on the host, as `jaxrl.evaluation.render.record` does.
+
+    Raises `UserError` if there is no time limit, and `EnvironmentFailed` if the environment draws
+    no pictures.
+    """
+    limit = episode_limit(env, max_steps)
+    environments = Environments(env, 1, render=True)
+    environments.reset(jax.random.fold_in(key, 0))
+    memory, frames = policy.memory(1), environments.render()
+    for t in range(limit):
+        action, memory, _ = act(policy, environments.timestep, memory, key, t, greedy)
+        _, endings, _ = environments.step(jax.device_get(action))
+        if endings.done[0]:  # the next episode's first picture is not shown
+            break
+        frames += environments.render()
+    environments.close()
+    return Recording([np.asarray(x) for x in frames], environments.copies.fps)

@@ -19,6 +19,7 @@ from jaxrl.core.errors import UserError
 from jaxrl.envs.adapters import package
 
 MODES = ("sync", "processes")
+FPS = 30.0  # of environments that do not say
 
 
 class Seen(NamedTuple):
@@ -46,6 +47,8 @@ class Copies(Protocol):
     """Gymnasium's space of one observation."""
     action_space: Any
     """Gymnasium's space of one action."""
+    fps: float
+    """Pictures per second of the environment's own time, or those that it asks for."""
 
     def reset(self, seeds: list[int]) -> Any:
         """Begin an episode in every copy, and return the observations [B, ...]."""
@@ -91,6 +94,7 @@ class Vector:
         self.vector = vector
         self.observation_space = vector.single_observation_space
         self.action_space = vector.single_action_space
+        self.fps = _fps(vector)
         self._mode = autoreset_mode(vector)
         self._resets = np.zeros(vector.num_envs, bool)  # copies whose next step is a reset
 
@@ -122,6 +126,10 @@ class Vector:
 
     def close(self) -> None:
         self.vector.close()
+
+
+def _fps(theirs: Any) -> float:
+    return float(theirs.metadata.get("render_fps") or FPS)
 
 
 def autoreset_mode(vector: Any) -> str:
@@ -172,6 +180,7 @@ class Sync:
         self.envs = [make() for _ in range(num_envs)]
         self.observation_space = self.envs[0].observation_space
         self.action_space = self.envs[0].action_space
+        self.fps = _fps(self.envs[0])
         batched = utils.batch_space(self.action_space, num_envs)
         self._actions = functools.partial(utils.iterate, batched)
         space = self.observation_space

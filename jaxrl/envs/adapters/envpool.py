@@ -15,7 +15,7 @@ import numpy as np
 
 from jaxrl.core.types import Environment
 from jaxrl.envs.adapters import check_name, construct, package
-from jaxrl.envs.adapters.copies import Host, Seen
+from jaxrl.envs.adapters.copies import FPS, Host, Seen
 from jaxrl.envs.adapters.gymnasium import description
 
 PREFIX = "envpool/"
@@ -45,6 +45,8 @@ def build(name: str, **settings: Any) -> Environment:
 class Pool:
     """Copies in a pool of EnvPool, which begins a new episode in the step after the last one unless
     it is told to before."""
+
+    fps = FPS
 
     def __init__(self, name: str, settings: dict[str, Any], num_envs: int):
         self._make = functools.partial(
