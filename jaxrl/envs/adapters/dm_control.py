@@ -8,6 +8,7 @@ vectors. Episodes are truncated after 1,000 environment steps at most; where the
 
 from __future__ import annotations
 
+import ctypes.util
 import functools
 import math
 import os
@@ -47,7 +48,10 @@ def make(name: str, render_mode: str | None = None, **settings: Any) -> Any:
 
 
 def _suite() -> Any:
-    os.environ.setdefault("MUJOCO_GL", "egl" if os.path.exists("/dev/dri") else "osmesa")
+    if "DISPLAY" not in os.environ:  # else the package does not import where there is no screen
+        libraries = {"egl": "EGL", "osmesa": "OSMesa"}
+        found = [backend for backend, name in libraries.items() if ctypes.util.find_library(name)]
+        os.environ.setdefault("MUJOCO_GL", found[0] if found else "disable")
     return package("dm_control.suite")
 
 
@@ -60,6 +64,7 @@ def _environment_class() -> type:
         def __init__(self, theirs: Any, name: str):
             self.theirs = theirs
             self.render_mode = "rgb_array"
+            self.metadata = {"render_fps": 1.0 / theirs.control_timestep()}
             self.observation_space = gym.spaces.Dict(
                 {key: _box(gym, spec) for key, spec in theirs.observation_spec().items()}
             )
