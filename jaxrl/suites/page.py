@@ -82,11 +82,10 @@ def _flatten(config: Any, prefix: str = "") -> dict[str, Any]:
 def write(suite: Suite, records: Sequence[Record], folder: Path) -> None:
     """Write the suite's page to `folder`, with a picture of each environment's learning curves.
 
-    A suite without records has a page if it has published figures to show.
+    Runs of the suite that have no record are shown as not run.
     """
+    folder.mkdir(parents=True, exist_ok=True)
     known = {(x["algorithm"], x["environment"]): x for x in records}
-    if not known and not suite.published:
-        return
     old = outdated_records(suite, records)
     planned = {(run.algorithm, run.environment): run for run in runs(suite)}
     missing = {key: cell_without_record(run) for key, run in planned.items() if key not in known}
@@ -265,7 +264,7 @@ def published_row(suite: Suite, one: Published) -> str:
     cells = (published_cell(one, environment) for environment in suite.environments)
     steps = one.steps if isinstance(one.steps, dict) else {"": one.steps}
     return (
-        f"| *{_label(one)}* | {_range(steps.values())} | {one.seeds} | "
+        f"| *{_label(one)}* | {_range(steps.values())} | {one.seeds or ''} | "
         + " | ".join(cells)
         + " |  |"
     )
