@@ -276,11 +276,11 @@ def published_cell(one: Published, environment: str) -> str:
     if value is None:
         return ""
     if isinstance(value, list | tuple):
-        return f"{np.mean(value):.3g} ({min(value):.3g} to {max(value):.3g})"
+        return f"{number(float(np.mean(value)))} ({number(min(value))} to {number(max(value))})"
     margin, deviation = one.margins.get(environment), one.deviations.get(environment)
     if margin is not None:
-        return f"{value:.3g} [{value - margin:.3g}, {value + margin:.3g}]"
-    return f"{value:.3g}" + ("" if deviation is None else f" ± {deviation:.3g}")
+        return f"{number(value)} [{number(value - margin)}, {number(value + margin)}]"
+    return number(value) + ("" if deviation is None else f" ± {number(deviation)}")
 
 
 def _range(values: Iterable[int]) -> str:
@@ -290,25 +290,25 @@ def _range(values: Iterable[int]) -> str:
 
 def sources(suite: Suite) -> list[str]:
     """Return a list of where the published figures are found, each source once."""
-    found: dict[str, list[str]] = {}
+    found: dict[tuple[str, str], list[Published]] = {}
     for one in suite.published:
-        label, source = f"*{_label(one)}*", _source(one)
-        labels = found.setdefault(source, [])
-        if label not in labels:
-            labels.append(label)
-    return [f"- {', '.join(labels)}: {source}" for source, labels in found.items()]
+        found.setdefault((one.source, one.commit), []).append(one)
+    return [_source(results) for results in found.values()]
 
 
-def _source(one: Published) -> str:
-    text = " ".join(one.source.split())
-    if one.versions:
-        names = ", ".join(dict.fromkeys(one.versions.values()))
-        text += f" Environments: {names}."
+def _source(results: Sequence[Published]) -> str:
+    """Return the line of one source: labels of its results, where they are found, and versions."""
+    one = results[0]
+    labels = ", ".join(dict.fromkeys(f"*{_label(x)}*" for x in results))
+    text = f"- {labels}: " + " ".join(one.source.split())
+    versions = dict.fromkeys(version for x in results for version in x.versions.values())
+    if versions:
+        text += f" Environments: {', '.join(versions)}."
     if one.commit:
         text += f" Commit `{one.commit[:12]}`, licence {one.licence}."
-    if any(isinstance(value, list | tuple) for value in one.returns.values()):
+    if any(isinstance(value, list | tuple) for x in results for value in x.returns.values()):
         text += " In brackets, the lowest and highest seed."
-    if one.deviations:
+    if any(x.deviations for x in results):
         text += " ± is the standard deviation that the source reports."
     return text
 
@@ -351,7 +351,7 @@ def row(
             cells.append(empty.get(environment, ""))
             continue
         values = finals(mine[environment])
-        cell = estimate(values, "{:.3g}")
+        cell = estimate(values, "")
         if place.random is not None:
             failures = count_failures(values, random=place.random, best=best[environment])
             cell += f" ({failures}/{len(values)} did not learn)" if failures else ""
@@ -369,10 +369,19 @@ def row(
 
 
 def estimate(scores: np.ndarray, form: str) -> str:
-    """Return the interquartile mean of scores [seeds] or [seeds, environments] and its interval."""
+    """Return the interquartile mean of scores [seeds] or [seeds, environments] and its interval.
+
+    form: how a number is written, as in `format`; empty for `number`.
+    """
     found = interquartile_interval(scores)
-    interval = f" [{form}, {form}]" if np.isfinite(found.low) else ""
-    return (form + interval).format(*found)
+    write = form.format if form else number
+    interval = f" [{write(found.low)}, {write(found.high)}]" if np.isfinite(found.low) else ""
+    return write(found[0]) + interval
+
+
+def number(value: float) -> str:
+    """Return a return with three digits, or as a whole number from 1,000 on."""
+    return f"{value:,.0f}" if abs(value) >= 999.5 else f"{value:.3g}"
 
 
 def provenance(found: Any) -> list[str]:
