@@ -52,6 +52,7 @@ def test_the_installed_command_trains_and_evaluates(jaxrl):
     assert jaxrl("--version") == f"jaxrl {version}\n"
     assert "losses.dpo" in jaxrl("list papers dpo")
     assert "Breakout" in jaxrl("suite minatar --plan --algorithms PQN").title()
+    assert "too long" in jaxrl("suite gymnasium_classic --plan")  # reads published figures
     jaxrl(f"train ppo/cartpole {TINY}")
     jaxrl("resume runs/tiny --quiet")
     said = jaxrl("evaluate runs/tiny --episodes 2 --render none")
