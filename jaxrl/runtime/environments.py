@@ -157,7 +157,7 @@ class Environments:
         """Return the result of `function`, which runs code of the environment."""
         self._check_stopping()
 
-        def guarded():
+        def run():
             try:
                 return function()
             except (UserError, Halted):
@@ -166,7 +166,7 @@ class Environments:
                 complaint = conversions.complaint(error, where)
                 raise EnvironmentFailed(f"The environment '{self.name}' {complaint}.") from error
 
-        return guarded() if self._worker.is_here else self.wait(self.begin(guarded))
+        return run() if self._worker.is_here else self.wait(self.begin(run))
 
     def _timestep(
         self, seen: Any, reward: Any = None, terminated: Any = None, truncated: Any = None,

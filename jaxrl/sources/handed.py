@@ -38,7 +38,7 @@ class Handed:
 
 @dataclasses.dataclass(frozen=True)
 class Play:
-    """How windows are played for a source.
+    """Sizes and kind of the windows that are played for a source.
 
     env: the environment, which runs on the host. num_envs, num_steps: sizes of a window. fresh:
     whether every window begins new episodes and ends with them. masked: whether windows have a
@@ -52,7 +52,7 @@ class Play:
     masked: bool
 
 
-def handed(compiled: Source, env: Environment, fresh: bool = False) -> Source:
+def host_source(compiled: Source, env: Environment, fresh: bool = False) -> Source:
     """Return a source of windows that look like those of `compiled` and are handed to it.
 
     compiled: the source of `env`, whose `reset` and `step` tell shapes only. fresh: as in `Play`.

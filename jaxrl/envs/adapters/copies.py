@@ -23,16 +23,16 @@ FPS = 30.0  # of environments that do not say
 
 
 class Seen(NamedTuple):
-    """What a step of B copies returned, in the package's own terms."""
+    """Result of a step of B copies, in the package's own terms."""
 
     following: Any
     """Observations after the action, also where the episode ended: [B, ...]."""
     reward: np.ndarray
-    """float32 [B]."""
+    """Rewards: float32 [B]."""
     terminated: np.ndarray
-    """bool [B]."""
+    """Termination: bool [B]."""
     truncated: np.ndarray
-    """bool [B]; False where `terminated`."""
+    """Truncation alone, False where `terminated`: bool [B]."""
     live: Any
     """Observations that the next action answers, of a new episode where one ended: [B, ...]. None
     if `renew` returns them."""
@@ -73,7 +73,7 @@ class Copies(Protocol):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Host:
-    """How copies of an environment are made.
+    """Maker of copies of an environment.
 
     make(num_envs, mode, render) -> Copies; `mode` is one of `MODES`, `render` whether pictures are
     asked for.

@@ -59,7 +59,7 @@ def describe(make: Callable[..., Any], name: str) -> Environment:
     try:
         spec = getattr(theirs, "spec", None)
         limit = getattr(spec, "max_episode_steps", None)
-        host = Host(functools.partial(vectorize, functools.partial(_checked, make)), one=make)
+        host = Host(functools.partial(vectorize, functools.partial(_make_checked, make)), one=make)
         return description(
             name, theirs.observation_space, theirs.action_space, max_steps=limit, host=host
         )
@@ -110,12 +110,14 @@ def wrap(env: Environment, named: Sequence[Any]) -> Environment:
         name, given = split_name(entry)
         if env.host.one is None:
             raise UserError(f"'{env.name}' is made in copies only, so it cannot be wrapped.")
-        make = functools.partial(_wrapped, _wrapper(name), dict(given), env.host.one)
+        make = functools.partial(_make_wrapped, _wrapper(name), dict(given), env.host.one)
         env = describe(make, env.name)
     return env
 
 
-def _wrapped(wrapper: Callable[..., Any], given: dict[str, Any], make: Any, **settings: Any) -> Any:
+def _make_wrapped(
+    wrapper: Callable[..., Any], given: dict[str, Any], make: Any, **settings: Any
+) -> Any:
     return wrapper(make(**settings), **given)
 
 
@@ -141,7 +143,7 @@ def _frame_stack(theirs: Any, frames: int = 4) -> Any:
     return gym.wrappers.TransformObservation(stacked, join, joined)
 
 
-def _checked(make: Callable[..., Any], **settings: Any) -> Any:
+def _make_checked(make: Callable[..., Any], **settings: Any) -> Any:
     return with_shape_checks(make(**settings))
 
 
