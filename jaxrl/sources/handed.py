@@ -94,7 +94,8 @@ def _nothing(compiled: Source, masked: bool, policy: Any, key: Any) -> Window:
     if masked and batch.mask is None:
         batch = dataclasses.replace(batch, mask=jnp.ones(shape, bool))
     no = jnp.zeros(shape, bool)
-    endings = stream.Endings(no, batch.transitions.reward, no.astype(jnp.int32), {})
+    metrics = batch.transitions.next_timestep.metrics or {}
+    endings = stream.Endings(no, batch.transitions.reward, no.astype(jnp.int32), metrics)
     return Window(batch, endings)
 
 

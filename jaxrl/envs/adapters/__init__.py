@@ -21,6 +21,7 @@ SUITES = (
     "jumanji",
     "minari",
     "navix",
+    "ogbench",
     "pgx",
 )  # each a module here with a `builder`
 
