@@ -21,6 +21,7 @@ from experiments.evidence.listing import discover
 from jaxrl import commands as commands_of_jaxrl
 from jaxrl import envs, losses
 from jaxrl.algorithms import registry
+from jaxrl.commands import command_line
 from jaxrl.runtime import configuration
 from jaxrl.runtime.members import seed_members
 
@@ -212,6 +213,16 @@ def test_command_lines_are_understood(page, command, project, strangers, monkeyp
     else:  # other scripts have parsers of their own: the options must at least be theirs
         text = (ROOT / script).read_text()
         assert all(f'"{word}"' in text for word in argv if word.startswith("--"))
+
+
+@pytest.mark.parametrize(
+    "command", [line for page, line in commands() if page == "docs/tutorials/devices.md"]
+)
+def test_commands_for_several_devices_make_enough_updates_to_learn(command):
+    _, script, *argv = shlex.split(command)
+    config = command_line.experiment(argv, "")
+    rollouts = config.agent.rollouts
+    assert script == "train" and config.steps / (rollouts.num_envs * rollouts.num_steps) > 100
 
 
 def test_there_are_command_lines_to_test():

@@ -99,7 +99,10 @@ class First:
         return First(jnp.full_like(self.step, NEVER))
 
     def value(self) -> Array:
-        return self.step
+        """Return the step as a float, NaN if it did not happen."""
+        if isinstance(self.step, (np.ndarray, np.generic)):
+            return np.where(self.step == NEVER, np.nan, self.step)
+        return jnp.where(self.step == NEVER, jnp.nan, jnp.asarray(self.step, jnp.float32))
 
 
 Metric = Mean | Sum | Minimum | Maximum | First

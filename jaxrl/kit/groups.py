@@ -127,8 +127,8 @@ class ImageTorso(Torso):
     """Layers before a head, with convolutions for images."""
 
     channels: tuple[int, ...] = static((), low=1, high=WIDE)
-    """Channels of 3 x 3 convolutions, for images [height, width, channels]; none to flatten
-    them."""
+    """Channels of 3 x 3 convolutions, for images [height, width, channels]; none for the default.
+    That flattens grids, and encodes pictures as Dreamer (64 x 64 pixels) or Nature DQN do."""
 
 
 @group

@@ -143,9 +143,6 @@ class Session:
 
     def _write(self, kind: str, step: int, metrics: dict[str, Any]) -> None:
         metrics = {name: np.atleast_1d(x) for name, x in metrics.items()}
-        if "diverged" in metrics:
-            at = metrics["diverged"]
-            metrics["diverged"] = np.where(at == m.NEVER, np.nan, at)
         self._show(kind, metrics)
         row = {
             "kind": kind,
