@@ -175,7 +175,15 @@ def test_an_environment_is_shown_with_its_spaces_and_settings(capsys):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("gae", ["jaxrl.losses.gae(reward: Array", "Args:", "advantages/returns.py", "return reverse_recurrence("]),
+        (
+            "gae",
+            [
+                "jaxrl.losses.gae(reward: Array",
+                "Args:",
+                "advantages/returns.py",
+                "return reverse_recurrence(",
+            ],
+        ),
         ("dpo", ["jaxrl.losses.dpo(chosen_log_prob: Array", "return "]),
         ("PPO", ["clipped_surrogate", "jaxrl show ppo describes the algorithm"]),
         ("SimPO", ["SimPO: Not here"]),
