@@ -73,7 +73,7 @@ Example: `f(x)`"""
         (
             "a.md",
             "[`agents.iqn`](../jaxrl/algorithms/value/iqn.py)",
-            "[`agents.iqn`](algorithms/value.md#iqn)",
+            "[`agents.iqn`](algorithms/iqn.md)",
         ),
         ("a.md", "[a](https://example.org/x.md)", "[a](https://example.org/x.md)"),
         ("a.md", "```\n[a](../CLAIMS.md)\n```", "```\n[a](../CLAIMS.md)\n```"),
