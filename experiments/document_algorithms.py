@@ -270,7 +270,7 @@ def suite_results(name: str, suite: str) -> Iterator[str]:
         value = suite_page.estimate(values, "{:,.0f}" if abs(values).max() >= 1000 else "{:.3g}")
         label = x["environment"]
         where = f"[{label}](../suites/{suite}.md#{label})"
-        rows.append([where, value, steps, seeds, x["algorithm"]])
+        rows.append([where, value.replace(" ", "&nbsp;"), steps, seeds, x["algorithm"]])
     yield (
         f"In the suite [{suite}](../suites/{suite}.md), greedy returns after the last step: "
         "interquartile mean over seeds, with its 95 % interval."
@@ -287,7 +287,8 @@ def claim_results(name: str) -> Iterator[list[str]]:
         for metric, environment, means in findings.means(claim):
             for side in sides:
                 if side in means:
-                    yield [environment, means[side], escape(side), metric, claim_link(claim)]
+                    mean = means[side].replace(" ", "&nbsp;")
+                    yield [environment, mean, escape(side), metric, claim_link(claim)]
 
 
 def side_algorithms(claim: Findings) -> dict[str, str]:
@@ -405,7 +406,8 @@ def update_listing(name: str) -> list[str]:
         f"[jaxrl/kit/net.py]({UP}/jaxrl/kit/net.py)."
     )
     lines = text.count("\n") + 1
-    folded = f"<details><summary>{lines} lines</summary>\n\n{fence(text, 'python')}\n\n</details>"
+    folded = f"<details data-search-exclude markdown><summary>{lines} lines</summary>\n\n"
+    folded += f"{fence(text, 'python')}\n\n</details>"
     return [head, "\n".join(f"- {method}" for method in methods), folded]
 
 

@@ -48,6 +48,7 @@ ELSEWHERE = {
 }
 ORIGIN = {page: file for file, page in INCLUDED.items()}
 BY_FOLDER = ("algorithms", "envs", "losses")  # rooms with folders: a page for each of these
+DETAILED = tuple(f"algorithms/{name}.md" for name in document_algorithms.DETAILED)
 UNSEARCHED = "---\nsearch: {exclude: true}\n---\n\n"
 LARGEST = 100_000  # bytes of a file that is shown on a page rather than handed over
 # Perhaps with the name that is its text, as in [`gae`](...).
@@ -100,6 +101,8 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     markdown = re.sub(r"^\s*<!--.*?-->\s*", "", markdown)  # the title has to come first
     if page.file.src_uri == "losses_by_name.md":
         page.meta["search"] = {"boost": 5}
+    if page.file.src_uri in DETAILED:  # "ppo" should find PPO before what is named after it
+        page.meta["search"] = {"boost": 3}
     if page.file.src_uri in ("losses.md", "parts.md"):
         markdown = index(markdown)
     return relink(markdown, page.file.src_uri).replace("<details>", '<details markdown="1">')

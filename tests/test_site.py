@@ -19,6 +19,7 @@ pytest.importorskip("mkdocstrings")
 
 from experiments import documentation
 from experiments.evidence import findings, listing, run
+from jaxrl.algorithms import registry
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -169,6 +170,14 @@ def test_every_public_name_is_in_the_reference(site):
             x for n in defined if (x := f"{documentation.dotted_name(path)}.{n}") not in ids
         ]
     assert missing == []
+
+
+@pytest.mark.slow
+def test_every_algorithm_has_its_page_in_the_site(site):
+    for name in registry.names():
+        page = (site / "algorithms" / f"{name}.html").read_text()
+        assert f">{name}<" in page and 'id="settings"' in page, name
+    assert not list((site / "algorithms" / "details").glob("*"))
 
 
 @pytest.mark.slow
