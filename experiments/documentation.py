@@ -18,6 +18,7 @@ import posixpath
 import re
 import statistics
 from collections.abc import Iterator, Mapping
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,8 @@ ELSEWHERE = {
 }
 ORIGIN = {page: file for file, page in INCLUDED.items()}
 BY_FOLDER = ("algorithms", "envs", "losses")  # rooms with folders: a page for each of these
+ALIAS = re.compile(r"^\| (?!name \|)([^|]+) \| (.*) \|$", re.MULTILINE)  # a row of losses by name
+ALIASES_FIRST = 5  # how much more a name of a loss counts in a search than text elsewhere
 DETAILED = tuple(f"algorithms/{name}.md" for name in document_algorithms.DETAILED)
 UNSEARCHED = "---\nsearch: {exclude: true}\n---\n\n"
 LARGEST = 100_000  # bytes of a file that is shown on a page rather than handed over
@@ -100,12 +103,40 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     is Markdown too."""
     markdown = re.sub(r"^\s*<!--.*?-->\s*", "", markdown)  # the title has to come first
     if page.file.src_uri == "losses_by_name.md":
-        page.meta["search"] = {"boost": 5}
+        page.meta["search"] = {"boost": ALIASES_FIRST}
+        place = lambda row: f'| <span id="{slug(row[1])}"></span>{row[1]} | {row[2]} |'
+        markdown = ALIAS.sub(place, markdown)
     if page.file.src_uri in DETAILED:  # "ppo" should find PPO before what is named after it
         page.meta["search"] = {"boost": 3}
     if page.file.src_uri in ("losses.md", "parts.md"):
         markdown = index(markdown)
     return relink(markdown, page.file.src_uri).replace("<details>", '<details markdown="1">')
+
+
+def on_post_build(config: Any) -> None:
+    """Gives the search an entry for each name of a loss, which leads to its row.
+
+    Otherwise it would find "V-trace" on pages about anything called v.
+    """
+    file = Path(config.site_dir) / "search" / "search_index.json"
+    index = json.loads(file.read_text(encoding="utf-8"))
+    rows = ALIAS.findall((ROOT / "docs" / "losses_by_name.md").read_text(encoding="utf-8"))
+    index["docs"] += [
+        {
+            "location": f"losses_by_name.html#{slug(name)}",
+            "title": escape(name),
+            "text": escape(re.sub(r"\[`([^`]*)`\]\([^)]*\)", r"\1", here)),
+            "boost": ALIASES_FIRST,
+        }
+        for name, here in rows
+    ]
+    file.write_text(json.dumps(index, ensure_ascii=False), encoding="utf-8")
+
+
+def slug(name: str) -> str:
+    """Return the anchor of a name: "td-lambda" of "TD(lambda)", "a-plus" of "A++"."""
+    name = name.lower().replace("++", " plus")
+    return re.sub(r"\W+", "-", name).strip("-")
 
 
 def on_page_content(html: str, **_: Any) -> str:

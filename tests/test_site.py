@@ -17,7 +17,7 @@ import pytest
 pytest.importorskip("mkdocs")
 pytest.importorskip("mkdocstrings")
 
-from experiments import documentation
+from experiments import document_losses, documentation
 from experiments.evidence import findings, listing, run
 from jaxrl.algorithms import registry
 
@@ -184,7 +184,15 @@ def test_every_algorithm_has_its_page_in_the_site(site):
 @pytest.mark.parametrize("name", ["UPGO", "SAC", "CISPO", "SimPO", "V-trace", "TD(lambda)"])
 def test_the_search_finds_what_people_type(site, name):
     docs = json.loads((site / "search" / "search_index.json").read_text())["docs"]
-    found = [
-        x for x in docs if x["location"].startswith("losses_by_name.html") and name in x["text"]
+    (found,) = [
+        x for x in docs if x["title"] == name and x["location"].startswith("losses_by_name")
     ]
-    assert found
+    page, _, anchor = found["location"].partition("#")
+    assert found["text"] and f'<span id="{anchor}"></span>{name}' in (site / page).read_text()
+
+
+def test_every_name_of_a_loss_has_an_anchor_of_its_own():
+    rows = documentation.ALIAS.findall(document_losses.by_name())
+    assert [name for name, _ in rows][:1] != ["name"]
+    assert {name for name, _ in rows} == set(document_losses.aliases())
+    assert len({documentation.slug(name) for name, _ in rows}) == len(rows)
