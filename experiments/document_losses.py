@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+from itertools import groupby
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -62,20 +63,35 @@ def table(module: ModuleType) -> str:
 
 
 def index(rooms: list[ModuleType]) -> str:
-    """A section for each folder, and in it for each of its files."""
-    sections, last = [], ""
-    for module in (module for room in rooms for module in modules(room)):
-        folder, _, name = module.__name__.rpartition(".")
-        alone = folder == losses.__name__  # a file of the losses that is in no folder
-        if folder != last and not alone:
-            package = importlib.import_module(folder)
-            sections.append(f"## {folder.rpartition('.')[2]}\n\n{(package.__doc__ or '').strip()}")
-        last = folder
-        path = module.__name__.replace(".", "/") + ".py"
-        level = "##" if alone else "###"
-        sections.append(f"{level} [{name}](../{path})\n\n{first_sentence(module.__doc__ or '')}.")
-        sections.append(table(module))
+    """Return a section for each folder, and for each file in none, with its tables folded."""
+    sections = []
+    for name, group in groupby((m for room in rooms for m in modules(room)), _heading):
+        members = list(group)
+        package = importlib.import_module(members[0].__name__.rpartition(".")[0])
+        if name == members[0].__name__.rpartition(".")[2]:
+            said = f"{first_sentence(members[0].__doc__ or '')}."
+        else:
+            said = (package.__doc__ or "").strip()
+        files = [_file(module) for module in members]
+        count = sum(text.count("\n| `") for text in files)
+        functions = f"{count} function{'s' if count > 1 else ''}"
+        folded = [f"<details><summary>{functions}</summary>", *files, "</details>"]
+        sections += [f"## {name}", said, *folded]
     return "\n\n".join(sections) + "\n"
+
+
+def _heading(module: ModuleType) -> str:
+    """Return the section of a file: its folder, or itself if it is in no folder of the losses."""
+    folder, _, name = module.__name__.rpartition(".")
+    return name if folder == losses.__name__ else folder.rpartition(".")[2]
+
+
+def _file(module: ModuleType) -> str:
+    """Return the heading and the table of a file."""
+    name, path = module.__name__.rpartition(".")[2], module.__name__.replace(".", "/") + ".py"
+    head = f"### [{name}](../{path})\n\n{first_sentence(module.__doc__ or '')}."
+    body = f'<div class="stacked" markdown="1">\n\n{table(module)}\n\n</div>'
+    return f"{head}\n\n{body}"
 
 
 def page_text(page: Path) -> str:
