@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import argparse
 import ast
+import os
+import platform
 import re
 import subprocess
 import sys
@@ -19,6 +21,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 ADAPTERS = ROOT / "jaxrl" / "envs" / "adapters" / "__init__.py"
+# Craftax computes light in half precision, which the old instructions of tests/conftest.py cannot.
+FLAGS = {"craftax": "--xla_cpu_max_isa=AVX2 --xla_cpu_use_fusion_emitters=true"}
 TOOLS = ("pytest", "pytest-xdist", "hypothesis")  # of the extra `test`, what these tests need
 
 
@@ -59,9 +63,11 @@ def check(suite: str, python: str, folder: Path) -> tuple[bool, str]:
         "the installation failed": [here, *install, *requirements(suite), *tools],
         "failed": [here, "-m", "pytest", "-n", "0", "-m", "", *tests(suite)],
     }
+    variables = os.environ | {"XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {_flags(suite)}"}
     with log.open("w", encoding="utf-8") as file:
         for what, command in steps.items():
-            done = subprocess.run(command, cwd=ROOT, stdout=file, stderr=subprocess.STDOUT)
+            streams = {"stdout": file, "stderr": subprocess.STDOUT}
+            done = subprocess.run(command, cwd=ROOT, env=variables, **streams)
             if done.returncode:
                 return False, f"{what}: {_outcome(log)} (see {log})"
     return True, f"{_outcome(log)} ({', '.join(_versions(here, suite))}; {_minutes(start)})"
@@ -72,6 +78,11 @@ def project_tools() -> list[str]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     lines = project["optional-dependencies"]["test"]
     return [line for line in lines if _package(line) in TOOLS]
+
+
+def _flags(suite: str) -> str:
+    """Return the flags of XLA that a suite needs; processors other than x86 need none."""
+    return FLAGS.get(suite, "") if platform.machine() in ("x86_64", "AMD64") else ""
 
 
 def _package(requirement: str) -> str:
