@@ -1,6 +1,6 @@
 """Checks of the arguments of `jaxrl.losses`, by the shapes that the docstrings state.
 
-`check_arguments` reads "value, target: [...]" or "q_values: [..., E]" from a function's docstring, so that
+`check_arguments` reads "value, target: [...]" or "q_values: [..., E]" from a docstring, so that
 a shape is written once and its documentation cannot disagree with its check. Shapes are static:
 nothing is left of a check in a compiled program.
 """

@@ -90,7 +90,7 @@ def sweep_picture(
     ylabel: str = "final episode return",
     narrow: bool = False,
 ):
-    """Draw the mean final score of each setting of a sweep, with its 95 % interval.
+    """Draw the mean final score of each setting of a sweep, with its `score_interval`.
 
     Hyperparameters that do not vary are left out. A single numeric one that varies becomes the
     axis, which is logarithmic if it spans more than a factor of 10. With a second one there is a
