@@ -58,6 +58,12 @@ def test_the_axis_of_a_sweep(tmp_path, values, scale):
     assert figure.axes[0].get_xscale() == scale
 
 
+def test_the_axis_of_a_log_scaled_setting(tmp_path):
+    rates, scores = [1e-4, 3e-4, 1e-3], RNG.normal(size=(3, 2))
+    figure = sweep_picture({"rate": rates}, scores, tmp_path / "a.png", log_scaled={"rate"})
+    assert figure.axes[0].get_xscale() == "log"
+
+
 def test_a_sweep_of_two_hyperparameters(tmp_path):
     pairs = [(rate, norm) for norm in (True, False) for rate in RATES]
     scores = RNG.normal(size=(6, 4))
