@@ -23,6 +23,7 @@ UNSTATED = {
     "cosine_similarity": {"x", "y"},
     "deviation_payoff": {"payoff"},
     "euclidean_distance": {"x"},
+    "expected_shortfall_score": {"threshold", "cost"},
     "hybrid_critic": {"offline_value", "offline_target", "mask", "offline_mask"},
     "mapped_q_target": {"forward", "inverse"},
     "nash_loss": {"payoff"},

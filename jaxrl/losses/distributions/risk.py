@@ -132,7 +132,7 @@ def expected_shortfall_score(
     at risk and the minimum (1 - weight) E y + weight CVaR y
 
     Args:
-      threshold, cost: [...].
+      threshold, cost: [...], broadcast to each other (a grid of thresholds beside all costs).
       tail: the share of worst outcomes, in (0, 1].
       weight: weight of the CVaR against the mean, in [0, 1]; below 1 this is a mean-risk utility.
     Returns: [...].
