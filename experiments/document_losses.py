@@ -1,5 +1,5 @@
 """Rewrite the indices of the functions in docs/losses.md and docs/parts.md from their docstrings,
-and docs/losses_by_name.md from jaxrl/losses/aliases.yaml.
+and docs/losses_by_name.md from jaxrl/core/aliases.yaml.
 
     python experiments/document_losses.py
 
@@ -16,19 +16,17 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import yaml
-
 from jaxrl import diffusion, gradients, losses, solvers
 from jaxrl.algorithms import registry
+from jaxrl.core.aliases import aliases
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 LOSSES, PARTS = DOCS / "losses.md", DOCS / "parts.md"
 PAGES = {LOSSES: [losses], PARTS: [diffusion, gradients, solvers]}
 BY_NAME = DOCS / "losses_by_name.md"
-ALIASES = Path(losses.__file__).with_name("aliases.yaml")
 MARKER = "<!-- The rest is written by experiments/document_losses.py from the docstrings. -->\n"
 
-BY_NAME_HEAD = """<!-- Written by experiments/document_losses.py from jaxrl/losses/aliases.yaml. -->
+BY_NAME_HEAD = """<!-- Written by experiments/document_losses.py from jaxrl/core/aliases.yaml. -->
 
 # Losses by the name that people type
 
@@ -96,11 +94,6 @@ def _file(module: ModuleType) -> str:
 
 def page_text(page: Path) -> str:
     return page.read_text().split(MARKER)[0] + MARKER + "\n" + index(PAGES[page])
-
-
-def aliases() -> dict[str, list[str] | str]:
-    """Name that people type -> names of what it is here, or a sentence that says it is not."""
-    return yaml.safe_load(ALIASES.read_text())
 
 
 def by_name() -> str:

@@ -20,7 +20,7 @@ ALLOWED = {
     "core": set(),
     "diffusion": {"core.types"},
     "gradients": {"core.types"},
-    "losses": {"core.checks", "core.types", "diffusion", "gradients"},
+    "losses": {"core.aliases", "core.checks", "core.types", "diffusion", "gradients"},
     "solvers": {"core.types", "losses.divergences", "losses.games", "losses.reductions"},
     "networks": {"core"} | PARTS,
     "envs": {"core"},

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import jaxrl
+from jaxrl.core.aliases import aliases
 from jaxrl.core.errors import UserError, unknown
 
 
@@ -78,17 +79,9 @@ def losses() -> dict[str, Callable[..., Any]]:
     return {name: value for name, value in public.items() if inspect.isfunction(value)}
 
 
-def aliases() -> dict[str, Any]:
-    """Return what people call losses and algorithms -> names here, or a sentence."""
-    from jaxrl import losses as room
-    from jaxrl.runtime import configuration
-
-    return configuration.load(Path(room.__file__).with_name("aliases.yaml"))
-
-
 def loss(name: str) -> Iterator[str]:
     """Describe a loss by its signature, docstring and source."""
-    function = losses()[name]
+    function = inspect.unwrap(losses()[name])
     signature = str(inspect.signature(function)).replace("'", "")  # annotations are strings
     yield f"jaxrl.losses.{name}{signature}\n"
     yield f"{inspect.getdoc(function)}\n"

@@ -100,9 +100,8 @@ class First:
 
     def value(self) -> Array:
         """Return the step as a float, NaN if it did not happen."""
-        if isinstance(self.step, (np.ndarray, np.generic)):
-            return np.where(self.step == NEVER, np.nan, self.step)
-        return jnp.where(self.step == NEVER, jnp.nan, jnp.asarray(self.step, jnp.float32))
+        xp: Any = np if isinstance(self.step, (np.ndarray, np.generic)) else jnp
+        return xp.where(self.step == NEVER, xp.nan, xp.asarray(self.step, xp.float32))
 
 
 Metric = Mean | Sum | Minimum | Maximum | First

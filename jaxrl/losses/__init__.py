@@ -71,3 +71,9 @@ from jaxrl.losses.values.options import *  # noqa: F403
 from jaxrl.losses.values.q_learning import *  # noqa: F403
 from jaxrl.losses.values.reward_channels import *  # noqa: F403
 from jaxrl.losses.values.soft_q import *  # noqa: F403
+
+
+def __getattr__(name: str):
+    from jaxrl.core.aliases import explain_absence
+
+    raise AttributeError(explain_absence(name, list(globals())))

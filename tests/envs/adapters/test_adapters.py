@@ -65,7 +65,7 @@ def test_the_same_name_is_the_same_object():
 
 
 def test_settings_that_a_package_does_not_know_are_rejected():
-    with pytest.raises(UserError, match="cannot be made .*unexpected keyword argument 'gravity'"):
+    with pytest.raises(UserError, match=r"cannot be made .*unexpected keyword argument 'gravity'"):
         envs.make("gymnasium/CartPole-v1", gravity=1.0)
 
 
