@@ -34,7 +34,7 @@ from jaxrl.core.errors import UserError, unknown
 from jaxrl.core.spaces import Discrete, Space, example
 from jaxrl.core.types import Array, Environment, TimeStep, Tree
 from jaxrl.envs import options
-from jaxrl.envs.adapters import check_name, construct, package
+from jaxrl.envs.adapters import SettingsBuilder, check_name, construct, package
 from jaxrl.envs.adapters.conversions import (
     box,
     cast,
@@ -87,6 +87,7 @@ NAMES = (
     }
 )
 ROBOTARIUM = "JaxRobotarium_"
+EXTRA = "jaxmarl"  # of jaxrl, that installs it
 # Settings that pass through `**kwargs`, or whose default is not a number or a name.
 INHERITED = {"MPE": {"max_steps": 25, "dt": 0.1}, "MABRAX": {"episode_length": 1000}}
 MAPS = {"SMAX": {"scenario": "none"}, "overcooked": {"layout": "cramped_room"}}
@@ -125,18 +126,17 @@ def builder(name: str) -> Callable[..., Environment]:
             "by name; call adapt(name, jaxmarl.make(...)) of jaxrl.envs.adapters.jaxmarl."
         )
 
-    def build(reward: str = "own", **settings: Any) -> Environment:
-        arguments = _arguments(name, settings)
-        with _quiet():
-            theirs = construct(f"jaxmarl/{name}", lambda: jaxmarl.make(name, **arguments))
-        return adapt(f"jaxmarl/{name}", theirs, reward)
+    return SettingsBuilder(functools.partial(_build, name), {"reward": "own"} | _settings(name))
 
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    defaults = {"reward": "own"} | _settings(name)
-    build.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [inspect.Parameter(k, keyword, default=v) for k, v in defaults.items()]
-    )
-    return build
+
+def _build(name: str, settings: dict[str, Any]) -> Environment:
+    full = f"jaxmarl/{name}"
+    settings = dict(settings)
+    reward = settings.pop("reward", "own")
+    arguments = _arguments(name, settings)
+    with _quiet():
+        theirs = construct(full, lambda: _jaxmarl().make(name, **arguments))
+    return adapt(full, theirs, reward)
 
 
 def adapt(name: str, theirs: Any, reward: str = "own") -> Environment:
@@ -379,7 +379,7 @@ def _arguments(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     }
     for setting in maps.keys() & found.keys():
         module, table = maps[setting]
-        known = getattr(package(f"jaxmarl.environments.{module}"), table)
+        known = getattr(package(f"jaxmarl.environments.{module}", EXTRA), table)
         if found[setting] not in known:
             raise unknown(f"{setting} of 'jaxmarl/{name}'", found[setting], known)
         found[setting] = known[found[setting]]
@@ -388,7 +388,7 @@ def _arguments(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def _jaxmarl() -> Any:
     with _quiet():
-        return package("jaxmarl")
+        return package("jaxmarl", EXTRA)
 
 
 @contextlib.contextmanager

@@ -25,7 +25,7 @@ from jaxrl.kit.agents import joint, seen_by
 from jaxrl.sources.rollouts import rollouts
 from tests.envs.adapters.training import CONFIG, SIZES
 
-jaxmarl = pytest.importorskip("jaxmarl", reason="jaxmarl is not installed (the suites extra)")
+jaxmarl = pytest.importorskip("jaxmarl", reason="jaxmarl is not installed (the jaxmarl extra)")
 
 from jaxrl.envs.adapters import jaxmarl as adapter  # noqa: E402
 
