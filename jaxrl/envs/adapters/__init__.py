@@ -21,6 +21,7 @@ SUITES = (
     "envpool",
     "gymnasium",
     "gymnax",
+    "jaxmarl",
     "jumanji",
     "minari",
     "navix",

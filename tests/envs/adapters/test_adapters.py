@@ -30,6 +30,7 @@ def fresh():
         ("playground/CartpoleBalance", "mujoco_playground", "playground"),
         ("craftax/Craftax-Classic-Symbolic-v1", "craftax", "craftax"),
         ("xland/MiniGrid-Empty-8x8", "xminigrid", "xland"),
+        ("jaxmarl/MPE_simple_spread_v3", "jaxmarl", "jaxmarl"),
     ],
 )
 def test_a_missing_package_is_one_sentence(name, package, extra, fresh, monkeypatch):
