@@ -1,12 +1,15 @@
 """Train the algorithms of a suite in its environments, and write its table and learning curves:
 
 jaxrl suite SUITE [--algorithms A ...] [--environments E ...] [--seeds N] [--out FOLDER]
-                  [--missing] [--plan] [--pages]
+                  [--missing] [--long] [--plan] [--pages]
 
 A suite is one of `jaxrl list suites`, or a YAML file of your own. It says which algorithms are
-trained where and for how many steps, each with one setting for all environments. Each pair of an
+trained where and for how many steps, each with one setting for all environments unless the suite
+says what differs in one. Each pair of an
 algorithm and an environment is a run folder in `runs/suites/SUITE`: finished runs are not trained
-again, interrupted ones continue. Every finished run is a record in `docs/suites/SUITE.json`
+again, interrupted ones continue. A run that the suite marks as too long for two cores is left out
+without --long, and one that cannot start, since its package is not installed, is reported and
+skipped. Every finished run is a record in `docs/suites/SUITE.json`
 (--out: in another folder), from which the page `SUITE.md` and the pictures beside it are written.
 """
 
@@ -26,6 +29,7 @@ from jaxrl.core.errors import UserError
 from jaxrl.runtime import configuration, git, run_folder
 from jaxrl.runtime.configuration import Experiment
 from jaxrl.suites import page
+from jaxrl.suites.bsuite import SCORES
 from jaxrl.suites.page import Record
 from jaxrl.suites.suite import Run, Suite, read, runs
 
@@ -38,24 +42,44 @@ def main(argv: Sequence[str]) -> int:
     chosen = runs(suite, options.algorithms, options.environments, options.seeds)
     if options.missing:
         known = current_records(suite, out)
-        chosen = [run for run in chosen if (run.algorithm, run.environment) not in known]
+        chosen = [run for run in chosen if record_key_of(run) not in known]
+    if options.long:
+        chosen = [dataclasses.replace(run, too_long=False) for run in chosen]
     if not options.pages:
         print(plan(chosen), flush=True)
         if options.plan:
             return 0
+        chosen = [run for run in chosen if not run.too_long]
         for run in chosen:  # so that a wrong folder is found before any run takes its hour
             check(run)
-        for run in chosen:
-            code = git.commit(Path(jaxrl.__file__).parents[1])
-            known = is_finished(run) and (run.algorithm, run.environment) in current_records(
-                suite, out
-            )
-            train(run)
-            if not options.seeds and not known:  # a current record keeps its commit and its date
-                write_record(suite, run, code, out)
-                page.write(suite, read_records(suite, out), out)
+    failed = [] if options.pages else train_all(suite, chosen, out, record=not options.seeds)
     page.write(suite, read_records(suite, out), out)
-    return 0
+    for run, error in failed:
+        print(f"Not run: {run.algorithm} in {run.environment}: {error}", flush=True)
+    return 2 if failed else 0
+
+
+def train_all(
+    suite: Suite, chosen: Sequence[Run], out: Path, *, record: bool
+) -> list[tuple[Run, UserError]]:
+    """Train the runs one after another; return those that could not start, and why.
+
+    record: whether to record finished runs and write the page after each of them.
+    """
+    failed = []
+    for run in chosen:
+        code = git.commit(Path(jaxrl.__file__).parents[1])
+        known = is_finished(run) and record_key_of(run) in current_records(suite, out)
+        try:
+            train(run)
+        except UserError as error:  # such as a package that is not installed
+            print(f"{run.algorithm} in {run.environment}: {error}", flush=True)
+            failed.append((run, error))
+            continue
+        if record and not known:  # a current record keeps its commit and its date
+            write_record(suite, run, code, out)
+            page.write(suite, read_records(suite, out), out)
+    return failed
 
 
 def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -84,6 +108,9 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
         help="train only what has no record of the suite's present settings",
     )
     parser.add_argument(
+        "--long", action="store_true", help="train also the runs that are too long for two cores"
+    )
+    parser.add_argument(
         "--plan", action="store_true", help="print the runs and hours; train nothing"
     )
     parser.add_argument("--pages", action="store_true", help="write the page again; train nothing")
@@ -99,12 +126,15 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
 def plan(chosen: Sequence[Run]) -> str:
     """Return a line for each run, with the time that is left, and the hours of all that is left."""
     lines, left = [], 0.0
+    width = max([16, *(len(run.algorithm) for run in chosen)])
     for run in chosen:
         done = is_finished(run)
-        left += 0 if done else run.minutes
+        left += 0 if done or run.too_long else run.minutes
         state = "done" if done else f"{run.minutes:.0f} min"
+        if run.too_long and not done:
+            state += ", too long for two cores: left out (--long trains it)"
         steps = f"{run.config.steps:,} steps, {run.config.seeds} seeds"
-        lines.append(f"{run.algorithm:16} {run.environment:20} {steps:30} {state}")
+        lines.append(f"{run.algorithm:{width}} {run.environment:23} {steps:30} {state}")
     return "\n".join([*lines, f"{left / 60:.1f} hours on two cores are left."])
 
 
@@ -155,6 +185,10 @@ def write_record(suite: Suite, run: Run, code: str, out: Path) -> None:
     steps, returns = log.series(rows, "return")
     environment = suite.environments[run.environment]
     summary = run_folder.summary(run.folder)
+    solved = {}
+    if environment.score:
+        trained = log.read(run.folder / "metrics.jsonl", "train", print)
+        solved["solved"] = SCORES[environment.score](trained, environment.env_params)
     found = {
         "algorithm": run.algorithm,
         "environment": run.environment,
@@ -162,6 +196,7 @@ def write_record(suite: Suite, run: Run, code: str, out: Path) -> None:
         "steps": steps.astype(int),
         "returns": returns,
         "metrics": {name: log.series(rows, name)[1][:, -1] for name in environment.metrics},
+        **solved,
         "seconds": summary["seconds"],
         "versions": summary["versions"],
         "device": summary["device"],
@@ -185,6 +220,10 @@ def write_record(suite: Suite, run: Run, code: str, out: Path) -> None:
 
 def record_key(found: Record) -> tuple[str, str]:
     return found["algorithm"], found["environment"]
+
+
+def record_key_of(run: Run) -> tuple[str, str]:
+    return run.algorithm, run.environment
 
 
 def draw_strip(run: Run, found: Record, every: int, path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 from jaxrl.evaluation.curve_plots import learning_curves
 from jaxrl.evaluation.statistics import final_scores, interquartile_interval
 from jaxrl.runtime import configuration, log, run_folder
-from jaxrl.suites.suite import Published, Suite, runs
+from jaxrl.suites.suite import Published, Run, Suite, runs
 
 Record = dict[str, Any]
 
@@ -80,11 +80,15 @@ def _flatten(config: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def write(suite: Suite, records: Sequence[Record], folder: Path) -> None:
-    """Write the suite's page to `folder`, with a picture of each environment's learning curves."""
+    """Write the suite's page to `folder`, with a picture of each environment's learning curves.
+
+    Runs of the suite that have no record are shown as not run.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
     known = {(x["algorithm"], x["environment"]): x for x in records}
-    if not known:
-        return
     old = outdated_records(suite, records)
+    planned = {(run.algorithm, run.environment): run for run in runs(suite)}
+    missing = {key: cell_without_record(run) for key, run in planned.items() if key not in known}
     lines = [
         "<!-- Written by `jaxrl suite` from the records; do not edit. -->",
         "",
@@ -108,12 +112,17 @@ def write(suite: Suite, records: Sequence[Record], folder: Path) -> None:
     }
     for algorithm in suite.algorithms:
         mine = {environment: x for (name, environment), x in known.items() if name == algorithm}
-        if mine:
-            outdated = {environment for name, environment in old if name == algorithm}
-            lines.append(row(suite, algorithm, mine, outdated, best))
+        outdated = {environment for name, environment in old if name == algorithm}
+        empty = {where: cell for (name, where), cell in missing.items() if name == algorithm}
+        lines.append(row(suite, algorithm, mine, outdated, best, empty))
         lines += [
-            published_row(suite, one) for one in suite.published if one.algorithm == algorithm
+            published_row(suite, one)
+            for one in suite.published
+            if one.algorithm == algorithm and not one.elsewhere
         ]
+    lines += [published_row(suite, one) for one in suite.published if one.elsewhere]
+    lines += meaning_of_empty_cells(suite, missing.values())
+    lines += budgets(suite)
     if old:
         lines += ["", f"{OLD} Trained under settings that the suite no longer has:", ""]
         lines += differences(old)
@@ -138,7 +147,9 @@ def write(suite: Suite, records: Sequence[Record], folder: Path) -> None:
             lines += behavior(
                 suite, environment, [x for x in known.values() if x["environment"] == environment]
             )
-    lines += ["", "## Runs", "", *provenance(known.values())]
+    lines += solved_settings(suite, known)
+    if known:
+        lines += ["", "## Runs", "", *provenance(known.values())]
     (folder / f"{suite.name}.md").write_text("\n".join(lines) + "\n")
 
 
@@ -179,22 +190,127 @@ def explanation_of_failures(suite: Suite) -> list[str]:
     ]
 
 
+NOT_RUN, TOO_LONG = "not run", "too long"
+
+
+def cell_without_record(run: Run) -> str:
+    """Return what the table shows for a run of the suite that has no record."""
+    return TOO_LONG if run.too_long else NOT_RUN
+
+
+def meaning_of_empty_cells(suite: Suite, cells: Collection[str]) -> list[str]:
+    """Return the sentences that explain the cells of runs without records, if there are any."""
+    found = []
+    if NOT_RUN in cells:
+        found.append(f"*{NOT_RUN}*: `jaxrl suite {suite.name} --missing` trains it.")
+    if TOO_LONG in cells:
+        found.append(
+            f"*{TOO_LONG}*: estimated at more than {suite.longest:g} minutes on two cores, so it "
+            "is trained only with `--long`."
+        )
+    return ["", " ".join(found)] if found else []
+
+
+def budgets(suite: Suite) -> list[str]:
+    """Return a table of steps and seeds by environment, if they differ for some algorithm."""
+    if not any(x.changes for x in suite.algorithms.values()):
+        return []
+    lines = ["", "Environment steps of each seed (seeds):", ""]
+    lines += ["| algorithm | " + " | ".join(suite.environments) + " |"]
+    lines += ["| --- |" + " ---: |" * len(suite.environments)]
+    for name, entry in suite.algorithms.items():
+        cells = [
+            "{:,} ({})".format(*entry.budget(environment))
+            if environment in (entry.environments or suite.environments)
+            else ""
+            for environment in suite.environments
+        ]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return lines
+
+
+def solved_settings(suite: Suite, known: Mapping[tuple[str, str], Record]) -> list[str]:
+    """Return a table of the scores of environments with a `score`, if the suite has any.
+
+    A score is the share of the environments with this rule that a seed solves, as a mean over
+    seeds. It needs a record of each of them with the same number of seeds.
+    """
+    rules = dict.fromkeys(x.score for x in suite.environments.values() if x.score)
+    if not rules:
+        return []
+    lines = ["", "## Scores", ""]
+    lines += [
+        "Share of the settings that are solved by the rule of the score, mean over seeds.",
+        "",
+    ]
+    lines += ["| algorithm | " + " | ".join(rules) + " |", "| --- |" + " ---: |" * len(rules)]
+    for algorithm in suite.algorithms:
+        cells = []
+        for rule in rules:
+            places = [name for name, x in suite.environments.items() if x.score == rule]
+            trained = suite.algorithms[algorithm].environments or suite.environments
+            found = [known[algorithm, x]["solved"] for x in places if (algorithm, x) in known]
+            complete = len(found) == len(places) and len({len(x) for x in found}) == 1
+            if complete:
+                cells.append(f"{np.mean(found):.2f}")
+            else:
+                cells.append(NOT_RUN if any(x in trained for x in places) else "")
+        lines.append(f"| {algorithm} | " + " | ".join(cells) + " |")
+    return lines
+
+
 def published_row(suite: Suite, one: Published) -> str:
     """Return the line of the table with what others published."""
-    cells = []
-    for environment in suite.environments:
-        value, margin = one.returns.get(environment), one.margins.get(environment)
-        cell = "" if value is None else f"{value:.3g}"
-        if value is not None and margin is not None:
-            cell += f" [{value - margin:.3g}, {value + margin:.3g}]"
-        cells.append(cell)
-    return f"| *{_label(one)}* | {one.steps:,} | {one.seeds} | " + " | ".join(cells) + " |  |"
+    cells = (published_cell(one, environment) for environment in suite.environments)
+    steps = one.steps if isinstance(one.steps, dict) else {"": one.steps}
+    return (
+        f"| *{_label(one)}* | {_range(steps.values())} | {one.seeds or ''} | "
+        + " | ".join(cells)
+        + " |  |"
+    )
+
+
+def published_cell(one: Published, environment: str) -> str:
+    """Return a published return with its interval, deviation, or range over seeds."""
+    value = one.returns.get(environment)
+    if value is None:
+        return ""
+    if isinstance(value, list | tuple):
+        return f"{np.mean(value):.3g} ({min(value):.3g} to {max(value):.3g})"
+    margin, deviation = one.margins.get(environment), one.deviations.get(environment)
+    if margin is not None:
+        return f"{value:.3g} [{value - margin:.3g}, {value + margin:.3g}]"
+    return f"{value:.3g}" + ("" if deviation is None else f" ± {deviation:.3g}")
+
+
+def _range(values: Iterable[int]) -> str:
+    low, high = min(values := list(values)), max(values)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
 def sources(suite: Suite) -> list[str]:
     """Return a list of where the published figures are found, each source once."""
-    found = dict.fromkeys((_label(one), " ".join(one.source.split())) for one in suite.published)
-    return [f"- *{label}*: {source}" for label, source in found]
+    found: dict[str, list[str]] = {}
+    for one in suite.published:
+        label, source = f"*{_label(one)}*", _source(one)
+        labels = found.setdefault(source, [])
+        if label not in labels:
+            labels.append(label)
+    return [f"- {', '.join(labels)}: {source}" for source, labels in found.items()]
+
+
+def _source(one: Published) -> str:
+    text = " ".join(one.source.split())
+    if one.versions:
+        names = ", ".join(dict.fromkeys(one.versions.values()))
+        text += f" Environments: {names}."
+    if one.commit:
+        text += f" Commit `{one.commit[:12]}`, licence {one.licence}."
+    if any(isinstance(value, list | tuple) for value in one.returns.values()):
+        text += " In brackets, the lowest and highest seed."
+    if one.deviations:
+        text += " ± is the standard deviation that the source reports."
+    return text
 
 
 def _label(one: Published) -> str:
@@ -221,16 +337,18 @@ def row(
     mine: dict[str, Record],
     old: Collection[str],
     best: Mapping[str, float],
+    empty: Mapping[str, str],
 ) -> str:
     """Return an algorithm's line of the table: each environment, then all on their common scale.
 
     old: environments whose record has outdated settings; these are marked, and not pooled.
     best: highest last return of any seed in each environment.
+    empty: what is shown for the environments of the algorithm without a record.
     """
     cells, scores = [], []
     for environment, place in suite.environments.items():
         if environment not in mine:
-            cells.append("")
+            cells.append(empty.get(environment, ""))
             continue
         values = finals(mine[environment])
         cell = estimate(values, "{:.3g}")
@@ -240,13 +358,14 @@ def row(
         cells.append(cell + (f" {OLD}" if environment in old else ""))
         if environment not in old:
             scores.append((values - place.low) / (place.high - place.low))
-    first = next(
-        (x for environment, x in mine.items() if environment not in old), next(iter(mine.values()))
-    )
     whole = len(scores) == len(suite.environments) and len({len(x) for x in scores}) == 1
     together = estimate(np.stack(scores, -1), "{:.2f}") if whole and len(scores) > 1 else ""
-    steps, seeds = first["config"]["steps"], first["config"]["seeds"]
-    return f"| {algorithm} | {steps:,} | {seeds} | " + " | ".join(cells) + f" | {together} |"
+    entry = suite.algorithms[algorithm]
+    budget = {x: entry.budget(x) for x in entry.environments or suite.environments}
+    for environment, found in mine.items():  # the budget behind the figure, not the present one
+        budget[environment] = found["config"]["steps"], found["config"]["seeds"]
+    steps, seeds = (_range(x) for x in zip(*budget.values(), strict=True))
+    return f"| {algorithm} | {steps} | {seeds} | " + " | ".join(cells) + f" | {together} |"
 
 
 def estimate(scores: np.ndarray, form: str) -> str:

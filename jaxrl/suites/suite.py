@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from jaxrl.core.errors import UserError, unknown
 from jaxrl.runtime import configuration, run_folder
 from jaxrl.runtime.configuration import Experiment
+from jaxrl.suites.bsuite import SCORES
 
 SUITES = Path(__file__).resolve().parent
 EVALUATIONS = 20  # of each run, evenly spaced
+# An installed package holds the published figures; in a clone they lie among the pages.
+PUBLISHED = SUITES / "published"
+if not PUBLISHED.is_dir():
+    PUBLISHED = SUITES.parents[1] / "docs" / "suites" / "published"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,6 +29,8 @@ class SuiteEnvironment:
         counts none without it.
     metrics: other metrics of an episode that the page reports.
     strip: number of steps between two frames of the page's strip of a policy; 0 for no strip.
+    score: name in `bsuite.SCORES` of a rule that says from all training episodes whether a seed
+        has solved the environment; empty for none.
     """
 
     env: str
@@ -33,6 +41,20 @@ class SuiteEnvironment:
     wrappers: tuple[Any, ...] = ()
     metrics: tuple[str, ...] = ()
     strip: int = 0
+    score: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Change:
+    """Settings of an algorithm that differ in one environment; those that are None do not.
+
+    agent: settings of the agent, laid over the algorithm's own.
+    """
+
+    steps: int | None = None
+    seeds: int | None = None
+    minutes: float | None = None
+    agent: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +63,7 @@ class SuiteAlgorithm:
 
     minutes: estimated time of a run on two cores of an ordinary machine, for the plan.
     environments: names of the environments; empty for all.
+    changes: what differs in an environment, by its name.
     """
 
     algorithm: str
@@ -49,30 +72,57 @@ class SuiteAlgorithm:
     minutes: float
     agent: dict[str, Any] = dataclasses.field(default_factory=dict)
     environments: tuple[str, ...] = ()
+    changes: dict[str, Change] = dataclasses.field(default_factory=dict)
+
+    def budget(self, environment: str) -> tuple[int, int]:
+        """Return the steps and the seeds of a run in `environment`."""
+        change = self.changes.get(environment, Change())
+        return change.steps or self.steps, change.seeds or self.seeds
 
 
 @dataclasses.dataclass(frozen=True)
 class Published:
-    """Returns by environment that others report for an algorithm of the suite.
+    """Returns by environment that others report for an algorithm.
+
+    A file in `PUBLISHED` holds the figures of one source: `who`, `source`, `commit`, `licence`, and
+    `results`, each the `suite` it belongs to and the other fields.
 
     who: authors or code, for the table.
-    steps, seeds: their budget.
+    steps: their environment steps; by environment where they differ.
+    seeds: number of their runs.
+    returns: means, or the return of each seed as a list.
     source: where the figures are found, and what differs from the suite.
     margins: half-widths of the 95 % intervals, by environment, where they are reported.
+    deviations: standard deviations, by environment, where they are reported.
+    versions: name and version of their environment, by environment of the suite.
+    episodes: number of episodes behind each return of each seed; 0 where it is not reported.
+    commit: commit of the repository that holds the figures; empty for a paper.
+    licence: licence of that repository.
+    elsewhere: whether the suite itself does not train the algorithm.
     """
 
     algorithm: str
     who: str
-    steps: int
+    steps: int | dict[str, int]
     seeds: int
-    returns: dict[str, float]
+    returns: dict[str, float | list[float]]
     source: str
     margins: dict[str, float] = dataclasses.field(default_factory=dict)
+    deviations: dict[str, float] = dataclasses.field(default_factory=dict)
+    versions: dict[str, str] = dataclasses.field(default_factory=dict)
+    episodes: int | dict[str, int] = 0
+    commit: str = ""
+    licence: str = ""
+    elsewhere: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
 class Suite:
-    """The environments and algorithms of a suite. `episodes`: number in each evaluation."""
+    """The environments and algorithms of a suite.
+
+    episodes: number in each evaluation.
+    longest: minutes beyond which a run is left out unless it is asked for.
+    """
 
     name: str
     title: str
@@ -81,16 +131,21 @@ class Suite:
     environments: dict[str, SuiteEnvironment]
     algorithms: dict[str, SuiteAlgorithm]
     published: tuple[Published, ...] = ()
+    longest: float = math.inf
 
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """An algorithm in an environment, with all of its seeds: one run folder."""
+    """An algorithm in an environment, with all of its seeds: one run folder.
+
+    too_long: whether it takes longer than the suite's `longest`.
+    """
 
     algorithm: str
     environment: str
     config: Experiment
     minutes: float
+    too_long: bool = False
 
     @property
     def folder(self) -> Path:
@@ -115,20 +170,51 @@ def read(name: str) -> Suite:
         key: _make(kind, f"{what} '{key}' of '{path}'", value) for key, value in values.items()
     }
     published = [
-        _make(Published, f"a published result of '{path}'", x) for x in data.pop("published", [])
+        _make(Published, f"a published result of '{path}'", x)
+        for entry in data.pop("published", [])
+        for x in (_figures(entry, path.stem) if isinstance(entry, str) else [entry])
     ]
     data["environments"] = make(SuiteEnvironment, "the environment", data.get("environments", {}))
-    data["algorithms"] = make(SuiteAlgorithm, "the algorithm", data.get("algorithms", {}))
+    algorithms = data.get("algorithms", {})
+    for name, entry in algorithms.items():
+        if "changes" in entry:
+            changes = make(Change, f"what changes for '{name}' in", entry["changes"])
+            algorithms[name] = entry | {"changes": changes}
+    data["algorithms"] = make(SuiteAlgorithm, "the algorithm", algorithms)
+    for name, place in data["environments"].items():
+        if place.score and place.score not in SCORES:
+            raise unknown(f"score of the environment '{name}' of '{path}'", place.score, SCORES)
+    for name, entry in data["algorithms"].items():
+        for environment in (*entry.environments, *entry.changes):
+            if environment not in data["environments"]:
+                what = f"environment of '{name}' in the suite '{path.stem}'"
+                raise unknown(what, environment, data["environments"])
     for one in published:
         what = f"of what '{one.who}' published, in '{path}'"
-        if one.algorithm not in data["algorithms"]:
+        if one.algorithm not in data["algorithms"] and not one.elsewhere:
             raise unknown(f"algorithm {what}", one.algorithm, data["algorithms"])
-        for environment in (*one.returns, *one.margins):
+        for environment in (*one.returns, *one.margins, *one.deviations, *one.versions):
             if environment not in data["environments"]:
                 raise unknown(f"environment {what}", environment, data["environments"])
     return _make(
         Suite, f"the suite '{path}'", data | {"name": path.stem, "published": tuple(published)}
     )
+
+
+def _figures(name: str, suite: str) -> list[dict[str, Any]]:
+    """Return the results for a suite that the file `name` in `PUBLISHED` holds."""
+    path = PUBLISHED / f"{name}.yaml"
+    if not path.exists():
+        raise unknown(
+            "file of published figures", name, sorted(x.stem for x in path.parent.glob("*.yaml"))
+        )
+    data = configuration.load(path)
+    results = data.pop("results", [])
+    return [
+        data | {key: value for key, value in x.items() if key != "suite"}
+        for x in results
+        if x.get("suite") == suite
+    ]
 
 
 def _make(kind: type, what: str, values: Any) -> Any:
@@ -160,17 +246,15 @@ def runs(
     found = []
     for algorithm, entry in suite.algorithms.items():
         for environment in entry.environments or suite.environments:
-            if environment not in suite.environments:
-                raise unknown(
-                    f"environment of '{algorithm}' in the suite '{suite.name}'",
-                    environment,
-                    suite.environments,
-                )
             if (algorithms and algorithm not in algorithms) or (
                 environments and environment not in environments
             ):
                 continue
-            number = seeds or entry.seeds
+            change = entry.changes.get(environment, Change())
+            steps, planned = entry.budget(environment)
+            number = seeds or planned
+            minutes = entry.minutes if change.minutes is None else change.minutes
+            minutes *= number / planned
             place, suffix = suite.environments[environment], f"-{seeds}-seeds" if seeds else ""
             config = configuration.experiment(
                 {
@@ -178,14 +262,24 @@ def runs(
                     "env": place.env,
                     "env_params": place.env_params,
                     "wrappers": place.wrappers,
-                    "steps": entry.steps,
+                    "steps": steps,
                     "seeds": number,
-                    "evaluate_every": entry.steps // EVALUATIONS,
+                    "evaluate_every": steps // EVALUATIONS,
                     "evaluate_episodes": suite.episodes,
                     "out": str(Path("runs") / "suites" / suite.name),
                     "name": f"{run_folder.slug(algorithm)}-{run_folder.slug(environment)}{suffix}",
-                    "agent": entry.agent,
+                    "agent": _lay_over(entry.agent, change.agent),
                 }
             )
-            found.append(Run(algorithm, environment, config, entry.minutes * number / entry.seeds))
+            found.append(Run(algorithm, environment, config, minutes, minutes > suite.longest))
+    return found
+
+
+def _lay_over(settings: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
+    """Return nested settings with those of `change` in their place."""
+    found = dict(settings)
+    for name, value in change.items():
+        old = found.get(name)
+        both = isinstance(old, Mapping) and isinstance(value, Mapping)
+        found[name] = _lay_over(old, value) if both else value
     return found

@@ -15,7 +15,8 @@ from jaxrl.core.errors import UserError
 from jaxrl.envs.policies import random_policy
 from jaxrl.evaluation.evaluate import evaluate
 from jaxrl.runtime import building, configuration, log
-from jaxrl.suites import page
+from jaxrl.suites import bsuite, page
+from jaxrl.suites import suite as suites
 from jaxrl.suites.suite import SUITES
 
 SUITE = """
@@ -210,6 +211,182 @@ def test_names_that_are_not_in_it(suite, change, message):
         command.main([suite, "--plan", *change])
 
 
+CHANGES = """
+    environments: [catch, bandit]
+    changes:
+      catch: {steps: 800, seeds: 4, minutes: 90, agent: {rollouts: {num_steps: 20}}}
+longest: 80
+"""
+
+
+def change_suite(tmp_path, *pairs):
+    text = SUITE
+    for old, new in pairs:
+        assert old in text
+        text = text.replace(old, new)
+    (tmp_path / "two.yaml").write_text(text)
+    return command.read(str(tmp_path / "two.yaml"))
+
+
+def test_an_environment_can_have_a_budget_and_settings_of_its_own(suite, tmp_path, capsys):
+    read = change_suite(tmp_path, ("published:", CHANGES.strip("\n") + "\npublished:"))
+    runs = {x.environment: x for x in command.runs(read, ["PPO"])}
+    catch, bandit = runs["catch"].config, runs["bandit"].config
+    assert (catch.steps, catch.seeds, bandit.steps, bandit.seeds) == (800, 4, 400, 3)
+    assert catch.agent.rollouts.num_steps == 20 and catch.agent.rollouts.num_envs == 4
+    assert bandit.agent.rollouts.num_steps == 10
+    (halved,) = command.runs(read, ["PPO"], ["catch"], 2)
+    assert halved.minutes == 45 and not halved.too_long and runs["catch"].too_long
+    command.main([suite, "--plan", "--algorithms", "PPO"])
+    lines = capsys.readouterr().out.splitlines()
+    assert "90 min, too long for two cores" in lines[0] and lines[-1].startswith("0.5 hours")
+    command.main([suite, "--plan", "--algorithms", "PPO", "--long"])
+    assert capsys.readouterr().out.splitlines()[-1].startswith("2.0 hours")
+
+
+def test_a_run_that_is_too_long_is_trained_only_if_asked_for(suite, tmp_path, monkeypatch):
+    change_suite(tmp_path, ("published:", CHANGES.strip("\n") + "\npublished:"))
+    trained = []
+    monkeypatch.setattr(command, "train", lambda run: trained.append(run.environment))
+    monkeypatch.setattr(command, "write_record", lambda *arguments: None)
+    command.main([suite, "--algorithms", "PPO"])
+    assert trained == ["bandit"]
+    page = (tmp_path / "docs" / "suites" / "two.md").read_text()
+    assert "| PPO | 400 to 800 | 3 to 4 | too long | not run |  |" in page
+    assert "| PPO | 800 (4) | 400 (3) |" in page and "| DQN | 400 (2) |  |" in page
+    assert "more than 80 minutes on two cores" in page
+    command.main([suite, "--algorithms", "PPO", "--long"])
+    assert trained == ["bandit", "catch", "bandit"]
+
+
+def test_a_missing_package_does_not_stop_the_other_runs(suite, tmp_path, capsys):
+    change_suite(
+        tmp_path, ("{env: catch,", "{env: nowhere/catch,"), ("metrics: [length], strip: 1", "")
+    )
+    assert command.main([suite, "--algorithms", "DQN"]) == 2
+    said = capsys.readouterr().out.splitlines()
+    assert said[-1].startswith("Not run: DQN in catch: Unknown suite 'nowhere'; it may be one of")
+    (tmp_path / "two.yaml").write_text(
+        (tmp_path / "two.yaml").read_text().replace("environments: [catch]", "")
+    )
+    trained = []
+    train = lambda run: trained.append(run) if run.environment == "bandit" else real(run)
+    real = command.train
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(command, "train", train)
+        patch.setattr(command, "write_record", lambda *arguments: None)
+        assert command.main([suite, "--algorithms", "PPO"]) == 2
+    assert [run.environment for run in trained] == ["bandit"]
+
+
+FIGURES = """
+who: a library
+source: its table.
+commit: 0123456789abcdef
+licence: MIT
+results:
+- suite: two
+  algorithm: PPO
+  steps: {catch: 100, bandit: 2000}
+  seeds: 1
+  returns: {catch: 0.25, bandit: [0.5, 0.75, 1.0]}
+  deviations: {catch: 0.125}
+  versions: {catch: Catch-v0}
+- {suite: two, algorithm: MuZero, elsewhere: true, steps: 7, seeds: 0, returns: {catch: 1.0}}
+- {suite: other, algorithm: PPO, steps: 7, seeds: 2, returns: {pong: 1.0}}
+"""
+
+
+def test_a_file_of_published_figures(suite, tmp_path, monkeypatch):
+    monkeypatch.setattr(suites, "PUBLISHED", tmp_path)
+    (tmp_path / "a_library.yaml").write_text(FIGURES)
+    read = change_suite(tmp_path, ("published:\n", "published:\n  - a_library\n"))
+    page.write(read, [], tmp_path)
+    lines = (tmp_path / "two.md").read_text().splitlines()
+    table = [line for line in lines if line.startswith(("| D", "| P", "| *"))][:5]
+    assert table == [
+        "| DQN | 400 | 2 | not run |  |  |",
+        "| PPO | 400 | 3 | not run | not run |  |",
+        "| *PPO by a library* | 100 to 2,000 | 1 | 0.25 ± 0.125 | 0.75 (0.5 to 1) |  |",
+        "| *PPO by somebody* | 10 | 4 |  | 0.5 [0.3, 0.7] |  |",
+        "| *MuZero by a library* | 7 |  | 1 |  |  |",
+    ]
+    first = next(line for line in lines if line.startswith("- *PPO by a library*"))
+    assert first.startswith("- *PPO by a library*: its table. Environments: Catch-v0.")
+    assert "Commit `0123456789ab`, licence MIT." in first
+    assert "standard deviation" in first and "lowest and highest seed" in first
+    assert "## Runs" not in lines
+    with pytest.raises(UserError, match="file of published figures"):
+        change_suite(tmp_path, ("published:\n", "published:\n  - a_libary\n"))
+
+
+def test_every_file_of_published_figures_is_used_and_complete():
+    used = set()
+    for path in SUITES.glob("*.yaml"):
+        used |= {x for x in configuration.load(path).get("published", []) if isinstance(x, str)}
+    files = {path.stem: configuration.load(path) for path in suites.PUBLISHED.glob("*.yaml")}
+    assert used == set(files)
+    for data in files.values():
+        assert data["source"] and data["who"] and data["results"]
+        assert bool(data.get("commit")) == bool(data.get("licence"))
+        for one in data["results"]:
+            assert one["returns"] and set(one["versions"]) == set(one["returns"])
+
+
+def rows(episodes, metric, values):
+    """Return rows of training with these episodes and means of a metric, of one seed."""
+    return [
+        {"metrics": {"episodes": [n], metric: [x]}} for n, x in zip(episodes, values, strict=True)
+    ]
+
+
+def test_deep_sea_is_solved_by_a_tenth_of_good_episodes_in_time():
+    solve = lambda size, *log: bool(bsuite.deep_sea(rows(*log), {"size": size})[0])
+    good = ([500, 400], "success", [0.0, 0.5])
+    assert solve(10, *good)  # 200 of 900 episodes, before the 1,124th
+    assert not solve(10, [500, 400], "success", [0.0, 0.22])  # 88 of 900
+    assert not solve(10, [900, 300], "success", [0.0, 1.0])  # at the 1,200th
+    assert solve(20, [9_000, 1_000, 50], "success", [0.06, 0.5, 0.0])
+    assert not solve(20, [9_000, 1_001], "success", [0.0, 1.0])  # beyond 10,000
+    assert not solve(10, [0], "success", [None])
+
+
+def test_a_memory_length_is_solved_by_a_regret_below_three_quarters():
+    solve = lambda *log: bool(bsuite.memory_len(rows(*log), {})[0])
+    assert solve([5_000, 5_000], "episode_return", [0.0, 0.52])
+    assert not solve([5_000, 5_000], "episode_return", [0.0, 0.48])
+    assert solve([10_000, 10_000], "episode_return", [0.3, -1.0])  # only the first 10,000 count
+    assert not solve([0, 0], "episode_return", [None, None])
+
+
+def test_scores_are_shares_of_solved_settings(suite, tmp_path):
+    read = change_suite(
+        tmp_path,
+        ("high: 1, random: 0.1}", "high: 1, score: memory_len}"),
+        ("metrics: [length], strip: 1", "score: memory_len"),
+    )
+    record = {
+        "seconds": {"training": 1.0, "compiling": 1.0}, "versions": {"jax": "0"}, "commit": "0",
+        "steps": [400], "returns": [[1.0]] * 3, "metrics": {},
+    }  # fmt: skip
+    config = {(x.algorithm, x.environment): x.config for x in command.runs(read)}
+    records = [
+        record | {
+            "algorithm": "PPO", "environment": name, "solved": solved,
+            "config": log.to_jsonable(configuration.to_dict(config["PPO", name])),
+        }
+        for name, solved in (("catch", [True, False, False]), ("bandit", [True, True, False]))
+    ]  # fmt: skip
+    page.write(read, records, tmp_path)
+    lines = (tmp_path / "two.md").read_text().splitlines()
+    at = lines.index("## Scores")
+    assert lines[at + 4 : at + 8] == [
+        "| algorithm | memory_len |", "| --- | ---: |", "| DQN | not run |", "| PPO | 0.50 |"
+    ]  # fmt: skip
+    with pytest.raises(UserError, match="score of the environment 'bandit'"):
+        change_suite(tmp_path, ("high: 1, random: 0.1}", "high: 1, score: memory}"))
+
+
 def test_a_suite_that_says_too_little_or_too_much(suite, tmp_path):
     path = tmp_path / "two.yaml"
     path.write_text(SUITE.replace("    minutes: 60\n", ""))
@@ -227,21 +404,40 @@ def test_every_suite_can_be_trained(path):
     """The environments exist and have the suite's metrics; the algorithms can be built."""
     suite = command.read(str(path))
     chosen = command.runs(suite)
+    others = {run.environment: run for run in chosen if run.config.env not in envs.names()}
+    absent = {name for name, run in others.items() if not is_here(run)}
+    chosen = [run for run in chosen if run.environment not in absent]
     for environment in {run.environment: run for run in chosen}.values():
         place = suite.environments[environment.environment]
         env = envs.make(place.env, **place.env_params)
+        if env.host:
+            assert not place.metrics and not place.strip
+            continue
         timestep = jax.eval_shape(env.reset, random.key(0), env.params)[1]
         assert all(name in timestep.metrics for name in place.metrics)
         assert env.render is not None or not place.strip
-    for run in {run.algorithm: run for run in chosen}.values():
+    for run in {(run.algorithm, run.config.agent): run for run in chosen}.values():
         building.build(run.config)
+
+
+def is_here(run):
+    """Return whether the package of the run's environment is installed."""
+    try:
+        envs.make(run.config.env, **run.config.env_params)
+    except UserError:
+        return False
+    return True
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", sorted(SUITES.glob("*.yaml")), ids=lambda x: x.stem)
 def test_random_play_returns_what_the_suites_say(path):
-    for place in command.read(str(path)).environments.values():
-        assert place.random is not None
+    suite = command.read(str(path))
+    if suite.name in ("bodies", "grids", "minatar"):
+        assert all(place.random is not None for place in suite.environments.values())
+    for place in suite.environments.values():
+        if place.random is None:
+            continue
         env = envs.make(place.env, **place.env_params)
         returns = evaluate(env, random_policy(env), random.key(1), 400, False).returns
         error = 5 * float(np.std(returns)) / 20 + 0.05 * abs(place.random)
