@@ -280,6 +280,7 @@ def _lay_over(settings: Mapping[str, Any], change: Mapping[str, Any]) -> dict[st
     found = dict(settings)
     for name, value in change.items():
         old = found.get(name)
-        both = isinstance(old, Mapping) and isinstance(value, Mapping)
-        found[name] = _lay_over(old, value) if both else value
+        if isinstance(old, Mapping) and isinstance(value, Mapping):
+            value = _lay_over(old, value)
+        found[name] = value
     return found
